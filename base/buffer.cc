@@ -1,0 +1,52 @@
+#include "base/buffer.h"
+
+#include <new>
+
+namespace monograph {
+
+// Header and payload share one allocation; the header takes exactly one alignment unit.
+struct Buffer::PooledBlock : Block {
+  Allocator* allocator = nullptr;
+
+  static void Destroy(Block* block) noexcept {
+    auto* self = static_cast<PooledBlock*>(block);
+    Allocator* allocator = self->allocator;
+    const size_t total = self->bytes + kBufferAlignment;
+    self->~PooledBlock();
+    allocator->Deallocate(self, total);
+  }
+};
+
+struct Buffer::WrappedBlock : Block {
+  std::function<void()> release;
+
+  static void Destroy(Block* block) noexcept {
+    auto* self = static_cast<WrappedBlock*>(block);
+    if (self->release) self->release();
+    delete self;
+  }
+};
+
+Buffer Buffer::Allocate(Allocator* allocator, size_t bytes) {
+  static_assert(sizeof(PooledBlock) <= kBufferAlignment);
+  if (bytes > SIZE_MAX - kBufferAlignment) return Buffer();
+  void* memory = allocator->Allocate(bytes + kBufferAlignment);
+  if (memory == nullptr) return Buffer();
+  auto* block = new (memory) PooledBlock;
+  block->data = static_cast<char*>(memory) + kBufferAlignment;
+  block->bytes = bytes;
+  block->allocator = allocator;
+  block->destroy = &PooledBlock::Destroy;
+  return Buffer(block);
+}
+
+Buffer Buffer::Wrap(void* data, size_t bytes, std::function<void()> release) {
+  auto* block = new WrappedBlock;
+  block->data = data;
+  block->bytes = bytes;
+  block->release = std::move(release);
+  block->destroy = &WrappedBlock::Destroy;
+  return Buffer(block);
+}
+
+}  // namespace monograph

@@ -1,0 +1,127 @@
+#include "base/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace monograph {
+namespace {
+
+template <typename T>
+Tensor AllocateObjects(DType dtype, const Shape& shape) {
+  const auto count = static_cast<size_t>(shape.elements());
+  auto* objects = new T[count];
+  return Tensor(dtype, shape, Buffer::Wrap(objects, count * sizeof(T), [objects] { delete[] objects; }));
+}
+
+template <typename T>
+void AppendValues(const Tensor& tensor, int64_t count, std::string* text) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, half>) {
+      *text += " " + std::to_string(static_cast<float>(tensor.data<T>()[i]));
+    } else {
+      *text += " " + std::to_string(tensor.data<T>()[i]);
+    }
+  }
+}
+
+}  // namespace
+
+Result<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* allocator) {
+  static_assert(sizeof(ResourceHandle) == 3 * sizeof(std::string));
+  if (dtype == DT_STRING) return AllocateObjects<std::string>(dtype, shape);
+  if (dtype == DT_RESOURCE) return AllocateObjects<ResourceHandle>(dtype, shape);
+  const size_t element = DTypeSize(dtype);
+  if (element == 0) return Unimplemented("tensors of type " + std::string(DTypeName(dtype)) + " are not supported");
+  const size_t bytes = static_cast<size_t>(shape.elements()) * element;
+  Buffer buffer = Buffer::Allocate(allocator, bytes);
+  if (!buffer) {
+    return ResourceExhausted("no memory for " + std::string(DTypeName(dtype)) + shape.ToString() + " (" +
+                             std::to_string(bytes) + " bytes) in allocator '" + allocator->name() + "'");
+  }
+  return Tensor(dtype, shape, std::move(buffer));
+}
+
+Tensor::Tensor(DType dtype, const Shape& shape, Buffer buffer, size_t offset)
+    : buffer_(std::move(buffer)), offset_(offset), dtype_(dtype), shape_(shape) {
+  MG_CHECK(offset_ + bytes() <= buffer_.size());
+}
+
+Tensor Tensor::String(std::string value) {
+  Tensor tensor = Allocate(DT_STRING, Shape()).value();
+  *tensor.strings() = std::move(value);
+  return tensor;
+}
+
+Tensor Tensor::Slice(int64_t begin, int64_t end) const {
+  MG_CHECK(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= shape_.dim(0));
+  const size_t row = shape_.dim(0) == 0 ? 0 : bytes() / static_cast<size_t>(shape_.dim(0));
+  Tensor slice = *this;
+  slice.shape_.set_dim(0, end - begin);
+  slice.offset_ += row * static_cast<size_t>(begin);
+  return slice;
+}
+
+Tensor Tensor::Reshaped(const Shape& shape) const {
+  MG_CHECK(shape.elements() == elements());
+  Tensor reshaped = *this;
+  reshaped.shape_ = shape;
+  return reshaped;
+}
+
+Result<Tensor> Tensor::Clone(Allocator* allocator) const {
+  MG_ASSIGN_OR_RETURN(Tensor copy, Allocate(dtype_, shape_, allocator));
+  const auto count = static_cast<size_t>(elements());
+  if (dtype_ == DT_STRING) {
+    std::copy_n(strings(), count, copy.strings());
+  } else if (dtype_ == DT_RESOURCE) {
+    std::copy_n(handles(), count, copy.handles());
+  } else if (bytes() > 0) {
+    std::memcpy(copy.raw(), raw(), bytes());
+  }
+  return copy;
+}
+
+std::string Tensor::ToString(int limit) const {
+  std::string text = std::string(DTypeName(dtype_)) + shape_.ToString() + " =";
+  const int64_t count = std::min<int64_t>(limit, elements());
+  switch (dtype_) {
+    case DT_FLOAT: AppendValues<float>(*this, count, &text); break;
+    case DT_DOUBLE: AppendValues<double>(*this, count, &text); break;
+    case DT_INT32: AppendValues<int32_t>(*this, count, &text); break;
+    case DT_INT64: AppendValues<int64_t>(*this, count, &text); break;
+    case DT_BOOL: AppendValues<bool>(*this, count, &text); break;
+    case DT_UINT8: AppendValues<uint8_t>(*this, count, &text); break;
+    case DT_INT8: AppendValues<int8_t>(*this, count, &text); break;
+    case DT_INT16: AppendValues<int16_t>(*this, count, &text); break;
+    case DT_UINT16: AppendValues<uint16_t>(*this, count, &text); break;
+    case DT_UINT32: AppendValues<uint32_t>(*this, count, &text); break;
+    case DT_UINT64: AppendValues<uint64_t>(*this, count, &text); break;
+    case DT_BFLOAT16: AppendValues<bfloat16>(*this, count, &text); break;
+    case DT_HALF: AppendValues<half>(*this, count, &text); break;
+    case DT_STRING:
+      for (int64_t i = 0; i < count; ++i) text += " \"" + strings()[i] + "\"";
+      break;
+    case DT_RESOURCE:
+      for (int64_t i = 0; i < count; ++i) text += " " + handles()[i].container + "/" + handles()[i].name;
+      break;
+    default: break;
+  }
+  if (count < elements()) text += " ...";
+  return text;
+}
+
+bool BitEqual(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
+  if (a.dtype() == DT_STRING) return std::equal(a.strings(), a.strings() + a.elements(), b.strings());
+  if (a.dtype() == DT_RESOURCE) {
+    for (int64_t i = 0; i < a.elements(); ++i) {
+      const ResourceHandle &x = a.handles()[i], &y = b.handles()[i];
+      if (x.device != y.device || x.container != y.container || x.name != y.name) return false;
+    }
+    return true;
+  }
+  return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
+}
+
+}  // namespace monograph

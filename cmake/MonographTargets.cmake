@@ -1,0 +1,32 @@
+# mg_library(NAME SOURCES ... [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME.
+# Its include root is the project's root: "base/status.h".
+function(mg_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE" ${ARGN})
+  add_library(mg_${name} STATIC ${ARG_SOURCES})
+  add_library(monograph::${name} ALIAS mg_${name})
+  target_include_directories(mg_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:include/monograph>)
+  target_link_libraries(mg_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
+  set_target_properties(mg_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY MG_LIBRARIES mg_${name})
+endfunction()
+
+# mg_program(NAME SOURCES ... LINK ...): a program in bin/.
+function(mg_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+endfunction()
+
+# mg_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, each ctest entry one program.
+function(mg_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,41 @@
+#include "base/tensor.h"
+
+#include <gtest/gtest.h>
+
+namespace monograph {
+namespace {
+
+TEST(Tensor, SlicesAndReshapesShareTheBuffer) {
+  Tensor tensor = Tensor::FromValues<float>({3, 2}, {0, 1, 2, 3, 4, 5});
+  Tensor rows = tensor.Slice(1, 3);
+  EXPECT_EQ(rows.shape(), Shape({2, 2}));
+  EXPECT_EQ(rows.data<float>()[0], 2.0f);
+  EXPECT_TRUE(rows.buffer() == tensor.buffer());
+  EXPECT_FALSE(tensor.unique());
+  EXPECT_EQ(rows.Reshaped({4}).ToString(), "float[4] = 2.000000 3.000000 4.000000 5.000000");
+}
+
+TEST(Tensor, CloneOwnsItsBytes) {
+  Tensor tensor = Tensor::Vector<int32_t>({1, 2});
+  Tensor copy = tensor.Clone().value();
+  copy.data<int32_t>()[0] = 7;
+  EXPECT_EQ(tensor.data<int32_t>()[0], 1);
+  EXPECT_FALSE(BitEqual(tensor, copy));
+}
+
+TEST(Tensor, HoldsStringsAndHandles) {
+  Tensor text = Tensor::String("hello");
+  EXPECT_TRUE(BitEqual(text, text.Clone().value()));
+  Tensor handle = Tensor::Allocate(DT_RESOURCE, Shape()).value();
+  handle.handles()->name = "weights";
+  EXPECT_EQ(handle.Clone()->handles()->name, "weights");
+}
+
+TEST(Tensor, AnUnsupportedTypeIsNamed) {
+  Result<Tensor> tensor = Tensor::Allocate(DT_COMPLEX64, Shape{1});
+  EXPECT_EQ(tensor.status().code(), Code::kUnimplemented);
+  EXPECT_NE(tensor.status().message().find("complex64"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace monograph
