@@ -1,0 +1,178 @@
+// Kernel: the code of one op on one kind of device. KernelRegistry: all kernels of a program.
+//
+// One kernel object is made per node when its graph is registered, and computes many steps, also several at once when steps overlap: Compute must be safe
+// to call concurrently, unless the kernel declares `serial`. What can be prepared once (oneDNN primitives, strides, parsed attributes) is
+// prepared in the constructor or on first use of a shape, and kept.
+//
+//   class ReluKernel : public Kernel {
+//    public:
+//     explicit ReluKernel(const KernelConstruction&) {}
+//     Status Compute(KernelContext& c) override {
+//       MG_ASSIGN_OR_RETURN(Tensor * y, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
+//       ...
+//     }
+//   };
+//   registry.Add<ReluKernel>({.op = "Relu", .device = "CPU", .types = {{"T", DT_FLOAT}}});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/done.h"
+#include "base/shape.h"
+#include "base/tensor.h"
+#include "graph/attr.h"
+
+namespace monograph {
+
+class ResourceManager;  // executor/resource_manager.h
+
+// What is known when the kernel is made.
+class KernelConstruction {
+ public:
+  virtual ~KernelConstruction() = default;
+  virtual std::string_view node_name() const = 0;
+  virtual std::string_view op() const = 0;
+  virtual const Attrs& attrs() const = 0;
+  virtual std::string_view device() const = 0;  // full device name
+  virtual int num_inputs() const = 0;
+  virtual int num_outputs() const = 0;
+  virtual DType input_dtype(int i) const = 0;
+  virtual DType output_dtype(int i) const = 0;
+  virtual const PartialShape& input_shape(int i) const = 0;   // as inferred
+  virtual const PartialShape& output_shape(int i) const = 0;
+
+  template <typename T>
+  const T& attr(std::string_view name) const {
+    return attrs().Get<T>(name);
+  }
+};
+
+// One run of one kernel. The executor owns it; valid during Compute, or until Done of ComputeAsync.
+class KernelContext {
+ public:
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  const Tensor& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
+  std::span<const Tensor> inputs() const { return inputs_; }
+  // Takes the input out of the step: the caller then owns it (and may write it if unique()).
+  Tensor TakeInput(int i) { return std::move(inputs_[static_cast<size_t>(i)]); }
+
+  int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  // A new tensor of the output's type in the device's memory. The pointer is valid until the kernel ends.
+  Result<Tensor*> AllocateOutput(int i, const Shape& shape);
+  // Input's own buffer if nobody else needs it and type and size fit, else a new one. REQUIRES: same element size. The input stays readable
+  // through `input(in)`: it is then the same memory, so only kernels that read element k before writing element k may use it.
+  Result<Tensor*> ForwardOrAllocate(int in, int out, const Shape& shape);
+  void set_output(int i, Tensor tensor) { outputs_[static_cast<size_t>(i)] = std::move(tensor); }
+  Result<Tensor> AllocateTemp(DType dtype, const Shape& shape);
+
+  // Runs fn(begin, end) over [0, total) on the intra-op threads, the calling thread too; returns when all is done. `cost_ns` is the rough cost of one unit:
+  // work below ~20 us stays on the calling thread. The split depends only on total, cost and the thread budget's *setting*, never on
+  // which threads are free; kernels whose result depends on the split (reductions) must use fixed blocks instead.
+  void ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t begin, int64_t end)>& fn);
+  int intra_op_threads() const { return intra_op_threads_; }
+
+  uint64_t step_id() const { return step_id_; }     // dense per session, from 1
+  ResourceManager& resources() const { return *resources_; }
+  std::string_view device() const { return device_; }
+  Allocator* allocator() const { return allocator_; }
+  DType output_dtype(int i) const { return output_dtypes_[static_cast<size_t>(i)]; }
+
+ private:
+  friend class StepExecutor;
+  friend class KernelRunner;  // executor/kernel_runner.h: runs one kernel by itself (tests, constant folding)
+  std::span<Tensor> inputs_;
+  std::span<Tensor> outputs_;
+  const DType* output_dtypes_ = nullptr;
+  Allocator* allocator_ = nullptr;
+  ResourceManager* resources_ = nullptr;
+  void* arena_ = nullptr;  // the intra-op tbb::task_arena; nullptr: run on this thread
+  std::string_view device_;
+  uint64_t step_id_ = 0;
+  int intra_op_threads_ = 1;
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual Status Compute(KernelContext& context) = 0;
+  // nullptr unless this kernel is asynchronous.
+  virtual class AsyncKernel* AsAsync() { return nullptr; }
+};
+
+// A kernel that waits for something (a queue). Computes by ComputeAsync, which must not block; `done` runs exactly once, on any thread.
+class AsyncKernel : public Kernel {
+ public:
+  Status Compute(KernelContext&) final { return Internal("asynchronous kernel was called synchronously"); }
+  AsyncKernel* AsAsync() final { return this; }
+  virtual void ComputeAsync(KernelContext& context, Done done) = 0;
+};
+
+enum class KernelCost : uint8_t {
+  kCheap,      // a microsecond or less: run inline on whichever thread made it ready
+  kExpensive,  // worth a thread of its own
+};
+
+struct KernelDef {
+  std::string op;
+  std::string device = "CPU";
+  // Type constraints: attribute name to the type that this kernel handles.
+  std::vector<std::pair<std::string, DType>> types = {};
+  // Names of arguments that live in host memory on a device with memory of its own (shapes, axes, resources).
+  std::vector<std::string> host_args = {};
+  KernelCost cost = KernelCost::kExpensive;
+  int priority = 0;  // among several that match, the highest wins
+};
+
+using KernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelConstruction&);
+
+// Filled by explicit calls at start (ops/register.h), read-only afterwards.
+class KernelRegistry {
+ public:
+  KernelRegistry();
+  ~KernelRegistry();
+  KernelRegistry(const KernelRegistry&) = delete;
+  KernelRegistry& operator=(const KernelRegistry&) = delete;
+
+  void Add(KernelDef def, KernelFactory factory);
+
+  // K has a constructor from KernelConstruction, or a static `Result<unique_ptr<Kernel>> Make(const KernelConstruction&)`.
+  template <typename K>
+  void Add(KernelDef def) {
+    if constexpr (requires(const KernelConstruction& c) { K::Make(c); }) {
+      Add(std::move(def), &K::Make);
+    } else {
+      Add(std::move(def), +[](const KernelConstruction& c) -> Result<std::unique_ptr<Kernel>> {
+        return std::unique_ptr<Kernel>(new K(c));
+      });
+    }
+  }
+
+  struct Entry {
+    KernelDef def;
+    KernelFactory factory;
+  };
+  // The kernel for a node; NotFound "op 'X' has no CPU kernel for T=string; registered: ...".
+  Result<const Entry*> Find(std::string_view op, std::string_view device, const Attrs& attrs) const;
+  bool HasOp(std::string_view op, std::string_view device) const;
+  std::vector<const Entry*> All() const;
+
+ private:
+  struct Index;
+  std::unique_ptr<Index> index_;
+};
+
+// For each type of the list calls MG_CALL<type>:  #define ADD(T) registry->Add<Relu<T>>({...});  MG_FLOAT_TYPES(ADD)
+#define MG_REAL_FLOAT_TYPES(M) M(float) M(double)
+#define MG_FLOAT_TYPES(M) M(float) M(double) M(half) M(bfloat16)
+#define MG_INDEX_TYPES(M) M(int32_t) M(int64_t)
+#define MG_NUMBER_TYPES(M) MG_FLOAT_TYPES(M) MG_INDEX_TYPES(M)
+#define MG_ALL_TYPES(M) MG_NUMBER_TYPES(M) M(bool) M(uint8_t) M(int8_t) M(int16_t) M(uint16_t)
+
+}  // namespace monograph

@@ -1,0 +1,82 @@
+// ResourceManager: what lives in a task beyond a step: variables, queues, by (container, name). Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+
+namespace monograph {
+
+class Resource {
+ public:
+  virtual ~Resource() = default;
+  virtual std::string DebugString() const = 0;
+  virtual int64_t bytes() const { return 0; }
+};
+
+// A variable's value. Readers share the tensor; writers replace it or, holding the lock and the only reference, write in place.
+class Variable : public Resource {
+ public:
+  Variable(std::string name, DType dtype, PartialShape shape)
+      : name_(std::move(name)), dtype_(dtype), shape_(std::move(shape)) {}
+
+  const std::string& name() const { return name_; }
+  DType dtype() const { return dtype_; }
+  const PartialShape& shape() const { return shape_; }
+
+  std::shared_mutex mutex;
+  Tensor value;  // guarded by mutex; !valid(): uninitialised
+
+  std::string DebugString() const override { return "variable " + name_ + " " + std::string(DTypeName(dtype_)) + shape_.ToString(); }
+  int64_t bytes() const override { return value.valid() ? static_cast<int64_t>(value.bytes()) : 0; }
+
+ private:
+  const std::string name_;
+  const DType dtype_;
+  const PartialShape shape_;
+};
+
+class ResourceManager {
+ public:
+  // NotFound "resource 'localhost/w' does not exist"; InvalidArgument if it is of another class.
+  template <typename T>
+  Result<std::shared_ptr<T>> Find(std::string_view container, std::string_view name) const {
+    MG_ASSIGN_OR_RETURN(std::shared_ptr<Resource> found, FindAny(container, name));
+    auto typed = std::dynamic_pointer_cast<T>(found);
+    if (typed == nullptr) return WrongClass(container, name, *found);
+    return typed;
+  }
+  // The one that is there, or what `make` returns.
+  template <typename T, typename Make>
+  Result<std::shared_ptr<T>> FindOrCreate(std::string_view container, std::string_view name, Make make) {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<Resource>& slot = containers_[std::string(container)][std::string(name)];
+    if (slot == nullptr) slot = make();
+    auto typed = std::dynamic_pointer_cast<T>(slot);
+    if (typed == nullptr) return WrongClass(container, name, *slot);
+    return typed;
+  }
+  void Delete(std::string_view container, std::string_view name);
+  // Drops everything in the containers; all of them if the list is empty.
+  void Clear(const std::vector<std::string>& containers);
+  std::vector<std::pair<std::string, std::shared_ptr<Resource>>> All() const;  // "container/name"
+  int64_t bytes() const;
+
+ private:
+  Result<std::shared_ptr<Resource>> FindAny(std::string_view container, std::string_view name) const;
+  static Status WrongClass(std::string_view container, std::string_view name, const Resource& found);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::map<std::string, std::shared_ptr<Resource>, std::less<>>, std::less<>> containers_;
+};
+
+}  // namespace monograph

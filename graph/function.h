@@ -1,0 +1,45 @@
+// Functions: graphs that nodes call. A tower is one function called once per replica.
+//
+// A function's body is a Graph of its own whose `_Arg` nodes (attrs T, index) stand for arguments and whose `_Retval` nodes
+// (attrs T, index) for results. A call is a PartitionedCall or StatefulPartitionedCall node with attrs f, Tin, Tout.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+struct Function {
+  std::string name;
+  std::shared_ptr<const Graph> body;
+  std::vector<NodeId> args;     // the _Arg nodes by index
+  std::vector<NodeId> results;  // the _Retval nodes by index
+  bool stateful = false;
+
+  // Finds args and results; InvalidArgument if an index is missing or given twice.
+  static Result<Function> Make(std::string name, std::shared_ptr<const Graph> body);
+};
+
+class FunctionLibrary {
+ public:
+  Status Add(Function function);  // AlreadyExists if the name has another body
+  const Function* Find(std::string_view name) const;
+  const std::map<std::string, Function, std::less<>>& all() const { return functions_; }
+  bool empty() const { return functions_.empty(); }
+
+ private:
+  std::map<std::string, Function, std::less<>> functions_;
+};
+
+// `graph` with every call (of calls, too) replaced by the function's body: body nodes are named "<call>/<node>", nodes without
+// a wish get the call's device, wishes inside are completed from it, the call's control edges go to and from all of the body that has effects.
+// InvalidArgument for a recursive function. `should_inline` (may be empty) picks the calls.
+Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline = {});
+
+}  // namespace monograph

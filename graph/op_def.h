@@ -1,0 +1,121 @@
+// OpDef: what an op is: its inputs, outputs and attributes, how shapes follow, and its gradient. OpRegistry: all ops
+// that a program knows.
+//
+// Definitions are plain values added to a registry by explicit calls (ops/CMakeLists.txt generates the list); there are no static
+// initialisers, so a test can make a registry of its own.
+//
+//   registry.Add(OpDef("MatMul")
+//       .Input("a: T").Input("b: T").Output("product: T")
+//       .Attr("transpose_a: bool = false").Attr("transpose_b: bool = false")
+//       .Attr("T: {bfloat16, half, float, double, int32, int64}")
+//       .Shape(MatMulShape).Gradient(MatMulGradient));
+//
+// The small grammar of the strings is TensorFlow's:
+//   argument:  name ":" ["Ref("] type [")"]     type = dtype | type-attr | number-attr "*" (dtype | type-attr) | type-list-attr
+//   attribute: name ":" kind [">=" minimum] ["=" default]
+//   kind: "int" "float" "bool" "string" "type" "shape" "tensor" "func", "list(" kind ")", a set of types "{float, int32}" or of
+//         strings "{'SAME', 'VALID'}", or a list of such a set "list({float, int32})"
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/attr.h"
+
+namespace monograph {
+
+class ShapeContext;    // graph/shape_inference.h
+class GradientContext; // graph/gradients.h
+
+// Infers the output shapes of one node. Runs while the graph is built.
+using ShapeFn = Status (*)(ShapeContext&);
+// Adds the nodes that compute the gradient of one node.
+using GradientFn = Status (*)(GradientContext&);
+
+struct ArgDef {
+  std::string name;
+  DType dtype = DT_INVALID;    // fixed type, or
+  std::string type_attr;       // attribute with the type, or
+  std::string type_list_attr;  // attribute with a list of types: one tensor each
+  std::string number_attr;     // attribute with the count, for a sequence of equal types
+};
+
+struct AttrDef {
+  std::string name;
+  std::string kind;                      // "int", "list(type)", ...
+  std::vector<DType> allowed_types;      // empty: any
+  std::vector<std::string> allowed_strings;
+  std::optional<int64_t> minimum;        // of an int, or of the length of a list
+  std::optional<AttrValue> default_value;
+};
+
+class OpDef {
+ public:
+  explicit OpDef(std::string name) : name_(std::move(name)) {}
+
+  // Builder. A malformed string is our own bug and ends the process.
+  OpDef& Input(std::string_view spec);
+  OpDef& Output(std::string_view spec);
+  OpDef& Attr(std::string_view spec);
+  OpDef& Stateful();     // has effects or depends on state: never folded, merged or pruned away from under a target
+  OpDef& Commutative();  // of two inputs
+  OpDef& Shape(ShapeFn fn);
+  OpDef& Gradient(GradientFn fn);
+  OpDef& NoGradient();   // gradients do not flow through it, and that is right (Shape, ArgMax, ...)
+
+  const std::string& name() const { return name_; }
+  const std::vector<ArgDef>& inputs() const { return inputs_; }
+  const std::vector<ArgDef>& outputs() const { return outputs_; }
+  const std::vector<AttrDef>& attrs() const { return attrs_; }
+  const AttrDef* FindAttr(std::string_view name) const;
+  bool stateful() const { return stateful_; }
+  bool commutative() const { return commutative_; }
+  ShapeFn shape() const { return shape_; }
+  GradientFn gradient() const { return gradient_; }
+  bool no_gradient() const { return no_gradient_; }
+  // False for the stand-in that an imported graph holds for an op that the registry lacks.
+  bool known() const { return known_; }
+  static OpDef Unknown(std::string name);
+
+  // Input and output types under `attrs`. InvalidArgument names the attribute that is missing or wrong.
+  Status InputTypes(const Attrs& attrs, std::vector<DType>* types) const;
+  Status OutputTypes(const Attrs& attrs, std::vector<DType>* types) const;
+
+  // "MatMul(a: T, b: T) -> (product: T); transpose_a: bool = false, ..."
+  std::string ToString() const;
+
+ private:
+  std::string name_;
+  std::vector<ArgDef> inputs_, outputs_;
+  std::vector<AttrDef> attrs_;
+  bool stateful_ = false, commutative_ = false, no_gradient_ = false, known_ = true;
+  ShapeFn shape_ = nullptr;
+  GradientFn gradient_ = nullptr;
+};
+
+// Not thread-safe while ops are added; afterwards read-only and shared.
+class OpRegistry {
+ public:
+  OpRegistry();  // holds the structural ops of graph/structural_ops.h
+  OpRegistry(const OpRegistry&) = delete;
+  OpRegistry& operator=(const OpRegistry&) = delete;
+
+  void Add(OpDef def);                                 // REQUIRES: no op of that name yet
+  const OpDef* Find(std::string_view name) const;      // nullptr if there is none
+  // Unimplemented "op 'Foo' is not registered; did you mean 'Fool'?"
+  Result<const OpDef*> Require(std::string_view name) const;
+  std::vector<const OpDef*> All() const;               // sorted by name
+  // A hash over all definitions: peers compare it at connection.
+  uint64_t fingerprint() const;
+
+ private:
+  std::map<std::string, std::unique_ptr<OpDef>, std::less<>> ops_;
+};
+
+}  // namespace monograph

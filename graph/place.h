@@ -1,0 +1,48 @@
+// Placement: gives every node a device.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+struct DeviceInfo {
+  DeviceName name;               // full
+  std::string description = {};  // "NVIDIA H200, 139 GiB"; empty for CPUs
+  int64_t memory_limit = 0;
+  uint64_t incarnation = 0;      // changes when the task restarts
+};
+
+struct PlaceOptions {
+  bool allow_soft_placement = false;
+  // Where nodes go that a client pins to nothing when feeds and fetches decide nothing: TensorFlow's rule (highest priority type, then the
+  // first name) over `devices`, without the client's own, unless there is no other.
+  std::string default_job = {};
+  // Whether a device type has a kernel for a node. Empty: every type has.
+  std::function<bool(const Graph& graph, NodeId node, const std::string& device_type)> has_kernel = {};
+};
+
+// A decision that was not what was asked for, for the log.
+struct PlacementNote {
+  NodeId node;
+  std::string text;
+};
+
+// Sets the device of every node to a full name. Rules: requested devices; colocation groups (`_class`, resource edges) by union-find; kernels; soft
+// placement (type and id only, never the task); generators with their only consumer; Shape, Size, Rank with their input.
+// InvalidArgument "Cannot assign a device for operation N: ..." names the whole group, who asked for what, and what would fix it.
+Status Place(Graph* graph, const std::vector<DeviceInfo>& devices, const PlaceOptions& options,
+             std::vector<PlacementNote>* notes);
+
+enum class PlacementLog { kNone, kFull, kSummary, kJson, kDot };
+// "full", "summary", "json", "dot", "" / "none", "true" (full), "false".
+Result<PlacementLog> ParsePlacementLog(std::string_view text);
+
+// The text of `log_device_placement`. kFull: "name: (Op): /job:..." for every node, with function calls expanded as "<call>/<node>". kSummary:
+// per device op counts and bytes of variables, with notes.
+std::string FormatPlacement(const Graph& graph, PlacementLog log, const std::vector<PlacementNote>& notes);
+
+}  // namespace monograph

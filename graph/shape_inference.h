@@ -1,0 +1,48 @@
+// ShapeContext: what a shape function sees of the node being added, and the shape functions that many ops share.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "graph/attr.h"
+
+namespace monograph {
+
+class ShapeContext {
+ public:
+  virtual ~ShapeContext() = default;
+
+  virtual int num_inputs() const = 0;
+  virtual const PartialShape& input(int i) const = 0;
+  virtual DType input_dtype(int i) const = 0;
+  // The input's value if it is a constant (also through Identity), else nullptr.
+  virtual const Tensor* input_value(int i) const = 0;
+  virtual const Attrs& attrs() const = 0;
+  virtual int num_outputs() const = 0;
+  virtual void set_output(int i, const PartialShape& shape) = 0;
+
+  template <typename T>
+  const T& attr(std::string_view name) const {
+    return attrs().Get<T>(name);
+  }
+  // Input i read as a shape (int32 or int64 vector): its value where constant; else dimensions unknown, rank from its length.
+  Result<PartialShape> InputAsShape(int i) const;
+  // Input i as integers if it is constant.
+  std::optional<std::vector<int64_t>> InputAsInts(int i) const;
+  // InvalidArgument unless input i has (or may have) this rank. Returns the shape with that rank.
+  Result<PartialShape> WithRank(int i, int rank) const;
+};
+
+// "axis" in [-rank, rank) to [0, rank); InvalidArgument names axis and rank.
+Result<int> NormalizeAxis(int64_t axis, int rank);
+
+Status ScalarShape(ShapeContext& c);          // every output a scalar
+Status UnchangedShape(ShapeContext& c);       // output 0 (and every other) as input 0
+Status BroadcastShape(ShapeContext& c);       // output 0: inputs 0 and 1 broadcast
+Status MergeAllShape(ShapeContext& c);        // all inputs agree; output 0 the same
+Status UnknownShape(ShapeContext& c);         // nothing is known
+Status NoOutputs(ShapeContext& c);
+
+}  // namespace monograph
