@@ -10,6 +10,7 @@
 // ask it. Not thread-safe.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -104,7 +105,14 @@ class OpBuilder {
   OpBuilder& Inputs(std::span<const Output> inputs);
   OpBuilder& Attr(std::string_view name, AttrValue value);
   OpBuilder& Attr(std::string_view name, const char* value) { return Attr(name, AttrValue(std::string(value))); }
-  OpBuilder& Attr(std::string_view name, int value) { return Attr(name, AttrValue(static_cast<int64_t>(value))); }
+  // Exactly an int: a bool, a float or a DType keeps its type.
+  template <std::same_as<int> T>
+  OpBuilder& Attr(std::string_view name, T value) {
+    return Attr(name, AttrValue(static_cast<int64_t>(value)));
+  }
+  OpBuilder& Attr(std::string_view name, std::initializer_list<int64_t> values) {
+    return Attr(name, AttrValue(std::vector<int64_t>(values)));
+  }
   Operation Build();
   Output BuildOutput() { return Build().output(0); }
 
