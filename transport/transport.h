@@ -45,9 +45,12 @@ struct Payload {
 
 // Where an arriving payload is to be written. The memory must stay valid until `done`, which is called exactly once, with OK
 // when the bytes are there or with the reason why they never will be. data == nullptr drops the payload (done is then not called).
+// `keep`, if given, is held as long as the transport could still write there. That outlasts a `done` with Cancelled when the peer
+// was lost in the middle of a transfer: give it whenever the memory may be freed or used again after a failure.
 struct PayloadSink {
   void* data = nullptr;
   std::function<void(const Status&)> done;
+  Buffer keep;
 };
 
 class MessageHandler {
@@ -83,13 +86,15 @@ class Transport {
 
   // Sends a message. `header` (at most kMaxHeaderBytes) is copied. `payload` is kept until `done`, called when the
   // memory may be changed again (OK does not mean that the peer handled it), or with the failure. `done` may be empty.
-  // An unknown or disconnected peer: done(Cancelled).
+  // An unknown or disconnected peer: done(Cancelled). Where payloads go by reference (one process; a peer that is this very
+  // transport) the receiver shares the buffer: change it only if it is unique().
   virtual void Send(PeerId peer, std::string_view header, Payload payload, Done done) = 0;
 
   // Drives the transport on the calling thread until ready() is true or the deadline has passed; returns ready().
   // While a thread is here, the progress thread stands back: a waiting client handles its own answers without a thread switch.
   // ready() is evaluated often and must be cheap. Spins for the configured time, then sleeps until a message comes;
-  // Wake() makes it look at ready() again.
+  // Wake() makes it look at ready() again. Several threads may be here: one drives, the others wait. After Close it returns at once.
+  // REQUIRES: not called from a callback.
   virtual bool DriveUntil(const std::function<bool()>& ready, std::chrono::steady_clock::time_point deadline) = 0;
   virtual void Wake() = 0;
 
@@ -97,7 +102,8 @@ class Transport {
 
   // Stops: pending sends and receives complete with Cancelled; later Sends too. Idempotent; returns at once.
   virtual void Close() = 0;
-  // Waits, at most a few seconds, until every callback has run and the progress thread has ended.
+  // Waits, at most a few seconds, until every callback has run and the progress thread has ended. REQUIRES: Close was called; not
+  // called from a callback. A Send after Join runs its `done` inside the call, since no thread is left.
   virtual void Join() = 0;
 };
 

@@ -1,0 +1,96 @@
+// What every Transport must do. An implementation joins with INSTANTIATE_TEST_SUITE_P(Name,
+// TransportConformance, cases, CaseName).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace monograph {
+
+struct TransportCase {
+  std::string name;
+  std::function<Result<std::unique_ptr<Transport>>(MessageHandler*)> make;
+  bool by_reference = false;  // payloads between the transports of one process are not copied
+  std::string expected_lane;  // a part of what Describe says
+};
+
+inline std::string CaseName(const testing::TestParamInfo<TransportCase>& info) {
+  return info.param.name;
+}
+
+// Keeps what arrives. `on_message` and `on_delivered` may replace what it does.
+class Recorder : public MessageHandler {
+ public:
+  struct Message {
+    std::string header;
+    Payload payload;
+    Status status;
+  };
+
+  PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
+  void OnDelivered(std::string_view header, Payload payload) override;
+
+  // Waits until `count` messages are complete; false after 20 s.
+  bool WaitFor(size_t count);
+  size_t count() const;
+  std::vector<Message> messages() const;
+  std::vector<std::string> header_order() const;  // as headers came, before their payloads
+
+  std::function<PayloadSink(std::string_view, size_t)> on_message;
+  std::function<void(std::string_view, Payload)> on_delivered;
+
+ private:
+  void Add(Message message);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Message> messages_;
+  std::vector<std::string> headers_;
+};
+
+// Counts completions, and notes the last failure.
+class Completions {
+ public:
+  Done Add();
+  // Waits until as many have run as were added; false after 20 s.
+  bool WaitForAll();
+  int added() const;
+  int ok() const;
+  int with(Code code) const;
+  int ran() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int added_ = 0;
+  int ran_ = 0;
+  std::vector<Code> codes_;
+};
+
+// A payload whose bytes follow from `seed`.
+Payload MakePayload(size_t bytes, uint32_t seed);
+bool PayloadIs(const Payload& payload, size_t bytes, uint32_t seed);
+
+class TransportConformance : public testing::TestWithParam<TransportCase> {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+  std::unique_ptr<Transport> Make(MessageHandler* handler);
+  static void Shut(std::unique_ptr<Transport>& transport);
+
+  Recorder at_a_, at_b_;
+  std::unique_ptr<Transport> a_, b_;
+  PeerId b_of_a_ = 0, a_of_b_ = 0;
+};
+
+std::chrono::steady_clock::time_point In(std::chrono::milliseconds time);
+
+}  // namespace monograph

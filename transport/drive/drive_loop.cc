@@ -1,0 +1,255 @@
+#include "transport/drive/drive_loop.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+
+namespace monograph {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr microseconds kTick{500};
+// An idle driver looks by itself now and then, since an event descriptor may stay silent.
+constexpr milliseconds kShortestSleep{1};
+constexpr milliseconds kLongestSleep{64};
+// Polls between two looks at the clock, each with a yield: others may need this core to answer.
+constexpr int kPollsPerYield = 50;
+constexpr int kPollsPerClock = 512;
+
+inline void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+DriveLoop::DriveLoop(Driven* driven, microseconds spin, std::string thread_name)
+    : driven_(driven), spin_(spin), thread_name_(std::move(thread_name)) {
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  MG_CHECK(wake_fd_ >= 0);
+}
+
+DriveLoop::~DriveLoop() {
+  MG_CHECK(!thread_.joinable());
+  close(wake_fd_);
+}
+
+void DriveLoop::Start() {
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
+}
+
+void DriveLoop::SignalSleeper() {
+  if (sleeping_.load() && sleeping_.exchange(false)) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  }
+}
+
+void DriveLoop::Wake() {
+  wakes_.fetch_add(1);
+  SignalSleeper();
+  if (waiting_.load() > 0) {
+    std::lock_guard lock(mutex_);
+    turn_.notify_all();
+  }
+}
+
+void DriveLoop::Notify() { SignalSleeper(); }
+
+void DriveLoop::NotifyUrgently() {
+  SignalSleeper();
+  if (driving_.load()) return;
+  std::lock_guard lock(mutex_);
+  if (driving_.load()) return;
+  take_over_ = true;
+  thread_wake_.notify_one();
+}
+
+void DriveLoop::Stop() {
+  std::lock_guard lock(mutex_);
+  stop_.store(true);
+  SignalSleeper();
+  turn_.notify_all();
+  thread_wake_.notify_one();
+}
+
+void DriveLoop::Join() {
+  {
+    std::lock_guard lock(mutex_);
+    finish_.store(true);
+    SignalSleeper();
+    thread_wake_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool DriveLoop::DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) {
+  if (ready()) return true;
+  std::unique_lock lock(mutex_);
+  guests_.fetch_add(1);
+  ++visits_;
+  bool mine = false;
+  while (!stop_.load()) {
+    if (!driving_.load()) {
+      mine = true;
+      break;
+    }
+    SignalSleeper();  // the progress thread steps back when it sees a guest
+    const auto now = Clock::now();
+    if (now >= deadline) break;
+    waiting_.fetch_add(1);
+    turn_.wait_until(lock, std::min(deadline, now + milliseconds(1)));
+    waiting_.fetch_sub(1);
+    lock.unlock();
+    const bool done = ready();
+    lock.lock();
+    if (done) break;
+  }
+  if (mine) {
+    driving_.store(true);
+    lock.unlock();
+    Drive(&ready, deadline);
+    lock.lock();
+    driving_.store(false);
+  }
+  ++visits_;
+  if (guests_.fetch_sub(1) > 1) {
+    turn_.notify_all();
+  } else if (stop_.load() || driven_->busy()) {
+    take_over_ = true;
+    thread_wake_.notify_one();
+  } else if (thread_state_ == ThreadState::kParked) {
+    thread_wake_.notify_one();
+  }
+  lock.unlock();
+  return ready();
+}
+
+void DriveLoop::Run() {
+  std::unique_lock lock(mutex_);
+  take_over_ = true;
+  while (true) {
+    if (!driving_.load() &&
+        (stop_.load() || finish_.load() || (guests_.load() == 0 && take_over_))) {
+      thread_state_ = ThreadState::kDriving;
+      take_over_ = false;
+      driving_.store(true);
+      lock.unlock();
+      if (finish_.load()) {
+        driven_->Finish();
+        return;  // keeps the role: nobody drives any more
+      }
+      Drive(nullptr, Clock::time_point::max());
+      lock.lock();
+      driving_.store(false);
+      turn_.notify_all();
+      continue;
+    }
+    if (guests_.load() > 0 && thread_state_ == ThreadState::kParked) {
+      thread_wake_.wait(lock);
+      continue;
+    }
+    thread_state_ = ThreadState::kLingering;
+    const uint64_t visits = visits_;
+    const bool woken = thread_wake_.wait_for(lock, kTick) == std::cv_status::no_timeout;
+    if (woken || visits != visits_) continue;  // guests come and go: linger on
+    if (guests_.load() > 0) {
+      thread_state_ = ThreadState::kParked;
+    } else {
+      take_over_ = true;
+    }
+  }
+}
+
+bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point deadline) {
+  int idle_polls = 0;
+  int busy_polls = 0;
+  bool idle = false;
+  Clock::time_point idle_since;
+  auto sleep = kShortestSleep;
+  while (true) {
+    const bool handled = driven_->Poll();
+    if (ready != nullptr) {
+      if ((*ready)()) return true;
+      if (stop_.load(std::memory_order_relaxed)) return false;
+      if (handled && waiting_.load(std::memory_order_relaxed) > 0) {
+        std::lock_guard lock(mutex_);
+        turn_.notify_all();
+      }
+    } else if (finish_.load(std::memory_order_relaxed) ||
+               (guests_.load(std::memory_order_relaxed) > 0 &&
+                !stop_.load(std::memory_order_relaxed))) {
+      return false;
+    }
+    if (handled) {
+      idle = false;
+      idle_polls = 0;
+      sleep = kShortestSleep;
+      if (ready == nullptr || ++busy_polls < kPollsPerClock) continue;
+      busy_polls = 0;
+      if (Clock::now() >= deadline) return false;
+      continue;
+    }
+    if (++idle_polls < kPollsPerYield) {
+      Pause();
+      continue;
+    }
+    idle_polls = 0;
+    auto now = Clock::now();
+    if (now >= deadline) return false;
+    if (!idle) {
+      idle = true;
+      idle_since = now;
+    }
+    if (now - idle_since < spin_) {
+      sched_yield();
+      continue;
+    }
+    if (driven_->busy()) sleep = kShortestSleep;
+    const auto until = deadline - now > sleep ? now + sleep : deadline;
+    Sleep(ready, until);
+    now = Clock::now();
+    if (now >= until) {
+      sleep = std::min(sleep * 2, kLongestSleep);  // nothing came: one look, then sleep again
+    } else {
+      idle = false;
+      sleep = kShortestSleep;
+    }
+  }
+}
+
+void DriveLoop::Sleep(const std::function<bool()>* ready, Clock::time_point until) {
+  const uint64_t wakes = wakes_.load();
+  sleeping_.store(true);
+  const bool leave = ready != nullptr ? (*ready)() || stop_.load()
+                                      : finish_.load() || (guests_.load() > 0 && !stop_.load());
+  const bool look_again = leave || wakes != wakes_.load() || !driven_->Arm();
+  if (look_again) {
+    sleeping_.store(false);
+    return;
+  }
+  pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {driven_->event_fd(), POLLIN, 0}};
+  const auto timeout = std::max(until - Clock::now(), Clock::duration::zero());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const timespec spec{static_cast<time_t>(seconds.count()),
+                      static_cast<long>(std::chrono::nanoseconds(timeout - seconds).count())};
+  ppoll(fds, 2, &spec, nullptr);
+  sleeping_.store(false);
+  if ((fds[0].revents & POLLIN) != 0) {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+  }
+}
+
+}  // namespace monograph

@@ -1,0 +1,99 @@
+// DriveLoop: who drives a transport, and how it waits.
+//
+// Exactly one thread at a time holds the driving role: the loop's own progress thread, or a guest
+// inside DriveUntil. The driver polls, spins while nothing comes, then sleeps on file descriptors.
+//
+//   progress thread:  driving --guest comes--> lingering --a tick without any guest--> driving
+//                                                 |  ^
+//                       a guest stays for a tick  v  |  the guest leaves
+//                                                parked
+//
+// Lingering keeps hand-overs cheap: a client that calls DriveUntil again and again takes the role
+// without waking anybody. What arrives when nobody drives waits for at most two ticks.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace monograph {
+
+// What is driven. Poll, Arm and Finish are called by the driving thread only.
+class Driven {
+ public:
+  virtual ~Driven() = default;
+  // Handles what is there; true if there was something.
+  virtual bool Poll() = 0;
+  // Prepares for sleep: from now on, whatever comes makes event_fd() readable or calls
+  // DriveLoop::Notify. False if something is there already.
+  virtual bool Arm() = 0;
+  // Becomes readable when something comes; -1 if only Notify tells.
+  virtual int event_fd() const = 0;
+  // True while something that was started needs polling to complete.
+  virtual bool busy() const = 0;
+  // The last call, on the progress thread, from Join: completes what is pending, in bounded time.
+  virtual void Finish() = 0;
+};
+
+class DriveLoop {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `driven` outlives the loop.
+  DriveLoop(Driven* driven, std::chrono::microseconds spin, std::string thread_name);
+  ~DriveLoop();  // REQUIRES: never started, or Stop and Join were called
+  DriveLoop(const DriveLoop&) = delete;
+  DriveLoop& operator=(const DriveLoop&) = delete;
+
+  void Start();
+  // Drives on the calling thread until ready() or the deadline or Stop; returns ready(). Not from
+  // inside a callback.
+  bool DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline);
+  // Makes sleepers, and guests that wait for their turn, look again.
+  void Wake();
+  // Something has come that event_fd() does not show: ends the driver's sleep. Cheap if nobody
+  // sleeps.
+  void Notify();
+  // As Notify, and if nobody drives, the progress thread takes over at once.
+  void NotifyUrgently();
+  // From now on guests are sent away; the progress thread drives. Idempotent; returns at once.
+  void Stop();
+  // The progress thread calls Finish and ends; waits for it. REQUIRES: Stop was called.
+  void Join();
+
+ private:
+  enum class ThreadState { kDriving, kLingering, kParked };
+
+  void Run();
+  bool Drive(const std::function<bool()>* ready, Clock::time_point deadline);
+  void Sleep(const std::function<bool()>* ready, Clock::time_point until);
+  void SignalSleeper();
+
+  Driven* const driven_;
+  const std::chrono::microseconds spin_;
+  const std::string thread_name_;
+  int wake_fd_ = -1;
+
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> finish_{false};
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> driving_{false};  // written under mutex_
+  std::atomic<int> guests_{0};        // inside DriveUntil; written under mutex_
+  std::atomic<int> waiting_{0};       // guests that wait for their turn
+  std::atomic<uint64_t> wakes_{0};    // number of Wake calls
+
+  std::mutex mutex_;
+  std::condition_variable turn_;                        // guests
+  std::condition_variable thread_wake_;                 // the progress thread
+  ThreadState thread_state_ = ThreadState::kLingering;  // guarded by mutex_
+  uint64_t visits_ = 0;     // guests that came or left; guarded by mutex_
+  bool take_over_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace monograph
