@@ -1,0 +1,24 @@
+// Ops that pick and scatter by index: GatherV2, OneHot, DynamicStitch, UnsortedSegmentSum.
+// An index out of range fails the step with InvalidArgument that names it.
+#pragma once
+
+#include "graph/scope.h"
+
+namespace monograph {
+
+// Slices of `params` along `axis`, at `indices` (int32 or int64 of any shape, which takes the place
+// of that dimension).
+Output Gather(const Scope& scope, const Output& params, const Output& indices, int axis = 0);
+// Rows of `depth` elements: `on_value` at the index, `off_value` elsewhere (also where the index is
+// out of range).
+Output OneHot(const Scope& scope, const Output& indices, const Output& depth,
+              const Output& on_value, const Output& off_value, int axis = -1);
+Output OneHot(const Scope& scope, const Output& indices, int depth, DType dtype = DT_FLOAT);
+// merged[indices[m][i...]] = data[m][i..., ...]; where indices repeat, the last wins.
+Output DynamicStitch(const Scope& scope, const Outputs& indices, const Outputs& data);
+// Row i of the result is the sum of the rows of `data` whose segment id is i. Negative ids are
+// dropped.
+Output UnsortedSegmentSum(const Scope& scope, const Output& data, const Output& segment_ids,
+                          const Output& num_segments);
+
+}  // namespace monograph
