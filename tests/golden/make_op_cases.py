@@ -285,7 +285,7 @@ def elementwise():
 
     any_value = {"Neg": NUMBERS + [H, BF16], "Abs": NUMBERS + [H, BF16], "Square": NUMBERS + [H, BF16], "Sign": NUMBERS + [H, BF16],
                  "Exp": FLOATS, "Sigmoid": FLOATS, "Tanh": FLOATS, "Floor": FLOATS, "Relu": NUMBERS + [H, BF16]}
-    positive = {"Log": FLOATS, "Sqrt": FLOATS, "Rsqrt": FLOATS, "Reciprocal": FLOATS, "Inv": WIDE}
+    positive = {"Log": FLOATS, "Sqrt": FLOATS, "Rsqrt": FLOATS, "Reciprocal": FLOATS, "Inv": WIDE, "Log1p": WIDE}
     for op, types in any_value.items():
         for t in types:
             case(op, SHORT[t], [val(t, (2, 5), op, -3, 3)])
@@ -650,6 +650,8 @@ def array():
     fails("InvertPermutation", "range", [ints([0, 3, 1])])
     case("ListDiff", "int32", [ints([1, 2, 3, 4, 5, 3]), ints([1, 3, 9])])
     case("ListDiff", "float_int64", [np.array([1.0, 2.0], F), np.array([], F)], out_idx=L)
+    case("Unique", "int32", [ints([3, 1, 3, 7, 1])])
+    case("Unique", "int64_index", [ints([5, 5, 4], L)], out_idx=L)
     case("ListDiff", "nothing_left", [ints([1, 1]), ints([1])])
 
 

@@ -1,0 +1,557 @@
+#!/usr/bin/env python3
+"""Writes graphs/<name>/: GraphDefs that tf.compat.v1 made, scripts that run them, and TensorFlow's numbers (see README.md).
+
+usage: make_graphs.py [--out DIR] [--ops] [NAME...]
+
+--ops prints the op names that each graph uses, functions included."""
+import argparse
+import json
+import os
+import shutil
+import sys
+import zlib
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+v1.enable_resource_variables()
+v1.disable_control_flow_v2()
+v1.logging.set_verbosity(v1.logging.ERROR)
+
+GRAPHS = {}
+
+
+def graph(fn):
+    GRAPHS[fn.__name__] = fn
+    return fn
+
+
+def values(key, shape, lo=-1.0, hi=1.0, dtype=np.float32):
+    r = np.random.RandomState(zlib.crc32(repr((key, tuple(shape))).encode()) & 0x7FFFFFFF)
+    return r.uniform(lo, hi, size=shape).astype(dtype)
+
+
+def variable(name, value):
+    return v1.get_variable(name, initializer=tf.constant(value), use_resource=True)
+
+
+def config():
+    c = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    c.graph_options.rewrite_options.disable_meta_optimizer = True
+    return c
+
+
+class Recorder:
+    """Collects the steps of one graph; run() afterwards asks TensorFlow for the numbers and writes the folder."""
+
+    def __init__(self, folder):
+        self.folder, self.steps, self.files, self.extra = folder, [], {}, {}
+
+    def step(self, name, fetches=(), targets=(), feeds=None, rtol=1e-5, atol=1e-6, error=None, error_contains=None):
+        """error: the canonical code that our run of this step must give. TensorFlow may know more ops than we do: it is not asked."""
+        feeds = {(k if isinstance(k, str) else k.name): np.asarray(v) for k, v in (feeds or {}).items()}
+        self.steps.append(dict(name=name, fetches=[f if isinstance(f, str) else f.name for f in fetches],
+                               targets=[t if isinstance(t, str) else t.name for t in targets], feeds=feeds,
+                               rtol=rtol, atol=atol, error=error, error_contains=error_contains))
+
+    def file(self, a):
+        """Feeds that are equal share a file."""
+        for name, b in self.files.items():
+            if name.startswith("feeds/") and b.dtype == a.dtype and b.shape == a.shape and np.array_equal(a, b):
+                return name
+        name = "feeds/%d.npy" % sum(k.startswith("feeds/") for k in self.files)
+        self.files[name] = a
+        return name
+
+    def run(self, graph_def):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for sub in ("feeds", "expect"):
+            os.makedirs(os.path.join(self.folder, sub))
+        with open(os.path.join(self.folder, "graph.pb"), "wb") as f:
+            f.write(graph_def.SerializeToString(deterministic=True))
+        plain = tf.compat.v1.GraphDef()
+        plain.CopyFrom(graph_def)
+        for node in plain.node:  # one process answers for the whole cluster
+            node.device = ""
+        out = []
+        with tf.Graph().as_default():
+            tf.graph_util.import_graph_def(plain, name="")
+            with v1.Session(config=config()) as s:
+                for i, st in enumerate(self.steps):
+                    d = dict(name=st["name"])
+                    if st["targets"]:
+                        d["targets"] = st["targets"]
+                    if st["feeds"]:
+                        d["feeds"] = {k: self.file(v) for k, v in st["feeds"].items()}
+                    if st["fetches"]:
+                        d["fetches"] = st["fetches"]
+                    if st["error"]:
+                        d["error"] = st["error"]
+                        if st["error_contains"]:
+                            d["error_contains"] = st["error_contains"]
+                        out.append(d)
+                        if st["error"] != "UNIMPLEMENTED":
+                            try:
+                                s.run((st["fetches"], st["targets"]), st["feeds"])
+                            except tf.errors.OpError as e:
+                                if e.error_code != getattr(tf.errors, st["error"]):
+                                    raise
+                            else:
+                                raise ValueError("step %s of %s does not fail" % (st["name"], self.folder))
+                        continue
+                    got = s.run((st["fetches"], st["targets"]), st["feeds"])[0]
+                    if got:
+                        d["expect"] = []
+                        for k, a in enumerate(got):
+                            name = "expect/%d_%d.npy" % (i, k)
+                            if np.asarray(a).dtype.kind not in "biuf":
+                                raise ValueError("fetch %d of step %s is %r" % (k, st["name"], a))
+                            self.files[name] = np.asarray(a)
+                            d["expect"].append(name)
+                        d["rtol"], d["atol"] = st["rtol"], st["atol"]
+                    out.append(d)
+        for name, a in self.files.items():
+            np.save(os.path.join(self.folder, name), a)
+        with open(os.path.join(self.folder, "steps.json"), "w") as f:
+            json.dump(dict(self.extra, steps=out), f, indent=1)
+            f.write("\n")
+
+
+# ---- small graphs -------------------------------------------------------------------------------------------------
+
+
+@graph
+def scalar_arithmetic(r):
+    a = v1.placeholder(tf.float32, [], name="a")
+    b = v1.placeholder(tf.float32, [], name="b")
+    total = tf.add(a, b, name="total")
+    product = tf.multiply(total, 3.0, name="product")
+    with tf.control_dependencies([product]):
+        half = tf.divide(product, 2.0, name="half")
+    beyond = tf.subtract(product, 1.0, name="beyond")
+    n = tf.cast(tf.constant(7), tf.float32)
+    mixed = tf.identity(half - n ** 2.0, name="mixed")
+    order = tf.less(a, b, name="order")
+    count = tf.constant(41, tf.int64, name="count") + 1
+    given = v1.placeholder_with_default(tf.constant(5.0), [], name="given")
+    nothing = tf.no_op(name="nothing")
+    r.step("several fetches", [total, product, mixed, order, count], feeds={a: np.float32(1.5), b: np.float32(-4)})
+    r.step("one fetch twice", [total, total], feeds={a: np.float32(2), b: np.float32(3)})
+    r.step("a feed in the middle", [beyond], feeds={product: np.float32(10)})
+    r.step("a default", [given])
+    r.step("a default overridden", [given], feeds={given: np.float32(-1)})
+    r.step("a target alone", targets=[nothing])
+    r.step("a missing feed", [total], feeds={a: np.float32(1)}, error="INVALID_ARGUMENT", error_contains="b")
+    r.step("after the failed step", [total], feeds={a: np.float32(1), b: np.float32(1)})
+
+
+@graph
+def variables(r):
+    x = variable("x", np.array([[1, 2], [3, 4]], np.float32))
+    n = variable("n", np.array(0, np.int64))
+    init = v1.global_variables_initializer()
+    ready = tf.stack([v1.is_variable_initialized(x), v1.is_variable_initialized(n)], name="ready")
+    seen = tf.identity(x.read_value(), name="seen")
+    grow = tf.identity(n.assign_add(5), name="grow")
+    add = x.assign_add([[0.5, 0.5], [0.5, -0.5]], read_value=False)
+    sub = x.assign_sub([[1.0, 0.0], [0.0, 1.0]], read_value=False)
+    put = v1.placeholder(tf.float32, [2, 2], name="put")
+    assign = x.assign(put, read_value=False)
+    with tf.control_dependencies([x.assign_add(tf.ones([2, 2]), read_value=False)]):
+        after = tf.identity(x.read_value(), name="after")
+    rows = tf.gather(x, [1, 0, 1], name="rows")
+    shape = v1.shape(x, name="shape")
+    r.step("nothing is initialised", [ready])
+    r.step("reading too early", [seen], error="FAILED_PRECONDITION", error_contains="x")
+    r.step("initialise", targets=[init])
+    r.step("now it is", [ready, seen])
+    r.step("count", [grow])
+    r.step("count again", [grow])
+    r.step("add", targets=[add])
+    r.step("subtract", targets=[sub])
+    r.step("see both", [seen, shape])
+    r.step("assign", targets=[assign], feeds={put: np.array([[9, 8], [7, 6]], np.float32)})
+    r.step("read after an addition", [after])
+    r.step("gather rows of the variable", [rows])
+    r.step("initialise again", targets=[init])
+    r.step("as at first", [seen, "n/Read/ReadVariableOp:0"])
+
+
+@graph
+def linear_regression(r):
+    x = v1.placeholder(tf.float32, [None, 3], name="x")
+    y = v1.placeholder(tf.float32, [None, 1], name="y")
+    w = variable("w", values("w", (3, 1)))
+    b = variable("b", np.zeros(1, np.float32))
+    step = v1.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w) + b - y), name="loss")
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step, name="train")
+    init = v1.global_variables_initializer()
+    r.step("initialise", targets=[init])
+    for i in range(6):
+        xs = values(("x", i), (5 + i % 2, 3))
+        ys = (xs @ np.array([[1.0], [-2.0], [0.5]]) + 0.25).astype(np.float32)
+        r.step("train %d" % i, [loss], [train], {x: xs, y: ys})
+    r.step("variables", [w.read_value(), b.read_value(), step.read_value()])
+
+
+@graph
+def momentum(r):
+    x = tf.constant(values("x", (6, 4)))
+    for name, nesterov in (("plain", False), ("nesterov", True)):
+        with v1.variable_scope(name):
+            w = variable("w", values("w", (4, 3)))
+            b = variable("b", values("b", (3,)))
+            loss = tf.reduce_mean(tf.square(tf.tanh(tf.nn.bias_add(tf.matmul(x, w), b)) - 0.5), name="loss")
+            train = v1.train.MomentumOptimizer(0.2, 0.9, use_nesterov=nesterov).minimize(loss, var_list=[w, b], name="train")
+            init = v1.variables_initializer(v1.global_variables(name), name="init")
+        r.step(name + " initialise", targets=[init])
+        for i in range(5):
+            r.step("%s train %d" % (name, i), [loss], [train])
+        slots = [v.read_value() for v in v1.global_variables(name)]
+        r.step(name + " variables and slots", slots)
+
+
+def adam_steps(r, sparse):
+    x = tf.constant(values("x", (6, 4)))
+    w = variable("w", values("w", (4, 3)))
+    table = variable("table", values("table", (5, 4)))
+    rate = v1.placeholder_with_default(tf.constant(0.05), [], name="rate")
+    rows = tf.gather(table.read_value(), [0, 2, 2, 4, 1, 0])
+    if not sparse:
+        rows = tf.matmul(tf.one_hot([0, 2, 2, 4, 1, 0], 5), table)
+    loss = tf.reduce_mean(tf.square(tf.matmul(x * rows, w) - 0.5), name="loss")
+    opt = v1.train.AdamOptimizer(rate, beta1=0.8, beta2=0.99, epsilon=1e-4)
+    train = opt.minimize(loss, name="train")
+    init = v1.global_variables_initializer()
+    r.step("initialise", targets=[init])
+    for i in range(4):
+        r.step("train %d" % i, [loss], [train])
+    r.step("train with another rate", [loss], [train], {rate: np.float32(0.2)})
+    r.step("variables and slots", [v.read_value() for v in v1.global_variables()])
+
+
+@graph
+def adam(r):
+    adam_steps(r, sparse=False)
+
+
+@graph
+def adam_sparse(r):
+    """The gradient of a gather is a list of rows: TensorFlow's Adam applies it with Unique and ResourceScatterAdd."""
+    adam_steps(r, sparse=True)
+
+
+# ---- the CNN of the tutorials, in small ---------------------------------------------------------------------------
+
+IMAGE, CLASSES = 12, 10
+
+
+def cnn_variables():
+    shapes = [("w1", (5, 5, 1, 4)), ("b1", (4,)), ("w2", (5, 5, 4, 6)), ("b2", (6,)), ("w3", (54, 16)), ("b3", (16,)), ("w4", (16, CLASSES)), ("b4", (CLASSES,))]
+    return [variable(n, values(n, s, -0.3, 0.3) if n[0] == "w" else np.full(s, 0.1, np.float32)) for n, s in shapes]
+
+
+def cnn_logits(v, x):
+    h = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, v[0], [1, 1, 1, 1], "SAME"), v[1]))
+    h = tf.nn.max_pool2d(h, 2, 2, "SAME")
+    h = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(h, v[2], [1, 1, 1, 1], "SAME"), v[3]))
+    h = tf.nn.max_pool2d(h, 2, 2, "SAME")
+    h = tf.nn.relu(tf.matmul(tf.reshape(h, [-1, 54]), v[4]) + v[5])
+    return tf.matmul(h, v[6]) + v[7]
+
+
+def cnn_loss(v, x, y):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=cnn_logits(v, x)))
+
+
+def cnn_batch(i, n):
+    y = (np.arange(n) * 3 + i) % CLASSES
+    x = values(("image", i), (n, IMAGE, IMAGE, 1), 0.0, 1.0)
+    return x, y.astype(np.int32)
+
+
+def cnn_steps(r, x, y, n, init, loss, train, v, more=()):
+    r.step("initialise", targets=[init])
+    for i in range(5):
+        xs, ys = cnn_batch(i, n)
+        r.step("train %d" % i, [loss] + list(more), [train], {x: xs, y: ys}, rtol=2e-5, atol=1e-5)
+    r.step("variables", [q.read_value() for q in v], rtol=1e-4, atol=2e-5)
+
+
+@graph
+def mnist_cnn(r):
+    x = v1.placeholder(tf.float32, [None, IMAGE, IMAGE, 1], name="x")
+    y = v1.placeholder(tf.int32, [None], name="y")
+    v = cnn_variables()
+    logits = cnn_logits(v, x)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
+    hits = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), y)
+    accuracy = tf.reduce_mean(tf.cast(hits, tf.float32), name="accuracy")
+    train = v1.train.AdamOptimizer(0.01, epsilon=1e-3).minimize(loss, name="train")
+    cnn_steps(r, x, y, 4, v1.global_variables_initializer(), loss, train, v, [accuracy])
+
+
+@graph
+def mnist_cnn_one_hot(r):
+    """Dense labels, flat images, average pooling, weight decay, momentum."""
+    flat = v1.placeholder(tf.float32, [None, IMAGE * IMAGE], name="x")
+    y = v1.placeholder(tf.int32, [None], name="y")
+    x = tf.reshape(flat, [-1, IMAGE, IMAGE, 1])
+    v = cnn_variables()
+    h = tf.nn.relu(tf.nn.conv2d(x, v[0], [1, 2, 2, 1], "SAME") + v[1])
+    h = tf.nn.avg_pool2d(h, 3, 1, "VALID")
+    h = tf.nn.relu(tf.nn.conv2d(h, v[2], [1, 1, 1, 1], "SAME") + v[3])
+    h = tf.nn.avg_pool2d(h, 2, 2, "VALID")
+    h = tf.reshape(h, [tf.shape(h)[0], 24])
+    h = tf.sigmoid(tf.nn.bias_add(tf.matmul(h, v[4][:24]), v[5]))
+    logits = tf.matmul(h, v[6]) + v[7]
+    cost = tf.nn.softmax_cross_entropy_with_logits(labels=tf.stop_gradient(tf.one_hot(y, CLASSES)), logits=logits)
+    decay = 1e-2 * tf.add_n([tf.nn.l2_loss(w) for w in v[::2]])
+    loss = tf.add(tf.reduce_mean(cost), decay, name="loss")
+    train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+    r.step("initialise", targets=[v1.global_variables_initializer()])
+    for i in range(5):
+        xs, ys = cnn_batch(i, 4)
+        r.step("train %d" % i, [loss], [train], {flat: xs.reshape(4, -1), y: ys}, rtol=2e-5, atol=1e-5)
+    r.step("variables", [q.read_value() for q in v], rtol=1e-4, atol=1e-5)
+
+
+@graph
+def mnist_cnn_cluster(r):
+    """In-graph towers: variables on the ps, half of the batch on each worker, the mean of the gradients applied on the ps."""
+    r.extra["cluster"] = {"ps": 1, "worker": 2}
+    x = v1.placeholder(tf.float32, [None, IMAGE, IMAGE, 1], name="x")
+    y = v1.placeholder(tf.int32, [None], name="y")
+    with tf.device("/job:ps/task:0"):
+        v = cnn_variables()
+        opt = v1.train.AdamOptimizer(0.01, epsilon=1e-3)
+    xs, ys = tf.split(x, 2), tf.split(y, 2)
+    losses, grads = [], []
+    for i in range(2):
+        with tf.device("/job:worker/task:%d" % i), tf.name_scope("tower_%d" % i):
+            losses.append(cnn_loss(v, xs[i], ys[i]))
+            grads.append(v1.gradients(losses[-1], v, colocate_gradients_with_ops=True))
+    with tf.device("/job:ps/task:0"):
+        mean = [tf.add_n(g) / 2.0 for g in zip(*grads)]
+        train = opt.apply_gradients(list(zip(mean, v)), name="train")
+        loss = tf.divide(tf.add_n(losses), 2.0, name="loss")
+        init = v1.global_variables_initializer()
+    cnn_steps(r, x, y, 8, init, loss, train, v)
+
+
+# ---- functions ----------------------------------------------------------------------------------------------------
+
+
+@graph
+def functions(r):
+    x = v1.placeholder(tf.float32, [None, 3], name="x")
+    w = variable("w", values("w", (3, 2)))
+
+    @tf.function(autograph=False)
+    def norm(a):
+        return a / tf.sqrt(tf.reduce_sum(tf.square(a), axis=1, keepdims=True) + 1.0)
+
+    @tf.function(autograph=False)
+    def two(a, b):
+        return norm(a) * b, tf.reduce_sum(a + b, axis=0)
+
+    @tf.function(autograph=False)
+    def layer(a):
+        return tf.tanh(norm(tf.matmul(a, w)))
+
+    @tf.function(autograph=False)
+    def bump(by):
+        w.assign_add(by * tf.ones([3, 2]))
+        return tf.reduce_sum(w)
+
+    pure = norm(x)
+    p, q = two(x, 2.0 * x)
+    h = layer(x)
+    bumped = tf.identity(bump(tf.constant(0.5)), name="bumped")
+    (dx,) = tf.gradients(pure, x)
+    dw, dx2 = tf.gradients(h, [w, x])
+    f = {x: values("x", (4, 3))}
+    r.step("initialise", targets=[v1.global_variables_initializer()])
+    r.step("a pure function", [pure], feeds=f)
+    r.step("a function that calls another", [p, q], feeds=f)
+    r.step("one output only", [q], feeds=f)
+    r.step("a function that reads a variable", [h], feeds=f)
+    r.step("a function that changes a variable", [bumped])
+    r.step("and again", [bumped])
+    r.step("gradient of a function", [dx], feeds=f)
+    r.step("gradient of a function and its variable", [dw, dx2], feeds=f)
+
+
+@graph
+def unknown_op(r):
+    a = v1.placeholder(tf.float32, [2, 2], name="a")
+    usable = tf.matmul(a, a, transpose_b=True, name="usable")
+    lacking = tf.identity(tf.linalg.cholesky(usable + tf.constant([[1.0, 0.0], [0.0, 1.0]]), name="factor"), name="lacking")
+    beyond = tf.add(tf.reduce_sum(lacking), 1.0, name="beyond")
+    f = {a: values("a", (2, 2))}
+    r.step("the usable part", [usable], feeds=f)
+    r.step("the part that needs it", [beyond], feeds=f, error="UNIMPLEMENTED", error_contains="Cholesky")
+    r.step("the usable part again", [usable], feeds=f)
+    r.step("it is fed", [beyond], feeds={lacking: np.eye(2, dtype=np.float32)})
+
+
+# ---- gradients that TensorFlow makes ------------------------------------------------------------------------------
+
+
+def fragments():
+    """name, function, shapes of its inputs, lowest value, whether its second derivative is wanted too."""
+    F = []
+
+    def add(name, fn, *shapes, lo=-1.0, second=False):
+        F.append((name, fn, shapes, lo, second))
+
+    add("add", lambda a, b: a + b, (2, 3), (3,), second=False)
+    add("subtract", lambda a, b: a - b, (3,), (2, 1))
+    add("multiply", lambda a, b: a * b, (2, 1, 3), (4, 1), second=True)
+    add("multiply_same", lambda a, b: a * b, (2, 3), (2, 3))
+    add("divide", lambda a, b: a / b, (2, 3), (3,), lo=0.5, second=True)
+    add("maximum", tf.maximum, (2, 3), (3,))
+    add("minimum", tf.minimum, (2, 3), (2, 3))
+    add("squared_difference", tf.math.squared_difference, (2, 3), (3,), second=True)
+    add("pow", tf.pow, (2, 3), (3,), lo=0.5)
+    add("pow_scalar", lambda a: a ** 3.0, (2, 3), second=True)
+    add("divide_no_nan", tf.math.divide_no_nan, (2, 3), (2, 3), lo=0.5)
+    for name, fn, lo in (("negative", tf.negative, -1), ("exp", tf.exp, -1), ("log", tf.math.log, 0.2), ("sqrt", tf.sqrt, 0.2), ("rsqrt", tf.math.rsqrt, 0.2), ("square", tf.square, -1),
+                         ("abs", tf.abs, -1), ("reciprocal", tf.math.reciprocal, 0.3), ("sigmoid", tf.sigmoid, -1), ("tanh", tf.tanh, -1), ("relu", tf.nn.relu, -1)):
+        add(name, fn, (2, 5), lo=lo, second=True)
+    add("identity_and_stop", lambda a: tf.identity(a) * tf.stop_gradient(a), (2, 3))
+    add("cast", lambda a: tf.cast(tf.cast(a, tf.float64) * 2, tf.float32), (2, 3))
+    add("add_n", lambda a, b: tf.add_n([a, b, a]), (2, 3), (2, 3))
+    add("used_three_times", lambda a: a * a + tf.exp(a) * a, (2, 3), second=True)
+    add("transpose", lambda a: tf.transpose(a, [2, 0, 1]), (2, 3, 4), second=True)
+    add("transpose_reversed", lambda a: tf.transpose(a), (2, 3))
+    add("reshape", lambda a: tf.reshape(a, [-1, 2]), (2, 3, 2))
+    add("expand_dims", lambda a: tf.expand_dims(a, 1), (2, 3))
+    add("squeeze", lambda a: tf.squeeze(a, [1]), (2, 1, 3))
+    add("concat", lambda a, b, c: tf.concat([a, b, c], 1), (2, 3), (2, 1), (2, 2), second=True)
+    add("concat_negative_axis", lambda a, b: tf.concat([a, b], -2), (2, 3), (1, 3))
+    add("split", lambda a: tf.split(a, 3, axis=1)[0] * tf.split(a, 3, axis=1)[2], (2, 6))
+    add("split_v", lambda a: tf.split(a, [1, 2, 3], axis=1)[2], (2, 6))
+    add("stack", lambda a, b: tf.stack([a, b], axis=1), (2, 3), (2, 3))
+    add("unstack", lambda a: tf.unstack(a, num=3, axis=1)[1] * 2.0, (2, 3))
+    add("slice", lambda a: tf.slice(a, [0, 1], [2, 2]), (3, 4))
+    add("strided_slice", lambda a: a[1:, ::2], (3, 5), second=True)
+    add("strided_slice_shrink", lambda a: a[..., 1], (2, 3, 4))
+    add("strided_slice_new_axis", lambda a: a[:, tf.newaxis, 1:3], (2, 4))
+    add("strided_slice_backwards", lambda a: a[::-1, 3:0:-2], (3, 5))
+    add("gather", lambda a: tf.gather(a, [2, 0, 2]), (4, 3))
+    add("gather_axis_1", lambda a: tf.gather(a, [[2, 0], [2, 1]], axis=1), (2, 4))
+    add("gather_batch", lambda a: tf.gather(a, [[2, 0], [1, 1]], batch_dims=1), (2, 4))
+    add("tile", lambda a: tf.tile(a, [2, 3]), (2, 3))
+    add("pad", lambda a: tf.pad(a, [[1, 0], [2, 1]]), (2, 3), second=True)
+    add("pad_with_value", lambda a: tf.pad(a, [[1, 0], [0, 1]], constant_values=3.0), (2, 3))
+    add("fill", lambda a: tf.fill([2, 3], a), ())
+    add("broadcast_to", lambda a: tf.broadcast_to(a, [2, 3, 2]), (3, 1))
+    add("where", lambda a, b: tf.where(a > b, a * 2.0, b), (2, 3), (3,))
+    add("select", lambda a, b: v1.where(a > b, a * 2.0, b), (2, 3), (2, 3))
+    for name, fn, lo in (("sum", tf.reduce_sum, -1), ("mean", tf.reduce_mean, -1), ("max", tf.reduce_max, -1), ("min", tf.reduce_min, -1), ("prod", tf.reduce_prod, 0.5)):
+        add(name + "_all", lambda a, fn=fn: fn(a), (2, 3), lo=lo)
+        add(name + "_axis", lambda a, fn=fn: fn(a, axis=[0, 2]), (2, 3, 2), lo=lo)
+        add(name + "_keep", lambda a, fn=fn: fn(a, axis=-1, keepdims=True), (2, 3), lo=lo, second=name in ("sum", "mean"))
+    add("max_with_ties", lambda a: tf.reduce_max(a * 0.0, axis=1), (2, 3))
+    for ta, tb, sa, sb in ((False, False, (2, 3), (3, 4)), (True, False, (3, 2), (3, 4)), (False, True, (2, 3), (4, 3)), (True, True, (3, 2), (4, 3))):
+        add("matmul_%d%d" % (ta, tb), lambda a, b, ta=ta, tb=tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb), sa, sb, second=True)
+    add("bias_add", tf.nn.bias_add, (2, 3), (3,), second=True)
+    add("bias_add_rank4", tf.nn.bias_add, (1, 2, 2, 3), (3,))
+    add("softmax", tf.nn.softmax, (2, 4), second=True)
+    add("log_softmax", tf.nn.log_softmax, (2, 4), second=True)
+    add("softmax_axis_0", lambda a: tf.nn.softmax(a, axis=0), (3, 2))
+    add("sparse_cross_entropy", lambda a: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.constant([2, 0]), logits=a), (2, 4))
+    add("cross_entropy", lambda a, b: tf.nn.softmax_cross_entropy_with_logits(labels=b, logits=a), (2, 4), (2, 4), lo=0.1)
+    add("cross_entropy_one_hot", lambda a: tf.nn.softmax_cross_entropy_with_logits(labels=tf.stop_gradient(tf.one_hot([1, 3], 4)), logits=a), (2, 4))
+    add("l2_loss", tf.nn.l2_loss, (2, 3), second=True)
+    for p in ("SAME", "VALID"):
+        add("conv2d_" + p.lower(), lambda a, b, p=p: tf.nn.conv2d(a, b, 1, p), (1, 5, 5, 2), (3, 3, 2, 2), second=True)
+        add("conv2d_strided_" + p.lower(), lambda a, b, p=p: tf.nn.conv2d(a, b, [1, 2, 2, 1], p), (2, 6, 5, 1), (3, 2, 1, 2))
+        add("max_pool_" + p.lower(), lambda a, p=p: tf.nn.max_pool2d(a, 2, 2, p), (1, 5, 6, 2))
+        add("avg_pool_" + p.lower(), lambda a, p=p: tf.nn.avg_pool2d(a, 3, 2, p), (1, 5, 6, 2), second=True)
+    add("moments", lambda a: sum(tf.nn.moments(a, [0])), (4, 3))
+    add("batch_normalization", lambda a, s, b: tf.nn.batch_normalization(a, tf.nn.moments(a, [0])[0], tf.nn.moments(a, [0])[1], b, s, 1e-3), (5, 3), (3,), (3,))
+    add("clip_by_value", lambda a: tf.clip_by_value(a, -0.5, 0.5), (2, 4))
+    add("l2_normalize", lambda a: tf.nn.l2_normalize(a, axis=1), (2, 3), lo=0.2)
+    add("losses_mean_squared", lambda a, b: v1.losses.mean_squared_error(b, a), (4, 2), (4, 2))
+    add("sigmoid_cross_entropy", lambda a: tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant([[1.0, 0.0, 1.0]]), logits=a), (1, 3))
+    return F
+
+
+def dense(g):
+    return None if g is None else tf.convert_to_tensor(g)
+
+
+def gradients(r, dynamic, second):
+    """One step per fragment. Where shapes are known, TensorFlow leaves out or precomputes parts of the backward graph."""
+    for name, fn, shapes, lo, twice in fragments():
+        if second and not twice:
+            continue
+        with tf.name_scope(name):
+            xs = [v1.placeholder(tf.float32, [None] * len(s) if dynamic else s, name="x%d" % i) for i, s in enumerate(shapes)]
+            y = fn(*xs)
+            feeds = {x: values(i, s, lo, 1.5) for i, (x, s) in enumerate(zip(xs, shapes))}
+            with v1.Session(config=config()) as s:
+                shape = s.run(y, feeds).shape
+            dy = v1.placeholder(tf.float32, [None] * len(shape) if dynamic else shape, name="dy")
+            feeds[dy] = values("dy", shape, -1, 1)
+            grads = [dense(g) for g in tf.gradients(y, xs, grad_ys=[dy])]
+            fetches = [g for g in grads if g is not None]
+            if not dynamic:
+                fetches.insert(0, y)
+            if second:
+                grads = [g * float(i + 1) for i, g in enumerate(grads) if g is not None]
+                fetches = [dense(g) for g in tf.gradients(grads, xs + [dy]) if g is not None]
+        r.step(name, fetches, feeds=feeds, rtol=2e-5, atol=2e-6 if not second else 1e-5)
+
+
+@graph
+def gradients_static(r):
+    gradients(r, dynamic=False, second=False)
+
+
+@graph
+def gradients_dynamic(r):
+    gradients(r, dynamic=True, second=False)
+
+
+@graph
+def gradients_second_order(r):
+    gradients(r, dynamic=False, second=True)
+
+
+def ops_of(gd):
+    names = {n.op for n in gd.node}
+    for f in gd.library.function:
+        names |= {n.op for n in f.node_def}
+    return sorted(names - {f.signature.name for f in gd.library.function})
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("name", nargs="*")
+    ap.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "graphs"))
+    ap.add_argument("--ops", action="store_true")
+    args = ap.parse_args()
+    for name in args.name or GRAPHS:
+        r = Recorder(os.path.join(args.out, name))
+        with tf.Graph().as_default() as g:
+            GRAPHS[name](r)
+            gd = g.as_graph_def(add_shapes=False)
+        r.run(gd)
+        if args.ops:
+            print("| %s | %s |" % (name, ", ".join(ops_of(gd))), flush=True)
+        else:
+            print("%-24s %5d nodes %3d steps %7d bytes" % (name, len(gd.node), len(r.steps), sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(r.folder) for f in fs)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
