@@ -57,6 +57,11 @@ class Tensor {
   static Tensor String(std::string value);
 
   bool valid() const { return dtype_ != DT_INVALID; }
+  // Lets go of the buffer: !valid() afterwards.
+  void Reset() {
+    buffer_ = Buffer();
+    dtype_ = DT_INVALID;
+  }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   int64_t elements() const { return shape_.elements(); }

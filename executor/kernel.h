@@ -32,6 +32,8 @@
 namespace monograph {
 
 class ResourceManager;  // executor/resource_manager.h
+class ThreadPools;      // executor/thread_pools.h
+struct CancelSlot;      // executor/cancel_slot.h
 
 // What is known when the kernel is made.
 class KernelConstruction {
@@ -78,6 +80,10 @@ class KernelContext {
   void ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t begin, int64_t end)>& fn);
   int intra_op_threads() const { return intra_op_threads_; }
 
+  // For asynchronous kernels: `cancel` runs at most once, on the aborting thread, if the step is aborted before Done; it may race with
+  // Done, and makes the kernel call Done soon. False, and nothing is kept, if the step is aborted already: call Done(Cancelled) then.
+  bool OnCancel(std::function<void()> cancel);
+
   uint64_t step_id() const { return step_id_; }     // dense per session, from 1
   ResourceManager& resources() const { return *resources_; }
   std::string_view device() const { return device_; }
@@ -92,7 +98,8 @@ class KernelContext {
   const DType* output_dtypes_ = nullptr;
   Allocator* allocator_ = nullptr;
   ResourceManager* resources_ = nullptr;
-  void* arena_ = nullptr;  // the intra-op tbb::task_arena; nullptr: run on this thread
+  ThreadPools* pools_ = nullptr;  // nullptr: ParallelFor runs on this thread
+  CancelSlot* cancel_ = nullptr;  // nullptr: nothing cancels
   std::string_view device_;
   uint64_t step_id_ = 0;
   int intra_op_threads_ = 1;
@@ -128,6 +135,7 @@ struct KernelDef {
   std::vector<std::string> host_args = {};
   KernelCost cost = KernelCost::kExpensive;
   int priority = 0;  // among several that match, the highest wins
+  bool serial = false;  // Compute is never called concurrently for one node (synchronous kernels only)
 };
 
 using KernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelConstruction&);

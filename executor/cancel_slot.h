@@ -1,0 +1,37 @@
+// CancelSlot: where an asynchronous kernel leaves what to do when its step is aborted. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <mutex>
+
+namespace monograph {
+
+struct CancelSlot {
+  std::mutex mutex;
+  std::function<void()> callback;  // guarded by mutex
+  bool cancelled = false;          // guarded by mutex
+
+  bool Set(std::function<void()> fn) {
+    std::lock_guard lock(mutex);
+    if (cancelled) return false;
+    callback = std::move(fn);
+    return true;
+  }
+  void Cancel() {
+    std::function<void()> run;
+    {
+      std::lock_guard lock(mutex);
+      cancelled = true;
+      run.swap(callback);
+    }
+    if (run) run();
+  }
+  void Reset() {
+    std::function<void()> drop;  // destroyed outside the lock
+    std::lock_guard lock(mutex);
+    drop.swap(callback);
+    cancelled = false;
+  }
+};
+
+}  // namespace monograph

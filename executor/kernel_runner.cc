@@ -1,0 +1,117 @@
+#include "executor/kernel_runner.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/device_name.h"
+#include "executor/resource_manager.h"
+#include "executor/thread_pools.h"
+
+namespace monograph {
+
+KernelRunner::KernelRunner(const KernelRegistry* kernels, Options options)
+    : kernels_(kernels), options_(std::move(options)) {
+  if (options_.resources == nullptr) {
+    own_resources_ = std::make_unique<ResourceManager>();
+    options_.resources = own_resources_.get();
+  }
+}
+
+KernelRunner::~KernelRunner() = default;
+
+Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs) {
+  const std::string who = "node '" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
+  MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(options_.device));
+  const NodeConstruction construction(graph, node, options_.device);
+  if (static_cast<int>(inputs.size()) != construction.num_inputs()) {
+    return InvalidArgument(who + ": got " + std::to_string(inputs.size()) + " inputs, needs " +
+                           std::to_string(construction.num_inputs()));
+  }
+  for (int i = 0; i < construction.num_inputs(); ++i) {
+    if (inputs[static_cast<size_t>(i)].dtype() != construction.input_dtype(i)) {
+      return InvalidArgument(who + ": input " + std::to_string(i) + " is " +
+                             std::string(DTypeName(inputs[static_cast<size_t>(i)].dtype())) + ", needs " +
+                             std::string(DTypeName(construction.input_dtype(i))));
+    }
+  }
+  auto entry = kernels_->Find(construction.op(), device.type, construction.attrs());
+  if (!entry.ok()) return entry.status().WithContext(who);
+  auto kernel = (*entry)->factory(construction);
+  if (!kernel.ok()) return kernel.status().WithContext(who);
+
+  std::vector<Tensor> outputs(static_cast<size_t>(construction.num_outputs()));
+  std::vector<DType> dtypes(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) dtypes[i] = construction.output_dtype(static_cast<int>(i));
+  KernelContext context;
+  context.inputs_ = inputs;
+  context.outputs_ = outputs;
+  context.output_dtypes_ = dtypes.data();
+  context.allocator_ = HostAllocator();
+  context.resources_ = options_.resources;
+  context.pools_ = options_.pools;
+  context.device_ = options_.device;
+  context.step_id_ = options_.step_id;
+  context.intra_op_threads_ = options_.pools == nullptr ? 1 : options_.pools->intra_op();
+
+  Status status;
+  if (AsyncKernel* async = (*kernel)->AsAsync()) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    async->ComputeAsync(context, [&](const Status& result) {
+      std::lock_guard lock(mutex);
+      status = result;
+      done = true;
+      changed.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done; });
+  } else {
+    status = (*kernel)->Compute(context);
+  }
+  if (!status.ok()) return status.WithContext(who);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const PartialShape& inferred = construction.output_shape(static_cast<int>(i));
+    if (outputs[i].valid() && outputs[i].dtype() == dtypes[i] && inferred.Accepts(outputs[i].shape())) continue;
+    return Internal(who + ": the kernel's output " + std::to_string(i) + " is " +
+                    (outputs[i].valid() ? std::string(DTypeName(outputs[i].dtype())) + outputs[i].shape().ToString()
+                                        : std::string("missing")) +
+                    ", inferred was " + std::string(DTypeName(dtypes[i])) + inferred.ToString());
+  }
+  return outputs;
+}
+
+Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::string_view op, std::vector<Tensor> inputs,
+                                                Attrs attrs) {
+  Graph graph(&ops);
+  std::vector<Endpoint> sources;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string name = "input_" + std::to_string(i);
+    const DType dtype = inputs[i].dtype();
+    const bool constant = ops.Find("Const") != nullptr && dtype != DT_RESOURCE;
+    // A deep copy: the constant must not keep the input from being written in place.
+    Attrs source;
+    if (constant) {
+      MG_ASSIGN_OR_RETURN(Tensor copy, inputs[i].Clone());
+      source = Attrs{{"value", std::move(copy)}, {"dtype", dtype}};
+    } else {
+      source = Attrs{{"T", dtype}, {"index", static_cast<int64_t>(i)}};
+    }
+    auto shared = std::make_shared<const Attrs>(std::move(source));
+    MG_ASSIGN_OR_RETURN(const NodeId node,
+                        graph.AddNode({.name = name, .op = constant ? "Const" : "_Arg", .attrs = shared}));
+    if (!constant) graph.SetShape({node, 0}, inputs[i].shape());
+    sources.push_back({node, 0});
+  }
+  auto shared = std::make_shared<const Attrs>(std::move(attrs));
+  MG_ASSIGN_OR_RETURN(const NodeId node, graph.AddNode({.name = op, .op = op, .inputs = sources, .attrs = shared}));
+  return Run(graph, node, std::move(inputs));
+}
+
+Evaluator KernelRunner::evaluator() {
+  return [this](const Graph& graph, NodeId node, std::span<const Tensor> inputs) {
+    return Run(graph, node, std::vector<Tensor>(inputs.begin(), inputs.end()));
+  };
+}
+
+}  // namespace monograph

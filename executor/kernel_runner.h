@@ -1,0 +1,75 @@
+// KernelRunner: runs one kernel by itself, on the calling thread: for tests of ops and for constant folding.
+//
+//   KernelRunner runner(&kernels);
+//   Result<std::vector<Tensor>> y = runner.RunOp(ops, "Relu", {x});
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/kernel.h"
+#include "graph/graph.h"
+#include "graph/optimize.h"
+
+namespace monograph {
+
+// The view of a graph's node that its kernel is made from. Lives only while the kernel is made.
+class NodeConstruction : public KernelConstruction {
+ public:
+  // `device` is the full name.
+  NodeConstruction(const Graph& graph, NodeId node, std::string_view device)
+      : graph_(graph), node_(node), device_(device) {}
+
+  std::string_view node_name() const override { return graph_.name(node_); }
+  std::string_view op() const override { return graph_.op(node_).name(); }
+  const Attrs& attrs() const override { return graph_.attrs(node_); }
+  std::string_view device() const override { return device_; }
+  int num_inputs() const override { return static_cast<int>(graph_.inputs(node_).size()); }
+  int num_outputs() const override { return graph_.num_outputs(node_); }
+  DType input_dtype(int i) const override { return graph_.dtype(graph_.inputs(node_)[static_cast<size_t>(i)]); }
+  DType output_dtype(int i) const override { return graph_.dtype({node_, i}); }
+  const PartialShape& input_shape(int i) const override {
+    return graph_.shape(graph_.inputs(node_)[static_cast<size_t>(i)]);
+  }
+  const PartialShape& output_shape(int i) const override { return graph_.shape({node_, i}); }
+
+ private:
+  const Graph& graph_;
+  const NodeId node_;
+  const std::string_view device_;
+};
+
+class KernelRunner {
+ public:
+  struct Options {
+    std::string device = "/job:localhost/replica:0/task:0/device:CPU:0";
+    ThreadPools* pools = nullptr;          // nullptr: everything on the calling thread
+    ResourceManager* resources = nullptr;  // nullptr: one of the runner's own
+    uint64_t step_id = 1;
+  };
+  explicit KernelRunner(const KernelRegistry* kernels) : KernelRunner(kernels, Options()) {}
+  KernelRunner(const KernelRegistry* kernels, Options options);
+  ~KernelRunner();
+
+  // Makes the kernel of `node` and runs it once. An input that the caller has moved in may be written in place. Checks count and types of the
+  // inputs, and that every output came with the right type and a shape that was inferred. Waits for an asynchronous kernel.
+  Result<std::vector<Tensor>> Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs);
+  // The same for a node that stands alone: `inputs` become constants of a graph made here, so that shapes are inferred from their values.
+  Result<std::vector<Tensor>> RunOp(const OpRegistry& ops, std::string_view op, std::vector<Tensor> inputs,
+                                    Attrs attrs = {});
+
+  // For Optimize; refers to this runner.
+  Evaluator evaluator();
+  ResourceManager& resources() { return *options_.resources; }
+
+ private:
+  const KernelRegistry* const kernels_;
+  Options options_;
+  std::unique_ptr<ResourceManager> own_resources_;
+};
+
+}  // namespace monograph

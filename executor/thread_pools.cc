@@ -1,0 +1,132 @@
+#include "executor/thread_pools.h"
+
+#include <pthread.h>
+#include <tbb/global_control.h>
+#include <tbb/task_arena.h>
+#include <tbb/task_scheduler_observer.h>
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "base/buffer.h"
+
+namespace monograph {
+namespace {
+
+int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// TBB has one fewer worker than `max_allowed_parallelism`, by default cores - 1. Ours need not leave a core to the calling thread.
+void WantWorkers(int workers) {
+  static std::mutex mutex;
+  static int granted = 0;
+  static tbb::global_control* control = nullptr;  // lives as long as the process
+  std::lock_guard lock(mutex);
+  if (workers <= granted) return;
+  granted = workers;
+  auto* raised = new tbb::global_control(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(workers) + 1);
+  delete std::exchange(control, raised);
+}
+
+// Names the workers that enter an arena, once each.
+class Namer : public tbb::task_scheduler_observer {
+ public:
+  explicit Namer(tbb::task_arena& arena) : tbb::task_scheduler_observer(arena) { observe(true); }
+  ~Namer() override { observe(false); }
+  void on_scheduler_entry(bool is_worker) override {
+    static std::atomic<int> count{0};
+    thread_local bool named = false;
+    if (!is_worker || named) return;
+    named = true;
+    pthread_setname_np(pthread_self(), ("mg-worker-" + std::to_string(count.fetch_add(1))).c_str());
+  }
+};
+
+// One ParallelFor. Helpers that come when all blocks are taken only drop their reference.
+struct Loop {
+  const std::function<void(int64_t, int64_t)>* fn;  // the caller's; not touched once all blocks are done
+  int64_t total, block;
+  int blocks;
+  std::atomic<int> next{0};
+  std::atomic<int> finished{0};
+  std::atomic<int> refs;
+
+  void Work() {
+    for (;;) {
+      const int i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= blocks) return;
+      const int64_t begin = i * block;
+      (*fn)(begin, std::min(begin + block, total));
+      if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == blocks) finished.notify_one();
+    }
+  }
+  void Unref() {
+    if (refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    this->~Loop();
+    HostAllocator()->Deallocate(this, sizeof(Loop));
+  }
+};
+
+}  // namespace
+
+struct ThreadPools::Impl {
+  tbb::task_arena inter, intra;
+  Namer inter_namer, intra_namer;
+  std::atomic<int> busy{0};
+
+  Impl(int inter_op, int intra_op)
+      : inter(inter_op, 0), intra(std::max(1, intra_op - 1), 0), inter_namer(inter), intra_namer(intra) {}
+};
+
+ThreadPools::ThreadPools(int inter_op, int intra_op)
+    : inter_op_(inter_op > 0 ? inter_op : Cores()), intra_op_(intra_op > 0 ? intra_op : Cores()) {
+  WantWorkers(std::max({inter_op_, intra_op_, Cores()}));
+  impl_ = std::make_shared<Impl>(inter_op_, intra_op_);
+  busy_ = &impl_->busy;
+}
+
+ThreadPools::~ThreadPools() = default;
+
+void ThreadPools::Enqueue(Task run, void* context, int32_t value) {
+  busy_->fetch_add(1, std::memory_order_relaxed);
+  impl_->inter.enqueue([run, context, value, impl = impl_] {
+    run(context, value);
+    impl->busy.fetch_sub(1, std::memory_order_relaxed);
+  });
+}
+
+void ThreadPools::ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t, int64_t)>& fn) {
+  constexpr int64_t kInlineNs = 20'000;
+  constexpr int64_t kBlockNs = 10'000;
+  if (total <= 0) return;
+  const double work = static_cast<double>(total) * static_cast<double>(std::max<int64_t>(1, cost_ns));
+  if (intra_op_ == 1 || total == 1 || work < kInlineNs) return fn(0, total);
+  const auto wanted = static_cast<int64_t>(std::min(work / kBlockNs, 4.0 * intra_op_));
+  const int64_t block = (total + std::min(total, wanted) - 1) / std::min(total, wanted);
+  const auto blocks = static_cast<int>((total + block - 1) / block);
+  if (blocks == 1) return fn(0, total);
+  void* memory = HostAllocator()->Allocate(sizeof(Loop));
+  if (memory == nullptr) return fn(0, total);
+  const int helpers = std::min(blocks, intra_op_) - 1;
+  auto* loop = new (memory) Loop{.fn = &fn, .total = total, .block = block, .blocks = blocks, .refs = helpers + 1};
+  for (int i = 0; i < helpers; ++i) {
+    impl_->intra.enqueue([loop] {
+      loop->Work();
+      loop->Unref();
+    });
+  }
+  loop->Work();
+  for (int done, spins = 0; (done = loop->finished.load(std::memory_order_acquire)) != blocks;) {
+    // Blocks are short; sleep only if a helper has lost its core.
+    if (++spins < 2000) {
+      __builtin_ia32_pause();
+    } else {
+      loop->finished.wait(done, std::memory_order_acquire);
+    }
+  }
+  loop->Unref();
+}
+
+}  // namespace monograph

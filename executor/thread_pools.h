@@ -1,0 +1,48 @@
+// ThreadPools: the compute threads of a task, as two TBB arenas that share one set of workers: inter-op (nodes run beside each other) and
+// intra-op (one kernel's loop on several threads).
+//
+// Threads are named "mg-worker-N". The process has as many TBB workers as the largest pool asks for, at least one per core, so that
+// a thread that only moves messages takes none away. Thread-safe. May be destroyed on any thread once no step runs; a worker that is just
+// leaving keeps what it needs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace monograph {
+
+class ThreadPools {
+ public:
+  // 0: one thread per core.
+  ThreadPools(int inter_op, int intra_op);
+  ~ThreadPools();
+  ThreadPools(const ThreadPools&) = delete;
+  ThreadPools& operator=(const ThreadPools&) = delete;
+
+  int inter_op() const { return inter_op_; }
+  int intra_op() const { return intra_op_; }
+
+  // Runs run(context, value) on an inter-op thread, soon. Several that are queued start in order.
+  using Task = void (*)(void* context, int32_t value);
+  void Enqueue(Task run, void* context, int32_t value);
+  // Whether a task enqueued now would find an inter-op thread free.
+  bool hungry() const { return busy_->load(std::memory_order_relaxed) < inter_op_; }
+  int idle() const { return inter_op_ - busy_->load(std::memory_order_relaxed); }
+  // A thread that computes without being one of ours counts as one while it does.
+  void EnterCaller() { busy_->fetch_add(1, std::memory_order_relaxed); }
+  void LeaveCaller() { busy_->fetch_sub(1, std::memory_order_relaxed); }
+
+  // As KernelContext::ParallelFor.
+  void ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t begin, int64_t end)>& fn);
+
+ private:
+  struct Impl;
+  const int inter_op_;
+  const int intra_op_;
+  std::shared_ptr<Impl> impl_;
+  std::atomic<int>* busy_;  // of impl_: tasks that are queued or run
+};
+
+}  // namespace monograph
