@@ -11,7 +11,8 @@ namespace {
 
 std::string DefToString(const KernelDef& def) {
   std::string text = def.device;
-  for (const auto& [name, dtype] : def.types) text += " " + name + "=" + std::string(DTypeName(dtype));
+  for (const auto& [name, dtype] : def.types)
+    text += " " + name + "=" + std::string(DTypeName(dtype));
   return text;
 }
 
@@ -22,7 +23,8 @@ bool Matches(const KernelDef& def, std::string_view device, const Attrs& attrs) 
     if (value == nullptr) return false;
     if (const DType* dtype = std::get_if<DType>(value)) return *dtype == constraint.second;
     if (const auto* list = std::get_if<std::vector<DType>>(value)) {
-      return std::all_of(list->begin(), list->end(), [&](DType dtype) { return dtype == constraint.second; });
+      return std::all_of(list->begin(), list->end(),
+                         [&](DType dtype) { return dtype == constraint.second; });
     }
     return false;
   });
@@ -39,7 +41,8 @@ Result<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
   }
   const size_t bytes = static_cast<size_t>(shape.elements()) * DTypeSize(dtype);
   Buffer buffer = Buffer::Allocate(allocator_, bytes);
-  if (!buffer) return Tensor::Allocate(dtype, shape, allocator_).status();  // says what was asked for
+  if (!buffer)
+    return Tensor::Allocate(dtype, shape, allocator_).status();  // says what was asked for
   output = Tensor(dtype, shape, std::move(buffer));
   return &output;
 }
@@ -48,7 +51,8 @@ Result<Tensor*> KernelContext::ForwardOrAllocate(int in, int out, const Shape& s
   const Tensor& input = inputs_[static_cast<size_t>(in)];
   const DType dtype = output_dtypes_[out];
   const bool fits = input.unique() && IsPlainData(dtype) && IsPlainData(input.dtype()) &&
-                    DTypeSize(dtype) == DTypeSize(input.dtype()) && input.elements() == shape.elements() &&
+                    DTypeSize(dtype) == DTypeSize(input.dtype()) &&
+                    input.elements() == shape.elements() &&
                     reinterpret_cast<uintptr_t>(input.raw()) % kBufferAlignment == 0;
   if (!fits) return AllocateOutput(out, shape);
   Tensor& output = outputs_[static_cast<size_t>(out)];
@@ -60,7 +64,8 @@ Result<Tensor> KernelContext::AllocateTemp(DType dtype, const Shape& shape) {
   return Tensor::Allocate(dtype, shape, allocator_);
 }
 
-void KernelContext::ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t, int64_t)>& fn) {
+void KernelContext::ParallelFor(int64_t total, int64_t cost_ns,
+                                const std::function<void(int64_t, int64_t)>& fn) {
   if (pools_ != nullptr) return pools_->ParallelFor(total, cost_ns, fn);
   if (total > 0) fn(0, total);
 }
@@ -80,44 +85,54 @@ void KernelRegistry::Add(KernelDef def, KernelFactory factory) {
   auto& entries = index_->by_op[def.op];
   std::sort(def.types.begin(), def.types.end());
   for (const auto& entry : entries) {
-    if (entry->def.device == def.device && entry->def.types == def.types && entry->def.priority == def.priority) {
-      FatalBug(__FILE__, __LINE__, "a kernel of op '" + def.op + "' is registered twice for " + DefToString(def));
+    if (entry->def.device == def.device && entry->def.types == def.types &&
+        entry->def.priority == def.priority) {
+      FatalBug(__FILE__, __LINE__,
+               "a kernel of op '" + def.op + "' is registered twice for " + DefToString(def));
     }
   }
   entries.push_back(std::make_unique<Entry>(Entry{std::move(def), factory}));
 }
 
-Result<const KernelRegistry::Entry*> KernelRegistry::Find(std::string_view op, std::string_view device,
+Result<const KernelRegistry::Entry*> KernelRegistry::Find(std::string_view op,
+                                                          std::string_view device,
                                                           const Attrs& attrs) const {
   const std::string quoted = "op '" + std::string(op) + "'";
   const auto found = index_->by_op.find(op);
   if (found == index_->by_op.end()) return NotFound(quoted + " has no kernel on any device");
   const Entry* best = nullptr;
   for (const auto& entry : found->second) {
-    if (Matches(entry->def, device, attrs) && (best == nullptr || entry->def.priority > best->def.priority)) {
+    if (Matches(entry->def, device, attrs) &&
+        (best == nullptr || entry->def.priority > best->def.priority)) {
       best = entry.get();
     }
   }
   if (best != nullptr) return best;
-  std::map<std::string, std::string> wanted;  // the node's values of the attributes that kernels distinguish
+  std::map<std::string, std::string>
+      wanted;  // the node's values of the attributes that kernels distinguish
   std::string registered;
   for (const auto& entry : found->second) {
     registered += (registered.empty() ? "" : ", ") + DefToString(entry->def);
     for (const auto& [name, dtype] : entry->def.types) {
       const AttrValue* value = attrs.Find(name);
       const DType* is = value == nullptr ? nullptr : std::get_if<DType>(value);
-      wanted[name] = is != nullptr ? std::string(DTypeName(*is)) : value == nullptr ? "(missing)" : AttrToString(*value);
+      wanted[name] = is != nullptr      ? std::string(DTypeName(*is))
+                     : value == nullptr ? "(missing)"
+                                        : AttrToString(*value);
     }
   }
   std::string types;
-  for (const auto& [name, value] : wanted) types += (types.empty() ? " for " : ", ") + name + "=" + value;
-  return NotFound(quoted + " has no " + std::string(device) + " kernel" + types + "; registered: " + registered);
+  for (const auto& [name, value] : wanted)
+    types += (types.empty() ? " for " : ", ") + name + "=" + value;
+  return NotFound(quoted + " has no " + std::string(device) + " kernel" + types +
+                  "; registered: " + registered);
 }
 
 bool KernelRegistry::HasOp(std::string_view op, std::string_view device) const {
   const auto found = index_->by_op.find(op);
-  return found != index_->by_op.end() && std::any_of(found->second.begin(), found->second.end(),
-                                                     [&](const auto& entry) { return entry->def.device == device; });
+  return found != index_->by_op.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [&](const auto& entry) { return entry->def.device == device; });
 }
 
 std::vector<const KernelRegistry::Entry*> KernelRegistry::All() const {

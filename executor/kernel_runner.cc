@@ -19,8 +19,10 @@ KernelRunner::KernelRunner(const KernelRegistry* kernels, Options options)
 
 KernelRunner::~KernelRunner() = default;
 
-Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs) {
-  const std::string who = "node '" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
+Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
+                                              std::vector<Tensor> inputs) {
+  const std::string who =
+      "node '" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
   MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(options_.device));
   const NodeConstruction construction(graph, node, options_.device);
   if (static_cast<int>(inputs.size()) != construction.num_inputs()) {
@@ -30,8 +32,8 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node, s
   for (int i = 0; i < construction.num_inputs(); ++i) {
     if (inputs[static_cast<size_t>(i)].dtype() != construction.input_dtype(i)) {
       return InvalidArgument(who + ": input " + std::to_string(i) + " is " +
-                             std::string(DTypeName(inputs[static_cast<size_t>(i)].dtype())) + ", needs " +
-                             std::string(DTypeName(construction.input_dtype(i))));
+                             std::string(DTypeName(inputs[static_cast<size_t>(i)].dtype())) +
+                             ", needs " + std::string(DTypeName(construction.input_dtype(i))));
     }
   }
   auto entry = kernels_->Find(construction.op(), device.type, construction.attrs());
@@ -41,7 +43,8 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node, s
 
   std::vector<Tensor> outputs(static_cast<size_t>(construction.num_outputs()));
   std::vector<DType> dtypes(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) dtypes[i] = construction.output_dtype(static_cast<int>(i));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    dtypes[i] = construction.output_dtype(static_cast<int>(i));
   KernelContext context;
   context.inputs_ = inputs;
   context.outputs_ = outputs;
@@ -72,17 +75,20 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node, s
   if (!status.ok()) return status.WithContext(who);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const PartialShape& inferred = construction.output_shape(static_cast<int>(i));
-    if (outputs[i].valid() && outputs[i].dtype() == dtypes[i] && inferred.Accepts(outputs[i].shape())) continue;
+    if (outputs[i].valid() && outputs[i].dtype() == dtypes[i] &&
+        inferred.Accepts(outputs[i].shape()))
+      continue;
     return Internal(who + ": the kernel's output " + std::to_string(i) + " is " +
-                    (outputs[i].valid() ? std::string(DTypeName(outputs[i].dtype())) + outputs[i].shape().ToString()
+                    (outputs[i].valid() ? std::string(DTypeName(outputs[i].dtype())) +
+                                              outputs[i].shape().ToString()
                                         : std::string("missing")) +
                     ", inferred was " + std::string(DTypeName(dtypes[i])) + inferred.ToString());
   }
   return outputs;
 }
 
-Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::string_view op, std::vector<Tensor> inputs,
-                                                Attrs attrs) {
+Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::string_view op,
+                                                std::vector<Tensor> inputs, Attrs attrs) {
   Graph graph(&ops);
   std::vector<Endpoint> sources;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -98,13 +104,15 @@ Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::stri
       source = Attrs{{"T", dtype}, {"index", static_cast<int64_t>(i)}};
     }
     auto shared = std::make_shared<const Attrs>(std::move(source));
-    MG_ASSIGN_OR_RETURN(const NodeId node,
-                        graph.AddNode({.name = name, .op = constant ? "Const" : "_Arg", .attrs = shared}));
+    MG_ASSIGN_OR_RETURN(
+        const NodeId node,
+        graph.AddNode({.name = name, .op = constant ? "Const" : "_Arg", .attrs = shared}));
     if (!constant) graph.SetShape({node, 0}, inputs[i].shape());
     sources.push_back({node, 0});
   }
   auto shared = std::make_shared<const Attrs>(std::move(attrs));
-  MG_ASSIGN_OR_RETURN(const NodeId node, graph.AddNode({.name = op, .op = op, .inputs = sources, .attrs = shared}));
+  MG_ASSIGN_OR_RETURN(const NodeId node,
+                      graph.AddNode({.name = op, .op = op, .inputs = sources, .attrs = shared}));
   return Run(graph, node, std::move(inputs));
 }
 

@@ -1,4 +1,5 @@
-// KernelRunner: runs one kernel by itself, on the calling thread: for tests of ops and for constant folding.
+// KernelRunner: runs one kernel by itself, on the calling thread: for tests of ops and for constant
+// folding.
 //
 //   KernelRunner runner(&kernels);
 //   Result<std::vector<Tensor>> y = runner.RunOp(ops, "Relu", {x});
@@ -30,7 +31,9 @@ class NodeConstruction : public KernelConstruction {
   std::string_view device() const override { return device_; }
   int num_inputs() const override { return static_cast<int>(graph_.inputs(node_).size()); }
   int num_outputs() const override { return graph_.num_outputs(node_); }
-  DType input_dtype(int i) const override { return graph_.dtype(graph_.inputs(node_)[static_cast<size_t>(i)]); }
+  DType input_dtype(int i) const override {
+    return graph_.dtype(graph_.inputs(node_)[static_cast<size_t>(i)]);
+  }
   DType output_dtype(int i) const override { return graph_.dtype({node_, i}); }
   const PartialShape& input_shape(int i) const override {
     return graph_.shape(graph_.inputs(node_)[static_cast<size_t>(i)]);
@@ -55,12 +58,14 @@ class KernelRunner {
   KernelRunner(const KernelRegistry* kernels, Options options);
   ~KernelRunner();
 
-  // Makes the kernel of `node` and runs it once. An input that the caller has moved in may be written in place. Checks count and types of the
-  // inputs, and that every output came with the right type and a shape that was inferred. Waits for an asynchronous kernel.
+  // Makes the kernel of `node` and runs it once. An input that the caller has moved in may be
+  // written in place. Checks count and types of the inputs, and that every output came with the
+  // right type and a shape that was inferred. Waits for an asynchronous kernel.
   Result<std::vector<Tensor>> Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs);
-  // The same for a node that stands alone: `inputs` become constants of a graph made here, so that shapes are inferred from their values.
-  Result<std::vector<Tensor>> RunOp(const OpRegistry& ops, std::string_view op, std::vector<Tensor> inputs,
-                                    Attrs attrs = {});
+  // The same for a node that stands alone: `inputs` become constants of a graph made here, so that
+  // shapes are inferred from their values.
+  Result<std::vector<Tensor>> RunOp(const OpRegistry& ops, std::string_view op,
+                                    std::vector<Tensor> inputs, Attrs attrs = {});
 
   // For Optimize; refers to this runner.
   Evaluator evaluator();

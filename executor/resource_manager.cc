@@ -36,7 +36,8 @@ std::vector<std::pair<std::string, std::shared_ptr<Resource>>> ResourceManager::
   std::vector<std::pair<std::string, std::shared_ptr<Resource>>> all;
   std::lock_guard lock(mutex_);
   for (const auto& [container, resources] : containers_) {
-    for (const auto& [name, resource] : resources) all.emplace_back(FullName(container, name), resource);
+    for (const auto& [name, resource] : resources)
+      all.emplace_back(FullName(container, name), resource);
   }
   return all;
 }
@@ -47,7 +48,8 @@ int64_t ResourceManager::bytes() const {
   return total;
 }
 
-Result<std::shared_ptr<Resource>> ResourceManager::FindAny(std::string_view container, std::string_view name) const {
+Result<std::shared_ptr<Resource>> ResourceManager::FindAny(std::string_view container,
+                                                           std::string_view name) const {
   std::lock_guard lock(mutex_);
   if (const auto in = containers_.find(container); in != containers_.end()) {
     if (const auto found = in->second.find(name); found != in->second.end()) return found->second;
@@ -55,8 +57,10 @@ Result<std::shared_ptr<Resource>> ResourceManager::FindAny(std::string_view cont
   return NotFound("resource '" + FullName(container, name) + "' does not exist");
 }
 
-Status ResourceManager::WrongClass(std::string_view container, std::string_view name, const Resource& found) {
-  return InvalidArgument("resource '" + FullName(container, name) + "' is of another class: " + found.DebugString());
+Status ResourceManager::WrongClass(std::string_view container, std::string_view name,
+                                   const Resource& found) {
+  return InvalidArgument("resource '" + FullName(container, name) +
+                         "' is of another class: " + found.DebugString());
 }
 
 }  // namespace monograph

@@ -18,7 +18,8 @@ namespace {
 
 int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-// TBB has one fewer worker than `max_allowed_parallelism`, by default cores - 1. Ours need not leave a core to the calling thread.
+// TBB has one fewer worker than `max_allowed_parallelism`, by default cores - 1. Ours need not
+// leave a core to the calling thread.
 void WantWorkers(int workers) {
   static std::mutex mutex;
   static int granted = 0;
@@ -26,7 +27,8 @@ void WantWorkers(int workers) {
   std::lock_guard lock(mutex);
   if (workers <= granted) return;
   granted = workers;
-  auto* raised = new tbb::global_control(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(workers) + 1);
+  auto* raised = new tbb::global_control(tbb::global_control::max_allowed_parallelism,
+                                         static_cast<size_t>(workers) + 1);
   delete std::exchange(control, raised);
 }
 
@@ -46,7 +48,8 @@ class Namer : public tbb::task_scheduler_observer {
 
 // One ParallelFor. Helpers that come when all blocks are taken only drop their reference.
 struct Loop {
-  const std::function<void(int64_t, int64_t)>* fn;  // the caller's; not touched once all blocks are done
+  const std::function<void(int64_t, int64_t)>*
+      fn;  // the caller's; not touched once all blocks are done
   int64_t total, block;
   int blocks;
   std::atomic<int> next{0};
@@ -77,7 +80,10 @@ struct ThreadPools::Impl {
   std::atomic<int> busy{0};
 
   Impl(int inter_op, int intra_op)
-      : inter(inter_op, 0), intra(std::max(1, intra_op - 1), 0), inter_namer(inter), intra_namer(intra) {}
+      : inter(inter_op, 0),
+        intra(std::max(1, intra_op - 1), 0),
+        inter_namer(inter),
+        intra_namer(intra) {}
 };
 
 ThreadPools::ThreadPools(int inter_op, int intra_op)
@@ -97,11 +103,13 @@ void ThreadPools::Enqueue(Task run, void* context, int32_t value) {
   });
 }
 
-void ThreadPools::ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t, int64_t)>& fn) {
+void ThreadPools::ParallelFor(int64_t total, int64_t cost_ns,
+                              const std::function<void(int64_t, int64_t)>& fn) {
   constexpr int64_t kInlineNs = 20'000;
   constexpr int64_t kBlockNs = 10'000;
   if (total <= 0) return;
-  const double work = static_cast<double>(total) * static_cast<double>(std::max<int64_t>(1, cost_ns));
+  const double work =
+      static_cast<double>(total) * static_cast<double>(std::max<int64_t>(1, cost_ns));
   if (intra_op_ == 1 || total == 1 || work < kInlineNs) return fn(0, total);
   const auto wanted = static_cast<int64_t>(std::min(work / kBlockNs, 4.0 * intra_op_));
   const int64_t block = (total + std::min(total, wanted) - 1) / std::min(total, wanted);
@@ -110,7 +118,8 @@ void ThreadPools::ParallelFor(int64_t total, int64_t cost_ns, const std::functio
   void* memory = HostAllocator()->Allocate(sizeof(Loop));
   if (memory == nullptr) return fn(0, total);
   const int helpers = std::min(blocks, intra_op_) - 1;
-  auto* loop = new (memory) Loop{.fn = &fn, .total = total, .block = block, .blocks = blocks, .refs = helpers + 1};
+  auto* loop = new (memory)
+      Loop{.fn = &fn, .total = total, .block = block, .blocks = blocks, .refs = helpers + 1};
   for (int i = 0; i < helpers; ++i) {
     impl_->intra.enqueue([loop] {
       loop->Work();

@@ -1,9 +1,10 @@
-// ThreadPools: the compute threads of a task, as two TBB arenas that share one set of workers: inter-op (nodes run beside each other) and
-// intra-op (one kernel's loop on several threads).
+// ThreadPools: the compute threads of a task, as two TBB arenas that share one set of workers:
+// inter-op (nodes run beside each other) and intra-op (one kernel's loop on several threads).
 //
-// Threads are named "mg-worker-N". The process has as many TBB workers as the largest pool asks for, at least one per core, so that
-// a thread that only moves messages takes none away. Thread-safe. May be destroyed on any thread once no step runs; a worker that is just
-// leaving keeps what it needs.
+// Threads are named "mg-worker-N". The process has as many TBB workers as the largest pool asks
+// for, at least one per core, so that a thread that only moves messages takes none away.
+// Thread-safe. May be destroyed on any thread once no step runs; a worker that is just leaving
+// keeps what it needs.
 #pragma once
 
 #include <atomic>
@@ -35,7 +36,8 @@ class ThreadPools {
   void LeaveCaller() { busy_->fetch_sub(1, std::memory_order_relaxed); }
 
   // As KernelContext::ParallelFor.
-  void ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t begin, int64_t end)>& fn);
+  void ParallelFor(int64_t total, int64_t cost_ns,
+                   const std::function<void(int64_t begin, int64_t end)>& fn);
 
  private:
   struct Impl;
