@@ -1,0 +1,108 @@
+#include "transport/control/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <string_view>
+
+namespace monograph::control {
+namespace {
+
+constexpr char kIdentity[] = "monograph";
+constexpr unsigned char kAes128GcmSha256[] = {0x13, 0x01};
+
+// Where an SSL_CTX keeps the TlsContext it belongs to. (Asio takes the application data for its
+// own.)
+int OwnerIndex() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+Status FromOpenSsl(const char* what) {
+  char text[256] = "unknown error";
+  if (const unsigned long error = ERR_get_error(); error != 0)
+    ERR_error_string_n(error, text, sizeof text);
+  ERR_clear_error();
+  return Internal(std::string(what) + ": " + text);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<TlsContext>> TlsContext::Make(const Key& key, bool server) {
+  std::shared_ptr<TlsContext> tls(new TlsContext);
+  tls->key_ = key;
+  tls->key_id_ = KeyId(key);
+  tls->context_ = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+  if (tls->context_ == nullptr) return FromOpenSsl("cannot set up TLS");
+  SSL_CTX* context = tls->context_;
+  if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") != 1) {
+    return FromOpenSsl("cannot set up TLS 1.3");
+  }
+  SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_num_tickets(context, 0);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // A peer that does not use the key would have to show a certificate, and no authority is trusted
+  // here.
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_session_id_context(context, reinterpret_cast<const unsigned char*>(kIdentity),
+                                 sizeof kIdentity - 1);
+  SSL_CTX_set_ex_data(context, OwnerIndex(), tls.get());
+  if (server) {
+    SSL_CTX_set_psk_find_session_callback(context, &TlsContext::FindSession);
+  } else {
+    SSL_CTX_set_psk_use_session_callback(context, &TlsContext::UseSession);
+  }
+  return tls;
+}
+
+TlsContext::~TlsContext() { SSL_CTX_free(context_); }
+
+SSL_SESSION* TlsContext::MakeSession(SSL* ssl) const {
+  const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kAes128GcmSha256);
+  SSL_SESSION* session = SSL_SESSION_new();
+  if (cipher == nullptr || session == nullptr ||
+      SSL_SESSION_set1_master_key(session, key_.bytes.data(), key_.bytes.size()) != 1 ||
+      SSL_SESSION_set_cipher(session, cipher) != 1 ||
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+    SSL_SESSION_free(session);
+    return nullptr;
+  }
+  return session;
+}
+
+int TlsContext::UseSession(SSL* ssl, const EVP_MD* md, const unsigned char** id, size_t* id_bytes,
+                           SSL_SESSION** session) {
+  const auto* tls =
+      static_cast<const TlsContext*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), OwnerIndex()));
+  *id = reinterpret_cast<const unsigned char*>(kIdentity);
+  *id_bytes = sizeof kIdentity - 1;
+  *session = tls->MakeSession(ssl);
+  if (*session == nullptr) return 0;
+  // A retried handshake asks for a key that goes with one hash; ours goes with SHA-256.
+  if (md != nullptr && SSL_CIPHER_get_handshake_digest(SSL_SESSION_get0_cipher(*session)) != md) {
+    SSL_SESSION_free(*session);
+    *session = nullptr;
+  }
+  return 1;
+}
+
+int TlsContext::FindSession(SSL* ssl, const unsigned char* id, size_t id_bytes,
+                            SSL_SESSION** session) {
+  const auto* tls =
+      static_cast<const TlsContext*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), OwnerIndex()));
+  *session = nullptr;
+  if (std::string_view(reinterpret_cast<const char*>(id), id_bytes) != kIdentity) return 1;
+  *session = tls->MakeSession(ssl);
+  return *session != nullptr ? 1 : 0;
+}
+
+Status TlsContext::CheckPeer(SSL* connection) {
+  // OpenSSL reports an external pre-shared key as a resumed session.
+  if (SSL_version(connection) == TLS1_3_VERSION && SSL_session_reused(connection) == 1)
+    return Status();
+  return Unauthenticated("the TLS handshake did not use the cluster's key");
+}
+
+}  // namespace monograph::control
