@@ -193,7 +193,7 @@ class ControlTest : public testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Security, ControlTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "WithKey" : "WithoutKey"; });
+                         [](const auto& security) { return security.param ? "WithKey" : "WithoutKey"; });
 
 TEST_P(ControlTest, ACallReturnsWhatItsHandlerAnswers) {
   TestServer server(server_options());

@@ -46,10 +46,11 @@ Result<std::shared_ptr<TlsContext>> TlsContext::Make(const Key& key, bool server
   // A peer that does not use the key would have to show a certificate, and no authority is trusted
   // here.
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  SSL_CTX_set_session_id_context(context, reinterpret_cast<const unsigned char*>(kIdentity),
-                                 sizeof kIdentity - 1);
   SSL_CTX_set_ex_data(context, OwnerIndex(), tls.get());
   if (server) {
+    // OpenSSL checks peers of resumed sessions only within a named context.
+    SSL_CTX_set_session_id_context(context, reinterpret_cast<const unsigned char*>(kIdentity),
+                                   sizeof kIdentity - 1);
     SSL_CTX_set_psk_find_session_callback(context, &TlsContext::FindSession);
   } else {
     SSL_CTX_set_psk_use_session_callback(context, &TlsContext::UseSession);
