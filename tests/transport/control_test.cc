@@ -192,8 +192,9 @@ class ControlTest : public testing::TestWithParam<bool> {
   ChannelOptions client_options() const { return ClientOptions(key()); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Security, ControlTest, testing::Bool(),
-                         [](const auto& security) { return security.param ? "WithKey" : "WithoutKey"; });
+INSTANTIATE_TEST_SUITE_P(Security, ControlTest, testing::Bool(), [](const auto& security) {
+  return security.param ? "WithKey" : "WithoutKey";
+});
 
 TEST_P(ControlTest, ACallReturnsWhatItsHandlerAnswers) {
   TestServer server(server_options());
