@@ -67,15 +67,6 @@ void DriveLoop::Wake() {
 
 void DriveLoop::Notify() { SignalSleeper(); }
 
-void DriveLoop::NotifyUrgently() {
-  SignalSleeper();
-  if (driving_.load()) return;
-  std::lock_guard lock(mutex_);
-  if (driving_.load()) return;
-  take_over_ = true;
-  thread_wake_.notify_one();
-}
-
 void DriveLoop::Stop() {
   std::lock_guard lock(mutex_);
   stop_.store(true);
@@ -126,10 +117,7 @@ bool DriveLoop::DriveUntil(const std::function<bool()>& ready, Clock::time_point
   ++visits_;
   if (guests_.fetch_sub(1) > 1) {
     turn_.notify_all();
-  } else if (stop_.load() || driven_->busy()) {
-    take_over_ = true;
-    thread_wake_.notify_one();
-  } else if (thread_state_ == ThreadState::kParked) {
+  } else if (stop_.load() || thread_state_ == ThreadState::kParked) {
     thread_wake_.notify_one();
   }
   lock.unlock();
@@ -138,12 +126,10 @@ bool DriveLoop::DriveUntil(const std::function<bool()>& ready, Clock::time_point
 
 void DriveLoop::Run() {
   std::unique_lock lock(mutex_);
-  take_over_ = true;
+  bool quiet = true;  // no guest for a tick
   while (true) {
-    if (!driving_.load() &&
-        (stop_.load() || finish_.load() || (guests_.load() == 0 && take_over_))) {
+    if (!driving_.load() && (stop_.load() || finish_.load() || (guests_.load() == 0 && quiet))) {
       thread_state_ = ThreadState::kDriving;
-      take_over_ = false;
       driving_.store(true);
       lock.unlock();
       if (finish_.load()) {
@@ -153,6 +139,7 @@ void DriveLoop::Run() {
       Drive(nullptr, Clock::time_point::max());
       lock.lock();
       driving_.store(false);
+      quiet = false;
       turn_.notify_all();
       continue;
     }
@@ -162,13 +149,9 @@ void DriveLoop::Run() {
     }
     thread_state_ = ThreadState::kLingering;
     const uint64_t visits = visits_;
-    const bool woken = thread_wake_.wait_for(lock, kTick) == std::cv_status::no_timeout;
-    if (woken || visits != visits_) continue;  // guests come and go: linger on
-    if (guests_.load() > 0) {
-      thread_state_ = ThreadState::kParked;
-    } else {
-      take_over_ = true;
-    }
+    thread_wake_.wait_for(lock, kTick);
+    quiet = visits == visits_;
+    if (quiet && guests_.load() > 0) thread_state_ = ThreadState::kParked;
   }
 }
 

@@ -59,8 +59,6 @@ class DriveLoop {
   // Something has come that event_fd() does not show: ends the driver's sleep. Cheap if nobody
   // sleeps.
   void Notify();
-  // As Notify, and if nobody drives, the progress thread takes over at once.
-  void NotifyUrgently();
   // From now on guests are sent away; the progress thread drives. Idempotent; returns at once.
   void Stop();
   // The progress thread calls Finish and ends; waits for it. REQUIRES: Stop was called.

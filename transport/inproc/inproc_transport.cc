@@ -77,7 +77,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
       inbox_.push_back(std::move(entry));
       size_.store(inbox_.size());
     }
-    loop_.NotifyUrgently();
+    loop_.Notify();
   }
 
   void CountSend(bool with_done) {

@@ -1,0 +1,28 @@
+// Configures and creates UCX contexts, and reads what UCX says about its lanes. A user's own UCX_*
+// environment wins.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string>
+
+#include "base/status.h"
+#include "transport/transport.h"
+
+namespace monograph {
+
+struct UcxContext {
+  ucp_context_h handle = nullptr;
+  // Endpoints watch their peers (UCP_ERR_HANDLING_MODE_PEER): asked for, or free because no shared
+  // memory is in play.
+  bool peer_errors = false;
+};
+
+// InvalidArgument for a lane that this machine lacks, naming those it has. The caller frees
+// `handle` with ucp_cleanup.
+Result<UcxContext> MakeUcxContext(const UcxOptions& options);
+
+// "shm(posix,cma) ~12 GB/s".
+std::string DescribeEndpoint(ucp_ep_h endpoint);
+
+}  // namespace monograph

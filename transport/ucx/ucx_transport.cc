@@ -1,0 +1,825 @@
+// The UCX transport: one ucp worker, active messages.
+//
+//   id 1: a header alone. UCX's data = the header.
+//   id 2: a header and a payload. UCX's header = sender's instance:u64 header, UCX's data = the
+//   payload.
+//
+// The worker has one lock. A sender that gets it sends at once, from its own thread. One that does
+// not leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
+// (see Unlock), so that no message waits for a wake-up. Callbacks run under the lock: a Send inside
+// a callback finds that its thread holds it.
+//
+// A send's life:  Submit --completes at once--------------------------> its Done waits in `ready_`
+// for the driver
+//                    \----UCX's request, in Peer::held----OnSent------> Done
+//                                                     \---Disconnect--> Done(Cancelled) by
+//                                                     `ready_`; the context and its payload
+//                                                                       stay until UCX is through
+//                                                                       with the memory, or Join
+//
+// UCX 1.13 can tear down an endpoint by force only in its error mode PEER, and that mode takes
+// shared memory away. So without it an endpoint is closed by flushing, once nothing is pending on
+// it; what a dead peer never answers stays with UCX until the worker ends.
+
+#include <pthread.h>
+#include <sched.h>
+#include <ucp/api/ucp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/drive/drive_loop.h"
+#include "transport/transport.h"
+#include "transport/ucx/ucx_address.h"
+#include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_status.h"
+
+namespace monograph {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr unsigned kHeaderOnly = 1;
+constexpr unsigned kWithPayload = 2;
+// After a Disconnect, how long a payload that is still arriving may take.
+constexpr milliseconds kReceiveGrace{250};
+// At Join: for peers to fetch what was sent, and for endpoints to flush.
+constexpr milliseconds kFinishGrace{250};
+constexpr milliseconds kFlushGrace{100};
+
+inline void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+class UcxTransport;
+struct Peer;
+
+// One message from Send to Done. Recycled.
+struct SendContext {
+  SendContext* next = nullptr;   // in submitted_ or the free list
+  SendContext* newer = nullptr;  // in Peer::held
+  SendContext* older = nullptr;
+  Peer* peer = nullptr;
+  PeerId to = 0;
+  void* request = nullptr;  // UCX's, while it holds this context
+  bool open = false;        // in Peer::held and counted in in_flight_: not cancelled
+  Payload payload;
+  Done done;
+  Status status;
+  uint32_t header_bytes = 0;
+  struct {
+    uint64_t instance;
+    char bytes[kMaxHeaderBytes];
+  } header;
+};
+
+// A payload that is arriving by rendezvous. Recycled.
+struct ReceiveContext {
+  ReceiveContext* newer = nullptr;
+  ReceiveContext* older = nullptr;
+  bool open = false;       // done is still to be called
+  bool cancelled = false;  // open, but only until `deadline`
+  Clock::time_point deadline;
+  void* request = nullptr;
+  uint64_t source = 0;  // the sender's instance
+  UcxTransport* transport = nullptr;
+  PayloadSink sink;
+};
+
+template <typename T>
+void Link(T*& first, T* item) {
+  item->older = first;
+  item->newer = nullptr;
+  if (first != nullptr) first->newer = item;
+  first = item;
+}
+
+template <typename T>
+void Unlink(T*& first, T* item) {
+  (item->newer != nullptr ? item->newer->older : first) = item->older;
+  if (item->older != nullptr) item->older->newer = item->newer;
+}
+
+struct Peer {
+  UcxTransport* transport = nullptr;
+  std::string name;
+  uint64_t instance = 0;
+  ucp_ep_h endpoint = nullptr;  // nullptr for the transport itself, and after closing
+  bool self = false;
+  bool connected = true;
+  SendContext* held =
+      nullptr;  // contexts that UCX holds, also those whose Done has run; newest first
+};
+
+// A stack that many threads push and the holder of the worker's lock empties.
+class Submissions {
+ public:
+  void Push(SendContext* context) {
+    SendContext* head = head_.load(std::memory_order_relaxed);
+    do {
+      context->next = head;
+    } while (!head_.compare_exchange_weak(head, context));
+  }
+  bool empty() const { return head_.load() == nullptr; }
+  // Oldest first.
+  SendContext* TakeAll() {
+    SendContext* newest = head_.exchange(nullptr);
+    SendContext* oldest = nullptr;
+    while (newest != nullptr) {
+      SendContext* next = newest->next;
+      newest->next = oldest;
+      oldest = newest;
+      newest = next;
+    }
+    return oldest;
+  }
+
+ private:
+  std::atomic<SendContext*> head_{nullptr};
+};
+
+class UcxTransport : public Transport, private Driven {
+ public:
+  UcxTransport(const UcxOptions& options, MessageHandler* handler)
+      : handler_(handler), loop_(this, options.spin, options.thread_name) {}
+
+  ~UcxTransport() override {
+    MG_CHECK(worker_ == nullptr || finished_);
+    for (SendContext* context : send_contexts_) delete context;
+    for (ReceiveContext* context : receive_contexts_) delete context;
+  }
+
+  Status Start(const UcxOptions& options);
+
+  std::string address() const override { return address_; }
+  std::string_view kind() const override { return "ucx"; }
+  Result<PeerId> Connect(std::string_view address, std::string_view name) override;
+  void Disconnect(PeerId peer) override;
+  std::string Describe(PeerId peer) const override;
+  void Send(PeerId peer, std::string_view header, Payload payload, Done done) override;
+  bool DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) override {
+    return loop_.DriveUntil(ready, deadline);
+  }
+  void Wake() override { loop_.Wake(); }
+  TransportStats stats() const override {
+    return {messages_sent_.load(), messages_received_.load(), bytes_sent_.load(),
+            bytes_received_.load()};
+  }
+  void Close() override;
+  void Join() override { loop_.Join(); }
+
+ private:
+  bool Poll() override;
+  bool Arm() override;
+  int event_fd() const override { return event_fd_; }
+  bool busy() const override { return in_flight_.load(std::memory_order_relaxed) > 0; }
+  void Finish() override;
+
+  // The worker's lock. Every method below REQUIRES it.
+  bool TryLock() {
+    if (locked_.load(std::memory_order_relaxed) || locked_.exchange(true)) return false;
+    holder_.store(pthread_self(), std::memory_order_relaxed);
+    return true;
+  }
+  void Lock() {
+    for (int spins = 0; !TryLock();) {
+      Pause();
+      if (++spins % 64 == 0) sched_yield();
+    }
+  }
+  bool HeldHere() const {
+    return locked_.load(std::memory_order_relaxed) &&
+           pthread_equal(holder_.load(std::memory_order_relaxed), pthread_self()) != 0;
+  }
+  void Unlock();
+  // Locks unless this thread holds the lock already (a call from a callback).
+  class Guard {
+   public:
+    explicit Guard(UcxTransport* transport)
+        : transport_(transport->HeldHere() ? nullptr : transport) {
+      if (transport_ != nullptr) transport_->Lock();
+    }
+    ~Guard() {
+      if (transport_ != nullptr) transport_->Unlock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    UcxTransport* const transport_;
+  };
+
+  void SubmitAll();
+  void Submit(SendContext* context);
+  void FinishSend(SendContext* context, Status status);  // Done comes from the driver, later
+  bool RunReady();
+  bool CheckGrace();
+  void CloseEndpoint(Peer* peer);
+  bool CheckClosing();
+  void CancelSends(Peer* peer, const Status& status);
+  void CancelReceives(uint64_t source, Clock::time_point deadline);
+  void CompleteReceive(ReceiveContext* context, const Status& status);
+  void CountReceived(size_t bytes) {
+    messages_received_.store(messages_received_.load(std::memory_order_relaxed) + 1,
+                             std::memory_order_relaxed);
+    bytes_received_.store(bytes_received_.load(std::memory_order_relaxed) + bytes,
+                          std::memory_order_relaxed);
+  }
+
+  SendContext* AllocateSend();  // takes no lock but pool_mutex_
+  void Release(SendContext* context);
+  ReceiveContext* AllocateReceive();
+  void Release(ReceiveContext* context) { free_receives_.push_back(context); }
+
+  static ucs_status_t OnHeader(void* self, const void* header, size_t header_bytes, void* data,
+                               size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t OnPayload(void* self, const void* header, size_t header_bytes, void* data,
+                                size_t bytes, const ucp_am_recv_param_t* param);
+  static void OnSent(void* request, ucs_status_t status, void* context);
+  static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* context);
+  static void OnEndpointError(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+
+  MessageHandler* const handler_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_fd_ = -1;
+  bool peer_errors_ = false;
+  uint64_t instance_ = 0;
+  std::string address_;
+
+  alignas(64) std::atomic<bool> locked_{false};
+  std::atomic<pthread_t> holder_{};
+  alignas(64) Submissions submitted_;
+  alignas(64) std::atomic<int> in_flight_{0};
+  std::atomic<uint64_t> messages_sent_{0}, messages_received_{0}, bytes_sent_{0},
+      bytes_received_{0};
+
+  // All guarded by the worker's lock.
+  std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
+  bool polling_ = false;                      // the holder is the driver: it will look at ready_
+  bool needs_drive_ = false;
+  bool closed_ = false;
+  bool finished_ = false;
+  std::vector<SendContext*> ready_;     // completed; and messages to this transport itself
+  std::vector<SendContext*> running_;   // RunReady's
+  std::vector<Peer*> to_close_;         // endpoints with nothing pending any more
+  ReceiveContext* receives_ = nullptr;  // that UCX still holds, newest first
+  int receives_cancelled_ = 0;          // of them, those in their grace
+  std::vector<ReceiveContext*> free_receives_;
+  std::vector<ReceiveContext*> receive_contexts_;  // all
+  std::vector<void*> closing_;  // UCX's requests of endpoints that are being closed
+
+  std::mutex pool_mutex_;
+  SendContext* free_sends_ = nullptr;        // guarded by pool_mutex_
+  std::vector<SendContext*> send_contexts_;  // all; guarded by pool_mutex_
+
+  DriveLoop loop_;
+};
+
+Status UcxTransport::Start(const UcxOptions& options) {
+  MG_ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(options));
+  context_ = context.handle;
+  peer_errors_ = context.peer_errors;
+  auto fail = [&](ucs_status_t status, const char* what) {
+    if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+    ucp_cleanup(context_);
+    return FromUcx(status, what);
+  };
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) return fail(status, "creating a UCX worker");
+  status = ucp_worker_get_efd(worker_, &event_fd_);
+  if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
+  for (const unsigned id : {kHeaderOnly, kWithPayload}) {
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                         UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = id;
+    handler.cb = id == kHeaderOnly ? OnHeader : OnPayload;
+    handler.arg = this;
+    status = ucp_worker_set_am_recv_handler(worker_, &handler);
+    if (status != UCS_OK) return fail(status, "setting UCX's message handler");
+  }
+  ucp_address_t* bytes = nullptr;
+  size_t length = 0;
+  status = ucp_worker_get_address(worker_, &bytes, &length);
+  if (status != UCS_OK) return fail(status, "asking UCX for its address");
+  std::random_device random;
+  instance_ = (uint64_t{random()} << 32) | random();
+  address_ = EncodeUcxAddress({instance_, std::string(reinterpret_cast<char*>(bytes), length)});
+  ucp_worker_release_address(worker_, bytes);
+  loop_.Start();
+  return Status();
+}
+
+void UcxTransport::Unlock() {
+  while (true) {
+    if (!submitted_.empty()) SubmitAll();
+    const bool notify = needs_drive_ && !polling_;
+    needs_drive_ = false;
+    locked_.store(false);
+    if (notify) loop_.Notify();
+    // Who could not lock has submitted before its attempt: either it got the lock now, or we see
+    // its message.
+    if (submitted_.empty() || !TryLock()) return;
+  }
+}
+
+SendContext* UcxTransport::AllocateSend() {
+  std::lock_guard lock(pool_mutex_);
+  if (free_sends_ == nullptr) {
+    send_contexts_.push_back(new SendContext);
+    return send_contexts_.back();
+  }
+  SendContext* context = free_sends_;
+  free_sends_ = context->next;
+  return context;
+}
+
+void UcxTransport::Release(SendContext* context) {
+  context->payload = {};
+  context->done = nullptr;
+  context->status = Status();
+  std::lock_guard lock(pool_mutex_);
+  context->next = free_sends_;
+  free_sends_ = context;
+}
+
+ReceiveContext* UcxTransport::AllocateReceive() {
+  if (free_receives_.empty()) {
+    receive_contexts_.push_back(new ReceiveContext);
+    free_receives_.reserve(receive_contexts_.size());
+    return receive_contexts_.back();
+  }
+  ReceiveContext* context = free_receives_.back();
+  free_receives_.pop_back();
+  return context;
+}
+
+Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view name) {
+  const std::string what = "cannot connect to " + std::string(name);
+  auto decoded = DecodeUcxAddress(address);
+  if (!decoded.ok()) return decoded.status().WithContext(what);
+  auto peer = std::make_unique<Peer>();
+  peer->transport = this;
+  peer->name = name;
+  peer->instance = decoded->instance;
+  peer->self = decoded->instance == instance_;
+  Guard guard(this);
+  if (closed_) return Cancelled(what + ": the transport is closed");
+  if (!peer->self) {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params.address = reinterpret_cast<const ucp_address_t*>(decoded->worker_address.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+    if (peer_errors_) {
+      params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
+      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+      params.err_handler.cb = OnEndpointError;
+      params.err_handler.arg = peer.get();
+    }
+    MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &peer->endpoint), what));
+  }
+  needs_drive_ = true;
+  peers_.push_back(std::move(peer));
+  return static_cast<PeerId>(peers_.size() - 1);
+}
+
+void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* peer = static_cast<Peer*>(arg);
+  LogWarning("UCX lost " + peer->name + ": " + ucs_status_string(status));
+}
+
+void UcxTransport::CloseEndpoint(Peer* peer) {
+  if (peer->endpoint == nullptr) return;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = peer_errors_ && !closed_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
+  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
+bool UcxTransport::CheckClosing() {
+  return std::erase_if(closing_, [](void* request) {
+           if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+           ucp_request_free(request);
+           return true;
+         }) != 0;
+}
+
+void UcxTransport::CancelSends(Peer* peer, const Status& status) {
+  SendContext* oldest = peer->held;
+  while (oldest != nullptr && oldest->older != nullptr) oldest = oldest->older;
+  for (SendContext* context = oldest; context != nullptr; context = context->newer) {
+    if (!std::exchange(context->open, false)) continue;
+    in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    if (!context->done) continue;
+    SendContext* completion = AllocateSend();
+    completion->peer = nullptr;
+    completion->done = std::exchange(context->done, nullptr);
+    FinishSend(completion, status);
+  }
+}
+
+void UcxTransport::CancelReceives(uint64_t source, Clock::time_point deadline) {
+  for (ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
+    if (!receive->open || receive->cancelled || receive->source != source) continue;
+    receive->cancelled = true;
+    receive->deadline = deadline;
+    ++receives_cancelled_;
+    needs_drive_ = true;
+  }
+}
+
+void UcxTransport::Disconnect(PeerId id) {
+  Guard guard(this);
+  SubmitAll();
+  if (id >= peers_.size() || !peers_[id]->connected) return;
+  Peer* peer = peers_[id].get();
+  peer->connected = false;
+  CancelSends(peer, Cancelled("disconnected from " + peer->name));
+  const bool last = std::none_of(peers_.begin(), peers_.end(), [&](const auto& other) {
+    return other->connected && other->instance == peer->instance;
+  });
+  if (last) CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
+  if (peer_errors_ || peer->held == nullptr) to_close_.push_back(peer);
+  needs_drive_ = true;
+}
+
+std::string UcxTransport::Describe(PeerId id) const {
+  auto* self = const_cast<UcxTransport*>(this);
+  Guard guard(self);
+  if (id >= peers_.size() || !peers_[id]->connected) return "not connected";
+  if (peers_[id]->self) return "self (by reference)";
+  return DescribeEndpoint(peers_[id]->endpoint);
+}
+
+void UcxTransport::Send(PeerId to, std::string_view header, Payload payload, Done done) {
+  SendContext* context = AllocateSend();
+  context->to = to;
+  context->payload = std::move(payload);
+  context->done = std::move(done);
+  context->header_bytes = static_cast<uint32_t>(header.size());
+  context->header.instance = instance_;
+  if (header.size() <= kMaxHeaderBytes)
+    std::memcpy(context->header.bytes, header.data(), header.size());
+  if (HeldHere()) {
+    SubmitAll();
+    Submit(context);
+    return;
+  }
+  if (TryLock()) {
+    SubmitAll();
+    Submit(context);
+    Unlock();
+    return;
+  }
+  submitted_.Push(context);
+  if (TryLock()) Unlock();
+}
+
+void UcxTransport::SubmitAll() {
+  if (submitted_.empty()) return;
+  for (SendContext* context = submitted_.TakeAll(); context != nullptr;) {
+    SendContext* next = context->next;
+    Submit(context);
+    context = next;
+  }
+}
+
+void UcxTransport::Submit(SendContext* context) {
+  context->peer = nullptr;
+  const size_t header_bytes = context->header_bytes;
+  if (header_bytes > kMaxHeaderBytes) {
+    FinishSend(context, InvalidArgument("a message header of " + std::to_string(header_bytes) +
+                                        " bytes; at most " + std::to_string(kMaxHeaderBytes) +
+                                        " are allowed"));
+    return;
+  }
+  if (closed_ || context->to >= peers_.size() || !peers_[context->to]->connected) {
+    FinishSend(context,
+               Cancelled(closed_ ? "the transport is closed" : "the peer is not connected"));
+    return;
+  }
+  Peer* peer = peers_[context->to].get();
+  const size_t payload_bytes = context->payload.bytes;
+  messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+  bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + header_bytes + payload_bytes,
+                    std::memory_order_relaxed);
+  if (peer->self) {
+    context->peer = peer;  // tells RunReady to deliver it
+    ready_.push_back(context);
+    needs_drive_ = true;
+    return;
+  }
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.cb.send = OnSent;
+  param.user_data = context;
+  ucs_status_ptr_t request;
+  if (payload_bytes == 0) {
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    request = ucp_am_send_nbx(peer->endpoint, kHeaderOnly, nullptr, 0, context->header.bytes,
+                              header_bytes, &param);
+  } else {
+    request = ucp_am_send_nbx(peer->endpoint, kWithPayload, &context->header,
+                              sizeof(uint64_t) + header_bytes, context->payload.data(),
+                              payload_bytes, &param);
+  }
+  if (request == nullptr) {
+    FinishSend(context, Status());
+  } else if (UCS_PTR_IS_ERR(request)) {
+    FinishSend(context, FromUcx(UCS_PTR_STATUS(request), "sending to " + peer->name));
+  } else {
+    context->peer = peer;
+    context->open = true;
+    context->request = request;
+    Link(peer->held, context);
+    in_flight_.fetch_add(1, std::memory_order_relaxed);
+    needs_drive_ = true;
+  }
+}
+
+void UcxTransport::FinishSend(SendContext* context, Status status) {
+  if (!context->done) {
+    Release(context);
+    return;
+  }
+  if (finished_) {  // after Join: no thread is left to run it
+    const Done done = std::move(context->done);
+    Release(context);
+    done(status);
+    return;
+  }
+  context->status = std::move(status);
+  ready_.push_back(context);
+  needs_drive_ = true;
+}
+
+void UcxTransport::OnSent(void* request, ucs_status_t status, void* arg) {
+  auto* context = static_cast<SendContext*>(arg);
+  ucp_request_free(request);
+  Peer* peer = context->peer;
+  UcxTransport* self = peer->transport;
+  context->peer = nullptr;
+  if (context->open) {
+    context->open = false;
+    self->in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  Unlink(peer->held, context);
+  if (peer->held == nullptr && !peer->connected) self->to_close_.push_back(peer);
+  self->FinishSend(context,
+                   status == UCS_OK ? Status() : FromUcx(status, "sending to " + peer->name));
+}
+
+bool UcxTransport::RunReady() {
+  bool any = false;
+  while (!ready_.empty()) {
+    any = true;
+    running_.swap(ready_);
+    for (SendContext* context : running_) {
+      if (context->peer != nullptr) {  // to this very transport
+        const Peer* peer = context->peer;
+        context->peer = nullptr;
+        if (peer->connected && !closed_) {
+          CountReceived(context->header_bytes + context->payload.bytes);
+          handler_->OnDelivered({context->header.bytes, context->header_bytes},
+                                std::move(context->payload));
+        } else {
+          context->status = Cancelled("disconnected from " + peer->name);
+        }
+        if (!context->done) {
+          Release(context);
+          continue;
+        }
+      }
+      const Done done = std::move(context->done);
+      const Status status = std::move(context->status);
+      Release(context);
+      done(status);
+    }
+    running_.clear();
+  }
+  return any;
+}
+
+bool UcxTransport::CheckGrace() {
+  if (receives_cancelled_ == 0) return false;
+  const auto now = Clock::now();
+  for (ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
+    if (!receive->open || !receive->cancelled || receive->deadline > now) continue;
+    CompleteReceive(receive, Cancelled("disconnected before the payload had arrived"));
+    return true;  // its callback may have changed the list
+  }
+  return false;
+}
+
+// Calls the sink's done; UCX may still hold the context.
+void UcxTransport::CompleteReceive(ReceiveContext* receive, const Status& status) {
+  receive->open = false;
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  if (std::exchange(receive->cancelled, false)) --receives_cancelled_;
+  const auto done = std::move(receive->sink.done);
+  receive->sink.done = nullptr;
+  if (done) done(status);
+}
+
+bool UcxTransport::Poll() {
+  if (!TryLock()) return false;
+  if (worker_ == nullptr) {
+    Unlock();
+    return false;
+  }
+  polling_ = true;
+  bool any = ucp_worker_progress(worker_) != 0;
+  if (!submitted_.empty()) {
+    SubmitAll();
+    any = true;
+  }
+  if (!ready_.empty()) any |= RunReady();
+  if (receives_cancelled_ != 0) any |= CheckGrace();
+  if (!closing_.empty()) any |= CheckClosing();
+  while (!to_close_.empty()) {
+    Peer* peer = to_close_.back();
+    to_close_.pop_back();
+    CloseEndpoint(peer);
+    any = true;
+  }
+  polling_ = false;
+  needs_drive_ = false;  // the driver looks again before it sleeps
+  Unlock();
+  return any;
+}
+
+bool UcxTransport::Arm() {
+  Lock();
+  const bool quiet = submitted_.empty() && ready_.empty() && to_close_.empty() &&
+                     ucp_worker_arm(worker_) == UCS_OK;
+  Unlock();
+  return quiet;
+}
+
+ucs_status_t UcxTransport::OnHeader(void* arg, const void*, size_t, void* data, size_t bytes,
+                                    const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || bytes > kMaxHeaderBytes) {
+    LogWarning("dropped a message with a header of " + std::to_string(bytes) + " bytes");
+    return UCS_OK;
+  }
+  self->CountReceived(bytes);
+  self->handler_->OnDelivered({static_cast<const char*>(data), bytes}, {});
+  return UCS_OK;
+}
+
+ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t header_bytes, void* data,
+                                     size_t bytes, const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  uint64_t source;
+  if (header_bytes < sizeof source || header_bytes > sizeof source + kMaxHeaderBytes) {
+    LogWarning("dropped a message with a header of " + std::to_string(header_bytes) + " bytes");
+    return UCS_OK;
+  }
+  std::memcpy(&source, header, sizeof source);
+  const std::string_view text(static_cast<const char*>(header) + sizeof source,
+                              header_bytes - sizeof source);
+  self->CountReceived(text.size() + bytes);
+  PayloadSink sink = self->handler_->OnMessage(text, bytes);
+  if (sink.data == nullptr) return UCS_OK;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+    std::memcpy(sink.data, data, bytes);
+    if (sink.done) sink.done(Status());
+    return UCS_OK;
+  }
+  ReceiveContext* receive = self->AllocateReceive();
+  receive->source = source;
+  receive->transport = self;
+  receive->sink = std::move(sink);
+  ucp_request_param_t options{};
+  options.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  options.cb.recv_am = OnReceived;
+  options.user_data = receive;
+  receive->open = true;
+  self->in_flight_.fetch_add(1, std::memory_order_relaxed);
+  Link(self->receives_, receive);
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(self->worker_, data, receive->sink.data, bytes, &options);
+  if (UCS_PTR_IS_PTR(request)) {
+    receive->request = request;
+    return UCS_INPROGRESS;
+  }
+  Unlink(self->receives_, receive);
+  const Status status = FromUcx(UCS_PTR_STATUS(request),
+                                "receiving a payload of " + std::to_string(bytes) + " bytes");
+  self->CompleteReceive(receive, status);
+  receive->sink = {};
+  self->Release(receive);
+  return UCS_OK;
+}
+
+void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, void* arg) {
+  auto* receive = static_cast<ReceiveContext*>(arg);
+  UcxTransport* self = receive->transport;
+  ucp_request_free(request);
+  Unlink(self->receives_, receive);
+  if (receive->open) {
+    self->CompleteReceive(
+        receive, FromUcx(status, "receiving a payload of " + std::to_string(bytes) + " bytes"));
+  }
+  receive->sink = {};
+  self->Release(receive);
+}
+
+void UcxTransport::Close() {
+  {
+    Guard guard(this);
+    if (closed_) return;
+    SubmitAll();
+    closed_ = true;
+    const auto deadline = Clock::now() + kReceiveGrace;
+    for (const auto& peer : peers_) {
+      if (!peer->connected) continue;
+      CancelSends(peer.get(), Cancelled("the transport is closed"));
+      CancelReceives(peer->instance, deadline);
+    }
+    needs_drive_ = true;
+  }
+  loop_.Stop();
+}
+
+void UcxTransport::Finish() {
+  // Peers may still be fetching what was sent from memory that its owner thinks of as sent: let
+  // them.
+  const auto poll_until = [&](milliseconds grace, auto quiet) {
+    for (const auto deadline = Clock::now() + grace; !quiet() && Clock::now() < deadline;) {
+      if (!Poll()) sched_yield();
+    }
+  };
+  poll_until(kFinishGrace, [&] {
+    return receives_ == nullptr && ready_.empty() &&
+           std::all_of(peers_.begin(), peers_.end(),
+                       [](const auto& peer) { return peer->held == nullptr; });
+  });
+  Lock();
+  for (const auto& peer : peers_) CloseEndpoint(peer.get());
+  Unlock();
+  poll_until(kFlushGrace, [&] { return closing_.empty(); });
+  Lock();
+  polling_ = true;
+  // What the peers never answered: UCX lets go of it, without a callback, when the worker ends.
+  for (void* request : closing_) ucp_request_free(request);
+  std::vector<SendContext*> abandoned;
+  for (const auto& peer : peers_) {
+    for (SendContext* context = peer->held; context != nullptr; context = context->older) {
+      abandoned.push_back(context);
+      ucp_request_free(context->request);
+    }
+    peer->held = nullptr;
+  }
+  for (ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
+    ucp_request_free(receive->request);
+  }
+  ucp_worker_destroy(std::exchange(worker_, nullptr));
+  ucp_cleanup(std::exchange(context_, nullptr));
+  for (SendContext* context : abandoned) Release(context);
+  while (receives_ != nullptr) {  // UCX writes nowhere any more
+    ReceiveContext* receive = receives_;
+    Unlink(receives_, receive);
+    if (receive->open)
+      CompleteReceive(receive,
+                      Cancelled("the transport was closed before the payload had arrived"));
+    receive->sink = {};
+    Release(receive);
+  }
+  do {
+    SubmitAll();
+  } while (RunReady());
+  finished_ = true;
+  polling_ = false;
+  Unlock();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options,
+                                                    MessageHandler* handler) {
+  auto transport = std::make_unique<UcxTransport>(options, handler);
+  MG_RETURN_IF_ERROR(transport->Start(options));
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace monograph
