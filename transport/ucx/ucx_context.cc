@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_context.h"
 
 #include <signal.h>
+#include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 
 #include <algorithm>
@@ -142,6 +143,15 @@ Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
   MG_ASSIGN_OR_RETURN(context.handle, Init(lanes.empty() ? "^self" : lanes, net_devices));
   context.peer_errors = options.peer_errors || lanes == "tcp";
   return context;
+}
+
+void SilenceUcxWarnings(bool silent) {
+  static std::mutex mutex;
+  static int silencers = 0;  // guarded by mutex
+  if (getenv("UCX_LOG_LEVEL") != nullptr) return;
+  std::lock_guard lock(mutex);
+  silencers += silent ? 1 : -1;
+  (void)ucs_global_opts_set_value_modifiable("LOG_LEVEL", silencers > 0 ? "error" : "warn");
 }
 
 std::string DescribeEndpoint(ucp_ep_h endpoint) {

@@ -22,6 +22,10 @@ struct UcxContext {
 // `handle` with ucp_cleanup.
 Result<UcxContext> MakeUcxContext(const UcxOptions& options);
 
+// Keeps UCX from printing warnings, in the whole process, until the matching call with false. A
+// UCX_LOG_LEVEL in the environment wins.
+void SilenceUcxWarnings(bool silent);
+
 // "shm(posix,cma) ~12 GB/s".
 std::string DescribeEndpoint(ucp_ep_h endpoint);
 

@@ -400,7 +400,7 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
 
 void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(arg);
-  LogWarning("UCX lost " + peer->name + ": " + ucs_status_string(status));
+  LogDebug("UCX lost " + peer->name + ": " + ucs_status_string(status));
 }
 
 void UcxTransport::CloseEndpoint(Peer* peer) {
@@ -793,7 +793,10 @@ void UcxTransport::Finish() {
   for (ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
     ucp_request_free(receive->request);
   }
+  const bool quiet = abandoned.empty() && receives_ == nullptr;
+  if (!quiet) SilenceUcxWarnings(true);  // it would name each of them
   ucp_worker_destroy(std::exchange(worker_, nullptr));
+  if (!quiet) SilenceUcxWarnings(false);
   ucp_cleanup(std::exchange(context_, nullptr));
   for (SendContext* context : abandoned) Release(context);
   while (receives_ != nullptr) {  // UCX writes nowhere any more
