@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,12 @@ Output IntsConst(const Scope& scope, std::span<const int64_t> values);
 inline Output IntsConst(const Scope& scope, std::initializer_list<int64_t> values) {
   return IntsConst(scope, std::span<const int64_t>(values.begin(), values.size()));
 }
+
+// What a constant holds (also through Identity); nullptr for anything else. Lives as long as the
+// graph.
+const Tensor* ConstValue(const Output& output);
+// The same as integers: of an int32 or int64 scalar or vector.
+std::optional<std::vector<int64_t>> ConstInts(const Output& output);
 
 // A value that each step must be fed.
 Output Placeholder(const Scope& scope, DType dtype, const PartialShape& shape = PartialShape());

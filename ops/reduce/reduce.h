@@ -1,4 +1,4 @@
-// Reductions over axes: Sum, Mean, Max, Min, Prod, All, Any, ArgMax, ArgMin; and Cumsum.
+// Reductions over axes: Sum, Mean, Max, Min, Prod, All, Any, ArgMax, ArgMin; Cumsum, Cumprod.
 //
 // `axes` is an int32 or int64 scalar or vector (negative: from the end). The order of additions is
 // fixed by the shape alone: the result has the same bits for any number of threads.
@@ -36,5 +36,8 @@ Output ArgMin(const Scope& scope, const Output& input, int axis, DType output_ty
 // Running sums along `axis`; exclusive: element k without itself; reverse: from the end.
 Output Cumsum(const Scope& scope, const Output& x, const Output& axis, bool exclusive = false,
               bool reverse = false);
+// Running products.
+Output Cumprod(const Scope& scope, const Output& x, const Output& axis, bool exclusive = false,
+               bool reverse = false);
 
 }  // namespace monograph
