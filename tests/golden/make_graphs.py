@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes graphs/<name>/: GraphDefs that tf.compat.v1 made, scripts that run them, and TensorFlow's numbers (see README.md).
+"""Writes graphs/<name>/: GraphDefs that tf.compat.v1 made, scripts that run them, and TensorFlow's numbers (see
+README.md).
 
 usage: make_graphs.py [--out DIR] [--ops] [NAME...]
 
 --ops prints the op names that each graph uses, functions included."""
+
 import argparse
 import json
 import os
@@ -54,11 +56,21 @@ class Recorder:
         self.folder, self.steps, self.files, self.extra = folder, [], {}, {}
 
     def step(self, name, fetches=(), targets=(), feeds=None, rtol=1e-5, atol=1e-6, error=None, error_contains=None):
-        """error: the canonical code that our run of this step must give. TensorFlow may know more ops than we do: it is not asked."""
+        """error: the canonical code that our run of this step must give. TensorFlow may know more ops than we do: it
+        is not asked."""
         feeds = {(k if isinstance(k, str) else k.name): np.asarray(v) for k, v in (feeds or {}).items()}
-        self.steps.append(dict(name=name, fetches=[f if isinstance(f, str) else f.name for f in fetches],
-                               targets=[t if isinstance(t, str) else t.name for t in targets], feeds=feeds,
-                               rtol=rtol, atol=atol, error=error, error_contains=error_contains))
+        self.steps.append(
+            dict(
+                name=name,
+                fetches=[f if isinstance(f, str) else f.name for f in fetches],
+                targets=[t if isinstance(t, str) else t.name for t in targets],
+                feeds=feeds,
+                rtol=rtol,
+                atol=atol,
+                error=error,
+                error_contains=error_contains,
+            )
+        )
 
     def file(self, a):
         """Feeds that are equal share a file."""
@@ -136,7 +148,7 @@ def scalar_arithmetic(r):
         half = tf.divide(product, 2.0, name="half")
     beyond = tf.subtract(product, 1.0, name="beyond")
     n = tf.cast(tf.constant(7), tf.float32)
-    mixed = tf.identity(half - n ** 2.0, name="mixed")
+    mixed = tf.identity(half - n**2.0, name="mixed")
     order = tf.less(a, b, name="order")
     count = tf.constant(41, tf.int64, name="count") + 1
     given = v1.placeholder_with_default(tf.constant(5.0), [], name="given")
@@ -209,7 +221,9 @@ def momentum(r):
             w = variable("w", values("w", (4, 3)))
             b = variable("b", values("b", (3,)))
             loss = tf.reduce_mean(tf.square(tf.tanh(tf.nn.bias_add(tf.matmul(x, w), b)) - 0.5), name="loss")
-            train = v1.train.MomentumOptimizer(0.2, 0.9, use_nesterov=nesterov).minimize(loss, var_list=[w, b], name="train")
+            train = v1.train.MomentumOptimizer(0.2, 0.9, use_nesterov=nesterov).minimize(
+                loss, var_list=[w, b], name="train"
+            )
             init = v1.variables_initializer(v1.global_variables(name), name="init")
         r.step(name + " initialise", targets=[init])
         for i in range(5):
@@ -254,7 +268,16 @@ IMAGE, CLASSES = 12, 10
 
 
 def cnn_variables():
-    shapes = [("w1", (5, 5, 1, 4)), ("b1", (4,)), ("w2", (5, 5, 4, 6)), ("b2", (6,)), ("w3", (54, 16)), ("b3", (16,)), ("w4", (16, CLASSES)), ("b4", (CLASSES,))]
+    shapes = [
+        ("w1", (5, 5, 1, 4)),
+        ("b1", (4,)),
+        ("w2", (5, 5, 4, 6)),
+        ("b2", (6,)),
+        ("w3", (54, 16)),
+        ("b3", (16,)),
+        ("w4", (16, CLASSES)),
+        ("b4", (CLASSES,)),
+    ]
     return [variable(n, values(n, s, -0.3, 0.3) if n[0] == "w" else np.full(s, 0.1, np.float32)) for n, s in shapes]
 
 
@@ -325,7 +348,8 @@ def mnist_cnn_one_hot(r):
 
 @graph
 def mnist_cnn_cluster(r):
-    """In-graph towers: variables on the ps, half of the batch on each worker, the mean of the gradients applied on the ps."""
+    """In-graph towers: variables on the ps, half of the batch on each worker, the mean of the gradients applied on
+    the ps."""
     r.extra["cluster"] = {"ps": 1, "worker": 2}
     x = v1.placeholder(tf.float32, [None, IMAGE, IMAGE, 1], name="x")
     y = v1.placeholder(tf.int32, [None], name="y")
@@ -393,7 +417,9 @@ def functions(r):
 def unknown_op(r):
     a = v1.placeholder(tf.float32, [2, 2], name="a")
     usable = tf.matmul(a, a, transpose_b=True, name="usable")
-    lacking = tf.identity(tf.linalg.cholesky(usable + tf.constant([[1.0, 0.0], [0.0, 1.0]]), name="factor"), name="lacking")
+    lacking = tf.identity(
+        tf.linalg.cholesky(usable + tf.constant([[1.0, 0.0], [0.0, 1.0]]), name="factor"), name="lacking"
+    )
     beyond = tf.add(tf.reduce_sum(lacking), 1.0, name="beyond")
     f = {a: values("a", (2, 2))}
     r.step("the usable part", [usable], feeds=f)
@@ -421,10 +447,21 @@ def fragments():
     add("minimum", tf.minimum, (2, 3), (2, 3))
     add("squared_difference", tf.math.squared_difference, (2, 3), (3,), second=True)
     add("pow", tf.pow, (2, 3), (3,), lo=0.5)
-    add("pow_scalar", lambda a: a ** 3.0, (2, 3), second=True)
+    add("pow_scalar", lambda a: a**3.0, (2, 3), second=True)
     add("divide_no_nan", tf.math.divide_no_nan, (2, 3), (2, 3), lo=0.5)
-    for name, fn, lo in (("negative", tf.negative, -1), ("exp", tf.exp, -1), ("log", tf.math.log, 0.2), ("sqrt", tf.sqrt, 0.2), ("rsqrt", tf.math.rsqrt, 0.2), ("square", tf.square, -1),
-                         ("abs", tf.abs, -1), ("reciprocal", tf.math.reciprocal, 0.3), ("sigmoid", tf.sigmoid, -1), ("tanh", tf.tanh, -1), ("relu", tf.nn.relu, -1)):
+    for name, fn, lo in (
+        ("negative", tf.negative, -1),
+        ("exp", tf.exp, -1),
+        ("log", tf.math.log, 0.2),
+        ("sqrt", tf.sqrt, 0.2),
+        ("rsqrt", tf.math.rsqrt, 0.2),
+        ("square", tf.square, -1),
+        ("abs", tf.abs, -1),
+        ("reciprocal", tf.math.reciprocal, 0.3),
+        ("sigmoid", tf.sigmoid, -1),
+        ("tanh", tf.tanh, -1),
+        ("relu", tf.nn.relu, -1),
+    ):
         add(name, fn, (2, 5), lo=lo, second=True)
     add("identity_and_stop", lambda a: tf.identity(a) * tf.stop_gradient(a), (2, 3))
     add("cast", lambda a: tf.cast(tf.cast(a, tf.float64) * 2, tf.float32), (2, 3))
@@ -456,33 +493,85 @@ def fragments():
     add("broadcast_to", lambda a: tf.broadcast_to(a, [2, 3, 2]), (3, 1))
     add("where", lambda a, b: tf.where(a > b, a * 2.0, b), (2, 3), (3,))
     add("select", lambda a, b: v1.where(a > b, a * 2.0, b), (2, 3), (2, 3))
-    for name, fn, lo in (("sum", tf.reduce_sum, -1), ("mean", tf.reduce_mean, -1), ("max", tf.reduce_max, -1), ("min", tf.reduce_min, -1), ("prod", tf.reduce_prod, 0.5)):
+    for name, fn, lo in (
+        ("sum", tf.reduce_sum, -1),
+        ("mean", tf.reduce_mean, -1),
+        ("max", tf.reduce_max, -1),
+        ("min", tf.reduce_min, -1),
+        ("prod", tf.reduce_prod, 0.5),
+    ):
         add(name + "_all", lambda a, fn=fn: fn(a), (2, 3), lo=lo)
         add(name + "_axis", lambda a, fn=fn: fn(a, axis=[0, 2]), (2, 3, 2), lo=lo)
-        add(name + "_keep", lambda a, fn=fn: fn(a, axis=-1, keepdims=True), (2, 3), lo=lo, second=name in ("sum", "mean"))
+        add(
+            name + "_keep",
+            lambda a, fn=fn: fn(a, axis=-1, keepdims=True),
+            (2, 3),
+            lo=lo,
+            second=name in ("sum", "mean"),
+        )
     add("max_with_ties", lambda a: tf.reduce_max(a * 0.0, axis=1), (2, 3))
-    for ta, tb, sa, sb in ((False, False, (2, 3), (3, 4)), (True, False, (3, 2), (3, 4)), (False, True, (2, 3), (4, 3)), (True, True, (3, 2), (4, 3))):
-        add("matmul_%d%d" % (ta, tb), lambda a, b, ta=ta, tb=tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb), sa, sb, second=True)
+    for ta, tb, sa, sb in (
+        (False, False, (2, 3), (3, 4)),
+        (True, False, (3, 2), (3, 4)),
+        (False, True, (2, 3), (4, 3)),
+        (True, True, (3, 2), (4, 3)),
+    ):
+        add(
+            "matmul_%d%d" % (ta, tb),
+            lambda a, b, ta=ta, tb=tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb),
+            sa,
+            sb,
+            second=True,
+        )
     add("bias_add", tf.nn.bias_add, (2, 3), (3,), second=True)
     add("bias_add_rank4", tf.nn.bias_add, (1, 2, 2, 3), (3,))
     add("softmax", tf.nn.softmax, (2, 4), second=True)
     add("log_softmax", tf.nn.log_softmax, (2, 4), second=True)
     add("softmax_axis_0", lambda a: tf.nn.softmax(a, axis=0), (3, 2))
-    add("sparse_cross_entropy", lambda a: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.constant([2, 0]), logits=a), (2, 4))
-    add("cross_entropy", lambda a, b: tf.nn.softmax_cross_entropy_with_logits(labels=b, logits=a), (2, 4), (2, 4), lo=0.1)
-    add("cross_entropy_one_hot", lambda a: tf.nn.softmax_cross_entropy_with_logits(labels=tf.stop_gradient(tf.one_hot([1, 3], 4)), logits=a), (2, 4))
+    add(
+        "sparse_cross_entropy",
+        lambda a: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.constant([2, 0]), logits=a),
+        (2, 4),
+    )
+    add(
+        "cross_entropy",
+        lambda a, b: tf.nn.softmax_cross_entropy_with_logits(labels=b, logits=a),
+        (2, 4),
+        (2, 4),
+        lo=0.1,
+    )
+    add(
+        "cross_entropy_one_hot",
+        lambda a: tf.nn.softmax_cross_entropy_with_logits(labels=tf.stop_gradient(tf.one_hot([1, 3], 4)), logits=a),
+        (2, 4),
+    )
     add("l2_loss", tf.nn.l2_loss, (2, 3), second=True)
     for p in ("SAME", "VALID"):
         add("conv2d_" + p.lower(), lambda a, b, p=p: tf.nn.conv2d(a, b, 1, p), (1, 5, 5, 2), (3, 3, 2, 2), second=True)
-        add("conv2d_strided_" + p.lower(), lambda a, b, p=p: tf.nn.conv2d(a, b, [1, 2, 2, 1], p), (2, 6, 5, 1), (3, 2, 1, 2))
+        add(
+            "conv2d_strided_" + p.lower(),
+            lambda a, b, p=p: tf.nn.conv2d(a, b, [1, 2, 2, 1], p),
+            (2, 6, 5, 1),
+            (3, 2, 1, 2),
+        )
         add("max_pool_" + p.lower(), lambda a, p=p: tf.nn.max_pool2d(a, 2, 2, p), (1, 5, 6, 2))
         add("avg_pool_" + p.lower(), lambda a, p=p: tf.nn.avg_pool2d(a, 3, 2, p), (1, 5, 6, 2), second=True)
     add("moments", lambda a: sum(tf.nn.moments(a, [0])), (4, 3))
-    add("batch_normalization", lambda a, s, b: tf.nn.batch_normalization(a, tf.nn.moments(a, [0])[0], tf.nn.moments(a, [0])[1], b, s, 1e-3), (5, 3), (3,), (3,))
+    add(
+        "batch_normalization",
+        lambda a, s, b: tf.nn.batch_normalization(a, tf.nn.moments(a, [0])[0], tf.nn.moments(a, [0])[1], b, s, 1e-3),
+        (5, 3),
+        (3,),
+        (3,),
+    )
     add("clip_by_value", lambda a: tf.clip_by_value(a, -0.5, 0.5), (2, 4))
     add("l2_normalize", lambda a: tf.nn.l2_normalize(a, axis=1), (2, 3), lo=0.2)
     add("losses_mean_squared", lambda a, b: v1.losses.mean_squared_error(b, a), (4, 2), (4, 2))
-    add("sigmoid_cross_entropy", lambda a: tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant([[1.0, 0.0, 1.0]]), logits=a), (1, 3))
+    add(
+        "sigmoid_cross_entropy",
+        lambda a: tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant([[1.0, 0.0, 1.0]]), logits=a),
+        (1, 3),
+    )
     return F
 
 
@@ -491,12 +580,16 @@ def dense(g):
 
 
 def gradients(r, dynamic, second):
-    """One step per fragment. Where shapes are known, TensorFlow leaves out or precomputes parts of the backward graph."""
+    """One step per fragment. Where shapes are known, TensorFlow leaves out or precomputes parts of the backward
+    graph."""
     for name, fn, shapes, lo, twice in fragments():
         if second and not twice:
             continue
         with tf.name_scope(name):
-            xs = [v1.placeholder(tf.float32, [None] * len(s) if dynamic else s, name="x%d" % i) for i, s in enumerate(shapes)]
+            xs = [
+                v1.placeholder(tf.float32, [None] * len(s) if dynamic else s, name="x%d" % i)
+                for i, s in enumerate(shapes)
+            ]
             y = fn(*xs)
             feeds = {x: values(i, s, lo, 1.5) for i, (x, s) in enumerate(zip(xs, shapes))}
             with v1.Session(config=config()) as s:
@@ -550,7 +643,16 @@ def main():
         if args.ops:
             print("| %s | %s |" % (name, ", ".join(ops_of(gd))), flush=True)
         else:
-            print("%-24s %5d nodes %3d steps %7d bytes" % (name, len(gd.node), len(r.steps), sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(r.folder) for f in fs)), flush=True)
+            print(
+                "%-24s %5d nodes %3d steps %7d bytes"
+                % (
+                    name,
+                    len(gd.node),
+                    len(r.steps),
+                    sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(r.folder) for f in fs),
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
