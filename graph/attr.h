@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,7 +35,8 @@ using AttrValue =
 // "int", "list(type)", ...: the name by which an OpDef declares the type that `value` has.
 std::string_view AttrTypeName(const AttrValue& value);
 std::string AttrToString(const AttrValue& value);
-bool AttrEqual(const AttrValue& a, const AttrValue& b);  // tensors bit by bit
+bool AttrEqual(const AttrValue& a, const AttrValue& b);  // tensors and floats bit by bit
+uint64_t AttrHash(const AttrValue& value);               // equal values have equal hashes
 
 // Sorted by name. Immutable once a node holds it.
 class Attrs {
@@ -64,6 +66,7 @@ class Attrs {
   }
   const std::vector<std::pair<std::string, AttrValue>>& values() const { return values_; }
   bool empty() const { return values_.empty(); }
+  uint64_t Hash() const;
 
   friend bool operator==(const Attrs& a, const Attrs& b);
 

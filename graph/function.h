@@ -1,7 +1,7 @@
 // Functions: graphs that nodes call. A tower is one function called once per replica.
 //
 // A function's body is a Graph of its own whose `_Arg` nodes (attrs T, index) stand for arguments and whose `_Retval` nodes
-// (attrs T, index) for results. A call is a PartitionedCall or StatefulPartitionedCall node with attrs f, Tin, Tout.
+// (attrs T, index) for results. A body has no library of its own: calls in it mean functions of the calling graph's library. A call is a PartitionedCall or StatefulPartitionedCall node with attrs f, Tin, Tout.
 #pragma once
 
 #include <functional>

@@ -2,16 +2,15 @@
 //
 // Nodes are numbered in the order in which they were added. A node's data inputs come from outputs of other nodes; control inputs only order. Adding a
 // node checks op, attributes, input types and count, and infers its output shapes, so that a Graph never holds a node whose types do
-// not fit. Not thread-safe; passes read one graph and write another.
+// not fit. Passes read one graph and write another. Not thread-safe, but several threads may read one that nobody changes (UniqueName counts
+// as a change).
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/device_name.h"
@@ -47,6 +46,7 @@ struct NodeSpec {
 class Graph {
  public:
   explicit Graph(const OpRegistry* registry);  // the registry outlives the graph
+  void Reserve(int nodes);                     // room for so many nodes in all
   ~Graph();
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
@@ -67,6 +67,8 @@ class Graph {
   Result<Endpoint> FindOutput(std::string_view tensor_name) const;
   // `prefix`, or `prefix_1`, `prefix_2`, ... : a name that no node has.
   std::string UniqueName(std::string_view prefix) const;
+  // As UniqueName, and no later unique name is the same: for the prefix of a scope.
+  std::string ReserveName(std::string_view prefix);
 
   std::string_view name(NodeId id) const { return at(id).name; }
   const OpDef& op(NodeId id) const { return *at(id).op; }
@@ -91,7 +93,7 @@ class Graph {
   DeviceIndex device_index(NodeId id) const { return at(id).device; }
   const DeviceName& device(NodeId id) const { return devices_[static_cast<size_t>(at(id).device)]; }
   const std::vector<DeviceName>& devices() const { return devices_; }
-  Result<DeviceIndex> InternDevice(std::string_view name);
+  Result<DeviceIndex> InternDevice(std::string_view text);
   DeviceIndex InternDevice(const DeviceName& name);
   void SetDevice(NodeId id, DeviceIndex device) { at(id).device = device; }
 
@@ -123,6 +125,12 @@ class Graph {
     const PartialShape* shape;  // interned
   };
 
+  struct Interner;  // names, shapes, devices, completed attributes, stand-in ops
+
+  NodeId Commit(std::string_view name, const OpDef* op, std::shared_ptr<const Attrs> attrs,
+                std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs, DeviceIndex device);
+  Status CheckNew(const NodeSpec& spec, std::string_view op) const;
+
   Node& at(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
   const Node& at(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
 
@@ -133,7 +141,6 @@ class Graph {
   std::vector<OutputInfo> output_pool_;
   std::vector<DeviceName> devices_;
   std::shared_ptr<FunctionLibrary> functions_;
-  struct Interner;  // names, shapes, device texts, stand-in ops
   std::unique_ptr<Interner> interner_;
 };
 

@@ -75,9 +75,12 @@ class Scope {
   Scope ClearColocation() const;
   // Added to every node that is built in it ("_replica", ...).
   Scope WithAttr(std::string_view name, AttrValue value) const;
-  // Seed for random ops below (tf.set_random_seed).
+  // Seed for random ops below (tf.set_random_seed). 0: none was set.
   Scope WithSeed(int64_t seed) const;
   int64_t seed() const;
+  // For nodes that an op function builds beside its main node, which takes the next name: under "loss", if that is what the main node will be
+  // called (`fallback` as in MakeName): Const(scope.HelperScope("Mean").WithOpName("axis"), 0) is "loss/axis".
+  Scope HelperScope(std::string_view fallback) const;
 
   Graph* graph() const;
   const std::string& prefix() const;

@@ -1,6 +1,8 @@
 // ShapeContext: what a shape function sees of the node being added, and the shape functions that many ops share.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -9,6 +11,11 @@
 #include "graph/attr.h"
 
 namespace monograph {
+
+struct Function;  // graph/function.h
+
+// An element of PartialInts that is not known yet.
+inline constexpr int64_t kUnknownInt = std::numeric_limits<int64_t>::min();
 
 class ShapeContext {
  public:
@@ -19,6 +26,11 @@ class ShapeContext {
   virtual DType input_dtype(int i) const = 0;
   // The input's value if it is a constant (also through Identity), else nullptr.
   virtual const Tensor* input_value(int i) const = 0;
+  // What is known of the elements of input i, an integer scalar or vector: unknown ones are kUnknownInt. No value if nothing is,
+  // not even how many there are. Looks through Shape, Pack, ConcatV2, StridedSlice and simple arithmetic.
+  virtual std::optional<std::vector<int64_t>> PartialInts(int i) const;
+  // A function of the graph's library; nullptr if there is none of that name.
+  virtual const Function* FindFunction(std::string_view name) const;
   virtual const Attrs& attrs() const = 0;
   virtual int num_outputs() const = 0;
   virtual void set_output(int i, const PartialShape& shape) = 0;
@@ -27,7 +39,8 @@ class ShapeContext {
   const T& attr(std::string_view name) const {
     return attrs().Get<T>(name);
   }
-  // Input i read as a shape (int32 or int64 vector): its value where constant; else dimensions unknown, rank from its length.
+  // Input i read as a shape (int32 or int64 vector): its elements where they are known; -1 and what is not known are
+  // unknown dimensions, the rank follows from its length. InvalidArgument for an element below -1.
   Result<PartialShape> InputAsShape(int i) const;
   // Input i as integers if it is constant.
   std::optional<std::vector<int64_t>> InputAsInts(int i) const;

@@ -1,0 +1,64 @@
+#include "graph/function.h"
+
+namespace monograph {
+
+Result<Function> Function::Make(std::string name, std::shared_ptr<const Graph> body) {
+  Function function;
+  const auto place = [&](NodeId id, const char* what, std::vector<NodeId>* nodes) -> Status {
+    const auto index = body->attrs(id).GetOr<int64_t>("index", -1);
+    if (index < 0 || index >= body->num_nodes()) {
+      return InvalidArgument("function '" + name + "': " + what + " '" + std::string(body->name(id)) + "' has index " +
+                             std::to_string(index) + ", of " + std::to_string(body->num_nodes()) + " nodes in all");
+    }
+    const auto i = static_cast<size_t>(index);
+    if (nodes->size() <= i) nodes->resize(i + 1, -1);
+    if ((*nodes)[i] >= 0) {
+      return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(index) +
+                             " is given twice, by '" + std::string(body->name((*nodes)[i])) + "' and '" +
+                             std::string(body->name(id)) + "'");
+    }
+    (*nodes)[i] = id;
+    return Status();
+  };
+  for (NodeId id = 0; id < body->num_nodes(); ++id) {
+    if (body->is(id, "_Arg")) {
+      MG_RETURN_IF_ERROR(place(id, "argument", &function.args));
+    } else if (body->is(id, "_Retval")) {
+      MG_RETURN_IF_ERROR(place(id, "result", &function.results));
+    } else {
+      function.stateful |= body->op(id).stateful();
+    }
+  }
+  const auto complete = [&](const char* what, const std::vector<NodeId>& nodes) -> Status {
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (nodes[i] < 0) {
+        return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(i) + " of " +
+                               std::to_string(nodes.size()) + " is missing");
+      }
+    }
+    return Status();
+  };
+  MG_RETURN_IF_ERROR(complete("argument", function.args));
+  MG_RETURN_IF_ERROR(complete("result", function.results));
+  function.name = std::move(name);
+  function.body = std::move(body);
+  return function;
+}
+
+Status FunctionLibrary::Add(Function function) {
+  const auto found = functions_.find(function.name);
+  if (found != functions_.end()) {
+    if (found->second.body == function.body) return Status();
+    return AlreadyExists("function '" + function.name + "' is in the library already, with another body");
+  }
+  std::string name = function.name;
+  functions_.emplace(std::move(name), std::move(function));
+  return Status();
+}
+
+const Function* FunctionLibrary::Find(std::string_view name) const {
+  const auto found = functions_.find(name);
+  return found == functions_.end() ? nullptr : &found->second;
+}
+
+}  // namespace monograph

@@ -1,0 +1,26 @@
+// What a graph says about values before it runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+// The value of a constant, also through Identity; nullptr if `source` is none.
+const Tensor* ConstantValue(const Graph& graph, Endpoint source);
+
+// An integer scalar or vector of which some elements (kUnknownInt) may be unknown.
+struct PartialInts {
+  bool scalar = false;
+  std::vector<int64_t> values;
+};
+
+// As ShapeContext::PartialInts. Looks back at most a fixed number of nodes.
+std::optional<PartialInts> EvaluatePartially(const Graph& graph, Endpoint source);
+// A constant of rank 0 or 1 and type int32 or int64.
+std::optional<PartialInts> IntsOfTensor(const Tensor& tensor);
+
+}  // namespace monograph

@@ -1,0 +1,99 @@
+#include "graph/structural_ops.h"
+
+#include "graph/function.h"
+#include "graph/op_def.h"
+#include "graph/shape_inference.h"
+
+namespace monograph {
+namespace {
+
+// A function's argument says its shape in `_output_shapes`, as TensorFlow's does.
+Status ArgShape(ShapeContext& c) {
+  const AttrValue* shapes = c.attrs().Find("_output_shapes");
+  if (shapes == nullptr) return Status();
+  const auto* list = std::get_if<std::vector<PartialShape>>(shapes);
+  if (list != nullptr && list->size() == 1) c.set_output(0, list->front());
+  return Status();
+}
+
+Status RecvShape(ShapeContext& c) {
+  c.set_output(0, c.attr<PartialShape>("shape"));
+  return Status();
+}
+
+Status CallShape(ShapeContext& c) {
+  const std::string& name = c.attr<FunctionName>("f").name;
+  const Function* function = c.FindFunction(name);
+  if (function == nullptr) return Status();
+  const Graph& body = *function->body;
+  const std::string calls = "function '" + name + "' has ";
+  if (static_cast<int>(function->args.size()) != c.num_inputs()) {
+    return InvalidArgument(calls + std::to_string(function->args.size()) + " arguments, not " +
+                           std::to_string(c.num_inputs()));
+  }
+  if (static_cast<int>(function->results.size()) != c.num_outputs()) {
+    return InvalidArgument(calls + std::to_string(function->results.size()) + " results, not " +
+                           std::to_string(c.num_outputs()));
+  }
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const Endpoint arg{function->args[static_cast<size_t>(i)], 0};
+    const std::string which = calls + "argument " + std::to_string(i) + " of type ";
+    if (c.input_dtype(i) != DT_INVALID && c.input_dtype(i) != body.dtype(arg)) {
+      return InvalidArgument(which + std::string(DTypeName(body.dtype(arg))) + ", not " +
+                             std::string(DTypeName(c.input_dtype(i))));
+    }
+    if (!PartialShape::Merge(body.shape(arg), c.input(i)).ok()) {
+      return InvalidArgument(which + "and shape " + std::string(DTypeName(body.dtype(arg))) +
+                             body.shape(arg).ToString() + ", which " + c.input(i).ToString() + " does not fit");
+    }
+  }
+  const auto& types = c.attr<std::vector<DType>>("Tout");
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    const Endpoint result = body.inputs(function->results[static_cast<size_t>(i)])[0];
+    if (body.dtype(result) != DT_INVALID && body.dtype(result) != types[static_cast<size_t>(i)]) {
+      return InvalidArgument(calls + "result " + std::to_string(i) + " of type " +
+                             std::string(DTypeName(body.dtype(result))) + ", not " +
+                             std::string(DTypeName(types[static_cast<size_t>(i)])));
+    }
+    c.set_output(i, body.shape(result));
+  }
+  return Status();
+}
+
+OpDef Call(const char* name) {
+  return OpDef(name)
+      .Input("args: Tin")
+      .Output("output: Tout")
+      .Attr("Tin: list(type) >= 0")
+      .Attr("Tout: list(type) >= 0")
+      .Attr("f: func")
+      .Attr("config: string = ''")
+      .Attr("config_proto: string = ''")
+      .Attr("executor_type: string = ''")
+      .Shape(CallShape);
+}
+
+OpDef Transfer(const char* name) {
+  return OpDef(name)
+      .Attr("T: type")
+      .Attr("edge_id: int")
+      .Attr("send_device: string")
+      .Attr("recv_device: string")
+      .Attr("tensor_name: string")
+      .Attr("priority: int = 0")
+      .Attr("control: bool = false")
+      .Stateful();
+}
+
+}  // namespace
+
+void AddStructuralOps(OpRegistry* registry) {
+  registry->Add(OpDef("_Arg").Output("output: T").Attr("T: type").Attr("index: int >= 0").Stateful().Shape(ArgShape));
+  registry->Add(OpDef("_Retval").Input("input: T").Attr("T: type").Attr("index: int >= 0").Stateful());
+  registry->Add(Transfer("_Send").Input("tensor: N * T").Attr("N: int >= 0"));
+  registry->Add(Transfer("_Recv").Output("tensor: T").Attr("shape: shape = ?").Shape(RecvShape));
+  registry->Add(Call("PartitionedCall"));
+  registry->Add(Call("StatefulPartitionedCall").Stateful());
+}
+
+}  // namespace monograph
