@@ -557,6 +557,7 @@ Result<std::vector<NodeId>> Graph::TopologicalOrder() const {
   }
   path.erase(path.begin(), path.begin() + position[static_cast<size_t>(id)]);
   std::reverse(path.begin(), path.end());
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   std::string text;
   for (size_t i = 0; i < path.size() && i < 10; ++i) text += "'" + std::string(name(path[i])) + "' -> ";
   if (path.size() > 10) text += "... -> ";
