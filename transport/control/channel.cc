@@ -11,7 +11,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
-#include <cstdio>
 #include <future>
 #include <thread>
 
@@ -31,12 +30,6 @@ constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 constexpr Milliseconds kFirstPause{10}, kLongestPause{250}, kLongestReportPause{10000};
 // One attempt; a machine that drops packets would otherwise hold it for minutes.
 constexpr Milliseconds kAttemptTime{5000};
-
-std::string Seconds(Clock::duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
-  return text;
-}
 
 // The io thread of all channels. It lives as long as the process: channels may end in destructors
 // of static objects.

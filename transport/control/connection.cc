@@ -15,6 +15,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <cstdio>
 
 #include "transport/control/asio_status.h"
 #include "transport/control/tls.h"
@@ -60,6 +61,12 @@ std::string EndpointName(const tcp::endpoint& endpoint) {
   const std::string host = endpoint.address().to_string();
   return (endpoint.address().is_v6() ? "[" + host + "]" : host) + ":" +
          std::to_string(endpoint.port());
+}
+
+std::string Seconds(Clock::duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
+  return text;
 }
 
 void CloseOnExec(int descriptor) { (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
@@ -121,9 +128,8 @@ asio::awaitable<Status> Connection::Handshake(Hello own, std::function<Status(co
   timer_.async_wait([weak = weak_from_this(), timeout](const ErrorCode& error) {
     const auto connection = weak.lock();
     if (error || connection == nullptr || connection->established_) return;
-    connection->Close(
-        DeadlineExceeded(connection->peer_address_ + " did not complete the handshake within " +
-                         std::to_string(timeout.count() / 1000.0).substr(0, 4) + " s"));
+    connection->Close(DeadlineExceeded(
+        connection->peer_address_ + " did not complete the handshake within " + Seconds(timeout)));
   });
   Status status = co_await DoHandshake(own, accept);
   if (status.ok()) {
@@ -213,6 +219,9 @@ asio::awaitable<Status> Connection::StartTls() {
   if (error) {
     const Status status = FromAsio(error, "TLS handshake with " + peer_address_);
     if (status.code() != Code::kUnauthenticated) co_return status;
+    // A binder made with another key, and the alert by which the server tells the client so.
+    const int reason = ERR_GET_REASON(static_cast<unsigned long>(error.value()));
+    if (reason != SSL_R_BINDER_DOES_NOT_VERIFY && reason < SSL_AD_REASON_OFFSET) co_return status;
     co_return Unauthenticated(
         "the keys of this process (id " + tls_context_->key_id() + ") and of " + peer_address_ +
         " differ; start both with the same --key_file (" + error.message() + ")");

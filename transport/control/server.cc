@@ -258,8 +258,12 @@ void Server::Impl::Refuse(const Connection& connection, const Status& why) {
 }
 
 asio::awaitable<void> Server::Impl::Serve(std::shared_ptr<Connection> connection, uint64_t id) {
+  auto accept = [this](const Hello& hello) {
+    if (!handlers_.accept || hello.purpose != Hello::Purpose::kCalls) return Status();
+    return handlers_.accept(hello);
+  };
   const Status status =
-      co_await connection->Handshake(options_.hello, handlers_.accept, options_.handshake_timeout);
+      co_await connection->Handshake(options_.hello, std::move(accept), options_.handshake_timeout);
   handshaking_.erase(id);
   if (!status.ok()) {
     Refuse(*connection, status);
@@ -325,10 +329,9 @@ asio::awaitable<void> Server::Impl::WatchSilence(std::shared_ptr<Connection> con
     const Clock::time_point due = heard->last + options_.silence_timeout + grace;
     const Clock::time_point before = Clock::now();
     if (before >= due) {
-      connection->Close(Unavailable(
-          PeerName(connection->peer_hello(), connection->peer_address()) +
-          " has sent no heartbeat for " +
-          std::to_string(options_.silence_timeout.count() / 1000.0).substr(0, 4) + " s"));
+      connection->Close(Unavailable(PeerName(connection->peer_hello(), connection->peer_address()) +
+                                    " has sent no heartbeat for " +
+                                    Seconds(options_.silence_timeout)));
       co_return;
     }
     // Wakes often: a wake-up that comes late speaks against ourselves.

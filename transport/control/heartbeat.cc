@@ -1,0 +1,304 @@
+#include "transport/control/heartbeat.h"
+
+#include "transport/control/connection.h"
+// Keep connection.h before other Asio headers.
+#include <algorithm>
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "transport/control/asio_status.h"
+#include "transport/control/channel_impl.h"
+#include "transport/control/tls.h"
+#include "transport/control/worker_pool.h"
+
+namespace monograph::control {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
+// A timer that fires so late says that this process itself did not run; what its peers sent
+// meanwhile is not read yet.
+constexpr auto kOwnDelay = std::chrono::milliseconds(250);
+constexpr auto kGrace = std::chrono::milliseconds(500);
+// Clock offsets drift; of so many last answers the quickest is believed.
+constexpr size_t kSamples = 16;
+
+int64_t ToNs(Clock::time_point time) {
+  return std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMonitor::Impl> {
+ public:
+  explicit Impl(HeartbeatOptions options)
+      : options_(std::move(options)), work_(asio::make_work_guard(io_)) {
+    thread_ = StartThread("mg-heartbeat", [this] { io_.run(); });
+  }
+
+  uint64_t Watch(std::shared_ptr<Channel::Impl> channel, LostCallback on_lost);
+  void Unwatch(uint64_t id);
+  std::optional<PeerHealth> Health(uint64_t id) const;
+  void Stop();
+
+ private:
+  struct Sample {
+    nanoseconds round_trip{0}, offset{0};
+  };
+
+  // One watched peer; of the heartbeat thread.
+  struct Watched {
+    Watched(asio::io_context& io, uint64_t number, std::shared_ptr<Channel::Impl> of,
+            LostCallback callback)
+        : id(number),
+          channel(std::move(of)),
+          on_lost(std::move(callback)),
+          socket(io),
+          timer(io),
+          last_answer(Clock::now()) {}
+    const uint64_t id;
+    const std::shared_ptr<Channel::Impl> channel;
+    LostCallback on_lost;
+    tcp::socket socket;                      // while connecting
+    std::shared_ptr<Connection> connection;  // afterwards
+    asio::steady_timer timer;
+    bool ended = false;
+    Clock::time_point last_answer;  // or when watching began
+    uint64_t ping_id = 0;
+    std::map<uint64_t, Clock::time_point> sent;  // pings without an answer
+    std::array<Sample, kSamples> samples;
+    size_t sample_count = 0;
+  };
+  using WatchedPtr = std::shared_ptr<Watched>;
+
+  asio::awaitable<void> Talk(WatchedPtr peer);
+  asio::awaitable<void> Judge(WatchedPtr peer);
+  Status OnPong(Watched& peer, const Frame& frame);
+  void SendPing(Watched& peer);
+  // Ends the watch; if `lost`, the channel fails, and its end calls on_lost.
+  void End(const WatchedPtr& peer);
+  void Lose(const WatchedPtr& peer, const std::string& reason);
+  void OnChannelEnd(uint64_t id, const Status& why, bool lost);
+  Status LostStatus(const Watched& peer, const std::string& reason) const {
+    return Unavailable("lost " + peer.channel->peer_name() + ": " + reason);
+  }
+
+  const HeartbeatOptions options_;
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::map<uint64_t, WatchedPtr> watched_;  // of the heartbeat thread
+
+  mutable std::mutex mutex_;
+  uint64_t next_id_ = 1;                   // guarded by mutex_
+  std::map<uint64_t, PeerHealth> health_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+uint64_t HeartbeatMonitor::Impl::Watch(std::shared_ptr<Channel::Impl> channel,
+                                       LostCallback on_lost) {
+  uint64_t id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    id = next_id_++;
+    PeerHealth& health = health_[id];
+    health.last_answer = health.last_progress = Clock::now();
+  }
+  asio::post(io_, [this, id, channel, on_lost = std::move(on_lost)]() mutable {
+    auto peer = std::make_shared<Watched>(io_, id, channel, std::move(on_lost));
+    watched_.emplace(id, peer);
+    asio::co_spawn(io_, Talk(peer), asio::detached);
+    asio::co_spawn(io_, Judge(peer), asio::detached);
+    channel->OnEnd([weak = weak_from_this(), id](const Status& why, bool lost) {
+      const auto impl = weak.lock();
+      if (impl == nullptr) return;
+      asio::post(impl->io_,
+                 [impl = impl.get(), id, why, lost] { impl->OnChannelEnd(id, why, lost); });
+    });
+  });
+  return id;
+}
+
+void HeartbeatMonitor::Impl::OnChannelEnd(uint64_t id, const Status& why, bool lost) {
+  const auto it = watched_.find(id);
+  if (it == watched_.end()) return;
+  const WatchedPtr peer = it->second;
+  const LostCallback on_lost = std::move(peer->on_lost);
+  End(peer);
+  if (lost && on_lost) on_lost(peer->channel->peer_name(), why);
+}
+
+void HeartbeatMonitor::Impl::End(const WatchedPtr& peer) {
+  peer->ended = true;
+  peer->timer.cancel();
+  ErrorCode ignored;
+  peer->socket.close(ignored);
+  if (peer->connection != nullptr) peer->connection->CloseGracefully(Cancelled("watching ended"));
+  watched_.erase(peer->id);
+  std::lock_guard lock(mutex_);
+  health_.erase(peer->id);
+}
+
+void HeartbeatMonitor::Impl::Lose(const WatchedPtr& peer, const std::string& reason) {
+  if (peer->ended) return;
+  peer->ended = true;  // no more pings; the channel's end does the rest
+  peer->timer.cancel();
+  ErrorCode ignored;
+  peer->socket.close(ignored);
+  const Status why = LostStatus(*peer, reason);
+  if (peer->connection != nullptr) peer->connection->Close(why);
+  peer->channel->End(why, /*lost=*/true);
+}
+
+void HeartbeatMonitor::Impl::Unwatch(uint64_t id) {
+  auto end = [this, id] {
+    const auto it = watched_.find(id);
+    if (it != watched_.end()) End(WatchedPtr(it->second));
+  };
+  if (std::this_thread::get_id() == thread_.get_id()) return end();
+  std::promise<void> done;
+  asio::post(io_, [&] {
+    end();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+std::optional<PeerHealth> HeartbeatMonitor::Impl::Health(uint64_t id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = health_.find(id);
+  if (it == health_.end()) return std::nullopt;
+  return it->second;
+}
+
+void HeartbeatMonitor::Impl::Stop() {
+  asio::post(io_, [this] {
+    while (!watched_.empty()) End(WatchedPtr(watched_.begin()->second));
+    work_.reset();
+  });
+  thread_.join();
+}
+
+void HeartbeatMonitor::Impl::SendPing(Watched& peer) {
+  Frame ping;
+  ping.type = FrameType::kPing;
+  ping.id = ++peer.ping_id;
+  ping.body = EncodePing({options_.progress ? options_.progress() : 0});
+  peer.sent[ping.id] = Clock::now();
+  peer.connection->Send(std::move(ping));
+}
+
+Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
+  const Clock::time_point now = Clock::now();
+  const auto sent = peer.sent.find(frame.id);
+  if (frame.type != FrameType::kPong || sent == peer.sent.end())
+    return InvalidArgument("an answer to no ping");
+  MG_ASSIGN_OR_RETURN(const PongBody pong, DecodePong(frame.body));
+  const int64_t t0 = ToNs(sent->second), t3 = ToNs(now);
+  Sample sample;
+  sample.round_trip = nanoseconds((t3 - t0) - (pong.sent_ns - pong.received_ns));
+  sample.offset = nanoseconds(((pong.received_ns - t0) + (pong.sent_ns - t3)) / 2);
+  peer.sent.erase(peer.sent.begin(), std::next(sent));
+  peer.samples[peer.sample_count++ % kSamples] = sample;
+  peer.last_answer = now;
+  const auto end =
+      peer.samples.begin() + static_cast<ptrdiff_t>(std::min(peer.sample_count, kSamples));
+  const auto best = std::min_element(
+      peer.samples.begin(), end,
+      [](const Sample& a, const Sample& b) { return a.round_trip < b.round_trip; });
+  std::lock_guard lock(mutex_);
+  PeerHealth& health = health_[peer.id];
+  if (health.answers == 0 || health.progress != pong.progress) health.last_progress = now;
+  ++health.answers;
+  health.last_answer = now;
+  health.progress = pong.progress;
+  health.round_trip = best->round_trip;
+  health.clock_offset = best->offset;
+  return Status();
+}
+
+asio::awaitable<void> HeartbeatMonitor::Impl::Talk(WatchedPtr peer) {
+  const ChannelOptions& options = peer->channel->options();
+  std::shared_ptr<TlsContext> tls;
+  if (options.key) {
+    auto made = TlsContext::Make(*options.key, /*server=*/false);
+    if (!made.ok()) co_return Lose(peer, made.status().message());
+    tls = std::move(made).value();
+  }
+  const auto [error] = co_await peer->socket.async_connect(peer->channel->remote(), kToken);
+  if (peer->ended) co_return;
+  if (error) co_return Lose(peer, FromAsio(error, "cannot connect for heartbeats").message());
+  PrepareSocket(peer->socket);
+  auto connection = std::make_shared<Connection>(std::move(peer->socket), Connection::Side::kClient,
+                                                 std::move(tls), kMaxHelloBytes);
+  peer->connection = connection;
+  Hello hello = options.hello;
+  hello.purpose = Hello::Purpose::kHeartbeat;
+  Status status = co_await connection->Handshake(std::move(hello), nullptr, options_.timeout);
+  if (status.ok() && connection->peer_hello().incarnation != peer->channel->peer().incarnation) {
+    status = Unavailable("it was restarted");
+  }
+  if (status.ok() && !peer->ended) SendPing(*peer);
+  while (status.ok() && !peer->ended) {
+    Frame frame;
+    status = co_await connection->Read(&frame);
+    if (peer->ended || !status.ok()) break;
+    status = frame.type == FrameType::kGoodbye
+                 ? Unavailable("it closed the connection: " + frame.text)
+                 : OnPong(*peer, frame);
+  }
+  if (!peer->ended) Lose(peer, status.message());
+  connection->Close(status.ok() ? Cancelled("watching ended") : status);
+}
+
+asio::awaitable<void> HeartbeatMonitor::Impl::Judge(WatchedPtr peer) {
+  Clock::time_point next_ping = Clock::now() + options_.interval;
+  Clock::time_point grace_until;
+  while (!peer->ended) {
+    const Clock::time_point due = std::max(peer->last_answer + options_.timeout, grace_until);
+    const Clock::time_point wake = std::min(due, next_ping);
+    peer->timer.expires_at(wake);
+    const auto [error] = co_await peer->timer.async_wait(kToken);
+    (void)error;
+    if (peer->ended) co_return;
+    const Clock::time_point now = Clock::now();
+    if (now > wake + kOwnDelay) grace_until = now + kGrace;
+    if (now >= std::max(peer->last_answer + options_.timeout, grace_until)) {
+      co_return Lose(peer, "it has not answered heartbeats for " + Seconds(options_.timeout) +
+                               "; its process may be stopped or its machine cut off");
+    }
+    if (now >= next_ping) {
+      next_ping = now + options_.interval;
+      if (peer->connection != nullptr && peer->sent.size() < 1000 && peer->ping_id > 0)
+        SendPing(*peer);
+    }
+  }
+}
+
+HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+std::unique_ptr<HeartbeatMonitor> HeartbeatMonitor::Start(HeartbeatOptions options) {
+  return std::unique_ptr<HeartbeatMonitor>(
+      new HeartbeatMonitor(std::make_shared<Impl>(std::move(options))));
+}
+
+HeartbeatMonitor::~HeartbeatMonitor() { impl_->Stop(); }
+uint64_t HeartbeatMonitor::Watch(const Channel& channel, LostCallback on_lost) {
+  return impl_->Watch(channel.impl(), std::move(on_lost));
+}
+void HeartbeatMonitor::Unwatch(uint64_t watch) { impl_->Unwatch(watch); }
+std::optional<PeerHealth> HeartbeatMonitor::Health(uint64_t watch) const {
+  return impl_->Health(watch);
+}
+
+}  // namespace monograph::control
