@@ -37,12 +37,20 @@ struct PlacementNote {
 Status Place(Graph* graph, const std::vector<DeviceInfo>& devices, const PlaceOptions& options,
              std::vector<PlacementNote>* notes);
 
+// True if the function that `call` calls cannot run as one node on one task: its body, completed from the call's own wish, names another task or
+// two of them, or a resource argument lives on another device than the call asks for. Such calls are inlined before placing. Place itself puts a
+// call on one device as a whole and leaves wishes inside its body, which are relative to the call, to the task.
+bool SpansTasks(const Graph& graph, NodeId call);
+// All calls of `graph` for which SpansTasks holds, by id; looks at each function once.
+std::vector<NodeId> CallsThatSpanTasks(const Graph& graph);
+
 enum class PlacementLog { kNone, kFull, kSummary, kJson, kDot };
 // "full", "summary", "json", "dot", "" / "none", "true" (full), "false".
 Result<PlacementLog> ParsePlacementLog(std::string_view text);
 
-// The text of `log_device_placement`. kFull: "name: (Op): /job:..." for every node, with function calls expanded as "<call>/<node>". kSummary:
-// per device op counts and bytes of variables, with notes.
+// The text of `log_device_placement` for a placed graph. kFull: a line "name: (Op): /job:..." for every node in order of ids, with function calls
+// expanded as "<call>/<node>". kSummary: per device op counts and bytes of variables, tensors that change device, and the notes. kJson:
+// {"nodes": [{"name", "op", "device"}], "notes": [{"name", "text"}]}, expanded as kFull. kDot: Graphviz, a cluster per device, a call as one box.
 std::string FormatPlacement(const Graph& graph, PlacementLog log, const std::vector<PlacementNote>& notes);
 
 }  // namespace monograph

@@ -1,0 +1,492 @@
+#include "graph/partition.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "graph/function.h"
+
+namespace monograph {
+namespace {
+
+constexpr int kMaxCallDepth = 64;
+
+DeviceName TaskPart(const DeviceName& name) {
+  DeviceName task;
+  task.job = name.job;
+  task.replica = name.replica;
+  task.task = name.task;
+  return task;
+}
+
+// Depths in a function: at which depth each argument is first read, and at which each result is there. They let a call take part
+// in the order of transfers as if it were inlined: weights of early layers go first, gradients of late layers come first.
+struct CallTiming {
+  std::vector<int32_t> arg_need, result_ready;
+};
+
+// The depth of every node (the longest path to it), with calls as deep as their bodies.
+class Depths {
+ public:
+  Depths(const Graph& graph, const FunctionLibrary& library, std::map<const Function*, CallTiming>* timings, int depth)
+      : graph_(graph), library_(library), timings_(timings), depth_(depth) {
+    call_ops_[0] = graph.registry().Find("PartitionedCall");
+    call_ops_[1] = graph.registry().Find("StatefulPartitionedCall");
+    start_.assign(static_cast<size_t>(graph.num_nodes()), 0);
+  }
+
+  void Visit(NodeId node) {
+    int32_t start = 0;
+    for (const Endpoint& input : graph_.inputs(node)) start = std::max(start, Ready(input));
+    for (NodeId source : graph_.control_inputs(node)) start = std::max(start, start_[Index(source)] + 1);
+    start_[Index(node)] = start;
+  }
+  // When the output is there.
+  int32_t Ready(Endpoint e) {
+    const int32_t start = start_[Index(e.node)];
+    const CallTiming* timing = TimingOf(e.node);
+    if (timing == nullptr || Index(e.index) >= timing->result_ready.size()) return start + 1;
+    return start + timing->result_ready[Index(e.index)];
+  }
+  // When the node needs that input.
+  int32_t Need(NodeId node, size_t input) {
+    const CallTiming* timing = TimingOf(node);
+    if (timing == nullptr || input >= timing->arg_need.size()) return start_[Index(node)];
+    return start_[Index(node)] + timing->arg_need[input];
+  }
+  int32_t start(NodeId node) const { return start_[Index(node)]; }
+
+ private:
+  template <typename T>
+  static size_t Index(T i) {
+    return static_cast<size_t>(i);
+  }
+
+  const CallTiming* TimingOf(NodeId node) {
+    const OpDef* op = &graph_.op(node);
+    if (op != call_ops_[0] && op != call_ops_[1]) return nullptr;
+    const AttrValue* value = graph_.attrs(node).Find("f");
+    const auto* name = value == nullptr ? nullptr : std::get_if<FunctionName>(value);
+    const Function* function = name == nullptr ? nullptr : library_.Find(name->name);
+    if (function == nullptr || depth_ >= kMaxCallDepth) return nullptr;
+    auto found = timings_->find(function);
+    if (found != timings_->end()) return &found->second;
+    return &timings_->insert_or_assign(function, Compute(*function)).first->second;
+  }
+
+  CallTiming Compute(const Function& function) {
+    CallTiming timing;
+    timing.arg_need.assign(function.args.size(), INT32_MAX);
+    const Graph& body = *function.body;
+    Result<std::vector<NodeId>> order = body.TopologicalOrder();
+    if (!order.ok()) return timing;
+    Depths depths(body, library_, timings_, depth_ + 1);
+    std::vector<int32_t> arg_of(static_cast<size_t>(body.num_nodes()), -1);
+    for (size_t i = 0; i < function.args.size(); ++i) arg_of[Index(function.args[i])] = static_cast<int32_t>(i);
+    int32_t last = 0;
+    for (NodeId node : *order) {
+      depths.Visit(node);
+      last = std::max(last, depths.start(node));
+      const auto inputs = body.inputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const int32_t arg = arg_of[Index(inputs[i].node)];
+        if (arg < 0) continue;
+        int32_t& need = timing.arg_need[Index(arg)];
+        need = std::min(need, depths.Need(node, i));
+      }
+    }
+    for (int32_t& need : timing.arg_need) need = std::min(need, last);
+    for (NodeId result : function.results) {
+      timing.result_ready.push_back(std::max(1, depths.Ready(body.inputs(result)[0])));
+    }
+    return timing;
+  }
+
+  const Graph& graph_;
+  const FunctionLibrary& library_;
+  std::map<const Function*, CallTiming>* timings_;
+  int depth_;
+  const OpDef* call_ops_[2];
+  std::vector<int32_t> start_;
+};
+
+struct EdgeKey {
+  Endpoint source;
+  DeviceIndex to;
+  friend bool operator==(const EdgeKey&, const EdgeKey&) = default;
+};
+struct EdgeKeyHash {
+  size_t operator()(const EdgeKey& key) const {
+    uint64_t h = static_cast<uint64_t>(static_cast<uint32_t>(key.source.node)) << 32 |
+                 static_cast<uint32_t>(key.source.index);
+    h = (h ^ static_cast<uint64_t>(static_cast<uint32_t>(key.to)) * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+    return h ^ h >> 32;
+  }
+};
+
+// One edge while it is being built; the public CrossEdge has the same id.
+struct Edge {
+  Endpoint source;               // of data
+  std::vector<NodeId> controls;  // of a control edge
+  DeviceIndex from = 0, to = 0;  // of the graph; `from` of a feed and `to` of a fetch are the client
+  int32_t priority = INT32_MAX;
+  bool feed = false, fetch = false;
+  NodeId recv = -1;  // in the destination's partition, once made
+};
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const PartitionRequest& request)
+      : graph_(graph), request_(request), depths_(graph, graph.functions(), &timings_, 0) {}
+
+  Result<PartitionedGraph> Run() {
+    MG_RETURN_IF_ERROR(ReadRequest());
+    MG_ASSIGN_OR_RETURN(order_, graph_.TopologicalOrder());
+    MG_RETURN_IF_ERROR(FindTasks());
+    MG_RETURN_IF_ERROR(FindEdges());
+    MG_RETURN_IF_ERROR(DescribeEdges());
+    MG_RETURN_IF_ERROR(Build());
+    ShareFunctions();
+    return std::move(out_);
+  }
+
+ private:
+  template <typename T>
+  static size_t Index(T i) {
+    return static_cast<size_t>(i);
+  }
+
+  bool IsFed(Endpoint e) const { return fed_node_[Index(e.node)] && feed_of_.contains({e, 0}); }
+  std::string_view DeviceText(DeviceIndex device) const { return device_texts_[Index(device)]; }
+
+  Status ReadRequest() {
+    if (!request_.client.full()) {
+      return InvalidArgument("the client's device '" + request_.client.ToString() + "' is not a full device name");
+    }
+    fed_node_.assign(Index(graph_.num_nodes()), false);
+    dropped_.assign(Index(graph_.num_nodes()), false);
+    for (size_t i = 0; i < request_.feeds.size(); ++i) {
+      const Endpoint feed = request_.feeds[i];
+      if (!feed_of_.try_emplace({feed, 0}, static_cast<int32_t>(i)).second) {
+        return InvalidArgument(graph_.TensorName(feed) + " is fed twice");
+      }
+      fed_node_[Index(feed.node)] = true;
+      dropped_[Index(feed.node)] = true;
+    }
+    for (const Endpoint& fetch : request_.fetches) {
+      if (IsFed(fetch)) return InvalidArgument(graph_.TensorName(fetch) + " is both fed and fetched.");
+      dropped_[Index(fetch.node)] = false;
+    }
+    // A fed node stays only if another of its outputs is read.
+    for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
+      for (const Endpoint& input : graph_.inputs(node)) {
+        if (dropped_[Index(input.node)] && !IsFed(input)) dropped_[Index(input.node)] = false;
+      }
+    }
+    out_.feed_edges.resize(request_.feeds.size());
+    out_.fetch_edges.reserve(request_.fetches.size());
+    return Status();
+  }
+
+  Status FindTasks() {
+    const size_t devices = graph_.devices().size();
+    for (const DeviceName& device : graph_.devices()) device_texts_.push_back(device.ToString());
+    client_text_ = request_.client.ToString();
+    std::vector<bool> used(devices);
+    for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
+      if (dropped_[Index(node)]) continue;
+      const DeviceIndex device = graph_.device_index(node);
+      if (!used[Index(device)] && !graph_.device(node).full()) {
+        return InvalidArgument("node '" + std::string(graph_.name(node)) + "' (" + graph_.op(node).name() +
+                               ") is not placed: its device is '" + graph_.device(node).ToString() + "'");
+      }
+      used[Index(device)] = true;
+    }
+    std::map<std::string, size_t> tasks;
+    for (size_t i = 0; i < devices; ++i) {
+      if (used[i]) tasks.emplace(graph_.devices()[i].TaskName(), 0);
+    }
+    for (auto& [name, index] : tasks) {
+      index = out_.partitions.size();
+      MG_ASSIGN_OR_RETURN(const DeviceName task, DeviceName::Parse(name));
+      out_.partitions.push_back({task, Graph(&graph_.registry())});
+    }
+    task_of_.assign(devices, 0);
+    for (size_t i = 0; i < devices; ++i) {
+      if (used[i]) task_of_[i] = tasks.at(graph_.devices()[i].TaskName());
+    }
+    return Status();
+  }
+
+  int32_t DataEdge(Endpoint source, DeviceIndex to, int32_t priority) {
+    auto [found, added] = data_edges_.try_emplace({source, to}, static_cast<int32_t>(edges_.size()));
+    if (added) {
+      Edge edge;
+      edge.source = source;
+      edge.to = to;
+      edge.feed = IsFed(source);
+      edge.from = edge.feed ? 0 : graph_.device_index(source.node);
+      if (edge.feed) out_.feed_edges[Index(feed_of_.at({source, 0}))].push_back(found->second);
+      edges_.push_back(std::move(edge));
+    }
+    Edge& edge = edges_[Index(found->second)];
+    edge.priority = std::min(edge.priority, priority);
+    return found->second;
+  }
+
+  // One control edge from all of `sources`, which are on one device; sorted.
+  int32_t ControlEdge(const std::vector<NodeId>& sources, DeviceIndex to, int32_t priority) {
+    std::vector<NodeId> key = sources;
+    key.push_back(to);
+    auto [found, added] = control_edges_.try_emplace(std::move(key), static_cast<int32_t>(edges_.size()));
+    if (added) {
+      Edge edge;
+      edge.controls = sources;
+      edge.from = graph_.device_index(sources[0]);
+      edge.to = to;
+      edges_.push_back(std::move(edge));
+    }
+    Edge& edge = edges_[Index(found->second)];
+    edge.priority = std::min(edge.priority, priority);
+    return found->second;
+  }
+
+  // Gives every crossing input its edge, in the order in which Build meets them, and every edge the priority of its first reader.
+  Status FindEdges() {
+    std::vector<NodeId> remote;
+    for (NodeId node : order_) {
+      depths_.Visit(node);
+      if (dropped_[Index(node)]) continue;
+      const DeviceIndex device = graph_.device_index(node);
+      const auto inputs = graph_.inputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const bool fed = IsFed(inputs[i]);
+        if (!fed && graph_.device_index(inputs[i].node) == device) continue;
+        if (!fed && graph_.dtype(inputs[i]) == DT_RESOURCE) {
+          return InvalidArgument("the resource '" + graph_.TensorName(inputs[i]) + "' on " +
+                                 graph_.device(inputs[i].node).ToString() + " cannot move to node '" +
+                                 std::string(graph_.name(node)) + "' on " + graph_.device(node).ToString());
+        }
+        crossings_.push_back(DataEdge(inputs[i], device, depths_.Need(node, i)));
+      }
+      remote.clear();
+      for (NodeId source : graph_.control_inputs(node)) {
+        if (!dropped_[Index(source)] && graph_.device_index(source) != device) remote.push_back(source);
+      }
+      if (remote.empty()) continue;
+      // A tensor of the source that comes here anyway says as much as a control edge.
+      std::erase_if(remote, [&](NodeId source) {
+        auto found = data_edges_.find({{source, 0}, device});
+        if (found == data_edges_.end() || edges_[Index(found->second)].feed) return false;
+        Edge& edge = edges_[Index(found->second)];
+        edge.priority = std::min(edge.priority, depths_.start(node));
+        control_crossings_.emplace_back(node, found->second);
+        return true;
+      });
+      std::sort(remote.begin(), remote.end(), [&](NodeId a, NodeId b) {
+        const DeviceIndex da = graph_.device_index(a), db = graph_.device_index(b);
+        return da != db ? da < db : a < b;
+      });
+      for (size_t begin = 0; begin < remote.size();) {
+        size_t end = begin + 1;
+        const DeviceIndex from = graph_.device_index(remote[begin]);
+        while (end < remote.size() && graph_.device_index(remote[end]) == from) ++end;
+        const std::vector<NodeId> sources(remote.begin() + static_cast<ptrdiff_t>(begin),
+                                          remote.begin() + static_cast<ptrdiff_t>(end));
+        control_crossings_.emplace_back(node, ControlEdge(sources, device, depths_.start(node)));
+        begin = end;
+      }
+    }
+    std::unordered_map<EdgeKey, int32_t, EdgeKeyHash> fetched;
+    for (const Endpoint& fetch : request_.fetches) {
+      if (graph_.dtype(fetch) == DT_RESOURCE) {
+        return InvalidArgument("the resource '" + graph_.TensorName(fetch) + "' cannot be fetched");
+      }
+      auto [found, added] = fetched.try_emplace({fetch, 0}, static_cast<int32_t>(edges_.size()));
+      if (added) {
+        Edge edge;
+        edge.source = fetch;
+        edge.from = graph_.device_index(fetch.node);
+        edge.fetch = true;
+        edge.priority = depths_.Ready(fetch);
+        edges_.push_back(std::move(edge));
+      }
+      out_.fetch_edges.push_back(found->second);
+    }
+    return Status();
+  }
+
+  Status DescribeEdges() {
+    out_.edges.reserve(edges_.size());
+    for (const Edge& edge : edges_) {
+      CrossEdge& cross = out_.edges.emplace_back();
+      cross.id = static_cast<int32_t>(out_.edges.size()) - 1;
+      cross.from = edge.feed ? request_.client : graph_.devices()[Index(edge.from)];
+      cross.to = edge.fetch ? request_.client : graph_.devices()[Index(edge.to)];
+      cross.priority = edge.priority;
+      if (edge.controls.empty()) {
+        cross.tensor_name = graph_.TensorName(edge.source);
+        if (edge.source.index == 0) cross.tensor_name += ":0";
+        cross.dtype = graph_.dtype(edge.source);
+        cross.shape = graph_.shape(edge.source);
+      } else {
+        cross.tensor_name = "^" + std::string(graph_.name(edge.controls[0]));
+        if (edge.controls.size() > 1) cross.tensor_name += " and " + std::to_string(edge.controls.size() - 1) + " more";
+        cross.dtype = DT_INVALID;
+        cross.shape = PartialShape({0});
+      }
+    }
+    return Status();
+  }
+
+  Attrs TransferAttrs(const Edge& edge, const CrossEdge& cross) const {
+    const bool control = cross.dtype == DT_INVALID;
+    Attrs attrs;
+    attrs.Set("T", control ? DT_FLOAT : cross.dtype);
+    attrs.Set("edge_id", static_cast<int64_t>(cross.id));
+    attrs.Set("send_device", edge.feed ? client_text_ : std::string(DeviceText(edge.from)));
+    attrs.Set("recv_device", edge.fetch ? client_text_ : std::string(DeviceText(edge.to)));
+    attrs.Set("tensor_name", cross.tensor_name);
+    attrs.Set("priority", static_cast<int64_t>(cross.priority));
+    attrs.Set("control", control);
+    return attrs;
+  }
+
+  std::string TransferName(const char* kind, const CrossEdge& cross, const Edge& edge) const {
+    const NodeId source = edge.controls.empty() ? edge.source.node : edge.controls[0];
+    return std::string(kind).append(graph_.name(source)).append("/").append(std::to_string(cross.id));
+  }
+
+  Status AddSend(const Edge& edge, const CrossEdge& cross) {
+    Attrs attrs = TransferAttrs(edge, cross);
+    attrs.Set("N", static_cast<int64_t>(edge.controls.empty() ? 1 : 0));
+    const std::string name = TransferName("_send/", cross, edge);
+    Graph& graph = out_.partitions[task_of_[Index(edge.from)]].graph;
+    Endpoint input;
+    std::vector<NodeId> controls;
+    NodeSpec spec;
+    spec.name = name;
+    spec.op = "_Send";
+    spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
+    spec.device = DeviceText(edge.from);
+    if (edge.controls.empty()) {
+      input = {local_[Index(edge.source.node)], edge.source.index};
+      spec.inputs = {&input, 1};
+    } else {
+      for (NodeId source : edge.controls) controls.push_back(local_[Index(source)]);
+      spec.control_inputs = controls;
+    }
+    return graph.AddNode(spec).status();
+  }
+
+  Result<NodeId> AddRecv(const Edge& edge, const CrossEdge& cross) {
+    Attrs attrs = TransferAttrs(edge, cross);
+    attrs.Set("shape", cross.shape);
+    const std::string name = TransferName("_recv/", cross, edge);
+    NodeSpec spec;
+    spec.name = name;
+    spec.op = "_Recv";
+    spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
+    spec.device = DeviceText(edge.to);
+    return out_.partitions[task_of_[Index(edge.to)]].graph.AddNode(spec);
+  }
+
+  // The receiving node of an edge; makes both ends at the first use. Sources come before readers, so they are there.
+  Result<NodeId> Recv(int32_t id) {
+    Edge& edge = edges_[Index(id)];
+    if (edge.recv < 0) {
+      const CrossEdge& cross = out_.edges[Index(id)];
+      if (!edge.feed) MG_RETURN_IF_ERROR(AddSend(edge, cross));
+      MG_ASSIGN_OR_RETURN(edge.recv, AddRecv(edge, cross));
+    }
+    return edge.recv;
+  }
+
+  Status Build() {
+    local_.assign(Index(graph_.num_nodes()), -1);
+    std::vector<Endpoint> inputs;
+    std::vector<NodeId> controls;
+    size_t crossing = 0, control_crossing = 0;
+    for (NodeId node : order_) {
+      if (dropped_[Index(node)]) continue;
+      const DeviceIndex device = graph_.device_index(node);
+      inputs.clear();
+      controls.clear();
+      for (const Endpoint& input : graph_.inputs(node)) {
+        if (!IsFed(input) && graph_.device_index(input.node) == device) {
+          inputs.push_back({local_[Index(input.node)], input.index});
+        } else {
+          MG_ASSIGN_OR_RETURN(const NodeId recv, Recv(crossings_[crossing++]));
+          inputs.push_back({recv, 0});
+        }
+      }
+      for (NodeId source : graph_.control_inputs(node)) {
+        if (!dropped_[Index(source)] && graph_.device_index(source) == device) controls.push_back(local_[Index(source)]);
+      }
+      while (control_crossing < control_crossings_.size() && control_crossings_[control_crossing].first == node) {
+        MG_ASSIGN_OR_RETURN(const NodeId recv, Recv(control_crossings_[control_crossing++].second));
+        if (std::find(controls.begin(), controls.end(), recv) == controls.end()) controls.push_back(recv);
+      }
+      local_[Index(node)] =
+          out_.partitions[task_of_[Index(device)]].graph.CopyNode(graph_, node, graph_.name(node), inputs, controls);
+    }
+    for (size_t i = 0; i < edges_.size(); ++i) {
+      if (edges_[i].fetch) MG_RETURN_IF_ERROR(AddSend(edges_[i], out_.edges[i]));
+    }
+    return Status();
+  }
+
+  void AddReachable(const Graph& body, std::set<std::string, std::less<>>* names) const {
+    for (NodeId node = 0; node < body.num_nodes(); ++node) {
+      if (!body.is(node, "PartitionedCall") && !body.is(node, "StatefulPartitionedCall")) continue;
+      const auto* name = std::get_if<FunctionName>(body.attrs(node).Find("f"));
+      if (name == nullptr || !names->insert(name->name).second) continue;
+      if (const Function* function = graph_.functions().Find(name->name)) AddReachable(*function->body, names);
+    }
+  }
+
+  // Each task gets the functions that it calls, and no others.
+  void ShareFunctions() {
+    if (graph_.functions().empty()) return;
+    for (Partition& partition : out_.partitions) {
+      std::set<std::string, std::less<>> names;
+      AddReachable(partition.graph, &names);
+      auto library = std::make_shared<FunctionLibrary>();
+      for (const std::string& name : names) {
+        const Function* function = graph_.functions().Find(name);
+        if (function != nullptr) MG_CHECK(library->Add(*function).ok());
+      }
+      partition.graph.ShareFunctions(std::move(library));
+    }
+  }
+
+  const Graph& graph_;
+  const PartitionRequest& request_;
+  std::map<const Function*, CallTiming> timings_;
+  Depths depths_;
+  PartitionedGraph out_;
+  std::vector<NodeId> order_;
+
+  std::vector<bool> fed_node_, dropped_;
+  std::unordered_map<EdgeKey, int32_t, EdgeKeyHash> feed_of_;  // by {feed, 0}
+  std::vector<std::string> device_texts_;
+  std::string client_text_;
+  std::vector<size_t> task_of_;  // by DeviceIndex
+
+  std::vector<Edge> edges_;
+  std::unordered_map<EdgeKey, int32_t, EdgeKeyHash> data_edges_;
+  std::map<std::vector<NodeId>, int32_t> control_edges_;
+  std::vector<int32_t> crossings_;                              // edges of crossing inputs, in order
+  std::vector<std::pair<NodeId, int32_t>> control_crossings_;  // edges of crossing control inputs, in order
+
+  std::vector<NodeId> local_;  // id in its partition
+};
+
+}  // namespace
+
+Result<PartitionedGraph> PartitionGraph(const Graph& graph, const PartitionRequest& request) {
+  return Partitioner(graph, request).Run();
+}
+
+}  // namespace monograph
