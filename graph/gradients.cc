@@ -1,0 +1,283 @@
+#include "graph/gradients.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace monograph {
+namespace {
+
+// Only tensors of these types carry gradients.
+bool CarriesGradient(DType dtype) { return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128; }
+
+std::string NodeText(const Graph& graph, NodeId node) {
+  return "'" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
+}
+
+template <typename T>
+Tensor Filled(const Shape& shape, T value) {
+  Tensor tensor = Tensor::Allocate(kDTypeOf<T>, shape).value();
+  T* data = tensor.template data<T>();
+  std::fill(data, data + shape.elements(), value);
+  return tensor;
+}
+
+// A gradient that flows into an output, and from where: sums are taken in this order.
+struct Contribution {
+  NodeId consumer;
+  int32_t input;
+  Output gradient;
+};
+
+class Differentiator {
+ public:
+  Differentiator(const Scope& scope, std::span<const Output> ys, std::span<const Output> xs,
+                 std::span<const Output> grad_ys, const GradientOptions& options)
+      : outer_(scope),
+        scope_(scope.SubScope("gradients")),
+        graph_(*scope.graph()),
+        ys_(ys),
+        xs_(xs),
+        grad_ys_(grad_ys),
+        options_(options) {}
+
+  Result<Outputs> Run() {
+    MG_RETURN_IF_ERROR(Check());
+    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
+    FindPaths(order);
+    MG_RETURN_IF_ERROR(Seed());
+    for (auto node = order.rbegin(); node != order.rend(); ++node) {
+      if (active_[Index(*node)]) MG_RETURN_IF_ERROR(Differentiate(*node));
+    }
+    Outputs results;
+    for (const Output& x : xs_) {
+      MG_ASSIGN_OR_RETURN(const Output gradient, Sum(x.endpoint));
+      results.push_back(gradient);
+    }
+    return results;
+  }
+
+ private:
+  static size_t Index(NodeId node) { return static_cast<size_t>(node); }
+
+  Status Check() {
+    MG_RETURN_IF_ERROR(outer_.status());
+    if (ys_.empty()) return InvalidArgument("AddGradients: there are no ys");
+    if (!grad_ys_.empty() && grad_ys_.size() != ys_.size()) {
+      return InvalidArgument("AddGradients: " + std::to_string(ys_.size()) + " ys but " +
+                             std::to_string(grad_ys_.size()) + " grad_ys");
+    }
+    auto check = [&](const char* what, const Output& output) {
+      if (output.valid() && output.graph == &graph_) return Status();
+      return InvalidArgument(std::string("AddGradients: one of the ") + what +
+                             (output.valid() ? " is a tensor of another graph: '" + output.name() + "'"
+                                             : std::string(" is not a tensor")));
+    };
+    for (const Output& y : ys_) MG_RETURN_IF_ERROR(check("ys", y));
+    for (const Output& x : xs_) MG_RETURN_IF_ERROR(check("xs", x));
+    for (const Output& stop : options_.stop_gradients) MG_RETURN_IF_ERROR(check("stop_gradients", stop));
+    for (size_t i = 0; i < ys_.size(); ++i) {
+      const Output& y = ys_[i];
+      if (!CarriesGradient(y.dtype())) {
+        return InvalidArgument("AddGradients: '" + y.name() + "' of type " + std::string(DTypeName(y.dtype())) +
+                               " cannot be differentiated");
+      }
+      if (grad_ys_.empty() || !grad_ys_[i].valid()) continue;
+      MG_RETURN_IF_ERROR(check("grad_ys", grad_ys_[i]));
+      if (grad_ys_[i].dtype() != y.dtype()) {
+        return InvalidArgument("AddGradients: the gradient given for '" + y.name() + "' is " +
+                               std::string(DTypeName(grad_ys_[i].dtype())) + ", not " +
+                               std::string(DTypeName(y.dtype())));
+      }
+    }
+    for (const Output& x : xs_) {
+      if (x.dtype() == DT_RESOURCE) {
+        return InvalidArgument("AddGradients: '" + x.name() +
+                               "' is a resource; give the output of its ReadVariableOp instead");
+      }
+    }
+    return Status();
+  }
+
+  // A node is active if it lies on a path from an x to a y.
+  void FindPaths(const std::vector<NodeId>& order) {
+    const size_t n = Index(graph_.num_nodes());
+    std::vector<bool> before_y(n);
+    for (const Output& y : ys_) before_y[Index(y.node())] = true;
+    for (auto node = order.rbegin(); node != order.rend(); ++node) {
+      if (!before_y[Index(*node)]) continue;
+      for (const Endpoint& input : graph_.inputs(*node)) before_y[Index(input.node)] = true;
+    }
+    for (const Output& x : xs_) is_x_.insert(x.endpoint);
+    for (const Output& stop : options_.stop_gradients) stops_.insert(stop.endpoint);
+    active_.assign(n, false);
+    for (NodeId node : order) {
+      if (!before_y[Index(node)]) continue;
+      for (const Endpoint& input : graph_.inputs(node)) {
+        if (!Flows(input)) continue;
+        active_[Index(node)] = true;
+        break;
+      }
+    }
+  }
+
+  // Whether a gradient that reaches this output leads on to some x.
+  bool Flows(Endpoint e) const {
+    if (!CarriesGradient(graph_.dtype(e)) && graph_.dtype(e) != DT_INVALID) return false;
+    return is_x_.contains(e) || (active_[Index(e.node)] && !stops_.contains(e));
+  }
+
+  Scope NodeScope(NodeId node) const {
+    Scope scope = scope_;
+    if (options_.colocate_with_forward) {
+      if (!graph_.device(node).empty()) scope = scope.WithDevice(graph_.device(node).ToString());
+      scope = scope.ClearColocation().ColocateWith(Operation(&graph_, node));
+    }
+    return scope;
+  }
+
+  Status Seed() {
+    for (size_t i = 0; i < ys_.size(); ++i) {
+      const Output& y = ys_[i];
+      Output gradient;
+      if (!grad_ys_.empty() && grad_ys_[i].valid()) {
+        gradient = grad_ys_[i];
+      } else {
+        MG_ASSIGN_OR_RETURN(gradient, Ones(y, "grad_ys_" + std::to_string(i)));
+      }
+      contributions_[y.endpoint].push_back({graph_.num_nodes(), static_cast<int32_t>(i), gradient});
+    }
+    return Status();
+  }
+
+  Result<Tensor> OnesTensor(const Output& y, const Shape& shape) const {
+    switch (y.dtype()) {
+      case DT_FLOAT:
+        return Filled(shape, 1.0f);
+      case DT_DOUBLE:
+        return Filled(shape, 1.0);
+      case DT_HALF:
+        return Filled(shape, half(1.0f));
+      case DT_BFLOAT16:
+        return Filled(shape, bfloat16(1.0f));
+      default:
+        return Unimplemented("AddGradients: no ones of type " + std::string(DTypeName(y.dtype())) + " for '" +
+                             y.name() + "'; give grad_ys");
+    }
+  }
+
+  Output Constant(const Scope& scope, Tensor value) const {
+    const DType dtype = value.dtype();
+    return OpBuilder(scope, "Const").Attr("value", std::move(value)).Attr("dtype", dtype).BuildOutput();
+  }
+
+  Result<Output> Ones(const Output& y, const std::string& name) const {
+    const Scope scope = NodeScope(y.node());
+    Output ones;
+    if (y.shape().fully_known() && y.shape().elements() <= 1024) {
+      MG_ASSIGN_OR_RETURN(Tensor value, OnesTensor(y, y.shape().AsShape()));
+      ones = Constant(scope.WithOpName(name), std::move(value));
+    } else {
+      MG_ASSIGN_OR_RETURN(Tensor one, OnesTensor(y, Shape()));
+      const Output shape = OpBuilder(scope, "Shape").Input(y).BuildOutput();
+      ones = OpBuilder(scope.WithOpName(name), "Fill")
+                 .Input(shape)
+                 .Input(Constant(scope, std::move(one)))
+                 .BuildOutput();
+    }
+    MG_RETURN_IF_ERROR(scope_.status());
+    return ones;
+  }
+
+  // The gradient of an output: the sum of what its consumers contribute, in order of consumers; invalid if none does.
+  Result<Output> Sum(Endpoint e) {
+    auto found = contributions_.find(e);
+    if (found == contributions_.end()) return Output();
+    std::vector<Contribution>& list = found->second;
+    if (list.size() > 1) {
+      std::sort(list.begin(), list.end(), [](const Contribution& a, const Contribution& b) {
+        return a.consumer != b.consumer ? a.consumer < b.consumer : a.input < b.input;
+      });
+      Outputs terms;
+      for (const Contribution& c : list) terms.push_back(c.gradient);
+      const Output sum = OpBuilder(NodeScope(e.node).WithOpName("AddN"), "AddN").Inputs(terms).BuildOutput();
+      if (!scope_.ok()) {
+        return scope_.status().WithContext("summing the gradients of '" + graph_.TensorName(e) + "'");
+      }
+      list = {{list[0].consumer, list[0].input, sum}};
+    }
+    return list[0].gradient;
+  }
+
+  Status Differentiate(NodeId node) {
+    Outputs gradients;
+    bool any = false;
+    for (int i = 0; i < graph_.num_outputs(node); ++i) {
+      const Endpoint output{node, i};
+      Output gradient;
+      if (!stops_.contains(output)) {
+        MG_ASSIGN_OR_RETURN(gradient, Sum(output));
+      }
+      any = any || gradient.valid();
+      gradients.push_back(gradient);
+    }
+    if (!any) return Status();
+    const OpDef& op = graph_.op(node);
+    if (op.no_gradient()) return Status();
+    if (op.gradient() == nullptr) {
+      const bool call = graph_.is(node, "PartitionedCall") || graph_.is(node, "StatefulPartitionedCall");
+      return Unimplemented(
+          "AddGradients: node " + NodeText(graph_, node) +
+          (call ? " calls a function, and gradients do not go through calls: take the gradient inside the function "
+                  "(as Replicate does), or inline it first (InlineFunctions)"
+                : " has no gradient; StopGradient in front of it keeps gradients out"));
+    }
+    const std::vector<Endpoint> inputs(graph_.inputs(node).begin(), graph_.inputs(node).end());
+    const Scope scope = NodeScope(node).SubScope(std::string(graph_.name(node)) + "_grad");
+    GradientContext context(scope, Operation(&graph_, node), gradients, static_cast<int>(inputs.size()));
+    Status status = op.gradient()(context);
+    status.Update(scope_.status());
+    if (!status.ok()) return status.WithContext("gradient of node " + NodeText(graph_, node));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Output& gradient = context.input_gradients()[i];
+      if (!gradient.valid() || !Flows(inputs[i])) continue;
+      MG_RETURN_IF_ERROR(CheckGradient(node, i, inputs[i], gradient));
+      contributions_[inputs[i]].push_back({node, static_cast<int32_t>(i), gradient});
+    }
+    return Status();
+  }
+
+  // A gradient has the type and the shape of what it belongs to.
+  Status CheckGradient(NodeId node, size_t i, Endpoint input, const Output& gradient) {
+    const std::string what = "the gradient of node " + NodeText(graph_, node) + " for its input " + std::to_string(i);
+    if (gradient.dtype() != graph_.dtype(input)) {
+      return Internal(what + " is " + std::string(DTypeName(gradient.dtype())) + ", the input " +
+                      std::string(DTypeName(graph_.dtype(input))));
+    }
+    Result<PartialShape> merged = PartialShape::Merge(gradient.shape(), graph_.shape(input));
+    if (!merged.ok()) {
+      return Internal(what + " has shape " + gradient.shape().ToString() + ", the input " +
+                      graph_.shape(input).ToString());
+    }
+    if (*merged != gradient.shape()) graph_.SetShape(gradient.endpoint, *merged);
+    return Status();
+  }
+
+  Scope outer_, scope_;
+  Graph& graph_;
+  std::span<const Output> ys_, xs_, grad_ys_;
+  const GradientOptions& options_;
+  std::vector<bool> active_;
+  std::set<Endpoint> is_x_, stops_;
+  std::map<Endpoint, std::vector<Contribution>> contributions_;
+};
+
+}  // namespace
+
+Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys, std::span<const Output> xs,
+                             std::span<const Output> grad_ys, const GradientOptions& options) {
+  MG_RETURN_IF_ERROR(scope.status());
+  return Differentiator(scope, ys, xs, grad_ys, options).Run();
+}
+
+}  // namespace monograph

@@ -1,0 +1,319 @@
+#include "graph/replicate.h"
+
+#include <algorithm>
+
+#include "graph/function.h"
+
+namespace monograph {
+namespace {
+
+bool IsCall(const Graph& graph, NodeId node) {
+  return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
+}
+
+// What both shapes have in common.
+PartialShape Common(const PartialShape& a, const PartialShape& b) {
+  if (!a.known_rank() || !b.known_rank() || a.rank() != b.rank()) return PartialShape();
+  PartialShape common = a;
+  for (int i = 0; i < a.rank(); ++i) {
+    if (a.dim(i) != b.dim(i)) common.set_dim(i, -1);
+  }
+  return common;
+}
+
+Status CheckArgs(const std::string& name, std::span<const std::string> devices,
+                 std::span<const std::vector<Output>> args, const Graph* graph) {
+  const std::string what = "ReplicateTower '" + name + "': ";
+  if (devices.empty()) return InvalidArgument(what + "there are no devices");
+  if (args.size() != devices.size()) {
+    return InvalidArgument(what + std::to_string(devices.size()) + " devices but arguments for " +
+                           std::to_string(args.size()) + " replicas");
+  }
+  for (size_t r = 0; r < args.size(); ++r) {
+    const std::string replica = what + "replica " + std::to_string(r);
+    if (args[r].size() != args[0].size()) {
+      return InvalidArgument(replica + " has " + std::to_string(args[r].size()) + " arguments, replica 0 has " +
+                             std::to_string(args[0].size()));
+    }
+    for (size_t i = 0; i < args[r].size(); ++i) {
+      const Output& arg = args[r][i];
+      const std::string argument = replica + ", argument " + std::to_string(i);
+      if (!arg.valid()) return InvalidArgument(argument + " is not a tensor");
+      if (arg.graph != graph) return InvalidArgument(argument + ", '" + arg.name() + "', is of another graph");
+      if (arg.dtype() != args[0][i].dtype()) {
+        return InvalidArgument(argument + ", '" + arg.name() + "', is " + std::string(DTypeName(arg.dtype())) +
+                               "; for replica 0 it is " + std::string(DTypeName(args[0][i].dtype())));
+      }
+    }
+  }
+  return Status();
+}
+
+Output Constant(const Scope& scope, std::string_view name, Tensor value) {
+  const DType dtype = value.dtype();
+  return OpBuilder(scope.WithOpName(name), "Const")
+      .Attr("value", std::move(value))
+      .Attr("dtype", dtype)
+      .BuildOutput();
+}
+
+// floor(batch * i / n) for i = 0 .. n as sizes of the n parts.
+std::vector<int64_t> PartSizes(int64_t batch, int64_t n) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < n; ++i) sizes.push_back(batch * (i + 1) / n - batch * i / n);
+  return sizes;
+}
+
+Tensor Vector64(const std::vector<int64_t>& values) {
+  return Tensor::FromValues<int64_t>(Shape{static_cast<int64_t>(values.size())}, values);
+}
+
+// The sizes of the parts and their weights, computed in the step from the batch's first dimension.
+struct RuntimeParts {
+  Output sizes;
+  Outputs weights;
+};
+RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replicas) {
+  const int64_t n = replicas;
+  const Output shape = OpBuilder(scope, "Shape").Input(input).Attr("out_type", DT_INT64).BuildOutput();
+  const Output first = OpBuilder(scope, "Slice")
+                           .Input(shape)
+                           .Input(Constant(scope, "begin", Tensor::Vector<int32_t>({0})))
+                           .Input(Constant(scope, "size", Tensor::Vector<int32_t>({1})))
+                           .BuildOutput();
+  const Output batch =
+      OpBuilder(scope.WithOpName("batch"), "Reshape")
+          .Input(first)
+          .Input(Constant(scope, "scalar", Tensor::FromValues<int32_t>(Shape{0}, std::initializer_list<int32_t>{})))
+          .BuildOutput();
+  const Output count = Constant(scope, "replicas", Tensor::Scalar<int64_t>(n));
+  const Output enough = OpBuilder(scope, "GreaterEqual").Input(batch).Input(count).BuildOutput();
+  const Outputs message = {Constant(scope, "message_0", Tensor::String("The batch of")), batch,
+                           Constant(scope, "message_1", Tensor::String("examples is smaller than its")), count,
+                           Constant(scope, "message_2", Tensor::String("replicas"))};
+  const Operation assertion =
+      OpBuilder(scope, "Assert").Input(enough).Inputs(message).Attr("summarize", 3).Build();
+
+  std::vector<int64_t> lower(static_cast<size_t>(n)), upper(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    lower[static_cast<size_t>(i)] = i;
+    upper[static_cast<size_t>(i)] = i + 1;
+  }
+  auto bounds = [&](std::string_view name, const std::vector<int64_t>& factors) {
+    const Output product = OpBuilder(scope, "Mul")
+                               .Input(Constant(scope, name, Vector64(factors)))
+                               .Input(batch)
+                               .BuildOutput();
+    return OpBuilder(scope, "FloorDiv").Input(product).Input(count).BuildOutput();
+  };
+  const Output begin = bounds("lower", lower), end = bounds("upper", upper);
+  Scope checked = scope;
+  if (assertion.valid()) checked = scope.WithControlDependencies({assertion});
+  RuntimeParts parts;
+  parts.sizes = OpBuilder(checked.WithOpName("sizes"), "Sub").Input(end).Input(begin).BuildOutput();
+  auto to_float = [&](const Output& value) {
+    return OpBuilder(scope, "Cast").Input(value).Attr("DstT", DT_FLOAT).BuildOutput();
+  };
+  const Output fractions = OpBuilder(scope.WithOpName("weights"), "RealDiv")
+                               .Input(to_float(parts.sizes))
+                               .Input(to_float(batch))
+                               .BuildOutput();
+  const Operation unpack = OpBuilder(scope, "Unpack").Input(fractions).Attr("num", replicas).Attr("axis", 0).Build();
+  for (int i = 0; i < replicas; ++i) parts.weights.push_back(unpack.output(i));
+  return parts;
+}
+
+}  // namespace
+
+Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& name,
+                                       std::span<const std::string> devices,
+                                       std::span<const std::vector<Output>> per_replica_args, const TowerFn& tower) {
+  MG_RETURN_IF_ERROR(scope.status());
+  Graph& graph = *scope.graph();
+  MG_RETURN_IF_ERROR(CheckArgs(name, devices, per_replica_args, &graph));
+  const std::string what = "ReplicateTower '" + name + "'";
+
+  auto body = std::make_shared<Graph>(&graph.registry());
+  body->ShareFunctions(graph.shared_functions());
+  Scope inside(body.get());
+  inside = inside.WithSeed(scope.seed());
+  Outputs args;
+  std::vector<DType> in_types, out_types;
+  for (size_t i = 0; i < per_replica_args[0].size(); ++i) {
+    PartialShape shape = per_replica_args[0][i].shape();
+    for (const std::vector<Output>& replica : per_replica_args) shape = Common(shape, replica[i].shape());
+    in_types.push_back(per_replica_args[0][i].dtype());
+    args.push_back(OpBuilder(inside.WithOpName("arg_" + std::to_string(i)), "_Arg")
+                       .Attr("T", in_types.back())
+                       .Attr("index", static_cast<int64_t>(i))
+                       .Attr("_output_shapes", std::vector<PartialShape>{shape})
+                       .BuildOutput());
+  }
+  MG_RETURN_IF_ERROR(inside.status().WithContext(what));
+  Result<Outputs> results = tower(inside, args);
+  Status status = inside.status();
+  if (!results.ok()) status.Update(results.status());
+  if (!status.ok()) return status.WithContext(what);
+  for (size_t i = 0; i < results->size(); ++i) {
+    const Output& result = (*results)[i];
+    if (!result.valid()) return InvalidArgument(what + ": result " + std::to_string(i) + " is not a tensor");
+    if (result.graph != body.get()) {
+      return InvalidArgument(what + ": result " + std::to_string(i) + ", '" + result.name() +
+                             "', is not built in the tower; pass it as an argument if the tower needs it");
+    }
+    out_types.push_back(result.dtype());
+    OpBuilder(inside.WithOpName("result_" + std::to_string(i)), "_Retval")
+        .Input(result)
+        .Attr("T", result.dtype())
+        .Attr("index", static_cast<int64_t>(i))
+        .Build();
+  }
+  MG_RETURN_IF_ERROR(inside.status().WithContext(what));
+  bool stateful = false;
+  for (NodeId node = 0; node < body->num_nodes() && !stateful; ++node) {
+    if (body->is(node, "_Arg") || body->is(node, "_Retval")) continue;
+    stateful = body->op(node).stateful();
+  }
+  std::vector<PartialShape> result_shapes;
+  for (const Output& result : *results) result_shapes.push_back(result.shape());
+  // The library holds the body; the body must not hold the library.
+  body->ShareFunctions(std::make_shared<FunctionLibrary>());
+
+  std::string function_name = name;
+  for (int i = 1; graph.functions().Find(function_name) != nullptr; ++i) {
+    function_name = name + "_fn_" + std::to_string(i);
+  }
+  MG_ASSIGN_OR_RETURN(Function function, Function::Make(function_name, std::move(body)));
+  function.stateful = stateful;
+  MG_RETURN_IF_ERROR(graph.functions().Add(std::move(function)));
+
+  ReplicatedTower replicated;
+  replicated.results.resize(result_shapes.size());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    const Operation call = OpBuilder(scope.WithOpName(name + "_" + std::to_string(r))
+                                         .WithDevice(devices[r])
+                                         .WithAttr("_replica", static_cast<int64_t>(r)),
+                                     stateful ? "StatefulPartitionedCall" : "PartitionedCall")
+                               .Inputs(per_replica_args[r])
+                               .Attr("Tin", in_types)
+                               .Attr("Tout", out_types)
+                               .Attr("f", FunctionName{function_name})
+                               .Build();
+    MG_RETURN_IF_ERROR(scope.status().WithContext(what));
+    for (size_t i = 0; i < result_shapes.size(); ++i) {
+      replicated.results[i].push_back(call.output(static_cast<int>(i)));
+    }
+    replicated.calls.push_back(call);
+  }
+  return replicated;
+}
+
+Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas) {
+  MG_RETURN_IF_ERROR(scope.status());
+  if (replicas < 1) return InvalidArgument("SplitBatch: " + std::to_string(replicas) + " replicas");
+  if (inputs.empty()) return InvalidArgument("SplitBatch: there are no inputs");
+  int64_t batch = -1;
+  size_t known = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Output& input = inputs[i];
+    const std::string which = "SplitBatch: input " + std::to_string(i);
+    if (!input.valid() || input.graph != scope.graph()) {
+      return InvalidArgument(which + " is not a tensor of this graph");
+    }
+    if (!input.shape().known_rank()) continue;
+    if (input.shape().rank() == 0) return InvalidArgument(which + ", '" + input.name() + "', is a scalar");
+    const int64_t rows = input.shape().dim(0);
+    if (rows < 0) continue;
+    if (batch >= 0 && rows != batch) {
+      return InvalidArgument(which + ", '" + input.name() + "', has " + std::to_string(rows) + " rows, but '" +
+                             inputs[known].name() + "' has " + std::to_string(batch));
+    }
+    batch = rows;
+    known = i;
+  }
+  if (batch >= 0 && batch < replicas) {
+    return InvalidArgument("The batch of " + std::to_string(batch) + " examples ('" + inputs[known].name() +
+                           "') is smaller than its " + std::to_string(replicas) + " replicas");
+  }
+  BatchShards result;
+  result.shards.resize(static_cast<size_t>(replicas));
+  if (replicas == 1) {
+    result.shards[0].assign(inputs.begin(), inputs.end());
+    return result;
+  }
+  const Scope split_scope = scope.SubScope("split_batch");
+  const Output axis = Constant(split_scope, "axis", Tensor::Scalar<int32_t>(0));
+  const bool equal = batch >= 0 && batch % replicas == 0;
+  Output sizes;
+  if (batch < 0) {
+    RuntimeParts parts = PartsAtRunTime(split_scope, inputs[0], replicas);
+    sizes = parts.sizes;
+    result.weights = std::move(parts.weights);
+  } else if (!equal) {
+    const std::vector<int64_t> part_sizes = PartSizes(batch, replicas);
+    for (int64_t rows : part_sizes) {
+      const float weight = static_cast<float>(rows) / static_cast<float>(batch);
+      result.weights.push_back(Constant(split_scope, "weight", Tensor::Scalar<float>(weight)));
+    }
+  }
+  for (const Output& input : inputs) {
+    const bool exact = input.shape().known_rank() && input.shape().dim(0) >= 0;
+    Operation split;
+    if (equal && exact) {
+      split = OpBuilder(split_scope, "Split").Input(axis).Input(input).Attr("num_split", replicas).Build();
+    } else {
+      // Given sizes also check an input whose number of rows is known only in the step.
+      if (!sizes.valid()) sizes = Constant(split_scope, "sizes", Vector64(PartSizes(batch, replicas)));
+      split = OpBuilder(split_scope, "SplitV")
+                  .Input(input)
+                  .Input(sizes)
+                  .Input(axis)
+                  .Attr("num_split", replicas)
+                  .Build();
+    }
+    MG_RETURN_IF_ERROR(scope.status());
+    for (int r = 0; r < replicas; ++r) result.shards[static_cast<size_t>(r)].push_back(split.output(r));
+  }
+  return result;
+}
+
+Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values, std::span<const Output> weights) {
+  MG_RETURN_IF_ERROR(scope.status());
+  if (values.empty()) return InvalidArgument("WeightedMean: there are no values");
+  if (!weights.empty() && weights.size() != values.size()) {
+    return InvalidArgument("WeightedMean: " + std::to_string(values.size()) + " values but " +
+                           std::to_string(weights.size()) + " weights");
+  }
+  for (const Output& value : values) {
+    if (!value.valid()) return InvalidArgument("WeightedMean: one of the values is not a tensor");
+    if (value.dtype() != values[0].dtype() || !IsFloating(value.dtype())) {
+      return InvalidArgument("WeightedMean: '" + value.name() + "' is " + std::string(DTypeName(value.dtype())) +
+                             "; values are to be of one floating type");
+    }
+  }
+  if (values.size() == 1) return values[0];
+  const DType dtype = values[0].dtype();
+  auto cast = [&](const Scope& where, const Output& weight) {
+    if (!weight.valid() || weight.dtype() == dtype) return weight;
+    return OpBuilder(where, "Cast").Input(weight).Attr("DstT", dtype).BuildOutput();
+  };
+  const Scope mean = scope.SubScope("mean");
+  Output result;
+  if (weights.empty()) {
+    const Output sum = OpBuilder(mean, "AddN").Inputs(values).BuildOutput();
+    const Output count = Constant(mean, "count", Tensor::Scalar<float>(static_cast<float>(values.size())));
+    result = OpBuilder(mean, "RealDiv").Input(sum).Input(cast(mean, count)).BuildOutput();
+  } else {
+    Outputs products;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const DeviceName& device = values[i].graph->device(values[i].node());
+      const Scope there = device.empty() ? mean : mean.WithDevice(device.ToString());
+      products.push_back(OpBuilder(there, "Mul").Input(values[i]).Input(cast(there, weights[i])).BuildOutput());
+    }
+    result = OpBuilder(mean, "AddN").Inputs(products).BuildOutput();
+  }
+  MG_RETURN_IF_ERROR(scope.status());
+  return result;
+}
+
+}  // namespace monograph
