@@ -12,14 +12,6 @@ namespace {
 
 constexpr int kMaxCallDepth = 64;
 
-DeviceName TaskPart(const DeviceName& name) {
-  DeviceName task;
-  task.job = name.job;
-  task.replica = name.replica;
-  task.task = name.task;
-  return task;
-}
-
 // Depths in a function: at which depth each argument is first read, and at which each result is there. They let a call take part
 // in the order of transfers as if it were inlined: weights of early layers go first, gradients of late layers come first.
 struct CallTiming {
@@ -194,6 +186,7 @@ class Partitioner {
     for (const DeviceName& device : graph_.devices()) device_texts_.push_back(device.ToString());
     client_text_ = request_.client.ToString();
     std::vector<bool> used(devices);
+    std::vector<int> count(devices);
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       if (dropped_[Index(node)]) continue;
       const DeviceIndex device = graph_.device_index(node);
@@ -202,6 +195,7 @@ class Partitioner {
                                ") is not placed: its device is '" + graph_.device(node).ToString() + "'");
       }
       used[Index(device)] = true;
+      ++count[Index(device)];
     }
     std::map<std::string, size_t> tasks;
     for (size_t i = 0; i < devices; ++i) {
@@ -213,9 +207,13 @@ class Partitioner {
       out_.partitions.push_back({task, Graph(&graph_.registry())});
     }
     task_of_.assign(devices, 0);
+    std::vector<int> sizes(out_.partitions.size());
     for (size_t i = 0; i < devices; ++i) {
-      if (used[i]) task_of_[i] = tasks.at(graph_.devices()[i].TaskName());
+      if (!used[i]) continue;
+      task_of_[i] = tasks.at(graph_.devices()[i].TaskName());
+      sizes[task_of_[i]] += count[i];
     }
+    for (size_t task = 0; task < sizes.size(); ++task) out_.partitions[task].graph.Reserve(sizes[task] + sizes[task] / 8);
     return Status();
   }
 

@@ -7,10 +7,6 @@
 namespace monograph {
 namespace {
 
-bool IsCall(const Graph& graph, NodeId node) {
-  return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
-}
-
 // What both shapes have in common.
 PartialShape Common(const PartialShape& a, const PartialShape& b) {
   if (!a.known_rank() || !b.known_rank() || a.rank() != b.rank()) return PartialShape();

@@ -51,8 +51,11 @@ Status PassThrough(GradientContext& c) {
 }
 
 Status MulGradient(GradientContext& c) {
-  c.set_grad(0, Op2(c.scope(), "Mul", c.grad(0), c.input(1)));
-  c.set_grad(1, Op2(c.scope(), "Mul", c.grad(0), c.input(0)));
+  for (int i = 0; i < 2; ++i) {
+    const Output product = Op2(c.scope(), "Mul", c.grad(0), c.input(1 - i));
+    const bool broadcast = c.input(i).shape().rank() == 0 && product.shape().rank() != 0;
+    c.set_grad(i, broadcast ? Op1(c.scope(), "Sum", product) : product);
+  }
   return Status();
 }
 
