@@ -40,10 +40,12 @@ Result<Scope::DeviceFunction> ReplicaDeviceSetter(const ReplicaDeviceSetterOptio
   MG_ASSIGN_OR_RETURN(const DeviceName worker, DeviceName::Parse(options.worker_device));
   PsStrategy strategy = options.strategy;
   if (!strategy && options.ps_tasks > 0) strategy = RoundRobinStrategy(options.ps_tasks);
-  return Scope::DeviceFunction([options, ps, worker, strategy](const NodeSpec& node, const DeviceName& wish) {
+  return Scope::DeviceFunction([options, ps, worker, strategy](const NodeSpec& node,
+                                                               const DeviceName& wish) {
     if (!options.merge_devices && !wish.empty()) return wish.ToString();
-    const bool on_ps = options.ps_tasks > 0 && !ps.empty() &&
-                       std::find(options.ps_ops.begin(), options.ps_ops.end(), node.op) != options.ps_ops.end();
+    const bool on_ps =
+        options.ps_tasks > 0 && !ps.empty() &&
+        std::find(options.ps_ops.begin(), options.ps_ops.end(), node.op) != options.ps_ops.end();
     if (!on_ps) return MergeScope(wish, worker).ToString();
     DeviceName device = ps;
     // A variable that asks for a job of its own is not spread.

@@ -1,5 +1,5 @@
-// Device functions for training with parameter servers (tf.train.replica_device_setter): variables are spread over the ps tasks,
-// everything else goes to the worker.
+// Device functions for training with parameter servers (tf.train.replica_device_setter): variables
+// are spread over the ps tasks, everything else goes to the worker.
 //
 //   Scope scope = root.WithDeviceFunction(ReplicaDeviceSetter({.ps_tasks = 2}).value());
 #pragma once
@@ -12,7 +12,8 @@
 
 namespace monograph {
 
-// Picks the ps task, 0 <= task < ps_tasks, of one more variable. Called once per variable, in the order in which they are built.
+// Picks the ps task, 0 <= task < ps_tasks, of one more variable. Called once per variable, in the
+// order in which they are built.
 using PsStrategy = std::function<int(const NodeSpec& variable)>;
 
 // 0, 1, ..., num_tasks - 1, 0, 1, ...   REQUIRES: num_tasks > 0, also below.
@@ -23,7 +24,8 @@ using LoadFn = std::function<double(const NodeSpec& variable)>;
 // The task with the least load so far, the first of equals; `load` says how much a variable adds.
 PsStrategy GreedyLoadBalancingStrategy(int num_tasks, LoadFn load);
 
-// The bytes of a variable by its attributes `dtype` and `shape`; 0 where the shape is not fully known.
+// The bytes of a variable by its attributes `dtype` and `shape`; 0 where the shape is not fully
+// known.
 double ByteSizeLoad(const NodeSpec& variable);
 
 struct ReplicaDeviceSetterOptions {
@@ -36,7 +38,8 @@ struct ReplicaDeviceSetterOptions {
   PsStrategy strategy = {};  // empty: round robin
 };
 
-// InvalidArgument for a device that does not parse or a negative number of tasks. Copies of the function share the strategy's state.
+// InvalidArgument for a device that does not parse or a negative number of tasks. Copies of the
+// function share the strategy's state.
 Result<Scope::DeviceFunction> ReplicaDeviceSetter(const ReplicaDeviceSetterOptions& options);
 
 }  // namespace monograph

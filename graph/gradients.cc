@@ -8,7 +8,9 @@ namespace monograph {
 namespace {
 
 // Only tensors of these types carry gradients.
-bool CarriesGradient(DType dtype) { return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128; }
+bool CarriesGradient(DType dtype) {
+  return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128;
+}
 
 std::string NodeText(const Graph& graph, NodeId node) {
   return "'" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
@@ -70,17 +72,19 @@ class Differentiator {
     auto check = [&](const char* what, const Output& output) {
       if (output.valid() && output.graph == &graph_) return Status();
       return InvalidArgument(std::string("AddGradients: one of the ") + what +
-                             (output.valid() ? " is a tensor of another graph: '" + output.name() + "'"
-                                             : std::string(" is not a tensor")));
+                             (output.valid()
+                                  ? " is a tensor of another graph: '" + output.name() + "'"
+                                  : std::string(" is not a tensor")));
     };
     for (const Output& y : ys_) MG_RETURN_IF_ERROR(check("ys", y));
     for (const Output& x : xs_) MG_RETURN_IF_ERROR(check("xs", x));
-    for (const Output& stop : options_.stop_gradients) MG_RETURN_IF_ERROR(check("stop_gradients", stop));
+    for (const Output& stop : options_.stop_gradients)
+      MG_RETURN_IF_ERROR(check("stop_gradients", stop));
     for (size_t i = 0; i < ys_.size(); ++i) {
       const Output& y = ys_[i];
       if (!CarriesGradient(y.dtype())) {
-        return InvalidArgument("AddGradients: '" + y.name() + "' of type " + std::string(DTypeName(y.dtype())) +
-                               " cannot be differentiated");
+        return InvalidArgument("AddGradients: '" + y.name() + "' of type " +
+                               std::string(DTypeName(y.dtype())) + " cannot be differentiated");
       }
       if (grad_ys_.empty() || !grad_ys_[i].valid()) continue;
       MG_RETURN_IF_ERROR(check("grad_ys", grad_ys_[i]));
@@ -161,14 +165,17 @@ class Differentiator {
       case DT_BFLOAT16:
         return Filled(shape, bfloat16(1.0f));
       default:
-        return Unimplemented("AddGradients: no ones of type " + std::string(DTypeName(y.dtype())) + " for '" +
-                             y.name() + "'; give grad_ys");
+        return Unimplemented("AddGradients: no ones of type " + std::string(DTypeName(y.dtype())) +
+                             " for '" + y.name() + "'; give grad_ys");
     }
   }
 
   Output Constant(const Scope& scope, Tensor value) const {
     const DType dtype = value.dtype();
-    return OpBuilder(scope, "Const").Attr("value", std::move(value)).Attr("dtype", dtype).BuildOutput();
+    return OpBuilder(scope, "Const")
+        .Attr("value", std::move(value))
+        .Attr("dtype", dtype)
+        .BuildOutput();
   }
 
   Result<Output> Ones(const Output& y, const std::string& name) const {
@@ -189,7 +196,8 @@ class Differentiator {
     return ones;
   }
 
-  // The gradient of an output: the sum of what its consumers contribute, in order of consumers; invalid if none does.
+  // The gradient of an output: the sum of what its consumers contribute, in order of consumers;
+  // invalid if none does.
   Result<Output> Sum(Endpoint e) {
     auto found = contributions_.find(e);
     if (found == contributions_.end()) return Output();
@@ -200,9 +208,11 @@ class Differentiator {
       });
       Outputs terms;
       for (const Contribution& c : list) terms.push_back(c.gradient);
-      const Output sum = OpBuilder(NodeScope(e.node).WithOpName("AddN"), "AddN").Inputs(terms).BuildOutput();
+      const Output sum =
+          OpBuilder(NodeScope(e.node).WithOpName("AddN"), "AddN").Inputs(terms).BuildOutput();
       if (!scope_.ok()) {
-        return scope_.status().WithContext("summing the gradients of '" + graph_.TensorName(e) + "'");
+        return scope_.status().WithContext("summing the gradients of '" + graph_.TensorName(e) +
+                                           "'");
       }
       list = {{list[0].consumer, list[0].input, sum}};
     }
@@ -225,16 +235,19 @@ class Differentiator {
     const OpDef& op = graph_.op(node);
     if (op.no_gradient()) return Status();
     if (op.gradient() == nullptr) {
-      const bool call = graph_.is(node, "PartitionedCall") || graph_.is(node, "StatefulPartitionedCall");
+      const bool call =
+          graph_.is(node, "PartitionedCall") || graph_.is(node, "StatefulPartitionedCall");
       return Unimplemented(
           "AddGradients: node " + NodeText(graph_, node) +
-          (call ? " calls a function, and gradients do not go through calls: take the gradient inside the function "
+          (call ? " calls a function, and gradients do not go through calls: take the gradient "
+                  "inside the function "
                   "(as Replicate does), or inline it first (InlineFunctions)"
                 : " has no gradient; StopGradient in front of it keeps gradients out"));
     }
     const std::vector<Endpoint> inputs(graph_.inputs(node).begin(), graph_.inputs(node).end());
     const Scope scope = NodeScope(node).SubScope(std::string(graph_.name(node)) + "_grad");
-    GradientContext context(scope, Operation(&graph_, node), gradients, static_cast<int>(inputs.size()));
+    GradientContext context(scope, Operation(&graph_, node), gradients,
+                            static_cast<int>(inputs.size()));
     Status status = op.gradient()(context);
     status.Update(scope_.status());
     if (!status.ok()) return status.WithContext("gradient of node " + NodeText(graph_, node));
@@ -249,7 +262,8 @@ class Differentiator {
 
   // A gradient has the type and the shape of what it belongs to.
   Status CheckGradient(NodeId node, size_t i, Endpoint input, const Output& gradient) {
-    const std::string what = "the gradient of node " + NodeText(graph_, node) + " for its input " + std::to_string(i);
+    const std::string what =
+        "the gradient of node " + NodeText(graph_, node) + " for its input " + std::to_string(i);
     if (gradient.dtype() != graph_.dtype(input)) {
       return Internal(what + " is " + std::string(DTypeName(gradient.dtype())) + ", the input " +
                       std::string(DTypeName(graph_.dtype(input))));
@@ -274,8 +288,9 @@ class Differentiator {
 
 }  // namespace
 
-Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys, std::span<const Output> xs,
-                             std::span<const Output> grad_ys, const GradientOptions& options) {
+Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys,
+                             std::span<const Output> xs, std::span<const Output> grad_ys,
+                             const GradientOptions& options) {
   MG_RETURN_IF_ERROR(scope.status());
   return Differentiator(scope, ys, xs, grad_ys, options).Run();
 }

@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kMaxCallDepth = 64;
 
-// Depths in a function: at which depth each argument is first read, and at which each result is there. They let a call take part
-// in the order of transfers as if it were inlined: weights of early layers go first, gradients of late layers come first.
+// Depths in a function: at which depth each argument is first read, and at which each result is
+// there. They let a call take part in the order of transfers as if it were inlined: weights of
+// early layers go first, gradients of late layers come first.
 struct CallTiming {
   std::vector<int32_t> arg_need, result_ready;
 };
@@ -21,7 +22,8 @@ struct CallTiming {
 // The depth of every node (the longest path to it), with calls as deep as their bodies.
 class Depths {
  public:
-  Depths(const Graph& graph, const FunctionLibrary& library, std::map<const Function*, CallTiming>* timings, int depth)
+  Depths(const Graph& graph, const FunctionLibrary& library,
+         std::map<const Function*, CallTiming>* timings, int depth)
       : graph_(graph), library_(library), timings_(timings), depth_(depth) {
     call_ops_[0] = graph.registry().Find("PartitionedCall");
     call_ops_[1] = graph.registry().Find("StatefulPartitionedCall");
@@ -31,7 +33,8 @@ class Depths {
   void Visit(NodeId node) {
     int32_t start = 0;
     for (const Endpoint& input : graph_.inputs(node)) start = std::max(start, Ready(input));
-    for (NodeId source : graph_.control_inputs(node)) start = std::max(start, start_[Index(source)] + 1);
+    for (NodeId source : graph_.control_inputs(node))
+      start = std::max(start, start_[Index(source)] + 1);
     start_[Index(node)] = start;
   }
   // When the output is there.
@@ -75,7 +78,8 @@ class Depths {
     if (!order.ok()) return timing;
     Depths depths(body, library_, timings_, depth_ + 1);
     std::vector<int32_t> arg_of(static_cast<size_t>(body.num_nodes()), -1);
-    for (size_t i = 0; i < function.args.size(); ++i) arg_of[Index(function.args[i])] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < function.args.size(); ++i)
+      arg_of[Index(function.args[i])] = static_cast<int32_t>(i);
     int32_t last = 0;
     for (NodeId node : *order) {
       depths.Visit(node);
@@ -112,7 +116,8 @@ struct EdgeKeyHash {
   size_t operator()(const EdgeKey& key) const {
     uint64_t h = static_cast<uint64_t>(static_cast<uint32_t>(key.source.node)) << 32 |
                  static_cast<uint32_t>(key.source.index);
-    h = (h ^ static_cast<uint64_t>(static_cast<uint32_t>(key.to)) * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+    h = (h ^ static_cast<uint64_t>(static_cast<uint32_t>(key.to)) * 0x9e3779b97f4a7c15ull) *
+        0xff51afd7ed558ccdull;
     return h ^ h >> 32;
   }
 };
@@ -121,7 +126,8 @@ struct EdgeKeyHash {
 struct Edge {
   Endpoint source;               // of data
   std::vector<NodeId> controls;  // of a control edge
-  DeviceIndex from = 0, to = 0;  // of the graph; `from` of a feed and `to` of a fetch are the client
+  DeviceIndex from = 0,
+              to = 0;  // of the graph; `from` of a feed and `to` of a fetch are the client
   int32_t priority = INT32_MAX;
   bool feed = false, fetch = false;
   NodeId recv = -1;  // in the destination's partition, once made
@@ -154,7 +160,8 @@ class Partitioner {
 
   Status ReadRequest() {
     if (!request_.client.full()) {
-      return InvalidArgument("the client's device '" + request_.client.ToString() + "' is not a full device name");
+      return InvalidArgument("the client's device '" + request_.client.ToString() +
+                             "' is not a full device name");
     }
     fed_node_.assign(Index(graph_.num_nodes()), false);
     dropped_.assign(Index(graph_.num_nodes()), false);
@@ -167,7 +174,8 @@ class Partitioner {
       dropped_[Index(feed.node)] = true;
     }
     for (const Endpoint& fetch : request_.fetches) {
-      if (IsFed(fetch)) return InvalidArgument(graph_.TensorName(fetch) + " is both fed and fetched.");
+      if (IsFed(fetch))
+        return InvalidArgument(graph_.TensorName(fetch) + " is both fed and fetched.");
       dropped_[Index(fetch.node)] = false;
     }
     // A fed node stays only if another of its outputs is read.
@@ -191,8 +199,9 @@ class Partitioner {
       if (dropped_[Index(node)]) continue;
       const DeviceIndex device = graph_.device_index(node);
       if (!used[Index(device)] && !graph_.device(node).full()) {
-        return InvalidArgument("node '" + std::string(graph_.name(node)) + "' (" + graph_.op(node).name() +
-                               ") is not placed: its device is '" + graph_.device(node).ToString() + "'");
+        return InvalidArgument("node '" + std::string(graph_.name(node)) + "' (" +
+                               graph_.op(node).name() + ") is not placed: its device is '" +
+                               graph_.device(node).ToString() + "'");
       }
       used[Index(device)] = true;
       ++count[Index(device)];
@@ -213,12 +222,14 @@ class Partitioner {
       task_of_[i] = tasks.at(graph_.devices()[i].TaskName());
       sizes[task_of_[i]] += count[i];
     }
-    for (size_t task = 0; task < sizes.size(); ++task) out_.partitions[task].graph.Reserve(sizes[task] + sizes[task] / 8);
+    for (size_t task = 0; task < sizes.size(); ++task)
+      out_.partitions[task].graph.Reserve(sizes[task] + sizes[task] / 8);
     return Status();
   }
 
   int32_t DataEdge(Endpoint source, DeviceIndex to, int32_t priority) {
-    auto [found, added] = data_edges_.try_emplace({source, to}, static_cast<int32_t>(edges_.size()));
+    auto [found, added] =
+        data_edges_.try_emplace({source, to}, static_cast<int32_t>(edges_.size()));
     if (added) {
       Edge edge;
       edge.source = source;
@@ -237,7 +248,8 @@ class Partitioner {
   int32_t ControlEdge(const std::vector<NodeId>& sources, DeviceIndex to, int32_t priority) {
     std::vector<NodeId> key = sources;
     key.push_back(to);
-    auto [found, added] = control_edges_.try_emplace(std::move(key), static_cast<int32_t>(edges_.size()));
+    auto [found, added] =
+        control_edges_.try_emplace(std::move(key), static_cast<int32_t>(edges_.size()));
     if (added) {
       Edge edge;
       edge.controls = sources;
@@ -250,7 +262,8 @@ class Partitioner {
     return found->second;
   }
 
-  // Gives every crossing input its edge, in the order in which Build meets them, and every edge the priority of its first reader.
+  // Gives every crossing input its edge, in the order in which Build meets them, and every edge the
+  // priority of its first reader.
   Status FindEdges() {
     std::vector<NodeId> remote;
     for (NodeId node : order_) {
@@ -263,14 +276,16 @@ class Partitioner {
         if (!fed && graph_.device_index(inputs[i].node) == device) continue;
         if (!fed && graph_.dtype(inputs[i]) == DT_RESOURCE) {
           return InvalidArgument("the resource '" + graph_.TensorName(inputs[i]) + "' on " +
-                                 graph_.device(inputs[i].node).ToString() + " cannot move to node '" +
-                                 std::string(graph_.name(node)) + "' on " + graph_.device(node).ToString());
+                                 graph_.device(inputs[i].node).ToString() +
+                                 " cannot move to node '" + std::string(graph_.name(node)) +
+                                 "' on " + graph_.device(node).ToString());
         }
         crossings_.push_back(DataEdge(inputs[i], device, depths_.Need(node, i)));
       }
       remote.clear();
       for (NodeId source : graph_.control_inputs(node)) {
-        if (!dropped_[Index(source)] && graph_.device_index(source) != device) remote.push_back(source);
+        if (!dropped_[Index(source)] && graph_.device_index(source) != device)
+          remote.push_back(source);
       }
       if (remote.empty()) continue;
       // A tensor of the source that comes here anyway says as much as a control edge.
@@ -330,7 +345,8 @@ class Partitioner {
         cross.shape = graph_.shape(edge.source);
       } else {
         cross.tensor_name = "^" + std::string(graph_.name(edge.controls[0]));
-        if (edge.controls.size() > 1) cross.tensor_name += " and " + std::to_string(edge.controls.size() - 1) + " more";
+        if (edge.controls.size() > 1)
+          cross.tensor_name += " and " + std::to_string(edge.controls.size() - 1) + " more";
         cross.dtype = DT_INVALID;
         cross.shape = PartialShape({0});
       }
@@ -353,7 +369,10 @@ class Partitioner {
 
   std::string TransferName(const char* kind, const CrossEdge& cross, const Edge& edge) const {
     const NodeId source = edge.controls.empty() ? edge.source.node : edge.controls[0];
-    return std::string(kind).append(graph_.name(source)).append("/").append(std::to_string(cross.id));
+    return std::string(kind)
+        .append(graph_.name(source))
+        .append("/")
+        .append(std::to_string(cross.id));
   }
 
   Status AddSend(const Edge& edge, const CrossEdge& cross) {
@@ -390,7 +409,8 @@ class Partitioner {
     return out_.partitions[task_of_[Index(edge.to)]].graph.AddNode(spec);
   }
 
-  // The receiving node of an edge; makes both ends at the first use. Sources come before readers, so they are there.
+  // The receiving node of an edge; makes both ends at the first use. Sources come before readers,
+  // so they are there.
   Result<NodeId> Recv(int32_t id) {
     Edge& edge = edges_[Index(id)];
     if (edge.recv < 0) {
@@ -420,14 +440,17 @@ class Partitioner {
         }
       }
       for (NodeId source : graph_.control_inputs(node)) {
-        if (!dropped_[Index(source)] && graph_.device_index(source) == device) controls.push_back(local_[Index(source)]);
+        if (!dropped_[Index(source)] && graph_.device_index(source) == device)
+          controls.push_back(local_[Index(source)]);
       }
-      while (control_crossing < control_crossings_.size() && control_crossings_[control_crossing].first == node) {
+      while (control_crossing < control_crossings_.size() &&
+             control_crossings_[control_crossing].first == node) {
         MG_ASSIGN_OR_RETURN(const NodeId recv, Recv(control_crossings_[control_crossing++].second));
-        if (std::find(controls.begin(), controls.end(), recv) == controls.end()) controls.push_back(recv);
+        if (std::find(controls.begin(), controls.end(), recv) == controls.end())
+          controls.push_back(recv);
       }
-      local_[Index(node)] =
-          out_.partitions[task_of_[Index(device)]].graph.CopyNode(graph_, node, graph_.name(node), inputs, controls);
+      local_[Index(node)] = out_.partitions[task_of_[Index(device)]].graph.CopyNode(
+          graph_, node, graph_.name(node), inputs, controls);
     }
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (edges_[i].fetch) MG_RETURN_IF_ERROR(AddSend(edges_[i], out_.edges[i]));
@@ -440,7 +463,8 @@ class Partitioner {
       if (!body.is(node, "PartitionedCall") && !body.is(node, "StatefulPartitionedCall")) continue;
       const auto* name = std::get_if<FunctionName>(body.attrs(node).Find("f"));
       if (name == nullptr || !names->insert(name->name).second) continue;
-      if (const Function* function = graph_.functions().Find(name->name)) AddReachable(*function->body, names);
+      if (const Function* function = graph_.functions().Find(name->name))
+        AddReachable(*function->body, names);
     }
   }
 
@@ -475,8 +499,9 @@ class Partitioner {
   std::vector<Edge> edges_;
   std::unordered_map<EdgeKey, int32_t, EdgeKeyHash> data_edges_;
   std::map<std::vector<NodeId>, int32_t> control_edges_;
-  std::vector<int32_t> crossings_;                              // edges of crossing inputs, in order
-  std::vector<std::pair<NodeId, int32_t>> control_crossings_;  // edges of crossing control inputs, in order
+  std::vector<int32_t> crossings_;  // edges of crossing inputs, in order
+  std::vector<std::pair<NodeId, int32_t>>
+      control_crossings_;  // edges of crossing control inputs, in order
 
   std::vector<NodeId> local_;  // id in its partition
 };

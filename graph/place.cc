@@ -61,7 +61,8 @@ class BodyWishes {
 
   const std::vector<DeviceName>& Of(const Function& function) { return Of(function, 0); }
 
-  // What `call` and its body ask of job, replica and task together; false if they contradict each other.
+  // What `call` and its body ask of job, replica and task together; false if they contradict each
+  // other.
   bool TaskWish(const Graph& graph, NodeId call, DeviceName* task) {
     const DeviceName& own = graph.device(call);
     *task = TaskPart(own);
@@ -129,7 +130,8 @@ class Placer {
   Placer(Graph* graph, const std::vector<DeviceInfo>& devices, const PlaceOptions& options,
          std::vector<PlacementNote>* notes)
       : graph_(*graph), options_(options), notes_(notes), body_wishes_(graph->functions()) {
-    for (const DeviceInfo& device : devices) devices_.push_back({device.name, device.name.ToString()});
+    for (const DeviceInfo& device : devices)
+      devices_.push_back({device.name, device.name.ToString()});
     std::sort(devices_.begin(), devices_.end(), [](const Device& a, const Device& b) {
       const int pa = TypePriority(a.name.type), pb = TypePriority(b.name.type);
       return pa != pb ? pa > pb : a.text < b.text;
@@ -144,7 +146,8 @@ class Placer {
 
   Status Run() {
     if (devices_.empty()) return InvalidArgument("Cannot assign devices: there are no devices");
-    if (types_.size() > 32) return InvalidArgument("Cannot assign devices: more than 32 types of devices");
+    if (types_.size() > 32)
+      return InvalidArgument("Cannot assign devices: more than 32 types of devices");
     MG_RETURN_IF_ERROR(CollectWishes());
     MG_RETURN_IF_ERROR(CollectKernels());
     MG_RETURN_IF_ERROR(Unite());
@@ -186,12 +189,14 @@ class Placer {
   }
 
   int32_t Intern(const DeviceName& name) {
-    auto [found, added] = spec_index_.try_emplace(name.ToString(), static_cast<int32_t>(specs_.size()));
+    auto [found, added] =
+        spec_index_.try_emplace(name.ToString(), static_cast<int32_t>(specs_.size()));
     if (added) specs_.push_back(name);
     return found->second;
   }
 
-  // The constraint that both give together, or -1. `softly` tells that type or id had to be dropped.
+  // The constraint that both give together, or -1. `softly` tells that type or id had to be
+  // dropped.
   int32_t Merge(int32_t a, int32_t b, bool* softly) {
     *softly = false;
     if (a == b || b == 0) return a;
@@ -222,10 +227,11 @@ class Placer {
       if (IsCall(graph_, node)) {
         DeviceName task;
         if (!body_wishes_.TaskWish(graph_, node, &task)) {
-          return InvalidArgument("Cannot assign a device for operation " + std::string(graph_.name(node)) + ": " +
-                                 NodeText(graph_, node) +
-                                 " calls a function whose operations ask for devices of several tasks; inline "
-                                 "the call before placing, or give its operations devices of one task");
+          return InvalidArgument(
+              "Cannot assign a device for operation " + std::string(graph_.name(node)) + ": " +
+              NodeText(graph_, node) +
+              " calls a function whose operations ask for devices of several tasks; inline "
+              "the call before placing, or give its operations devices of one task");
         }
         wish_[Index(node)] = Intern(MergeScope(graph_.device(node), task));
       }
@@ -242,7 +248,8 @@ class Placer {
         if (merged >= 0 && !softly) continue;
         Note(node, "Ignoring device specification " + Spec(wish).ToString() + " for node " +
                        Quoted(graph_.name(node)) + " because it uses the resource of " +
-                       Quoted(graph_.name(input.node)) + ", which asks for " + Spec(owner).ToString());
+                       Quoted(graph_.name(input.node)) + ", which asks for " +
+                       Spec(owner).ToString());
         wish = owner;
       }
     }
@@ -259,10 +266,11 @@ class Placer {
         if (options_.has_kernel(graph_, node, types_[type])) mask |= 1u << type;
       }
       if (mask == 0) {
-        return InvalidArgument("Cannot assign a device for operation " + std::string(graph_.name(node)) +
-                               ": No OpKernel was registered to support Op '" + graph_.op(node).name() +
-                               "' used by node " + Quoted(graph_.name(node)) + AttrText(node) +
-                               " on the device types of this cluster (" + TypesText(all_types_) + ")");
+        return InvalidArgument(
+            "Cannot assign a device for operation " + std::string(graph_.name(node)) +
+            ": No OpKernel was registered to support Op '" + graph_.op(node).name() +
+            "' used by node " + Quoted(graph_.name(node)) + AttrText(node) +
+            " on the device types of this cluster (" + TypesText(all_types_) + ")");
       }
       node_types_[Index(node)] = mask;
     }
@@ -286,7 +294,8 @@ class Placer {
       for (const std::string& text : *list) {
         if (!std::string_view(text).starts_with(kPrefix)) continue;
         const std::string_view name = std::string_view(text).substr(kPrefix.size());
-        // A class is the node of that name; where that node is gone, its members still belong together.
+        // A class is the node of that name; where that node is gone, its members still belong
+        // together.
         auto [found, added] = classes.try_emplace(name, -1);
         if (added) {
           found->second = graph_.Find(name);
@@ -306,8 +315,9 @@ class Placer {
     const uint32_t types = types_of_[Index(root_a)] & types_of_[Index(root_b)];
     if (spec < 0 || types == 0) {
       if (may_ignore && options_.allow_soft_placement) {
-        Note(b, "Ignoring the colocation of " + Quoted(graph_.name(b)) + " with " + Quoted(graph_.name(a)) +
-                    ": one is to be on '" + Spec(spec_[Index(root_b)]).ToString() + "', the other on '" +
+        Note(b, "Ignoring the colocation of " + Quoted(graph_.name(b)) + " with " +
+                    Quoted(graph_.name(a)) + ": one is to be on '" +
+                    Spec(spec_[Index(root_b)]).ToString() + "', the other on '" +
                     Spec(spec_[Index(root_a)]).ToString() + "'");
         return;
       }
@@ -320,8 +330,9 @@ class Placer {
       spec = std::max(spec, 0);  // go on, so that the error can name the whole group
     } else if (softly) {
       Note(b, "Colocation of " + Quoted(graph_.name(b)) + " with " + Quoted(graph_.name(a)) +
-                  " drops device type or id: '" + Spec(spec_[Index(root_b)]).ToString() + "' and '" +
-                  Spec(spec_[Index(root_a)]).ToString() + "' become '" + Spec(spec).ToString() + "'");
+                  " drops device type or id: '" + Spec(spec_[Index(root_b)]).ToString() +
+                  "' and '" + Spec(spec_[Index(root_a)]).ToString() + "' become '" +
+                  Spec(spec).ToString() + "'");
     }
     if (size_[Index(root_a)] < size_[Index(root_b)]) std::swap(root_a, root_b);
     parent_[Index(root_b)] = root_a;
@@ -361,7 +372,8 @@ class Placer {
     }
     for (NodeId node : metadata) {
       NodeId source = graph_.inputs(node)[0].node;
-      while (assigned_[Index(Find(source))] < 0) source = graph_.inputs(source)[0].node;  // of another such node
+      while (assigned_[Index(Find(source))] < 0)
+        source = graph_.inputs(source)[0].node;  // of another such node
       const int32_t device = assigned_[Index(Find(source))];
       if (Allowed(node, device)) {
         assigned_[Index(node)] = device;
@@ -419,11 +431,12 @@ class Placer {
     }
     if (choice.device < 0) return UnplaceableError(root, node);
     if (choice.softened) {
-      const std::string why = BestMatch(Spec(spec), all_types_) < 0
-                                  ? MissingText(Spec(spec))
-                                  : "there is no kernel for it there; its group has kernels for " + TypesText(types);
-      Note(node, "Soft placement of " + NodeText(graph_, node) + " from '" + Spec(spec).ToString() + "' to '" +
-                     devices_[static_cast<size_t>(choice.device)].text + "': " + why);
+      const std::string why =
+          BestMatch(Spec(spec), all_types_) < 0
+              ? MissingText(Spec(spec))
+              : "there is no kernel for it there; its group has kernels for " + TypesText(types);
+      Note(node, "Soft placement of " + NodeText(graph_, node) + " from '" + Spec(spec).ToString() +
+                     "' to '" + devices_[static_cast<size_t>(choice.device)].text + "': " + why);
     }
     assigned_[Index(root)] = choice.device;
     return Status();
@@ -443,7 +456,8 @@ class Placer {
     std::string text;
     for (const auto& [name, value] : graph_.attrs(node).values()) {
       if (!std::holds_alternative<DType>(value)) continue;
-      text += (text.empty() ? " with " : ", ") + name + "=" + std::string(DTypeName(std::get<DType>(value)));
+      text += (text.empty() ? " with " : ", ") + name + "=" +
+              std::string(DTypeName(std::get<DType>(value)));
     }
     return text;
   }
@@ -453,8 +467,10 @@ class Placer {
     for (const Device& device : devices_) names.push_back(device.text);
     std::sort(names.begin(), names.end());
     std::string text = "[ ";
-    for (size_t i = 0; i < names.size() && i < kMaxListedDevices; ++i) text += (i == 0 ? "" : ", ") + names[i];
-    if (names.size() > kMaxListedDevices) text += ", ... " + std::to_string(names.size() - kMaxListedDevices) + " more";
+    for (size_t i = 0; i < names.size() && i < kMaxListedDevices; ++i)
+      text += (i == 0 ? "" : ", ") + names[i];
+    if (names.size() > kMaxListedDevices)
+      text += ", ... " + std::to_string(names.size() - kMaxListedDevices) + " more";
     return text + " ]";
   }
 
@@ -489,35 +505,40 @@ class Placer {
     prefix.job = spec.job;
     if (missing()) {
       prefix = open;
-      return "there is no job '" + spec.job + "'; there are: " + values([](const DeviceName& d) { return d.job; });
+      return "there is no job '" + spec.job +
+             "'; there are: " + values([](const DeviceName& d) { return d.job; });
     }
     DeviceName before = prefix;
     prefix.replica = spec.replica;
     if (missing()) {
       prefix = before;
-      return "there is no replica " + std::to_string(spec.replica) + " of '" + before.ToString() + "'";
+      return "there is no replica " + std::to_string(spec.replica) + " of '" + before.ToString() +
+             "'";
     }
     before = prefix;
     prefix.task = spec.task;
     if (missing()) {
       prefix = before;
       return (spec.job.empty() ? "no job has a task " : "job '" + spec.job + "' has no task ") +
-             std::to_string(spec.task) + "; it has: " + values([](const DeviceName& d) { return d.task; });
+             std::to_string(spec.task) +
+             "; it has: " + values([](const DeviceName& d) { return d.task; });
     }
     before = prefix;
     prefix.type = spec.type;
-    const std::string where = before.empty() ? std::string("no task") : "'" + before.ToString() + "'";
+    const std::string where =
+        before.empty() ? std::string("no task") : "'" + before.ToString() + "'";
     if (missing()) {
       prefix = before;
-      return where + " has no device of type " + spec.type + "; it has: " +
-             values([](const DeviceName& d) { return d.type; });
+      return where + " has no device of type " + spec.type +
+             "; it has: " + values([](const DeviceName& d) { return d.type; });
     }
     before = prefix;
     prefix.id = spec.id;
     if (missing()) {
       prefix = before;
-      return where + " has no device " + (spec.type.empty() ? "" : spec.type + ":") + std::to_string(spec.id) +
-             "; it has: " + values([](const DeviceName& d) { return d.type + ":" + std::to_string(d.id); });
+      return where + " has no device " + (spec.type.empty() ? "" : spec.type + ":") +
+             std::to_string(spec.id) + "; it has: " +
+             values([](const DeviceName& d) { return d.type + ":" + std::to_string(d.id); });
     }
     return "no device has all of it";
   }
@@ -525,12 +546,15 @@ class Placer {
   // The members of the group and what binds each to it; "" for a node by itself.
   std::string GroupText(NodeId root) {
     if (size_[Index(root)] == 1) return std::string();
-    std::string text = "\nThe colocation group has " + std::to_string(size_[Index(root)]) + " operations:";
+    std::string text =
+        "\nThe colocation group has " + std::to_string(size_[Index(root)]) + " operations:";
     size_t count = 0;
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       if (Find(node) != root) continue;
       if (++count > kMaxListedMembers) {
-        text += "\n  ... and " + std::to_string(static_cast<size_t>(size_[Index(root)]) - kMaxListedMembers) + " more";
+        text += "\n  ... and " +
+                std::to_string(static_cast<size_t>(size_[Index(root)]) - kMaxListedMembers) +
+                " more";
         break;
       }
       text += "\n  " + NodeText(graph_, node) + " " + WishText(graph_.device(node));
@@ -542,9 +566,11 @@ class Placer {
         }
       }
       for (const Endpoint& input : graph_.inputs(node)) {
-        if (graph_.dtype(input) == DT_RESOURCE) text += ", uses the resource of " + Quoted(graph_.name(input.node));
+        if (graph_.dtype(input) == DT_RESOURCE)
+          text += ", uses the resource of " + Quoted(graph_.name(input.node));
       }
-      if (node_types_[Index(node)] != all_types_) text += ", has kernels for " + TypesText(node_types_[Index(node)]);
+      if (node_types_[Index(node)] != all_types_)
+        text += ", has kernels for " + TypesText(node_types_[Index(node)]);
     }
     return text;
   }
@@ -552,16 +578,20 @@ class Placer {
   Status ConflictError() {
     const std::string b(graph_.name(conflict_b_));
     std::string text = "Cannot assign a device for operation " + b + ": Cannot colocate nodes " +
-                       NodeText(graph_, conflict_a_) + " and " + NodeText(graph_, conflict_b_) + ": ";
-    Result<DeviceName> merged = MergeConstraints(Spec(conflict_specs_[0]), Spec(conflict_specs_[1]), false);
+                       NodeText(graph_, conflict_a_) + " and " + NodeText(graph_, conflict_b_) +
+                       ": ";
+    Result<DeviceName> merged =
+        MergeConstraints(Spec(conflict_specs_[0]), Spec(conflict_specs_[1]), false);
     if (!merged.ok()) {
       text += merged.status().message() +
               ". Give all of the group one device, or remove the colocation between these two";
     } else {
-      text += "the first has kernels for " + TypesText(conflict_types_[0]) + " only, the second for " +
-              TypesText(conflict_types_[1]) + ". Remove the colocation between these two";
+      text += "the first has kernels for " + TypesText(conflict_types_[0]) +
+              " only, the second for " + TypesText(conflict_types_[1]) +
+              ". Remove the colocation between these two";
     }
-    if (!options_.allow_soft_placement) text += ", or set allow_soft_placement if only the type or id differs";
+    if (!options_.allow_soft_placement)
+      text += ", or set allow_soft_placement if only the type or id differs";
     return InvalidArgument(text + "." + GroupText(Find(conflict_b_)));
   }
 
@@ -578,15 +608,22 @@ class Placer {
         break;
       }
     }
-    std::string text = "Cannot assign a device for operation " + std::string(graph_.name(culprit)) + ": ";
+    std::string text =
+        "Cannot assign a device for operation " + std::string(graph_.name(culprit)) + ": ";
     if (alone || BestMatch(spec, all_types_) < 0) {
       const DeviceName& asked = alone ? Spec(wish_[Index(culprit)]) : spec;
-      text += std::string(graph_.name(culprit)) + (alone ? " was explicitly assigned to " : " must, with its group, go to ") +
-              asked.ToString() + " but available devices are " + DevicesText() +
-              ". Make sure the device specification refers to a valid device: " + MissingText(asked) + ".";
-      if (!options_.allow_soft_placement && BestMatch(TaskPart(asked), types_of_[Index(root)]) >= 0) {
-        text += " With allow_soft_placement it would run on '" +
-                devices_[static_cast<size_t>(BestMatch(TaskPart(asked), types_of_[Index(root)]))].text + "'.";
+      text +=
+          std::string(graph_.name(culprit)) +
+          (alone ? " was explicitly assigned to " : " must, with its group, go to ") +
+          asked.ToString() + " but available devices are " + DevicesText() +
+          ". Make sure the device specification refers to a valid device: " + MissingText(asked) +
+          ".";
+      if (!options_.allow_soft_placement &&
+          BestMatch(TaskPart(asked), types_of_[Index(root)]) >= 0) {
+        text +=
+            " With allow_soft_placement it would run on '" +
+            devices_[static_cast<size_t>(BestMatch(TaskPart(asked), types_of_[Index(root)]))].text +
+            "'.";
       }
     } else {
       uint32_t asked = 0;
@@ -601,9 +638,10 @@ class Placer {
       }
       text = "Cannot assign a device for operation " + std::string(graph_.name(culprit)) +
              ": Could not satisfy explicit device specification '" + spec.ToString() +
-             "' because no supported kernel for " + TypesText(asked) + " devices is available. Op '" +
-             graph_.op(culprit).name() + "'" + AttrText(culprit) + " has kernels for " +
-             TypesText(node_types_[Index(culprit)]) + ". Ask for such a device" +
+             "' because no supported kernel for " + TypesText(asked) +
+             " devices is available. Op '" + graph_.op(culprit).name() + "'" + AttrText(culprit) +
+             " has kernels for " + TypesText(node_types_[Index(culprit)]) +
+             ". Ask for such a device" +
              (options_.allow_soft_placement ? "." : ", or set allow_soft_placement.");
     }
     return InvalidArgument(text + GroupText(root));

@@ -16,16 +16,18 @@ constexpr size_t kTopOps = 6;
 constexpr size_t kTopRoutes = 32;
 
 const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& library) {
-  if (!graph.is(node, "PartitionedCall") && !graph.is(node, "StatefulPartitionedCall")) return nullptr;
+  if (!graph.is(node, "PartitionedCall") && !graph.is(node, "StatefulPartitionedCall"))
+    return nullptr;
   const AttrValue* value = graph.attrs(node).Find("f");
   const auto* name = value == nullptr ? nullptr : std::get_if<FunctionName>(value);
   return name == nullptr ? nullptr : library.Find(name->name);
 }
 
-// Calls visit(prefix, graph, node, device text) for every node of `graph`, going into calls instead of stopping at them.
+// Calls visit(prefix, graph, node, device text) for every node of `graph`, going into calls instead
+// of stopping at them.
 template <typename Visit>
-void Expand(const Graph& graph, const FunctionLibrary& library, const DeviceName& outer, std::string* prefix,
-            int depth, const Visit& visit) {
+void Expand(const Graph& graph, const FunctionLibrary& library, const DeviceName& outer,
+            std::string* prefix, int depth, const Visit& visit) {
   std::vector<std::string> devices(graph.devices().size());
   for (NodeId node = 0; node < graph.num_nodes(); ++node) {
     if (depth > 0 && (graph.is(node, "_Arg") || graph.is(node, "_Retval"))) continue;
@@ -33,7 +35,8 @@ void Expand(const Graph& graph, const FunctionLibrary& library, const DeviceName
     if (function != nullptr) {
       const size_t length = prefix->size();
       prefix->append(graph.name(node)).append("/");
-      Expand(*function->body, library, MergeScope(graph.device(node), outer), prefix, depth + 1, visit);
+      Expand(*function->body, library, MergeScope(graph.device(node), outer), prefix, depth + 1,
+             visit);
       prefix->resize(length);
       continue;
     }
@@ -69,7 +72,8 @@ std::string Count(int64_t count, const char* one, const char* many) {
 std::string Full(const Graph& graph) {
   std::string text;
   text.reserve(static_cast<size_t>(graph.num_nodes()) * 96);
-  ExpandAll(graph, [&](const std::string& prefix, const Graph& g, NodeId node, const std::string& device) {
+  ExpandAll(graph, [&](const std::string& prefix, const Graph& g, NodeId node,
+                       const std::string& device) {
     text.append(prefix).append(g.name(node)).append(": (").append(g.op(node).name()).append("): ");
     text.append(device).append("\n");
   });
@@ -112,7 +116,8 @@ std::string Summary(const Graph& graph, const std::vector<PlacementNote>& notes)
     if (ops.size() > kTopOps) text += ", " + std::to_string(ops.size() - kTopOps) + " more types";
     text += ")";
     if (device.variables > 0) {
-      text += ", " + Count(device.variables, "variable", "variables") + " of " + BytesText(device.variable_bytes);
+      text += ", " + Count(device.variables, "variable", "variables") + " of " +
+              BytesText(device.variable_bytes);
       if (device.unknown_variables > 0) {
         text += " (" + std::to_string(device.unknown_variables) + " of unknown shape not counted)";
       }
@@ -154,7 +159,8 @@ std::string Summary(const Graph& graph, const std::vector<PlacementNote>& notes)
     std::sort(lines.begin(), lines.end());
     text += "Tensors that change device:\n";
     for (size_t i = 0; i < lines.size() && i < kTopRoutes; ++i) text += lines[i] + "\n";
-    if (lines.size() > kTopRoutes) text += "  ... " + std::to_string(lines.size() - kTopRoutes) + " more routes\n";
+    if (lines.size() > kTopRoutes)
+      text += "  ... " + std::to_string(lines.size() - kTopRoutes) + " more routes\n";
   }
   if (!notes.empty()) text += "Notes:\n";
   for (const PlacementNote& note : notes) text += "  " + note.text + "\n";
@@ -169,7 +175,8 @@ void AppendJsonString(std::string_view value, std::string* text) {
       text->push_back(c);
     } else if (static_cast<unsigned char>(c) < 0x20) {
       char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      std::snprintf(escape, sizeof(escape), "\\u%04x",
+                    static_cast<unsigned>(static_cast<unsigned char>(c)));
       text->append(escape);
     } else {
       text->push_back(c);
@@ -182,17 +189,18 @@ std::string Json(const Graph& graph, const std::vector<PlacementNote>& notes) {
   std::string text = "{\"nodes\": [";
   const char* separator = "\n";
   std::string name;
-  ExpandAll(graph, [&](const std::string& prefix, const Graph& g, NodeId node, const std::string& device) {
-    name.assign(prefix).append(g.name(node));
-    text.append(separator).append("  {\"name\": ");
-    AppendJsonString(name, &text);
-    text += ", \"op\": ";
-    AppendJsonString(g.op(node).name(), &text);
-    text += ", \"device\": ";
-    AppendJsonString(device, &text);
-    text += "}";
-    separator = ",\n";
-  });
+  ExpandAll(graph,
+            [&](const std::string& prefix, const Graph& g, NodeId node, const std::string& device) {
+              name.assign(prefix).append(g.name(node));
+              text.append(separator).append("  {\"name\": ");
+              AppendJsonString(name, &text);
+              text += ", \"op\": ";
+              AppendJsonString(g.op(node).name(), &text);
+              text += ", \"device\": ";
+              AppendJsonString(device, &text);
+              text += "}";
+              separator = ",\n";
+            });
   text += "\n], \"notes\": [";
   separator = "\n";
   for (const PlacementNote& note : notes) {
@@ -217,7 +225,8 @@ void AppendDotString(std::string_view value, std::string* text) {
 
 std::string Dot(const Graph& graph) {
   std::map<std::string, std::vector<NodeId>> by_device;
-  for (NodeId node = 0; node < graph.num_nodes(); ++node) by_device[graph.device(node).ToString()].push_back(node);
+  for (NodeId node = 0; node < graph.num_nodes(); ++node)
+    by_device[graph.device(node).ToString()].push_back(node);
   std::string text = "digraph placement {\n  rankdir=LR;\n  node [shape=box];\n";
   int cluster = 0;
   for (const auto& [device, nodes] : by_device) {
@@ -238,7 +247,8 @@ std::string Dot(const Graph& graph) {
       text += ";\n";
     }
     for (NodeId source : graph.control_inputs(node)) {
-      text += "  n" + std::to_string(source) + " -> n" + std::to_string(node) + " [style=dashed];\n";
+      text +=
+          "  n" + std::to_string(source) + " -> n" + std::to_string(node) + " [style=dashed];\n";
     }
   }
   return text + "}\n";
@@ -256,7 +266,8 @@ Result<PlacementLog> ParsePlacementLog(std::string_view text) {
                          "' is none of: full, summary, json, dot, none, true, false");
 }
 
-std::string FormatPlacement(const Graph& graph, PlacementLog log, const std::vector<PlacementNote>& notes) {
+std::string FormatPlacement(const Graph& graph, PlacementLog log,
+                            const std::vector<PlacementNote>& notes) {
   switch (log) {
     case PlacementLog::kNone:
       return std::string();

@@ -28,17 +28,19 @@ Status CheckArgs(const std::string& name, std::span<const std::string> devices,
   for (size_t r = 0; r < args.size(); ++r) {
     const std::string replica = what + "replica " + std::to_string(r);
     if (args[r].size() != args[0].size()) {
-      return InvalidArgument(replica + " has " + std::to_string(args[r].size()) + " arguments, replica 0 has " +
-                             std::to_string(args[0].size()));
+      return InvalidArgument(replica + " has " + std::to_string(args[r].size()) +
+                             " arguments, replica 0 has " + std::to_string(args[0].size()));
     }
     for (size_t i = 0; i < args[r].size(); ++i) {
       const Output& arg = args[r][i];
       const std::string argument = replica + ", argument " + std::to_string(i);
       if (!arg.valid()) return InvalidArgument(argument + " is not a tensor");
-      if (arg.graph != graph) return InvalidArgument(argument + ", '" + arg.name() + "', is of another graph");
+      if (arg.graph != graph)
+        return InvalidArgument(argument + ", '" + arg.name() + "', is of another graph");
       if (arg.dtype() != args[0][i].dtype()) {
-        return InvalidArgument(argument + ", '" + arg.name() + "', is " + std::string(DTypeName(arg.dtype())) +
-                               "; for replica 0 it is " + std::string(DTypeName(args[0][i].dtype())));
+        return InvalidArgument(argument + ", '" + arg.name() + "', is " +
+                               std::string(DTypeName(arg.dtype())) + "; for replica 0 it is " +
+                               std::string(DTypeName(args[0][i].dtype())));
       }
     }
   }
@@ -71,7 +73,8 @@ struct RuntimeParts {
 };
 RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replicas) {
   const int64_t n = replicas;
-  const Output shape = OpBuilder(scope, "Shape").Input(input).Attr("out_type", DT_INT64).BuildOutput();
+  const Output shape =
+      OpBuilder(scope, "Shape").Input(input).Attr("out_type", DT_INT64).BuildOutput();
   const Output first = OpBuilder(scope, "Slice")
                            .Input(shape)
                            .Input(Constant(scope, "begin", Tensor::Vector<int32_t>({0})))
@@ -80,13 +83,15 @@ RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replica
   const Output batch =
       OpBuilder(scope.WithOpName("batch"), "Reshape")
           .Input(first)
-          .Input(Constant(scope, "scalar", Tensor::FromValues<int32_t>(Shape{0}, std::initializer_list<int32_t>{})))
+          .Input(Constant(scope, "scalar",
+                          Tensor::FromValues<int32_t>(Shape{0}, std::initializer_list<int32_t>{})))
           .BuildOutput();
   const Output count = Constant(scope, "replicas", Tensor::Scalar<int64_t>(n));
   const Output enough = OpBuilder(scope, "GreaterEqual").Input(batch).Input(count).BuildOutput();
-  const Outputs message = {Constant(scope, "message_0", Tensor::String("The batch of")), batch,
-                           Constant(scope, "message_1", Tensor::String("examples is smaller than its")), count,
-                           Constant(scope, "message_2", Tensor::String("replicas"))};
+  const Outputs message = {
+      Constant(scope, "message_0", Tensor::String("The batch of")), batch,
+      Constant(scope, "message_1", Tensor::String("examples is smaller than its")), count,
+      Constant(scope, "message_2", Tensor::String("replicas"))};
   const Operation assertion =
       OpBuilder(scope, "Assert").Input(enough).Inputs(message).Attr("summarize", 3).Build();
 
@@ -114,7 +119,8 @@ RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replica
                                .Input(to_float(parts.sizes))
                                .Input(to_float(batch))
                                .BuildOutput();
-  const Operation unpack = OpBuilder(scope, "Unpack").Input(fractions).Attr("num", replicas).Attr("axis", 0).Build();
+  const Operation unpack =
+      OpBuilder(scope, "Unpack").Input(fractions).Attr("num", replicas).Attr("axis", 0).Build();
   for (int i = 0; i < replicas; ++i) parts.weights.push_back(unpack.output(i));
   return parts;
 }
@@ -123,7 +129,8 @@ RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replica
 
 Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& name,
                                        std::span<const std::string> devices,
-                                       std::span<const std::vector<Output>> per_replica_args, const TowerFn& tower) {
+                                       std::span<const std::vector<Output>> per_replica_args,
+                                       const TowerFn& tower) {
   MG_RETURN_IF_ERROR(scope.status());
   Graph& graph = *scope.graph();
   MG_RETURN_IF_ERROR(CheckArgs(name, devices, per_replica_args, &graph));
@@ -137,7 +144,8 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
   std::vector<DType> in_types, out_types;
   for (size_t i = 0; i < per_replica_args[0].size(); ++i) {
     PartialShape shape = per_replica_args[0][i].shape();
-    for (const std::vector<Output>& replica : per_replica_args) shape = Common(shape, replica[i].shape());
+    for (const std::vector<Output>& replica : per_replica_args)
+      shape = Common(shape, replica[i].shape());
     in_types.push_back(per_replica_args[0][i].dtype());
     args.push_back(OpBuilder(inside.WithOpName("arg_" + std::to_string(i)), "_Arg")
                        .Attr("T", in_types.back())
@@ -152,10 +160,12 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
   if (!status.ok()) return status.WithContext(what);
   for (size_t i = 0; i < results->size(); ++i) {
     const Output& result = (*results)[i];
-    if (!result.valid()) return InvalidArgument(what + ": result " + std::to_string(i) + " is not a tensor");
+    if (!result.valid())
+      return InvalidArgument(what + ": result " + std::to_string(i) + " is not a tensor");
     if (result.graph != body.get()) {
-      return InvalidArgument(what + ": result " + std::to_string(i) + ", '" + result.name() +
-                             "', is not built in the tower; pass it as an argument if the tower needs it");
+      return InvalidArgument(
+          what + ": result " + std::to_string(i) + ", '" + result.name() +
+          "', is not built in the tower; pass it as an argument if the tower needs it");
     }
     out_types.push_back(result.dtype());
     OpBuilder(inside.WithOpName("result_" + std::to_string(i)), "_Retval")
@@ -217,19 +227,22 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
       return InvalidArgument(which + " is not a tensor of this graph");
     }
     if (!input.shape().known_rank()) continue;
-    if (input.shape().rank() == 0) return InvalidArgument(which + ", '" + input.name() + "', is a scalar");
+    if (input.shape().rank() == 0)
+      return InvalidArgument(which + ", '" + input.name() + "', is a scalar");
     const int64_t rows = input.shape().dim(0);
     if (rows < 0) continue;
     if (batch >= 0 && rows != batch) {
-      return InvalidArgument(which + ", '" + input.name() + "', has " + std::to_string(rows) + " rows, but '" +
-                             inputs[known].name() + "' has " + std::to_string(batch));
+      return InvalidArgument(which + ", '" + input.name() + "', has " + std::to_string(rows) +
+                             " rows, but '" + inputs[known].name() + "' has " +
+                             std::to_string(batch));
     }
     batch = rows;
     known = i;
   }
   if (batch >= 0 && batch < replicas) {
-    return InvalidArgument("The batch of " + std::to_string(batch) + " examples ('" + inputs[known].name() +
-                           "') is smaller than its " + std::to_string(replicas) + " replicas");
+    return InvalidArgument("The batch of " + std::to_string(batch) + " examples ('" +
+                           inputs[known].name() + "') is smaller than its " +
+                           std::to_string(replicas) + " replicas");
   }
   BatchShards result;
   result.shards.resize(static_cast<size_t>(replicas));
@@ -256,10 +269,15 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
     const bool exact = input.shape().known_rank() && input.shape().dim(0) >= 0;
     Operation split;
     if (equal && exact) {
-      split = OpBuilder(split_scope, "Split").Input(axis).Input(input).Attr("num_split", replicas).Build();
+      split = OpBuilder(split_scope, "Split")
+                  .Input(axis)
+                  .Input(input)
+                  .Attr("num_split", replicas)
+                  .Build();
     } else {
       // Given sizes also check an input whose number of rows is known only in the step.
-      if (!sizes.valid()) sizes = Constant(split_scope, "sizes", Vector64(PartSizes(batch, replicas)));
+      if (!sizes.valid())
+        sizes = Constant(split_scope, "sizes", Vector64(PartSizes(batch, replicas)));
       split = OpBuilder(split_scope, "SplitV")
                   .Input(input)
                   .Input(sizes)
@@ -268,12 +286,14 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
                   .Build();
     }
     MG_RETURN_IF_ERROR(scope.status());
-    for (int r = 0; r < replicas; ++r) result.shards[static_cast<size_t>(r)].push_back(split.output(r));
+    for (int r = 0; r < replicas; ++r)
+      result.shards[static_cast<size_t>(r)].push_back(split.output(r));
   }
   return result;
 }
 
-Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values, std::span<const Output> weights) {
+Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values,
+                            std::span<const Output> weights) {
   MG_RETURN_IF_ERROR(scope.status());
   if (values.empty()) return InvalidArgument("WeightedMean: there are no values");
   if (!weights.empty() && weights.size() != values.size()) {
@@ -283,7 +303,8 @@ Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values, 
   for (const Output& value : values) {
     if (!value.valid()) return InvalidArgument("WeightedMean: one of the values is not a tensor");
     if (value.dtype() != values[0].dtype() || !IsFloating(value.dtype())) {
-      return InvalidArgument("WeightedMean: '" + value.name() + "' is " + std::string(DTypeName(value.dtype())) +
+      return InvalidArgument("WeightedMean: '" + value.name() + "' is " +
+                             std::string(DTypeName(value.dtype())) +
                              "; values are to be of one floating type");
     }
   }
@@ -297,14 +318,16 @@ Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values, 
   Output result;
   if (weights.empty()) {
     const Output sum = OpBuilder(mean, "AddN").Inputs(values).BuildOutput();
-    const Output count = Constant(mean, "count", Tensor::Scalar<float>(static_cast<float>(values.size())));
+    const Output count =
+        Constant(mean, "count", Tensor::Scalar<float>(static_cast<float>(values.size())));
     result = OpBuilder(mean, "RealDiv").Input(sum).Input(cast(mean, count)).BuildOutput();
   } else {
     Outputs products;
     for (size_t i = 0; i < values.size(); ++i) {
       const DeviceName& device = values[i].graph->device(values[i].node());
       const Scope there = device.empty() ? mean : mean.WithDevice(device.ToString());
-      products.push_back(OpBuilder(there, "Mul").Input(values[i]).Input(cast(there, weights[i])).BuildOutput());
+      products.push_back(
+          OpBuilder(there, "Mul").Input(values[i]).Input(cast(there, weights[i])).BuildOutput());
     }
     result = OpBuilder(mean, "AddN").Inputs(products).BuildOutput();
   }

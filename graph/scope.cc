@@ -172,8 +172,16 @@ Operation Scope::Add(std::string_view op, std::span<const Output> inputs, Attrs 
   for (const auto& [key, value] : state_->attrs.values()) {
     if (attrs.Find(key) == nullptr) attrs.Set(key, value);
   }
+  if (state_->colocation >= 0) {
+    const Attrs& other = graph()->attrs(state_->colocation);
+    auto groups = other.GetOr<std::vector<std::string>>("_class", {});
+    std::erase_if(groups, [](const std::string& group) { return !group.starts_with("loc:@"); });
+    if (groups.empty()) groups.push_back("loc:@" + std::string(graph()->name(state_->colocation)));
+    if (attrs.Find("_class") == nullptr) attrs.Set("_class", std::move(groups));
+  }
   std::string device;
   NodeSpec spec{name, op, endpoints, control, nullptr, {}};
+  if (!attrs.empty()) spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
   DeviceName wish;
   for (auto entry = state_->devices.rbegin(); entry != state_->devices.rend(); ++entry) {
     if (const auto* outer = std::get_if<DeviceName>(&*entry)) {
@@ -187,17 +195,11 @@ Operation Scope::Add(std::string_view op, std::span<const Output> inputs, Attrs 
     }
     wish = std::move(*chosen);
   }
-  if (state_->colocation >= 0) {
-    const Attrs& other = graph()->attrs(state_->colocation);
-    auto groups = other.GetOr<std::vector<std::string>>("_class", {});
-    std::erase_if(groups, [](const std::string& group) { return !group.starts_with("loc:@"); });
-    if (groups.empty()) groups.push_back("loc:@" + std::string(graph()->name(state_->colocation)));
-    if (attrs.Find("_class") == nullptr) attrs.Set("_class", std::move(groups));
-    if (!graph()->device(state_->colocation).empty()) wish = graph()->device(state_->colocation);
+  if (state_->colocation >= 0 && !graph()->device(state_->colocation).empty()) {
+    wish = graph()->device(state_->colocation);
   }
   device = wish.ToString();
   spec.device = device;
-  if (!attrs.empty()) spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
   auto added = graph()->AddNode(spec);
   if (!added.ok()) {
     Fail(added.status());

@@ -34,8 +34,9 @@ TEST_F(DeviceSetterTest, RoundRobinTakesTheTasksInTurn) {
 }
 
 TEST_F(DeviceSetterTest, GreedyTakesTheTaskWithTheFewestBytes) {
-  EXPECT_EQ(VariableDevices({.ps_tasks = 2, .strategy = GreedyLoadBalancingStrategy(2, ByteSizeLoad)}),
-            Tasks({0, 1, 1, 0, 0}));
+  EXPECT_EQ(
+      VariableDevices({.ps_tasks = 2, .strategy = GreedyLoadBalancingStrategy(2, ByteSizeLoad)}),
+      Tasks({0, 1, 1, 0, 0}));
 }
 
 TEST_F(DeviceSetterTest, OnlyVariablesGoToParameterServers) {
@@ -68,16 +69,19 @@ TEST_F(DeviceSetterTest, WithoutParameterServersVariablesStayWithTheWorker) {
 }
 
 TEST_F(DeviceSetterTest, AMalformedDeviceIsRefused) {
-  EXPECT_EQ(ReplicaDeviceSetter({.ps_tasks = 1, .ps_device = "job:ps"}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ReplicaDeviceSetter({.ps_tasks = 1, .ps_device = "job:ps"}).status().code(),
+            Code::kInvalidArgument);
   EXPECT_EQ(ReplicaDeviceSetter({.ps_tasks = -1}).status().code(), Code::kInvalidArgument);
 }
 
 TEST(ByteSizeLoadTest, AVariableOfUnknownShapeCountsNothing) {
   NodeSpec spec{.name = "v", .op = "VarHandleOp"};
   EXPECT_EQ(ByteSizeLoad(spec), 0);
-  spec.attrs = std::make_shared<const Attrs>(Attrs{{"dtype", DT_DOUBLE}, {"shape", PartialShape({-1, 2})}});
+  spec.attrs =
+      std::make_shared<const Attrs>(Attrs{{"dtype", DT_DOUBLE}, {"shape", PartialShape({-1, 2})}});
   EXPECT_EQ(ByteSizeLoad(spec), 0);
-  spec.attrs = std::make_shared<const Attrs>(Attrs{{"dtype", DT_DOUBLE}, {"shape", PartialShape({3, 2})}});
+  spec.attrs =
+      std::make_shared<const Attrs>(Attrs{{"dtype", DT_DOUBLE}, {"shape", PartialShape({3, 2})}});
   EXPECT_EQ(ByteSizeLoad(spec), 48);
 }
 

@@ -15,7 +15,8 @@ Value Number(double x) { return {{}, {x}, {}}; }
 
 class GradientsTest : public ::testing::Test {
  protected:
-  Outputs Gradients(const Outputs& ys, const Outputs& xs, const Outputs& grad_ys = {}, const GradientOptions& options = {}) {
+  Outputs Gradients(const Outputs& ys, const Outputs& xs, const Outputs& grad_ys = {},
+                    const GradientOptions& options = {}) {
     EXPECT_TRUE(root_.ok()) << root_.status();
     Result<Outputs> result = AddGradients(root_, ys, xs, grad_ys, options);
     EXPECT_TRUE(result.ok()) << result.status();
@@ -42,7 +43,8 @@ TEST_F(GradientsTest, TheChainRuleGivesTheDerivative) {
 
 TEST_F(GradientsTest, GradientsOfSeveralConsumersAreSummedInTheirOrder) {
   const Output x = Placeholder(root_.WithOpName("x")), w = Placeholder(root_.WithOpName("w"));
-  const Output a = Op1(root_.WithOpName("a"), "Square", x), b = Op2(root_.WithOpName("b"), "Mul", x, w);
+  const Output a = Op1(root_.WithOpName("a"), "Square", x),
+               b = Op2(root_.WithOpName("b"), "Mul", x, w);
   const Output c = Op1(root_.WithOpName("c"), "Identity", x);
   const Output y = OpBuilder(root_, "Add").Input(Op2(root_, "Add", c, b)).Input(a).BuildOutput();
   const Outputs d = Gradients({y}, {x, w});
@@ -100,7 +102,9 @@ TEST_F(GradientsTest, AReadOfAVariableMayBeX) {
   const Output w = Read(root_.WithOpName("w"), Variable(root_, "v"));
   const Outputs d = Gradients({Op1(root_, "Square", w)}, {w});
   EXPECT_DOUBLE_EQ(Compute(d[0], {{"w", 4.0}}), 8);
-  EXPECT_SAYS(AddGradients(root_, Outputs{Op1(root_, "Square", w)}, Outputs{Output{&graph_, graph_.inputs(w.node())[0]}}).status(),
+  EXPECT_SAYS(AddGradients(root_, Outputs{Op1(root_, "Square", w)},
+                           Outputs{Output{&graph_, graph_.inputs(w.node())[0]}})
+                  .status(),
               "'v' is a resource");
 }
 
@@ -122,7 +126,8 @@ TEST_F(GradientsTest, GradientNodesStayWithTheirForwardNode) {
     if (!graph_.name(node).starts_with("gradients/tower_1/h_grad/")) continue;
     ++found;
     EXPECT_EQ(graph_.device(node).ToString(), "/job:worker/task:1") << graph_.name(node);
-    EXPECT_EQ(graph_.attrs(node).Get<std::vector<std::string>>("_class"), std::vector<std::string>{"loc:@tower_1/h"});
+    EXPECT_EQ(graph_.attrs(node).Get<std::vector<std::string>>("_class"),
+              std::vector<std::string>{"loc:@tower_1/h"});
   }
   EXPECT_EQ(found, 2);
 }
@@ -141,7 +146,8 @@ TEST_F(GradientsTest, WithoutColocationGradientNodesAskForNothing) {
 TEST_F(GradientsTest, AnOpWithoutAGradientIsNamedOnlyIfItMatters) {
   const Output x = Placeholder(root_);
   const Output opaque = Op1(root_.WithOpName("opaque"), "Exp2", x);
-  const Status status = AddGradients(root_, Outputs{Op1(root_, "Square", opaque)}, Outputs{x}).status();
+  const Status status =
+      AddGradients(root_, Outputs{Op1(root_, "Square", opaque)}, Outputs{x}).status();
   EXPECT_EQ(status.code(), Code::kUnimplemented);
   EXPECT_SAYS(status, "node 'opaque' (Exp2) has no gradient");
   const Output z = Placeholder(root_);
@@ -160,16 +166,20 @@ TEST_F(GradientsTest, ACallHasNoGradientFromOutside) {
                        .Attr("Tout", std::vector<DType>{DT_FLOAT})
                        .Attr("f", FunctionName{"f"})
                        .BuildOutput();
-  EXPECT_SAYS(AddGradients(root_, Outputs{y}, Outputs{x}).status(), "node 'c' (PartitionedCall) calls a function");
+  EXPECT_SAYS(AddGradients(root_, Outputs{y}, Outputs{x}).status(),
+              "node 'c' (PartitionedCall) calls a function");
 }
 
 TEST_F(GradientsTest, MistakesInTheArgumentsAreNamed) {
   const Output x = Placeholder(root_.WithOpName("x"));
   EXPECT_SAYS(AddGradients(root_, Outputs{}, Outputs{x}).status(), "no ys");
-  EXPECT_SAYS(AddGradients(root_, Outputs{x}, Outputs{Output()}).status(), "one of the xs is not a tensor");
-  EXPECT_SAYS(AddGradients(root_, Outputs{Op1(root_.WithOpName("s"), "Shape", x)}, Outputs{x}).status(),
-              "'s' of type int32 cannot be differentiated");
-  EXPECT_SAYS(AddGradients(root_, Outputs{x}, Outputs{x}, Outputs{x, x}).status(), "1 ys but 2 grad_ys");
+  EXPECT_SAYS(AddGradients(root_, Outputs{x}, Outputs{Output()}).status(),
+              "one of the xs is not a tensor");
+  EXPECT_SAYS(
+      AddGradients(root_, Outputs{Op1(root_.WithOpName("s"), "Shape", x)}, Outputs{x}).status(),
+      "'s' of type int32 cannot be differentiated");
+  EXPECT_SAYS(AddGradients(root_, Outputs{x}, Outputs{x}, Outputs{x, x}).status(),
+              "1 ys but 2 grad_ys");
 }
 
 }  // namespace

@@ -26,14 +26,16 @@ class PartitionTest : public ::testing::Test {
  protected:
   PartitionedGraph Cut(std::vector<Endpoint> feeds = {}, std::vector<Endpoint> fetches = {}) {
     EXPECT_TRUE(root_.ok()) << root_.status();
-    Result<PartitionedGraph> cut = PartitionGraph(graph_, {std::move(feeds), std::move(fetches), Device(kClient)});
+    Result<PartitionedGraph> cut =
+        PartitionGraph(graph_, {std::move(feeds), std::move(fetches), Device(kClient)});
     EXPECT_TRUE(cut.ok()) << cut.status();
     if (!cut.ok()) return {};
     CheckTransfers(*cut);
     return std::move(cut).value();
   }
 
-  // Every edge has its Send where it leaves and its Recv where it arrives, but for the client's ends.
+  // Every edge has its Send where it leaves and its Recv where it arrives, but for the client's
+  // ends.
   static void CheckTransfers(const PartitionedGraph& cut) {
     std::multiset<int64_t> sends, recvs;
     for (const Partition& partition : cut.partitions) {
@@ -58,8 +60,10 @@ class PartitionTest : public ::testing::Test {
     for (const CrossEdge& edge : cut.edges) {
       EXPECT_EQ(&edge - cut.edges.data(), edge.id);
       bool feed = false;
-      for (const auto& list : cut.feed_edges) feed |= std::find(list.begin(), list.end(), edge.id) != list.end();
-      const bool fetch = std::find(cut.fetch_edges.begin(), cut.fetch_edges.end(), edge.id) != cut.fetch_edges.end();
+      for (const auto& list : cut.feed_edges)
+        feed |= std::find(list.begin(), list.end(), edge.id) != list.end();
+      const bool fetch = std::find(cut.fetch_edges.begin(), cut.fetch_edges.end(), edge.id) !=
+                         cut.fetch_edges.end();
       EXPECT_EQ(sends.count(edge.id), feed ? 0u : 1u) << edge.tensor_name;
       EXPECT_EQ(recvs.count(edge.id), fetch ? 0u : 1u) << edge.tensor_name;
     }
@@ -134,7 +138,8 @@ TEST_F(PartitionTest, ControlEdgesFromOneDeviceAreGathered) {
   EXPECT_EQ(cut.edges[0].dtype, DT_INVALID);
   EXPECT_EQ(cut.edges[0].tensor_name, "^AssignVariableOp and 7 more");
   const Graph& worker = Part(cut, Worker(0));
-  const NodeId a = worker.Find(std::string(first.name())), b = worker.Find(std::string(second.name()));
+  const NodeId a = worker.Find(std::string(first.name())),
+               b = worker.Find(std::string(second.name()));
   EXPECT_EQ(worker.control_inputs(a).size(), 2u);
   ASSERT_EQ(worker.control_inputs(b).size(), 1u);
   EXPECT_TRUE(worker.is(worker.control_inputs(b)[0], "_Recv"));
@@ -196,7 +201,8 @@ TEST_F(PartitionTest, FetchesLeaveByOneEdgePerTensor) {
 
 TEST_F(PartitionTest, WhatIsFedCannotBeFetched) {
   const Output x = Placeholder(On(kPs).WithOpName("x"));
-  const Status status = PartitionGraph(graph_, {{x.endpoint}, {x.endpoint}, Device(kClient)}).status();
+  const Status status =
+      PartitionGraph(graph_, {{x.endpoint}, {x.endpoint}, Device(kClient)}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(), "x is both fed and fetched.");
 }
@@ -209,11 +215,13 @@ TEST_F(PartitionTest, AnUnplacedNodeAndAMovingResourceAreErrors) {
   Graph other(&PassOps());
   Scope scope(&other);
   Placeholder(scope.WithDevice("/job:ps").WithOpName("x"));
-  EXPECT_SAYS(PartitionGraph(other, {{}, {}, Device(kClient)}).status(), "node 'x' (Placeholder) is not placed");
+  EXPECT_SAYS(PartitionGraph(other, {{}, {}, Device(kClient)}).status(),
+              "node 'x' (Placeholder) is not placed");
 }
 
 TEST_F(PartitionTest, WhatTheReceiverNeedsFirstHasTheSmallerPriority) {
-  const Output late = Placeholder(On(kPs).WithOpName("late")), early = Placeholder(On(kPs).WithOpName("early"));
+  const Output late = Placeholder(On(kPs).WithOpName("late")),
+               early = Placeholder(On(kPs).WithOpName("early"));
   const Scope worker = On(Worker(0));
   Output h = Op2(worker, "Mul", Placeholder(worker), early);
   for (int i = 0; i < 3; ++i) h = Op1(worker, "Square", h);
@@ -230,7 +238,9 @@ TEST_F(PartitionTest, WhatTheReceiverNeedsFirstHasTheSmallerPriority) {
 TEST_F(PartitionTest, PrioritiesLookIntoCalls) {
   auto body = std::make_shared<Graph>(&PassOps());
   Scope scope(body.get());
-  auto arg = [&](int i) { return OpBuilder(scope, "_Arg").Attr("T", DT_FLOAT).Attr("index", i).BuildOutput(); };
+  auto arg = [&](int i) {
+    return OpBuilder(scope, "_Arg").Attr("T", DT_FLOAT).Attr("index", i).BuildOutput();
+  };
   const Output late = arg(0), early = arg(1);
   Output h = Op2(scope, "Mul", early, early);
   const Output soon = h;

@@ -76,14 +76,25 @@ Status FillShape(ShapeContext& c) {
   return Status();
 }
 
-OpDef Unary(const char* name) { return OpDef(name).Input("x: T").Output("y: T").Attr("T: type").Shape(UnchangedShape); }
+OpDef Unary(const char* name) {
+  return OpDef(name).Input("x: T").Output("y: T").Attr("T: type").Shape(UnchangedShape);
+}
 OpDef Binary(const char* name) {
-  return OpDef(name).Input("x: T").Input("y: T").Output("z: T").Attr("T: type").Shape(BroadcastShape);
+  return OpDef(name).Input("x: T").Input("y: T").Output("z: T").Attr("T: type").Shape(
+      BroadcastShape);
 }
 
 void DefineAll(OpRegistry* r) {
-  r->Add(OpDef("Const").Output("output: dtype").Attr("value: tensor").Attr("dtype: type").Shape(ConstShape));
-  r->Add(OpDef("Placeholder").Output("output: dtype").Attr("dtype: type").Attr("shape: shape = ?").Shape(ShapeFromAttr));
+  r->Add(OpDef("Const")
+             .Output("output: dtype")
+             .Attr("value: tensor")
+             .Attr("dtype: type")
+             .Shape(ConstShape));
+  r->Add(OpDef("Placeholder")
+             .Output("output: dtype")
+             .Attr("dtype: type")
+             .Attr("shape: shape = ?")
+             .Shape(ShapeFromAttr));
   r->Add(Unary("Identity").Gradient(PassThrough));
   r->Add(Unary("StopGradient").NoGradient());
   r->Add(Binary("Add").Gradient(PassThrough));
@@ -93,31 +104,113 @@ void DefineAll(OpRegistry* r) {
   r->Add(Binary("FloorDiv"));
   r->Add(Unary("Square").Gradient(SquareGradient));
   r->Add(Unary("Exp2"));
-  r->Add(OpDef("AddN").Input("inputs: N * T").Output("sum: T").Attr("N: int >= 1").Attr("T: type").Shape(MergeAllShape));
-  r->Add(OpDef("Sum").Input("x: T").Output("y: T").Attr("T: type").Shape(ToScalarShape).Gradient(SumGradient));
-  r->Add(OpDef("Fill").Input("dims: index_type").Input("value: T").Output("output: T").Attr("T: type")
-             .Attr("index_type: {int32, int64} = DT_INT32").Shape(FillShape));
-  r->Add(OpDef("Shape").Input("input: T").Output("output: out_type").Attr("T: type")
-             .Attr("out_type: {int32, int64} = DT_INT32").Shape(ShapeOpShape).NoGradient());
-  r->Add(OpDef("Slice").Input("input: T").Input("begin: Index").Input("size: Index").Output("output: T").Attr("T: type")
-             .Attr("Index: {int32, int64}").Shape(UnknownShape));
-  r->Add(OpDef("Reshape").Input("tensor: T").Input("shape: Tshape").Output("output: T").Attr("T: type")
-             .Attr("Tshape: {int32, int64} = DT_INT32").Shape(ReshapeShape));
-  r->Add(OpDef("Cast").Input("x: SrcT").Output("y: DstT").Attr("SrcT: type").Attr("DstT: type").Shape(UnchangedShape));
-  r->Add(OpDef("GreaterEqual").Input("x: T").Input("y: T").Output("z: bool").Attr("T: type").Shape(BroadcastShape));
-  r->Add(OpDef("Assert").Input("condition: bool").Input("data: T").Attr("T: list(type)").Attr("summarize: int = 3").Stateful());
-  r->Add(OpDef("Split").Input("split_dim: int32").Input("value: T").Output("output: num_split * T")
-             .Attr("num_split: int >= 1").Attr("T: type").Shape(SplitShape));
-  r->Add(OpDef("SplitV").Input("value: T").Input("size_splits: Tlen").Input("split_dim: int32").Output("output: num_split * T")
-             .Attr("num_split: int >= 1").Attr("T: type").Attr("Tlen: {int32, int64} = DT_INT64").Shape(SplitShape));
-  r->Add(OpDef("Unpack").Input("value: T").Output("output: num * T").Attr("num: int >= 0").Attr("T: type")
-             .Attr("axis: int = 0").Shape(ScalarShape));
+  r->Add(OpDef("AddN")
+             .Input("inputs: N * T")
+             .Output("sum: T")
+             .Attr("N: int >= 1")
+             .Attr("T: type")
+             .Shape(MergeAllShape));
+  r->Add(OpDef("Sum")
+             .Input("x: T")
+             .Output("y: T")
+             .Attr("T: type")
+             .Shape(ToScalarShape)
+             .Gradient(SumGradient));
+  r->Add(OpDef("Fill")
+             .Input("dims: index_type")
+             .Input("value: T")
+             .Output("output: T")
+             .Attr("T: type")
+             .Attr("index_type: {int32, int64} = DT_INT32")
+             .Shape(FillShape));
+  r->Add(OpDef("Shape")
+             .Input("input: T")
+             .Output("output: out_type")
+             .Attr("T: type")
+             .Attr("out_type: {int32, int64} = DT_INT32")
+             .Shape(ShapeOpShape)
+             .NoGradient());
+  r->Add(OpDef("Slice")
+             .Input("input: T")
+             .Input("begin: Index")
+             .Input("size: Index")
+             .Output("output: T")
+             .Attr("T: type")
+             .Attr("Index: {int32, int64}")
+             .Shape(UnknownShape));
+  r->Add(OpDef("Reshape")
+             .Input("tensor: T")
+             .Input("shape: Tshape")
+             .Output("output: T")
+             .Attr("T: type")
+             .Attr("Tshape: {int32, int64} = DT_INT32")
+             .Shape(ReshapeShape));
+  r->Add(OpDef("Cast")
+             .Input("x: SrcT")
+             .Output("y: DstT")
+             .Attr("SrcT: type")
+             .Attr("DstT: type")
+             .Shape(UnchangedShape));
+  r->Add(OpDef("GreaterEqual")
+             .Input("x: T")
+             .Input("y: T")
+             .Output("z: bool")
+             .Attr("T: type")
+             .Shape(BroadcastShape));
+  r->Add(OpDef("Assert")
+             .Input("condition: bool")
+             .Input("data: T")
+             .Attr("T: list(type)")
+             .Attr("summarize: int = 3")
+             .Stateful());
+  r->Add(OpDef("Split")
+             .Input("split_dim: int32")
+             .Input("value: T")
+             .Output("output: num_split * T")
+             .Attr("num_split: int >= 1")
+             .Attr("T: type")
+             .Shape(SplitShape));
+  r->Add(OpDef("SplitV")
+             .Input("value: T")
+             .Input("size_splits: Tlen")
+             .Input("split_dim: int32")
+             .Output("output: num_split * T")
+             .Attr("num_split: int >= 1")
+             .Attr("T: type")
+             .Attr("Tlen: {int32, int64} = DT_INT64")
+             .Shape(SplitShape));
+  r->Add(OpDef("Unpack")
+             .Input("value: T")
+             .Output("output: num * T")
+             .Attr("num: int >= 0")
+             .Attr("T: type")
+             .Attr("axis: int = 0")
+             .Shape(ScalarShape));
   r->Add(OpDef("NoOp").Shape(NoOutputs));
-  r->Add(OpDef("RandomUniform").Input("shape: T").Output("output: dtype").Attr("T: type").Attr("dtype: type").Stateful());
-  r->Add(OpDef("VarHandleOp").Output("resource: resource").Attr("dtype: type").Attr("shape: shape")
-             .Attr("container: string = ''").Attr("shared_name: string = ''").Stateful().Shape(ScalarShape));
-  r->Add(OpDef("ReadVariableOp").Input("resource: resource").Output("value: dtype").Attr("dtype: type").Stateful());
-  r->Add(OpDef("AssignVariableOp").Input("resource: resource").Input("value: dtype").Attr("dtype: type").Stateful());
+  r->Add(OpDef("RandomUniform")
+             .Input("shape: T")
+             .Output("output: dtype")
+             .Attr("T: type")
+             .Attr("dtype: type")
+             .Stateful());
+  r->Add(OpDef("VarHandleOp")
+             .Output("resource: resource")
+             .Attr("dtype: type")
+             .Attr("shape: shape")
+             .Attr("container: string = ''")
+             .Attr("shared_name: string = ''")
+             .Stateful()
+             .Shape(ScalarShape));
+  r->Add(OpDef("ReadVariableOp")
+             .Input("resource: resource")
+             .Output("value: dtype")
+             .Attr("dtype: type")
+             .Stateful());
+  r->Add(OpDef("AssignVariableOp")
+             .Input("resource: resource")
+             .Input("value: dtype")
+             .Attr("dtype: type")
+             .Stateful());
 }
 
 Value Scalar(double x) { return {{}, {x}, {}}; }
@@ -129,12 +222,23 @@ Value FromTensor(const Tensor& tensor) {
     for (auto x : tensor.values<decltype(type)>()) value.data.push_back(static_cast<double>(x));
   };
   switch (tensor.dtype()) {
-    case DT_FLOAT: fill(float()); break;
-    case DT_DOUBLE: fill(double()); break;
-    case DT_INT32: fill(int32_t()); break;
-    case DT_INT64: fill(int64_t()); break;
-    case DT_STRING: value.text = *tensor.strings(); break;
-    default: MG_CHECK(false);
+    case DT_FLOAT:
+      fill(float());
+      break;
+    case DT_DOUBLE:
+      fill(double());
+      break;
+    case DT_INT32:
+      fill(int32_t());
+      break;
+    case DT_INT64:
+      fill(int64_t());
+      break;
+    case DT_STRING:
+      value.text = *tensor.strings();
+      break;
+    default:
+      MG_CHECK(false);
   }
   return value;
 }
@@ -142,19 +246,22 @@ Value FromTensor(const Tensor& tensor) {
 Value Elementwise(const Value& a, const Value& b, double (*f)(double, double)) {
   Value out = a.data.size() >= b.data.size() ? Value{a.dims, {}, {}} : Value{b.dims, {}, {}};
   const size_t n = std::max(a.data.size(), b.data.size());
-  for (size_t i = 0; i < n; ++i) out.data.push_back(f(a.data[i % a.data.size()], b.data[i % b.data.size()]));
+  for (size_t i = 0; i < n; ++i)
+    out.data.push_back(f(a.data[i % a.data.size()], b.data[i % b.data.size()]));
   return out;
 }
 
 class Interpreter {
  public:
-  Interpreter(const Graph& graph, const FunctionLibrary& library) : graph_(graph), library_(library) {}
+  Interpreter(const Graph& graph, const FunctionLibrary& library)
+      : graph_(graph), library_(library) {}
 
   Result<Value> Get(Endpoint e) {
     auto found = values_.find(e);
     if (found != values_.end()) return found->second;
     MG_ASSIGN_OR_RETURN(std::vector<Value> outputs, Run(e.node));
-    for (size_t i = 0; i < outputs.size(); ++i) values_[{e.node, static_cast<int32_t>(i)}] = outputs[i];
+    for (size_t i = 0; i < outputs.size(); ++i)
+      values_[{e.node, static_cast<int32_t>(i)}] = outputs[i];
     MG_CHECK(values_.contains(e));
     return values_[e];
   }
@@ -176,18 +283,28 @@ class Interpreter {
     using Values = std::vector<Value>;
     if (op == "Const") return Values{FromTensor(attrs.Get<Tensor>("value"))};
     if (op == "Identity" || op == "StopGradient" || op == "Cast") return Values{in[0]};
-    if (op == "Add") return Values{Elementwise(in[0], in[1], [](double a, double b) { return a + b; })};
-    if (op == "Sub") return Values{Elementwise(in[0], in[1], [](double a, double b) { return a - b; })};
-    if (op == "Mul") return Values{Elementwise(in[0], in[1], [](double a, double b) { return a * b; })};
-    if (op == "RealDiv") return Values{Elementwise(in[0], in[1], [](double a, double b) { return a / b; })};
-    if (op == "FloorDiv") return Values{Elementwise(in[0], in[1], [](double a, double b) { return std::floor(a / b); })};
-    if (op == "GreaterEqual") return Values{Elementwise(in[0], in[1], [](double a, double b) { return double(a >= b); })};
-    if (op == "Square") return Values{Elementwise(in[0], in[0], [](double a, double b) { return a * b; })};
+    if (op == "Add")
+      return Values{Elementwise(in[0], in[1], [](double a, double b) { return a + b; })};
+    if (op == "Sub")
+      return Values{Elementwise(in[0], in[1], [](double a, double b) { return a - b; })};
+    if (op == "Mul")
+      return Values{Elementwise(in[0], in[1], [](double a, double b) { return a * b; })};
+    if (op == "RealDiv")
+      return Values{Elementwise(in[0], in[1], [](double a, double b) { return a / b; })};
+    if (op == "FloorDiv")
+      return Values{
+          Elementwise(in[0], in[1], [](double a, double b) { return std::floor(a / b); })};
+    if (op == "GreaterEqual")
+      return Values{Elementwise(in[0], in[1], [](double a, double b) { return double(a >= b); })};
+    if (op == "Square")
+      return Values{Elementwise(in[0], in[0], [](double a, double b) { return a * b; })};
     if (op == "AddN") {
-      for (size_t i = 1; i < in.size(); ++i) in[0] = Elementwise(in[0], in[i], [](double a, double b) { return a + b; });
+      for (size_t i = 1; i < in.size(); ++i)
+        in[0] = Elementwise(in[0], in[i], [](double a, double b) { return a + b; });
       return Values{in[0]};
     }
-    if (op == "Sum") return Values{Scalar(std::accumulate(in[0].data.begin(), in[0].data.end(), 0.0))};
+    if (op == "Sum")
+      return Values{Scalar(std::accumulate(in[0].data.begin(), in[0].data.end(), 0.0))};
     if (op == "Shape") {
       Value shape{{static_cast<int64_t>(in[0].dims.size())}, {}, {}};
       for (int64_t dim : in[0].dims) shape.data.push_back(static_cast<double>(dim));
@@ -204,7 +321,8 @@ class Interpreter {
       return Values{filled};
     }
     if (op == "Slice") {  // of a vector
-      const auto begin = static_cast<size_t>(in[1].data[0]), size = static_cast<size_t>(in[2].data[0]);
+      const auto begin = static_cast<size_t>(in[1].data[0]),
+                 size = static_cast<size_t>(in[2].data[0]);
       Value slice{{static_cast<int64_t>(size)}, {}, {}};
       slice.data.assign(in[0].data.begin() + static_cast<ptrdiff_t>(begin),
                         in[0].data.begin() + static_cast<ptrdiff_t>(begin + size));
@@ -219,21 +337,27 @@ class Interpreter {
       if (in[0].data[0] != 0) return Values{};
       std::string text = "assertion failed:";
       for (size_t i = 1; i < in.size(); ++i) {
-        text += " [" + (in[i].data.empty() ? in[i].text : std::to_string(static_cast<int64_t>(in[i].data[0]))) + "]";
+        text += " [" +
+                (in[i].data.empty() ? in[i].text
+                                    : std::to_string(static_cast<int64_t>(in[i].data[0]))) +
+                "]";
       }
       return InvalidArgument(text);
     }
     if (op == "Split" || op == "SplitV") {
       const Value& value = op == "Split" ? in[1] : in[0];
       const auto parts = static_cast<size_t>(attrs.Get<int64_t>("num_split"));
-      const int64_t row = value.dims[0] == 0 ? 0 : static_cast<int64_t>(value.data.size()) / value.dims[0];
+      const int64_t row =
+          value.dims[0] == 0 ? 0 : static_cast<int64_t>(value.data.size()) / value.dims[0];
       Values out;
       int64_t begin = 0;
       for (size_t i = 0; i < parts; ++i) {
-        const int64_t rows = op == "Split" ? value.dims[0] / static_cast<int64_t>(parts) : static_cast<int64_t>(in[1].data[i]);
+        const int64_t rows = op == "Split" ? value.dims[0] / static_cast<int64_t>(parts)
+                                           : static_cast<int64_t>(in[1].data[i]);
         Value part{value.dims, {}, {}};
         part.dims[0] = rows;
-        part.data.assign(value.data.begin() + begin * row, value.data.begin() + (begin + rows) * row);
+        part.data.assign(value.data.begin() + begin * row,
+                         value.data.begin() + (begin + rows) * row);
         begin += rows;
         out.push_back(part);
       }
@@ -258,7 +382,8 @@ class Interpreter {
       }
       return out;
     }
-    return Unimplemented("the interpreter has no '" + op + "' (node '" + std::string(graph_.name(node)) + "')");
+    return Unimplemented("the interpreter has no '" + op + "' (node '" +
+                         std::string(graph_.name(node)) + "')");
   }
 
   const Graph& graph_;
@@ -299,17 +424,25 @@ Output Placeholder(const Scope& scope, const PartialShape& shape, DType dtype) {
 
 Output Constant(const Scope& scope, Tensor value) {
   const DType dtype = value.dtype();
-  return OpBuilder(scope, "Const").Attr("value", std::move(value)).Attr("dtype", dtype).BuildOutput();
+  return OpBuilder(scope, "Const")
+      .Attr("value", std::move(value))
+      .Attr("dtype", dtype)
+      .BuildOutput();
 }
 
-Output Op1(const Scope& scope, std::string_view op, const Output& x) { return OpBuilder(scope, op).Input(x).BuildOutput(); }
+Output Op1(const Scope& scope, std::string_view op, const Output& x) {
+  return OpBuilder(scope, op).Input(x).BuildOutput();
+}
 
 Output Op2(const Scope& scope, std::string_view op, const Output& x, const Output& y) {
   return OpBuilder(scope, op).Input(x).Input(y).BuildOutput();
 }
 
 Output Variable(const Scope& scope, const std::string& name, const PartialShape& shape) {
-  return OpBuilder(scope.WithOpName(name), "VarHandleOp").Attr("dtype", DT_FLOAT).Attr("shape", shape).BuildOutput();
+  return OpBuilder(scope.WithOpName(name), "VarHandleOp")
+      .Attr("dtype", DT_FLOAT)
+      .Attr("shape", shape)
+      .BuildOutput();
 }
 
 Output Read(const Scope& scope, const Output& handle) {

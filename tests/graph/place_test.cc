@@ -23,9 +23,10 @@ const char kClient[] = "/job:client/replica:0/task:0/device:CPU:0";
 
 std::vector<DeviceInfo> CpuCluster() { return Devices({kClient, kPs, kWorker0, kWorker1}); }
 std::vector<DeviceInfo> GpuCluster() {
-  return Devices({"/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:GPU:0",
-                  "/job:worker/replica:0/task:2/device:GPU:0", "/job:worker/replica:0/task:10/device:GPU:0",
-                  "/job:worker/replica:0/task:10/device:CPU:0"});
+  return Devices(
+      {"/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:GPU:0",
+       "/job:worker/replica:0/task:2/device:GPU:0", "/job:worker/replica:0/task:10/device:GPU:0",
+       "/job:worker/replica:0/task:10/device:CPU:0"});
 }
 
 class PlaceTest : public Test {
@@ -35,8 +36,12 @@ class PlaceTest : public Test {
     notes_.clear();
     return Place(&graph_, devices, options, &notes_);
   }
-  std::string On(const Operation& operation) const { return graph_.device(operation.id).ToString(); }
-  static bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+  std::string On(const Operation& operation) const {
+    return graph_.device(operation.id).ToString();
+  }
+  static bool Has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
 
   Graph graph_{&PassOps()};
   Scope root_{&graph_};
@@ -55,8 +60,9 @@ TEST_F(PlaceTest, ANodeWithoutAWishGoesToTheFirstGpuInStringOrder) {
   Graph other(&PassOps());
   Scope scope(&other);
   const Output z = Op2(scope, "Add", Placeholder(scope), Placeholder(scope));
-  ASSERT_TRUE(Place(&other, Devices({"/job:worker/replica:0/task:2/device:GPU:0",
-                                     "/job:worker/replica:0/task:10/device:GPU:0"}),
+  ASSERT_TRUE(Place(&other,
+                    Devices({"/job:worker/replica:0/task:2/device:GPU:0",
+                             "/job:worker/replica:0/task:10/device:GPU:0"}),
                     {}, nullptr)
                   .ok());
   EXPECT_EQ(other.device(z.node()).ToString(), "/job:worker/replica:0/task:10/device:GPU:0");
@@ -103,7 +109,8 @@ TEST_F(PlaceTest, AConstUsedOnlyByAPinnedNodeFollowsIt) {
 }
 
 TEST_F(PlaceTest, AShapeFollowsItsInputAlsoThroughAnotherShape) {
-  const Output x = Op1(root_.WithDevice("/job:worker/task:1"), "Identity", Placeholder(root_, {2, 3}));
+  const Output x =
+      Op1(root_.WithDevice("/job:worker/task:1"), "Identity", Placeholder(root_, {2, 3}));
   const Output shape = Op1(root_, "Shape", x);
   const Output of_shape = Op1(root_, "Shape", shape);
   const Output pinned = Op1(root_.WithDevice("/job:ps"), "Shape", x);
@@ -145,7 +152,8 @@ TEST_F(PlaceTest, AColocationGroupSharesTheWishOfAnyMember) {
 
 TEST_F(PlaceTest, MembersOfAClassStayTogetherAfterItsNodeWasPrunedAway) {
   const std::vector<std::string> gone = {"loc:@gone"};
-  const Output a = Op1(root_.WithAttr("_class", gone).WithDevice("/job:worker/task:1"), "Identity", Placeholder(root_));
+  const Output a = Op1(root_.WithAttr("_class", gone).WithDevice("/job:worker/task:1"), "Identity",
+                       Placeholder(root_));
   const Output b = Op1(root_.WithAttr("_class", gone), "Identity", a);
   ASSERT_TRUE(Run(CpuCluster()).ok());
   EXPECT_EQ(On(b), kWorker1);
@@ -155,11 +163,14 @@ TEST_F(PlaceTest, AConflictNamesTheWholeGroupAndWhoAskedForWhat) {
   const std::vector<std::string> group = {"loc:@a"};
   Op1(root_.WithOpName("a").WithDevice("/job:ps"), "Identity", Placeholder(root_));
   Op1(root_.WithOpName("quiet").WithAttr("_class", group), "Identity", Placeholder(root_));
-  Op1(root_.WithOpName("b").WithAttr("_class", group).WithDevice("/job:worker"), "Identity", Placeholder(root_));
+  Op1(root_.WithOpName("b").WithAttr("_class", group).WithDevice("/job:worker"), "Identity",
+      Placeholder(root_));
   Op1(root_.WithOpName("later").WithAttr("_class", group), "Identity", Placeholder(root_));
   const Status status = Run(CpuCluster());
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_SAYS(status, "Cannot assign a device for operation b: Cannot colocate nodes 'a' (Identity) and 'b' (Identity)");
+  EXPECT_SAYS(status,
+              "Cannot assign a device for operation b: Cannot colocate nodes 'a' (Identity) and "
+              "'b' (Identity)");
   EXPECT_SAYS(status, "Cannot merge devices with incompatible jobs: '/job:ps' and '/job:worker'");
   EXPECT_SAYS(status, "group has 4 operations");
   EXPECT_SAYS(status, "'a' (Identity) asks for '/job:ps'");
@@ -170,7 +181,9 @@ TEST_F(PlaceTest, AConflictNamesTheWholeGroupAndWhoAskedForWhat) {
 
 TEST_F(PlaceTest, SoftPlacementIgnoresAColocationThatCannotBe) {
   const Output a = Op1(root_.WithOpName("a").WithDevice("/job:ps"), "Identity", Placeholder(root_));
-  const Output b = Op1(root_.WithOpName("b").WithAttr("_class", std::vector<std::string>{"loc:@a"}).WithDevice("/job:worker"),
+  const Output b = Op1(root_.WithOpName("b")
+                           .WithAttr("_class", std::vector<std::string>{"loc:@a"})
+                           .WithDevice("/job:worker"),
                        "Identity", a);
   ASSERT_TRUE(Run(CpuCluster(), {.allow_soft_placement = true}).ok());
   EXPECT_EQ(On(a), kPs);
@@ -186,7 +199,8 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
   } kCases[] = {
       {"/job:wrker", "there is no job 'wrker'; there are: client, ps, worker"},
       {"/job:worker/task:7", "job 'worker' has no task 7; it has: 0, 1"},
-      {"/job:worker/task:1/device:GPU:0", "'/job:worker/task:1' has no device of type GPU; it has: CPU"},
+      {"/job:worker/task:1/device:GPU:0",
+       "'/job:worker/task:1' has no device of type GPU; it has: CPU"},
       {"/job:worker/task:1/device:CPU:3", "has no device CPU:3; it has: CPU:0"},
   };
   for (const auto& [wish, says] : kCases) {
@@ -195,8 +209,9 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
     Op1(root.WithOpName("far").WithDevice(wish), "Identity", Placeholder(root));
     const Status status = Place(&graph, CpuCluster(), {}, nullptr);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_SAYS(status, "Cannot assign a device for operation far: far was explicitly assigned to " +
-                            Device(wish).ToString() + " but available devices are [ ");
+    EXPECT_SAYS(status,
+                "Cannot assign a device for operation far: far was explicitly assigned to " +
+                    Device(wish).ToString() + " but available devices are [ ");
     EXPECT_SAYS(status, says);
     EXPECT_SAYS(status, kPs);
   }
@@ -205,7 +220,8 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
 TEST_F(PlaceTest, ALongListOfDevicesIsCutShort) {
   std::vector<DeviceInfo> devices;
   for (int i = 0; i < 64; ++i) {
-    devices.push_back({.name = Device("/job:worker/replica:0/task:" + std::to_string(i) + "/device:CPU:0")});
+    devices.push_back(
+        {.name = Device("/job:worker/replica:0/task:" + std::to_string(i) + "/device:CPU:0")});
   }
   Op1(root_.WithDevice("/job:worker/task:64"), "Identity", Placeholder(root_));
   const Status status = Run(devices);
@@ -214,19 +230,23 @@ TEST_F(PlaceTest, ALongListOfDevicesIsCutShort) {
 }
 
 TEST_F(PlaceTest, SoftPlacementDropsTypeAndIdButNeverTheTask) {
-  const Output gpu = Op1(root_.WithDevice("/job:worker/task:1/device:GPU:0"), "Identity", Placeholder(root_));
-  const Output id = Op1(root_.WithDevice("/job:worker/task:0/device:CPU:5"), "Identity", Placeholder(root_));
+  const Output gpu =
+      Op1(root_.WithDevice("/job:worker/task:1/device:GPU:0"), "Identity", Placeholder(root_));
+  const Output id =
+      Op1(root_.WithDevice("/job:worker/task:0/device:CPU:5"), "Identity", Placeholder(root_));
   ASSERT_TRUE(Run(CpuCluster(), {.allow_soft_placement = true}).ok());
   EXPECT_EQ(On(gpu), kWorker1);
   EXPECT_EQ(On(id), kWorker0);
   ASSERT_GE(notes_.size(), 2u);
-  EXPECT_TRUE(Has(notes_[0].text, "Soft placement of 'Identity' (Identity) from")) << notes_[0].text;
+  EXPECT_TRUE(Has(notes_[0].text, "Soft placement of 'Identity' (Identity) from"))
+      << notes_[0].text;
   EXPECT_TRUE(Has(notes_[0].text, "has no device of type GPU")) << notes_[0].text;
 
   Graph other(&PassOps());
   Scope scope(&other);
   Op1(scope.WithDevice("/job:worker/task:9"), "Identity", Placeholder(scope));
-  EXPECT_EQ(Place(&other, CpuCluster(), {.allow_soft_placement = true}, nullptr).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Place(&other, CpuCluster(), {.allow_soft_placement = true}, nullptr).code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(PlaceTest, NodesGoWhereTheyHaveAKernel) {
@@ -240,10 +260,13 @@ TEST_F(PlaceTest, NodesGoWhereTheyHaveAKernel) {
 
   Graph other(&PassOps());
   Scope scope(&other);
-  const Output pinned = Op1(scope.WithOpName("sq").WithDevice("/task:10/device:GPU:0"), "Square", Placeholder(scope));
+  const Output pinned =
+      Op1(scope.WithOpName("sq").WithDevice("/task:10/device:GPU:0"), "Square", Placeholder(scope));
   const Status status = Place(&other, GpuCluster(), options, nullptr);
-  EXPECT_SAYS(status, "Cannot assign a device for operation sq: Could not satisfy explicit device specification "
-                      "'/task:10/device:GPU:0' because no supported kernel for GPU devices is available");
+  EXPECT_SAYS(
+      status,
+      "Cannot assign a device for operation sq: Could not satisfy explicit device specification "
+      "'/task:10/device:GPU:0' because no supported kernel for GPU devices is available");
   EXPECT_SAYS(status, "has kernels for CPU");
   options.allow_soft_placement = true;
   ASSERT_TRUE(Place(&other, GpuCluster(), options, &notes_).ok());
@@ -252,9 +275,13 @@ TEST_F(PlaceTest, NodesGoWhereTheyHaveAKernel) {
 
 TEST_F(PlaceTest, AnOpWithoutAnyKernelIsNamed) {
   PlaceOptions options;
-  options.has_kernel = [](const Graph& graph, NodeId node, const std::string&) { return !graph.is(node, "Square"); };
+  options.has_kernel = [](const Graph& graph, NodeId node, const std::string&) {
+    return !graph.is(node, "Square");
+  };
   Op1(root_, "Square", Placeholder(root_));
-  EXPECT_SAYS(Run(CpuCluster(), options), "No OpKernel was registered to support Op 'Square' used by node 'Square' with T=float");
+  EXPECT_SAYS(
+      Run(CpuCluster(), options),
+      "No OpKernel was registered to support Op 'Square' used by node 'Square' with T=float");
 }
 
 // ---- Calls ----
@@ -263,7 +290,8 @@ TEST_F(PlaceTest, AnOpWithoutAnyKernelIsNamed) {
 void AddSquareFunction(Graph* graph, const std::string& name, const std::string& device) {
   auto body = std::make_shared<Graph>(&PassOps());
   Scope scope(body.get());
-  const Output x = OpBuilder(scope.WithOpName("x"), "_Arg").Attr("T", DT_FLOAT).Attr("index", 0).BuildOutput();
+  const Output x =
+      OpBuilder(scope.WithOpName("x"), "_Arg").Attr("T", DT_FLOAT).Attr("index", 0).BuildOutput();
   const Output y = Op1(scope.WithDevice(device).WithOpName("deep/Square"), "Square", x);
   OpBuilder(scope.WithOpName("y"), "_Retval").Input(y).Attr("index", 0).Build();
   ASSERT_TRUE(scope.ok()) << scope.status();
@@ -280,12 +308,14 @@ Output Call(const Scope& scope, const std::string& function, const Output& x) {
 
 TEST_F(PlaceTest, ACallIsPlacedAsOneNodeAndPrintedAsItsBody) {
   AddSquareFunction(&graph_, "f", "/device:CPU:0");
-  const Output call = Call(root_.WithOpName("tower_1").WithDevice("/job:worker/task:1"), "f", Placeholder(root_));
+  const Output call =
+      Call(root_.WithOpName("tower_1").WithDevice("/job:worker/task:1"), "f", Placeholder(root_));
   EXPECT_FALSE(SpansTasks(graph_, call.node()));
   ASSERT_TRUE(Run(CpuCluster()).ok());
   EXPECT_EQ(On(call), kWorker1);
   EXPECT_EQ(FormatPlacement(graph_, PlacementLog::kFull, notes_),
-            std::string("Placeholder: (Placeholder): ") + kWorker1 + "\ntower_1/deep/Square: (Square): " + kWorker1 + "\n");
+            std::string("Placeholder: (Placeholder): ") + kWorker1 +
+                "\ntower_1/deep/Square: (Square): " + kWorker1 + "\n");
 }
 
 TEST_F(PlaceTest, ACallWhoseBodyAsksForOneTaskGoesThere) {
@@ -298,12 +328,14 @@ TEST_F(PlaceTest, ACallWhoseBodyAsksForOneTaskGoesThere) {
 
 TEST_F(PlaceTest, ACallThatSpansTasksIsFoundAndNotPlaced) {
   AddSquareFunction(&graph_, "f", "/job:ps");
-  const Output call = Call(root_.WithOpName("c").WithDevice("/job:worker/task:1"), "f", Placeholder(root_));
+  const Output call =
+      Call(root_.WithOpName("c").WithDevice("/job:worker/task:1"), "f", Placeholder(root_));
   const Output fine = Call(root_.WithDevice("/job:ps/task:0"), "f", Placeholder(root_));
   EXPECT_TRUE(SpansTasks(graph_, call.node()));
   EXPECT_EQ(CallsThatSpanTasks(graph_), std::vector<NodeId>{call.node()});
   EXPECT_FALSE(SpansTasks(graph_, fine.node()));
-  EXPECT_SAYS(Run(CpuCluster()), "Cannot assign a device for operation c: 'c' (PartitionedCall) calls a function");
+  EXPECT_SAYS(Run(CpuCluster()),
+              "Cannot assign a device for operation c: 'c' (PartitionedCall) calls a function");
 }
 
 TEST_F(PlaceTest, ACallWithAResourceOfAnotherTaskSpansTasks) {
@@ -328,9 +360,13 @@ TEST_F(PlaceTest, TheSummaryCountsOpsVariablesAndWhatMoves) {
   Op1(root_.WithDevice("/job:worker/task:0"), "Identity", read);
   Op1(root_.WithDevice("/job:worker/task:0"), "Square", read);
   ASSERT_TRUE(Run(CpuCluster()).ok());
-  const std::string text = FormatPlacement(graph_, PlacementLog::kSummary, {{read.node(), "a note"}});
+  const std::string text =
+      FormatPlacement(graph_, PlacementLog::kSummary, {{read.node(), "a note"}});
   EXPECT_TRUE(Has(text, "Placement of 4 operations on 2 devices:\n")) << text;
-  EXPECT_TRUE(Has(text, std::string(kPs) + ": 2 operations (1 ReadVariableOp, 1 VarHandleOp), 1 variable of 1.0 MiB\n")) << text;
+  EXPECT_TRUE(
+      Has(text, std::string(kPs) +
+                    ": 2 operations (1 ReadVariableOp, 1 VarHandleOp), 1 variable of 1.0 MiB\n"))
+      << text;
   EXPECT_TRUE(Has(text, std::string(kPs) + " -> " + kWorker0 + ": 1 tensor, 1.0 MiB\n")) << text;
   EXPECT_TRUE(Has(text, "  a note\n")) << text;
 }
@@ -340,7 +376,9 @@ TEST_F(PlaceTest, JsonAndDotNameEveryNodeAndDevice) {
   Op1(root_.WithOpName("y").WithDevice("/job:worker/task:1"), "Square", x);
   ASSERT_TRUE(Run(CpuCluster()).ok());
   const std::string json = FormatPlacement(graph_, PlacementLog::kJson, {});
-  EXPECT_TRUE(Has(json, std::string("{\"name\": \"y\", \"op\": \"Square\", \"device\": \"") + kWorker1 + "\"}")) << json;
+  EXPECT_TRUE(Has(
+      json, std::string("{\"name\": \"y\", \"op\": \"Square\", \"device\": \"") + kWorker1 + "\"}"))
+      << json;
   const std::string dot = FormatPlacement(graph_, PlacementLog::kDot, {});
   EXPECT_TRUE(Has(dot, kWorker1)) << dot;
   EXPECT_TRUE(Has(dot, "n0 -> n1;")) << dot;

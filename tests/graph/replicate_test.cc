@@ -15,18 +15,22 @@ namespace {
 
 std::vector<std::string> Workers(int count) {
   std::vector<std::string> devices;
-  for (int i = 0; i < count; ++i) devices.push_back("/job:worker/replica:0/task:" + std::to_string(i) + "/device:CPU:0");
+  for (int i = 0; i < count; ++i)
+    devices.push_back("/job:worker/replica:0/task:" + std::to_string(i) + "/device:CPU:0");
   return devices;
 }
 
-Value Rows(const std::vector<double>& rows) { return {{static_cast<int64_t>(rows.size())}, rows, {}}; }
+Value Rows(const std::vector<double>& rows) {
+  return {{static_cast<int64_t>(rows.size())}, rows, {}};
+}
 
 // loss = sum((w x)^2) over the shard's rows, scaled by 1/rows; returns loss and d loss/dw.
 Result<Outputs> Tower(Scope& tower, std::span<const Output> args) {
   const Output wx = Op2(tower.WithOpName("wx"), "Mul", args[0], args[1]);
   const Output sum = Op1(tower.WithOpName("sum"), "Sum", Op1(tower, "Square", wx));
   const Output loss = Op2(tower.WithOpName("loss"), "Mul", sum, args[2]);
-  MG_ASSIGN_OR_RETURN(const Outputs gradients, AddGradients(tower, Outputs{loss}, Outputs{args[1]}));
+  MG_ASSIGN_OR_RETURN(const Outputs gradients,
+                      AddGradients(tower, Outputs{loss}, Outputs{args[1]}));
   return Outputs{loss, gradients[0]};
 }
 
@@ -41,8 +45,9 @@ TEST_F(ReplicateTest, ATowerIsTracedOnceAndCalledPerReplica) {
   const Output w = Placeholder(root_.WithOpName("w"));
   const Output x0 = Placeholder(root_, {4, 3}), x1 = Placeholder(root_, {5, 3});
   const std::vector<std::vector<Output>> args = {{x0, w}, {x1, w}};
-  const auto replicated =
-      ReplicateTower(root_, "tower", Workers(2), args, [&](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
+  const auto replicated = ReplicateTower(
+      root_, "tower", Workers(2), args,
+      [&](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
         ++traced;
         EXPECT_EQ(in[0].shape(), PartialShape({-1, 3}));
         EXPECT_EQ(in[1].shape(), PartialShape::Scalar());
@@ -64,14 +69,16 @@ TEST_F(ReplicateTest, ATowerIsTracedOnceAndCalledPerReplica) {
   for (const std::string& name : Workers(2)) devices.push_back({.name = Device(name)});
   ASSERT_TRUE(Place(&graph_, devices, {}, nullptr).ok());
   const std::string text = FormatPlacement(graph_, PlacementLog::kFull, {});
-  EXPECT_NE(text.find("tower_1/layer/y: (Square): " + Workers(2)[1] + "\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("tower_1/layer/y: (Square): " + Workers(2)[1] + "\n"), std::string::npos)
+      << text;
 }
 
 TEST_F(ReplicateTest, ABodyWithEffectsIsCalledStatefully) {
   const Output shape = Constant(root_, Tensor::Vector<int32_t>({2}));
   const std::vector<std::vector<Output>> args = {{shape}};
   const TowerFn random = [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
-    return Outputs{OpBuilder(tower, "RandomUniform").Input(in[0]).Attr("dtype", DT_FLOAT).BuildOutput()};
+    return Outputs{
+        OpBuilder(tower, "RandomUniform").Input(in[0]).Attr("dtype", DT_FLOAT).BuildOutput()};
   };
   const auto replicated = ReplicateTower(root_, "tower", Workers(1), args, random);
   ASSERT_TRUE(replicated.ok()) << replicated.status();
@@ -82,16 +89,23 @@ TEST_F(ReplicateTest, ABodyWithEffectsIsCalledStatefully) {
 }
 
 TEST_F(ReplicateTest, MistakesInATowerAreNamed) {
-  const Output x = Placeholder(root_.WithOpName("x")), n = Placeholder(root_.WithOpName("n"), PartialShape::Scalar(), DT_INT32);
+  const Output x = Placeholder(root_.WithOpName("x")),
+               n = Placeholder(root_.WithOpName("n"), PartialShape::Scalar(), DT_INT32);
   const std::vector<std::vector<Output>> one = {{x}}, mixed = {{x}, {n}}, uneven = {{x}, {}};
-  const TowerFn identity = [](Scope&, std::span<const Output> in) -> Result<Outputs> { return Outputs{in[0]}; };
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), one, identity).status(), "2 devices but arguments for 1 replicas");
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), mixed, identity).status(), "replica 1, argument 0, 'n', is int32");
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), uneven, identity).status(), "replica 1 has 0 arguments");
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(1), one,
-                             [&](Scope&, std::span<const Output>) -> Result<Outputs> { return Outputs{x}; })
-                  .status(),
-              "result 0, 'x', is not built in the tower");
+  const TowerFn identity = [](Scope&, std::span<const Output> in) -> Result<Outputs> {
+    return Outputs{in[0]};
+  };
+  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), one, identity).status(),
+              "2 devices but arguments for 1 replicas");
+  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), mixed, identity).status(),
+              "replica 1, argument 0, 'n', is int32");
+  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), uneven, identity).status(),
+              "replica 1 has 0 arguments");
+  EXPECT_SAYS(
+      ReplicateTower(root_, "t", Workers(1), one,
+                     [&](Scope&, std::span<const Output>) -> Result<Outputs> { return Outputs{x}; })
+          .status(),
+      "result 0, 'x', is not built in the tower");
   EXPECT_SAYS(ReplicateTower(root_, "t", Workers(1), one,
                              [&](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
                                return Outputs{Op1(tower, "Squaer", in[0])};
@@ -117,7 +131,8 @@ TEST_P(SplitBatchTest, TheMeanOverReplicasIsTheMeanOverTheBatch) {
   const BatchCase& param = GetParam();
   Graph graph(&PassOps());
   Scope root(&graph);
-  const Output x = Placeholder(root.WithOpName("x"), param.shape), w = Placeholder(root.WithOpName("w"));
+  const Output x = Placeholder(root.WithOpName("x"), param.shape),
+               w = Placeholder(root.WithOpName("w"));
   const auto split = SplitBatch(root, Outputs{x}, param.replicas);
   ASSERT_TRUE(split.ok()) << split.status();
   ASSERT_EQ(split->shards.size(), static_cast<size_t>(param.replicas));
@@ -143,9 +158,11 @@ TEST_P(SplitBatchTest, TheMeanOverReplicasIsTheMeanOverTheBatch) {
   const double n = static_cast<double>(param.rows.size());
   EXPECT_NEAR((*values)[0].data[0], 0.25 * squares / n, 1e-5);
   EXPECT_NEAR((*values)[1].data[0], 2 * 0.5 * squares / n, 1e-5);
-  for (size_t r = 0; r < param.parts.size(); ++r) EXPECT_EQ((*values)[2 + r].data.size(), param.parts[r]);
-  EXPECT_EQ(split->weights.empty(), param.replicas == 1 || (param.shape.known_rank() && param.shape.dim(0) >= 0 &&
-                                                             param.shape.dim(0) % param.replicas == 0));
+  for (size_t r = 0; r < param.parts.size(); ++r)
+    EXPECT_EQ((*values)[2 + r].data.size(), param.parts[r]);
+  EXPECT_EQ(split->weights.empty(),
+            param.replicas == 1 || (param.shape.known_rank() && param.shape.dim(0) >= 0 &&
+                                    param.shape.dim(0) % param.replicas == 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -159,8 +176,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& batch) { return batch.param.name; });
 
 TEST_F(ReplicateTest, ABatchSmallerThanItsReplicasIsRefused) {
-  EXPECT_EQ(SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("x"), {3, 2})}, 4).status().message(),
-            "The batch of 3 examples ('x') is smaller than its 4 replicas");
+  EXPECT_EQ(
+      SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("x"), {3, 2})}, 4).status().message(),
+      "The batch of 3 examples ('x') is smaller than its 4 replicas");
   const Output y = Placeholder(root_.WithOpName("y"), {-1});
   const auto split = SplitBatch(root_, Outputs{y}, 4);
   ASSERT_TRUE(split.ok()) << split.status();
@@ -170,13 +188,16 @@ TEST_F(ReplicateTest, ABatchSmallerThanItsReplicasIsRefused) {
 }
 
 TEST_F(ReplicateTest, InputsOfDifferentBatchesAreRefused) {
-  const Output x = Placeholder(root_.WithOpName("x"), {6, 2}), y = Placeholder(root_.WithOpName("y"), {5});
+  const Output x = Placeholder(root_.WithOpName("x"), {6, 2}),
+               y = Placeholder(root_.WithOpName("y"), {5});
   const Output free = Placeholder(root_.WithOpName("free"), {-1});
   EXPECT_SAYS(SplitBatch(root_, Outputs{x, y}, 2).status(), "'y', has 5 rows, but 'x' has 6");
-  EXPECT_SAYS(SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("s"))}, 2).status(), "'s', is a scalar");
+  EXPECT_SAYS(SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("s"))}, 2).status(),
+              "'s', is a scalar");
   const auto split = SplitBatch(root_, Outputs{x, free}, 2);
   ASSERT_TRUE(split.ok()) << split.status();
-  EXPECT_SAYS(Evaluate(graph_, {{"free", Rows({1, 2, 3, 4, 5})}}, {split->shards[0][1]}).status(), "do not sum");
+  EXPECT_SAYS(Evaluate(graph_, {{"free", Rows({1, 2, 3, 4, 5})}}, {split->shards[0][1]}).status(),
+              "do not sum");
 }
 
 }  // namespace
