@@ -22,14 +22,8 @@ constexpr microseconds kTick{500};
 constexpr milliseconds kShortestSleep{1};
 constexpr milliseconds kLongestSleep{64};
 // Polls between two looks at the clock, each with a yield: others may need this core to answer.
-constexpr int kPollsPerYield = 50;
+constexpr int kPollsPerYield = 10;
 constexpr int kPollsPerClock = 512;
-
-inline void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 
@@ -184,10 +178,7 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
       if (Clock::now() >= deadline) return false;
       continue;
     }
-    if (++idle_polls < kPollsPerYield) {
-      Pause();
-      continue;
-    }
+    if (++idle_polls < kPollsPerYield) continue;
     idle_polls = 0;
     auto now = Clock::now();
     if (now >= deadline) return false;
