@@ -382,15 +382,13 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
   if (closed_) return Cancelled(what + ": the transport is closed");
   if (!peer->self) {
     ucp_ep_params_t params{};
-    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.address = reinterpret_cast<const ucp_address_t*>(decoded->worker_address.data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-    if (peer_errors_) {
-      params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
-      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-      params.err_handler.cb = OnEndpointError;
-      params.err_handler.arg = peer.get();
-    }
+    params.err_mode = peer_errors_ ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+    // Also without PEER: a failure that has no handler (reading the memory of a process that was killed) ends this process.
+    params.err_handler.cb = OnEndpointError;
+    params.err_handler.arg = peer.get();
     MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &peer->endpoint), what));
   }
   needs_drive_ = true;

@@ -1,0 +1,291 @@
+// The UCX transport between processes, and what a dead or stopped one does to it.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "tests/transport/hex.h"
+#include "transport/transport.h"
+
+namespace monograph {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+steady_clock::time_point In(milliseconds time) { return steady_clock::now() + time; }
+
+class PeerProcess {
+ public:
+  PeerProcess(const std::string& mode, const UcxOptions& options) {
+    int to[2], from[2];
+    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], 0);
+    posix_spawn_file_actions_adddup2(&actions, from[1], 1);
+    std::string lanes = options.lanes.empty() ? "-" : options.lanes;
+    std::string program = MG_UCX_PEER, first = mode,
+                watch = options.peer_errors ? "watch" : "trust";
+    char* argv[] = {program.data(), first.data(), lanes.data(), watch.data(), nullptr};
+    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    in_ = to[1];
+    out_ = fdopen(from[0], "r");
+  }
+  ~PeerProcess() {
+    Kill();
+    close(in_);
+    fclose(out_);
+  }
+
+  std::string ReadLine() {
+    char line[8192];
+    if (fgets(line, sizeof line, out_) == nullptr) return "";
+    return std::string(line, strcspn(line, "\n"));
+  }
+  void WriteLine(const std::string& line) {
+    const std::string text = line + "\n";
+    EXPECT_EQ(write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  void Signal(int number) { kill(pid_, number); }
+  // Waits until the process has stopped.
+  void Stop() {
+    Signal(SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  void Kill() {
+    if (pid_ < 0) return;
+    Signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1;
+  FILE* out_ = nullptr;
+};
+
+// Counts what comes; every sink's completion.
+class Counter : public MessageHandler {
+ public:
+  PayloadSink OnMessage(std::string_view, size_t payload_bytes) override {
+    ++sinks;
+    Buffer buffer = Buffer::Allocate(HostAllocator(), payload_bytes);
+    void* data = buffer.data();
+    return {data, [this](const Status& status) { ++(status.ok() ? whole : lost); }, buffer};
+  }
+  void OnDelivered(std::string_view, Payload) override { ++headers; }
+
+  std::atomic<int> headers{0}, sinks{0}, whole{0}, lost{0};
+};
+
+struct Lanes {
+  std::string name;
+  UcxOptions options;
+};
+
+class UcxProcess : public testing::TestWithParam<Lanes> {
+ protected:
+  void SetUp() override {
+    auto made = MakeUcxTransport(GetParam().options, &counter_);
+    ASSERT_TRUE(made.ok()) << made.status();
+    transport_ = std::move(made).value();
+  }
+  void TearDown() override {
+    if (transport_ == nullptr) return;
+    transport_->Close();
+    const auto start = steady_clock::now();
+    transport_->Join();
+    EXPECT_LT(steady_clock::now() - start, seconds(4));
+    EXPECT_EQ(counter_.sinks, counter_.whole + counter_.lost);
+    EXPECT_EQ(added_, ok_ + cancelled_ + failed_);
+  }
+  PeerId Meet(PeerProcess& process) {
+    auto peer = transport_->Connect(FromHex(process.ReadLine()), "/job:worker/task:0");
+    EXPECT_TRUE(peer.ok()) << peer.status();
+    process.WriteLine(ToHex(transport_->address()));
+    EXPECT_EQ(process.ReadLine(), "ready");
+    return peer.ok() ? *peer : 0;
+  }
+  Done Count() {
+    ++added_;
+    return [this](const Status& status) {
+      ++(status.ok() ? ok_ : status.code() == Code::kCancelled ? cancelled_ : failed_);
+    };
+  }
+  void SendMuch(PeerId peer) {
+    Payload payload{Buffer::Allocate(HostAllocator(), 4 << 20), 0, 4 << 20};
+    memset(payload.buffer.data(), 7, payload.bytes);
+    for (int i = 0; i < 40; ++i) transport_->Send(peer, "large", payload, Count());
+    for (int i = 0; i < 1000; ++i) transport_->Send(peer, "header", {}, Count());
+  }
+  bool AllDone(milliseconds within) {
+    return transport_->DriveUntil([this] { return added_ == ok_ + cancelled_ + failed_; },
+                                  In(within));
+  }
+  void ExpectEcho(PeerProcess& process) {
+    const PeerId peer = Meet(process);
+    const int before = counter_.headers;
+    transport_->Send(peer, "hello", {}, nullptr);
+    Payload payload{Buffer::Allocate(HostAllocator(), 3 << 20), 0, 3 << 20};
+    memset(payload.buffer.data(), 7, payload.bytes);
+    transport_->Send(peer, "large", payload, Count());
+    EXPECT_TRUE(
+        transport_->DriveUntil([&] { return counter_.headers >= before + 2; }, In(seconds(20))));
+  }
+
+  Counter counter_;
+  std::unique_ptr<Transport> transport_;
+  std::atomic<int> added_{0}, ok_{0}, cancelled_{0}, failed_{0};
+};
+
+TEST_P(UcxProcess, TalksToAnotherProcess) {
+  PeerProcess process("echo", GetParam().options);
+  ExpectEcho(process);
+  EXPECT_TRUE(AllDone(seconds(20)));
+  EXPECT_EQ(ok_, added_);
+}
+
+TEST_P(UcxProcess, CancelsWhatAKilledPeerNeverTook) {
+  auto process = std::make_unique<PeerProcess>("echo", GetParam().options);
+  const PeerId peer = Meet(*process);
+  transport_->Send(peer, "hello", {}, nullptr);
+  ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.headers == 1; }, In(seconds(20))));
+  process->Stop();
+  SendMuch(peer);
+  process->Kill();
+  transport_->DriveUntil([] { return false; }, In(milliseconds(100)));
+  transport_->Disconnect(peer);
+  EXPECT_TRUE(AllDone(seconds(3))) << added_ << " sent, " << ok_ << " ok, " << cancelled_
+                                   << " cancelled, " << failed_ << " failed";
+  EXPECT_GT(cancelled_ + failed_, 0);
+  PeerProcess next("echo", GetParam().options);
+  ExpectEcho(next);
+}
+
+TEST_P(UcxProcess, CancelsWhatAStoppedPeerDoesNotTake) {
+  PeerProcess process("echo", GetParam().options);
+  const PeerId peer = Meet(process);
+  transport_->Send(peer, "hello", {}, nullptr);
+  ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.headers == 1; }, In(seconds(20))));
+  process.Stop();
+  SendMuch(peer);
+  transport_->Disconnect(peer);
+  EXPECT_TRUE(AllDone(seconds(3))) << added_ << " sent, " << ok_ << " ok, " << cancelled_
+                                   << " cancelled, " << failed_ << " failed";
+  EXPECT_GT(cancelled_, 0);
+  process.Signal(SIGCONT);
+  PeerProcess next("echo", GetParam().options);
+  ExpectEcho(next);
+}
+
+TEST_P(UcxProcess, CompletesTheSinksOfAKilledSender) {
+  auto process = std::make_unique<PeerProcess>("send", GetParam().options);
+  const PeerId peer = Meet(*process);
+  ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.whole > 3; }, In(seconds(20))));
+  process->Kill();
+  transport_->DriveUntil([] { return false; }, In(milliseconds(50)));
+  transport_->Disconnect(peer);
+  EXPECT_TRUE(transport_->DriveUntil(
+      [&] { return counter_.sinks == counter_.whole + counter_.lost; }, In(seconds(3))))
+      << counter_.sinks << " sinks, " << counter_.whole << " whole, " << counter_.lost << " lost";
+  PeerProcess next("echo", GetParam().options);
+  ExpectEcho(next);
+}
+
+TEST_P(UcxProcess, CompletesTheSinksOfAStoppedSender) {
+  PeerProcess process("send", GetParam().options);
+  const PeerId peer = Meet(process);
+  ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.whole > 3; }, In(seconds(20))));
+  process.Stop();
+  transport_->Disconnect(peer);
+  EXPECT_TRUE(transport_->DriveUntil(
+      [&] { return counter_.sinks == counter_.whole + counter_.lost; }, In(seconds(3))))
+      << counter_.sinks << " sinks, " << counter_.whole << " whole, " << counter_.lost << " lost";
+}
+
+TEST_P(UcxProcess, ClosesInBoundedTimeWithADeadPeer) {
+  auto process = std::make_unique<PeerProcess>("echo", GetParam().options);
+  const PeerId peer = Meet(*process);
+  process->Stop();
+  SendMuch(peer);
+  process->Kill();
+  // TearDown closes, and checks that every completion has run.
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, UcxProcess,
+                         testing::Values(Lanes{"chosen_by_ucx", {}},
+                                         Lanes{"shared_memory", {.lanes = "posix,cma"}},
+                                         Lanes{"shared_memory_without_cma", {.lanes = "posix"}},
+                                         Lanes{"tcp", {.lanes = "tcp"}},
+                                         Lanes{"watching_peers", {.peer_errors = true}}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(UcxOptions, NameTheLanesOfThisMachineWhenOneIsAbsent) {
+  Counter counter;
+  UcxOptions options;
+  options.lanes = "posix,warp";
+  const auto made = MakeUcxTransport(options, &counter);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(made.status().message().find("'warp'"), std::string::npos) << made.status();
+  EXPECT_NE(made.status().message().find("posix"), std::string::npos) << made.status();
+  EXPECT_NE(made.status().message().find("tcp"), std::string::npos) << made.status();
+}
+
+TEST(UcxOptions, RefuseANetworkDeviceThatIsAbsent) {
+  Counter counter;
+  UcxOptions options;
+  options.lanes = "tcp";
+  options.net_devices = "nowhere0";
+  const auto made = MakeUcxTransport(options, &counter);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.status().message().find("nowhere0"), std::string::npos) << made.status();
+}
+
+TEST(UcxOptions, LeaveTheSignalsOfCrashesToTheProgram) {
+  Counter counter;
+  auto made = MakeUcxTransport({}, &counter);
+  ASSERT_TRUE(made.ok()) << made.status();
+  struct sigaction action;
+  sigaction(SIGSEGV, nullptr, &action);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+#endif
+  (*made)->Close();
+  (*made)->Join();
+}
+
+TEST(UcxConnect, SaysWhenTwoTransportsShareNoLane) {
+  Counter counter;
+  auto tcp = MakeUcxTransport({.lanes = "tcp"}, &counter);
+  auto shm = MakeUcxTransport({.lanes = "posix,cma"}, &counter);
+  ASSERT_TRUE(tcp.ok() && shm.ok());
+  const auto peer = (*tcp)->Connect((*shm)->address(), "/job:worker/task:4");
+  ASSERT_FALSE(peer.ok());
+  EXPECT_NE(peer.status().message().find("/job:worker/task:4"), std::string::npos) << peer.status();
+  for (auto* transport : {tcp->get(), shm->get()}) {
+    transport->Close();
+    transport->Join();
+  }
+}
+
+}  // namespace
+}  // namespace monograph
