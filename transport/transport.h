@@ -100,6 +100,9 @@ class Transport {
   virtual void Wake() = 0;
 
   virtual TransportStats stats() const = 0;
+  // OK, or why this transport can no longer receive (a process that was killed while it wrote into the queue that local
+  // processes share). Nothing but a new process heals that. Look at it with every heartbeat.
+  virtual Status Health() const { return Status(); }
 
   // Stops: pending sends and receives complete with Cancelled; later Sends too. Idempotent; returns at once.
   virtual void Close() = 0;

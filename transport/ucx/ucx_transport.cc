@@ -1,8 +1,8 @@
 // The UCX transport: one ucp worker, active messages.
 //
 //   id 1: a header alone. UCX's data = the header.
-//   id 2: a header and a payload. UCX's header = sender's instance:u64 header, UCX's data = the
-//   payload.
+//   id 2: a header and a payload. UCX's header = sender's instance:u64 header, its data = payload.
+//   id 3: a probe, from a transport to itself. UCX's data = number:u64.
 //
 // The worker has one lock. A sender that gets it sends at once, from its own thread. One that does
 // not leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
@@ -50,11 +50,15 @@ using std::chrono::milliseconds;
 
 constexpr unsigned kHeaderOnly = 1;
 constexpr unsigned kWithPayload = 2;
+constexpr unsigned kProbe = 3;
 // After a Disconnect, how long a payload that is still arriving may take.
 constexpr milliseconds kReceiveGrace{250};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
 constexpr milliseconds kFinishGrace{250};
 constexpr milliseconds kFlushGrace{100};
+// A probe that has not come back when nothing at all has come for so long never will.
+constexpr milliseconds kProbeQuiet{1000};
+constexpr int kProbeQuietPolls = 100;
 
 inline void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -176,6 +180,10 @@ class UcxTransport : public Transport, private Driven {
     return {messages_sent_.load(), messages_received_.load(), bytes_sent_.load(),
             bytes_received_.load()};
   }
+  Status Health() const override {
+    std::lock_guard lock(health_mutex_);
+    return health_;
+  }
   void Close() override;
   void Join() override { loop_.Join(); }
 
@@ -227,6 +235,8 @@ class UcxTransport : public Transport, private Driven {
   bool CheckGrace();
   void CloseEndpoint(Peer* peer);
   bool CheckClosing();
+  void StartProbe(const std::string& lost);
+  void CheckProbe(bool any);
   void CancelSends(Peer* peer, const Status& status);
   void CancelReceives(uint64_t source, Clock::time_point deadline);
   void CompleteReceive(ReceiveContext* context, const Status& status);
@@ -246,6 +256,8 @@ class UcxTransport : public Transport, private Driven {
                                size_t bytes, const ucp_am_recv_param_t* param);
   static ucs_status_t OnPayload(void* self, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t OnProbe(void* self, const void* header, size_t header_bytes, void* data,
+                              size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* context);
   static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* context);
   static void OnEndpointError(void* peer, ucp_ep_h endpoint, ucs_status_t status);
@@ -280,6 +292,20 @@ class UcxTransport : public Transport, private Driven {
   std::vector<ReceiveContext*> receive_contexts_;  // all
   std::vector<void*> closing_;  // UCX's requests of endpoints that are being closed
 
+  // The probe. Senders write into one shared-memory queue of this process. One that is killed in
+  // the middle of that leaves the queue blocked for every other sender, and UCX does not notice. So
+  // after each Disconnect the transport sends itself a message through that queue.
+  std::string worker_address_;
+  ucp_ep_h probe_endpoint_ = nullptr;
+  bool probing_ = false;
+  uint64_t probe_ = 0;
+  std::string probe_lost_;  // the peer after whose end the probe was sent
+  Clock::time_point quiet_since_;
+  int quiet_polls_ = 0;
+
+  mutable std::mutex health_mutex_;
+  Status health_;  // guarded by health_mutex_
+
   std::mutex pool_mutex_;
   SendContext* free_sends_ = nullptr;        // guarded by pool_mutex_
   std::vector<SendContext*> send_contexts_;  // all; guarded by pool_mutex_
@@ -303,12 +329,12 @@ Status UcxTransport::Start(const UcxOptions& options) {
   if (status != UCS_OK) return fail(status, "creating a UCX worker");
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
-  for (const unsigned id : {kHeaderOnly, kWithPayload}) {
+  for (const unsigned id : {kHeaderOnly, kWithPayload, kProbe}) {
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = id;
-    handler.cb = id == kHeaderOnly ? OnHeader : OnPayload;
+    handler.cb = id == kHeaderOnly ? OnHeader : id == kWithPayload ? OnPayload : OnProbe;
     handler.arg = this;
     status = ucp_worker_set_am_recv_handler(worker_, &handler);
     if (status != UCS_OK) return fail(status, "setting UCX's message handler");
@@ -319,7 +345,8 @@ Status UcxTransport::Start(const UcxOptions& options) {
   if (status != UCS_OK) return fail(status, "asking UCX for its address");
   std::random_device random;
   instance_ = (uint64_t{random()} << 32) | random();
-  address_ = EncodeUcxAddress({instance_, std::string(reinterpret_cast<char*>(bytes), length)});
+  worker_address_.assign(reinterpret_cast<char*>(bytes), length);
+  address_ = EncodeUcxAddress({instance_, worker_address_});
   ucp_worker_release_address(worker_, bytes);
   loop_.Start();
   return Status();
@@ -386,7 +413,8 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.address = reinterpret_cast<const ucp_address_t*>(decoded->worker_address.data());
     params.err_mode = peer_errors_ ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
-    // Also without PEER: a failure that has no handler (reading the memory of a process that was killed) ends this process.
+    // Also without PEER: a failure that has no handler (reading the memory of a process that was
+    // killed) ends this process.
     params.err_handler.cb = OnEndpointError;
     params.err_handler.arg = peer.get();
     MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &peer->endpoint), what));
@@ -416,6 +444,58 @@ bool UcxTransport::CheckClosing() {
            ucp_request_free(request);
            return true;
          }) != 0;
+}
+
+void UcxTransport::StartProbe(const std::string& lost) {
+  if (closed_) return;
+  if (probe_endpoint_ == nullptr) {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    params.address = reinterpret_cast<const ucp_address_t*>(worker_address_.data());
+    if (ucp_ep_create(worker_, &params, &probe_endpoint_) != UCS_OK) return;
+  }
+  ++probe_;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  // UCX may read the number later: then it is a later one, which serves as well.
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(probe_endpoint_, kProbe, nullptr, 0, &probe_, sizeof probe_, &param);
+  if (UCS_PTR_IS_ERR(request)) return;
+  if (request != nullptr) ucp_request_free(request);
+  if (!std::exchange(probing_, true)) in_flight_.fetch_add(1, std::memory_order_relaxed);
+  probe_lost_ = lost;
+  quiet_since_ = Clock::now();
+  quiet_polls_ = 0;
+}
+
+ucs_status_t UcxTransport::OnProbe(void* arg, const void*, size_t, void* data, size_t bytes,
+                                   const ucp_am_recv_param_t*) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  uint64_t number = 0;
+  if (bytes == sizeof number) std::memcpy(&number, data, bytes);
+  if (number == self->probe_ && std::exchange(self->probing_, false)) {
+    self->in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return UCS_OK;
+}
+
+void UcxTransport::CheckProbe(bool any) {
+  if (any) {
+    quiet_since_ = Clock::now();
+    quiet_polls_ = 0;
+    return;
+  }
+  if (++quiet_polls_ < kProbeQuietPolls || Clock::now() - quiet_since_ < kProbeQuiet) return;
+  probing_ = false;
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  const Status status = Unavailable(
+      "this process can no longer receive: " + probe_lost_ +
+      " ended while it was writing into the shared-memory queue, which is blocked since; "
+      "the process must be started again");
+  LogError(status.message());
+  std::lock_guard lock(health_mutex_);
+  health_ = status;
 }
 
 void UcxTransport::CancelSends(Peer* peer, const Status& status) {
@@ -453,6 +533,7 @@ void UcxTransport::Disconnect(PeerId id) {
     return other->connected && other->instance == peer->instance;
   });
   if (last) CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
+  if (!peer->self) StartProbe(peer->name);
   if (peer_errors_ || peer->held == nullptr) to_close_.push_back(peer);
   needs_drive_ = true;
 }
@@ -658,6 +739,7 @@ bool UcxTransport::Poll() {
     CloseEndpoint(peer);
     any = true;
   }
+  if (probing_) CheckProbe(any);
   polling_ = false;
   needs_drive_ = false;  // the driver looks again before it sleeps
   Unlock();
@@ -774,6 +856,7 @@ void UcxTransport::Finish() {
   });
   Lock();
   for (const auto& peer : peers_) CloseEndpoint(peer.get());
+  probing_ = false;
   Unlock();
   poll_until(kFlushGrace, [&] { return closing_.empty(); });
   Lock();
