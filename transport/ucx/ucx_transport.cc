@@ -9,13 +9,12 @@
 // (see Unlock), so that no message waits for a wake-up. Callbacks run under the lock: a Send inside
 // a callback finds that its thread holds it.
 //
-// A send's life:  Submit --completes at once--------------------------> its Done waits in `ready_`
-// for the driver
-//                    \----UCX's request, in Peer::held----OnSent------> Done
-//                                                     \---Disconnect--> Done(Cancelled) by
-//                                                     `ready_`; the context and its payload
-//                                                                       stay until UCX is through
-//                                                                       with the memory, or Join
+// A send's life:
+//
+//   Submit --completes at once--> in `ready_` --driver--> Done
+//      \--UCX's request, in Peer::held--OnSent----------> Done
+//                  \--Disconnect--> Done(Cancelled) by `ready_`; the context and its payload stay
+//                                   until UCX is through with the memory, or Join
 //
 // UCX 1.13 can tear down an endpoint by force only in its error mode PEER, and that mode takes
 // shared memory away. So without it an endpoint is closed by flushing, once nothing is pending on
