@@ -1,12 +1,16 @@
-// DefineOps and the Register functions: all ops and kernels that Monograph brings, by explicit calls (generated from ops/CMakeLists.txt).
+// DefineOps and the Register functions: all ops and kernels that Monograph brings, by explicit
+// calls (generated from ops/CMakeLists.txt).
 //
-// A program calls each once at start, before it shares the registries between threads. An op of your own is three more calls:
+// A program calls each once at start, before it shares the registries between threads. An op of
+// your own is three more calls:
 //
 //   OpRegistry ops;                      KernelRegistry kernels;
 //   DefineOps(&ops);                     RegisterCpuKernels(&kernels);
-//   my_op::Define(&ops);                 my_op::RegisterCpu(&kernels);      // REQUIRES: names that no other op has
+//   my_op::Define(&ops);                 my_op::RegisterCpu(&kernels);      // REQUIRES: names that
+//   no other op has
 //
-// in the client's program and in the daemon's (both sides compare their registries when they connect).
+// in the client's program and in the daemon's (both sides compare their registries when they
+// connect).
 #pragma once
 
 namespace monograph {
@@ -14,7 +18,7 @@ namespace monograph {
 class KernelRegistry;
 class OpRegistry;
 
-void DefineOps(OpRegistry* registry);                // links monograph::ops_def
-void RegisterCpuKernels(KernelRegistry* registry);   // links monograph::ops_cpu
+void DefineOps(OpRegistry* registry);               // links monograph::ops_def
+void RegisterCpuKernels(KernelRegistry* registry);  // links monograph::ops_cpu
 
 }  // namespace monograph

@@ -1,0 +1,117 @@
+#include <algorithm>
+
+#include "executor/kernel.h"
+#include "ops/kernel_util.h"
+
+namespace monograph::ops::cast {
+namespace {
+
+using RowFn = void (*)(const void* from, void* to, int64_t n);
+
+template <typename From, typename To>
+To Convert(From value) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return value != From(0);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <typename From, typename To>
+void CastRow(const void* from, void* to, int64_t n) {
+  const auto* in = static_cast<const From*>(from);
+  auto* out = static_cast<To*>(to);
+  constexpr int64_t kChunk = 256;
+  constexpr bool from16 = std::is_same_v<From, half> || std::is_same_v<From, bfloat16>;
+  constexpr bool to16 = std::is_same_v<To, half> || std::is_same_v<To, bfloat16>;
+  if constexpr (from16 || to16) {  // by way of float
+    float wide[kChunk];
+    for (int64_t i = 0; i < n; i += kChunk) {
+      const int64_t count = std::min(kChunk, n - i);
+      if constexpr (from16) {
+        ToFloats(in + i, wide, count);
+      } else {
+        CastRow<From, float>(in + i, wide, count);
+      }
+      if constexpr (to16) {
+        FromFloats(wide, out + i, count);
+      } else {
+        CastRow<float, To>(wide, out + i, count);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = Convert<From, To>(in[i]);
+  }
+}
+
+#define MG_CAST_TYPES(M)                                                                      \
+  M(float)                                                                                    \
+  M(double) M(half) M(bfloat16) M(int32_t) M(int64_t) M(bool) M(uint8_t) M(int8_t) M(int16_t) \
+      M(uint16_t) M(uint32_t) M(uint64_t)
+
+template <typename From>
+RowFn RowTo(DType to) {
+  switch (to) {
+#define MG_CASE(To)  \
+  case kDTypeOf<To>: \
+    return &CastRow<From, To>;
+    MG_CAST_TYPES(MG_CASE)
+#undef MG_CASE
+    default:
+      return nullptr;
+  }
+}
+
+RowFn FindRow(DType from, DType to) {
+  switch (from) {
+#define MG_CASE(From)  \
+  case kDTypeOf<From>: \
+    return RowTo<From>(to);
+    MG_CAST_TYPES(MG_CASE)
+#undef MG_CASE
+    default:
+      return nullptr;
+  }
+}
+
+class CastKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    const DType from = k.input_dtype(0), to = k.output_dtype(0);
+    const RowFn row = FindRow(from, to);
+    if (row == nullptr) {
+      return Unimplemented("no cast from " + std::string(DTypeName(from)) + " to " +
+                           std::string(DTypeName(to)));
+    }
+    return std::unique_ptr<Kernel>(new CastKernel(from, to, row));
+  }
+
+  Status Compute(KernelContext& c) override {
+    if (from_ == to_) {
+      c.set_output(0, c.TakeInput(0));
+      return Status();
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
+    const char* from = static_cast<const char*>(c.input(0).raw());
+    char* to = static_cast<char*>(out->raw());
+    const size_t from_size = DTypeSize(from_), to_size = DTypeSize(to_);
+    c.ParallelFor(out->elements(), 1, [=, this](int64_t begin, int64_t end) {
+      row_(from + static_cast<size_t>(begin) * from_size, to + static_cast<size_t>(begin) * to_size,
+           end - begin);
+    });
+    return Status();
+  }
+
+ private:
+  CastKernel(DType from, DType to, RowFn row) : from_(from), to_(to), row_(row) {}
+  const DType from_, to_;
+  const RowFn row_;
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  AddForPlainTypes<CastKernel>(registry, {.op = "Cast"}, "SrcT");
+}
+
+}  // namespace monograph::ops::cast

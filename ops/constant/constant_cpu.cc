@@ -1,0 +1,166 @@
+#include <cmath>
+#include <cstring>
+
+#include "executor/kernel.h"
+#include "ops/kernel_util.h"
+
+namespace monograph::ops::constant {
+namespace {
+
+class ConstKernel : public Kernel {
+ public:
+  explicit ConstKernel(const KernelConstruction& k) : value_(k.attr<Tensor>("value")) {}
+  Status Compute(KernelContext& c) override {
+    c.set_output(0, value_);  // shared; nobody writes it, because this kernel holds it too
+    return Status();
+  }
+
+ private:
+  const Tensor value_;
+};
+
+// Runs only if the step was not fed.
+class PlaceholderKernel : public Kernel {
+ public:
+  explicit PlaceholderKernel(const KernelConstruction& k)
+      : message_("you must feed a value for placeholder tensor '" + std::string(k.node_name()) +
+                 "' with dtype " + std::string(DTypeName(k.output_dtype(0))) + " and shape " +
+                 k.output_shape(0).ToString()) {}
+  Status Compute(KernelContext&) override { return InvalidArgument(message_); }
+
+ private:
+  const std::string message_;
+};
+
+class PassKernel : public Kernel {
+ public:
+  explicit PassKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    c.set_output(0, c.TakeInput(0));
+    return Status();
+  }
+};
+
+void FillWords(KernelContext& c, size_t element_size, const void* value, void* out, int64_t n) {
+  StridedSpace space;
+  space.Add(n, 0, 1);
+  StridedCopy(c, element_size, value, out, space);
+}
+
+class FillKernel : public Kernel {
+ public:
+  explicit FillKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "dims"));
+    const Tensor& value = c.input(1);
+    if (value.shape().rank() != 0) {
+      return InvalidArgument("the value must be a scalar, not of shape " +
+                             value.shape().ToString());
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    FillWords(c, DTypeSize(value.dtype()), value.raw(), out->raw(), shape.elements());
+    return Status();
+  }
+};
+
+class ZerosLikeKernel : public Kernel {
+ public:
+  explicit ZerosLikeKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
+    std::memset(out->raw(), 0, out->bytes());
+    return Status();
+  }
+};
+
+class OnesLikeKernel : public Kernel {
+ public:
+  explicit OnesLikeKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
+    const float one_float = 1;
+    const double one_double = 1;
+    const half one_half(1.0f);
+    const bfloat16 one_bfloat16(1.0f);
+    const uint64_t one = 1;  // little-endian: also the first bytes of any smaller integer
+    const void* value = &one;
+    switch (out->dtype()) {
+      case DT_FLOAT:
+        value = &one_float;
+        break;
+      case DT_DOUBLE:
+        value = &one_double;
+        break;
+      case DT_HALF:
+        value = &one_half;
+        break;
+      case DT_BFLOAT16:
+        value = &one_bfloat16;
+        break;
+      default:
+        break;
+    }
+    FillWords(c, DTypeSize(out->dtype()), value, out->raw(), out->elements());
+    return Status();
+  }
+};
+
+template <typename T>
+class RangeKernel : public Kernel {
+ public:
+  explicit RangeKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    for (int i = 0; i < 3; ++i) {
+      if (c.input(i).elements() != 1)
+        return InvalidArgument("start, limit and delta must be scalars");
+    }
+    const T start = c.input(0).scalar<T>(), limit = c.input(1).scalar<T>(),
+            delta = c.input(2).scalar<T>();
+    if (delta == 0) return InvalidArgument("delta must not be 0");
+    if (delta > 0 ? start > limit : start < limit) {
+      return InvalidArgument("a range from " + std::to_string(start) + " to " +
+                             std::to_string(limit) + " by " + std::to_string(delta) +
+                             " never gets there");
+    }
+    int64_t size;
+    if constexpr (std::is_integral_v<T>) {
+      const auto distance = delta > 0 ? static_cast<uint64_t>(limit) - static_cast<uint64_t>(start)
+                                      : static_cast<uint64_t>(start) - static_cast<uint64_t>(limit);
+      const auto step = delta > 0 ? static_cast<uint64_t>(delta) : 0 - static_cast<uint64_t>(delta);
+      size = static_cast<int64_t>(distance / step + (distance % step != 0 ? 1 : 0));
+    } else {
+      const double exact = std::ceil(std::abs(
+          (static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta)));
+      if (!(exact < 1e15)) return InvalidArgument("the range has too many elements");
+      size = static_cast<int64_t>(exact);
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{size}));
+    T* to = out->data<T>();
+    T value = start;
+    for (int64_t i = 0; i < size; ++i, value = static_cast<T>(value + delta)) to[i] = value;
+    return Status();
+  }
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  registry->Add<ConstKernel>({.op = "Const", .cost = KernelCost::kCheap});
+  registry->Add<PlaceholderKernel>({.op = "Placeholder", .cost = KernelCost::kCheap});
+  registry->Add<PassKernel>({.op = "PlaceholderWithDefault", .cost = KernelCost::kCheap});
+  AddForPlainTypes<FillKernel>(registry, {.op = "Fill", .host_args = {"dims"}});
+  AddForPlainTypes<ZerosLikeKernel>(registry, {.op = "ZerosLike"});
+  AddForPlainTypes<OnesLikeKernel>(registry, {.op = "OnesLike"});
+#define MG_ADD(T)                                                                    \
+  registry->Add<RangeKernel<T>>({.op = "Range",                                      \
+                                 .types = {{"Tidx", kDTypeOf<T>}},                   \
+                                 .host_args = {"start", "limit", "delta", "output"}, \
+                                 .cost = KernelCost::kCheap});
+  MG_ADD(int32_t)
+  MG_ADD(int64_t)
+  MG_ADD(float)
+  MG_ADD(double)
+#undef MG_ADD
+}
+
+}  // namespace monograph::ops::constant

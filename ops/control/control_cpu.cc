@@ -1,0 +1,110 @@
+#include <cmath>
+
+#include "executor/kernel.h"
+#include "ops/kernel_util.h"
+
+namespace monograph::ops::control {
+namespace {
+
+class NoOpKernel : public Kernel {
+ public:
+  explicit NoOpKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext&) override { return Status(); }
+};
+
+// Every output is the input of the same number, the same memory.
+class PassKernel : public Kernel {
+ public:
+  explicit PassKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, c.TakeInput(i));
+    return Status();
+  }
+};
+
+class AssertKernel : public Kernel {
+ public:
+  explicit AssertKernel(const KernelConstruction& k)
+      : summarize_(static_cast<int>(k.attr<int64_t>("summarize"))) {}
+  Status Compute(KernelContext& c) override {
+    if (c.input(0).shape().rank() != 0) {
+      return InvalidArgument("the condition must be a scalar, not of shape " +
+                             c.input(0).shape().ToString());
+    }
+    if (c.input(0).scalar<bool>()) return Status();
+    std::string message = "assertion failed:";
+    for (int i = 1; i < c.num_inputs(); ++i) {
+      const Tensor& data = c.input(i);
+      if (data.dtype() == DT_STRING && data.elements() == 1) {
+        message += " [" + data.strings()[0] + "]";
+      } else {
+        message += " [" + data.ToString(summarize_ < 0 ? 1 << 20 : summarize_) + "]";
+      }
+    }
+    return InvalidArgument(std::move(message));
+  }
+
+ private:
+  const int summarize_;
+};
+
+class CheckNumericsKernel : public Kernel {
+ public:
+  explicit CheckNumericsKernel(const KernelConstruction& k)
+      : message_(k.attr<std::string>("message")) {}
+  Status Compute(KernelContext& c) override {
+    bool nan = false, infinite = false;
+    switch (c.input(0).dtype()) {
+      case DT_FLOAT:
+        Look<float>(c.input(0), &nan, &infinite);
+        break;
+      case DT_DOUBLE:
+        Look<double>(c.input(0), &nan, &infinite);
+        break;
+      case DT_HALF:
+        Look<half>(c.input(0), &nan, &infinite);
+        break;
+      default:
+        Look<bfloat16>(c.input(0), &nan, &infinite);
+        break;
+    }
+    if (nan || infinite) {
+      return InvalidArgument(message_ + " : Tensor had " +
+                             (nan && infinite ? "NaN and Inf"
+                              : nan           ? "NaN"
+                                              : "Inf") +
+                             " values");
+    }
+    c.set_output(0, c.TakeInput(0));
+    return Status();
+  }
+
+ private:
+  template <typename T>
+  static void Look(const Tensor& tensor, bool* nan, bool* infinite) {
+    using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    bool any_nan = false, any_infinite = false;
+    for (const T& element : tensor.values<T>()) {
+      const Wide value = static_cast<Wide>(element);
+      any_nan |= std::isnan(value);
+      any_infinite |= std::isinf(value);
+    }
+    *nan = any_nan;
+    *infinite = any_infinite;
+  }
+  const std::string message_;
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  registry->Add<NoOpKernel>({.op = "NoOp", .cost = KernelCost::kCheap});
+  registry->Add<AssertKernel>({.op = "Assert", .cost = KernelCost::kCheap});
+  for (const char* name : {"Identity", "IdentityN", "StopGradient", "PreventGradient"}) {
+    registry->Add<PassKernel>({.op = name, .cost = KernelCost::kCheap});
+  }
+  constexpr DType kFloats[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16};
+  AddForTypes<CheckNumericsKernel>(registry, {.op = "CheckNumerics"}, "T", kFloats);
+}
+
+}  // namespace monograph::ops::control
