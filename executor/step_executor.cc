@@ -1,0 +1,647 @@
+#include "executor/step_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "executor/step/plan_data.h"
+#include "executor/thread_pools.h"
+
+namespace monograph {
+namespace {
+
+// Longest stretch of cheap nodes that a thread with other duties runs.
+constexpr int64_t kCallerBudgetNs = 50'000;
+// Work on a list that is worth waking another thread for.
+constexpr int64_t kShareNs = 5'000;
+// What any node costs at least.
+constexpr uint32_t kNodeNs = 10;
+// Steps of a plan in which kernels are measured: the first ones, and some later ones.
+constexpr uint64_t kFirstMeasured = 16;
+constexpr uint64_t kMeasureEvery = 64;
+
+std::atomic_ref<uint32_t> Pending(StepState& state, int32_t node) {
+  return std::atomic_ref<uint32_t>(state.pending[static_cast<size_t>(node)]);
+}
+
+// Memory for Step objects from the host pool.
+template <typename T>
+struct PoolStdAllocator {
+  using value_type = T;
+  PoolStdAllocator() = default;
+  template <typename U>
+  PoolStdAllocator(const PoolStdAllocator<U>&) {}  // NOLINT(runtime/explicit)
+  T* allocate(size_t n) {
+    void* memory = HostAllocator()->Allocate(n * sizeof(T));
+    if (memory == nullptr) FatalBug(__FILE__, __LINE__, "no memory for a step");
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* p, size_t n) { HostAllocator()->Deallocate(p, n * sizeof(T)); }
+  friend bool operator==(const PoolStdAllocator&, const PoolStdAllocator&) { return true; }
+};
+
+}  // namespace
+
+// One thread's stretch of work on one step, with the list of nodes that this thread has made ready and not begun.
+//
+// `compute`: this thread runs every node. Otherwise it has other duties: it runs cheap nodes within a budget and hands the rest over. Loops of
+// one thread nest when a sink or a callback leads into another step; what is made ready for a step that has a loop further out on
+// the same thread goes to that loop's list, so that the stack stays bounded by the number of steps.
+class StepExecutor::Loop {
+ public:
+  Loop(Step& step, bool compute)
+      : step_(step), plan_(step.plan_->data()), state_(*step.state_), compute_(compute), outer_(innermost_) {
+    budget_ = step.caller_runs_cheap_nodes_ ? kCallerBudgetNs : -1;
+    context_.resources_ = plan_.resources;
+    context_.pools_ = plan_.pools->intra_op() > 1 ? plan_.pools : nullptr;
+    context_.intra_op_threads_ = plan_.pools->intra_op();
+    context_.step_id_ = step.step_id_;
+    outputs_ = few_;
+    if (plan_.max_outputs > kFew) {
+      many_ = std::make_unique<Tensor[]>(plan_.max_outputs);
+      outputs_ = many_.get();
+    }
+    innermost_ = this;
+  }
+  ~Loop() { innermost_ = outer_; }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  static Loop* Find(const Step& step) {
+    Loop* loop = innermost_;
+    while (loop != nullptr && &loop->step_ != &step) loop = loop->outer_;
+    return loop;
+  }
+
+  void Push(int32_t node) {
+    next(node) = head_;
+    head_ = node;
+    cost_ += CostOf(node);
+  }
+  void Adopt(int32_t list) {
+    head_ = list;
+    for (int32_t node = list; node >= 0; node = next(node)) cost_ += CostOf(node);
+  }
+
+  // What Start makes ready.
+  template <bool kSequential>
+  void PushRoots() {
+    for (const int32_t node : plan_.recv_nodes) Arrive<kSequential>(node);
+    for (const int32_t node : plan_.roots) Push(node);
+  }
+  // One thing less that `node` waits for.
+  template <bool kSequential>
+  void Arrive(int32_t node) {
+    if (Decrement<kSequential>(node)) Push(node);
+  }
+
+  // Runs until no node is ready, the step is aborted, or (sequential, and not computing) an expensive node is met: then that one is at
+  // the head of the list, and the result is false.
+  template <bool kSequential>
+  bool Run() {
+    int32_t node = Pop();
+    while (node >= 0) {
+      if (step_.aborted()) {
+        head_ = -1;
+        break;
+      }
+      if (!compute_) {
+        const uint32_t cost = CostOf(node);
+        if (cost > kCheapNs || budget_ < 0) {
+          if constexpr (kSequential) {
+            Push(node);
+            Flush<kSequential>();
+            return false;
+          }
+          Defer(node);
+          node = Pop();
+          continue;
+        }
+        budget_ -= cost;
+      }
+      const int32_t ready = Execute<kSequential>(node);
+      node = ready >= 0 ? ready : Pop();
+      if constexpr (!kSequential) {
+        if (compute_ && cost_ >= kShareNs && head_ >= 0 && plan_.pools->hungry()) Share();
+      }
+    }
+    if constexpr (!kSequential) HandOverDeferred();
+    Flush<kSequential>();
+    return true;
+  }
+
+  // Passes the outputs of an asynchronous kernel on.
+  template <bool kSequential>
+  void CompleteAsync(int32_t id) {
+    const PlanNode& node = plan_.nodes[static_cast<size_t>(id)];
+    StepState::AsyncFrame& frame = *state_.frames[node.aux];
+    ReleaseInputs(node);
+    const int32_t ready = Propagate<kSequential>(id, node, frame.outputs.data());
+    for (Tensor& output : frame.outputs) output.Reset();
+    if (ready >= 0) Push(ready);
+  }
+
+  int32_t TakeList() { return std::exchange(head_, -1); }
+
+ private:
+  static constexpr uint32_t kFew = 4;
+
+  int32_t& next(int32_t node) { return state_.next[static_cast<size_t>(node)]; }
+  uint32_t CostOf(int32_t node) const {
+    return kNodeNs + plan_.nodes[static_cast<size_t>(node)].cost_ns.load(std::memory_order_relaxed);
+  }
+  int32_t Pop() {
+    const int32_t node = head_;
+    if (node < 0) {
+      cost_ = 0;  // estimates may have changed meanwhile
+      return node;
+    }
+    head_ = next(node);
+    cost_ -= CostOf(node);
+    return node;
+  }
+
+  template <bool kSequential>
+  bool Decrement(int32_t node) {
+    if constexpr (kSequential) return --state_.pending[static_cast<size_t>(node)] == 0;
+    return Pending(state_, node).fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+
+  // Counts finished nodes only when a stretch ends, and before this thread lets go of the step.
+  template <bool kSequential>
+  void Flush() {
+    const int32_t finished = std::exchange(finished_, 0);
+    if (finished == 0) return;
+    int32_t before;
+    if constexpr (kSequential) {
+      before = step_.remaining_.load(std::memory_order_relaxed);
+      step_.remaining_.store(before - finished, std::memory_order_relaxed);
+    } else {
+      before = step_.remaining_.fetch_sub(finished, std::memory_order_acq_rel);
+    }
+    if (before == finished) step_.Complete();
+  }
+
+  void ReleaseInputs(const PlanNode& node) {
+    Tensor* inputs = &state_.slots[node.first_input];
+    for (uint32_t i = 0; i < node.num_inputs; ++i) inputs[i].Reset();
+  }
+
+  void Fail(int32_t node, const Status& status) { step_.AbortHeld(status.WithContext(plan_.Describe(node))); }
+
+  StepTrace::Record* Record(int32_t node) const {
+    return step_.trace_ == nullptr ? nullptr : &step_.trace_->records_[static_cast<size_t>(node)];
+  }
+
+  // Hands outputs to consumers. Returns the most urgent successor that became ready, pushes the others.
+  template <bool kSequential>
+  int32_t Propagate(int32_t id, const PlanNode& node, Tensor* outputs) {
+    const DataEdge* edge = plan_.edges.data() + node.first_edge;
+    for (const DataEdge* end = edge + node.num_edges; edge != end; ++edge) {
+      Tensor& output = outputs[edge->output];
+      if (output.dtype() != static_cast<DType>(edge->dtype)) [[unlikely]] {
+        Fail(id, Internal("the kernel's output " + std::to_string(edge->output) + " is " +
+                          (output.valid() ? std::string(DTypeName(output.dtype())) : std::string("missing")) +
+                          ", not " + std::string(DTypeName(static_cast<DType>(edge->dtype)))));
+        return -1;
+      }
+      if (edge->last) {
+        state_.slots[edge->slot] = std::move(output);
+      } else {
+        state_.slots[edge->slot] = output;
+      }
+    }
+    ++finished_;
+    int32_t ready = -1;
+    const Successor* successor = plan_.successors.data() + node.first_successor;
+    for (const Successor* end = successor + node.num_successors; successor != end; ++successor) {
+      const auto target = static_cast<int32_t>(successor->node);
+      if (!successor->alone && !Decrement<kSequential>(target)) continue;
+      if (ready >= 0) Push(ready);
+      ready = target;
+    }
+    return ready;
+  }
+
+  template <bool kSequential>
+  int32_t Execute(int32_t id) {
+    const PlanNode& node = plan_.nodes[static_cast<size_t>(id)];
+    if (node.kind != NodeKind::kKernel) [[unlikely]] return ExecuteOther<kSequential>(id, node);
+    if (node.device != device_) [[unlikely]] EnterDevice(node.device);
+    context_.inputs_ = {&state_.slots[node.first_input], node.num_inputs};
+    context_.outputs_ = {outputs_, node.num_outputs};
+    context_.output_dtypes_ = plan_.dtypes.data() + node.first_dtype;
+    const Status status = step_.timed_ ? ComputeTimed(id, node) : Compute(node);
+    if (!status.ok()) [[unlikely]] {
+      Fail(id, status);
+      for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+      return -1;
+    }
+    ReleaseInputs(node);
+    const int32_t ready = Propagate<kSequential>(id, node, outputs_);
+    for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+    return ready;
+  }
+
+  Status Compute(const PlanNode& node) {
+    if (!node.serial) [[likely]] return node.kernel->Compute(context_);
+    std::lock_guard lock(plan_.serial_mutexes[node.aux]);
+    return node.kernel->Compute(context_);
+  }
+
+  Status ComputeTimed(int32_t id, const PlanNode& node) {
+    const int64_t start = TraceClockNs();
+    Status status = Compute(node);
+    const int64_t end = TraceClockNs();
+    Measure(node, end - start);
+    if (StepTrace::Record* record = Record(id)) *record = {start, end, 0, TraceThread()};
+    return status;
+  }
+
+  static void Measure(const PlanNode& node, int64_t ns) {
+    const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns, 1, 1'000'000'000));
+    const uint32_t before = node.cost_ns.load(std::memory_order_relaxed);
+    node.cost_ns.store(before == kUnknownCost ? cost : before / 2 + cost / 2, std::memory_order_relaxed);
+  }
+
+  void EnterDevice(uint16_t index) {
+    const Device& device = *plan_.devices[index];
+    device_ = index;
+    context_.device_ = device.name();
+    context_.allocator_ = device.allocator();
+  }
+
+  template <bool kSequential>
+  int32_t ExecuteOther(int32_t id, const PlanNode& node) {
+    switch (node.kind) {
+      case NodeKind::kRecv: {
+        Tensor* received = &state_.received[node.aux];
+        const int32_t ready = Propagate<kSequential>(id, node, received);
+        received->Reset();
+        return ready;
+      }
+      case NodeKind::kForward: {
+        const int32_t ready =
+            Propagate<kSequential>(id, node, node.num_inputs > 0 ? &state_.slots[node.first_input] : nullptr);
+        ReleaseInputs(node);
+        return ready;
+      }
+      case NodeKind::kSend: {
+        Tensor tensor;
+        if (node.num_inputs > 0) {
+          tensor = std::move(state_.slots[node.first_input]);
+          ReleaseInputs(node);
+        }
+        if (StepTrace::Record* record = Record(id)) {
+          const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
+          const int64_t start = TraceClockNs();
+          step_.sink_->OnSend(step_.step_id_, plan_.send_edges[node.aux], std::move(tensor));
+          *record = {start, TraceClockNs(), bytes, TraceThread()};
+        } else {
+          step_.sink_->OnSend(step_.step_id_, plan_.send_edges[node.aux], std::move(tensor));
+        }
+        return Propagate<kSequential>(id, node, nullptr);
+      }
+      case NodeKind::kAsync: {
+        StepState::AsyncFrame& frame = *state_.frames[node.aux];
+        EnterDevice(node.device);
+        frame.context = context_;
+        frame.context.inputs_ = {&state_.slots[node.first_input], node.num_inputs};
+        frame.context.outputs_ = frame.outputs;
+        frame.context.output_dtypes_ = plan_.dtypes.data() + node.first_dtype;
+        frame.context.cancel_ = &frame.cancel;
+        frame.start_ns = step_.trace_ == nullptr ? 0 : TraceClockNs();
+        step_.Hold();
+        node.kernel->AsAsync()->ComputeAsync(
+            frame.context, [step = &step_, id](const Status& status) { AsyncDone(*step, id, status); });
+        return -1;
+      }
+      case NodeKind::kKernel: break;
+    }
+    return -1;
+  }
+
+  // Gives every second node of the list, beginning with the most urgent one, to another thread.
+  void Share() {
+    int32_t kept_first = -1, given_first = -1;
+    int32_t* kept = &kept_first;
+    int32_t* given = &given_first;
+    int64_t kept_cost = 0;
+    bool give = true;
+    for (int32_t node = head_; node >= 0; node = next(node)) {
+      if (give) {
+        *given = node;
+        given = &next(node);
+      } else {
+        *kept = node;
+        kept = &next(node);
+        kept_cost += CostOf(node);
+      }
+      give = !give;
+    }
+    *kept = *given = -1;
+    head_ = kept_first;
+    cost_ = kept_cost;
+    Enqueue(given_first);
+  }
+
+  void Defer(int32_t node) {
+    next(node) = -1;
+    if (plan_.pools->hungry()) return Enqueue(node);
+    if (deferred_last_ >= 0) {
+      next(deferred_last_) = node;
+    } else {
+      deferred_first_ = node;
+    }
+    deferred_last_ = node;
+  }
+  void HandOverDeferred() {
+    if (deferred_first_ >= 0 && !step_.aborted()) Enqueue(deferred_first_);
+    deferred_first_ = deferred_last_ = -1;
+  }
+  void Enqueue(int32_t list) {
+    step_.Hold();
+    plan_.pools->Enqueue(&RunTask, &step_, list);
+  }
+
+  static thread_local Loop* innermost_;
+
+  Step& step_;
+  const PlanData& plan_;
+  StepState& state_;
+  const bool compute_;
+  Loop* const outer_;
+  int32_t head_ = -1;
+  int32_t deferred_first_ = -1, deferred_last_ = -1;  // in the order of deferring
+  int32_t finished_ = 0;
+  int32_t device_ = -1;
+  int64_t cost_ = 0;  // of the list, roughly
+  int64_t budget_;
+  KernelContext context_;
+  Tensor* outputs_;
+  Tensor few_[kFew];
+  std::unique_ptr<Tensor[]> many_;
+};
+
+thread_local StepExecutor::Loop* StepExecutor::Loop::innermost_ = nullptr;
+
+void StepExecutor::RunTask(void* context, int32_t head) {
+  Step& step = *static_cast<Step*>(context);
+  {
+    Loop loop(step, /*compute=*/true);
+    loop.Adopt(head);
+    loop.Run<false>();
+  }
+  step.Release();
+}
+
+void StepExecutor::RunSequentialTask(void* context, int32_t head) {
+  Step& step = *static_cast<Step*>(context);
+  RunSequential(step, head, /*compute=*/true);
+  step.Release();
+}
+
+// The caller holds the token (Post), which goes on to an inter-op thread if this one may not compute.
+void StepExecutor::RunSequential(Step& step, int32_t head, bool compute) {
+  const PlanData& plan = step.plan_->data();
+  StepState& state = *step.state_;
+  Loop loop(step, compute);
+  loop.Adopt(head);
+  for (;;) {
+    step.token_.store(1, std::memory_order_seq_cst);
+    // The inbox has the newest first; a list of nodes would, too: turn it.
+    int32_t item = step.inbox_.exchange(-1, std::memory_order_acquire);
+    int32_t oldest = -1;
+    while (item >= 0) {
+      const int32_t following = std::exchange(state.next[static_cast<size_t>(item)], oldest);
+      oldest = item;
+      item = following;
+    }
+    while (oldest >= 0) {
+      item = oldest;
+      oldest = state.next[static_cast<size_t>(item)];
+      if (item == plan.num_nodes) {
+        loop.PushRoots<true>();
+      } else if (plan.nodes[static_cast<size_t>(item)].kind == NodeKind::kRecv) {
+        loop.Arrive<true>(item);
+      } else {
+        loop.CompleteAsync<true>(item);
+      }
+    }
+    if (!loop.Run<true>()) {
+      step.Hold();
+      plan.pools->Enqueue(&RunSequentialTask, &step, loop.TakeList());
+      return;
+    }
+    int expected = 1;
+    if (step.token_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst)) return;
+  }
+}
+
+void StepExecutor::Post(Step& step, int32_t item, bool compute) {
+  int32_t& link = step.state_->next[static_cast<size_t>(item)];
+  int32_t first = step.inbox_.load(std::memory_order_relaxed);
+  do {
+    link = first;
+  } while (!step.inbox_.compare_exchange_weak(first, item, std::memory_order_release, std::memory_order_relaxed));
+  if (step.token_.exchange(2, std::memory_order_seq_cst) == 0) RunSequential(step, -1, compute);
+}
+
+void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
+  const PlanData& plan = step.plan_->data();
+  StepState::AsyncFrame& frame = *step.state_->frames[plan.nodes[static_cast<size_t>(node)].aux];
+  frame.cancel.Reset();
+  if (step.trace_ != nullptr) {
+    step.trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0, TraceThread()};
+  }
+  if (!status.ok()) {
+    step.AbortHeld(status.WithContext(plan.Describe(node)));
+  } else if (step.aborted()) {
+    // Nothing follows any more.
+  } else if (plan.sequential) {
+    Post(step, node, /*compute=*/false);
+  } else if (Loop* outer = Loop::Find(step)) {
+    outer->CompleteAsync<false>(node);
+  } else {
+    Loop loop(step, /*compute=*/false);
+    loop.CompleteAsync<false>(node);
+    loop.Run<false>();
+  }
+  step.Release();
+}
+
+std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id, StepSink* sink,
+                                            Done done, StepTrace* trace, bool caller_runs_cheap_nodes) {
+  const PlanData& data = plan->data();
+  auto step = std::allocate_shared<Step>(PoolStdAllocator<Step>(), Step::Key());
+  step->state_ = data.TakeState();
+  const auto nodes = static_cast<size_t>(data.num_nodes);
+  if (nodes > 0) std::memcpy(step->state_->pending.get(), data.pending.data(), nodes * sizeof(uint32_t));
+  for (size_t i = 0; i < data.recv_edges.size(); ++i) {
+    step->state_->delivered[i].store(0, std::memory_order_relaxed);
+  }
+  step->step_id_ = step_id;
+  step->sink_ = sink;
+  step->done_ = std::move(done);
+  step->caller_runs_cheap_nodes_ = caller_runs_cheap_nodes;
+  step->remaining_.store(data.num_nodes, std::memory_order_relaxed);
+  const uint64_t number = data.steps.fetch_add(1, std::memory_order_relaxed);
+  step->timed_ = trace != nullptr || number < kFirstMeasured || number % kMeasureEvery == 0;
+  if (trace != nullptr) {
+    trace->plan_ = plan;
+    trace->records_.assign(nodes, {});
+    step->trace_ = trace;
+  }
+  step->plan_ = std::move(plan);
+  return step;
+}
+
+std::shared_ptr<Step> StepExecutor::Start(std::shared_ptr<const Plan> plan, uint64_t step_id, StepSink* sink, Done done,
+                                          StepTrace* trace, bool caller_runs_cheap_nodes) {
+  auto step = Prepare(std::move(plan), step_id, sink, std::move(done), trace, caller_runs_cheap_nodes);
+  step->Start();
+  return step;
+}
+
+namespace {
+
+// What an ended step may still hold. After a success that is at most tensors that nobody consumed.
+void Clear(const PlanData& plan, StepState& state, bool complete) {
+  for (size_t i = 0; i < plan.recv_edges.size(); ++i) state.received[i].Reset();
+  for (auto& frame : state.frames) {
+    for (Tensor& output : frame->outputs) output.Reset();
+    frame->cancel.Reset();
+  }
+  if (complete) return;
+  for (uint32_t i = 0; i < plan.num_slots; ++i) state.slots[i].Reset();
+}
+
+}  // namespace
+
+Step::Step(Key) {}
+
+Step::~Step() {
+  if (state_ == nullptr) return;  // it has run
+  Clear(plan_->data(), *state_, false);
+  plan_->data().ReturnState(std::move(state_));
+}
+
+bool Step::TryHold() {
+  int holds = holds_.load(std::memory_order_relaxed);
+  while (holds > 0) {
+    if (holds_.compare_exchange_weak(holds, holds + 1, std::memory_order_acquire, std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Step::Release() {
+  if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+}
+
+void Step::Complete() {
+  int expected = kOpen;
+  if (outcome_.compare_exchange_strong(expected, kComplete, std::memory_order_acq_rel)) {
+    holds_.fetch_sub(1, std::memory_order_acq_rel);  // never the last: the caller has one
+  }
+}
+
+void Step::AbortHeld(const Status& status) {
+  {
+    std::lock_guard lock(status_mutex_);
+    int expected = kOpen;
+    const bool first = outcome_.compare_exchange_strong(expected, kAborted, std::memory_order_acq_rel);
+    if (expected == kComplete) return;
+    status_.Update(status);
+    if (!first) return;
+  }
+  for (auto& frame : state_->frames) frame->cancel.Cancel();
+  holds_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void Step::Finish() {
+  const bool complete = outcome_.load(std::memory_order_relaxed) == kComplete;
+  Clear(plan_->data(), *state_, complete);
+  plan_->data().ReturnState(std::move(state_));
+  const std::shared_ptr<Step> self = std::move(self_);
+  const Done done = std::move(done_);
+  Status status;
+  {
+    std::lock_guard lock(status_mutex_);
+    status = status_;
+  }
+  if (done) done(status);
+}
+
+void Step::Start(bool inline_all) {
+  MG_CHECK(!started_.exchange(true));
+  if (!TryHold()) return;
+  self_ = shared_from_this();
+  const PlanData& plan = plan_->data();
+  if (plan.num_nodes == 0) Complete();
+  if (inline_all) plan.pools->EnterCaller();
+  if (aborted() || plan.num_nodes == 0) {
+    // Nothing to run.
+  } else if (plan.sequential) {
+    StepExecutor::Post(*this, plan.num_nodes, inline_all);
+  } else {
+    StepExecutor::Loop loop(*this, inline_all);
+    loop.PushRoots<false>();
+    loop.Run<false>();
+  }
+  if (inline_all) plan.pools->LeaveCaller();
+  Release();
+}
+
+void Step::Deliver(int32_t edge_id, Tensor tensor) {
+  const PlanData& plan = plan_->data();
+  const int64_t offset = static_cast<int64_t>(edge_id) - plan.first_recv_id;
+  const bool known = offset >= 0 && offset < static_cast<int64_t>(plan.recv_of_id.size());
+  const int32_t index = known ? plan.recv_of_id[static_cast<size_t>(offset)] : -1;
+  if (index < 0 || !TryHold()) {
+    plan.dropped.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const auto i = static_cast<size_t>(index);
+  if (aborted() || state_->delivered[i].exchange(1, std::memory_order_relaxed) != 0) {
+    plan.dropped.fetch_add(1, std::memory_order_relaxed);
+    return Release();
+  }
+  const EdgeInfo& edge = plan.recv_edges[i];
+  const int32_t node = plan.recv_nodes[i];
+  if (trace_ != nullptr) {
+    const int64_t now = TraceClockNs();
+    const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
+    trace_->records_[static_cast<size_t>(node)] = {now, now, bytes, TraceThread()};
+  }
+  if (!edge.control && (tensor.dtype() != edge.dtype || !edge.shape.Accepts(tensor.shape()))) {
+    AbortHeld(InvalidArgument("tensor '" + edge.name + "' arrived as " + std::string(DTypeName(tensor.dtype())) +
+                              tensor.shape().ToString() + ", expected is " + std::string(DTypeName(edge.dtype)) +
+                              edge.shape.ToString())
+                  .WithContext(plan.Describe(node)));
+    return Release();
+  }
+  state_->received[i] = std::move(tensor);
+  if (plan.sequential) {
+    StepExecutor::Post(*this, node, /*compute=*/false);
+  } else if (Pending(*state_, node).fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    if (StepExecutor::Loop* outer = StepExecutor::Loop::Find(*this)) {
+      outer->Push(node);
+    } else {
+      StepExecutor::Loop loop(*this, /*compute=*/false);
+      loop.Push(node);
+      loop.Run<false>();
+    }
+  }
+  Release();
+}
+
+void Step::Abort(const Status& status) {
+  if (!TryHold()) return;
+  AbortHeld(status);
+  Release();
+}
+
+}  // namespace monograph

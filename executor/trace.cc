@@ -1,0 +1,112 @@
+#include "executor/trace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+
+#include "executor/plan.h"
+#include "executor/step/plan_data.h"
+
+namespace monograph {
+namespace {
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string Micros(int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", static_cast<double>(ns) / 1000.0);
+  return text;
+}
+
+}  // namespace
+
+int64_t TraceClockNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int32_t TraceThread() {
+  static std::atomic<int32_t> count{0};
+  thread_local const int32_t id = count.fetch_add(1);
+  return id;
+}
+
+std::vector<TraceEvent> StepTrace::Events() const {
+  std::vector<TraceEvent> events;
+  if (plan_ == nullptr) return events;
+  const PlanData& plan = plan_->data();
+  for (size_t i = 0; i < records_.size(); ++i) {
+    const Record& record = records_[i];
+    if (record.end_ns == 0) continue;
+    const PlanNode& node = plan.nodes[i];
+    TraceEvent event{.name = plan.names[i],
+                     .op = std::string(plan.ops[i]),
+                     .device = plan.devices[node.device]->name(),
+                     .thread = record.thread,
+                     .bytes = record.bytes,
+                     .start_ns = record.start_ns,
+                     .end_ns = record.end_ns};
+    if (node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
+      const EdgeInfo& edge = (node.kind == NodeKind::kSend ? plan.send_edges : plan.recv_edges)[node.aux];
+      event.kind = node.kind == NodeKind::kSend ? TraceKind::kSend : TraceKind::kRecv;
+      event.name = edge.name;
+      event.edge = edge.id;
+    }
+    events.push_back(std::move(event));
+  }
+  std::sort(events.begin(), events.end(),
+            [](const TraceEvent& a, const TraceEvent& b) { return a.start_ns < b.start_ns; });
+  return events;
+}
+
+std::string ToChromeJson(std::span<const TaskTrace> tasks) {
+  int64_t origin = INT64_MAX;
+  for (const TaskTrace& task : tasks) {
+    for (const TraceEvent& event : task.events) origin = std::min(origin, event.start_ns + task.clock_offset_ns);
+  }
+  std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  bool first = true;
+  const auto add = [&](const std::string& line) {
+    json += first ? "\n" : ",\n";
+    json += line;
+    first = false;
+  };
+  for (size_t pid = 0; pid < tasks.size(); ++pid) {
+    const TaskTrace& task = tasks[pid];
+    const std::string process = "\"pid\":" + std::to_string(pid);
+    add("{\"ph\":\"M\",\"name\":\"process_name\"," + process + ",\"args\":{\"name\":" + Quoted(task.task) + "}}");
+    for (const TraceEvent& event : task.events) {
+      const int64_t start = event.start_ns + task.clock_offset_ns - origin;
+      const int64_t duration = event.end_ns - event.start_ns;
+      const std::string row = process + ",\"tid\":" + std::to_string(event.thread);
+      std::string args = "\"op\":" + Quoted(event.op) + ",\"device\":" + Quoted(event.device);
+      if (event.kind != TraceKind::kNode) args += ",\"bytes\":" + std::to_string(event.bytes);
+      add("{\"ph\":\"X\"," + row + ",\"name\":" + Quoted(event.name) + ",\"cat\":" + Quoted(event.op) +
+          ",\"ts\":" + Micros(start) + ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");
+      if (event.kind == TraceKind::kNode) continue;
+      const bool send = event.kind == TraceKind::kSend;
+      add(std::string("{\"ph\":\"") + (send ? "s" : "f\",\"bp\":\"e") + "\"," + row +
+          ",\"name\":\"edge\",\"cat\":\"edge\",\"id\":" + std::to_string(event.edge) +
+          ",\"ts\":" + Micros(send ? start : start + duration) + "}");
+    }
+  }
+  return json + "\n]}\n";
+}
+
+}  // namespace monograph

@@ -1,0 +1,63 @@
+// StepTrace: what one task did in one step, node by node. ToChromeJson: several of them as one timeline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace monograph {
+
+class Plan;
+
+enum class TraceKind : uint8_t {
+  kNode,  // a kernel ran
+  kSend,  // a tensor left for another task
+  kRecv,  // a tensor arrived from another task
+};
+
+// One line of a trace. Times are nanoseconds of the task's CLOCK_MONOTONIC.
+struct TraceEvent {
+  TraceKind kind = TraceKind::kNode;
+  std::string name, op, device;
+  int32_t thread = 0;
+  int32_t edge = -1;  // of a send or receive
+  int64_t bytes = 0;  // of a send or receive
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+// Given to a step before it starts; read after the step is done. Each node writes its own record, so that recording takes no lock.
+class StepTrace {
+ public:
+  // In order of start. Nodes that did not run are left out.
+  std::vector<TraceEvent> Events() const;
+
+ private:
+  friend class Step;
+  friend class StepExecutor;
+  struct Record {
+    int64_t start_ns = 0, end_ns = 0;  // end 0: has not run
+    int64_t bytes = 0;
+    int32_t thread = 0;
+  };
+  std::shared_ptr<const Plan> plan_;
+  std::vector<Record> records_;  // by plan node
+};
+
+int64_t TraceClockNs();
+// A small number for the calling thread, the same for its whole life.
+int32_t TraceThread();
+
+struct TaskTrace {
+  std::string task;             // "/job:worker/replica:0/task:1"
+  int64_t clock_offset_ns = 0;  // added to the task's times to get the reader's
+  std::vector<TraceEvent> events;
+};
+
+// Chrome's trace format (chrome://tracing, Perfetto): one process per task, one row per thread, an arrow per edge from send to receive.
+// Times start at the earliest event.
+std::string ToChromeJson(std::span<const TaskTrace> tasks);
+
+}  // namespace monograph
