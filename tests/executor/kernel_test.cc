@@ -1,0 +1,165 @@
+#include "executor/kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+
+#include "executor/device.h"
+#include "executor/kernel_runner.h"
+#include "executor/resource_manager.h"
+#include "executor/thread_pools.h"
+#include "executor/trace.h"
+#include "tests/executor/test_ops.h"
+
+namespace monograph {
+namespace {
+
+using testing::Gate;
+using testing::TestTask;
+
+class Nothing : public Kernel {
+ public:
+  explicit Nothing(const KernelConstruction&) {}
+  Status Compute(KernelContext&) override { return Status(); }
+};
+
+TEST(KernelRegistry, FindsTheKernelOfHighestPriorityThatMatchesAllTypes) {
+  KernelRegistry registry;
+  registry.Add<Nothing>({.op = "X", .types = {{"T", DT_FLOAT}}});
+  registry.Add<Nothing>({.op = "X", .types = {{"T", DT_FLOAT}}, .priority = 2});
+  registry.Add<Nothing>({.op = "X", .device = "GPU", .types = {{"T", DT_FLOAT}}, .priority = 9});
+  registry.Add<Nothing>({.op = "X", .types = {{"T", DT_INT32}, {"U", DT_INT64}}});
+  const auto found = registry.Find("X", "CPU", Attrs{{"T", DT_FLOAT}});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ((*found)->def.priority, 2);
+  EXPECT_TRUE(registry.Find("X", "CPU", Attrs{{"T", DT_INT32}, {"U", DT_INT64}}).ok());
+  EXPECT_EQ(registry.Find("X", "CPU", Attrs{{"T", DT_INT32}, {"U", DT_INT32}}).status().message(),
+            "op 'X' has no CPU kernel for T=int32, U=int32; registered: CPU T=float, CPU T=float, GPU T=float, "
+            "CPU T=int32 U=int64");
+  EXPECT_TRUE(registry.HasOp("X", "GPU"));
+  EXPECT_FALSE(registry.HasOp("X", "TPU"));
+  EXPECT_FALSE(registry.HasOp("Y", "CPU"));
+  EXPECT_EQ(registry.All().size(), 4u);
+}
+
+TEST(KernelRunner, RunsAnOpByItselfInPlaceWhereTheInputWasMovedIn) {
+  TestTask task(1);
+  KernelRunner runner(&task.kernels());
+  const Tensor kept = Tensor::Vector<float>({1, 2});
+  testing::TakeInPlaceCount();
+  auto result = runner.RunOp(task.ops(), "TInc", {kept});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(BitEqual((*result)[0], Tensor::Vector<float>({2, 3})));
+  EXPECT_EQ(testing::TakeInPlaceCount(), 0);
+  std::vector<Tensor> moved;
+  moved.push_back(Tensor::Vector<float>({1, 2}));
+  EXPECT_TRUE(runner.RunOp(task.ops(), "TInc", std::move(moved)).ok());
+  EXPECT_EQ(testing::TakeInPlaceCount(), 1);
+}
+
+TEST(KernelRunner, TellsWhatIsWrong) {
+  TestTask task(1);
+  KernelRunner runner(&task.kernels());
+  EXPECT_EQ(runner.RunOp(task.ops(), "TFail", {}, Attrs{{"message", std::string("broken")}}).status(),
+            OutOfRange("node 'TFail' (TFail): broken"));
+  EXPECT_EQ(runner.RunOp(task.ops(), "TMissing", {Tensor::Scalar(1.0f)}).status().code(), Code::kInternal);
+  EXPECT_FALSE(runner.RunOp(task.ops(), "TInc", {}).ok());
+  EXPECT_FALSE(runner.RunOp(task.ops(), "TInc", {Tensor::Scalar(1)}).ok());
+}
+
+TEST(KernelRunner, WaitsForAnAsynchronousKernel) {
+  TestTask task(1);
+  task.gate("g")->Open();
+  KernelRunner runner(&task.kernels(), {.resources = &task.resources()});
+  auto result = runner.RunOp(task.ops(), "TGate", {Tensor::Scalar(3.0f)}, Attrs{{"gate", std::string("g")}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ((*result)[0].scalar<float>(), 3.0f);
+}
+
+TEST(ResourceManager, FindsByContainerAndNameAndChecksTheClass) {
+  ResourceManager resources;
+  const auto make = [] { return std::make_shared<Variable>("w", DT_FLOAT, PartialShape{2}); };
+  const auto w = resources.FindOrCreate<Variable>("localhost", "w", make).value();
+  EXPECT_EQ(resources.FindOrCreate<Variable>("localhost", "w", make).value(), w);
+  EXPECT_NE(resources.FindOrCreate<Variable>("mine", "w", make).value(), w);
+  w->value = Tensor::Vector<float>({1, 2});
+  EXPECT_EQ(resources.bytes(), 8);
+  EXPECT_EQ(resources.All().size(), 2u);
+  EXPECT_EQ(resources.Find<Variable>("localhost", "v").status(), NotFound("resource 'localhost/v' does not exist"));
+  EXPECT_EQ(resources.Find<Gate>("localhost", "w").status().code(), Code::kInvalidArgument);
+  resources.Clear({"localhost"});
+  EXPECT_FALSE(resources.Find<Variable>("localhost", "w").ok());
+  EXPECT_TRUE(resources.Find<Variable>("mine", "w").ok());
+  resources.Delete("mine", "w");
+  EXPECT_TRUE(resources.All().empty());
+}
+
+TEST(ThreadPools, ParallelForCoversEveryIndexOnceWithASplitThatDependsOnItsArgumentsAlone) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPools pools(1, threads);
+    std::set<std::pair<int64_t, int64_t>> first;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::atomic<int>> seen(1000);
+      std::mutex mutex;
+      std::set<std::pair<int64_t, int64_t>> blocks;
+      pools.ParallelFor(1000, 1000, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)].fetch_add(1);
+        std::lock_guard lock(mutex);
+        blocks.emplace(begin, end);
+      });
+      for (const auto& count : seen) ASSERT_EQ(count.load(), 1);
+      if (round == 0) first = blocks;
+      EXPECT_EQ(blocks, first);
+    }
+    EXPECT_EQ(first.size() > 1, threads > 1);
+  }
+}
+
+TEST(ThreadPools, SmallLoopsStayOnTheCallingThread) {
+  ThreadPools pools(2, 4);
+  int calls = 0;
+  pools.ParallelFor(10, 100, [&](int64_t begin, int64_t end) {
+    ++calls;
+    EXPECT_EQ(begin, 0);
+    EXPECT_EQ(end, 10);
+  });
+  pools.ParallelFor(0, 100, [&](int64_t, int64_t) { ++calls; });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(ThreadPools, LoopsMayNestAndRunBesideEachOther) {
+  ThreadPools pools(2, 3);
+  std::atomic<int64_t> sum{0};
+  pools.ParallelFor(20, 1'000'000, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      pools.ParallelFor(100, 10'000, [&](int64_t b, int64_t e) { sum.fetch_add(e - b); });
+    }
+  });
+  EXPECT_EQ(sum.load(), 2000);
+}
+
+TEST(Devices, AreNamedByTask) {
+  const auto devices = MakeCpuDevices(DeviceName::Parse("/job:w/replica:0/task:3").value(), 2).value();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[1]->name(), "/job:w/replica:0/task:3/device:CPU:1");
+  EXPECT_GT(devices[0]->info().memory_limit, 0);
+  EXPECT_FALSE(MakeCpuDevices(DeviceName::Parse("/job:w").value(), 1).ok());
+  EXPECT_FALSE(MakeCpuDevices(DeviceName::Parse("/job:w/replica:0/task:3").value(), 0).ok());
+}
+
+TEST(Trace, TasksAreDrawnOnOneClockWithArrowsBetweenThem) {
+  std::vector<TaskTrace> tasks(2);
+  tasks[0] = {"/job:a", 0, {{TraceKind::kSend, "x:0", "_Send", "cpu", 1, 7, 16, 1000, 2000}}};
+  tasks[1] = {"/job:\"b\"", -5000, {{TraceKind::kRecv, "x:0", "_Recv", "cpu", 2, 7, 16, 8500, 8500}}};
+  const std::string json = ToChromeJson(tasks);
+  EXPECT_NE(json.find(R"("args":{"name":"/job:\"b\""}})"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"({"ph":"s","pid":0,"tid":1,"name":"edge","cat":"edge","id":7,"ts":0.000})"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"({"ph":"f","bp":"e","pid":1,"tid":2,"name":"edge","cat":"edge","id":7,"ts":2.500})"),
+            std::string::npos)
+      << json;
+}
+
+}  // namespace
+}  // namespace monograph
