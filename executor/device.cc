@@ -8,13 +8,16 @@ namespace monograph {
 
 Result<std::vector<std::unique_ptr<Device>>> MakeCpuDevices(const DeviceName& task, int count) {
   if (!task.has_task()) return InvalidArgument("'" + task.ToString() + "' does not name a task");
-  if (count < 1) return InvalidArgument("a task needs at least one CPU device, not " + std::to_string(count));
+  if (count < 1)
+    return InvalidArgument("a task needs at least one CPU device, not " + std::to_string(count));
   std::random_device random;
   const uint64_t incarnation = (static_cast<uint64_t>(random()) << 32) | random();
   const auto memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   std::vector<std::unique_ptr<Device>> devices;
   for (int id = 0; id < count; ++id) {
-    DeviceInfo info{.name = task, .memory_limit = memory, .incarnation = incarnation + static_cast<uint64_t>(id)};
+    DeviceInfo info{.name = task,
+                    .memory_limit = memory,
+                    .incarnation = incarnation + static_cast<uint64_t>(id)};
     info.name.type = "CPU";
     info.name.id = id;
     devices.push_back(std::make_unique<Device>(std::move(info), HostAllocator()));

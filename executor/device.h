@@ -29,8 +29,8 @@ class Device {
   Allocator* const allocator_;
 };
 
-// Devices /device:CPU:0 .. /device:CPU:count-1 of `task`. They share the process's threads and host memory. InvalidArgument unless `task` names
-// job, replica and task, and count is at least 1.
+// Devices /device:CPU:0 .. /device:CPU:count-1 of `task`. They share the process's threads and host
+// memory. InvalidArgument unless `task` names job, replica and task, and count is at least 1.
 Result<std::vector<std::unique_ptr<Device>>> MakeCpuDevices(const DeviceName& task, int count);
 
 }  // namespace monograph

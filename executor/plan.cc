@@ -49,7 +49,8 @@ void PlanData::ReturnState(std::unique_ptr<StepState> state) const {
 
 std::string PlanData::Describe(int32_t node) const {
   const auto i = static_cast<size_t>(node);
-  return "node '" + names[i] + "' (" + std::string(ops[i]) + ") on " + devices[nodes[i].device]->name();
+  return "node '" + names[i] + "' (" + std::string(ops[i]) + ") on " +
+         devices[nodes[i].device]->name();
 }
 
 Plan::Plan(std::unique_ptr<PlanData> data) : data_(std::move(data)) {}
@@ -63,9 +64,15 @@ int64_t Plan::dropped_deliveries() const { return data_->dropped.load(std::memor
 // Compiles one graph. Works on the graph's node ids until Number() fixes the plan's order.
 class PlanCompiler {
  public:
-  // For a function's body `outer` is the call's device: it completes what the body leaves open, and _Arg and _Retval are edges.
-  PlanCompiler(const Graph& graph, const PlanOptions& options, const DeviceName& outer, bool is_body)
-      : graph_(graph), options_(options), outer_(outer), is_body_(is_body), plan_(std::make_unique<PlanData>()) {}
+  // For a function's body `outer` is the call's device: it completes what the body leaves open, and
+  // _Arg and _Retval are edges.
+  PlanCompiler(const Graph& graph, const PlanOptions& options, const DeviceName& outer,
+               bool is_body)
+      : graph_(graph),
+        options_(options),
+        outer_(outer),
+        is_body_(is_body),
+        plan_(std::make_unique<PlanData>()) {}
 
   Result<std::shared_ptr<const Plan>> Compile() {
     MG_RETURN_IF_ERROR(Classify());
@@ -79,13 +86,13 @@ class PlanCompiler {
  private:
   struct Item {
     NodeKind kind = NodeKind::kKernel;
-    bool dropped = false;       // a linked pair's half of which nothing is left
-    NodeId linked_send = -1;    // of a _Recv whose _Send is here
+    bool dropped = false;     // a linked pair's half of which nothing is left
+    NodeId linked_send = -1;  // of a _Recv whose _Send is here
     uint16_t device = 0;
     const KernelRegistry::Entry* entry = nullptr;
     std::vector<NodeId> before;  // distinct predecessors
     std::vector<NodeId> after;
-    uint32_t slot = 0;   // first input slot
+    uint32_t slot = 0;  // first input slot
     uint32_t inputs = 0;
     int32_t number = -1;  // in the plan
     int64_t rank = 0;     // length of the longest path to the end, in cost units
@@ -93,7 +100,8 @@ class PlanCompiler {
   Item& at(NodeId id) { return items_[static_cast<size_t>(id)]; }
 
   std::string Who(NodeId id) const {
-    return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ") on " + FullDevice(id).ToString();
+    return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ") on " +
+           FullDevice(id).ToString();
   }
   DeviceName FullDevice(NodeId id) const { return MergeScope(graph_.device(id), outer_); }
   bool IsSend(NodeId id) const { return graph_.is(id, "_Send"); }
@@ -119,7 +127,8 @@ class PlanCompiler {
     edge.recv_device = attrs.GetOr<std::string>("recv_device", "");
     if (edge.control) return edge;
     edge.dtype = IsSend(id) ? graph_.dtype(graph_.inputs(id)[0]) : graph_.dtype({id, 0});
-    edge.shape = IsSend(id) ? graph_.shape(graph_.inputs(id)[0]) : attrs.GetOr<PartialShape>("shape", graph_.shape({id, 0}));
+    edge.shape = IsSend(id) ? graph_.shape(graph_.inputs(id)[0])
+                            : attrs.GetOr<PartialShape>("shape", graph_.shape({id, 0}));
     return edge;
   }
 
@@ -131,10 +140,11 @@ class PlanCompiler {
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       Item& item = at(id);
       if (!graph_.op(id).known()) {
-        return Unimplemented("op '" + graph_.op(id).name() + "' (node '" + std::string(graph_.name(id)) +
-                             "') is not known here");
+        return Unimplemented("op '" + graph_.op(id).name() + "' (node '" +
+                             std::string(graph_.name(id)) + "') is not known here");
       }
-      for (const NodeId source : graph_.control_inputs(id)) orders[static_cast<size_t>(source)] = true;
+      for (const NodeId source : graph_.control_inputs(id))
+        orders[static_cast<size_t>(source)] = true;
       MG_ASSIGN_OR_RETURN(item.device, FindDevice(id));
       item.inputs = static_cast<uint32_t>(graph_.inputs(id).size());
       if (IsSend(id) || IsRecv(id)) {
@@ -142,7 +152,8 @@ class PlanCompiler {
         auto& side = IsSend(id) ? sends : recvs;
         const auto [other, fresh] = side.emplace(graph_.attrs(id).Get<int64_t>("edge_id"), id);
         if (!fresh) {
-          return InvalidArgument(Who(id) + ": edge " + std::to_string(other->first) + " is also that of node '" +
+          return InvalidArgument(Who(id) + ": edge " + std::to_string(other->first) +
+                                 " is also that of node '" +
                                  std::string(graph_.name(other->second)) + "'");
         }
       } else if (graph_.is(id, "_Arg") || graph_.is(id, "_Retval")) {
@@ -152,7 +163,8 @@ class PlanCompiler {
         item.kind = NodeKind::kAsync;
       } else {
         const Device& device = *options_.devices[item.device];
-        auto entry = options_.kernels->Find(graph_.op(id).name(), device.info().name.type, graph_.attrs(id));
+        auto entry =
+            options_.kernels->Find(graph_.op(id).name(), device.info().name.type, graph_.attrs(id));
         if (!entry.ok()) return entry.status().WithContext(Who(id));
         item.entry = *entry;
       }
@@ -161,9 +173,11 @@ class PlanCompiler {
       const auto found = sends.find(edge);
       if (found == sends.end()) continue;
       const NodeId send = found->second;
-      // What stands alone between producer and consumers vanishes; what also orders stays as a node that only forwards.
+      // What stands alone between producer and consumers vanishes; what also orders stays as a node
+      // that only forwards.
       const bool orders_only = graph_.inputs(send).empty();
-      const bool plain = graph_.control_inputs(send).empty() && graph_.control_inputs(recv).empty() && !orders_only;
+      const bool plain = graph_.control_inputs(send).empty() &&
+                         graph_.control_inputs(recv).empty() && !orders_only;
       at(recv).linked_send = send;
       at(recv).kind = NodeKind::kForward;
       at(recv).dropped = plain;
@@ -188,7 +202,8 @@ class PlanCompiler {
 
   // Where a tensor really comes from: a dropped _Recv's is its _Send's input.
   Endpoint Source(Endpoint e) {
-    while (at(e.node).dropped && at(e.node).linked_send >= 0) e = graph_.inputs(at(e.node).linked_send)[0];
+    while (at(e.node).dropped && at(e.node).linked_send >= 0)
+      e = graph_.inputs(at(e.node).linked_send)[0];
     return e;
   }
   std::vector<Endpoint> InputsOf(NodeId id) {
@@ -217,10 +232,12 @@ class PlanCompiler {
     }
   }
   void AddControls(NodeId id, std::vector<NodeId>* before) {
-    for (const NodeId control : graph_.control_inputs(id)) before->push_back(Source({control, 0}).node);
+    for (const NodeId control : graph_.control_inputs(id))
+      before->push_back(Source({control, 0}).node);
   }
 
-  // Kahn's algorithm; among nodes that could come next the first in the graph does, so that the order is one.
+  // Kahn's algorithm; among nodes that could come next the first in the graph does, so that the
+  // order is one.
   Status Number() {
     std::vector<size_t> missing(items_.size());
     std::vector<NodeId> ready;
@@ -244,16 +261,19 @@ class PlanCompiler {
     }
     if (order_.size() == kept) return Status();
     MG_RETURN_IF_ERROR(graph_.TopologicalOrder().status());  // names the cycle
-    return InvalidArgument("the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
+    return InvalidArgument(
+        "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
   }
 
-  // How much work follows a node: what the executor takes first. A send counts the work that waits elsewhere.
+  // How much work follows a node: what the executor takes first. A send counts the work that waits
+  // elsewhere.
   void Rank() {
     std::vector<std::pair<int32_t, NodeId>> sends;
     for (const NodeId id : order_) {
       if (at(id).kind == NodeKind::kSend) sends.emplace_back(Edge(id).priority, id);
     }
-    std::stable_sort(sends.begin(), sends.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(sends.begin(), sends.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     for (size_t i = 0; i < sends.size(); ++i) {
       at(sends[i].second).rank = 20 + static_cast<int64_t>(200 * (sends.size() - i) / sends.size());
     }
@@ -261,7 +281,8 @@ class PlanCompiler {
       Item& item = at(order_[i]);
       int64_t longest = 0;
       for (const NodeId target : item.after) longest = std::max(longest, at(target).rank);
-      const bool expensive = item.entry != nullptr && item.entry->def.cost == KernelCost::kExpensive;
+      const bool expensive =
+          item.entry != nullptr && item.entry->def.cost == KernelCost::kExpensive;
       item.rank += longest + (expensive ? 10 : 1);
     }
   }
@@ -281,7 +302,8 @@ class PlanCompiler {
       at(id).slot = plan_->num_slots;
       plan_->num_slots += at(id).inputs;
     }
-    // Consumers of outputs, in the order in which they are likely to run, so that the last one takes the tensor over.
+    // Consumers of outputs, in the order in which they are likely to run, so that the last one
+    // takes the tensor over.
     struct Use {
       int32_t output;
       uint32_t slot;
@@ -289,7 +311,8 @@ class PlanCompiler {
     std::vector<std::vector<Use>> uses(items_.size());
     for (const NodeId id : order_) {
       uint32_t slot = at(id).slot;
-      for (const Endpoint& e : InputsOf(id)) uses[static_cast<size_t>(e.node)].push_back({e.index, slot++});
+      for (const Endpoint& e : InputsOf(id))
+        uses[static_cast<size_t>(e.node)].push_back({e.index, slot++});
     }
     uint32_t serial = 0;
     for (const NodeId id : order_) {
@@ -311,7 +334,8 @@ class PlanCompiler {
       plan_->ops.emplace_back(graph_.op(id).name());
 
       auto& out = uses[static_cast<size_t>(id)];
-      std::stable_sort(out.begin(), out.end(), [](const Use& a, const Use& b) { return a.output < b.output; });
+      std::stable_sort(out.begin(), out.end(),
+                       [](const Use& a, const Use& b) { return a.output < b.output; });
       node.first_edge = static_cast<uint32_t>(plan_->edges.size());
       node.num_edges = static_cast<uint32_t>(out.size());
       for (size_t i = 0; i < out.size(); ++i) {
@@ -324,8 +348,9 @@ class PlanCompiler {
       node.first_successor = static_cast<uint32_t>(plan_->successors.size());
       node.num_successors = static_cast<uint32_t>(item.after.size());
       for (const NodeId target : item.after) {
-        plan_->successors.push_back({.node = static_cast<uint32_t>(at(target).number) & 0x7fffffffu,
-                                     .alone = at(target).before.size() == 1 && at(target).kind != NodeKind::kRecv});
+        plan_->successors.push_back(
+            {.node = static_cast<uint32_t>(at(target).number) & 0x7fffffffu,
+             .alone = at(target).before.size() == 1 && at(target).kind != NodeKind::kRecv});
       }
       // A _Recv also waits for its tensor and for the step to start.
       const bool recv = item.kind == NodeKind::kRecv;
@@ -355,7 +380,8 @@ class PlanCompiler {
       plan_->first_recv_id = first;
       plan_->recv_of_id.assign(static_cast<size_t>(last) - static_cast<size_t>(first) + 1, -1);
       for (size_t i = 0; i < plan_->recv_edges.size(); ++i) {
-        plan_->recv_of_id[static_cast<size_t>(plan_->recv_edges[i].id - first)] = static_cast<int32_t>(i);
+        plan_->recv_of_id[static_cast<size_t>(plan_->recv_edges[i].id - first)] =
+            static_cast<int32_t>(i);
       }
     }
     return Status();
@@ -392,7 +418,8 @@ class PlanCompiler {
   Result<std::shared_ptr<const Plan>> CompileBody(NodeId call) {
     const std::string& name = graph_.attrs(call).Get<FunctionName>("f").name;
     const Function* function = graph_.functions().Find(name);
-    if (function == nullptr) return NotFound("function '" + name + "' is not in the graph's library");
+    if (function == nullptr)
+      return NotFound("function '" + name + "' is not in the graph's library");
     return PlanCompiler(*function->body, options_, FullDevice(call), true).Compile();
   }
 

@@ -1,4 +1,5 @@
-// Plan: one task's part of a graph, compiled: kernels made, edges resolved to flat arrays. Steps run it (executor/step_executor.h).
+// Plan: one task's part of a graph, compiled: kernels made, edges resolved to flat arrays. Steps
+// run it (executor/step_executor.h).
 #pragma once
 
 #include <cstdint>
@@ -37,19 +38,22 @@ struct PlanOptions {
   bool inline_functions = true;
 };
 
-// Immutable but for recycled step memory; thread-safe. Devices, pools and resources of its options outlive it.
+// Immutable but for recycled step memory; thread-safe. Devices, pools and resources of its options
+// outlive it.
 class Plan {
  public:
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  // Edges that arrive from elsewhere, and edges that leave. A pair within the plan is in neither: it is linked and costs nothing.
+  // Edges that arrive from elsewhere, and edges that leave. A pair within the plan is in neither:
+  // it is linked and costs nothing.
   std::span<const EdgeInfo> recv_edges() const;
   std::span<const EdgeInfo> send_edges() const;
   int num_nodes() const;
   const std::string& step_container() const;
-  // Tensors that were dropped because their edge is unknown, came twice, or belongs to a step that is over.
+  // Tensors that were dropped because their edge is unknown, came twice, or belongs to a step that
+  // is over.
   int64_t dropped_deliveries() const;
 
   const PlanData& data() const { return *data_; }
@@ -61,9 +65,10 @@ class Plan {
   std::unique_ptr<PlanData> data_;
 };
 
-// REQUIRES: every node has the full name of a device. Errors name the node, its op and its device: a device that the task does not have
-// (InvalidArgument), no kernel for it (NotFound, with what is registered), an op that is unknown (Unimplemented), a kernel that
-// refuses the node (its own status).
+// REQUIRES: every node has the full name of a device. Errors name the node, its op and its device:
+// a device that the task does not have (InvalidArgument), no kernel for it (NotFound, with what is
+// registered), an op that is unknown (Unimplemented), a kernel that refuses the node (its own
+// status).
 Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options);
 
 }  // namespace monograph

@@ -43,15 +43,21 @@ struct PoolStdAllocator {
 
 }  // namespace
 
-// One thread's stretch of work on one step, with the list of nodes that this thread has made ready and not begun.
+// One thread's stretch of work on one step, with the list of nodes that this thread has made ready
+// and not begun.
 //
-// `compute`: this thread runs every node. Otherwise it has other duties: it runs cheap nodes within a budget and hands the rest over. Loops of
-// one thread nest when a sink or a callback leads into another step; what is made ready for a step that has a loop further out on
-// the same thread goes to that loop's list, so that the stack stays bounded by the number of steps.
+// `compute`: this thread runs every node. Otherwise it has other duties: it runs cheap nodes within
+// a budget and hands the rest over. Loops of one thread nest when a sink or a callback leads into
+// another step; what is made ready for a step that has a loop further out on the same thread goes
+// to that loop's list, so that the stack stays bounded by the number of steps.
 class StepExecutor::Loop {
  public:
   Loop(Step& step, bool compute)
-      : step_(step), plan_(step.plan_->data()), state_(*step.state_), compute_(compute), outer_(innermost_) {
+      : step_(step),
+        plan_(step.plan_->data()),
+        state_(*step.state_),
+        compute_(compute),
+        outer_(innermost_) {
     budget_ = step.caller_runs_cheap_nodes_ ? kCallerBudgetNs : -1;
     context_.resources_ = plan_.resources;
     context_.pools_ = plan_.pools->intra_op() > 1 ? plan_.pools : nullptr;
@@ -96,8 +102,8 @@ class StepExecutor::Loop {
     if (Decrement<kSequential>(node)) Push(node);
   }
 
-  // Runs until no node is ready, the step is aborted, or (sequential, and not computing) an expensive node is met: then that one is at
-  // the head of the list, and the result is false.
+  // Runs until no node is ready, the step is aborted, or (sequential, and not computing) an
+  // expensive node is met: then that one is at the head of the list, and the result is false.
   template <bool kSequential>
   bool Run() {
     int32_t node = Pop();
@@ -188,13 +194,16 @@ class StepExecutor::Loop {
     for (uint32_t i = 0; i < node.num_inputs; ++i) inputs[i].Reset();
   }
 
-  void Fail(int32_t node, const Status& status) { step_.AbortHeld(status.WithContext(plan_.Describe(node))); }
+  void Fail(int32_t node, const Status& status) {
+    step_.AbortHeld(status.WithContext(plan_.Describe(node)));
+  }
 
   StepTrace::Record* Record(int32_t node) const {
     return step_.trace_ == nullptr ? nullptr : &step_.trace_->records_[static_cast<size_t>(node)];
   }
 
-  // Hands outputs to consumers. Returns the most urgent successor that became ready, pushes the others.
+  // Hands outputs to consumers. Returns the most urgent successor that became ready, pushes the
+  // others.
   template <bool kSequential>
   int32_t Propagate(int32_t id, const PlanNode& node, Tensor* outputs) {
     const DataEdge* edge = plan_.edges.data() + node.first_edge;
@@ -202,7 +211,8 @@ class StepExecutor::Loop {
       Tensor& output = outputs[edge->output];
       if (output.dtype() != static_cast<DType>(edge->dtype)) [[unlikely]] {
         Fail(id, Internal("the kernel's output " + std::to_string(edge->output) + " is " +
-                          (output.valid() ? std::string(DTypeName(output.dtype())) : std::string("missing")) +
+                          (output.valid() ? std::string(DTypeName(output.dtype()))
+                                          : std::string("missing")) +
                           ", not " + std::string(DTypeName(static_cast<DType>(edge->dtype)))));
         return -1;
       }
@@ -227,8 +237,10 @@ class StepExecutor::Loop {
   template <bool kSequential>
   int32_t Execute(int32_t id) {
     const PlanNode& node = plan_.nodes[static_cast<size_t>(id)];
-    if (node.kind != NodeKind::kKernel) [[unlikely]] return ExecuteOther<kSequential>(id, node);
-    if (node.device != device_) [[unlikely]] EnterDevice(node.device);
+    if (node.kind != NodeKind::kKernel) [[unlikely]]
+      return ExecuteOther<kSequential>(id, node);
+    if (node.device != device_) [[unlikely]]
+      EnterDevice(node.device);
     context_.inputs_ = {&state_.slots[node.first_input], node.num_inputs};
     context_.outputs_ = {outputs_, node.num_outputs};
     context_.output_dtypes_ = plan_.dtypes.data() + node.first_dtype;
@@ -245,7 +257,8 @@ class StepExecutor::Loop {
   }
 
   Status Compute(const PlanNode& node) {
-    if (!node.serial) [[likely]] return node.kernel->Compute(context_);
+    if (!node.serial) [[likely]]
+      return node.kernel->Compute(context_);
     std::lock_guard lock(plan_.serial_mutexes[node.aux]);
     return node.kernel->Compute(context_);
   }
@@ -262,7 +275,8 @@ class StepExecutor::Loop {
   static void Measure(const PlanNode& node, int64_t ns) {
     const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns, 1, 1'000'000'000));
     const uint32_t before = node.cost_ns.load(std::memory_order_relaxed);
-    node.cost_ns.store(before == kUnknownCost ? cost : before / 2 + cost / 2, std::memory_order_relaxed);
+    node.cost_ns.store(before == kUnknownCost ? cost : before / 2 + cost / 2,
+                       std::memory_order_relaxed);
   }
 
   void EnterDevice(uint16_t index) {
@@ -282,8 +296,8 @@ class StepExecutor::Loop {
         return ready;
       }
       case NodeKind::kForward: {
-        const int32_t ready =
-            Propagate<kSequential>(id, node, node.num_inputs > 0 ? &state_.slots[node.first_input] : nullptr);
+        const int32_t ready = Propagate<kSequential>(
+            id, node, node.num_inputs > 0 ? &state_.slots[node.first_input] : nullptr);
         ReleaseInputs(node);
         return ready;
       }
@@ -314,10 +328,12 @@ class StepExecutor::Loop {
         frame.start_ns = step_.trace_ == nullptr ? 0 : TraceClockNs();
         step_.Hold();
         node.kernel->AsAsync()->ComputeAsync(
-            frame.context, [step = &step_, id](const Status& status) { AsyncDone(*step, id, status); });
+            frame.context,
+            [step = &step_, id](const Status& status) { AsyncDone(*step, id, status); });
         return -1;
       }
-      case NodeKind::kKernel: break;
+      case NodeKind::kKernel:
+        break;
     }
     return -1;
   }
@@ -402,7 +418,8 @@ void StepExecutor::RunSequentialTask(void* context, int32_t head) {
   step.Release();
 }
 
-// The caller holds the token (Post), which goes on to an inter-op thread if this one may not compute.
+// The caller holds the token (Post), which goes on to an inter-op thread if this one may not
+// compute.
 void StepExecutor::RunSequential(Step& step, int32_t head, bool compute) {
   const PlanData& plan = step.plan_->data();
   StepState& state = *step.state_;
@@ -444,7 +461,8 @@ void StepExecutor::Post(Step& step, int32_t item, bool compute) {
   int32_t first = step.inbox_.load(std::memory_order_relaxed);
   do {
     link = first;
-  } while (!step.inbox_.compare_exchange_weak(first, item, std::memory_order_release, std::memory_order_relaxed));
+  } while (!step.inbox_.compare_exchange_weak(first, item, std::memory_order_release,
+                                              std::memory_order_relaxed));
   if (step.token_.exchange(2, std::memory_order_seq_cst) == 0) RunSequential(step, -1, compute);
 }
 
@@ -453,7 +471,8 @@ void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
   StepState::AsyncFrame& frame = *step.state_->frames[plan.nodes[static_cast<size_t>(node)].aux];
   frame.cancel.Reset();
   if (step.trace_ != nullptr) {
-    step.trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0, TraceThread()};
+    step.trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0,
+                                                        TraceThread()};
   }
   if (!status.ok()) {
     step.AbortHeld(status.WithContext(plan.Describe(node)));
@@ -471,13 +490,15 @@ void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
   step.Release();
 }
 
-std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id, StepSink* sink,
-                                            Done done, StepTrace* trace, bool caller_runs_cheap_nodes) {
+std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id,
+                                            StepSink* sink, Done done, StepTrace* trace,
+                                            bool caller_runs_cheap_nodes) {
   const PlanData& data = plan->data();
   auto step = std::allocate_shared<Step>(PoolStdAllocator<Step>(), Step::Key());
   step->state_ = data.TakeState();
   const auto nodes = static_cast<size_t>(data.num_nodes);
-  if (nodes > 0) std::memcpy(step->state_->pending.get(), data.pending.data(), nodes * sizeof(uint32_t));
+  if (nodes > 0)
+    std::memcpy(step->state_->pending.get(), data.pending.data(), nodes * sizeof(uint32_t));
   for (size_t i = 0; i < data.recv_edges.size(); ++i) {
     step->state_->delivered[i].store(0, std::memory_order_relaxed);
   }
@@ -497,9 +518,11 @@ std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, ui
   return step;
 }
 
-std::shared_ptr<Step> StepExecutor::Start(std::shared_ptr<const Plan> plan, uint64_t step_id, StepSink* sink, Done done,
-                                          StepTrace* trace, bool caller_runs_cheap_nodes) {
-  auto step = Prepare(std::move(plan), step_id, sink, std::move(done), trace, caller_runs_cheap_nodes);
+std::shared_ptr<Step> StepExecutor::Start(std::shared_ptr<const Plan> plan, uint64_t step_id,
+                                          StepSink* sink, Done done, StepTrace* trace,
+                                          bool caller_runs_cheap_nodes) {
+  auto step =
+      Prepare(std::move(plan), step_id, sink, std::move(done), trace, caller_runs_cheap_nodes);
   step->Start();
   return step;
 }
@@ -530,7 +553,8 @@ Step::~Step() {
 bool Step::TryHold() {
   int holds = holds_.load(std::memory_order_relaxed);
   while (holds > 0) {
-    if (holds_.compare_exchange_weak(holds, holds + 1, std::memory_order_acquire, std::memory_order_relaxed)) {
+    if (holds_.compare_exchange_weak(holds, holds + 1, std::memory_order_acquire,
+                                     std::memory_order_relaxed)) {
       return true;
     }
   }
@@ -552,7 +576,8 @@ void Step::AbortHeld(const Status& status) {
   {
     std::lock_guard lock(status_mutex_);
     int expected = kOpen;
-    const bool first = outcome_.compare_exchange_strong(expected, kAborted, std::memory_order_acq_rel);
+    const bool first =
+        outcome_.compare_exchange_strong(expected, kAborted, std::memory_order_acq_rel);
     if (expected == kComplete) return;
     status_.Update(status);
     if (!first) return;
@@ -617,8 +642,9 @@ void Step::Deliver(int32_t edge_id, Tensor tensor) {
     trace_->records_[static_cast<size_t>(node)] = {now, now, bytes, TraceThread()};
   }
   if (!edge.control && (tensor.dtype() != edge.dtype || !edge.shape.Accepts(tensor.shape()))) {
-    AbortHeld(InvalidArgument("tensor '" + edge.name + "' arrived as " + std::string(DTypeName(tensor.dtype())) +
-                              tensor.shape().ToString() + ", expected is " + std::string(DTypeName(edge.dtype)) +
+    AbortHeld(InvalidArgument("tensor '" + edge.name + "' arrived as " +
+                              std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +
+                              ", expected is " + std::string(DTypeName(edge.dtype)) +
                               edge.shape.ToString())
                   .WithContext(plan.Describe(node)));
     return Release();

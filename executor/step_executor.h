@@ -4,9 +4,10 @@
 //   step->Deliver(edge, tensor);   // any time from now on, any thread
 //   step->Start();
 //
-// A node runs when all that it waits for has finished. The thread that finishes a node goes on with its most urgent ready successor. Others wait on that
-// thread's own list, from which half goes to an inter-op thread whenever one is free and there is enough to do. With
-// inter_op == 1 a step runs one node at a time, in an order that depends only on the plan and on what is delivered when.
+// A node runs when all that it waits for has finished. The thread that finishes a node goes on with
+// its most urgent ready successor. Others wait on that thread's own list, from which half goes to
+// an inter-op thread whenever one is free and there is enough to do. With inter_op == 1 a step runs
+// one node at a time, in an order that depends only on the plan and on what is delivered when.
 // Several steps of one plan may run at once. A steady step allocates nothing from the heap.
 #pragma once
 
@@ -28,8 +29,8 @@ struct StepState;
 class StepSink {
  public:
   virtual ~StepSink() = default;
-  // Called on the thread that computed the tensor, as soon as it exists; must not block. A control edge brings an invalid tensor. May call
-  // Deliver of any step, this one too.
+  // Called on the thread that computed the tensor, as soon as it exists; must not block. A control
+  // edge brings an invalid tensor. May call Deliver of any step, this one too.
   virtual void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) = 0;
 };
 
@@ -41,19 +42,22 @@ class Step : public std::enable_shared_from_this<Step> {
 
   uint64_t step_id() const { return step_id_; }
 
-  // Starts the step, once. The calling thread runs cheap nodes that are ready, for some tens of microseconds at most, and leaves the others to the
-  // inter-op threads; with `inline_all` it computes like one of those until it finds nothing ready. The step keeps itself alive until it is done.
-  // `done` may run inside this call.
+  // Starts the step, once. The calling thread runs cheap nodes that are ready, for some tens of
+  // microseconds at most, and leaves the others to the inter-op threads; with `inline_all` it
+  // computes like one of those until it finds nothing ready. The step keeps itself alive until it
+  // is done. `done` may run inside this call.
   void Start(bool inline_all = false);
 
-  // The tensor of an edge of plan->recv_edges() (an invalid one for a control edge). Any thread, before or after Start; runs cheap
-  // nodes that it makes ready, as Start does. Each edge once; what comes again, comes late or is unknown is counted and dropped. A tensor of
-  // another type or shape than the edge's fails the step. Memory that somebody else reads must be held by that somebody too: a tensor that
-  // only the step holds may be overwritten in place.
+  // The tensor of an edge of plan->recv_edges() (an invalid one for a control edge). Any thread,
+  // before or after Start; runs cheap nodes that it makes ready, as Start does. Each edge once;
+  // what comes again, comes late or is unknown is counted and dropped. A tensor of another type or
+  // shape than the edge's fails the step. Memory that somebody else reads must be held by that
+  // somebody too: a tensor that only the step holds may be overwritten in place.
   void Deliver(int32_t edge_id, Tensor tensor);
 
-  // Ends the step: no further kernel starts, asynchronous ones are cancelled, and `done` gets the first failure that is not derived, on the thread that
-  // ends the last kernel (this one if none runs). Any thread; nothing happens if the step is over.
+  // Ends the step: no further kernel starts, asynchronous ones are cancelled, and `done` gets the
+  // first failure that is not derived, on the thread that ends the last kernel (this one if none
+  // runs). Any thread; nothing happens if the step is over.
   void Abort(const Status& status);
 
  private:
@@ -86,7 +90,8 @@ class Step : public std::enable_shared_from_this<Step> {
   std::shared_ptr<Step> self_;  // while it runs
   std::atomic<bool> started_{false};
   std::atomic<int> outcome_{kOpen};
-  // One while the outcome is open, and one each for a thread at work, a queued list of nodes, an asynchronous kernel.
+  // One while the outcome is open, and one each for a thread at work, a queued list of nodes, an
+  // asynchronous kernel.
   std::atomic<int> holds_{1};
   std::atomic<int32_t> remaining_{0};  // nodes
   // Sequential steps only: what came from other threads, and who has the right to run nodes.
@@ -98,15 +103,18 @@ class Step : public std::enable_shared_from_this<Step> {
 
 class StepExecutor {
  public:
-  // Lends memory for a step of `plan`. `sink` (may be null if the plan has no send edges) and `trace` (may be null) live until done. `done` runs exactly
-  // once, when every node has finished or, after a failure, when no kernel of the step runs any more; never if the step is dropped
-  // without Start and Abort. It runs with no lock held and may start other steps. Without `caller_runs_cheap_nodes` Start and Deliver leave all nodes
-  // to the inter-op threads.
-  static std::shared_ptr<Step> Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id, StepSink* sink, Done done,
-                                       StepTrace* trace = nullptr, bool caller_runs_cheap_nodes = true);
+  // Lends memory for a step of `plan`. `sink` (may be null if the plan has no send edges) and
+  // `trace` (may be null) live until done. `done` runs exactly once, when every node has finished
+  // or, after a failure, when no kernel of the step runs any more; never if the step is dropped
+  // without Start and Abort. It runs with no lock held and may start other steps. Without
+  // `caller_runs_cheap_nodes` Start and Deliver leave all nodes to the inter-op threads.
+  static std::shared_ptr<Step> Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id,
+                                       StepSink* sink, Done done, StepTrace* trace = nullptr,
+                                       bool caller_runs_cheap_nodes = true);
   // Prepare and Start.
-  static std::shared_ptr<Step> Start(std::shared_ptr<const Plan> plan, uint64_t step_id, StepSink* sink, Done done,
-                                     StepTrace* trace = nullptr, bool caller_runs_cheap_nodes = true);
+  static std::shared_ptr<Step> Start(std::shared_ptr<const Plan> plan, uint64_t step_id,
+                                     StepSink* sink, Done done, StepTrace* trace = nullptr,
+                                     bool caller_runs_cheap_nodes = true);
 
  private:
   friend class Step;

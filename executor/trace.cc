@@ -37,7 +37,8 @@ std::string Micros(int64_t ns) {
 }  // namespace
 
 int64_t TraceClockNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -63,7 +64,8 @@ std::vector<TraceEvent> StepTrace::Events() const {
                      .start_ns = record.start_ns,
                      .end_ns = record.end_ns};
     if (node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
-      const EdgeInfo& edge = (node.kind == NodeKind::kSend ? plan.send_edges : plan.recv_edges)[node.aux];
+      const EdgeInfo& edge =
+          (node.kind == NodeKind::kSend ? plan.send_edges : plan.recv_edges)[node.aux];
       event.kind = node.kind == NodeKind::kSend ? TraceKind::kSend : TraceKind::kRecv;
       event.name = edge.name;
       event.edge = edge.id;
@@ -78,7 +80,8 @@ std::vector<TraceEvent> StepTrace::Events() const {
 std::string ToChromeJson(std::span<const TaskTrace> tasks) {
   int64_t origin = INT64_MAX;
   for (const TaskTrace& task : tasks) {
-    for (const TraceEvent& event : task.events) origin = std::min(origin, event.start_ns + task.clock_offset_ns);
+    for (const TraceEvent& event : task.events)
+      origin = std::min(origin, event.start_ns + task.clock_offset_ns);
   }
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   bool first = true;
@@ -90,15 +93,17 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
   for (size_t pid = 0; pid < tasks.size(); ++pid) {
     const TaskTrace& task = tasks[pid];
     const std::string process = "\"pid\":" + std::to_string(pid);
-    add("{\"ph\":\"M\",\"name\":\"process_name\"," + process + ",\"args\":{\"name\":" + Quoted(task.task) + "}}");
+    add("{\"ph\":\"M\",\"name\":\"process_name\"," + process +
+        ",\"args\":{\"name\":" + Quoted(task.task) + "}}");
     for (const TraceEvent& event : task.events) {
       const int64_t start = event.start_ns + task.clock_offset_ns - origin;
       const int64_t duration = event.end_ns - event.start_ns;
       const std::string row = process + ",\"tid\":" + std::to_string(event.thread);
       std::string args = "\"op\":" + Quoted(event.op) + ",\"device\":" + Quoted(event.device);
       if (event.kind != TraceKind::kNode) args += ",\"bytes\":" + std::to_string(event.bytes);
-      add("{\"ph\":\"X\"," + row + ",\"name\":" + Quoted(event.name) + ",\"cat\":" + Quoted(event.op) +
-          ",\"ts\":" + Micros(start) + ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");
+      add("{\"ph\":\"X\"," + row + ",\"name\":" + Quoted(event.name) +
+          ",\"cat\":" + Quoted(event.op) + ",\"ts\":" + Micros(start) +
+          ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");
       if (event.kind == TraceKind::kNode) continue;
       const bool send = event.kind == TraceKind::kSend;
       add(std::string("{\"ph\":\"") + (send ? "s" : "f\",\"bp\":\"e") + "\"," + row +

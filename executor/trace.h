@@ -1,4 +1,5 @@
-// StepTrace: what one task did in one step, node by node. ToChromeJson: several of them as one timeline.
+// StepTrace: what one task did in one step, node by node. ToChromeJson: several of them as one
+// timeline.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct TraceEvent {
   int64_t end_ns = 0;
 };
 
-// Given to a step before it starts; read after the step is done. Each node writes its own record, so that recording takes no lock.
+// Given to a step before it starts; read after the step is done. Each node writes its own record,
+// so that recording takes no lock.
 class StepTrace {
  public:
   // In order of start. Nodes that did not run are left out.
@@ -56,8 +58,8 @@ struct TaskTrace {
   std::vector<TraceEvent> events;
 };
 
-// Chrome's trace format (chrome://tracing, Perfetto): one process per task, one row per thread, an arrow per edge from send to receive.
-// Times start at the earliest event.
+// Chrome's trace format (chrome://tracing, Perfetto): one process per task, one row per thread, an
+// arrow per edge from send to receive. Times start at the earliest event.
 std::string ToChromeJson(std::span<const TaskTrace> tasks);
 
 }  // namespace monograph

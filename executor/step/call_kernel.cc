@@ -12,7 +12,8 @@ class CallKernel : public AsyncKernel {
   explicit CallKernel(std::shared_ptr<const Plan> body) : body_(std::move(body)) {}
 
   void ComputeAsync(KernelContext& context, Done done) override {
-    // Results go straight to the context, which lives until `done`. Each output is written once, so threads do not meet.
+    // Results go straight to the context, which lives until `done`. Each output is written once, so
+    // threads do not meet.
     struct Call : StepSink {
       KernelContext* context;
       Done done;
@@ -23,12 +24,14 @@ class CallKernel : public AsyncKernel {
     auto call = std::make_shared<Call>();
     call->context = &context;
     call->done = std::move(done);
-    const std::shared_ptr<Step> step =
-        StepExecutor::Prepare(body_, context.step_id(), call.get(), [call](const Status& status) { call->done(status); });
+    const std::shared_ptr<Step> step = StepExecutor::Prepare(
+        body_, context.step_id(), call.get(), [call](const Status& status) { call->done(status); });
     const bool open = context.OnCancel([weak = std::weak_ptr<Step>(step)] {
-      if (auto running = weak.lock()) running->Abort(Cancelled("the calling step was aborted").AsDerived());
+      if (auto running = weak.lock())
+        running->Abort(Cancelled("the calling step was aborted").AsDerived());
     });
-    for (const EdgeInfo& edge : body_->recv_edges()) step->Deliver(edge.id, context.TakeInput(edge.id));
+    for (const EdgeInfo& edge : body_->recv_edges())
+      step->Deliver(edge.id, context.TakeInput(edge.id));
     if (open) {
       step->Start();
     } else {

@@ -1,5 +1,5 @@
-// CallKernel: a function call that is not inlined: each run is a step of the body's own plan. There _Arg i stands as recv edge i, _Retval i as
-// send edge i.
+// CallKernel: a function call that is not inlined: each run is a step of the body's own plan. There
+// _Arg i stands as recv edge i, _Retval i as send edge i.
 #pragma once
 
 #include <memory>

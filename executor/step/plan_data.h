@@ -28,7 +28,8 @@ inline constexpr uint32_t kCheapNs = 2000;
 // Estimate before the first measurement.
 inline constexpr uint32_t kUnknownCost = 100'000;
 
-// Everything that running a node reads, in one cache line. Inputs are `num_inputs` consecutive slots of the step.
+// Everything that running a node reads, in one cache line. Inputs are `num_inputs` consecutive
+// slots of the step.
 struct alignas(64) PlanNode {
   Kernel* kernel = nullptr;
   uint32_t first_input = 0;
@@ -50,7 +51,8 @@ struct alignas(64) PlanNode {
   PlanNode& operator=(const PlanNode&) = delete;
 };
 
-// One consumer of one output. Edges of a node are ordered by output; `last` is the output's last one, which takes the tensor over.
+// One consumer of one output. Edges of a node are ordered by output; `last` is the output's last
+// one, which takes the tensor over.
 struct DataEdge {
   uint32_t slot;
   uint16_t output;
@@ -58,7 +60,8 @@ struct DataEdge {
   bool last;
 };
 
-// A node that waits for another one; `alone`: for nothing else, so that it needs no count. The most urgent one comes last.
+// A node that waits for another one; `alone`: for nothing else, so that it needs no count. The most
+// urgent one comes last.
 struct Successor {
   uint32_t node : 31;
   uint32_t alone : 1;
@@ -75,9 +78,10 @@ struct StepState {
   };
 
   std::unique_ptr<uint32_t[]> pending;  // by node: how many predecessors are missing
-  std::unique_ptr<int32_t[]> next;      // by node: links of ready lists; the last entry stands for the start of the step
+  std::unique_ptr<int32_t[]>
+      next;  // by node: links of ready lists; the last entry stands for the start of the step
   std::unique_ptr<Tensor[]> slots;
-  std::unique_ptr<Tensor[]> received;                // by recv edge
+  std::unique_ptr<Tensor[]> received;                 // by recv edge
   std::unique_ptr<std::atomic<uint8_t>[]> delivered;  // by recv edge
   std::vector<std::unique_ptr<AsyncFrame>> frames;
 };
@@ -89,7 +93,7 @@ struct PlanData {
   std::vector<DataEdge> edges;
   std::vector<Successor> successors;
   std::vector<DType> dtypes;
-  std::vector<int32_t> roots;  // the most urgent one last
+  std::vector<int32_t> roots;       // the most urgent one last
   std::vector<int32_t> recv_nodes;  // by recv edge
   std::vector<int32_t> recv_of_id;  // recv edge by id - first_recv_id, -1 if there is none
   int32_t first_recv_id = 0;

@@ -36,7 +36,8 @@ TEST(KernelRegistry, FindsTheKernelOfHighestPriorityThatMatchesAllTypes) {
   EXPECT_EQ((*found)->def.priority, 2);
   EXPECT_TRUE(registry.Find("X", "CPU", Attrs{{"T", DT_INT32}, {"U", DT_INT64}}).ok());
   EXPECT_EQ(registry.Find("X", "CPU", Attrs{{"T", DT_INT32}, {"U", DT_INT32}}).status().message(),
-            "op 'X' has no CPU kernel for T=int32, U=int32; registered: CPU T=float, CPU T=float, GPU T=float, "
+            "op 'X' has no CPU kernel for T=int32, U=int32; registered: CPU T=float, CPU T=float, "
+            "GPU T=float, "
             "CPU T=int32 U=int64");
   EXPECT_TRUE(registry.HasOp("X", "GPU"));
   EXPECT_FALSE(registry.HasOp("X", "TPU"));
@@ -62,9 +63,11 @@ TEST(KernelRunner, RunsAnOpByItselfInPlaceWhereTheInputWasMovedIn) {
 TEST(KernelRunner, TellsWhatIsWrong) {
   TestTask task(1);
   KernelRunner runner(&task.kernels());
-  EXPECT_EQ(runner.RunOp(task.ops(), "TFail", {}, Attrs{{"message", std::string("broken")}}).status(),
-            OutOfRange("node 'TFail' (TFail): broken"));
-  EXPECT_EQ(runner.RunOp(task.ops(), "TMissing", {Tensor::Scalar(1.0f)}).status().code(), Code::kInternal);
+  EXPECT_EQ(
+      runner.RunOp(task.ops(), "TFail", {}, Attrs{{"message", std::string("broken")}}).status(),
+      OutOfRange("node 'TFail' (TFail): broken"));
+  EXPECT_EQ(runner.RunOp(task.ops(), "TMissing", {Tensor::Scalar(1.0f)}).status().code(),
+            Code::kInternal);
   EXPECT_FALSE(runner.RunOp(task.ops(), "TInc", {}).ok());
   EXPECT_FALSE(runner.RunOp(task.ops(), "TInc", {Tensor::Scalar(1)}).ok());
 }
@@ -73,7 +76,8 @@ TEST(KernelRunner, WaitsForAnAsynchronousKernel) {
   TestTask task(1);
   task.gate("g")->Open();
   KernelRunner runner(&task.kernels(), {.resources = &task.resources()});
-  auto result = runner.RunOp(task.ops(), "TGate", {Tensor::Scalar(3.0f)}, Attrs{{"gate", std::string("g")}});
+  auto result =
+      runner.RunOp(task.ops(), "TGate", {Tensor::Scalar(3.0f)}, Attrs{{"gate", std::string("g")}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ((*result)[0].scalar<float>(), 3.0f);
 }
@@ -87,7 +91,8 @@ TEST(ResourceManager, FindsByContainerAndNameAndChecksTheClass) {
   w->value = Tensor::Vector<float>({1, 2});
   EXPECT_EQ(resources.bytes(), 8);
   EXPECT_EQ(resources.All().size(), 2u);
-  EXPECT_EQ(resources.Find<Variable>("localhost", "v").status(), NotFound("resource 'localhost/v' does not exist"));
+  EXPECT_EQ(resources.Find<Variable>("localhost", "v").status(),
+            NotFound("resource 'localhost/v' does not exist"));
   EXPECT_EQ(resources.Find<Gate>("localhost", "w").status().code(), Code::kInvalidArgument);
   resources.Clear({"localhost"});
   EXPECT_FALSE(resources.Find<Variable>("localhost", "w").ok());
@@ -141,7 +146,8 @@ TEST(ThreadPools, LoopsMayNestAndRunBesideEachOther) {
 }
 
 TEST(Devices, AreNamedByTask) {
-  const auto devices = MakeCpuDevices(DeviceName::Parse("/job:w/replica:0/task:3").value(), 2).value();
+  const auto devices =
+      MakeCpuDevices(DeviceName::Parse("/job:w/replica:0/task:3").value(), 2).value();
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[1]->name(), "/job:w/replica:0/task:3/device:CPU:1");
   EXPECT_GT(devices[0]->info().memory_limit, 0);
@@ -152,12 +158,17 @@ TEST(Devices, AreNamedByTask) {
 TEST(Trace, TasksAreDrawnOnOneClockWithArrowsBetweenThem) {
   std::vector<TaskTrace> tasks(2);
   tasks[0] = {"/job:a", 0, {{TraceKind::kSend, "x:0", "_Send", "cpu", 1, 7, 16, 1000, 2000}}};
-  tasks[1] = {"/job:\"b\"", -5000, {{TraceKind::kRecv, "x:0", "_Recv", "cpu", 2, 7, 16, 8500, 8500}}};
+  tasks[1] = {
+      "/job:\"b\"", -5000, {{TraceKind::kRecv, "x:0", "_Recv", "cpu", 2, 7, 16, 8500, 8500}}};
   const std::string json = ToChromeJson(tasks);
   EXPECT_NE(json.find(R"("args":{"name":"/job:\"b\""}})"), std::string::npos) << json;
-  EXPECT_NE(json.find(R"({"ph":"s","pid":0,"tid":1,"name":"edge","cat":"edge","id":7,"ts":0.000})"), std::string::npos) << json;
-  EXPECT_NE(json.find(R"({"ph":"f","bp":"e","pid":1,"tid":2,"name":"edge","cat":"edge","id":7,"ts":2.500})"),
+  EXPECT_NE(json.find(R"({"ph":"s","pid":0,"tid":1,"name":"edge","cat":"edge","id":7,"ts":0.000})"),
             std::string::npos)
+      << json;
+  EXPECT_NE(
+      json.find(
+          R"({"ph":"f","bp":"e","pid":1,"tid":2,"name":"edge","cat":"edge","id":7,"ts":2.500})"),
+      std::string::npos)
       << json;
 }
 

@@ -11,18 +11,25 @@ using testing::Builder;
 using testing::kCpu0;
 using testing::TestTask;
 
-bool Contains(const Status& status, std::string_view text) { return status.message().find(text) != std::string::npos; }
+bool Contains(const Status& status, std::string_view text) {
+  return status.message().find(text) != std::string::npos;
+}
 
 TEST(CompilePlan, NamesNodeOpDeviceAndWhatIsRegisteredWhereAKernelIsMissing) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder b(&graph);
-  const Endpoint x = b.Op("_Recv", {}, {{"edge_id", int64_t{0}}, {"send_device", std::string()}, {"recv_device", std::string()},
-                                        {"tensor_name", std::string("x")}, {"T", DT_DOUBLE}});
+  const Endpoint x = b.Op("_Recv", {},
+                          {{"edge_id", int64_t{0}},
+                           {"send_device", std::string()},
+                           {"recv_device", std::string()},
+                           {"tensor_name", std::string("x")},
+                           {"T", DT_DOUBLE}});
   b.Op("TDouble", {x});
   const Status status = task.Compile(std::move(graph)).status();
-  EXPECT_EQ(status, NotFound(std::string("node 'TDouble' (TDouble) on ") + kCpu0 +
-                             ": op 'TDouble' has no CPU kernel for T=double; registered: CPU T=float"));
+  EXPECT_EQ(status,
+            NotFound(std::string("node 'TDouble' (TDouble) on ") + kCpu0 +
+                     ": op 'TDouble' has no CPU kernel for T=double; registered: CPU T=float"));
 }
 
 TEST(CompilePlan, SaysWhenAnOpHasNoKernelAtAll) {
@@ -38,7 +45,8 @@ TEST(CompilePlan, PassesOnWhyAKernelRefusesItsNode) {
   Graph graph = task.NewGraph();
   Builder(&graph).Add("TRefuse");
   EXPECT_EQ(task.Compile(std::move(graph)).status(),
-            InvalidArgument(std::string("node 'TRefuse' (TRefuse) on ") + kCpu0 + ": strides must be positive"));
+            InvalidArgument(std::string("node 'TRefuse' (TRefuse) on ") + kCpu0 +
+                            ": strides must be positive"));
 }
 
 TEST(CompilePlan, NamesADeviceThatTheTaskLacksAndThoseItHas) {
@@ -47,7 +55,8 @@ TEST(CompilePlan, NamesADeviceThatTheTaskLacksAndThoseItHas) {
   Builder(&graph).Add("TNoOp", {}, {}, {}, "/job:test/replica:0/task:0/device:CPU:7");
   const Status status = task.Compile(std::move(graph)).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_TRUE(Contains(status, "node 'TNoOp' (TNoOp) on /job:test/replica:0/task:0/device:CPU:7")) << status;
+  EXPECT_TRUE(Contains(status, "node 'TNoOp' (TNoOp) on /job:test/replica:0/task:0/device:CPU:7"))
+      << status;
   EXPECT_TRUE(Contains(status, kCpu0)) << status;
 }
 
@@ -57,7 +66,8 @@ TEST(CompilePlan, RefusesTwoSendsOfOneEdge) {
   Builder b(&graph);
   b.Send(3, b.Const(1));
   b.Send(3, b.Const(1));
-  EXPECT_TRUE(Contains(task.Compile(std::move(graph)).status(), "edge 3 is also that of node '_Send'"));
+  EXPECT_TRUE(
+      Contains(task.Compile(std::move(graph)).status(), "edge 3 is also that of node '_Send'"));
 }
 
 TEST(CompilePlan, FindsACycleThroughALinkedPair) {

@@ -23,17 +23,22 @@ using Values = std::map<int32_t, float>;
 
 int64_t PoolBytes() { return static_cast<PoolAllocator*>(HostAllocator())->bytes_in_use(); }
 
-// Every case with several thread counts, and with the starting thread computing or not. A case ends with the host pool as it was.
+// Every case with several thread counts, and with the starting thread computing or not. A case ends
+// with the host pool as it was.
 class StepExecutorTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
-  StepExecutorTest() : start_bytes_(PoolBytes()), task_(std::make_unique<TestTask>(inter_op())), graph_(task_->NewGraph()) {}
+  StepExecutorTest()
+      : start_bytes_(PoolBytes()),
+        task_(std::make_unique<TestTask>(inter_op())),
+        graph_(task_->NewGraph()) {}
   ~StepExecutorTest() override {
     plan_.reset();
     graph_ = task_->NewGraph();
     task_.reset();
     // A thread that has just called done may still be about to drop its step.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (PoolBytes() != start_bytes_ && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    while (PoolBytes() != start_bytes_ && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
     EXPECT_EQ(PoolBytes(), start_bytes_) << "the step left tensors behind";
   }
 
@@ -57,9 +62,11 @@ class StepExecutorTest : public ::testing::TestWithParam<std::tuple<int, bool>> 
   std::shared_ptr<const Plan> plan_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Threads, StepExecutorTest, ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Bool()),
-                         [](const auto& info) {
-                           return std::to_string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_inline" : "");
+INSTANTIATE_TEST_SUITE_P(Threads, StepExecutorTest,
+                         ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Bool()),
+                         [](const auto& tested) {
+                           return std::to_string(std::get<0>(tested.param)) +
+                                  (std::get<1>(tested.param) ? "_inline" : "");
                          });
 
 TEST_P(StepExecutorTest, AnEmptyPlanIsDoneAtOnce) {
@@ -112,8 +119,9 @@ TEST_P(StepExecutorTest, RandomGraphsGiveTheNumbersOfASequentialWalk) {
       const bool add = random() % 2 == 0 && expected[p] + expected[q] < 1e5f;
       std::vector<NodeId> controls;
       if (random() % 4 == 0) controls.push_back(nodes[random() % nodes.size()].node);
-      nodes.push_back(add ? b.Op("TAdd", {nodes[p], nodes[q]}, {}, controls)
-                          : b.Op(random() % 2 == 0 ? "TInc" : "TIncSlow", {nodes[p]}, {}, controls));
+      nodes.push_back(
+          add ? b.Op("TAdd", {nodes[p], nodes[q]}, {}, controls)
+              : b.Op(random() % 2 == 0 ? "TInc" : "TIncSlow", {nodes[p]}, {}, controls));
       expected.push_back(add ? expected[p] + expected[q] : expected[p] + 1);
       if (random() % 8 == 0) {
         b.Send(i, nodes.back());
@@ -127,7 +135,8 @@ TEST_P(StepExecutorTest, RandomGraphsGiveTheNumbersOfASequentialWalk) {
 
 TEST_P(StepExecutorTest, ATensorIsWrittenInPlaceOnlyByItsLastReader) {
   Builder b(&graph_);
-  // x is read by two nodes and sent: nobody may write it but the last. The chain of one reader each runs in one buffer.
+  // x is read by two nodes and sent: nobody may write it but the last. The chain of one reader each
+  // runs in one buffer.
   const Endpoint x = b.Op("TInc", {b.Const(1)});
   b.Send(0, x);
   b.Send(1, b.Op("TInc", {x}));
@@ -185,8 +194,9 @@ TEST_P(StepExecutorTest, TensorsMayArriveBeforeAndAfterTheStart) {
 TEST_P(StepExecutorTest, SeveralThreadsMayDeliverAtOnce) {
   Builder b(&graph_);
   std::vector<Endpoint> received;
-  for (int32_t edge = 0; edge < 64; ++edge) received.push_back(b.Op(edge % 2 ? "TInc" : "TIncSlow", {b.Recv(edge)}));
-  b.Send(0, b.Op("TSum", received, {{"N", int64_t{64}}}));
+  for (int32_t edge = 0; edge < 64; ++edge)
+    received.push_back(b.Op(edge % 2 ? "TInc" : "TIncSlow", {b.Recv(edge)}));
+  b.Send(100, b.Op("TSum", received, {{"N", int64_t{64}}}));
   Compile();
   for (int round = 0; round < 50; ++round) {
     Collector collector;
@@ -200,7 +210,7 @@ TEST_P(StepExecutorTest, SeveralThreadsMayDeliverAtOnce) {
     step->Start(inline_all());
     for (auto& thread : threads) thread.join();
     EXPECT_TRUE(collector.Wait().ok());
-    EXPECT_EQ(collector.Value(0), 128.0f);
+    EXPECT_EQ(collector.Value(100), 128.0f);
     EXPECT_EQ(collector.done_count(), 1);
   }
 }
@@ -228,7 +238,8 @@ TEST_P(StepExecutorTest, ATensorOfAnotherTypeOrShapeFailsTheStep) {
   Builder b(&graph_);
   b.Send(1, b.Recv(0, {}, kCpu0, PartialShape{-1, 3}));
   Compile();
-  for (const Tensor& wrong : {Tensor::FromValues<float>({1, 2}, {1, 2}), Tensor::FromValues<int32_t>({1, 3}, {1, 2, 3})}) {
+  for (const Tensor& wrong : {Tensor::FromValues<float>({1, 2}, {1, 2}),
+                              Tensor::FromValues<int32_t>({1, 3}, {1, 2, 3})}) {
     Collector collector;
     auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
     step->Deliver(0, wrong);
@@ -271,7 +282,8 @@ TEST_P(StepExecutorTest, AFailingKernelNamesItselfAndEndsTheStepAndTheNextOneRun
     const auto values = RunStep(plan_, {{0, 1.0f}}, 1, inline_all());
     ASSERT_FALSE(values.ok());
     EXPECT_EQ(values.status().code(), Code::kOutOfRange);
-    EXPECT_EQ(values.status().message(), std::string("node 'TFail' (TFail) on ") + kCpu0 + ": queue is empty");
+    EXPECT_EQ(values.status().message(),
+              std::string("node 'TFail' (TFail) on ") + kCpu0 + ": queue is empty");
     EXPECT_FALSE(values.status().derived());
   }
 }
@@ -282,7 +294,8 @@ TEST_P(StepExecutorTest, AKernelThatForgetsItsOutputIsFoundOut) {
   Compile();
   const auto values = RunStep(plan_, {}, 1, inline_all());
   EXPECT_EQ(values.status().code(), Code::kInternal);
-  EXPECT_NE(values.status().message().find("output 0 is missing"), std::string::npos) << values.status();
+  EXPECT_NE(values.status().message().find("output 0 is missing"), std::string::npos)
+      << values.status();
 }
 
 TEST_P(StepExecutorTest, AbortMidStepWaitsForTheRunningKernelAndStartsNoOther) {
@@ -357,7 +370,8 @@ TEST_P(StepExecutorTest, AbortRacesWithTheEndWithoutHarm) {
     Collector collector;
     auto step = StepExecutor::Prepare(plan_, 1, &collector, collector.done());
     std::thread aborter([&] {
-      for (int spin = 0; spin < round * 20; ++spin) std::atomic_signal_fence(std::memory_order_seq_cst);
+      for (int spin = 0; spin < round * 20; ++spin)
+        std::atomic_signal_fence(std::memory_order_seq_cst);
       step->Abort(Aborted("stop"));
     });
     step->Start(inline_all());
@@ -382,7 +396,8 @@ TEST_P(StepExecutorTest, SeveralStepsInFlightShareKernelsAndKeepTheirTensorsApar
     std::vector<std::shared_ptr<Step>> steps;
     for (uint64_t s = 0; s < 16; ++s) {
       collectors.push_back(std::make_unique<Collector>());
-      steps.push_back(StepExecutor::Start(plan_, s + 1, collectors[s].get(), collectors[s]->done()));
+      steps.push_back(
+          StepExecutor::Start(plan_, s + 1, collectors[s].get(), collectors[s]->done()));
     }
     for (size_t s = 16; s-- > 0;) steps[s]->Deliver(0, Tensor::Scalar(static_cast<float>(s)));
     for (size_t s = 0; s < 16; ++s) {
@@ -444,7 +459,9 @@ TEST_P(StepExecutorTest, ALongChainOfAsynchronousKernelsThatAreReadyNeedsNoDeepS
 TEST_P(StepExecutorTest, TwoStepsThatPlayPingPongNeedNoDeepStack) {
   struct Relay : StepSink {
     std::shared_ptr<Step> to;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor) override { to->Deliver(edge.id, std::move(tensor)); }
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor) override {
+      to->Deliver(edge.id, std::move(tensor));
+    }
   };
   constexpr int kRounds = 5000;
   Graph other = task_->NewGraph();
@@ -499,7 +516,8 @@ TEST_P(StepExecutorTest, WithoutLeaveTheCallerRunsNothing) {
       Collector::OnSend(step_id, edge, std::move(tensor));
     }
   } sink;
-  auto step = StepExecutor::Start(plan_, 1, &sink, sink.done(), nullptr, /*caller_runs_cheap_nodes=*/false);
+  auto step =
+      StepExecutor::Start(plan_, 1, &sink, sink.done(), nullptr, /*caller_runs_cheap_nodes=*/false);
   step->Deliver(0, Tensor::Scalar(1.0f));
   EXPECT_TRUE(sink.Wait().ok());
   EXPECT_EQ(sink.Value(1), 2.0f);
@@ -513,7 +531,8 @@ TEST_P(StepExecutorTest, TheThreadThatStartsRunsNoExpensiveKernelUnlessItWantsTo
   const auto gate = task_->gate("g");
   Compile();
   Collector collector;
-  auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());  // returns although the kernel blocks
+  auto step = StepExecutor::Start(plan_, 1, &collector,
+                                  collector.done());  // returns although the kernel blocks
   ASSERT_TRUE(gate->WaitForArrivals(1));
   gate->Open();
   EXPECT_TRUE(collector.Wait().ok());
@@ -532,7 +551,8 @@ TEST_P(StepExecutorTest, ACallThatIsNotInlinedRunsAsAStepOfItsOwn) {
                   .ok());
   Builder b(&graph_);
   const std::vector<DType> two = {DT_FLOAT, DT_FLOAT};
-  const NodeId call = b.Add("PartitionedCall", {b.Const(1), b.Recv(0)}, {{"f", FunctionName{"f"}}, {"Tin", two}, {"Tout", two}});
+  const NodeId call = b.Add("PartitionedCall", {b.Const(1), b.Recv(0)},
+                            {{"f", FunctionName{"f"}}, {"Tin", two}, {"Tout", two}});
   b.Send(1, {call, 0});
   b.Send(2, {call, 1});
   PlanOptions options = task_->options();
@@ -577,7 +597,9 @@ TEST(SequentialStep, RunsInOneOrderWhateverTheTiming) {
   const auto plan = task.Compile(std::move(graph)).value();
   struct Order : Collector {
     std::vector<int32_t> order;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override { order.push_back(edge.id); }  // one thread at a time
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override {
+      order.push_back(edge.id);
+    }  // one thread at a time
   };
   std::vector<int32_t> first;
   for (int i = 0; i < 40; ++i) {
@@ -600,7 +622,9 @@ TEST(SequentialStep, SendsTheUrgentTensorFirst) {
   const auto plan = task.Compile(std::move(graph)).value();
   struct Order : Collector {
     std::vector<int32_t> priorities;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override { priorities.push_back(edge.priority); }
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override {
+      priorities.push_back(edge.priority);
+    }
   } sink;
   StepExecutor::Start(plan, 1, &sink, sink.done());
   ASSERT_TRUE(sink.Wait().ok());

@@ -176,14 +176,28 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
     ops->Add(OpDef(op).Input("x: float").Output("y: float").Shape(LikeFirst));
   }
   for (const char* op : {"TGate", "TBlock"}) {
-    ops->Add(OpDef(op).Input("x: float").Output("y: float").Attr("gate: string").Stateful().Shape(LikeFirst));
+    ops->Add(OpDef(op)
+                 .Input("x: float")
+                 .Output("y: float")
+                 .Attr("gate: string")
+                 .Stateful()
+                 .Shape(LikeFirst));
   }
   ops->Add(OpDef("TAdd").Input("a: float").Input("b: float").Output("y: float").Shape(LikeFirst));
-  ops->Add(OpDef("TSum").Input("xs: N * float").Output("y: float").Attr("N: int >= 1").Shape(ScalarShape));
-  ops->Add(OpDef("TSplit").Input("x: float").Output("y: N * float").Attr("N: int >= 1").Shape(ScalarShape));
+  ops->Add(OpDef("TSum")
+               .Input("xs: N * float")
+               .Output("y: float")
+               .Attr("N: int >= 1")
+               .Shape(ScalarShape));
+  ops->Add(OpDef("TSplit")
+               .Input("x: float")
+               .Output("y: N * float")
+               .Attr("N: int >= 1")
+               .Shape(ScalarShape));
   ops->Add(OpDef("TNoOp").Shape(NoOutputs));
   ops->Add(OpDef("TFail").Attr("message: string").Stateful().Shape(NoOutputs));
-  ops->Add(OpDef("TDouble").Input("x: T").Output("y: T").Attr("T: {float, double}").Shape(LikeFirst));
+  ops->Add(
+      OpDef("TDouble").Input("x: T").Output("y: T").Attr("T: {float, double}").Shape(LikeFirst));
   ops->Add(OpDef("TRefuse").Shape(NoOutputs));
   ops->Add(OpDef("TNowhere").Shape(NoOutputs));
   const auto cheap = KernelCost::kCheap;
@@ -251,7 +265,8 @@ int Gate::arrivals() {
   return arrivals_;
 }
 
-TestTask::TestTask(int inter_op, int intra_op) : pools_(std::make_unique<ThreadPools>(inter_op, intra_op)) {
+TestTask::TestTask(int inter_op, int intra_op)
+    : pools_(std::make_unique<ThreadPools>(inter_op, intra_op)) {
   AddTestOps(&ops_, &kernels_);
   devices_ = MakeCpuDevices(DeviceName::Parse("/job:test/replica:0/task:0").value(), 2).value();
 }
@@ -268,11 +283,12 @@ PlanOptions TestTask::options() {
 }
 
 std::shared_ptr<Gate> TestTask::gate(const std::string& name) {
-  return resources_.FindOrCreate<Gate>("test", name, [] { return std::make_shared<Gate>(); }).value();
+  return resources_.FindOrCreate<Gate>("test", name, [] { return std::make_shared<Gate>(); })
+      .value();
 }
 
-NodeId Builder::Add(std::string_view op, std::vector<Endpoint> inputs, Attrs attrs, std::vector<NodeId> controls,
-                    std::string_view device) {
+NodeId Builder::Add(std::string_view op, std::vector<Endpoint> inputs, Attrs attrs,
+                    std::vector<NodeId> controls, std::string_view device) {
   const std::string name = graph_->UniqueName(op);
   return graph_
       ->AddNode({.name = name,
@@ -304,8 +320,8 @@ NodeId Builder::Send(int64_t edge, Endpoint source, int64_t priority, std::vecto
   return Add("_Send", {source}, std::move(attrs), std::move(controls), device);
 }
 
-Endpoint Builder::Recv(int64_t edge, std::vector<NodeId> controls, std::string_view device, PartialShape shape,
-                       std::string_view from) {
+Endpoint Builder::Recv(int64_t edge, std::vector<NodeId> controls, std::string_view device,
+                       PartialShape shape, std::string_view from) {
   Attrs attrs = Transfer(edge, from, device, 0);
   attrs.Set("shape", std::move(shape));
   return {Add("_Recv", {}, std::move(attrs), std::move(controls), device), 0};
@@ -370,8 +386,9 @@ float Collector::Value(int32_t edge) {
   return found->second.scalar<float>();
 }
 
-Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan, std::map<int32_t, float> feeds,
-                                         uint64_t step_id, bool inline_all, StepTrace* trace) {
+Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan,
+                                         std::map<int32_t, float> feeds, uint64_t step_id,
+                                         bool inline_all, StepTrace* trace) {
   Collector collector;
   {
     const auto step = StepExecutor::Prepare(plan, step_id, &collector, collector.done(), trace);
@@ -388,7 +405,8 @@ Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan
   }
   MG_RETURN_IF_ERROR(collector.Wait());
   std::map<int32_t, float> values;
-  for (const auto& [edge, tensor] : collector.Take()) values[edge] = tensor.valid() ? tensor.scalar<float>() : 0;
+  for (const auto& [edge, tensor] : collector.Take())
+    values[edge] = tensor.valid() ? tensor.scalar<float>() : 0;
   return values;
 }
 

@@ -69,7 +69,9 @@ class TestTask {
 
   PlanOptions options();
   Graph NewGraph() { return Graph(&ops_); }
-  Result<std::shared_ptr<const Plan>> Compile(Graph graph) { return CompilePlan(std::move(graph), options()); }
+  Result<std::shared_ptr<const Plan>> Compile(Graph graph) {
+    return CompilePlan(std::move(graph), options());
+  }
   std::shared_ptr<Gate> gate(const std::string& name);
 
   OpRegistry& ops() { return ops_; }
@@ -102,8 +104,9 @@ class Builder {
   Endpoint Const(float value, std::vector<NodeId> controls = {}) {
     return Op("TConst", {}, {{"value", Tensor::Scalar(value)}}, std::move(controls));
   }
-  NodeId Send(int64_t edge, Endpoint source, int64_t priority = 0, std::vector<NodeId> controls = {},
-              std::string_view device = kCpu0, std::string_view to = kElsewhere);
+  NodeId Send(int64_t edge, Endpoint source, int64_t priority = 0,
+              std::vector<NodeId> controls = {}, std::string_view device = kCpu0,
+              std::string_view to = kElsewhere);
   Endpoint Recv(int64_t edge, std::vector<NodeId> controls = {}, std::string_view device = kCpu0,
                 PartialShape shape = PartialShape(), std::string_view from = kElsewhere);
   NodeId SendControl(int64_t edge, std::vector<NodeId> controls, std::string_view device = kCpu0);
@@ -134,7 +137,8 @@ class Collector : public StepSink {
 };
 
 // One step with feeds; the fetched scalars by edge.
-Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan, std::map<int32_t, float> feeds = {},
-                                         uint64_t step_id = 1, bool inline_all = false, StepTrace* trace = nullptr);
+Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan,
+                                         std::map<int32_t, float> feeds = {}, uint64_t step_id = 1,
+                                         bool inline_all = false, StepTrace* trace = nullptr);
 
 }  // namespace monograph::testing
