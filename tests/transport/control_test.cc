@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "transport/control/channel.h"
 #include "transport/control/host_port.h"
 #include "transport/control/server.h"
+#include "transport/control/tls.h"
 
 namespace monograph::control {
 namespace {
@@ -43,6 +45,7 @@ class RawSocket {
       if (bytes != nullptr) bytes->append(buffer, static_cast<size_t>(got));
     }
   }
+  int descriptor() const { return descriptor_; }
   std::string ReadExactly(size_t count) {
     std::string bytes(count, '\0');
     EXPECT_EQ(static_cast<ssize_t>(count), recv(descriptor_, bytes.data(), count, MSG_WAITALL));
@@ -53,8 +56,9 @@ class RawSocket {
   const int descriptor_;
 };
 
-std::string PlainPreamble() {
+std::string PreambleOf(Security security) {
   Preamble preamble;
+  preamble.security = security;
   preamble.software_version = SoftwareVersion();
   return EncodePreamble(preamble);
 }
@@ -410,7 +414,7 @@ TEST_P(ControlTest, APeerThatIsTooSlowWithItsHandshakeIsClosed) {
   ServerOptions options = server_options();
   options.handshake_timeout = 150ms;
   TestServer server(options);
-  const std::string preamble = PlainPreamble();
+  const std::string preamble = PreambleOf(Security::kPlain);
   for (const size_t sent : {0, 1, 10}) {
     RawSocket raw(server.server->port());
     raw.Send(preamble.substr(0, sent));
@@ -454,7 +458,7 @@ TEST(ControlPlain, AnEstablishedPeerThatBreaksTheProtocolIsClosedAndOthersAreNot
        {std::string("\xff\xff\xff\x7f\0\0\0\0", 8), std::string("\x10\0\0\0\xff\xff\xff\x7f", 8),
         too_large_body, std::string("\x03\0\0\0\0\0\0\0abc", 11), unknown_type, EncodeHead(pong)}) {
     RawSocket raw(server.server->port());
-    raw.Send(PlainPreamble());
+    raw.Send(PreambleOf(Security::kPlain));
     raw.ReadExactly(kPreambleBytes);
     raw.Send(EncodeHead(first) + first.body + bytes);
     EXPECT_TRUE(raw.ReadToEnd());
@@ -466,6 +470,68 @@ TEST(ControlPlain, AnEstablishedPeerThatBreaksTheProtocolIsClosedAndOthersAreNot
         << server.disconnected.Get().back();
   }
   EXPECT_EQ(good->Call("Echo", "fine", 5s).value(), "fine");
+}
+
+// The same inside a TLS connection of somebody who has the key.
+TEST(ControlKey, AKeyHolderThatBreaksTheProtocolIsClosedAndOthersAreNot) {
+  ServerOptions options;
+  options.key = KeyOf(1);
+  TestServer server(options);
+  auto good = MustConnect(server, ClientOptions(KeyOf(1)));
+  auto tls = TlsContext::Make(KeyOf(1), /*server=*/false);
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  Frame call;
+  call.text = "Echo";
+  size_t expected = 0;
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(16000, '\0'), EncodeHead(call),
+        std::string("\xff\xff\xff\xff\xff\xff\xff\xff", 8)}) {
+    RawSocket raw(server.server->port());
+    raw.Send(PreambleOf(Security::kTls));
+    raw.ReadExactly(kPreambleBytes);
+    SSL* ssl = SSL_new(tls.value()->native());
+    SSL_set_fd(ssl, raw.descriptor());
+    ASSERT_EQ(1, SSL_connect(ssl));
+    EXPECT_TRUE(TlsContext::CheckPeer(ssl).ok());
+    EXPECT_EQ(static_cast<int>(bytes.size()),
+              SSL_write(ssl, bytes.data(), static_cast<int>(bytes.size())));
+    EXPECT_TRUE(raw.ReadToEnd());
+    SSL_free(ssl);
+    ++expected;
+    ASSERT_TRUE(server.refused.WaitFor([&](const auto& statuses) {
+      return statuses.size() == expected;
+    })) << expected;
+    EXPECT_TRUE(Contains(server.refused.Get().back(), "broke the protocol"))
+        << server.refused.Get().back();
+  }
+  EXPECT_EQ(good->Call("Echo", "fine", 5s).value(), "fine");
+}
+
+// A TLS client that offers no pre-shared key gets nowhere, whatever else it offers.
+TEST(ControlKey, TlsWithoutTheKeyIsRefused) {
+  ServerOptions options;
+  options.key = KeyOf(1);
+  TestServer server(options);
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  SSL* ssl = SSL_new(context);
+  RawSocket raw(server.server->port());
+  raw.Send(PreambleOf(Security::kTls));
+  raw.ReadExactly(kPreambleBytes);
+  SSL_set_fd(ssl, raw.descriptor());
+  EXPECT_NE(1, SSL_connect(ssl));
+  EXPECT_EQ(server.WaitForRefusal().code(), Code::kUnauthenticated);
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+}
+
+TEST(ControlPlain, AHostThatDoesNotExistIsNamedWithinTheDeadline) {
+  ChannelOptions options = ClientOptions();
+  options.timeout = 500ms;
+  const auto begin = Clock::now();
+  const Status status = Channel::Connect("no-such-host.invalid:2222", options).status();
+  EXPECT_LT(Clock::now() - begin, 3s);
+  EXPECT_TRUE(status.code() == Code::kNotFound || status.code() == Code::kUnavailable) << status;
+  EXPECT_TRUE(Contains(status, "no-such-host.invalid")) << status;
 }
 
 TEST(ControlPlain, ARequestAboveTheLimitIsAnErrorOfThatCallOnly) {

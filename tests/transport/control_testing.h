@@ -30,10 +30,9 @@ class Watched {
   }
   template <typename F>
   void Change(F change) {
-    {
-      std::lock_guard lock(mutex_);
-      change(value_);
-    }
+    // Notifies under the lock: whoever waits may destroy this as soon as it has the lock.
+    std::lock_guard lock(mutex_);
+    change(value_);
     changed_.notify_all();
   }
   template <typename P>

@@ -275,6 +275,7 @@ asio::awaitable<void> Channel::Impl::ReadLoop([[maybe_unused]] std::shared_ptr<I
       why = InvalidArgument("it sent an unexpected frame");
     }
   }
+  connection_->Close(why);
   if (!ended_) EndNow(Unavailable("lost " + peer_name_ + ": " + why.message()), /*lost=*/true);
 }
 
