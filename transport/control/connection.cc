@@ -16,6 +16,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <cstdio>
+#include <new>
 
 #include "transport/control/asio_status.h"
 #include "transport/control/tls.h"
@@ -26,7 +27,7 @@ namespace {
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadAheadBytes = 16 * 1024;
 // A body grows as its bytes arrive: a length alone reserves no memory.
-constexpr size_t kBodyStepBytes = size_t{1} << 20;
+constexpr size_t kBodyStepBytes = size_t{256} << 10;
 // More unsent bytes than this mean that the peer does not read.
 constexpr size_t kMaxOutputBytes = size_t{4} << 30;
 constexpr auto kGracefulCloseTime = std::chrono::milliseconds(200);
@@ -34,6 +35,16 @@ constexpr auto kGracefulCloseTime = std::chrono::milliseconds(200);
 tcp::endpoint RemoteOf(const tcp::socket& socket) {
   ErrorCode ignored;
   return socket.remote_endpoint(ignored);
+}
+
+// False if there is no memory.
+bool Reserve(std::string& text, size_t bytes) {
+  try {
+    text.reserve(bytes);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 void SetOption(int descriptor, int level, int name, int value) {
@@ -266,10 +277,14 @@ asio::awaitable<Status> Connection::Read(Frame* frame) {
   Status status = DecodeHead(head, frame);
   if (!status.ok()) co_return status.WithContext(peer_address_ + " broke the protocol");
   frame->body.clear();
+  // Reserving takes addresses, and memory only as bytes arrive.
+  if (!Reserve(frame->body, prefix.body_bytes)) {
+    co_return ResourceExhausted("there is no memory for a message of " +
+                                std::to_string(prefix.body_bytes) + " bytes from " + peer_address_);
+  }
   while (frame->body.size() < prefix.body_bytes) {
     const size_t have = frame->body.size();
-    // Doubles: what is reserved never exceeds twice of what has come, and a step.
-    const size_t step = std::min(prefix.body_bytes - have, std::max(kBodyStepBytes, have));
+    const size_t step = std::min(prefix.body_bytes - have, kBodyStepBytes);
     frame->body.resize(have + step);
     error = co_await ReadExactly(frame->body.data() + have, step);
     if (error) co_return WhyEnded(error, what);
