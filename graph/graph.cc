@@ -167,7 +167,8 @@ struct Graph::Interner {
 
   Status Check(const OpDef& op, const std::shared_ptr<const Attrs>& given, std::span<const DType> inputs,
                const CheckedNode** checked) {
-    if (given != nullptr && !Cacheable(*given)) {
+    // Transfers and arguments differ from node to node: remembering them would only fill memory.
+    if (given != nullptr && (op.name().starts_with('_') || !Cacheable(*given))) {
       *checked = &uncached;
       return CheckNode(op, given, inputs, &uncached);
     }

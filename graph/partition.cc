@@ -354,16 +354,20 @@ class Partitioner {
     return Status();
   }
 
-  Attrs TransferAttrs(const Edge& edge, const CrossEdge& cross) const {
+  // For a _Send with its number of inputs, for a _Recv with its shape; in the order in which Attrs
+  // keeps them.
+  Attrs TransferAttrs(const Edge& edge, const CrossEdge& cross, bool send) const {
     const bool control = cross.dtype == DT_INVALID;
     Attrs attrs;
+    if (send) attrs.Set("N", static_cast<int64_t>(control ? 0 : 1));
     attrs.Set("T", control ? DT_FLOAT : cross.dtype);
-    attrs.Set("edge_id", static_cast<int64_t>(cross.id));
-    attrs.Set("send_device", edge.feed ? client_text_ : std::string(DeviceText(edge.from)));
-    attrs.Set("recv_device", edge.fetch ? client_text_ : std::string(DeviceText(edge.to)));
-    attrs.Set("tensor_name", cross.tensor_name);
-    attrs.Set("priority", static_cast<int64_t>(cross.priority));
     attrs.Set("control", control);
+    attrs.Set("edge_id", static_cast<int64_t>(cross.id));
+    attrs.Set("priority", static_cast<int64_t>(cross.priority));
+    attrs.Set("recv_device", edge.fetch ? client_text_ : std::string(DeviceText(edge.to)));
+    attrs.Set("send_device", edge.feed ? client_text_ : std::string(DeviceText(edge.from)));
+    if (!send) attrs.Set("shape", cross.shape);
+    attrs.Set("tensor_name", cross.tensor_name);
     return attrs;
   }
 
@@ -376,8 +380,6 @@ class Partitioner {
   }
 
   Status AddSend(const Edge& edge, const CrossEdge& cross) {
-    Attrs attrs = TransferAttrs(edge, cross);
-    attrs.Set("N", static_cast<int64_t>(edge.controls.empty() ? 1 : 0));
     const std::string name = TransferName("_send/", cross, edge);
     Graph& graph = out_.partitions[task_of_[Index(edge.from)]].graph;
     Endpoint input;
@@ -385,7 +387,7 @@ class Partitioner {
     NodeSpec spec;
     spec.name = name;
     spec.op = "_Send";
-    spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
+    spec.attrs = std::make_shared<const Attrs>(TransferAttrs(edge, cross, true));
     spec.device = DeviceText(edge.from);
     if (edge.controls.empty()) {
       input = {local_[Index(edge.source.node)], edge.source.index};
@@ -398,13 +400,11 @@ class Partitioner {
   }
 
   Result<NodeId> AddRecv(const Edge& edge, const CrossEdge& cross) {
-    Attrs attrs = TransferAttrs(edge, cross);
-    attrs.Set("shape", cross.shape);
     const std::string name = TransferName("_recv/", cross, edge);
     NodeSpec spec;
     spec.name = name;
     spec.op = "_Recv";
-    spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
+    spec.attrs = std::make_shared<const Attrs>(TransferAttrs(edge, cross, false));
     spec.device = DeviceText(edge.to);
     return out_.partitions[task_of_[Index(edge.to)]].graph.AddNode(spec);
   }
