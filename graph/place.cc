@@ -260,7 +260,8 @@ class Placer {
     node_types_.assign(wish_.size(), all_types_);
     if (!options_.has_kernel) return Status();
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
-      if (IsCall(graph_, node)) continue;  // the task that runs it decides about its body
+      // The task that runs a call decides about its body; transfers and arguments are everywhere.
+      if (IsCall(graph_, node) || graph_.op(node).name().starts_with('_')) continue;
       uint32_t mask = 0;
       for (size_t type = 0; type < types_.size(); ++type) {
         if (options_.has_kernel(graph_, node, types_[type])) mask |= 1u << type;

@@ -113,7 +113,9 @@ std::string Summary(const Graph& graph, const std::vector<PlacementNote>& notes)
     for (size_t i = 0; i < ops.size() && i < kTopOps; ++i) {
       text += (i == 0 ? "" : ", ") + std::to_string(-ops[i].first) + " " + ops[i].second;
     }
-    if (ops.size() > kTopOps) text += ", " + std::to_string(ops.size() - kTopOps) + " more types";
+    if (ops.size() > kTopOps) {
+      text += ", " + Count(static_cast<int64_t>(ops.size() - kTopOps), "more type", "more types");
+    }
     text += ")";
     if (device.variables > 0) {
       text += ", " + Count(device.variables, "variable", "variables") + " of " +
@@ -160,7 +162,7 @@ std::string Summary(const Graph& graph, const std::vector<PlacementNote>& notes)
     text += "Tensors that change device:\n";
     for (size_t i = 0; i < lines.size() && i < kTopRoutes; ++i) text += lines[i] + "\n";
     if (lines.size() > kTopRoutes)
-      text += "  ... " + std::to_string(lines.size() - kTopRoutes) + " more routes\n";
+      text += "  ... " + std::to_string(lines.size() - kTopRoutes) + " more\n";
   }
   if (!notes.empty()) text += "Notes:\n";
   for (const PlacementNote& note : notes) text += "  " + note.text + "\n";

@@ -44,11 +44,13 @@ struct BatchShards {
 // Splits each input along its first dimension: replica i of N gets rows floor(B*i/N) up to
 // floor(B*(i+1)/N) of a batch of B. All inputs must have the same B. InvalidArgument, when building
 // if B is known and else in the step, if B < N: "The batch of 3 examples is smaller than its 4
-// replicas".
+// replicas". The nodes go where `scope` says: on the client's device, only shards of a fed batch
+// travel.
 Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas);
 
 // sum_i weights[i] * values[i], in order of i; with no weights the plain mean. Products stay on the
-// devices of their values.
+// devices of their values. For gradients it is cheaper to give each tower its weight as an argument
+// and AddGradients that weight as grad_ys: then their plain sum is the mean over the batch.
 Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values,
                             std::span<const Output> weights);
 
