@@ -1,0 +1,207 @@
+#include "ops/input/batches.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ops/input/shuffle.h"
+
+namespace monograph {
+namespace {
+
+// The examples `rows` of `dataset`, in that order.
+Result<Batch> Gather(const Dataset& dataset, const std::vector<uint32_t>& rows, DType image_type) {
+  const auto count = static_cast<int64_t>(rows.size());
+  Batch batch;
+  MG_ASSIGN_OR_RETURN(batch.images, Tensor::Allocate(image_type, Shape{count, dataset.pixels()}));
+  MG_ASSIGN_OR_RETURN(batch.labels, Tensor::Allocate(DT_INT32, Shape{count}));
+  const auto pixels = static_cast<size_t>(dataset.pixels());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const uint8_t* from = dataset.images.data() + rows[i] * pixels;
+    if (image_type == DT_UINT8) {
+      std::memcpy(batch.images.data<uint8_t>() + i * pixels, from, pixels);
+    } else {
+      float* to = batch.images.data<float>() + i * pixels;
+      for (size_t k = 0; k < pixels; ++k) to[k] = static_cast<float>(from[k]) * (1.0f / 255.0f);
+    }
+    batch.labels.data<int32_t>()[i] = dataset.labels[rows[i]];
+  }
+  return batch;
+}
+
+Status CheckImageType(DType type) {
+  if (type == DT_FLOAT || type == DT_UINT8) return Status();
+  return InvalidArgument("images come as float or uint8, not " + std::string(DTypeName(type)));
+}
+
+}  // namespace
+
+class BatchStream::Impl {
+ public:
+  Impl(std::shared_ptr<const Dataset> dataset, const BatchOptions& options)
+      : dataset_(std::move(dataset)), options_(options) {
+    const int64_t batch = options.batch_size;
+    begin_ = batch * options.shard / options.num_shards;
+    end_ = batch * (options.shard + 1) / options.num_shards;
+  }
+  ~Impl() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Result<Batch> Get(int64_t index) {
+    if (index < 0)
+      return OutOfRange("batch " + std::to_string(index) + " of " + dataset_->name +
+                        ": batches count from 0");
+    if (options_.prefetch <= 0) return MakeBatch(index);
+    std::unique_lock lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { Prefetch(); });
+    // What the thread is making now is worth waiting for.
+    ready_changed_.wait(lock, [&] { return making_ != index; });
+    std::optional<Batch> found;
+    if (auto it = ready_.find(index); it != ready_.end()) found = it->second;
+    if (index + 1 != next_) {
+      next_ = index + 1;
+      std::erase_if(ready_, [&](const auto& entry) {
+        return entry.first < next_ || entry.first >= next_ + options_.prefetch;
+      });
+      wake_.notify_one();
+    }
+    lock.unlock();
+    if (found) return *std::move(found);
+    return MakeBatch(index);
+  }
+
+ private:
+  using Order = std::shared_ptr<const std::vector<uint32_t>>;
+
+  // The order of an epoch; the last two asked for are kept.
+  Order EpochOrder(int64_t epoch) {
+    std::lock_guard lock(orders_mutex_);
+    for (const auto& [kept, order] : orders_) {
+      if (kept == epoch) return order;
+    }
+    const auto n = static_cast<uint32_t>(dataset_->examples);
+    auto order = std::make_shared<const std::vector<uint32_t>>(
+        Permutation(n, options_.seed, static_cast<uint64_t>(epoch)));
+    if (orders_.size() == 2) orders_.erase(orders_.begin());
+    orders_.emplace_back(epoch, order);
+    return order;
+  }
+
+  Result<Batch> MakeBatch(int64_t index) {
+    int64_t first;
+    if (__builtin_mul_overflow(index, options_.batch_size, &first) ||
+        __builtin_add_overflow(first, end_, &first)) {
+      return OutOfRange("batch " + std::to_string(index) + " of " + dataset_->name + " is too far");
+    }
+    first -= end_;
+    std::vector<uint32_t> rows(static_cast<size_t>(end_ - begin_));
+    Order order;
+    int64_t order_epoch = -1;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t position = first + begin_ + static_cast<int64_t>(i);
+      const int64_t epoch = position / dataset_->examples, offset = position % dataset_->examples;
+      if (!options_.shuffle) {
+        rows[i] = static_cast<uint32_t>(offset);
+        continue;
+      }
+      if (epoch != order_epoch) {
+        order = EpochOrder(epoch);
+        order_epoch = epoch;
+      }
+      rows[i] = (*order)[static_cast<size_t>(offset)];
+    }
+    return Gather(*dataset_, rows, options_.image_type);
+  }
+
+  void Prefetch() {
+    pthread_setname_np(pthread_self(), "mg-input");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      int64_t wanted = -1;
+      wake_.wait(lock, [&] {
+        wanted = -1;
+        for (int64_t index = next_; index < next_ + options_.prefetch; ++index) {
+          if (!ready_.contains(index)) {
+            wanted = index;
+            break;
+          }
+        }
+        return stop_ || wanted >= 0;
+      });
+      if (stop_) return;
+      making_ = wanted;
+      lock.unlock();
+      Result<Batch> made = MakeBatch(wanted);
+      lock.lock();
+      making_ = -1;
+      if (!made.ok()) {  // nothing is made ahead any more; the caller who asks gets the failure
+        ready_changed_.notify_all();
+        return;
+      }
+      if (wanted >= next_ && wanted < next_ + options_.prefetch)
+        ready_.emplace(wanted, std::move(made).value());
+      // One who waits for it while the window moves on (a caller that jumps) makes it again.
+      ready_changed_.notify_all();
+    }
+  }
+
+  const std::shared_ptr<const Dataset> dataset_;
+  const BatchOptions options_;
+  int64_t begin_ = 0, end_ = 0;  // rows of a batch
+
+  std::mutex orders_mutex_;
+  std::vector<std::pair<int64_t, Order>> orders_;  // guarded by orders_mutex_
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_, ready_changed_;
+  std::map<int64_t, Batch> ready_;
+  int64_t next_ = 0;     // the first batch of the window that is made ahead
+  int64_t making_ = -1;  // the one that the thread makes now
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+BatchStream::BatchStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BatchStream::~BatchStream() = default;
+
+Result<std::unique_ptr<BatchStream>> BatchStream::Make(std::shared_ptr<const Dataset> dataset,
+                                                       const BatchOptions& options) {
+  MG_RETURN_IF_ERROR(CheckImageType(options.image_type));
+  if (options.num_shards < 1 || options.shard < 0 || options.shard >= options.num_shards) {
+    return InvalidArgument("shard " + std::to_string(options.shard) + " of " +
+                           std::to_string(options.num_shards));
+  }
+  if (options.batch_size < options.num_shards) {
+    return InvalidArgument("the batch of " + std::to_string(options.batch_size) +
+                           " examples is smaller than its " + std::to_string(options.num_shards) +
+                           " replicas");
+  }
+  return std::unique_ptr<BatchStream>(
+      new BatchStream(std::make_unique<Impl>(std::move(dataset), options)));
+}
+
+Result<Batch> BatchStream::Get(int64_t index) { return impl_->Get(index); }
+
+Result<Batch> Rows(const Dataset& dataset, int64_t begin, int64_t end, DType image_type) {
+  MG_RETURN_IF_ERROR(CheckImageType(image_type));
+  MG_CHECK(begin >= 0 && begin <= end && end <= dataset.examples);
+  std::vector<uint32_t> rows;
+  for (int64_t row = begin; row < end; ++row) rows.push_back(static_cast<uint32_t>(row));
+  return Gather(dataset, rows, image_type);
+}
+
+}  // namespace monograph

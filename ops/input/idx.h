@@ -1,0 +1,25 @@
+// IDX: the file format of MNIST and Fashion-MNIST, plain or compressed by gzip.
+//
+//   file   = 0x00 0x00 type rank dim{rank} value*       dim: 32 bits, big-endian; values row-major,
+//   as many as the dimensions' product type   = 0x08 (unsigned byte), the only one here
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace monograph {
+
+struct IdxArray {
+  std::vector<int64_t> dims;
+  std::vector<uint8_t> values;
+};
+
+// Reads a whole file of `rank` dimensions. NotFound if there is no such file; DataLoss names the
+// path, what is wrong, what was expected and what was found: no IDX file, another rank or type,
+// fewer or more bytes than the dimensions say, a damaged gzip stream.
+Result<IdxArray> ReadIdx(const std::string& path, int rank);
+
+}  // namespace monograph

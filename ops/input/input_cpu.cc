@@ -1,0 +1,62 @@
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "executor/kernel.h"
+#include "ops/input/batches.h"
+#include "ops/input/dataset.h"
+
+namespace monograph::ops::input {
+namespace {
+
+class DatasetBatchKernel : public Kernel {
+ public:
+  explicit DatasetBatchKernel(const KernelConstruction& c) : pixels_(c.attr<int64_t>("pixels")) {
+    spec_.name = c.attr<std::string>("dataset");
+    spec_.data_dir = c.attr<std::string>("data_dir");
+    spec_.split = c.attr<std::string>("split");
+    spec_.seed = options_.seed = static_cast<uint64_t>(c.attr<int64_t>("seed"));
+    options_.batch_size = c.attr<int64_t>("batch_size");
+    options_.shard = static_cast<int>(c.attr<int64_t>("shard"));
+    options_.num_shards = static_cast<int>(c.attr<int64_t>("num_shards"));
+    options_.image_type = c.attr<DType>("image_type");
+  }
+
+  Status Compute(KernelContext& c) override {
+    MG_RETURN_IF_ERROR(Open());
+    MG_ASSIGN_OR_RETURN(Batch batch, stream_->Get(c.input(0).scalar<int64_t>()));
+    c.set_output(0, std::move(batch.images));
+    c.set_output(1, std::move(batch.labels));
+    return Status();
+  }
+
+ private:
+  // Files are read by the first step; one that fails is followed by one that tries again.
+  Status Open() {
+    std::lock_guard lock(mutex_);
+    if (stream_ != nullptr) return Status();
+    MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, LoadDataset(spec_));
+    if (dataset->pixels() != pixels_) {
+      return InvalidArgument("images of " + dataset->name + " have " +
+                             std::to_string(dataset->pixels()) + " pixels; the graph expects " +
+                             std::to_string(pixels_));
+    }
+    MG_ASSIGN_OR_RETURN(stream_, BatchStream::Make(std::move(dataset), options_));
+    return Status();
+  }
+
+  const int64_t pixels_;
+  DatasetSpec spec_;
+  BatchOptions options_;
+  std::mutex mutex_;
+  std::unique_ptr<BatchStream> stream_;  // guarded by mutex_ until it is there
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  registry->Add<DatasetBatchKernel>({.op = "MonographDatasetBatch"});
+}
+
+}  // namespace monograph::ops::input
