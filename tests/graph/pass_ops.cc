@@ -354,6 +354,8 @@ class Interpreter {
       for (size_t i = 0; i < parts; ++i) {
         const int64_t rows = op == "Split" ? value.dims[0] / static_cast<int64_t>(parts)
                                            : static_cast<int64_t>(in[1].data[i]);
+        if (begin + rows > value.dims[0])
+          return InvalidArgument("the parts do not sum to the whole");
         Value part{value.dims, {}, {}};
         part.dims[0] = rows;
         part.data.assign(value.data.begin() + begin * row,
