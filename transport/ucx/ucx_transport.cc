@@ -205,9 +205,9 @@ class UcxTransport : public Transport, private Driven {
       if (++spins % 64 == 0) sched_yield();
     }
   }
+  // Only this thread writes its own id there, and takes it away before it unlocks.
   bool HeldHere() const {
-    return locked_.load(std::memory_order_relaxed) &&
-           pthread_equal(holder_.load(std::memory_order_relaxed), pthread_self()) != 0;
+    return pthread_equal(holder_.load(std::memory_order_relaxed), pthread_self()) != 0;
   }
   void Unlock();
   // Locks unless this thread holds the lock already (a call from a callback).
@@ -356,6 +356,7 @@ void UcxTransport::Unlock() {
     if (!submitted_.empty()) SubmitAll();
     const bool notify = needs_drive_ && !polling_;
     needs_drive_ = false;
+    holder_.store(pthread_t{}, std::memory_order_relaxed);
     locked_.store(false);
     if (notify) loop_.Notify();
     // Who could not lock has submitted before its attempt: either it got the lock now, or we see

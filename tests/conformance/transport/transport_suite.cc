@@ -17,28 +17,41 @@ using std::chrono::steady_clock;
 
 steady_clock::time_point In(milliseconds time) { return steady_clock::now() + time; }
 
+void Recorder::set_on_message(OnMessageFunction function) {
+  std::lock_guard lock(mutex_);
+  on_message_ = std::move(function);
+}
+
+void Recorder::set_on_delivered(OnDeliveredFunction function) {
+  std::lock_guard lock(mutex_);
+  on_delivered_ = std::move(function);
+}
+
 PayloadSink Recorder::OnMessage(std::string_view header, size_t payload_bytes) {
+  OnMessageFunction function;
   {
     std::lock_guard lock(mutex_);
     headers_.emplace_back(header);
+    function = on_message_;
   }
-  if (on_message) return on_message(header, payload_bytes);
+  if (function) return function(header, payload_bytes);
   Buffer buffer = Buffer::Allocate(HostAllocator(), payload_bytes);
   void* data = buffer.data();
-  return {data,
-          [this, buffer, payload_bytes, name = std::string(header)](const Status& status) {
-            Add({name, Payload{buffer, 0, payload_bytes}, status});
-          },
-          buffer};
+  const auto add = [this, buffer, payload_bytes, name = std::string(header)](const Status& status) {
+    Add({name, Payload{buffer, 0, payload_bytes}, status});
+  };
+  return {data, add, buffer};
 }
 
 void Recorder::OnDelivered(std::string_view header, Payload payload) {
+  OnDeliveredFunction function;
   {
     std::lock_guard lock(mutex_);
     headers_.emplace_back(header);
+    function = on_delivered_;
   }
-  if (on_delivered) {
-    on_delivered(header, std::move(payload));
+  if (function) {
+    function(header, std::move(payload));
   } else {
     Add({std::string(header), std::move(payload), Status()});
   }
@@ -248,7 +261,7 @@ TEST_P(TransportConformance, SendsBothWaysAtOnce) {
 TEST_P(TransportConformance, NeverRunsACallbackInsideTheCall) {
   thread_local bool inside = false;
   std::atomic<int> inline_calls{0}, calls{0};
-  at_b_.on_delivered = [&](std::string_view, Payload) { inline_calls += inside; };
+  at_b_.set_on_delivered([&](std::string_view, Payload) { inline_calls += inside; });
   for (int i = 0; i < 200; ++i) {
     inside = true;
     a_->Send(b_of_a_, "m", i % 2 == 0 ? Payload{} : MakePayload(100, 0), [&](const Status&) {
@@ -279,12 +292,11 @@ TEST_P(TransportConformance, DropsACallbackAfterItHasRun) {
 
 TEST_P(TransportConformance, LetsCallbacksSend) {
   std::atomic<int> rounds{0};
-  at_b_.on_delivered = [&](std::string_view header, Payload) {
-    b_->Send(a_of_b_, header, {}, nullptr);
-  };
-  at_a_.on_delivered = [&](std::string_view header, Payload) {
+  at_b_.set_on_delivered(
+      [&](std::string_view header, Payload) { b_->Send(a_of_b_, header, {}, nullptr); });
+  at_a_.set_on_delivered([&](std::string_view header, Payload) {
     if (++rounds < 500) a_->Send(b_of_a_, header, {}, nullptr);
-  };
+  });
   a_->Send(b_of_a_, "ball", {}, nullptr);
   EXPECT_TRUE(a_->DriveUntil([&] { return rounds == 500; }, In(seconds(20))));
 }
@@ -301,7 +313,7 @@ TEST_P(TransportConformance, LetsACompletionSend) {
 
 TEST_P(TransportConformance, DropsAPayloadThatNobodyWants) {
   if (GetParam().by_reference) GTEST_SKIP() << "payloads by reference need no sink";
-  at_b_.on_message = [](std::string_view, size_t) { return PayloadSink{}; };
+  at_b_.set_on_message([](std::string_view, size_t) { return PayloadSink{}; });
   Completions sent;
   a_->Send(b_of_a_, "large", MakePayload(2 << 20, 0), sent.Add());
   a_->Send(b_of_a_, "small", MakePayload(100, 0), sent.Add());
@@ -317,10 +329,10 @@ TEST_P(TransportConformance, WritesALargePayloadIntoTheSinkItself) {
   Buffer sink = Buffer::Allocate(HostAllocator(), 8 << 20);
   std::memset(sink.data(), 0, sink.size());
   std::atomic<int> done{0};
-  at_b_.on_message = [&](std::string_view, size_t) {
+  at_b_.set_on_message([&](std::string_view, size_t) {
     return PayloadSink{static_cast<char*>(sink.data()) + 100,
                        [&](const Status& status) { done += status.ok() ? 1 : 100; }, sink};
-  };
+  });
   a_->Send(b_of_a_, "m", MakePayload(7 << 20, 5), nullptr);
   EXPECT_TRUE(b_->DriveUntil([&] { return done != 0; }, In(seconds(20))));
   EXPECT_EQ(done, 1);
@@ -454,11 +466,12 @@ TEST_P(TransportConformance, LooksAgainAfterWake) {
 TEST_P(TransportConformance, RunsCallbacksOnTheThreadInsideDriveUntil) {
   std::atomic<int> here{0}, total{0};
   const auto me = std::this_thread::get_id();
-  at_b_.on_delivered = [&](std::string_view, Payload) { b_->Send(a_of_b_, "answer", {}, nullptr); };
-  at_a_.on_delivered = [&](std::string_view, Payload) {
+  at_b_.set_on_delivered(
+      [&](std::string_view, Payload) { b_->Send(a_of_b_, "answer", {}, nullptr); });
+  at_a_.set_on_delivered([&](std::string_view, Payload) {
     here += std::this_thread::get_id() == me;
     ++total;
-  };
+  });
   for (int i = 0; i < 200; ++i) {
     a_->Send(b_of_a_, "ask", {}, nullptr);
     ASSERT_TRUE(a_->DriveUntil([&] { return total == i + 1; }, In(seconds(20))));
@@ -469,10 +482,9 @@ TEST_P(TransportConformance, RunsCallbacksOnTheThreadInsideDriveUntil) {
 TEST_P(TransportConformance, DrivesForSeveralWaitersAtOnce) {
   constexpr int kThreads = 4;
   std::atomic<int> answers[kThreads] = {};
-  at_b_.on_delivered = [&](std::string_view header, Payload) {
-    b_->Send(a_of_b_, header, {}, nullptr);
-  };
-  at_a_.on_delivered = [&](std::string_view header, Payload) { ++answers[header[0] - '0']; };
+  at_b_.set_on_delivered(
+      [&](std::string_view header, Payload) { b_->Send(a_of_b_, header, {}, nullptr); });
+  at_a_.set_on_delivered([&](std::string_view header, Payload) { ++answers[header[0] - '0']; });
   std::vector<std::thread> threads;
   std::atomic<int> failed{0};
   for (int t = 0; t < kThreads; ++t) {
@@ -515,7 +527,8 @@ TEST_P(TransportConformance, CostsNothingWhenIdle) {
 
 TEST_P(TransportConformance, SendsRequestsOfAThreadThatNeverDrives) {
   // A program that only sends: the progress thread completes for it, also right after DriveUntil.
-  at_b_.on_delivered = [&](std::string_view, Payload) { b_->Send(a_of_b_, "answer", {}, nullptr); };
+  at_b_.set_on_delivered(
+      [&](std::string_view, Payload) { b_->Send(a_of_b_, "answer", {}, nullptr); });
   for (int i = 0; i < 20; ++i) {
     a_->DriveUntil([] { return false; }, In(milliseconds(1)));
     Completions sent;

@@ -26,7 +26,7 @@ inline std::string CaseName(const testing::TestParamInfo<TransportCase>& info) {
   return info.param.name;
 }
 
-// Keeps what arrives. `on_message` and `on_delivered` may replace what it does.
+// Keeps what arrives, unless a function is set that does something else.
 class Recorder : public MessageHandler {
  public:
   struct Message {
@@ -44,8 +44,10 @@ class Recorder : public MessageHandler {
   std::vector<Message> messages() const;
   std::vector<std::string> header_order() const;  // as headers came, before their payloads
 
-  std::function<PayloadSink(std::string_view, size_t)> on_message;
-  std::function<void(std::string_view, Payload)> on_delivered;
+  using OnMessageFunction = std::function<PayloadSink(std::string_view, size_t)>;
+  using OnDeliveredFunction = std::function<void(std::string_view, Payload)>;
+  void set_on_message(OnMessageFunction function);
+  void set_on_delivered(OnDeliveredFunction function);
 
  private:
   void Add(Message message);
@@ -54,6 +56,8 @@ class Recorder : public MessageHandler {
   std::condition_variable changed_;
   std::vector<Message> messages_;
   std::vector<std::string> headers_;
+  OnMessageFunction on_message_;
+  OnDeliveredFunction on_delivered_;
 };
 
 // Counts completions, and notes the last failure.
