@@ -29,4 +29,8 @@ function(mg_test name)
     set(ARG_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(MG_SANITIZE STREQUAL "thread")
+    # UCX's memory hooks call into TSan's run time after it has left a thread.
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
+  endif()
 endfunction()
