@@ -1,0 +1,97 @@
+#include "ops/activation/activation.h"
+
+#include "graph/gradients.h"
+#include "graph/shape_inference.h"
+
+namespace monograph {
+
+Output Relu(const Scope& scope, Output features) { return OpBuilder(scope, "Relu").Input(features).BuildOutput(); }
+Output Relu6(const Scope& scope, Output features) { return OpBuilder(scope, "Relu6").Input(features).BuildOutput(); }
+Output LeakyRelu(const Scope& scope, Output features, float alpha) {
+  return OpBuilder(scope, "LeakyRelu").Input(features).Attr("alpha", AttrValue(alpha)).BuildOutput();
+}
+Output Elu(const Scope& scope, Output features) { return OpBuilder(scope, "Elu").Input(features).BuildOutput(); }
+Output Softplus(const Scope& scope, Output features) { return OpBuilder(scope, "Softplus").Input(features).BuildOutput(); }
+Output ReluGrad(const Scope& scope, Output gradients, Output features) {
+  return OpBuilder(scope, "ReluGrad").Input(gradients).Input(features).BuildOutput();
+}
+Output Relu6Grad(const Scope& scope, Output gradients, Output features) {
+  return OpBuilder(scope, "Relu6Grad").Input(gradients).Input(features).BuildOutput();
+}
+
+namespace ops::activation {
+namespace {
+
+Status ReluGradient(GradientContext& c) {
+  c.set_grad(0, ReluGrad(c.scope(), c.grad(0), c.output(0)));
+  return Status();
+}
+
+// Piecewise linear: the gradient's own gradient gates in the same places, and no gradient flows to the features.
+Status ReluGradGradient(GradientContext& c) {
+  c.set_grad(0, ReluGrad(c.scope(), c.grad(0), c.input(1)));
+  return Status();
+}
+
+Status Relu6Gradient(GradientContext& c) {
+  c.set_grad(0, Relu6Grad(c.scope(), c.grad(0), c.output(0)));
+  return Status();
+}
+
+Status LeakyReluGradient(GradientContext& c) {
+  c.set_grad(0, OpBuilder(c.scope(), "LeakyReluGrad")
+                    .Input(c.grad(0))
+                    .Input(c.input(0))
+                    .Attr("alpha", AttrValue(c.attrs().Get<float>("alpha")))
+                    .BuildOutput());
+  return Status();
+}
+
+Status EluGradient(GradientContext& c) {
+  c.set_grad(0, OpBuilder(c.scope(), "EluGrad").Input(c.grad(0)).Input(c.output(0)).BuildOutput());
+  return Status();
+}
+
+Status SoftplusGradient(GradientContext& c) {
+  c.set_grad(0, OpBuilder(c.scope(), "SoftplusGrad").Input(c.grad(0)).Input(c.input(0)).BuildOutput());
+  return Status();
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  const char* numbers = "T: {float, double, int32, int64, half, bfloat16}";
+  const char* floats = "T: {half, bfloat16, float, double}";
+  registry->Add(OpDef("Relu").Input("features: T").Output("activations: T").Attr(numbers).Shape(UnchangedShape).Gradient(ReluGradient));
+  registry->Add(OpDef("Relu6").Input("features: T").Output("activations: T").Attr(numbers).Shape(UnchangedShape).Gradient(Relu6Gradient));
+  registry->Add(OpDef("LeakyRelu")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr("alpha: float = 0.2")
+                    .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
+                    .Shape(UnchangedShape)
+                    .Gradient(LeakyReluGradient));
+  registry->Add(OpDef("Elu").Input("features: T").Output("activations: T").Attr(floats).Shape(UnchangedShape).Gradient(EluGradient));
+  registry->Add(
+      OpDef("Softplus").Input("features: T").Output("activations: T").Attr(floats).Shape(UnchangedShape).Gradient(SoftplusGradient));
+  registry->Add(OpDef("ReluGrad")
+                    .Input("gradients: T")
+                    .Input("features: T")
+                    .Output("backprops: T")
+                    .Attr(numbers)
+                    .Shape(MergeAllShape)
+                    .Gradient(ReluGradGradient));
+  registry->Add(OpDef("Relu6Grad").Input("gradients: T").Input("features: T").Output("backprops: T").Attr(numbers).Shape(MergeAllShape));
+  registry->Add(OpDef("LeakyReluGrad")
+                    .Input("gradients: T")
+                    .Input("features: T")
+                    .Output("backprops: T")
+                    .Attr("alpha: float = 0.2")
+                    .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
+                    .Shape(MergeAllShape));
+  registry->Add(OpDef("EluGrad").Input("gradients: T").Input("outputs: T").Output("backprops: T").Attr(floats).Shape(MergeAllShape));
+  registry->Add(OpDef("SoftplusGrad").Input("gradients: T").Input("features: T").Output("backprops: T").Attr(floats).Shape(MergeAllShape));
+}
+
+}  // namespace ops::activation
+}  // namespace monograph

@@ -1,0 +1,107 @@
+#include "ops/training/training.h"
+
+#include "graph/shape_inference.h"
+
+namespace monograph {
+
+Operation ResourceApplyGradientDescent(const Scope& scope, Output var, Output alpha, Output delta) {
+  return OpBuilder(scope, "ResourceApplyGradientDescent").Input(var).Input(alpha).Input(delta).Build();
+}
+
+Operation ResourceApplyMomentum(const Scope& scope, Output var, Output accum, Output lr, Output grad, Output momentum, bool use_nesterov) {
+  return OpBuilder(scope, "ResourceApplyMomentum")
+      .Input(var)
+      .Input(accum)
+      .Input(lr)
+      .Input(grad)
+      .Input(momentum)
+      .Attr("use_nesterov", AttrValue(use_nesterov))
+      .Build();
+}
+
+Operation ResourceApplyAdam(const Scope& scope, Output var, Output m, Output v, Output beta1_power, Output beta2_power, Output lr,
+                            Output beta1, Output beta2, Output epsilon, Output grad, bool use_nesterov) {
+  OpBuilder builder(scope, "ResourceApplyAdam");
+  for (const Output& input : {var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad}) builder.Input(input);
+  return builder.Attr("use_nesterov", AttrValue(use_nesterov)).Build();
+}
+
+Operation ResourceApplyAdagrad(const Scope& scope, Output var, Output accum, Output lr, Output grad, bool update_slots) {
+  return OpBuilder(scope, "ResourceApplyAdagrad")
+      .Input(var)
+      .Input(accum)
+      .Input(lr)
+      .Input(grad)
+      .Attr("update_slots", AttrValue(update_slots))
+      .Build();
+}
+
+Operation ResourceApplyAdagradV2(const Scope& scope, Output var, Output accum, Output lr, Output epsilon, Output grad, bool update_slots) {
+  return OpBuilder(scope, "ResourceApplyAdagradV2")
+      .Input(var)
+      .Input(accum)
+      .Input(lr)
+      .Input(epsilon)
+      .Input(grad)
+      .Attr("update_slots", AttrValue(update_slots))
+      .Build();
+}
+
+Operation ResourceApplyRMSProp(const Scope& scope, Output var, Output ms, Output mom, Output lr, Output rho, Output momentum,
+                               Output epsilon, Output grad) {
+  OpBuilder builder(scope, "ResourceApplyRMSProp");
+  for (const Output& input : {var, ms, mom, lr, rho, momentum, epsilon, grad}) builder.Input(input);
+  return builder.Build();
+}
+
+namespace ops::training {
+namespace {
+
+// Inputs are resources, scalar coefficients, and gradients (the inputs after whose index nothing of the kind is scalar by definition).
+Status Check(ShapeContext& c, std::initializer_list<int> scalars, int gradient) {
+  for (int i : scalars) {
+    if (auto scalar = c.WithRank(i, 0); !scalar.ok()) {
+      return scalar.status().WithContext("coefficient " + std::to_string(i) + " of an update must be a scalar");
+    }
+  }
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (c.input_dtype(i) != DT_RESOURCE) continue;
+    if (auto both = PartialShape::Merge(c.handle_shape(i), c.input(gradient)); !both.ok()) {
+      return both.status().WithContext("variable " + std::to_string(i) + " and the gradient");
+    }
+  }
+  return Status();
+}
+
+Status GradientDescentShape(ShapeContext& c) { return Check(c, {1}, 2); }
+Status MomentumShape(ShapeContext& c) { return Check(c, {2, 4}, 3); }
+Status AdamShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6, 7, 8}, 9); }
+Status AdagradShape(ShapeContext& c) { return Check(c, {2}, 3); }
+Status AdagradV2Shape(ShapeContext& c) { return Check(c, {2, 3}, 4); }
+Status RMSPropShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6}, 7); }
+
+OpDef Update(const char* name, std::initializer_list<const char*> resources, std::initializer_list<const char*> values, ShapeFn shape) {
+  OpDef def(name);
+  for (const char* resource : resources) def.Input(std::string(resource) + ": resource");
+  for (const char* value : values) def.Input(std::string(value) + ": T");
+  def.Attr("T: {float, double, half, bfloat16}").Attr("use_locking: bool = false");
+  def.Stateful().Shape(shape).NoGradient();
+  return def;
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  registry->Add(Update("ResourceApplyGradientDescent", {"var"}, {"alpha", "delta"}, GradientDescentShape));
+  registry->Add(
+      Update("ResourceApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"}, MomentumShape).Attr("use_nesterov: bool = false"));
+  registry->Add(Update("ResourceApplyAdam", {"var", "m", "v"}, {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
+                       AdamShape)
+                    .Attr("use_nesterov: bool = false"));
+  registry->Add(Update("ResourceApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape).Attr("update_slots: bool = true"));
+  registry->Add(Update("ResourceApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"}, AdagradV2Shape).Attr("update_slots: bool = true"));
+  registry->Add(Update("ResourceApplyRMSProp", {"var", "ms", "mom"}, {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+}
+
+}  // namespace ops::training
+}  // namespace monograph

@@ -1,0 +1,148 @@
+#include "ops/variable/variable.h"
+
+#include "graph/gradients.h"
+#include "graph/shape_inference.h"
+#include "ops/dims.h"
+
+namespace monograph {
+
+Output VarHandle(const Scope& scope, DType dtype, const PartialShape& shape, const std::string& container, const std::string& shared_name) {
+  return OpBuilder(scope, "VarHandleOp")
+      .Attr("dtype", AttrValue(dtype))
+      .Attr("shape", AttrValue(shape))
+      .Attr("container", AttrValue(container))
+      .Attr("shared_name", AttrValue(shared_name))
+      .BuildOutput();
+}
+
+Output ReadVariable(const Scope& scope, Output handle, DType dtype) {
+  return OpBuilder(scope, "ReadVariableOp").Input(handle).Attr("dtype", AttrValue(dtype)).BuildOutput();
+}
+
+Output ReadVariable(const Scope& scope, Output handle) {
+  if (!scope.ok() || !handle.valid()) return Output();
+  Operation op = handle;
+  while (op.graph->is(op.id, "Identity")) op = op.input(0);
+  const AttrValue* dtype = op.attrs().Find("dtype");
+  if (dtype == nullptr || !std::holds_alternative<DType>(*dtype)) {
+    scope.Fail(InvalidArgument("ReadVariable of '" + std::string(op.name()) +
+                               "': the handle does not come from a VarHandleOp; name the type of its value"));
+    return Output();
+  }
+  return ReadVariable(scope, handle, std::get<DType>(*dtype));
+}
+
+Operation AssignVariable(const Scope& scope, Output handle, Output value) {
+  return OpBuilder(scope, "AssignVariableOp").Input(handle).Input(value).Build();
+}
+Operation AssignAddVariable(const Scope& scope, Output handle, Output value) {
+  return OpBuilder(scope, "AssignAddVariableOp").Input(handle).Input(value).Build();
+}
+Operation AssignSubVariable(const Scope& scope, Output handle, Output value) {
+  return OpBuilder(scope, "AssignSubVariableOp").Input(handle).Input(value).Build();
+}
+Output VarIsInitialized(const Scope& scope, Output handle) { return OpBuilder(scope, "VarIsInitializedOp").Input(handle).BuildOutput(); }
+Output VariableShape(const Scope& scope, Output handle, DType out_type) {
+  return OpBuilder(scope, "VariableShape").Input(handle).Attr("out_type", AttrValue(out_type)).BuildOutput();
+}
+Output ResourceGather(const Scope& scope, Output handle, Output indices, DType dtype) {
+  return OpBuilder(scope, "ResourceGather").Input(handle).Input(indices).Attr("dtype", AttrValue(dtype)).BuildOutput();
+}
+Operation DestroyResource(const Scope& scope, Output handle, bool ignore_lookup_error) {
+  return OpBuilder(scope, "DestroyResourceOp").Input(handle).Attr("ignore_lookup_error", AttrValue(ignore_lookup_error)).Build();
+}
+
+namespace ops::variable {
+namespace {
+
+Status ReadShape(ShapeContext& c) {
+  c.set_output(0, c.handle_shape(0));
+  return Status();
+}
+
+Status AssignShape(ShapeContext& c) { return PartialShape::Merge(c.handle_shape(0), c.input(1)).status(); }
+
+Status VariableShapeShape(ShapeContext& c) {
+  c.set_output(0, PartialShape{c.handle_shape(0).rank()});
+  return Status();
+}
+
+Status GatherShape(ShapeContext& c) {
+  const PartialShape &params = c.handle_shape(0), &indices = c.input(1);
+  if (!params.known_rank() || !indices.known_rank()) {
+    c.set_output(0, PartialShape());
+    return Status();
+  }
+  if (params.rank() < 1) return InvalidArgument("a scalar variable has no rows to gather");
+  if (params.rank() - 1 + indices.rank() > kMaxRank) return InvalidArgument("the result has too many dimensions");
+  PartialShape out = indices;
+  for (int i = 1; i < params.rank(); ++i) out.AddDim(params.dim(i));
+  c.set_output(0, out);
+  return Status();
+}
+
+Status ReadGradient(GradientContext& c) {
+  c.set_grad(0, c.grad(0));
+  return Status();
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  registry->Add(OpDef("VarHandleOp")
+                    .Output("resource: resource")
+                    .Attr("container: string = ''")
+                    .Attr("shared_name: string = ''")
+                    .Attr("dtype: type")
+                    .Attr("shape: shape")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OpDef("ReadVariableOp")
+                    .Input("resource: resource")
+                    .Output("value: dtype")
+                    .Attr("dtype: type")
+                    .Stateful()
+                    .Shape(ReadShape)
+                    .Gradient(ReadGradient));
+  registry->Add(OpDef("AssignVariableOp")
+                    .Input("resource: resource")
+                    .Input("value: dtype")
+                    .Attr("dtype: type")
+                    .Attr("validate_shape: bool = false")
+                    .Stateful()
+                    .Shape(AssignShape)
+                    .NoGradient());
+  for (const char* name : {"AssignAddVariableOp", "AssignSubVariableOp"}) {
+    registry->Add(
+        OpDef(name).Input("resource: resource").Input("value: dtype").Attr("dtype: type").Stateful().Shape(AssignShape).NoGradient());
+  }
+  registry->Add(
+      OpDef("VarIsInitializedOp").Input("resource: resource").Output("is_initialized: bool").Stateful().Shape(ScalarShape).NoGradient());
+  registry->Add(OpDef("VariableShape")
+                    .Input("input: resource")
+                    .Output("output: out_type")
+                    .Attr("out_type: {int32, int64} = DT_INT32")
+                    .Stateful()
+                    .Shape(VariableShapeShape)
+                    .NoGradient());
+  registry->Add(OpDef("ResourceGather")
+                    .Input("resource: resource")
+                    .Input("indices: Tindices")
+                    .Output("output: dtype")
+                    .Attr("batch_dims: int = 0")
+                    .Attr("validate_indices: bool = true")
+                    .Attr("dtype: type")
+                    .Attr("Tindices: {int32, int64}")
+                    .Stateful()
+                    .Shape(GatherShape));
+  registry->Add(OpDef("DestroyResourceOp")
+                    .Input("resource: resource")
+                    .Attr("ignore_lookup_error: bool = true")
+                    .Stateful()
+                    .Shape(NoOutputs)
+                    .NoGradient());
+}
+
+}  // namespace ops::variable
+}  // namespace monograph
