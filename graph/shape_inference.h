@@ -34,6 +34,8 @@ class ShapeContext {
   virtual const Attrs& attrs() const = 0;
   virtual int num_outputs() const = 0;
   virtual void set_output(int i, const PartialShape& shape) = 0;
+  // The shape of the variable that resource input i names, as far as its VarHandleOp (or an argument's `_handle_shapes`) tells.
+  virtual PartialShape handle_shape([[maybe_unused]] int i) const { return PartialShape(); }
 
   template <typename T>
   const T& attr(std::string_view name) const {
