@@ -1,0 +1,315 @@
+// Float products go to oneDNN's matmul primitive; tiny ones and other types to plain loops. A large product is cut into tiles by its shape alone, so that its
+// bits do not depend on the number of threads.
+#include <algorithm>
+#include <memory>
+
+#include "executor/kernel.h"
+#include "ops/float_view_cpu.h"
+#include "ops/fused_ops.h"
+#include "ops/onednn_cpu.h"
+
+namespace monograph::ops::matmul {
+namespace {
+
+using dnnl::memory;
+
+// op(a) [m,k] times op(b) [k,n].
+struct Product {
+  int64_t m = 0, k = 0, n = 0;
+  bool ta = false, tb = false;
+  FusedOps fused;
+  friend bool operator==(const Product&, const Product&) = default;
+  int64_t flops() const { return 2 * m * k * n; }
+};
+
+// c = op(a) op(b), row by row.
+template <typename T>
+void PlainRows(const Product& p, const T* a, const T* b, T* c, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    T* row = c + i * p.n;
+    if (p.tb) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        T sum = 0;
+        for (int64_t k = 0; k < p.k; ++k) sum += a[p.ta ? k * p.m + i : i * p.k + k] * b[j * p.k + k];
+        row[j] = sum;
+      }
+      continue;
+    }
+    std::fill_n(row, p.n, T(0));
+    for (int64_t k = 0; k < p.k; ++k) {
+      const T factor = a[p.ta ? k * p.m + i : i * p.k + k];
+      const T* other = b + k * p.n;
+      for (int64_t j = 0; j < p.n; ++j) row[j] += factor * other[j];
+    }
+  }
+}
+
+template <typename T>
+void Plain(KernelContext& c, const Product& p, const T* a, const T* b, const T* bias, T* out) {
+  const auto rows = [&](int64_t begin, int64_t end) {
+    PlainRows(p, a, b, out, begin, end);
+    if (!p.fused.bias) return;
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        const T value = out[i * p.n + j] + bias[j];
+        out[i * p.n + j] = p.fused.relu && value < T(0) ? T(0) : value;
+      }
+    }
+  };
+  c.ParallelFor(p.m, std::max<int64_t>(1, p.k * p.n / 2), std::ref(rows));
+}
+
+// A float product as tiles, each one primitive call.
+class Plan {
+ public:
+  static Result<std::shared_ptr<Plan>> Make(const Product& p) {
+    auto plan = std::make_shared<Plan>(p);
+    MG_RETURN_IF_ERROR(onednn::Guarded([&] {
+      plan->whole_.Build(p, plan->tile_m_, plan->tile_n_);
+      if (p.m % plan->tile_m_ != 0) plan->tail_.Build(p, p.m % plan->tile_m_, plan->tile_n_);
+      if (p.n % plan->tile_n_ != 0) plan->tail_.Build(p, plan->tile_m_, p.n % plan->tile_n_);
+    }));
+    return plan;
+  }
+
+  explicit Plan(const Product& p) : p_(p), tile_m_(p.m), tile_n_(p.n) {
+    // Tiles of about a millisecond on one core: small enough to share out, large enough to lose nothing.
+    const int64_t tiles = std::clamp<int64_t>(p.flops() / kTileFlops, 1, 32);
+    if (p.n >= p.m) {
+      tile_n_ = std::min(p.n, RoundUp((p.n + tiles - 1) / tiles, 64));
+    } else {
+      tile_m_ = std::min(p.m, RoundUp((p.m + tiles - 1) / tiles, 32));
+    }
+  }
+
+  Status Run(KernelContext& c, const float* a, const float* b, const float* bias, float* out) {
+    const int64_t tiles_n = (p_.n + tile_n_ - 1) / tile_n_, tiles_m = (p_.m + tile_m_ - 1) / tile_m_;
+    std::mutex mutex;
+    Status status;
+    const auto body = [&](int64_t begin, int64_t end) {
+      onednn::SingleThread single;
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t i = t / tiles_n * tile_m_, j = t % tiles_n * tile_n_;
+        const bool whole = i + tile_m_ <= p_.m && j + tile_n_ <= p_.n;
+        Status one = (whole ? whole_ : tail_)
+                         .Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j), bias == nullptr ? nullptr : bias + j, out + i * p_.n + j);
+        if (one.ok()) continue;
+        std::lock_guard lock(mutex);
+        status.Update(one);
+      }
+    };
+    c.ParallelFor(tiles_m * tiles_n, 2 * tile_m_ * tile_n_ * p_.k / 60, std::ref(body));
+    return status;
+  }
+
+ private:
+  static constexpr int64_t kTileFlops = 80'000'000;
+  static int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+  // One size of tile.
+  struct Tile {
+    dnnl::matmul primitive;
+    memory::desc a, b, bias, out, scratchpad;
+    bool has_bias = false;
+    onednn::FramePool<onednn::Frame> frames;
+
+    void Build(const Product& p, int64_t m, int64_t n) {
+      const auto f32 = memory::data_type::f32;
+      a = memory::desc({m, p.k}, f32, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
+      b = memory::desc({p.k, n}, f32, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
+      out = memory::desc({m, n}, f32, memory::dims{p.n, 1});
+      has_bias = p.fused.bias;
+      dnnl::primitive_attr attr = onednn::UserScratchpad();
+      if (p.fused.relu) {
+        dnnl::post_ops ops;
+        ops.append_eltwise(1.f, dnnl::algorithm::eltwise_relu, 0.f, 0.f);
+        attr.set_post_ops(ops);
+      }
+      if (has_bias) bias = memory::desc({1, n}, f32, memory::format_tag::ab);
+      const dnnl::matmul::primitive_desc desc(has_bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
+                                              onednn::Engine());
+      scratchpad = desc.scratchpad_desc();
+      primitive = dnnl::matmul(desc);
+    }
+
+    Status Run(const float* a_data, const float* b_data, const float* bias_data, float* out_data) {
+      std::unique_ptr<onednn::Frame> frame;
+      MG_RETURN_IF_ERROR(onednn::Guarded([&] {
+        frame = frames.Take([&] {
+          auto made = std::make_unique<onednn::Frame>();
+          const int ia = made->Bound(a), ib = made->Bound(b), io = made->Bound(out);
+          if (has_bias) {
+            made->Add(primitive, {{DNNL_ARG_SRC, ia}, {DNNL_ARG_WEIGHTS, ib}, {DNNL_ARG_DST, io}, {DNNL_ARG_BIAS, made->Bound(bias)}},
+                      scratchpad);
+          } else {
+            made->Add(primitive, {{DNNL_ARG_SRC, ia}, {DNNL_ARG_WEIGHTS, ib}, {DNNL_ARG_DST, io}}, scratchpad);
+          }
+          return made;
+        });
+      }));
+      frame->Bind(0, a_data);
+      frame->Bind(1, b_data);
+      frame->Bind(2, out_data);
+      if (has_bias) frame->Bind(3, bias_data);
+      Status status = frame->Run();
+      frames.Give(std::move(frame));
+      return status;
+    }
+  };
+
+  const Product p_;
+  int64_t tile_m_, tile_n_;
+  Tile whole_, tail_;
+};
+
+class FloatProduct {
+ public:
+  Status Run(KernelContext& c, const Product& p, const float* a, const float* b, const float* bias, float* out) {
+    // A primitive call costs about as much as this many multiplications.
+    if (p.flops() <= 2048 || p.k == 0) {
+      Plain(c, p, a, b, bias, out);
+      return Status();
+    }
+    MG_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, plans_.Get(p, [&] { return Plan::Make(p); }));
+    return plan->Run(c, a, b, bias, out);
+  }
+
+ private:
+  onednn::PlanCache<Product, Plan> plans_;
+};
+
+// Whatever T is: out = op(a) op(b) + ..., where T is float, or converted to it, or computes as it is.
+template <typename T>
+class Multiplier {
+ public:
+  Status Run(KernelContext& c, const Product& p, const T* a, const T* b, const T* bias, T* out) {
+    if (p.m == 0 || p.n == 0) return Status();
+    if constexpr (std::is_same_v<T, float>) {
+      return product_.Run(c, p, a, b, bias, out);
+    } else {
+      Plain(c, p, a, b, bias, out);
+      return Status();
+    }
+  }
+
+ private:
+  FloatProduct product_;
+};
+
+Status CheckInner(const Tensor& a, const Tensor& b, const Product& p, int64_t other) {
+  if (p.k == other) return Status();
+  return InvalidArgument("matrices " + a.shape().ToString() + " and " + b.shape().ToString() + " do not multiply: inner dimensions " +
+                         std::to_string(p.k) + " and " + std::to_string(other) + " differ");
+}
+
+// MatMul and _FusedMatMul.
+template <typename T>
+class MatMulKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<MatMulKernel>();
+    kernel->ta_ = k.attr<bool>("transpose_a");
+    kernel->tb_ = k.attr<bool>("transpose_b");
+    MG_ASSIGN_OR_RETURN(kernel->fused_, FusedOps::Parse(k.attrs()));
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const Tensor &a = c.input(0), &b = c.input(1);
+    if (a.shape().rank() != 2 || b.shape().rank() != 2) {
+      return InvalidArgument("MatMul needs two matrices, got " + a.shape().ToString() + " and " + b.shape().ToString());
+    }
+    Product p{a.shape()[ta_ ? 1 : 0], a.shape()[ta_ ? 0 : 1], b.shape()[tb_ ? 0 : 1], ta_, tb_, fused_};
+    MG_RETURN_IF_ERROR(CheckInner(a, b, p, b.shape()[tb_ ? 1 : 0]));
+    if (fused_.bias && c.input(2).elements() != p.n) {
+      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " + std::to_string(p.n) + " columns");
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{p.m, p.n}));
+    using C = Accumulator<T>;
+    MG_ASSIGN_OR_RETURN(const Tensor fa, ToFloat<T>(c, a));
+    MG_ASSIGN_OR_RETURN(const Tensor fb, ToFloat<T>(c, b));
+    Tensor bias, target = *out;
+    if (fused_.bias) {
+      MG_ASSIGN_OR_RETURN(bias, ToFloat<T>(c, c.input(2)));
+    }
+    if constexpr (kIs16Bit<T>) {
+      MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
+    }
+    const C* bias_data = fused_.bias ? bias.data<C>() : nullptr;
+    MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fa.data<C>(), fb.data<C>(), bias_data, target.data<C>()));
+    if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
+    return Status();
+  }
+
+ private:
+  bool ta_ = false, tb_ = false;
+  FusedOps fused_;
+  Multiplier<Accumulator<T>> multiplier_;
+};
+
+template <typename T>
+class BatchMatMulKernel : public Kernel {
+ public:
+  explicit BatchMatMulKernel(const KernelConstruction& k) : ax_(k.attr<bool>("adj_x")), ay_(k.attr<bool>("adj_y")) {}
+
+  Status Compute(KernelContext& c) override {
+    const Shape x = c.input(0).shape(), y = c.input(1).shape();
+    const int rx = x.rank(), ry = y.rank();
+    if (rx < 2 || ry < 2) return InvalidArgument("BatchMatMul needs at least matrices, got " + x.ToString() + " and " + y.ToString());
+    Product p{x[ax_ ? rx - 1 : rx - 2], x[ax_ ? rx - 2 : rx - 1], y[ay_ ? ry - 2 : ry - 1], ax_, ay_, {}};
+    MG_RETURN_IF_ERROR(CheckInner(c.input(0), c.input(1), p, y[ay_ ? ry - 1 : ry - 2]));
+    const Shape bx(x.dims().first(static_cast<size_t>(rx - 2))), by(y.dims().first(static_cast<size_t>(ry - 2)));
+    MG_ASSIGN_OR_RETURN(const Shape batch, BroadcastShapes(bx, by));
+    if (batch.rank() + 2 > kMaxRank) return InvalidArgument("the result has more than " + std::to_string(kMaxRank) + " dimensions");
+    Shape out_shape = batch;
+    out_shape.AddDim(p.m);
+    out_shape.AddDim(p.n);
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
+    using C = Accumulator<T>;
+    MG_ASSIGN_OR_RETURN(const Tensor fx, ToFloat<T>(c, c.input(0)));
+    MG_ASSIGN_OR_RETURN(const Tensor fy, ToFloat<T>(c, c.input(1)));
+    Tensor target = *out;
+    if constexpr (kIs16Bit<T>) {
+      MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
+    }
+    const int64_t count = batch.elements();
+    for (int64_t i = 0; i < count; ++i) {
+      MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + Offset(i, batch, bx) * p.m * p.k, fy.data<C>() + Offset(i, batch, by) * p.k * p.n,
+                                         nullptr, target.data<C>() + i * p.m * p.n));
+    }
+    if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
+    return Status();
+  }
+
+ private:
+  // Which matrix of an operand with leading dimensions `own` belongs to matrix `index` of the result.
+  static int64_t Offset(int64_t index, const Shape& batch, const Shape& own) {
+    int64_t offset = 0, stride = 1;
+    for (int d = own.rank() - 1, b = batch.rank() - 1; b >= 0; --b, --d) {
+      const int64_t at = index % batch[b];
+      index /= batch[b];
+      if (d < 0) continue;
+      if (own[d] != 1) offset += at * stride;
+      stride *= own[d];
+    }
+    return offset;
+  }
+
+  const bool ax_, ay_;
+  Multiplier<Accumulator<T>> multiplier_;
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+#define ADD(T)                                                                              \
+  registry->Add<MatMulKernel<T>>({.op = "MatMul", .types = {{"T", kDTypeOf<T>}}});          \
+  registry->Add<BatchMatMulKernel<T>>({.op = "BatchMatMulV2", .types = {{"T", kDTypeOf<T>}}});
+  MG_NUMBER_TYPES(ADD)
+#undef ADD
+#define ADD(T) registry->Add<MatMulKernel<T>>({.op = "_FusedMatMul", .types = {{"T", kDTypeOf<T>}}});
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+}
+
+}  // namespace monograph::ops::matmul

@@ -1,0 +1,337 @@
+// Pooling by plain loops over channels, which the compiler turns into vector code.
+//
+// MaxPoolGrad has no record of where each maximum was: it looks for the first element of a window that equals the window's output. Where windows
+// tile the image, each element of the result is written once, so there is neither a clearing pass nor a read-modify-write.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "executor/kernel.h"
+#include "ops/float_view_cpu.h"
+#include "ops/window.h"
+
+namespace monograph::ops::pool {
+namespace {
+
+// An image tensor, wherever its dimensions lie.
+struct Image {
+  int64_t n = 0, h = 0, w = 0, c = 0;
+  int64_t sn = 0, sh = 0, sw = 0, sc = 0;  // strides in elements
+
+  static Image Of(const Shape& s, const ImageFormat& f) {
+    int64_t strides[4];
+    strides[3] = 1;
+    for (int i = 2; i >= 0; --i) strides[i] = strides[i + 1] * s[i + 1];
+    return {s[f.n], s[f.h], s[f.w], s[f.c], strides[f.n], strides[f.h], strides[f.w], strides[f.c]};
+  }
+};
+
+// The part of a window that lies inside the image.
+struct Inside {
+  int64_t begin, end;
+  Inside(const Window& w, int64_t out)
+      : begin(std::max<int64_t>(0, out * w.stride - w.pad_before)), end(std::min(w.in, out * w.stride - w.pad_before + w.size)) {}
+  int64_t size() const { return std::max<int64_t>(0, end - begin); }
+};
+
+struct Geometry {
+  Window rows, columns;
+  Image image, pooled;
+  Shape pooled_shape;
+
+  // Every element of the image lies in exactly one window.
+  bool tiles() const {
+    const auto one = [](const Window& w) { return w.stride == w.size && w.pad_before == 0 && w.out * w.stride >= w.in; };
+    return one(rows) && one(columns);
+  }
+};
+
+Result<Geometry> Place(const Attrs& attrs, const Shape& in) {
+  if (in.rank() != 4) return InvalidArgument("pooling needs 4 dimensions, got " + in.ToString());
+  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(attrs.Get<std::string>("data_format")));
+  Geometry g;
+  int64_t kh = 1, kw = 1;
+  MG_RETURN_IF_ERROR(ImageAttr(attrs, "ksize", format, &kh, &kw));
+  MG_RETURN_IF_ERROR(PlaceWindows(attrs, format, in[format.h], in[format.w], kh, kw, &g.rows, &g.columns));
+  g.image = Image::Of(in, format);
+  g.pooled_shape = in;
+  g.pooled_shape.set_dim(format.h, g.rows.out);
+  g.pooled_shape.set_dim(format.w, g.columns.out);
+  g.pooled = Image::Of(g.pooled_shape, format);
+  return g;
+}
+
+Status RequireShape(const Tensor& tensor, const Shape& shape, const char* what) {
+  if (tensor.shape() == shape) return Status();
+  return InvalidArgument(std::string(what) + " has shape " + tensor.shape().ToString() + ", the windows give " + shape.ToString());
+}
+
+template <typename T>
+T Lowest() {
+  if constexpr (kIs16Bit<T>) {
+    return T(-std::numeric_limits<float>::infinity());
+  } else {
+    return -std::numeric_limits<T>::infinity();
+  }
+}
+
+// Calls fn with a constant 1 where channels are adjacent, else with their stride: loops over channels then vectorise in the usual case.
+template <typename Fn>
+void WithChannelStride(int64_t stride, const Fn& fn) {
+  if (stride == 1) {
+    fn(std::integral_constant<int64_t, 1>());
+  } else {
+    fn(stride);
+  }
+}
+
+template <typename T>
+class MaxPoolKernel : public Kernel {
+ public:
+  explicit MaxPoolKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    if (out->elements() == 0) return Status();
+    const T* x = c.input(0).data<T>();
+    T* y = out->data<T>();
+    const auto body = [&](int64_t begin, int64_t end) {
+      WithChannelStride(g.image.sc, [&](auto sc) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
+          const Inside rows(g.rows, oh);
+          for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+            const Inside columns(g.columns, ow);
+            T* to = y + n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
+            One(g, x + n * g.image.sn, rows, columns, to, sc);
+          }
+        }
+      });
+    };
+    c.ParallelFor(g.image.n * g.rows.out, 1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
+    return Status();
+  }
+
+ private:
+  template <typename Stride>
+  static void One(const Geometry& g, const T* image, const Inside& rows, const Inside& columns, T* __restrict to, Stride sc) {
+    const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc, channels = g.image.c;
+    if (rows.size() == 2 && columns.size() == 2) {
+      const T *a = image + rows.begin * g.image.sh + columns.begin * g.image.sw, *b = a + g.image.sw, *d = a + g.image.sh, *e = d + g.image.sw;
+      for (int64_t k = 0; k < channels; ++k) {
+        const T ab = Max(a[k * sc], b[k * sc]), de = Max(d[k * sc], e[k * sc]);
+        to[sc == 1 ? k : k * out_sc] = Max(ab, de);
+      }
+      return;
+    }
+    for (int64_t k = 0; k < channels; ++k) to[k * out_sc] = Lowest<T>();
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      for (int64_t w = columns.begin; w < columns.end; ++w) {
+        const T* from = image + h * g.image.sh + w * g.image.sw;
+        for (int64_t k = 0; k < channels; ++k) to[sc == 1 ? k : k * out_sc] = Max(to[sc == 1 ? k : k * out_sc], from[k * sc]);
+      }
+    }
+  }
+  static T Max(T a, T b) { return a > b ? a : b; }
+
+  const Attrs attrs_;
+};
+
+template <typename T>
+class MaxPoolGradKernel : public Kernel {
+ public:
+  explicit MaxPoolGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(2), g.pooled_shape, "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
+    if (out->elements() == 0) return Status();
+    const T *x = c.input(0).data<T>(), *y = c.input(1).data<T>(), *dy = c.input(2).data<T>();
+    T* dx = out->data<T>();
+    const bool tiles = g.tiles();
+    const auto body = [&](int64_t begin, int64_t end) {
+      WithChannelStride(g.image.sc, [&](auto sc) {
+        for (int64_t n = begin; n < end; ++n) {
+          const T* image = x + n * g.image.sn;
+          T* to = dx + n * g.image.sn;
+          if (!tiles) std::memset(static_cast<void*>(to), 0, static_cast<size_t>(g.image.sn) * sizeof(T));
+          for (int64_t oh = 0; oh < g.rows.out; ++oh) {
+            const Inside rows(g.rows, oh);
+            for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+              const int64_t at = n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
+              const Inside columns(g.columns, ow);
+              if (tiles && rows.size() == 2 && columns.size() == 2) {
+                const int64_t first = rows.begin * g.image.sh + columns.begin * g.image.sw;
+                Square(g, image + first, y + at, dy + at, to + first, sc);
+              } else {
+                General(g, tiles, image, rows, columns, y + at, dy + at, to, sc);
+              }
+            }
+          }
+        }
+      });
+    };
+    c.ParallelFor(g.image.n, 1 + g.image.sn / 2, std::ref(body));
+    return Status();
+  }
+
+ private:
+  // A 2x2 window of its own.
+  template <typename Stride>
+  static void Square(const Geometry& g, const T* x, const T* y, const T* dy, T* __restrict to, Stride sc) {
+    const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc, channels = g.image.c, right = g.image.sw, down = g.image.sh;
+    const T *xa = x, *xb = x + right, *xc = x + down, *xd = x + down + right;
+    T *ta = to, *tb = to + right, *tc = to + down, *td = to + down + right;
+    for (int64_t k = 0; k < channels; ++k) {
+      const int64_t o = sc == 1 ? k : k * out_sc, i = k * sc;
+      const T top = y[o], gradient = dy[o];
+      const bool a = xa[i] == top, b = !a & (xb[i] == top), d = !(a | b) & (xc[i] == top), e = !(a | b | d) & (xd[i] == top);
+      ta[i] = a ? gradient : T(0);
+      tb[i] = b ? gradient : T(0);
+      tc[i] = d ? gradient : T(0);
+      td[i] = e ? gradient : T(0);
+    }
+  }
+
+  template <typename Stride>
+  static void General(const Geometry& g, bool alone, const T* image, const Inside& rows, const Inside& columns, const T* y, const T* dy,
+                      T* __restrict to, Stride sc) {
+    constexpr int64_t kLanes = 64;
+    const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc;
+    for (int64_t first = 0; first < g.image.c; first += kLanes) {
+      const int64_t lanes = std::min(kLanes, g.image.c - first);
+      bool open[kLanes];
+      std::fill_n(open, kLanes, true);
+      for (int64_t h = rows.begin; h < rows.end; ++h) {
+        for (int64_t w = columns.begin; w < columns.end; ++w) {
+          const int64_t at = h * g.image.sh + w * g.image.sw + first * sc;
+          for (int64_t k = 0; k < lanes; ++k) {
+            const int64_t o = (first + k) * out_sc;
+            const bool hit = open[k] & (image[at + k * sc] == y[o]);
+            const T add = hit ? dy[o] : T(0);
+            open[k] = open[k] & !hit;
+            to[at + k * sc] = alone ? add : T(to[at + k * sc] + add);
+          }
+        }
+      }
+    }
+  }
+
+  const Attrs attrs_;
+};
+
+template <typename T>
+class AvgPoolKernel : public Kernel {
+ public:
+  explicit AvgPoolKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    if (out->elements() == 0) return Status();
+    const T* x = c.input(0).data<T>();
+    T* y = out->data<T>();
+    using A = Accumulator<T>;
+    const auto body = [&](int64_t begin, int64_t end) {
+      WithChannelStride(g.image.sc, [&](auto sc) {
+        constexpr int64_t kLanes = 64;
+        A sum[kLanes];
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
+          const Inside rows(g.rows, oh);
+          for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+            const Inside columns(g.columns, ow);
+            T* to = y + n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
+            const A count = static_cast<A>(static_cast<float>(rows.size() * columns.size()));
+            for (int64_t first = 0; first < g.image.c; first += kLanes) {
+              const int64_t lanes = std::min(kLanes, g.image.c - first);
+              std::fill_n(sum, lanes, A(0));
+              for (int64_t h = rows.begin; h < rows.end; ++h) {
+                for (int64_t w = columns.begin; w < columns.end; ++w) {
+                  const T* from = x + n * g.image.sn + h * g.image.sh + w * g.image.sw + first * sc;
+                  for (int64_t k = 0; k < lanes; ++k) sum[k] += static_cast<A>(from[k * sc]);
+                }
+              }
+              for (int64_t k = 0; k < lanes; ++k) to[(first + k) * g.pooled.sc] = T(sum[k] / count);
+            }
+          }
+        }
+      });
+    };
+    c.ParallelFor(g.image.n * g.rows.out, 1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
+    return Status();
+  }
+
+ private:
+  const Attrs attrs_;
+};
+
+template <typename T>
+class AvgPoolGradKernel : public Kernel {
+ public:
+  explicit AvgPoolGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    if (c.input(0).shape().rank() != 1) return InvalidArgument("the input's shape must be a vector, got " + c.input(0).shape().ToString());
+    const std::vector<int64_t> dims(c.input(0).data<int32_t>(), c.input(0).data<int32_t>() + c.input(0).elements());
+    MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    if (shape.elements() == 0) return Status();
+    using A = Accumulator<T>;
+    Tensor sums = *out;  // 16-bit gradients of overlapping windows add up in float
+    if constexpr (kIs16Bit<T>) {
+      MG_ASSIGN_OR_RETURN(sums, c.AllocateTemp(DT_FLOAT, shape));
+    }
+    const T* dy = c.input(1).data<T>();
+    A* dx = sums.template data<A>();
+    const auto body = [&](int64_t begin, int64_t end) {
+      WithChannelStride(g.image.sc, [&](auto sc) {
+        for (int64_t n = begin; n < end; ++n) {
+          std::fill_n(dx + n * g.image.sn, g.image.sn, A(0));
+          for (int64_t oh = 0; oh < g.rows.out; ++oh) {
+            const Inside rows(g.rows, oh);
+            for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+              const Inside columns(g.columns, ow);
+              const T* from = dy + n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
+              const A count = static_cast<A>(static_cast<float>(rows.size() * columns.size()));
+              for (int64_t h = rows.begin; h < rows.end; ++h) {
+                for (int64_t w = columns.begin; w < columns.end; ++w) {
+                  A* __restrict to = dx + n * g.image.sn + h * g.image.sh + w * g.image.sw;
+                  for (int64_t k = 0; k < g.image.c; ++k) to[k * sc] += static_cast<A>(from[k * (sc == 1 ? 1 : g.pooled.sc)]) / count;
+                }
+              }
+            }
+          }
+        }
+      });
+    };
+    c.ParallelFor(g.image.n, 1 + g.image.sn, std::ref(body));
+    if constexpr (kIs16Bit<T>) FromFloat<T>(sums, out);
+    return Status();
+  }
+
+ private:
+  const Attrs attrs_;
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+#define ADD(T)                                                                                 \
+  registry->Add<MaxPoolKernel<T>>({.op = "MaxPool", .types = {{"T", kDTypeOf<T>}}});          \
+  registry->Add<MaxPoolGradKernel<T>>({.op = "MaxPoolGrad", .types = {{"T", kDTypeOf<T>}}});  \
+  registry->Add<AvgPoolKernel<T>>({.op = "AvgPool", .types = {{"T", kDTypeOf<T>}}});          \
+  registry->Add<AvgPoolGradKernel<T>>(                                                         \
+      {.op = "AvgPoolGrad", .types = {{"T", kDTypeOf<T>}}, .host_args = {"orig_input_shape"}});
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+}
+
+}  // namespace monograph::ops::pool
