@@ -12,6 +12,8 @@ find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(dnnl REQUIRED)
+# oneDNN here is built with OpenMP; our kernels tell it to use one thread (ops/onednn_cpu.h).
+find_package(OpenMP REQUIRED COMPONENTS CXX)
 if(MG_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

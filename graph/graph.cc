@@ -221,6 +221,14 @@ class NodeShapeContext final : public ShapeContext {
     return std::move(value->values);
   }
   const Function* FindFunction(std::string_view name) const override { return graph_.functions().Find(name); }
+  PartialShape handle_shape(int i) const override {
+    Endpoint source = at(i);
+    while (graph_.is(source.node, "Identity")) source = graph_.inputs(source.node)[0];
+    if (graph_.dtype(source) != DT_RESOURCE) return PartialShape();
+    const Attrs& attrs = graph_.attrs(source.node);
+    const auto shapes = attrs.GetOr<std::vector<PartialShape>>("_handle_shapes", {});
+    return shapes.size() == 1 ? shapes.front() : attrs.GetOr<PartialShape>("shape", PartialShape());
+  }
   const Attrs& attrs() const override { return attrs_; }
   int num_outputs() const override { return static_cast<int>(outputs_.size()); }
   void set_output(int i, const PartialShape& shape) override {

@@ -12,7 +12,8 @@ namespace monograph::ops {
 // What two sides say about one dimension together. InvalidArgument "<what>: 3 and 4 differ".
 inline Result<int64_t> MergeDim(int64_t a, int64_t b, std::string_view what) {
   if (a >= 0 && b >= 0 && a != b) {
-    return InvalidArgument(std::string(what) + ": " + std::to_string(a) + " and " + std::to_string(b) + " differ");
+    return InvalidArgument(std::string(what) + ": " + std::to_string(a) + " and " +
+                           std::to_string(b) + " differ");
   }
   return a >= 0 ? a : b;
 }

@@ -1,4 +1,5 @@
-// What the kernels of _FusedConv2D and _FusedMatMul do after the product: nothing, a bias, or a bias and then ReLU.
+// What the kernels of _FusedConv2D and _FusedMatMul do after the product: nothing, a bias, or a
+// bias and then ReLU.
 #pragma once
 
 #include <string>
@@ -18,12 +19,14 @@ struct FusedOps {
     const auto names = attrs.GetOr<std::vector<std::string>>("fused_ops", {});
     const int64_t args = attrs.GetOr<int64_t>("num_args", 0);
     if (names.empty() && args == 0) return FusedOps{};
-    if (names.size() >= 1 && names.size() <= 2 && names[0] == "BiasAdd" && (names.size() == 1 || names[1] == "Relu") && args == 1) {
+    if (names.size() >= 1 && names.size() <= 2 && names[0] == "BiasAdd" &&
+        (names.size() == 1 || names[1] == "Relu") && args == 1) {
       return FusedOps{true, names.size() == 2};
     }
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-    return Unimplemented("fused_ops [" + text + "] with " + std::to_string(args) + " arguments; supported are [BiasAdd] and [BiasAdd,Relu] with 1");
+    return Unimplemented("fused_ops [" + text + "] with " + std::to_string(args) +
+                         " arguments; supported are [BiasAdd] and [BiasAdd,Relu] with 1");
   }
 };
 

@@ -32,9 +32,12 @@ dnnl_stream_t Stream() {
 Status FromException(const dnnl::error& error) {
   const std::string text = std::string("oneDNN: ") + error.what();
   switch (error.status) {
-    case dnnl_out_of_memory: return ResourceExhausted(text);
-    case dnnl_unimplemented: return Unimplemented(text);
-    default: return Internal(text);
+    case dnnl_out_of_memory:
+      return ResourceExhausted(text);
+    case dnnl_unimplemented:
+      return Unimplemented(text);
+    default:
+      return Internal(text);
   }
 }
 
@@ -53,29 +56,34 @@ Frame::Frame() = default;
 Frame::~Frame() = default;
 
 int Frame::Bound(const dnnl::memory::desc& desc) {
-  memories_.emplace_back(desc, Engine(), DNNL_MEMORY_NONE);
+  memories_.push_back(dnnl::memory(desc, Engine(), DNNL_MEMORY_NONE));
   return static_cast<int>(memories_.size()) - 1;
 }
 
 int Frame::Owned(const dnnl::memory::desc& desc) {
   buffers_.push_back(Buffer::Allocate(HostAllocator(), desc.get_size()));
-  if (!buffers_.back()) throw dnnl::error(dnnl_out_of_memory, "no memory for an intermediate result");
+  if (!buffers_.back())
+    throw dnnl::error(dnnl_out_of_memory, "no memory for an intermediate result");
   memories_.emplace_back(desc, Engine(), buffers_.back().data());
   return static_cast<int>(memories_.size()) - 1;
 }
 
-void Frame::Add(const dnnl::primitive& primitive, std::initializer_list<std::pair<int, int>> args, const dnnl::memory::desc& scratchpad) {
+void Frame::Add(const dnnl::primitive& primitive, std::initializer_list<std::pair<int, int>> args,
+                const dnnl::memory::desc& scratchpad) {
   Step step{primitive, {}};
-  for (const auto& [arg, index] : args) step.args.push_back({arg, memories_[static_cast<size_t>(index)].get()});
+  for (const auto& [arg, index] : args)
+    step.args.push_back({arg, memories_[static_cast<size_t>(index)].get()});
   if (scratchpad.get_size() > 0) {
-    step.args.push_back({DNNL_ARG_SCRATCHPAD, memories_[static_cast<size_t>(Owned(scratchpad))].get()});
+    step.args.push_back(
+        {DNNL_ARG_SCRATCHPAD, memories_[static_cast<size_t>(Owned(scratchpad))].get()});
   }
   steps_.push_back(std::move(step));
 }
 
 void Frame::AddReorder(int from, int to) {
-  const dnnl::reorder::primitive_desc desc(Engine(), memories_[static_cast<size_t>(from)].get_desc(), Engine(),
-                                           memories_[static_cast<size_t>(to)].get_desc(), UserScratchpad());
+  const dnnl::reorder::primitive_desc desc(
+      Engine(), memories_[static_cast<size_t>(from)].get_desc(), Engine(),
+      memories_[static_cast<size_t>(to)].get_desc(), UserScratchpad());
   Add(dnnl::reorder(desc), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, desc.scratchpad_desc());
 }
 
@@ -84,13 +92,15 @@ void Frame::Bind(int index, const void* data) {
   dnnl_memory_set_data_handle(memories_[static_cast<size_t>(index)].get(), const_cast<void*>(data));
 }
 
-void* Frame::data(int index) const { return memories_[static_cast<size_t>(index)].get_data_handle(); }
+void* Frame::data(int index) const {
+  return memories_[static_cast<size_t>(index)].get_data_handle();
+}
 
 Status Frame::Run() {
   dnnl_stream_t stream = Stream();
   for (const Step& step : steps_) {
-    const dnnl_status_t status =
-        dnnl_primitive_execute(step.primitive.get(), stream, static_cast<int>(step.args.size()), step.args.data());
+    const dnnl_status_t status = dnnl_primitive_execute(
+        step.primitive.get(), stream, static_cast<int>(step.args.size()), step.args.data());
     if (status != dnnl_success) return FromException(dnnl::error(status, "a primitive failed"));
   }
   return Status();

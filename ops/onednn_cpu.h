@@ -1,10 +1,12 @@
 // How kernels call oneDNN: always one thread per call, with memory of our own.
 //
-// Debian's oneDNN uses OpenMP and bakes the number of threads into a primitive when it is created, so every creation and every execution
-// stands under a SingleThread guard; kernels run several calls side by side by ParallelFor. Scratch memory belongs to a Frame (never to
-// the library, whose own is per creating thread), so that one primitive may run on many threads at once.
+// Debian's oneDNN uses OpenMP and bakes the number of threads into a primitive when it is created,
+// so every creation and every execution stands under a SingleThread guard; kernels run several
+// calls side by side by ParallelFor. Scratch memory belongs to a Frame (never to the library, whose
+// own is per creating thread), so that one primitive may run on many threads at once.
 //
-// Included by kernel sources only: dnnl.hpp is heavy and throws; Guarded() turns its exceptions into Status.
+// Included by kernel sources only: dnnl.hpp is heavy and throws; Guarded() turns its exceptions
+// into Status.
 #pragma once
 
 #include <initializer_list>
@@ -34,7 +36,8 @@ class SingleThread {
 const dnnl::engine& Engine();
 Status FromException(const dnnl::error& error);
 
-// fn() under SingleThread; what it throws becomes a Status (ResourceExhausted, Unimplemented, Internal).
+// fn() under SingleThread; what it throws becomes a Status (ResourceExhausted, Unimplemented,
+// Internal).
 template <typename Fn>
 Status Guarded(Fn fn) {
   SingleThread single;
@@ -49,7 +52,8 @@ Status Guarded(Fn fn) {
 // Attributes with the scratchpad in the caller's hands.
 dnnl::primitive_attr UserScratchpad();
 
-// What one call needs: memory objects, buffers and primitives in order. Used by one thread at a time. Building throws dnnl::error or std::bad_alloc.
+// What one call needs: memory objects, buffers and primitives in order. Used by one thread at a
+// time. Building throws dnnl::error or std::bad_alloc.
 class Frame {
  public:
   Frame();
@@ -59,7 +63,8 @@ class Frame {
   // A memory with a buffer of the frame's own.
   int Owned(const dnnl::memory::desc& desc);
   // Adds a primitive; `args` are pairs of a DNNL_ARG_ and an index.
-  void Add(const dnnl::primitive& primitive, std::initializer_list<std::pair<int, int>> args, const dnnl::memory::desc& scratchpad);
+  void Add(const dnnl::primitive& primitive, std::initializer_list<std::pair<int, int>> args,
+           const dnnl::memory::desc& scratchpad);
   void AddReorder(int from, int to);
 
   void Bind(int index, const void* data);

@@ -1,4 +1,5 @@
-// The geometry that convolution and pooling share: where windows lie over an image, in TensorFlow's terms (SAME, VALID, EXPLICIT).
+// The geometry that convolution and pooling share: where windows lie over an image, in TensorFlow's
+// terms (SAME, VALID, EXPLICIT).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace monograph::ops {
 struct Window {
   int64_t in = -1;
   int64_t size = 1, stride = 1, dilation = 1;
-  int64_t out = -1;                     // -1: unknown, as `in` is
+  int64_t out = -1;                       // -1: unknown, as `in` is
   int64_t pad_before = 0, pad_after = 0;  // meaningful where `out` is known
 
   int64_t extent() const { return (size - 1) * dilation + 1; }
@@ -33,11 +34,14 @@ inline Result<ImageFormat> ParseImageFormat(const std::string& format) {
   return InvalidArgument("data_format '" + format + "' is not supported; use 'NHWC' or 'NCHW'");
 }
 
-// Fills out and pads of `window` from its other fields. `before` and `after` are the pads of EXPLICIT.
-inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t after, Window* window) {
+// Fills out and pads of `window` from its other fields. `before` and `after` are the pads of
+// EXPLICIT.
+inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t after,
+                          Window* window) {
   if (window->stride < 1 || window->dilation < 1 || window->size < 1) {
-    return InvalidArgument("window size, stride and dilation must be at least 1, got " + std::to_string(window->size) + ", " +
-                           std::to_string(window->stride) + " and " + std::to_string(window->dilation));
+    return InvalidArgument("window size, stride and dilation must be at least 1, got " +
+                           std::to_string(window->size) + ", " + std::to_string(window->stride) +
+                           " and " + std::to_string(window->dilation));
   }
   if (window->in < 0) {
     window->out = -1;
@@ -45,7 +49,8 @@ inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t af
   }
   if (padding == "SAME") {
     window->out = (window->in + window->stride - 1) / window->stride;
-    const int64_t pad = std::max<int64_t>((window->out - 1) * window->stride + window->extent() - window->in, 0);
+    const int64_t pad =
+        std::max<int64_t>((window->out - 1) * window->stride + window->extent() - window->in, 0);
     window->pad_before = pad / 2;
     window->pad_after = pad - pad / 2;
     return Status();
@@ -54,8 +59,9 @@ inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t af
   window->pad_after = padding == "EXPLICIT" ? after : 0;
   const int64_t room = window->in + window->pad_before + window->pad_after - window->extent();
   if (room < 0) {
-    return InvalidArgument("a window of " + std::to_string(window->extent()) + " does not fit in " + std::to_string(window->in) +
-                           " with padding " + padding + " of " + std::to_string(window->pad_before) + " and " +
+    return InvalidArgument("a window of " + std::to_string(window->extent()) + " does not fit in " +
+                           std::to_string(window->in) + " with padding " + padding + " of " +
+                           std::to_string(window->pad_before) + " and " +
                            std::to_string(window->pad_after));
   }
   window->out = room / window->stride + 1;
@@ -63,14 +69,16 @@ inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t af
 }
 
 // A list of four integers, one per dimension of the format; those of batch and channels must be 1.
-inline Status ImageAttr(const Attrs& attrs, const char* name, const ImageFormat& format, int64_t* h, int64_t* w) {
+inline Status ImageAttr(const Attrs& attrs, const char* name, const ImageFormat& format, int64_t* h,
+                        int64_t* w) {
   const auto values = attrs.GetOr<std::vector<int64_t>>(name, {});
   if (values.empty()) {
     *h = *w = 1;
     return Status();
   }
   if (values.size() != 4) {
-    return InvalidArgument(std::string(name) + " must have 4 entries, one per dimension, got " + std::to_string(values.size()));
+    return InvalidArgument(std::string(name) + " must have 4 entries, one per dimension, got " +
+                           std::to_string(values.size()));
   }
   if (values[static_cast<size_t>(format.n)] != 1 || values[static_cast<size_t>(format.c)] != 1) {
     return InvalidArgument(std::string(name) + " along the batch and the channels must be 1");
@@ -80,9 +88,10 @@ inline Status ImageAttr(const Attrs& attrs, const char* name, const ImageFormat&
   return Status();
 }
 
-// Both image dimensions: windows of size kh x kw over an h x w image (-1 for unknown) under the node's strides, dilations, padding.
-inline Status PlaceWindows(const Attrs& attrs, const ImageFormat& format, int64_t h, int64_t w, int64_t kh, int64_t kw, Window* rows,
-                           Window* columns) {
+// Both image dimensions: windows of size kh x kw over an h x w image (-1 for unknown) under the
+// node's strides, dilations, padding.
+inline Status PlaceWindows(const Attrs& attrs, const ImageFormat& format, int64_t h, int64_t w,
+                           int64_t kh, int64_t kw, Window* rows, Window* columns) {
   rows->in = h, columns->in = w;
   rows->size = kh, columns->size = kw;
   MG_RETURN_IF_ERROR(ImageAttr(attrs, "strides", format, &rows->stride, &columns->stride));
@@ -91,22 +100,29 @@ inline Status PlaceWindows(const Attrs& attrs, const ImageFormat& format, int64_
   std::vector<int64_t> pads = attrs.GetOr<std::vector<int64_t>>("explicit_paddings", {});
   if (padding == "EXPLICIT") {
     if (pads.size() != 8) {
-      return InvalidArgument("padding EXPLICIT needs explicit_paddings with 8 entries, got " + std::to_string(pads.size()));
+      return InvalidArgument("padding EXPLICIT needs explicit_paddings with 8 entries, got " +
+                             std::to_string(pads.size()));
     }
     for (int64_t pad : pads) {
       if (pad < 0) return InvalidArgument("explicit_paddings must not be negative");
     }
-    const auto at = [&](int dim) { return pads[static_cast<size_t>(2 * dim)] != 0 || pads[static_cast<size_t>(2 * dim + 1)] != 0; };
-    if (at(format.n) || at(format.c)) return InvalidArgument("explicit_paddings along the batch and the channels must be 0");
+    const auto at = [&](int dim) {
+      return pads[static_cast<size_t>(2 * dim)] != 0 || pads[static_cast<size_t>(2 * dim + 1)] != 0;
+    };
+    if (at(format.n) || at(format.c))
+      return InvalidArgument("explicit_paddings along the batch and the channels must be 0");
   } else {
-    if (!pads.empty()) return InvalidArgument("explicit_paddings is for padding EXPLICIT; padding is " + padding);
+    if (!pads.empty())
+      return InvalidArgument("explicit_paddings is for padding EXPLICIT; padding is " + padding);
     pads.assign(8, 0);
   }
   if (kh >= 0) {
-    MG_RETURN_IF_ERROR(PlaceWindow(padding, pads[static_cast<size_t>(2 * format.h)], pads[static_cast<size_t>(2 * format.h + 1)], rows));
+    MG_RETURN_IF_ERROR(PlaceWindow(padding, pads[static_cast<size_t>(2 * format.h)],
+                                   pads[static_cast<size_t>(2 * format.h + 1)], rows));
   }
   if (kw >= 0) {
-    MG_RETURN_IF_ERROR(PlaceWindow(padding, pads[static_cast<size_t>(2 * format.w)], pads[static_cast<size_t>(2 * format.w + 1)], columns));
+    MG_RETURN_IF_ERROR(PlaceWindow(padding, pads[static_cast<size_t>(2 * format.w)],
+                                   pads[static_cast<size_t>(2 * format.w + 1)], columns));
   }
   return Status();
 }

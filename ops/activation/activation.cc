@@ -5,13 +5,24 @@
 
 namespace monograph {
 
-Output Relu(const Scope& scope, Output features) { return OpBuilder(scope, "Relu").Input(features).BuildOutput(); }
-Output Relu6(const Scope& scope, Output features) { return OpBuilder(scope, "Relu6").Input(features).BuildOutput(); }
-Output LeakyRelu(const Scope& scope, Output features, float alpha) {
-  return OpBuilder(scope, "LeakyRelu").Input(features).Attr("alpha", AttrValue(alpha)).BuildOutput();
+Output Relu(const Scope& scope, Output features) {
+  return OpBuilder(scope, "Relu").Input(features).BuildOutput();
 }
-Output Elu(const Scope& scope, Output features) { return OpBuilder(scope, "Elu").Input(features).BuildOutput(); }
-Output Softplus(const Scope& scope, Output features) { return OpBuilder(scope, "Softplus").Input(features).BuildOutput(); }
+Output Relu6(const Scope& scope, Output features) {
+  return OpBuilder(scope, "Relu6").Input(features).BuildOutput();
+}
+Output LeakyRelu(const Scope& scope, Output features, float alpha) {
+  return OpBuilder(scope, "LeakyRelu")
+      .Input(features)
+      .Attr("alpha", AttrValue(alpha))
+      .BuildOutput();
+}
+Output Elu(const Scope& scope, Output features) {
+  return OpBuilder(scope, "Elu").Input(features).BuildOutput();
+}
+Output Softplus(const Scope& scope, Output features) {
+  return OpBuilder(scope, "Softplus").Input(features).BuildOutput();
+}
 Output ReluGrad(const Scope& scope, Output gradients, Output features) {
   return OpBuilder(scope, "ReluGrad").Input(gradients).Input(features).BuildOutput();
 }
@@ -27,7 +38,8 @@ Status ReluGradient(GradientContext& c) {
   return Status();
 }
 
-// Piecewise linear: the gradient's own gradient gates in the same places, and no gradient flows to the features.
+// Piecewise linear: the gradient's own gradient gates in the same places, and no gradient flows to
+// the features.
 Status ReluGradGradient(GradientContext& c) {
   c.set_grad(0, ReluGrad(c.scope(), c.grad(0), c.input(1)));
   return Status();
@@ -53,7 +65,8 @@ Status EluGradient(GradientContext& c) {
 }
 
 Status SoftplusGradient(GradientContext& c) {
-  c.set_grad(0, OpBuilder(c.scope(), "SoftplusGrad").Input(c.grad(0)).Input(c.input(0)).BuildOutput());
+  c.set_grad(0,
+             OpBuilder(c.scope(), "SoftplusGrad").Input(c.grad(0)).Input(c.input(0)).BuildOutput());
   return Status();
 }
 
@@ -62,8 +75,18 @@ Status SoftplusGradient(GradientContext& c) {
 void Define(OpRegistry* registry) {
   const char* numbers = "T: {float, double, int32, int64, half, bfloat16}";
   const char* floats = "T: {half, bfloat16, float, double}";
-  registry->Add(OpDef("Relu").Input("features: T").Output("activations: T").Attr(numbers).Shape(UnchangedShape).Gradient(ReluGradient));
-  registry->Add(OpDef("Relu6").Input("features: T").Output("activations: T").Attr(numbers).Shape(UnchangedShape).Gradient(Relu6Gradient));
+  registry->Add(OpDef("Relu")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(numbers)
+                    .Shape(UnchangedShape)
+                    .Gradient(ReluGradient));
+  registry->Add(OpDef("Relu6")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(numbers)
+                    .Shape(UnchangedShape)
+                    .Gradient(Relu6Gradient));
   registry->Add(OpDef("LeakyRelu")
                     .Input("features: T")
                     .Output("activations: T")
@@ -71,9 +94,18 @@ void Define(OpRegistry* registry) {
                     .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
                     .Shape(UnchangedShape)
                     .Gradient(LeakyReluGradient));
-  registry->Add(OpDef("Elu").Input("features: T").Output("activations: T").Attr(floats).Shape(UnchangedShape).Gradient(EluGradient));
-  registry->Add(
-      OpDef("Softplus").Input("features: T").Output("activations: T").Attr(floats).Shape(UnchangedShape).Gradient(SoftplusGradient));
+  registry->Add(OpDef("Elu")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(floats)
+                    .Shape(UnchangedShape)
+                    .Gradient(EluGradient));
+  registry->Add(OpDef("Softplus")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(floats)
+                    .Shape(UnchangedShape)
+                    .Gradient(SoftplusGradient));
   registry->Add(OpDef("ReluGrad")
                     .Input("gradients: T")
                     .Input("features: T")
@@ -81,7 +113,12 @@ void Define(OpRegistry* registry) {
                     .Attr(numbers)
                     .Shape(MergeAllShape)
                     .Gradient(ReluGradGradient));
-  registry->Add(OpDef("Relu6Grad").Input("gradients: T").Input("features: T").Output("backprops: T").Attr(numbers).Shape(MergeAllShape));
+  registry->Add(OpDef("Relu6Grad")
+                    .Input("gradients: T")
+                    .Input("features: T")
+                    .Output("backprops: T")
+                    .Attr(numbers)
+                    .Shape(MergeAllShape));
   registry->Add(OpDef("LeakyReluGrad")
                     .Input("gradients: T")
                     .Input("features: T")
@@ -89,8 +126,18 @@ void Define(OpRegistry* registry) {
                     .Attr("alpha: float = 0.2")
                     .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
                     .Shape(MergeAllShape));
-  registry->Add(OpDef("EluGrad").Input("gradients: T").Input("outputs: T").Output("backprops: T").Attr(floats).Shape(MergeAllShape));
-  registry->Add(OpDef("SoftplusGrad").Input("gradients: T").Input("features: T").Output("backprops: T").Attr(floats).Shape(MergeAllShape));
+  registry->Add(OpDef("EluGrad")
+                    .Input("gradients: T")
+                    .Input("outputs: T")
+                    .Output("backprops: T")
+                    .Attr(floats)
+                    .Shape(MergeAllShape));
+  registry->Add(OpDef("SoftplusGrad")
+                    .Input("gradients: T")
+                    .Input("features: T")
+                    .Output("backprops: T")
+                    .Attr(floats)
+                    .Shape(MergeAllShape));
 }
 
 }  // namespace ops::activation

@@ -5,13 +5,14 @@
 
 namespace monograph {
 
-Output Relu(const Scope& scope, Output features);      // max(x, 0)
-Output Relu6(const Scope& scope, Output features);     // min(max(x, 0), 6)
+Output Relu(const Scope& scope, Output features);                           // max(x, 0)
+Output Relu6(const Scope& scope, Output features);                          // min(max(x, 0), 6)
 Output LeakyRelu(const Scope& scope, Output features, float alpha = 0.2f);  // x > 0 ? x : alpha x
 Output Elu(const Scope& scope, Output features);       // x > 0 ? x : exp(x) - 1
 Output Softplus(const Scope& scope, Output features);  // log(exp(x) + 1)
 
-// Their gradients, TensorFlow's way: features may be the function's input or, for Relu and Relu6, its output.
+// Their gradients, TensorFlow's way: features may be the function's input or, for Relu and Relu6,
+// its output.
 Output ReluGrad(const Scope& scope, Output gradients, Output features);
 Output Relu6Grad(const Scope& scope, Output gradients, Output features);
 

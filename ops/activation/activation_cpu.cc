@@ -11,7 +11,9 @@ namespace {
 // A NaN stays one.
 struct ReluFn {
   template <typename A>
-  A operator()(A x, float) const { return x < A(0) ? A(0) : x; }
+  A operator()(A x, float) const {
+    return x < A(0) ? A(0) : x;
+  }
 };
 struct Relu6Fn {
   template <typename A>
@@ -22,44 +24,62 @@ struct Relu6Fn {
 };
 struct LeakyReluFn {
   template <typename A>
-  A operator()(A x, float alpha) const { return x > A(0) ? x : x * A(alpha); }
+  A operator()(A x, float alpha) const {
+    return x > A(0) ? x : x * A(alpha);
+  }
 };
 struct EluFn {
   template <typename A>
-  A operator()(A x, float) const { return x < A(0) ? std::expm1(x) : x; }
+  A operator()(A x, float) const {
+    return x < A(0) ? std::expm1(x) : x;
+  }
 };
 struct SoftplusFn {
   template <typename A>
-  A operator()(A x, float) const { return x > A(0) ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+  A operator()(A x, float) const {
+    return x > A(0) ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+  }
 };
 
 // (gradient, feature) -> gradient
 struct ReluGradFn {
   template <typename A>
-  A operator()(A g, A x, float) const { return x > A(0) ? g : A(0); }
+  A operator()(A g, A x, float) const {
+    return x > A(0) ? g : A(0);
+  }
 };
 struct Relu6GradFn {
   template <typename A>
-  A operator()(A g, A x, float) const { return x > A(0) && x < A(6) ? g : A(0); }
+  A operator()(A g, A x, float) const {
+    return x > A(0) && x < A(6) ? g : A(0);
+  }
 };
 struct LeakyReluGradFn {
   template <typename A>
-  A operator()(A g, A x, float alpha) const { return x > A(0) ? g : g * A(alpha); }
+  A operator()(A g, A x, float alpha) const {
+    return x > A(0) ? g : g * A(alpha);
+  }
 };
 struct EluGradFn {  // of the output
   template <typename A>
-  A operator()(A g, A y, float) const { return y < A(0) ? (y + A(1)) * g : g; }
+  A operator()(A g, A y, float) const {
+    return y < A(0) ? (y + A(1)) * g : g;
+  }
 };
 struct SoftplusGradFn {
   template <typename A>
-  A operator()(A g, A x, float) const { return g / (std::exp(-x) + A(1)); }
+  A operator()(A g, A x, float) const {
+    return g / (std::exp(-x) + A(1));
+  }
 };
 
 constexpr int64_t kBlock = 4096;
 
 template <typename Body>
 void ForBlocks(KernelContext& c, int64_t n, int64_t cost_ns, const Body& body) {
-  const auto blocks = [&](int64_t begin, int64_t end) { body(begin * kBlock, std::min(n, end * kBlock)); };
+  const auto blocks = [&](int64_t begin, int64_t end) {
+    body(begin * kBlock, std::min(n, end * kBlock));
+  };
   c.ParallelFor((n + kBlock - 1) / kBlock, cost_ns, std::ref(blocks));
 }
 
@@ -90,8 +110,8 @@ class Gradient : public Kernel {
   explicit Gradient(const KernelConstruction& k) : alpha_(k.attrs().GetOr<float>("alpha", 0.f)) {}
   Status Compute(KernelContext& c) override {
     if (!(c.input(0).shape() == c.input(1).shape())) {
-      return InvalidArgument("gradients " + c.input(0).shape().ToString() + " and features " + c.input(1).shape().ToString() +
-                             " must have one shape");
+      return InvalidArgument("gradients " + c.input(0).shape().ToString() + " and features " +
+                             c.input(1).shape().ToString() + " must have one shape");
     }
     const T* g = c.input(0).data<T>();
     const T* x = c.input(1).data<T>();
@@ -101,7 +121,8 @@ class Gradient : public Kernel {
     using A = Accumulator<T>;
     const float alpha = alpha_;
     ForBlocks(c, n, 1500, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = T(Fn()(static_cast<A>(g[i]), static_cast<A>(x[i]), alpha));
+      for (int64_t i = begin; i < end; ++i)
+        y[i] = T(Fn()(static_cast<A>(g[i]), static_cast<A>(x[i]), alpha));
     });
     return Status();
   }
@@ -113,19 +134,20 @@ class Gradient : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                 \
-  registry->Add<Unary<T, ReluFn>>({.op = "Relu", .types = {{"T", kDTypeOf<T>}}});              \
-  registry->Add<Unary<T, Relu6Fn>>({.op = "Relu6", .types = {{"T", kDTypeOf<T>}}});            \
-  registry->Add<Gradient<T, ReluGradFn>>({.op = "ReluGrad", .types = {{"T", kDTypeOf<T>}}});   \
+#define ADD(T)                                                                               \
+  registry->Add<Unary<T, ReluFn>>({.op = "Relu", .types = {{"T", kDTypeOf<T>}}});            \
+  registry->Add<Unary<T, Relu6Fn>>({.op = "Relu6", .types = {{"T", kDTypeOf<T>}}});          \
+  registry->Add<Gradient<T, ReluGradFn>>({.op = "ReluGrad", .types = {{"T", kDTypeOf<T>}}}); \
   registry->Add<Gradient<T, Relu6GradFn>>({.op = "Relu6Grad", .types = {{"T", kDTypeOf<T>}}});
   MG_NUMBER_TYPES(ADD)
 #undef ADD
-#define ADD(T)                                                                                         \
-  registry->Add<Unary<T, LeakyReluFn>>({.op = "LeakyRelu", .types = {{"T", kDTypeOf<T>}}});            \
-  registry->Add<Unary<T, EluFn>>({.op = "Elu", .types = {{"T", kDTypeOf<T>}}});                        \
-  registry->Add<Unary<T, SoftplusFn>>({.op = "Softplus", .types = {{"T", kDTypeOf<T>}}});              \
-  registry->Add<Gradient<T, LeakyReluGradFn>>({.op = "LeakyReluGrad", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<Gradient<T, EluGradFn>>({.op = "EluGrad", .types = {{"T", kDTypeOf<T>}}});             \
+#define ADD(T)                                                                              \
+  registry->Add<Unary<T, LeakyReluFn>>({.op = "LeakyRelu", .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<Unary<T, EluFn>>({.op = "Elu", .types = {{"T", kDTypeOf<T>}}});             \
+  registry->Add<Unary<T, SoftplusFn>>({.op = "Softplus", .types = {{"T", kDTypeOf<T>}}});   \
+  registry->Add<Gradient<T, LeakyReluGradFn>>(                                              \
+      {.op = "LeakyReluGrad", .types = {{"T", kDTypeOf<T>}}});                              \
+  registry->Add<Gradient<T, EluGradFn>>({.op = "EluGrad", .types = {{"T", kDTypeOf<T>}}});  \
   registry->Add<Gradient<T, SoftplusGradFn>>({.op = "SoftplusGrad", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

@@ -7,11 +7,18 @@
 namespace monograph {
 
 Output BiasAdd(const Scope& scope, Output value, Output bias, const std::string& data_format) {
-  return OpBuilder(scope, "BiasAdd").Input(value).Input(bias).Attr("data_format", AttrValue(data_format)).BuildOutput();
+  return OpBuilder(scope, "BiasAdd")
+      .Input(value)
+      .Input(bias)
+      .Attr("data_format", AttrValue(data_format))
+      .BuildOutput();
 }
 
 Output BiasAddGrad(const Scope& scope, Output out_backprop, const std::string& data_format) {
-  return OpBuilder(scope, "BiasAddGrad").Input(out_backprop).Attr("data_format", AttrValue(data_format)).BuildOutput();
+  return OpBuilder(scope, "BiasAddGrad")
+      .Input(out_backprop)
+      .Attr("data_format", AttrValue(data_format))
+      .BuildOutput();
 }
 
 namespace ops::bias {
@@ -21,7 +28,9 @@ namespace {
 Result<int> ChannelDim(ShapeContext& c) {
   const int rank = c.input(0).rank();
   const bool nchw = c.attr<std::string>("data_format") == "NCHW";
-  if (rank < 2) return InvalidArgument("the value needs at least 2 dimensions, got shape " + c.input(0).ToString());
+  if (rank < 2)
+    return InvalidArgument("the value needs at least 2 dimensions, got shape " +
+                           c.input(0).ToString());
   return nchw ? 1 : rank - 1;
 }
 
@@ -30,7 +39,9 @@ Status BiasAddShape(ShapeContext& c) {
   PartialShape out = c.input(0);
   if (out.known_rank()) {
     MG_ASSIGN_OR_RETURN(const int channel, ChannelDim(c));
-    MG_ASSIGN_OR_RETURN(const int64_t size, MergeDim(out.dim(channel), bias.dim(0), "channels of the value and length of the bias"));
+    MG_ASSIGN_OR_RETURN(
+        const int64_t size,
+        MergeDim(out.dim(channel), bias.dim(0), "channels of the value and length of the bias"));
     out.set_dim(channel, size);
   }
   c.set_output(0, out);
@@ -53,7 +64,8 @@ Status BiasAddGradient(GradientContext& c) {
   return Status();
 }
 
-// The transpose of a sum repeats: the gradient of BiasAddGrad adds the incoming vector to a zero tensor of the value's shape.
+// The transpose of a sum repeats: the gradient of BiasAddGrad adds the incoming vector to a zero
+// tensor of the value's shape.
 Status BiasAddGradGradient(GradientContext& c) {
   const Output zeros = OpBuilder(c.scope(), "ZerosLike").Input(c.input(0)).BuildOutput();
   c.set_grad(0, BiasAdd(c.scope(), zeros, c.grad(0), c.attrs().Get<std::string>("data_format")));

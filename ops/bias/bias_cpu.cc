@@ -14,24 +14,29 @@ struct Layout {
 };
 
 Result<Layout> LayoutOf(const Shape& shape, bool nchw) {
-  if (shape.rank() < 2) return InvalidArgument("a value of shape " + shape.ToString() + " has no channels; it needs at least 2 dimensions");
+  if (shape.rank() < 2)
+    return InvalidArgument("a value of shape " + shape.ToString() +
+                           " has no channels; it needs at least 2 dimensions");
   Layout layout;
   const int channel = nchw ? 1 : shape.rank() - 1;
-  for (int i = 0; i < shape.rank(); ++i) (i < channel ? layout.outer : i == channel ? layout.channels : layout.inner) *= shape[i];
+  for (int i = 0; i < shape.rank(); ++i)
+    (i < channel ? layout.outer : i == channel ? layout.channels : layout.inner) *= shape[i];
   return layout;
 }
 
 template <typename T>
 class BiasAddKernel : public Kernel {
  public:
-  explicit BiasAddKernel(const KernelConstruction& k) : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
+  explicit BiasAddKernel(const KernelConstruction& k)
+      : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
 
   Status Compute(KernelContext& c) override {
     const Tensor& bias = c.input(1);
     MG_ASSIGN_OR_RETURN(const Layout l, LayoutOf(c.input(0).shape(), nchw_));
     if (bias.shape().rank() != 1 || bias.elements() != l.channels) {
-      return InvalidArgument("a bias of shape " + bias.shape().ToString() + " does not fit the " + std::to_string(l.channels) +
-                             " channels of " + c.input(0).shape().ToString());
+      return InvalidArgument("a bias of shape " + bias.shape().ToString() + " does not fit the " +
+                             std::to_string(l.channels) + " channels of " +
+                             c.input(0).shape().ToString());
     }
     const T* x = c.input(0).data<T>();
     const T* b = bias.data<T>();
@@ -61,18 +66,21 @@ class BiasAddKernel : public Kernel {
   const bool nchw_;
 };
 
-// Sums in blocks of rows that the shape alone fixes, then the blocks in order: the same bits on any number of threads.
+// Sums in blocks of rows that the shape alone fixes, then the blocks in order: the same bits on any
+// number of threads.
 template <typename T>
 class BiasAddGradKernel : public Kernel {
  public:
-  explicit BiasAddGradKernel(const KernelConstruction& k) : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
+  explicit BiasAddGradKernel(const KernelConstruction& k)
+      : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
 
   Status Compute(KernelContext& c) override {
     const Tensor& in = c.input(0);
     MG_ASSIGN_OR_RETURN(const Layout l, LayoutOf(in.shape(), nchw_));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{l.channels}));
     using A = Accumulator<T>;
-    const int64_t rows_per_block = std::clamp<int64_t>(l.outer / 64, 1, 1 << 20) + (l.inner == 1 ? 255 : 0);
+    const int64_t rows_per_block =
+        std::clamp<int64_t>(l.outer / 64, 1, 1 << 20) + (l.inner == 1 ? 255 : 0);
     const int64_t blocks = std::max<int64_t>(1, (l.outer + rows_per_block - 1) / rows_per_block);
     MG_ASSIGN_OR_RETURN(Tensor partial, c.AllocateTemp(kDTypeOf<A>, Shape{blocks, l.channels}));
     const T* x = in.data<T>();
@@ -81,7 +89,8 @@ class BiasAddGradKernel : public Kernel {
       for (int64_t block = begin; block < end; ++block) {
         A* sum = sums + block * l.channels;
         std::fill_n(sum, l.channels, A(0));
-        const int64_t first = block * rows_per_block, last = std::min(l.outer, first + rows_per_block);
+        const int64_t first = block * rows_per_block,
+                      last = std::min(l.outer, first + rows_per_block);
         if (l.inner == 1) {
           SumRows(x, l.channels, first, last, sum);
         } else {
@@ -112,7 +121,8 @@ class BiasAddGradKernel : public Kernel {
     for (; i + 4 <= last; i += 4) {
       const T *r0 = x + i * n, *r1 = r0 + n, *r2 = r1 + n, *r3 = r2 + n;
       for (int64_t k = 0; k < n; ++k) {
-        sum[k] += (static_cast<A>(r0[k]) + static_cast<A>(r1[k])) + (static_cast<A>(r2[k]) + static_cast<A>(r3[k]));
+        sum[k] += (static_cast<A>(r0[k]) + static_cast<A>(r1[k])) +
+                  (static_cast<A>(r2[k]) + static_cast<A>(r3[k]));
       }
     }
     for (; i < last; ++i) {
@@ -126,7 +136,7 @@ class BiasAddGradKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                        \
+#define ADD(T)                                                                       \
   registry->Add<BiasAddKernel<T>>({.op = "BiasAdd", .types = {{"T", kDTypeOf<T>}}}); \
   registry->Add<BiasAddGradKernel<T>>({.op = "BiasAddGrad", .types = {{"T", kDTypeOf<T>}}});
   MG_NUMBER_TYPES(ADD)

@@ -8,8 +8,9 @@
 namespace monograph {
 namespace {
 
-Output Build(const Scope& scope, const char* op, Output a, Output b, const Output* c, const std::vector<int64_t>& strides,
-             const std::string& padding, const Conv2DOptions& options) {
+Output Build(const Scope& scope, const char* op, Output a, Output b, const Output* c,
+             const std::vector<int64_t>& strides, const std::string& padding,
+             const Conv2DOptions& options) {
   OpBuilder builder(scope, op);
   builder.Input(a).Input(b);
   if (c != nullptr) builder.Input(*c);
@@ -23,31 +24,39 @@ Output Build(const Scope& scope, const char* op, Output a, Output b, const Outpu
 
 }  // namespace
 
-Output Conv2D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides, const std::string& padding,
-              const Conv2DOptions& options) {
+Output Conv2D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides,
+              const std::string& padding, const Conv2DOptions& options) {
   return Build(scope, "Conv2D", input, filter, nullptr, strides, padding, options);
 }
 
-Output Conv2DBackpropInput(const Scope& scope, Output input_sizes, Output filter, Output out_backprop, const std::vector<int64_t>& strides,
+Output Conv2DBackpropInput(const Scope& scope, Output input_sizes, Output filter,
+                           Output out_backprop, const std::vector<int64_t>& strides,
                            const std::string& padding, const Conv2DOptions& options) {
-  return Build(scope, "Conv2DBackpropInput", input_sizes, filter, &out_backprop, strides, padding, options);
+  return Build(scope, "Conv2DBackpropInput", input_sizes, filter, &out_backprop, strides, padding,
+               options);
 }
 
-Output Conv2DBackpropFilter(const Scope& scope, Output input, Output filter_sizes, Output out_backprop, const std::vector<int64_t>& strides,
+Output Conv2DBackpropFilter(const Scope& scope, Output input, Output filter_sizes,
+                            Output out_backprop, const std::vector<int64_t>& strides,
                             const std::string& padding, const Conv2DOptions& options) {
-  return Build(scope, "Conv2DBackpropFilter", input, filter_sizes, &out_backprop, strides, padding, options);
+  return Build(scope, "Conv2DBackpropFilter", input, filter_sizes, &out_backprop, strides, padding,
+               options);
 }
 
 namespace ops::conv {
 namespace {
 
 Status Conv2DShape(ShapeContext& c) {
-  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(c.attr<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(c.attr<std::string>("data_format")));
   MG_ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(0, 4));
   MG_ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(1, 4));
-  MG_RETURN_IF_ERROR(MergeDim(input.dim(format.c), filter.dim(2), "channels of the input and of the filter").status());
+  MG_RETURN_IF_ERROR(
+      MergeDim(input.dim(format.c), filter.dim(2), "channels of the input and of the filter")
+          .status());
   Window rows, columns;
-  MG_RETURN_IF_ERROR(PlaceWindows(c.attrs(), format, input.dim(format.h), input.dim(format.w), filter.dim(0), filter.dim(1), &rows, &columns));
+  MG_RETURN_IF_ERROR(PlaceWindows(c.attrs(), format, input.dim(format.h), input.dim(format.w),
+                                  filter.dim(0), filter.dim(1), &rows, &columns));
   PartialShape out = PartialShape::UnknownOfRank(4);
   out.set_dim(format.n, input.dim(format.n));
   out.set_dim(format.h, rows.out);
@@ -58,7 +67,8 @@ Status Conv2DShape(ShapeContext& c) {
 }
 
 Status BackpropInputShape(ShapeContext& c) {
-  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(c.attr<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(c.attr<std::string>("data_format")));
   MG_RETURN_IF_ERROR(c.WithRank(1, 4).status());
   MG_ASSIGN_OR_RETURN(const PartialShape dy, c.WithRank(2, 4));
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(0));
@@ -70,11 +80,13 @@ Status BackpropInputShape(ShapeContext& c) {
 }
 
 Status BackpropFilterShape(ShapeContext& c) {
-  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(c.attr<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(c.attr<std::string>("data_format")));
   MG_ASSIGN_OR_RETURN(const PartialShape x, c.WithRank(0, 4));
   MG_ASSIGN_OR_RETURN(const PartialShape dy, c.WithRank(2, 4));
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(1));
-  MG_ASSIGN_OR_RETURN(out, PartialShape::Merge(out, PartialShape{-1, -1, x.dim(format.c), dy.dim(format.c)}));
+  MG_ASSIGN_OR_RETURN(
+      out, PartialShape::Merge(out, PartialShape{-1, -1, x.dim(format.c), dy.dim(format.c)}));
   c.set_output(0, out);
   return Status();
 }
@@ -98,21 +110,27 @@ Output ShapeOf(const Scope& s, Output x) {
   std::vector<int32_t> dims;
   for (int64_t dim : x.shape().dims()) dims.push_back(static_cast<int32_t>(dim));
   const Tensor value = Tensor::FromValues<int32_t>(Shape{static_cast<int64_t>(dims.size())}, dims);
-  return OpBuilder(s, "Const").Attr("value", AttrValue(value)).Attr("dtype", AttrValue(DT_INT32)).BuildOutput();
+  return OpBuilder(s, "Const")
+      .Attr("value", AttrValue(value))
+      .Attr("dtype", AttrValue(DT_INT32))
+      .BuildOutput();
 }
 
 Status Conv2DGradient(GradientContext& c) {
   const Parsed p = Parse(c.attrs());
   const Output x = c.input(0), w = c.input(1), g = c.grad(0);
-  c.set_grad(0, Conv2DBackpropInput(c.scope(), ShapeOf(c.scope(), x), w, g, p.strides, p.padding, p.options));
-  c.set_grad(1, Conv2DBackpropFilter(c.scope(), x, ShapeOf(c.scope(), w), g, p.strides, p.padding, p.options));
+  c.set_grad(0, Conv2DBackpropInput(c.scope(), ShapeOf(c.scope(), x), w, g, p.strides, p.padding,
+                                    p.options));
+  c.set_grad(1, Conv2DBackpropFilter(c.scope(), x, ShapeOf(c.scope(), w), g, p.strides, p.padding,
+                                     p.options));
   return Status();
 }
 
 Status BackpropInputGradient(GradientContext& c) {
   const Parsed p = Parse(c.attrs());
   const Output w = c.input(1), dy = c.input(2), g = c.grad(0);
-  c.set_grad(1, Conv2DBackpropFilter(c.scope(), g, ShapeOf(c.scope(), w), dy, p.strides, p.padding, p.options));
+  c.set_grad(1, Conv2DBackpropFilter(c.scope(), g, ShapeOf(c.scope(), w), dy, p.strides, p.padding,
+                                     p.options));
   c.set_grad(2, Conv2D(c.scope(), g, w, p.strides, p.padding, p.options));
   return Status();
 }
@@ -120,7 +138,8 @@ Status BackpropInputGradient(GradientContext& c) {
 Status BackpropFilterGradient(GradientContext& c) {
   const Parsed p = Parse(c.attrs());
   const Output x = c.input(0), dy = c.input(2), g = c.grad(0);
-  c.set_grad(0, Conv2DBackpropInput(c.scope(), ShapeOf(c.scope(), x), g, dy, p.strides, p.padding, p.options));
+  c.set_grad(0, Conv2DBackpropInput(c.scope(), ShapeOf(c.scope(), x), g, dy, p.strides, p.padding,
+                                    p.options));
   c.set_grad(2, Conv2D(c.scope(), x, g, p.strides, p.padding, p.options));
   return Status();
 }
@@ -139,10 +158,18 @@ OpDef& AddConvAttrs(OpDef& def) {
 
 void Define(OpRegistry* registry) {
   OpDef forward("Conv2D");
-  forward.Input("input: T").Input("filter: T").Output("output: T").Shape(Conv2DShape).Gradient(Conv2DGradient);
+  forward.Input("input: T")
+      .Input("filter: T")
+      .Output("output: T")
+      .Shape(Conv2DShape)
+      .Gradient(Conv2DGradient);
   registry->Add(AddConvAttrs(forward));
   OpDef fused("_FusedConv2D");
-  fused.Input("input: T").Input("filter: T").Input("args: num_args * T").Output("output: T").Shape(Conv2DShape);
+  fused.Input("input: T")
+      .Input("filter: T")
+      .Input("args: num_args * T")
+      .Output("output: T")
+      .Shape(Conv2DShape);
   AddConvAttrs(fused)
       .Attr("num_args: int >= 0")
       .Attr("fused_ops: list(string) = []")
@@ -150,11 +177,19 @@ void Define(OpRegistry* registry) {
       .Attr("leakyrelu_alpha: float = 0.2");
   registry->Add(fused);
   OpDef backprop_input("Conv2DBackpropInput");
-  backprop_input.Input("input_sizes: int32").Input("filter: T").Input("out_backprop: T").Output("output: T");
-  registry->Add(AddConvAttrs(backprop_input).Shape(BackpropInputShape).Gradient(BackpropInputGradient));
+  backprop_input.Input("input_sizes: int32")
+      .Input("filter: T")
+      .Input("out_backprop: T")
+      .Output("output: T");
+  registry->Add(
+      AddConvAttrs(backprop_input).Shape(BackpropInputShape).Gradient(BackpropInputGradient));
   OpDef backprop_filter("Conv2DBackpropFilter");
-  backprop_filter.Input("input: T").Input("filter_sizes: int32").Input("out_backprop: T").Output("output: T");
-  registry->Add(AddConvAttrs(backprop_filter).Shape(BackpropFilterShape).Gradient(BackpropFilterGradient));
+  backprop_filter.Input("input: T")
+      .Input("filter_sizes: int32")
+      .Input("out_backprop: T")
+      .Output("output: T");
+  registry->Add(
+      AddConvAttrs(backprop_filter).Shape(BackpropFilterShape).Gradient(BackpropFilterGradient));
 }
 
 }  // namespace ops::conv

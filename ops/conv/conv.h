@@ -10,20 +10,24 @@
 namespace monograph {
 
 struct Conv2DOptions {
-  std::string data_format = "NHWC";                 // or "NCHW"
+  std::string data_format = "NHWC";  // or "NCHW"
   std::vector<int64_t> dilations = {1, 1, 1, 1};
-  std::vector<int64_t> explicit_paddings = {};      // for padding "EXPLICIT": before and after, per dimension of data_format
+  std::vector<int64_t> explicit_paddings =
+      {};  // for padding "EXPLICIT": before and after, per dimension of data_format
 };
 
-// input [batch, height, width, in_channels], filter [rows, columns, in_channels, out_channels]. `strides` has one entry per dimension of
-// data_format; those of batch and channels are 1. padding: "SAME", "VALID" or "EXPLICIT".
-Output Conv2D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides, const std::string& padding,
-              const Conv2DOptions& options = {});
+// input [batch, height, width, in_channels], filter [rows, columns, in_channels, out_channels].
+// `strides` has one entry per dimension of data_format; those of batch and channels are 1. padding:
+// "SAME", "VALID" or "EXPLICIT".
+Output Conv2D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides,
+              const std::string& padding, const Conv2DOptions& options = {});
 
 // The gradients of Conv2D with respect to its input (whose shape is given) and its filter.
-Output Conv2DBackpropInput(const Scope& scope, Output input_sizes, Output filter, Output out_backprop, const std::vector<int64_t>& strides,
+Output Conv2DBackpropInput(const Scope& scope, Output input_sizes, Output filter,
+                           Output out_backprop, const std::vector<int64_t>& strides,
                            const std::string& padding, const Conv2DOptions& options = {});
-Output Conv2DBackpropFilter(const Scope& scope, Output input, Output filter_sizes, Output out_backprop, const std::vector<int64_t>& strides,
+Output Conv2DBackpropFilter(const Scope& scope, Output input, Output filter_sizes,
+                            Output out_backprop, const std::vector<int64_t>& strides,
                             const std::string& padding, const Conv2DOptions& options = {});
 
 }  // namespace monograph

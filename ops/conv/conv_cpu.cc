@@ -1,9 +1,12 @@
 // Convolution and its two gradients.
 //
-// Float goes to oneDNN. Our tensors are NHWC (or NCHW) and HWIO; oneDNN is faster on blocked layouts. So the batch is cut into chunks of images that fit the
-// second-level cache, and each chunk is reordered, computed and reordered back while it is there: within 2 % of blocked layouts throughout, where plain NHWC loses 5 to 13 %.
-// Chunks are also what threads share out. Their number follows from the shape alone, and the filter's gradient adds up per-chunk sums in a fixed order, so the
-// result's bits do not depend on threads. Other types, and what oneDNN refuses, take the plain loops below.
+// Float goes to oneDNN. Our tensors are NHWC (or NCHW) and HWIO; oneDNN is faster on blocked
+// layouts. So the batch is cut into chunks of images that fit the second-level cache, and each
+// chunk is reordered, computed and reordered back while it is there: within 2 % of blocked layouts
+// throughout, where plain NHWC loses 5 to 13 %. Chunks are also what threads share out. Their
+// number follows from the shape alone, and the filter's gradient adds up per-chunk sums in a fixed
+// order, so the result's bits do not depend on threads. Other types, and what oneDNN refuses, take
+// the plain loops below.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -31,43 +34,55 @@ struct Geometry {
 
   std::vector<int64_t> Key() const {
     std::vector<int64_t> key{n, ic, oc, nchw};
-    for (const Window* w : {&rows, &columns}) key.insert(key.end(), {w->in, w->size, w->stride, w->dilation, w->out, w->pad_before, w->pad_after});
+    for (const Window* w : {&rows, &columns})
+      key.insert(key.end(),
+                 {w->in, w->size, w->stride, w->dilation, w->out, w->pad_before, w->pad_after});
     return key;
   }
   int64_t input_image() const { return rows.in * columns.in * ic; }
   int64_t output_image() const { return rows.out * columns.out * oc; }
   int64_t filter() const { return rows.size * columns.size * ic * oc; }
   int64_t flops_per_image() const { return 2 * rows.out * columns.out * filter(); }
-  Shape OutputShape() const { return nchw ? Shape{n, oc, rows.out, columns.out} : Shape{n, rows.out, columns.out, oc}; }
+  Shape OutputShape() const {
+    return nchw ? Shape{n, oc, rows.out, columns.out} : Shape{n, rows.out, columns.out, oc};
+  }
 };
 
 Result<Geometry> MakeGeometry(const Attrs& attrs, const Shape& input, const Shape& filter) {
   if (input.rank() != 4 || filter.rank() != 4) {
-    return InvalidArgument("a convolution needs an input and a filter of 4 dimensions, got " + input.ToString() + " and " + filter.ToString());
+    return InvalidArgument("a convolution needs an input and a filter of 4 dimensions, got " +
+                           input.ToString() + " and " + filter.ToString());
   }
-  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(attrs.Get<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(attrs.Get<std::string>("data_format")));
   Geometry g;
   g.nchw = format.c == 1;
   g.n = input[format.n], g.ic = input[format.c], g.oc = filter[3];
   if (g.ic != filter[2]) {
-    return InvalidArgument("input " + input.ToString() + " has " + std::to_string(g.ic) + " channels, filter " + filter.ToString() + " is for " +
+    return InvalidArgument("input " + input.ToString() + " has " + std::to_string(g.ic) +
+                           " channels, filter " + filter.ToString() + " is for " +
                            std::to_string(filter[2]) + "; grouped convolution is not supported");
   }
-  MG_RETURN_IF_ERROR(PlaceWindows(attrs, format, input[format.h], input[format.w], filter[0], filter[1], &g.rows, &g.columns));
+  MG_RETURN_IF_ERROR(PlaceWindows(attrs, format, input[format.h], input[format.w], filter[0],
+                                  filter[1], &g.rows, &g.columns));
   return g;
 }
 
 Result<Shape> ShapeFrom(const Tensor& sizes, const char* what) {
-  if (sizes.shape().rank() != 1) return InvalidArgument(std::string(what) + " must be a vector, got shape " + sizes.shape().ToString());
+  if (sizes.shape().rank() != 1)
+    return InvalidArgument(std::string(what) + " must be a vector, got shape " +
+                           sizes.shape().ToString());
   const std::vector<int64_t> dims(sizes.data<int32_t>(), sizes.data<int32_t>() + sizes.elements());
   auto shape = Shape::Make(dims);
   if (!shape.ok()) return shape.status().WithContext(what);
   return shape;
 }
 
-// ---- plain loops: the reference ------------------------------------------------------------------------------------
+// ---- plain loops: the reference
+// ------------------------------------------------------------------------------------
 
-// Calls fn(input offset, output offset, filter offset) for each pair of pixels that a filter element joins. Offsets are of channel 0.
+// Calls fn(input offset, output offset, filter offset) for each pair of pixels that a filter
+// element joins. Offsets are of channel 0.
 template <typename Fn>
 void ForPixels(const Geometry& g, int64_t n, const Fn& fn) {
   const int64_t ih = g.nchw ? g.columns.in : g.columns.in * g.ic, iw = g.nchw ? 1 : g.ic;
@@ -80,7 +95,8 @@ void ForPixels(const Geometry& g, int64_t n, const Fn& fn) {
         for (int64_t s = 0; s < g.columns.size; ++s) {
           const int64_t w = x * g.columns.stride - g.columns.pad_before + s * g.columns.dilation;
           if (w < 0 || w >= g.columns.in) continue;
-          fn(n * g.input_image() + h * ih + w * iw, n * g.output_image() + y * oh + x * ow, (r * g.columns.size + s) * g.ic * g.oc);
+          fn(n * g.input_image() + h * ih + w * iw, n * g.output_image() + y * oh + x * ow,
+             (r * g.columns.size + s) * g.ic * g.oc);
         }
       }
     }
@@ -88,14 +104,17 @@ void ForPixels(const Geometry& g, int64_t n, const Fn& fn) {
 }
 
 template <typename T>
-void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const T* input, const T* filter, const T* bias, const T* dy, T* out) {
-  const int64_t ic_step = g.nchw ? g.rows.in * g.columns.in : 1, oc_step = g.nchw ? g.rows.out * g.columns.out : 1;
+void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const T* input,
+           const T* filter, const T* bias, const T* dy, T* out) {
+  const int64_t ic_step = g.nchw ? g.rows.in * g.columns.in : 1,
+                oc_step = g.nchw ? g.rows.out * g.columns.out : 1;
   if (mode == Mode::kBackpropFilter) {
     std::fill_n(out, g.filter(), T(0));
     for (int64_t n = 0; n < g.n; ++n) {
       ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
         for (int64_t a = 0; a < g.ic; ++a) {
-          for (int64_t b = 0; b < g.oc; ++b) out[f + a * g.oc + b] += input[i + a * ic_step] * dy[o + b * oc_step];
+          for (int64_t b = 0; b < g.oc; ++b)
+            out[f + a * g.oc + b] += input[i + a * ic_step] * dy[o + b * oc_step];
         }
       });
     }
@@ -107,7 +126,8 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
         std::fill_n(out + n * g.output_image(), g.output_image(), T(0));
         ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
           for (int64_t a = 0; a < g.ic; ++a) {
-            for (int64_t b = 0; b < g.oc; ++b) out[o + b * oc_step] += input[i + a * ic_step] * filter[f + a * g.oc + b];
+            for (int64_t b = 0; b < g.oc; ++b)
+              out[o + b * oc_step] += input[i + a * ic_step] * filter[f + a * g.oc + b];
           }
         });
         if (!fused.bias) continue;
@@ -120,7 +140,8 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
         std::fill_n(out + n * g.input_image(), g.input_image(), T(0));
         ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
           for (int64_t a = 0; a < g.ic; ++a) {
-            for (int64_t b = 0; b < g.oc; ++b) out[i + a * ic_step] += dy[o + b * oc_step] * filter[f + a * g.oc + b];
+            for (int64_t b = 0; b < g.oc; ++b)
+              out[i + a * ic_step] += dy[o + b * oc_step] * filter[f + a * g.oc + b];
           }
         });
       }
@@ -129,20 +150,26 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
   c.ParallelFor(g.n, std::max<int64_t>(1, g.flops_per_image()), std::ref(images));
 }
 
-// ---- oneDNN --------------------------------------------------------------------------------------------------------
+// ---- oneDNN
+// --------------------------------------------------------------------------------------------------------
 
 // One size of chunk: a primitive on `images` images, between reorders.
 class Chunk {
  public:
-  Chunk(Mode mode, const Geometry& g, const FusedOps& fused, int64_t images) : mode_(mode), images_(images), bias_(fused.bias) {
+  Chunk(Mode mode, const Geometry& g, const FusedOps& fused, int64_t images)
+      : mode_(mode), images_(images), bias_(fused.bias) {
     const auto f32 = memory::data_type::f32;
     const auto any = memory::format_tag::any;
     const auto plain = g.nchw ? memory::format_tag::nchw : memory::format_tag::nhwc;
-    const memory::dims src{images, g.ic, g.rows.in, g.columns.in}, dst{images, g.oc, g.rows.out, g.columns.out};
-    const memory::dims weights{g.oc, g.ic, g.rows.size, g.columns.size}, strides{g.rows.stride, g.columns.stride};
+    const memory::dims src{images, g.ic, g.rows.in, g.columns.in},
+        dst{images, g.oc, g.rows.out, g.columns.out};
+    const memory::dims weights{g.oc, g.ic, g.rows.size, g.columns.size},
+        strides{g.rows.stride, g.columns.stride};
     const memory::dims dilations{g.rows.dilation - 1, g.columns.dilation - 1};
-    const memory::dims before{g.rows.pad_before, g.columns.pad_before}, after{g.rows.pad_after, g.columns.pad_after};
-    const memory::desc src_any(src, f32, any), dst_any(dst, f32, any), weights_any(weights, f32, any), bias(memory::dims{g.oc}, f32, memory::format_tag::x);
+    const memory::dims before{g.rows.pad_before, g.columns.pad_before},
+        after{g.rows.pad_after, g.columns.pad_after};
+    const memory::desc src_any(src, f32, any), dst_any(dst, f32, any),
+        weights_any(weights, f32, any), bias(memory::dims{g.oc}, f32, memory::format_tag::x);
     const auto direct = dnnl::algorithm::convolution_direct;
 
     dnnl::primitive_attr attr = onednn::UserScratchpad();
@@ -153,29 +180,36 @@ class Chunk {
     }
     const auto training = dnnl::prop_kind::forward_training;
     const dnnl::convolution_forward::primitive_desc forward(
-        bias_ ? dnnl::convolution_forward::desc(training, direct, src_any, weights_any, bias, dst_any, strides, dilations, before, after)
-              : dnnl::convolution_forward::desc(training, direct, src_any, weights_any, dst_any, strides, dilations, before, after),
+        bias_ ? dnnl::convolution_forward::desc(training, direct, src_any, weights_any, bias,
+                                                dst_any, strides, dilations, before, after)
+              : dnnl::convolution_forward::desc(training, direct, src_any, weights_any, dst_any,
+                                                strides, dilations, before, after),
         attr, onednn::Engine());
     switch (mode) {
       case Mode::kForward:
-        src_ = forward.src_desc(), dst_ = forward.dst_desc(), weights_ = forward.weights_desc(), bias_desc_ = bias;
+        src_ = forward.src_desc(), dst_ = forward.dst_desc(), weights_ = forward.weights_desc(),
+        bias_desc_ = bias;
         scratchpad_ = forward.scratchpad_desc();
         primitive_ = dnnl::convolution_forward(forward);
         break;
       case Mode::kBackpropInput: {
         const dnnl::convolution_backward_data::primitive_desc backward(
-            dnnl::convolution_backward_data::desc(direct, src_any, weights_any, dst_any, strides, dilations, before, after),
+            dnnl::convolution_backward_data::desc(direct, src_any, weights_any, dst_any, strides,
+                                                  dilations, before, after),
             onednn::UserScratchpad(), onednn::Engine(), forward);
-        src_ = backward.diff_src_desc(), dst_ = backward.diff_dst_desc(), weights_ = backward.weights_desc();
+        src_ = backward.diff_src_desc(), dst_ = backward.diff_dst_desc(),
+        weights_ = backward.weights_desc();
         scratchpad_ = backward.scratchpad_desc();
         primitive_ = dnnl::convolution_backward_data(backward);
         break;
       }
       case Mode::kBackpropFilter: {
         const dnnl::convolution_backward_weights::primitive_desc backward(
-            dnnl::convolution_backward_weights::desc(direct, src_any, weights_any, dst_any, strides, dilations, before, after),
+            dnnl::convolution_backward_weights::desc(direct, src_any, weights_any, dst_any, strides,
+                                                     dilations, before, after),
             onednn::UserScratchpad(), onednn::Engine(), forward);
-        src_ = backward.src_desc(), dst_ = backward.diff_dst_desc(), weights_ = backward.diff_weights_desc();
+        src_ = backward.src_desc(), dst_ = backward.diff_dst_desc(),
+        weights_ = backward.diff_weights_desc();
         scratchpad_ = backward.scratchpad_desc();
         primitive_ = dnnl::convolution_backward_weights(backward);
         break;
@@ -185,8 +219,10 @@ class Chunk {
     plain_dst_ = memory::desc(dst, f32, plain);
     plain_weights_ = memory::desc(weights, f32, memory::format_tag::hwio);
     // With one channel all plain orders are the same bytes.
-    same_src_ = src_ == plain_src_ || (g.ic == 1 && src_ == memory::desc(src, f32, memory::format_tag::nchw));
-    same_dst_ = dst_ == plain_dst_ || (g.oc == 1 && dst_ == memory::desc(dst, f32, memory::format_tag::nchw));
+    same_src_ = src_ == plain_src_ ||
+                (g.ic == 1 && src_ == memory::desc(src, f32, memory::format_tag::nchw));
+    same_dst_ = dst_ == plain_dst_ ||
+                (g.oc == 1 && dst_ == memory::desc(dst, f32, memory::format_tag::nchw));
     same_weights_ = weights_ == plain_weights_;
   }
 
@@ -195,10 +231,15 @@ class Chunk {
   bool same_weights() const { return same_weights_; }
 
   // Filter between HWIO and the primitive's layout. REQUIRES: SingleThread.
-  Status PackFilter(const float* hwio, void* packed) { return Move(&packers_, plain_weights_, hwio, weights_, packed); }
-  Status UnpackFilter(const void* packed, float* hwio) { return Move(&unpackers_, weights_, packed, plain_weights_, hwio); }
+  Status PackFilter(const float* hwio, void* packed) {
+    return Move(&packers_, plain_weights_, hwio, weights_, packed);
+  }
+  Status UnpackFilter(const void* packed, float* hwio) {
+    return Move(&unpackers_, weights_, packed, plain_weights_, hwio);
+  }
 
-  // `src` and `dst` are the chunk's images in plain layout, whichever of them the mode reads or writes; `filter` is packed. REQUIRES: SingleThread.
+  // `src` and `dst` are the chunk's images in plain layout, whichever of them the mode reads or
+  // writes; `filter` is packed. REQUIRES: SingleThread.
   Status Run(const float* src, const void* filter, const float* bias, const float* dst) {
     std::unique_ptr<onednn::Frame> frame;
     MG_RETURN_IF_ERROR(onednn::Guarded([&] { frame = frames_.Take([&] { return MakeFrame(); }); }));
@@ -214,32 +255,48 @@ class Chunk {
  private:
   std::unique_ptr<onednn::Frame> MakeFrame() const {
     auto frame = std::make_unique<onednn::Frame>();
-    const int plain_src = frame->Bound(same_src_ ? src_ : plain_src_), plain_dst = frame->Bound(same_dst_ ? dst_ : plain_dst_);
+    const int plain_src = frame->Bound(same_src_ ? src_ : plain_src_),
+              plain_dst = frame->Bound(same_dst_ ? dst_ : plain_dst_);
     const int weights = frame->Bound(weights_), bias = bias_ ? frame->Bound(bias_desc_) : -1;
-    const int src = same_src_ ? plain_src : frame->Owned(src_), dst = same_dst_ ? plain_dst : frame->Owned(dst_);
+    const int src = same_src_ ? plain_src : frame->Owned(src_),
+              dst = same_dst_ ? plain_dst : frame->Owned(dst_);
     if (mode_ != Mode::kBackpropInput && !same_src_) frame->AddReorder(plain_src, src);
     if (mode_ != Mode::kForward && !same_dst_) frame->AddReorder(plain_dst, dst);
     switch (mode_) {
       case Mode::kForward:
         if (bias_) {
-          frame->Add(primitive_, {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}}, scratchpad_);
+          frame->Add(primitive_,
+                     {{DNNL_ARG_SRC, src},
+                      {DNNL_ARG_WEIGHTS, weights},
+                      {DNNL_ARG_BIAS, bias},
+                      {DNNL_ARG_DST, dst}},
+                     scratchpad_);
         } else {
-          frame->Add(primitive_, {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, dst}}, scratchpad_);
+          frame->Add(primitive_,
+                     {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, dst}},
+                     scratchpad_);
         }
         if (!same_dst_) frame->AddReorder(dst, plain_dst);
         break;
       case Mode::kBackpropInput:
-        frame->Add(primitive_, {{DNNL_ARG_DIFF_DST, dst}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DIFF_SRC, src}}, scratchpad_);
+        frame->Add(
+            primitive_,
+            {{DNNL_ARG_DIFF_DST, dst}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DIFF_SRC, src}},
+            scratchpad_);
         if (!same_src_) frame->AddReorder(src, plain_src);
         break;
       case Mode::kBackpropFilter:
-        frame->Add(primitive_, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DIFF_DST, dst}, {DNNL_ARG_DIFF_WEIGHTS, weights}}, scratchpad_);
+        frame->Add(
+            primitive_,
+            {{DNNL_ARG_SRC, src}, {DNNL_ARG_DIFF_DST, dst}, {DNNL_ARG_DIFF_WEIGHTS, weights}},
+            scratchpad_);
         break;
     }
     return frame;
   }
 
-  static Status Move(onednn::FramePool<onednn::Frame>* pool, const memory::desc& from, const void* source, const memory::desc& to, void* target) {
+  static Status Move(onednn::FramePool<onednn::Frame>* pool, const memory::desc& from,
+                     const void* source, const memory::desc& to, void* target) {
     std::unique_ptr<onednn::Frame> frame;
     MG_RETURN_IF_ERROR(onednn::Guarded([&] {
       frame = pool->Take([&] {
@@ -259,7 +316,8 @@ class Chunk {
   const Mode mode_;
   const int64_t images_;
   const bool bias_;
-  memory::desc src_, dst_, weights_, bias_desc_, scratchpad_, plain_src_, plain_dst_, plain_weights_;
+  memory::desc src_, dst_, weights_, bias_desc_, scratchpad_, plain_src_, plain_dst_,
+      plain_weights_;
   bool same_src_ = false, same_dst_ = false, same_weights_ = false;
   dnnl::primitive primitive_;
   onednn::FramePool<onednn::Frame> frames_, packers_, unpackers_;
@@ -283,7 +341,8 @@ class Plan {
   }
 
   // Forward and the input's gradient: chunks are independent.
-  Status RunImages(KernelContext& c, const float* src, const float* filter, const float* bias, const float* dst) {
+  Status RunImages(KernelContext& c, const float* src, const float* filter, const float* bias,
+                   const float* dst) {
     MG_ASSIGN_OR_RETURN(Tensor packed, Bytes(c, whole_->weights_bytes()));
     Tensor packed_tail;
     const void *weights = filter, *tail_weights = filter;
@@ -302,11 +361,13 @@ class Plan {
     return ForChunks(c, chunks_, [&](int64_t i) {
       const int64_t first = i * whole_->images();
       Chunk& chunk = i < whole_chunks_ ? *whole_ : *tail_;
-      return chunk.Run(src + first * g_.input_image(), i < whole_chunks_ ? weights : tail_weights, bias, dst + first * g_.output_image());
+      return chunk.Run(src + first * g_.input_image(), i < whole_chunks_ ? weights : tail_weights,
+                       bias, dst + first * g_.output_image());
     });
   }
 
-  // The filter's gradient: each of `sums` adds up a run of chunks; then the sums are added in order.
+  // The filter's gradient: each of `sums` adds up a run of chunks; then the sums are added in
+  // order.
   Status RunFilter(KernelContext& c, const float* src, const float* dst, float* gradient) {
     constexpr int64_t kMaxSumBytes = 32 << 20;
     const auto bytes = static_cast<int64_t>(whole_->weights_bytes());
@@ -317,16 +378,18 @@ class Plan {
     const int64_t places = run > 1 ? 2 : 1;
     MG_ASSIGN_OR_RETURN(Tensor partial, Bytes(c, static_cast<size_t>(sums * places * bytes)));
     auto* const base = static_cast<float*>(partial.raw());
-    MG_RETURN_IF_ERROR(ForChunks(c, sums, [&](int64_t k) -> Status {
+    const auto add_run = [&](int64_t k) -> Status {
       float* const sum = base + k * places * floats;
       for (int64_t i = k * run; i < std::min(whole_chunks_, (k + 1) * run); ++i) {
         float* const target = i == k * run ? sum : sum + floats;
         const int64_t first = i * whole_->images();
-        MG_RETURN_IF_ERROR(whole_->Run(src + first * g_.input_image(), target, nullptr, dst + first * g_.output_image()));
+        MG_RETURN_IF_ERROR(whole_->Run(src + first * g_.input_image(), target, nullptr,
+                                       dst + first * g_.output_image()));
         if (target != sum) AddTo(sum, target, floats);
       }
       return Status();
-    }));
+    };
+    MG_RETURN_IF_ERROR(ForChunks(c, sums, add_run));
     onednn::SingleThread single;
     for (int64_t k = 1; k < sums; ++k) {
       if (k * run < whole_chunks_) AddTo(base, base + k * places * floats, floats);
@@ -340,7 +403,8 @@ class Plan {
     MG_ASSIGN_OR_RETURN(Tensor packed, Bytes(c, tail_->weights_bytes()));
     MG_ASSIGN_OR_RETURN(Tensor plain, c.AllocateTemp(DT_FLOAT, Shape{g_.filter()}));
     const int64_t first = whole_chunks_ * whole_->images();
-    MG_RETURN_IF_ERROR(tail_->Run(src + first * g_.input_image(), packed.raw(), nullptr, dst + first * g_.output_image()));
+    MG_RETURN_IF_ERROR(tail_->Run(src + first * g_.input_image(), packed.raw(), nullptr,
+                                  dst + first * g_.output_image()));
     if (tail_->same_weights()) {
       AddTo(gradient, static_cast<float*>(packed.raw()), g_.filter());
     } else {
@@ -361,7 +425,9 @@ class Plan {
     return most;
   }
 
-  static Result<Tensor> Bytes(KernelContext& c, size_t bytes) { return c.AllocateTemp(DT_UINT8, Shape{static_cast<int64_t>(bytes)}); }
+  static Result<Tensor> Bytes(KernelContext& c, size_t bytes) {
+    return c.AllocateTemp(DT_UINT8, Shape{static_cast<int64_t>(bytes)});
+  }
 
   static void AddTo(float* __restrict sum, const float* __restrict more, int64_t n) {
     for (int64_t i = 0; i < n; ++i) sum[i] += more[i];
@@ -393,8 +459,9 @@ class Plan {
 
 class FloatConv {
  public:
-  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const float* input, const float* filter, const float* bias,
-             const float* dy, float* out) {
+  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
+             const float* input, const float* filter, const float* bias, const float* dy,
+             float* out) {
     auto plan = plans_.Get(g.Key(), [&] { return Plan::Make(mode, g, fused); });
     if (!plan.ok()) {
       if (plan.status().code() != Code::kUnimplemented) return plan.status();
@@ -402,9 +469,12 @@ class FloatConv {
       return Status();
     }
     switch (mode) {
-      case Mode::kForward: return (*plan)->RunImages(c, input, filter, bias, out);
-      case Mode::kBackpropInput: return (*plan)->RunImages(c, out, filter, nullptr, dy);
-      case Mode::kBackpropFilter: return (*plan)->RunFilter(c, input, dy, out);
+      case Mode::kForward:
+        return (*plan)->RunImages(c, input, filter, bias, out);
+      case Mode::kBackpropInput:
+        return (*plan)->RunImages(c, out, filter, nullptr, dy);
+      case Mode::kBackpropFilter:
+        return (*plan)->RunFilter(c, input, dy, out);
     }
     return Status();
   }
@@ -441,15 +511,21 @@ class ConvKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(attrs_, input, filter));
     const Shape output = g.OutputShape();
     if (kMode != Mode::kForward && !(c.input(2).shape() == output)) {
-      return InvalidArgument("out_backprop has shape " + c.input(2).shape().ToString() + "; an input of " + input.ToString() + " and a filter of " +
+      return InvalidArgument("out_backprop has shape " + c.input(2).shape().ToString() +
+                             "; an input of " + input.ToString() + " and a filter of " +
                              filter.ToString() + " give " + output.ToString());
     }
     if (fused_.bias && c.input(2).elements() != g.oc) {
-      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " + std::to_string(g.oc) + " channels");
+      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " +
+                             std::to_string(g.oc) + " channels");
     }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, kMode == Mode::kForward ? output : kMode == Mode::kBackpropInput ? input : filter));
+    MG_ASSIGN_OR_RETURN(Tensor * out,
+                        c.AllocateOutput(0, kMode == Mode::kForward         ? output
+                                            : kMode == Mode::kBackpropInput ? input
+                                                                            : filter));
     if (out->elements() == 0) return Status();
-    if (input.elements() == 0 || filter.elements() == 0 || output.elements() == 0) {  // a sum of nothing
+    if (input.elements() == 0 || filter.elements() == 0 ||
+        output.elements() == 0) {  // a sum of nothing
       std::memset(out->raw(), 0, out->bytes());
       return Status();
     }
@@ -470,7 +546,8 @@ class ConvKernel : public Kernel {
     const C* bias = fused_.bias ? last.data<C>() : nullptr;
     const C* dy = kMode == Mode::kForward ? nullptr : last.data<C>();
     if constexpr (std::is_same_v<C, float>) {
-      MG_RETURN_IF_ERROR(conv_.Run(c, kMode, g, fused_, x.data<C>(), w.data<C>(), bias, dy, target.template data<C>()));
+      MG_RETURN_IF_ERROR(conv_.Run(c, kMode, g, fused_, x.data<C>(), w.data<C>(), bias, dy,
+                                   target.template data<C>()));
     } else {
       Plain(c, kMode, g, fused_, x.data<C>(), w.data<C>(), bias, dy, target.template data<C>());
     }
@@ -487,13 +564,15 @@ class ConvKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                                  \
-  registry->Add<ConvKernel<T, Mode::kForward>>({.op = "Conv2D", .types = {{"T", kDTypeOf<T>}}});                \
-  registry->Add<ConvKernel<T, Mode::kForward>>({.op = "_FusedConv2D", .types = {{"T", kDTypeOf<T>}}});          \
-  registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                                           \
-      {.op = "Conv2DBackpropInput", .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});              \
-  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>(                                                          \
-      {.op = "Conv2DBackpropFilter", .types = {{"T", kDTypeOf<T>}}, .host_args = {"filter_sizes"}});
+#define ADD(T)                                                                                     \
+  registry->Add<ConvKernel<T, Mode::kForward>>({.op = "Conv2D", .types = {{"T", kDTypeOf<T>}}});   \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                                    \
+      {.op = "_FusedConv2D", .types = {{"T", kDTypeOf<T>}}});                                      \
+  registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                              \
+      {.op = "Conv2DBackpropInput", .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}}); \
+  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",               \
+                                                       .types = {{"T", kDTypeOf<T>}},              \
+                                                       .host_args = {"filter_sizes"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -7,12 +7,20 @@
 namespace monograph {
 
 Output SparseSoftmaxCrossEntropyWithLogits(const Scope& scope, Output logits, Output labels) {
-  return OpBuilder(scope, "SparseSoftmaxCrossEntropyWithLogits").Input(logits).Input(labels).BuildOutput();
+  return OpBuilder(scope, "SparseSoftmaxCrossEntropyWithLogits")
+      .Input(logits)
+      .Input(labels)
+      .BuildOutput();
 }
 Output SoftmaxCrossEntropyWithLogits(const Scope& scope, Output logits, Output labels) {
-  return OpBuilder(scope, "SoftmaxCrossEntropyWithLogits").Input(logits).Input(labels).BuildOutput();
+  return OpBuilder(scope, "SoftmaxCrossEntropyWithLogits")
+      .Input(logits)
+      .Input(labels)
+      .BuildOutput();
 }
-Output L2Loss(const Scope& scope, Output t) { return OpBuilder(scope, "L2Loss").Input(t).BuildOutput(); }
+Output L2Loss(const Scope& scope, Output t) {
+  return OpBuilder(scope, "L2Loss").Input(t).BuildOutput();
+}
 Output InTopK(const Scope& scope, Output predictions, Output targets, Output k) {
   return OpBuilder(scope, "InTopKV2").Input(predictions).Input(targets).Input(k).BuildOutput();
 }
@@ -23,7 +31,8 @@ namespace {
 Status SparseShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(PartialShape features, c.WithRank(0, 2));
   MG_ASSIGN_OR_RETURN(const PartialShape labels, c.WithRank(1, 1));
-  MG_ASSIGN_OR_RETURN(const int64_t batch, MergeDim(features.dim(0), labels.dim(0), "rows of the logits and number of labels"));
+  MG_ASSIGN_OR_RETURN(const int64_t batch, MergeDim(features.dim(0), labels.dim(0),
+                                                    "rows of the logits and number of labels"));
   features.set_dim(0, batch);
   c.set_output(0, PartialShape{batch});
   c.set_output(1, features);
@@ -33,7 +42,8 @@ Status SparseShape(ShapeContext& c) {
 Status DenseShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape both, BroadcastShapes(c.input(0), c.input(1)));
   if (both.known_rank() && both.rank() != 2) {
-    return InvalidArgument("logits and labels must be matrices, got " + c.input(0).ToString() + " and " + c.input(1).ToString());
+    return InvalidArgument("logits and labels must be matrices, got " + c.input(0).ToString() +
+                           " and " + c.input(1).ToString());
   }
   c.set_output(0, both.known_rank() ? PartialShape{both.dim(0)} : PartialShape{-1});
   c.set_output(1, both.known_rank() ? both : PartialShape{-1, -1});
@@ -44,21 +54,28 @@ Status InTopKShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape predictions, c.WithRank(0, 2));
   MG_ASSIGN_OR_RETURN(const PartialShape targets, c.WithRank(1, 1));
   MG_RETURN_IF_ERROR(c.WithRank(2, 0).status());
-  MG_ASSIGN_OR_RETURN(const int64_t batch, MergeDim(predictions.dim(0), targets.dim(0), "rows of the predictions and number of targets"));
+  MG_ASSIGN_OR_RETURN(const int64_t batch,
+                      MergeDim(predictions.dim(0), targets.dim(0),
+                               "rows of the predictions and number of targets"));
   c.set_output(0, PartialShape{batch});
   return Status();
 }
 
 // g [n] as a column [n, 1] times backprop [n, classes].
 Output Scale(const Scope& s, Output g, Output backprop) {
-  const Output axis = OpBuilder(s, "Const").Attr("value", AttrValue(Tensor::Scalar<int32_t>(-1))).Attr("dtype", AttrValue(DT_INT32)).BuildOutput();
+  const Output axis = OpBuilder(s, "Const")
+                          .Attr("value", AttrValue(Tensor::Scalar<int32_t>(-1)))
+                          .Attr("dtype", AttrValue(DT_INT32))
+                          .BuildOutput();
   const Output column = OpBuilder(s, "ExpandDims").Input(g).Input(axis).BuildOutput();
   return OpBuilder(s, "Mul").Input(column).Input(backprop).BuildOutput();
 }
 
 Status RefuseSecondOrder(const GradientContext& c) {
   if (!c.grad(1).valid()) return Status();
-  return Unimplemented("node '" + std::string(c.op().name()) + "': a gradient through the backprop output of a cross entropy is not supported");
+  return Unimplemented(
+      "node '" + std::string(c.op().name()) +
+      "': a gradient through the backprop output of a cross entropy is not supported");
 }
 
 Status SparseGradient(GradientContext& c) {
@@ -71,7 +88,9 @@ Status DenseGradient(GradientContext& c) {
   MG_RETURN_IF_ERROR(RefuseSecondOrder(c));
   const PartialShape &features = c.input(0).shape(), &labels = c.input(1).shape();
   if (features.fully_known() && labels.fully_known() && !(features == labels)) {
-    return Unimplemented("node '" + std::string(c.op().name()) + "': the gradient of a cross entropy whose inputs broadcast is not supported");
+    return Unimplemented(
+        "node '" + std::string(c.op().name()) +
+        "': the gradient of a cross entropy whose inputs broadcast is not supported");
   }
   const Scope& s = c.scope();
   c.set_grad(0, Scale(s, c.grad(0), c.output(1)));
@@ -106,8 +125,12 @@ void Define(OpRegistry* registry) {
                     .Attr("T: {half, bfloat16, float, double}")
                     .Shape(DenseShape)
                     .Gradient(DenseGradient));
-  registry->Add(
-      OpDef("L2Loss").Input("t: T").Output("output: T").Attr("T: {half, bfloat16, float, double}").Shape(ScalarShape).Gradient(L2Gradient));
+  registry->Add(OpDef("L2Loss")
+                    .Input("t: T")
+                    .Output("output: T")
+                    .Attr("T: {half, bfloat16, float, double}")
+                    .Shape(ScalarShape)
+                    .Gradient(L2Gradient));
   registry->Add(OpDef("InTopKV2")
                     .Input("predictions: float")
                     .Input("targets: T")

@@ -31,16 +31,20 @@ class SparseKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     const Tensor &logits = c.input(0), &labels = c.input(1);
     const Shape shape = logits.shape();
-    if (shape.rank() != 2) return InvalidArgument("logits must be a matrix, got " + shape.ToString());
+    if (shape.rank() != 2)
+      return InvalidArgument("logits must be a matrix, got " + shape.ToString());
     if (labels.shape().rank() != 1 || labels.elements() != shape[0]) {
-      return InvalidArgument("labels " + labels.shape().ToString() + " do not fit logits " + shape.ToString() + "; one label per row is needed");
+      return InvalidArgument("labels " + labels.shape().ToString() + " do not fit logits " +
+                             shape.ToString() + "; one label per row is needed");
     }
     const int64_t rows = shape[0], classes = shape[1];
     const L* label = labels.data<L>();
     for (int64_t i = 0; i < rows; ++i) {
       if (label[i] >= 0 && label[i] < classes) continue;
-      return InvalidArgument("Received a label value of " + std::to_string(label[i]) + " at index " + std::to_string(i) +
-                             " which is outside the valid range of [0, " + std::to_string(classes) + ")");
+      return InvalidArgument("Received a label value of " + std::to_string(label[i]) +
+                             " at index " + std::to_string(i) +
+                             " which is outside the valid range of [0, " + std::to_string(classes) +
+                             ")");
     }
     MG_ASSIGN_OR_RETURN(Tensor * loss, c.AllocateOutput(0, Shape{rows}));
     MG_ASSIGN_OR_RETURN(Tensor * backprop, c.AllocateOutput(1, shape));
@@ -54,7 +58,8 @@ class SparseKernel : public Kernel {
         const A sum = Exponentials<T, A>(x + i * classes, 1, classes, row, &top);
         const auto target = static_cast<int64_t>(label[i]);
         l[i] = T(std::log(sum) - (static_cast<A>(x[i * classes + target]) - top));
-        for (int64_t k = 0; k < classes; ++k) row[k] = T(static_cast<A>(row[k]) / sum - (k == target ? A(1) : A(0)));
+        for (int64_t k = 0; k < classes; ++k)
+          row[k] = T(static_cast<A>(row[k]) / sum - (k == target ? A(1) : A(0)));
       }
     };
     c.ParallelFor(rows, 10 * classes, std::ref(body));
@@ -71,7 +76,8 @@ class DenseKernel : public Kernel {
     const Shape fs = c.input(0).shape(), ls = c.input(1).shape();
     MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(fs, ls));
     if (shape.rank() != 2 || fs.rank() != 2 || ls.rank() != 2) {
-      return InvalidArgument("logits " + fs.ToString() + " and labels " + ls.ToString() + " must be matrices");
+      return InvalidArgument("logits " + fs.ToString() + " and labels " + ls.ToString() +
+                             " must be matrices");
     }
     const int64_t rows = shape[0], classes = shape[1];
     MG_ASSIGN_OR_RETURN(Tensor * loss, c.AllocateOutput(0, Shape{rows}));
@@ -79,7 +85,9 @@ class DenseKernel : public Kernel {
     const T *x = c.input(0).data<T>(), *p = c.input(1).data<T>();
     T *l = loss->data<T>(), *b = backprop->data<T>();
     // A dimension of size 1 repeats.
-    const auto stride = [](const Shape& s, int d) { return s[d] == 1 ? 0 : d == 0 ? s[1] : int64_t{1}; };
+    const auto stride = [](const Shape& s, int d) {
+      return s[d] == 1 ? 0 : d == 0 ? s[1] : int64_t{1};
+    };
     const int64_t xr = stride(fs, 0), xc = stride(fs, 1), pr = stride(ls, 0), pc = stride(ls, 1);
     using A = Accumulator<T>;
     const auto body = [&](int64_t begin, int64_t end) {
@@ -121,10 +129,12 @@ class L2Kernel : public Kernel {
         double lanes[8] = {};
         int64_t i = first;
         for (; i + 8 <= last; i += 8) {
-          for (int k = 0; k < 8; ++k) lanes[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+          for (int k = 0; k < 8; ++k)
+            lanes[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
         }
         for (; i < last; ++i) lanes[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-        sums[block] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+        sums[block] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                      ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
       }
     };
     c.ParallelFor(blocks, 2000, std::ref(body));
@@ -149,8 +159,10 @@ class InTopKKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Tensor &predictions = c.input(0), &targets = c.input(1);
-    if (predictions.shape().rank() != 2 || targets.shape().rank() != 1 || predictions.shape()[0] != targets.elements()) {
-      return InvalidArgument("predictions " + predictions.shape().ToString() + " and targets " + targets.shape().ToString() +
+    if (predictions.shape().rank() != 2 || targets.shape().rank() != 1 ||
+        predictions.shape()[0] != targets.elements()) {
+      return InvalidArgument("predictions " + predictions.shape().ToString() + " and targets " +
+                             targets.shape().ToString() +
                              " do not fit; one target per row is needed");
     }
     const int64_t rows = predictions.shape()[0], classes = predictions.shape()[1];
@@ -174,12 +186,13 @@ class InTopKKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                                   \
-  registry->Add<SparseKernel<T, int32_t>>(                                                                       \
-      {.op = "SparseSoftmaxCrossEntropyWithLogits", .types = {{"T", kDTypeOf<T>}, {"Tlabels", DT_INT32}}});      \
-  registry->Add<SparseKernel<T, int64_t>>(                                                                       \
-      {.op = "SparseSoftmaxCrossEntropyWithLogits", .types = {{"T", kDTypeOf<T>}, {"Tlabels", DT_INT64}}});      \
-  registry->Add<DenseKernel<T>>({.op = "SoftmaxCrossEntropyWithLogits", .types = {{"T", kDTypeOf<T>}}});         \
+#define ADD(T)                                                                                     \
+  registry->Add<SparseKernel<T, int32_t>>({.op = "SparseSoftmaxCrossEntropyWithLogits",            \
+                                           .types = {{"T", kDTypeOf<T>}, {"Tlabels", DT_INT32}}}); \
+  registry->Add<SparseKernel<T, int64_t>>({.op = "SparseSoftmaxCrossEntropyWithLogits",            \
+                                           .types = {{"T", kDTypeOf<T>}, {"Tlabels", DT_INT64}}}); \
+  registry->Add<DenseKernel<T>>(                                                                   \
+      {.op = "SoftmaxCrossEntropyWithLogits", .types = {{"T", kDTypeOf<T>}}});                     \
   registry->Add<L2Kernel<T>>({.op = "L2Loss", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

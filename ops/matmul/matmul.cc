@@ -18,7 +18,12 @@ Output MatMul(const Scope& scope, Output a, Output b, const MatMulOptions& optio
 }
 
 Output BatchMatMul(const Scope& scope, Output x, Output y, bool adj_x, bool adj_y) {
-  return OpBuilder(scope, "BatchMatMulV2").Input(x).Input(y).Attr("adj_x", AttrValue(adj_x)).Attr("adj_y", AttrValue(adj_y)).BuildOutput();
+  return OpBuilder(scope, "BatchMatMulV2")
+      .Input(x)
+      .Input(y)
+      .Attr("adj_x", AttrValue(adj_x))
+      .Attr("adj_y", AttrValue(adj_y))
+      .BuildOutput();
 }
 
 namespace ops::matmul {
@@ -28,11 +33,11 @@ Status MatMulShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape a, c.WithRank(0, 2));
   MG_ASSIGN_OR_RETURN(const PartialShape b, c.WithRank(1, 2));
   const bool ta = c.attr<bool>("transpose_a"), tb = c.attr<bool>("transpose_b");
-  MG_RETURN_IF_ERROR(MergeDim(a.dim(ta ? 0 : 1), b.dim(tb ? 1 : 0), "inner dimensions of the product").status());
+  MG_RETURN_IF_ERROR(
+      MergeDim(a.dim(ta ? 0 : 1), b.dim(tb ? 1 : 0), "inner dimensions of the product").status());
   c.set_output(0, PartialShape{a.dim(ta ? 1 : 0), b.dim(tb ? 0 : 1)});
   return Status();
 }
-
 
 Status BatchMatMulShape(ShapeContext& c) {
   const PartialShape &x = c.input(0), &y = c.input(1);
@@ -41,13 +46,17 @@ Status BatchMatMulShape(ShapeContext& c) {
     return Status();
   }
   if (x.rank() < 2 || y.rank() < 2) {
-    return InvalidArgument("both inputs need at least two dimensions, got " + x.ToString() + " and " + y.ToString());
+    return InvalidArgument("both inputs need at least two dimensions, got " + x.ToString() +
+                           " and " + y.ToString());
   }
   const bool ax = c.attr<bool>("adj_x"), ay = c.attr<bool>("adj_y");
   const int rx = x.rank(), ry = y.rank();
-  MG_RETURN_IF_ERROR(MergeDim(x.dim(ax ? rx - 2 : rx - 1), y.dim(ay ? ry - 1 : ry - 2), "inner dimensions of the product").status());
-  MG_ASSIGN_OR_RETURN(PartialShape out, BroadcastShapes(PartialShape(x.dims().first(static_cast<size_t>(rx - 2))),
-                                                        PartialShape(y.dims().first(static_cast<size_t>(ry - 2)))));
+  MG_RETURN_IF_ERROR(MergeDim(x.dim(ax ? rx - 2 : rx - 1), y.dim(ay ? ry - 1 : ry - 2),
+                              "inner dimensions of the product")
+                         .status());
+  MG_ASSIGN_OR_RETURN(PartialShape out,
+                      BroadcastShapes(PartialShape(x.dims().first(static_cast<size_t>(rx - 2))),
+                                      PartialShape(y.dims().first(static_cast<size_t>(ry - 2)))));
   out.AddDim(x.dim(ax ? rx - 1 : rx - 2));
   out.AddDim(y.dim(ay ? ry - 2 : ry - 1));
   c.set_output(0, out);
@@ -74,24 +83,38 @@ Status MatMulGradient(GradientContext& c) {
   return Status();
 }
 
-// The gradient of a broadcast operand: summed over the dimensions that were stretched, in the operand's own shape.
+// The gradient of a broadcast operand: summed over the dimensions that were stretched, in the
+// operand's own shape.
 Output Unbroadcast(const Scope& s, Output gradient, Output operand, Output other) {
-  const auto batch = [](const PartialShape& shape) { return shape.dims().first(static_cast<size_t>(shape.rank() - 2)); };
+  const auto batch = [](const PartialShape& shape) {
+    return shape.dims().first(static_cast<size_t>(shape.rank() - 2));
+  };
   const PartialShape &mine = operand.shape(), &theirs = other.shape();
-  if (mine.known_rank() && theirs.known_rank() && PartialShape(batch(mine)) == PartialShape(batch(theirs)) &&
+  if (mine.known_rank() && theirs.known_rank() &&
+      PartialShape(batch(mine)) == PartialShape(batch(theirs)) &&
       PartialShape(batch(mine)).fully_known()) {
     return gradient;
   }
   const auto shape_of = [&](Output x) { return OpBuilder(s, "Shape").Input(x).BuildOutput(); };
   const auto ints = [&](std::initializer_list<int32_t> values) {
-    return OpBuilder(s, "Const").Attr("value", AttrValue(Tensor::Vector<int32_t>(values))).Attr("dtype", AttrValue(DT_INT32)).BuildOutput();
+    return OpBuilder(s, "Const")
+        .Attr("value", AttrValue(Tensor::Vector<int32_t>(values)))
+        .Attr("dtype", AttrValue(DT_INT32))
+        .BuildOutput();
   };
   // BroadcastGradientArgs on the batch dimensions only: shape[:-2].
   const auto head = [&](Output shape) {
-    return OpBuilder(s, "StridedSlice").Input(shape).Input(ints({0})).Input(ints({-2})).Input(ints({1})).Attr("begin_mask", 1).BuildOutput();
+    return OpBuilder(s, "StridedSlice")
+        .Input(shape)
+        .Input(ints({0}))
+        .Input(ints({-2}))
+        .Input(ints({1}))
+        .Attr("begin_mask", 1)
+        .BuildOutput();
   };
   const Output shape = shape_of(operand);
-  const Operation axes = OpBuilder(s, "BroadcastGradientArgs").Input(head(shape)).Input(head(shape_of(other))).Build();
+  const Operation axes =
+      OpBuilder(s, "BroadcastGradientArgs").Input(head(shape)).Input(head(shape_of(other))).Build();
   const Output sum = OpBuilder(s, "Sum").Input(gradient).Input(axes.output(0)).BuildOutput();
   return OpBuilder(s, "Reshape").Input(sum).Input(shape).BuildOutput();
 }

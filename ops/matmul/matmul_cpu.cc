@@ -1,5 +1,6 @@
-// Float products go to oneDNN's matmul primitive; tiny ones and other types to plain loops. A large product is cut into tiles by its shape alone, so that its
-// bits do not depend on the number of threads.
+// Float products go to oneDNN's matmul primitive; tiny ones and other types to plain loops. A large
+// product is cut into tiles by its shape alone, so that its bits do not depend on the number of
+// threads.
 #include <algorithm>
 #include <memory>
 
@@ -30,7 +31,8 @@ void PlainRows(const Product& p, const T* a, const T* b, T* c, int64_t begin, in
     if (p.tb) {
       for (int64_t j = 0; j < p.n; ++j) {
         T sum = 0;
-        for (int64_t k = 0; k < p.k; ++k) sum += a[p.ta ? k * p.m + i : i * p.k + k] * b[j * p.k + k];
+        for (int64_t k = 0; k < p.k; ++k)
+          sum += a[p.ta ? k * p.m + i : i * p.k + k] * b[j * p.k + k];
         row[j] = sum;
       }
       continue;
@@ -73,7 +75,8 @@ class Plan {
   }
 
   explicit Plan(const Product& p) : p_(p), tile_m_(p.m), tile_n_(p.n) {
-    // Tiles of about a millisecond on one core: small enough to share out, large enough to lose nothing.
+    // Tiles of about a millisecond on one core: small enough to share out, large enough to lose
+    // nothing.
     const int64_t tiles = std::clamp<int64_t>(p.flops() / kTileFlops, 1, 32);
     if (p.n >= p.m) {
       tile_n_ = std::min(p.n, RoundUp((p.n + tiles - 1) / tiles, 64));
@@ -83,7 +86,8 @@ class Plan {
   }
 
   Status Run(KernelContext& c, const float* a, const float* b, const float* bias, float* out) {
-    const int64_t tiles_n = (p_.n + tile_n_ - 1) / tile_n_, tiles_m = (p_.m + tile_m_ - 1) / tile_m_;
+    const int64_t tiles_n = (p_.n + tile_n_ - 1) / tile_n_,
+                  tiles_m = (p_.m + tile_m_ - 1) / tile_m_;
     std::mutex mutex;
     Status status;
     const auto body = [&](int64_t begin, int64_t end) {
@@ -92,7 +96,8 @@ class Plan {
         const int64_t i = t / tiles_n * tile_m_, j = t % tiles_n * tile_n_;
         const bool whole = i + tile_m_ <= p_.m && j + tile_n_ <= p_.n;
         Status one = (whole ? whole_ : tail_)
-                         .Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j), bias == nullptr ? nullptr : bias + j, out + i * p_.n + j);
+                         .Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j),
+                              bias == nullptr ? nullptr : bias + j, out + i * p_.n + j);
         if (one.ok()) continue;
         std::lock_guard lock(mutex);
         status.Update(one);
@@ -126,8 +131,9 @@ class Plan {
         attr.set_post_ops(ops);
       }
       if (has_bias) bias = memory::desc({1, n}, f32, memory::format_tag::ab);
-      const dnnl::matmul::primitive_desc desc(has_bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
-                                              onednn::Engine());
+      const dnnl::matmul::primitive_desc desc(
+          has_bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
+          onednn::Engine());
       scratchpad = desc.scratchpad_desc();
       primitive = dnnl::matmul(desc);
     }
@@ -139,10 +145,15 @@ class Plan {
           auto made = std::make_unique<onednn::Frame>();
           const int ia = made->Bound(a), ib = made->Bound(b), io = made->Bound(out);
           if (has_bias) {
-            made->Add(primitive, {{DNNL_ARG_SRC, ia}, {DNNL_ARG_WEIGHTS, ib}, {DNNL_ARG_DST, io}, {DNNL_ARG_BIAS, made->Bound(bias)}},
+            made->Add(primitive,
+                      {{DNNL_ARG_SRC, ia},
+                       {DNNL_ARG_WEIGHTS, ib},
+                       {DNNL_ARG_DST, io},
+                       {DNNL_ARG_BIAS, made->Bound(bias)}},
                       scratchpad);
           } else {
-            made->Add(primitive, {{DNNL_ARG_SRC, ia}, {DNNL_ARG_WEIGHTS, ib}, {DNNL_ARG_DST, io}}, scratchpad);
+            made->Add(primitive, {{DNNL_ARG_SRC, ia}, {DNNL_ARG_WEIGHTS, ib}, {DNNL_ARG_DST, io}},
+                      scratchpad);
           }
           return made;
         });
@@ -164,7 +175,8 @@ class Plan {
 
 class FloatProduct {
  public:
-  Status Run(KernelContext& c, const Product& p, const float* a, const float* b, const float* bias, float* out) {
+  Status Run(KernelContext& c, const Product& p, const float* a, const float* b, const float* bias,
+             float* out) {
     // A primitive call costs about as much as this many multiplications.
     if (p.flops() <= 2048 || p.k == 0) {
       Plain(c, p, a, b, bias, out);
@@ -178,7 +190,8 @@ class FloatProduct {
   onednn::PlanCache<Product, Plan> plans_;
 };
 
-// Whatever T is: out = op(a) op(b) + ..., where T is float, or converted to it, or computes as it is.
+// Whatever T is: out = op(a) op(b) + ..., where T is float, or converted to it, or computes as it
+// is.
 template <typename T>
 class Multiplier {
  public:
@@ -198,8 +211,9 @@ class Multiplier {
 
 Status CheckInner(const Tensor& a, const Tensor& b, const Product& p, int64_t other) {
   if (p.k == other) return Status();
-  return InvalidArgument("matrices " + a.shape().ToString() + " and " + b.shape().ToString() + " do not multiply: inner dimensions " +
-                         std::to_string(p.k) + " and " + std::to_string(other) + " differ");
+  return InvalidArgument("matrices " + a.shape().ToString() + " and " + b.shape().ToString() +
+                         " do not multiply: inner dimensions " + std::to_string(p.k) + " and " +
+                         std::to_string(other) + " differ");
 }
 
 // MatMul and _FusedMatMul.
@@ -217,12 +231,15 @@ class MatMulKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     const Tensor &a = c.input(0), &b = c.input(1);
     if (a.shape().rank() != 2 || b.shape().rank() != 2) {
-      return InvalidArgument("MatMul needs two matrices, got " + a.shape().ToString() + " and " + b.shape().ToString());
+      return InvalidArgument("MatMul needs two matrices, got " + a.shape().ToString() + " and " +
+                             b.shape().ToString());
     }
-    Product p{a.shape()[ta_ ? 1 : 0], a.shape()[ta_ ? 0 : 1], b.shape()[tb_ ? 0 : 1], ta_, tb_, fused_};
+    Product p{
+        a.shape()[ta_ ? 1 : 0], a.shape()[ta_ ? 0 : 1], b.shape()[tb_ ? 0 : 1], ta_, tb_, fused_};
     MG_RETURN_IF_ERROR(CheckInner(a, b, p, b.shape()[tb_ ? 1 : 0]));
     if (fused_.bias && c.input(2).elements() != p.n) {
-      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " + std::to_string(p.n) + " columns");
+      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " +
+                             std::to_string(p.n) + " columns");
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{p.m, p.n}));
     using C = Accumulator<T>;
@@ -236,7 +253,8 @@ class MatMulKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
     }
     const C* bias_data = fused_.bias ? bias.data<C>() : nullptr;
-    MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fa.data<C>(), fb.data<C>(), bias_data, target.data<C>()));
+    MG_RETURN_IF_ERROR(
+        multiplier_.Run(c, p, fa.data<C>(), fb.data<C>(), bias_data, target.data<C>()));
     if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
     return Status();
   }
@@ -250,17 +268,24 @@ class MatMulKernel : public Kernel {
 template <typename T>
 class BatchMatMulKernel : public Kernel {
  public:
-  explicit BatchMatMulKernel(const KernelConstruction& k) : ax_(k.attr<bool>("adj_x")), ay_(k.attr<bool>("adj_y")) {}
+  explicit BatchMatMulKernel(const KernelConstruction& k)
+      : ax_(k.attr<bool>("adj_x")), ay_(k.attr<bool>("adj_y")) {}
 
   Status Compute(KernelContext& c) override {
     const Shape x = c.input(0).shape(), y = c.input(1).shape();
     const int rx = x.rank(), ry = y.rank();
-    if (rx < 2 || ry < 2) return InvalidArgument("BatchMatMul needs at least matrices, got " + x.ToString() + " and " + y.ToString());
-    Product p{x[ax_ ? rx - 1 : rx - 2], x[ax_ ? rx - 2 : rx - 1], y[ay_ ? ry - 2 : ry - 1], ax_, ay_, {}};
+    if (rx < 2 || ry < 2)
+      return InvalidArgument("BatchMatMul needs at least matrices, got " + x.ToString() + " and " +
+                             y.ToString());
+    Product p{
+        x[ax_ ? rx - 1 : rx - 2], x[ax_ ? rx - 2 : rx - 1], y[ay_ ? ry - 2 : ry - 1], ax_, ay_, {}};
     MG_RETURN_IF_ERROR(CheckInner(c.input(0), c.input(1), p, y[ay_ ? ry - 1 : ry - 2]));
-    const Shape bx(x.dims().first(static_cast<size_t>(rx - 2))), by(y.dims().first(static_cast<size_t>(ry - 2)));
+    const Shape bx(x.dims().first(static_cast<size_t>(rx - 2))),
+        by(y.dims().first(static_cast<size_t>(ry - 2)));
     MG_ASSIGN_OR_RETURN(const Shape batch, BroadcastShapes(bx, by));
-    if (batch.rank() + 2 > kMaxRank) return InvalidArgument("the result has more than " + std::to_string(kMaxRank) + " dimensions");
+    if (batch.rank() + 2 > kMaxRank)
+      return InvalidArgument("the result has more than " + std::to_string(kMaxRank) +
+                             " dimensions");
     Shape out_shape = batch;
     out_shape.AddDim(p.m);
     out_shape.AddDim(p.n);
@@ -274,15 +299,17 @@ class BatchMatMulKernel : public Kernel {
     }
     const int64_t count = batch.elements();
     for (int64_t i = 0; i < count; ++i) {
-      MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + Offset(i, batch, bx) * p.m * p.k, fy.data<C>() + Offset(i, batch, by) * p.k * p.n,
-                                         nullptr, target.data<C>() + i * p.m * p.n));
+      MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + Offset(i, batch, bx) * p.m * p.k,
+                                         fy.data<C>() + Offset(i, batch, by) * p.k * p.n, nullptr,
+                                         target.data<C>() + i * p.m * p.n));
     }
     if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
     return Status();
   }
 
  private:
-  // Which matrix of an operand with leading dimensions `own` belongs to matrix `index` of the result.
+  // Which matrix of an operand with leading dimensions `own` belongs to matrix `index` of the
+  // result.
   static int64_t Offset(int64_t index, const Shape& batch, const Shape& own) {
     int64_t offset = 0, stride = 1;
     for (int d = own.rank() - 1, b = batch.rank() - 1; b >= 0; --b, --d) {
@@ -302,12 +329,13 @@ class BatchMatMulKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                              \
-  registry->Add<MatMulKernel<T>>({.op = "MatMul", .types = {{"T", kDTypeOf<T>}}});          \
+#define ADD(T)                                                                     \
+  registry->Add<MatMulKernel<T>>({.op = "MatMul", .types = {{"T", kDTypeOf<T>}}}); \
   registry->Add<BatchMatMulKernel<T>>({.op = "BatchMatMulV2", .types = {{"T", kDTypeOf<T>}}});
   MG_NUMBER_TYPES(ADD)
 #undef ADD
-#define ADD(T) registry->Add<MatMulKernel<T>>({.op = "_FusedMatMul", .types = {{"T", kDTypeOf<T>}}});
+#define ADD(T) \
+  registry->Add<MatMulKernel<T>>({.op = "_FusedMatMul", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -8,8 +8,9 @@
 namespace monograph {
 namespace {
 
-Output Build(const Scope& scope, const char* op, std::initializer_list<Output> inputs, const std::vector<int64_t>& ksize,
-             const std::vector<int64_t>& strides, const std::string& padding, const std::string& data_format) {
+Output Build(const Scope& scope, const char* op, std::initializer_list<Output> inputs,
+             const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+             const std::string& padding, const std::string& data_format) {
   OpBuilder builder(scope, op);
   for (const Output& input : inputs) builder.Input(input);
   return builder.Attr("ksize", AttrValue(ksize))
@@ -21,35 +22,43 @@ Output Build(const Scope& scope, const char* op, std::initializer_list<Output> i
 
 }  // namespace
 
-Output MaxPool(const Scope& scope, Output input, const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
-               const std::string& padding, const std::string& data_format) {
+Output MaxPool(const Scope& scope, Output input, const std::vector<int64_t>& ksize,
+               const std::vector<int64_t>& strides, const std::string& padding,
+               const std::string& data_format) {
   return Build(scope, "MaxPool", {input}, ksize, strides, padding, data_format);
 }
 
-Output AvgPool(const Scope& scope, Output value, const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
-               const std::string& padding, const std::string& data_format) {
+Output AvgPool(const Scope& scope, Output value, const std::vector<int64_t>& ksize,
+               const std::vector<int64_t>& strides, const std::string& padding,
+               const std::string& data_format) {
   return Build(scope, "AvgPool", {value}, ksize, strides, padding, data_format);
 }
 
-Output MaxPoolGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad, const std::vector<int64_t>& ksize,
-                   const std::vector<int64_t>& strides, const std::string& padding, const std::string& data_format) {
-  return Build(scope, "MaxPoolGrad", {orig_input, orig_output, grad}, ksize, strides, padding, data_format);
+Output MaxPoolGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad,
+                   const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+                   const std::string& padding, const std::string& data_format) {
+  return Build(scope, "MaxPoolGrad", {orig_input, orig_output, grad}, ksize, strides, padding,
+               data_format);
 }
 
-Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad, const std::vector<int64_t>& ksize,
-                   const std::vector<int64_t>& strides, const std::string& padding, const std::string& data_format) {
-  return Build(scope, "AvgPoolGrad", {orig_input_shape, grad}, ksize, strides, padding, data_format);
+Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad,
+                   const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+                   const std::string& padding, const std::string& data_format) {
+  return Build(scope, "AvgPoolGrad", {orig_input_shape, grad}, ksize, strides, padding,
+               data_format);
 }
 
 namespace ops::pool {
 namespace {
 
 Result<PartialShape> Pooled(ShapeContext& c, const PartialShape& input) {
-  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(c.attr<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(c.attr<std::string>("data_format")));
   int64_t kh = 1, kw = 1;
   MG_RETURN_IF_ERROR(ImageAttr(c.attrs(), "ksize", format, &kh, &kw));
   Window rows, columns;
-  MG_RETURN_IF_ERROR(PlaceWindows(c.attrs(), format, input.dim(format.h), input.dim(format.w), kh, kw, &rows, &columns));
+  MG_RETURN_IF_ERROR(PlaceWindows(c.attrs(), format, input.dim(format.h), input.dim(format.w), kh,
+                                  kw, &rows, &columns));
   PartialShape out = input;
   out.set_dim(format.h, rows.out);
   out.set_dim(format.w, columns.out);
@@ -83,47 +92,59 @@ Status AvgPoolGradShape(ShapeContext& c) {
 
 Status MaxPoolGradient(GradientContext& c) {
   const Attrs& a = c.attrs();
-  c.set_grad(0, MaxPoolGrad(c.scope(), c.input(0), c.output(0), c.grad(0), a.Get<std::vector<int64_t>>("ksize"),
-                            a.Get<std::vector<int64_t>>("strides"), a.Get<std::string>("padding"), a.Get<std::string>("data_format")));
+  c.set_grad(
+      0, MaxPoolGrad(c.scope(), c.input(0), c.output(0), c.grad(0),
+                     a.Get<std::vector<int64_t>>("ksize"), a.Get<std::vector<int64_t>>("strides"),
+                     a.Get<std::string>("padding"), a.Get<std::string>("data_format")));
   return Status();
 }
 
 Status AvgPoolGradient(GradientContext& c) {
   const Attrs& a = c.attrs();
   const Output shape = OpBuilder(c.scope(), "Shape").Input(c.input(0)).BuildOutput();
-  c.set_grad(0, AvgPoolGrad(c.scope(), shape, c.grad(0), a.Get<std::vector<int64_t>>("ksize"), a.Get<std::vector<int64_t>>("strides"),
-                            a.Get<std::string>("padding"), a.Get<std::string>("data_format")));
+  c.set_grad(0, AvgPoolGrad(c.scope(), shape, c.grad(0), a.Get<std::vector<int64_t>>("ksize"),
+                            a.Get<std::vector<int64_t>>("strides"), a.Get<std::string>("padding"),
+                            a.Get<std::string>("data_format")));
   return Status();
 }
 
 // Averaging is linear, so the gradient of its gradient is averaging again.
 Status AvgPoolGradGradient(GradientContext& c) {
   const Attrs& a = c.attrs();
-  c.set_grad(1, AvgPool(c.scope(), c.grad(0), a.Get<std::vector<int64_t>>("ksize"), a.Get<std::vector<int64_t>>("strides"),
-                        a.Get<std::string>("padding"), a.Get<std::string>("data_format")));
+  c.set_grad(1, AvgPool(c.scope(), c.grad(0), a.Get<std::vector<int64_t>>("ksize"),
+                        a.Get<std::vector<int64_t>>("strides"), a.Get<std::string>("padding"),
+                        a.Get<std::string>("data_format")));
   return Status();
 }
 
 OpDef& AddPoolAttrs(OpDef& def) {
-  return def.Attr("ksize: list(int) >= 4").Attr("strides: list(int) >= 4").Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'");
+  return def.Attr("ksize: list(int) >= 4")
+      .Attr("strides: list(int) >= 4")
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'");
 }
 
 }  // namespace
 
 void Define(OpRegistry* registry) {
   OpDef max_pool("MaxPool");
-  max_pool.Input("input: T").Output("output: T").Attr("T: {half, bfloat16, float, double} = DT_FLOAT");
+  max_pool.Input("input: T")
+      .Output("output: T")
+      .Attr("T: {half, bfloat16, float, double} = DT_FLOAT");
   max_pool.Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}").Attr("explicit_paddings: list(int) = []");
   registry->Add(AddPoolAttrs(max_pool).Shape(PoolShape).Gradient(MaxPoolGradient));
 
   OpDef max_pool_grad("MaxPoolGrad");
   max_pool_grad.Input("orig_input: T").Input("orig_output: T").Input("grad: T").Output("output: T");
   max_pool_grad.Attr("T: {half, bfloat16, float, double} = DT_FLOAT");
-  max_pool_grad.Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}").Attr("explicit_paddings: list(int) = []");
+  max_pool_grad.Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}")
+      .Attr("explicit_paddings: list(int) = []");
   registry->Add(AddPoolAttrs(max_pool_grad).Shape(MaxPoolGradShape));
 
   OpDef avg_pool("AvgPool");
-  avg_pool.Input("value: T").Output("output: T").Attr("T: {half, bfloat16, float, double}").Attr("padding: {'SAME', 'VALID'}");
+  avg_pool.Input("value: T")
+      .Output("output: T")
+      .Attr("T: {half, bfloat16, float, double}")
+      .Attr("padding: {'SAME', 'VALID'}");
   registry->Add(AddPoolAttrs(avg_pool).Shape(PoolShape).Gradient(AvgPoolGradient));
 
   OpDef avg_pool_grad("AvgPoolGrad");

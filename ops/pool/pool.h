@@ -9,17 +9,22 @@
 
 namespace monograph {
 
-// The largest, or the mean, of each ksize window. ksize and strides have one entry per dimension of data_format; those of batch and channels
-// are 1. padding: "SAME" or "VALID". What lies outside of the image takes no part.
-Output MaxPool(const Scope& scope, Output input, const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
-               const std::string& padding, const std::string& data_format = "NHWC");
-Output AvgPool(const Scope& scope, Output value, const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
-               const std::string& padding, const std::string& data_format = "NHWC");
+// The largest, or the mean, of each ksize window. ksize and strides have one entry per dimension of
+// data_format; those of batch and channels are 1. padding: "SAME" or "VALID". What lies outside of
+// the image takes no part.
+Output MaxPool(const Scope& scope, Output input, const std::vector<int64_t>& ksize,
+               const std::vector<int64_t>& strides, const std::string& padding,
+               const std::string& data_format = "NHWC");
+Output AvgPool(const Scope& scope, Output value, const std::vector<int64_t>& ksize,
+               const std::vector<int64_t>& strides, const std::string& padding,
+               const std::string& data_format = "NHWC");
 
 // The gradient goes to each window's first largest element, row by row.
-Output MaxPoolGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad, const std::vector<int64_t>& ksize,
-                   const std::vector<int64_t>& strides, const std::string& padding, const std::string& data_format = "NHWC");
-Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad, const std::vector<int64_t>& ksize,
-                   const std::vector<int64_t>& strides, const std::string& padding, const std::string& data_format = "NHWC");
+Output MaxPoolGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad,
+                   const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+                   const std::string& padding, const std::string& data_format = "NHWC");
+Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad,
+                   const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+                   const std::string& padding, const std::string& data_format = "NHWC");
 
 }  // namespace monograph

@@ -1,7 +1,8 @@
 // Pooling by plain loops over channels, which the compiler turns into vector code.
 //
-// MaxPoolGrad has no record of where each maximum was: it looks for the first element of a window that equals the window's output. Where windows
-// tile the image, each element of the result is written once, so there is neither a clearing pass nor a read-modify-write.
+// MaxPoolGrad has no record of where each maximum was: it looks for the first element of a window
+// that equals the window's output. Where windows tile the image, each element of the result is
+// written once, so there is neither a clearing pass nor a read-modify-write.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -32,7 +33,8 @@ struct Image {
 struct Inside {
   int64_t begin, end;
   Inside(const Window& w, int64_t out)
-      : begin(std::max<int64_t>(0, out * w.stride - w.pad_before)), end(std::min(w.in, out * w.stride - w.pad_before + w.size)) {}
+      : begin(std::max<int64_t>(0, out * w.stride - w.pad_before)),
+        end(std::min(w.in, out * w.stride - w.pad_before + w.size)) {}
   int64_t size() const { return std::max<int64_t>(0, end - begin); }
 };
 
@@ -43,18 +45,22 @@ struct Geometry {
 
   // Every element of the image lies in exactly one window.
   bool tiles() const {
-    const auto one = [](const Window& w) { return w.stride == w.size && w.pad_before == 0 && w.out * w.stride >= w.in; };
+    const auto one = [](const Window& w) {
+      return w.stride == w.size && w.pad_before == 0 && w.out * w.stride >= w.in;
+    };
     return one(rows) && one(columns);
   }
 };
 
 Result<Geometry> Place(const Attrs& attrs, const Shape& in) {
   if (in.rank() != 4) return InvalidArgument("pooling needs 4 dimensions, got " + in.ToString());
-  MG_ASSIGN_OR_RETURN(const ImageFormat format, ParseImageFormat(attrs.Get<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(attrs.Get<std::string>("data_format")));
   Geometry g;
   int64_t kh = 1, kw = 1;
   MG_RETURN_IF_ERROR(ImageAttr(attrs, "ksize", format, &kh, &kw));
-  MG_RETURN_IF_ERROR(PlaceWindows(attrs, format, in[format.h], in[format.w], kh, kw, &g.rows, &g.columns));
+  MG_RETURN_IF_ERROR(
+      PlaceWindows(attrs, format, in[format.h], in[format.w], kh, kw, &g.rows, &g.columns));
   g.image = Image::Of(in, format);
   g.pooled_shape = in;
   g.pooled_shape.set_dim(format.h, g.rows.out);
@@ -65,7 +71,8 @@ Result<Geometry> Place(const Attrs& attrs, const Shape& in) {
 
 Status RequireShape(const Tensor& tensor, const Shape& shape, const char* what) {
   if (tensor.shape() == shape) return Status();
-  return InvalidArgument(std::string(what) + " has shape " + tensor.shape().ToString() + ", the windows give " + shape.ToString());
+  return InvalidArgument(std::string(what) + " has shape " + tensor.shape().ToString() +
+                         ", the windows give " + shape.ToString());
 }
 
 template <typename T>
@@ -77,7 +84,8 @@ T Lowest() {
   }
 }
 
-// Calls fn with a constant 1 where channels are adjacent, else with their stride: loops over channels then vectorise in the usual case.
+// Calls fn with a constant 1 where channels are adjacent, else with their stride: loops over
+// channels then vectorise in the usual case.
 template <typename Fn>
 void WithChannelStride(int64_t stride, const Fn& fn) {
   if (stride == 1) {
@@ -111,16 +119,19 @@ class MaxPoolKernel : public Kernel {
         }
       });
     };
-    c.ParallelFor(g.image.n * g.rows.out, 1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
+    c.ParallelFor(g.image.n * g.rows.out,
+                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
     return Status();
   }
 
  private:
   template <typename Stride>
-  static void One(const Geometry& g, const T* image, const Inside& rows, const Inside& columns, T* __restrict to, Stride sc) {
+  static void One(const Geometry& g, const T* image, const Inside& rows, const Inside& columns,
+                  T* __restrict to, Stride sc) {
     const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc, channels = g.image.c;
     if (rows.size() == 2 && columns.size() == 2) {
-      const T *a = image + rows.begin * g.image.sh + columns.begin * g.image.sw, *b = a + g.image.sw, *d = a + g.image.sh, *e = d + g.image.sw;
+      const T *a = image + rows.begin * g.image.sh + columns.begin * g.image.sw,
+              *b = a + g.image.sw, *d = a + g.image.sh, *e = d + g.image.sw;
       for (int64_t k = 0; k < channels; ++k) {
         const T ab = Max(a[k * sc], b[k * sc]), de = Max(d[k * sc], e[k * sc]);
         to[sc == 1 ? k : k * out_sc] = Max(ab, de);
@@ -131,7 +142,8 @@ class MaxPoolKernel : public Kernel {
     for (int64_t h = rows.begin; h < rows.end; ++h) {
       for (int64_t w = columns.begin; w < columns.end; ++w) {
         const T* from = image + h * g.image.sh + w * g.image.sw;
-        for (int64_t k = 0; k < channels; ++k) to[sc == 1 ? k : k * out_sc] = Max(to[sc == 1 ? k : k * out_sc], from[k * sc]);
+        for (int64_t k = 0; k < channels; ++k)
+          to[sc == 1 ? k : k * out_sc] = Max(to[sc == 1 ? k : k * out_sc], from[k * sc]);
       }
     }
   }
@@ -159,7 +171,8 @@ class MaxPoolGradKernel : public Kernel {
         for (int64_t n = begin; n < end; ++n) {
           const T* image = x + n * g.image.sn;
           T* to = dx + n * g.image.sn;
-          if (!tiles) std::memset(static_cast<void*>(to), 0, static_cast<size_t>(g.image.sn) * sizeof(T));
+          if (!tiles)
+            std::memset(static_cast<void*>(to), 0, static_cast<size_t>(g.image.sn) * sizeof(T));
           for (int64_t oh = 0; oh < g.rows.out; ++oh) {
             const Inside rows(g.rows, oh);
             for (int64_t ow = 0; ow < g.columns.out; ++ow) {
@@ -183,14 +196,17 @@ class MaxPoolGradKernel : public Kernel {
  private:
   // A 2x2 window of its own.
   template <typename Stride>
-  static void Square(const Geometry& g, const T* x, const T* y, const T* dy, T* __restrict to, Stride sc) {
-    const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc, channels = g.image.c, right = g.image.sw, down = g.image.sh;
+  static void Square(const Geometry& g, const T* x, const T* y, const T* dy, T* __restrict to,
+                     Stride sc) {
+    const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc, channels = g.image.c, right = g.image.sw,
+                  down = g.image.sh;
     const T *xa = x, *xb = x + right, *xc = x + down, *xd = x + down + right;
     T *ta = to, *tb = to + right, *tc = to + down, *td = to + down + right;
     for (int64_t k = 0; k < channels; ++k) {
       const int64_t o = sc == 1 ? k : k * out_sc, i = k * sc;
       const T top = y[o], gradient = dy[o];
-      const bool a = xa[i] == top, b = !a & (xb[i] == top), d = !(a | b) & (xc[i] == top), e = !(a | b | d) & (xd[i] == top);
+      const bool a = xa[i] == top, b = !a & (xb[i] == top), d = !(a | b) & (xc[i] == top),
+                 e = !(a | b | d) & (xd[i] == top);
       ta[i] = a ? gradient : T(0);
       tb[i] = b ? gradient : T(0);
       tc[i] = d ? gradient : T(0);
@@ -199,8 +215,8 @@ class MaxPoolGradKernel : public Kernel {
   }
 
   template <typename Stride>
-  static void General(const Geometry& g, bool alone, const T* image, const Inside& rows, const Inside& columns, const T* y, const T* dy,
-                      T* __restrict to, Stride sc) {
+  static void General(const Geometry& g, bool alone, const T* image, const Inside& rows,
+                      const Inside& columns, const T* y, const T* dy, T* __restrict to, Stride sc) {
     constexpr int64_t kLanes = 64;
     const int64_t out_sc = sc == 1 ? 1 : g.pooled.sc;
     for (int64_t first = 0; first < g.image.c; first += kLanes) {
@@ -263,7 +279,8 @@ class AvgPoolKernel : public Kernel {
         }
       });
     };
-    c.ParallelFor(g.image.n * g.rows.out, 1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
+    c.ParallelFor(g.image.n * g.rows.out,
+                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size / 8, std::ref(body));
     return Status();
   }
 
@@ -277,8 +294,11 @@ class AvgPoolGradKernel : public Kernel {
   explicit AvgPoolGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
 
   Status Compute(KernelContext& c) override {
-    if (c.input(0).shape().rank() != 1) return InvalidArgument("the input's shape must be a vector, got " + c.input(0).shape().ToString());
-    const std::vector<int64_t> dims(c.input(0).data<int32_t>(), c.input(0).data<int32_t>() + c.input(0).elements());
+    if (c.input(0).shape().rank() != 1)
+      return InvalidArgument("the input's shape must be a vector, got " +
+                             c.input(0).shape().ToString());
+    const std::vector<int64_t> dims(c.input(0).data<int32_t>(),
+                                    c.input(0).data<int32_t>() + c.input(0).elements());
     MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
     MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
@@ -304,7 +324,8 @@ class AvgPoolGradKernel : public Kernel {
               for (int64_t h = rows.begin; h < rows.end; ++h) {
                 for (int64_t w = columns.begin; w < columns.end; ++w) {
                   A* __restrict to = dx + n * g.image.sn + h * g.image.sh + w * g.image.sw;
-                  for (int64_t k = 0; k < g.image.c; ++k) to[k * sc] += static_cast<A>(from[k * (sc == 1 ? 1 : g.pooled.sc)]) / count;
+                  for (int64_t k = 0; k < g.image.c; ++k)
+                    to[k * sc] += static_cast<A>(from[k * (sc == 1 ? 1 : g.pooled.sc)]) / count;
                 }
               }
             }
@@ -324,11 +345,11 @@ class AvgPoolGradKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                 \
-  registry->Add<MaxPoolKernel<T>>({.op = "MaxPool", .types = {{"T", kDTypeOf<T>}}});          \
-  registry->Add<MaxPoolGradKernel<T>>({.op = "MaxPoolGrad", .types = {{"T", kDTypeOf<T>}}});  \
-  registry->Add<AvgPoolKernel<T>>({.op = "AvgPool", .types = {{"T", kDTypeOf<T>}}});          \
-  registry->Add<AvgPoolGradKernel<T>>(                                                         \
+#define ADD(T)                                                                               \
+  registry->Add<MaxPoolKernel<T>>({.op = "MaxPool", .types = {{"T", kDTypeOf<T>}}});         \
+  registry->Add<MaxPoolGradKernel<T>>({.op = "MaxPoolGrad", .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<AvgPoolKernel<T>>({.op = "AvgPool", .types = {{"T", kDTypeOf<T>}}});         \
+  registry->Add<AvgPoolGradKernel<T>>(                                                       \
       {.op = "AvgPoolGrad", .types = {{"T", kDTypeOf<T>}}, .host_args = {"orig_input_shape"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

@@ -5,25 +5,34 @@
 
 namespace monograph {
 
-Output Softmax(const Scope& scope, Output logits) { return OpBuilder(scope, "Softmax").Input(logits).BuildOutput(); }
-Output LogSoftmax(const Scope& scope, Output logits) { return OpBuilder(scope, "LogSoftmax").Input(logits).BuildOutput(); }
+Output Softmax(const Scope& scope, Output logits) {
+  return OpBuilder(scope, "Softmax").Input(logits).BuildOutput();
+}
+Output LogSoftmax(const Scope& scope, Output logits) {
+  return OpBuilder(scope, "LogSoftmax").Input(logits).BuildOutput();
+}
 
 namespace ops::softmax {
 namespace {
 
 Status SoftmaxShape(ShapeContext& c) {
-  if (c.input(0).known_rank() && c.input(0).rank() < 1) return InvalidArgument("the logits need at least one dimension, got a scalar");
+  if (c.input(0).known_rank() && c.input(0).rank() < 1)
+    return InvalidArgument("the logits need at least one dimension, got a scalar");
   c.set_output(0, c.input(0));
   return Status();
 }
 
 Output SumLast(const Scope& s, Output x) {
-  const Output last =
-      OpBuilder(s, "Const").Attr("value", AttrValue(Tensor::Vector<int32_t>({-1}))).Attr("dtype", AttrValue(DT_INT32)).BuildOutput();
+  const Output last = OpBuilder(s, "Const")
+                          .Attr("value", AttrValue(Tensor::Vector<int32_t>({-1})))
+                          .Attr("dtype", AttrValue(DT_INT32))
+                          .BuildOutput();
   return OpBuilder(s, "Sum").Input(x).Input(last).Attr("keep_dims", AttrValue(true)).BuildOutput();
 }
 
-Output Binary(const Scope& s, const char* op, Output a, Output b) { return OpBuilder(s, op).Input(a).Input(b).BuildOutput(); }
+Output Binary(const Scope& s, const char* op, Output a, Output b) {
+  return OpBuilder(s, op).Input(a).Input(b).BuildOutput();
+}
 
 // (g - sum(g * y)) * y
 Status SoftmaxGradient(GradientContext& c) {

@@ -15,7 +15,8 @@ class SoftmaxKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Shape shape = c.input(0).shape();
-    if (shape.rank() < 1) return InvalidArgument("the logits need at least one dimension, got a scalar");
+    if (shape.rank() < 1)
+      return InvalidArgument("the logits need at least one dimension, got a scalar");
     const int64_t classes = shape[shape.rank() - 1];
     const int64_t rows = classes == 0 ? 0 : shape.elements() / classes;
     const T* x = c.input(0).data<T>();
@@ -35,7 +36,8 @@ class SoftmaxKernel : public Kernel {
           for (int64_t k = 0; k < classes; ++k) to[k] = T(static_cast<A>(in[k]) - top - log_sum);
         } else if constexpr (kIs16Bit<T>) {  // an exp more rather than rounding twice
           for (int64_t k = 0; k < classes; ++k) sum += std::exp(static_cast<A>(in[k]) - top);
-          for (int64_t k = 0; k < classes; ++k) to[k] = T(std::exp(static_cast<A>(in[k]) - top) / sum);
+          for (int64_t k = 0; k < classes; ++k)
+            to[k] = T(std::exp(static_cast<A>(in[k]) - top) / sum);
         } else {
           for (int64_t k = 0; k < classes; ++k) {
             to[k] = std::exp(in[k] - top);
@@ -54,8 +56,8 @@ class SoftmaxKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                \
-  registry->Add<SoftmaxKernel<T, false>>({.op = "Softmax", .types = {{"T", kDTypeOf<T>}}});   \
+#define ADD(T)                                                                              \
+  registry->Add<SoftmaxKernel<T, false>>({.op = "Softmax", .types = {{"T", kDTypeOf<T>}}}); \
   registry->Add<SoftmaxKernel<T, true>>({.op = "LogSoftmax", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

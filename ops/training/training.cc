@@ -5,10 +5,15 @@
 namespace monograph {
 
 Operation ResourceApplyGradientDescent(const Scope& scope, Output var, Output alpha, Output delta) {
-  return OpBuilder(scope, "ResourceApplyGradientDescent").Input(var).Input(alpha).Input(delta).Build();
+  return OpBuilder(scope, "ResourceApplyGradientDescent")
+      .Input(var)
+      .Input(alpha)
+      .Input(delta)
+      .Build();
 }
 
-Operation ResourceApplyMomentum(const Scope& scope, Output var, Output accum, Output lr, Output grad, Output momentum, bool use_nesterov) {
+Operation ResourceApplyMomentum(const Scope& scope, Output var, Output accum, Output lr,
+                                Output grad, Output momentum, bool use_nesterov) {
   return OpBuilder(scope, "ResourceApplyMomentum")
       .Input(var)
       .Input(accum)
@@ -19,14 +24,17 @@ Operation ResourceApplyMomentum(const Scope& scope, Output var, Output accum, Ou
       .Build();
 }
 
-Operation ResourceApplyAdam(const Scope& scope, Output var, Output m, Output v, Output beta1_power, Output beta2_power, Output lr,
-                            Output beta1, Output beta2, Output epsilon, Output grad, bool use_nesterov) {
+Operation ResourceApplyAdam(const Scope& scope, Output var, Output m, Output v, Output beta1_power,
+                            Output beta2_power, Output lr, Output beta1, Output beta2,
+                            Output epsilon, Output grad, bool use_nesterov) {
   OpBuilder builder(scope, "ResourceApplyAdam");
-  for (const Output& input : {var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad}) builder.Input(input);
+  for (const Output& input : {var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad})
+    builder.Input(input);
   return builder.Attr("use_nesterov", AttrValue(use_nesterov)).Build();
 }
 
-Operation ResourceApplyAdagrad(const Scope& scope, Output var, Output accum, Output lr, Output grad, bool update_slots) {
+Operation ResourceApplyAdagrad(const Scope& scope, Output var, Output accum, Output lr, Output grad,
+                               bool update_slots) {
   return OpBuilder(scope, "ResourceApplyAdagrad")
       .Input(var)
       .Input(accum)
@@ -36,7 +44,8 @@ Operation ResourceApplyAdagrad(const Scope& scope, Output var, Output accum, Out
       .Build();
 }
 
-Operation ResourceApplyAdagradV2(const Scope& scope, Output var, Output accum, Output lr, Output epsilon, Output grad, bool update_slots) {
+Operation ResourceApplyAdagradV2(const Scope& scope, Output var, Output accum, Output lr,
+                                 Output epsilon, Output grad, bool update_slots) {
   return OpBuilder(scope, "ResourceApplyAdagradV2")
       .Input(var)
       .Input(accum)
@@ -47,8 +56,8 @@ Operation ResourceApplyAdagradV2(const Scope& scope, Output var, Output accum, O
       .Build();
 }
 
-Operation ResourceApplyRMSProp(const Scope& scope, Output var, Output ms, Output mom, Output lr, Output rho, Output momentum,
-                               Output epsilon, Output grad) {
+Operation ResourceApplyRMSProp(const Scope& scope, Output var, Output ms, Output mom, Output lr,
+                               Output rho, Output momentum, Output epsilon, Output grad) {
   OpBuilder builder(scope, "ResourceApplyRMSProp");
   for (const Output& input : {var, ms, mom, lr, rho, momentum, epsilon, grad}) builder.Input(input);
   return builder.Build();
@@ -57,11 +66,13 @@ Operation ResourceApplyRMSProp(const Scope& scope, Output var, Output ms, Output
 namespace ops::training {
 namespace {
 
-// Inputs are resources, scalar coefficients, and gradients (the inputs after whose index nothing of the kind is scalar by definition).
+// Inputs are resources, scalar coefficients, and gradients (the inputs after whose index nothing of
+// the kind is scalar by definition).
 Status Check(ShapeContext& c, std::initializer_list<int> scalars, int gradient) {
   for (int i : scalars) {
     if (auto scalar = c.WithRank(i, 0); !scalar.ok()) {
-      return scalar.status().WithContext("coefficient " + std::to_string(i) + " of an update must be a scalar");
+      return scalar.status().WithContext("coefficient " + std::to_string(i) +
+                                         " of an update must be a scalar");
     }
   }
   for (int i = 0; i < c.num_inputs(); ++i) {
@@ -80,7 +91,8 @@ Status AdagradShape(ShapeContext& c) { return Check(c, {2}, 3); }
 Status AdagradV2Shape(ShapeContext& c) { return Check(c, {2, 3}, 4); }
 Status RMSPropShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6}, 7); }
 
-OpDef Update(const char* name, std::initializer_list<const char*> resources, std::initializer_list<const char*> values, ShapeFn shape) {
+OpDef Update(const char* name, std::initializer_list<const char*> resources,
+             std::initializer_list<const char*> values, ShapeFn shape) {
   OpDef def(name);
   for (const char* resource : resources) def.Input(std::string(resource) + ": resource");
   for (const char* value : values) def.Input(std::string(value) + ": T");
@@ -92,15 +104,22 @@ OpDef Update(const char* name, std::initializer_list<const char*> resources, std
 }  // namespace
 
 void Define(OpRegistry* registry) {
-  registry->Add(Update("ResourceApplyGradientDescent", {"var"}, {"alpha", "delta"}, GradientDescentShape));
   registry->Add(
-      Update("ResourceApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"}, MomentumShape).Attr("use_nesterov: bool = false"));
-  registry->Add(Update("ResourceApplyAdam", {"var", "m", "v"}, {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
+      Update("ResourceApplyGradientDescent", {"var"}, {"alpha", "delta"}, GradientDescentShape));
+  registry->Add(
+      Update("ResourceApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"}, MomentumShape)
+          .Attr("use_nesterov: bool = false"));
+  registry->Add(Update("ResourceApplyAdam", {"var", "m", "v"},
+                       {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
                        AdamShape)
                     .Attr("use_nesterov: bool = false"));
-  registry->Add(Update("ResourceApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape).Attr("update_slots: bool = true"));
-  registry->Add(Update("ResourceApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"}, AdagradV2Shape).Attr("update_slots: bool = true"));
-  registry->Add(Update("ResourceApplyRMSProp", {"var", "ms", "mom"}, {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+  registry->Add(Update("ResourceApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape)
+                    .Attr("update_slots: bool = true"));
+  registry->Add(
+      Update("ResourceApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"}, AdagradV2Shape)
+          .Attr("update_slots: bool = true"));
+  registry->Add(Update("ResourceApplyRMSProp", {"var", "ms", "mom"},
+                       {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
 }
 
 }  // namespace ops::training

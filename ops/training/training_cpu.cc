@@ -1,4 +1,5 @@
-// Each update is one pass over variable, slots and gradient, element by element: the split among threads cannot change the result.
+// Each update is one pass over variable, slots and gradient, element by element: the split among
+// threads cannot change the result.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,12 +18,13 @@ using variable::RequireType;
 using variable::RequireValue;
 using variable::UpdateTarget;
 
-// N variables (inputs 0..N-1) that an update holds exclusively. Locks are taken in the order of addresses, so that updates that name them in different orders
-// cannot wait for each other.
+// N variables (inputs 0..N-1) that an update holds exclusively. Locks are taken in the order of
+// addresses, so that updates that name them in different orders cannot wait for each other.
 template <int N>
 class Locked {
  public:
-  static Result<std::unique_ptr<Locked>> Make(KernelContext& c, DType dtype, const Shape& gradient) {
+  static Result<std::unique_ptr<Locked>> Make(KernelContext& c, DType dtype,
+                                              const Shape& gradient) {
     std::unique_ptr<Locked> locked(new Locked);
     std::array<Variable*, N> order;
     for (int i = 0; i < N; ++i) {
@@ -32,15 +34,17 @@ class Locked {
     }
     std::sort(order.begin(), order.end(), std::less<>());
     for (size_t i = 0; i < N; ++i) {
-      if (i > 0 && order[i] == order[i - 1]) return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
+      if (i > 0 && order[i] == order[i - 1])
+        return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
       locked->locks_[i] = std::unique_lock(order[i]->mutex);
     }
     for (int i = 0; i < N; ++i) {
       Variable& v = *locked->variables_[static_cast<size_t>(i)];
       MG_RETURN_IF_ERROR(RequireValue(v, c, i));
       if (!(v.value.shape() == gradient)) {
-        return InvalidArgument("variable '" + v.name() + "' of shape " + v.value.shape().ToString() + " cannot be updated by a gradient of shape " +
-                               gradient.ToString());
+        return InvalidArgument("variable '" + v.name() + "' of shape " +
+                               v.value.shape().ToString() +
+                               " cannot be updated by a gradient of shape " + gradient.ToString());
       }
       MG_ASSIGN_OR_RETURN(locked->targets_[static_cast<size_t>(i)], UpdateTarget::Make(&v, c));
     }
@@ -61,7 +65,8 @@ class Locked {
 template <typename T>
 Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
   if (c.input(input).elements() != 1) {
-    return InvalidArgument("coefficient " + std::to_string(input) + " must be a scalar, got shape " + c.input(input).shape().ToString());
+    return InvalidArgument("coefficient " + std::to_string(input) +
+                           " must be a scalar, got shape " + c.input(input).shape().ToString());
   }
   return static_cast<Accumulator<T>>(*c.input(input).data<T>());
 }
@@ -70,7 +75,9 @@ Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
 template <typename Body>
 void ForElements(KernelContext& c, int64_t n, const Body& body) {
   constexpr int64_t kBlock = 16384;
-  const auto blocks = [&](int64_t begin, int64_t end) { body(begin * kBlock, std::min(n, end * kBlock)); };
+  const auto blocks = [&](int64_t begin, int64_t end) {
+    body(begin * kBlock, std::min(n, end * kBlock));
+  };
   c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
 }
 
@@ -86,7 +93,8 @@ class GradientDescentKernel : public Kernel {
     const T *d = delta.data<T>(), *old = (*locked)[0].template before<T>();
     T* var = (*locked)[0].template after<T>();
     ForElements(c, delta.elements(), [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) var[i] = T(static_cast<A>(old[i]) - static_cast<A>(d[i]) * alpha);
+      for (int64_t i = begin; i < end; ++i)
+        var[i] = T(static_cast<A>(old[i]) - static_cast<A>(d[i]) * alpha);
     });
     locked->Commit();
     return Status();
@@ -96,14 +104,16 @@ class GradientDescentKernel : public Kernel {
 template <typename T>
 class MomentumKernel : public Kernel {
  public:
-  explicit MomentumKernel(const KernelConstruction& k) : nesterov_(k.attrs().GetOr<bool>("use_nesterov", false)) {}
+  explicit MomentumKernel(const KernelConstruction& k)
+      : nesterov_(k.attrs().GetOr<bool>("use_nesterov", false)) {}
   Status Compute(KernelContext& c) override {
     using A = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const A lr, Coefficient<T>(c, 2));
     MG_ASSIGN_OR_RETURN(const A momentum, Coefficient<T>(c, 4));
     const Tensor& gradient = c.input(3);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<2>::Make(c, kDTypeOf<T>, gradient.shape()));
-    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(), *old_accum = (*locked)[1].template before<T>();
+    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(),
+            *old_accum = (*locked)[1].template before<T>();
     T *var = (*locked)[0].template after<T>(), *accum = (*locked)[1].template after<T>();
     const bool nesterov = nesterov_;
     ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
@@ -124,7 +134,8 @@ class MomentumKernel : public Kernel {
 template <typename T>
 class AdamKernel : public Kernel {
  public:
-  explicit AdamKernel(const KernelConstruction& k) : nesterov_(k.attrs().GetOr<bool>("use_nesterov", false)) {}
+  explicit AdamKernel(const KernelConstruction& k)
+      : nesterov_(k.attrs().GetOr<bool>("use_nesterov", false)) {}
   Status Compute(KernelContext& c) override {
     using A = Accumulator<T>;
     A value[6];
@@ -172,8 +183,10 @@ class AdamKernel : public Kernel {
 #pragma GCC ivdep
       for (int64_t i = begin; i < end; ++i) {
         const A gi = static_cast<A>(p.g[i]);
-        const A mi = static_cast<A>(p.old_m[i]) + (gi - static_cast<A>(p.old_m[i])) * p.one_minus_beta1;
-        const A vi = static_cast<A>(p.old_v[i]) + (gi * gi - static_cast<A>(p.old_v[i])) * p.one_minus_beta2;
+        const A mi =
+            static_cast<A>(p.old_m[i]) + (gi - static_cast<A>(p.old_m[i])) * p.one_minus_beta1;
+        const A vi =
+            static_cast<A>(p.old_v[i]) + (gi * gi - static_cast<A>(p.old_v[i])) * p.one_minus_beta2;
         const A step = kNesterov ? gi * p.one_minus_beta1 + p.beta1 * mi : mi;
         p.m[i] = T(mi);
         p.v[i] = T(vi);
@@ -189,7 +202,8 @@ class AdamKernel : public Kernel {
 template <typename T, bool kEpsilon>
 class AdagradKernel : public Kernel {
  public:
-  explicit AdagradKernel(const KernelConstruction& k) : update_slots_(k.attrs().GetOr<bool>("update_slots", true)) {}
+  explicit AdagradKernel(const KernelConstruction& k)
+      : update_slots_(k.attrs().GetOr<bool>("update_slots", true)) {}
   Status Compute(KernelContext& c) override {
     using A = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const A lr, Coefficient<T>(c, 2));
@@ -199,12 +213,14 @@ class AdagradKernel : public Kernel {
     }
     const Tensor& gradient = c.input(kEpsilon ? 4 : 3);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<2>::Make(c, kDTypeOf<T>, gradient.shape()));
-    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(), *old_accum = (*locked)[1].template before<T>();
+    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(),
+            *old_accum = (*locked)[1].template before<T>();
     T *var = (*locked)[0].template after<T>(), *accum = (*locked)[1].template after<T>();
     const bool update = update_slots_;
     ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const A gi = static_cast<A>(g[i]), a = static_cast<A>(old_accum[i]) + (update ? gi * gi : A(0));
+        const A gi = static_cast<A>(g[i]),
+                a = static_cast<A>(old_accum[i]) + (update ? gi * gi : A(0));
         accum[i] = T(a);
         var[i] = T(static_cast<A>(old_var[i]) - gi * lr / (std::sqrt(a) + epsilon));
       }
@@ -230,12 +246,16 @@ class RMSPropKernel : public Kernel {
     const A lr = value[0], one_minus_rho = A(1) - value[1], momentum = value[2], epsilon = value[3];
     const Tensor& gradient = c.input(7);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<3>::Make(c, kDTypeOf<T>, gradient.shape()));
-    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(), *old_ms = (*locked)[1].template before<T>(),
+    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(),
+            *old_ms = (*locked)[1].template before<T>(),
             *old_mom = (*locked)[2].template before<T>();
-    T *var = (*locked)[0].template after<T>(), *ms = (*locked)[1].template after<T>(), *mom = (*locked)[2].template after<T>();
+    T *var = (*locked)[0].template after<T>(), *ms = (*locked)[1].template after<T>(),
+      *mom = (*locked)[2].template after<T>();
     ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const A gi = static_cast<A>(g[i]), s = static_cast<A>(old_ms[i]) + (gi * gi - static_cast<A>(old_ms[i])) * one_minus_rho;
+        const A gi = static_cast<A>(g[i]),
+                s = static_cast<A>(old_ms[i]) +
+                    (gi * gi - static_cast<A>(old_ms[i])) * one_minus_rho;
         const A d = static_cast<A>(old_mom[i]) * momentum + gi * lr / std::sqrt(s + epsilon);
         ms[i] = T(s);
         mom[i] = T(d);
@@ -250,13 +270,18 @@ class RMSPropKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD_OP(name, kernel, T, ...) registry->Add<kernel>({.op = name, .types = {{"T", kDTypeOf<T>}}, .host_args = {__VA_ARGS__}});
-#define ADD(T)                                                                                                                             \
-  ADD_OP("ResourceApplyGradientDescent", GradientDescentKernel<T>, T, "var")                                                              \
-  ADD_OP("ResourceApplyMomentum", MomentumKernel<T>, T, "var", "accum")                                                                   \
-  ADD_OP("ResourceApplyAdam", AdamKernel<T>, T, "var", "m", "v")                                                                          \
-  registry->Add<AdagradKernel<T, false>>({.op = "ResourceApplyAdagrad", .types = {{"T", kDTypeOf<T>}}, .host_args = {"var", "accum"}});   \
-  registry->Add<AdagradKernel<T, true>>({.op = "ResourceApplyAdagradV2", .types = {{"T", kDTypeOf<T>}}, .host_args = {"var", "accum"}});  \
+#define ADD_OP(name, kernel, T, ...) \
+  registry->Add<kernel>({.op = name, .types = {{"T", kDTypeOf<T>}}, .host_args = {__VA_ARGS__}});
+#define ADD(T)                                                               \
+  ADD_OP("ResourceApplyGradientDescent", GradientDescentKernel<T>, T, "var") \
+  ADD_OP("ResourceApplyMomentum", MomentumKernel<T>, T, "var", "accum")      \
+  ADD_OP("ResourceApplyAdam", AdamKernel<T>, T, "var", "m", "v")             \
+  registry->Add<AdagradKernel<T, false>>({.op = "ResourceApplyAdagrad",      \
+                                          .types = {{"T", kDTypeOf<T>}},     \
+                                          .host_args = {"var", "accum"}});   \
+  registry->Add<AdagradKernel<T, true>>({.op = "ResourceApplyAdagradV2",     \
+                                         .types = {{"T", kDTypeOf<T>}},      \
+                                         .host_args = {"var", "accum"}});    \
   ADD_OP("ResourceApplyRMSProp", RMSPropKernel<T>, T, "var", "ms", "mom")
   MG_FLOAT_TYPES(ADD)
 #undef ADD

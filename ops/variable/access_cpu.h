@@ -11,8 +11,10 @@ namespace monograph::ops::variable {
 
 // FailedPrecondition with TensorFlow's words, and what to do.
 inline Status Uninitialized(const ResourceHandle& handle) {
-  return FailedPrecondition("Error while reading resource variable " + handle.name + " from Container: " + handle.container +
-                            ". This could mean that the variable was uninitialized: run its initializer (or restore a checkpoint) first");
+  return FailedPrecondition("Error while reading resource variable " + handle.name +
+                            " from Container: " + handle.container +
+                            ". This could mean that the variable was uninitialized: run its "
+                            "initializer (or restore a checkpoint) first");
 }
 
 inline Result<const ResourceHandle*> HandleOf(const KernelContext& c, int input) {
@@ -22,8 +24,8 @@ inline Result<const ResourceHandle*> HandleOf(const KernelContext& c, int input)
   }
   const ResourceHandle* handle = tensor.handles();
   if (!handle->device.empty() && !c.device().empty() && handle->device != c.device()) {
-    return InvalidArgument("Trying to access resource " + handle->name + " located in device " + handle->device + " from device " +
-                           std::string(c.device()));
+    return InvalidArgument("Trying to access resource " + handle->name + " located in device " +
+                           handle->device + " from device " + std::string(c.device()));
   }
   return handle;
 }
@@ -38,7 +40,8 @@ inline Result<std::shared_ptr<Variable>> FindVariable(const KernelContext& c, in
 
 inline Status RequireType(const Variable& variable, DType dtype) {
   if (variable.dtype() == dtype) return Status();
-  return InvalidArgument("variable '" + variable.name() + "' holds " + std::string(DTypeName(variable.dtype())) + ", this op works on " +
+  return InvalidArgument("variable '" + variable.name() + "' holds " +
+                         std::string(DTypeName(variable.dtype())) + ", this op works on " +
                          std::string(DTypeName(dtype)));
 }
 
@@ -48,15 +51,17 @@ inline Status RequireValue(const Variable& variable, const KernelContext& c, int
   return Uninitialized(*c.input(input).handles());
 }
 
-// Where an update writes: over the value itself if nobody else holds it, else into a new tensor that takes its place when it is Committed, so that snapshots
-// which others read stay as they are. REQUIRES: the variable's lock is held exclusively, and it has a value.
+// Where an update writes: over the value itself if nobody else holds it, else into a new tensor
+// that takes its place when it is Committed, so that snapshots which others read stay as they are.
+// REQUIRES: the variable's lock is held exclusively, and it has a value.
 class UpdateTarget {
  public:
   static Result<UpdateTarget> Make(Variable* variable, KernelContext& c) {
     UpdateTarget target;
     target.variable_ = variable;
     if (!variable->value.unique()) {
-      MG_ASSIGN_OR_RETURN(target.fresh_, Tensor::Allocate(variable->value.dtype(), variable->value.shape(), c.allocator()));
+      MG_ASSIGN_OR_RETURN(target.fresh_, Tensor::Allocate(variable->value.dtype(),
+                                                          variable->value.shape(), c.allocator()));
     }
     return target;
   }

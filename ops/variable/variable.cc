@@ -6,7 +6,8 @@
 
 namespace monograph {
 
-Output VarHandle(const Scope& scope, DType dtype, const PartialShape& shape, const std::string& container, const std::string& shared_name) {
+Output VarHandle(const Scope& scope, DType dtype, const PartialShape& shape,
+                 const std::string& container, const std::string& shared_name) {
   return OpBuilder(scope, "VarHandleOp")
       .Attr("dtype", AttrValue(dtype))
       .Attr("shape", AttrValue(shape))
@@ -16,7 +17,10 @@ Output VarHandle(const Scope& scope, DType dtype, const PartialShape& shape, con
 }
 
 Output ReadVariable(const Scope& scope, Output handle, DType dtype) {
-  return OpBuilder(scope, "ReadVariableOp").Input(handle).Attr("dtype", AttrValue(dtype)).BuildOutput();
+  return OpBuilder(scope, "ReadVariableOp")
+      .Input(handle)
+      .Attr("dtype", AttrValue(dtype))
+      .BuildOutput();
 }
 
 Output ReadVariable(const Scope& scope, Output handle) {
@@ -25,8 +29,9 @@ Output ReadVariable(const Scope& scope, Output handle) {
   while (op.graph->is(op.id, "Identity")) op = op.input(0);
   const AttrValue* dtype = op.attrs().Find("dtype");
   if (dtype == nullptr || !std::holds_alternative<DType>(*dtype)) {
-    scope.Fail(InvalidArgument("ReadVariable of '" + std::string(op.name()) +
-                               "': the handle does not come from a VarHandleOp; name the type of its value"));
+    scope.Fail(InvalidArgument(
+        "ReadVariable of '" + std::string(op.name()) +
+        "': the handle does not come from a VarHandleOp; name the type of its value"));
     return Output();
   }
   return ReadVariable(scope, handle, std::get<DType>(*dtype));
@@ -41,15 +46,27 @@ Operation AssignAddVariable(const Scope& scope, Output handle, Output value) {
 Operation AssignSubVariable(const Scope& scope, Output handle, Output value) {
   return OpBuilder(scope, "AssignSubVariableOp").Input(handle).Input(value).Build();
 }
-Output VarIsInitialized(const Scope& scope, Output handle) { return OpBuilder(scope, "VarIsInitializedOp").Input(handle).BuildOutput(); }
+Output VarIsInitialized(const Scope& scope, Output handle) {
+  return OpBuilder(scope, "VarIsInitializedOp").Input(handle).BuildOutput();
+}
 Output VariableShape(const Scope& scope, Output handle, DType out_type) {
-  return OpBuilder(scope, "VariableShape").Input(handle).Attr("out_type", AttrValue(out_type)).BuildOutput();
+  return OpBuilder(scope, "VariableShape")
+      .Input(handle)
+      .Attr("out_type", AttrValue(out_type))
+      .BuildOutput();
 }
 Output ResourceGather(const Scope& scope, Output handle, Output indices, DType dtype) {
-  return OpBuilder(scope, "ResourceGather").Input(handle).Input(indices).Attr("dtype", AttrValue(dtype)).BuildOutput();
+  return OpBuilder(scope, "ResourceGather")
+      .Input(handle)
+      .Input(indices)
+      .Attr("dtype", AttrValue(dtype))
+      .BuildOutput();
 }
 Operation DestroyResource(const Scope& scope, Output handle, bool ignore_lookup_error) {
-  return OpBuilder(scope, "DestroyResourceOp").Input(handle).Attr("ignore_lookup_error", AttrValue(ignore_lookup_error)).Build();
+  return OpBuilder(scope, "DestroyResourceOp")
+      .Input(handle)
+      .Attr("ignore_lookup_error", AttrValue(ignore_lookup_error))
+      .Build();
 }
 
 namespace ops::variable {
@@ -60,7 +77,9 @@ Status ReadShape(ShapeContext& c) {
   return Status();
 }
 
-Status AssignShape(ShapeContext& c) { return PartialShape::Merge(c.handle_shape(0), c.input(1)).status(); }
+Status AssignShape(ShapeContext& c) {
+  return PartialShape::Merge(c.handle_shape(0), c.input(1)).status();
+}
 
 Status VariableShapeShape(ShapeContext& c) {
   c.set_output(0, PartialShape{c.handle_shape(0).rank()});
@@ -74,7 +93,8 @@ Status GatherShape(ShapeContext& c) {
     return Status();
   }
   if (params.rank() < 1) return InvalidArgument("a scalar variable has no rows to gather");
-  if (params.rank() - 1 + indices.rank() > kMaxRank) return InvalidArgument("the result has too many dimensions");
+  if (params.rank() - 1 + indices.rank() > kMaxRank)
+    return InvalidArgument("the result has too many dimensions");
   PartialShape out = indices;
   for (int i = 1; i < params.rank(); ++i) out.AddDim(params.dim(i));
   c.set_output(0, out);
@@ -114,11 +134,20 @@ void Define(OpRegistry* registry) {
                     .Shape(AssignShape)
                     .NoGradient());
   for (const char* name : {"AssignAddVariableOp", "AssignSubVariableOp"}) {
-    registry->Add(
-        OpDef(name).Input("resource: resource").Input("value: dtype").Attr("dtype: type").Stateful().Shape(AssignShape).NoGradient());
+    registry->Add(OpDef(name)
+                      .Input("resource: resource")
+                      .Input("value: dtype")
+                      .Attr("dtype: type")
+                      .Stateful()
+                      .Shape(AssignShape)
+                      .NoGradient());
   }
-  registry->Add(
-      OpDef("VarIsInitializedOp").Input("resource: resource").Output("is_initialized: bool").Stateful().Shape(ScalarShape).NoGradient());
+  registry->Add(OpDef("VarIsInitializedOp")
+                    .Input("resource: resource")
+                    .Output("is_initialized: bool")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
   registry->Add(OpDef("VariableShape")
                     .Input("input: resource")
                     .Output("output: out_type")

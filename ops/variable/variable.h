@@ -11,13 +11,15 @@
 
 namespace monograph {
 
-// A handle to the variable (container, shared_name), which lives in the task where the handle is computed. Empty names mean the session's
-// container and the node's own name. Two handles that name one variable must agree in type and shape.
-Output VarHandle(const Scope& scope, DType dtype, const PartialShape& shape, const std::string& container = "",
-                 const std::string& shared_name = "");
+// A handle to the variable (container, shared_name), which lives in the task where the handle is
+// computed. Empty names mean the session's container and the node's own name. Two handles that name
+// one variable must agree in type and shape.
+Output VarHandle(const Scope& scope, DType dtype, const PartialShape& shape,
+                 const std::string& container = "", const std::string& shared_name = "");
 // The value at that moment. FailedPrecondition if the variable has none yet.
 Output ReadVariable(const Scope& scope, Output handle, DType dtype);
-// As above, with the type that the handle's own node gives. REQUIRES: `handle` comes from a VarHandleOp, perhaps through Identity.
+// As above, with the type that the handle's own node gives. REQUIRES: `handle` comes from a
+// VarHandleOp, perhaps through Identity.
 Output ReadVariable(const Scope& scope, Output handle);
 
 Operation AssignVariable(const Scope& scope, Output handle, Output value);

@@ -32,16 +32,18 @@ class VarHandleKernel : public Kernel {
     const ResourceHandle& handle = *std::as_const(handle_).handles();
     auto found = c.resources().Find<Variable>(handle.container, handle.name);
     if (!found.ok() && found.status().code() == Code::kNotFound) {
-      found = c.resources().FindOrCreate<Variable>(handle.container, handle.name,
-                                                   [&] { return std::make_shared<Variable>(handle.name, dtype_, shape_); });
+      found = c.resources().FindOrCreate<Variable>(handle.container, handle.name, [&] {
+        return std::make_shared<Variable>(handle.name, dtype_, shape_);
+      });
     }
     if (!found.ok()) return found.status();
     const Variable& variable = **found;
     if (variable.dtype() != dtype_ || !PartialShape::Merge(variable.shape(), shape_).ok()) {
-      return FailedPrecondition("node '" + node_ + "' defines variable '" + handle.container + "/" + handle.name + "' as " +
-                                std::string(DTypeName(dtype_)) + shape_.ToString() + ", but it exists as " +
-                                std::string(DTypeName(variable.dtype())) + variable.shape().ToString() +
-                                "; give one of them another shared_name or container, or clear the container");
+      return FailedPrecondition(
+          "node '" + node_ + "' defines variable '" + handle.container + "/" + handle.name +
+          "' as " + std::string(DTypeName(dtype_)) + shape_.ToString() + ", but it exists as " +
+          std::string(DTypeName(variable.dtype())) + variable.shape().ToString() +
+          "; give one of them another shared_name or container, or clear the container");
     }
     c.set_output(0, handle_);
     return Status();
@@ -80,7 +82,8 @@ class AssignKernel : public Kernel {
     MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
     Tensor value = c.TakeInput(1);
     if (!variable->shape().Accepts(value.shape())) {
-      return InvalidArgument("variable '" + variable->name() + "' has shape " + variable->shape().ToString() + "; a value of shape " +
+      return InvalidArgument("variable '" + variable->name() + "' has shape " +
+                             variable->shape().ToString() + "; a value of shape " +
                              value.shape().ToString() + " cannot be assigned to it");
     }
     // A small view must not keep a large buffer alive.
@@ -109,7 +112,8 @@ class AssignUpdateKernel : public Kernel {
     std::unique_lock lock(variable->mutex);
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     if (!(variable->value.shape() == delta.shape())) {
-      return InvalidArgument("variable '" + variable->name() + "' of shape " + variable->value.shape().ToString() +
+      return InvalidArgument("variable '" + variable->name() + "' of shape " +
+                             variable->value.shape().ToString() +
                              " cannot be updated by a value of shape " + delta.shape().ToString());
     }
     MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
@@ -119,7 +123,8 @@ class AssignUpdateKernel : public Kernel {
     const int64_t n = delta.elements();
     const auto body = [&](int64_t begin, int64_t end) {
       const int64_t last = std::min(n, end * kBlock);
-      for (int64_t i = begin * kBlock; i < last; ++i) after[i] = kAdd ? T(before[i] + d[i]) : T(before[i] - d[i]);
+      for (int64_t i = begin * kBlock; i < last; ++i)
+        after[i] = kAdd ? T(before[i] + d[i]) : T(before[i] - d[i]);
     };
     c.ParallelFor((n + kBlock - 1) / kBlock, 6000, std::ref(body));
     target.Commit();
@@ -167,7 +172,8 @@ template <typename I>
 class ResourceGatherKernel : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    if (k.attrs().GetOr<int64_t>("batch_dims", 0) != 0) return Unimplemented("ResourceGather with batch_dims is not supported; batch_dims must be 0");
+    if (k.attrs().GetOr<int64_t>("batch_dims", 0) != 0)
+      return Unimplemented("ResourceGather with batch_dims is not supported; batch_dims must be 0");
     auto kernel = std::make_unique<ResourceGatherKernel>();
     kernel->dtype_ = k.attr<DType>("dtype");
     return std::unique_ptr<Kernel>(std::move(kernel));
@@ -184,21 +190,26 @@ class ResourceGatherKernel : public Kernel {
     }
     const Tensor& indices = c.input(1);
     const Shape shape = value.shape();
-    if (shape.rank() < 1 || !IsPlainData(dtype_)) return InvalidArgument("variable '" + variable->name() + "' has no rows to gather");
-    if (shape.rank() - 1 + indices.shape().rank() > kMaxRank) return InvalidArgument("the result has too many dimensions");
+    if (shape.rank() < 1 || !IsPlainData(dtype_))
+      return InvalidArgument("variable '" + variable->name() + "' has no rows to gather");
+    if (shape.rank() - 1 + indices.shape().rank() > kMaxRank)
+      return InvalidArgument("the result has too many dimensions");
     Shape out_shape = indices.shape();
     for (int i = 1; i < shape.rank(); ++i) out_shape.AddDim(shape[i]);
     const I* index = indices.data<I>();
     const int64_t n = indices.elements();
     for (int64_t i = 0; i < n; ++i) {
       if (index[i] >= 0 && index[i] < shape[0]) continue;
-      return InvalidArgument("indices[" + std::to_string(i) + "] = " + std::to_string(index[i]) + " is not in [0, " + std::to_string(shape[0]) + ")");
+      return InvalidArgument("indices[" + std::to_string(i) + "] = " + std::to_string(index[i]) +
+                             " is not in [0, " + std::to_string(shape[0]) + ")");
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
     const size_t row = shape[0] == 0 ? 0 : value.bytes() / static_cast<size_t>(shape[0]);
     const char* from = static_cast<const char*>(std::as_const(value).raw());
     char* to = static_cast<char*>(out->raw());
-    for (int64_t i = 0; i < n; ++i) std::memcpy(to + static_cast<size_t>(i) * row, from + static_cast<size_t>(index[i]) * row, row);
+    for (int64_t i = 0; i < n; ++i)
+      std::memcpy(to + static_cast<size_t>(i) * row, from + static_cast<size_t>(index[i]) * row,
+                  row);
     return Status();
   }
 
@@ -208,12 +219,14 @@ class ResourceGatherKernel : public Kernel {
 
 class DestroyKernel : public Kernel {
  public:
-  explicit DestroyKernel(const KernelConstruction& k) : ignore_(k.attrs().GetOr<bool>("ignore_lookup_error", true)) {}
+  explicit DestroyKernel(const KernelConstruction& k)
+      : ignore_(k.attrs().GetOr<bool>("ignore_lookup_error", true)) {}
 
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
     if (!ignore_) {
-      if (auto found = c.resources().Find<Resource>(handle->container, handle->name); !found.ok()) return found.status();
+      if (auto found = c.resources().Find<Resource>(handle->container, handle->name); !found.ok())
+        return found.status();
     }
     c.resources().Delete(handle->container, handle->name);
     return Status();
@@ -226,20 +239,32 @@ class DestroyKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  registry->Add<VarHandleKernel>({.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-  registry->Add<ReadKernel>({.op = "ReadVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-  registry->Add<AssignKernel>({.op = "AssignVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-  registry->Add<IsInitializedKernel>({.op = "VarIsInitializedOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-  registry->Add<DestroyKernel>({.op = "DestroyResourceOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-#define ADD(T)                                                                                                                           \
-  registry->Add<AssignUpdateKernel<T, true>>({.op = "AssignAddVariableOp", .types = {{"dtype", kDTypeOf<T>}}, .host_args = {"resource"}}); \
-  registry->Add<AssignUpdateKernel<T, false>>({.op = "AssignSubVariableOp", .types = {{"dtype", kDTypeOf<T>}}, .host_args = {"resource"}});
+  registry->Add<VarHandleKernel>(
+      {.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
+  registry->Add<ReadKernel>(
+      {.op = "ReadVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
+  registry->Add<AssignKernel>(
+      {.op = "AssignVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
+  registry->Add<IsInitializedKernel>(
+      {.op = "VarIsInitializedOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
+  registry->Add<DestroyKernel>(
+      {.op = "DestroyResourceOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
+#define ADD(T)                                                                    \
+  registry->Add<AssignUpdateKernel<T, true>>({.op = "AssignAddVariableOp",        \
+                                              .types = {{"dtype", kDTypeOf<T>}},  \
+                                              .host_args = {"resource"}});        \
+  registry->Add<AssignUpdateKernel<T, false>>({.op = "AssignSubVariableOp",       \
+                                               .types = {{"dtype", kDTypeOf<T>}}, \
+                                               .host_args = {"resource"}});
   MG_NUMBER_TYPES(ADD)
 #undef ADD
-#define ADD(T)                                                                                                                             \
-  registry->Add<VariableShapeKernel<T>>(                                                                                                   \
-      {.op = "VariableShape", .types = {{"out_type", kDTypeOf<T>}}, .host_args = {"input", "output"}, .cost = KernelCost::kCheap});        \
-  registry->Add<ResourceGatherKernel<T>>({.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
+#define ADD(T)                                                                 \
+  registry->Add<VariableShapeKernel<T>>({.op = "VariableShape",                \
+                                         .types = {{"out_type", kDTypeOf<T>}}, \
+                                         .host_args = {"input", "output"},     \
+                                         .cost = KernelCost::kCheap});         \
+  registry->Add<ResourceGatherKernel<T>>(                                      \
+      {.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
   MG_INDEX_TYPES(ADD)
 #undef ADD
 }

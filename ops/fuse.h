@@ -1,0 +1,28 @@
+// FuseOps: the rewrite that lets kernels do in one pass over memory what a graph says in several
+// nodes.
+//
+//   Conv2D + BiasAdd (+ Relu)   becomes  _FusedConv2D     (attrs num_args = 1, fused_ops =
+//   ["BiasAdd", "Relu"]) MatMul + BiasAdd (+ Relu)   becomes  _FusedMatMul ReluGrad(MaxPoolGrad(x,
+//   y, g), x)  becomes  MaxPoolGrad(x, y, ReluGrad(g, y)), and a BiasAddGrad of it reads the small
+//   gradient:
+//       a gradient passes a window only at its maximum, and there x > 0 exactly where y > 0; what a
+//       window spreads adds up to what came in.
+//
+// The first two only where nobody else uses what lies between, all on one device that is not a GPU,
+// float, and none of it in `keep` except the last node, which keeps its name. The results are those
+// of the separate nodes up to rounding.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+// `keep`: nodes whose outputs must survive (feeds, fetches, targets). `mapping` (may be null) gets
+// for every old node its new id or -1.
+Result<Graph> FuseOps(const Graph& graph, std::span<const NodeId> keep,
+                      std::vector<NodeId>* mapping);
+
+}  // namespace monograph
