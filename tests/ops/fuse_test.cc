@@ -1,0 +1,147 @@
+#include "ops/fuse.h"
+
+#include <map>
+
+#include "graph/gradients.h"
+#include "graph/scope.h"
+#include "ops/activation/activation.h"
+#include "ops/bias/bias.h"
+#include "ops/constant/constant.h"
+#include "ops/conv/conv.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pool/pool.h"
+#include "tests/ops/testing.h"
+
+namespace monograph {
+namespace {
+
+using namespace testing;  // NOLINT(build/namespaces)
+
+// Computes every node in order, one kernel at a time.
+std::map<std::string, Tensor> Evaluate(const Graph& graph) {
+  KernelRunner runner(&Kernels());
+  std::vector<std::vector<Tensor>> values(static_cast<size_t>(graph.num_nodes()));
+  std::map<std::string, Tensor> named;
+  const auto order = graph.TopologicalOrder();
+  EXPECT_TRUE(order.ok()) << order.status();
+  for (NodeId id : *order) {
+    if (graph.is(id, "Const")) {
+      values[static_cast<size_t>(id)] = {graph.attrs(id).Get<Tensor>("value")};
+    } else {
+      std::vector<Tensor> inputs;
+      for (Endpoint e : graph.inputs(id))
+        inputs.push_back(values[static_cast<size_t>(e.node)][static_cast<size_t>(e.index)]);
+      auto result = runner.Run(graph, id, inputs);
+      EXPECT_TRUE(result.ok()) << result.status();
+      if (!result.ok()) return named;
+      values[static_cast<size_t>(id)] = *result;
+    }
+    if (!values[static_cast<size_t>(id)].empty())
+      named.emplace(std::string(graph.name(id)), values[static_cast<size_t>(id)][0]);
+  }
+  return named;
+}
+
+int Count(const Graph& graph, std::string_view op) {
+  int count = 0;
+  for (NodeId id = 0; id < graph.num_nodes(); ++id) count += graph.is(id, op) ? 1 : 0;
+  return count;
+}
+
+class FuseTest : public ::testing::Test {
+ protected:
+  FuseTest() : graph_(&Ops()), root_(&graph_) {}
+  Output Value(const char* name, const Shape& shape, uint64_t seed) {
+    return Const(root_.WithOpName(name), Random<float>(shape, seed));
+  }
+  Output Layer(const char* name, Output x, const Shape& filter) {
+    const Scope s = root_.SubScope(name);
+    const Output w = Const(s.WithOpName("w"), Random<float>(filter, 5)),
+                 b = Const(s.WithOpName("b"), Random<float>({filter[3]}, 6));
+    return Relu(
+        s.WithOpName("relu"),
+        BiasAdd(s.WithOpName("bias"), Conv2D(s.WithOpName("conv"), x, w, {1, 1, 1, 1}, "SAME"), b));
+  }
+  Graph Fuse(std::vector<NodeId> keep, std::vector<NodeId>* mapping = nullptr) {
+    EXPECT_TRUE(root_.ok()) << root_.status();
+    auto fused = FuseOps(graph_, keep, mapping);
+    EXPECT_TRUE(fused.ok()) << fused.status();
+    return std::move(fused).value();
+  }
+
+  Graph graph_;
+  Scope root_;
+};
+
+TEST_F(FuseTest, AProductWithBiasAndReluBecomesOneNodeUnderTheLastName) {
+  const Output x = Value("x", {2, 6, 6, 3}, 1);
+  const Output y = Layer("one", x, {3, 3, 3, 4});
+  const Output flat = Value("flat", {5, 7}, 2);
+  const Output z = BiasAdd(root_.WithOpName("z"), MatMul(root_, flat, Value("v", {7, 4}, 3)),
+                           Value("c", {4}, 4));
+  std::vector<NodeId> mapping;
+  const Graph fused = Fuse({y.node(), z.node()}, &mapping);
+  EXPECT_EQ(Count(fused, "_FusedConv2D"), 1);
+  EXPECT_EQ(Count(fused, "_FusedMatMul"), 1);
+  EXPECT_EQ(Count(fused, "BiasAdd") + Count(fused, "Relu") + Count(fused, "Conv2D") +
+                Count(fused, "MatMul"),
+            0);
+  ASSERT_GE(mapping[static_cast<size_t>(y.node())], 0);
+  EXPECT_EQ(fused.name(mapping[static_cast<size_t>(y.node())]), "one/relu");
+  auto plain = Evaluate(graph_), quick = Evaluate(fused);
+  ExpectNear(quick["one/relu"], plain["one/relu"], 1e-5);
+  ExpectNear(quick["z"], plain["z"], 1e-5);
+}
+
+TEST_F(FuseTest, WhatSomebodyElseUsesStays) {
+  const Output y = Layer("one", Value("x", {2, 6, 6, 3}, 1), {3, 3, 3, 4});
+  const NodeId conv = graph_.Find("one/conv"), bias = graph_.Find("one/bias");
+  EXPECT_EQ(Count(Fuse({y.node(), conv}), "_FusedConv2D"), 0);
+  const Graph half = Fuse({y.node(), bias});
+  EXPECT_EQ(Count(half, "_FusedConv2D"), 1);
+  EXPECT_EQ(Count(half, "Relu"), 1);
+  Relu(root_.WithOpName("also"), Output{&graph_, {conv, 0}});
+  EXPECT_EQ(Count(Fuse({y.node()}), "_FusedConv2D"), 0);
+}
+
+TEST_F(FuseTest, NodesOfTwoDevicesAreNotFused) {
+  const Output a = Value("a", {2, 3}, 1), b = Value("b", {3, 4}, 2), c = Value("c", {4}, 3);
+  const Output product = MatMul(root_.WithDevice("/job:worker/task:0"), a, b);
+  const Output sum = BiasAdd(root_.WithDevice("/job:worker/task:1"), product, c);
+  EXPECT_EQ(Count(Fuse({sum.node()}), "_FusedMatMul"), 0);
+}
+
+TEST_F(FuseTest, ControlEdgesOfTheFusedNodesAreKept) {
+  const Output a = Value("a", {2, 3}, 1), b = Value("b", {3, 4}, 2), c = Value("c", {4}, 3);
+  const Output before = Value("before", {1}, 4);
+  const Output product = MatMul(root_.WithControlDependencies({before}), a, b);
+  const Output sum = BiasAdd(root_.WithOpName("sum"), product, c);
+  const Graph fused = Fuse({sum.node()});
+  const NodeId node = fused.Find("sum");
+  ASSERT_TRUE(fused.is(node, "_FusedMatMul"));
+  ASSERT_EQ(fused.control_inputs(node).size(), 1u);
+  EXPECT_EQ(fused.name(fused.control_inputs(node)[0]), "before");
+}
+
+TEST_F(FuseTest, TheReluGradientMovesBeforeThePoolingGradient) {
+  const Output x = Value("x", {2, 6, 5, 3}, 1);
+  const Output y = Layer("one", x, {3, 3, 3, 4});
+  const Output pooled = MaxPool(root_.WithOpName("pool"), y, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
+  const Output g = Value("g", {2, 3, 3, 4}, 7);
+  const Output dp =
+      MaxPoolGrad(root_.WithOpName("dpool"), y, pooled, g, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
+  const Output dr = ReluGrad(root_.WithOpName("drelu"), dp, y);
+  const Output db = BiasAddGrad(root_.WithOpName("db"), dr);
+  const Graph fused = Fuse({dr.node(), db.node()});
+  EXPECT_TRUE(fused.is(fused.Find("drelu"), "MaxPoolGrad"));
+  EXPECT_TRUE(fused.is(fused.inputs(fused.Find("db"))[0].node, "ReluGrad"));
+  auto plain = Evaluate(graph_), quick = Evaluate(fused);
+  EXPECT_TRUE(BitEqual(plain["drelu"], quick["drelu"]) || [&] {
+    ExpectNear(quick["drelu"], plain["drelu"], 0);
+    return true;
+  }());
+  ExpectNear(quick["db"], plain["db"], 1e-5);
+}
+
+}  // namespace
+}  // namespace monograph

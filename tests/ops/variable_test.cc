@@ -1,0 +1,253 @@
+#include <atomic>
+#include <thread>
+
+#include "tests/ops/testing.h"
+
+namespace monograph {
+namespace {
+
+using namespace testing;  // NOLINT(build/namespaces)
+
+class VariableTest : public ::testing::Test {
+ protected:
+  VariableTest() : runner_(&Kernels(), {.pools = nullptr, .resources = &resources_}) {}
+
+  Result<std::vector<Tensor>> Run(const std::string& op, std::vector<Tensor> inputs,
+                                  Attrs attrs = {}) {
+    return runner_.RunOp(Ops(), op, std::move(inputs), std::move(attrs));
+  }
+  Result<Tensor> Handle(const std::string& name, DType dtype, const PartialShape& shape,
+                        const std::string& container = "") {
+    MG_ASSIGN_OR_RETURN(
+        auto out,
+        Run("VarHandleOp", {},
+            {{"shared_name", name}, {"container", container}, {"dtype", dtype}, {"shape", shape}}));
+    return out[0];
+  }
+  // A variable with a value of its own.
+  Tensor Make(const std::string& name, const Tensor& value) {
+    const Tensor handle = Handle(name, value.dtype(), value.shape()).value();
+    const auto assigned =
+        Run("AssignVariableOp", {handle, value.Clone().value()}, {{"dtype", value.dtype()}});
+    EXPECT_TRUE(assigned.ok()) << assigned.status();
+    return handle;
+  }
+  Tensor Read(const Tensor& handle, DType dtype = DT_FLOAT) {
+    auto out = Run("ReadVariableOp", {handle}, {{"dtype", dtype}});
+    EXPECT_TRUE(out.ok()) << out.status();
+    return out.ok() ? (*out)[0] : Tensor();
+  }
+
+  ResourceManager resources_;
+  KernelRunner runner_;
+};
+
+Tensor Floats(std::initializer_list<float> values) { return Tensor::Vector<float>(values); }
+Tensor Scalar(float value) { return Tensor::Scalar<float>(value); }
+
+TEST_F(VariableTest, ReadingAnUninitializedOneSaysWhichAndWhatToDo) {
+  const Tensor handle = Handle("layer/w", DT_FLOAT, {2}).value();
+  const Status status = Run("ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  for (const char* part : {"layer/w", "Container: localhost", "run its initializer"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  }
+  EXPECT_FALSE((*Run("VarIsInitializedOp", {handle}))[0].scalar<bool>());
+  EXPECT_EQ(
+      Run("AssignAddVariableOp", {handle, Floats({1, 2})}, {{"dtype", DT_FLOAT}}).status().code(),
+      Code::kFailedPrecondition);
+}
+
+TEST_F(VariableTest, TwoDefinitionsThatDisagreeAreShownBoth) {
+  ASSERT_TRUE(Handle("w", DT_FLOAT, {2, 3}).ok());
+  ASSERT_TRUE(Handle("w", DT_FLOAT, {2, -1}).ok());
+  ASSERT_TRUE(Handle("w", DT_DOUBLE, {7}, "other").ok());
+  for (const auto& [dtype, shape] :
+       {std::pair<DType, PartialShape>{DT_DOUBLE, {2, 3}}, {DT_FLOAT, {3, 2}}}) {
+    const Status status = Handle("w", dtype, shape).status();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_NE(status.message().find("float[2,3]"), std::string::npos) << status;
+    EXPECT_NE(status.message().find(std::string(DTypeName(dtype)) + shape.ToString()),
+              std::string::npos)
+        << status;
+  }
+}
+
+TEST_F(VariableTest, AReadSharesTheValueAndALaterUpdateLeavesItAsItWas) {
+  const Tensor handle = Make("w", Floats({1, 2, 3}));
+  const Tensor snapshot = Read(handle);
+  EXPECT_EQ(snapshot.buffer(), Read(handle).buffer());
+  ASSERT_TRUE(
+      Run("AssignAddVariableOp", {handle, Floats({10, 10, 10})}, {{"dtype", DT_FLOAT}}).ok());
+  EXPECT_TRUE(BitEqual(snapshot, Floats({1, 2, 3})));
+  EXPECT_TRUE(BitEqual(Read(handle), Floats({11, 12, 13})));
+}
+
+TEST_F(VariableTest, AnUpdateWithoutReadersWritesInPlace) {
+  const Tensor handle = Make("w", Floats({1, 2, 3}));
+  const void* before =
+      std::as_const(*resources_.Find<Variable>("localhost", "w").value()).value.raw();
+  ASSERT_TRUE(Run("AssignSubVariableOp", {handle, Floats({1, 1, 1})}, {{"dtype", DT_FLOAT}}).ok());
+  ASSERT_TRUE(Run("ResourceApplyGradientDescent", {handle, Scalar(1), Floats({0, 1, 2})}).ok());
+  EXPECT_EQ(std::as_const(*resources_.Find<Variable>("localhost", "w").value()).value.raw(),
+            before);
+  EXPECT_TRUE(BitEqual(Read(handle), Floats({0, 0, 0})));
+}
+
+TEST_F(VariableTest, AWrongShapeIsRefusedWithBothShapes) {
+  const Tensor handle = Handle("w", DT_FLOAT, {2, -1}).value();
+  const Status status =
+      Run("AssignVariableOp", {handle, Floats({1, 2})}, {{"dtype", DT_FLOAT}}).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("[2,?]"), std::string::npos) << status;
+}
+
+TEST_F(VariableTest, AfterDestroyingItIsUninitializedAgain) {
+  const Tensor handle = Make("w", Floats({1}));
+  ASSERT_TRUE(Run("DestroyResourceOp", {handle}).ok());
+  EXPECT_EQ(Run("ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).status().code(),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(Run("DestroyResourceOp", {handle}, {{"ignore_lookup_error", false}}).status().code(),
+            Code::kNotFound);
+}
+
+TEST_F(VariableTest, AHandleOfAnotherDeviceIsRefused) {
+  const Tensor handle = Make("w", Floats({1}));
+  KernelRunner elsewhere(&Kernels(), {.device = "/job:worker/replica:0/task:1/device:CPU:0",
+                                      .pools = nullptr,
+                                      .resources = &resources_});
+  const Status status =
+      elsewhere.RunOp(Ops(), "ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("Trying to access resource w located in device"),
+            std::string::npos)
+      << status;
+}
+
+TEST_F(VariableTest, GatherTakesRowsAndNamesAnIndexOutOfRange) {
+  const Tensor handle = Make("w", Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  const auto rows =
+      Run("ResourceGather", {handle, Tensor::Vector<int32_t>({2, 0})}, {{"dtype", DT_FLOAT}});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_TRUE(BitEqual((*rows)[0], Tensor::FromValues<float>({2, 2}, {5, 6, 1, 2})));
+  const Status status =
+      Run("ResourceGather", {handle, Tensor::Vector<int32_t>({0, 3})}, {{"dtype", DT_FLOAT}})
+          .status();
+  EXPECT_NE(status.message().find("indices[1] = 3 is not in [0, 3)"), std::string::npos) << status;
+}
+
+TEST_F(VariableTest, ManyUpdatesAtOnceAllCount) {
+  const Tensor handle = Make("w", Floats({0, 0}));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      KernelRunner runner(&Kernels(), {.pools = nullptr, .resources = &resources_});
+      for (int i = 0; i < 100; ++i) {
+        const bool ok = runner
+                            .RunOp(Ops(), "AssignAddVariableOp", {handle, Floats({1, 2})},
+                                   {{"dtype", DT_FLOAT}})
+                            .ok() &&
+                        runner.RunOp(Ops(), "ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).ok();
+        ASSERT_TRUE(ok);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(BitEqual(Read(handle), Floats({400, 800})));
+}
+
+// ---- one step of each optimizer, against values worked out by hand
+// ---------------------------------------------------
+
+TEST_F(VariableTest, MomentumAccumulatesAndNesterovLooksAhead) {
+  for (bool nesterov : {false, true}) {
+    const Tensor var = Make(nesterov ? "vn" : "v", Floats({1, 2})),
+                 accum = Make(nesterov ? "an" : "a", Floats({0.5, 0}));
+    ASSERT_TRUE(Run("ResourceApplyMomentum",
+                    {var, accum, Scalar(0.1f), Floats({1, -1}), Scalar(0.9f)},
+                    {{"use_nesterov", nesterov}})
+                    .ok());
+    ExpectNear(Read(accum), Tensor::Vector<double>({0.9 * 0.5 + 1, -1.0}), 1e-6);
+    if (nesterov) {
+      ExpectNear(Read(var),
+                 Tensor::Vector<double>({1 - 0.1 * (1 + 0.9 * 1.45), 2 + 0.1 * (1 + 0.9)}), 1e-6);
+    } else {
+      ExpectNear(Read(var), Tensor::Vector<double>({1 - 0.1 * 1.45, 2.1}), 1e-6);
+    }
+  }
+}
+
+TEST_F(VariableTest, AdamFollowsItsFormula) {
+  for (bool nesterov : {false, true}) {
+    const std::string n = nesterov ? "n" : "";
+    const Tensor var = Make("var" + n, Floats({1, 2})), m = Make("m" + n, Floats({0.1f, 0})),
+                 v = Make("v" + n, Floats({0.2f, 0}));
+    const std::vector<Tensor> inputs{var,
+                                     m,
+                                     v,
+                                     Scalar(0.81f),
+                                     Scalar(0.998f),
+                                     Scalar(0.01f),
+                                     Scalar(0.9f),
+                                     Scalar(0.999f),
+                                     Scalar(1e-3f),
+                                     Floats({0.5f, -2})};
+    const auto result =
+        Run("ResourceApplyAdam", inputs, {{"use_nesterov", nesterov}, {"use_locking", true}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    const double g[] = {0.5, -2}, m0[] = {0.1, 0}, v0[] = {0.2, 0}, x0[] = {1, 2};
+    double m1[2], v1[2], x1[2];
+    const double rate = 0.01 * std::sqrt(1 - 0.998) / (1 - 0.81);
+    for (int i = 0; i < 2; ++i) {
+      m1[i] = 0.9 * m0[i] + 0.1 * g[i];
+      v1[i] = 0.999 * v0[i] + 0.001 * g[i] * g[i];
+      x1[i] =
+          x0[i] - rate * (nesterov ? 0.9 * m1[i] + 0.1 * g[i] : m1[i]) / (std::sqrt(v1[i]) + 1e-3);
+    }
+    ExpectNear(Read(m), Tensor::Vector<double>({m1[0], m1[1]}), 1e-6);
+    ExpectNear(Read(v), Tensor::Vector<double>({v1[0], v1[1]}), 1e-6);
+    ExpectNear(Read(var), Tensor::Vector<double>({x1[0], x1[1]}), 1e-6);
+  }
+}
+
+TEST_F(VariableTest, AdagradDividesByTheRootOfTheSumOfSquares) {
+  const Tensor var = Make("var", Floats({1})), accum = Make("accum", Floats({0.1f}));
+  ASSERT_TRUE(Run("ResourceApplyAdagrad", {var, accum, Scalar(0.5f), Floats({2})}).ok());
+  ExpectNear(Read(accum), Tensor::Vector<double>({4.1}), 1e-6);
+  ExpectNear(Read(var), Tensor::Vector<double>({1 - 0.5 * 2 / std::sqrt(4.1)}), 1e-6);
+  ASSERT_TRUE(Run("ResourceApplyAdagradV2", {var, accum, Scalar(0.5f), Scalar(1), Floats({2})},
+                  {{"update_slots", false}})
+                  .ok());
+  ExpectNear(Read(accum), Tensor::Vector<double>({4.1}), 1e-6);
+  ExpectNear(
+      Read(var),
+      Tensor::Vector<double>({1 - 0.5 * 2 / std::sqrt(4.1) - 0.5 * 2 / (std::sqrt(4.1) + 1)}),
+      1e-6);
+}
+
+TEST_F(VariableTest, RmsPropKeepsAMeanOfSquares) {
+  const Tensor var = Make("var", Floats({1})), ms = Make("ms", Floats({1})),
+               mom = Make("mom", Floats({0.3f}));
+  const std::vector<Tensor> inputs{var,          ms,           mom,           Scalar(0.1f),
+                                   Scalar(0.9f), Scalar(0.5f), Scalar(1e-2f), Floats({2})};
+  ASSERT_TRUE(Run("ResourceApplyRMSProp", inputs).ok());
+  const double s = 1 + 0.1 * (4 - 1), d = 0.5 * 0.3 + 0.1 * 2 / std::sqrt(s + 1e-2);
+  ExpectNear(Read(ms), Tensor::Vector<double>({s}), 1e-6);
+  ExpectNear(Read(mom), Tensor::Vector<double>({d}), 1e-6);
+  ExpectNear(Read(var), Tensor::Vector<double>({1 - d}), 1e-6);
+}
+
+TEST_F(VariableTest, AnUpdateNeedsDistinctInitializedVariablesOfTheGradientsShape) {
+  const Tensor var = Make("var", Floats({1, 2})), accum = Make("accum", Floats({1, 2})),
+               empty = Handle("empty", DT_FLOAT, {2}).value();
+  const auto apply = [&](const Tensor& a, const Tensor& b, const Tensor& g) {
+    return Run("ResourceApplyAdagrad", {a, b, Scalar(1), g}).status();
+  };
+  EXPECT_EQ(apply(var, empty, Floats({1, 1})).code(), Code::kFailedPrecondition);
+  EXPECT_NE(apply(var, accum, Floats({1, 1, 1})).message().find("[3]"), std::string::npos);
+  EXPECT_NE(apply(var, var, Floats({1, 1})).message().find("given twice"), std::string::npos);
+  EXPECT_TRUE(BitEqual(Read(var), Floats({1, 2})));
+}
+
+}  // namespace
+}  // namespace monograph
