@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{
             "Explicit", {2, 6, 5, 3}, {3, 3, 3, 4}, 2, 1, "EXPLICIT", {0, 0, 2, 1, 0, 2, 0, 0}},
         ConvCase{"FilterBeyondImage", {1, 3, 3, 2}, {5, 5, 2, 2}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& test) { return std::string(test.param.name); });
 
 Tensor Transpose(const Tensor& nhwc) {
   const Shape s = nhwc.shape();
