@@ -260,7 +260,7 @@ TEST(HeartbeatProcesses, AServerStoppedForLessThanTheTimeoutIsNotLost) {
   ASSERT_TRUE(WaitForAnswers(*monitor, watch, 1));
   process.Signal(SIGSTOP);
   Watched<Status> ended;
-  channel.value()->CallAsync("Echo", "", 300ms,
+  channel.value()->CallAsync("Later", "", 300ms,
                              [&](Result<std::string> result) { ended.Set(result.status()); });
   ASSERT_TRUE(
       ended.WaitFor([](const Status& status) { return status.code() == Code::kDeadlineExceeded; }));
