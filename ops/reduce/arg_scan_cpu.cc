@@ -1,0 +1,128 @@
+#include "executor/kernel.h"
+#include "ops/kernel_util.h"
+#include "ops/reduce/register.h"
+
+namespace monograph::ops::reduce {
+namespace {
+
+// [outer, n, inner] around an axis.
+struct Around {
+  int64_t outer = 1, n = 1, inner = 1;
+  Around(const Shape& shape, int axis) : n(shape.dim(axis)) {
+    for (int i = 0; i < axis; ++i) outer *= shape.dim(i);
+    for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape.dim(i);
+  }
+};
+
+template <typename T, typename Index, bool kMax>
+void ArgRows(KernelContext& c, const Around& a, const T* x, Index* out) {
+  c.ParallelFor(a.outer, 1 + a.n * a.inner, [=](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      for (int64_t k = 0; k < a.inner; ++k) {
+        const T* column = x + o * a.n * a.inner + k;
+        int64_t best = 0;
+        T value = column[0];
+        for (int64_t i = 1; i < a.n; ++i) {
+          const T other = column[i * a.inner];
+          if (kMax ? other > value : other < value) best = i, value = other;
+        }
+        out[o * a.inner + k] = static_cast<Index>(best);
+      }
+    }
+  });
+}
+
+template <typename T, bool kMax>
+class ArgKernel : public Kernel {
+ public:
+  explicit ArgKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    const Shape in = c.input(0).shape();
+    if (in.rank() == 0) return InvalidArgument("the input must have at least one dimension");
+    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), in.rank()));
+    if (in.dim(axis) == 0) {
+      return InvalidArgument("Reduction axis " + std::to_string(axis) + " is empty in shape " +
+                             in.ToString());
+    }
+    Shape shape;
+    for (int i = 0; i < in.rank(); ++i) {
+      if (i != axis) shape.AddDim(in.dim(i));
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    const Around around(in, axis);
+    if (out->dtype() == DT_INT32) {
+      ArgRows<T, int32_t, kMax>(c, around, c.input(0).data<T>(), out->data<int32_t>());
+    } else {
+      ArgRows<T, int64_t, kMax>(c, around, c.input(0).data<T>(), out->data<int64_t>());
+    }
+    return Status();
+  }
+};
+
+template <typename T, bool kProduct>
+class ScanKernel : public Kernel {
+ public:
+  explicit ScanKernel(const KernelConstruction& k)
+      : exclusive_(k.attr<bool>("exclusive")), reverse_(k.attr<bool>("reverse")) {}
+  Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(0).shape();
+    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), shape.rank()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, shape));
+    const Around a(shape, axis);
+    const T* x = c.input(0).data<T>();
+    T* y = out->data<T>();
+    const int64_t first = reverse_ ? a.n - 1 : 0, step = reverse_ ? -1 : 1;
+    c.ParallelFor(a.outer, 1 + a.n * a.inner, [=, this](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        for (int64_t k = 0; k < a.inner; ++k) {
+          using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+          Wide total = kProduct ? Wide(1) : Wide(0);
+          for (int64_t i = 0; i < a.n; ++i) {
+            const int64_t at = (o * a.n + first + i * step) * a.inner + k;
+            const Wide value = x[at];
+            const Wide next = kProduct ? total * value : total + value;
+            y[at] = T(exclusive_ ? total : next);
+            total = next;
+          }
+        }
+      }
+    });
+    return Status();
+  }
+
+ private:
+  const bool exclusive_, reverse_;
+};
+
+}  // namespace
+
+void RegisterArgAndScan(KernelRegistry* registry) {
+#define MG_ADD(T)                                                                   \
+  registry->Add<ArgKernel<T, true>>(                                                \
+      {.op = "ArgMax", .types = {{"T", kDTypeOf<T>}}, .host_args = {"dimension"}}); \
+  registry->Add<ArgKernel<T, false>>(                                               \
+      {.op = "ArgMin", .types = {{"T", kDTypeOf<T>}}, .host_args = {"dimension"}});
+  MG_ADD(float)
+  MG_ADD(double)
+  MG_ADD(half)
+  MG_ADD(bfloat16)
+  MG_ADD(int32_t)
+  MG_ADD(int64_t)
+  MG_ADD(uint8_t)
+  MG_ADD(bool)
+#undef MG_ADD
+#define MG_ADD(T)                                                              \
+  registry->Add<ScanKernel<T, false>>(                                         \
+      {.op = "Cumsum", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}}); \
+  registry->Add<ScanKernel<T, true>>(                                          \
+      {.op = "Cumprod", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}});
+  MG_ADD(float)
+  MG_ADD(double)
+  MG_ADD(half)
+  MG_ADD(bfloat16)
+  MG_ADD(int32_t)
+  MG_ADD(int64_t)
+#undef MG_ADD
+}
+
+}  // namespace monograph::ops::reduce

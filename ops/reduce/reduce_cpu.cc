@@ -1,0 +1,246 @@
+#include "ops/reduce/reduce_cpu.h"
+
+#include <cstring>
+
+#include "executor/kernel.h"
+#include "ops/kernel_util.h"
+#include "ops/reduce/register.h"
+
+namespace monograph::ops::reduce {
+namespace {
+
+// The input as alternating kept and reduced dimensions, neighbours of a kind joined and dimensions
+// of 1 left out.
+struct ReducePlan {
+  Shape output;
+  int rank = 0;
+  std::array<int64_t, kMaxRank> size{};
+  std::array<bool, kMaxRank> reduced{};
+  int64_t kept_elements = 1, reduced_elements = 1;
+
+  bool Is(std::initializer_list<bool> pattern) const {
+    return rank == static_cast<int>(pattern.size()) &&
+           std::equal(pattern.begin(), pattern.end(), reduced.begin());
+  }
+};
+
+Result<ReducePlan> MakePlan(const Shape& in, const Tensor& axes_tensor, bool keep_dims) {
+  MG_ASSIGN_OR_RETURN(const SmallInts axes, IntsOf(axes_tensor, "the axes"));
+  std::array<bool, kMaxRank> reduced{};
+  for (int64_t axis : axes.span()) {
+    const int64_t at = axis < 0 ? axis + in.rank() : axis;
+    if (at < 0 || at >= in.rank()) {
+      return InvalidArgument("axis " + std::to_string(axis) +
+                             " is out of range for a tensor of rank " + std::to_string(in.rank()));
+    }
+    if (reduced[static_cast<size_t>(at)])
+      return InvalidArgument("axis " + std::to_string(at) + " is given twice");
+    reduced[static_cast<size_t>(at)] = true;
+  }
+  ReducePlan plan;
+  for (int i = 0; i < in.rank(); ++i) {
+    const bool gone = reduced[static_cast<size_t>(i)];
+    const int64_t size = in.dim(i);
+    if (!gone) plan.output.AddDim(size);
+    if (gone && keep_dims) plan.output.AddDim(1);
+    (gone ? plan.reduced_elements : plan.kept_elements) *= size;
+    if (size == 1) continue;
+    if (plan.rank > 0 && plan.reduced[static_cast<size_t>(plan.rank - 1)] == gone) {
+      plan.size[static_cast<size_t>(plan.rank - 1)] *= size;
+    } else {
+      plan.size[static_cast<size_t>(plan.rank)] = size;
+      plan.reduced[static_cast<size_t>(plan.rank++)] = gone;
+    }
+  }
+  return plan;
+}
+
+template <typename T, typename Op>
+Status ReduceAll(KernelContext& c, const T* x, int64_t n, T* out) {
+  if (n <= 8 * kBlock || c.intra_op_threads() == 1) {
+    *out = ReduceRun<T, Op>(x, n);
+    return Status();
+  }
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  MG_ASSIGN_OR_RETURN(Tensor partial, c.AllocateTemp(kDTypeOf<T>, Shape{blocks}));
+  T* parts = partial.data<T>();
+  c.ParallelFor(blocks, kBlock / 4, [=](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b)
+      parts[b] = ReduceBlock<T, Op>(x + b * kBlock, std::min(kBlock, n - b * kBlock));
+  });
+  T result = Op::Zero();
+  for (int64_t b = 0; b < blocks; ++b) result = Op::Combine(result, parts[b]);
+  *out = result;
+  return Status();
+}
+
+// [groups, rows, columns] -> [groups, columns]
+template <typename T, typename Op>
+Status ReduceMiddle(KernelContext& c, const T* x, int64_t groups, int64_t rows, int64_t columns,
+                    T* out) {
+  const int64_t blocks = (rows + kRowBlock - 1) / kRowBlock;
+  if (blocks <= 1) {
+    if (groups > 1) {
+      c.ParallelFor(groups, 1 + rows * columns / 4, [=](int64_t begin, int64_t end) {
+        for (int64_t g = begin; g < end; ++g) {
+          ReduceRows<T, Op>(x + g * rows * columns, rows, columns, columns, out + g * columns);
+        }
+      });
+    } else {
+      c.ParallelFor((columns + 63) / 64, 1 + rows * 16, [=](int64_t begin, int64_t end) {
+        const int64_t first = begin * 64, count = std::min(columns, end * 64) - first;
+        ReduceRows<T, Op>(x + first, rows, count, columns, out + first);
+      });
+    }
+    return Status();
+  }
+  MG_ASSIGN_OR_RETURN(Tensor partial, c.AllocateTemp(kDTypeOf<T>, Shape{groups * blocks, columns}));
+  T* parts = partial.data<T>();
+  c.ParallelFor(groups * blocks, 1 + kRowBlock * columns / 4, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t g = i / blocks, first = i % blocks * kRowBlock;
+      ReduceRows<T, Op>(x + (g * rows + first) * columns, std::min(kRowBlock, rows - first),
+                        columns, columns, parts + i * columns);
+    }
+  });
+  for (int64_t g = 0; g < groups; ++g) {
+    ReduceRows<T, Op>(parts + g * blocks * columns, blocks, columns, columns, out + g * columns);
+  }
+  return Status();
+}
+
+template <typename T, typename Op>
+Status ReduceLast(KernelContext& c, const T* x, int64_t rows, int64_t n, T* out) {
+  c.ParallelFor(rows, 5 + n / 4, [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) out[r] = ReduceRun<T, Op>(x + r * n, n);
+  });
+  return Status();
+}
+
+template <typename T, typename Op>
+Status ReduceAny(KernelContext& c, const ReducePlan& plan, const T* x, T* out) {
+  if (plan.kept_elements == 0) return Status();
+  if (plan.reduced_elements == 0) {
+    std::fill_n(out, plan.kept_elements, Op::Zero());
+    return Status();
+  }
+  const auto& size = plan.size;
+  if (plan.rank == 0 || plan.Is({false})) {
+    std::memcpy(out, x, static_cast<size_t>(plan.kept_elements) * sizeof(T));
+    return Status();
+  }
+  if (plan.Is({true})) return ReduceAll<T, Op>(c, x, size[0], out);
+  if (plan.Is({false, true})) return ReduceLast<T, Op>(c, x, size[0], size[1], out);
+  if (plan.Is({true, false})) return ReduceMiddle<T, Op>(c, x, 1, size[0], size[1], out);
+  if (plan.Is({false, true, false}))
+    return ReduceMiddle<T, Op>(c, x, size[0], size[1], size[2], out);
+  // More alternations: bring the reduced dimensions to the end.
+  MG_ASSIGN_OR_RETURN(
+      Tensor moved, c.AllocateTemp(kDTypeOf<T>, Shape{plan.kept_elements, plan.reduced_elements}));
+  std::array<int64_t, kMaxRank> from{};
+  int64_t stride = 1;
+  for (int i = plan.rank - 1; i >= 0; --i) {
+    from[static_cast<size_t>(i)] = stride;
+    stride *= size[static_cast<size_t>(i)];
+  }
+  StridedSpace space;
+  stride = plan.kept_elements * plan.reduced_elements;
+  for (bool wanted : {false, true}) {
+    for (size_t i = 0; i < static_cast<size_t>(plan.rank); ++i) {
+      if (plan.reduced[i] != wanted) continue;
+      stride /= size[i];
+      space.Add(size[i], from[i], stride);
+    }
+  }
+  StridedCopy(c, sizeof(T), x, moved.raw(), space);
+  return ReduceLast<T, Op>(c, moved.data<T>(), plan.kept_elements, plan.reduced_elements, out);
+}
+
+// Op over T; kMean divides the result by the number of elements.
+template <typename T, typename Op, bool kMean>
+class ReduceKernel : public Kernel {
+ public:
+  explicit ReduceKernel(const KernelConstruction& k) : keep_dims_(k.attr<bool>("keep_dims")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const ReducePlan plan,
+                        MakePlan(c.input(0).shape(), c.input(1), keep_dims_));
+    if (plan.reduced_elements == 1) {
+      c.set_output(0, c.TakeInput(0).Reshaped(plan.output));
+      return Status();
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    MG_RETURN_IF_ERROR((ReduceAny<T, Op>(c, plan, c.input(0).data<T>(), out->data<T>())));
+    if constexpr (kMean) Divide(out->data<T>(), plan);
+    return Status();
+  }
+
+ protected:
+  static void Divide(T* values, const ReducePlan& plan) {
+    if constexpr (std::is_integral_v<T>) {
+      if (plan.reduced_elements == 0) return;  // 0 by 0 elements: stays 0
+    }
+    const T n = static_cast<T>(plan.reduced_elements);
+    for (int64_t i = 0; i < plan.kept_elements; ++i) values[i] = T(values[i] / n);
+  }
+  const bool keep_dims_;
+};
+
+// 16-bit floats are widened, reduced as floats, and rounded once.
+template <typename T16, typename Op, bool kMean>
+class Reduce16Kernel : public Kernel {
+ public:
+  explicit Reduce16Kernel(const KernelConstruction& k) : keep_dims_(k.attr<bool>("keep_dims")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const ReducePlan plan,
+                        MakePlan(c.input(0).shape(), c.input(1), keep_dims_));
+    MG_ASSIGN_OR_RETURN(Tensor wide, c.AllocateTemp(DT_FLOAT, c.input(0).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor result, c.AllocateTemp(DT_FLOAT, plan.output));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    ToFloats(c.input(0).data<T16>(), wide.data<float>(), wide.elements());
+    MG_RETURN_IF_ERROR((ReduceAny<float, Op>(c, plan, wide.data<float>(), result.data<float>())));
+    if constexpr (kMean) {
+      const float n = static_cast<float>(plan.reduced_elements);
+      for (int64_t i = 0; i < plan.kept_elements; ++i) result.data<float>()[i] /= n;
+    }
+    FromFloats(result.data<float>(), out->data<T16>(), plan.kept_elements);
+    return Status();
+  }
+
+ private:
+  const bool keep_dims_;
+};
+
+template <template <typename> typename Op, bool kMean>
+void AddReduction(KernelRegistry* registry, const char* op) {
+#define MG_ADD(T)                               \
+  registry->Add<ReduceKernel<T, Op<T>, kMean>>( \
+      {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"reduction_indices"}});
+  MG_ADD(float)
+  MG_ADD(double)
+  MG_ADD(int32_t)
+  MG_ADD(int64_t)
+#undef MG_ADD
+#define MG_ADD(T)                                     \
+  registry->Add<Reduce16Kernel<T, Op<float>, kMean>>( \
+      {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"reduction_indices"}});
+  MG_ADD(half)
+  MG_ADD(bfloat16)
+#undef MG_ADD
+}
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  AddReduction<SumOp, false>(registry, "Sum");
+  AddReduction<SumOp, true>(registry, "Mean");
+  AddReduction<MaxOp, false>(registry, "Max");
+  AddReduction<MinOp, false>(registry, "Min");
+  AddReduction<ProdOp, false>(registry, "Prod");
+  registry->Add<ReduceKernel<bool, AllOp<bool>, false>>(
+      {.op = "All", .host_args = {"reduction_indices"}});
+  registry->Add<ReduceKernel<bool, AnyOp<bool>, false>>(
+      {.op = "Any", .host_args = {"reduction_indices"}});
+  RegisterArgAndScan(registry);
+}
+
+}  // namespace monograph::ops::reduce

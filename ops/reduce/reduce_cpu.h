@@ -1,0 +1,96 @@
+// Reductions of contiguous data in a fixed order; the kernels (reduce_cpu.cc) know of axes, this
+// file of elements.
+//
+// The order: a run of n elements is cut into blocks of kBlock. In a block, lane i of kLanes takes
+// the elements i, i + kLanes, ...; the lanes are then combined in pairs, the rest of the block one
+// by one, the blocks in order. Columns are combined over rows in blocks of kRowBlock rows, these in
+// order. All of this follows from shapes alone.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+namespace monograph::ops::reduce {
+
+inline constexpr int64_t kBlock = 4096;
+inline constexpr int64_t kRowBlock = 256;
+inline constexpr int kLanes = 16;
+
+template <typename T>
+struct SumOp {
+  static T Zero() { return T(0); }
+  static T Combine(T a, T b) { return T(a + b); }
+};
+template <typename T>
+struct ProdOp {
+  static T Zero() { return T(1); }
+  static T Combine(T a, T b) { return T(a * b); }
+};
+// NaN wins.
+template <typename T>
+struct MaxOp {
+  static T Zero() {
+    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
+                                                : std::numeric_limits<T>::lowest();
+  }
+  static T Combine(T a, T b) { return a >= b || a != a ? a : b; }
+};
+template <typename T>
+struct MinOp {
+  static T Zero() {
+    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
+                                                : std::numeric_limits<T>::max();
+  }
+  static T Combine(T a, T b) { return a <= b || a != a ? a : b; }
+};
+template <typename T>
+struct AllOp {
+  static T Zero() { return true; }
+  static T Combine(T a, T b) { return a && b; }
+};
+template <typename T>
+struct AnyOp {
+  static T Zero() { return false; }
+  static T Combine(T a, T b) { return a || b; }
+};
+
+// One block, n <= kBlock.
+template <typename T, typename Op>
+T ReduceBlock(const T* x, int64_t n) {
+  std::array<T, kLanes> lanes;
+  lanes.fill(Op::Zero());
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int k = 0; k < kLanes; ++k)
+      lanes[static_cast<size_t>(k)] = Op::Combine(lanes[static_cast<size_t>(k)], x[i + k]);
+  }
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t k = 0; k < width; ++k) lanes[k] = Op::Combine(lanes[k], lanes[k + width]);
+  }
+  T result = lanes[0];
+  for (; i < n; ++i) result = Op::Combine(result, x[i]);
+  return result;
+}
+
+template <typename T, typename Op>
+T ReduceRun(const T* x, int64_t n) {
+  T result = Op::Zero();
+  for (int64_t i = 0; i < n; i += kBlock)
+    result = Op::Combine(result, ReduceBlock<T, Op>(x + i, std::min(kBlock, n - i)));
+  return result;
+}
+
+// out[k] = all of x[r * pitch + k] for r in [0, rows), k in [0, columns).
+template <typename T, typename Op>
+void ReduceRows(const T* x, int64_t rows, int64_t columns, int64_t pitch, T* out) {
+  std::fill_n(out, columns, Op::Zero());
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = x + r * pitch;
+#pragma GCC ivdep
+    for (int64_t k = 0; k < columns; ++k) out[k] = Op::Combine(out[k], row[k]);
+  }
+}
+
+}  // namespace monograph::ops::reduce

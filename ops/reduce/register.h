@@ -1,0 +1,12 @@
+// ArgMax, ArgMin, Cumsum and Cumprod, whose kernels lie in a file of their own.
+#pragma once
+
+namespace monograph {
+class KernelRegistry;
+}
+
+namespace monograph::ops::reduce {
+
+void RegisterArgAndScan(KernelRegistry* registry);
+
+}  // namespace monograph::ops::reduce

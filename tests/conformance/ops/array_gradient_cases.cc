@@ -1,0 +1,158 @@
+#include "ops/cast/cast.h"
+#include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/gather/gather.h"
+#include "ops/select/select.h"
+#include "ops/shape/shape.h"
+#include "ops/slice/slice.h"
+#include "ops/transpose/transpose.h"
+#include "tests/conformance/ops/gradient_cases.h"
+
+namespace monograph::optest {
+
+std::vector<GradientCase> ArrayGradientCases() {
+  using In = const Outputs&;
+  using S = const Scope&;
+  return {
+      {"Identity", [](S s, In x) { return Outputs{Identity(s, x[0])}; }, {{2, 3}}},
+      {"IdentityN", [](S s, In x) { return IdentityN(s, x); }, {{2}, {3}}},
+      {"IdentityN of which one output is used",
+       [](S s, In x) { return Outputs{IdentityN(s, x)[1]}; },
+       {{2}, {3}}},
+      {"CheckNumerics",
+       [](S s, In x) { return Outputs{CheckNumerics(s, x[0], "finite")}; },
+       {{2, 3}}},
+      {"PlaceholderWithDefault",
+       [](S s, In x) {
+         return Outputs{PlaceholderWithDefault(s, x[0], PartialShape{2, 3})};
+       },
+       {{2, 3}}},
+      {"Fill",
+       [](S s, In x) {
+         return Outputs{Fill(s, IntsConst(s, {2, 3}), x[0])};
+       },
+       {Shape()}},
+      {"Reshape",
+       [](S s, In x) {
+         return Outputs{Reshape(s, x[0], {3, -1})};
+       },
+       {{2, 3}}},
+      {"ExpandDims", [](S s, In x) { return Outputs{ExpandDims(s, x[0], 1)}; }, {{2, 3}}},
+      {"Squeeze", [](S s, In x) { return Outputs{Squeeze(s, x[0], {1})}; }, {{2, 1, 3}}},
+      {"BroadcastTo",
+       [](S s, In x) {
+         return Outputs{BroadcastTo(s, x[0], IntsConst(s, {4, 2, 3}))};
+       },
+       {{2, 1}}},
+      {"Transpose",
+       [](S s, In x) {
+         return Outputs{Transpose(s, x[0], {2, 0, 1})};
+       },
+       {{2, 3, 4}}},
+      {"Transpose by a permutation that is computed",
+       [](S s, In x) {
+         return Outputs{Transpose(s, x[0], InvertPermutation(s, IntsConst(s, {2, 0, 1})))};
+       },
+       {{2, 3, 4}}},
+      {"ReverseV2",
+       [](S s, In x) { return Outputs{Reverse(s, x[0], IntsConst(s, {1}))}; },
+       {{2, 3}}},
+      {"ConcatV2", [](S s, In x) { return Outputs{Concat(s, x, 1)}; }, {{2, 3}, {2, 1}}},
+      {"ConcatV2 along the last axis from the end",
+       [](S s, In x) { return Outputs{Concat(s, x, -1)}; },
+       {{2, 3}, {2, 1}}},
+      {"Split", [](S s, In x) { return Split(s, x[0], 2, 1); }, {{2, 4}}},
+      {"Split of which one output is used",
+       [](S s, In x) { return Outputs{Split(s, x[0], 2, 0)[1]}; },
+       {{2, 4}}},
+      {"SplitV",
+       [](S s, In x) {
+         const int64_t sizes[] = {1, 3};
+         return SplitV(s, x[0], sizes, 1);
+       },
+       {{2, 4}}},
+      {"Pack", [](S s, In x) { return Outputs{Pack(s, x, 1)}; }, {{2, 3}, {2, 3}}},
+      {"Unpack", [](S s, In x) { return Unpack(s, x[0], 3, 1); }, {{2, 3}}},
+      {"Unpack of which one output is used",
+       [](S s, In x) { return Outputs{Unpack(s, x[0], 3, 1)[2]}; },
+       {{2, 3}}},
+      {"Slice",
+       [](S s, In x) {
+         return Outputs{Slice(s, x[0], {1, 0}, {1, -1})};
+       },
+       {{3, 4}}},
+      {"StridedSlice",
+       [](S s, In x) {
+         return Outputs{StridedSlice(s, x[0], IntsConst(s, {0, 3}), IntsConst(s, {0, 0}),
+                                     IntsConst(s, {2, -2}), {.end_mask = 1})};
+       },
+       {{3, 4}}},
+      {"StridedSlice that takes a row",
+       [](S s, In x) { return Outputs{Row(s, x[0], 1)}; },
+       {{3, 4}}},
+      {"StridedSliceGrad",
+       [](S s, In x) {
+         return Outputs{OpBuilder(s, "StridedSliceGrad")
+                            .Input(IntsConst(s, {5}))
+                            .Input(IntsConst(s, {1}))
+                            .Input(IntsConst(s, {5}))
+                            .Input(IntsConst(s, {2}))
+                            .Input(x[0])
+                            .BuildOutput()};
+       },
+       {Shape{2}}},
+      {"Tile",
+       [](S s, In x) {
+         return Outputs{Tile(s, x[0], IntsConst(s, {2, 3}))};
+       },
+       {{2, 3}}},
+      {"Pad",
+       [](S s, In x) {
+         return Outputs{Pad(s, x[0], Const<int32_t>(s, Shape{2, 2}, {1, 0, 2, 1}))};
+       },
+       {{2, 3}}},
+      {"PadV2",
+       [](S s, In x) {
+         return Outputs{
+             PadV2(s, x[0], Const<int32_t>(s, Shape{2, 2}, {1, 0, 2, 1}), Const(s, 5.0))};
+       },
+       {{2, 3}}},
+      {"GatherV2 along axis 0, an index twice",
+       [](S s, In x) {
+         return Outputs{Gather(s, x[0], Const<int32_t>(s, Shape{2, 2}, {0, 2, 2, 1}))};
+       },
+       {{3, 2}}},
+      {"GatherV2 along axis 1",
+       [](S s, In x) {
+         return Outputs{Gather(s, x[0], Const<int64_t>(s, {2, 0, 2}), 1)};
+       },
+       {{2, 3, 2}}},
+      {"DynamicStitch",
+       [](S s, In x) {
+         return Outputs{
+             DynamicStitch(s, {Const<int32_t>(s, {0, 2}), Const<int32_t>(s, {1})}, {x[0], x[1]})};
+       },
+       {{2, 3}, {1, 3}}},
+      {"UnsortedSegmentSum with a negative id",
+       [](S s, In x) {
+         return Outputs{UnsortedSegmentSum(s, x[0], Const<int32_t>(s, {1, -1, 1, 0}), Const(s, 3))};
+       },
+       {{4, 2}}},
+      {"Select by rows",
+       [](S s, In x) {
+         return Outputs{SelectV1(s, Const<bool>(s, {true, false}), x[0], x[1])};
+       },
+       {{2, 3}, {2, 3}}},
+      {"SelectV2 that broadcasts",
+       [](S s, In x) {
+         return Outputs{Select(s, Const<bool>(s, {true, false, true}), x[0], x[1])};
+       },
+       {{2, 3}, {2, 1}}},
+      {"Cast to a float and back",
+       [](S s, In x) { return Outputs{Cast(s, x[0], DT_DOUBLE)}; },
+       {{2, 3}}},
+  };
+}
+
+}  // namespace monograph::optest

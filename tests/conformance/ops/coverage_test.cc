@@ -1,0 +1,115 @@
+// No op without cases: one that has none shows up here by name.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "graph/op_def.h"
+#include "ops/constant/constant.h"
+#include "tests/conformance/ops/evaluator.h"
+#include "tests/conformance/ops/golden.h"
+#include "tests/conformance/ops/gradient_cases.h"
+
+namespace monograph::optest {
+namespace {
+
+using Reasons = std::map<std::string, std::string>;
+
+const Reasons& WithoutGoldenCase() {
+  static const Reasons reasons = {
+      {"RandomUniform", "its values are ours: random_test"},
+      {"RandomStandardNormal", "its values are ours: random_test"},
+      {"TruncatedNormal", "its values are ours: random_test"},
+      {"RandomUniformInt", "its values are ours: random_test"},
+  };
+  return reasons;
+}
+
+const Reasons& WithoutGradientCase() {
+  static const Reasons reasons = {
+      {"PreventGradient", "its gradient is an error"},
+  };
+  return reasons;
+}
+
+// Ops that ops/ defines: those of the graph layer itself are not ours to test.
+std::vector<const OpDef*> OurOps() {
+  const OpRegistry structural;
+  std::vector<const OpDef*> ours;
+  for (const OpDef* op : Ops().All()) {
+    if (structural.Find(op->name()) == nullptr) ours.push_back(op);
+  }
+  return ours;
+}
+
+void ExpectCovered(const OpDef& op, const std::set<std::string>& covered, const Reasons& excused,
+                   const char* what) {
+  const bool has_case = covered.contains(op.name()), has_excuse = excused.contains(op.name());
+  EXPECT_TRUE(has_case || has_excuse) << op.name() << " has no " << what << " and no reason why";
+  EXPECT_FALSE(has_case && has_excuse)
+      << op.name() << " has a " << what << "; its excuse is out of date";
+}
+
+TEST(OpCoverage, EveryOpHasAReferenceCaseOrAReason) {
+  std::set<std::string> covered;
+  for (const GoldenFamily& family : GoldenFamilies()) {
+    for (const OpCase& op_case : family.cases.cases()) covered.insert(op_case.node().op());
+  }
+  for (const OpDef* op : OurOps())
+    ExpectCovered(*op, covered, WithoutGoldenCase(), "reference case");
+}
+
+TEST(OpCoverage, EveryReferenceCaseIsOfAnOpThatWeHave) {
+  for (const GoldenFamily& family : GoldenFamilies()) {
+    for (const OpCase& op_case : family.cases.cases()) {
+      EXPECT_NE(Ops().Find(op_case.node().op()), nullptr) << family.file << ": " << op_case.name();
+    }
+  }
+}
+
+TEST(OpCoverage, EveryGradientIsCheckedOrHasAReason) {
+  std::set<std::string> covered;
+  for (const GradientCase& test : AllGradientCases()) {
+    Graph graph(&Ops());
+    const Scope root(&graph);
+    Outputs inputs;
+    for (const Shape& shape : test.shapes) inputs.push_back(Placeholder(root, DT_DOUBLE, shape));
+    test.build(root, inputs);
+    for (NodeId node = 0; node < graph.num_nodes(); ++node) covered.insert(graph.op(node).name());
+  }
+  for (const OpDef* op : OurOps()) {
+    if (op->gradient() != nullptr)
+      ExpectCovered(*op, covered, WithoutGradientCase(), "gradient case");
+  }
+}
+
+TEST(OpCoverage, EveryOpHasAGradientOrSaysThatNoneFlows) {
+  for (const OpDef* op : OurOps()) {
+    EXPECT_TRUE(op->gradient() != nullptr || op->no_gradient() || op->outputs().empty())
+        << op->name();
+  }
+}
+
+TEST(OpCoverage, EveryOpHasACpuKernel) {
+  for (const OpDef* op : OurOps()) EXPECT_TRUE(Kernels().HasOp(op->name(), "CPU")) << op->name();
+}
+
+TEST(OpCoverage, EveryKernelIsOfADefinedOp) {
+  for (const KernelRegistry::Entry* entry : Kernels().All()) {
+    const OpDef* op = Ops().Find(entry->def.op);
+    ASSERT_NE(op, nullptr) << entry->def.op;
+    for (const auto& [attr, dtype] : entry->def.types) {
+      EXPECT_NE(op->FindAttr(attr), nullptr)
+          << "the kernel of " << op->name() << " asks for attribute " << attr;
+    }
+    for (const std::string& host : entry->def.host_args) {
+      bool found = false;
+      for (const ArgDef& arg : op->inputs()) found = found || arg.name == host;
+      for (const ArgDef& arg : op->outputs()) found = found || arg.name == host;
+      EXPECT_TRUE(found) << "the kernel of " << op->name() << " names an argument '" << host << "'";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace monograph::optest
