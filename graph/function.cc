@@ -1,14 +1,19 @@
 #include "graph/function.h"
 
 namespace monograph {
+namespace {
+
+constexpr int64_t kMaxArguments = 65536;
+
+}  // namespace
 
 Result<Function> Function::Make(std::string name, std::shared_ptr<const Graph> body) {
   Function function;
   const auto place = [&](NodeId id, const char* what, std::vector<NodeId>* nodes) -> Status {
     const auto index = body->attrs(id).GetOr<int64_t>("index", -1);
-    if (index < 0 || index >= body->num_nodes()) {
+    if (index < 0 || index >= kMaxArguments) {
       return InvalidArgument("function '" + name + "': " + what + " '" + std::string(body->name(id)) + "' has index " +
-                             std::to_string(index) + ", of " + std::to_string(body->num_nodes()) + " nodes in all");
+                             std::to_string(index) + "; it must be from 0 to " + std::to_string(kMaxArguments - 1));
     }
     const auto i = static_cast<size_t>(index);
     if (nodes->size() <= i) nodes->resize(i + 1, -1);

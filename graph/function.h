@@ -37,9 +37,17 @@ class FunctionLibrary {
   std::map<std::string, Function, std::less<>> functions_;
 };
 
+// What became of the nodes of a graph whose calls were inlined, by old node.
+struct InlineMap {
+  std::vector<std::vector<Endpoint>> outputs;  // where each output comes from now
+  std::vector<std::vector<NodeId>> done;       // the nodes that have run once the old node would have
+};
+
 // `graph` with every call (of calls, too) replaced by the function's body: body nodes are named "<call>/<node>", nodes without
-// a wish get the call's device, wishes inside are completed from it, the call's control edges go to and from all of the body that has effects.
-// InvalidArgument for a recursive function. `should_inline` (may be empty) picks the calls.
-Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline = {});
+// a wish get the call's device, wishes inside are completed from it, the call's control edges go to and from all of the body that has effects
+// (through one NoOp with the call's name where nodes wait for the call).
+// InvalidArgument for a recursive function or one that the library lacks. `should_inline` (may be empty) picks the calls. `map` may be null.
+Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline = {},
+                              InlineMap* map = nullptr);
 
 }  // namespace monograph

@@ -81,9 +81,10 @@ TEST_F(GraphTest, AnEmptyListTakesTheTypeThatTheOpDeclares) {
 TEST_F(GraphTest, AWrongTypeIsNamedWithNodeOpInputsAndAttribute) {
   const Output a = Placeholder(root_, DT_FLOAT, {2, 3}), b = Placeholder(root_, DT_INT32, {4});
   Binary(root_.SubScope("a"), "MatMul", a, b);
-  EXPECT_EQ(root_.status().ToString(),
-            "INVALID_ARGUMENT: node 'a/MatMul' (MatMul) with inputs float[2,3], int32[4]: input 1 ('b') must be float as "
-            "attribute T says, but is int32");
+  EXPECT_EQ(
+      root_.status().ToString(),
+      "INVALID_ARGUMENT: node 'a/MatMul' (MatMul) with inputs float[2,3], int32[4]: input 1 ('b') must be float as "
+      "attribute T says, but is int32");
 }
 
 TEST_F(GraphTest, AShapeMismatchIsNamedWhileBuilding) {
@@ -110,8 +111,9 @@ TEST_F(GraphTest, ErrorsOfAttributesSayWhatWouldBeRight) {
   const Output f = Placeholder(root_, DT_FLOAT, {}), s = Placeholder(root_, DT_STRING, {});
   const Endpoint one[] = {f.endpoint}, two[] = {f.endpoint, f.endpoint}, text[] = {s.endpoint};
   const auto attrs = [](Attrs values) { return std::make_shared<const Attrs>(std::move(values)); };
-  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = text}).find("attribute 'T' is string; it must be one of [float"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf({.name = "a", .op = "Relu", .inputs = text}).find("attribute 'T' is string; it must be one of [float"),
+      std::string::npos);
   EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = two}).find("op takes 1 input, not 2"), std::string::npos);
   EXPECT_NE(ErrorOf({.name = "a", .op = "AddN"}).find("attribute 'N' is 0; it must be at least 1"), std::string::npos);
   EXPECT_NE(ErrorOf({.name = "a", .op = "Placeholder"}).find("attribute 'dtype' of type type is missing"),
@@ -119,7 +121,9 @@ TEST_F(GraphTest, ErrorsOfAttributesSayWhatWouldBeRight) {
   EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = one, .attrs = attrs({{"T", int64_t{1}}})})
                 .find("attribute 'T' must be of type type, but 1 is of type int"),
             std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "Conv2D", .inputs = two,
+  EXPECT_NE(ErrorOf({.name = "a",
+                     .op = "Conv2D",
+                     .inputs = two,
                      .attrs = attrs({{"strides", std::vector<int64_t>{1}}, {"padding", "FULL"}})})
                 .find("attribute 'padding' is 'FULL'; it must be one of ['SAME', 'VALID']"),
             std::string::npos);
@@ -135,8 +139,9 @@ TEST_F(GraphTest, BadNamesInputsAndDevicesAreRefused) {
   EXPECT_NE(ErrorOf({.name = "/a", .op = "NoOp"}).find("the name is not valid"), std::string::npos);
   EXPECT_NE(ErrorOf({.name = "f", .op = "NoOp"}).find("there is a node (Placeholder) of that name already"),
             std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = no_output}).find("input 0 is output 3 of node 'f', which has 1"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf({.name = "a", .op = "Relu", .inputs = no_output}).find("input 0 is output 3 of node 'f', which has 1"),
+      std::string::npos);
   EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = no_node}).find("an output of no node"), std::string::npos);
   EXPECT_NE(ErrorOf({.name = "a", .op = "NoOp", .control_inputs = no_control}).find("a control input is no node"),
             std::string::npos);
@@ -246,8 +251,8 @@ TEST_F(GraphTest, AnUnknownOpIsKeptWithUntypedOutputs) {
   EXPECT_FALSE(graph_.op(*foreign).known());
   EXPECT_EQ(graph_.num_outputs(*foreign), 2);
   const Endpoint input[] = {{*foreign, 1}};
-  const auto typed = graph_.AddNode({.name = "r", .op = "Relu", .inputs = input,
-                                     .attrs = std::make_shared<const Attrs>(Attrs{{"T", DT_FLOAT}})});
+  const auto typed = graph_.AddNode(
+      {.name = "r", .op = "Relu", .inputs = input, .attrs = std::make_shared<const Attrs>(Attrs{{"T", DT_FLOAT}})});
   ASSERT_TRUE(typed.ok()) << typed.status();
   EXPECT_EQ(graph_.dtype({*typed, 0}), DT_FLOAT);
   EXPECT_NE(ErrorOf({.name = "s", .op = "Relu", .inputs = input}).find("attribute 'T' of type type is missing"),

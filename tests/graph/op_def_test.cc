@@ -37,7 +37,8 @@ TEST(OpDefTest, TheGrammarReadsArgumentsOfAllForms) {
   const Attrs attrs{{"T", DT_INT32}, {"N", int64_t{2}}, {"M", int64_t{0}}, {"Tlist", std::vector<DType>{DT_STRING}}};
   ASSERT_TRUE(op.InputTypes(attrs, &types).ok());
   EXPECT_EQ(types, (std::vector<DType>{DT_FLOAT, DT_INT32, DT_INT32, DT_INT32, DT_STRING, DT_INT32}));
-  EXPECT_NE(op.InputTypes(Attrs{{"T", DT_FLOAT}}, &types).message().find("attribute 'N' is missing"), std::string::npos);
+  EXPECT_NE(op.InputTypes(Attrs{{"T", DT_FLOAT}}, &types).message().find("attribute 'N' is missing"),
+            std::string::npos);
   EXPECT_NE(op.OutputTypes(Attrs{{"Tlist", true}}, &types).message().find("attribute 'Tlist' is a bool"),
             std::string::npos);
 }
@@ -56,8 +57,8 @@ TEST(OpDefTest, DefaultsOfAllKindsAreRead) {
                        .Attr("j: func = body")
                        .Attr("k: shape = { unknown_rank: true }")
                        .Attr("l: list(type) = [DT_FLOAT]");
-  const char* const expected[] = {"-4", "0.00100000005", "true",     "'x y'",   "int64",
-                                  "[2,?]", "[1, 2]",     "['a', 'b']", "[]", "body", "<unknown>", "[float]"};
+  const char* const expected[] = {"-4",     "0.00100000005", "true", "'x y'", "int64",     "[2,?]",
+                                  "[1, 2]", "['a', 'b']",    "[]",   "body",  "<unknown>", "[float]"};
   for (size_t i = 0; i < op.attrs().size(); ++i) {
     EXPECT_EQ(AttrToString(*op.attrs()[i].default_value), expected[i]);
     EXPECT_EQ(AttrTypeName(*op.attrs()[i].default_value), op.attrs()[i].kind);

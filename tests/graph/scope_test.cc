@@ -15,9 +15,7 @@ class ScopeTest : public ::testing::Test {
  protected:
   Operation NoOp(const Scope& scope) { return OpBuilder(scope, "NoOp").Build(); }
   std::string Device(Operation op) { return graph_.device(op.id).ToString(); }
-  std::vector<std::string> Class(Operation op) {
-    return op.attrs().GetOr<std::vector<std::string>>("_class", {});
-  }
+  std::vector<std::string> Class(Operation op) { return op.attrs().GetOr<std::vector<std::string>>("_class", {}); }
   Graph graph_{&TestRegistry()};
   Scope root_{&graph_};
 };
@@ -61,10 +59,11 @@ TEST_F(ScopeTest, InnerDevicePartsWinAndOuterOnesFillTheRest) {
 
 TEST_F(ScopeTest, ADeviceFunctionSeesTheOpAndTheWishSoFar) {
   std::string seen;
-  const Scope scope = root_.WithDevice("/job:worker").WithDeviceFunction([&](const NodeSpec& node, const DeviceName& wish) {
-    seen = std::string(node.op) + " " + std::string(node.name) + " " + wish.ToString();
-    return node.op == "NoOp" ? "/task:7" : std::string();
-  });
+  const Scope scope =
+      root_.WithDevice("/job:worker").WithDeviceFunction([&](const NodeSpec& node, const DeviceName& wish) {
+        seen = std::string(node.op) + " " + std::string(node.name) + " " + wish.ToString();
+        return node.op == "NoOp" ? "/task:7" : std::string();
+      });
   EXPECT_EQ(Device(NoOp(scope.WithDevice("/cpu:0"))), "/job:worker/task:7");
   EXPECT_EQ(seen, "NoOp NoOp /device:CPU:0");
   EXPECT_EQ(Device(Placeholder(scope, DT_FLOAT, {})), "/job:worker");

@@ -65,12 +65,14 @@ void AddTestOps(OpRegistry* registry) {
                     .Attr("transpose_b: bool = false")
                     .Attr("T: {bfloat16, half, float, double, int32}")
                     .Shape(MatMulShape));
-  registry->Add(OpDef("Mul").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(BroadcastShape));
-  registry->Add(OpDef("Add").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(BroadcastShape));
+  registry->Add(
+      OpDef("Mul").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(BroadcastShape));
+  registry->Add(
+      OpDef("Add").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(BroadcastShape));
   registry->Add(OpDef("Sub").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Shape(BroadcastShape));
   registry->Add(OpDef("Relu").Input("features: T").Output("activations: T").Attr(kNumber).Shape(UnchangedShape));
-  registry->Add(OpDef("AddN").Input("inputs: N * T").Output("sum: T").Attr("N: int >= 1").Attr("T: type").Shape(
-      MergeAllShape));
+  registry->Add(
+      OpDef("AddN").Input("inputs: N * T").Output("sum: T").Attr("N: int >= 1").Attr("T: type").Shape(MergeAllShape));
   registry->Add(OpDef("IdentityN").Input("input: T").Output("output: T").Attr("T: list(type) >= 1"));
   registry->Add(OpDef("Split")
                     .Input("split_dim: int32")
@@ -141,7 +143,8 @@ void AddTestOps(OpRegistry* registry) {
                     .Attr("shape: shape")
                     .Stateful()
                     .Shape(ScalarShape));
-  registry->Add(OpDef("ReadVariableOp").Input("resource: resource").Output("value: dtype").Attr("dtype: type").Stateful());
+  registry->Add(
+      OpDef("ReadVariableOp").Input("resource: resource").Output("value: dtype").Attr("dtype: type").Stateful());
   registry->Add(
       OpDef("AssignVariableOp").Input("resource: resource").Input("value: dtype").Attr("dtype: type").Stateful());
   registry->Add(OpDef("RandomUniform")
@@ -176,6 +179,8 @@ Output Binary(const Scope& scope, const char* op, const Output& a, const Output&
   return OpBuilder(scope, op).Input(a).Input(b).BuildOutput();
 }
 
-Output Unary(const Scope& scope, const char* op, const Output& a) { return OpBuilder(scope, op).Input(a).BuildOutput(); }
+Output Unary(const Scope& scope, const char* op, const Output& a) {
+  return OpBuilder(scope, op).Input(a).BuildOutput();
+}
 
 }  // namespace monograph::testing

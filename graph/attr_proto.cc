@@ -1,0 +1,370 @@
+// Tensors and attribute values as protocol messages.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "graph/graph.pb.h"
+#include "graph/graph_def.h"
+
+namespace monograph {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensor_content is copied as it lies in memory");
+
+// A few bytes may stand for many equal elements; this bounds what they may ask for.
+constexpr uint64_t kMaxExpandedBytes = uint64_t{2} << 30;
+
+DType TypeFromProto(int type) { return static_cast<DType>(type > 100 ? type - 100 : type); }
+
+Result<PartialShape> ShapeFromProto(const pb::TensorShapeProto& proto) {
+  if (proto.unknown_rank()) return PartialShape();
+  if (proto.dim_size() > kMaxRank) {
+    return InvalidArgument("a shape has " + std::to_string(proto.dim_size()) + " dimensions; at most " +
+                           std::to_string(kMaxRank) + " are supported");
+  }
+  PartialShape shape = PartialShape::Scalar();
+  int64_t elements = 1;
+  for (const auto& dim : proto.dim()) {
+    if (dim.size() < -1) return InvalidArgument("a shape has dimension " + std::to_string(dim.size()));
+    if (dim.size() > 0 && __builtin_mul_overflow(elements, dim.size(), &elements)) {
+      return InvalidArgument("a shape has more than 2^63 elements");
+    }
+    shape.AddDim(dim.size());
+  }
+  return shape;
+}
+
+void ShapeToProto(const PartialShape& shape, pb::TensorShapeProto* proto) {
+  proto->set_unknown_rank(!shape.known_rank());
+  for (int64_t dim : shape.dims()) proto->add_dim()->set_size(dim);
+}
+
+template <typename T, typename Values>
+void FillValues(const Values& values, Tensor* tensor) {
+  T* out = tensor->data<T>();
+  const int64_t total = tensor->elements(), given = std::min<int64_t>(values.size(), total);
+  for (int64_t i = 0; i < given; ++i) {
+    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
+      out[i].bits = static_cast<uint16_t>(values.Get(static_cast<int>(i)));
+    } else {
+      out[i] = static_cast<T>(values.Get(static_cast<int>(i)));
+    }
+  }
+  std::fill(out + given, out + total, given > 0 ? out[given - 1] : T());
+}
+
+struct ValueCount {
+  const char* field;
+  int count;
+};
+
+ValueCount CountValues(const TensorProto& proto, DType dtype) {
+  switch (dtype) {
+    case DT_FLOAT:
+      return {"float_val", proto.float_val_size()};
+    case DT_DOUBLE:
+      return {"double_val", proto.double_val_size()};
+    case DT_INT32:
+    case DT_INT16:
+    case DT_UINT16:
+    case DT_INT8:
+    case DT_UINT8:
+      return {"int_val", proto.int_val_size()};
+    case DT_INT64:
+      return {"int64_val", proto.int64_val_size()};
+    case DT_BOOL:
+      return {"bool_val", proto.bool_val_size()};
+    case DT_HALF:
+    case DT_BFLOAT16:
+      return {"half_val", proto.half_val_size()};
+    case DT_UINT32:
+      return {"uint32_val", proto.uint32_val_size()};
+    case DT_UINT64:
+      return {"uint64_val", proto.uint64_val_size()};
+    case DT_STRING:
+      return {"string_val", proto.string_val_size()};
+    case DT_RESOURCE:
+      return {"resource_handle_val", proto.resource_handle_val_size()};
+    default:
+      return {"", 0};
+  }
+}
+
+bool AllElementsEqual(const Tensor& tensor) {
+  const size_t element = DTypeSize(tensor.dtype());
+  const char* data = static_cast<const char*>(tensor.raw());
+  // Equal to itself one element further on.
+  return tensor.bytes() <= element || std::memcmp(data, data + element, tensor.bytes() - element) == 0;
+}
+
+// The first element in the list that belongs to the type.
+void AddFirstElement(const Tensor& tensor, TensorProto* proto) {
+  switch (tensor.dtype()) {
+    case DT_FLOAT:
+      proto->add_float_val(tensor.scalar<float>());
+      break;
+    case DT_DOUBLE:
+      proto->add_double_val(tensor.scalar<double>());
+      break;
+    case DT_INT32:
+      proto->add_int_val(tensor.scalar<int32_t>());
+      break;
+    case DT_INT16:
+      proto->add_int_val(tensor.scalar<int16_t>());
+      break;
+    case DT_UINT16:
+      proto->add_int_val(tensor.scalar<uint16_t>());
+      break;
+    case DT_INT8:
+      proto->add_int_val(tensor.scalar<int8_t>());
+      break;
+    case DT_UINT8:
+      proto->add_int_val(tensor.scalar<uint8_t>());
+      break;
+    case DT_INT64:
+      proto->add_int64_val(tensor.scalar<int64_t>());
+      break;
+    case DT_BOOL:
+      proto->add_bool_val(tensor.scalar<bool>());
+      break;
+    case DT_HALF:
+      proto->add_half_val(tensor.scalar<half>().bits);
+      break;
+    case DT_BFLOAT16:
+      proto->add_half_val(tensor.scalar<bfloat16>().bits);
+      break;
+    case DT_UINT32:
+      proto->add_uint32_val(tensor.scalar<uint32_t>());
+      break;
+    case DT_UINT64:
+      proto->add_uint64_val(tensor.scalar<uint64_t>());
+      break;
+    default:
+      break;
+  }
+}
+
+Result<AttrValue> ListFromProto(const pb::AttrValue::ListValue& list) {
+  if (list.s_size() > 0) return AttrValue(std::vector<std::string>(list.s().begin(), list.s().end()));
+  if (list.i_size() > 0) return AttrValue(std::vector<int64_t>(list.i().begin(), list.i().end()));
+  if (list.f_size() > 0) return AttrValue(std::vector<float>(list.f().begin(), list.f().end()));
+  if (list.b_size() > 0) return AttrValue(std::vector<bool>(list.b().begin(), list.b().end()));
+  if (list.type_size() > 0) {
+    std::vector<DType> types;
+    for (int type : list.type()) types.push_back(TypeFromProto(type));
+    return AttrValue(std::move(types));
+  }
+  if (list.shape_size() > 0) {
+    std::vector<PartialShape> shapes;
+    for (const auto& proto : list.shape()) {
+      MG_ASSIGN_OR_RETURN(PartialShape shape, ShapeFromProto(proto));
+      shapes.push_back(shape);
+    }
+    return AttrValue(std::move(shapes));
+  }
+  if (list.func_size() > 0) {
+    std::vector<FunctionName> names;
+    for (const auto& func : list.func()) names.push_back({func.name()});
+    return AttrValue(std::move(names));
+  }
+  if (list.tensor_size() > 0) return AttrValue();
+  return AttrValue(EmptyList());
+}
+
+struct AttrWriter {
+  pb::AttrValue* proto;
+
+  void operator()(std::monostate) const {}
+  void operator()(EmptyList) const { proto->mutable_list(); }
+  void operator()(const std::string& value) const { proto->set_s(value); }
+  void operator()(int64_t value) const { proto->set_i(value); }
+  void operator()(float value) const { proto->set_f(value); }
+  void operator()(bool value) const { proto->set_b(value); }
+  void operator()(DType value) const { proto->set_type(static_cast<pb::DataType>(value)); }
+  void operator()(const PartialShape& value) const { ShapeToProto(value, proto->mutable_shape()); }
+  void operator()(const Tensor& value) const { TensorToProto(value, proto->mutable_tensor()); }
+  void operator()(const FunctionName& value) const { proto->mutable_func()->set_name(value.name); }
+  void operator()(const std::vector<std::string>& values) const {
+    auto* list = proto->mutable_list();
+    for (const std::string& value : values) list->add_s(value);
+  }
+  void operator()(const std::vector<int64_t>& values) const {
+    proto->mutable_list()->mutable_i()->Add(values.begin(), values.end());
+  }
+  void operator()(const std::vector<float>& values) const {
+    proto->mutable_list()->mutable_f()->Add(values.begin(), values.end());
+  }
+  void operator()(const std::vector<bool>& values) const {
+    auto* list = proto->mutable_list();
+    for (bool value : values) list->add_b(value);
+  }
+  void operator()(const std::vector<DType>& values) const {
+    auto* list = proto->mutable_list();
+    for (DType value : values) list->add_type(static_cast<pb::DataType>(value));
+  }
+  void operator()(const std::vector<PartialShape>& values) const {
+    auto* list = proto->mutable_list();
+    for (const PartialShape& value : values) ShapeToProto(value, list->add_shape());
+  }
+  void operator()(const std::vector<FunctionName>& values) const {
+    auto* list = proto->mutable_list();
+    for (const FunctionName& value : values) list->add_func()->set_name(value.name);
+  }
+};
+
+}  // namespace
+
+Result<Tensor> TensorFromProto(const TensorProto& proto) {
+  const DType dtype = TypeFromProto(proto.dtype());
+  const std::string type(DTypeName(dtype));
+  MG_ASSIGN_OR_RETURN(const PartialShape partial, ShapeFromProto(proto.tensor_shape()));
+  if (!partial.fully_known()) {
+    return InvalidArgument("a tensor's shape must be fully known, but is " + partial.ToString());
+  }
+  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(partial.dims()));
+  const size_t element = DTypeSize(dtype);
+  if (element == 0) return Unimplemented("tensors of type " + type + " are not supported");
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<uint64_t>(shape.elements()), element, &bytes)) {
+    return InvalidArgument("a tensor of shape " + shape.ToString() + " is too large");
+  }
+  const std::string& content = proto.tensor_content();
+  const ValueCount values = CountValues(proto, dtype);
+  if (!content.empty()) {
+    if (!IsPlainData(dtype)) return InvalidArgument("a tensor of type " + type + " has tensor_content");
+    if (content.size() != bytes) {
+      return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() + " has " +
+                             std::to_string(content.size()) + " bytes of tensor_content, not " + std::to_string(bytes));
+    }
+  } else if (values.count > shape.elements()) {
+    return InvalidArgument("a tensor of shape " + shape.ToString() + " has " + std::to_string(values.count) +
+                           " elements in " + values.field);
+  } else if (values.count < shape.elements() && bytes > kMaxExpandedBytes) {
+    return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() + " has only " +
+                           std::to_string(values.count) + " elements in " + values.field);
+  }
+  MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  if (!content.empty()) {
+    std::memcpy(tensor.raw(), content.data(), content.size());
+    if (dtype == DT_BOOL) {  // any other byte would be no bool
+      for (auto* b = static_cast<unsigned char*>(tensor.raw()); b < static_cast<unsigned char*>(tensor.raw()) + bytes;
+           ++b) {
+        *b = *b != 0;
+      }
+    }
+    return tensor;
+  }
+  switch (dtype) {
+    case DT_FLOAT:
+      FillValues<float>(proto.float_val(), &tensor);
+      break;
+    case DT_DOUBLE:
+      FillValues<double>(proto.double_val(), &tensor);
+      break;
+    case DT_INT32:
+      FillValues<int32_t>(proto.int_val(), &tensor);
+      break;
+    case DT_INT16:
+      FillValues<int16_t>(proto.int_val(), &tensor);
+      break;
+    case DT_UINT16:
+      FillValues<uint16_t>(proto.int_val(), &tensor);
+      break;
+    case DT_INT8:
+      FillValues<int8_t>(proto.int_val(), &tensor);
+      break;
+    case DT_UINT8:
+      FillValues<uint8_t>(proto.int_val(), &tensor);
+      break;
+    case DT_INT64:
+      FillValues<int64_t>(proto.int64_val(), &tensor);
+      break;
+    case DT_BOOL:
+      FillValues<bool>(proto.bool_val(), &tensor);
+      break;
+    case DT_HALF:
+      FillValues<half>(proto.half_val(), &tensor);
+      break;
+    case DT_BFLOAT16:
+      FillValues<bfloat16>(proto.half_val(), &tensor);
+      break;
+    case DT_UINT32:
+      FillValues<uint32_t>(proto.uint32_val(), &tensor);
+      break;
+    case DT_UINT64:
+      FillValues<uint64_t>(proto.uint64_val(), &tensor);
+      break;
+    case DT_STRING:
+      for (int64_t i = 0; i < tensor.elements() && values.count > 0; ++i) {
+        tensor.strings()[i] = proto.string_val(static_cast<int>(std::min<int64_t>(i, values.count - 1)));
+      }
+      break;
+    case DT_RESOURCE:
+      for (int i = 0; i < values.count; ++i) {
+        const auto& handle = proto.resource_handle_val(i);
+        tensor.handles()[i] = {handle.device(), handle.container(), handle.name()};
+      }
+      break;
+    default:
+      return Unimplemented("tensors of type " + type + " are not supported");
+  }
+  return tensor;
+}
+
+void TensorToProto(const Tensor& tensor, TensorProto* proto) {
+  proto->set_dtype(static_cast<pb::DataType>(tensor.dtype()));
+  ShapeToProto(tensor.shape(), proto->mutable_tensor_shape());
+  if (!tensor.valid() || tensor.elements() == 0) return;
+  if (tensor.dtype() == DT_STRING) {
+    for (int64_t i = 0; i < tensor.elements(); ++i) proto->add_string_val(tensor.strings()[i]);
+  } else if (tensor.dtype() == DT_RESOURCE) {
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const ResourceHandle& handle = tensor.handles()[i];
+      auto* out = proto->add_resource_handle_val();
+      out->set_device(handle.device);
+      out->set_container(handle.container);
+      out->set_name(handle.name);
+    }
+  } else if (tensor.bytes() <= kMaxExpandedBytes && AllElementsEqual(tensor)) {
+    AddFirstElement(tensor, proto);
+  } else {
+    proto->set_tensor_content(tensor.raw(), tensor.bytes());
+  }
+}
+
+Result<AttrValue> AttrFromProto(const pb::AttrValue& proto) {
+  switch (proto.value_case()) {
+    case pb::AttrValue::kS:
+      return AttrValue(proto.s());
+    case pb::AttrValue::kI:
+      return AttrValue(int64_t{proto.i()});
+    case pb::AttrValue::kF:
+      return AttrValue(proto.f());
+    case pb::AttrValue::kB:
+      return AttrValue(proto.b());
+    case pb::AttrValue::kType:
+      return AttrValue(TypeFromProto(proto.type()));
+    case pb::AttrValue::kShape: {
+      MG_ASSIGN_OR_RETURN(const PartialShape shape, ShapeFromProto(proto.shape()));
+      return AttrValue(shape);
+    }
+    case pb::AttrValue::kTensor: {
+      MG_ASSIGN_OR_RETURN(Tensor tensor, TensorFromProto(proto.tensor()));
+      return AttrValue(std::move(tensor));
+    }
+    case pb::AttrValue::kList:
+      return ListFromProto(proto.list());
+    case pb::AttrValue::kFunc:
+      return AttrValue(FunctionName{proto.func().name()});
+    case pb::AttrValue::kPlaceholder:
+      return Unimplemented("the placeholder '" + proto.placeholder() +
+                           "' stands for a value; functions with parameters are not supported");
+    case pb::AttrValue::VALUE_NOT_SET:
+      break;
+  }
+  return AttrValue();
+}
+
+void AttrToProto(const AttrValue& value, pb::AttrValue* proto) { std::visit(AttrWriter{proto}, value); }
+
+}  // namespace monograph

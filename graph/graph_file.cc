@@ -1,0 +1,94 @@
+// Graphs in files.
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/text_format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "graph/graph.pb.h"
+#include "graph/graph_def.h"
+
+namespace monograph {
+namespace {
+
+// Keeps the first mistake in a text, with its line.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (!text_.empty()) return;
+    text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " + message;
+  }
+  void AddWarning(int, int, const std::string&) override {}
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+bool IsText(const std::string& path) { return path.ends_with(".pbtxt"); }
+
+Status CheckEnding(const std::string& path, bool dot) {
+  if (path.ends_with(".pb") || IsText(path) || (dot && path.ends_with(".dot"))) return Status();
+  return InvalidArgument("graph file '" + path + "' must end in .pb (binary)" + (dot ? ", " : " or ") +
+                         ".pbtxt (text)" + (dot ? " or .dot (Graphviz)" : ""));
+}
+
+Result<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const int error = errno;
+    return error == ENOENT ? NotFound("graph file '" + path + "' does not exist")
+                           : FailedPrecondition("graph file '" + path + "' cannot be read: " + std::strerror(error));
+  }
+  std::ostringstream bytes;
+  if (file.peek() != std::ifstream::traits_type::eof()) bytes << file.rdbuf();
+  if (file.bad() || bytes.bad()) return FailedPrecondition("graph file '" + path + "' cannot be read");
+  return std::move(bytes).str();
+}
+
+}  // namespace
+
+Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry) {
+  MG_RETURN_IF_ERROR(CheckEnding(path, false));
+  MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  const std::string context = "graph file '" + path + "'";
+  if (!IsText(path)) {
+    auto graph = ParseGraph(bytes, registry);
+    if (!graph.ok()) return graph.status().WithContext(context);
+    return graph;
+  }
+  const google::protobuf::LogSilencer silence;  // of warnings about unknown fields
+  GraphDef def;
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  parser.AllowUnknownField(true);  // TensorFlow has fields that mean nothing here
+  if (!parser.ParseFromString(bytes, &def)) return InvalidArgument(path + ":" + error.text());
+  auto graph = GraphFromDef(def, registry);
+  if (!graph.ok()) return graph.status().WithContext(context);
+  return graph;
+}
+
+Status WriteGraph(const Graph& graph, const std::string& path) {
+  MG_RETURN_IF_ERROR(CheckEnding(path, true));
+  std::string bytes;
+  if (path.ends_with(".dot")) {
+    bytes = GraphToDot(graph);
+  } else if (IsText(path)) {
+    GraphDef def;
+    GraphToDef(graph, &def);
+    google::protobuf::TextFormat::PrintToString(def, &bytes);
+  } else {
+    bytes = SerializeGraph(graph);
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) return FailedPrecondition("graph file '" + path + "' cannot be written: " + std::strerror(errno));
+  return Status();
+}
+
+}  // namespace monograph

@@ -1,0 +1,434 @@
+// GraphDef to graphs. What a file says is not trusted: every reference is checked, and cycles are found, before a node
+// is added.
+#include <google/protobuf/arena.h>
+#include <google/protobuf/stubs/logging.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <functional>
+#include <queue>
+#include <set>
+#include <unordered_map>
+
+#include "graph/function.h"
+#include "graph/graph.pb.h"
+#include "graph/graph_def.h"
+#include "graph/names.h"
+
+namespace monograph {
+namespace {
+
+std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+// Attributes beginning with '_' that mean something here.
+bool IsKept(std::string_view attr) { return attr == "_class" || attr == "_replica" || attr.starts_with("_mg_"); }
+
+// The nodes of one GraphDef or FunctionDef on their way into a Graph.
+class NodeLoader {
+ public:
+  using Nodes = google::protobuf::RepeatedPtrField<pb::NodeDef>;
+
+  // `context`: "" or "function 'f', ". Arguments of a function are in `graph` already, under the ids in `arguments`.
+  NodeLoader(const Nodes& nodes, std::string context, bool in_function, const ImportOptions& options, Graph* graph)
+      : nodes_(nodes), context_(std::move(context)), in_function_(in_function), options_(options), graph_(graph) {}
+
+  void AddArgument(const std::string& name, NodeId id) { arguments_.emplace(name, id); }
+
+  // A tensor that is read besides the nodes' inputs: the result of a function. Before Load.
+  void ExpectResult(const std::string& text) { results_.push_back(text); }
+
+  Status Load() {
+    MG_RETURN_IF_ERROR(IndexNames());
+    const auto count = static_cast<size_t>(nodes_.size());
+    sources_.resize(count);
+    for (int i = 0; i < nodes_.size(); ++i) MG_RETURN_IF_ERROR(ReadInputs(i));
+    MG_ASSIGN_OR_RETURN(const std::vector<int> order, Order());
+    ids_.assign(count, -1);
+    CountUnknownOutputs();
+    graph_->Reserve(nodes_.size() + graph_->num_nodes());
+    for (int i : order) MG_RETURN_IF_ERROR(Add(i));
+    return Status();
+  }
+
+  // The tensor that `text` names, after Load; as in the input of a node.
+  Result<Endpoint> Resolve(const std::string& text) {
+    Source source;
+    if (!ReadSource(text, &source) || source.control) return InvalidArgument(Quoted(text) + " names no tensor");
+    return Resolve(source);
+  }
+
+ private:
+  struct Source {
+    int node = -1;         // index in nodes_, or
+    NodeId argument = -1;  // id in graph_
+    bool control = false;
+    int64_t index = 0;
+    std::string_view output;  // in functions: which named output `index` counts in
+  };
+
+  std::string Describe(int i) const {
+    return context_ + "node " + Quoted(nodes_[i].name()) + " (" + nodes_[i].op() + ")";
+  }
+
+  Status IndexNames() {
+    index_.reserve(static_cast<size_t>(nodes_.size()));
+    for (int i = 0; i < nodes_.size(); ++i) {
+      const std::string& name = nodes_[i].name();
+      if (!IsNodeName(name)) return InvalidArgument(Describe(i) + ": the name is not valid");
+      if (!index_.emplace(name, i).second || arguments_.contains(name)) {
+        return InvalidArgument(Describe(i) + ": there are two nodes of that name");
+      }
+    }
+    return Status();
+  }
+
+  bool ReadSource(std::string_view text, Source* source) const {
+    if (text.starts_with('^')) {
+      source->control = true;
+      text.remove_prefix(1);
+    }
+    std::string_view name = text;
+    if (const size_t colon = text.find(':'); colon != std::string_view::npos && !source->control) {
+      name = text.substr(0, colon);
+      std::string_view rest = text.substr(colon + 1);
+      if (const size_t second = rest.find(':'); second != std::string_view::npos) {
+        if (!in_function_) return false;
+        source->output = rest.substr(0, second);
+        rest = rest.substr(second + 1);
+      } else if (in_function_ && !rest.empty() && !std::isdigit(static_cast<unsigned char>(rest[0]))) {
+        source->output = rest;  // "node:output" is short for "node:output:0"
+        rest = "0";
+      }
+      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), source->index);
+      if (error != std::errc() || end != rest.data() + rest.size()) return false;
+      if (source->index < 0 || source->index > 65'535) return false;
+    }
+    if (const auto argument = arguments_.find(name); argument != arguments_.end()) {
+      source->argument = argument->second;
+      return true;
+    }
+    const auto found = index_.find(name);
+    if (found == index_.end()) return false;
+    source->node = found->second;
+    return true;
+  }
+
+  Status ReadInputs(int i) {
+    for (const std::string& input : nodes_[i].input()) {
+      Source source;
+      if (ReadSource(input, &source)) {
+        sources_[static_cast<size_t>(i)].push_back(source);
+        continue;
+      }
+      const std::string_view bare = std::string_view(input).substr(input.starts_with('^') ? 1 : 0);
+      const std::string_view name = bare.substr(0, bare.find(':'));
+      if (index_.contains(name) || arguments_.contains(name)) {
+        return InvalidArgument(Describe(i) + ": input " + Quoted(input) + " is not written as NODE, " +
+                               (in_function_ ? "NODE:OUTPUT:INDEX" : "NODE:OUTPUT") + " or ^NODE");
+      }
+      NearNames near(name);
+      for (const auto& [known, index] : index_) near.Offer(known);
+      return InvalidArgument(Describe(i) + ": input " + Quoted(input) + " is not in the " +
+                             (in_function_ ? "function" : "graph") + near.Hint());
+    }
+    return Status();
+  }
+
+  // Every source before its target, otherwise as in the file.
+  Result<std::vector<int>> Order() const {
+    const auto count = sources_.size();
+    std::vector<std::vector<int>> targets(count);
+    std::vector<int> pending(count, 0);
+    for (size_t i = 0; i < count; ++i) {
+      for (const Source& source : sources_[i]) {
+        if (source.node < 0) continue;
+        targets[static_cast<size_t>(source.node)].push_back(static_cast<int>(i));
+        ++pending[i];
+      }
+    }
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    for (size_t i = 0; i < count; ++i) {
+      if (pending[i] == 0) ready.push(static_cast<int>(i));
+    }
+    std::vector<int> order;
+    while (!ready.empty()) {
+      const int i = ready.top();
+      ready.pop();
+      order.push_back(i);
+      for (int target : targets[static_cast<size_t>(i)]) {
+        if (--pending[static_cast<size_t>(target)] == 0) ready.push(target);
+      }
+    }
+    if (order.size() == count) return order;
+    return CycleError(pending);
+  }
+
+  Status CycleError(const std::vector<int>& pending) const {
+    size_t at = 0;
+    while (pending[at] == 0) ++at;
+    std::vector<size_t> path;
+    std::vector<int> position(pending.size(), -1);
+    while (position[at] < 0) {
+      position[at] = static_cast<int>(path.size());
+      path.push_back(at);
+      for (const Source& source : sources_[at]) {
+        if (source.node >= 0 && pending[static_cast<size_t>(source.node)] > 0) {
+          at = static_cast<size_t>(source.node);
+          break;
+        }
+      }
+    }
+    path.erase(path.begin(), path.begin() + position[at]);
+    std::reverse(path.begin(), path.end());
+    std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
+    std::string text;
+    for (size_t i = 0; i < path.size() && i < 10; ++i)
+      text += Quoted(nodes_[static_cast<int>(path[i])].name()) + " -> ";
+    if (path.size() > 10) text += "... -> ";
+    return InvalidArgument(context_ + "the graph has a cycle: " + text +
+                           Quoted(nodes_[static_cast<int>(path[0])].name()));
+  }
+
+  Result<Endpoint> Resolve(const Source& source) {
+    if (source.argument >= 0) return Endpoint{source.argument, 0};
+    const NodeId id = ids_[static_cast<size_t>(source.node)];
+    if (source.output.empty()) return Endpoint{id, static_cast<int32_t>(source.index)};
+    if (!graph_->op(id).known()) return Endpoint{id, UnknownOutput(source)};
+    int64_t first = 0;
+    for (const ArgDef& arg : graph_->op(id).outputs()) {
+      int64_t count = 1;
+      if (!arg.number_attr.empty()) count = graph_->attrs(id).Get<int64_t>(arg.number_attr);
+      if (!arg.type_list_attr.empty()) {
+        count = static_cast<int64_t>(graph_->attrs(id).Get<std::vector<DType>>(arg.type_list_attr).size());
+      }
+      if (arg.name == source.output) {
+        if (source.index < count) return Endpoint{id, static_cast<int32_t>(first + source.index)};
+        return InvalidArgument("output '" + arg.name + "' of node " + Quoted(graph_->name(id)) + " has " +
+                               std::to_string(count) + " tensors, not " + std::to_string(source.index + 1));
+      }
+      first += count;
+    }
+    return InvalidArgument("op " + graph_->op(id).name() + " of node " + Quoted(graph_->name(id)) + " has no output '" +
+                           std::string(source.output) + "'");
+  }
+
+  // The outputs of an unknown op in a function have names only: they are numbered as they are met.
+  int32_t UnknownOutput(const Source& source) {
+    auto& known = unknown_outputs_[source.node];
+    const auto key = std::make_pair(std::string(source.output), source.index);
+    const auto found = std::find(known.begin(), known.end(), key);
+    return static_cast<int32_t>(found - known.begin());
+  }
+
+  // How many outputs of the nodes of unknown ops are read: nothing else says how many there are.
+  void CountUnknownOutputs() {
+    unknown_counts_.assign(sources_.size(), 0);
+    const auto look = [this](const Source& source) {
+      if (source.node < 0 || source.control || graph_->registry().Find(nodes_[source.node].op()) != nullptr) return;
+      int64_t& count = unknown_counts_[static_cast<size_t>(source.node)];
+      if (source.output.empty()) {
+        count = std::max(count, source.index + 1);
+        return;
+      }
+      auto& named = unknown_outputs_[source.node];
+      auto key = std::make_pair(std::string(source.output), source.index);
+      if (std::find(named.begin(), named.end(), key) == named.end()) named.push_back(std::move(key));
+      count = std::max(count, static_cast<int64_t>(named.size()));
+    };
+    for (const auto& sources : sources_) {
+      for (const Source& source : sources) look(source);
+    }
+    for (const std::string& text : results_) {
+      if (Source source; ReadSource(text, &source)) look(source);
+    }
+  }
+
+  int UnknownOutputs(int i) const { return static_cast<int>(unknown_counts_[static_cast<size_t>(i)]); }
+
+  Result<Attrs> ReadAttrs(int i, const OpDef* op) const {
+    Attrs attrs;
+    for (const auto& [name, proto] : nodes_[i].attr()) {
+      const bool declared = op != nullptr && op->FindAttr(name) != nullptr;
+      const bool wanted =
+          op == nullptr || declared || IsKept(name) || (op->name() == "_Arg" && name == "_output_shapes");
+      if (!wanted) continue;
+      auto value = AttrFromProto(proto);
+      if (!value.ok()) {
+        if (!declared) continue;
+        return value.status().WithContext("attribute " + Quoted(name));
+      }
+      if (!std::holds_alternative<std::monostate>(*value)) attrs.Set(name, std::move(*value));
+    }
+    return attrs;
+  }
+
+  Status Add(int i) {
+    const pb::NodeDef& def = nodes_[i];
+    std::vector<Endpoint> inputs;
+    std::vector<NodeId> control;
+    for (const Source& source : sources_[static_cast<size_t>(i)]) {
+      if (source.control) {
+        control.push_back(source.argument >= 0 ? source.argument : ids_[static_cast<size_t>(source.node)]);
+        continue;
+      }
+      auto input = Resolve(source);
+      if (!input.ok()) return input.status().WithContext(Describe(i));
+      inputs.push_back(*input);
+    }
+    NodeSpec spec{def.name(), def.op(), inputs, control, nullptr, def.device()};
+    const OpDef* op = graph_->registry().Find(def.op());
+    auto attrs = ReadAttrs(i, op);
+    if (!attrs.ok()) return attrs.status().WithContext(Describe(i));
+    if (op == nullptr) {
+      if (const Function* function = graph_->functions().Find(def.op())) {  // the old way to write a call
+        spec.op = function->stateful ? "StatefulPartitionedCall" : "PartitionedCall";
+        *attrs = CallAttrs(*function);
+        op = graph_->registry().Find(spec.op);
+      }
+    }
+    if (!attrs->empty()) spec.attrs = std::make_shared<const Attrs>(std::move(*attrs));
+    if (op == nullptr && !options_.keep_unknown_ops) {
+      return graph_->registry().Require(def.op()).status().WithContext(context_ + "node " + Quoted(def.name()));
+    }
+    auto added = op != nullptr ? graph_->AddNode(spec) : graph_->AddUnknownNode(spec, UnknownOutputs(i));
+    if (!added.ok()) return context_.empty() ? added.status() : added.status().WithContext(context_ + "body");
+    ids_[static_cast<size_t>(i)] = *added;
+    return Status();
+  }
+
+  static Attrs CallAttrs(const Function& function) {
+    std::vector<DType> in, out;
+    for (NodeId arg : function.args) in.push_back(function.body->attrs(arg).Get<DType>("T"));
+    for (NodeId result : function.results) out.push_back(function.body->attrs(result).Get<DType>("T"));
+    return Attrs{{"f", FunctionName{function.name}}, {"Tin", std::move(in)}, {"Tout", std::move(out)}};
+  }
+
+  const Nodes& nodes_;
+  const std::string context_;
+  const bool in_function_;
+  const ImportOptions& options_;
+  Graph* graph_;
+  std::unordered_map<std::string_view, int> index_;
+  std::unordered_map<std::string_view, NodeId> arguments_;
+  std::vector<std::vector<Source>> sources_;
+  std::vector<NodeId> ids_;
+  std::unordered_map<int, std::vector<std::pair<std::string, int64_t>>> unknown_outputs_;
+  std::vector<int64_t> unknown_counts_;
+  std::vector<std::string> results_;
+};
+
+class GraphLoader {
+ public:
+  GraphLoader(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options)
+      : def_(def), options_(options), graph_(registry) {}
+
+  Result<Graph> Load() {
+    for (const pb::FunctionDef& function : def_.library().function()) {
+      const std::string& name = function.signature().name();
+      if (!functions_.emplace(name, &function).second) {
+        return InvalidArgument("function " + Quoted(name) + " is in the library twice");
+      }
+    }
+    for (const pb::FunctionDef& function : def_.library().function()) MG_RETURN_IF_ERROR(LoadFunction(function));
+    NodeLoader nodes(def_.node(), "", false, options_, &graph_);
+    MG_RETURN_IF_ERROR(nodes.Load());
+    return std::move(graph_);
+  }
+
+ private:
+  // Called functions first, so that calls know their shapes. A recursive function is found when it is inlined.
+  Status LoadCalled(const pb::FunctionDef& def) {
+    for (const pb::NodeDef& node : def.node_def()) {
+      MG_RETURN_IF_ERROR(LoadNamed(node.op()));
+      for (const auto& [name, value] : node.attr()) {
+        if (value.has_func()) MG_RETURN_IF_ERROR(LoadNamed(value.func().name()));
+      }
+    }
+    return Status();
+  }
+  Status LoadNamed(const std::string& name) {
+    const auto found = functions_.find(name);
+    return found == functions_.end() ? Status() : LoadFunction(*found->second);
+  }
+
+  Status LoadFunction(const pb::FunctionDef& def) {
+    const pb::OpDef& signature = def.signature();
+    const std::string context = "function " + Quoted(signature.name());
+    if (!started_.insert(signature.name()).second) return Status();
+    if (++depth_ > 100) return InvalidArgument(context + ": functions call each other too deeply");
+    MG_RETURN_IF_ERROR(LoadCalled(def));
+    --depth_;
+    if (signature.attr_size() > 0) {
+      return Unimplemented(context + " has parameters (" + signature.attr(0).name() +
+                           "); only plain functions are supported");
+    }
+    Graph body(&graph_.registry());
+    body.ShareFunctions(graph_.shared_functions());
+    NodeLoader nodes(def.node_def(), context + ", ", true, options_, &body);
+    for (int i = 0; i < signature.input_arg_size(); ++i) {
+      const auto& arg = signature.input_arg(i);
+      Attrs attrs{{"T", static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type())}, {"index", int64_t{i}}};
+      if (const auto extra = def.arg_attr().find(static_cast<uint32_t>(i)); extra != def.arg_attr().end()) {
+        const auto shapes = extra->second.attr().find("_output_shapes");
+        if (shapes != extra->second.attr().end()) {
+          auto value = AttrFromProto(shapes->second);
+          if (value.ok()) attrs.Set("_output_shapes", std::move(*value));
+        }
+      }
+      auto added =
+          body.AddNode({.name = arg.name(), .op = "_Arg", .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+      if (!added.ok()) return added.status().WithContext(context);
+      nodes.AddArgument(arg.name(), *added);
+    }
+    for (const auto& [name, source] : def.ret()) nodes.ExpectResult(source);
+    MG_RETURN_IF_ERROR(nodes.Load());
+    for (int i = 0; i < signature.output_arg_size(); ++i) {
+      const auto& output = signature.output_arg(i);
+      const auto found = def.ret().find(output.name());
+      if (found == def.ret().end()) {
+        return InvalidArgument(context + ": result " + Quoted(output.name()) + " comes from nowhere");
+      }
+      auto source = nodes.Resolve(found->second);
+      if (!source.ok()) return source.status().WithContext(context + ": result " + Quoted(output.name()));
+      const Endpoint input[] = {*source};
+      Attrs attrs{{"T", static_cast<DType>(output.type() > 100 ? output.type() - 100 : output.type())},
+                  {"index", int64_t{i}}};
+      auto added = body.AddNode({.name = body.UniqueName(IsNodeName(output.name()) ? output.name() : "result"),
+                                 .op = "_Retval",
+                                 .inputs = input,
+                                 .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+      if (!added.ok()) return added.status().WithContext(context);
+    }
+    // A body must not own the library that owns it.
+    body.ShareFunctions(std::make_shared<FunctionLibrary>());
+    MG_ASSIGN_OR_RETURN(Function function,
+                        Function::Make(signature.name(), std::make_shared<const Graph>(std::move(body))));
+    return graph_.functions().Add(std::move(function));
+  }
+
+  const GraphDef& def_;
+  const ImportOptions& options_;
+  Graph graph_;
+  std::unordered_map<std::string, const pb::FunctionDef*> functions_;
+  std::set<std::string> started_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options) {
+  return GraphLoader(def, registry, options).Load();
+}
+
+Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry, const ImportOptions& options) {
+  const google::protobuf::LogSilencer silence;  // the error that we return is enough
+  google::protobuf::Arena arena;
+  auto* def = google::protobuf::Arena::CreateMessage<GraphDef>(&arena);
+  if (bytes.size() > INT32_MAX || !def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return InvalidArgument("these " + std::to_string(bytes.size()) + " bytes are no GraphDef");
+  }
+  return GraphFromDef(*def, registry, options);
+}
+
+}  // namespace monograph

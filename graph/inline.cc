@@ -1,0 +1,199 @@
+#include <algorithm>
+
+#include "graph/function.h"
+
+namespace monograph {
+namespace {
+
+bool IsCall(const Graph& graph, NodeId id) {
+  return graph.is(id, "PartitionedCall") || graph.is(id, "StatefulPartitionedCall");
+}
+
+class Inliner {
+ public:
+  Inliner(const Graph& graph, Graph* out, InlineMap* map) : graph_(graph), out_(out), map_(map) {}
+
+  Status Run(const std::function<bool(NodeId)>& should_inline) {
+    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
+    std::vector<bool> awaited(static_cast<size_t>(graph_.num_nodes()), map_ != nullptr);
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      for (NodeId control : graph_.control_inputs(id)) awaited[static_cast<size_t>(control)] = true;
+    }
+    Frame top(graph_);
+    for (NodeId id : order) {
+      if (IsCall(graph_, id) && (!should_inline || should_inline(id))) {
+        MG_RETURN_IF_ERROR(Expand(graph_, id, std::string(graph_.name(id)), graph_.device(id), &top,
+                                  awaited[static_cast<size_t>(id)], nullptr));
+      } else {
+        const NodeId copy =
+            out_->CopyNode(graph_, id, graph_.name(id), top.Inputs(graph_, id), top.Controls(graph_, id));
+        top.SetNode(graph_, id, copy);
+      }
+    }
+    if (map_ != nullptr) *map_ = {std::move(top.outputs), std::move(top.done)};
+    return Status();
+  }
+
+ private:
+  // Where the nodes of one graph went.
+  struct Frame : InlineMap {
+    explicit Frame(const Graph& graph) {
+      outputs.resize(static_cast<size_t>(graph.num_nodes()));
+      done.resize(static_cast<size_t>(graph.num_nodes()));
+    }
+    std::vector<Endpoint> Inputs(const Graph& graph, NodeId id) const {
+      std::vector<Endpoint> inputs;
+      for (const Endpoint input : graph.inputs(id)) {
+        inputs.push_back(outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
+      }
+      return inputs;
+    }
+    std::vector<NodeId> Controls(const Graph& graph, NodeId id) const {
+      std::vector<NodeId> controls;
+      for (NodeId control : graph.control_inputs(id)) {
+        const auto& nodes = done[static_cast<size_t>(control)];
+        controls.insert(controls.end(), nodes.begin(), nodes.end());
+      }
+      return controls;
+    }
+    void SetNode(const Graph& graph, NodeId id, NodeId copy) {
+      for (int i = 0; i < graph.num_outputs(id); ++i) outputs[static_cast<size_t>(id)].push_back({copy, i});
+      done[static_cast<size_t>(id)] = {copy};
+    }
+  };
+
+  // The functions that are being expanded, innermost first.
+  struct Expansion {
+    const std::string& function;
+    const Expansion* outer;
+  };
+
+  std::string FreeName(std::string name) const {
+    if (out_->Find(name) < 0 && graph_.Find(name) < 0) return name;
+    for (int i = 1;; ++i) {
+      std::string next = name + "_" + std::to_string(i);
+      if (out_->Find(next) < 0 && graph_.Find(next) < 0) return next;
+    }
+  }
+
+  static Status Recursion(const std::string& function, const Expansion* expansion) {
+    std::string text = "'" + function + "'";
+    for (; expansion != nullptr; expansion = expansion->outer) {
+      text = "'" + expansion->function + "' -> " + text;
+      if (expansion->function == function) break;
+    }
+    return InvalidArgument("function '" + function + "' calls itself: " + text + "; recursion is not supported");
+  }
+
+  // `where`: the graph that holds the call, with its frame. `device`: completes the wishes of the body.
+  Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device, Frame* frame,
+                bool awaited, const Expansion* outer) {
+    const std::string& function_name = where.attrs(call).Get<FunctionName>("f").name;
+    const Function* function = graph_.functions().Find(function_name);
+    if (function == nullptr) {
+      return InvalidArgument("node '" + name + "' calls function '" + function_name +
+                             "', which the graph's library lacks");
+    }
+    for (const Expansion* e = outer; e != nullptr; e = e->outer) {
+      if (e->function == function_name) return Recursion(function_name, outer);
+    }
+    const Graph& body = *function->body;
+    const auto inputs = frame->Inputs(where, call);
+    if (inputs.size() != function->args.size() ||
+        where.num_outputs(call) != static_cast<int>(function->results.size())) {
+      return InvalidArgument(
+          "node '" + name + "' calls function '" + function_name + "' with " + std::to_string(inputs.size()) +
+          " arguments and " + std::to_string(where.num_outputs(call)) + " results; it has " +
+          std::to_string(function->args.size()) + " and " + std::to_string(function->results.size()));
+    }
+    const std::vector<NodeId> before = frame->Controls(where, call);
+    const Expansion here{function_name, outer};
+    Frame inner(body);
+    std::vector<NodeId> effects;
+    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
+    for (NodeId id : order) {
+      if (body.is(id, "_Arg")) {
+        const Endpoint input = inputs[static_cast<size_t>(body.attrs(id).Get<int64_t>("index"))];
+        inner.outputs[static_cast<size_t>(id)] = {input};
+        inner.done[static_cast<size_t>(id)] = {input.node};
+        continue;
+      }
+      if (body.is(id, "_Retval")) {
+        inner.done[static_cast<size_t>(id)] = {inner.Inputs(body, id)[0].node};
+        continue;
+      }
+      const std::string node_name = FreeName(name + "/" + std::string(body.name(id)));
+      const DeviceName wish = MergeScope(body.device(id), device);
+      if (IsCall(body, id)) {
+        // What the outer call waits for, the inner one does.
+        MG_RETURN_IF_ERROR(Expand(body, id, node_name, wish, &inner, true, &here));
+        const auto& done = inner.done[static_cast<size_t>(id)];
+        for (NodeId node : done) {
+          if (out_->op(node).stateful()) effects.push_back(node);
+        }
+        continue;
+      }
+      std::vector<NodeId> controls = inner.Controls(body, id);
+      const bool has_effects = body.op(id).stateful();
+      if (has_effects) controls.insert(controls.end(), before.begin(), before.end());
+      const NodeId copy = out_->CopyNode(body, id, node_name, inner.Inputs(body, id), controls);
+      out_->SetDevice(copy, out_->InternDevice(wish));
+      RenameColocation(body, name, copy);
+      inner.SetNode(body, id, copy);
+      if (has_effects) effects.push_back(copy);
+    }
+    auto& outputs = frame->outputs[static_cast<size_t>(call)];
+    std::vector<NodeId> done = std::move(effects);
+    for (NodeId result : function->results) {
+      const Endpoint input = body.inputs(result)[0];
+      outputs.push_back(inner.outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
+      if (std::find(done.begin(), done.end(), outputs.back().node) == done.end()) done.push_back(outputs.back().node);
+    }
+    if (awaited && (done.size() > 1 || map_ != nullptr) && out_->registry().Find("NoOp") != nullptr) {
+      if (done.empty()) done = before;
+      const NodeId all = out_->AddNode({.name = out_->Find(name) < 0 ? name : FreeName(name),
+                                        .op = "NoOp",
+                                        .control_inputs = done,
+                                        .device = device.ToString()})
+                             .value();
+      done = {all};
+    } else if (done.empty()) {
+      done = before;
+    }
+    frame->done[static_cast<size_t>(call)] = std::move(done);
+    return Status();
+  }
+
+  // "loc:@node" means a node of the body.
+  void RenameColocation(const Graph& body, const std::string& prefix, NodeId copy) {
+    const AttrValue* value = out_->attrs(copy).Find("_class");
+    const auto* groups = value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
+    if (groups == nullptr) return;
+    std::vector<std::string> renamed = *groups;
+    for (std::string& group : renamed) {
+      constexpr std::string_view kPrefix = "loc:@";
+      if (!group.starts_with(kPrefix)) continue;
+      const std::string other = group.substr(kPrefix.size());
+      if (body.Find(other) >= 0) group = std::string(kPrefix) + prefix + "/" + other;
+    }
+    auto attrs = std::make_shared<Attrs>(out_->attrs(copy));
+    attrs->Set("_class", std::move(renamed));
+    out_->SetAttrs(copy, std::move(attrs));
+  }
+
+  const Graph& graph_;
+  Graph* out_;
+  InlineMap* map_;
+};
+
+}  // namespace
+
+Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline, InlineMap* map) {
+  Graph out(&graph.registry());
+  out.Reserve(graph.num_nodes());
+  out.ShareFunctions(graph.shared_functions());
+  MG_RETURN_IF_ERROR(Inliner(graph, &out, map).Run(should_inline));
+  return out;
+}
+
+}  // namespace monograph

@@ -1,0 +1,221 @@
+#include "graph/function.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/graph/test_ops.h"
+
+namespace monograph {
+namespace {
+
+using testing::Binary;
+using testing::Placeholder;
+using testing::TestRegistry;
+using testing::Unary;
+
+Output Arg(const Scope& scope, int64_t index) {
+  return OpBuilder(scope, "_Arg").Attr("T", DT_FLOAT).Attr("index", index).BuildOutput();
+}
+void Retval(const Scope& scope, const Output& value, int64_t index) {
+  OpBuilder(scope, "_Retval").Input(value).Attr("index", index).Build();
+}
+Operation Call(const Scope& scope, const char* function, const Output& input, bool stateful = false) {
+  return OpBuilder(scope, stateful ? "StatefulPartitionedCall" : "PartitionedCall")
+      .Input(input)
+      .Attr("f", FunctionName{function})
+      .Attr("Tout", std::vector<DType>{DT_FLOAT})
+      .Build();
+}
+
+class FunctionTest : public ::testing::Test {
+ protected:
+  template <typename Build>
+  Function Define(const char* name, Build build) {
+    auto body = std::make_shared<Graph>(&TestRegistry());
+    const Scope scope(body.get());
+    build(scope);
+    EXPECT_TRUE(scope.ok()) << scope.status();
+    auto function = Function::Make(name, body);
+    EXPECT_TRUE(function.ok()) << function.status();
+    return std::move(function).value();
+  }
+  void AddDoubled() {
+    ASSERT_TRUE(graph_.functions()
+                    .Add(Define("double",
+                                [](const Scope& s) {
+                                  const Output x = Arg(s.WithOpName("x"), 0);
+                                  Retval(s.WithOpName("y"), Binary(s.WithOpName("sum"), "Add", x, x), 0);
+                                }))
+                    .ok());
+  }
+  static std::vector<std::string> Names(const Graph& graph, std::span<const NodeId> ids) {
+    std::vector<std::string> names;
+    for (NodeId id : ids) names.emplace_back(graph.name(id));
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  Graph graph_{&TestRegistry()};
+  Scope root_{&graph_};
+};
+
+TEST_F(FunctionTest, ArgumentsAndResultsAreFoundByIndex) {
+  const Function function = Define("f", [](const Scope& s) {
+    const Output b = Arg(s.WithOpName("b"), 1), a = Arg(s.WithOpName("a"), 0);
+    Retval(s.WithOpName("r"), Binary(s, "Sub", a, b), 0);
+  });
+  EXPECT_EQ(Names(*function.body, function.args), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(function.body->name(function.args[0]), "a");
+  EXPECT_FALSE(function.stateful);
+  EXPECT_TRUE(Define("g", [](const Scope& s) { OpBuilder(s, "NoOp").Build(); }).stateful);
+}
+
+TEST_F(FunctionTest, MissingAndRepeatedIndexesAreRefused) {
+  auto body = std::make_shared<Graph>(&TestRegistry());
+  const Scope scope(body.get());
+  Arg(scope, 1);
+  EXPECT_EQ(Function::Make("f", body).status().message(), "function 'f': argument 0 of 2 is missing");
+  Arg(scope, 1);
+  EXPECT_NE(Function::Make("f", body).status().message().find("argument 1 is given twice"), std::string::npos);
+}
+
+TEST_F(FunctionTest, AFunctionKeepsItsBody) {
+  AddDoubled();
+  const Function other = Define("double", [](const Scope& s) { Retval(s, Arg(s, 0), 0); });
+  EXPECT_EQ(graph_.functions().Add(other).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(graph_.functions().Add(*graph_.functions().Find("double")).ok());
+}
+
+TEST_F(FunctionTest, ACallIsCheckedAgainstTheFunction) {
+  AddDoubled();
+  const Output text = Placeholder(root_.WithOpName("t"), DT_STRING, {});
+  Call(root_.WithOpName("c"), "double", text);
+  EXPECT_EQ(
+      root_.status().message(),
+      "node 'c' (PartitionedCall) with inputs string<unknown>: function 'double' has argument 0 of type float, not string");
+}
+
+TEST_F(FunctionTest, InliningPutsTheBodyUnderTheCallsName) {
+  AddDoubled();
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {2});
+  const Operation call = Call(root_.WithOpName("tower_0"), "double", x);
+  Unary(root_.WithOpName("y"), "Relu", call.output(0));
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  ASSERT_EQ(flat->num_nodes(), 3);
+  const NodeId sum = flat->Find("tower_0/sum");
+  ASSERT_GE(sum, 0);
+  EXPECT_EQ(flat->inputs(sum)[0], (Endpoint{flat->Find("x"), 0}));
+  EXPECT_EQ(flat->inputs(flat->Find("y"))[0], (Endpoint{sum, 0}));
+}
+
+TEST_F(FunctionTest, CallsWithinFunctionsAreInlinedToo) {
+  AddDoubled();
+  ASSERT_TRUE(
+      graph_.functions()
+          .Add(Define(
+              "quadruple",
+              [](const Scope& s) {
+                Retval(
+                    s,
+                    Call(s.WithOpName("b"), "double", Call(s.WithOpName("a"), "double", Arg(s, 0)).output(0)).output(0),
+                    0);
+              }))
+          .ok());
+  Unary(root_.WithOpName("y"), "Relu",
+        Call(root_.WithOpName("q"), "quadruple", Placeholder(root_.WithOpName("x"), DT_FLOAT, {})).output(0));
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->inputs(flat->Find("q/b/sum"))[0], (Endpoint{flat->Find("q/a/sum"), 0}));
+  EXPECT_EQ(flat->inputs(flat->Find("y"))[0], (Endpoint{flat->Find("q/b/sum"), 0}));
+  EXPECT_EQ(flat->num_nodes(), 4);
+}
+
+TEST_F(FunctionTest, WishesOfTheBodyAreCompletedFromTheCall) {
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("f",
+                              [](const Scope& s) {
+                                const Output a = Unary(s.WithOpName("a"), "Relu", Arg(s, 0));
+                                Retval(s, Unary(s.WithDevice("/cpu:0").WithOpName("b"), "Relu", a), 0);
+                              }))
+                  .ok());
+  Call(root_.WithDevice("/job:worker/task:3/device:GPU:1").WithOpName("c"), "f", Placeholder(root_, DT_FLOAT, {}));
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->device(flat->Find("c/a")).ToString(), "/job:worker/task:3/device:GPU:1");
+  EXPECT_EQ(flat->device(flat->Find("c/b")).ToString(), "/job:worker/task:3/device:CPU:0");
+}
+
+TEST_F(FunctionTest, ControlEdgesOfTheCallGoToAndFromAllThatHasEffects) {
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("f",
+                              [](const Scope& s) {
+                                OpBuilder(s.WithOpName("effect"), "NoOp").Build();
+                                Retval(s, Unary(s.WithOpName("a"), "Relu", Arg(s, 0)), 0);
+                              }))
+                  .ok());
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
+  const Operation before = OpBuilder(root_.WithOpName("before"), "NoOp").Build();
+  const Operation call = Call(root_.WithOpName("c").WithControlDependencies({before}), "f", x, true);
+  OpBuilder(root_.WithOpName("after").WithControlDependencies({call}), "NoOp").Build();
+  InlineMap map;
+  for (InlineMap* wanted : {static_cast<InlineMap*>(nullptr), &map}) {
+    const auto flat = InlineFunctions(graph_, {}, wanted);
+    ASSERT_TRUE(flat.ok()) << flat.status();
+    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("c/effect"))), (std::vector<std::string>{"before"}));
+    EXPECT_TRUE(flat->control_inputs(flat->Find("c/a")).empty());
+    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("after"))), (std::vector<std::string>{"c"}));
+    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("c"))), (std::vector<std::string>{"c/a", "c/effect"}));
+    if (wanted != nullptr) {
+      const auto i = static_cast<size_t>(call.id);
+      EXPECT_EQ(map.outputs[i], (std::vector<Endpoint>{{flat->Find("c/a"), 0}}));
+      EXPECT_EQ(map.done[i], (std::vector<NodeId>{flat->Find("c")}));
+    }
+  }
+}
+
+TEST_F(FunctionTest, ColocationInABodyMeansItsOwnNodes) {
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("f",
+                              [](const Scope& s) {
+                                const Output a = Unary(s.WithOpName("a"), "Relu", Arg(s, 0));
+                                Retval(s, Unary(s.ColocateWith(a).WithOpName("b"), "Relu", a), 0);
+                              }))
+                  .ok());
+  Call(root_.WithOpName("c"), "f", Placeholder(root_, DT_FLOAT, {}));
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->attrs(flat->Find("c/b")).Get<std::vector<std::string>>("_class"),
+            (std::vector<std::string>{"loc:@c/a"}));
+}
+
+TEST_F(FunctionTest, NamesThatAreTakenGetANumber) {
+  AddDoubled();
+  const Output x = Placeholder(root_.WithOpName("c/sum"), DT_FLOAT, {});
+  Unary(root_.WithOpName("y"), "Relu", Call(root_.WithOpName("c"), "double", x).output(0));
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_GE(flat->Find("c/sum_1"), 0);
+}
+
+TEST_F(FunctionTest, RecursionAndUnknownFunctionsAreRefused) {
+  const auto calling = [this](const char* name, const char* callee) {
+    return Define(name, [&](const Scope& s) { Retval(s, Call(s.WithOpName("call"), callee, Arg(s, 0)).output(0), 0); });
+  };
+  ASSERT_TRUE(graph_.functions().Add(calling("f", "g")).ok());
+  ASSERT_TRUE(graph_.functions().Add(calling("g", "f")).ok());
+  ASSERT_TRUE(graph_.functions().Add(calling("h", "nowhere")).ok());
+  const Output x = Placeholder(root_, DT_FLOAT, {});
+  const NodeId recursive = Call(root_.WithOpName("c"), "f", x).id, unknown = Call(root_.WithOpName("u"), "h", x).id;
+  EXPECT_EQ(InlineFunctions(graph_, [&](NodeId id) { return id == recursive; }).status().ToString(),
+            "INVALID_ARGUMENT: function 'f' calls itself: 'f' -> 'g' -> 'f'; recursion is not supported");
+  EXPECT_EQ(InlineFunctions(graph_, [&](NodeId id) { return id == unknown; }).status().message(),
+            "node 'u/call' calls function 'nowhere', which the graph's library lacks");
+  const auto untouched = InlineFunctions(graph_, [](NodeId) { return false; });
+  ASSERT_TRUE(untouched.ok());
+  EXPECT_EQ(untouched->num_nodes(), graph_.num_nodes());
+}
+
+}  // namespace
+}  // namespace monograph
