@@ -11,9 +11,11 @@ namespace monograph {
 namespace pb {  // graph/graph.proto
 class AttrValue;
 class GraphDef;
+class NodeDef;
 class TensorProto;
 }  // namespace pb
 using pb::GraphDef;
+using pb::NodeDef;
 using pb::TensorProto;
 
 struct ImportOptions {
