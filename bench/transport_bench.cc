@@ -292,6 +292,45 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Two transports of one process; the other one answers on its progress thread.
+class Counting : public MessageHandler {
+ public:
+  PayloadSink OnMessage(std::string_view, size_t) override { return {}; }
+  void OnDelivered(std::string_view header, Payload) override {
+    count.store(count.load(std::memory_order_relaxed) + 1);
+    if (answer_through != nullptr) answer_through->Send(0, header, {}, nullptr);
+  }
+  std::atomic<long> count{0};
+  Transport* answer_through = nullptr;
+};
+
+void InprocRoundTrip(int rounds) {
+  Counting asker, answerer;
+  auto a = MakeInprocTransport(&asker);
+  auto b = MakeInprocTransport(&answerer);
+  Check(a->Connect(b->address(), "b").ok() && b->Connect(a->address(), "a").ok(), "Connect");
+  answerer.answer_through = b.get();
+  const std::string message(64, 'm');
+  std::vector<double> times;
+  for (int round = 0; round < rounds; ++round) {
+    constexpr long kSteps = 4000;
+    const auto start = Clock::now();
+    for (long i = 0; i < kSteps; ++i) {
+      const long want = asker.count + 1;
+      a->Send(0, message, {}, nullptr);
+      Check(a->DriveUntil([&] { return asker.count >= want; }, start + std::chrono::seconds(60)),
+            "waiting for an answer");
+    }
+    times.push_back(Seconds(Clock::now() - start) / kSteps * 1e6);
+  }
+  printf("round trip within one process: median %.2f us, best %.2f us\n", Median(times),
+         *std::min_element(times.begin(), times.end()));
+  for (const auto& transport : {a.get(), b.get()}) {
+    transport->Close();
+    transport->Join();
+  }
+}
+
 int Main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, atoi(argv[1])) : 15;
   const std::string lanes = argc > 2 ? argv[2] : "";
@@ -422,6 +461,7 @@ int Main(int argc, char** argv) {
   }
   ours.transport->Close();
   ours.transport->Join();
+  InprocRoundTrip(rounds);
   for (const Server& server : servers) {
     const Command quit{Command::kQuit, 0};
     WriteAll(server.out, &quit, sizeof quit);

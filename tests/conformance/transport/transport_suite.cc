@@ -84,33 +84,36 @@ std::vector<std::string> Recorder::header_order() const {
 }
 
 Done Completions::Add() {
-  std::lock_guard lock(mutex_);
-  ++added_;
-  return [this](const Status& status) {
-    std::lock_guard inner(mutex_);
-    ++ran_;
-    codes_.push_back(status.code());
-    changed_.notify_all();
+  std::lock_guard lock(state_->mutex);
+  ++state_->added;
+  return [state = state_](const Status& status) {
+    std::lock_guard inner(state->mutex);
+    state->codes.push_back(status.code());
+    state->changed.notify_all();
   };
 }
 
 bool Completions::WaitForAll() {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, seconds(20), [&] { return ran_ >= added_; });
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_for(
+      lock, seconds(20), [&] { return static_cast<int>(state_->codes.size()) >= state_->added; });
 }
 
 int Completions::added() const {
-  std::lock_guard lock(mutex_);
-  return added_;
+  std::lock_guard lock(state_->mutex);
+  return state_->added;
 }
+
 int Completions::ran() const {
-  std::lock_guard lock(mutex_);
-  return ran_;
+  std::lock_guard lock(state_->mutex);
+  return static_cast<int>(state_->codes.size());
 }
+
 int Completions::ok() const { return with(Code::kOk); }
+
 int Completions::with(Code code) const {
-  std::lock_guard lock(mutex_);
-  return static_cast<int>(std::count(codes_.begin(), codes_.end(), code));
+  std::lock_guard lock(state_->mutex);
+  return static_cast<int>(std::count(state_->codes.begin(), state_->codes.end(), code));
 }
 
 Payload MakePayload(size_t bytes, uint32_t seed) {
@@ -261,6 +264,7 @@ TEST_P(TransportConformance, SendsBothWaysAtOnce) {
 TEST_P(TransportConformance, NeverRunsACallbackInsideTheCall) {
   thread_local bool inside = false;
   std::atomic<int> inline_calls{0}, calls{0};
+  const ShutAtEnd shut(this);
   at_b_.set_on_delivered([&](std::string_view, Payload) { inline_calls += inside; });
   for (int i = 0; i < 200; ++i) {
     inside = true;
@@ -292,6 +296,7 @@ TEST_P(TransportConformance, DropsACallbackAfterItHasRun) {
 
 TEST_P(TransportConformance, LetsCallbacksSend) {
   std::atomic<int> rounds{0};
+  const ShutAtEnd shut(this);
   at_b_.set_on_delivered(
       [&](std::string_view header, Payload) { b_->Send(a_of_b_, header, {}, nullptr); });
   at_a_.set_on_delivered([&](std::string_view header, Payload) {
@@ -313,6 +318,7 @@ TEST_P(TransportConformance, LetsACompletionSend) {
 
 TEST_P(TransportConformance, DropsAPayloadThatNobodyWants) {
   if (GetParam().by_reference) GTEST_SKIP() << "payloads by reference need no sink";
+  const ShutAtEnd shut(this);
   at_b_.set_on_message([](std::string_view, size_t) { return PayloadSink{}; });
   Completions sent;
   a_->Send(b_of_a_, "large", MakePayload(2 << 20, 0), sent.Add());
@@ -329,6 +335,7 @@ TEST_P(TransportConformance, WritesALargePayloadIntoTheSinkItself) {
   Buffer sink = Buffer::Allocate(HostAllocator(), 8 << 20);
   std::memset(sink.data(), 0, sink.size());
   std::atomic<int> done{0};
+  const ShutAtEnd shut(this);
   at_b_.set_on_message([&](std::string_view, size_t) {
     return PayloadSink{static_cast<char*>(sink.data()) + 100,
                        [&](const Status& status) { done += status.ok() ? 1 : 100; }, sink};
@@ -466,6 +473,7 @@ TEST_P(TransportConformance, LooksAgainAfterWake) {
 TEST_P(TransportConformance, RunsCallbacksOnTheThreadInsideDriveUntil) {
   std::atomic<int> here{0}, total{0};
   const auto me = std::this_thread::get_id();
+  const ShutAtEnd shut(this);
   at_b_.set_on_delivered(
       [&](std::string_view, Payload) { b_->Send(a_of_b_, "answer", {}, nullptr); });
   at_a_.set_on_delivered([&](std::string_view, Payload) {
@@ -482,6 +490,7 @@ TEST_P(TransportConformance, RunsCallbacksOnTheThreadInsideDriveUntil) {
 TEST_P(TransportConformance, DrivesForSeveralWaitersAtOnce) {
   constexpr int kThreads = 4;
   std::atomic<int> answers[kThreads] = {};
+  const ShutAtEnd shut(this);
   at_b_.set_on_delivered(
       [&](std::string_view header, Payload) { b_->Send(a_of_b_, header, {}, nullptr); });
   at_a_.set_on_delivered([&](std::string_view header, Payload) { ++answers[header[0] - '0']; });
@@ -527,6 +536,7 @@ TEST_P(TransportConformance, CostsNothingWhenIdle) {
 
 TEST_P(TransportConformance, SendsRequestsOfAThreadThatNeverDrives) {
   // A program that only sends: the progress thread completes for it, also right after DriveUntil.
+  const ShutAtEnd shut(this);
   at_b_.set_on_delivered(
       [&](std::string_view, Payload) { b_->Send(a_of_b_, "answer", {}, nullptr); });
   for (int i = 0; i < 20; ++i) {

@@ -60,23 +60,25 @@ class Recorder : public MessageHandler {
   OnDeliveredFunction on_delivered_;
 };
 
-// Counts completions, and notes the last failure.
+// Counts completions. A Done may outlive it.
 class Completions {
  public:
   Done Add();
   // Waits until as many have run as were added; false after 20 s.
   bool WaitForAll();
   int added() const;
+  int ran() const;
   int ok() const;
   int with(Code code) const;
-  int ran() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  int added_ = 0;
-  int ran_ = 0;
-  std::vector<Code> codes_;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int added = 0;
+    std::vector<Code> codes;  // of those that have run
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // A payload whose bytes follow from `seed`.
@@ -89,6 +91,18 @@ class TransportConformance : public testing::TestWithParam<TransportCase> {
   void TearDown() override;
   std::unique_ptr<Transport> Make(MessageHandler* handler);
   static void Shut(std::unique_ptr<Transport>& transport);
+
+  // Shuts the transports when it goes out of scope. To be declared after what their callbacks use.
+  class ShutAtEnd {
+   public:
+    explicit ShutAtEnd(TransportConformance* test) : test_(test) {}
+    ~ShutAtEnd() { test_->TearDown(); }
+    ShutAtEnd(const ShutAtEnd&) = delete;
+    ShutAtEnd& operator=(const ShutAtEnd&) = delete;
+
+   private:
+    TransportConformance* const test_;
+  };
 
   Recorder at_a_, at_b_;
   std::unique_ptr<Transport> a_, b_;
