@@ -1,0 +1,205 @@
+#include "client/master.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "executor/worker.pb.h"
+#include "graph/function.h"
+#include "graph/graph_def.h"
+#include "graph/prune.h"
+
+namespace monograph {
+namespace {
+
+constexpr std::chrono::seconds kRegisterTimeout(120);
+
+}  // namespace
+
+Master::Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster, Options options)
+    : graph_(graph), session_(session), worker_(worker), cluster_(cluster), options_(std::move(options)) {
+  devices_ = worker_->devices();
+  if (cluster_ != nullptr) {
+    for (const RemoteTask& task : cluster_->tasks()) devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
+  }
+}
+
+Status Master::PlaceGraph() {
+  if (placed_nodes_ == graph_.num_nodes()) return Status();
+  // A copy of the user's graph, with those calls inlined whose bodies ask for several tasks.
+  MG_ASSIGN_OR_RETURN(Graph placed, InlineFunctions(graph_, [this](NodeId call) { return SpansTasks(graph_, call); }));
+  const bool first = placed_ == nullptr;
+  if (!first) {
+    // Nodes keep the device that they have.
+    for (NodeId node = 0; node < placed.num_nodes(); ++node) {
+      const NodeId before = placed_->Find(placed.name(node));
+      if (before >= 0) placed.SetDevice(node, placed.InternDevice(placed_->device(before)));
+    }
+  }
+  PlaceOptions options;
+  options.allow_soft_placement = options_.allow_soft_placement;
+  if (options_.has_kernel) {
+    options.has_kernel = [this](const Graph& graph, NodeId node, const std::string& type) {
+      return options_.has_kernel(graph.op(node).name(), type);
+    };
+  }
+  std::vector<PlacementNote> notes;
+  MG_RETURN_IF_ERROR(Place(&placed, devices_, options, &notes));
+  if (options_.log_device_placement != PlacementLog::kNone && (first || placed.num_nodes() > placed_->num_nodes())) {
+    options_.placement_sink(FormatPlacement(placed, options_.log_device_placement, notes));
+  }
+  placed_ = std::make_unique<Graph>(std::move(placed));
+  placed_nodes_ = graph_.num_nodes();
+  return Status();
+}
+
+Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int>* fetch_index, std::vector<int>* fetch_of_feed,
+                                     std::vector<PreparedStep::FeedInfo>* feeds) {
+  MG_RETURN_IF_ERROR(PlaceGraph());
+  std::vector<Endpoint> fed, fetched, distinct;
+  std::vector<NodeId> targets;
+  for (const std::string& name : signature.feeds) {
+    MG_ASSIGN_OR_RETURN(const Endpoint endpoint, placed_->FindOutput(name));
+    if (std::find(fed.begin(), fed.end(), endpoint) != fed.end()) return InvalidArgument("tensor '" + name + "' is fed twice");
+    fed.push_back(endpoint);
+    feeds->push_back({placed_->TensorName(endpoint), placed_->dtype(endpoint), placed_->shape(endpoint), {}});
+  }
+  for (const std::string& name : signature.fetches) {
+    MG_ASSIGN_OR_RETURN(const Endpoint endpoint, placed_->FindOutput(name));
+    const auto as_feed = std::find(fed.begin(), fed.end(), endpoint);
+    fetch_of_feed->push_back(as_feed == fed.end() ? -1 : static_cast<int>(as_feed - fed.begin()));
+    if (as_feed != fed.end()) {
+      fetch_index->push_back(-1);
+      continue;
+    }
+    const auto seen = std::find(distinct.begin(), distinct.end(), endpoint);
+    fetch_index->push_back(static_cast<int>(seen - distinct.begin()));
+    if (seen == distinct.end()) distinct.push_back(endpoint);
+  }
+  for (const std::string& name : signature.targets) {
+    const NodeId node = placed_->Find(name);
+    if (node < 0) return NotFound("operation '" + name + "' to run is not in the graph");
+    targets.push_back(node);
+  }
+
+  std::vector<NodeId> mapping;
+  MG_ASSIGN_OR_RETURN(Graph graph, Prune(*placed_, fed, distinct, targets, &mapping));
+  auto follow = [&mapping](std::vector<Endpoint>* endpoints) {
+    for (Endpoint& endpoint : *endpoints) endpoint.node = mapping[static_cast<size_t>(endpoint.node)];
+  };
+  std::vector<NodeId> keep;
+  auto apply = [&] {
+    follow(&fed);
+    follow(&distinct);
+    for (NodeId& node : targets) node = mapping[static_cast<size_t>(node)];
+    keep = targets;
+    for (const Endpoint& endpoint : fed) {
+      if (endpoint.valid()) keep.push_back(endpoint.node);
+    }
+    for (const Endpoint& endpoint : distinct) keep.push_back(endpoint.node);
+  };
+  auto drop_unused = [&] {  // feeds that nothing reads keep their place in the signature, without a route
+    for (Endpoint& endpoint : fed) {
+      if (endpoint.node < 0) endpoint = Endpoint();
+    }
+  };
+  apply();
+  drop_unused();
+  std::vector<size_t> used;
+  std::vector<Endpoint> used_feeds;
+  for (size_t i = 0; i < fed.size(); ++i) {
+    if (fed[i].valid()) {
+      used.push_back(i);
+      used_feeds.push_back(fed[i]);
+    }
+  }
+  fed = used_feeds;
+  if (options_.optimizer.level > 0) {
+    MG_ASSIGN_OR_RETURN(graph, Optimize(graph, options_.optimizer, keep, options_.evaluate, &mapping));
+    apply();
+  }
+
+  PartitionRequest request;
+  request.feeds = fed;
+  request.fetches = distinct;
+  request.client = worker_->devices().front().name;
+  MG_ASSIGN_OR_RETURN(PartitionedGraph parts, PartitionGraph(graph, request));
+  std::vector<std::vector<int32_t>> edges(signature.feeds.size());
+  for (size_t i = 0; i < used.size(); ++i) edges[used[i]] = parts.feed_edges[i];
+  parts.feed_edges = std::move(edges);
+  return parts;
+}
+
+Result<PartitionedGraph> Master::PartitionFor(const Signature& signature) {
+  std::lock_guard lock(mutex_);
+  std::vector<int> fetch_index, fetch_of_feed;
+  std::vector<PreparedStep::FeedInfo> feeds;
+  return Cut(signature, &fetch_index, &fetch_of_feed, &feeds);
+}
+
+Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature) {
+  std::lock_guard lock(mutex_);
+  if (auto it = prepared_.find(signature); it != prepared_.end()) return it->second;
+  if (signature.fetches.empty() && signature.targets.empty()) {
+    return InvalidArgument("Must specify at least one target to fetch or execute.");
+  }
+  auto step = std::make_shared<PreparedStep>();
+  MG_ASSIGN_OR_RETURN(PartitionedGraph cut, Cut(signature, &step->fetch_index, &step->fetch_of_feed, &step->feeds));
+
+  auto peer_of = [this](const std::string& task) {
+    if (task == worker_->task()) return kSelf;
+    const auto& tasks = cluster_->tasks();
+    const auto it = std::find_if(tasks.begin(), tasks.end(), [&](const RemoteTask& t) { return t.task == task; });
+    MG_CHECK(it != tasks.end());
+    return static_cast<int>(it - tasks.begin());
+  };
+  step->fetch_of_edge.assign(cut.edges.size(), -1);
+  step->distinct_fetches = static_cast<int>(cut.fetch_edges.size());
+  for (size_t i = 0; i < cut.fetch_edges.size(); ++i) {
+    step->fetch_of_edge[static_cast<size_t>(cut.fetch_edges[i])] = static_cast<int32_t>(i);
+  }
+  for (size_t i = 0; i < step->feeds.size(); ++i) {
+    for (int32_t edge : cut.feed_edges[i]) {
+      step->feeds[i].routes.emplace_back(peer_of(cut.edges[static_cast<size_t>(edge)].to.TaskName()), edge);
+    }
+  }
+
+  std::vector<std::pair<int, std::string>> requests;
+  for (Partition& partition : cut.partitions) {
+    const int peer = peer_of(partition.task.TaskName());
+    if (peer == kSelf) {
+      MG_ASSIGN_OR_RETURN(const uint32_t handle, worker_->RegisterGraph(session_, std::move(partition.graph)));
+      step->parts.push_back({kSelf, handle});
+      continue;
+    }
+    wire::RegisterGraphRequest request;
+    request.set_session(session_);
+    request.set_graph_def(SerializeGraph(partition.graph));
+    request.set_inline_functions(true);
+    requests.emplace_back(peer, request.SerializeAsString());
+  }
+  if (!requests.empty()) {
+    std::vector<int> peers;
+    for (const auto& [peer, bytes] : requests) peers.push_back(peer);
+    std::vector<Result<std::string>> responses = cluster_->Call("RegisterGraph", std::move(requests), kRegisterTimeout);
+    for (size_t i = 0; i < responses.size(); ++i) {
+      if (!responses[i].ok()) return responses[i].status();
+      wire::RegisterGraphResponse response;
+      if (!response.ParseFromString(responses[i].value())) {
+        return Internal("malformed answer to RegisterGraph from " + cluster_->tasks()[static_cast<size_t>(peers[i])].task);
+      }
+      step->parts.push_back({peers[i], response.handle()});
+    }
+  }
+  prepared_.emplace(signature, step);
+  return step;
+}
+
+Result<DeviceName> Master::DeviceOf(const std::string& node) const {
+  std::lock_guard lock(mutex_);
+  const NodeId id = placed_ == nullptr ? -1 : placed_->Find(node);
+  if (id < 0) return NotFound("node '" + node + "' is not placed yet");
+  return placed_->device(id);
+}
+
+}  // namespace monograph

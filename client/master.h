@@ -1,0 +1,87 @@
+// Master: turns signatures of a graph into registered partitions: inline, place, prune, optimise, partition, register.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cluster_connection.h"
+#include "executor/worker.h"
+#include "graph/graph.h"
+#include "graph/optimize.h"
+#include "graph/partition.h"
+#include "graph/place.h"
+
+namespace monograph {
+
+// A signature: what is fed, fetched and run, by name.
+struct Signature {
+  std::vector<std::string> feeds, fetches, targets;
+  friend auto operator<=>(const Signature&, const Signature&) = default;
+};
+
+// A registered signature: all that a step needs to know. Immutable.
+struct PreparedStep {
+  struct FeedInfo {
+    std::string name;
+    DType dtype;
+    PartialShape shape;
+    std::vector<std::pair<int, int32_t>> routes;  // (peer, edge) of every device that reads it
+  };
+  struct Part {
+    int peer;  // index of the task, kSelf for this process
+    uint32_t handle;
+  };
+  std::vector<FeedInfo> feeds;
+  std::vector<Part> parts;
+  std::vector<int32_t> fetch_of_edge;       // edge id to index in distinct fetches; -1: no fetch
+  int distinct_fetches = 0;
+  std::vector<int> fetch_index;             // requested fetch to distinct fetch, or ...
+  std::vector<int> fetch_of_feed;           // ... to the feed that it simply is; -1: none
+};
+
+class Master {
+ public:
+  struct Options {
+    PlacementLog log_device_placement = PlacementLog::kNone;
+    std::function<void(const std::string&)> placement_sink;
+    bool allow_soft_placement = false;
+    OptimizeOptions optimizer;
+    std::function<bool(const std::string& op, const std::string& device_type)> has_kernel;
+    Evaluator evaluate;
+  };
+
+  // All outlive the master. `cluster` may be nullptr. `session` is open at every task.
+  Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster, Options options);
+
+  // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a time.
+  Result<std::shared_ptr<PreparedStep>> Prepare(const Signature& signature);
+  // The partitions that Prepare registers.
+  Result<PartitionedGraph> PartitionFor(const Signature& signature);
+  Result<DeviceName> DeviceOf(const std::string& node) const;
+  const std::vector<DeviceInfo>& devices() const { return devices_; }
+
+ private:
+  Status PlaceGraph();
+  Result<PartitionedGraph> Cut(const Signature& signature, std::vector<int>* fetch_index, std::vector<int>* fetch_of_feed,
+                               std::vector<PreparedStep::FeedInfo>* feeds);
+
+  const Graph& graph_;
+  const uint64_t session_;
+  Worker* const worker_;
+  ClusterConnection* const cluster_;
+  const Options options_;
+  std::vector<DeviceInfo> devices_;
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<Graph> placed_;  // guarded by mutex_, as what follows
+  int placed_nodes_ = -1;          // of graph_, when it was placed
+  std::map<Signature, std::shared_ptr<PreparedStep>> prepared_;
+};
+
+}  // namespace monograph

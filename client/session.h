@@ -1,0 +1,135 @@
+// Session: runs parts of a graph, in this process or on a cluster of executor daemons.
+//
+//   Graph graph = NewGraph();
+//   Scope root(&graph);
+//   Output x = Placeholder(root, DT_FLOAT, {-1, 784});
+//   ...
+//   auto session = Session::Connect(cluster, graph, {.log_device_placement = PlacementLog::kSummary});
+//   if (!session.ok()) ...
+//   auto fetched = (*session)->Run({{x, batch}}, {loss}, {train});
+//
+// The first Run of a combination of feeds, fetches and targets prunes, optimises, places and partitions the graph and registers the parts with the
+// daemons; each later one sends one small message to each daemon that takes part. Feeds go from the caller's memory to the task that consumes
+// them, fetches come straight back.
+//
+// Threads. Every method may be called from any thread; several steps may run at once (at most kMaxStepsInFlight). The graph must outlive the
+// session and may grow between runs, not during one; nodes keep their devices.
+//
+// Errors. Run returns the root cause, with node, device and task. A lost task is Unavailable and names the task; runs that need
+// it fail at once from then on, others go on.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+#include "client/cluster.h"
+#include "graph/optimize.h"
+#include "graph/place.h"
+#include "graph/scope.h"
+#include "transport/control/key.h"
+
+namespace monograph {
+
+struct SessionOptions {
+  PlacementLog log_device_placement = PlacementLog::kNone;
+  // Gets the text of log_device_placement; empty: standard output.
+  std::function<void(const std::string&)> placement_sink = {};
+  bool allow_soft_placement = false;
+  // Local sessions: devices by type, {"CPU", 2}. Those of daemons are set where the daemons start.
+  std::map<std::string, int> device_count = {};
+  int inter_op_parallelism_threads = 0;  // of this process; 0: one per core
+  int intra_op_parallelism_threads = 0;
+  // Of each Run, unless its RunOptions say otherwise; 0: none (a lost task ends a step all the same).
+  std::chrono::milliseconds operation_timeout{0};
+  // Partial device names; other tasks are neither waited for nor used. Empty: all.
+  std::vector<std::string> device_filters = {};
+  OptimizeOptions optimizer = {};
+  // How long Connect waits for daemons that are not up yet.
+  std::chrono::milliseconds start_timeout{30000};
+  std::optional<control::Key> key = {};
+  // Data plane, see UcxOptions.
+  std::string lanes = {};
+  std::string net_devices = "lo";
+  std::chrono::microseconds spin{50};
+};
+
+struct RunOptions {
+  std::optional<std::chrono::milliseconds> timeout = {};
+  bool trace = false;
+};
+struct RunMetadata {
+  uint64_t step_id = 0;
+  std::string trace_json;  // Chrome's trace format: every task, op, send and recv of the step on one clock
+};
+
+using Feed = std::pair<Output, Tensor>;
+
+// A prepared signature; cheap to copy, valid while its session is open.
+class Callable {
+ public:
+  Callable() = default;
+
+ private:
+  friend class Session;
+  std::shared_ptr<struct PreparedStep> prepared_;
+};
+
+class Session {
+ public:
+  // Everything runs in this process, on /job:localhost/replica:0/task:0.
+  static Result<std::unique_ptr<Session>> Local(const Graph& graph, SessionOptions options = {});
+  // Waits for every task of the cluster (that device_filters let through), at most start_timeout; Unavailable then lists those that
+  // are missing and why. This process is /job:client/replica:0/task:0.
+  static Result<std::unique_ptr<Session>> Connect(const ClusterSpec& cluster, const Graph& graph,
+                                                  SessionOptions options = {});
+  ~Session();  // Close
+
+  // Values of `fetches`, in order, after `targets` have run too. InvalidArgument names a feed that is missing, misshaped or of another type.
+  Result<std::vector<Tensor>> Run(const std::vector<Feed>& feeds, const std::vector<Output>& fetches,
+                                  const std::vector<Operation>& targets = {}, const RunOptions& options = {},
+                                  RunMetadata* metadata = nullptr);
+  // The same by name: "x:0", "x" (output 0), targets "train". NotFound gives near names.
+  Result<std::vector<Tensor>> RunByName(const std::vector<std::pair<std::string, Tensor>>& feeds,
+                                        const std::vector<std::string>& fetches,
+                                        const std::vector<std::string>& targets = {}, const RunOptions& options = {},
+                                        RunMetadata* metadata = nullptr);
+
+  // Prepares a signature once; RunCallable then takes the feeds in the order given here.
+  Result<Callable> MakeCallable(const std::vector<Output>& feeds, const std::vector<Output>& fetches,
+                                const std::vector<Operation>& targets = {});
+  Result<std::vector<Tensor>> RunCallable(const Callable& callable, std::span<const Tensor> feeds,
+                                          const RunOptions& options = {}, RunMetadata* metadata = nullptr);
+
+  // Starts a step and returns; `done` runs once, on a thread of the runtime, and must not block. Waits for a place if kMaxStepsInFlight are running.
+  using StepDone = std::function<void(Result<std::vector<Tensor>>)>;
+  void RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done, const RunOptions& options = {});
+
+  // Every device that the session may use.
+  const std::vector<DeviceInfo>& devices() const;
+  // Where the node went; NotFound before a run placed it.
+  Result<DeviceName> DeviceOf(const Operation& operation) const;
+  // The placed graph cut for one signature, for `graph export`: "<task>" to its graph.
+  Result<std::vector<std::pair<std::string, Graph>>> Partitions(const std::vector<Output>& feeds, const std::vector<Output>& fetches,
+                                                                const std::vector<Operation>& targets);
+
+  // Drops variables and other resources of the containers (all if empty) on every task.
+  Status Reset(const std::vector<std::string>& containers = {});
+  // Cancels running steps and frees what daemons hold of this session; variables stay. Idempotent; takes bounded time also when tasks are gone.
+  Status Close();
+
+ private:
+  class Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace monograph

@@ -1,0 +1,216 @@
+#include "executor/server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "executor/resource_manager.h"
+#include "executor/trace.h"
+#include "executor/worker.pb.h"
+#include "graph/graph_def.h"
+#include "transport/control/server.h"
+
+namespace monograph {
+namespace {
+
+using control::CallContext;
+using control::Reply;
+
+// A method whose request and response are protobuf messages. The handler may block.
+template <typename Request, typename Response, typename Handler>
+control::Method ProtoMethod(Handler handler) {
+  return {[handler](const CallContext& context, std::string bytes, Reply reply) {
+            Request request;
+            if (!request.ParseFromString(bytes)) {
+              reply(InvalidArgument("malformed request of method " + context.method + " from " + context.connection->name()));
+              return;
+            }
+            Response response;
+            if (Status status = handler(context, request, &response); !status.ok()) {
+              reply(status);
+            } else {
+              reply(response.SerializeAsString());
+            }
+          },
+          control::Method::Run::kPool};
+}
+
+struct Empty {
+  bool ParseFromString(const std::string& bytes) { return bytes.empty(); }
+  std::string SerializeAsString() const { return {}; }
+};
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  ~Impl() { Stop(std::chrono::seconds(0)); }
+
+  Status Start(ServerOptions options);
+  void Stop(std::chrono::milliseconds drain);
+
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<control::Server> control_;
+  std::string address_;
+
+ private:
+  void OwnSession(uint64_t connection, uint64_t session) {
+    std::lock_guard lock(mutex_);
+    owned_[connection].push_back(session);
+  }
+  void ClientGone(const control::ConnectionInfo& connection, const Status& why);
+  Status CheckNotDraining() {
+    std::lock_guard lock(mutex_);
+    if (draining_) return Unavailable(worker_->task() + " is shutting down");
+    return Status();
+  }
+
+  const OpRegistry* ops_ = nullptr;
+  std::mutex mutex_;
+  bool draining_ = false;                            // guarded by mutex_
+  std::map<uint64_t, std::vector<uint64_t>> owned_;  // sessions by connection; guarded by mutex_
+};
+
+Status Server::Impl::Start(ServerOptions options) {
+  ops_ = options.worker.ops;
+  MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(options.worker)));
+
+  control::ServerHandlers handlers;
+  handlers.methods["Status"] =
+      ProtoMethod<Empty, wire::StatusResponse>([this](const CallContext&, const Empty&, wire::StatusResponse* response) {
+        response->set_task(worker_->task());
+        response->set_incarnation(worker_->incarnation());
+        for (const DeviceInfo& info : worker_->devices()) {
+          wire::Device* device = response->add_devices();
+          device->set_name(info.name.ToString());
+          device->set_description(info.description);
+          device->set_memory_limit(info.memory_limit);
+        }
+        response->set_transport_address(worker_->transport_address());
+        if (worker_->transport() != nullptr) response->set_transport_kind(std::string(worker_->transport()->kind()));
+        const WorkerStats stats = worker_->stats();
+        response->set_resource_bytes(worker_->resources().bytes());
+        response->set_sessions(stats.sessions);
+        response->set_running_steps(stats.running_steps);
+        response->set_steps_done(stats.steps_done);
+        response->set_steps_failed(stats.steps_failed);
+        response->set_messages_dropped(stats.messages_dropped);
+        response->set_process_id(getpid());
+        return Status();
+      });
+  handlers.methods["CreateSession"] = ProtoMethod<wire::CreateSessionRequest, wire::CreateSessionResponse>(
+      [this](const CallContext& context, const wire::CreateSessionRequest& request, wire::CreateSessionResponse* response) {
+        MG_RETURN_IF_ERROR(CheckNotDraining());
+        std::vector<PeerSpec> peers;
+        for (const wire::Peer& peer : request.peers()) {
+          peers.push_back({peer.task(), peer.transport_address(), peer.incarnation()});
+        }
+        if (request.client_peer() < 0 || request.client_peer() >= request.peers_size()) {
+          return InvalidArgument("session without a client among its " + std::to_string(request.peers_size()) + " peers");
+        }
+        MG_RETURN_IF_ERROR(
+            worker_->CreateSession(request.session(), peers, request.client_peer(), request.self_index(), nullptr));
+        OwnSession(context.connection->id, request.session());
+        for (std::string& line : worker_->DescribePeers(request.session())) response->add_lanes(std::move(line));
+        return Status();
+      });
+  handlers.methods["CloseSession"] = ProtoMethod<wire::CloseSessionRequest, Empty>(
+      [this](const CallContext&, const wire::CloseSessionRequest& request, Empty*) {
+        return worker_->CloseSession(request.session());
+      });
+  handlers.methods["RegisterGraph"] = ProtoMethod<wire::RegisterGraphRequest, wire::RegisterGraphResponse>(
+      [this](const CallContext&, const wire::RegisterGraphRequest& request, wire::RegisterGraphResponse* response) {
+        MG_RETURN_IF_ERROR(CheckNotDraining());
+        MG_ASSIGN_OR_RETURN(Graph graph, ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false}));
+        MG_ASSIGN_OR_RETURN(const uint32_t handle,
+                            worker_->RegisterGraph(request.session(), std::move(graph), request.inline_functions()));
+        response->set_handle(handle);
+        return Status();
+      });
+  handlers.methods["DeregisterGraph"] = ProtoMethod<wire::DeregisterGraphRequest, Empty>(
+      [this](const CallContext&, const wire::DeregisterGraphRequest& request, Empty*) {
+        return worker_->DeregisterGraph(request.session(), request.handle());
+      });
+  handlers.methods["DropPeer"] =
+      ProtoMethod<wire::DropPeerRequest, Empty>([this](const CallContext&, const wire::DropPeerRequest& request, Empty*) {
+        worker_->DropPeer(request.session(), request.task());
+        return Status();
+      });
+  handlers.methods["Reset"] =
+      ProtoMethod<wire::ResetRequest, Empty>([this](const CallContext&, const wire::ResetRequest& request, Empty*) {
+        worker_->Reset({request.containers().begin(), request.containers().end()});
+        return Status();
+      });
+  handlers.methods["TakeTrace"] = ProtoMethod<wire::TakeTraceRequest, wire::TakeTraceResponse>(
+      [this](const CallContext&, const wire::TakeTraceRequest& request, wire::TakeTraceResponse* response) {
+        if (auto trace = worker_->TakeTrace(request.session(), request.step())) response->set_trace(trace->Serialize());
+        return Status();
+      });
+  handlers.on_disconnect = [this](const control::ConnectionInfo& connection, const Status& why) { ClientGone(connection, why); };
+
+  control::ServerOptions control_options;
+  control_options.bind_address = options.host;
+  control_options.port = static_cast<uint16_t>(options.port);
+  control_options.key = options.key;
+  control_options.hello.task_name = worker_->task();
+  control_options.hello.incarnation = worker_->incarnation();
+  control_options.hello.fingerprint = std::to_string(ops_->fingerprint());
+  control_options.progress = [this] { return worker_->stats().steps_done; };
+  MG_ASSIGN_OR_RETURN(control_, control::Server::Start(std::move(control_options), std::move(handlers)));
+  address_ = control_->address();
+  return Status();
+}
+
+void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const Status& why) {
+  std::vector<uint64_t> sessions;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = owned_.find(connection.id);
+    if (it == owned_.end()) return;
+    sessions = std::move(it->second);
+    owned_.erase(it);
+  }
+  for (uint64_t session : sessions) {
+    // NotFound: the client closed it itself before it went.
+    const Status closed = worker_->CloseSession(session);
+    if (closed.code() == Code::kNotFound) continue;
+    LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + connection.name() + ": " + why.message());
+    if (!closed.ok()) LogWarning(closed.ToString());
+  }
+}
+
+void Server::Impl::Stop(std::chrono::milliseconds drain) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(draining_, true) && control_ == nullptr) return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + drain;
+  while (worker_ != nullptr && worker_->stats().running_steps > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // shutdown only; bounded by `drain`
+  }
+  if (control_ != nullptr) control_->Stop();
+  control_ = nullptr;
+  worker_ = nullptr;
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  auto impl = std::make_unique<Impl>();
+  MG_RETURN_IF_ERROR(impl->Start(std::move(options)));
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+const std::string& Server::address() const { return impl_->address_; }
+int Server::port() const { return impl_->control_ ? impl_->control_->port() : 0; }
+Worker& Server::worker() { return *impl_->worker_; }
+void Server::Stop(std::chrono::milliseconds drain) { impl_->Stop(drain); }
+
+}  // namespace monograph

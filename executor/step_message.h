@@ -1,0 +1,54 @@
+// The messages of the data plane: what the client and the executors say to each other during steps.
+//
+// Grammar (little-endian, fixed widths; a message is one transport header, and a payload where noted):
+//   message  = kind:u8 flags:u8 code:u16 id:u32 session:u64 incarnation:u64 step:u64 body
+//   kind     = 1 run-step    id = graph handle;                         no body
+//            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
+//                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
+//            | 3 step-done   id = sender's index in the session; code = status; body = message text
+//            | 4 abort-step  code = status; body = message text
+//   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
+//
+// `session` is the client's random nonce and `incarnation` the receiver's: a message for another life of a process, or for a step that is over, is
+// dropped and counted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/shape.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "transport/transport.h"
+
+namespace monograph {
+
+enum class StepMessageKind : uint8_t { kRunStep = 1, kTensor = 2, kStepDone = 3, kAbortStep = 4 };
+
+inline constexpr uint8_t kTraceFlag = 1;
+inline constexpr uint8_t kDerivedFlag = 2;
+
+struct StepMessage {
+  StepMessageKind kind = StepMessageKind::kRunStep;
+  uint8_t flags = 0;
+  uint32_t id = 0;
+  uint64_t session = 0;
+  uint64_t incarnation = 0;
+  uint64_t step = 0;
+  DType dtype = DT_INVALID;  // kTensor
+  Shape shape;               // kTensor
+  Status status;             // kStepDone, kAbortStep
+};
+
+// Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status text is cut to fit.
+size_t EncodeStepMessage(const StepMessage& message, char* out);
+// DataLoss for bytes that are no step message.
+Status DecodeStepMessage(std::string_view header, StepMessage* message);
+
+// The payload of a tensor message. Plain data is lent by reference; strings and handles are packed into a buffer of their own.
+Payload TensorPayload(const Tensor& tensor);
+// Unpacks strings or handles. DataLoss if the bytes do not fit the shape.
+Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes);
+
+}  // namespace monograph

@@ -1,0 +1,709 @@
+#include "executor/worker.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "base/log.h"
+#include "executor/cuda_devices.h"
+#include "executor/device.h"
+#include "executor/plan.h"
+#include "executor/resource_manager.h"
+#include "executor/step_executor.h"
+#include "executor/step_message.h"
+#include "executor/trace.h"
+#include "graph/function.h"
+
+namespace monograph {
+namespace {
+
+// Steps of a session live in a ring: a step and the one kStepSlots later share a slot, and a client never has so many in flight.
+constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
+constexpr size_t kTracesKept = 16;
+
+}  // namespace
+
+uint64_t RandomNonce() {
+  uint64_t value = 0;
+  while (value == 0) {
+    if (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) value = 0;
+  }
+  return value;
+}
+
+class Worker::Impl : public MessageHandler {
+ public:
+  explicit Impl(WorkerOptions options) : options_(std::move(options)), task_(options_.task.TaskName()) {}
+  ~Impl() override { Shutdown(); }
+
+  Status Start();
+
+  PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
+  void OnDelivered(std::string_view header, Payload payload) override;
+
+  struct RegisteredGraph;
+
+  // One step's place in the ring. States of `step` against the slot: 0: never used; another (older) step: that step is over, or
+  // dead; this step: parked (state kParked), running or over.
+  struct Slot {
+    enum State : uint8_t {
+      kParked,   // tensors came, run-step has not
+      kRunning,  // the executor has it
+      kOver,     // step-done was sent; what arrives now is dropped
+    };
+    uint64_t step = 0;
+    State state = kOver;
+    std::shared_ptr<Step> running;
+    std::vector<std::pair<int32_t, Tensor>> parked;
+    Status aborted;  // an abort that came before run-step
+  };
+
+  struct Peer {
+    std::string task;
+    uint64_t incarnation = 0;
+    PeerId id = 0;
+    bool connected = false;
+  };
+
+  struct Session {
+    uint64_t id = 0;
+    std::vector<Peer> peers;
+    int client_peer = kSelf;
+    int self_index = 0;
+    StepClient* client = nullptr;
+
+    mutable std::mutex mutex;
+    std::condition_variable idle;
+    std::vector<std::shared_ptr<RegisteredGraph>> graphs;  // by handle; nullptr: deregistered
+    std::array<Slot, kStepSlots> slots;
+    int running = 0;
+    bool closed = false;
+    std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces;
+  };
+
+  // A graph of a session, and the sink that its steps push into.
+  struct RegisteredGraph : StepSink {
+    Impl* worker = nullptr;
+    Session* session = nullptr;  // outlives the graph's steps
+    std::shared_ptr<const Plan> plan;
+    std::vector<int16_t> edge_peer;  // by edge id: the peer that the edge goes to, kSelf for the client here
+    void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) override {
+      worker->Push(*session, edge_peer[static_cast<size_t>(edge.id)], step_id, edge.id, std::move(tensor));
+    }
+  };
+
+  std::shared_ptr<Session> FindSession(uint64_t id) const {
+    std::shared_lock lock(sessions_mutex_);
+    auto it = sessions_.find(id);
+    return it == sessions_.end() ? nullptr : it->second;
+  }
+  Result<std::shared_ptr<Session>> RequireSession(uint64_t id) const {
+    std::shared_ptr<Session> session = FindSession(id);
+    if (session == nullptr) {
+      return Aborted("Session " + std::to_string(id) + " is not known at " + task_ +
+                     "; the task may have restarted. Connect again");
+    }
+    return session;
+  }
+
+  Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer, int self_index, StepClient* client);
+  Status CloseSession(uint64_t id, std::chrono::milliseconds deadline);
+  Result<uint32_t> RegisterGraph(uint64_t id, Graph graph, bool inline_functions);
+  Status DeregisterGraph(uint64_t id, uint32_t handle);
+
+  void Push(Session& session, int peer, uint64_t step, int32_t edge, Tensor tensor);
+  void Deliver(Session& session, uint64_t step, int32_t edge, Tensor tensor);
+  void RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step, bool trace, bool caller_computes);
+  void AbortHere(Session& session, uint64_t step, const Status& status);
+  void EndStep(const std::shared_ptr<Session>& session, uint64_t step, const Status& status);
+  void ReportDone(Session& session, uint64_t step, const Status& status);
+  void SendMessage(Session& session, int peer, StepMessage message, Payload payload = {});
+  void Shutdown();
+  void CountDropped(const char* what) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    if (LogEnabled(LogLevel::kDebug)) LogDebug(task_ + " dropped " + what);
+  }
+
+  WorkerOptions options_;
+  const std::string task_;
+  const uint64_t incarnation_ = RandomNonce();
+  std::unique_ptr<ThreadPools> pools_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<DeviceInfo> device_infos_;
+  ResourceManager resources_;
+  std::unique_ptr<StepExecutor> executor_;
+  std::unique_ptr<Transport> transport_;
+
+  mutable std::shared_mutex sessions_mutex_;
+  std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;  // guarded by sessions_mutex_
+
+  std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
+
+  // A payload on its way into a tensor. Recycled, so that a steady step allocates nothing for it.
+  struct Arrival {
+    std::shared_ptr<Session> session;
+    uint64_t step = 0;
+    int32_t edge = 0;
+    DType dtype = DT_INVALID;
+    Shape shape;
+    Tensor tensor;  // the destination, or packed bytes of strings and handles
+    Arrival* next = nullptr;
+  };
+  std::mutex arrivals_mutex_;
+  Arrival* free_arrivals_ = nullptr;  // guarded by arrivals_mutex_
+  Arrival* TakeArrival();
+  void RecycleArrival(Arrival* arrival);
+  void Arrived(Arrival* arrival, const Status& status);
+};
+
+Status Worker::Impl::Start() {
+  pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads, options_.intra_op_parallelism_threads);
+  MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
+  MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task));
+  for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
+  for (const auto& device : devices_) {
+    device_infos_.push_back(device->info());
+    device_infos_.back().incarnation = incarnation_;
+  }
+  executor_ = std::make_unique<StepExecutor>(pools_.get());
+  if (options_.make_transport) {
+    MG_ASSIGN_OR_RETURN(transport_, options_.make_transport(this));
+  }
+  return Status();
+}
+
+void Worker::Impl::Shutdown() {
+  std::vector<uint64_t> ids;
+  {
+    std::shared_lock lock(sessions_mutex_);
+    for (const auto& [id, session] : sessions_) ids.push_back(id);
+  }
+  for (uint64_t id : ids) {
+    if (Status status = CloseSession(id, std::chrono::seconds(10)); !status.ok()) LogWarning(task_ + ": " + status.ToString());
+  }
+  if (transport_ != nullptr) {
+    transport_->Close();
+    transport_->Join();
+  }
+  while (free_arrivals_ != nullptr) delete std::exchange(free_arrivals_, free_arrivals_->next);
+}
+
+// ---- sessions
+
+Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer, int self_index, StepClient* client) {
+  auto session = std::make_shared<Session>();
+  session->id = id;
+  session->client_peer = client_peer;
+  session->self_index = self_index;
+  session->client = client;
+  if (!peers.empty() && transport_ == nullptr) return FailedPrecondition(task_ + " has no data plane, so it cannot take part in a session with other tasks");
+  for (const PeerSpec& spec : peers) {
+    Peer peer{.task = spec.task, .incarnation = spec.incarnation};
+    Result<PeerId> connected = transport_->Connect(spec.transport_address, spec.task);
+    if (!connected.ok()) {
+      for (const Peer& made : session->peers) transport_->Disconnect(made.id);
+      return connected.status().WithContext("connecting " + task_ + " to " + spec.task);
+    }
+    peer.id = connected.value();
+    peer.connected = true;
+    session->peers.push_back(std::move(peer));
+  }
+  std::unique_lock lock(sessions_mutex_);
+  if (!sessions_.emplace(id, session).second) {
+    lock.unlock();
+    for (const Peer& peer : session->peers) transport_->Disconnect(peer.id);
+    return AlreadyExists("session " + std::to_string(id) + " exists already at " + task_);
+  }
+  return Status();
+}
+
+Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline) {
+  std::shared_ptr<Session> session;
+  {
+    std::unique_lock lock(sessions_mutex_);
+    auto it = sessions_.find(id);
+    if (it == sessions_.end()) return NotFound("session " + std::to_string(id) + " is not known at " + task_);
+    session = it->second;
+    sessions_.erase(it);
+  }
+  std::vector<std::shared_ptr<Step>> running;
+  {
+    std::lock_guard lock(session->mutex);
+    session->closed = true;
+    for (Slot& slot : session->slots) {
+      slot.parked.clear();
+      if (slot.state == Slot::kRunning) running.push_back(slot.running);
+    }
+  }
+  for (const auto& step : running) {
+    step->Abort(Cancelled("Step was cancelled by an explicit call to Session::Close().").AsDerived());
+  }
+  running.clear();
+  bool ended;
+  {
+    std::unique_lock lock(session->mutex);
+    ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
+  }
+  for (const Peer& peer : session->peers) transport_->Disconnect(peer.id);
+  if (!ended) return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " + task_);
+  std::lock_guard lock(session->mutex);
+  session->graphs.clear();
+  return Status();
+}
+
+Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inline_functions) {
+  MG_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, RequireSession(id));
+  auto registered = std::make_shared<RegisteredGraph>();
+  registered->worker = this;
+  registered->session = session.get();
+  for (NodeId node = 0; node < graph.num_nodes(); ++node) {
+    if (!graph.is(node, "_Send")) continue;
+    const auto edge = static_cast<size_t>(graph.attrs(node).Get<int64_t>("edge_id"));
+    const std::string& target = graph.attrs(node).Get<std::string>("recv_device");
+    MG_ASSIGN_OR_RETURN(DeviceName device, DeviceName::Parse(target));
+    const std::string task = device.TaskName();
+    int index = kSelf;
+    if (task != task_) {
+      auto it = std::find_if(session->peers.begin(), session->peers.end(), [&](const Peer& p) { return p.task == task; });
+      if (it == session->peers.end()) {
+        return InvalidArgument("node '" + std::string(graph.name(node)) + "' sends to " + task + ", which is not in the session");
+      }
+      index = static_cast<int>(it - session->peers.begin());
+    }
+    if (registered->edge_peer.size() <= edge) registered->edge_peer.resize(edge + 1, kSelf);
+    registered->edge_peer[edge] = static_cast<int16_t>(index);
+  }
+  if (inline_functions) {
+    MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph));
+  }
+  if (options_.rewrite) {
+    MG_ASSIGN_OR_RETURN(graph, options_.rewrite(std::move(graph)));
+  }
+  PlanOptions plan_options;
+  plan_options.kernels = options_.kernels;
+  for (const auto& device : devices_) plan_options.devices.push_back(device.get());
+  plan_options.pools = pools_.get();
+  plan_options.resources = &resources_;
+  plan_options.inline_functions = inline_functions;
+  MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
+  std::lock_guard lock(session->mutex);
+  session->graphs.push_back(std::move(registered));
+  return static_cast<uint32_t>(session->graphs.size() - 1);
+}
+
+Status Worker::Impl::DeregisterGraph(uint64_t id, uint32_t handle) {
+  MG_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, RequireSession(id));
+  std::lock_guard lock(session->mutex);
+  if (handle >= session->graphs.size() || session->graphs[handle] == nullptr) {
+    return NotFound("graph handle " + std::to_string(handle) + " is not known at " + task_);
+  }
+  session->graphs[handle] = nullptr;
+  return Status();
+}
+
+// ---- steps
+
+void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step_id, bool trace,
+                           bool caller_computes) {
+  std::shared_ptr<RegisteredGraph> graph;
+  std::shared_ptr<Step> step;
+  Status refused, aborted;
+  {
+    std::lock_guard lock(session->mutex);
+    Slot& slot = session->slots[step_id % kStepSlots];
+    if (session->closed) return;
+    if (handle < session->graphs.size()) graph = session->graphs[handle];
+    if (slot.step > step_id || (slot.step == step_id && slot.state != Slot::kParked)) {
+      CountDropped("a second run-step of one step");
+      return;
+    }
+    if (graph == nullptr) {
+      refused = Aborted("Graph handle is not found: " + std::to_string(handle) + ". Possibly this worker (\"" + task_ +
+                        "\") just restarted.");
+    } else if (slot.step < step_id && slot.state == Slot::kRunning) {
+      refused = ResourceExhausted("step " + std::to_string(slot.step) + " still runs at " + task_ + ": more than " +
+                                  std::to_string(kMaxStepsInFlight) + " steps in flight");
+    } else {
+      if (slot.step != step_id) {
+        slot.parked.clear();
+        slot.aborted = Status();
+      }
+      std::shared_ptr<StepTrace> step_trace;
+      if (trace) {
+        step_trace = std::make_shared<StepTrace>();
+        session->traces.emplace_back(step_id, step_trace);
+        if (session->traces.size() > kTracesKept) session->traces.pop_front();
+      }
+      slot.step = step_id;
+      slot.state = Slot::kRunning;
+      ++session->running;
+      step = executor_->Prepare(
+          graph->plan, step_id, graph.get(),
+          // Keeps graph, session and trace alive for as long as the executor has the step.
+          [this, session, step_id, graph, step_trace](const Status& status) { EndStep(session, step_id, status); },
+          step_trace.get());
+      slot.running = step;
+      // Under the lock: a tensor that arrives now finds the step running, and its own Deliver comes after these.
+      for (auto& [edge, tensor] : slot.parked) step->Deliver(edge, std::move(tensor));
+      slot.parked.clear();
+      aborted = std::exchange(slot.aborted, Status());
+    }
+  }
+  if (!refused.ok()) {
+    ReportDone(*session, step_id, refused);
+    return;
+  }
+  step->Start(caller_computes);
+  if (!aborted.ok()) step->Abort(aborted);
+}
+
+void Worker::Impl::EndStep(const std::shared_ptr<Session>& session, uint64_t step_id, const Status& status) {
+  (status.ok() ? steps_done_ : steps_failed_).fetch_add(1, std::memory_order_relaxed);
+  std::shared_ptr<Step> finished;  // freed outside the lock
+  bool closed;
+  {
+    std::lock_guard lock(session->mutex);
+    Slot& slot = session->slots[step_id % kStepSlots];
+    if (slot.step == step_id) {
+      slot.state = Slot::kOver;
+      finished = std::move(slot.running);
+      slot.parked.clear();
+    }
+    closed = session->closed;
+  }
+  if (!closed || session->client != nullptr) ReportDone(*session, step_id, status);
+  // Last: CloseSession waits for this count and then lets the peers go.
+  std::lock_guard lock(session->mutex);
+  if (--session->running == 0) session->idle.notify_all();
+}
+
+void Worker::Impl::ReportDone(Session& session, uint64_t step_id, const Status& status) {
+  if (session.client_peer == kSelf) {
+    if (session.client != nullptr) session.client->OnStepDone(step_id, kSelf, status);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kStepDone;
+  message.id = static_cast<uint32_t>(session.self_index);
+  message.step = step_id;
+  message.status = status;
+  SendMessage(session, session.client_peer, std::move(message));
+}
+
+void Worker::Impl::AbortHere(Session& session, uint64_t step_id, const Status& status) {
+  std::shared_ptr<Step> step;
+  {
+    std::lock_guard lock(session.mutex);
+    Slot& slot = session.slots[step_id % kStepSlots];
+    if (slot.step == step_id && slot.state == Slot::kRunning) {
+      step = slot.running;
+    } else if (slot.step < step_id && slot.state != Slot::kRunning) {
+      // The abort came first; run-step of this very step may still follow.
+      slot.step = step_id;
+      slot.state = Slot::kParked;
+      slot.parked.clear();
+      slot.aborted = status;
+    } else if (slot.step == step_id && slot.state == Slot::kParked) {
+      slot.aborted = status;
+    }
+  }
+  if (step != nullptr) step->Abort(status);
+}
+
+void Worker::Impl::Push(Session& session, int peer, uint64_t step, int32_t edge, Tensor tensor) {
+  if (peer == kSelf) {
+    if (session.client != nullptr && session.client->OnFetch(step, edge, tensor)) return;
+    Deliver(session, step, edge, std::move(tensor));
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kTensor;
+  message.id = static_cast<uint32_t>(edge);
+  message.step = step;
+  if (tensor.valid()) {
+    message.dtype = tensor.dtype();
+    message.shape = tensor.shape();
+    SendMessage(session, peer, std::move(message), TensorPayload(tensor));
+  } else {  // a control edge
+    message.dtype = DT_FLOAT;
+    message.shape = Shape{0};
+    SendMessage(session, peer, std::move(message));
+  }
+}
+
+void Worker::Impl::SendMessage(Session& session, int peer, StepMessage message, Payload payload) {
+  Peer& target = session.peers[static_cast<size_t>(peer)];
+  message.session = session.id;
+  message.incarnation = target.incarnation;
+  char header[kMaxHeaderBytes];
+  const size_t length = EncodeStepMessage(message, header);
+  transport_->Send(target.id, {header, length}, std::move(payload), nullptr);
+}
+
+void Worker::Impl::Deliver(Session& session, uint64_t step_id, int32_t edge, Tensor tensor) {
+  std::shared_ptr<Step> step;
+  {
+    std::lock_guard lock(session.mutex);
+    Slot& slot = session.slots[step_id % kStepSlots];
+    if (slot.step == step_id && slot.state == Slot::kRunning) {
+      step = slot.running;
+    } else if (session.closed || slot.step > step_id || (slot.step == step_id && slot.state == Slot::kOver) ||
+               slot.state == Slot::kRunning) {
+      CountDropped("a tensor of a step that is over");
+      return;
+    } else {
+      if (slot.step != step_id) {
+        slot.step = step_id;
+        slot.state = Slot::kParked;
+        slot.parked.clear();
+        slot.aborted = Status();
+      }
+      slot.parked.emplace_back(edge, std::move(tensor));
+      return;
+    }
+  }
+  step->Deliver(edge, std::move(tensor));
+}
+
+// ---- arrivals
+
+Worker::Impl::Arrival* Worker::Impl::TakeArrival() {
+  {
+    std::lock_guard lock(arrivals_mutex_);
+    if (free_arrivals_ != nullptr) return std::exchange(free_arrivals_, free_arrivals_->next);
+  }
+  return new Arrival;
+}
+
+void Worker::Impl::RecycleArrival(Arrival* arrival) {
+  arrival->session = nullptr;
+  arrival->tensor = Tensor();
+  std::lock_guard lock(arrivals_mutex_);
+  arrival->next = free_arrivals_;
+  free_arrivals_ = arrival;
+}
+
+PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_bytes) {
+  StepMessage message;
+  if (Status status = DecodeStepMessage(header, &message); !status.ok()) {
+    CountDropped("a malformed message");
+    return {};
+  }
+  std::shared_ptr<Session> session = FindSession(message.session);
+  if (session == nullptr || message.incarnation != incarnation_ || message.kind != StepMessageKind::kTensor) {
+    CountDropped("a message of another life");
+    return {};
+  }
+  const bool plain = IsPlainData(message.dtype);
+  if (plain && payload_bytes != static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
+    AbortHere(*session, message.step, DataLoss("tensor of edge " + std::to_string(message.id) + " came with " +
+                                               std::to_string(payload_bytes) + " bytes for " +
+                                               std::string(DTypeName(message.dtype)) + message.shape.ToString()));
+    return {};
+  }
+  Result<Tensor> tensor = plain ? Tensor::Allocate(message.dtype, message.shape)
+                                : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
+  if (!tensor.ok()) {
+    AbortHere(*session, message.step, tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " + task_));
+    return {};
+  }
+  Arrival* arrival = TakeArrival();
+  arrival->session = std::move(session);
+  arrival->step = message.step;
+  arrival->edge = static_cast<int32_t>(message.id);
+  arrival->dtype = message.dtype;
+  arrival->shape = message.shape;
+  arrival->tensor = std::move(tensor).value();
+  return {arrival->tensor.raw(), [this, arrival](const Status& status) { Arrived(arrival, status); }};
+}
+
+void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
+  std::shared_ptr<Session> session = std::move(arrival->session);
+  const uint64_t step = arrival->step;
+  const int32_t edge = arrival->edge;
+  Result<Tensor> tensor = std::move(arrival->tensor);
+  if (status.ok() && !IsPlainData(arrival->dtype)) {
+    tensor = UnpackTensor(arrival->dtype, arrival->shape,
+                          {tensor->data<char>(), static_cast<size_t>(tensor->elements())});
+  }
+  RecycleArrival(arrival);
+  if (!status.ok() || !tensor.ok()) {
+    const Status& cause = status.ok() ? tensor.status() : status;
+    AbortHere(*session, step, cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
+    return;
+  }
+  if (session->client != nullptr && session->client->OnFetch(step, edge, tensor.value())) return;
+  Deliver(*session, step, edge, std::move(tensor).value());
+}
+
+void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
+  StepMessage message;
+  if (Status status = DecodeStepMessage(header, &message); !status.ok()) {
+    CountDropped("a malformed message");
+    return;
+  }
+  std::shared_ptr<Session> session = FindSession(message.session);
+  if (session == nullptr || message.incarnation != incarnation_) {
+    CountDropped("a message of another life");
+    return;
+  }
+  switch (message.kind) {
+    case StepMessageKind::kRunStep:
+      RunStep(session, message.id, message.step, (message.flags & kTraceFlag) != 0, false);
+      return;
+    case StepMessageKind::kAbortStep:
+      AbortHere(*session, message.step, message.status);
+      return;
+    case StepMessageKind::kStepDone:
+      if (session->client != nullptr && message.id < session->peers.size()) {
+        session->client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
+      }
+      return;
+    case StepMessageKind::kTensor: break;
+  }
+  const auto edge = static_cast<int32_t>(message.id);
+  Result<Tensor> tensor = DataLoss("tensor does not fit its payload");
+  if (!IsPlainData(message.dtype)) {
+    tensor = UnpackTensor(message.dtype, message.shape,
+                          {static_cast<const char*>(payload.data()), payload.bytes});
+  } else if (payload.bytes == static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
+    if (payload.buffer) {
+      tensor = Tensor(message.dtype, message.shape, std::move(payload.buffer), payload.offset);
+    } else {
+      tensor = Tensor::Allocate(message.dtype, message.shape);
+    }
+  }
+  if (!tensor.ok()) {
+    AbortHere(*session, message.step, tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
+    return;
+  }
+  if (session->client != nullptr && session->client->OnFetch(message.step, edge, tensor.value())) return;
+  Deliver(*session, message.step, edge, std::move(tensor).value());
+}
+
+// ---- the public face
+
+Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::~Worker() = default;
+
+Result<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  MG_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Worker>(new Worker(std::move(impl)));
+}
+
+const std::string& Worker::task() const { return impl_->task_; }
+const std::vector<DeviceInfo>& Worker::devices() const { return impl_->device_infos_; }
+uint64_t Worker::incarnation() const { return impl_->incarnation_; }
+std::string Worker::transport_address() const { return impl_->transport_ ? impl_->transport_->address() : std::string(); }
+Transport* Worker::transport() const { return impl_->transport_.get(); }
+ResourceManager& Worker::resources() const { return impl_->resources_; }
+
+WorkerStats Worker::stats() const {
+  WorkerStats stats;
+  stats.steps_done = impl_->steps_done_.load(std::memory_order_relaxed);
+  stats.steps_failed = impl_->steps_failed_.load(std::memory_order_relaxed);
+  stats.messages_dropped = impl_->dropped_.load(std::memory_order_relaxed);
+  std::shared_lock lock(impl_->sessions_mutex_);
+  stats.sessions = static_cast<int>(impl_->sessions_.size());
+  for (const auto& [id, session] : impl_->sessions_) {
+    std::lock_guard session_lock(session->mutex);
+    stats.running_steps += session->running;
+    stats.graphs += static_cast<int>(std::count_if(session->graphs.begin(), session->graphs.end(),
+                                                   [](const auto& graph) { return graph != nullptr; }));
+  }
+  return stats;
+}
+
+Status Worker::CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer, int self_index, StepClient* client) {
+  return impl_->CreateSession(session, peers, client_peer, self_index, client);
+}
+Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline) { return impl_->CloseSession(session, deadline); }
+
+std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
+  std::vector<std::string> lines;
+  std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
+  if (session == nullptr) return lines;
+  for (const Impl::Peer& peer : session->peers) {
+    lines.push_back(task() + " -> " + peer.task + ": " + impl_->transport_->Describe(peer.id));
+  }
+  return lines;
+}
+
+void Worker::DropPeer(uint64_t id, const std::string& task) {
+  std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  for (const Impl::Peer& peer : session->peers) {
+    if (peer.task == task) impl_->transport_->Disconnect(peer.id);
+  }
+}
+
+Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph, bool inline_functions) {
+  return impl_->RegisterGraph(session, std::move(graph), inline_functions);
+}
+Status Worker::DeregisterGraph(uint64_t session, uint32_t handle) { return impl_->DeregisterGraph(session, handle); }
+
+void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tensor tensor) {
+  std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->Deliver(*session, step, edge, std::move(tensor));
+  } else {
+    impl_->Push(*session, peer, step, edge, std::move(tensor));
+  }
+}
+
+void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool trace, bool caller_computes) {
+  std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->RunStep(session, handle, step, trace, caller_computes);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kRunStep;
+  message.flags = trace ? kTraceFlag : 0;
+  message.id = handle;
+  message.step = step;
+  impl_->SendMessage(*session, peer, std::move(message));
+}
+
+void Worker::AbortStep(uint64_t id, int peer, uint64_t step, const Status& status) {
+  std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->AbortHere(*session, step, status);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kAbortStep;
+  message.step = step;
+  message.status = status;
+  impl_->SendMessage(*session, peer, std::move(message));
+}
+
+std::shared_ptr<StepTrace> Worker::TakeTrace(uint64_t id, uint64_t step) {
+  std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
+  if (session == nullptr) return nullptr;
+  std::lock_guard lock(session->mutex);
+  for (auto it = session->traces.begin(); it != session->traces.end(); ++it) {
+    if (it->first == step) {
+      std::shared_ptr<StepTrace> trace = it->second;
+      session->traces.erase(it);
+      return trace;
+    }
+  }
+  return nullptr;
+}
+
+void Worker::Reset(const std::vector<std::string>& containers) { impl_->resources_.Clear(containers); }
+
+}  // namespace monograph
