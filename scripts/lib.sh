@@ -1,0 +1,40 @@
+# Shared by the scripts in this folder; source it. Sets `root` to the project's folder.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# install_packages GROUP...: installs what is missing of the groups in packages.txt, with root or sudo.
+install_packages() {
+  local wanted missing=() sudo=
+  wanted=$(for group in "$@"; do sed -n "s/^$group \([^ ]*\).*/\1/p" "$root/scripts/packages.txt"; done)
+  for package in $wanted; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "packages are missing (${missing[*]}); run as root or install sudo"
+    sudo=sudo
+  fi
+  say "Installing ${#missing[@]} packages: ${missing[*]}"
+  $sudo apt-get update -q || die "apt-get update failed"
+  # libboost1.81-dev replaces the default 1.74: say so instead of removing things silently.
+  local removed
+  removed=$(apt-get -s install --no-install-recommends "${missing[@]}" | sed -n 's/^Remv \([^ ]*\).*/\1/p' | tr '\n' ' ')
+  if [ -n "$removed" ] && [ "${MONOGRAPH_ALLOW_REMOVALS:-}" != 1 ]; then
+    die "installing would remove: $removed. If that is fine, run again with MONOGRAPH_ALLOW_REMOVALS=1"
+  fi
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+# configure_and_build BUILD_DIR "CMAKE_OPTIONS" [TARGET...]
+configure_and_build() {
+  local build=$1 options=$2
+  shift 2
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  # shellcheck disable=SC2086  # options are words
+  cmake -S "$root" -B "$build" -G Ninja $options >"$build.log" 2>&1 || { cat "$build.log"; die "cmake failed"; }
+  rm -f "$build.log"
+  cmake --build "$build" --parallel "$(nproc)" ${1:+--target "$@"}
+}
