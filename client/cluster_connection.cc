@@ -1,0 +1,186 @@
+#include "client/cluster_connection.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "executor/worker.pb.h"
+#include "transport/control/channel.h"
+#include "transport/control/heartbeat.h"
+
+namespace monograph {
+namespace {
+
+constexpr std::chrono::seconds kStatusTimeout(10);
+
+// Counts answers that come on other threads.
+class Latch {
+ public:
+  explicit Latch(size_t count) : count_(count) {}
+  void CountDown() {
+    std::lock_guard lock(mutex_);
+    if (--count_ == 0) zero_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    zero_.wait(lock, [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable zero_;
+  size_t count_;  // guarded by mutex_
+};
+
+// True if a session with these filters uses the task.
+Result<bool> Admits(const std::vector<std::string>& filters, const DeviceName& task) {
+  if (filters.empty()) return true;
+  for (const std::string& text : filters) {
+    MG_ASSIGN_OR_RETURN(DeviceName filter, DeviceName::Parse(text));
+    filter.type.clear();
+    filter.id = -1;
+    if (filter.Matches(task)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+class ClusterConnection::Impl {
+ public:
+  Status Connect(const ClusterSpec& cluster, Options options);
+  ~Impl() { monitor_ = nullptr; }  // before the channels that it watches
+
+  struct Entry {
+    std::unique_ptr<control::Channel> channel;
+    uint64_t watch = 0;
+    Status lost;  // guarded by mutex_
+  };
+
+  Options options_;
+  std::vector<RemoteTask> tasks_;
+  std::vector<Entry> entries_;
+  std::unique_ptr<control::HeartbeatMonitor> monitor_;
+  mutable std::mutex mutex_;
+};
+
+Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options options) {
+  options_ = std::move(options);
+  for (const auto& [job, tasks] : cluster.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      RemoteTask task;
+      task.name = {.job = job, .replica = 0, .task = index, .type = "", .id = -1};
+      task.task = task.name.TaskName();
+      task.address = address;
+      MG_ASSIGN_OR_RETURN(const bool used, Admits(options_.device_filters, task.name));
+      if (used) tasks_.push_back(std::move(task));
+    }
+  }
+  if (tasks_.empty()) return InvalidArgument("the device filters let no task of the cluster through");
+  entries_.resize(tasks_.size());
+
+  // All at once: each channel retries by itself until the time is up.
+  std::vector<Status> outcomes(tasks_.size());
+  Latch connected(tasks_.size());
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    control::ChannelOptions channel;
+    channel.key = options_.key;
+    channel.hello.task_name = "/job:client/replica:0/task:0";
+    channel.hello.fingerprint = options_.fingerprint;
+    channel.timeout = options_.start_timeout;
+    channel.expected_task = tasks_[i].task;
+    control::Channel::ConnectAsync(tasks_[i].address, std::move(channel),
+                                   [this, i, &outcomes, &connected](Result<std::unique_ptr<control::Channel>> result) {
+                                     outcomes[i] = result.status();
+                                     if (result.ok()) entries_[i].channel = std::move(result).value();
+                                     connected.CountDown();
+                                   });
+  }
+  connected.Wait();
+  std::string missing;
+  Status first;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    if (outcomes[i].ok()) continue;
+    first.Update(outcomes[i]);
+    missing += "\n  " + tasks_[i].task + " at " + tasks_[i].address + ": " + outcomes[i].message();
+  }
+  if (!missing.empty()) {
+    return Status(first.code(), "cannot reach every task of the cluster; missing are:" + missing +
+                                    "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N");
+  }
+
+  control::HeartbeatOptions heartbeat;
+  monitor_ = control::HeartbeatMonitor::Start(heartbeat);
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    RemoteTask& task = tasks_[i];
+    MG_ASSIGN_OR_RETURN(const std::string bytes, entries_[i].channel->Call("Status", "", kStatusTimeout));
+    wire::StatusResponse response;
+    if (!response.ParseFromString(bytes)) return Internal("malformed answer to Status from " + task.task);
+    task.transport_address = response.transport_address();
+    task.incarnation = response.incarnation();
+    for (const wire::Device& device : response.devices()) {
+      MG_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device.name()));
+      task.devices.push_back({std::move(name), device.description(), device.memory_limit(), response.incarnation()});
+    }
+    const int index = static_cast<int>(i);
+    entries_[i].watch = monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
+      const RemoteTask& lost = tasks_[static_cast<size_t>(index)];
+      const Status status = Unavailable("lost " + lost.task + " at " + lost.address + ": " + why.message());
+      {
+        std::lock_guard lock(mutex_);
+        entries_[static_cast<size_t>(index)].lost = status;
+      }
+      LogWarning(status.message());
+      if (options_.on_lost) options_.on_lost(index, status);
+    });
+  }
+  return Status();
+}
+
+ClusterConnection::ClusterConnection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ClusterConnection::~ClusterConnection() = default;
+
+Result<std::unique_ptr<ClusterConnection>> ClusterConnection::Connect(const ClusterSpec& cluster, Options options) {
+  auto impl = std::make_unique<Impl>();
+  MG_RETURN_IF_ERROR(impl->Connect(cluster, std::move(options)));
+  return std::unique_ptr<ClusterConnection>(new ClusterConnection(std::move(impl)));
+}
+
+const std::vector<RemoteTask>& ClusterConnection::tasks() const { return impl_->tasks_; }
+
+Status ClusterConnection::status(int task) const {
+  std::lock_guard lock(impl_->mutex_);
+  return impl_->entries_[static_cast<size_t>(task)].lost;
+}
+
+std::vector<Result<std::string>> ClusterConnection::Call(std::string_view method,
+                                                         std::vector<std::pair<int, std::string>> requests,
+                                                         std::chrono::milliseconds timeout) {
+  std::vector<Result<std::string>> responses(requests.size(), Result<std::string>(std::string()));
+  if (requests.empty()) return responses;
+  Latch answered(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    auto& [task, request] = requests[i];
+    impl_->entries_[static_cast<size_t>(task)].channel->CallAsync(
+        std::string(method), std::move(request), timeout, [&responses, &answered, i](Result<std::string> response) {
+          responses[i] = std::move(response);
+          answered.CountDown();
+        });
+  }
+  answered.Wait();  // every call has its own deadline
+  return responses;
+}
+
+void ClusterConnection::Notify(std::string_view method, int task, std::string request, std::chrono::milliseconds timeout) {
+  impl_->entries_[static_cast<size_t>(task)].channel->CallAsync(std::string(method), std::move(request), timeout,
+                                                                [](const Result<std::string>&) {});
+}
+
+int64_t ClusterConnection::ClockOffset(int task) const {
+  const auto health = impl_->monitor_->Health(impl_->entries_[static_cast<size_t>(task)].watch);
+  return health ? health->clock_offset.count() : 0;
+}
+
+}  // namespace monograph

@@ -1,0 +1,126 @@
+// monograph-executor: an executor daemon, one per node.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "client/cluster.h"
+#include "client/flags.h"
+#include "client/registries.h"
+#include "executor/server.h"
+#include "ops/fuse.h"
+#include "transport/control/host_port.h"
+#include "transport/control/key.h"
+
+namespace monograph {
+namespace {
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "monograph-executor: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
+
+int Main(int argc, char** argv) {
+  Flags flags("monograph-executor",
+              "Runs the parts of graphs that clients give it, until SIGTERM or Ctrl-C.\n\n"
+              "Examples:\n"
+              "  monograph-executor --cluster=cluster.json --job=worker --task=0\n"
+              "  monograph-executor --worker_hosts=localhost:2223,localhost:2224 --ps_hosts=localhost:2222 --job=ps --task=0\n"
+              "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
+  std::string cluster_file, ps_hosts, worker_hosts, job, bind, key_file, lanes, net_devices, log_level = "info";
+  int task = 0, cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
+  double drain_seconds = 10;
+  bool key_stdin = false, with_parent = false;
+  flags.Section("Cluster");
+  flags.Add("cluster", &cluster_file, "JSON file: {\"ps\": [\"host:port\"], \"worker\": [...]}");
+  flags.Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
+  flags.Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
+  flags.Add("job", &job, "job of this daemon");
+  flags.Add("task", &task, "index of this daemon in its job");
+  flags.Add("bind", &bind, "address to listen on; default: loopback if the cluster names this task by a loopback address, else that address");
+  flags.Section("Security");
+  flags.Add("key_file", &key_file, "the cluster's key, made by `monograph keygen`; needed for any address but loopback");
+  flags.Add("key_stdin", &key_stdin, "read the key from standard input");
+  flags.Section("Resources");
+  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices");
+  flags.Add("inter_op_parallelism_threads", &inter_op, "threads that run nodes beside each other; 0: one per core");
+  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core");
+  flags.Section("Data plane");
+  flags.Add("lanes", &lanes, "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
+  flags.Add("net_devices", &net_devices, "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+  flags.Add("spin_us", &spin_us, "how long to poll for messages before sleeping, in microseconds");
+  flags.Section("Other");
+  flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
+  flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
+  flags.AddChoice("log_level", &log_level, {"debug", "info", "warning", "error", "off"}, "what to log");
+  if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+  if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  SetLogLevel(ParseLogLevel(log_level).value());
+
+  // Signals are read from a descriptor by this thread; every other thread is started with them blocked.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+
+  if (!cluster_file.empty() && !(ps_hosts.empty() && worker_hosts.empty())) {
+    return Fail(InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both"));
+  }
+  Result<ClusterSpec> cluster = cluster_file.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
+                                                     : ClusterSpec::FromFile(cluster_file);
+  if (!cluster.ok()) return Fail(cluster.status());
+  if (job.empty()) return Fail(InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
+  Result<std::string> own = cluster->Address(job, task);
+  if (!own.ok()) return Fail(own.status());
+  Result<control::HostPort> address = control::ParseHostPort(own.value());
+  if (!address.ok()) return Fail(address.status());
+
+  ServerOptions options;
+  options.host = bind.empty() ? address->host : bind;
+  options.port = address->port;
+  if (!key_file.empty() && key_stdin) return Fail(InvalidArgument("give either --key_file or --key_stdin, not both"));
+  if (!key_file.empty() || key_stdin) {
+    Result<control::Key> key = key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
+    if (!key.ok()) return Fail(key.status());
+    options.key = key.value();
+  }
+  Registries& registries = DefaultRegistries();
+  options.worker.task = {.job = job, .replica = 0, .task = task, .type = "", .id = -1};
+  options.worker.ops = &registries.ops;
+  options.worker.kernels = &registries.kernels;
+  options.worker.cpu_devices = cpu_devices;
+  options.worker.inter_op_parallelism_threads = inter_op;
+  options.worker.intra_op_parallelism_threads = intra_op;
+  options.worker.rewrite = [](Graph graph) { return FuseForExecution(std::move(graph)); };
+  UcxOptions ucx;
+  ucx.lanes = lanes;
+  ucx.net_devices = net_devices.empty() && IsLoopback(options.host) ? "lo" : net_devices;
+  ucx.peer_errors = !IsLoopback(options.host);
+  ucx.spin = std::chrono::microseconds(spin_us);
+  options.worker.make_transport = [ucx](MessageHandler* handler) { return MakeUcxTransport(ucx, handler); };
+
+  Result<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+  if (!server.ok()) return Fail(server.status());
+  LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
+
+  const int descriptor = signalfd(-1, &signals, SFD_CLOEXEC);
+  signalfd_siginfo info{};
+  while (read(descriptor, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
+  }
+  LogInfo(std::string(info.ssi_signo == SIGTERM ? "SIGTERM" : "Ctrl-C") + ": draining");
+  (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
+  return 0;
+}
+
+}  // namespace
+}  // namespace monograph
+
+int main(int argc, char** argv) { return monograph::Main(argc, argv); }
