@@ -13,7 +13,6 @@
 #include "client/flags.h"
 #include "client/registries.h"
 #include "executor/server.h"
-#include "ops/fuse.h"
 #include "transport/control/host_port.h"
 #include "transport/control/key.h"
 
@@ -99,7 +98,7 @@ int Main(int argc, char** argv) {
   options.worker.cpu_devices = cpu_devices;
   options.worker.inter_op_parallelism_threads = inter_op;
   options.worker.intra_op_parallelism_threads = intra_op;
-  options.worker.rewrite = [](Graph graph) { return FuseForExecution(std::move(graph)); };
+  options.worker.rewrite = RewriteForExecution;
   UcxOptions ucx;
   ucx.lanes = lanes;
   ucx.net_devices = net_devices.empty() && IsLoopback(options.host) ? "lo" : net_devices;

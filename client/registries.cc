@@ -1,5 +1,6 @@
 #include "client/registries.h"
 
+#include "ops/fuse.h"
 #include "ops/register.h"
 
 namespace monograph {
@@ -13,6 +14,8 @@ Registries& DefaultRegistries() {
   }();
   return *registries;
 }
+
+Result<Graph> RewriteForExecution(Graph graph) { return FuseOps(graph, {}, nullptr); }
 
 Graph NewGraph() { return Graph(&DefaultRegistries().ops); }
 

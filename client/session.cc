@@ -17,7 +17,7 @@
 #include "executor/trace.h"
 #include "executor/worker.h"
 #include "executor/worker.pb.h"
-#include "ops/fuse.h"
+#include "transport/control/hello.h"
 
 namespace monograph {
 namespace {
@@ -98,6 +98,7 @@ class Session::Impl : public StepClient {
   const Graph& graph_;
   const SessionOptions options_;
   const uint64_t id_ = control::RandomNonZero();
+  KernelRunner evaluator_{&DefaultRegistries().kernels};
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<ClusterConnection> cluster_;
   std::unique_ptr<Master> master_;
@@ -129,7 +130,7 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
   }
   worker.inter_op_parallelism_threads = options_.inter_op_parallelism_threads;
   worker.intra_op_parallelism_threads = options_.intra_op_parallelism_threads;
-  worker.rewrite = [](Graph graph) { return FuseForExecution(std::move(graph)); };
+  worker.rewrite = RewriteForExecution;
   if (cluster != nullptr) {
     UcxOptions ucx;
     ucx.lanes = options_.lanes;
@@ -194,10 +195,10 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
   master.optimizer = options_.optimizer;
   master.has_kernel = [&registries](const std::string& op, const std::string& type) {
     // An op that nobody knows fails where a step needs it, not here; structural ops have no kernels.
-    return op[0] == '_' || registries.ops.Find(op) == nullptr || !registries.kernels.HasAnyDevice(op) ||
-           registries.kernels.HasOp(op, type);
+    if (registries.kernels.HasOp(op, type)) return true;
+    return op[0] == '_' || (!registries.kernels.HasOp(op, "CPU") && !registries.kernels.HasOp(op, "GPU"));
   };
-  master.evaluate = MakeEvaluator(&registries.kernels);
+  master.evaluate = evaluator_.evaluator();
   master_ = std::make_unique<Master>(graph_, id_, worker_.get(), cluster_.get(), std::move(master));
   return Status();
 }
@@ -504,7 +505,7 @@ Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMe
   std::vector<TaskTrace> traces;
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf) {
-      if (auto trace = worker_->TakeTrace(id_, step)) traces.push_back({worker_->task(), trace->Serialize(), 0});
+      if (auto trace = worker_->TakeTrace(id_, step)) traces.push_back({worker_->task(), 0, trace->Events()});
       continue;
     }
     wire::TakeTraceRequest request;
@@ -515,9 +516,14 @@ Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMe
     if (!responses[0].ok()) return responses[0].status();
     wire::TakeTraceResponse response;
     if (!response.ParseFromString(responses[0].value())) return Internal("malformed answer to TakeTrace");
-    traces.push_back({TaskName(part.peer), response.trace(), cluster_->ClockOffset(part.peer)});
+    TaskTrace trace{.task = TaskName(part.peer), .clock_offset_ns = -cluster_->ClockOffset(part.peer), .events = {}};
+    for (const wire::TraceEvent& event : response.events()) {
+      trace.events.push_back({static_cast<TraceKind>(event.kind()), event.name(), event.op(), event.device(), event.thread(),
+                              event.edge(), event.bytes(), event.start_ns(), event.end_ns()});
+    }
+    traces.push_back(std::move(trace));
   }
-  MG_ASSIGN_OR_RETURN(metadata->trace_json, TracesToChromeJson(traces));
+  metadata->trace_json = ToChromeJson(traces);
   return Status();
 }
 

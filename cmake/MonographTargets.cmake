@@ -34,3 +34,21 @@ function(mg_test name)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
   endif()
 endfunction()
+
+# mg_protobuf(TARGET file.proto...): generates <folder>/<file>.pb.h and .pb.cc in the build tree and compiles them into TARGET, warnings off.
+function(mg_protobuf target)
+  foreach(proto IN LISTS ARGN)
+    get_filename_component(stem ${proto} NAME_WE)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    set(base ${PROJECT_BINARY_DIR}/generated/${folder}/${stem}.pb)
+    add_custom_command(OUTPUT ${base}.h ${base}.cc
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/generated
+      COMMAND protobuf::protoc --proto_path=${PROJECT_SOURCE_DIR} --cpp_out=${PROJECT_BINARY_DIR}/generated
+              ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${proto} VERBATIM)
+    target_sources(${target} PRIVATE ${base}.cc ${base}.h)
+    set_source_files_properties(${base}.cc PROPERTIES COMPILE_OPTIONS -w)
+  endforeach()
+  target_include_directories(${target} SYSTEM PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
+  target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
+endfunction()

@@ -149,7 +149,20 @@ Status Server::Impl::Start(ServerOptions options) {
       });
   handlers.methods["TakeTrace"] = ProtoMethod<wire::TakeTraceRequest, wire::TakeTraceResponse>(
       [this](const CallContext&, const wire::TakeTraceRequest& request, wire::TakeTraceResponse* response) {
-        if (auto trace = worker_->TakeTrace(request.session(), request.step())) response->set_trace(trace->Serialize());
+        const std::shared_ptr<StepTrace> trace = worker_->TakeTrace(request.session(), request.step());
+        if (trace == nullptr) return Status();
+        for (const TraceEvent& event : trace->Events()) {
+          wire::TraceEvent* out = response->add_events();
+          out->set_kind(static_cast<int>(event.kind));
+          out->set_name(event.name);
+          out->set_op(event.op);
+          out->set_device(event.device);
+          out->set_thread(event.thread);
+          out->set_edge(event.edge);
+          out->set_bytes(event.bytes);
+          out->set_start_ns(event.start_ns);
+          out->set_end_ns(event.end_ns);
+        }
         return Status();
       });
   handlers.on_disconnect = [this](const control::ConnectionInfo& connection, const Status& why) { ClientGone(connection, why); };

@@ -1,7 +1,5 @@
 #include "executor/worker.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <condition_variable>
@@ -19,8 +17,10 @@
 #include "executor/resource_manager.h"
 #include "executor/step_executor.h"
 #include "executor/step_message.h"
+#include "executor/thread_pools.h"
 #include "executor/trace.h"
 #include "graph/function.h"
+#include "transport/control/hello.h"
 
 namespace monograph {
 namespace {
@@ -30,14 +30,6 @@ constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
 constexpr size_t kTracesKept = 16;
 
 }  // namespace
-
-uint64_t RandomNonce() {
-  uint64_t value = 0;
-  while (value == 0) {
-    if (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) value = 0;
-  }
-  return value;
-}
 
 class Worker::Impl : public MessageHandler {
  public:
@@ -134,12 +126,11 @@ class Worker::Impl : public MessageHandler {
 
   WorkerOptions options_;
   const std::string task_;
-  const uint64_t incarnation_ = RandomNonce();
+  const uint64_t incarnation_ = control::RandomNonZero();
   std::unique_ptr<ThreadPools> pools_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DeviceInfo> device_infos_;
   ResourceManager resources_;
-  std::unique_ptr<StepExecutor> executor_;
   std::unique_ptr<Transport> transport_;
 
   mutable std::shared_mutex sessions_mutex_;
@@ -167,13 +158,12 @@ class Worker::Impl : public MessageHandler {
 Status Worker::Impl::Start() {
   pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads, options_.intra_op_parallelism_threads);
   MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
-  MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task));
+  MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu_devices));
   for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
   for (const auto& device : devices_) {
     device_infos_.push_back(device->info());
     device_infos_.back().incarnation = incarnation_;
   }
-  executor_ = std::make_unique<StepExecutor>(pools_.get());
   if (options_.make_transport) {
     MG_ASSIGN_OR_RETURN(transport_, options_.make_transport(this));
   }
@@ -264,23 +254,6 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   auto registered = std::make_shared<RegisteredGraph>();
   registered->worker = this;
   registered->session = session.get();
-  for (NodeId node = 0; node < graph.num_nodes(); ++node) {
-    if (!graph.is(node, "_Send")) continue;
-    const auto edge = static_cast<size_t>(graph.attrs(node).Get<int64_t>("edge_id"));
-    const std::string& target = graph.attrs(node).Get<std::string>("recv_device");
-    MG_ASSIGN_OR_RETURN(DeviceName device, DeviceName::Parse(target));
-    const std::string task = device.TaskName();
-    int index = kSelf;
-    if (task != task_) {
-      auto it = std::find_if(session->peers.begin(), session->peers.end(), [&](const Peer& p) { return p.task == task; });
-      if (it == session->peers.end()) {
-        return InvalidArgument("node '" + std::string(graph.name(node)) + "' sends to " + task + ", which is not in the session");
-      }
-      index = static_cast<int>(it - session->peers.begin());
-    }
-    if (registered->edge_peer.size() <= edge) registered->edge_peer.resize(edge + 1, kSelf);
-    registered->edge_peer[edge] = static_cast<int16_t>(index);
-  }
   if (inline_functions) {
     MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph));
   }
@@ -294,6 +267,19 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   plan_options.resources = &resources_;
   plan_options.inline_functions = inline_functions;
   MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
+  for (const EdgeInfo& edge : registered->plan->send_edges()) {
+    MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(edge.recv_device));
+    const std::string task = device.TaskName();
+    int peer = kSelf;
+    if (task != task_) {
+      auto it = std::find_if(session->peers.begin(), session->peers.end(), [&](const Peer& p) { return p.task == task; });
+      if (it == session->peers.end()) return InvalidArgument("'" + edge.name + "' goes to " + task + ", which is not in the session");
+      peer = static_cast<int>(it - session->peers.begin());
+    }
+    const auto index = static_cast<size_t>(edge.id);
+    if (registered->edge_peer.size() <= index) registered->edge_peer.resize(index + 1, kSelf);
+    registered->edge_peer[index] = static_cast<int16_t>(peer);
+  }
   std::lock_guard lock(session->mutex);
   session->graphs.push_back(std::move(registered));
   return static_cast<uint32_t>(session->graphs.size() - 1);
@@ -345,7 +331,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
       slot.step = step_id;
       slot.state = Slot::kRunning;
       ++session->running;
-      step = executor_->Prepare(
+      step = StepExecutor::Prepare(
           graph->plan, step_id, graph.get(),
           // Keeps graph, session and trace alive for as long as the executor has the step.
           [this, session, step_id, graph, step_trace](const Status& status) { EndStep(session, step_id, status); },

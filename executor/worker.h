@@ -8,7 +8,7 @@
 // as it exists, and ends with one step-done to the client. An abort, a failure or CloseSession ends it early; what arrives for it afterwards is dropped and counted.
 #pragma once
 
-#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,6 +53,7 @@ struct WorkerOptions {
   const OpRegistry* ops = nullptr;       // outlives the worker
   const KernelRegistry* kernels = nullptr;
   int cpu_devices = 1;
+  int gpu_devices = -1;                  // at most so many; -1: all that there are
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
   // Makes the data plane; empty: none, for a session that stays in this process.
@@ -112,8 +113,5 @@ class Worker {
   explicit Worker(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// A random non-zero number: session nonces and incarnations.
-uint64_t RandomNonce();
 
 }  // namespace monograph
