@@ -89,6 +89,12 @@ Result<ClusterSpec> ClusterSpec::FromFile(const std::string& path) {
   return FromJson(text.str(), path);
 }
 
+Result<ClusterSpec> ClusterSpec::FromFlag(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\n");
+  if (first != std::string::npos && text[first] == '{') return FromJson(text, "--cluster");
+  return FromFile(text);
+}
+
 Result<ClusterSpec> ClusterSpec::FromHosts(const std::map<std::string, std::string>& hosts_by_job) {
   ClusterSpec cluster;
   for (const auto& [job, hosts] : hosts_by_job) {

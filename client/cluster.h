@@ -22,6 +22,8 @@ class ClusterSpec {
   static Result<ClusterSpec> FromJson(std::string_view text, std::string_view source);
   // NotFound or InvalidArgument naming the path.
   static Result<ClusterSpec> FromFile(const std::string& path);
+  // What a --cluster flag may hold: a path, or the JSON itself.
+  static Result<ClusterSpec> FromFlag(const std::string& text);
   // "a:1,b:2" lists, as of the flags --ps_hosts and --worker_hosts. Empty lists are left out.
   static Result<ClusterSpec> FromHosts(const std::map<std::string, std::string>& hosts_by_job);
 

@@ -1,4 +1,5 @@
 // monograph-executor: an executor daemon, one per node.
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -26,6 +27,22 @@ int Fail(const Status& status) {
 
 bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
 
+// Waits for a signal, or for the end of standard input; says which.
+std::string WaitForEnd(const sigset_t& signals, bool with_stdin) {
+  pollfd fds[2] = {{signalfd(-1, &signals, SFD_CLOEXEC), POLLIN, 0}, {with_stdin ? STDIN_FILENO : -1, POLLIN, 0}};
+  while (true) {
+    if (poll(fds, 2, -1) < 0) continue;
+    if (fds[0].revents != 0) {
+      signalfd_siginfo info{};
+      if (read(fds[0].fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+        return info.ssi_signo == SIGTERM ? "SIGTERM" : "Ctrl-C";
+      }
+    }
+    char ignored[256];
+    if (fds[1].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) == 0) return "end of standard input";
+  }
+}
+
 int Main(int argc, char** argv) {
   Flags flags("monograph-executor",
               "Runs the parts of graphs that clients give it, until SIGTERM or Ctrl-C.\n\n"
@@ -36,9 +53,9 @@ int Main(int argc, char** argv) {
   std::string cluster_file, ps_hosts, worker_hosts, job, bind, key_file, lanes, net_devices, log_level = "info";
   int task = 0, cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
   double drain_seconds = 10;
-  bool key_stdin = false, with_parent = false;
+  bool key_stdin = false, with_parent = false, with_stdin = false;
   flags.Section("Cluster");
-  flags.Add("cluster", &cluster_file, "JSON file: {\"ps\": [\"host:port\"], \"worker\": [...]}");
+  flags.Add("cluster", &cluster_file, "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}");
   flags.Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
   flags.Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
   flags.Add("job", &job, "job of this daemon");
@@ -58,6 +75,7 @@ int Main(int argc, char** argv) {
   flags.Section("Other");
   flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
   flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
+  flags.Add("exit_on_stdin_end", &with_stdin, "end when standard input ends (for daemons that were started over ssh)");
   flags.AddChoice("log_level", &log_level, {"debug", "info", "warning", "error", "off"}, "what to log");
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -74,7 +92,7 @@ int Main(int argc, char** argv) {
     return Fail(InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both"));
   }
   Result<ClusterSpec> cluster = cluster_file.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
-                                                     : ClusterSpec::FromFile(cluster_file);
+                                                     : ClusterSpec::FromFlag(cluster_file);
   if (!cluster.ok()) return Fail(cluster.status());
   if (job.empty()) return Fail(InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
   Result<std::string> own = cluster->Address(job, task);
@@ -110,11 +128,7 @@ int Main(int argc, char** argv) {
   if (!server.ok()) return Fail(server.status());
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
 
-  const int descriptor = signalfd(-1, &signals, SFD_CLOEXEC);
-  signalfd_siginfo info{};
-  while (read(descriptor, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
-  }
-  LogInfo(std::string(info.ssi_signo == SIGTERM ? "SIGTERM" : "Ctrl-C") + ": draining");
+  LogInfo(WaitForEnd(signals, with_stdin) + ": draining");
   (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
   return 0;
 }

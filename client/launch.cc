@@ -1,0 +1,366 @@
+#include "client/launch.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "base/log.h"
+#include "client/cluster.h"
+#include "transport/control/key.h"
+
+namespace monograph {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { Close(); }
+  int get() const { return fd_; }
+  void Close() {
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_;
+};
+
+struct Child {
+  std::string label;  // "worker/1"; empty: the program itself, whose output is not touched
+  pid_t pid = -1;
+  Descriptor output;  // both streams
+  Descriptor input;   // kept open: its end tells a daemon on another machine to stop
+  std::string line;   // begun, not ended
+  bool running = false;
+  int status = 0;
+};
+
+// Starts `argv`. Output goes to a pipe if `label` is set, input comes from a pipe if `input` is not null (and its text is written first).
+Result<Child> Spawn(std::string label, const std::vector<std::string>& argv,
+                    const std::vector<std::pair<std::string, std::string>>& environment, const std::string* input) {
+  Child child;
+  child.label = std::move(label);
+  int out[2] = {-1, -1}, in[2] = {-1, -1};
+  if (!child.label.empty() && pipe2(out, O_CLOEXEC) != 0) return Internal(std::string("pipe: ") + std::strerror(errno));
+  if (input != nullptr && pipe2(in, O_CLOEXEC) != 0) return Internal(std::string("pipe: ") + std::strerror(errno));
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return ResourceExhausted(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(127);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    if (!child.label.empty()) {
+      setpgid(0, 0);  // Ctrl-C reaches the program first; daemons are ended by us, after it
+      dup2(out[1], STDOUT_FILENO);
+      dup2(out[1], STDERR_FILENO);
+    }
+    if (input != nullptr) dup2(in[0], STDIN_FILENO);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    execvp(words[0], words.data());
+    const std::string message = "cannot run '" + argv[0] + "': " + std::strerror(errno) + "\n";
+    [[maybe_unused]] ssize_t written = write(STDERR_FILENO, message.data(), message.size());
+    _exit(127);
+  }
+  child.pid = pid;
+  child.running = true;
+  if (out[1] >= 0) close(out[1]);
+  if (in[0] >= 0) close(in[0]);
+  child.output = Descriptor(out[0]);
+  child.input = Descriptor(in[1]);
+  if (input != nullptr) {
+    [[maybe_unused]] ssize_t written = write(in[1], input->data(), input->size());
+  }
+  return child;
+}
+
+// Copies what there is of the child's output to ours, line by line with its label. False at its end.
+bool Forward(Child& child) {
+  char buffer[4096];
+  const ssize_t count = read(child.output.get(), buffer, sizeof buffer);
+  if (count <= 0) {
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+    if (!child.line.empty()) child.line += '\n';
+  } else {
+    child.line.append(buffer, static_cast<size_t>(count));
+  }
+  std::string text;
+  size_t begin = 0;
+  for (size_t end = child.line.find('\n'); end != std::string::npos; end = child.line.find('\n', begin)) {
+    text += "[" + child.label + "] " + child.line.substr(begin, end + 1 - begin);
+    begin = end + 1;
+  }
+  child.line.erase(0, begin);
+  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  return count > 0;
+}
+
+std::string DescribeExit(int status) {
+  if (WIFSIGNALED(status)) return std::string("signal ") + strsignal(WTERMSIG(status));
+  return "exit code " + std::to_string(WEXITSTATUS(status));
+}
+
+struct Placement {
+  std::string job;
+  int task;
+  std::string host;  // empty: this machine
+};
+
+// Which task runs on which host.
+Result<std::vector<Placement>> PlaceTasks(const LaunchOptions& options) {
+  std::vector<Placement> tasks;
+  std::string first_host;
+  if (options.hosts.empty()) {
+    for (int i = 0; i < options.workers; ++i) tasks.push_back({"worker", i, ""});
+  } else {
+    std::istringstream list(options.hosts);
+    std::string entry;
+    while (std::getline(list, entry, ',')) {
+      const size_t colon = entry.find(':');
+      const std::string count = colon == std::string::npos ? "1" : entry.substr(colon + 1);
+      if (entry.empty() || colon == 0 || count.empty() || count.size() > 4 ||
+          count.find_first_not_of("0123456789") != std::string::npos || count == "0") {
+        return InvalidArgument("-H: '" + entry + "' is not HOST or HOST:COUNT");
+      }
+      const std::string host = entry.substr(0, colon);
+      if (first_host.empty()) first_host = host;
+      for (int i = 0; i < std::stoi(count); ++i) tasks.push_back({"worker", static_cast<int>(tasks.size()), host});
+    }
+    if (tasks.empty()) return InvalidArgument("-H names no host");
+  }
+  for (int i = 0; i < options.ps; ++i) tasks.push_back({"ps", i, first_host});
+  return tasks;
+}
+
+// A file that only this user may read, removed with the object.
+class TemporaryFile {
+ public:
+  Status Write(const std::string& text) {
+    char name[] = "/tmp/monograph-XXXXXX";
+    Descriptor file(mkstemp(name));  // mode 0600
+    if (file.get() < 0) return Internal(std::string("cannot make a temporary file: ") + std::strerror(errno));
+    path_ = name;
+    if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      return ResourceExhausted("cannot write " + path_ + ": " + std::strerror(errno));
+    }
+    return Status();
+  }
+  ~TemporaryFile() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchOptions& options) : options_(options) {}
+  ~Launcher() { EndAll(); }
+  Result<int> Run();
+
+ private:
+  Status Start();
+  // Waits for output, signals and ended children, at most until `until`.
+  void Pump(Clock::time_point until);
+  void Reap();
+  void EndAll();
+  bool AnyRunning() const {
+    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
+  }
+
+  const LaunchOptions& options_;
+  TemporaryFile cluster_file_, key_file_;
+  std::vector<Child> children_;  // the daemons, then the program
+  size_t program_ = SIZE_MAX;
+  Descriptor signals_;
+  int interrupted_ = 0;
+  bool ending_ = false;
+};
+
+Status Launcher::Start() {
+  MG_ASSIGN_OR_RETURN(const std::vector<Placement> tasks, PlaceTasks(options_));
+  const bool remote = !options_.hosts.empty();
+  ClusterSpec cluster;
+  std::vector<int> ports;
+  if (!remote) {
+    MG_ASSIGN_OR_RETURN(ports, FreePorts(static_cast<int>(tasks.size())));
+  }
+  std::map<std::string, int> next_port;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Placement& task = tasks[i];
+    const std::string address = remote ? task.host + ":" + std::to_string(options_.base_port + next_port[task.host]++)
+                                       : "127.0.0.1:" + std::to_string(ports[i]);
+    MG_RETURN_IF_ERROR(cluster.AddTask(task.job, task.task, address));
+  }
+  const std::string json = cluster.ToJson();
+  MG_RETURN_IF_ERROR(cluster_file_.Write(json + "\n"));
+  std::string key_line;
+  if (remote) {
+    MG_ASSIGN_OR_RETURN(const control::Key key, control::GenerateKey());
+    key_line = control::FormatKey(key) + "\n";
+    MG_RETURN_IF_ERROR(key_file_.Write(key_line));
+  }
+  for (const Placement& task : tasks) {
+    std::vector<std::string> argv;
+    if (remote) {
+      // The key goes over standard input; that input's end stops the daemon, also if this program is killed.
+      argv = {"ssh", "-o", "BatchMode=yes", task.host, "exec", "monograph-executor", "--key_stdin", "--exit_on_stdin_end", "'--cluster=" + json + "'"};
+    } else {
+      argv = {options_.executor, "--exit_with_parent", "--cluster=" + cluster_file_.path()};
+    }
+    argv.push_back("--job=" + task.job);
+    argv.push_back("--task=" + std::to_string(task.task));
+    argv.insert(argv.end(), options_.executor_flags.begin(), options_.executor_flags.end());
+    MG_ASSIGN_OR_RETURN(Child child,
+                        Spawn(task.job + "/" + std::to_string(task.task), argv, {}, remote ? &key_line : nullptr));
+    children_.push_back(std::move(child));
+  }
+  std::vector<std::string> argv = options_.command;
+  argv.push_back("--cluster=" + cluster_file_.path());
+  std::vector<std::pair<std::string, std::string>> environment = {{"MONOGRAPH_CLUSTER", json}};
+  if (remote) {
+    argv.push_back("--key_file=" + key_file_.path());
+    environment.emplace_back("MONOGRAPH_KEY_FILE", key_file_.path());
+  }
+  MG_ASSIGN_OR_RETURN(Child program, Spawn("", argv, environment, nullptr));
+  program_ = children_.size();
+  children_.push_back(std::move(program));
+  return Status();
+}
+
+void Launcher::Reap() {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    Child& child = children_[i];
+    if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+    child.running = false;
+    child.input.Close();
+    if (i != program_ && !ending_) LogError("daemon " + child.label + " ended before the program: " + DescribeExit(child.status));
+  }
+}
+
+void Launcher::Pump(Clock::time_point until) {
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
+  std::vector<Child*> readers;
+  for (Child& child : children_) {
+    if (child.output.get() < 0) continue;
+    fds.push_back({child.output.get(), POLLIN, 0});
+    readers.push_back(&child);
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+  if (poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1000))) > 0) {
+    if (fds[0].revents != 0) {
+      signalfd_siginfo info{};
+      if (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info) && info.ssi_signo != SIGCHLD) {
+        interrupted_ = static_cast<int>(info.ssi_signo);
+      }
+    }
+    for (size_t i = 0; i < readers.size(); ++i) {
+      if (fds[i + 1].revents != 0 && !Forward(*readers[i])) readers[i]->output.Close();
+    }
+  }
+  Reap();
+}
+
+void Launcher::EndAll() {
+  ending_ = true;
+  const auto grace = std::chrono::milliseconds(static_cast<int64_t>(options_.grace_seconds * 1000));
+  for (int signal : {SIGTERM, SIGKILL}) {
+    for (Child& child : children_) {
+      if (!child.running) continue;
+      child.input.Close();
+      kill(child.pid, signal);
+    }
+    const auto until = Clock::now() + grace;
+    while (AnyRunning() && Clock::now() < until) Pump(until);
+  }
+  // What daemons said last.
+  for (Child& child : children_) {
+    while (child.output.get() >= 0) {
+      pollfd fd{child.output.get(), POLLIN, 0};
+      if (poll(&fd, 1, 0) <= 0 || !Forward(child)) child.output.Close();
+    }
+  }
+}
+
+Result<int> Launcher::Run() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signals_ = Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  MG_RETURN_IF_ERROR(Start());
+  Child& program = children_[program_];
+  bool told = false;
+  auto kill_at = Clock::time_point::max();
+  while (program.running) {
+    Pump(Clock::now() + std::chrono::seconds(1));
+    if (interrupted_ != 0 && !std::exchange(told, true)) {
+      // Ctrl-C has reached the program from the terminal already; a second signal of the same kind does no harm.
+      kill(program.pid, interrupted_);
+      kill_at = Clock::now() + std::chrono::seconds(5);
+    }
+    if (program.running && Clock::now() > kill_at) kill(program.pid, SIGKILL);
+  }
+  EndAll();
+  return WIFSIGNALED(program.status) ? 128 + WTERMSIG(program.status) : WEXITSTATUS(program.status);
+}
+
+}  // namespace
+
+Result<std::vector<int>> FreePorts(int count) {
+  // All sockets are held until the last has its port, so that no port is given twice.
+  std::vector<Descriptor> sockets;
+  std::vector<int> ports;
+  for (int i = 0; i < count; ++i) {
+    sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(sockets.back().get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        getsockname(sockets.back().get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      return Internal(std::string("no free port: ") + std::strerror(errno));
+    }
+    ports.push_back(ntohs(address.sin_port));
+  }
+  return ports;
+}
+
+Result<int> Launch(const LaunchOptions& options) {
+  if (options.command.empty()) return InvalidArgument("no program to run; give it after --");
+  if (options.workers < 0 || options.ps < 0 || (options.hosts.empty() && options.workers + options.ps == 0)) {
+    return InvalidArgument("at least one worker or ps is needed");
+  }
+  return Launcher(options).Run();
+}
+
+}  // namespace monograph
