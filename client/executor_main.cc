@@ -25,8 +25,6 @@ int Fail(const Status& status) {
   return 1;
 }
 
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
-
 // Waits for a signal, or for the end of standard input; says which.
 std::string WaitForEnd(const sigset_t& signals, bool with_stdin) {
   pollfd fds[2] = {{signalfd(-1, &signals, SFD_CLOEXEC), POLLIN, 0}, {with_stdin ? STDIN_FILENO : -1, POLLIN, 0}};
@@ -119,8 +117,8 @@ int Main(int argc, char** argv) {
   options.worker.rewrite = RewriteForExecution;
   UcxOptions ucx;
   ucx.lanes = lanes;
-  ucx.net_devices = net_devices.empty() && IsLoopback(options.host) ? "lo" : net_devices;
-  ucx.peer_errors = !IsLoopback(options.host);
+  ucx.net_devices = net_devices.empty() && control::IsLoopback(options.host) ? "lo" : net_devices;
+  ucx.peer_errors = !control::IsLoopback(options.host);
   ucx.spin = std::chrono::microseconds(spin_us);
   options.worker.make_transport = [ucx](MessageHandler* handler) { return MakeUcxTransport(ucx, handler); };
 

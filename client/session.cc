@@ -18,6 +18,7 @@
 #include "executor/worker.h"
 #include "executor/worker.pb.h"
 #include "transport/control/hello.h"
+#include "transport/control/host_port.h"
 
 namespace monograph {
 namespace {
@@ -28,6 +29,16 @@ constexpr std::chrono::seconds kControlTimeout(10);
 // What a step may still take after it failed or timed out, for every task to say that it stopped.
 constexpr std::chrono::seconds kAbortGrace(5);
 constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
+
+// True if every task is on this machine.
+bool OnLoopback(const ClusterSpec& cluster) {
+  for (const auto& [job, tasks] : cluster.jobs()) {
+    for (const auto& [task, address] : tasks) {
+      if (Result<control::HostPort> parsed = control::ParseHostPort(address); !parsed.ok() || !control::IsLoopback(parsed->host)) return false;
+    }
+  }
+  return true;
+}
 
 std::string Seconds(std::chrono::milliseconds duration) {
   char text[32];
@@ -133,8 +144,10 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
   worker.rewrite = RewriteForExecution;
   if (cluster != nullptr) {
     UcxOptions ucx;
+    const bool loopback = OnLoopback(*cluster);
     ucx.lanes = options_.lanes;
-    ucx.net_devices = options_.net_devices;
+    ucx.net_devices = options_.net_devices.empty() && loopback ? "lo" : options_.net_devices;
+    ucx.peer_errors = !loopback;
     ucx.spin = options_.spin;
     worker.make_transport = [ucx](MessageHandler* handler) { return MakeUcxTransport(ucx, handler); };
   }
@@ -690,12 +703,11 @@ Result<DeviceName> Session::DeviceOf(const Operation& operation) const {
   return impl_->master_->DeviceOf(std::string(operation.name()));
 }
 
-Result<std::vector<std::pair<std::string, Graph>>> Session::Partitions(const std::vector<Output>& feeds,
-                                                                       const std::vector<Output>& fetches,
-                                                                       const std::vector<Operation>& targets) {
+Result<std::vector<std::pair<std::string, Graph>>> Session::PartitionsByName(const std::vector<std::string>& feeds,
+                                                                             const std::vector<std::string>& fetches,
+                                                                             const std::vector<std::string>& targets) {
   if (impl_->master_ == nullptr) return FailedPrecondition("Session is closed.");
-  MG_ASSIGN_OR_RETURN(const Signature signature, SignatureOf(feeds, fetches, targets));
-  MG_ASSIGN_OR_RETURN(PartitionedGraph cut, impl_->master_->PartitionFor(signature));
+  MG_ASSIGN_OR_RETURN(PartitionedGraph cut, impl_->master_->PartitionFor({.feeds = feeds, .fetches = fetches, .targets = targets}));
   std::vector<std::pair<std::string, Graph>> graphs;
   for (Partition& partition : cut.partitions) graphs.emplace_back(partition.task.TaskName(), std::move(partition.graph));
   return graphs;

@@ -56,9 +56,9 @@ struct SessionOptions {
   // How long Connect waits for daemons that are not up yet.
   std::chrono::milliseconds start_timeout{30000};
   std::optional<control::Key> key = {};
-  // Data plane, see UcxOptions.
+  // Data plane, see UcxOptions. No net_devices: "lo" if every task is on this machine, else UCX chooses.
   std::string lanes = {};
-  std::string net_devices = "lo";
+  std::string net_devices = {};
   std::chrono::microseconds spin{50};
 };
 
@@ -117,9 +117,10 @@ class Session {
   const std::vector<DeviceInfo>& devices() const;
   // Where the node went; NotFound before a run placed it.
   Result<DeviceName> DeviceOf(const Operation& operation) const;
-  // The placed graph cut for one signature, for `graph export`: "<task>" to its graph.
-  Result<std::vector<std::pair<std::string, Graph>>> Partitions(const std::vector<Output>& feeds, const std::vector<Output>& fetches,
-                                                                const std::vector<Operation>& targets);
+  // The placed graph cut for one signature, by names as in RunByName: "/job:worker/replica:0/task:1" and its part.
+  Result<std::vector<std::pair<std::string, Graph>>> PartitionsByName(const std::vector<std::string>& feeds,
+                                                                      const std::vector<std::string>& fetches,
+                                                                      const std::vector<std::string>& targets);
 
   // Drops variables and other resources of the containers (all if empty) on every task.
   Status Reset(const std::vector<std::string>& containers = {});

@@ -21,4 +21,7 @@ struct HostPort {
 // colon and a port in 1..65535.
 Result<HostPort> ParseHostPort(std::string_view text);
 
+// "localhost", 127.x.y.z and ::1.
+bool IsLoopback(std::string_view host);
+
 }  // namespace monograph::control

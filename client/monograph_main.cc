@@ -1,0 +1,245 @@
+// monograph: the command line: launch, run, graph export, keygen, devices.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "client/cluster.h"
+#include "client/flags.h"
+#include "client/launch.h"
+#include "client/registries.h"
+#include "client/run_script.h"
+#include "client/session.h"
+#include "executor/cuda_devices.h"
+#include "executor/device.h"
+#include "graph/graph_def.h"
+#include "transport/control/key.h"
+
+namespace monograph {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "monograph: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+std::vector<std::string> Split(const std::string& list) {
+  std::vector<std::string> words;
+  std::istringstream in(list);
+  for (std::string word; std::getline(in, word, ',');) words.push_back(word);
+  return words;
+}
+
+// The folder of this program, where the others are, too.
+std::string OwnFolder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
+// Flags that say which cluster, shared by the commands that connect to one.
+struct ClusterFlags {
+  std::string cluster, ps_hosts, worker_hosts, key_file;
+  double start_timeout = 30;
+
+  void AddTo(Flags& flags) {
+    flags.Section("Cluster");
+    flags.Add("cluster", &cluster, "JSON file, or the JSON itself; none: everything runs in this process");
+    flags.Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
+    flags.Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
+    flags.Add("key_file", &key_file, "the cluster's key");
+    flags.Add("start_timeout", &start_timeout, "seconds to wait for daemons that are not up yet");
+  }
+  Result<std::optional<ClusterSpec>> Cluster() const {
+    if (cluster.empty() && ps_hosts.empty() && worker_hosts.empty()) return std::optional<ClusterSpec>();
+    MG_ASSIGN_OR_RETURN(ClusterSpec spec, cluster.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
+                                                          : ClusterSpec::FromFlag(cluster));
+    return std::optional<ClusterSpec>(std::move(spec));
+  }
+  Status Fill(SessionOptions* options) const {
+    options->start_timeout = std::chrono::milliseconds(static_cast<int64_t>(start_timeout * 1000));
+    if (!key_file.empty()) {
+      MG_ASSIGN_OR_RETURN(options->key, control::ReadKeyFile(key_file));
+    }
+    return Status();
+  }
+};
+
+int RunLaunch(const Arguments& arguments) {
+  LaunchOptions options;
+  options.executor = OwnFolder() + "/monograph-executor";
+  std::string executor_flags;
+  Flags flags("monograph launch",
+              "Starts executor daemons, runs a program against them, and ends them all whatever happens.\n"
+              "The program gets --cluster=FILE and, in its environment, MONOGRAPH_CLUSTER.\n\n"
+              "Examples:\n"
+              "  monograph launch --ps=1 --workers=3 -- mnist_replica --num_batches=100\n"
+              "  monograph launch -H node1:2,node2:2 -- ./program\n");
+  flags.Add("ps", &options.ps, "number of parameter servers");
+  flags.Add("workers", &options.workers, "number of workers on this machine");
+  flags.Add("hosts,-H", &options.hosts, "other machines, reached by ssh: HOST[:WORKERS],...");
+  flags.Add("base_port", &options.base_port, "first port on other machines");
+  flags.Add("executor", &options.executor, "path of monograph-executor on this machine");
+  flags.Add("executor_flags", &executor_flags, "further flags of every daemon, separated by spaces");
+  flags.AddCommand(&options.command, "the program and its arguments");
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  std::istringstream words(executor_flags);
+  for (std::string word; words >> word;) options.executor_flags.push_back(word);
+  Result<int> code = Launch(options);
+  return code.ok() ? code.value() : Fail(code.status());
+}
+
+int RunGraph(const Arguments& arguments) {
+  RunScriptOptions options;
+  std::vector<std::string> graph;
+  std::string placement = "none";
+  int inter_op = 0, intra_op = 0;
+  ClusterFlags cluster;
+  Flags flags("monograph run",
+              "Runs the steps of a script on a GraphDef (.pb or .pbtxt), ours or TensorFlow's, all in one session.\n"
+              "Writes <step>_<fetch>.npy and result.json; exits with 1 if a step failed.\n\n"
+              "Examples:\n"
+              "  monograph run graph.pb --script=steps.json --out=results\n"
+              "  monograph run graph.pb --script=steps.json --out=results --cluster=cluster.json\n");
+  flags.AddPositional("graph", &graph, 1, "the GraphDef");
+  flags.Add("script", &options.script, "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": [\"y:0\"]}]}");
+  flags.Add("out", &options.out, "folder for the results");
+  flags.AddChoice("log_device_placement", &placement, {"none", "full", "summary", "json", "dot"}, "print where nodes went");
+  flags.Add("allow_soft_placement", &options.session.allow_soft_placement, "run a node elsewhere in its task if its device is missing");
+  flags.Add("inter_op_parallelism_threads", &inter_op, "threads that run nodes beside each other; 0: one per core");
+  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core");
+  cluster.AddTo(flags);
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  if (options.script.empty() || options.out.empty()) return Fail(InvalidArgument("--script and --out are needed"));
+  options.graph = graph[0];
+  options.session.inter_op_parallelism_threads = inter_op;
+  options.session.intra_op_parallelism_threads = intra_op;
+  options.session.log_device_placement = ParsePlacementLog(placement).value();
+  if (Status status = cluster.Fill(&options.session); !status.ok()) return Fail(status);
+  Result<std::optional<ClusterSpec>> spec = cluster.Cluster();
+  if (!spec.ok()) return Fail(spec.status());
+  options.cluster = spec.value();
+  Result<bool> good = RunScript(options);
+  if (!good.ok()) return Fail(good.status());
+  return good.value() ? 0 : 1;
+}
+
+Status ExportPartitions(const Graph& graph, const ClusterFlags& flags, const std::string& feeds, const std::string& fetches,
+                        const std::string& targets, const std::filesystem::path& out) {
+  SessionOptions options;
+  MG_RETURN_IF_ERROR(flags.Fill(&options));
+  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
+  MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                      cluster ? Session::Connect(*cluster, graph, options) : Session::Local(graph, options));
+  MG_ASSIGN_OR_RETURN(auto parts, session->PartitionsByName(Split(feeds), Split(fetches), Split(targets)));
+  for (const auto& [task, part] : parts) {
+    // "out.pb" and "/job:worker/replica:0/task:1" give "out.worker_1.pb".
+    MG_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(task));
+    std::filesystem::path path = out;
+    path.replace_extension("." + name.job + "_" + std::to_string(name.task) + out.extension().string());
+    MG_RETURN_IF_ERROR(WriteGraph(part, path.string()));
+    std::printf("%s: %d nodes of %s\n", path.c_str(), part.num_nodes(), task.c_str());
+  }
+  return session->Close();
+}
+
+int RunExport(const Arguments& arguments) {
+  std::vector<std::string> words;
+  std::string out, feeds, fetches, targets;
+  bool partitions = false;
+  ClusterFlags cluster;
+  Flags flags("monograph graph",
+              "Writes a graph in another format: .pb, .pbtxt or .dot, whole or cut into the parts of a signature.\n\n"
+              "Examples:\n"
+              "  monograph graph export graph.pb --out=graph.dot\n"
+              "  monograph graph export graph.pb --out=part.pbtxt --partitions --fetches=loss:0 --targets=train --cluster=cluster.json\n");
+  flags.AddPositional("export GRAPH", &words, 2, "the word export, and the GraphDef");
+  flags.Add("out", &out, "file to write; its ending says the format");
+  flags.Add("partitions", &partitions, "one file per task, named after it");
+  flags.Add("feeds", &feeds, "fed tensors, separated by commas");
+  flags.Add("fetches", &fetches, "fetched tensors");
+  flags.Add("targets", &targets, "operations that run");
+  cluster.AddTo(flags);
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  if (words[0] != "export") return Fail(InvalidArgument("unknown word '" + words[0] + "' after graph; known is: export"));
+  if (out.empty()) return Fail(InvalidArgument("--out is needed"));
+  Result<Graph> graph = ReadGraph(words[1], &DefaultRegistries().ops);
+  if (!graph.ok()) return Fail(graph.status());
+  const Status status = partitions ? ExportPartitions(graph.value(), cluster, feeds, fetches, targets, out)
+                                   : WriteGraph(graph.value(), out);
+  return status.ok() ? 0 : Fail(status);
+}
+
+int RunKeygen(const Arguments& arguments) {
+  std::vector<std::string> path;
+  Flags flags("monograph keygen",
+              "Makes the key of a cluster: 256 random bits in a file of mode 0600. Copy it to every node.\n\n"
+              "Example:\n  monograph keygen cluster.key\n");
+  flags.AddPositional("file", &path, 1, "file to write; never overwritten");
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  Result<control::Key> key = control::GenerateKey();
+  if (!key.ok()) return Fail(key.status());
+  if (Status status = control::WriteKeyFile(path[0], key.value()); !status.ok()) return Fail(status);
+  std::printf("wrote key %s to %s\n", control::KeyId(key.value()).c_str(), path[0].c_str());
+  return 0;
+}
+
+int RunDevices(const Arguments& arguments) {
+  Flags flags("monograph devices", "Lists the devices of this machine.\n\nExample:\n  monograph devices\n");
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  const DeviceName task = DeviceName::Parse("/job:localhost/replica:0/task:0").value();
+  Result<std::vector<std::unique_ptr<Device>>> cpus = MakeCpuDevices(task, 1);
+  if (!cpus.ok()) return Fail(cpus.status());
+  std::printf("/device:CPU:0  %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
+  Result<std::vector<std::unique_ptr<Device>>> gpus = MakeCudaDevices(task, -1);
+  if (!gpus.ok()) return Fail(gpus.status());
+  for (const auto& gpu : gpus.value()) {
+    std::printf("/device:GPU:%d  %s\n", gpu->info().name.id, gpu->info().description.c_str());
+  }
+  if (gpus->empty()) std::printf("no GPU: %s\n", WhyNoCuda().c_str());
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  struct Command {
+    int (*run)(const Arguments&);
+    const char* help;
+  };
+  static const std::map<std::string, Command> commands = {
+      {"devices", {RunDevices, "list the devices of this machine"}},
+      {"graph", {RunExport, "graph export: write a graph as .pb, .pbtxt or .dot, whole or per task"}},
+      {"keygen", {RunKeygen, "make the key of a cluster"}},
+      {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
+      {"run", {RunGraph, "run the steps of a script on a GraphDef"}},
+  };
+  const std::string name = argc > 1 ? argv[1] : "--help";
+  if (auto it = commands.find(name); it != commands.end()) return it->second.run(Arguments(argv + 2, argv + argc));
+  std::string help = "Usage: monograph COMMAND ... ; each has --help.\n\nExamples:\n  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
+                     "  monograph run graph.pb --script=steps.json --out=results\n\nCommands:\n";
+  std::vector<std::string> names;
+  for (const auto& [command, what] : commands) {
+    help += "  " + command + std::string(10 - command.size(), ' ') + what.help + "\n";
+    names.push_back(command);
+  }
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::fputs(help.c_str(), stdout);
+    return 0;
+  }
+  const std::string near = NearestName(name, names);
+  std::fprintf(stderr, "monograph: unknown command '%s'%s\n%s", name.c_str(),
+               near.empty() ? "" : ("; did you mean '" + near + "'?").c_str(), help.c_str());
+  return 2;
+}
+
+}  // namespace
+}  // namespace monograph
+
+int main(int argc, char** argv) { return monograph::Main(argc, argv); }
