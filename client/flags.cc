@@ -40,7 +40,7 @@ struct Flags::Impl {
   std::vector<std::string>* command = nullptr;
 
   CLI::Option* Finish(CLI::Option* option, const std::string& name) {
-    names.push_back(name);
+    names.push_back(name.substr(0, name.find(',')));
     return option->group(section)->capture_default_str();
   }
 };
