@@ -1,0 +1,58 @@
+#include "client/flags.h"
+
+#include <gtest/gtest.h>
+
+namespace monograph {
+namespace {
+
+struct Parsed {
+  std::optional<int> exit;
+  std::string error, output;
+  int batch_size = 100;
+  bool sync = true;
+  std::string name;
+};
+
+Parsed Parse(std::vector<std::string> arguments) {
+  Parsed parsed;
+  Flags flags("program", "Does things.\n\nExamples:\n  program --batch_size=3");
+  flags.Add("batch_size", &parsed.batch_size, "global batch");
+  flags.Add("sync", &parsed.sync, "wait for all");
+  flags.AddChoice("name", &parsed.name, {"first", "second"}, "which");
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  parsed.exit = flags.Parse(arguments);
+  parsed.error = testing::internal::GetCapturedStderr();
+  parsed.output = testing::internal::GetCapturedStdout();
+  return parsed;
+}
+
+TEST(Flags, TakesValuesInBothForms) {
+  EXPECT_EQ(Parse({"--batch_size=7"}).batch_size, 7);
+  EXPECT_EQ(Parse({"--batch_size", "8"}).batch_size, 8);
+  EXPECT_FALSE(Parse({"--sync=false"}).sync);
+  EXPECT_FALSE(Parse({"--nosync"}).sync);
+  EXPECT_EQ(Parse({}).batch_size, 100);
+}
+
+TEST(Flags, AnUnknownFlagGetsTheNearestName) {
+  const Parsed parsed = Parse({"--batchsize=7"});
+  EXPECT_EQ(parsed.exit, 2);
+  EXPECT_NE(parsed.error.find("unknown flag --batchsize; did you mean --batch_size?"), std::string::npos) << parsed.error;
+}
+
+TEST(Flags, AWrongValueNamesTheFlag) {
+  EXPECT_EQ(Parse({"--batch_size=many"}).exit, 2);
+  EXPECT_NE(Parse({"--batch_size=many"}).error.find("batch_size"), std::string::npos);
+  EXPECT_NE(Parse({"--name=third"}).error.find("second"), std::string::npos) << Parse({"--name=third"}).error;
+}
+
+TEST(Flags, HelpShowsExamplesFirstAndExitsWithZero) {
+  const Parsed parsed = Parse({"--help"});
+  EXPECT_EQ(parsed.exit, 0);
+  EXPECT_LT(parsed.output.find("Examples"), parsed.output.find("--batch_size TEXT")) << parsed.output;
+  EXPECT_NE(parsed.output.find("100"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace monograph

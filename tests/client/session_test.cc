@@ -1,0 +1,225 @@
+#include "client/session.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "client/optimizer.h"
+#include "client/registries.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
+#include "ops/reduce/reduce.h"
+#include "ops/variable/variable.h"
+
+namespace monograph {
+namespace {
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() : graph_(NewGraph()), root_(&graph_) {}
+
+  Session& session(SessionOptions options = {}) {
+    if (session_ == nullptr) {
+      EXPECT_TRUE(root_.ok()) << root_.status();
+      auto made = Session::Local(graph_, std::move(options));
+      EXPECT_TRUE(made.ok()) << made.status();
+      session_ = std::move(made).value();
+    }
+    return *session_;
+  }
+  static void ExpectError(const Result<std::vector<Tensor>>& result, Code code, std::initializer_list<const char*> parts) {
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.status().code(), code) << result.status();
+    for (const char* part : parts) {
+      EXPECT_NE(result.status().message().find(part), std::string::npos) << "no '" << part << "' in: " << result.status();
+    }
+  }
+
+  Graph graph_;
+  Scope root_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(SessionTest, ComputesWhatIsFetchedFromWhatIsFed) {
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {-1});
+  const Output y = Add(root_, Mul(root_, x, Const(root_, 2.0f)), Const(root_, 1.0f));
+  auto values = session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y, x});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).ToString(), Tensor::Vector<float>({3, 5}).ToString());
+  EXPECT_EQ(values->at(1).ToString(), Tensor::Vector<float>({1, 2}).ToString());
+}
+
+TEST_F(SessionTest, AnyTensorCanBeFed) {
+  const Output a = Const(root_.WithOpName("a"), 3.0f);
+  const Output b = Mul(root_, a, a);
+  const Output c = Add(root_, b, a);
+  auto values = session().Run({{b, Tensor::Scalar(100.0f)}}, {c});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 103.0f);
+}
+
+TEST_F(SessionTest, AFeedIsNeverOverwritten) {
+  const Output x = Placeholder(root_, DT_FLOAT, {2});
+  const Output y = Neg(root_, x);
+  const Tensor value = Tensor::Vector<float>({1, 2});
+  for (int i = 0; i < 3; ++i) {
+    auto values = session().Run({{x, value}}, {y});
+    ASSERT_TRUE(values.ok());
+    EXPECT_EQ(values->at(0).data<float>()[1], -2.0f);
+  }
+  EXPECT_EQ(value.data<float>()[0], 1.0f);
+}
+
+TEST_F(SessionTest, VariablesKeepTheirValuesBetweenRuns) {
+  const ModelVariable w = MakeVariable(root_, "w", Const(root_, 1.0f));
+  const Operation more = AssignAddVariable(root_, w.handle, Const(root_, 2.0f));
+  ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(session().Run({}, {}, {more}).ok());
+  auto value = session().Run({}, {w.value});
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(value->at(0).scalar<float>(), 7.0f);
+}
+
+TEST_F(SessionTest, AnUninitialisedVariableIsNamed) {
+  const ModelVariable w = MakeVariable(root_, "weights", Const(root_, 1.0f));
+  ExpectError(session().Run({}, {w.value}), Code::kFailedPrecondition, {"weights"});
+}
+
+TEST_F(SessionTest, AMissingFeedIsNamed) {
+  const Output x = Placeholder(root_.WithOpName("images"), DT_FLOAT, {-1, 4});
+  const Output y = Neg(root_, x);
+  ExpectError(session().Run({}, {y}), Code::kInvalidArgument, {"images", "float"});
+}
+
+TEST_F(SessionTest, AMisshapedFeedIsNamedWithBothShapes) {
+  const Output x = Placeholder(root_.WithOpName("images"), DT_FLOAT, {-1, 4});
+  const Output y = Neg(root_, x);
+  ExpectError(session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y}), Code::kInvalidArgument, {"images:0", "[2]", "[?,4]"});
+  ExpectError(session().Run({{x, Tensor::Vector<int32_t>({1, 2})}}, {y}), Code::kInvalidArgument, {"images:0", "int32", "float"});
+}
+
+TEST_F(SessionTest, AnUnknownFetchIsNamed) {
+  const Output logits = Const(root_.WithOpName("logits"), 1.0f);
+  ASSERT_TRUE(logits.valid());
+  ExpectError(session().RunByName({}, {"logit:0"}), Code::kNotFound, {"logit"});
+  ExpectError(session().RunByName({}, {"logits:3"}), Code::kNotFound, {"logits"});
+  ExpectError(session().RunByName({}, {}, {"nothing"}), Code::kNotFound, {"nothing"});
+}
+
+TEST_F(SessionTest, NothingToRunIsAnError) {
+  ExpectError(session().Run({}, {}), Code::kInvalidArgument, {"at least one target"});
+}
+
+TEST_F(SessionTest, ADeviceThatDoesNotExistIsNamedWithThoseThatDo) {
+  const Output a = Const(root_.WithOpName("a").WithDevice("/device:CPU:7"), 1.0f);
+  ExpectError(session().Run({}, {a}), Code::kInvalidArgument, {"'a'", "CPU:7", "/job:localhost/replica:0/task:0/device:CPU:0"});
+}
+
+TEST_F(SessionTest, SoftPlacementMovesANodeWithinItsTask) {
+  const Output a = Const(root_.WithOpName("a").WithDevice("/device:CPU:7"), 1.0f);
+  auto values = session({.allow_soft_placement = true}).Run({}, {a});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(session().DeviceOf(a)->ToString(), "/job:localhost/replica:0/task:0/device:CPU:0");
+}
+
+TEST_F(SessionTest, NodesRunOnSeveralLogicalDevices) {
+  const Output a = Const(root_.WithDevice("/cpu:0"), 2.0f);
+  const Output b = Neg(root_.WithDevice("/cpu:1"), a);
+  const Output c = Mul(root_.WithDevice("/cpu:0"), b, a);
+  auto values = session({.device_count = {{"CPU", 2}}}).Run({}, {c});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), -4.0f);
+  EXPECT_EQ(session().DeviceOf(b)->id, 1);
+}
+
+TEST_F(SessionTest, PlacementIsPrintedInTensorFlowsFormOnce) {
+  std::string log;
+  SessionOptions options;
+  options.log_device_placement = PlacementLog::kFull;
+  options.placement_sink = [&log](const std::string& text) { log += text; };
+  const Output a = Const(root_.WithOpName("a"), 2.0f);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(session(options).Run({}, {a}).ok());
+  EXPECT_EQ(log, "a: (Const): /job:localhost/replica:0/task:0/device:CPU:0\n");
+}
+
+TEST_F(SessionTest, AFailingKernelNamesItsNodeAndTheNextStepRuns) {
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
+  const Output zero = Const(root_, 0.0f);
+  const Operation check = Assert(root_.WithOpName("check"), Greater(root_, x, zero), {x});
+  const Output y = Neg(root_.WithControlDependencies({check}), x);
+  ExpectError(session().Run({{x, Tensor::Scalar(-1.0f)}}, {y}), Code::kInvalidArgument, {"check", "CPU:0"});
+  auto values = session().Run({{x, Tensor::Scalar(1.0f)}}, {y});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), -1.0f);
+}
+
+TEST_F(SessionTest, ManyStepsInFlightKeepTheirResultsApart) {
+  const Output x = Placeholder(root_, DT_FLOAT, {});
+  const Output y = Mul(root_, x, x);
+  auto callable = session().MakeCallable({x}, {y});
+  ASSERT_TRUE(callable.ok()) << callable.status();
+  std::mutex mutex;
+  std::condition_variable all_done;
+  int done = 0, wrong = 0;
+  constexpr int kSteps = 500;
+  for (int i = 0; i < kSteps; ++i) {
+    const Tensor feed = Tensor::Scalar(static_cast<float>(i));
+    session().RunAsync(callable.value(), std::span<const Tensor>(&feed, 1), [&, i](Result<std::vector<Tensor>> values) {
+      std::lock_guard lock(mutex);
+      if (!values.ok() || values->at(0).scalar<float>() != static_cast<float>(i) * static_cast<float>(i)) ++wrong;
+      if (++done == kSteps) all_done.notify_all();
+    });
+  }
+  std::unique_lock lock(mutex);
+  ASSERT_TRUE(all_done.wait_for(lock, std::chrono::seconds(30), [&] { return done == kSteps; }));
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(SessionTest, TheGraphMayGrowBetweenRuns) {
+  const Output a = Const(root_, 2.0f);
+  ASSERT_TRUE(session().Run({}, {a}).ok());
+  const Output b = Neg(root_, a);
+  auto values = session().Run({}, {b});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), -2.0f);
+}
+
+TEST_F(SessionTest, AClosedSessionSaysSo) {
+  const Output a = Const(root_, 2.0f);
+  ASSERT_TRUE(session().Close().ok());
+  ExpectError(session().Run({}, {a}), Code::kFailedPrecondition, {"closed"});
+  EXPECT_TRUE(session().Close().ok());
+}
+
+TEST_F(SessionTest, ResetDropsVariables) {
+  const ModelVariable w = MakeVariable(root_, "w", Const(root_, 1.0f));
+  ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());
+  ASSERT_TRUE(session().Reset().ok());
+  EXPECT_EQ(session().Run({}, {w.value}).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(SessionTest, ATraceShowsEveryOpOfTheStep) {
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
+  const Output y = Mul(root_.WithOpName("squared"), x, x);
+  RunMetadata metadata;
+  auto values = session().Run({{x, Tensor::Scalar(3.0f)}}, {y}, {}, {.timeout = {}, .trace = true}, &metadata);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_NE(metadata.trace_json.find("\"squared\""), std::string::npos) << metadata.trace_json;
+}
+
+TEST_F(SessionTest, AMistakeInBuildingIsReportedWhenTheTensorIsFetched) {
+  const Output bad = MatMul(root_.WithOpName("product"), Const(root_, Shape{2, 3}, {1.f, 2.f, 3.f, 4.f, 5.f, 6.f}),
+                            Const(root_, Shape{2, 2}, {1.f, 2.f, 3.f, 4.f}));
+  EXPECT_FALSE(root_.ok());
+  EXPECT_NE(root_.status().message().find("product"), std::string::npos) << root_.status();
+  EXPECT_NE(root_.status().message().find("[2,3]"), std::string::npos) << root_.status();
+  auto made = Session::Local(graph_);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ((*made)->Run({}, {bad}).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace monograph
