@@ -27,7 +27,10 @@ Master::Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConn
 Status Master::PlaceGraph() {
   if (placed_nodes_ == graph_.num_nodes()) return Status();
   // A copy of the user's graph, with those calls inlined whose bodies ask for several tasks.
-  MG_ASSIGN_OR_RETURN(Graph placed, InlineFunctions(graph_, [this](NodeId call) { return SpansTasks(graph_, call); }));
+  const std::vector<NodeId> spanning = CallsThatSpanTasks(graph_);
+  MG_ASSIGN_OR_RETURN(Graph placed, InlineFunctions(graph_, [&spanning](NodeId call) {
+                        return std::binary_search(spanning.begin(), spanning.end(), call);
+                      }));
   const bool first = placed_ == nullptr;
   if (!first) {
     // Nodes keep the device that they have.

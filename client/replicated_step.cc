@@ -116,7 +116,11 @@ Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::stri
   }
 
   const int replicas = static_cast<int>(devices.size());
-  MG_ASSIGN_OR_RETURN(BatchShards split, SplitBatch(scope, batch, replicas));
+  // The batch is cut where it is fed, in the client: each replica's rows then travel once, straight to it.
+  MG_ASSIGN_OR_RETURN(const DeviceName first_device, DeviceName::Parse(devices[0]));
+  const bool on_cluster = !first_device.job.empty() && first_device.job != "localhost";
+  const Scope at_client = on_cluster ? scope.WithDevice("/job:client/replica:0/task:0/device:CPU:0") : scope;
+  MG_ASSIGN_OR_RETURN(BatchShards split, SplitBatch(at_client, batch, replicas));
   const bool even = split.weights.empty();
   if (even) split.weights.assign(devices.size(), ScalarConst(scope, 1.0 / replicas, DT_FLOAT));
 
