@@ -97,8 +97,8 @@ TEST_F(SessionTest, AMissingFeedIsNamed) {
 TEST_F(SessionTest, AMisshapedFeedIsNamedWithBothShapes) {
   const Output x = Placeholder(root_.WithOpName("images"), DT_FLOAT, {-1, 4});
   const Output y = Neg(root_, x);
-  ExpectError(session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y}), Code::kInvalidArgument, {"images:0", "[2]", "[?,4]"});
-  ExpectError(session().Run({{x, Tensor::Vector<int32_t>({1, 2})}}, {y}), Code::kInvalidArgument, {"images:0", "int32", "float"});
+  ExpectError(session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y}), Code::kInvalidArgument, {"'images'", "[2]", "[?,4]"});
+  ExpectError(session().Run({{x, Tensor::Vector<int32_t>({1, 2})}}, {y}), Code::kInvalidArgument, {"'images'", "int32", "float"});
 }
 
 TEST_F(SessionTest, AnUnknownFetchIsNamed) {
@@ -115,7 +115,7 @@ TEST_F(SessionTest, NothingToRunIsAnError) {
 
 TEST_F(SessionTest, ADeviceThatDoesNotExistIsNamedWithThoseThatDo) {
   const Output a = Const(root_.WithOpName("a").WithDevice("/device:CPU:7"), 1.0f);
-  ExpectError(session().Run({}, {a}), Code::kInvalidArgument, {"'a'", "CPU:7", "/job:localhost/replica:0/task:0/device:CPU:0"});
+  ExpectError(session().Run({}, {a}), Code::kInvalidArgument, {"operation a", "CPU:7", "/job:localhost/replica:0/task:0/device:CPU:0"});
 }
 
 TEST_F(SessionTest, SoftPlacementMovesANodeWithinItsTask) {
