@@ -145,13 +145,13 @@ Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
   return context;
 }
 
-void SilenceUcxWarnings(bool silent) {
+void SilenceUcx(bool silent) {
   static std::mutex mutex;
   static int silencers = 0;  // guarded by mutex
   if (getenv("UCX_LOG_LEVEL") != nullptr) return;
   std::lock_guard lock(mutex);
   silencers += silent ? 1 : -1;
-  (void)ucs_global_opts_set_value_modifiable("LOG_LEVEL", silencers > 0 ? "error" : "warn");
+  (void)ucs_global_opts_set_value_modifiable("LOG_LEVEL", silencers > 0 ? "fatal" : "warn");
 }
 
 std::string DescribeEndpoint(ucp_ep_h endpoint) {

@@ -22,9 +22,9 @@ struct UcxContext {
 // `handle` with ucp_cleanup.
 Result<UcxContext> MakeUcxContext(const UcxOptions& options);
 
-// Keeps UCX from printing warnings, in the whole process, until the matching call with false. A
-// UCX_LOG_LEVEL in the environment wins.
-void SilenceUcxWarnings(bool silent);
+// Keeps UCX from printing warnings and errors, in the whole process, until the matching call with
+// false. A UCX_LOG_LEVEL in the environment wins.
+void SilenceUcx(bool silent);
 
 // "shm(posix,cma) ~12 GB/s".
 std::string DescribeEndpoint(ucp_ep_h endpoint);

@@ -854,6 +854,7 @@ void UcxTransport::Finish() {
            std::all_of(peers_.begin(), peers_.end(),
                        [](const auto& peer) { return peer->held == nullptr; });
   });
+  SilenceUcx(true);  // it would name each request that a dead peer never answered
   Lock();
   for (const auto& peer : peers_) CloseEndpoint(peer.get());
   probing_ = false;
@@ -874,10 +875,8 @@ void UcxTransport::Finish() {
   for (ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
     ucp_request_free(receive->request);
   }
-  const bool quiet = abandoned.empty() && receives_ == nullptr;
-  if (!quiet) SilenceUcxWarnings(true);  // it would name each of them
   ucp_worker_destroy(std::exchange(worker_, nullptr));
-  if (!quiet) SilenceUcxWarnings(false);
+  SilenceUcx(false);
   ucp_cleanup(std::exchange(context_, nullptr));
   for (SendContext* context : abandoned) Release(context);
   while (receives_ != nullptr) {  // UCX writes nowhere any more
