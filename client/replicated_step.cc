@@ -90,12 +90,10 @@ Output InitialValue(const Scope& scope, const Declaration& declaration) {
   return {};
 }
 
-}  // namespace
-
-Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::string>& devices, const Outputs& batch,
-                                 const ModelFn& model, const Optimizer& optimizer, const ReplicateOptions& options) {
-  MG_RETURN_IF_ERROR(scope.status());
-  if (devices.empty()) return InvalidArgument("no devices to replicate over");
+// The step over a batch that is cut already.
+Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::string>& devices, BatchShards split,
+                                     const ModelFn& model, const Optimizer& optimizer, const ReplicateOptions& options) {
+  const Outputs& batch = split.shards[0];
   MG_ASSIGN_OR_RETURN(const std::vector<Declaration> declarations, Declare(scope, batch, model));
 
   ReplicatedStep step;
@@ -115,14 +113,13 @@ Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::stri
     initializers.push_back(step.variables.back().initializer);
   }
 
-  const int replicas = static_cast<int>(devices.size());
-  // The batch is cut where it is fed, in the client: each replica's rows then travel once, straight to it.
-  MG_ASSIGN_OR_RETURN(const DeviceName first_device, DeviceName::Parse(devices[0]));
-  const bool on_cluster = !first_device.job.empty() && first_device.job != "localhost";
-  const Scope at_client = on_cluster ? scope.WithDevice("/job:client/replica:0/task:0/device:CPU:0") : scope;
-  MG_ASSIGN_OR_RETURN(BatchShards split, SplitBatch(at_client, batch, replicas));
+  const size_t replicas = devices.size();
   const bool even = split.weights.empty();
-  if (even) split.weights.assign(devices.size(), ScalarConst(scope, 1.0 / replicas, DT_FLOAT));
+  if (even) {
+    for (const std::string& device : devices) {
+      split.weights.push_back(Const(scope.SubScope("weights").WithDevice(device), 1.0f / static_cast<float>(replicas)));
+    }
+  }
 
   // Arguments of a tower: its shard, its weight in the mean, and the variables' values.
   std::vector<std::vector<Output>> args(devices.size());
@@ -183,6 +180,54 @@ Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::stri
   step.init = Group(scope.WithOpName("init"), initializers);
   MG_RETURN_IF_ERROR(scope.status());
   return step;
+}
+
+}  // namespace
+
+Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::string>& devices, const Outputs& batch,
+                                 const ModelFn& model, const Optimizer& optimizer, const ReplicateOptions& options) {
+  MG_RETURN_IF_ERROR(scope.status());
+  if (devices.empty()) return InvalidArgument("no devices to replicate over");
+  // The batch is cut where it is fed, in the client: each replica's rows then travel once, straight to it.
+  MG_ASSIGN_OR_RETURN(const DeviceName first_device, DeviceName::Parse(devices[0]));
+  const bool on_cluster = !first_device.job.empty() && first_device.job != "localhost";
+  const Scope at_client = on_cluster ? scope.WithDevice("/job:client/replica:0/task:0/device:CPU:0") : scope;
+  MG_ASSIGN_OR_RETURN(BatchShards split, SplitBatch(at_client, batch, static_cast<int>(devices.size())));
+  return ReplicateOver(scope, devices, std::move(split), model, optimizer, options);
+}
+
+Result<ReplicatedStep> ReplicateShards(const Scope& scope, const std::vector<std::string>& devices,
+                                       const std::vector<Outputs>& shards, const ModelFn& model,
+                                       const Optimizer& optimizer, const ReplicateOptions& options) {
+  MG_RETURN_IF_ERROR(scope.status());
+  if (devices.empty()) return InvalidArgument("no devices to replicate over");
+  if (shards.size() != devices.size()) {
+    return InvalidArgument(std::to_string(shards.size()) + " shards for " + std::to_string(devices.size()) + " devices");
+  }
+  std::vector<int64_t> rows;
+  int64_t total = 0;
+  for (const Outputs& shard : shards) {
+    for (const Output& input : shard) {
+      if (!input.valid()) return InvalidArgument("an input of shard " + std::to_string(rows.size()) + " is not a tensor");
+      const PartialShape& shape = input.shape();
+      const bool known = shape.known_rank() && shape.rank() > 0 && shape.dim(0) > 0;
+      if (!known || shape.dim(0) != shard[0].shape().dim(0)) {
+        return InvalidArgument("input '" + input.name() + "' of shard " + std::to_string(rows.size()) + " has shape " + shape.ToString() +
+                               "; the inputs of a shard need the same known number of examples");
+      }
+    }
+    if (shard.empty() || shard.size() != shards[0].size()) return InvalidArgument("all shards need the same inputs, at least one");
+    rows.push_back(shard[0].shape().dim(0));
+    total += rows.back();
+  }
+  BatchShards split{.shards = shards, .weights = {}};
+  if (std::any_of(rows.begin(), rows.end(), [&](int64_t count) { return count != rows[0]; })) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Scope place = scope.SubScope("weights").WithDevice(devices[i]);
+      split.weights.push_back(Const(place, static_cast<float>(rows[i]) / static_cast<float>(total)));
+    }
+  }
+  return ReplicateOver(scope, devices, std::move(split), model, optimizer, options);
 }
 
 Result<Outputs> BuildEvaluation(const Scope& scope, const std::string& device, const Outputs& batch, const ModelFn& model,

@@ -71,6 +71,12 @@ struct ReplicatedStep {
 Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::string>& devices, const Outputs& batch,
                                  const ModelFn& model, const Optimizer& optimizer, const ReplicateOptions& options = {});
 
+// The same for a batch that comes in parts, each made beside its replica (input on the executors): shards[i] are the inputs of replica i. Their numbers of
+// examples must be known while building; they may differ.
+Result<ReplicatedStep> ReplicateShards(const Scope& scope, const std::vector<std::string>& devices,
+                                       const std::vector<Outputs>& shards, const ModelFn& model,
+                                       const Optimizer& optimizer, const ReplicateOptions& options = {});
+
 // The same model for evaluation: no gradients; reads the variables of `step`, on `device`.
 Result<Outputs> BuildEvaluation(const Scope& scope, const std::string& device, const Outputs& batch, const ModelFn& model,
                                 const ReplicatedStep& step);

@@ -1,0 +1,108 @@
+#include "client/session_flags.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "transport/control/key.h"
+
+namespace monograph {
+namespace {
+
+Result<std::chrono::milliseconds> Milliseconds(const char* flag, double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) {
+    return InvalidArgument(std::string("--") + flag + " is a number of seconds, 0 or more");
+  }
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+}  // namespace
+
+void SessionFlags::AddTo(Flags* flags) {
+  flags->Section("Cluster (none: everything runs in this process)");
+  flags->Add("cluster", &cluster,
+             "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}; "
+             "default: the environment's MONOGRAPH_CLUSTER");
+  flags->Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
+  flags->Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
+  flags->Add("key_file", &key_file,
+             "the cluster's key, made by `monograph keygen`; default: the environment's "
+             "MONOGRAPH_KEY_FILE");
+  flags->Add("start_timeout", &start_timeout,
+             "how long to wait for daemons that are not up yet, in seconds");
+  flags->Add("device_filters", &device_filters,
+             "use only these tasks: /job:ps,/job:worker/task:0,...");
+  flags->Section("Session");
+  flags->AddChoice("log_device_placement", &log_device_placement,
+                   {"none", "full", "summary", "json", "dot", "true", "false"},
+                   "print where every node runs (full, true), or per device (summary)");
+  flags->Add("allow_soft_placement", &allow_soft_placement,
+             "let a node run on another device of its task where its own lacks a kernel");
+  flags->Add("inter_op_parallelism_threads", &inter_op_parallelism_threads,
+             "threads of this process that run nodes beside each other; 0: one per core. Daemons "
+             "have their own flag");
+  flags->Add("intra_op_parallelism_threads", &intra_op_parallelism_threads,
+             "threads of this process inside one kernel; 0: one per core");
+  flags->Add("operation_timeout", &operation_timeout,
+             "longest time of one step, in seconds; 0: no limit");
+  flags->Add("lanes", &lanes,
+             "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
+  flags->Add("net_devices", &net_devices,
+             "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+}
+
+Result<std::optional<ClusterSpec>> SessionFlags::Cluster() const {
+  const bool hosts = !ps_hosts.empty() || !worker_hosts.empty();
+  if (!cluster.empty() && hosts)
+    return InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both");
+  ClusterSpec spec;
+  if (!cluster.empty()) {
+    MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromFlag(cluster));
+  } else if (hosts) {
+    MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}}));
+  } else if (const char* text = std::getenv("MONOGRAPH_CLUSTER");
+             text != nullptr && *text != '\0') {
+    MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromJson(text, "MONOGRAPH_CLUSTER"));
+  } else {
+    return std::optional<ClusterSpec>();
+  }
+  if (spec.empty()) return InvalidArgument("the cluster has no tasks");
+  return std::optional<ClusterSpec>(std::move(spec));
+}
+
+Result<SessionOptions> SessionFlags::Options() const {
+  SessionOptions options;
+  MG_ASSIGN_OR_RETURN(options.log_device_placement, ParsePlacementLog(log_device_placement));
+  options.allow_soft_placement = allow_soft_placement;
+  if (inter_op_parallelism_threads < 0 || intra_op_parallelism_threads < 0) {
+    return InvalidArgument("numbers of threads are 0 (one per core) or more");
+  }
+  options.inter_op_parallelism_threads = inter_op_parallelism_threads;
+  options.intra_op_parallelism_threads = intra_op_parallelism_threads;
+  MG_ASSIGN_OR_RETURN(options.operation_timeout,
+                      Milliseconds("operation_timeout", operation_timeout));
+  MG_ASSIGN_OR_RETURN(options.start_timeout, Milliseconds("start_timeout", start_timeout));
+  for (size_t begin = 0; begin < device_filters.size();) {
+    const size_t end = std::min(device_filters.find(',', begin), device_filters.size());
+    if (end > begin) options.device_filters.push_back(device_filters.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::string key_path = key_file;
+  if (const char* path = std::getenv("MONOGRAPH_KEY_FILE"); key_path.empty() && path != nullptr)
+    key_path = path;
+  if (!key_path.empty()) {
+    MG_ASSIGN_OR_RETURN(options.key, control::ReadKeyFile(key_path));
+  }
+  options.lanes = lanes;
+  options.net_devices = net_devices;
+  return options;
+}
+
+Result<std::unique_ptr<Session>> SessionFlags::Open(const std::optional<ClusterSpec>& spec,
+                                                    const Graph& graph, int local_devices) const {
+  MG_ASSIGN_OR_RETURN(SessionOptions options, Options());
+  if (spec) return Session::Connect(*spec, graph, std::move(options));
+  options.device_count = {{"CPU", local_devices}};
+  return Session::Local(graph, std::move(options));
+}
+
+}  // namespace monograph

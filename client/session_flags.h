@@ -1,0 +1,47 @@
+// SessionFlags: the flags by which a program's user says where it runs and how; the same in every
+// program.
+//
+//   Flags flags("my_program", "...");
+//   SessionFlags session_flags;
+//   session_flags.AddTo(&flags);
+//   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+//   Result<std::optional<ClusterSpec>> cluster = session_flags.Cluster();
+//   auto session = session_flags.Open(*cluster, graph, 2);
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "client/cluster.h"
+#include "client/flags.h"
+#include "client/session.h"
+
+namespace monograph {
+
+struct SessionFlags {
+  // Where.
+  std::string cluster, ps_hosts, worker_hosts, key_file, device_filters;
+  double start_timeout = 30;  // seconds
+  // How.
+  std::string log_device_placement = "none";
+  bool allow_soft_placement = false;
+  int inter_op_parallelism_threads = 0, intra_op_parallelism_threads = 0;
+  double operation_timeout = 0;  // seconds; 0: none
+  std::string lanes, net_devices;
+
+  // REQUIRES: outlives the parsing.
+  void AddTo(Flags* flags);
+  // The cluster of --cluster or of --ps_hosts and --worker_hosts; else of the environment's
+  // MONOGRAPH_CLUSTER (JSON, which `monograph launch` sets); else none: everything runs in this
+  // process. Errors say which of the three is wrong.
+  Result<std::optional<ClusterSpec>> Cluster() const;
+  // InvalidArgument names the flag; a key file that cannot be used is reported with its path.
+  Result<SessionOptions> Options() const;
+  // A session on the cluster, or in this process with `local_devices` CPU devices.
+  Result<std::unique_ptr<Session>> Open(const std::optional<ClusterSpec>& cluster,
+                                        const Graph& graph, int local_devices = 1) const;
+};
+
+}  // namespace monograph
