@@ -1,0 +1,43 @@
+// Monograph for programs that use it as a library, installed as <monograph/monograph.h>: building
+// graphs, running them, training, and hosting an executor. Programs in this tree include what they
+// use instead.
+#pragma once
+
+#include "client/cluster.h"          // ClusterSpec
+#include "client/flags.h"            // Flags
+#include "client/optimizer.h"        // Adam, ...
+#include "client/registries.h"       // NewGraph, DefaultRegistries
+#include "client/replicated_step.h"  // Replicate
+#include "client/session.h"          // Session
+#include "client/session_flags.h"    // SessionFlags
+#include "executor/kernel.h"         // Kernel, for ops of one's own
+#include "executor/server.h"         // Server
+#include "graph/gradients.h"         // AddGradients
+#include "graph/graph_def.h"         // import and export
+#include "graph/op_def.h"            // OpDef, for ops of one's own
+#include "graph/scope.h"             // Scope, Output, OpBuilder
+#include "graph/shape_inference.h"   // shape functions
+#include "ops/activation/activation.h"
+#include "ops/bias/bias.h"
+#include "ops/cast/cast.h"
+#include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/conv/conv.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
+#include "ops/input/batches.h"
+#include "ops/input/dataset.h"
+#include "ops/input/input.h"
+#include "ops/loss/loss.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pool/pool.h"
+#include "ops/random/random.h"
+#include "ops/reduce/reduce.h"
+#include "ops/select/select.h"
+#include "ops/shape/shape.h"
+#include "ops/slice/slice.h"
+#include "ops/softmax/softmax.h"
+#include "ops/training/training.h"
+#include "ops/transpose/transpose.h"
+#include "ops/variable/variable.h"

@@ -1,0 +1,116 @@
+// split_model: one model over two devices: the convolutions on one, the dense layers on the other.
+// Each layer's variables live where the layer runs, and gradients are computed beside their forward
+// nodes: what crosses between the devices is the features and their gradient.
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/flags.h"
+#include "client/optimizer.h"
+#include "client/registries.h"
+#include "client/session.h"
+#include "client/session_flags.h"
+#include "examples/models/mnist_cnn.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/input/batches.h"
+#include "ops/random/random.h"
+
+namespace monograph::examples {
+namespace {
+
+// Variables that live on one device.
+class VariablesOn : public ModelVariables {
+ public:
+  VariablesOn(const Scope& scope, const std::string& device) : scope_(scope.WithDevice(device)) {}
+  Output Get(const std::string& name, const Shape& shape, const Initial& initial,
+             DType dtype) override {
+    const Scope inner = scope_.ReuseScope(name + "/Initializer");
+    const Output dims = IntsConst(inner, shape.dims()),
+                 parameter = ScalarConst(inner, initial.parameter, dtype);
+    const Output value = initial.kind == Initial::Kind::kConstant
+                             ? Fill(inner, dims, parameter)
+                             : Mul(inner, TruncatedNormal(inner, dims, dtype), parameter);
+    made.push_back(MakeVariable(scope_, name, value));
+    return made.back().value;
+  }
+  std::vector<ModelVariable> made;
+
+ private:
+  Scope scope_;
+};
+
+Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
+  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
+  std::vector<std::string> devices = {"/device:CPU:0", "/device:CPU:1"};
+  if (cluster) devices = cluster->Tasks("worker");
+  if (devices.size() < 2)
+    return InvalidArgument("split_model needs a cluster with two tasks of job worker");
+
+  Graph graph = NewGraph();
+  const Scope root = Scope(&graph).WithSeed(1);
+  const Scope first = root.WithDevice(devices[0]), second = root.WithDevice(devices[1]);
+  const Output images = Placeholder(root.WithOpName("images"), DT_FLOAT, {batch_size, 784});
+  const Output labels = Placeholder(root.WithOpName("labels"), DT_INT32, {batch_size});
+
+  const MnistCnn model{.conv1 = 16, .conv2 = 32, .fc = 128, .dropout = 0};
+  VariablesOn on_first(root, devices[0]), on_second(root, devices[1]);
+  const Output features = model.Convolutions(first, images, on_first);
+  const Output logits = model.Dense(second, features, on_second, true);
+  const Outputs results = LossAndAccuracy(second, logits, labels);
+  MG_RETURN_IF_ERROR(root.status());
+
+  std::vector<ModelVariable> variables = on_first.made;
+  variables.insert(variables.end(), on_second.made.begin(), on_second.made.end());
+  std::vector<Operation> initializers;
+  for (const ModelVariable& variable : variables) initializers.push_back(variable.initializer);
+  MG_ASSIGN_OR_RETURN(const std::vector<GradientAndVariable> gradients,
+                      ComputeGradients(root, results[0], variables));
+  const Operation train = Adam(1e-3).ApplyGradients(root, gradients, &initializers);
+  const Operation init = Group(root, initializers);
+  MG_RETURN_IF_ERROR(root.status());
+
+  MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                      session_flags.Open(cluster, graph, 2));
+  MG_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+  MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> data, LoadDataset({.name = "synthetic"}));
+  MG_ASSIGN_OR_RETURN(const std::unique_ptr<BatchStream> batches,
+                      BatchStream::Make(std::move(data), {.batch_size = batch_size}));
+  for (int step = 1; step <= steps; ++step) {
+    MG_ASSIGN_OR_RETURN(const Batch batch, batches->Get(step - 1));
+    MG_ASSIGN_OR_RETURN(
+        const std::vector<Tensor> values,
+        session->Run({{images, batch.images}, {labels, batch.labels}}, results, {train}));
+    if (step % 10 == 0)
+      std::printf("step %d  loss %.3f  accuracy %.2f\n", step, values[0].scalar<float>(),
+                  values[1].scalar<float>());
+  }
+  return session->Close();
+}
+
+}  // namespace
+}  // namespace monograph::examples
+
+int main(int argc, char** argv) {
+  using namespace monograph;  // NOLINT
+  Flags flags("split_model",
+              "Trains a CNN on synthetic images with its convolutions on one device and its dense "
+              "layers on another.\n\n"
+              "Examples:\n"
+              "  split_model --log_device_placement=summary                 two CPU devices of "
+              "this process\n"
+              "  monograph launch --workers=2 -- split_model                two tasks\n");
+  int64_t batch_size = 50;
+  int steps = 50;
+  flags.Add("batch_size", &batch_size, "examples per step");
+  flags.Add("num_batches", &steps, "training steps");
+  SessionFlags session_flags;
+  session_flags.AddTo(&flags);
+  if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+  const Status status = examples::Run(session_flags, batch_size, steps);
+  if (!status.ok()) std::fprintf(stderr, "split_model: %s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}
