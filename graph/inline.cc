@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "graph/function.h"
 
@@ -30,6 +31,7 @@ class Inliner {
         top.SetNode(graph_, id, copy);
       }
     }
+    if (!expanded_.empty()) ReplaceColocationWithCalls();
     if (map_ != nullptr) *map_ = {std::move(top.outputs), std::move(top.done)};
     return Status();
   }
@@ -160,8 +162,33 @@ class Inliner {
     } else if (done.empty()) {
       done = before;
     }
+    expanded_[name] = !outputs.empty() ? outputs[0].node : done.empty() ? -1 : done[0];
     frame->done[static_cast<size_t>(call)] = std::move(done);
     return Status();
+  }
+
+  // Who was colocated with a call goes to where its first result, or else all of it, is computed.
+  void ReplaceColocationWithCalls() {
+    for (NodeId id = 0; id < out_->num_nodes(); ++id) {
+      const AttrValue* value = out_->attrs(id).Find("_class");
+      const auto* groups = value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
+      if (groups == nullptr) continue;
+      std::vector<std::string> replaced;
+      bool changed = false;
+      for (const std::string& group : *groups) {
+        const auto found = group.starts_with("loc:@") ? expanded_.find(group.substr(5)) : expanded_.end();
+        changed |= found != expanded_.end();
+        if (found == expanded_.end()) {
+          replaced.push_back(group);
+        } else if (found->second >= 0 && found->second != id) {
+          replaced.push_back("loc:@" + std::string(out_->name(found->second)));
+        }
+      }
+      if (!changed) continue;
+      auto attrs = std::make_shared<Attrs>(out_->attrs(id));
+      attrs->Set("_class", std::move(replaced));
+      out_->SetAttrs(id, std::move(attrs));
+    }
   }
 
   // "loc:@node" means a node of the body.
@@ -184,6 +211,7 @@ class Inliner {
   const Graph& graph_;
   Graph* out_;
   InlineMap* map_;
+  std::map<std::string, NodeId> expanded_;  // calls by their full names, and a node that stands for each
 };
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST_F(FunctionTest, ControlEdgesOfTheCallGoToAndFromAllThatHasEffects) {
   }
 }
 
-TEST_F(FunctionTest, ColocationInABodyMeansItsOwnNodes) {
+TEST_F(FunctionTest, ColocationInABodyMeansItsOwnNodesAndWithACallItsResult) {
   ASSERT_TRUE(graph_.functions()
                   .Add(Define("f",
                               [](const Scope& s) {
@@ -183,9 +183,12 @@ TEST_F(FunctionTest, ColocationInABodyMeansItsOwnNodes) {
                                 Retval(s, Unary(s.ColocateWith(a).WithOpName("b"), "Relu", a), 0);
                               }))
                   .ok());
-  Call(root_.WithOpName("c"), "f", Placeholder(root_, DT_FLOAT, {}));
+  const Operation call = Call(root_.WithOpName("c"), "f", Placeholder(root_, DT_FLOAT, {}));
+  OpBuilder(root_.ColocateWith(call).WithOpName("beside"), "NoOp").Build();
   const auto flat = InlineFunctions(graph_);
   ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->attrs(flat->Find("beside")).Get<std::vector<std::string>>("_class"),
+            (std::vector<std::string>{"loc:@c/b"}));
   EXPECT_EQ(flat->attrs(flat->Find("c/b")).Get<std::vector<std::string>>("_class"),
             (std::vector<std::string>{"loc:@c/a"}));
 }
