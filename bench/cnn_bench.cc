@@ -299,6 +299,33 @@ T Check(Result<T> result) {
   return std::move(result).value();
 }
 
+// The part of `graph` that `targets` need: gradients bring nodes that nobody asks for.
+Graph Needed(const Graph& graph, const std::vector<NodeId>& targets) {
+  std::vector<bool> needed(static_cast<size_t>(graph.num_nodes()));
+  std::vector<NodeId> stack = targets;
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (needed[static_cast<size_t>(id)]) continue;
+    needed[static_cast<size_t>(id)] = true;
+    for (const Endpoint e : graph.inputs(id)) stack.push_back(e.node);
+    for (const NodeId control : graph.control_inputs(id)) stack.push_back(control);
+  }
+  Graph out(&graph.registry());
+  std::vector<NodeId> mapped(needed.size(), -1);
+  for (const NodeId id : Check(graph.TopologicalOrder())) {
+    if (!needed[static_cast<size_t>(id)]) continue;
+    std::vector<Endpoint> inputs;
+    std::vector<NodeId> controls;
+    for (const Endpoint e : graph.inputs(id))
+      inputs.push_back({mapped[static_cast<size_t>(e.node)], e.index});
+    for (const NodeId c : graph.control_inputs(id))
+      controls.push_back(mapped[static_cast<size_t>(c)]);
+    mapped[static_cast<size_t>(id)] = out.CopyNode(graph, id, graph.name(id), inputs, controls);
+  }
+  return out;
+}
+
 class Ours {
  public:
   Ours(int64_t batch, int64_t fc) : pools_(1, 1) {
@@ -336,20 +363,22 @@ class Ours {
     const Output power1 = scalar("beta1_power", 0.9f), power2 = scalar("beta2_power", 0.999f),
                  lr = scalar("lr", 1e-4f), beta1 = scalar("beta1", 0.9f),
                  beta2 = scalar("beta2", 0.999f), epsilon = scalar("epsilon", 1e-8f);
+    std::vector<NodeId> updates;
     for (size_t i = 0; i < handles_.size(); ++i) {
       const Shape shape = handles_[i].attrs().Get<PartialShape>("shape").AsShape();
       const std::string name(handles_[i].name());
       const Output m = Variable(adam, name + "/m", shape, 0),
                    v = Variable(adam, name + "/v", shape, 0);
-      ResourceApplyAdam(adam, handles_[i].output(0), m, v, power1, power2, lr, beta1, beta2,
-                        epsilon, gradients[i]);
+      updates.push_back(ResourceApplyAdam(adam, handles_[i].output(0), m, v, power1, power2, lr,
+                                          beta1, beta2, epsilon, gradients[i])
+                            .id);
     }
     Check(root.status());
     Check(init_->status());
     init_.reset();
     Compile(std::move(init));
     Step();
-    Compile(Check(FuseOps(train, {}, nullptr)));
+    Compile(Check(FuseOps(Needed(train, updates), {}, nullptr)));
   }
 
   void Step(StepTrace* trace = nullptr) {
