@@ -45,6 +45,50 @@ Status ReluGradGradient(GradientContext& c) {
   return Status();
 }
 
+Status Relu6GradGradient(GradientContext& c) {
+  c.set_grad(0, Relu6Grad(c.scope(), c.grad(0), c.input(1)));
+  return Status();
+}
+
+Output Binary(const Scope& s, const char* op, Output a, Output b) {
+  return OpBuilder(s, op).Input(a).Input(b).BuildOutput();
+}
+
+Status LeakyReluGradGradient(GradientContext& c) {
+  c.set_grad(0, OpBuilder(c.scope(), "LeakyReluGrad")
+                    .Input(c.grad(0))
+                    .Input(c.input(1))
+                    .Attr("alpha", AttrValue(c.attrs().Get<float>("alpha")))
+                    .BuildOutput());
+  return Status();
+}
+
+// g * (y < 0 ? y + 1 : 1)
+Status EluGradGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output g = c.input(0), y = c.input(1);
+  c.set_grad(0, Binary(s, "EluGrad", c.grad(0), y));
+  const Output zeros = OpBuilder(s, "ZerosLike").Input(y).BuildOutput();
+  const Output negative = Binary(s, "Less", y, zeros);
+  c.set_grad(1, OpBuilder(s, "SelectV2")
+                    .Input(negative)
+                    .Input(Binary(s, "Mul", c.grad(0), g))
+                    .Input(zeros)
+                    .BuildOutput());
+  return Status();
+}
+
+// g * sigmoid(x), whose derivative is g * sigmoid(x) * sigmoid(-x).
+Status SoftplusGradGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output g = c.input(0), x = c.input(1);
+  c.set_grad(0, Binary(s, "SoftplusGrad", c.grad(0), x));
+  const Output minus = OpBuilder(s, "Neg").Input(x).BuildOutput();
+  const Output slope = Binary(s, "SoftplusGrad", Binary(s, "SoftplusGrad", g, x), minus);
+  c.set_grad(1, Binary(s, "Mul", c.grad(0), slope));
+  return Status();
+}
+
 Status Relu6Gradient(GradientContext& c) {
   c.set_grad(0, Relu6Grad(c.scope(), c.grad(0), c.output(0)));
   return Status();
@@ -118,26 +162,30 @@ void Define(OpRegistry* registry) {
                     .Input("features: T")
                     .Output("backprops: T")
                     .Attr(numbers)
-                    .Shape(MergeAllShape));
+                    .Shape(MergeAllShape)
+                    .Gradient(Relu6GradGradient));
   registry->Add(OpDef("LeakyReluGrad")
                     .Input("gradients: T")
                     .Input("features: T")
                     .Output("backprops: T")
                     .Attr("alpha: float = 0.2")
                     .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
-                    .Shape(MergeAllShape));
+                    .Shape(MergeAllShape)
+                    .Gradient(LeakyReluGradGradient));
   registry->Add(OpDef("EluGrad")
                     .Input("gradients: T")
                     .Input("outputs: T")
                     .Output("backprops: T")
                     .Attr(floats)
-                    .Shape(MergeAllShape));
+                    .Shape(MergeAllShape)
+                    .Gradient(EluGradGradient));
   registry->Add(OpDef("SoftplusGrad")
                     .Input("gradients: T")
                     .Input("features: T")
                     .Output("backprops: T")
                     .Attr(floats)
-                    .Shape(MergeAllShape));
+                    .Shape(MergeAllShape)
+                    .Gradient(SoftplusGradGradient));
 }
 
 }  // namespace ops::activation

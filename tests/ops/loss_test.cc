@@ -54,6 +54,20 @@ TEST(InTopKTest, CountsTargetsAmongTheHighest) {
   EXPECT_TRUE(BitEqual(got, Tensor::Vector<bool>({true, false, true}))) << got.ToString();
 }
 
+TEST(ActivationTest, FollowTheirFormulas) {
+  const Tensor x = Tensor::Vector<float>({-2, -0.5f, 0, 3, 7});
+  ExpectNear(Run1("Relu6", {x}), Tensor::Vector<double>({0, 0, 0, 3, 6}), 0);
+  ExpectNear(Run1("LeakyRelu", {x}, {{"alpha", 0.1f}}),
+             Tensor::Vector<double>({-0.2, -0.05, 0, 3, 7}), 1e-6);
+  ExpectNear(Run1("Elu", {x}),
+             Tensor::Vector<double>({std::exp(-2) - 1, std::exp(-0.5) - 1, 0, 3, 7}), 1e-6);
+  const auto softplus = [](double v) { return std::log(std::exp(v) + 1); };
+  ExpectNear(
+      Run1("Softplus", {x}),
+      Tensor::Vector<double>({softplus(-2), softplus(-0.5), softplus(0), softplus(3), softplus(7)}),
+      1e-6);
+}
+
 TEST(ReluTest, ANaNStaysOne) {
   const Tensor got = Run1("Relu", {Tensor::Vector<float>({std::nanf(""), -1, 2})});
   EXPECT_TRUE(std::isnan(got.data<float>()[0]));
