@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/shape.h"
@@ -68,23 +69,32 @@ inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t af
   return Status();
 }
 
+// The value of a list attribute; nullptr if there is none, or it is empty. Copies nothing: kernels
+// ask in every step.
+inline const std::vector<int64_t>* ListAttr(const Attrs& attrs, const char* name) {
+  const AttrValue* value = attrs.Find(name);
+  const auto* list = value == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(value);
+  return list == nullptr || list->empty() ? nullptr : list;
+}
+
 // A list of four integers, one per dimension of the format; those of batch and channels must be 1.
 inline Status ImageAttr(const Attrs& attrs, const char* name, const ImageFormat& format, int64_t* h,
                         int64_t* w) {
-  const auto values = attrs.GetOr<std::vector<int64_t>>(name, {});
-  if (values.empty()) {
+  const std::vector<int64_t>* list = ListAttr(attrs, name);
+  if (list == nullptr) {
     *h = *w = 1;
     return Status();
   }
-  if (values.size() != 4) {
+  if (list->size() != 4) {
     return InvalidArgument(std::string(name) + " must have 4 entries, one per dimension, got " +
-                           std::to_string(values.size()));
+                           std::to_string(list->size()));
   }
-  if (values[static_cast<size_t>(format.n)] != 1 || values[static_cast<size_t>(format.c)] != 1) {
+  const auto at = [&](int dim) { return (*list)[static_cast<size_t>(dim)]; };
+  if (at(format.n) != 1 || at(format.c) != 1) {
     return InvalidArgument(std::string(name) + " along the batch and the channels must be 1");
   }
-  *h = values[static_cast<size_t>(format.h)];
-  *w = values[static_cast<size_t>(format.w)];
+  *h = at(format.h);
+  *w = at(format.w);
   return Status();
 }
 
@@ -97,33 +107,30 @@ inline Status PlaceWindows(const Attrs& attrs, const ImageFormat& format, int64_
   MG_RETURN_IF_ERROR(ImageAttr(attrs, "strides", format, &rows->stride, &columns->stride));
   MG_RETURN_IF_ERROR(ImageAttr(attrs, "dilations", format, &rows->dilation, &columns->dilation));
   const std::string& padding = attrs.Get<std::string>("padding");
-  std::vector<int64_t> pads = attrs.GetOr<std::vector<int64_t>>("explicit_paddings", {});
+  const std::vector<int64_t>* pads = ListAttr(attrs, "explicit_paddings");
   if (padding == "EXPLICIT") {
-    if (pads.size() != 8) {
+    if (pads == nullptr || pads->size() != 8) {
       return InvalidArgument("padding EXPLICIT needs explicit_paddings with 8 entries, got " +
-                             std::to_string(pads.size()));
+                             std::to_string(pads == nullptr ? 0 : pads->size()));
     }
-    for (int64_t pad : pads) {
+    for (int64_t pad : *pads) {
       if (pad < 0) return InvalidArgument("explicit_paddings must not be negative");
     }
-    const auto at = [&](int dim) {
-      return pads[static_cast<size_t>(2 * dim)] != 0 || pads[static_cast<size_t>(2 * dim + 1)] != 0;
-    };
-    if (at(format.n) || at(format.c))
+  } else if (pads != nullptr) {
+    return InvalidArgument("explicit_paddings is for padding EXPLICIT; padding is " + padding);
+  }
+  const auto before = [&](int dim) {
+    return pads == nullptr ? 0 : (*pads)[static_cast<size_t>(2 * dim)];
+  };
+  const auto after = [&](int dim) {
+    return pads == nullptr ? 0 : (*pads)[static_cast<size_t>(2 * dim + 1)];
+  };
+  for (int dim : {format.n, format.c}) {
+    if (before(dim) != 0 || after(dim) != 0)
       return InvalidArgument("explicit_paddings along the batch and the channels must be 0");
-  } else {
-    if (!pads.empty())
-      return InvalidArgument("explicit_paddings is for padding EXPLICIT; padding is " + padding);
-    pads.assign(8, 0);
   }
-  if (kh >= 0) {
-    MG_RETURN_IF_ERROR(PlaceWindow(padding, pads[static_cast<size_t>(2 * format.h)],
-                                   pads[static_cast<size_t>(2 * format.h + 1)], rows));
-  }
-  if (kw >= 0) {
-    MG_RETURN_IF_ERROR(PlaceWindow(padding, pads[static_cast<size_t>(2 * format.w)],
-                                   pads[static_cast<size_t>(2 * format.w + 1)], columns));
-  }
+  if (kh >= 0) MG_RETURN_IF_ERROR(PlaceWindow(padding, before(format.h), after(format.h), rows));
+  if (kw >= 0) MG_RETURN_IF_ERROR(PlaceWindow(padding, before(format.w), after(format.w), columns));
   return Status();
 }
 

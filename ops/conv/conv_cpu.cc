@@ -8,6 +8,7 @@
 // order, so the result's bits do not depend on threads. Other types, and what oneDNN refuses, take
 // the plain loops below.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -32,12 +33,12 @@ struct Geometry {
   Window rows, columns;
   bool nchw = false;
 
-  std::vector<int64_t> Key() const {
-    std::vector<int64_t> key{n, ic, oc, nchw};
-    for (const Window* w : {&rows, &columns})
-      key.insert(key.end(),
-                 {w->in, w->size, w->stride, w->dilation, w->out, w->pad_before, w->pad_after});
-    return key;
+  using Key = std::array<int64_t, 18>;
+  Key key() const {
+    const Window &r = rows, &c = columns;
+    return {n,        ic,         oc,         nchw,         r.in,         r.size,
+            r.stride, r.dilation, r.out,      r.pad_before, r.pad_after,  c.in,
+            c.size,   c.stride,   c.dilation, c.out,        c.pad_before, c.pad_after};
   }
   int64_t input_image() const { return rows.in * columns.in * ic; }
   int64_t output_image() const { return rows.out * columns.out * oc; }
@@ -462,7 +463,7 @@ class FloatConv {
   Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
              const float* input, const float* filter, const float* bias, const float* dy,
              float* out) {
-    auto plan = plans_.Get(g.Key(), [&] { return Plan::Make(mode, g, fused); });
+    auto plan = plans_.Get(g.key(), [&] { return Plan::Make(mode, g, fused); });
     if (!plan.ok()) {
       if (plan.status().code() != Code::kUnimplemented) return plan.status();
       Plain(c, mode, g, fused, input, filter, bias, dy, out);
@@ -480,7 +481,7 @@ class FloatConv {
   }
 
  private:
-  onednn::PlanCache<std::vector<int64_t>, Plan> plans_;
+  onednn::PlanCache<Geometry::Key, Plan> plans_;
 };
 
 // Conv2D, _FusedConv2D, Conv2DBackpropInput and Conv2DBackpropFilter.

@@ -108,7 +108,7 @@ class Plan {
   }
 
  private:
-  static constexpr int64_t kTileFlops = 80'000'000;
+  static constexpr int64_t kTileFlops = 160'000'000;
   static int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
   // One size of tile.
@@ -116,13 +116,19 @@ class Plan {
     dnnl::matmul primitive;
     memory::desc a, b, bias, out, scratchpad;
     bool has_bias = false;
+    int64_t columns = 0;  // of a dense result that is copied to rows of length `row`; 0: none is
+    int64_t row = 0;
     onednn::FramePool<onednn::Frame> frames;
 
     void Build(const Product& p, int64_t m, int64_t n) {
       const auto f32 = memory::data_type::f32;
       a = memory::desc({m, p.k}, f32, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
       b = memory::desc({p.k, n}, f32, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
-      out = memory::desc({m, n}, f32, memory::dims{p.n, 1});
+      // oneDNN's best kernel wants dense matrices. Columns of a transposed b are; then it pays to
+      // make those of the result so, too, and copy them to their place.
+      columns = p.tb && n < p.n ? n : 0;
+      row = p.n;
+      out = memory::desc({m, n}, f32, memory::dims{columns > 0 ? n : p.n, 1});
       has_bias = p.fused.bias;
       dnnl::primitive_attr attr = onednn::UserScratchpad();
       if (p.fused.relu) {
@@ -143,7 +149,8 @@ class Plan {
       MG_RETURN_IF_ERROR(onednn::Guarded([&] {
         frame = frames.Take([&] {
           auto made = std::make_unique<onednn::Frame>();
-          const int ia = made->Bound(a), ib = made->Bound(b), io = made->Bound(out);
+          const int ia = made->Bound(a), ib = made->Bound(b);
+          const int io = columns > 0 ? made->Owned(out) : made->Bound(out);
           if (has_bias) {
             made->Add(primitive,
                       {{DNNL_ARG_SRC, ia},
@@ -160,9 +167,15 @@ class Plan {
       }));
       frame->Bind(0, a_data);
       frame->Bind(1, b_data);
-      frame->Bind(2, out_data);
+      if (columns == 0) frame->Bind(2, out_data);
       if (has_bias) frame->Bind(3, bias_data);
       Status status = frame->Run();
+      if (columns > 0) {
+        const auto* dense = static_cast<const float*>(frame->data(2));
+        for (int64_t i = 0; i < out.dims()[0]; ++i) {
+          std::copy_n(dense + i * columns, columns, out_data + i * row);
+        }
+      }
       frames.Give(std::move(frame));
       return status;
     }

@@ -23,30 +23,29 @@ using variable::UpdateTarget;
 template <int N>
 class Locked {
  public:
-  static Result<std::unique_ptr<Locked>> Make(KernelContext& c, DType dtype,
-                                              const Shape& gradient) {
-    std::unique_ptr<Locked> locked(new Locked);
+  static Result<Locked> Make(KernelContext& c, DType dtype, const Shape& gradient) {
+    Locked locked;
     std::array<Variable*, N> order;
     for (int i = 0; i < N; ++i) {
-      MG_ASSIGN_OR_RETURN(locked->variables_[static_cast<size_t>(i)], FindVariable(c, i));
-      order[static_cast<size_t>(i)] = locked->variables_[static_cast<size_t>(i)].get();
+      MG_ASSIGN_OR_RETURN(locked.variables_[static_cast<size_t>(i)], FindVariable(c, i));
+      order[static_cast<size_t>(i)] = locked.variables_[static_cast<size_t>(i)].get();
       MG_RETURN_IF_ERROR(RequireType(*order[static_cast<size_t>(i)], dtype));
     }
     std::sort(order.begin(), order.end(), std::less<>());
     for (size_t i = 0; i < N; ++i) {
       if (i > 0 && order[i] == order[i - 1])
         return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
-      locked->locks_[i] = std::unique_lock(order[i]->mutex);
+      locked.locks_[i] = std::unique_lock(order[i]->mutex);
     }
     for (int i = 0; i < N; ++i) {
-      Variable& v = *locked->variables_[static_cast<size_t>(i)];
+      Variable& v = *locked.variables_[static_cast<size_t>(i)];
       MG_RETURN_IF_ERROR(RequireValue(v, c, i));
       if (!(v.value.shape() == gradient)) {
         return InvalidArgument("variable '" + v.name() + "' of shape " +
                                v.value.shape().ToString() +
                                " cannot be updated by a gradient of shape " + gradient.ToString());
       }
-      MG_ASSIGN_OR_RETURN(locked->targets_[static_cast<size_t>(i)], UpdateTarget::Make(&v, c));
+      MG_ASSIGN_OR_RETURN(locked.targets_[static_cast<size_t>(i)], UpdateTarget::Make(&v, c));
     }
     return locked;
   }
@@ -90,13 +89,13 @@ class GradientDescentKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const A alpha, Coefficient<T>(c, 1));
     const Tensor& delta = c.input(2);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<1>::Make(c, kDTypeOf<T>, delta.shape()));
-    const T *d = delta.data<T>(), *old = (*locked)[0].template before<T>();
-    T* var = (*locked)[0].template after<T>();
+    const T *d = delta.data<T>(), *old = locked[0].template before<T>();
+    T* var = locked[0].template after<T>();
     ForElements(c, delta.elements(), [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         var[i] = T(static_cast<A>(old[i]) - static_cast<A>(d[i]) * alpha);
     });
-    locked->Commit();
+    locked.Commit();
     return Status();
   }
 };
@@ -112,9 +111,9 @@ class MomentumKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const A momentum, Coefficient<T>(c, 4));
     const Tensor& gradient = c.input(3);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<2>::Make(c, kDTypeOf<T>, gradient.shape()));
-    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(),
-            *old_accum = (*locked)[1].template before<T>();
-    T *var = (*locked)[0].template after<T>(), *accum = (*locked)[1].template after<T>();
+    const T *g = gradient.data<T>(), *old_var = locked[0].template before<T>(),
+            *old_accum = locked[1].template before<T>();
+    T *var = locked[0].template after<T>(), *accum = locked[1].template after<T>();
     const bool nesterov = nesterov_;
     ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -123,7 +122,7 @@ class MomentumKernel : public Kernel {
         var[i] = T(static_cast<A>(old_var[i]) - (nesterov ? gi * lr + a * momentum * lr : a * lr));
       }
     });
-    locked->Commit();
+    locked.Commit();
     return Status();
   }
 
@@ -146,13 +145,13 @@ class AdamKernel : public Kernel {
     const Tensor& gradient = c.input(9);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<3>::Make(c, kDTypeOf<T>, gradient.shape()));
     Pass pass;
-    pass.old_var = (*locked)[0].template before<T>();
-    pass.old_m = (*locked)[1].template before<T>();
-    pass.old_v = (*locked)[2].template before<T>();
+    pass.old_var = locked[0].template before<T>();
+    pass.old_m = locked[1].template before<T>();
+    pass.old_v = locked[2].template before<T>();
     pass.g = gradient.data<T>();
-    pass.var = (*locked)[0].template after<T>();
-    pass.m = (*locked)[1].template after<T>();
-    pass.v = (*locked)[2].template after<T>();
+    pass.var = locked[0].template after<T>();
+    pass.m = locked[1].template after<T>();
+    pass.v = locked[2].template after<T>();
     pass.alpha = lr * std::sqrt(A(1) - beta2_power) / (A(1) - beta1_power);
     pass.beta1 = beta1;
     pass.one_minus_beta1 = A(1) - beta1;
@@ -165,7 +164,7 @@ class AdamKernel : public Kernel {
         pass.template Run<false>(begin, end);
       }
     });
-    locked->Commit();
+    locked.Commit();
     return Status();
   }
 
@@ -213,9 +212,9 @@ class AdagradKernel : public Kernel {
     }
     const Tensor& gradient = c.input(kEpsilon ? 4 : 3);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<2>::Make(c, kDTypeOf<T>, gradient.shape()));
-    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(),
-            *old_accum = (*locked)[1].template before<T>();
-    T *var = (*locked)[0].template after<T>(), *accum = (*locked)[1].template after<T>();
+    const T *g = gradient.data<T>(), *old_var = locked[0].template before<T>(),
+            *old_accum = locked[1].template before<T>();
+    T *var = locked[0].template after<T>(), *accum = locked[1].template after<T>();
     const bool update = update_slots_;
     ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -225,7 +224,7 @@ class AdagradKernel : public Kernel {
         var[i] = T(static_cast<A>(old_var[i]) - gi * lr / (std::sqrt(a) + epsilon));
       }
     });
-    locked->Commit();
+    locked.Commit();
     return Status();
   }
 
@@ -246,11 +245,10 @@ class RMSPropKernel : public Kernel {
     const A lr = value[0], one_minus_rho = A(1) - value[1], momentum = value[2], epsilon = value[3];
     const Tensor& gradient = c.input(7);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<3>::Make(c, kDTypeOf<T>, gradient.shape()));
-    const T *g = gradient.data<T>(), *old_var = (*locked)[0].template before<T>(),
-            *old_ms = (*locked)[1].template before<T>(),
-            *old_mom = (*locked)[2].template before<T>();
-    T *var = (*locked)[0].template after<T>(), *ms = (*locked)[1].template after<T>(),
-      *mom = (*locked)[2].template after<T>();
+    const T *g = gradient.data<T>(), *old_var = locked[0].template before<T>(),
+            *old_ms = locked[1].template before<T>(), *old_mom = locked[2].template before<T>();
+    T *var = locked[0].template after<T>(), *ms = locked[1].template after<T>(),
+      *mom = locked[2].template after<T>();
     ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const A gi = static_cast<A>(g[i]),
@@ -262,7 +260,7 @@ class RMSPropKernel : public Kernel {
         var[i] = T(static_cast<A>(old_var[i]) - d);
       }
     });
-    locked->Commit();
+    locked.Commit();
     return Status();
   }
 };
