@@ -1,11 +1,11 @@
 # mg_library(NAME SOURCES ... [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME.
-# Its include root is the project's root: "base/status.h".
+# Its include root is the project's root: "base/status.h"; installed, that is include/monograph, beside <monograph/monograph.h>.
 function(mg_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE" ${ARGN})
   add_library(mg_${name} STATIC ${ARG_SOURCES})
   add_library(monograph::${name} ALIAS mg_${name})
   target_include_directories(mg_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-    $<INSTALL_INTERFACE:include/monograph>)
+    $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/monograph>)
   target_link_libraries(mg_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
   set_target_properties(mg_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY MG_LIBRARIES mg_${name})

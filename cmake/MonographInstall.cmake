@@ -1,0 +1,23 @@
+# `cmake --install`: programs, static libraries, headers under include/monograph/, and the CMake package (find_package(monograph)).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(mg_libraries GLOBAL PROPERTY MG_LIBRARIES)
+set_target_properties(mg_ucx PROPERTIES EXPORT_NAME ucx)
+install(TARGETS ${mg_libraries} mg_ucx EXPORT monograph ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS monograph monograph-executor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+# In-tree include lines ("base/status.h") resolve below include/monograph.
+foreach(folder base graph transport executor ops client)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph
+    FILES_MATCHING PATTERN "*.h")
+endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/client/monograph.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph)
+
+set(mg_package ${CMAKE_INSTALL_LIBDIR}/cmake/monograph)
+install(EXPORT monograph NAMESPACE monograph:: FILE monographTargets.cmake DESTINATION ${mg_package})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/monographConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/monographConfig.cmake INSTALL_DESTINATION ${mg_package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/monographConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/monographConfig.cmake ${PROJECT_BINARY_DIR}/monographConfigVersion.cmake
+  DESTINATION ${mg_package})

@@ -1,0 +1,23 @@
+# cmake -DBUILD=<Monograph's build> -DSOURCE=<project> -DPROGRAM=<its program> -DWORK=<scratch> ... -P build_and_run.cmake
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT code EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\nended with ${code}:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
+set(link_flags "${FLAGS}")
+if(MOLD)
+  string(APPEND link_flags " -fuse-ld=mold")
+endif()
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_BUILD_TYPE=Debug
+  -DCMAKE_CXX_COMPILER=${COMPILER} "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${FLAGS} -Wall -Wextra -Werror"
+  "-DCMAKE_EXE_LINKER_FLAGS=${link_flags}")
+run(${CMAKE_COMMAND} --build ${WORK}/build)
+run(${WORK}/build/${PROGRAM})
+message("${output}")
+file(REMOVE_RECURSE ${WORK})
