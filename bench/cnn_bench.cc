@@ -30,6 +30,7 @@
 #include "executor/step_executor.h"
 #include "executor/thread_pools.h"
 #include "graph/gradients.h"
+#include "graph/prune.h"
 #include "graph/scope.h"
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
@@ -307,33 +308,6 @@ T Check(Result<T> result) {
   return std::move(result).value();
 }
 
-// The part of `graph` that `targets` need: gradients bring nodes that nobody asks for.
-Graph Needed(const Graph& graph, const std::vector<NodeId>& targets) {
-  std::vector<bool> needed(static_cast<size_t>(graph.num_nodes()));
-  std::vector<NodeId> stack = targets;
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (needed[static_cast<size_t>(id)]) continue;
-    needed[static_cast<size_t>(id)] = true;
-    for (const Endpoint e : graph.inputs(id)) stack.push_back(e.node);
-    for (const NodeId control : graph.control_inputs(id)) stack.push_back(control);
-  }
-  Graph out(&graph.registry());
-  std::vector<NodeId> mapped(needed.size(), -1);
-  for (const NodeId id : Check(graph.TopologicalOrder())) {
-    if (!needed[static_cast<size_t>(id)]) continue;
-    std::vector<Endpoint> inputs;
-    std::vector<NodeId> controls;
-    for (const Endpoint e : graph.inputs(id))
-      inputs.push_back({mapped[static_cast<size_t>(e.node)], e.index});
-    for (const NodeId c : graph.control_inputs(id))
-      controls.push_back(mapped[static_cast<size_t>(c)]);
-    mapped[static_cast<size_t>(id)] = out.CopyNode(graph, id, graph.name(id), inputs, controls);
-  }
-  return out;
-}
-
 class Ours {
  public:
   Ours(int64_t batch, int64_t fc) : pools_(1, 1) {
@@ -386,7 +360,7 @@ class Ours {
     init_.reset();
     Compile(std::move(init));
     Step();
-    Compile(Check(FuseOps(Needed(train, updates), {}, nullptr)));
+    Compile(Check(FuseOps(Check(Prune(train, {}, {}, updates, nullptr)), {}, nullptr)));
   }
 
   void Step(StepTrace* trace = nullptr) {
