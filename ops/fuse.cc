@@ -81,6 +81,7 @@ class Fuser {
     const NodeId product = source.node;
     const bool conv = graph_.is(product, "Conv2D");
     if (!conv && !graph_.is(product, "MatMul")) return;
+    if (graph_.registry().Find(conv ? "_FusedConv2D" : "_FusedMatMul") == nullptr) return;
     if (OnlyConsumer(product) != bias || !SamePlace(product, bias)) return;
     const auto format = [&](NodeId id) {
       return graph_.attrs(id).GetOr<std::string>("data_format", "NHWC");

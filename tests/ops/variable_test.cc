@@ -136,6 +136,13 @@ TEST_F(VariableTest, GatherTakesRowsAndNamesAnIndexOutOfRange) {
   EXPECT_NE(status.message().find("indices[1] = 3 is not in [0, 3)"), std::string::npos) << status;
 }
 
+TEST_F(VariableTest, ItsShapeIsThatOfTheValue) {
+  const Tensor handle = Make("w", Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  const auto shape = Run("VariableShape", {handle}, {{"out_type", DT_INT64}});
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_TRUE(BitEqual((*shape)[0], Tensor::Vector<int64_t>({3, 2})));
+}
+
 TEST_F(VariableTest, ManyUpdatesAtOnceAllCount) {
   const Tensor handle = Make("w", Floats({0, 0}));
   std::vector<std::thread> threads;
