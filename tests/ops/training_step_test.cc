@@ -155,7 +155,8 @@ TEST(TrainingStepTest, ASteadyStepUpdatesEveryVariableInPlace) {
   trainer.Step();
   std::map<std::string, const void*> before;
   const auto where = [&](const std::string& name) {
-    return std::as_const(trainer.Value(name)).raw();
+    const Tensor value = trainer.Value(name);
+    return value.raw();
   };
   for (const std::string& name : trainer.names()) {
     for (const char* slot : {"", "/m", "/v"}) before[name + slot] = where(name + slot);
