@@ -41,7 +41,7 @@ struct Flags::Impl {
 
   CLI::Option* Finish(CLI::Option* option, const std::string& name) {
     names.push_back(name.substr(0, name.find(',')));
-    return option->group(section)->capture_default_str();
+    return option->group(section)->take_last()->capture_default_str();
   }
 };
 

@@ -1,4 +1,5 @@
-// Flags: command-line flags of the programs, over CLI11: "--name=value" or "--name value"; a boolean is "--name", "--name=false" or "--noname".
+// Flags: command-line flags of the programs, over CLI11: "--name=value" or "--name value"; a boolean is "--name", "--name=false" or "--noname". Of a flag
+// that is given twice the last one counts.
 //
 //   Flags flags("mnist_replica", "Trains ...\n\nExamples:\n  mnist_replica --num_batches=100");
 //   int batch_size = 100;

@@ -35,6 +35,14 @@ TEST(Flags, TakesValuesInBothForms) {
   EXPECT_EQ(Parse({}).batch_size, 100);
 }
 
+TEST(Flags, OfAFlagGivenTwiceTheLastCounts) {
+  const Parsed parsed = Parse({"--batch_size=7", "--name=first", "--nosync", "--batch_size=8", "--sync", "--name=second"});
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.error;
+  EXPECT_EQ(parsed.batch_size, 8);
+  EXPECT_TRUE(parsed.sync);
+  EXPECT_EQ(parsed.name, "second");
+}
+
 TEST(Flags, AnUnknownFlagGetsTheNearestName) {
   const Parsed parsed = Parse({"--batchsize=7"});
   EXPECT_EQ(parsed.exit, 2);

@@ -1,0 +1,156 @@
+// The example programs as a user runs them, in one process: what they print and how they fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace monograph {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ran {
+  int code;
+  std::string output;  // both streams
+
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    std::istringstream in(output);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+};
+
+Ran RunProgram(const std::string& command) {
+  unsetenv("MONOGRAPH_CLUSTER");
+  FILE* pipe = popen((std::string(MG_PROGRAMS "/") + command + " 2>&1").c_str(), "r");
+  Ran ran{-1, ""};
+  if (pipe == nullptr) return ran;
+  std::array<char, 4096> block;
+  for (size_t got; (got = fread(block.data(), 1, block.size(), pipe)) > 0;)
+    ran.output.append(block.data(), got);
+  const int status = pclose(pipe);
+  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ran;
+}
+
+// Small and quick; a batch of 20 over few steps.
+const char kQuick[] =
+    "mnist_replica --data_name=synthetic --fc=32 --batch_size=20 --num_batches=20 "
+    "--num_warmup_batches=2 --display_every=10 ";
+
+// Losses and accuracies of the progress lines and the test accuracy: all that must not depend on
+// the machine.
+std::vector<std::string> Curve(const Ran& ran) {
+  std::vector<std::string> curve;
+  for (const std::string& line : ran.lines()) {
+    if (line.rfind("step ", 0) == 0) curve.push_back(line.substr(0, line.find("  images/sec")));
+    if (line.rfind("test accuracy", 0) == 0) curve.push_back(line);
+  }
+  return curve;
+}
+
+TEST(Examples, FirstGraphPrintsItsProduct) {
+  const Ran ran = RunProgram("first_graph");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("y: (MatMul): /job:localhost/replica:0/task:0/device:CPU:0"));
+  EXPECT_THAT(ran.output, HasSubstr("float[1,1] = 7"));
+}
+
+TEST(Examples, LinearRegressionFindsTheLine) {
+  const Ran ran = RunProgram("linear_regression");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  double w = 0, b = 0;
+  ASSERT_EQ(std::sscanf(ran.lines().back().c_str(), "w = %lf (true: 3)  b = %lf", &w, &b), 2)
+      << ran.output;
+  EXPECT_NEAR(w, 3, 0.05);
+  EXPECT_NEAR(b, -1, 0.05);
+}
+
+TEST(Examples, SplitModelLearnsOverTwoDevices) {
+  const Ran ran = RunProgram("split_model --num_batches=40 --log_device_placement=summary");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("/device:CPU:1"));
+  double loss = 9;
+  ASSERT_EQ(std::sscanf(ran.lines().back().c_str(), "step 40  loss %lf", &loss), 1) << ran.output;
+  EXPECT_LT(loss, 1.5);
+}
+
+TEST(Examples, MnistReplicaPrintsProgressAndEndsWithAccuracyAndRate) {
+  const Ran ran = RunProgram(kQuick);
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  const std::vector<std::string> lines = ran.lines();
+  ASSERT_EQ(lines.size(), 4u) << ran.output;
+  EXPECT_TRUE(std::regex_match(
+      lines[0], std::regex(R"(step 10  loss \d+\.\d{3}  accuracy \d\.\d\d  images/sec \d+\.\d)")))
+      << lines[0];
+  EXPECT_EQ(lines[1].rfind("step 20  ", 0), 0u) << lines[1];
+  EXPECT_TRUE(std::regex_match(lines[2], std::regex(R"(test accuracy: [01]\.\d{4})"))) << lines[2];
+  EXPECT_TRUE(std::regex_match(lines[3], std::regex(R"(total images/sec: \d+\.\d\d)"))) << lines[3];
+}
+
+TEST(Examples, MnistReplicaGivesTheSameCurveForTheSameSeedWhoeverReadsTheData) {
+  const std::string two = std::string(kQuick) + "--num_replicas=2 ";
+  const std::vector<std::string> curve = Curve(RunProgram(two));
+  ASSERT_EQ(curve.size(), 3u);
+  EXPECT_EQ(Curve(RunProgram(two + "--input=executor")), curve);
+  EXPECT_EQ(Curve(RunProgram(two + "--image_type=uint8 --inter_op_parallelism_threads=1")), curve);
+  EXPECT_NE(Curve(RunProgram(two + "--seed=3")), curve);
+}
+
+TEST(Examples, MnistReplicaKeepsSeveralStepsInFlightAndWritesATrace) {
+  const std::string path = ::testing::TempDir() + "mnist_replica_trace.json";
+  const Ran ran = RunProgram(kQuick + std::string("--steps_in_flight=3 --trace_file=") + path);
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  std::ifstream file(path);
+  const std::string trace{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(trace, HasSubstr("traceEvents"));
+  EXPECT_THAT(trace, HasSubstr("Conv2D"));
+  std::filesystem::remove(path);
+}
+
+TEST(Examples, MnistReplicaNamesEachMistake) {
+  struct Case {
+    const char* flags;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"--batch_size=1 --num_replicas=2", "--batch_size=1 is smaller than the 2 replicas"},
+      {"--data_name=mnist --data_dir=/does/not/exist", "dataset-fashion-mnist"},
+      {"--data_name=mnist", "--data_dir"},
+      {"--replication=between_graph", "in_graph only"},
+      {"--lerning_rate=1", "did you mean --learning_rate?"},
+      {"--dropout=1", "--dropout must be in [0, 1)"},
+      {"--worker_hosts=localhost:1 --cluster=x.json", "not both"},
+      {"--ps_hosts=localhost:1", "no job 'worker'"},
+      {"--worker_hosts=localhost:1", "needs a job 'ps'"},
+      {"--variable_update=horovod", "horovod"},
+  };
+  for (const Case& c : cases) {
+    const Ran ran = RunProgram(std::string(kQuick) + c.flags);
+    EXPECT_NE(ran.code, 0) << c.flags;
+    EXPECT_THAT(ran.output, HasSubstr(c.message)) << c.flags;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+}
+
+TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
+  for (const std::string program : {"linear_regression", "split_model", "mnist_replica"}) {
+    const Ran ran = RunProgram(program + " --help");
+    EXPECT_EQ(ran.code, 0) << program;
+    EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))
+        << ran.output;
+  }
+}
+
+}  // namespace
+}  // namespace monograph
