@@ -1,6 +1,7 @@
 #include "executor/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <queue>
 #include <unordered_map>
 
@@ -47,6 +48,12 @@ void PlanData::ReturnState(std::unique_ptr<StepState> state) const {
   free_states.push_back(std::move(state));
 }
 
+void PlanData::SetCost(int32_t node, uint32_t ns) const {
+  const auto i = static_cast<size_t>(node);
+  nodes[i].cost_ns.store(ns, std::memory_order_relaxed);
+  cost_bits[i].store(static_cast<uint8_t>(std::bit_width(ns)), std::memory_order_relaxed);
+}
+
 std::string PlanData::Describe(int32_t node) const {
   const auto i = static_cast<size_t>(node);
   return "node '" + names[i] + "' (" + std::string(ops[i]) + ") on " +
@@ -79,6 +86,7 @@ class PlanCompiler {
     Connect();
     MG_RETURN_IF_ERROR(Number());
     Rank();
+    Renumber();
     MG_RETURN_IF_ERROR(Fill());
     return std::shared_ptr<const Plan>(new Plan(std::move(plan_)));
   }
@@ -287,6 +295,34 @@ class PlanCompiler {
     }
   }
 
+  bool LessUrgent(NodeId a, NodeId b) {
+    return at(a).rank != at(b).rank ? at(a).rank < at(b).rank : at(a).number > at(b).number;
+  }
+
+  // Numbers nodes in the order in which one thread runs them, so that a step walks through the plan's memory and its own.
+  void Renumber() {
+    const auto less_urgent = [this](NodeId a, NodeId b) { return LessUrgent(a, b); };
+    for (const NodeId id : order_) std::sort(at(id).after.begin(), at(id).after.end(), less_urgent);
+    std::vector<NodeId> ready;
+    for (const NodeId id : order_) {
+      if (at(id).before.empty()) ready.push_back(id);
+    }
+    std::sort(ready.begin(), ready.end(), less_urgent);
+    roots_ = ready;
+    std::vector<size_t> missing(items_.size());
+    for (const NodeId id : order_) missing[static_cast<size_t>(id)] = at(id).before.size();
+    order_.clear();
+    while (!ready.empty()) {
+      const NodeId id = ready.back();
+      ready.pop_back();
+      order_.push_back(id);
+      for (const NodeId target : at(id).after) {
+        if (--missing[static_cast<size_t>(target)] == 0) ready.push_back(target);
+      }
+    }
+    for (size_t i = 0; i < order_.size(); ++i) at(order_[i]).number = static_cast<int32_t>(i);
+  }
+
   Status Fill() {
     plan_->devices = options_.devices;
     plan_->pools = options_.pools;
@@ -295,9 +331,7 @@ class PlanCompiler {
     plan_->sequential = options_.pools->inter_op() == 1;
     plan_->num_nodes = static_cast<int32_t>(order_.size());
     plan_->nodes = std::make_unique<PlanNode[]>(order_.size());
-    const auto less_urgent = [this](NodeId a, NodeId b) {
-      return at(a).rank != at(b).rank ? at(a).rank < at(b).rank : at(a).number > at(b).number;
-    };
+    plan_->cost_bits = std::make_unique<std::atomic<uint8_t>[]>(order_.size());
     for (const NodeId id : order_) {
       at(id).slot = plan_->num_slots;
       plan_->num_slots += at(id).inputs;
@@ -344,7 +378,6 @@ class PlanCompiler {
                                 .dtype = static_cast<uint8_t>(graph_.dtype({id, out[i].output})),
                                 .last = i + 1 == out.size() || out[i + 1].output != out[i].output});
       }
-      std::sort(item.after.begin(), item.after.end(), less_urgent);
       node.first_successor = static_cast<uint32_t>(plan_->successors.size());
       node.num_successors = static_cast<uint32_t>(item.after.size());
       for (const NodeId target : item.after) {
@@ -355,7 +388,6 @@ class PlanCompiler {
       // A _Recv also waits for its tensor and for the step to start.
       const bool recv = item.kind == NodeKind::kRecv;
       plan_->pending.push_back(static_cast<uint32_t>(item.before.size()) + (recv ? 2 : 0));
-      if (item.before.empty() && !recv) plan_->roots.push_back(id);
 
       if (item.kind == NodeKind::kRecv) {
         node.aux = static_cast<uint32_t>(plan_->recv_edges.size());
@@ -368,8 +400,9 @@ class PlanCompiler {
         MG_RETURN_IF_ERROR(MakeKernel(id, &node, &serial));
       }
     }
-    std::sort(plan_->roots.begin(), plan_->roots.end(), less_urgent);
-    for (int32_t& root : plan_->roots) root = at(root).number;
+    for (const NodeId id : roots_) {
+      if (at(id).kind != NodeKind::kRecv) plan_->roots.push_back(at(id).number);
+    }
     plan_->serial_mutexes = std::make_unique<std::mutex[]>(serial);
     if (!plan_->recv_edges.empty()) {
       int32_t first = INT32_MAX, last = INT32_MIN;
@@ -398,17 +431,16 @@ class PlanCompiler {
       auto made = at(id).entry->factory(construction);
       if (!made.ok()) return made.status().WithContext(Who(id));
       kernel = std::move(made).value();
-      node->cost_ns = at(id).entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost;
-      node->serial = at(id).entry->def.serial;
+      plan_->SetCost(at(id).number, at(id).entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
     }
     node->kernel = kernel.get();
     if (kernel->AsAsync() != nullptr) {
       node->kind = NodeKind::kAsync;
-      node->serial = false;
-      node->cost_ns = 100;  // it only begins something
+      plan_->SetCost(at(id).number, 100);  // it only begins something
       node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
       plan_->frame_outputs.push_back(node->num_outputs);
-    } else if (node->serial) {
+    } else if (at(id).entry->def.serial) {
+      node->kind = NodeKind::kSerial;
       node->aux = (*serial)++;
     }
     plan_->kernels.push_back(std::move(kernel));
@@ -430,6 +462,7 @@ class PlanCompiler {
   std::unique_ptr<PlanData> plan_;
   std::vector<Item> items_;
   std::vector<NodeId> order_;
+  std::vector<NodeId> roots_;  // the most urgent one last
 };
 
 Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -15,8 +16,13 @@ namespace {
 constexpr int64_t kCallerBudgetNs = 50'000;
 // Work on a list that is worth waking another thread for.
 constexpr int64_t kShareNs = 5'000;
-// What any node costs at least.
-constexpr uint32_t kNodeNs = 10;
+// Costs are known by their number of bits. A node of 2 us is worth a thread of its own; one below 1
+// us is not worth sharing, however many there are: two threads lose more on the memory that both
+// write.
+constexpr uint8_t kExpensiveBits = 12;
+constexpr uint8_t kShareableBits = 11;
+// What reading the clock twice adds to a measurement.
+constexpr int64_t kClockNs = 20;
 // Steps of a plan in which kernels are measured: the first ones, and some later ones.
 constexpr uint64_t kFirstMeasured = 16;
 constexpr uint64_t kMeasureEvery = 64;
@@ -57,20 +63,33 @@ class StepExecutor::Loop {
         plan_(step.plan_->data()),
         state_(*step.state_),
         compute_(compute),
+        special_(step.timed_),
         outer_(innermost_) {
     budget_ = step.caller_runs_cheap_nodes_ ? kCallerBudgetNs : -1;
     context_.resources_ = plan_.resources;
     context_.pools_ = plan_.pools->intra_op() > 1 ? plan_.pools : nullptr;
     context_.intra_op_threads_ = plan_.pools->intra_op();
     context_.step_id_ = step.step_id_;
+    slots_ = state_.slots.get();
+    next_ = state_.next.get();
+    pending_ = state_.pending.get();
+    nodes_ = plan_.nodes.get();
+    edges_ = plan_.edges.data();
+    successors_ = plan_.successors.data();
+    dtypes_ = plan_.dtypes.data();
     outputs_ = few_;
     if (plan_.max_outputs > kFew) {
-      many_ = std::make_unique<Tensor[]>(plan_.max_outputs);
-      outputs_ = many_.get();
+      outputs_ = PoolStdAllocator<Tensor>().allocate(plan_.max_outputs);
+      std::uninitialized_default_construct_n(outputs_, plan_.max_outputs);
     }
     innermost_ = this;
   }
-  ~Loop() { innermost_ = outer_; }
+  ~Loop() {
+    innermost_ = outer_;
+    if (outputs_ == few_) return;
+    std::destroy_n(outputs_, plan_.max_outputs);
+    PoolStdAllocator<Tensor>().deallocate(outputs_, plan_.max_outputs);
+  }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
@@ -80,54 +99,57 @@ class StepExecutor::Loop {
     return loop;
   }
 
+  template <bool kSequential>
   void Push(int32_t node) {
     next(node) = head_;
     head_ = node;
-    cost_ += CostOf(node);
+    if constexpr (!kSequential) cost_ += ShareCost(node);
   }
+  template <bool kSequential>
   void Adopt(int32_t list) {
     head_ = list;
-    for (int32_t node = list; node >= 0; node = next(node)) cost_ += CostOf(node);
+    if constexpr (kSequential) return;
+    for (int32_t node = list; node >= 0; node = next(node)) cost_ += ShareCost(node);
   }
 
   // What Start makes ready.
   template <bool kSequential>
   void PushRoots() {
     for (const int32_t node : plan_.recv_nodes) Arrive<kSequential>(node);
-    for (const int32_t node : plan_.roots) Push(node);
+    for (const int32_t node : plan_.roots) Push<kSequential>(node);
   }
   // One thing less that `node` waits for.
   template <bool kSequential>
   void Arrive(int32_t node) {
-    if (Decrement<kSequential>(node)) Push(node);
+    if (Decrement<kSequential>(node)) Push<kSequential>(node);
   }
 
   // Runs until no node is ready, the step is aborted, or (sequential, and not computing) an
   // expensive node is met: then that one is at the head of the list, and the result is false.
   template <bool kSequential>
   bool Run() {
-    int32_t node = Pop();
+    int32_t node = Pop<kSequential>();
     while (node >= 0) {
       if (step_.aborted()) {
         head_ = -1;
         break;
       }
       if (!compute_) {
-        const uint32_t cost = CostOf(node);
-        if (cost > kCheapNs || budget_ < 0) {
+        const uint8_t bits = CostBits(node);
+        if (bits >= kExpensiveBits || budget_ < 0) {
           if constexpr (kSequential) {
-            Push(node);
+            Push<kSequential>(node);
             Flush<kSequential>();
             return false;
           }
           Defer(node);
-          node = Pop();
+          node = Pop<kSequential>();
           continue;
         }
-        budget_ -= cost;
+        budget_ -= int64_t{20} + (int64_t{1} << bits);
       }
       const int32_t ready = Execute<kSequential>(node);
-      node = ready >= 0 ? ready : Pop();
+      node = ready >= 0 ? ready : Pop<kSequential>();
       if constexpr (!kSequential) {
         if (compute_ && cost_ >= kShareNs && head_ >= 0 && plan_.pools->hungry()) Share();
       }
@@ -145,7 +167,7 @@ class StepExecutor::Loop {
     ReleaseInputs(node);
     const int32_t ready = Propagate<kSequential>(id, node, frame.outputs.data());
     for (Tensor& output : frame.outputs) output.Reset();
-    if (ready >= 0) Push(ready);
+    if (ready >= 0) Push<kSequential>(ready);
   }
 
   int32_t TakeList() { return std::exchange(head_, -1); }
@@ -153,10 +175,16 @@ class StepExecutor::Loop {
  private:
   static constexpr uint32_t kFew = 4;
 
-  int32_t& next(int32_t node) { return state_.next[static_cast<size_t>(node)]; }
-  uint32_t CostOf(int32_t node) const {
-    return kNodeNs + plan_.nodes[static_cast<size_t>(node)].cost_ns.load(std::memory_order_relaxed);
+  int32_t& next(int32_t node) { return next_[node]; }
+  uint8_t CostBits(int32_t node) const {
+    return plan_.cost_bits[static_cast<size_t>(node)].load(std::memory_order_relaxed);
   }
+  // What a node adds to the worth of sharing the list.
+  int64_t ShareCost(int32_t node) const {
+    const uint8_t bits = CostBits(node);
+    return bits < kShareableBits ? 0 : int64_t{1} << (bits - 1);
+  }
+  template <bool kSequential>
   int32_t Pop() {
     const int32_t node = head_;
     if (node < 0) {
@@ -164,14 +192,14 @@ class StepExecutor::Loop {
       return node;
     }
     head_ = next(node);
-    cost_ -= CostOf(node);
+    if constexpr (!kSequential) cost_ -= ShareCost(node);
     return node;
   }
 
   template <bool kSequential>
   bool Decrement(int32_t node) {
-    if constexpr (kSequential) return --state_.pending[static_cast<size_t>(node)] == 0;
-    return Pending(state_, node).fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if constexpr (kSequential) return --pending_[node] == 0;
+    return std::atomic_ref<uint32_t>(pending_[node]).fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
   // Counts finished nodes only when a stretch ends, and before this thread lets go of the step.
@@ -190,7 +218,7 @@ class StepExecutor::Loop {
   }
 
   void ReleaseInputs(const PlanNode& node) {
-    Tensor* inputs = &state_.slots[node.first_input];
+    Tensor* inputs = &slots_[node.first_input];
     for (uint32_t i = 0; i < node.num_inputs; ++i) inputs[i].Reset();
   }
 
@@ -202,11 +230,17 @@ class StepExecutor::Loop {
     return step_.trace_ == nullptr ? nullptr : &step_.trace_->records_[static_cast<size_t>(node)];
   }
 
+  template <bool kSequential>
+  [[gnu::noinline]] int32_t Propagate(int32_t id, const PlanNode& node, Tensor* outputs) {
+    return PropagateInline<kSequential>(id, node, outputs);
+  }
+
   // Hands outputs to consumers. Returns the most urgent successor that became ready, pushes the
   // others.
   template <bool kSequential>
-  int32_t Propagate(int32_t id, const PlanNode& node, Tensor* outputs) {
-    const DataEdge* edge = plan_.edges.data() + node.first_edge;
+  [[gnu::always_inline]] inline int32_t PropagateInline(int32_t id, const PlanNode& node,
+                                                        Tensor* outputs) {
+    const DataEdge* edge = edges_ + node.first_edge;
     for (const DataEdge* end = edge + node.num_edges; edge != end; ++edge) {
       Tensor& output = outputs[edge->output];
       if (output.dtype() != static_cast<DType>(edge->dtype)) [[unlikely]] {
@@ -216,40 +250,64 @@ class StepExecutor::Loop {
                           ", not " + std::string(DTypeName(static_cast<DType>(edge->dtype)))));
         return -1;
       }
+      // The slot is empty, so nothing is lost by not looking: its memory is far, and a store need
+      // not wait for it.
       if (edge->last) {
-        state_.slots[edge->slot] = std::move(output);
+        std::construct_at(slots_ + edge->slot, std::move(output));
       } else {
-        state_.slots[edge->slot] = output;
+        std::construct_at(slots_ + edge->slot, output);
       }
     }
     ++finished_;
     int32_t ready = -1;
-    const Successor* successor = plan_.successors.data() + node.first_successor;
+    const Successor* successor = successors_ + node.first_successor;
     for (const Successor* end = successor + node.num_successors; successor != end; ++successor) {
       const auto target = static_cast<int32_t>(successor->node);
       if (!successor->alone && !Decrement<kSequential>(target)) continue;
-      if (ready >= 0) Push(ready);
+      if (ready >= 0) Push<kSequential>(ready);
       ready = target;
     }
     return ready;
   }
 
   template <bool kSequential>
-  int32_t Execute(int32_t id) {
-    const PlanNode& node = plan_.nodes[static_cast<size_t>(id)];
-    if (node.kind != NodeKind::kKernel) [[unlikely]]
+  [[gnu::always_inline]] inline int32_t Execute(int32_t id) {
+    const PlanNode& node = nodes_[id];
+    if (node.kind != NodeKind::kKernel || special_) [[unlikely]]
       return ExecuteOther<kSequential>(id, node);
     if (node.device != device_) [[unlikely]]
       EnterDevice(node.device);
-    context_.inputs_ = {&state_.slots[node.first_input], node.num_inputs};
-    context_.outputs_ = {outputs_, node.num_outputs};
-    context_.output_dtypes_ = plan_.dtypes.data() + node.first_dtype;
-    const Status status = step_.timed_ ? ComputeTimed(id, node) : Compute(node);
-    if (!status.ok()) [[unlikely]] {
-      Fail(id, status);
-      for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
-      return -1;
+    SetContext(node);
+    {
+      const Status status = node.kernel->Compute(context_);
+      if (!status.ok()) [[unlikely]]
+        return KernelFailed(id, node, status);
     }
+    ReleaseInputs(node);
+    const int32_t ready = PropagateInline<kSequential>(id, node, outputs_);
+    for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+    return ready;
+  }
+
+  void SetContext(const PlanNode& node) {
+    context_.inputs_ = {slots_ + node.first_input, node.num_inputs};
+    context_.outputs_ = {outputs_, node.num_outputs};
+    context_.output_dtypes_ = dtypes_ + node.first_dtype;
+  }
+
+  [[gnu::noinline]] int32_t KernelFailed(int32_t id, const PlanNode& node, const Status& status) {
+    Fail(id, status);
+    for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+    return -1;
+  }
+
+  // A synchronous kernel that is measured, traced or serial.
+  template <bool kSequential>
+  int32_t ExecuteSpecial(int32_t id, const PlanNode& node) {
+    if (node.device != device_) EnterDevice(node.device);
+    SetContext(node);
+    const Status status = step_.timed_ ? ComputeTimed(id, node) : Compute(node);
+    if (!status.ok()) return KernelFailed(id, node, status);
     ReleaseInputs(node);
     const int32_t ready = Propagate<kSequential>(id, node, outputs_);
     for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
@@ -257,8 +315,7 @@ class StepExecutor::Loop {
   }
 
   Status Compute(const PlanNode& node) {
-    if (!node.serial) [[likely]]
-      return node.kernel->Compute(context_);
+    if (node.kind != NodeKind::kSerial) return node.kernel->Compute(context_);
     std::lock_guard lock(plan_.serial_mutexes[node.aux]);
     return node.kernel->Compute(context_);
   }
@@ -267,16 +324,16 @@ class StepExecutor::Loop {
     const int64_t start = TraceClockNs();
     Status status = Compute(node);
     const int64_t end = TraceClockNs();
-    Measure(node, end - start);
+    Measure(id, node, end - start);
     if (StepTrace::Record* record = Record(id)) *record = {start, end, 0, TraceThread()};
     return status;
   }
 
-  static void Measure(const PlanNode& node, int64_t ns) {
-    const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns, 1, 1'000'000'000));
+  // Down at once, up slowly: what came between is more often the scheduler than the kernel.
+  void Measure(int32_t id, const PlanNode& node, int64_t ns) {
+    const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns - kClockNs, 1, 1'000'000'000));
     const uint32_t before = node.cost_ns.load(std::memory_order_relaxed);
-    node.cost_ns.store(before == kUnknownCost ? cost : before / 2 + cost / 2,
-                       std::memory_order_relaxed);
+    plan_.SetCost(id, cost <= before ? cost : before + (cost - before) / 8);
   }
 
   void EnterDevice(uint16_t index) {
@@ -287,7 +344,7 @@ class StepExecutor::Loop {
   }
 
   template <bool kSequential>
-  int32_t ExecuteOther(int32_t id, const PlanNode& node) {
+  [[gnu::noinline]] int32_t ExecuteOther(int32_t id, const PlanNode& node) {
     switch (node.kind) {
       case NodeKind::kRecv: {
         Tensor* received = &state_.received[node.aux];
@@ -297,14 +354,14 @@ class StepExecutor::Loop {
       }
       case NodeKind::kForward: {
         const int32_t ready = Propagate<kSequential>(
-            id, node, node.num_inputs > 0 ? &state_.slots[node.first_input] : nullptr);
+            id, node, node.num_inputs > 0 ? &slots_[node.first_input] : nullptr);
         ReleaseInputs(node);
         return ready;
       }
       case NodeKind::kSend: {
         Tensor tensor;
         if (node.num_inputs > 0) {
-          tensor = std::move(state_.slots[node.first_input]);
+          tensor = std::move(slots_[node.first_input]);
           ReleaseInputs(node);
         }
         if (StepTrace::Record* record = Record(id)) {
@@ -321,9 +378,9 @@ class StepExecutor::Loop {
         StepState::AsyncFrame& frame = *state_.frames[node.aux];
         EnterDevice(node.device);
         frame.context = context_;
-        frame.context.inputs_ = {&state_.slots[node.first_input], node.num_inputs};
+        frame.context.inputs_ = {&slots_[node.first_input], node.num_inputs};
         frame.context.outputs_ = frame.outputs;
-        frame.context.output_dtypes_ = plan_.dtypes.data() + node.first_dtype;
+        frame.context.output_dtypes_ = dtypes_ + node.first_dtype;
         frame.context.cancel_ = &frame.cancel;
         frame.start_ns = step_.trace_ == nullptr ? 0 : TraceClockNs();
         step_.Hold();
@@ -333,7 +390,8 @@ class StepExecutor::Loop {
         return -1;
       }
       case NodeKind::kKernel:
-        break;
+      case NodeKind::kSerial:
+        return ExecuteSpecial<kSequential>(id, node);
     }
     return -1;
   }
@@ -352,7 +410,7 @@ class StepExecutor::Loop {
       } else {
         *kept = node;
         kept = &next(node);
-        kept_cost += CostOf(node);
+        kept_cost += ShareCost(node);
       }
       give = !give;
     }
@@ -387,6 +445,7 @@ class StepExecutor::Loop {
   const PlanData& plan_;
   StepState& state_;
   const bool compute_;
+  const bool special_;  // kernels are measured
   Loop* const outer_;
   int32_t head_ = -1;
   int32_t deferred_first_ = -1, deferred_last_ = -1;  // in the order of deferring
@@ -394,10 +453,18 @@ class StepExecutor::Loop {
   int32_t device_ = -1;
   int64_t cost_ = 0;  // of the list, roughly
   int64_t budget_;
+  // Copies of what lies behind pointers of the plan and the state: the compiler must assume that a
+  // kernel changes those.
+  Tensor* slots_;
+  int32_t* next_;
+  uint32_t* pending_;
+  const PlanNode* nodes_;
+  const DataEdge* edges_;
+  const Successor* successors_;
+  const DType* dtypes_;
   KernelContext context_;
-  Tensor* outputs_;
+  Tensor* outputs_;  // few_, or more of the pool's memory
   Tensor few_[kFew];
-  std::unique_ptr<Tensor[]> many_;
 };
 
 thread_local StepExecutor::Loop* StepExecutor::Loop::innermost_ = nullptr;
@@ -406,7 +473,7 @@ void StepExecutor::RunTask(void* context, int32_t head) {
   Step& step = *static_cast<Step*>(context);
   {
     Loop loop(step, /*compute=*/true);
-    loop.Adopt(head);
+    loop.Adopt<false>(head);
     loop.Run<false>();
   }
   step.Release();
@@ -424,7 +491,7 @@ void StepExecutor::RunSequential(Step& step, int32_t head, bool compute) {
   const PlanData& plan = step.plan_->data();
   StepState& state = *step.state_;
   Loop loop(step, compute);
-  loop.Adopt(head);
+  loop.Adopt<true>(head);
   for (;;) {
     step.token_.store(1, std::memory_order_seq_cst);
     // The inbox has the newest first; a list of nodes would, too: turn it.
@@ -654,10 +721,10 @@ void Step::Deliver(int32_t edge_id, Tensor tensor) {
     StepExecutor::Post(*this, node, /*compute=*/false);
   } else if (Pending(*state_, node).fetch_sub(1, std::memory_order_acq_rel) == 1) {
     if (StepExecutor::Loop* outer = StepExecutor::Loop::Find(*this)) {
-      outer->Push(node);
+      outer->Push<false>(node);
     } else {
       StepExecutor::Loop loop(*this, /*compute=*/false);
-      loop.Push(node);
+      loop.Push<false>(node);
       loop.Run<false>();
     }
   }

@@ -17,14 +17,13 @@ namespace monograph {
 
 enum class NodeKind : uint8_t {
   kKernel,   // a synchronous kernel
+  kSerial,   // a synchronous kernel that one thread at a time runs; aux: its mutex
   kAsync,    // an asynchronous kernel; aux: its frame
   kRecv,     // a tensor from outside; aux: index of the edge
   kSend,     // a tensor to outside; aux: index of the edge
   kForward,  // hands its input on, if it has one: what is left of a linked pair that also orders
 };
 
-// A node that takes longer than this is worth a thread of its own.
-inline constexpr uint32_t kCheapNs = 2000;
 // Estimate before the first measurement.
 inline constexpr uint32_t kUnknownCost = 100'000;
 
@@ -41,10 +40,9 @@ struct alignas(64) PlanNode {
   uint32_t num_inputs = 0;
   uint32_t num_outputs = 0;
   uint32_t aux = 0;
-  mutable std::atomic<uint32_t> cost_ns{0};  // a running estimate, measured in some steps
+  mutable std::atomic<uint32_t> cost_ns{0};  // a running estimate, from the steps that are measured
   uint16_t device = 0;
   NodeKind kind = NodeKind::kKernel;
-  bool serial = false;  // aux: its mutex
 
   PlanNode() = default;
   PlanNode(const PlanNode&) = delete;
@@ -90,6 +88,8 @@ struct PlanData {
   std::unique_ptr<PlanNode[]> nodes;  // in topological order
   int32_t num_nodes = 0;
   std::vector<uint32_t> pending;
+  // By node: the number of bits of cost_ns. What scheduling looks at, small enough to stay in the nearest cache.
+  std::unique_ptr<std::atomic<uint8_t>[]> cost_bits;
   std::vector<DataEdge> edges;
   std::vector<Successor> successors;
   std::vector<DType> dtypes;
@@ -119,6 +119,7 @@ struct PlanData {
 
   std::unique_ptr<StepState> TakeState() const;
   void ReturnState(std::unique_ptr<StepState> state) const;
+  void SetCost(int32_t node, uint32_t ns) const;
   // "node 'x' (Op) on /job:..."
   std::string Describe(int32_t node) const;
 };

@@ -66,6 +66,8 @@ TEST_P(AllocationTest, ASteadyStepTakesNoHeapMemory) {
   const Endpoint x = b.Recv(0);
   std::vector<Endpoint> nodes;
   for (int i = 0; i < 200; ++i) nodes.push_back(b.Op("TInc", {b.Op("TIncSlow", {x})}));
+  const NodeId split = b.Add("TSplit", {nodes[0]}, {{"N", int64_t{9}}});
+  nodes[0] = {split, 8};
   b.Send(1, b.Op("TSum", nodes, {{"N", int64_t{200}}}));
   const auto plan = task.Compile(std::move(graph)).value();
   Sink sink;
