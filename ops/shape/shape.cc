@@ -124,36 +124,35 @@ Status ReshapeShape(ShapeContext& c) {
     return Status();
   }
   int open = -1;
-  int64_t product = 1;
+  int64_t product = 1;  // of the dimensions that are given and not 0
+  bool has_zero = false;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape.dim(i) < 0) {
       if (open >= 0)
         return InvalidArgument("only one dimension of " + shape.ToString() + " may be -1");
       open = i;
+    } else if (shape.dim(i) == 0) {
+      has_zero = true;
     } else {
       product *= shape.dim(i);
     }
   }
-  if (input.known_rank()) {
-    if (input.fully_known()) {
-      const int64_t elements = input.elements();
-      if (open >= 0) {
-        if (product == 0 ? elements != 0 : elements % product != 0) {
-          return InvalidArgument("cannot reshape " + std::to_string(elements) + " elements to " +
-                                 shape.ToString());
-        }
-        shape.set_dim(open, product == 0 ? 0 : elements / product);
-      } else if (elements != product) {
-        return InvalidArgument("cannot reshape " + std::to_string(elements) + " elements to " +
-                               shape.ToString() + ", which has " + std::to_string(product));
-      }
-    } else if (open >= 0 && product > 0) {
-      // One unknown on either side, the same known product: it is the same unknown. A known factor
-      // may tell it.
-      int64_t known = 1;
-      int unknowns = 0;
-      for (int64_t dim : input.dims()) dim < 0 ? void(++unknowns) : void(known *= dim);
-      if (known == 0) shape.set_dim(open, 0);
+  if (input.fully_known()) {
+    // Where the shape has a 0, zeros are left out of the count on both sides: [0, 3] to [0, -1] is
+    // [0, 3].
+    int64_t counted = 1;
+    bool left_out = false;
+    for (int64_t dim : input.dims())
+      dim == 0 && has_zero ? void(left_out = true) : void(counted *= dim);
+    if (open >= 0 && !left_out && counted % product != 0) {
+      return InvalidArgument("cannot reshape " + std::to_string(counted) + " elements to " +
+                             shape.ToString());
+    }
+    if (open >= 0) shape.set_dim(open, counted / product);
+    if (shape.elements() != input.elements()) {
+      return InvalidArgument("cannot reshape " + std::to_string(input.elements()) +
+                             " elements to " + shape.ToString() + ", which has " +
+                             std::to_string(shape.elements()));
     }
   }
   c.set_output(0, shape);

@@ -57,7 +57,8 @@ class ReshapeKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(SmallInts dims, IntsOf(c.input(1), "the shape"));
     const int64_t elements = c.input(0).elements();
     int open = -1;
-    int64_t product = 1;
+    int64_t product = 1;  // of the dimensions that are given and not 0
+    bool has_zero = false;
     for (int i = 0; i < dims.size(); ++i) {
       if (dims[i] == -1) {
         if (open >= 0) return InvalidArgument("only one dimension of the shape may be -1");
@@ -65,16 +66,25 @@ class ReshapeKernel : public Kernel {
       } else if (dims[i] < 0) {
         return InvalidArgument("dimension " + std::to_string(i) + " of the shape is " +
                                std::to_string(dims[i]));
+      } else if (dims[i] == 0) {
+        has_zero = true;
       } else if (__builtin_mul_overflow(product, dims[i], &product)) {
         return InvalidArgument("the shape has too many elements");
       }
     }
     if (open >= 0) {
-      if (product == 0 ? elements != 0 : elements % product != 0) {
+      // Where the shape has a 0, zeros are left out of the count on both sides: [0, 3] to [0, -1]
+      // is [0, 3].
+      int64_t counted = 1;
+      bool left_out = false;
+      for (int64_t dim : c.input(0).shape().dims()) {
+        dim == 0 && has_zero ? void(left_out = true) : void(counted *= dim);
+      }
+      if (!left_out && counted % product != 0) {
         return InvalidArgument("cannot reshape a tensor of shape " + c.input(0).shape().ToString() +
                                " to a multiple of " + std::to_string(product) + " elements");
       }
-      dims[open] = product == 0 ? 0 : elements / product;
+      dims[open] = counted / product;
     }
     MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
     if (shape.elements() != elements) {
@@ -183,17 +193,18 @@ class BroadcastGradientArgsKernel : public Kernel {
                           ShapeFrom(c.input(i), i == 0 ? "s0" : "s1"));
     }
     MG_RETURN_IF_ERROR(BroadcastShapes(shapes[0], shapes[1]).status());
+    if (shapes[0] == shapes[1]) {
+      MG_RETURN_IF_ERROR(WriteInts(c, 0, {}));
+      return WriteInts(c, 1, {});
+    }
     const int rank = std::max(shapes[0].rank(), shapes[1].rank());
     for (size_t i = 0; i < 2; ++i) {
-      const Shape &mine = shapes[i], &other = shapes[1 - i];
-      const int my_lead = rank - mine.rank(), other_lead = rank - other.rank();
+      const Shape& mine = shapes[i];
+      const int lead = rank - mine.rank();
       SmallInts axes;
       for (int d = 0; d < rank; ++d) {
-        const int64_t my_size = d < my_lead ? 1 : mine.dim(d - my_lead);
-        const int64_t other_size = d < other_lead ? 1 : other.dim(d - other_lead);
-        // Where both are 1 nothing was broadcast, unless the dimension is missing here and has to
-        // go.
-        if (my_size == 1 && (other_size != 1 || d < my_lead)) axes.push_back(d);
+        if (d < lead || mine.dim(d - lead) == 1)
+          axes.push_back(d);  // as TensorFlow: also where both are 1
       }
       MG_RETURN_IF_ERROR(WriteInts(c, static_cast<int>(i), axes.span()));
     }

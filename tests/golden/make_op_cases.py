@@ -358,6 +358,40 @@ def elementwise():
     case("Sign", "signs", [np.array([-0.0, 0.0, -1e-30, 1e-30, -np.inf, np.inf], F)])
     case("Abs", "signs", [np.array([-0.0, -np.inf, -3.5], F)])
 
+    halves = np.array([-2.5, -1.5, -0.5, -0.2, 0.0, 0.5, 0.7, 1.5, 2.5], F)
+    for op in ("Ceil", "Round"):
+        for t in FLOATS:
+            case(op, SHORT[t], [val(t, (2, 5), op, -3, 3)])
+        case(op, "halves", [halves])
+    # No integers for Round: this TensorFlow answers 0 for all of them.
+    ends = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, -1e-40], F)
+    for op in ("IsFinite", "IsInf", "IsNan"):
+        for t in FLOATS:
+            case(op, SHORT[t], [ends.astype(t) if t is not H else np.clip(ends, -6e4, 6e4).astype(t)])
+        case(op, "scalar", [np.array(np.inf, F)])
+        case(op, "empty", [np.zeros((0, 2), F)])
+    for t in FLOATS:
+        case("Inv", SHORT[t], [val(t, (2, 5), "Inv", 0.3, 3)])
+        case("InvGrad", SHORT[t], [val(t, (2, 5), "InvGrad", 0.5, 3), val(t, (2, 5), "dy")])
+        case("Div", SHORT[t], [val(t, (2, 3), "Div"), val(t, (3,), "divisor", 0.5, 2)])
+    for t in (I, L):
+        signs = [np.array([7, -7, 7, -7, 0], t), np.array([2, 2, -2, -2, 3], t)]
+        case("Div", "signs_%s" % SHORT[t], signs)
+        fails("Div", "zero_%s" % SHORT[t], [np.array([1], t), np.array([0], t)])
+    activations = {"Elu": FLOATS, "Softplus": FLOATS, "LeakyRelu": FLOATS, "Relu6": FLOATS}
+    for op, types in activations.items():
+        more = {"alpha": 0.3} if op == "LeakyRelu" else {}
+        for t in types:
+            case(op, SHORT[t], [val(t, (3, 7), op, -4, 8)], **more)
+            case(op + "Grad", SHORT[t], [val(t, (3, 7), "dy"), val(t, (3, 7), op, 0.1, 8)], **more)
+        case(op, "scalar", [val(F, (), op)])
+        case(op, "empty", [val(F, (0, 3), op)])
+        case(op, "wide", [np.array([-100.0, -30.0, -1e-6, 0.0, 1e-6, 5.9, 6.0, 6.1, 30.0, 100.0], F)])
+        at = np.array([-30.0, -1.0, -0.1, 0.1, 3.0, 5.9, 6.1, 30.0], F)
+        if op == "Elu":
+            at = np.where(at < 0, np.expm1(at), at).astype(F)  # EluGrad takes the output
+        case(op + "Grad", "wide", [val(F, (8,), "dy"), at])
+
     # Gradients that are elementwise: (y or x, dy).
     for op, lo, hi in (
         ("TanhGrad", -0.95, 0.95),
@@ -448,6 +482,18 @@ def elementwise():
 
 def array():
     family("array")
+    for a, b in (((2, 3), (3,)), ((3,), (2, 3)), ((2, 1), (1, 3)), ((), (2,)), ((), ()), ((4, 1, 5), (3, 1)), ((0,), (1,))):
+        case("BroadcastArgs", "%s_%s" % (dims(a), dims(b)), [ints(list(a)), ints(list(b))])
+    case("BroadcastArgs", "int64", [ints([2, 1], L), ints([3], L)])
+    fails("BroadcastArgs", "incompatible", [ints([2]), ints([3])])
+    for t in ALL:
+        case("ReverseV2", SHORT[t], [val(t, (3, 4)), ints([0])])
+    for axes in ([], [1], [-1], [0, 2], [0, 1, 2]):
+        case("ReverseV2", "axes_%s" % "_".join(map(str, axes)), [val(F, (2, 3, 4)), ints(axes)])
+    case("ReverseV2", "int64_axes", [val(F, (2, 3)), ints([1], L)])
+    case("ReverseV2", "empty", [val(F, (0, 3)), ints([0])])
+    fails("ReverseV2", "axis", [val(F, (2, 3)), ints([2])])
+    fails("ReverseV2", "twice", [val(F, (2, 3)), ints([1, -1])])
     for t in ALL:
         a = val(t, (2, 3), "const")
         case("Const", "%s_matrix" % SHORT[t], [], value=tf.make_tensor_proto(a), dtype=t)
@@ -927,6 +973,14 @@ def reduce():
 
 def matmul():
     family("matmul")
+    for ax, ay in itertools.product((False, True), (False, True)):
+        for t in (F, D, I):
+            x, y = val(t, (2, 4, 3) if ax else (2, 3, 4), "x"), val(t, (2, 5, 4) if ay else (2, 4, 5), "y")
+            case("BatchMatMulV2", "%s_%d%d" % (SHORT[t], ax, ay), [x, y], adj_x=ax, adj_y=ay, atol=1e-5)
+    for a, b in (((3, 4), (4, 2)), ((5, 1, 3, 4), (2, 4, 2)), ((3, 4), (2, 4, 2)), ((0, 3, 4), (4, 2)), ((2, 3, 0), (2, 0, 2))):
+        case("BatchMatMulV2", "%s_%s" % (dims(a), dims(b)), [val(F, a, "x"), val(F, b, "y")], atol=1e-5)
+    fails("BatchMatMulV2", "inner", [val(F, (2, 3, 4)), val(F, (2, 3, 4))])
+    fails("BatchMatMulV2", "batch", [val(F, (2, 3, 4)), val(F, (3, 4, 2))])
     for ta, tb in itertools.product((False, True), (False, True)):
         for m, k, n in (
             (2, 3, 4),
@@ -972,6 +1026,11 @@ def softmax():
 
 def loss():
     family("loss")
+    scores = np.array([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [np.nan, 0.2, 0.1], [0.5, np.inf, 0.1]], F)
+    for t in (I, L):
+        for k in (1, 2, 3):
+            case("InTopKV2", "%s_%d" % (SHORT[t], k), [scores, np.array([1, 2, 0, 1, 0], t), np.array(k, t)])
+        case("InTopKV2", "out_of_range_%s" % SHORT[t], [scores, np.array([3, -1, 2, 0, 1], t), np.array(2, t)])
     for t in FLOATS:
         p = np.exp(val(D, (3, 4), "labels"))
         p = (p / p.sum(1, keepdims=True)).astype(t)
@@ -1137,6 +1196,10 @@ def pool():
 
 def control():
     family("control")
+    for t in FLOATS:
+        case("CheckNumerics", SHORT[t], [val(t, (2, 3))], message="all are numbers")
+    fails("CheckNumerics", "nan", [np.array([1.0, np.nan], F)], message="no numbers")
+    fails("CheckNumerics", "infinite", [np.array([1.0, -np.inf], D)], message="no numbers")
     case("NoOp", "alone", [])
     case("Assert", "true", [np.array(True), [val(F, (3,))]], summarize=3)
     case("Assert", "true_mixed", [np.array(True), [val(F, (3,)), ints(3), val(B, (2,))]], summarize=1)

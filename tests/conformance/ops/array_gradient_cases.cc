@@ -149,9 +149,15 @@ std::vector<GradientCase> ArrayGradientCases() {
          return Outputs{Select(s, Const<bool>(s, {true, false, true}), x[0], x[1])};
        },
        {{2, 3}, {2, 1}}},
+      // Exact in both types, so that the step may be large.
       {"Cast to a float and back",
-       [](S s, In x) { return Outputs{Cast(s, x[0], DT_DOUBLE)}; },
-       {{2, 3}}},
+       [](S s, In x) { return Outputs{Cast(s, Cast(s, x[0], DT_FLOAT), DT_DOUBLE)}; },
+       {Shape{3}},
+       0,
+       0,
+       {{0.5, -1.25, 2.0}},
+       true,
+       0.25},
   };
 }
 

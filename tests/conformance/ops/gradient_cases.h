@@ -20,6 +20,8 @@ struct GradientCase {
   std::vector<std::vector<double>> values = {};
   // Also with inputs of unknown shape.
   bool unknown_shapes = true;
+  // Of the central differences.
+  double step = 1e-5;
 };
 
 std::vector<GradientCase> ArrayGradientCases();

@@ -82,17 +82,16 @@ std::string CheckCase(const GradientCase& test, bool known_shapes) {
              gradient.shape().ToString() + ", the input " + at.shape().ToString();
     }
     for (int64_t i = 0; i < at.elements(); ++i) {
-      constexpr double kStep = 1e-5;
       double sums[2];
       for (int side = 0; side < 2; ++side) {
         Tensor moved = at.Clone().value();
-        moved.data<double>()[i] += side == 0 ? -kStep : kStep;
+        moved.data<double>()[i] += side == 0 ? -test.step : test.step;
         feeds[inputs[k].endpoint] = moved;
         const auto outputs = Evaluate(graph, feeds, ys);
         if (!outputs.ok()) return outputs.status().ToString();
         sums[side] = WeightedSum(*outputs, weights);
       }
-      const double numeric = (sums[1] - sums[0]) / (2 * kStep),
+      const double numeric = (sums[1] - sums[0]) / (2 * test.step),
                    claimed = gradient.data<double>()[i];
       if (!(std::abs(numeric - claimed) <= 1e-6 + 1e-5 * std::abs(numeric))) {
         return "d/d(input " + std::to_string(k) + ")[" + std::to_string(i) + "] is " +

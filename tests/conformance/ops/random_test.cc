@@ -23,7 +23,7 @@ struct Draw {
   ThreadPools* pools = nullptr;
 };
 
-Tensor Run(const Draw& draw) {
+Tensor Values(const Draw& draw) {
   Graph graph(&Ops());
   const Scope root(&graph);
   const Output x = OpBuilder(root.WithOpName(draw.name), draw.op)
@@ -76,21 +76,21 @@ TEST(Philox, GivesThePublishedNumbers) {
 
 TEST(RandomOps, DependOnSeedNodeAndStepAlone) {
   for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
-    const Tensor x = Run({.op = op});
-    EXPECT_TRUE(BitEqual(x, Run({.op = op}))) << op;
-    EXPECT_FALSE(BitEqual(x, Run({.op = op, .name = "y"}))) << op;
-    EXPECT_FALSE(BitEqual(x, Run({.op = op, .seed = 3}))) << op;
-    EXPECT_FALSE(BitEqual(x, Run({.op = op, .seed2 = 3}))) << op;
-    EXPECT_FALSE(BitEqual(x, Run({.op = op, .step = 2}))) << op;
+    const Tensor x = Values({.op = op});
+    EXPECT_TRUE(BitEqual(x, Values({.op = op}))) << op;
+    EXPECT_FALSE(BitEqual(x, Values({.op = op, .name = "y"}))) << op;
+    EXPECT_FALSE(BitEqual(x, Values({.op = op, .seed = 3}))) << op;
+    EXPECT_FALSE(BitEqual(x, Values({.op = op, .seed2 = 3}))) << op;
+    EXPECT_FALSE(BitEqual(x, Values({.op = op, .step = 2}))) << op;
     // A shorter draw is the beginning of a longer one.
-    EXPECT_TRUE(BitEqual(x.Slice(0, 777), Run({.op = op, .n = 777}))) << op;
-    EXPECT_EQ(Run({.op = op, .n = 0}).elements(), 0) << op;
+    EXPECT_TRUE(BitEqual(x.Slice(0, 777), Values({.op = op, .n = 777}))) << op;
+    EXPECT_EQ(Values({.op = op, .n = 0}).elements(), 0) << op;
   }
 }
 
 TEST(RandomOps, UniformValuesFillTheUnitInterval) {
   for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16}) {
-    const Moments m = MomentsOf(Run({.dtype = dtype}));
+    const Moments m = MomentsOf(Values({.dtype = dtype}));
     EXPECT_NEAR(m.mean, 0.5, 0.01) << DTypeName(dtype);
     EXPECT_NEAR(m.deviation, std::sqrt(1.0 / 12), 0.01) << DTypeName(dtype);
     EXPECT_GE(m.low, 0) << DTypeName(dtype);
@@ -100,7 +100,7 @@ TEST(RandomOps, UniformValuesFillTheUnitInterval) {
 
 TEST(RandomOps, NormalValuesHaveMeanZeroAndDeviationOne) {
   for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16}) {
-    const Moments m = MomentsOf(Run({.op = "RandomStandardNormal", .dtype = dtype}));
+    const Moments m = MomentsOf(Values({.op = "RandomStandardNormal", .dtype = dtype}));
     EXPECT_NEAR(m.mean, 0, 0.03) << DTypeName(dtype);
     EXPECT_NEAR(m.deviation, 1, 0.03) << DTypeName(dtype);
     EXPECT_GT(m.high, 3) << DTypeName(dtype);
@@ -109,7 +109,7 @@ TEST(RandomOps, NormalValuesHaveMeanZeroAndDeviationOne) {
 
 TEST(RandomOps, TruncatedValuesStayWithinTwoDeviations) {
   for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16}) {
-    const Moments m = MomentsOf(Run({.op = "TruncatedNormal", .dtype = dtype}));
+    const Moments m = MomentsOf(Values({.op = "TruncatedNormal", .dtype = dtype}));
     EXPECT_NEAR(m.mean, 0, 0.03) << DTypeName(dtype);
     EXPECT_NEAR(m.deviation, 0.8796, 0.03) << DTypeName(dtype);
     EXPECT_LE(m.high, 2) << DTypeName(dtype);
