@@ -25,11 +25,15 @@ int Fail(const Status& status) {
   return 1;
 }
 
-// Waits for a signal, or for the end of standard input; says which.
-std::string WaitForEnd(const sigset_t& signals, bool with_stdin) {
+// Waits for a signal, the end of standard input, or a data plane that can no longer receive; says which.
+std::string WaitForEnd(const Worker& worker, const sigset_t& signals, bool with_stdin, bool* failed) {
   pollfd fds[2] = {{signalfd(-1, &signals, SFD_CLOEXEC), POLLIN, 0}, {with_stdin ? STDIN_FILENO : -1, POLLIN, 0}};
   while (true) {
-    if (poll(fds, 2, -1) < 0) continue;
+    if (Status health = worker.transport()->Health(); !health.ok()) {
+      *failed = true;
+      return health.ToString();
+    }
+    if (poll(fds, 2, 500) <= 0) continue;
     if (fds[0].revents != 0) {
       signalfd_siginfo info{};
       if (read(fds[0].fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
@@ -126,9 +130,10 @@ int Main(int argc, char** argv) {
   if (!server.ok()) return Fail(server.status());
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
 
-  LogInfo(WaitForEnd(signals, with_stdin) + ": draining");
+  bool failed = false;
+  LogInfo(WaitForEnd((*server)->worker(), signals, with_stdin, &failed) + ": draining");
   (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
-  return 0;
+  return failed ? 1 : 0;
 }
 
 }  // namespace

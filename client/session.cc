@@ -248,6 +248,7 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared, std::
     }
   }
   if (closed_) return FailedPrecondition("Session is closed.");
+  if (Transport* transport = worker_->transport()) MG_RETURN_IF_ERROR(transport->Health());
   for (const PreparedStep::Part& part : prepared->parts) {
     if (part.peer != kSelf) MG_RETURN_IF_ERROR(lost_[static_cast<size_t>(part.peer)]);
   }

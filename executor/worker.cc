@@ -508,7 +508,7 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
   arrival->dtype = message.dtype;
   arrival->shape = message.shape;
   arrival->tensor = std::move(tensor).value();
-  return {arrival->tensor.raw(), [this, arrival](const Status& status) { Arrived(arrival, status); }};
+  return {arrival->tensor.raw(), [this, arrival](const Status& status) { Arrived(arrival, status); }, arrival->tensor.buffer()};
 }
 
 void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
