@@ -715,6 +715,7 @@ void UcxTransport::CompleteReceive(ReceiveContext* receive, const Status& status
   if (std::exchange(receive->cancelled, false)) --receives_cancelled_;
   const auto done = std::move(receive->sink.done);
   receive->sink.done = nullptr;
+  if (status.ok()) receive->sink.keep = Buffer();  // UCX is done with it, and its reader may want it alone
   if (done) done(status);
 }
 
@@ -782,6 +783,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   if (sink.data == nullptr) return UCS_OK;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
     std::memcpy(sink.data, data, bytes);
+    sink.keep = Buffer();  // whoever gets the memory now is its only owner
     if (sink.done) sink.done(Status());
     return UCS_OK;
   }
