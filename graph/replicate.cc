@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/function.h"
+#include "graph/prune.h"
 
 namespace monograph {
 namespace {
@@ -175,13 +176,18 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
         .Build();
   }
   MG_RETURN_IF_ERROR(inside.status().WithContext(what));
-  bool stateful = false;
-  for (NodeId node = 0; node < body->num_nodes() && !stateful; ++node) {
-    if (body->is(node, "_Arg") || body->is(node, "_Retval")) continue;
-    stateful = body->op(node).stateful();
-  }
   std::vector<PartialShape> result_shapes;
   for (const Output& result : *results) result_shapes.push_back(result.shape());
+  // Without what nothing needs, such as the gradient of the images: a call computes its whole body.
+  bool stateful = false;
+  std::vector<NodeId> needed;
+  for (NodeId node = 0; node < body->num_nodes(); ++node) {
+    const bool boundary = body->is(node, "_Arg") || body->is(node, "_Retval");
+    stateful |= !boundary && body->op(node).stateful();
+    if (boundary || body->op(node).stateful()) needed.push_back(node);
+  }
+  MG_ASSIGN_OR_RETURN(Graph pruned, Prune(*body, {}, {}, needed, nullptr));
+  body = std::make_shared<Graph>(std::move(pruned));
   // The library holds the body; the body must not hold the library.
   body->ShareFunctions(std::make_shared<FunctionLibrary>());
 

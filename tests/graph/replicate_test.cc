@@ -73,6 +73,22 @@ TEST_F(ReplicateTest, ATowerIsTracedOnceAndCalledPerReplica) {
       << text;
 }
 
+TEST_F(ReplicateTest, ABodyHoldsOnlyWhatItsResultsNeed) {
+  const Output x = Placeholder(root_, {4, 3}), unread = Placeholder(root_, {4, 3});
+  const std::vector<std::vector<Output>> args = {{x, unread}};
+  const auto replicated = ReplicateTower(
+      root_, "tower", Workers(1), args,
+      [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
+        Op1(tower.WithOpName("useless"), "Square", in[0]);
+        return Outputs{Op1(tower.WithOpName("useful"), "Square", in[0])};
+      });
+  ASSERT_TRUE(replicated.ok()) << replicated.status();
+  const Function& function = graph_.functions().all().begin()->second;
+  EXPECT_EQ(function.args.size(), 2u);
+  EXPECT_GE(function.body->Find("useful"), 0);
+  EXPECT_EQ(function.body->Find("useless"), -1);
+}
+
 TEST_F(ReplicateTest, ABodyWithEffectsIsCalledStatefully) {
   const Output shape = Constant(root_, Tensor::Vector<int32_t>({2}));
   const std::vector<std::vector<Output>> args = {{shape}};
