@@ -1,4 +1,4 @@
-# Every foreign library, once. Targets: mg_ucx, TBB::tbb, protobuf::libprotobuf, mg_boost, OpenSSL::SSL, mg_dnnl, ...
+# Every foreign library, once.
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(OpenSSL REQUIRED)
@@ -8,7 +8,6 @@ if(MG_TBB_ROOT)
 endif()
 find_package(TBB REQUIRED)
 find_package(Boost 1.81 REQUIRED)
-find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(dnnl REQUIRED)
