@@ -1,13 +1,13 @@
 // FuseOps: the rewrite that lets kernels do in one pass over memory what a graph says in several
 // nodes.
 //
-//   Conv2D + BiasAdd (+ Relu)   becomes  _FusedConv2D     (attrs num_args = 1, fused_ops =
-//   ["BiasAdd", "Relu"]) MatMul + BiasAdd (+ Relu)   becomes  _FusedMatMul ReluGrad(MaxPoolGrad(x,
-//   y, g), x)  becomes  MaxPoolGrad(x, y, ReluGrad(g, y)), and a BiasAddGrad of it reads the small
-//   gradient:
-//       a gradient passes a window only at its maximum, and there x > 0 exactly where y > 0; what a
-//       window spreads adds up to what came in.
+//   Conv2D + BiasAdd (+ Relu)          becomes  _FusedConv2D, attrs num_args = 1 and
+//                                               fused_ops = ["BiasAdd", "Relu"]
+//   MatMul + BiasAdd (+ Relu)          becomes  _FusedMatMul, the same
+//   ReluGrad(MaxPoolGrad(x, y, g), x)  becomes  MaxPoolGrad(x, y, ReluGrad(g, y))
 //
+// and a BiasAddGrad of the last reads the small gradient: a gradient passes a window only at its
+// maximum, and there x > 0 exactly where y > 0; what a window spreads adds up to what came in.
 // The first two only where nobody else uses what lies between, all on one device that is not a GPU,
 // float, and none of it in `keep` except the last node, which keeps its name. The results are those
 // of the separate nodes up to rounding.

@@ -6,11 +6,10 @@
 //
 //   OpRegistry ops;                      KernelRegistry kernels;
 //   DefineOps(&ops);                     RegisterCpuKernels(&kernels);
-//   my_op::Define(&ops);                 my_op::RegisterCpu(&kernels);      // REQUIRES: names that
-//   no other op has
+//   my_op::Define(&ops);                 my_op::RegisterCpu(&kernels);
 //
 // in the client's program and in the daemon's (both sides compare their registries when they
-// connect).
+// connect). REQUIRES: names that no other op has.
 #pragma once
 
 namespace monograph {

@@ -1,7 +1,10 @@
 // IDX: the file format of MNIST and Fashion-MNIST, plain or compressed by gzip.
 //
-//   file   = 0x00 0x00 type rank dim{rank} value*       dim: 32 bits, big-endian; values row-major,
-//   as many as the dimensions' product type   = 0x08 (unsigned byte), the only one here
+//   file   = 0x00 0x00 type rank dim{rank} value*
+//   type   = 0x08 (unsigned byte), the only one here
+//   dim    = 32 bits, big-endian
+//
+// The values come row by row, as many as the dimensions' product.
 #pragma once
 
 #include <cstdint>

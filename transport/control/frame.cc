@@ -1,18 +1,17 @@
 // Grammar of a control connection. All integers are little-endian.
 //
-//   connection := preamble [ TLS 1.3 handshake ] hello frame*        each side sends this; the
-//   client's preamble and hello come first preamble   := "MGC\n" version:u16 security:u8 length:u8
-//   software:byte[24]    32 bytes, the same in every protocol version frame      := head_bytes:u32
-//   body_bytes:u32 head body:byte[body_bytes] head       := type:u8 flags:u8 code:u16
-//   timeout_ms:u32 id:u64 text:byte[head_bytes - 16] hello      := frame with type 1; body as in
-//   hello.cc
-//
+//   connection := preamble [ TLS 1.3 handshake ] hello frame*
+//   preamble   := "MGC\n" version:u16 security:u8 length:u8 software:byte[24]
+//   hello      := frame with type 1; body as in hello.cc
+//   frame      := head_bytes:u32 body_bytes:u32 head body:byte[body_bytes]
+//   head       := type:u8 flags:u8 code:u16 timeout_ms:u32 id:u64 text:byte[head_bytes - 16]
 //   ping       := progress:u64
 //   pong       := progress:u64 received_ns:i64 sent_ns:i64
 //
-// security is 0 for plain frames and 1 for TLS with the cluster's key; both sides must say the
-// same. flags: bit 0 marks a derived status; other bits are zero. type, text and body mean what
-// FrameType says.
+// Each side sends a connection; the client's preamble and hello come first. The preamble has 32
+// bytes in every protocol version. security is 0 for plain frames and 1 for TLS with the cluster's
+// key; both sides must say the same. flags: bit 0 marks a derived status; other bits are zero.
+// type, text and body mean what FrameType says.
 #include "transport/control/frame.h"
 
 #include <cctype>

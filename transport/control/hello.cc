@@ -1,7 +1,7 @@
 // Grammar of a hello's body, all integers little-endian, bytes := length:u32 byte[length]:
 //
-//   hello := purpose:u8 token:u64 incarnation:u64 software:bytes task:bytes fingerprint:bytes
-//   extra:bytes
+//   hello := purpose:u8 token:u64 incarnation:u64
+//            software:bytes task:bytes fingerprint:bytes extra:bytes
 //
 // The protocol version travels in the preamble.
 #include "transport/control/hello.h"

@@ -5,8 +5,8 @@
 // marked kInline, which must not block. Other handlers run on a small pool "mg-handler" and may
 // block for a bounded time; two calls of one connection may run at the same time and in any order.
 // on_connect and on_disconnect run one after another on a thread of their own, "mg-event". A reply
-// may come later and from any thread, also after the connection or the server is gone. Calls of a connection that has ended before
-// their handler started are dropped.
+// may come later and from any thread, also after the connection or the server is gone. Calls of a
+// connection that has ended before their handler started are dropped.
 //
 // Trust. Without a key whoever reaches the port is served, so only loopback addresses are allowed.
 // Before a peer has completed the handshake it gets at most kMaxHelloBytes of memory and
