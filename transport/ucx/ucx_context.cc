@@ -56,20 +56,24 @@ Status Set(ucp_config_t* config, const char* name, const std::string& value) {
                  "setting UCX's " + std::string(name) + " to '" + value + "'");
 }
 
+std::string OnDevices(const std::string& net_devices) {
+  return net_devices.empty() ? "" : " on network devices '" + net_devices + "'";
+}
+
 Result<ucp_context_h> Init(const std::string& lanes, const std::string& net_devices) {
   ucp_config_t* config = nullptr;
   MG_RETURN_IF_ERROR(
       FromUcx(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
   std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> release(config, ucp_config_release);
   MG_RETURN_IF_ERROR(Set(config, "TLS", lanes));
-  MG_RETURN_IF_ERROR(Set(config, "NET_DEVICES", net_devices));
+  if (!net_devices.empty()) MG_RETURN_IF_ERROR(Set(config, "NET_DEVICES", net_devices));
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
   const ucs_status_t status = ucp_init(&params, config, &context);
-  MG_RETURN_IF_ERROR(FromUcx(
-      status, "starting UCX with lanes '" + lanes + "' on network devices '" + net_devices + "'"));
+  MG_RETURN_IF_ERROR(
+      FromUcx(status, "starting UCX with lanes '" + lanes + "'" + OnDevices(net_devices)));
   return context;
 }
 
@@ -107,8 +111,8 @@ Status CheckLanes(const std::string& wanted, const std::string& net_devices) {
     if (family && std::any_of(here.begin(), here.end(), begins)) continue;
     if ((lane == "shm" || lane == "sm") && std::any_of(here.begin(), here.end(), shared)) continue;
     return InvalidArgument("the data plane's lanes are '" + wanted +
-                           "', but this machine has no lane '" + lane + "' on network devices '" +
-                           net_devices + "'; it has " + known);
+                           "', but this machine has no lane '" + lane + "'" +
+                           OnDevices(net_devices) + "; it has " + known);
   }
   return Status();
 }
@@ -127,7 +131,6 @@ void ReleaseSignals() {
 
 Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
   ReleaseSignals();
-  const std::string net_devices = options.net_devices.empty() ? "lo" : options.net_devices;
   std::string lanes = options.lanes;
   if (const char* environment = getenv("UCX_TLS"); environment != nullptr) {
     if (!lanes.empty() && lanes != environment) {
@@ -136,11 +139,11 @@ Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
     }
     lanes = environment;
   } else if (!lanes.empty()) {
-    MG_RETURN_IF_ERROR(CheckLanes(lanes, net_devices));
+    MG_RETURN_IF_ERROR(CheckLanes(lanes, options.net_devices));
   }
   // A connection to this very transport does not pass through UCX: see UcxTransport::Connect.
   UcxContext context;
-  MG_ASSIGN_OR_RETURN(context.handle, Init(lanes.empty() ? "^self" : lanes, net_devices));
+  MG_ASSIGN_OR_RETURN(context.handle, Init(lanes.empty() ? "^self" : lanes, options.net_devices));
   context.peer_errors = options.peer_errors || lanes == "tcp";
   return context;
 }
