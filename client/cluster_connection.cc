@@ -78,7 +78,8 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
       if (used) tasks_.push_back(std::move(task));
     }
   }
-  if (tasks_.empty()) return InvalidArgument("the device filters let no task of the cluster through");
+  if (tasks_.empty())
+    return InvalidArgument("the device filters let no task of the cluster through");
   entries_.resize(tasks_.size());
 
   // All at once: each channel retries by itself until the time is up.
@@ -91,12 +92,13 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     channel.hello.fingerprint = options_.fingerprint;
     channel.timeout = options_.start_timeout;
     channel.expected_task = tasks_[i].task;
-    control::Channel::ConnectAsync(tasks_[i].address, std::move(channel),
-                                   [this, i, &outcomes, &connected](Result<std::unique_ptr<control::Channel>> result) {
-                                     outcomes[i] = result.status();
-                                     if (result.ok()) entries_[i].channel = std::move(result).value();
-                                     connected.CountDown();
-                                   });
+    control::Channel::ConnectAsync(
+        tasks_[i].address, std::move(channel),
+        [this, i, &outcomes, &connected](Result<std::unique_ptr<control::Channel>> result) {
+          outcomes[i] = result.status();
+          if (result.ok()) entries_[i].channel = std::move(result).value();
+          connected.CountDown();
+        });
   }
   connected.Wait();
   std::string missing;
@@ -107,34 +109,40 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     missing += "\n  " + tasks_[i].task + " at " + tasks_[i].address + ": " + outcomes[i].message();
   }
   if (!missing.empty()) {
-    return Status(first.code(), "cannot reach every task of the cluster; missing are:" + missing +
-                                    "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N");
+    return Status(first.code(),
+                  "cannot reach every task of the cluster; missing are:" + missing +
+                      "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N");
   }
 
   control::HeartbeatOptions heartbeat;
   monitor_ = control::HeartbeatMonitor::Start(heartbeat);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     RemoteTask& task = tasks_[i];
-    MG_ASSIGN_OR_RETURN(const std::string bytes, entries_[i].channel->Call("Status", "", kStatusTimeout));
+    MG_ASSIGN_OR_RETURN(const std::string bytes,
+                        entries_[i].channel->Call("Status", "", kStatusTimeout));
     wire::StatusResponse response;
-    if (!response.ParseFromString(bytes)) return Internal("malformed answer to Status from " + task.task);
+    if (!response.ParseFromString(bytes))
+      return Internal("malformed answer to Status from " + task.task);
     task.transport_address = response.transport_address();
     task.incarnation = response.incarnation();
     for (const wire::Device& device : response.devices()) {
       MG_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device.name()));
-      task.devices.push_back({std::move(name), device.description(), device.memory_limit(), response.incarnation()});
+      task.devices.push_back(
+          {std::move(name), device.description(), device.memory_limit(), response.incarnation()});
     }
     const int index = static_cast<int>(i);
-    entries_[i].watch = monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
-      const RemoteTask& lost = tasks_[static_cast<size_t>(index)];
-      const Status status = Unavailable("lost " + lost.task + " at " + lost.address + ": " + why.message());
-      {
-        std::lock_guard lock(mutex_);
-        entries_[static_cast<size_t>(index)].lost = status;
-      }
-      LogWarning(status.message());
-      if (options_.on_lost) options_.on_lost(index, status);
-    });
+    entries_[i].watch =
+        monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
+          const RemoteTask& lost = tasks_[static_cast<size_t>(index)];
+          const Status status =
+              Unavailable("lost " + lost.task + " at " + lost.address + ": " + why.message());
+          {
+            std::lock_guard lock(mutex_);
+            entries_[static_cast<size_t>(index)].lost = status;
+          }
+          LogWarning(status.message());
+          if (options_.on_lost) options_.on_lost(index, status);
+        });
   }
   return Status();
 }
@@ -142,7 +150,8 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
 ClusterConnection::ClusterConnection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ClusterConnection::~ClusterConnection() = default;
 
-Result<std::unique_ptr<ClusterConnection>> ClusterConnection::Connect(const ClusterSpec& cluster, Options options) {
+Result<std::unique_ptr<ClusterConnection>> ClusterConnection::Connect(const ClusterSpec& cluster,
+                                                                      Options options) {
   auto impl = std::make_unique<Impl>();
   MG_RETURN_IF_ERROR(impl->Connect(cluster, std::move(options)));
   return std::unique_ptr<ClusterConnection>(new ClusterConnection(std::move(impl)));
@@ -155,16 +164,17 @@ Status ClusterConnection::status(int task) const {
   return impl_->entries_[static_cast<size_t>(task)].lost;
 }
 
-std::vector<Result<std::string>> ClusterConnection::Call(std::string_view method,
-                                                         std::vector<std::pair<int, std::string>> requests,
-                                                         std::chrono::milliseconds timeout) {
+std::vector<Result<std::string>> ClusterConnection::Call(
+    std::string_view method, std::vector<std::pair<int, std::string>> requests,
+    std::chrono::milliseconds timeout) {
   std::vector<Result<std::string>> responses(requests.size(), Result<std::string>(std::string()));
   if (requests.empty()) return responses;
   Latch answered(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     auto& [task, request] = requests[i];
     impl_->entries_[static_cast<size_t>(task)].channel->CallAsync(
-        std::string(method), std::move(request), timeout, [&responses, &answered, i](Result<std::string> response) {
+        std::string(method), std::move(request), timeout,
+        [&responses, &answered, i](Result<std::string> response) {
           responses[i] = std::move(response);
           answered.CountDown();
         });
@@ -173,10 +183,19 @@ std::vector<Result<std::string>> ClusterConnection::Call(std::string_view method
   return responses;
 }
 
-void ClusterConnection::Notify(std::string_view method, int task, std::string request, std::chrono::milliseconds timeout) {
-  impl_->entries_[static_cast<size_t>(task)].channel->CallAsync(std::string(method), std::move(request), timeout,
-                                                                [](const Result<std::string>&) {});
+void ClusterConnection::Notify(std::string_view method, int task, std::string request,
+                               std::chrono::milliseconds timeout) {
+  impl_->entries_[static_cast<size_t>(task)].channel->CallAsync(
+      std::string(method), std::move(request), timeout, [](const Result<std::string>&) {});
 }
+
+void ClusterConnection::Close() {
+  for (const auto& entry : impl_->entries_) {
+    if (entry.channel != nullptr) entry.channel->Close();
+  }
+}
+
+void ClusterConnection::StopWatching() { impl_->monitor_ = nullptr; }
 
 int64_t ClusterConnection::ClockOffset(int task) const {
   const auto health = impl_->monitor_->Health(impl_->entries_[static_cast<size_t>(task)].watch);

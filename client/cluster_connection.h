@@ -34,23 +34,34 @@ class ClusterConnection {
     std::chrono::milliseconds start_timeout{30000};
     std::optional<control::Key> key;
     std::string fingerprint;  // of the op registry
-    // A task was lost: its index in tasks() and why, naming the task. At most once per task, on a thread of the control plane; must not block.
+    // A task was lost: its index in tasks() and why, naming the task. At most once per task, on a
+    // thread of the control plane; must not block.
     std::function<void(int task, const Status& why)> on_lost;
   };
 
-  // Waits for all tasks at once, saying every second for which. Unavailable lists every task that is missing and why.
-  static Result<std::unique_ptr<ClusterConnection>> Connect(const ClusterSpec& cluster, Options options);
+  // Waits for all tasks at once, saying every second for which. Unavailable lists every task that
+  // is missing and why.
+  static Result<std::unique_ptr<ClusterConnection>> Connect(const ClusterSpec& cluster,
+                                                            Options options);
   ~ClusterConnection();
 
   const std::vector<RemoteTask>& tasks() const;
   // OK, or why the task is lost.
   Status status(int task) const;
 
-  // One call to each named task at the same time; results in the same order. Failures name the task.
-  std::vector<Result<std::string>> Call(std::string_view method, std::vector<std::pair<int, std::string>> requests,
+  // One call to each named task at the same time; results in the same order. Failures name the
+  // task.
+  std::vector<Result<std::string>> Call(std::string_view method,
+                                        std::vector<std::pair<int, std::string>> requests,
                                         std::chrono::milliseconds timeout);
   // The same without waiting for the answer, which is ignored.
-  void Notify(std::string_view method, int task, std::string request, std::chrono::milliseconds timeout);
+  void Notify(std::string_view method, int task, std::string request,
+              std::chrono::milliseconds timeout);
+
+  // Ends every pending call with Cancelled, and later ones. Idempotent.
+  void Close();
+  // When it returns, on_lost is not running and will not be called. Not to be called from on_lost.
+  void StopWatching();
 
   // The daemon's clock minus ours, in nanoseconds, as heartbeats estimate it.
   int64_t ClockOffset(int task) const;

@@ -26,15 +26,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kControlTimeout(10);
-// What a step may still take after it failed or timed out, for every task to say that it stopped.
-constexpr std::chrono::seconds kAbortGrace(5);
+// What a step may still take after it failed or timed out, for every task to say that it stopped;
+// and after a task was lost: the caller is to hear of that soon, also if another task is inside a
+// long kernel.
+constexpr std::chrono::milliseconds kAbortGrace(5000), kLostGrace(100);
 constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
 
 // True if every task is on this machine.
 bool OnLoopback(const ClusterSpec& cluster) {
   for (const auto& [job, tasks] : cluster.jobs()) {
     for (const auto& [task, address] : tasks) {
-      if (Result<control::HostPort> parsed = control::ParseHostPort(address); !parsed.ok() || !control::IsLoopback(parsed->host)) return false;
+      if (Result<control::HostPort> parsed = control::ParseHostPort(address);
+          !parsed.ok() || !control::IsLoopback(parsed->host))
+        return false;
     }
   }
   return true;
@@ -60,37 +64,43 @@ class Session::Impl : public StepClient {
   void OnStepDone(uint64_t step, int peer, const Status& status) override;
   void OnTaskLost(int task, const Status& why);
 
-  // A step in flight. It is over when every part has reported and, unless it failed, every fetch is here.
+  // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
+  // here.
   struct InFlight {
     uint64_t step = 0;
     bool active = false;
     std::shared_ptr<PreparedStep> prepared;
-    std::vector<Tensor> fetched;       // distinct fetches
-    std::vector<bool> part_done;       // by index in prepared->parts
-    std::vector<Tensor> feeds;         // those that are fetched as they were fed
+    std::vector<Tensor> fetched;  // distinct fetches
+    std::vector<bool> part_done;  // by index in prepared->parts
+    std::vector<Tensor> feeds;    // those that are fetched as they were fed
     int parts_missing = 0;
     int fetches_missing = 0;
     Status status;
     bool aborting = false;
     Clock::time_point deadline = Clock::time_point::max();
     std::chrono::milliseconds timeout{0};
-    StepDone done;                     // asynchronous steps
+    StepDone done;                          // asynchronous steps
     std::atomic<bool>* finished = nullptr;  // synchronous ones; the waiting thread owns it
     Result<std::vector<Tensor>>* result = nullptr;
   };
 
-  Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-                                          const RunOptions& options, RunMetadata* metadata);
-  Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds, const RunOptions& options,
-               StepDone done, std::atomic<bool>* finished, Result<std::vector<Tensor>>* result, uint64_t* step_id);
-  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step, bool trace, bool caller_computes);
+  Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
+                                          std::span<const Tensor> feeds, const RunOptions& options,
+                                          RunMetadata* metadata);
+  Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
+               const RunOptions& options, StepDone done, std::atomic<bool>* finished,
+               Result<std::vector<Tensor>>* result, uint64_t* step_id);
+  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step,
+                bool trace, bool caller_computes);
   Status CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds) const;
 
   std::string TaskName(int peer) const {
     return peer == kSelf ? worker_->task() : cluster_->tasks()[static_cast<size_t>(peer)].task;
   }
-  // Takes note of a failure; returns the peers whose parts must be told to stop. REQUIRES: mutex_.
-  std::vector<int> FailLocked(InFlight& flight, const Status& status);
+  // Takes note of a failure; returns the peers whose parts must be told to stop. The step ends when
+  // they have, or after `grace`. REQUIRES: mutex_.
+  std::vector<int> FailLocked(InFlight& flight, const Status& status,
+                              std::chrono::milliseconds grace = kAbortGrace);
   // If the step is over: takes it out of the ring and returns what completes it. REQUIRES: mutex_.
   struct Completion {
     StepDone done;
@@ -103,8 +113,30 @@ class Session::Impl : public StepClient {
   Completion FinishLocked(InFlight& flight, bool force = false);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
   void Expire(uint64_t step);
-  void Watch();  // the thread that ends asynchronous steps whose time is up
+  void Watch();  // the thread that ends asynchronous steps whose time is up, and failed steps whose
+                 // grace is
+  // Sees to it that Watch knows of the flight's deadline. REQUIRES: mutex_.
+  void WatchLocked();
   Status TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata);
+
+  // A call of the public face: Close waits for those that came before it, later ones are refused.
+  class Call {
+   public:
+    explicit Call(Impl* impl) : impl_(impl) {
+      impl_->calls_.fetch_add(1);
+      open_ = !impl_->closing_.load();
+    }
+    ~Call() {
+      if (impl_->calls_.fetch_sub(1) == 1 && impl_->closing_.load()) impl_->calls_.notify_all();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    Status status() const { return open_ ? Status() : FailedPrecondition("Session is closed."); }
+
+   private:
+    Impl* const impl_;
+    bool open_;
+  };
 
   const Graph& graph_;
   const SessionOptions options_;
@@ -115,28 +147,37 @@ class Session::Impl : public StepClient {
   std::unique_ptr<Master> master_;
 
   std::mutex mutex_;
-  std::condition_variable slot_free_;   // a step ended, or the session closed
+  std::condition_variable slot_free_;  // a step ended, or the session closed
   std::condition_variable watch_;
   std::array<InFlight, kStepSlots> flights_;
   uint64_t last_step_ = 0;
   int running_ = 0;
   bool closed_ = false;
-  std::vector<Status> lost_;            // by task
+  std::vector<Status> lost_;  // by task
   std::thread watcher_;
+  std::vector<DeviceInfo> devices_;  // constant after Start
+
+  std::atomic<bool> closing_ = false;
+  std::atomic<int> calls_ = 0;
 };
 
 Status Session::Impl::Start(const ClusterSpec* cluster) {
   Registries& registries = DefaultRegistries();
   WorkerOptions worker;
-  worker.task = DeviceName::Parse(cluster == nullptr ? "/job:localhost/replica:0/task:0" : "/job:client/replica:0/task:0").value();
+  worker.task = DeviceName::Parse(cluster == nullptr ? "/job:localhost/replica:0/task:0"
+                                                     : "/job:client/replica:0/task:0")
+                    .value();
   worker.ops = &registries.ops;
   worker.kernels = &registries.kernels;
   for (const auto& [type, count] : options_.device_count) {
     if (type == "CPU") {
-      if (count < 1) return InvalidArgument("device_count[\"CPU\"] is " + std::to_string(count) + "; at least 1 is needed");
+      if (count < 1)
+        return InvalidArgument("device_count[\"CPU\"] is " + std::to_string(count) +
+                               "; at least 1 is needed");
       worker.cpu_devices = count;
     } else if (type != "GPU") {
-      return InvalidArgument("device_count has the unknown device type '" + type + "'; known are CPU and GPU");
+      return InvalidArgument("device_count has the unknown device type '" + type +
+                             "'; known are CPU and GPU");
     }
   }
   worker.inter_op_parallelism_threads = options_.inter_op_parallelism_threads;
@@ -149,7 +190,9 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     ucx.net_devices = options_.net_devices.empty() && loopback ? "lo" : options_.net_devices;
     ucx.peer_errors = !loopback;
     ucx.spin = options_.spin;
-    worker.make_transport = [ucx](MessageHandler* handler) { return MakeUcxTransport(ucx, handler); };
+    worker.make_transport = [ucx](MessageHandler* handler) {
+      return MakeUcxTransport(ucx, handler);
+    };
   }
   MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(worker)));
 
@@ -162,12 +205,14 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     connect.fingerprint = std::to_string(registries.ops.fingerprint());
     connect.on_lost = [this](int task, const Status& why) { OnTaskLost(task, why); };
     MG_ASSIGN_OR_RETURN(cluster_, ClusterConnection::Connect(*cluster, std::move(connect)));
-    for (const RemoteTask& task : cluster_->tasks()) peers.push_back({task.task, task.transport_address, task.incarnation});
+    for (const RemoteTask& task : cluster_->tasks())
+      peers.push_back({task.task, task.transport_address, task.incarnation});
   }
   {
     std::lock_guard lock(mutex_);
     lost_.resize(peers.size());
-    for (size_t i = 0; i < peers.size(); ++i) lost_[i].Update(cluster_->status(static_cast<int>(i)));
+    for (size_t i = 0; i < peers.size(); ++i)
+      lost_[i].Update(cluster_->status(static_cast<int>(i)));
   }
   MG_RETURN_IF_ERROR(worker_->CreateSession(id_, peers, kSelf, 0, this));
   if (cluster_ != nullptr) {
@@ -176,75 +221,91 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     for (size_t self = 0; self < peers.size(); ++self) {
       wire::CreateSessionRequest request;
       request.set_session(id_);
-      auto add = [&request](const std::string& task, const std::string& address, uint64_t incarnation) {
+      auto add = [&request](const std::string& task, const std::string& address,
+                            uint64_t incarnation) {
         wire::Peer* peer = request.add_peers();
         peer->set_task(task);
         peer->set_transport_address(address);
         peer->set_incarnation(incarnation);
       };
       for (size_t other = 0; other < peers.size(); ++other) {
-        if (other != self) add(peers[other].task, peers[other].transport_address, peers[other].incarnation);
+        if (other != self)
+          add(peers[other].task, peers[other].transport_address, peers[other].incarnation);
       }
       request.set_client_peer(request.peers_size());
       add(worker_->task(), worker_->transport_address(), worker_->incarnation());
       request.set_self_index(static_cast<int>(self));
       requests.emplace_back(static_cast<int>(self), request.SerializeAsString());
     }
-    for (Result<std::string>& response : cluster_->Call("CreateSession", std::move(requests), kControlTimeout)) {
+    for (Result<std::string>& response :
+         cluster_->Call("CreateSession", std::move(requests), kControlTimeout)) {
       if (!response.ok()) return response.status();
       wire::CreateSessionResponse parsed;
-      if (!parsed.ParseFromString(response.value())) return Internal("malformed answer to CreateSession");
+      if (!parsed.ParseFromString(response.value()))
+        return Internal("malformed answer to CreateSession");
       for (const std::string& line : parsed.lanes()) LogInfo(line);
     }
   }
 
   Master::Options master;
   master.log_device_placement = options_.log_device_placement;
-  master.placement_sink = options_.placement_sink ? options_.placement_sink : [](const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
+  master.placement_sink =
+      options_.placement_sink ? options_.placement_sink : [](const std::string& text) {
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fflush(stdout);
+      };
   master.allow_soft_placement = options_.allow_soft_placement;
   master.optimizer = options_.optimizer;
   master.has_kernel = [&registries](const std::string& op, const std::string& type) {
-    // An op that nobody knows fails where a step needs it, not here; structural ops have no kernels.
+    // An op that nobody knows fails where a step needs it, not here; structural ops have no
+    // kernels.
     if (registries.kernels.HasOp(op, type)) return true;
-    return op[0] == '_' || (!registries.kernels.HasOp(op, "CPU") && !registries.kernels.HasOp(op, "GPU"));
+    return op[0] == '_' ||
+           (!registries.kernels.HasOp(op, "CPU") && !registries.kernels.HasOp(op, "GPU"));
   };
   master.evaluate = evaluator_.evaluator();
   master_ = std::make_unique<Master>(graph_, id_, worker_.get(), cluster_.get(), std::move(master));
+  devices_ = master_->devices();
   return Status();
 }
 
 // ---- running
 
-Status Session::Impl::CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds) const {
+Status Session::Impl::CheckFeeds(const PreparedStep& prepared,
+                                 std::span<const Tensor> feeds) const {
   if (feeds.size() != prepared.feeds.size()) {
-    return InvalidArgument(std::to_string(feeds.size()) + " tensors fed to a signature of " + std::to_string(prepared.feeds.size()));
+    return InvalidArgument(std::to_string(feeds.size()) + " tensors fed to a signature of " +
+                           std::to_string(prepared.feeds.size()));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
     const PreparedStep::FeedInfo& info = prepared.feeds[i];
     if (feeds[i].dtype() != info.dtype || !info.shape.Accepts(feeds[i].shape())) {
-      return InvalidArgument("cannot feed " + std::string(DTypeName(feeds[i].dtype())) + feeds[i].shape().ToString() +
-                             " for tensor '" + info.name + "', which has type and shape " +
-                             std::string(DTypeName(info.dtype)) + info.shape.ToString());
+      return InvalidArgument("cannot feed " + std::string(DTypeName(feeds[i].dtype())) +
+                             feeds[i].shape().ToString() + " for tensor '" + info.name +
+                             "', which has type and shape " + std::string(DTypeName(info.dtype)) +
+                             info.shape.ToString());
     }
   }
   return Status();
 }
 
-Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-                            const RunOptions& options, StepDone done, std::atomic<bool>* finished,
-                            Result<std::vector<Tensor>>* result, uint64_t* step_id) {
+Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
+                            std::span<const Tensor> feeds, const RunOptions& options, StepDone done,
+                            std::atomic<bool>* finished, Result<std::vector<Tensor>>* result,
+                            uint64_t* step_id) {
   MG_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds));
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  auto next_free = [this] { return closed_ || (running_ < kMaxStepsInFlight && !flights_[(last_step_ + 1) % kStepSlots].active); };
+  auto next_free = [this] {
+    return closed_ ||
+           (running_ < kMaxStepsInFlight && !flights_[(last_step_ + 1) % kStepSlots].active);
+  };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
     if (!slot_free_.wait_until(lock, until, next_free)) {
-      return DeadlineExceeded("no step of the " + std::to_string(running_) + " in flight ended within " + Seconds(timeout));
+      return DeadlineExceeded("no step of the " + std::to_string(running_) +
+                              " in flight ended within " + Seconds(timeout));
     }
   }
   if (closed_) return FailedPrecondition("Session is closed.");
@@ -276,46 +337,55 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared, std::
   flight.finished = finished;
   flight.result = result;
   ++running_;
-  if (flight.done && deadline != Clock::time_point::max()) {
-    if (!watcher_.joinable()) watcher_ = std::thread([this] { Watch(); });
-    watch_.notify_one();
-  }
+  if (flight.done && deadline != Clock::time_point::max()) WatchLocked();
   return Status();
 }
 
-void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step, bool trace,
-                             bool caller_computes) {
+void Session::Impl::WatchLocked() {
+  if (closed_) return;
+  if (!watcher_.joinable()) watcher_ = std::thread([this] { Watch(); });
+  watch_.notify_one();
+}
+
+void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds,
+                             uint64_t step, bool trace, bool caller_computes) {
+  if (prepared.parts.empty()) {  // what is fetched is what is fed
+    Completion completion;
+    {
+      std::lock_guard lock(mutex_);
+      InFlight& flight = flights_[step % kStepSlots];
+      if (flight.active && flight.step == step) completion = FinishLocked(flight);
+    }
+    completion.Run();
+    return;
+  }
   // Remote parts start first: they work while this process does its own.
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer != kSelf) worker_->RunStep(id_, part.peer, part.handle, step, trace, false);
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
-    for (const auto& [peer, edge] : prepared.feeds[i].routes) worker_->PushTensor(id_, peer, step, edge, feeds[i]);
+    for (const auto& [peer, edge] : prepared.feeds[i].routes)
+      worker_->PushTensor(id_, peer, step, edge, feeds[i]);
   }
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf) worker_->RunStep(id_, kSelf, part.handle, step, trace, caller_computes);
   }
 }
 
-Result<std::vector<Tensor>> Session::Impl::RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
-                                                       std::span<const Tensor> feeds, const RunOptions& options,
-                                                       RunMetadata* metadata) {
+Result<std::vector<Tensor>> Session::Impl::RunPrepared(
+    const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
+    const RunOptions& options, RunMetadata* metadata) {
   std::atomic<bool> finished = false;
   Result<std::vector<Tensor>> result = std::vector<Tensor>();
   uint64_t step = 0;
   MG_RETURN_IF_ERROR(Begin(prepared, feeds, options, nullptr, &finished, &result, &step));
-  // A signature whose fetches are its feeds has no parts.
-  if (prepared->parts.empty() && prepared->distinct_fetches == 0) {
-    std::lock_guard lock(mutex_);
-    (void)FinishLocked(flights_[step % kStepSlots]);
-  } else {
-    Dispatch(*prepared, feeds, step, options.trace, true);
-  }
+  Dispatch(*prepared, feeds, step, options.trace, true);
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   auto wait_until = [&](Clock::time_point until) {
     if (worker_->transport() != nullptr) {
-      return worker_->transport()->DriveUntil([&finished] { return finished.load(std::memory_order_acquire); }, until);
+      return worker_->transport()->DriveUntil(
+          [&finished] { return finished.load(std::memory_order_acquire); }, until);
     }
     std::unique_lock lock(mutex_);
     auto over = [&finished] { return finished.load(std::memory_order_acquire); };
@@ -327,12 +397,9 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(const std::shared_ptr<Pre
   };
   if (!wait_until(deadline)) {
     Expire(step);
-    if (!wait_until(Clock::now() + kAbortGrace)) {
-      // Some task does not even say that it stopped. Its heartbeats will tell; this call ends now.
-      std::lock_guard lock(mutex_);
-      InFlight& flight = flights_[step % kStepSlots];
-      if (flight.active && flight.step == step) (void)FinishLocked(flight, true);
-    }
+    // Ends by itself: when every task has stopped, or when the grace is over. Its heartbeats tell
+    // of a task that does not even say that it stopped.
+    (void)wait_until(Clock::time_point::max());
   }
   if (metadata != nullptr) {
     metadata->step_id = step;
@@ -347,7 +414,9 @@ bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
     std::lock_guard lock(mutex_);
     InFlight& flight = flights_[step % kStepSlots];
     if (!flight.active || flight.step != step) return false;
-    const int32_t fetch = flight.prepared->fetch_of_edge[static_cast<size_t>(edge)];
+    const std::vector<int32_t>& fetches = flight.prepared->fetch_of_edge;
+    if (edge < 0 || static_cast<size_t>(edge) >= fetches.size()) return false;
+    const int32_t fetch = fetches[static_cast<size_t>(edge)];
     if (fetch < 0) return false;
     Tensor& place = flight.fetched[static_cast<size_t>(fetch)];
     if (!place.valid()) {
@@ -382,13 +451,20 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
   completion.Run();
 }
 
-std::vector<int> Session::Impl::FailLocked(InFlight& flight, const Status& status) {
+std::vector<int> Session::Impl::FailLocked(InFlight& flight, const Status& status,
+                                           std::chrono::milliseconds grace) {
   flight.status.Update(status);
   std::vector<int> stop;
+  const auto last = Clock::now() + grace;
+  if (!flight.aborting || last < flight.deadline) {
+    flight.deadline = last;
+    WatchLocked();
+  }
   if (std::exchange(flight.aborting, true)) return stop;
   for (size_t i = 0; i < flight.part_done.size(); ++i) {
     const int peer = flight.prepared->parts[i].peer;
-    if (!flight.part_done[i] && (peer == kSelf || lost_[static_cast<size_t>(peer)].ok())) stop.push_back(peer);
+    if (!flight.part_done[i] && (peer == kSelf || lost_[static_cast<size_t>(peer)].ok()))
+      stop.push_back(peer);
   }
   return stop;
 }
@@ -399,7 +475,8 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
 
 Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool force) {
   Completion completion;
-  const bool over = flight.parts_missing == 0 && (!flight.status.ok() || flight.fetches_missing == 0);
+  const bool over =
+      flight.parts_missing == 0 && (!flight.status.ok() || flight.fetches_missing == 0);
   if (!over && !force) return completion;
   completion.any = true;
   if (!flight.status.ok()) {
@@ -441,11 +518,14 @@ void Session::Impl::Expire(uint64_t step) {
     if (!flight.active || flight.step != step) return;
     std::string missing;
     for (size_t i = 0; i < flight.part_done.size(); ++i) {
-      if (!flight.part_done[i]) missing += (missing.empty() ? "" : ", ") + TaskName(flight.prepared->parts[i].peer);
+      if (!flight.part_done[i])
+        missing += (missing.empty() ? "" : ", ") + TaskName(flight.prepared->parts[i].peer);
     }
-    if (missing.empty()) missing = "none, but " + std::to_string(flight.fetches_missing) + " fetched tensors are not here yet";
-    status = DeadlineExceeded("step " + std::to_string(step) + " did not end within " + Seconds(flight.timeout) +
-                              "; tasks still running: " + missing);
+    if (missing.empty())
+      missing = "none, but " + std::to_string(flight.fetches_missing) +
+                " fetched tensors are not here yet";
+    status = DeadlineExceeded("step " + std::to_string(step) + " did not end within " +
+                              Seconds(flight.timeout) + "; tasks still running: " + missing);
     stop = FailLocked(flight, status);
   }
   Abort(stop, step, status);
@@ -459,13 +539,14 @@ void Session::Impl::Watch() {
     std::vector<Completion> forced;
     const auto now = Clock::now();
     for (InFlight& flight : flights_) {
-      if (!flight.active || !flight.done || flight.deadline == Clock::time_point::max()) continue;
+      // The deadline of a synchronous step that has not failed is watched by its caller.
+      if (!flight.active || !(flight.done || flight.aborting) ||
+          flight.deadline == Clock::time_point::max())
+        continue;
       if (flight.deadline > now) {
         next = std::min(next, flight.deadline);
       } else if (!flight.aborting) {
         expired.push_back(flight.step);
-        flight.deadline = now + kAbortGrace;
-        next = std::min(next, flight.deadline);
       } else {
         forced.push_back(FinishLocked(flight, true));
       }
@@ -499,27 +580,30 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
         part_of_it = true;
       }
       if (!part_of_it) continue;
-      stops.emplace_back(flight.step, FailLocked(flight, why));
+      stops.emplace_back(flight.step, FailLocked(flight, why, kLostGrace));
       completions.push_back(FinishLocked(flight));
     }
   }
   for (const auto& [step, peers] : stops) Abort(peers, step, why);
+  for (Completion& completion : completions) completion.Run();
   worker_->DropPeer(id_, TaskName(task));
   for (size_t other = 0; other < cluster_->tasks().size(); ++other) {
-    if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok()) continue;
+    if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok())
+      continue;
     wire::DropPeerRequest request;
     request.set_session(id_);
     request.set_task(TaskName(task));
-    cluster_->Notify("DropPeer", static_cast<int>(other), request.SerializeAsString(), kControlTimeout);
+    cluster_->Notify("DropPeer", static_cast<int>(other), request.SerializeAsString(),
+                     kControlTimeout);
   }
-  for (Completion& completion : completions) completion.Run();
 }
 
 Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata) {
   std::vector<TaskTrace> traces;
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf) {
-      if (auto trace = worker_->TakeTrace(id_, step)) traces.push_back({worker_->task(), 0, trace->Events()});
+      if (auto trace = worker_->TakeTrace(id_, step))
+        traces.push_back({worker_->task(), 0, trace->Events()});
       continue;
     }
     wire::TakeTraceRequest request;
@@ -529,11 +613,15 @@ Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMe
         cluster_->Call("TakeTrace", {{part.peer, request.SerializeAsString()}}, kControlTimeout);
     if (!responses[0].ok()) return responses[0].status();
     wire::TakeTraceResponse response;
-    if (!response.ParseFromString(responses[0].value())) return Internal("malformed answer to TakeTrace");
-    TaskTrace trace{.task = TaskName(part.peer), .clock_offset_ns = -cluster_->ClockOffset(part.peer), .events = {}};
+    if (!response.ParseFromString(responses[0].value()))
+      return Internal("malformed answer to TakeTrace");
+    TaskTrace trace{.task = TaskName(part.peer),
+                    .clock_offset_ns = -cluster_->ClockOffset(part.peer),
+                    .events = {}};
     for (const wire::TraceEvent& event : response.events()) {
-      trace.events.push_back({static_cast<TraceKind>(event.kind()), event.name(), event.op(), event.device(), event.thread(),
-                              event.edge(), event.bytes(), event.start_ns(), event.end_ns()});
+      trace.events.push_back({static_cast<TraceKind>(event.kind()), event.name(), event.op(),
+                              event.device(), event.thread(), event.edge(), event.bytes(),
+                              event.start_ns(), event.end_ns()});
     }
     traces.push_back(std::move(trace));
   }
@@ -547,6 +635,7 @@ Status Session::Impl::Close() {
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return Status();
+    closing_ = true;
     for (InFlight& flight : flights_) {
       if (flight.active) stops.emplace_back(flight.step, FailLocked(flight, closing));
     }
@@ -559,7 +648,8 @@ Status Session::Impl::Close() {
   {
     std::unique_lock lock(mutex_);
     if (!slot_free_.wait_for(lock, kAbortGrace, [this] { return running_ == 0; })) {
-      result = DeadlineExceeded(std::to_string(running_) + " steps did not stop within " + Seconds(kAbortGrace));
+      result = DeadlineExceeded(std::to_string(running_) + " steps did not stop within " +
+                                Seconds(kAbortGrace));
     }
   }
   std::vector<Completion> forced;
@@ -575,14 +665,20 @@ Status Session::Impl::Close() {
     request.set_session(id_);
     std::vector<std::pair<int, std::string>> requests;
     for (size_t task = 0; task < cluster_->tasks().size(); ++task) {
-      if (cluster_->status(static_cast<int>(task)).ok()) requests.emplace_back(static_cast<int>(task), request.SerializeAsString());
+      if (cluster_->status(static_cast<int>(task)).ok())
+        requests.emplace_back(static_cast<int>(task), request.SerializeAsString());
     }
-    for (const Result<std::string>& response : cluster_->Call("CloseSession", std::move(requests), kControlTimeout)) {
+    for (const Result<std::string>& response :
+         cluster_->Call("CloseSession", std::move(requests), kControlTimeout)) {
       // A task that is gone has nothing left to free.
-      if (!response.ok() && response.status().code() != Code::kUnavailable) result.Update(response.status());
+      if (!response.ok() && response.status().code() != Code::kUnavailable)
+        result.Update(response.status());
     }
   }
+  if (cluster_ != nullptr) cluster_->Close();
+  for (int calls = calls_.load(); calls != 0; calls = calls_.load()) calls_.wait(calls);
   master_ = nullptr;
+  if (cluster_ != nullptr) cluster_->StopWatching();  // from here on OnTaskLost is not called
   cluster_ = nullptr;
   if (worker_ != nullptr) {
     // NotFound: Start failed before the session was made.
@@ -604,8 +700,10 @@ Result<std::unique_ptr<Session>> Session::Local(const Graph& graph, SessionOptio
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
-Result<std::unique_ptr<Session>> Session::Connect(const ClusterSpec& cluster, const Graph& graph, SessionOptions options) {
-  if (cluster.empty()) return InvalidArgument("the cluster has no tasks; Session::Local needs none");
+Result<std::unique_ptr<Session>> Session::Connect(const ClusterSpec& cluster, const Graph& graph,
+                                                  SessionOptions options) {
+  if (cluster.empty())
+    return InvalidArgument("the cluster has no tasks; Session::Local needs none");
   auto impl = std::make_unique<Impl>(graph, std::move(options));
   MG_RETURN_IF_ERROR(impl->Start(&cluster));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
@@ -614,10 +712,13 @@ Result<std::unique_ptr<Session>> Session::Connect(const ClusterSpec& cluster, co
 namespace {
 
 // Names of `outputs`, or the mistake that was made when the graph was built.
-Status NamesOf(const std::vector<Output>& outputs, const char* what, std::vector<std::string>* names) {
+Status NamesOf(const std::vector<Output>& outputs, const char* what,
+               std::vector<std::string>* names) {
   for (const Output& output : outputs) {
     if (!output.valid()) {
-      return InvalidArgument(std::string(what) + " is not a tensor of a graph; look at the status of the scope that built it");
+      return InvalidArgument(
+          std::string(what) +
+          " is not a tensor of a graph; look at the status of the scope that built it");
     }
     names->push_back(output.name());
   }
@@ -631,7 +732,8 @@ Result<Signature> SignatureOf(const std::vector<Output>& feeds, const std::vecto
   MG_RETURN_IF_ERROR(NamesOf(fetches, "a fetch", &signature.fetches));
   for (const Operation& target : targets) {
     if (!target.valid()) {
-      return InvalidArgument("a target is not an operation of a graph; look at the status of the scope that built it");
+      return InvalidArgument(
+          "a target is not an operation of a graph; look at the status of the scope that built it");
     }
     signature.targets.emplace_back(target.name());
   }
@@ -640,9 +742,10 @@ Result<Signature> SignatureOf(const std::vector<Output>& feeds, const std::vecto
 
 }  // namespace
 
-Result<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds, const std::vector<Output>& fetches,
-                                         const std::vector<Operation>& targets, const RunOptions& options,
-                                         RunMetadata* metadata) {
+Result<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds,
+                                         const std::vector<Output>& fetches,
+                                         const std::vector<Operation>& targets,
+                                         const RunOptions& options, RunMetadata* metadata) {
   std::vector<Output> fed;
   std::vector<Tensor> values;
   for (const auto& [output, value] : feeds) {
@@ -653,69 +756,89 @@ Result<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds, const s
   return RunCallable(callable, values, options, metadata);
 }
 
-Result<std::vector<Tensor>> Session::RunByName(const std::vector<std::pair<std::string, Tensor>>& feeds,
-                                               const std::vector<std::string>& fetches,
-                                               const std::vector<std::string>& targets, const RunOptions& options,
-                                               RunMetadata* metadata) {
+Result<std::vector<Tensor>> Session::RunByName(
+    const std::vector<std::pair<std::string, Tensor>>& feeds,
+    const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
+    const RunOptions& options, RunMetadata* metadata) {
   Signature signature{.feeds = {}, .fetches = fetches, .targets = targets};
   std::vector<Tensor> values;
   for (const auto& [name, value] : feeds) {
     signature.feeds.push_back(name);
     values.push_back(value);
   }
-  if (impl_->master_ == nullptr) return FailedPrecondition("Session is closed.");
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
   MG_ASSIGN_OR_RETURN(const auto prepared, impl_->master_->Prepare(signature));
   return impl_->RunPrepared(prepared, values, options, metadata);
 }
 
-Result<Callable> Session::MakeCallable(const std::vector<Output>& feeds, const std::vector<Output>& fetches,
+Result<Callable> Session::MakeCallable(const std::vector<Output>& feeds,
+                                       const std::vector<Output>& fetches,
                                        const std::vector<Operation>& targets) {
   MG_ASSIGN_OR_RETURN(const Signature signature, SignatureOf(feeds, fetches, targets));
-  if (impl_->master_ == nullptr) return FailedPrecondition("Session is closed.");
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
   Callable callable;
   MG_ASSIGN_OR_RETURN(callable.prepared_, impl_->master_->Prepare(signature));
   return callable;
 }
 
-Result<std::vector<Tensor>> Session::RunCallable(const Callable& callable, std::span<const Tensor> feeds,
+Result<std::vector<Tensor>> Session::RunCallable(const Callable& callable,
+                                                 std::span<const Tensor> feeds,
                                                  const RunOptions& options, RunMetadata* metadata) {
-  if (callable.prepared_ == nullptr) return InvalidArgument("the callable is empty; make one with MakeCallable");
+  if (callable.prepared_ == nullptr)
+    return InvalidArgument("the callable is empty; make one with MakeCallable");
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
   return impl_->RunPrepared(callable.prepared_, feeds, options, metadata);
 }
 
-void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done, const RunOptions& options) {
+void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done,
+                       const RunOptions& options) {
   if (callable.prepared_ == nullptr) {
     done(InvalidArgument("the callable is empty; make one with MakeCallable"));
     return;
   }
+  const Impl::Call call(impl_.get());
+  if (!call.status().ok()) {
+    done(call.status());
+    return;
+  }
   uint64_t step = 0;
   const std::shared_ptr<PreparedStep> prepared = callable.prepared_;
-  if (Status status = impl_->Begin(prepared, feeds, options, done, nullptr, nullptr, &step); !status.ok()) {
+  if (Status status = impl_->Begin(prepared, feeds, options, done, nullptr, nullptr, &step);
+      !status.ok()) {
     done(status);
     return;
   }
   impl_->Dispatch(*prepared, feeds, step, options.trace, false);
 }
 
-const std::vector<DeviceInfo>& Session::devices() const { return impl_->master_->devices(); }
+const std::vector<DeviceInfo>& Session::devices() const { return impl_->devices_; }
 
 Result<DeviceName> Session::DeviceOf(const Operation& operation) const {
-  if (impl_->master_ == nullptr) return FailedPrecondition("Session is closed.");
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
   return impl_->master_->DeviceOf(std::string(operation.name()));
 }
 
-Result<std::vector<std::pair<std::string, Graph>>> Session::PartitionsByName(const std::vector<std::string>& feeds,
-                                                                             const std::vector<std::string>& fetches,
-                                                                             const std::vector<std::string>& targets) {
-  if (impl_->master_ == nullptr) return FailedPrecondition("Session is closed.");
-  MG_ASSIGN_OR_RETURN(PartitionedGraph cut, impl_->master_->PartitionFor({.feeds = feeds, .fetches = fetches, .targets = targets}));
+Result<std::vector<std::pair<std::string, Graph>>> Session::PartitionsByName(
+    const std::vector<std::string>& feeds, const std::vector<std::string>& fetches,
+    const std::vector<std::string>& targets) {
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
+  MG_ASSIGN_OR_RETURN(
+      PartitionedGraph cut,
+      impl_->master_->PartitionFor({.feeds = feeds, .fetches = fetches, .targets = targets}));
   std::vector<std::pair<std::string, Graph>> graphs;
-  for (Partition& partition : cut.partitions) graphs.emplace_back(partition.task.TaskName(), std::move(partition.graph));
+  for (Partition& partition : cut.partitions)
+    graphs.emplace_back(partition.task.TaskName(), std::move(partition.graph));
   return graphs;
 }
 
 Status Session::Reset(const std::vector<std::string>& containers) {
-  if (impl_->worker_ == nullptr) return FailedPrecondition("Session is closed.");
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
   impl_->worker_->Reset(containers);
   Status result;
   if (impl_->cluster_ != nullptr) {
@@ -725,7 +848,9 @@ Status Session::Reset(const std::vector<std::string>& containers) {
     for (size_t task = 0; task < impl_->cluster_->tasks().size(); ++task) {
       requests.emplace_back(static_cast<int>(task), request.SerializeAsString());
     }
-    for (const auto& response : impl_->cluster_->Call("Reset", std::move(requests), kControlTimeout)) result.Update(response.status());
+    for (const auto& response :
+         impl_->cluster_->Call("Reset", std::move(requests), kControlTimeout))
+      result.Update(response.status());
   }
   return result;
 }

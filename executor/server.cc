@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -28,7 +29,8 @@ control::Method ProtoMethod(Handler handler) {
   return {[handler](const CallContext& context, std::string bytes, Reply reply) {
             Request request;
             if (!request.ParseFromString(bytes)) {
-              reply(InvalidArgument("malformed request of method " + context.method + " from " + context.connection->name()));
+              reply(InvalidArgument("malformed request of method " + context.method + " from " +
+                                    context.connection->name()));
               return;
             }
             Response response;
@@ -40,6 +42,8 @@ control::Method ProtoMethod(Handler handler) {
           },
           control::Method::Run::kPool};
 }
+
+constexpr size_t kConnectionsRemembered = 256;
 
 struct Empty {
   bool ParseFromString(const std::string& bytes) { return bytes.empty(); }
@@ -60,9 +64,12 @@ class Server::Impl {
   std::string address_;
 
  private:
-  void OwnSession(uint64_t connection, uint64_t session) {
+  // False if the connection has ended: then nobody would close the session.
+  bool OwnSession(uint64_t connection, uint64_t session) {
     std::lock_guard lock(mutex_);
+    if (std::find(gone_.begin(), gone_.end(), connection) != gone_.end()) return false;
     owned_[connection].push_back(session);
+    return true;
   }
   void ClientGone(const control::ConnectionInfo& connection, const Status& why);
   Status CheckNotDraining() {
@@ -75,6 +82,8 @@ class Server::Impl {
   std::mutex mutex_;
   bool draining_ = false;                            // guarded by mutex_
   std::map<uint64_t, std::vector<uint64_t>> owned_;  // sessions by connection; guarded by mutex_
+  std::deque<uint64_t> gone_;  // connections that ended last, whose calls may still be on their way
+                               // here; guarded by mutex_
 };
 
 Status Server::Impl::Start(ServerOptions options) {
@@ -82,8 +91,8 @@ Status Server::Impl::Start(ServerOptions options) {
   MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(options.worker)));
 
   control::ServerHandlers handlers;
-  handlers.methods["Status"] =
-      ProtoMethod<Empty, wire::StatusResponse>([this](const CallContext&, const Empty&, wire::StatusResponse* response) {
+  handlers.methods["Status"] = ProtoMethod<Empty, wire::StatusResponse>(
+      [this](const CallContext&, const Empty&, wire::StatusResponse* response) {
         response->set_task(worker_->task());
         response->set_incarnation(worker_->incarnation());
         for (const DeviceInfo& info : worker_->devices()) {
@@ -93,7 +102,8 @@ Status Server::Impl::Start(ServerOptions options) {
           device->set_memory_limit(info.memory_limit);
         }
         response->set_transport_address(worker_->transport_address());
-        if (worker_->transport() != nullptr) response->set_transport_kind(std::string(worker_->transport()->kind()));
+        if (worker_->transport() != nullptr)
+          response->set_transport_kind(std::string(worker_->transport()->kind()));
         const WorkerStats stats = worker_->stats();
         response->set_resource_bytes(worker_->resources().bytes());
         response->set_sessions(stats.sessions);
@@ -104,52 +114,65 @@ Status Server::Impl::Start(ServerOptions options) {
         response->set_process_id(getpid());
         return Status();
       });
-  handlers.methods["CreateSession"] = ProtoMethod<wire::CreateSessionRequest, wire::CreateSessionResponse>(
-      [this](const CallContext& context, const wire::CreateSessionRequest& request, wire::CreateSessionResponse* response) {
-        MG_RETURN_IF_ERROR(CheckNotDraining());
-        std::vector<PeerSpec> peers;
-        for (const wire::Peer& peer : request.peers()) {
-          peers.push_back({peer.task(), peer.transport_address(), peer.incarnation()});
-        }
-        if (request.client_peer() < 0 || request.client_peer() >= request.peers_size()) {
-          return InvalidArgument("session without a client among its " + std::to_string(request.peers_size()) + " peers");
-        }
-        MG_RETURN_IF_ERROR(
-            worker_->CreateSession(request.session(), peers, request.client_peer(), request.self_index(), nullptr));
-        OwnSession(context.connection->id, request.session());
-        for (std::string& line : worker_->DescribePeers(request.session())) response->add_lanes(std::move(line));
-        return Status();
-      });
+  handlers.methods["CreateSession"] =
+      ProtoMethod<wire::CreateSessionRequest, wire::CreateSessionResponse>(
+          [this](const CallContext& context, const wire::CreateSessionRequest& request,
+                 wire::CreateSessionResponse* response) {
+            MG_RETURN_IF_ERROR(CheckNotDraining());
+            std::vector<PeerSpec> peers;
+            for (const wire::Peer& peer : request.peers()) {
+              peers.push_back({peer.task(), peer.transport_address(), peer.incarnation()});
+            }
+            if (request.client_peer() < 0 || request.client_peer() >= request.peers_size()) {
+              return InvalidArgument("session without a client among its " +
+                                     std::to_string(request.peers_size()) + " peers");
+            }
+            MG_RETURN_IF_ERROR(worker_->CreateSession(
+                request.session(), peers, request.client_peer(), request.self_index(), nullptr));
+            if (!OwnSession(context.connection->id, request.session())) {
+              (void)worker_->CloseSession(request.session());
+              return Cancelled("the client is gone");
+            }
+            for (std::string& line : worker_->DescribePeers(request.session()))
+              response->add_lanes(std::move(line));
+            return Status();
+          });
   handlers.methods["CloseSession"] = ProtoMethod<wire::CloseSessionRequest, Empty>(
       [this](const CallContext&, const wire::CloseSessionRequest& request, Empty*) {
         return worker_->CloseSession(request.session());
       });
-  handlers.methods["RegisterGraph"] = ProtoMethod<wire::RegisterGraphRequest, wire::RegisterGraphResponse>(
-      [this](const CallContext&, const wire::RegisterGraphRequest& request, wire::RegisterGraphResponse* response) {
-        MG_RETURN_IF_ERROR(CheckNotDraining());
-        MG_ASSIGN_OR_RETURN(Graph graph, ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false}));
-        MG_ASSIGN_OR_RETURN(const uint32_t handle,
-                            worker_->RegisterGraph(request.session(), std::move(graph), request.inline_functions()));
-        response->set_handle(handle);
-        return Status();
-      });
+  handlers.methods["RegisterGraph"] =
+      ProtoMethod<wire::RegisterGraphRequest, wire::RegisterGraphResponse>(
+          [this](const CallContext&, const wire::RegisterGraphRequest& request,
+                 wire::RegisterGraphResponse* response) {
+            MG_RETURN_IF_ERROR(CheckNotDraining());
+            MG_ASSIGN_OR_RETURN(Graph graph,
+                                ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false}));
+            MG_ASSIGN_OR_RETURN(const uint32_t handle,
+                                worker_->RegisterGraph(request.session(), std::move(graph),
+                                                       request.inline_functions()));
+            response->set_handle(handle);
+            return Status();
+          });
   handlers.methods["DeregisterGraph"] = ProtoMethod<wire::DeregisterGraphRequest, Empty>(
       [this](const CallContext&, const wire::DeregisterGraphRequest& request, Empty*) {
         return worker_->DeregisterGraph(request.session(), request.handle());
       });
-  handlers.methods["DropPeer"] =
-      ProtoMethod<wire::DropPeerRequest, Empty>([this](const CallContext&, const wire::DropPeerRequest& request, Empty*) {
+  handlers.methods["DropPeer"] = ProtoMethod<wire::DropPeerRequest, Empty>(
+      [this](const CallContext&, const wire::DropPeerRequest& request, Empty*) {
         worker_->DropPeer(request.session(), request.task());
         return Status();
       });
-  handlers.methods["Reset"] =
-      ProtoMethod<wire::ResetRequest, Empty>([this](const CallContext&, const wire::ResetRequest& request, Empty*) {
+  handlers.methods["Reset"] = ProtoMethod<wire::ResetRequest, Empty>(
+      [this](const CallContext&, const wire::ResetRequest& request, Empty*) {
         worker_->Reset({request.containers().begin(), request.containers().end()});
         return Status();
       });
   handlers.methods["TakeTrace"] = ProtoMethod<wire::TakeTraceRequest, wire::TakeTraceResponse>(
-      [this](const CallContext&, const wire::TakeTraceRequest& request, wire::TakeTraceResponse* response) {
-        const std::shared_ptr<StepTrace> trace = worker_->TakeTrace(request.session(), request.step());
+      [this](const CallContext&, const wire::TakeTraceRequest& request,
+             wire::TakeTraceResponse* response) {
+        const std::shared_ptr<StepTrace> trace =
+            worker_->TakeTrace(request.session(), request.step());
         if (trace == nullptr) return Status();
         for (const TraceEvent& event : trace->Events()) {
           wire::TraceEvent* out = response->add_events();
@@ -165,7 +188,9 @@ Status Server::Impl::Start(ServerOptions options) {
         }
         return Status();
       });
-  handlers.on_disconnect = [this](const control::ConnectionInfo& connection, const Status& why) { ClientGone(connection, why); };
+  handlers.on_disconnect = [this](const control::ConnectionInfo& connection, const Status& why) {
+    ClientGone(connection, why);
+  };
 
   control::ServerOptions control_options;
   control_options.bind_address = options.host;
@@ -175,7 +200,8 @@ Status Server::Impl::Start(ServerOptions options) {
   control_options.hello.incarnation = worker_->incarnation();
   control_options.hello.fingerprint = std::to_string(ops_->fingerprint());
   control_options.progress = [this] { return worker_->stats().steps_done; };
-  MG_ASSIGN_OR_RETURN(control_, control::Server::Start(std::move(control_options), std::move(handlers)));
+  MG_ASSIGN_OR_RETURN(control_,
+                      control::Server::Start(std::move(control_options), std::move(handlers)));
   address_ = control_->address();
   return Status();
 }
@@ -184,6 +210,8 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
   std::vector<uint64_t> sessions;
   {
     std::lock_guard lock(mutex_);
+    gone_.push_back(connection.id);
+    if (gone_.size() > kConnectionsRemembered) gone_.pop_front();
     auto it = owned_.find(connection.id);
     if (it == owned_.end()) return;
     sessions = std::move(it->second);
@@ -193,7 +221,8 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
     // NotFound: the client closed it itself before it went.
     const Status closed = worker_->CloseSession(session);
     if (closed.code() == Code::kNotFound) continue;
-    LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + connection.name() + ": " + why.message());
+    LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " +
+            connection.name() + ": " + why.message());
     if (!closed.ok()) LogWarning(closed.ToString());
   }
 }
@@ -204,7 +233,12 @@ void Server::Impl::Stop(std::chrono::milliseconds drain) {
     if (std::exchange(draining_, true) && control_ == nullptr) return;
   }
   const auto deadline = std::chrono::steady_clock::now() + drain;
-  while (worker_ != nullptr && worker_->stats().running_steps > 0 && std::chrono::steady_clock::now() < deadline) {
+  if (worker_ != nullptr) worker_->Drain();
+  const auto busy = [this] {
+    const WorkerStats stats = worker_->stats();
+    return stats.running_steps > 0 || stats.messages_leaving > 0;
+  };
+  while (worker_ != nullptr && busy() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // shutdown only; bounded by `drain`
   }
   if (control_ != nullptr) control_->Stop();

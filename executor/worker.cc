@@ -25,7 +25,8 @@
 namespace monograph {
 namespace {
 
-// Steps of a session live in a ring: a step and the one kStepSlots later share a slot, and a client never has so many in flight.
+// Steps of a session live in a ring: a step and the one kStepSlots later share a slot, and a client
+// never has so many in flight.
 constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
 constexpr size_t kTracesKept = 16;
 
@@ -33,7 +34,8 @@ constexpr size_t kTracesKept = 16;
 
 class Worker::Impl : public MessageHandler {
  public:
-  explicit Impl(WorkerOptions options) : options_(std::move(options)), task_(options_.task.TaskName()) {}
+  explicit Impl(WorkerOptions options)
+      : options_(std::move(options)), task_(options_.task.TaskName()) {}
   ~Impl() override { Shutdown(); }
 
   Status Start();
@@ -43,8 +45,8 @@ class Worker::Impl : public MessageHandler {
 
   struct RegisteredGraph;
 
-  // One step's place in the ring. States of `step` against the slot: 0: never used; another (older) step: that step is over, or
-  // dead; this step: parked (state kParked), running or over.
+  // One step's place in the ring. States of `step` against the slot: 0: never used; another (older)
+  // step: that step is over, or dead; this step: parked (state kParked), running or over.
   struct Slot {
     enum State : uint8_t {
       kParked,   // tensors came, run-step has not
@@ -86,9 +88,11 @@ class Worker::Impl : public MessageHandler {
     Impl* worker = nullptr;
     Session* session = nullptr;  // outlives the graph's steps
     std::shared_ptr<const Plan> plan;
-    std::vector<int16_t> edge_peer;  // by edge id: the peer that the edge goes to, kSelf for the client here
+    std::vector<int16_t>
+        edge_peer;  // by edge id: the peer that the edge goes to, kSelf for the client here
     void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) override {
-      worker->Push(*session, edge_peer[static_cast<size_t>(edge.id)], step_id, edge.id, std::move(tensor));
+      worker->Push(*session, edge_peer[static_cast<size_t>(edge.id)], step_id, edge.id,
+                   std::move(tensor));
     }
   };
 
@@ -106,14 +110,16 @@ class Worker::Impl : public MessageHandler {
     return session;
   }
 
-  Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer, int self_index, StepClient* client);
+  Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
+                       int self_index, StepClient* client);
   Status CloseSession(uint64_t id, std::chrono::milliseconds deadline);
   Result<uint32_t> RegisterGraph(uint64_t id, Graph graph, bool inline_functions);
   Status DeregisterGraph(uint64_t id, uint32_t handle);
 
   void Push(Session& session, int peer, uint64_t step, int32_t edge, Tensor tensor);
   void Deliver(Session& session, uint64_t step, int32_t edge, Tensor tensor);
-  void RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step, bool trace, bool caller_computes);
+  void RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step, bool trace,
+               bool caller_computes);
   void AbortHere(Session& session, uint64_t step, const Status& status);
   void EndStep(const std::shared_ptr<Session>& session, uint64_t step, const Status& status);
   void ReportDone(Session& session, uint64_t step, const Status& status);
@@ -137,6 +143,8 @@ class Worker::Impl : public MessageHandler {
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;  // guarded by sessions_mutex_
 
   std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
+  std::atomic<int64_t> sending_{0};  // messages whose Send has not completed
+  std::atomic<bool> draining_{false};
 
   // A payload on its way into a tensor. Recycled, so that a steady step allocates nothing for it.
   struct Arrival {
@@ -156,7 +164,8 @@ class Worker::Impl : public MessageHandler {
 };
 
 Status Worker::Impl::Start() {
-  pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads, options_.intra_op_parallelism_threads);
+  pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads,
+                                         options_.intra_op_parallelism_threads);
   MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
   MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu_devices));
   for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
@@ -177,7 +186,8 @@ void Worker::Impl::Shutdown() {
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
   for (uint64_t id : ids) {
-    if (Status status = CloseSession(id, std::chrono::seconds(10)); !status.ok()) LogWarning(task_ + ": " + status.ToString());
+    if (Status status = CloseSession(id, std::chrono::seconds(10)); !status.ok())
+      LogWarning(task_ + ": " + status.ToString());
   }
   if (transport_ != nullptr) {
     transport_->Close();
@@ -188,13 +198,16 @@ void Worker::Impl::Shutdown() {
 
 // ---- sessions
 
-Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer, int self_index, StepClient* client) {
+Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
+                                   int self_index, StepClient* client) {
   auto session = std::make_shared<Session>();
   session->id = id;
   session->client_peer = client_peer;
   session->self_index = self_index;
   session->client = client;
-  if (!peers.empty() && transport_ == nullptr) return FailedPrecondition(task_ + " has no data plane, so it cannot take part in a session with other tasks");
+  if (!peers.empty() && transport_ == nullptr)
+    return FailedPrecondition(
+        task_ + " has no data plane, so it cannot take part in a session with other tasks");
   for (const PeerSpec& spec : peers) {
     Peer peer{.task = spec.task, .incarnation = spec.incarnation};
     Result<PeerId> connected = transport_->Connect(spec.transport_address, spec.task);
@@ -220,7 +233,8 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   {
     std::unique_lock lock(sessions_mutex_);
     auto it = sessions_.find(id);
-    if (it == sessions_.end()) return NotFound("session " + std::to_string(id) + " is not known at " + task_);
+    if (it == sessions_.end())
+      return NotFound("session " + std::to_string(id) + " is not known at " + task_);
     session = it->second;
     sessions_.erase(it);
   }
@@ -234,7 +248,8 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     }
   }
   for (const auto& step : running) {
-    step->Abort(Cancelled("Step was cancelled by an explicit call to Session::Close().").AsDerived());
+    step->Abort(
+        Cancelled("Step was cancelled by an explicit call to Session::Close().").AsDerived());
   }
   running.clear();
   bool ended;
@@ -243,7 +258,9 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
   }
   for (const Peer& peer : session->peers) transport_->Disconnect(peer.id);
-  if (!ended) return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " + task_);
+  if (!ended)
+    return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
+                            task_);
   std::lock_guard lock(session->mutex);
   session->graphs.clear();
   return Status();
@@ -272,8 +289,11 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
     const std::string task = device.TaskName();
     int peer = kSelf;
     if (task != task_) {
-      auto it = std::find_if(session->peers.begin(), session->peers.end(), [&](const Peer& p) { return p.task == task; });
-      if (it == session->peers.end()) return InvalidArgument("'" + edge.name + "' goes to " + task + ", which is not in the session");
+      auto it = std::find_if(session->peers.begin(), session->peers.end(),
+                             [&](const Peer& p) { return p.task == task; });
+      if (it == session->peers.end())
+        return InvalidArgument("'" + edge.name + "' goes to " + task +
+                               ", which is not in the session");
       peer = static_cast<int>(it - session->peers.begin());
     }
     const auto index = static_cast<size_t>(edge.id);
@@ -297,8 +317,8 @@ Status Worker::Impl::DeregisterGraph(uint64_t id, uint32_t handle) {
 
 // ---- steps
 
-void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step_id, bool trace,
-                           bool caller_computes) {
+void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t handle,
+                           uint64_t step_id, bool trace, bool caller_computes) {
   std::shared_ptr<RegisteredGraph> graph;
   std::shared_ptr<Step> step;
   Status refused, aborted;
@@ -311,12 +331,15 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
       CountDropped("a second run-step of one step");
       return;
     }
-    if (graph == nullptr) {
-      refused = Aborted("Graph handle is not found: " + std::to_string(handle) + ". Possibly this worker (\"" + task_ +
-                        "\") just restarted.");
+    if (draining_.load(std::memory_order_relaxed)) {
+      refused = Unavailable(task_ + " is shutting down");
+    } else if (graph == nullptr) {
+      refused = Aborted("Graph handle is not found: " + std::to_string(handle) +
+                        ". Possibly this worker (\"" + task_ + "\") just restarted.");
     } else if (slot.step < step_id && slot.state == Slot::kRunning) {
-      refused = ResourceExhausted("step " + std::to_string(slot.step) + " still runs at " + task_ + ": more than " +
-                                  std::to_string(kMaxStepsInFlight) + " steps in flight");
+      refused = ResourceExhausted("step " + std::to_string(slot.step) + " still runs at " + task_ +
+                                  ": more than " + std::to_string(kMaxStepsInFlight) +
+                                  " steps in flight");
     } else {
       if (slot.step != step_id) {
         slot.parked.clear();
@@ -334,10 +357,13 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
       step = StepExecutor::Prepare(
           graph->plan, step_id, graph.get(),
           // Keeps graph, session and trace alive for as long as the executor has the step.
-          [this, session, step_id, graph, step_trace](const Status& status) { EndStep(session, step_id, status); },
+          [this, session, step_id, graph, step_trace](const Status& status) {
+            EndStep(session, step_id, status);
+          },
           step_trace.get());
       slot.running = step;
-      // Under the lock: a tensor that arrives now finds the step running, and its own Deliver comes after these.
+      // Under the lock: a tensor that arrives now finds the step running, and its own Deliver comes
+      // after these.
       for (auto& [edge, tensor] : slot.parked) step->Deliver(edge, std::move(tensor));
       slot.parked.clear();
       aborted = std::exchange(slot.aborted, Status());
@@ -351,7 +377,8 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
   if (!aborted.ok()) step->Abort(aborted);
 }
 
-void Worker::Impl::EndStep(const std::shared_ptr<Session>& session, uint64_t step_id, const Status& status) {
+void Worker::Impl::EndStep(const std::shared_ptr<Session>& session, uint64_t step_id,
+                           const Status& status) {
   (status.ok() ? steps_done_ : steps_failed_).fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Step> finished;  // freed outside the lock
   bool closed;
@@ -431,7 +458,9 @@ void Worker::Impl::SendMessage(Session& session, int peer, StepMessage message, 
   message.incarnation = target.incarnation;
   char header[kMaxHeaderBytes];
   const size_t length = EncodeStepMessage(message, header);
-  transport_->Send(target.id, {header, length}, std::move(payload), nullptr);
+  sending_.fetch_add(1, std::memory_order_relaxed);
+  transport_->Send(target.id, {header, length}, std::move(payload),
+                   [this](const Status&) { sending_.fetch_sub(1, std::memory_order_relaxed); });
 }
 
 void Worker::Impl::Deliver(Session& session, uint64_t step_id, int32_t edge, Tensor tensor) {
@@ -441,7 +470,8 @@ void Worker::Impl::Deliver(Session& session, uint64_t step_id, int32_t edge, Ten
     Slot& slot = session.slots[step_id % kStepSlots];
     if (slot.step == step_id && slot.state == Slot::kRunning) {
       step = slot.running;
-    } else if (session.closed || slot.step > step_id || (slot.step == step_id && slot.state == Slot::kOver) ||
+    } else if (session.closed || slot.step > step_id ||
+               (slot.step == step_id && slot.state == Slot::kOver) ||
                slot.state == Slot::kRunning) {
       CountDropped("a tensor of a step that is over");
       return;
@@ -484,21 +514,27 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
     return {};
   }
   std::shared_ptr<Session> session = FindSession(message.session);
-  if (session == nullptr || message.incarnation != incarnation_ || message.kind != StepMessageKind::kTensor) {
+  if (session == nullptr || message.incarnation != incarnation_ ||
+      message.kind != StepMessageKind::kTensor) {
     CountDropped("a message of another life");
     return {};
   }
   const bool plain = IsPlainData(message.dtype);
-  if (plain && payload_bytes != static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
-    AbortHere(*session, message.step, DataLoss("tensor of edge " + std::to_string(message.id) + " came with " +
-                                               std::to_string(payload_bytes) + " bytes for " +
-                                               std::string(DTypeName(message.dtype)) + message.shape.ToString()));
+  if (plain &&
+      payload_bytes != static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
+    AbortHere(*session, message.step,
+              DataLoss("tensor of edge " + std::to_string(message.id) + " came with " +
+                       std::to_string(payload_bytes) + " bytes for " +
+                       std::string(DTypeName(message.dtype)) + message.shape.ToString()));
     return {};
   }
-  Result<Tensor> tensor = plain ? Tensor::Allocate(message.dtype, message.shape)
-                                : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
+  Result<Tensor> tensor =
+      plain ? Tensor::Allocate(message.dtype, message.shape)
+            : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
   if (!tensor.ok()) {
-    AbortHere(*session, message.step, tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " + task_));
+    AbortHere(*session, message.step,
+              tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
+                                          task_));
     return {};
   }
   Arrival* arrival = TakeArrival();
@@ -508,7 +544,9 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
   arrival->dtype = message.dtype;
   arrival->shape = message.shape;
   arrival->tensor = std::move(tensor).value();
-  return {arrival->tensor.raw(), [this, arrival](const Status& status) { Arrived(arrival, status); }, arrival->tensor.buffer()};
+  return {arrival->tensor.raw(),
+          [this, arrival](const Status& status) { Arrived(arrival, status); },
+          arrival->tensor.buffer()};
 }
 
 void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
@@ -523,7 +561,9 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   RecycleArrival(arrival);
   if (!status.ok() || !tensor.ok()) {
     const Status& cause = status.ok() ? tensor.status() : status;
-    AbortHere(*session, step, cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
+    AbortHere(
+        *session, step,
+        cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
     return;
   }
   if (session->client != nullptr && session->client->OnFetch(step, edge, tensor.value())) return;
@@ -553,14 +593,16 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
         session->client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
       }
       return;
-    case StepMessageKind::kTensor: break;
+    case StepMessageKind::kTensor:
+      break;
   }
   const auto edge = static_cast<int32_t>(message.id);
   Result<Tensor> tensor = DataLoss("tensor does not fit its payload");
   if (!IsPlainData(message.dtype)) {
     tensor = UnpackTensor(message.dtype, message.shape,
                           {static_cast<const char*>(payload.data()), payload.bytes});
-  } else if (payload.bytes == static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
+  } else if (payload.bytes ==
+             static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
     if (payload.buffer) {
       tensor = Tensor(message.dtype, message.shape, std::move(payload.buffer), payload.offset);
     } else {
@@ -568,10 +610,13 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
     }
   }
   if (!tensor.ok()) {
-    AbortHere(*session, message.step, tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
+    AbortHere(
+        *session, message.step,
+        tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
     return;
   }
-  if (session->client != nullptr && session->client->OnFetch(message.step, edge, tensor.value())) return;
+  if (session->client != nullptr && session->client->OnFetch(message.step, edge, tensor.value()))
+    return;
   Deliver(*session, message.step, edge, std::move(tensor).value());
 }
 
@@ -589,7 +634,9 @@ Result<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options) {
 const std::string& Worker::task() const { return impl_->task_; }
 const std::vector<DeviceInfo>& Worker::devices() const { return impl_->device_infos_; }
 uint64_t Worker::incarnation() const { return impl_->incarnation_; }
-std::string Worker::transport_address() const { return impl_->transport_ ? impl_->transport_->address() : std::string(); }
+std::string Worker::transport_address() const {
+  return impl_->transport_ ? impl_->transport_->address() : std::string();
+}
 Transport* Worker::transport() const { return impl_->transport_.get(); }
 ResourceManager& Worker::resources() const { return impl_->resources_; }
 
@@ -597,22 +644,27 @@ WorkerStats Worker::stats() const {
   WorkerStats stats;
   stats.steps_done = impl_->steps_done_.load(std::memory_order_relaxed);
   stats.steps_failed = impl_->steps_failed_.load(std::memory_order_relaxed);
+  stats.messages_leaving = impl_->sending_.load(std::memory_order_relaxed);
   stats.messages_dropped = impl_->dropped_.load(std::memory_order_relaxed);
   std::shared_lock lock(impl_->sessions_mutex_);
   stats.sessions = static_cast<int>(impl_->sessions_.size());
   for (const auto& [id, session] : impl_->sessions_) {
     std::lock_guard session_lock(session->mutex);
     stats.running_steps += session->running;
-    stats.graphs += static_cast<int>(std::count_if(session->graphs.begin(), session->graphs.end(),
-                                                   [](const auto& graph) { return graph != nullptr; }));
+    stats.graphs +=
+        static_cast<int>(std::count_if(session->graphs.begin(), session->graphs.end(),
+                                       [](const auto& graph) { return graph != nullptr; }));
   }
   return stats;
 }
 
-Status Worker::CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer, int self_index, StepClient* client) {
+Status Worker::CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
+                             int self_index, StepClient* client) {
   return impl_->CreateSession(session, peers, client_peer, self_index, client);
 }
-Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline) { return impl_->CloseSession(session, deadline); }
+Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline) {
+  return impl_->CloseSession(session, deadline);
+}
 
 std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
   std::vector<std::string> lines;
@@ -635,7 +687,9 @@ void Worker::DropPeer(uint64_t id, const std::string& task) {
 Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph, bool inline_functions) {
   return impl_->RegisterGraph(session, std::move(graph), inline_functions);
 }
-Status Worker::DeregisterGraph(uint64_t session, uint32_t handle) { return impl_->DeregisterGraph(session, handle); }
+Status Worker::DeregisterGraph(uint64_t session, uint32_t handle) {
+  return impl_->DeregisterGraph(session, handle);
+}
 
 void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tensor tensor) {
   std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
@@ -647,7 +701,8 @@ void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tens
   }
 }
 
-void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool trace, bool caller_computes) {
+void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool trace,
+                     bool caller_computes) {
   std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
   if (session == nullptr) return;
   if (peer == kSelf) {
@@ -690,6 +745,10 @@ std::shared_ptr<StepTrace> Worker::TakeTrace(uint64_t id, uint64_t step) {
   return nullptr;
 }
 
-void Worker::Reset(const std::vector<std::string>& containers) { impl_->resources_.Clear(containers); }
+void Worker::Drain() { impl_->draining_ = true; }
+
+void Worker::Reset(const std::vector<std::string>& containers) {
+  impl_->resources_.Clear(containers);
+}
 
 }  // namespace monograph

@@ -1,11 +1,15 @@
-// Worker: one task's runtime. Holds the task's devices and resources, the sessions that clients opened, their registered graphs and running steps, and
-// speaks the data plane (executor/step_message.h). A daemon has one (executor/server.h), and a client process has one for the part of the graph that runs in it.
+// Worker: one task's runtime. Holds the task's devices and resources, the sessions that clients
+// opened, their registered graphs and running steps, and speaks the data plane
+// (executor/step_message.h). A daemon has one (executor/server.h), and a client process has one for
+// the part of the graph that runs in it.
 //
-// Threads. Every method may be called from any thread. Messages arrive on the thread that drives the transport: cheap kernels run there at once, others on the
-// inter-op threads.
+// Threads. Every method may be called from any thread. Messages arrive on the thread that drives
+// the transport: cheap kernels run there at once, others on the inter-op threads.
 //
-// A step's life here: run-step names a registered graph; the step takes the tensors that came before it, runs, pushes what crosses to other tasks as soon
-// as it exists, and ends with one step-done to the client. An abort, a failure or CloseSession ends it early; what arrives for it afterwards is dropped and counted.
+// A step's life here: run-step names a registered graph; the step takes the tensors that came
+// before it, runs, pushes what crosses to other tasks as soon as it exists, and ends with one
+// step-done to the client. An abort, a failure or CloseSession ends it early; what arrives for it
+// afterwards is dropped and counted.
 #pragma once
 
 #include <chrono>
@@ -38,19 +42,21 @@ struct PeerSpec {
   uint64_t incarnation = 0;
 };
 
-// What a session's own client, if it lives in this process, hears of its steps. Called on whichever thread finds out; must not block.
+// What a session's own client, if it lives in this process, hears of its steps. Called on whichever
+// thread finds out; must not block.
 class StepClient {
  public:
   virtual ~StepClient() = default;
-  // A tensor for the client's device arrived: a fetched value. Returns false if the edge is not a fetch (then it belongs to the client's own partition).
+  // A tensor for the client's device arrived: a fetched value. Returns false if the edge is not a
+  // fetch (then it belongs to the client's own partition).
   virtual bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) = 0;
   // Peer `peer` (index in the session, or kSelf) has ended its part of the step.
   virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;
 };
 
 struct WorkerOptions {
-  DeviceName task;                       // job, replica, task
-  const OpRegistry* ops = nullptr;       // outlives the worker
+  DeviceName task;                  // job, replica, task
+  const OpRegistry* ops = nullptr;  // outlives the worker
   const KernelRegistry* kernels = nullptr;
   int cpu_devices = 1;
   int gpu_devices = -1;                  // at most so many; -1: all that there are
@@ -58,12 +64,14 @@ struct WorkerOptions {
   int intra_op_parallelism_threads = 0;
   // Makes the data plane; empty: none, for a session that stays in this process.
   std::function<Result<std::unique_ptr<Transport>>(MessageHandler*)> make_transport = {};
-  // Rewrites a task's graph before kernels are made (fusion); supplied by the layer that knows the ops. Empty: none.
+  // Rewrites a task's graph before kernels are made (fusion); supplied by the layer that knows the
+  // ops. Empty: none.
   std::function<Result<Graph>(Graph)> rewrite = {};
 };
 
 struct WorkerStats {
   int sessions = 0, graphs = 0, running_steps = 0;
+  int64_t messages_leaving = 0;  // tensors and reports that peers have not taken yet
   uint64_t steps_done = 0, steps_failed = 0, messages_dropped = 0;
 };
 
@@ -72,38 +80,48 @@ class Worker {
   static Result<std::unique_ptr<Worker>> Create(WorkerOptions options);
   ~Worker();  // closes every session
 
-  const std::string& task() const;               // "/job:worker/replica:0/task:1"
+  const std::string& task() const;  // "/job:worker/replica:0/task:1"
   const std::vector<DeviceInfo>& devices() const;
-  uint64_t incarnation() const;                  // random, never 0
-  std::string transport_address() const;         // empty without a data plane
-  Transport* transport() const;                  // nullptr without one
+  uint64_t incarnation() const;           // random, never 0
+  std::string transport_address() const;  // empty without a data plane
+  Transport* transport() const;           // nullptr without one
   ResourceManager& resources() const;
   WorkerStats stats() const;
 
-  // `session` is the client's nonce. `peers` lists every other task of the session, the client's included; `client_peer` is the client's index, or kSelf, and then `client` hears of the
-  // steps. `self_index` is this task's index in the client's own list: its step-done messages carry it.
+  // `session` is the client's nonce. `peers` lists every other task of the session, the client's
+  // included; `client_peer` is the client's index, or kSelf, and then `client` hears of the steps.
+  // `self_index` is this task's index in the client's own list: its step-done messages carry it.
   // AlreadyExists for a nonce in use. Endpoints are made here.
-  Status CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer, int self_index,
-                       StepClient* client);
-  // Aborts its steps, waits for running kernels (at most `deadline`), drops its graphs and disconnects its peers. NotFound if there is none.
-  Status CloseSession(uint64_t session, std::chrono::milliseconds deadline = std::chrono::seconds(10));
+  Status CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
+                       int self_index, StepClient* client);
+  // Aborts its steps, waits for running kernels (at most `deadline`), drops its graphs and
+  // disconnects its peers. NotFound if there is none.
+  Status CloseSession(uint64_t session,
+                      std::chrono::milliseconds deadline = std::chrono::seconds(10));
   // One line per peer: task, lanes.
   std::vector<std::string> DescribePeers(uint64_t session) const;
   // A peer is gone: its endpoint closes, pending transfers with it end.
   void DropPeer(uint64_t session, const std::string& task);
 
-  // Compiles this task's partition. The handle is valid in the session until it closes or DeregisterGraph.
+  // Compiles this task's partition. The handle is valid in the session until it closes or
+  // DeregisterGraph.
   Result<uint32_t> RegisterGraph(uint64_t session, Graph graph, bool inline_functions = true);
   Status DeregisterGraph(uint64_t session, uint32_t handle);
 
-  // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at once for kSelf.
-  // PushTensor may come before RunStep. `caller_computes`: for kSelf, the calling thread also runs expensive kernels.
+  // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at
+  // once for kSelf. PushTensor may come before RunStep. `caller_computes`: for kSelf, the calling
+  // thread also runs expensive kernels.
   void PushTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
-  void RunStep(uint64_t session, int peer, uint32_t handle, uint64_t step, bool trace, bool caller_computes);
+  void RunStep(uint64_t session, int peer, uint32_t handle, uint64_t step, bool trace,
+               bool caller_computes);
   void AbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
 
-  // What a traced step recorded here, once; nullptr if there is nothing. The last few traced steps are kept.
+  // What a traced step recorded here, once; nullptr if there is nothing. The last few traced steps
+  // are kept.
   std::shared_ptr<StepTrace> TakeTrace(uint64_t session, uint64_t step);
+
+  // From now on run-step is refused with Unavailable; running steps go on.
+  void Drain();
 
   // Drops resources in `containers` (all if empty).
   void Reset(const std::vector<std::string>& containers);

@@ -1,0 +1,128 @@
+// Reads the include lines of the source and keeps the picture of the layers true:
+//
+//   base <- graph, transport (strangers to each other) <- executor <- ops <- client <- examples
+//
+// A folder includes itself and what stands left of it. A header in a sub-folder is private to its
+// top folder, except an op's own ops/<op>/<op>.h. A file named
+// *_main.cc is a program and may include anything.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace monograph {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What each top folder may include.
+const std::map<std::string, std::set<std::string>>& Allowed() {
+  static const std::map<std::string, std::set<std::string>> allowed = {
+      {"base", {"base"}},
+      {"graph", {"base", "graph"}},
+      {"transport", {"base", "transport"}},
+      {"executor", {"base", "graph", "transport", "executor"}},
+      {"ops", {"base", "graph", "transport", "executor", "ops"}},
+      {"client", {"base", "graph", "transport", "executor", "ops", "client"}},
+      {"examples", {"base", "graph", "transport", "executor", "ops", "client", "examples"}},
+  };
+  return allowed;
+}
+
+// Sub-folders of transport that are interfaces of their own (design, section 2): the control plane
+// is a library that upper layers talk to by name.
+bool IsPublicSubfolder(const std::string& path) { return path.rfind("transport/control/", 0) == 0; }
+
+struct Include {
+  std::string from, to;
+  int line;
+};
+
+std::vector<std::string> SourcesOf(const std::string& folder) {
+  std::vector<std::string> files;
+  const fs::path root = MG_SOURCE_ROOT;
+  for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+    const std::string end = entry.path().extension();
+    if (end == ".h" || end == ".cc" || end == ".cu")
+      files.push_back(fs::relative(entry.path(), root).string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string TopOf(const std::string& path) { return path.substr(0, path.find('/')); }
+bool IsProgram(const std::string& path) { return path.ends_with("_main.cc"); }
+
+// What is wrong with a line `#include "to"` in the file `from`; empty: nothing.
+std::string Fault(const std::string& from, const std::string& to) {
+  if (IsProgram(from)) return "";
+  const std::string top = TopOf(from), target = TopOf(to);
+  if (to.rfind("monograph/", 0) == 0)
+    return top == "examples" ? "" : "the installed header belongs to users";
+  if (target == to) return "not rooted at the project";
+  if (Allowed().count(target) == 0) return "no layer";
+  if (Allowed().at(top).count(target) == 0) return top + " does not stand right of " + target;
+  const size_t slashes = static_cast<size_t>(std::count(to.begin(), to.end(), '/'));
+  if (slashes < 2 || target == top || IsPublicSubfolder(to) || to.ends_with(".pb.h")) return "";
+  const fs::path path(to);
+  if (target == "ops" && slashes == 2 && path.stem() == path.parent_path().filename()) return "";
+  return "a header in a sub-folder is private to " + target;
+}
+
+std::vector<Include> IncludesOf(const std::string& file) {
+  static const std::regex line_of_include("^\\s*#\\s*include\\s*\"([^\"]+)\"");
+  std::vector<Include> includes;
+  std::ifstream in(fs::path(MG_SOURCE_ROOT) / file);
+  std::smatch match;
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (std::regex_search(line, match, line_of_include))
+      includes.push_back({file, match[1], number});
+  }
+  return includes;
+}
+
+TEST(Layers, EveryFolderIncludesItselfAndWhatStandsLeftOfItOnly) {
+  size_t files = 0, includes = 0;
+  for (const auto& [folder, allowed] : Allowed()) {
+    for (const std::string& file : SourcesOf(folder)) {
+      // Projects of their own, which use the installed library.
+      if (file.rfind("examples/consumer/", 0) == 0 || file.rfind("examples/custom_op/", 0) == 0)
+        continue;
+      ++files;
+      for (const Include& include : IncludesOf(file)) {
+        ++includes;
+        const std::string fault = Fault(include.from, include.to);
+        EXPECT_EQ(fault, "") << include.from << ":" << include.line << ": #include \"" << include.to
+                             << "\"";
+      }
+    }
+  }
+  EXPECT_GT(files, 200u) << "the source was not found";
+  EXPECT_GT(includes, 500u);
+}
+
+TEST(Layers, TheReaderKnowsGoodLinesFromBadOnes) {
+  EXPECT_EQ(Fault("graph/place.cc", "base/status.h"), "");
+  EXPECT_EQ(Fault("client/session.cc", "ops/matmul/matmul.h"), "");
+  EXPECT_EQ(Fault("executor/server.cc", "transport/control/server.h"), "");
+  EXPECT_EQ(Fault("ops/matmul/matmul_cpu.cc", "executor/kernel.h"), "");
+  EXPECT_EQ(Fault("client/executor_main.cc", "transport/ucx/ucx_transport.h"), "");
+  EXPECT_NE(Fault("base/status.cc", "graph/graph.h"), "");
+  EXPECT_NE(Fault("graph/place.cc", "transport/transport.h"), "");
+  EXPECT_NE(Fault("transport/transport.cc", "graph/graph.h"), "");
+  EXPECT_NE(Fault("executor/worker.cc", "ops/register.h"), "");
+  EXPECT_NE(Fault("executor/worker.cc", "transport/ucx/ucx_transport.h"), "");
+  EXPECT_NE(Fault("client/session.cc", "ops/elementwise/gradients.h"), "");
+  EXPECT_NE(Fault("client/session.cc", "session.h"), "");
+}
+
+}  // namespace
+}  // namespace monograph

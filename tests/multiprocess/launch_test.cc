@@ -1,0 +1,177 @@
+// `monograph launch`: daemons come up, the program runs with the cluster, and all are ended
+// whatever happens.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+// Processes whose command line has `text`.
+std::vector<pid_t> ProcessesWith(const std::string& text) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "cmdline");
+    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    if (line.find("monograph-executor") != std::string::npos &&
+        line.find(text) != std::string::npos)
+      found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+bool WaitForNoneWith(const std::string& text, std::chrono::milliseconds limit = 20s) {
+  for (const auto until = Clock::now() + limit; Clock::now() < until; usleep(10000)) {
+    if (ProcessesWith(text).empty()) return true;
+  }
+  return false;
+}
+
+// A launch of 1 ps and 2 workers, whose daemons can be told from all others by a number in their
+// command lines. The program may wait at the gate: a file that ends when the test opens it.
+struct Launched {
+  explicit Launched(const std::string& script)
+      : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "1"),
+        process({MonographPath(), "launch", "--ps=1", "--workers=2",
+                 "--executor_flags=--log_level=info --drain_seconds=" + mark, "--", "sh", "-c",
+                 script, "program"},
+                {{"GATE", MakeGate()}}) {}
+  std::string MakeGate() const {
+    EXPECT_EQ(mkfifo(folder.File("gate").c_str(), 0600), 0);
+    return folder.File("gate");
+  }
+  void OpenGate() const { fclose(fopen(folder.File("gate").c_str(), "w")); }
+
+  static inline int count = 0;
+  TemporaryFolder folder;
+  std::string mark;
+  ChildProcess process;
+};
+
+TEST(Launch, TheProgramRunsOnTheClusterThatItsFlagAndItsEnvironmentName) {
+  TemporaryFolder out;
+  const std::string folder = std::string(MG_GOLDEN_GRAPHS) + "/mnist_cnn_cluster";
+  Launched launched("echo \"cluster=$MONOGRAPH_CLUSTER flag=$1\"; exec " + MonographPath() +
+                    " run " + folder + "/graph.pb --script=" + folder +
+                    "/steps.json --out=" + out.path() + " \"$1\"");
+  const std::optional<Exit> exit = launched.process.Wait(60s);
+  ASSERT_TRUE(exit.has_value()) << launched.process.error();
+  EXPECT_FALSE(exit->signalled);
+  EXPECT_EQ(exit->code, 0) << launched.process.error();
+  const std::string text = launched.process.output();
+  EXPECT_NE(text.find("cluster={\"ps\""), std::string::npos) << text;
+  EXPECT_NE(text.find("flag=--cluster="), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::exists(out.File("6_7.npy")));
+  EXPECT_TRUE(WaitForNoneWith(launched.mark));
+}
+
+TEST(Launch, DaemonsOutputIsPrefixedLineByLineAndTheProgramsExitCodeIsReturned) {
+  Launched launched("cat \"$GATE\"; exit 7");
+  for (const char* label : {"[worker/1] ", "[worker/0] ", "[ps/0] "}) {
+    EXPECT_TRUE(launched.process.WaitForError(label)) << launched.process.error();
+  }
+  launched.OpenGate();
+  const std::optional<Exit> exit = launched.process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 7);
+  std::istringstream lines(launched.process.error());
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.rfind("[worker/0] ", 0) == 0 || line.rfind("[worker/1] ", 0) == 0 ||
+                line.rfind("[ps/0] ", 0) == 0)
+        << line;
+  }
+  EXPECT_TRUE(WaitForNoneWith(launched.mark));
+}
+
+TEST(Launch, AProgramThatASignalEndsGivesTheShellsCode) {
+  Launched launched("kill -9 $$");
+  const std::optional<Exit> exit = launched.process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 128 + SIGKILL);
+  EXPECT_TRUE(WaitForNoneWith(launched.mark));
+}
+
+TEST(Launch, CtrlCEndsTheProgramAndEveryDaemon) {
+  Launched launched("echo ready; exec sleep 1000");
+  ASSERT_TRUE(launched.process.WaitForOutput("ready"));
+  ASSERT_EQ(ProcessesWith(launched.mark).size(), 3u);
+  launched.process.Signal(SIGINT);
+  const std::optional<Exit> exit = launched.process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 128 + SIGINT);
+  EXPECT_TRUE(WaitForNoneWith(launched.mark));
+}
+
+TEST(Launch, ALauncherThatIsKilledTakesItsDaemonsAlong) {
+  Launched launched("echo ready; exec sleep 1000");
+  ASSERT_TRUE(launched.process.WaitForOutput("ready"));
+  launched.process.Signal(SIGKILL);
+  EXPECT_TRUE(launched.process.Wait(10s).has_value());
+  EXPECT_TRUE(WaitForNoneWith(launched.mark));
+}
+
+TEST(Launch, AProgramThatDoesNotExistIsOneErrorAndLeavesNoDaemon) {
+  ChildProcess process({MonographPath(), "launch", "--workers=1",
+                        "--executor_flags=--drain_seconds=0.7654321", "--", "/nowhere/program"});
+  const std::optional<Exit> exit = process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 127);
+  EXPECT_NE(process.error().find("cannot run '/nowhere/program'"), std::string::npos)
+      << process.error();
+  EXPECT_TRUE(WaitForNoneWith("--drain_seconds=0.7654321"));
+}
+
+TEST(Launch, ADaemonThatEndsBeforeTheProgramIsReported) {
+  ChildProcess bad({MonographPath(), "launch", "--workers=1", "--executor_flags=--no_such_flag=1",
+                    "--", "sh", "-c", "exec sleep 1000"});
+  EXPECT_TRUE(bad.WaitForError("daemon worker/0 ended before the program: exit code 2"))
+      << bad.error();
+  EXPECT_NE(bad.error().find("[worker/0] "), std::string::npos) << bad.error();
+}
+
+TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
+  // A stand-in for ssh that runs the command here, and keeps what it was given.
+  TemporaryFolder folder;
+  const std::string ssh =
+      folder.Write("ssh", "#!/bin/sh\necho \"$@\" >> " + folder.File("calls") +
+                              "\nwhile [ \"$1\" != exec ]; do shift; done\neval \"$@\"\n");
+  ASSERT_EQ(chmod(ssh.c_str(), 0700), 0);
+  const std::string bin = std::filesystem::path(ExecutorPath()).parent_path();
+  const std::string port = std::to_string(20000 + getpid() % 10000);
+  ASSERT_EQ(mkfifo(folder.File("gate").c_str(), 0600), 0);
+  ChildProcess process(
+      {MonographPath(), "launch", "-H", "localhost:2", "--base_port=" + port, "--", "sh", "-c",
+       "echo \"$1 $2\"; test -r \"$MONOGRAPH_KEY_FILE\" && cat \"$MONOGRAPH_KEY_FILE\"; echo "
+       "ready; cat \"$GATE\"; exit 3",
+       "program"},
+      {{"GATE", folder.File("gate")}, {"PATH", folder.path() + ":" + bin + ":" + getenv("PATH")}});
+  ASSERT_TRUE(process.WaitForOutput("ready")) << process.error();
+  EXPECT_TRUE(process.WaitForError("[worker/1] ")) << process.error();
+  fclose(fopen(folder.File("gate").c_str(), "w"));
+  const std::optional<Exit> exit = process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 3) << process.error();
+  std::ifstream calls(folder.File("calls"));
+  const std::string text((std::istreambuf_iterator<char>(calls)), {});
+  EXPECT_NE(text.find("localhost exec monograph-executor --key_stdin"), std::string::npos)
+      << text << process.error();
+  std::istringstream out(process.output());
+  std::string flags, key;
+  std::getline(out, flags);
+  std::getline(out, key);
+  EXPECT_NE(flags.find("--key_file="), std::string::npos) << flags;
+  EXPECT_TRUE(control::ParseKey(key).ok()) << "not a key: " << key;
+  EXPECT_EQ(text.find(key), std::string::npos) << "the key stands in a command line";
+  EXPECT_TRUE(WaitForNoneWith(":" + port));
+}
+
+}  // namespace
+}  // namespace monograph

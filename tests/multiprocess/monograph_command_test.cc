@@ -1,0 +1,142 @@
+// The `monograph` command: run, graph export, and what it says of mistakes.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "client/registries.h"
+#include "graph/graph_def.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ran {
+  int code = -1;
+  std::string output, error;
+};
+Ran Command(std::vector<std::string> words) {
+  words.insert(words.begin(), MonographPath());
+  ChildProcess process(words);
+  const std::optional<Exit> exit = process.Wait(60s);
+  EXPECT_TRUE(exit.has_value() && !exit->signalled) << process.error();
+  return {exit ? exit->code : -1, process.output(), process.error()};
+}
+
+void ExpectText(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+std::string Golden(const std::string& name) { return std::string(MG_GOLDEN_GRAPHS) + "/" + name; }
+
+TEST(MonographRun, AFailedStepIsRecordedTheNextOneRunsAndTheExitCodeIsOne) {
+  TemporaryFolder out;
+  const std::string folder = Golden("unknown_op");
+  const Ran ran = Command({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
+                           "--out=" + out.File("new/folder")});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  std::ifstream file(out.File("new/folder/result.json"));
+  const nlohmann::json result = nlohmann::json::parse(file);
+  EXPECT_EQ(result["load"], (nlohmann::json{{"code", "OK"}, {"message", ""}}));
+  ASSERT_EQ(result["steps"].size(), 4u);
+  EXPECT_EQ(result["steps"][0]["code"], "OK");
+  EXPECT_EQ(result["steps"][0]["outputs"], nlohmann::json::array({"0_0.npy"}));
+  EXPECT_EQ(result["steps"][1]["code"], "UNIMPLEMENTED");
+  EXPECT_EQ(result["steps"][1]["outputs"], nlohmann::json::array());
+  ExpectText(result["steps"][1]["message"], {"Cholesky"});
+  EXPECT_EQ(result["steps"][2]["code"], "OK");
+  EXPECT_EQ(result["steps"][3]["code"], "OK");
+}
+
+TEST(MonographRun, AGraphThatIsNoneIsRecordedAsItsLoad) {
+  TemporaryFolder folder;
+  const std::string graph =
+      folder.Write("bad.pbtxt", "node { name: \"a\" op: \"Const\" }\nnode { oops: 1 }\n");
+  const std::string script = folder.Write("steps.json", "{\"steps\": [{\"fetches\": [\"a:0\"]}]}");
+  const Ran ran = Command({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
+  EXPECT_EQ(ran.code, 1);
+  std::ifstream file(folder.File("out/result.json"));
+  const nlohmann::json result = nlohmann::json::parse(file);
+  EXPECT_NE(result["load"]["code"], "OK");
+  ExpectText(result["load"]["message"], {"bad.pbtxt"});
+}
+
+TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
+  TemporaryFolder folder;
+  const std::string graph = Golden("scalar_arithmetic") + "/graph.pb";
+  const std::string script = folder.Write("steps.json", "{\"steps\": [}");
+  ExpectText(Command({"run", graph, "--script=" + script, "--out=" + folder.path()}).error,
+             {script, "not JSON"});
+  ExpectText(Command({"run", graph, "--script=/nowhere.json", "--out=" + folder.path()}).error,
+             {"/nowhere.json"});
+  const Ran slip = Command({"run", graph, "--scirpt=x"});
+  EXPECT_EQ(slip.code, 2);
+  ExpectText(slip.error, {"--scirpt", "--script"});
+  const Ran command = Command({"lanch"});
+  EXPECT_EQ(command.code, 2);
+  ExpectText(command.error, {"'lanch'", "'launch'"});
+}
+
+class Export : public testing::Test {
+ protected:
+  Export() : graph_(NewGraph()), root_(&graph_) {
+    const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {2});
+    const Output a = Neg(root_.WithOpName("a").WithDevice("/job:worker/task:0"), x);
+    Square(root_.WithOpName("b").WithDevice("/job:worker/task:1"), a);
+    EXPECT_TRUE(root_.ok()) << root_.status();
+    EXPECT_TRUE(WriteGraph(graph_, folder_.File("graph.pb")).ok());
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(folder_.File(name));
+    EXPECT_TRUE(file.good()) << name;
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  }
+  TemporaryFolder folder_;
+  Graph graph_;
+  Scope root_;
+};
+
+TEST_F(Export, WritesAWholeGraphAsTextAsDotAndBackToTheSameBytes) {
+  EXPECT_EQ(
+      Command({"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("graph.pbtxt")})
+          .code,
+      0);
+  ExpectText(Read("graph.pbtxt"), {"name: \"a\"", "op: \"Neg\"", "/job:worker"});
+  EXPECT_EQ(
+      Command({"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("graph.dot")})
+          .code,
+      0);
+  ExpectText(Read("graph.dot"), {"digraph", "->"});
+  EXPECT_EQ(
+      Command({"graph", "export", folder_.File("graph.pbtxt"), "--out=" + folder_.File("again.pb")})
+          .code,
+      0);
+  EXPECT_EQ(Read("again.pb"), Read("graph.pb"));
+}
+
+TEST_F(Export, WritesThePartOfEachTask) {
+  TestCluster cluster({.ps = 0, .workers = 2});
+  const Ran ran =
+      Command({"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("part.pbtxt"),
+               "--partitions", "--feeds=x:0", "--fetches=b:0", "--cluster=" + cluster.json()});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  const std::string first = Read("part.worker_0.pbtxt"), second = Read("part.worker_1.pbtxt");
+  ExpectText(first, {"name: \"a\"", "_Recv", "_Send"});
+  EXPECT_EQ(first.find("name: \"b\""), std::string::npos);
+  ExpectText(second, {"name: \"b\"", "_Recv", "_Send"});
+  EXPECT_EQ(second.find("name: \"a\""), std::string::npos);
+}
+
+TEST(MonographDevices, ListsTheCpu) {
+  const Ran ran = Command({"devices"});
+  EXPECT_EQ(ran.code, 0);
+  ExpectText(ran.output, {"/device:CPU:0"});
+}
+
+}  // namespace
+}  // namespace monograph

@@ -1,0 +1,179 @@
+// Sessions on a cluster: variables that outlive them, containers, several clients, device filters,
+// and what they print of the placement.
+#include "client/optimizer.h"
+#include "client/registries.h"
+#include "graph/place.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/variable/variable.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+constexpr char kPs[] = "/job:ps/task:0", kWorker0[] = "/job:worker/task:0",
+               kWorker1[] = "/job:worker/task:1";
+
+class SessionOnCluster : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { cluster_ = new TestCluster; }
+  static void TearDownTestSuite() {
+    delete cluster_;
+    cluster_ = nullptr;
+  }
+  void TearDown() override {
+    // No test leaves state behind, in the daemons neither.
+    Graph graph = NewGraph();
+    EXPECT_TRUE(cluster_->Connect(graph)->Reset().ok());
+  }
+  static TestCluster* cluster_;
+};
+TestCluster* SessionOnCluster::cluster_ = nullptr;
+
+// A program of a client: a variable on the parameter server, and what may be done with it.
+struct Counter {
+  explicit Counter(const std::string& container = "")
+      : graph(NewGraph()),
+        root(&graph),
+        ps(root.WithDevice(kPs)),
+        handle(VarHandle(ps.WithOpName("counter"), DT_FLOAT, {}, container, "counter")) {
+    init = AssignVariable(ps, handle, Const(ps, 10.0f));
+    more = AssignAddVariable(ps, handle, Const(ps, 1.0f));
+    value = Identity(root.WithDevice(kWorker0), ReadVariable(ps, handle));
+    EXPECT_TRUE(root.ok()) << root.status();
+  }
+  float Value(Session& session) {
+    auto values = session.Run({}, {value});
+    EXPECT_TRUE(values.ok()) << values.status();
+    return values.ok() ? values->at(0).scalar<float>() : -1;
+  }
+  Graph graph;
+  Scope root, ps;
+  Output handle;
+  Operation init, more;
+  Output value;
+};
+
+TEST_F(SessionOnCluster, VariablesOutliveTheirSessionAndASecondClientFindsThemByName) {
+  Counter first, second;
+  {
+    auto session = cluster_->Connect(first.graph);
+    ASSERT_TRUE(session->Run({}, {}, {first.init}).ok());
+    ASSERT_TRUE(session->Run({}, {}, {first.more}).ok());
+    ASSERT_TRUE(session->Close().ok());
+  }
+  auto session = cluster_->Connect(second.graph);
+  EXPECT_EQ(second.Value(*session), 11.0f);
+  // At the same time, too.
+  auto other = cluster_->Connect(first.graph);
+  ASSERT_TRUE(other->Run({}, {}, {first.more}).ok());
+  EXPECT_EQ(second.Value(*session), 12.0f);
+}
+
+TEST_F(SessionOnCluster, AContainerIsolatesAndResetEmptiesIt) {
+  Counter plain, mine("mine");
+  auto a = cluster_->Connect(plain.graph), b = cluster_->Connect(mine.graph);
+  ASSERT_TRUE(a->Run({}, {}, {plain.init}).ok());
+  auto unset = b->Run({}, {mine.value});
+  ExpectError(unset.status(), Code::kFailedPrecondition, {"counter"});
+  ASSERT_TRUE(b->Run({}, {}, {mine.init}).ok());
+  ASSERT_TRUE(b->Run({}, {}, {mine.more}).ok());
+  EXPECT_EQ(plain.Value(*a), 10.0f);
+  EXPECT_EQ(mine.Value(*b), 11.0f);
+  ASSERT_TRUE(a->Reset({"mine"}).ok());
+  EXPECT_EQ(plain.Value(*a), 10.0f);
+  ExpectError(b->Run({}, {mine.value}).status(), Code::kFailedPrecondition,
+              {"counter", "/job:ps/replica:0/task:0"});
+  ASSERT_TRUE(a->Reset().ok());
+  ExpectError(a->Run({}, {plain.value}).status(), Code::kFailedPrecondition, {"counter"});
+}
+
+TEST_F(SessionOnCluster, AnUninitialisedVariableIsNamedWithItsTask) {
+  Counter counter;
+  auto session = cluster_->Connect(counter.graph);
+  ExpectError(session->Run({}, {counter.value}).status(), Code::kFailedPrecondition,
+              {"counter", "/job:ps/replica:0/task:0"});
+}
+
+TEST_F(SessionOnCluster, APlacementIsPrintedOnceAtTheClient) {
+  for (const PlacementLog form :
+       {PlacementLog::kFull, PlacementLog::kSummary, PlacementLog::kJson, PlacementLog::kDot}) {
+    Counter counter;
+    std::string text;
+    SessionOptions options;
+    options.log_device_placement = form;
+    options.placement_sink = [&text](const std::string& part) { text += part; };
+    auto session = cluster_->Connect(counter.graph, options);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+    ASSERT_TRUE(session->Run({}, {counter.value}).ok());
+    const std::string line = "counter: (VarHandleOp): /job:ps/replica:0/task:0/device:CPU:0";
+    if (form == PlacementLog::kFull) {
+      const size_t at = text.find(line);
+      ASSERT_NE(at, std::string::npos) << text;
+      EXPECT_EQ(text.find(line, at + 1), std::string::npos) << "printed twice:\n" << text;
+    }
+    EXPECT_NE(text.find("/job:ps/replica:0/task:0"), std::string::npos) << text;
+    EXPECT_NE(text.find("/job:worker/replica:0/task:0"), std::string::npos) << text;
+  }
+  for (const auto& [job, task] : {std::pair("ps", 0), std::pair("worker", 0)}) {
+    EXPECT_EQ(cluster_->daemon(job, task).error().find("VarHandleOp"), std::string::npos);
+  }
+}
+
+TEST_F(SessionOnCluster, ANodeGoesWhereItWasToldAndElsewhereIsAnError) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output here = Neg(root.WithOpName("here").WithDevice(kWorker1), Const(root, 1.0f));
+  const Output nowhere =
+      Neg(root.WithOpName("nowhere").WithDevice("/job:worker/task:7"), Const(root, 1.0f));
+  auto session = cluster_->Connect(graph);
+  ExpectError(session->Run({}, {nowhere}).status(), Code::kInvalidArgument,
+              {"nowhere", "task:7", "/job:worker/replica:0/task:1"});
+
+  Graph good = NewGraph();
+  Scope scope(&good);
+  const Output x = Placeholder(scope, DT_FLOAT, {});
+  const Output y = Neg(scope.WithOpName("here").WithDevice(kWorker1), x);
+  auto second = cluster_->Connect(good);
+  ASSERT_TRUE(second->Run({{x, Tensor::Scalar(1.0f)}}, {y}).ok());
+  EXPECT_EQ(second->DeviceOf(y)->ToString(), "/job:worker/replica:0/task:1/device:CPU:0");
+  EXPECT_TRUE(here.valid());
+}
+
+TEST_F(SessionOnCluster, DeviceFiltersHideTheOtherTasks) {
+  Counter counter;
+  SessionOptions options;
+  options.device_filters = {"/job:ps", "/job:worker/task:0"};
+  auto session = cluster_->Connect(counter.graph, options);
+  for (const DeviceInfo& device : session->devices())
+    EXPECT_FALSE(device.name.job == "worker" && device.name.task == 1);
+  ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+  EXPECT_EQ(counter.Value(*session), 10.0f);
+  EXPECT_EQ(cluster_->StatusOf("worker", 0).sessions(), 1);
+  EXPECT_EQ(cluster_->StatusOf("worker", 1).sessions(), 0);
+}
+
+TEST_F(SessionOnCluster, ClosingFreesWhatDaemonsHoldAndALaterRunSaysSo) {
+  Counter counter;
+  auto session = cluster_->Connect(counter.graph);
+  ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+  EXPECT_EQ(cluster_->StatusOf("ps", 0).sessions(), 1);
+  ASSERT_TRUE(session->Close().ok());
+  EXPECT_EQ(cluster_->StatusOf("ps", 0).sessions(), 0);
+  ExpectError(session->Run({}, {}, {counter.init}).status(), Code::kFailedPrecondition, {"closed"});
+  EXPECT_TRUE(session->Close().ok());
+}
+
+TEST_F(SessionOnCluster, AGraphMayGrowBetweenRuns) {
+  Counter counter;
+  auto session = cluster_->Connect(counter.graph);
+  ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+  const Output doubled = Add(counter.root.WithDevice(kWorker1), counter.value, counter.value);
+  auto values = session->Run({}, {doubled});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 20.0f);
+}
+
+}  // namespace
+}  // namespace monograph

@@ -1,0 +1,184 @@
+// Starting: daemons that are not up, wrong tasks, ports in use, other versions, bad cluster files,
+// unknown flags.
+#include <signal.h>
+
+#include "client/launch.h"
+#include "client/registries.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "tests/multiprocess/cluster_fixture.h"
+#include "transport/control/server.h"
+
+namespace monograph {
+namespace {
+
+// Runs a program that must end by itself.
+struct Ran {
+  int code = -1;
+  std::string error;
+};
+Ran RunDaemon(const std::vector<std::string>& flags,
+              const ChildProcess::Environment& environment = {}) {
+  std::vector<std::string> argv = {ExecutorPath()};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  ChildProcess daemon(argv, environment);
+  const std::optional<Exit> exit = daemon.Wait(20s);
+  EXPECT_TRUE(exit.has_value()) << "it still runs; it said: " << daemon.error();
+  return {exit && !exit->signalled ? exit->code : -1, daemon.error()};
+}
+
+int Lines(const std::string& text) {
+  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+}
+
+void ExpectOneError(const Ran& ran, std::initializer_list<std::string> parts, int code = 1) {
+  EXPECT_EQ(ran.code, code) << ran.error;
+  EXPECT_EQ(Lines(ran.error), 1) << ran.error;
+  for (const std::string& part : parts)
+    EXPECT_NE(ran.error.find(part), std::string::npos) << "no '" << part << "' in: " << ran.error;
+}
+
+TEST(Start, DaemonsThatAreNotUpAreListedAfterTheStartTimeoutAndSaidMeanwhile) {
+  TestCluster cluster({.ps = 1, .workers = 2, .start = false});
+  cluster.Start("worker", 0);
+  Graph graph = NewGraph();
+  SessionOptions options;
+  options.start_timeout = 1500ms;
+  const auto begin = Clock::now();
+  testing::internal::CaptureStderr();
+  const Status status = Session::Connect(cluster.spec(), graph, options).status();
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto took = Clock::now() - begin;
+  ExpectError(status, Code::kUnavailable,
+              {"/job:ps/replica:0/task:0", cluster.address("ps", 0), "/job:worker/replica:0/task:1",
+               cluster.address("worker", 1), "monograph-executor"});
+  EXPECT_EQ(status.message().find("/job:worker/replica:0/task:0"), std::string::npos) << status;
+  EXPECT_GE(took, 1500ms);
+  EXPECT_LT(took, 4s);
+  EXPECT_NE(said.find("waiting for"), std::string::npos) << said;
+  EXPECT_NE(said.find("/job:ps/replica:0/task:0"), std::string::npos) << said;
+}
+
+TEST(Start, ADaemonThatComesUpWhileTheClientWaitsIsTaken) {
+  TestCluster cluster({.ps = 0, .workers = 1, .start = false});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output one = Identity(root.WithDevice("/job:worker/task:0"), Const(root, 1.0f));
+  SessionOptions options;
+  options.start_timeout = 20s;
+  testing::internal::CaptureStderr();
+  Result<std::unique_ptr<Session>> session = Unavailable("not tried");
+  std::thread client([&] { session = Session::Connect(cluster.spec(), graph, options); });
+  cluster.Start("worker", 0);
+  client.join();
+  testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_TRUE((*session)->Run({}, {one}).ok());
+}
+
+TEST(Start, AnotherTaskAtTheAddressIsNamed) {
+  TestCluster cluster({.ps = 0, .workers = 2});
+  ClusterSpec wrong;
+  ASSERT_TRUE(wrong.AddTask("worker", 0, cluster.address("worker", 1)).ok());
+  Graph graph = NewGraph();
+  const auto begin = Clock::now();
+  ExpectError(Session::Connect(wrong, graph).status(), Code::kFailedPrecondition,
+              {"/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1",
+               cluster.address("worker", 1)});
+  EXPECT_LT(Clock::now() - begin, 10s) << "waiting does not make it another task";
+}
+
+TEST(Start, APortInUseIsOneClearError) {
+  TestCluster cluster({.ps = 0, .workers = 1});
+  cluster.StatusOf("worker", 0);  // it listens
+  ExpectOneError(RunDaemon({"--cluster=" + cluster.json(), "--job=worker", "--task=0"}),
+                 {cluster.address("worker", 0), "in use"});
+}
+
+TEST(Start, APortCanBeUsedAtOnceAfterSigterm) {
+  TestCluster cluster({.ps = 0, .workers = 1});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output one = Identity(root.WithDevice("/job:worker/task:0"), Const(root, 1.0f));
+  for (int i = 0; i < 3; ++i) {
+    auto session = cluster.Connect(graph);
+    ASSERT_TRUE(session->Run({}, {one}).ok());
+    testing::internal::CaptureStderr();
+    cluster.daemon("worker", 0).Signal(SIGTERM);
+    const std::optional<Exit> exit = cluster.daemon("worker", 0).Wait(15s);
+    ASSERT_TRUE(exit.has_value());
+    EXPECT_FALSE(exit->signalled);
+    EXPECT_EQ(exit->code, 0);
+    session = nullptr;
+    testing::internal::GetCapturedStderr();
+    cluster.Start("worker", 0);
+  }
+  auto session = cluster.Connect(graph);
+  EXPECT_TRUE(session->Run({}, {one}).ok());
+}
+
+TEST(Start, APeerOfAnotherVersionIsRefusedByBothSides) {
+  // A daemon of another version.
+  control::ServerOptions options;
+  options.hello.software_version = "9.9.9";
+  options.hello.task_name = "/job:worker/replica:0/task:0";
+  auto server = control::Server::Start(options, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  ClusterSpec spec;
+  ASSERT_TRUE(spec.AddTask("worker", 0, (*server)->address()).ok());
+  Graph graph = NewGraph();
+  ExpectError(
+      Session::Connect(spec, graph).status(), Code::kFailedPrecondition,
+      {"/job:worker/replica:0/task:0", "9.9.9", control::SoftwareVersion(), "same version"});
+  // A client of another version.
+  TestCluster cluster({.ps = 0, .workers = 1});
+  control::ChannelOptions client;
+  client.hello.software_version = "9.9.9";
+  client.timeout = 20s;
+  ExpectError(control::Channel::Connect(cluster.address("worker", 0), client).status(),
+              Code::kFailedPrecondition, {"9.9.9", control::SoftwareVersion()});
+  EXPECT_TRUE(cluster.daemon("worker", 0).WaitForError("9.9.9"))
+      << cluster.daemon("worker", 0).error();
+  // One that knows other ops.
+  client.hello.software_version = control::SoftwareVersion();
+  client.hello.fingerprint = "other ops";
+  EXPECT_EQ(control::Channel::Connect(cluster.address("worker", 0), client).status().code(),
+            Code::kFailedPrecondition);
+}
+
+TEST(Start, ABadClusterFileIsNamedWithThePlace) {
+  TemporaryFolder folder;
+  const std::string broken =
+      folder.Write("broken.json", "{\"worker\": [\"127.0.0.1:2222\",\n  oops]}\n");
+  ExpectOneError(RunDaemon({"--cluster=" + broken, "--job=worker", "--task=0"}),
+                 {broken, "line 2"});
+  const std::string address =
+      folder.Write("address.json", "{\"worker\": [\"127.0.0.1:2222\", \"nowhere\"]}");
+  ExpectOneError(RunDaemon({"--cluster=" + address, "--job=worker", "--task=0"}),
+                 {address, "nowhere", "worker"});
+  ExpectOneError(RunDaemon({"--cluster=" + folder.File("none.json"), "--job=worker", "--task=0"}),
+                 {folder.File("none.json")});
+  const std::string good =
+      folder.Write("good.json", "{\"worker\": [\"127.0.0.1:2222\"], \"ps\": [\"127.0.0.1:2223\"]}");
+  ExpectOneError(RunDaemon({"--cluster=" + good, "--job=worker", "--task=3"}),
+                 {"task 3 of job 'worker'", "worker/0"});
+  ExpectOneError(RunDaemon({"--cluster=" + good}), {"--job"});
+}
+
+TEST(Start, AnUnknownFlagGetsTheNearestName) {
+  ExpectOneError(RunDaemon({"--clutser=x", "--job=worker", "--task=0"}), {"--clutser", "--cluster"},
+                 2);
+}
+
+TEST(Start, ALaneThatThisMachineLacksIsAnError) {
+  const std::vector<int> ports = FreePorts(1).value();
+  const Ran ran = RunDaemon({"--worker_hosts=127.0.0.1:" + std::to_string(ports[0]), "--job=worker",
+                             "--task=0", "--lanes=rc_mlx5"});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  EXPECT_NE(ran.error.find("rc_mlx5"), std::string::npos) << ran.error;
+  EXPECT_NE(ran.error.find("tcp"), std::string::npos)
+      << "it should say which there are: " << ran.error;
+}
+
+}  // namespace
+}  // namespace monograph
