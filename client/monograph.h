@@ -26,8 +26,6 @@
 #include "ops/conv/conv.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
-#include "ops/input/batches.h"
-#include "ops/input/dataset.h"
 #include "ops/input/input.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"

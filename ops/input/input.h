@@ -1,11 +1,13 @@
 // Input where it is used: an op that reads its shard of a training batch in the task that trains on
-// it.
+// it. This header also brings what a client feeds from: datasets and their batches.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "graph/scope.h"
+#include "ops/input/batches.h"  // IWYU pragma: export
+#include "ops/input/dataset.h"  // IWYU pragma: export
 
 namespace monograph {
 
