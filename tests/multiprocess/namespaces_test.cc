@@ -1,0 +1,239 @@
+// Several hosts: three network namespaces joined by veth pairs and a bridge, a daemon in each, the
+// client in the first, non-loopback addresses, a key, UCX over TCP.
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+
+#include "client/registries.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
+#include "ops/reduce/reduce.h"
+#include "tests/client/training_curve.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+using testing::Curve;
+using testing::CurveOptions;
+using testing::TrainingCurve;
+
+// Runs a command; its error text, empty if it went well.
+std::string Run(const std::vector<std::string>& argv) {
+  ChildProcess process(argv);
+  const std::optional<Exit> exit = process.Wait(20s);
+  if (exit && !exit->signalled && exit->code == 0) return "";
+  std::string command;
+  for (const std::string& word : argv) command += word + " ";
+  return command + "failed: " + process.error();
+}
+
+// Hosts 0, 1, 2 with addresses 10.86.0.1, .2, .3, and a switch between them. This process moves
+// into host 0.
+class Network {
+ public:
+  static constexpr int kHosts = 3;
+
+  ~Network() {
+    if (home_ >= 0) setns(home_, CLONE_NEWNET);
+    // Where they were made: in the mount namespace that this process had at first. Their links go
+    // along.
+    for (const std::string& name : made_) {
+      EXPECT_EQ(Run({"nsenter",
+                     "--mount=/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(mounts_),
+                     "ip", "netns", "del", name}),
+                "");
+    }
+    close(home_);
+    close(mounts_);
+  }
+
+  // Why this machine cannot; empty: made.
+  std::string Make() {
+    mounts_ = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    if (geteuid() != 0) return "network namespaces need root";
+    if (std::string why = Run({"nsenter", "--version"}); !why.empty()) return why;
+    if (std::string why = Run({"ip", "-V"}); !why.empty()) return why;
+    for (int i = 0; i <= kHosts; ++i) {
+      const std::string name = Name(i);
+      if (std::string why = Run({"ip", "netns", "add", name}); !why.empty()) return why;
+      made_.push_back(name);
+      if (std::string why = Run({"ip", "-n", name, "link", "set", "lo", "up"}); !why.empty())
+        return why;
+    }
+    const std::string hub = Name(kHosts);
+    if (std::string why = Run({"ip", "-n", hub, "link", "add", "br0", "type", "bridge"});
+        !why.empty())
+      return why;
+    if (std::string why = Run({"ip", "-n", hub, "link", "set", "br0", "up"}); !why.empty())
+      return why;
+    for (int i = 0; i < kHosts; ++i) {
+      const std::string port = "port" + std::to_string(i);
+      for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+               {"ip", "-n", hub, "link", "add", port, "type", "veth", "peer", "name", "eth0",
+                "netns", Name(i)},
+               {"ip", "-n", hub, "link", "set", port, "master", "br0", "up"},
+               {"ip", "-n", Name(i), "addr", "add", Address(i) + "/24", "dev", "eth0"},
+               {"ip", "-n", Name(i), "link", "set", "eth0", "up"}}) {
+        if (std::string why = Run(command); !why.empty()) return why;
+      }
+    }
+    home_ = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    const int there = open(("/run/netns/" + Name(0)).c_str(), O_RDONLY | O_CLOEXEC);
+    const bool moved = there >= 0 && setns(there, CLONE_NEWNET) == 0;
+    if (there >= 0) close(there);
+    if (!moved) return "cannot enter a network namespace";
+    // UCX finds network devices in /sys, which shows those of the namespace that mounted it.
+    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) != 0)
+      return "cannot make a mount namespace";
+    umount2("/sys", MNT_DETACH);
+    return mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0 ? "" : "cannot mount /sys";
+  }
+  static std::string Name(int host) {
+    return "mg" + std::to_string(getpid()) + "-" + std::to_string(host);
+  }
+  static std::string Address(int host) { return "10.86.0." + std::to_string(host + 1); }
+  // The cable between the host and the switch.
+  void SetCable(int host, bool plugged) const {
+    EXPECT_EQ(Run({"ip", "-n", Name(kHosts), "link", "set", "port" + std::to_string(host),
+                   plugged ? "up" : "down"}),
+              "");
+  }
+
+ private:
+  std::vector<std::string> made_;
+  int home_ = -1, mounts_ = -1;  // the namespaces that this process had at first
+};
+
+class ThreeHosts : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    network_ = new Network;
+    why_not_ = network_->Make();
+  }
+  static void TearDownTestSuite() { delete network_; }
+  void SetUp() override {
+    if (!why_not_.empty()) GTEST_SKIP() << why_not_;
+    ChildProcess keygen({MonographPath(), "keygen", folder_.File("cluster.key")});
+    ASSERT_TRUE(keygen.Wait(20s).has_value());
+    key_ = control::ReadKeyFile(folder_.File("cluster.key")).value();
+    // A daemon on each host: ps, worker 0, worker 1.
+    ASSERT_TRUE(spec_.AddTask("ps", 0, Network::Address(0) + ":4700").ok());
+    ASSERT_TRUE(spec_.AddTask("worker", 0, Network::Address(1) + ":4700").ok());
+    ASSERT_TRUE(spec_.AddTask("worker", 1, Network::Address(2) + ":4700").ok());
+    for (int host = 0; host < Network::kHosts; ++host) {
+      daemons_.push_back(std::make_unique<ChildProcess>(std::vector<std::string>{
+          "ip", "netns", "exec", Network::Name(host), ExecutorPath(), "--cluster=" + spec_.ToJson(),
+          host == 0 ? "--job=ps" : "--job=worker", "--task=" + std::to_string(host == 2 ? 1 : 0),
+          "--key_file=" + folder_.File("cluster.key")}));
+    }
+  }
+  SessionOptions Options() const {
+    SessionOptions options;
+    options.key = key_;
+    return options;
+  }
+  std::string Said() const {
+    std::string text;
+    for (const auto& daemon : daemons_) text += daemon->error() + "\n";
+    return text;
+  }
+
+  static Network* network_;
+  static std::string why_not_;
+  TemporaryFolder folder_;
+  std::optional<control::Key> key_;
+  ClusterSpec spec_;
+  std::vector<std::unique_ptr<ChildProcess>> daemons_;
+};
+Network* ThreeHosts::network_ = nullptr;
+std::string ThreeHosts::why_not_;
+
+TEST_F(ThreeHosts, TrainWithTheBitsOfOneProcessOverTcp) {
+  CurveOptions here;
+  here.replicas = {"/device:CPU:0", "/device:CPU:1"};
+  here.steps = 6;
+  CurveOptions there = here;
+  there.replicas = {"/job:worker/task:0", "/job:worker/task:1"};
+  there.variable_devices = {"/job:ps/task:0"};
+  there.cluster = spec_;
+  there.session = Options();
+  const Result<Curve> expected = TrainingCurve(here);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  ::testing::internal::CaptureStderr();
+  const Result<Curve> curve = TrainingCurve(there);
+  const std::string lanes = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(curve.ok()) << curve.status() << Said();
+  EXPECT_EQ(testing::Difference(*expected, *curve), "");
+  // The lanes are shown once per peer.
+  EXPECT_NE(lanes.find("/job:worker/replica:0/task:0 -> /job:worker/replica:0/task:1: "),
+            std::string::npos)
+      << lanes;
+  EXPECT_NE(lanes.find("tcp"), std::string::npos) << lanes;
+  EXPECT_EQ(lanes.find("posix"), std::string::npos) << lanes;
+}
+
+TEST_F(ThreeHosts, AHostThatIsCutOffInAStepIsNamedWithinThreeSecondsAndTheOthersStayUsable) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {256, 256});
+  const Scope far = root.WithDevice("/job:worker/task:1");
+  Output product = Identity(far, x);
+  for (int i = 0; i < 4000; ++i) product = MatMul(far, product, x);
+  const Output cut = Sum(root.WithDevice("/job:worker/task:0"), product, {0, 1});
+  const Output alive =
+      Sum(root.WithDevice("/job:ps/task:0"), Neg(root.WithDevice("/job:worker/task:0"), x), {0, 1});
+  ASSERT_TRUE(root.ok()) << root.status();
+  Tensor value = Tensor::Allocate(DT_FLOAT, Shape{256, 256}).value();
+  std::fill_n(value.data<float>(), 256 * 256, 0.0f);
+  value.data<float>()[0] = 1.0f;
+  auto session = Session::Connect(spec_, graph, Options());
+  ASSERT_TRUE(session.ok()) << session.status() << Said();
+  ASSERT_TRUE((*session)->Run({{x, value}}, {alive}).ok());
+  auto callable = (*session)->MakeCallable({x}, {cut});
+  ASSERT_TRUE(callable.ok()) << callable.status();
+
+  control::ChannelOptions probe_options;
+  probe_options.key = key_;
+  auto probe = control::Channel::Connect(Network::Address(2) + ":4700", probe_options);
+  ASSERT_TRUE(probe.ok()) << probe.status();
+  std::promise<std::pair<Status, Clock::time_point>> ended;
+  (*session)->RunAsync(*callable, std::span(&value, 1),
+                       [&](const Result<std::vector<Tensor>>& result) {
+                         ended.set_value({result.status(), Clock::now()});
+                       });
+  for (wire::StatusResponse status; status.running_steps() == 0;) {
+    const Result<std::string> bytes = (*probe)->Call("Status", "", 10s);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    ASSERT_TRUE(status.ParseFromString(*bytes));
+  }
+  const auto begin = Clock::now();
+  network_->SetCable(2, false);
+  std::future<std::pair<Status, Clock::time_point>> future = ended.get_future();
+  ASSERT_EQ(future.wait_for(20s), std::future_status::ready);
+  const auto [status, at] = future.get();
+  ExpectError(status, Code::kUnavailable, {"/job:worker/replica:0/task:1"});
+  EXPECT_LT(at - begin, 3s);
+  auto values = (*session)->Run({{x, value}}, {alive});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), -1.0f);
+  const auto closing = Clock::now();
+  EXPECT_TRUE((*session)->Close().ok());
+  EXPECT_LT(Clock::now() - closing, 10s);
+  // Mended, the host serves a new session.
+  network_->SetCable(2, true);
+  auto again = Session::Connect(spec_, graph, Options());
+  ASSERT_TRUE(again.ok()) << again.status() << Said();
+  EXPECT_TRUE((*again)->Run({{x, value}}, {alive}).ok());
+}
+
+}  // namespace
+}  // namespace monograph
