@@ -121,7 +121,7 @@ int Main(int argc, char** argv) {
   options.worker.rewrite = RewriteForExecution;
   UcxOptions ucx;
   ucx.lanes = lanes;
-  ucx.net_devices = !net_devices.empty() ? net_devices : control::IsLoopback(options.host) ? "lo" : "all";
+  ucx.net_devices = net_devices.empty() && control::IsLoopback(options.host) ? "lo" : net_devices;
   ucx.peer_errors = !control::IsLoopback(options.host);
   ucx.spin = std::chrono::microseconds(spin_us);
   options.worker.make_transport = [ucx](MessageHandler* handler) { return MakeUcxTransport(ucx, handler); };

@@ -187,7 +187,7 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     UcxOptions ucx;
     const bool loopback = OnLoopback(*cluster);
     ucx.lanes = options_.lanes;
-    ucx.net_devices = !options_.net_devices.empty() ? options_.net_devices : loopback ? "lo" : "all";
+    ucx.net_devices = options_.net_devices.empty() && loopback ? "lo" : options_.net_devices;
     ucx.peer_errors = !loopback;
     ucx.spin = options_.spin;
     worker.make_transport = [ucx](MessageHandler* handler) {

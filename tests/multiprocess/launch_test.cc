@@ -102,6 +102,9 @@ TEST(Launch, AProgramThatASignalEndsGivesTheShellsCode) {
 TEST(Launch, CtrlCEndsTheProgramAndEveryDaemon) {
   Launched launched("echo ready; exec sleep 1000");
   ASSERT_TRUE(launched.process.WaitForOutput("ready"));
+  for (const char* label : {"[worker/1] ", "[worker/0] ", "[ps/0] "}) {
+    ASSERT_TRUE(launched.process.WaitForError(label)) << launched.process.error();
+  }
   ASSERT_EQ(ProcessesWith(launched.mark).size(), 3u);
   launched.process.Signal(SIGINT);
   const std::optional<Exit> exit = launched.process.Wait(30s);
