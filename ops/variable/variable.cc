@@ -62,6 +62,9 @@ Output ResourceGather(const Scope& scope, Output handle, Output indices, DType d
       .Attr("dtype", AttrValue(dtype))
       .BuildOutput();
 }
+Operation ResourceScatterAdd(const Scope& scope, Output handle, Output indices, Output updates) {
+  return OpBuilder(scope, "ResourceScatterAdd").Input(handle).Input(indices).Input(updates).Build();
+}
 Operation DestroyResource(const Scope& scope, Output handle, bool ignore_lookup_error) {
   return OpBuilder(scope, "DestroyResourceOp")
       .Input(handle)
@@ -165,6 +168,15 @@ void Define(OpRegistry* registry) {
                     .Attr("Tindices: {int32, int64}")
                     .Stateful()
                     .Shape(GatherShape));
+  registry->Add(OpDef("ResourceScatterAdd")
+                    .Input("resource: resource")
+                    .Input("indices: Tindices")
+                    .Input("updates: dtype")
+                    .Attr("dtype: type")
+                    .Attr("Tindices: {int32, int64}")
+                    .Stateful()
+                    .Shape(NoOutputs)
+                    .NoGradient());
   registry->Add(OpDef("DestroyResourceOp")
                     .Input("resource: resource")
                     .Attr("ignore_lookup_error: bool = true")

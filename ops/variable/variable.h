@@ -29,6 +29,8 @@ Output VarIsInitialized(const Scope& scope, Output handle);
 Output VariableShape(const Scope& scope, Output handle, DType out_type = DT_INT32);
 // Rows of the variable, without reading all of it.
 Output ResourceGather(const Scope& scope, Output handle, Output indices, DType dtype);
+// Adds updates[i, ...] to row indices[i] of the variable, in order of i; a scalar to all those rows.
+Operation ResourceScatterAdd(const Scope& scope, Output handle, Output indices, Output updates);
 Operation DestroyResource(const Scope& scope, Output handle, bool ignore_lookup_error = true);
 
 }  // namespace monograph

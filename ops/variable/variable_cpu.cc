@@ -217,6 +217,54 @@ class ResourceGatherKernel : public Kernel {
   DType dtype_ = DT_INVALID;
 };
 
+template <typename T, typename I>
+class ResourceScatterAddKernel : public Kernel {
+ public:
+  explicit ResourceScatterAddKernel(const KernelConstruction&) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
+    MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
+    const Tensor &indices = c.input(1), &updates = c.input(2);
+    std::unique_lock lock(variable->mutex);
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
+    const Shape shape = variable->value.shape();
+    if (shape.rank() < 1)
+      return InvalidArgument("variable '" + variable->name() + "' has no rows to update");
+    Shape wanted = indices.shape();
+    bool fits = shape.rank() - 1 + wanted.rank() <= kMaxRank;
+    for (int i = 1; i < shape.rank() && fits; ++i) wanted.AddDim(shape[i]);
+    const bool scalar = updates.shape().rank() == 0;
+    if (!scalar && !(fits && updates.shape() == wanted)) {
+      return InvalidArgument("updates of shape " + updates.shape().ToString() +
+                             " do not fit indices of shape " + indices.shape().ToString() +
+                             " and variable '" + variable->name() + "' of shape " +
+                             shape.ToString());
+    }
+    const I* index = indices.data<I>();
+    const int64_t n = indices.elements();
+    for (int64_t i = 0; i < n; ++i) {
+      if (index[i] >= 0 && index[i] < shape[0]) continue;
+      return InvalidArgument("indices[" + std::to_string(i) + "] = " + std::to_string(index[i]) +
+                             " is not in [0, " + std::to_string(shape[0]) + ")");
+    }
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
+    const T* before = target.before<T>();
+    T* after = target.after<T>();
+    if (after != before && variable->value.bytes() > 0)
+      std::memcpy(after, before, variable->value.bytes());
+    const T* update = updates.data<T>();
+    const int64_t row = shape[0] == 0 ? 0 : shape.elements() / shape[0];
+    for (int64_t i = 0; i < n; ++i) {
+      T* to = after + static_cast<int64_t>(index[i]) * row;
+      const T* from = scalar ? update : update + i * row;
+      for (int64_t k = 0; k < row; ++k) to[k] = T(to[k] + from[scalar ? 0 : k]);
+    }
+    target.Commit();
+    return Status();
+  }
+};
+
 class DestroyKernel : public Kernel {
  public:
   explicit DestroyKernel(const KernelConstruction& k)
@@ -266,6 +314,17 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<ResourceGatherKernel<T>>(                                      \
       {.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
   MG_INDEX_TYPES(ADD)
+#undef ADD
+#define ADD(T)                                                    \
+  registry->Add<ResourceScatterAddKernel<T, int32_t>>(            \
+      {.op = "ResourceScatterAdd",                                \
+       .types = {{"dtype", kDTypeOf<T>}, {"Tindices", DT_INT32}}, \
+       .host_args = {"resource"}});                               \
+  registry->Add<ResourceScatterAddKernel<T, int64_t>>(            \
+      {.op = "ResourceScatterAdd",                                \
+       .types = {{"dtype", kDTypeOf<T>}, {"Tindices", DT_INT64}}, \
+       .host_args = {"resource"}});
+  MG_NUMBER_TYPES(ADD)
 #undef ADD
 }
 

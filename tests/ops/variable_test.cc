@@ -136,6 +136,34 @@ TEST_F(VariableTest, GatherTakesRowsAndNamesAnIndexOutOfRange) {
   EXPECT_NE(status.message().find("indices[1] = 3 is not in [0, 3)"), std::string::npos) << status;
 }
 
+TEST_F(VariableTest, ScatterAddAddsRowsInOrderAndLeavesSnapshotsAsTheyWere) {
+  const Tensor handle = Make("w", Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  const auto before = Run("ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}});
+  ASSERT_TRUE(before.ok()) << before.status();
+  const auto added = Run("ResourceScatterAdd",
+                         {handle, Tensor::Vector<int64_t>({2, 0, 2}),
+                          Tensor::FromValues<float>({3, 2}, {10, 20, 30, 40, 50, 60})},
+                         {{"dtype", DT_FLOAT}, {"Tindices", DT_INT64}});
+  ASSERT_TRUE(added.ok()) << added.status();
+  const auto after = Run("ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}});
+  EXPECT_TRUE(BitEqual((*after)[0], Tensor::FromValues<float>({3, 2}, {31, 42, 3, 4, 65, 86})));
+  EXPECT_TRUE(BitEqual((*before)[0], Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6})));
+  const Status range =
+      Run("ResourceScatterAdd",
+          {handle, Tensor::Vector<int32_t>({3}), Tensor::FromValues<float>({1, 2}, {1, 1})},
+          {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}})
+          .status();
+  EXPECT_NE(range.message().find("indices[0] = 3 is not in [0, 3)"), std::string::npos) << range;
+  const Status shapes =
+      Run("ResourceScatterAdd",
+          {handle, Tensor::Vector<int32_t>({0}), Tensor::FromValues<float>({2}, {1, 1})},
+          {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}})
+          .status();
+  EXPECT_NE(shapes.message().find("updates of shape [2] do not fit indices of shape [1]"),
+            std::string::npos)
+      << shapes;
+}
+
 TEST_F(VariableTest, ItsShapeIsThatOfTheValue) {
   const Tensor handle = Make("w", Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
   const auto shape = Run("VariableShape", {handle}, {{"out_type", DT_INT64}});

@@ -33,6 +33,7 @@ const Reasons& WithoutGoldenCase() {
       {"VarIsInitializedOp", "has state: tests/ops/variable_test"},
       {"VariableShape", "has state: tests/ops/variable_test"},
       {"ResourceGather", "has state: tests/ops/variable_test"},
+      {"ResourceScatterAdd", "has state: tests/ops/variable_test"},
       {"DestroyResourceOp", "has state: tests/ops/variable_test"},
       {"ResourceApplyGradientDescent", "by hand: tests/ops/variable_test"},
       {"ResourceApplyMomentum", "by hand: tests/ops/variable_test"},
