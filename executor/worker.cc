@@ -321,6 +321,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
                            uint64_t step_id, bool trace, bool caller_computes) {
   std::shared_ptr<RegisteredGraph> graph;
   std::shared_ptr<Step> step;
+  std::vector<std::pair<int32_t, Tensor>> parked;
   Status refused, aborted;
   {
     std::lock_guard lock(session->mutex);
@@ -362,16 +363,21 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
           },
           step_trace.get());
       slot.running = step;
-      // Under the lock: a tensor that arrives now finds the step running, and its own Deliver comes
-      // after these.
-      for (auto& [edge, tensor] : slot.parked) step->Deliver(edge, std::move(tensor));
-      slot.parked.clear();
+      parked.swap(slot.parked);
       aborted = std::exchange(slot.aborted, Status());
     }
   }
   if (!refused.ok()) {
     ReportDone(*session, step_id, refused);
     return;
+  }
+  // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
+  for (auto& [edge, tensor] : parked) step->Deliver(edge, std::move(tensor));
+  if (parked.capacity() > 0) {  // its memory serves the slot's next steps
+    parked.clear();
+    std::lock_guard lock(session->mutex);
+    Slot& slot = session->slots[step_id % kStepSlots];
+    if (slot.parked.capacity() == 0) slot.parked.swap(parked);
   }
   step->Start(caller_computes);
   if (!aborted.ok()) step->Abort(aborted);
