@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "client/launch.h"
 #include "ops/cast/cast.h"
@@ -214,6 +215,19 @@ bool TestCluster::WaitForStatus(const std::string& job, int task,
     std::this_thread::yield();
   }
   return false;
+}
+
+std::chrono::milliseconds CpuTimeOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream rest(text.substr(text.rfind(')') + 2));
+  std::string word;
+  long user = 0, system = 0;
+  for (int field = 3; rest >> word; ++field) {
+    if (field == 14) user = std::stol(word);
+    if (field == 15) system = std::stol(word);
+  }
+  return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -110,6 +110,9 @@ class TestCluster {
   std::map<std::pair<std::string, int>, std::unique_ptr<ChildProcess>> daemons_;
 };
 
+// CPU time that the process has used, all threads together.
+std::chrono::milliseconds CpuTimeOf(pid_t pid);
+
 // A folder of its own, removed with the object.
 class TemporaryFolder {
  public:
@@ -128,8 +131,8 @@ void ExpectError(const Status& status, Code code, std::initializer_list<std::str
 // True if the two hold the same bytes.
 bool SameBits(const Tensor& a, const Tensor& b);
 
-// A session's step that takes long, on `device`: one product of integer matrices, a single kernel,
-// whose side is fed; Calibrate finds one that runs at least `wanted`.
+// A step that takes long, on `device`: one product of integer matrices, a single kernel, whose side
+// is fed.
 struct LongKernel {
   LongKernel(const Scope& scope, const std::string& device);
   Output side, sum;

@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <future>
-#include <sstream>
 
 #include "client/registries.h"
 #include "ops/constant/constant.h"
@@ -14,20 +13,6 @@
 
 namespace monograph {
 namespace {
-
-// CPU time that the process has used, all threads together.
-std::chrono::milliseconds CpuTime(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream rest(text.substr(text.rfind(')') + 2));
-  std::string word;
-  long user = 0, system = 0;
-  for (int field = 3; rest >> word; ++field) {
-    if (field == 14) user = std::stol(word);
-    if (field == 15) system = std::stol(word);
-  }
-  return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
-}
 
 long RssKiB(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
@@ -97,10 +82,10 @@ TEST(Daemon, AnIdleDaemonWithAnOpenSessionUsesAtMostOnePercentOfACoreAnd64MiB) {
   auto session = cluster.Connect(graph);
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(session->Run({{x, Tensor::Scalar(1.0f)}}, {y}).ok());
   const pid_t pid = cluster.daemon("worker", 0).pid();
-  const auto before = CpuTime(pid);
+  const auto before = CpuTimeOf(pid);
   // This is the measurement itself, not a synchronisation.
   std::this_thread::sleep_for(2s);
-  const auto used = CpuTime(pid) - before;
+  const auto used = CpuTimeOf(pid) - before;
   EXPECT_LE(used, 20ms) << "more than 1 % of 2 s";
   EXPECT_LE(RssKiB(pid), 64 * 1024);
 }
