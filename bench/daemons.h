@@ -1,0 +1,43 @@
+// Executor daemons on this machine for the time of a benchmark.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/harness.h"
+#include "client/cluster.h"
+
+namespace monograph::bench {
+
+class Daemons {
+ public:
+  // A cluster of `count` workers on free loopback ports; nothing runs yet.
+  explicit Daemons(int count);
+  ~Daemons();  // ends them
+  // Starts one monograph-executor per worker; `pinned`: worker k on core k.
+  void Start(const std::vector<std::string>& flags = {}, bool pinned = false);
+  void Stop();
+
+  const ClusterSpec& cluster() const { return cluster_; }
+  std::string device(int task) const { return "/job:worker/task:" + std::to_string(task); }
+
+ private:
+  ClusterSpec cluster_;
+  std::vector<pid_t> running_;
+};
+
+// Our own failures end a benchmark.
+inline void Check(const Status& status) {
+  if (!status.ok()) Die(status.ToString());
+}
+template <typename T>
+T Check(Result<T> result) {
+  Check(result.status());
+  return std::move(result).value();
+}
+
+}  // namespace monograph::bench

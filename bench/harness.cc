@@ -1,0 +1,345 @@
+#include "bench/harness.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace monograph::bench {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+void Die(const std::string& message) {
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+  std::exit(1);
+}
+
+Args Args::Parse(int argc, char** argv, const char* what) {
+  Args args;
+  args.program = argv[0];
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&](const char* flag) -> std::optional<std::string> {
+      const std::string start = std::string("--") + flag + "=";
+      if (!arg.starts_with(start)) return std::nullopt;
+      return arg.substr(start.size());
+    };
+    if (arg == "--quick") {
+      args.quick = true;
+    } else if (arg == "--profile") {
+      args.profile = true;
+    } else if (const auto json = value("json")) {
+      args.json = *json;
+    } else if (const auto repetitions = value("repetitions")) {
+      args.repetitions = std::max(1, std::atoi(repetitions->c_str()));
+    } else if (const auto only = value("case")) {
+      args.only = *only;
+    } else if (const auto tensorflow = value("tensorflow")) {
+      args.tensorflow = *tensorflow;
+    } else if (const auto ray = value("ray")) {
+      args.ray = *ray;
+    } else {
+      std::FILE* out = arg == "--help" ? stdout : stderr;
+      if (out == stderr) std::fprintf(stderr, "unknown argument '%s'\n\n", argv[i]);
+      std::fprintf(
+          out,
+          "%s\n\n"
+          "  --json=FILE          append one JSON row per line\n"
+          "  --quick              a third of the repetitions\n"
+          "  --repetitions=N      repetitions of every case\n"
+          "  --case=TEXT          only cases whose names contain TEXT\n"
+          "  --tensorflow=PYTHON  interpreter that has TensorFlow: run it in turn with ours\n"
+          "  --ray=PYTHON         the same for Ray\n"
+          "  --profile            show where the time goes, where the benchmark can\n",
+          what);
+      std::exit(out == stdout ? 0 : 2);
+    }
+  }
+  return args;
+}
+
+int Args::Repetitions(int standard) const {
+  if (repetitions > 0) return repetitions;
+  return quick ? std::max(3, standard / 3) : standard;
+}
+
+Side Side::Of(std::string name, std::function<double()> repetition) {
+  return {std::move(name), [repetition = std::move(repetition)] {
+            return std::optional(std::vector<double>{repetition()});
+          }};
+}
+
+Report::Report(const Args& args) : args_(args) {
+  if (args.json.empty()) return;
+  json_ = std::fopen(args.json.c_str(), "a");
+  if (json_ == nullptr) Die("cannot write '" + args.json + "'");
+}
+
+Report::~Report() {
+  if (json_ != nullptr) std::fclose(json_);
+}
+
+void Report::Compare(const std::string& bench, const std::string& unit,
+                     const std::vector<Subject>& subjects, const Side& ours,
+                     const std::vector<Side>& references, int repetitions) {
+  struct Values {
+    bool alive = true;
+    std::vector<std::vector<double>> of_subject;
+  };
+  Values first, second;
+  std::vector<Values> theirs(references.size());
+  const auto run = [&](const Side& side, Values* values, bool counts) {
+    if (!values->alive) return;
+    const std::optional<std::vector<double>> got = side.repetition();
+    if (!got || got->size() != subjects.size()) {
+      values->alive = false;
+      return;
+    }
+    values->of_subject.resize(subjects.size());
+    for (size_t i = 0; counts && i < subjects.size(); ++i)
+      values->of_subject[i].push_back((*got)[i]);
+  };
+  for (int r = -1; r < repetitions; ++r) {
+    run(ours, &first, r >= 0);
+    for (size_t i = 0; i < references.size(); ++i) {
+      // In another order every time: whoever follows a heavy one may find the machine in another
+      // state.
+      const size_t k = (i + static_cast<size_t>(r + 1)) % references.size();
+      run(references[k], &theirs[k], r >= 0);
+    }
+    run(ours, &second, r >= 0);
+  }
+  if (!first.alive || !second.alive) Die(bench + ": our own side failed");
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    for (size_t k = 0; k < references.size(); ++k) {
+      if (!theirs[k].alive) continue;
+      Add(bench, unit, subjects[s].name, k == 0 ? subjects[s].goal : std::nullopt,
+          references[k].name, first.of_subject[s], second.of_subject[s], theirs[k].of_subject[s]);
+    }
+  }
+}
+
+void Report::Add(const std::string& bench, const std::string& unit, const std::string& name,
+                 const std::optional<Goal>& goal, const std::string& reference,
+                 const std::vector<double>& first, const std::vector<double>& second,
+                 const std::vector<double>& theirs) {
+  std::vector<double> a, b, ratios, ours;
+  for (size_t r = 0; r < theirs.size(); ++r) {
+    a.push_back(first[r] / theirs[r]);
+    b.push_back(second[r] / theirs[r]);
+    ratios.push_back((a.back() + b.back()) / 2);
+    ours.push_back((first[r] + second[r]) / 2);
+  }
+  const double value = Median(ours), reference_value = Median(theirs), ratio = Median(ratios);
+  const double spread = std::abs(Median(a) - Median(b)) / ratio;
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  std::string verdict;
+  if (goal) {
+    const bool met = goal->is == Goal::kMin ? ratio >= goal->value : ratio <= goal->value;
+    char text[64];
+    std::snprintf(text, sizeof text, "%s %.4g: %s", goal->is == Goal::kMin ? "at least" : "at most",
+                  goal->value, met ? "met" : "MISSED");
+    verdict = text;
+  }
+  std::printf("%-10s %-28s %10.4g %-8s %-24s %10.4g  ratio %7.3f [%.3f .. %.3f] +-%.1f %%  %s\n",
+              bench.c_str(), name.c_str(), value, unit.c_str(), reference.c_str(), reference_value,
+              ratio, *low, *high, spread * 100, verdict.c_str());
+  std::fflush(stdout);
+  if (json_ == nullptr) return;
+  const auto rounded = [](double number) {  // six digits: more only looks exact
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", number);
+    return std::atof(text);
+  };
+  nlohmann::ordered_json row;
+  row["bench"] = bench;
+  row["case"] = name;
+  row["value"] = rounded(value);
+  row["unit"] = unit;
+  row["reference"] = reference;
+  row["reference_value"] = rounded(reference_value);
+  row["ratio"] = rounded(ratio);
+  row["goal"] = nullptr;
+  row["goal_is"] = nullptr;
+  if (goal) {
+    row["goal"] = goal->value;
+    row["goal_is"] = goal->is == Goal::kMin ? "min" : "max";
+  }
+  row["low"] = rounded(*low);
+  row["high"] = rounded(*high);
+  row["repetitions"] = theirs.size();
+  row["spread"] = rounded(spread);
+  std::fprintf(json_, "%s\n", row.dump().c_str());
+  std::fflush(json_);
+}
+
+// ---- children
+// ------------------------------------------------------------------------------------------------------
+
+std::optional<std::string> Child::Channel::TryReadLine() {
+  while (true) {
+    if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
+      std::string line = buffer_.substr(0, end);
+      buffer_.erase(0, end + 1);
+      return line;
+    }
+    char bytes[4096];
+    const ssize_t n = read(in_, bytes, sizeof bytes);
+    if (n <= 0) return std::nullopt;
+    buffer_.append(bytes, static_cast<size_t>(n));
+  }
+}
+
+std::string Child::Channel::ReadLine() {
+  std::optional<std::string> line = TryReadLine();
+  if (!line) _exit(0);
+  return *line;
+}
+
+void Child::Channel::WriteLine(const std::string& line) {
+  const std::string text = line + "\n";
+  for (size_t sent = 0; sent < text.size();) {
+    const ssize_t n = write(out_, text.data() + sent, text.size() - sent);
+    if (n <= 0) return;  // it has ended: the next Hear tells
+    sent += static_cast<size_t>(n);
+  }
+}
+
+namespace {
+
+struct Pipes {
+  int to[2], from[2];
+  Pipes() {
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) Die("cannot make a pipe");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Child> Child::Fork(const std::function<void(Channel&)>& body, int core) {
+  signal(SIGPIPE, SIG_IGN);
+  const Pipes pipes;
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) Die("cannot fork");
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(pipes.to[1]);
+    close(pipes.from[0]);
+    if (core >= 0) PinTo(core);
+    Channel channel(pipes.to[0], pipes.from[1]);
+    body(channel);
+    _exit(0);
+  }
+  close(pipes.to[0]);
+  close(pipes.from[1]);
+  return std::unique_ptr<Child>(new Child(pid, pipes.from[0], pipes.to[1]));
+}
+
+std::unique_ptr<Child> Child::Start(const std::vector<std::string>& command) {
+  signal(SIGPIPE, SIG_IGN);
+  const Pipes pipes;
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) Die("cannot fork");
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(pipes.to[0], STDIN_FILENO);
+    dup2(pipes.from[1], STDOUT_FILENO);
+    execvp(argv[0], argv.data());
+    _exit(127);
+  }
+  close(pipes.to[0]);
+  close(pipes.from[1]);
+  return std::unique_ptr<Child>(new Child(pid, pipes.from[0], pipes.to[1]));
+}
+
+Child::~Child() {
+  close(channel_.out_);  // the end of its input ends it
+  close(channel_.in_);
+  for (int i = 0; i < 300; ++i) {
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+    usleep(10'000);
+  }
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+std::string Child::Ask(const std::string& line) {
+  Tell(line);
+  std::optional<std::string> answer = Hear();
+  if (!answer) Die("a child process has ended at '" + line.substr(0, 40) + "'");
+  return *answer;
+}
+
+// ---- peers
+// ---------------------------------------------------------------------------------------------------------
+
+std::unique_ptr<Peer> Peer::Start(const std::string& python, const std::string& script,
+                                  const std::vector<std::string>& arguments) {
+  if (python.empty()) return nullptr;
+  std::vector<std::string> command = {python, std::string(MG_BENCH_PEERS) + "/" + script,
+                                      "--serve"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  auto peer = std::make_unique<Peer>();
+  peer->script_ = script;
+  peer->child_ = Child::Start(command);
+  return peer;
+}
+
+bool Peer::WaitReady() {
+  const std::optional<std::string> line = child_->Hear();
+  if (line && line->find("\"ready\"") != std::string::npos) return true;
+  std::fprintf(stderr, "%s did not start: its rows are left out\n", script_.c_str());
+  return false;
+}
+
+Side Peer::AsSide(const std::string& system, const std::string& name) {
+  return {system, [this, name]() -> std::optional<std::vector<double>> {
+            child_->Tell(name);
+            const std::optional<std::string> line = child_->Hear();
+            if (!line) {
+              std::fprintf(stderr, "%s has ended: its rows are left out\n", script_.c_str());
+              return std::nullopt;
+            }
+            const auto answer = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+            if (!answer.is_object() || !answer.contains("value") || !answer["value"].is_number()) {
+              std::fprintf(stderr, "%s: %s\n", script_.c_str(), line->c_str());
+              return std::nullopt;
+            }
+            return std::vector<double>{answer["value"].get<double>()};
+          }};
+}
+
+void PinTo(int core) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  const int wanted = core % CPU_COUNT(&all);
+  CPU_ZERO(&one);
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &all) && seen++ == wanted) CPU_SET(cpu, &one);
+  }
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+}  // namespace monograph::bench

@@ -1,0 +1,110 @@
+// A tensor from daemon to daemon, and as a feed and a fetch, against bare UCX rendezvous between
+// processes, all memory on huge pages. Ours counts the whole step: the client's message to both
+// daemons, reading the variable, the transfer and both answers.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/daemons.h"
+#include "bench/harness.h"
+#include "bench/raw_ucx.h"
+#include "client/registries.h"
+#include "client/session.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/input/input.h"
+#include "ops/variable/variable.h"
+
+namespace monograph::bench {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+struct Case {
+  int64_t mib;
+  Operation arrived;    // on daemon 1, from daemon 0
+  Output fed;           // what the client feeds
+  Operation fed_there;  // on daemon 0
+  Output held;          // on daemon 0, to be fetched
+};
+
+int Main(int argc, char** argv) {
+  const Args args = Args::Parse(
+      argc, argv,
+      "transfer_bench: a tensor from daemon to daemon, as a feed and as a fetch, against bare "
+      "UCX rendezvous on huge pages");
+  const std::vector<int64_t> sizes = {4, 64};
+  RawServers raw(1, static_cast<size_t>(sizes.back() * kMiB));
+  auto tensorflow =
+      Peer::Start(args.tensorflow, "tf_transfer.py", {"--sizes=4,64", "--seconds=0.15"});
+  auto ray = Peer::Start(args.ray, "ray_transfer.py", {"--sizes=4,64", "--seconds=0.15"});
+  if (tensorflow && !tensorflow->WaitReady()) tensorflow.reset();
+  if (ray && !ray->WaitReady()) ray.reset();
+
+  Daemons daemons(2);
+  daemons.Start();
+  raw.Connect();
+  Graph graph = NewGraph();
+  const Scope root(&graph), source = root.WithDevice(daemons.device(0)),
+                            target = root.WithDevice(daemons.device(1));
+  std::vector<Case> cases;
+  std::vector<Operation> init;
+  for (const int64_t mib : sizes) {
+    const Shape shape{mib * kMiB / 4};
+    const Output handle = VarHandle(source, DT_FLOAT, shape, "", "held_" + std::to_string(mib));
+    const Output ones = Fill(source, IntsConst(source, {shape.dim(0)}), Const(source, 1.0f));
+    init.push_back(AssignVariable(source, handle, ones));
+    Case c{.mib = mib, .held = ReadVariable(source, handle)};
+    c.arrived = NoOp(target.WithControlDependencies({Identity(target, c.held)}));
+    c.fed = Placeholder(root, DT_FLOAT, shape);
+    c.fed_there = NoOp(source.WithControlDependencies({Identity(source, c.fed)}));
+    cases.push_back(c);
+  }
+  Check(root.status());
+  const std::unique_ptr<Session> session = Check(Session::Connect(daemons.cluster(), graph));
+  Check(session->Run({}, {}, init).status());
+
+  Report report(args);
+  const auto compare = [&](const Case& c, const std::string& name, const Callable& call,
+                           const std::vector<Tensor>& feeds, std::optional<Goal> goal,
+                           bool ray_has_it) {
+    const size_t bytes = static_cast<size_t>(c.mib * kMiB);
+    const long count = 768 / c.mib;
+    const Side ours = Side::Of("ours", [&] {
+      const double start = Now();
+      for (long i = 0; i < count; ++i) Check(session->RunCallable(call, feeds).status());
+      return static_cast<double>(bytes) * static_cast<double>(count) / (Now() - start) / 1e9;
+    });
+    std::vector<Side> references = {
+        Side::Of("raw UCX rendezvous", [&] { return raw.Transfer(bytes, 1, count) / 1e9; })};
+    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name));
+    if (ray && ray_has_it) {
+      references.push_back(ray->AsSide("Ray Compiled Graph", name));
+      references.push_back(ray->AsSide("Ray, view in place", name + " view"));
+    }
+    report.Compare("transfer", "GB/s", {{name, goal}}, ours, references, args.Repetitions(20));
+  };
+  for (const Case& c : cases) {
+    const std::string size = std::to_string(c.mib) + " MiB";
+    if (args.Wants(size)) {
+      compare(c, size, Check(session->MakeCallable({}, {}, {c.arrived})), {}, Goal{0.6, Goal::kMin},
+              true);
+    }
+    if (args.Wants("feed " + size)) {
+      Tensor fed = Check(Tensor::Allocate(DT_FLOAT, Shape{c.mib * kMiB / 4}));
+      std::fill_n(fed.data<float>(), fed.elements(), 1.0f);
+      compare(c, "feed " + size, Check(session->MakeCallable({c.fed}, {}, {c.fed_there})), {fed},
+              {}, false);
+    }
+    if (args.Wants("fetch " + size)) {
+      compare(c, "fetch " + size, Check(session->MakeCallable({}, {c.held})), {}, {}, false);
+    }
+  }
+  Check(session->Close());
+  return 0;
+}
+
+}  // namespace
+}  // namespace monograph::bench
+
+int main(int argc, char** argv) { return monograph::bench::Main(argc, argv); }
