@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "bench/daemons.h"
 #include "bench/harness.h"
 #include "bench/raw_ucx.h"
@@ -39,6 +40,7 @@ int Main(int argc, char** argv) {
   constexpr int kMost = 8;
   const std::string start_case = "2 daemons, start to first step";
   const bool wants_start = args.Wants(start_case);
+  SetLogLevel(LogLevel::kWarning);
   RawServers raw(kMost, 0);
   auto tensorflow =
       Peer::Start(args.tensorflow, "tf_null_step.py", {"--tasks=1,2,8", "--seconds=0.1"});

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "bench/daemons.h"
 #include "bench/harness.h"
 #include "bench/raw_ucx.h"
@@ -34,6 +35,7 @@ int Main(int argc, char** argv) {
       "transfer_bench: a tensor from daemon to daemon, as a feed and as a fetch, against bare "
       "UCX rendezvous on huge pages");
   const std::vector<int64_t> sizes = {4, 64};
+  SetLogLevel(LogLevel::kWarning);
   RawServers raw(1, static_cast<size_t>(sizes.back() * kMiB));
   auto tensorflow =
       Peer::Start(args.tensorflow, "tf_transfer.py", {"--sizes=4,64", "--seconds=0.15"});

@@ -1,0 +1,194 @@
+// Training of mnist_replica's model (without dropout). One replica on one thread through a session,
+// against oneDNN's primitives called back to back; two in-graph replicas on two daemons with a core
+// each, variables on the first, against two free copies of ours that run at once.
+//
+// The one replica, the free copies and oneDNN run in child processes that are pinned to a core
+// each.
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "bench/daemons.h"
+#include "bench/harness.h"
+#include "bench/onednn_cnn.h"
+#include "client/optimizer.h"
+#include "client/registries.h"
+#include "client/replicated_step.h"
+#include "client/session.h"
+#include "examples/models/mnist_cnn.h"
+#include "ops/constant/constant.h"
+
+namespace monograph::bench {
+namespace {
+
+constexpr int64_t kFc = 1024, kPixels = 28 * 28;
+
+// Ours: a session that trains on batches of one size, on `devices`.
+class Training {
+ public:
+  Training(const std::vector<std::string>& devices, const ClusterSpec* cluster, int64_t batch)
+      : graph_(NewGraph()), batch_(batch) {
+    const Scope root(&graph_);
+    const Scope client = cluster == nullptr ? root : root.WithDevice("/job:client/task:0");
+    images_ = Placeholder(client.WithOpName("images"), DT_FLOAT, {batch, kPixels});
+    labels_ = Placeholder(client.WithOpName("labels"), DT_INT32, {batch});
+    const examples::MnistCnn model{.fc = kFc, .dropout = 0};
+    step_ = Check(Replicate(root, devices, {images_, labels_}, model.Training(), Adam(1e-4)));
+    Check(root.status());
+    SessionOptions options;
+    options.inter_op_parallelism_threads = options.intra_op_parallelism_threads = 1;
+    session_ = Check(cluster == nullptr ? Session::Local(graph_, options)
+                                        : Session::Connect(*cluster, graph_, options));
+    Check(session_->Run({}, {}, {step_.init}).status());
+    call_ = Check(session_->MakeCallable({images_, labels_}, {step_.results[0]}, {step_.train}));
+    for (int k = 0; k < 4; ++k) {
+      Tensor x = Check(Tensor::Allocate(DT_FLOAT, {batch, kPixels})),
+             y = Check(Tensor::Allocate(DT_INT32, {batch}));
+      for (int64_t i = 0; i < x.elements(); ++i)
+        x.data<float>()[i] = CnnPattern(static_cast<size_t>(i + k), 1);
+      for (int64_t i = 0; i < batch; ++i) y.data<int32_t>()[i] = static_cast<int32_t>((i + k) % 10);
+      batches_.push_back({x, y});
+    }
+  }
+
+  void Step() {
+    Check(session_->RunCallable(call_, batches_[static_cast<size_t>(next_++ % 4)]).status());
+  }
+  std::string Trace() {
+    RunMetadata metadata;
+    Check(session_->RunCallable(call_, batches_[0], {.trace = true}, &metadata).status());
+    return metadata.trace_json;
+  }
+  int64_t batch() const { return batch_; }
+
+ private:
+  Graph graph_;
+  const int64_t batch_;
+  Output images_, labels_;
+  ReplicatedStep step_;
+  std::unique_ptr<Session> session_;
+  Callable call_;
+  std::vector<std::vector<Tensor>> batches_;
+  int64_t next_ = 0;
+};
+
+template <typename Steps>
+double ImagesPerSecond(Steps* steps, int64_t batch, double seconds) {
+  const double start = Now();
+  int64_t images = 0;
+  double now;
+  do {
+    steps->Step();
+    images += batch;
+    now = Now();
+  } while (now - start < seconds);
+  return static_cast<double>(images) / (now - start);
+}
+
+// A child's commands: "ours BATCH SECONDS", "onednn BATCH SECONDS"; the answer is images per
+// second.
+void ServeCopy(Child::Channel& parent) {
+  std::vector<std::pair<int64_t, std::unique_ptr<Training>>> ours;
+  std::vector<std::pair<int64_t, std::unique_ptr<OnednnCnn>>> onednn;
+  const auto of = [](auto* kept, int64_t batch, auto make) {
+    for (auto& [size, made] : *kept) {
+      if (size == batch) return made.get();
+    }
+    kept->push_back({batch, make()});
+    return kept->back().second.get();
+  };
+  while (true) {
+    std::istringstream command(parent.ReadLine());
+    std::string what;
+    int64_t batch = 0;
+    double seconds = 0;
+    command >> what >> batch >> seconds;
+    double value;
+    if (what == "onednn") {
+      value = ImagesPerSecond(
+          of(&onednn, batch, [&] { return std::make_unique<OnednnCnn>(batch, kFc); }), batch,
+          seconds);
+    } else {
+      value = ImagesPerSecond(
+          of(&ours, batch,
+             [&] {
+               return std::make_unique<Training>(
+                   std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"},
+                   nullptr, batch);
+             }),
+          batch, seconds);
+    }
+    parent.WriteLine(std::to_string(value));
+  }
+}
+
+int Main(int argc, char** argv) {
+  const Args args = Args::Parse(
+      argc, argv,
+      "mnist_bench: one replica on one thread against oneDNN back to back; two in-graph "
+      "replicas on two daemons against two free copies");
+  SetLogLevel(LogLevel::kWarning);
+  std::vector<std::unique_ptr<Child>> copies;
+  for (const int core : {0, 1}) copies.push_back(Child::Fork(ServeCopy, core));
+  auto tensorflow = Peer::Start(args.tensorflow, "tf_mnist.py", {"--seconds=0.3"});
+  if (tensorflow && !tensorflow->WaitReady()) tensorflow.reset();
+
+  constexpr int64_t kBatch = 100;
+  const auto ask = [&](Child& copy, const std::string& what, int64_t batch, double seconds) {
+    copy.Tell(what + " " + std::to_string(batch) + " " + std::to_string(seconds));
+  };
+  const auto answer = [&](Child& copy) {
+    const std::optional<std::string> line = copy.Hear();
+    if (!line) Die("a copy has ended");
+    return std::stod(*line);
+  };
+  Report report(args);
+  if (args.Wants("1 replica")) {
+    const auto alone = [&](const std::string& what) {
+      return [&, what] {
+        ask(*copies[0], what, kBatch, 0.15);
+        return answer(*copies[0]);
+      };
+    };
+    std::vector<Side> references = {Side::Of("oneDNN back to back", alone("onednn"))};
+    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", "1 replica"));
+    report.Compare("mnist", "images/s", {{"1 replica", Goal{0.90, Goal::kMin}}},
+                   Side::Of("ours", alone("ours")), references, args.Repetitions(20));
+  }
+  // "half": the global batch of one replica, so that each has half of it.
+  for (const bool half : {false, true}) {
+    const std::string name = half ? "2 replicas, half" : "2 replicas";
+    if (!args.Wants(name)) continue;
+    Daemons daemons(2);
+    daemons.Start({"--inter_op_parallelism_threads=1", "--intra_op_parallelism_threads=1"},
+                  /*pinned=*/true);
+    const int64_t each = half ? kBatch / 2 : kBatch;
+    Training training({daemons.device(0), daemons.device(1)}, &daemons.cluster(), 2 * each);
+    if (args.profile) {
+      for (int i = 0; i < 5; ++i) training.Step();
+      std::printf("%s\n", training.Trace().c_str());
+      continue;
+    }
+    std::vector<Side> references = {Side::Of("two free copies", [&] {
+      for (const auto& copy : copies) ask(*copy, "ours", each, 0.3);
+      double sum = 0;
+      for (const auto& copy : copies) sum += answer(*copy);
+      return sum;
+    })};
+    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name));
+    std::optional<Goal> goal;
+    if (!half) goal = Goal{0.85, Goal::kMin};
+    report.Compare("mnist", "images/s", {{name, goal}},
+                   Side::Of("ours", [&] { return ImagesPerSecond(&training, 2 * each, 0.3); }),
+                   references, args.Repetitions(15));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace monograph::bench
+
+int main(int argc, char** argv) { return monograph::bench::Main(argc, argv); }

@@ -1,0 +1,253 @@
+#include "bench/onednn_cnn.h"
+
+#include <omp.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace monograph::bench {
+
+float CnnPattern(size_t i, float scale) {
+  return (static_cast<float>((i * 2654435761u >> 16) % 1000) / 500.f - 1.f) * scale;
+}
+
+class OnednnCnn::Impl {
+ public:
+  Impl(int64_t batch, int64_t fc) : batch_(batch) {
+    omp_set_num_threads(1);
+    engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
+    stream_ = dnnl::stream(engine_);
+    Build(fc);
+    for (auto& [w, g] : parameters_) slots_.push_back({New(w.get_desc(), 0), New(w.get_desc(), 0)});
+  }
+
+  void Step() {
+    omp_set_num_threads(1);
+    for (const auto& call : calls_) call();
+    power1_ *= 0.9f, power2_ *= 0.999f;
+    const float rate = 1e-4f * std::sqrt(1 - power2_) / (1 - power1_);
+    for (size_t k = 0; k < parameters_.size(); ++k) {
+      const auto& [weights, gradient] = parameters_[k];
+      float* w = Data(weights);
+      const float* g = Data(gradient);
+      float *m = Data(slots_[k].first), *v = Data(slots_[k].second);
+      const auto n = static_cast<int64_t>(weights.get_desc().get_size() / sizeof(float));
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) {
+        m[i] += (g[i] - m[i]) * 0.1f;
+        v[i] += (g[i] * g[i] - v[i]) * 0.001f;
+        w[i] -= m[i] * rate / (std::sqrt(v[i]) + 1e-8f);
+      }
+    }
+  }
+
+ private:
+  using Memory = dnnl::memory;
+  using Desc = dnnl::memory::desc;
+  using Tag = dnnl::memory::format_tag;
+  using Dims = dnnl::memory::dims;
+  struct Convolution {
+    dnnl::convolution_forward::primitive_desc forward;
+    dnnl::pooling_forward::primitive_desc pool;
+    Dims src, weights, dst;
+    Memory x, w, b, y, workspace, pooled;
+  };
+  struct Dense {
+    dnnl::inner_product_forward::primitive_desc forward;
+    Dims src, weights, dst;
+    Memory x, w, b, y;
+  };
+
+  static float* Data(const Memory& m) { return static_cast<float*>(m.get_data_handle()); }
+  static Desc Of(const Dims& dims, Tag tag = Tag::any) {
+    return {dims, dnnl::memory::data_type::f32, tag};
+  }
+  static Desc Vector(int64_t n) { return Of({n}, Tag::x); }
+
+  Memory New(const Desc& desc, float scale = 0.05f) {
+    const size_t huge = size_t{2} << 20,
+                 bytes = (std::max<size_t>(1, desc.get_size()) + huge - 1) / huge * huge;
+    void* data = std::aligned_alloc(huge, bytes);
+    madvise(data, bytes, MADV_HUGEPAGE);
+    auto* values = static_cast<float*>(data);
+    for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) values[i] = CnnPattern(i, scale);
+    return {desc, engine_, data};
+  }
+  void Call(const dnnl::primitive& primitive, const std::unordered_map<int, Memory>& args) {
+    calls_.push_back([this, primitive, args] { primitive.execute(stream_, args); });
+  }
+  // `m` in the layout `desc`: itself, or what a reorder in the program makes of it.
+  Memory As(Memory m, const Desc& desc) {
+    if (m.get_desc() == desc) return m;
+    Memory out = New(desc);
+    Call(dnnl::reorder(m, out), {{DNNL_ARG_FROM, m}, {DNNL_ARG_TO, out}});
+    return out;
+  }
+  dnnl::primitive_attr Relu() const {
+    dnnl::post_ops ops;
+    ops.append_eltwise(1.f, dnnl::algorithm::eltwise_relu, 0.f, 0.f);
+    dnnl::primitive_attr attr;
+    attr.set_post_ops(ops);
+    return attr;
+  }
+
+  Memory Forward(Convolution* c, const Memory& input, int64_t in, int64_t out, int64_t size) {
+    c->src = {batch_, in, size, size}, c->weights = {out, in, 5, 5},
+    c->dst = {batch_, out, size, size};
+    c->forward = {dnnl::convolution_forward::desc(
+                      dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct,
+                      Of(c->src), Of(c->weights), Vector(out), Of(c->dst), {1, 1}, {2, 2}, {2, 2}),
+                  Relu(), engine_};
+    c->x = As(input, c->forward.src_desc());
+    c->w = New(c->forward.weights_desc()), c->b = New(c->forward.bias_desc()),
+    c->y = New(c->forward.dst_desc());
+    Call(dnnl::convolution_forward(c->forward), {{DNNL_ARG_SRC, c->x},
+                                                 {DNNL_ARG_WEIGHTS, c->w},
+                                                 {DNNL_ARG_BIAS, c->b},
+                                                 {DNNL_ARG_DST, c->y}});
+    c->pool = {
+        dnnl::pooling_forward::desc(dnnl::prop_kind::forward_training, dnnl::algorithm::pooling_max,
+                                    c->forward.dst_desc(), Of({batch_, out, size / 2, size / 2}),
+                                    {2, 2}, {2, 2}, {0, 0}, {0, 0}),
+        engine_};
+    c->workspace = New(c->pool.workspace_desc()), c->pooled = New(c->pool.dst_desc());
+    Call(dnnl::pooling_forward(c->pool),
+         {{DNNL_ARG_SRC, c->y}, {DNNL_ARG_DST, c->pooled}, {DNNL_ARG_WORKSPACE, c->workspace}});
+    return c->pooled;
+  }
+
+  Memory Forward(Dense* d, const Memory& input, const Dims& src, const Dims& weights, bool relu) {
+    d->src = src, d->weights = weights, d->dst = {batch_, weights[0]};
+    d->forward = {dnnl::inner_product_forward::desc(dnnl::prop_kind::forward_training, Of(src),
+                                                    Of(weights), Vector(weights[0]), Of(d->dst)),
+                  relu ? Relu() : dnnl::primitive_attr(), engine_};
+    d->x = As(input, d->forward.src_desc());
+    d->w = New(d->forward.weights_desc()), d->b = New(d->forward.bias_desc()),
+    d->y = New(d->forward.dst_desc());
+    Call(dnnl::inner_product_forward(d->forward), {{DNNL_ARG_SRC, d->x},
+                                                   {DNNL_ARG_WEIGHTS, d->w},
+                                                   {DNNL_ARG_BIAS, d->b},
+                                                   {DNNL_ARG_DST, d->y}});
+    return d->y;
+  }
+
+  Memory Backward(Dense* d, const Memory& gradient) {
+    const dnnl::inner_product_backward_weights::primitive_desc bw(
+        dnnl::inner_product_backward_weights::desc(Of(d->src), Of(d->weights),
+                                                   Vector(d->weights[0]), Of(d->dst)),
+        engine_, d->forward);
+    const dnnl::inner_product_backward_data::primitive_desc bd(
+        dnnl::inner_product_backward_data::desc(Of(d->src), Of(d->weights), Of(d->dst)), engine_,
+        d->forward);
+    const Memory dw = New(bw.diff_weights_desc()), db = New(bw.diff_bias_desc()),
+                 dx = New(bd.diff_src_desc());
+    Call(dnnl::inner_product_backward_weights(bw),
+         {{DNNL_ARG_SRC, As(d->x, bw.src_desc())},
+          {DNNL_ARG_DIFF_DST, As(gradient, bw.diff_dst_desc())},
+          {DNNL_ARG_DIFF_WEIGHTS, dw},
+          {DNNL_ARG_DIFF_BIAS, db}});
+    Call(dnnl::inner_product_backward_data(bd),
+         {{DNNL_ARG_DIFF_DST, As(gradient, bd.diff_dst_desc())},
+          {DNNL_ARG_WEIGHTS, As(d->w, bd.weights_desc())},
+          {DNNL_ARG_DIFF_SRC, dx}});
+    parameters_.push_back({d->w, As(dw, d->w.get_desc())});
+    parameters_.push_back({d->b, db});
+    return dx;
+  }
+
+  // The gradient through a ReLU whose output is `y`, in place.
+  Memory ReluBackward(const Memory& y, const Memory& gradient) {
+    const Memory g = As(gradient, y.get_desc());
+    const auto kind = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
+    const dnnl::eltwise_forward::primitive_desc forward(
+        dnnl::eltwise_forward::desc(dnnl::prop_kind::forward_training, kind, y.get_desc(), 0.f,
+                                    0.f),
+        engine_);
+    const dnnl::eltwise_backward::primitive_desc backward(
+        dnnl::eltwise_backward::desc(kind, y.get_desc(), y.get_desc(), 0.f, 0.f), engine_, forward);
+    Call(dnnl::eltwise_backward(backward),
+         {{DNNL_ARG_DST, y}, {DNNL_ARG_DIFF_DST, g}, {DNNL_ARG_DIFF_SRC, g}});
+    return g;
+  }
+
+  Memory Backward(Convolution* c, const Memory& gradient, bool to_input) {
+    const dnnl::pooling_backward::primitive_desc pool(
+        dnnl::pooling_backward::desc(dnnl::algorithm::pooling_max, c->y.get_desc(),
+                                     c->pool.dst_desc(), {2, 2}, {2, 2}, {0, 0}, {0, 0}),
+        engine_, c->pool);
+    const Memory spread = New(pool.diff_src_desc());
+    Call(dnnl::pooling_backward(pool), {{DNNL_ARG_DIFF_DST, As(gradient, pool.diff_dst_desc())},
+                                        {DNNL_ARG_WORKSPACE, c->workspace},
+                                        {DNNL_ARG_DIFF_SRC, spread}});
+    const Memory dy = ReluBackward(c->y, spread);
+    const auto direct = dnnl::algorithm::convolution_direct;
+    const dnnl::convolution_backward_weights::primitive_desc bw(
+        dnnl::convolution_backward_weights::desc(direct, Of(c->src), Of(c->weights),
+                                                 Vector(c->weights[0]), Of(c->dst), {1, 1}, {2, 2},
+                                                 {2, 2}),
+        engine_, c->forward);
+    const Memory dw = New(bw.diff_weights_desc()), db = New(bw.diff_bias_desc());
+    Call(dnnl::convolution_backward_weights(bw), {{DNNL_ARG_SRC, As(c->x, bw.src_desc())},
+                                                  {DNNL_ARG_DIFF_DST, As(dy, bw.diff_dst_desc())},
+                                                  {DNNL_ARG_DIFF_WEIGHTS, dw},
+                                                  {DNNL_ARG_DIFF_BIAS, db}});
+    parameters_.push_back({c->w, As(dw, c->w.get_desc())});
+    parameters_.push_back({c->b, db});
+    if (!to_input) return {};
+    const dnnl::convolution_backward_data::primitive_desc bd(
+        dnnl::convolution_backward_data::desc(direct, Of(c->src), Of(c->weights), Of(c->dst),
+                                              {1, 1}, {2, 2}, {2, 2}),
+        engine_, c->forward);
+    const Memory dx = New(bd.diff_src_desc());
+    Call(dnnl::convolution_backward_data(bd), {{DNNL_ARG_DIFF_DST, As(dy, bd.diff_dst_desc())},
+                                               {DNNL_ARG_WEIGHTS, As(c->w, bd.weights_desc())},
+                                               {DNNL_ARG_DIFF_SRC, dx}});
+    return dx;
+  }
+
+  void Build(int64_t fc) {
+    const Memory images = New(Of({batch_, 1, 28, 28}, Tag::nchw), 1);
+    Memory x = Forward(&conv1_, images, 1, 32, 28);
+    x = Forward(&conv2_, x, 32, 64, 14);
+    x = Forward(&fc1_, x, {batch_, 64, 7, 7}, {fc, 64, 7, 7}, true);
+    const Memory logits = Forward(&fc2_, x, {batch_, fc}, {10, fc}, false);
+    const Memory g = New(logits.get_desc());
+    calls_.push_back([this, logits, g] { CrossEntropy(Data(logits), Data(g)); });
+    Memory d = Backward(&fc2_, g);
+    d = Backward(&fc1_, ReluBackward(fc1_.y, d));
+    d = Backward(&conv2_, d, true);
+    Backward(&conv1_, d, false);
+  }
+
+  void CrossEntropy(const float* x, float* g) const {
+    for (int64_t i = 0; i < batch_; ++i, x += 10, g += 10) {
+      const float top = *std::max_element(x, x + 10);
+      float sum = 0;
+      for (int k = 0; k < 10; ++k) sum += g[k] = std::exp(x[k] - top);
+      for (int k = 0; k < 10; ++k)
+        g[k] = (g[k] / sum - (k == i % 10 ? 1.f : 0.f)) / static_cast<float>(batch_);
+    }
+  }
+
+  const int64_t batch_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::vector<std::function<void()>> calls_;
+  std::vector<std::pair<Memory, Memory>> parameters_, slots_;
+  Convolution conv1_, conv2_;
+  Dense fc1_, fc2_;
+  float power1_ = 1, power2_ = 1;
+};
+
+OnednnCnn::OnednnCnn(int64_t batch, int64_t fc) : impl_(std::make_unique<Impl>(batch, fc)) {}
+OnednnCnn::~OnednnCnn() = default;
+void OnednnCnn::Step() { impl_->Step(); }
+
+}  // namespace monograph::bench
