@@ -1,21 +1,23 @@
-// A client's work on a large graph against a hand-written floor, in one interleaved run; only the ratio counts.
+// A client's work on a large graph against a hand-written floor, in one interleaved run; only the
+// ratio counts.
 //
-//   graph_bench [nodes=100000] [tasks=2] [rounds=7]
-//
-// Both build the same graph (a name, an op, two inputs found by name, two attributes, a device), place it, partition it
-// over the tasks with a pair of send and receive for every tensor that crosses, write every partition as a GraphDef,
-// and read all of them again. The floor does so with plain structs, without checks, shapes, errors or a registry.
+// Both build the same graph (a name, an op, two inputs found by name, two attributes, a device),
+// place it, partition it over the tasks with a pair of send and receive for every tensor that
+// crosses, write every partition as a GraphDef, and read all of them again. The floor does so with
+// plain structs, without checks, shapes, errors or a registry.
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "bench/harness.h"
 #include "graph/graph_def.h"
 #include "graph/op_def.h"
 #include "graph/partition.h"
@@ -44,15 +46,16 @@ class StageClock {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The graph, the same for both: node i of a task reads the one before it and the one twenty before it; every fiftieth
-// reads one of task 0 instead.
+// The graph, the same for both: node i of a task reads the one before it and the one twenty before
+// it; every fiftieth reads one of task 0 instead.
 struct Layout {
   int nodes, tasks;
   int per_task() const { return nodes / tasks; }
   int Task(int i) const { return std::min(i / per_task(), tasks - 1); }
   int Index(int i) const { return i - Task(i) * per_task(); }
   std::string_view Name(int i, char* buffer, size_t size) const {
-    const int length = std::snprintf(buffer, size, "replica_%d/layer_%d/op_%d", Task(i), Index(i) / 20, Index(i) % 20);
+    const int length = std::snprintf(buffer, size, "replica_%d/layer_%d/op_%d", Task(i),
+                                     Index(i) / 20, Index(i) % 20);
     return {buffer, static_cast<size_t>(length)};
   }
   int Second(int i) const {
@@ -61,7 +64,9 @@ struct Layout {
   }
 };
 
-std::string DeviceText(int task) { return "/job:worker/replica:0/task:" + std::to_string(task) + "/device:CPU:0"; }
+std::string DeviceText(int task) {
+  return "/job:worker/replica:0/task:" + std::to_string(task) + "/device:CPU:0";
+}
 
 void Require(const Status& status) {
   if (status.ok()) return;
@@ -77,12 +82,13 @@ struct PlainNode {
   int input[2] = {-1, -1};
 };
 
-void PutPlainNode(const std::vector<PlainNode>& nodes, const PlainNode& node, std::string_view device,
-                  std::string* scratch, std::string* out) {
+void PutPlainNode(const std::vector<PlainNode>& nodes, const PlainNode& node,
+                  std::string_view device, std::string* scratch, std::string* out) {
   scratch->clear();
   wire::PutBytes(scratch, 1, node.name);
   wire::PutBytes(scratch, 2, node.inputs == 0 ? "Source" : "Combine");
-  for (int k = 0; k < node.inputs; ++k) wire::PutBytes(scratch, 3, nodes[static_cast<size_t>(node.input[k])].name);
+  for (int k = 0; k < node.inputs; ++k)
+    wire::PutBytes(scratch, 3, nodes[static_cast<size_t>(node.input[k])].name);
   wire::PutBytes(scratch, 4, device);
   wire::PutBytes(scratch, 5, "\x0a\x01T\x12\x02\x30\x01");
   wire::PutBytes(scratch, 5, std::string_view("\x0a\x0btranspose_a\x12\x02\x28\x00", 17));
@@ -102,7 +108,8 @@ StageClock RunFloor(const Layout& layout) {
     node.op = i % 40;
     if (layout.Index(i) > 0) {
       node.input[node.inputs++] = index.find(nodes[static_cast<size_t>(i - 1)].name)->second;
-      node.input[node.inputs++] = index.find(nodes[static_cast<size_t>(layout.Second(i))].name)->second;
+      node.input[node.inputs++] =
+          index.find(nodes[static_cast<size_t>(layout.Second(i))].name)->second;
     }
     index.emplace(node.name, i);
   }
@@ -122,7 +129,8 @@ StageClock RunFloor(const Layout& layout) {
   for (size_t i = 0; i < count; ++i) {
     pending[i] = nodes[i].inputs;
     for (int k = 0; k < nodes[i].inputs; ++k) {
-      targets[static_cast<size_t>(next[static_cast<size_t>(nodes[i].input[k])]++)] = static_cast<int>(i);
+      targets[static_cast<size_t>(next[static_cast<size_t>(nodes[i].input[k])]++)] =
+          static_cast<int>(i);
     }
     if (pending[i] == 0) order.push_back(static_cast<int>(i));
   }
@@ -139,7 +147,8 @@ StageClock RunFloor(const Layout& layout) {
     std::vector<std::pair<int, int>> sends, receives;  // node, other task
   };
   std::vector<Part> parts(static_cast<size_t>(layout.tasks));
-  for (int id : order) parts[static_cast<size_t>(nodes[static_cast<size_t>(id)].task)].nodes.push_back(id);
+  for (int id : order)
+    parts[static_cast<size_t>(nodes[static_cast<size_t>(id)].task)].nodes.push_back(id);
   std::vector<int> seen(count, -1);
   for (int task = 0; task < layout.tasks; ++task) {
     for (int id : parts[static_cast<size_t>(task)].nodes) {
@@ -200,7 +209,8 @@ StageClock RunFloor(const Layout& layout) {
     }
     names += found.size();
   }
-  if (names != count + 2 * clock.crossings) Require(Internal("the floor read something else than it wrote"));
+  if (names != count + 2 * clock.crossings)
+    Require(Internal("the floor read something else than it wrote"));
   clock.Lap(kParse);
   return clock;
 }
@@ -208,8 +218,11 @@ StageClock RunFloor(const Layout& layout) {
 // ---- ours ----
 
 void AddBenchOps(OpRegistry* registry) {
-  registry->Add(
-      OpDef("Source").Output("out: T").Attr("T: type = DT_FLOAT").Attr("transpose_a: bool = false").Shape(ScalarShape));
+  registry->Add(OpDef("Source")
+                    .Output("out: T")
+                    .Attr("T: type = DT_FLOAT")
+                    .Attr("transpose_a: bool = false")
+                    .Shape(ScalarShape));
   registry->Add(OpDef("Combine")
                     .Input("a: T")
                     .Input("b: T")
@@ -251,8 +264,8 @@ StageClock RunOurs(const Layout& layout, const OpRegistry& registry) {
   Require(Place(&graph, devices, {}, nullptr));
   clock.Lap(1);
 
-  auto parts =
-      PartitionGraph(graph, {.client = DeviceName::Parse("/job:client/replica:0/task:0/device:CPU:0").value()});
+  auto parts = PartitionGraph(
+      graph, {.client = DeviceName::Parse("/job:client/replica:0/task:0/device:CPU:0").value()});
   Require(parts.status());
   clock.crossings = parts->edges.size();
   clock.Lap(2);
@@ -271,52 +284,38 @@ StageClock RunOurs(const Layout& layout, const OpRegistry& registry) {
     nodes += graph_again->num_nodes();
   }
   if (nodes != layout.nodes + 2 * static_cast<int>(clock.crossings)) {
-    Require(Internal("read " + std::to_string(nodes) + " nodes and " + std::to_string(clock.crossings) + " crossings"));
+    Require(Internal("read " + std::to_string(nodes) + " nodes and " +
+                     std::to_string(clock.crossings) + " crossings"));
   }
   clock.Lap(kParse);
   return clock;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 int Main(int argc, char** argv) {
-  const Layout layout{argc > 1 ? std::atoi(argv[1]) : 100000, argc > 2 ? std::atoi(argv[2]) : 2};
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 7;
-  if (layout.tasks < 1 || layout.nodes < layout.tasks || rounds < 1) {
-    std::fprintf(stderr, "usage: graph_bench [nodes=100000] [tasks=2] [rounds=7]\n");
-    return 2;
-  }
+  const bench::Args args =
+      bench::Args::Parse(argc, argv,
+                         "graph_bench: building, placing, partitioning and serialising a graph of "
+                         "100,000 nodes over 2 tasks, against a hand-written floor");
+  const Layout layout{100000, 2};
   OpRegistry registry;
   AddBenchOps(&registry);
-  std::array<std::vector<double>, kStages + 1> floor, ours;
-  StageClock last_floor, last_ours;
-  for (int round = 0; round < rounds; ++round) {
-    last_floor = RunFloor(layout);
-    last_ours = RunOurs(layout, registry);
-    double floor_total = 0, our_total = 0;
-    for (size_t stage = 0; stage < kStages; ++stage) {
-      floor[stage].push_back(last_floor.seconds[stage]);
-      ours[stage].push_back(last_ours.seconds[stage]);
-      if (stage == kParse) continue;
-      floor_total += last_floor.seconds[stage];
-      our_total += last_ours.seconds[stage];
+  // A repetition gives the client's total, then the stages.
+  const auto microseconds = [&](const StageClock& clock) {
+    std::vector<double> values = {0};
+    for (int stage = 0; stage < kStages; ++stage) {
+      values.push_back(clock.seconds[static_cast<size_t>(stage)] / layout.nodes * 1e6);
+      if (stage != kParse) values[0] += values.back();
     }
-    floor[kStages].push_back(floor_total);
-    ours[kStages].push_back(our_total);
-  }
-  std::printf("%d nodes, %d tasks, median of %d rounds; %zu tensors cross\n", layout.nodes, layout.tasks, rounds,
-              last_ours.crossings);
-  std::printf("%-22s %12s %12s %8s\n", "ns per node", "floor", "ours", "ratio");
-  for (size_t stage = 0; stage <= kStages; ++stage) {
-    const double f = Median(floor[stage]) / layout.nodes * 1e9, o = Median(ours[stage]) / layout.nodes * 1e9;
-    std::printf("%-22s %12.1f %12.1f %8.2f\n", stage < kStages ? kStageNames[stage] : "total without parse", f, o,
-                o / f);
-  }
-  std::printf("%-22s %12zu %12zu\n", "bytes per node", last_floor.bytes / static_cast<size_t>(layout.nodes),
-              last_ours.bytes / static_cast<size_t>(layout.nodes));
+    return std::optional(values);
+  };
+  std::vector<bench::Subject> subjects = {{"100000 nodes", bench::Goal{6, bench::Goal::kMax}}};
+  for (const char* stage : kStageNames) subjects.push_back({std::string("of it, ") + stage});
+  subjects.back().name = "100000 nodes, read by the daemons";
+  bench::Report report(args);
+  report.Compare("graph", "us/node", subjects,
+                 {"ours", [&] { return microseconds(RunOurs(layout, registry)); }},
+                 {{"hand-written", [&] { return microseconds(RunFloor(layout)); }}},
+                 args.Repetitions(10));
   return 0;
 }
 
