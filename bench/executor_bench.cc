@@ -1,8 +1,6 @@
 // The step executor against a hand-written ready-count loop, in one interleaved run; only ratios
 // count.
 //
-//   executor_bench [--rounds=15] [--ops=10000] [--case=PART_OF_NAME] [--json=FILE]
-//
 // The loop holds pending counts in one array that is copied per step, calls each op through a
 // pointer and goes on with the first ready successor. Graphs: a chain; layers of 64 with two random
 // inputs each (like a training graph); one node fanned out to all and in again. Ops: nothing at all
@@ -14,10 +12,12 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/harness.h"
 #include "executor/device.h"
 #include "executor/plan.h"
 #include "executor/resource_manager.h"
@@ -219,81 +219,36 @@ double NsPerOp(int n, int steps, Fn run) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / n / steps;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 int Main(int argc, char** argv) {
-  int rounds = 15, ops = 10'000;
-  std::string only;
-  FILE* json = nullptr;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    if (arg.starts_with("--rounds=")) {
-      rounds = std::max(1, atoi(argv[i] + 9));
-    } else if (arg.starts_with("--ops=")) {
-      ops = std::max(100, atoi(argv[i] + 6));
-    } else if (arg.starts_with("--case=")) {
-      only = arg.substr(7);
-    } else if (arg.starts_with("--json=")) {
-      json = fopen(argv[i] + 7, "w");
-      if (json == nullptr) {
-        fprintf(stderr, "executor_bench: cannot write '%s'\n", argv[i] + 7);
-        return 1;
-      }
-    } else {
-      fprintf(stderr,
-              "executor_bench: unknown argument '%s'; known: --rounds= --ops= --case= --json=\n",
-              argv[i]);
-      return 2;
-    }
-  }
-  constexpr int kSteps = 20;
-  printf("%-22s %8s %10s %12s %8s\n", "case", "threads", "ns per op", "hand-written", "ratio");
+  const bench::Args args = bench::Args::Parse(
+      argc, argv,
+      "executor_bench: ns per op of the step executor against a hand-written ready-count loop");
+  constexpr int kOps = 10'000, kSteps = 20;
   std::unique_ptr<Task> tasks[] = {std::make_unique<Task>(1), std::make_unique<Task>(2)};
   const std::pair<const char*, Edges> graphs[] = {
-      {"chain", Chain(ops)}, {"layered", Layered(ops)}, {"fan", Fan(ops)}};
-  bool first = true;
+      {"chain", Chain(kOps)}, {"layered", Layered(kOps)}, {"fan", Fan(kOps)}};
+  bench::Report report(args);
   for (const bool scalars : {false, true}) {
     for (const auto& [shape, edges] : graphs) {
       const std::string name = std::string(scalars ? "scalar sum, " : "no-op, ") + shape;
-      if (name.find(only) == std::string::npos) continue;
-      HandWritten reference(ops, edges);
-      std::shared_ptr<const Plan> plans[] = {tasks[0]->Compile(ops, edges, scalars),
-                                             tasks[1]->Compile(ops, edges, scalars)};
-      std::vector<double> floor, times[2], ratios[2];
-      for (int round = -1; round < rounds; ++round) {
-        const double base = NsPerOp(ops, kSteps, [&] { reference.Run(); });
-        for (int t = 0; t < 2; ++t) {
-          const double ours = NsPerOp(ops, kSteps, [&] { RunStep(plans[t]); });
-          if (round < 0) continue;  // warms up, and lets the executor measure its kernels
-          times[t].push_back(ours);
-          ratios[t].push_back(ours / base);
-        }
-        if (round >= 0) floor.push_back(base);
-      }
-      for (int t = 0; t < 2; ++t) {
-        const double ratio = Median(ratios[t]);
-        printf("%-22s %8d %10.1f %12.1f %8.2f\n", name.c_str(), t + 1, Median(times[t]),
-               Median(floor), ratio);
-        if (json == nullptr) continue;
-        const auto [low, high] = std::minmax_element(ratios[t].begin(), ratios[t].end());
-        fprintf(json,
-                "%s{\"bench\":\"executor\",\"case\":\"%s, %d "
-                "threads\",\"value\":%.2f,\"unit\":\"ns per op\","
-                "\"reference\":\"hand-written ready counts, 1 "
-                "thread\",\"reference_value\":%.2f,\"ratio\":%.3f,"
-                "\"goal\":%.1f,\"goal_is\":\"max\",\"low\":%.3f,\"high\":%.3f,\"repetitions\":%d}",
-                first ? "[\n" : ",\n", name.c_str(), t + 1, Median(times[t]), Median(floor), ratio,
-                scalars ? 5.0 : 1.5, *low, *high, rounds);
-        first = false;
-      }
+      if (!args.Wants(name)) continue;
+      HandWritten reference(kOps, edges);
+      const std::shared_ptr<const Plan> one = tasks[0]->Compile(kOps, edges, scalars);
+      const std::shared_ptr<const Plan> two = tasks[1]->Compile(kOps, edges, scalars);
+      report.Compare("executor", "ns/op", {{name + ", 1 thread"}, {name + ", 2 threads"}},
+                     {"ours",
+                      [&] {
+                        return std::optional(
+                            std::vector<double>{NsPerOp(kOps, kSteps, [&] { RunStep(one); }),
+                                                NsPerOp(kOps, kSteps, [&] { RunStep(two); })});
+                      }},
+                     {{"hand-written, 1 thread",
+                       [&] {
+                         const double ns = NsPerOp(kOps, kSteps, [&] { reference.Run(); });
+                         return std::optional(std::vector<double>{ns, ns});
+                       }}},
+                     args.Repetitions(15));
     }
-  }
-  if (json != nullptr) {
-    fprintf(json, "\n]\n");
-    fclose(json);
   }
   return 0;
 }

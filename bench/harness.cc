@@ -102,37 +102,42 @@ void Report::Compare(const std::string& bench, const std::string& unit,
                      const std::vector<Side>& references, int repetitions) {
   struct Values {
     bool alive = true;
-    std::vector<std::vector<double>> of_subject;
+    std::vector<std::vector<double>> of_repetition;  // empty where it did not run
   };
   Values first, second;
   std::vector<Values> theirs(references.size());
-  const auto run = [&](const Side& side, Values* values, bool counts) {
-    if (!values->alive) return;
-    const std::optional<std::vector<double>> got = side.repetition();
-    if (!got || got->size() != subjects.size()) {
-      values->alive = false;
-      return;
+  const auto run = [&](const Side& side, Values* values, int repetition) {
+    std::vector<double> result;
+    if (values->alive && (repetition < 0 || repetition % side.every == 0)) {
+      const std::optional<std::vector<double>> got = side.repetition();
+      values->alive = got && got->size() == subjects.size();
+      if (values->alive) result = *got;
     }
-    values->of_subject.resize(subjects.size());
-    for (size_t i = 0; counts && i < subjects.size(); ++i)
-      values->of_subject[i].push_back((*got)[i]);
+    if (repetition >= 0) values->of_repetition.push_back(result);
   };
   for (int r = -1; r < repetitions; ++r) {
-    run(ours, &first, r >= 0);
+    run(ours, &first, r);
     for (size_t i = 0; i < references.size(); ++i) {
       // In another order every time: whoever follows a heavy one may find the machine in another
       // state.
       const size_t k = (i + static_cast<size_t>(r + 1)) % references.size();
-      run(references[k], &theirs[k], r >= 0);
+      run(references[k], &theirs[k], r);
     }
-    run(ours, &second, r >= 0);
+    run(ours, &second, r);
   }
   if (!first.alive || !second.alive) Die(bench + ": our own side failed");
   for (size_t s = 0; s < subjects.size(); ++s) {
     for (size_t k = 0; k < references.size(); ++k) {
       if (!theirs[k].alive) continue;
+      std::vector<double> a, b, c;
+      for (size_t r = 0; r < theirs[k].of_repetition.size(); ++r) {
+        if (theirs[k].of_repetition[r].empty()) continue;
+        a.push_back(first.of_repetition[r][s]);
+        b.push_back(second.of_repetition[r][s]);
+        c.push_back(theirs[k].of_repetition[r][s]);
+      }
       Add(bench, unit, subjects[s].name, k == 0 ? subjects[s].goal : std::nullopt,
-          references[k].name, first.of_subject[s], second.of_subject[s], theirs[k].of_subject[s]);
+          references[k].name, a, b, c);
     }
   }
 }
@@ -150,7 +155,9 @@ void Report::Add(const std::string& bench, const std::string& unit, const std::s
   }
   const double value = Median(ours), reference_value = Median(theirs), ratio = Median(ratios);
   const double spread = std::abs(Median(a) - Median(b)) / ratio;
-  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  std::sort(ratios.begin(), ratios.end());
+  const size_t tenth = ratios.size() / 10;
+  const double low = ratios[tenth], high = ratios[ratios.size() - 1 - tenth];
   std::string verdict;
   if (goal) {
     const bool met = goal->is == Goal::kMin ? ratio >= goal->value : ratio <= goal->value;
@@ -161,7 +168,7 @@ void Report::Add(const std::string& bench, const std::string& unit, const std::s
   }
   std::printf("%-10s %-28s %10.4g %-8s %-24s %10.4g  ratio %7.3f [%.3f .. %.3f] +-%.1f %%  %s\n",
               bench.c_str(), name.c_str(), value, unit.c_str(), reference.c_str(), reference_value,
-              ratio, *low, *high, spread * 100, verdict.c_str());
+              ratio, low, high, spread * 100, verdict.c_str());
   std::fflush(stdout);
   if (json_ == nullptr) return;
   const auto rounded = [](double number) {  // six digits: more only looks exact
@@ -183,8 +190,8 @@ void Report::Add(const std::string& bench, const std::string& unit, const std::s
     row["goal"] = goal->value;
     row["goal_is"] = goal->is == Goal::kMin ? "min" : "max";
   }
-  row["low"] = rounded(*low);
-  row["high"] = rounded(*high);
+  row["low"] = rounded(low);
+  row["high"] = rounded(high);
   row["repetitions"] = theirs.size();
   row["spread"] = rounded(spread);
   std::fprintf(json_, "%s\n", row.dump().c_str());
@@ -314,8 +321,9 @@ bool Peer::WaitReady() {
   return false;
 }
 
-Side Peer::AsSide(const std::string& system, const std::string& name) {
-  return {system, [this, name]() -> std::optional<std::vector<double>> {
+Side Peer::AsSide(const std::string& system, const std::string& name, int every) {
+  return {system,
+          [this, name]() -> std::optional<std::vector<double>> {
             child_->Tell(name);
             const std::optional<std::string> line = child_->Hear();
             if (!line) {
@@ -328,7 +336,8 @@ Side Peer::AsSide(const std::string& system, const std::string& name) {
               return std::nullopt;
             }
             return std::vector<double>{answer["value"].get<double>()};
-          }};
+          },
+          every};
 }
 
 void PinTo(int core) {

@@ -3,9 +3,9 @@
 //
 // A benchmark compares ours with references in one run: every repetition runs ours, each reference,
 // and ours again, so that all sides meet the same machine. A row's ratio is the median over the
-// repetitions of (ours / reference within one repetition); low and high are its extremes. The two
-// runs of ours in a repetition are identical: `spread` tells how far the medians of the first and
-// the second differ, relative to the ratio.
+// repetitions of (ours / reference within one repetition); low and high are its tenth and ninetieth
+// percentiles. The two runs of ours in a repetition are identical: `spread` tells how far the
+// medians of the first and the second differ, relative to the ratio.
 #pragma once
 
 #include <sys/types.h>
@@ -53,6 +53,7 @@ struct Subject {
 struct Side {
   std::string name;
   std::function<std::optional<std::vector<double>>()> repetition;
+  int every = 1;  // runs only in every so-manieth repetition: for references that are slow
 
   static Side Of(std::string name, std::function<double()> repetition);  // one subject
 };
@@ -123,7 +124,7 @@ class Peer {
   // False, with a line on standard error, if it did not start.
   bool WaitReady();
   // A side that runs its case `name`.
-  Side AsSide(const std::string& system, const std::string& name);
+  Side AsSide(const std::string& system, const std::string& name, int every);
 
  private:
   std::string script_;

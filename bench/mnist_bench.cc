@@ -154,9 +154,9 @@ int Main(int argc, char** argv) {
       };
     };
     std::vector<Side> references = {Side::Of("oneDNN back to back", alone("onednn"))};
-    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", "1 replica"));
+    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", "1 replica", 3));
     report.Compare("mnist", "images/s", {{"1 replica", Goal{0.90, Goal::kMin}}},
-                   Side::Of("ours", alone("ours")), references, args.Repetitions(20));
+                   Side::Of("ours", alone("ours")), references, args.Repetitions(40));
   }
   // "half": the global batch of one replica, so that each has half of it.
   for (const bool half : {false, true}) {
@@ -178,12 +178,12 @@ int Main(int argc, char** argv) {
       for (const auto& copy : copies) sum += answer(*copy);
       return sum;
     })};
-    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name));
+    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name, 3));
     std::optional<Goal> goal;
     if (!half) goal = Goal{0.85, Goal::kMin};
     report.Compare("mnist", "images/s", {{name, goal}},
                    Side::Of("ours", [&] { return ImagesPerSecond(&training, 2 * each, 0.3); }),
-                   references, args.Repetitions(15));
+                   references, args.Repetitions(20));
   }
   return 0;
 }

@@ -63,7 +63,7 @@ int Main(int argc, char** argv) {
       if (!args.Wants(name)) continue;
       const Callable step =
           Check(session->MakeCallable({}, {}, {ops.begin(), ops.begin() + fan_out}));
-      const long steps = fan_out == 8 ? 400 : 1500;
+      const long steps = fan_out == 8 ? 100 : 400;
       const Side ours = Side::Of("ours", [&] {
         const double start = Now();
         for (long i = 0; i < steps; ++i) Check(session->RunCallable(step, {}).status());
@@ -71,13 +71,13 @@ int Main(int argc, char** argv) {
       });
       std::vector<Side> references = {
           Side::Of("raw UCX fan-out", [&] { return raw.NullStep(fan_out, steps) * 1e6; })};
-      if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name));
-      if (ray) references.push_back(ray->AsSide("Ray Compiled Graph", name));
+      if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name, 10));
+      if (ray) references.push_back(ray->AsSide("Ray Compiled Graph", name, 10));
       // One process answers in another time when it happens to share a core's cache with the
       // client: shown, no goal.
       std::optional<Goal> goal;
       if (fan_out > 1) goal = Goal{6, Goal::kMax};
-      report.Compare("null_step", "us", {{name, goal}}, ours, references, args.Repetitions(30));
+      report.Compare("null_step", "us", {{name, goal}}, ours, references, args.Repetitions(100));
     }
     Check(session->Close());
   }

@@ -146,7 +146,8 @@ ucs_status_t RawUcx::OnLarge(void* arg, const void*, size_t, void* data, size_t 
   return UCS_OK;
 }
 
-RawServers::RawServers(int count, size_t largest, const std::string& lanes) : lanes_(lanes) {
+RawServers::RawServers(int count, size_t largest, const std::string& lanes)
+    : largest_(largest), lanes_(lanes) {
   for (int k = 0; k < count; ++k) {
     children_.push_back(Child::Fork([&](Child::Channel& parent) {
       RawUcx raw(lanes, largest > 0 ? HugePages(largest) : nullptr);
@@ -173,10 +174,11 @@ RawServers::RawServers(int count, size_t largest, const std::string& lanes) : la
       }
     }));
   }
-  if (largest > 0) source_ = HugePages(largest);
 }
 
 void RawServers::Connect() {
+  // Only now: a fork splits the huge pages of the parent.
+  if (largest_ > 0) source_ = HugePages(largest_);
   raw_ = std::make_unique<RawUcx>(lanes_, source_);
   for (const auto& child : children_) {
     const std::optional<std::string> address = child->Hear();

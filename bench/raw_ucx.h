@@ -70,7 +70,8 @@ class RawServers {
  public:
   // Forks. REQUIRES: no other threads, and no UCX in this process yet.
   RawServers(int count, size_t largest, const std::string& lanes = "");
-  // Connects all; may be called when threads exist.
+  // Connects all; may be called when threads exist. No fork should follow: it would split the huge
+  // pages of the source.
   void Connect();
 
   // Seconds per step: a message to each of the first `fan_out` processes, and the answers of all.
@@ -79,6 +80,7 @@ class RawServers {
   double Transfer(size_t bytes, int window, long count);
 
  private:
+  const size_t largest_;
   const std::string lanes_;
   char* source_ = nullptr;
   std::vector<std::unique_ptr<Child>> children_;

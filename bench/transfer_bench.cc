@@ -71,7 +71,7 @@ int Main(int argc, char** argv) {
                            const std::vector<Tensor>& feeds, std::optional<Goal> goal,
                            bool ray_has_it) {
     const size_t bytes = static_cast<size_t>(c.mib * kMiB);
-    const long count = 768 / c.mib;
+    const long count = 256 / c.mib;
     const Side ours = Side::Of("ours", [&] {
       const double start = Now();
       for (long i = 0; i < count; ++i) Check(session->RunCallable(call, feeds).status());
@@ -79,12 +79,12 @@ int Main(int argc, char** argv) {
     });
     std::vector<Side> references = {
         Side::Of("raw UCX rendezvous", [&] { return raw.Transfer(bytes, 1, count) / 1e9; })};
-    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name));
+    if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name, 4));
     if (ray && ray_has_it) {
-      references.push_back(ray->AsSide("Ray Compiled Graph", name));
-      references.push_back(ray->AsSide("Ray, view in place", name + " view"));
+      references.push_back(ray->AsSide("Ray Compiled Graph", name, 4));
+      references.push_back(ray->AsSide("Ray, view in place", name + " view", 4));
     }
-    report.Compare("transfer", "GB/s", {{name, goal}}, ours, references, args.Repetitions(20));
+    report.Compare("transfer", "GB/s", {{name, goal}}, ours, references, args.Repetitions(40));
   };
   for (const Case& c : cases) {
     const std::string size = std::to_string(c.mib) + " MiB";
