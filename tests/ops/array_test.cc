@@ -1,0 +1,144 @@
+// Ops that move, relabel and compute element by element: what the reference cases are too small to
+// show.
+#include <cmath>
+#include <cstring>
+
+#include "ops/constant/constant.h"
+#include "tests/ops/testing.h"
+
+namespace monograph::testing {
+namespace {
+
+TEST(PlaceholderTest, AStepThatForgetsToFeedNamesWhatItNeeds) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Output x = Placeholder(root.WithOpName("images"), DT_FLOAT, {-1, 784});
+  KernelRunner runner(&Kernels());
+  const auto result = runner.Run(graph, x.node(), {});
+  ASSERT_EQ(result.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(result.status().message().find("'images' with dtype float and shape [?,784]"),
+            std::string::npos)
+      << result.status();
+}
+
+TEST(RelabelTest, ReshapeSplitAndRowsShareTheInputsMemory) {
+  const Tensor x = Random<float>({4, 6});
+  EXPECT_EQ(Run1("Reshape", {x, Tensor::Vector<int32_t>({3, -1})}).raw(), x.raw());
+  const auto parts = RunOp("Split", {Tensor::Scalar<int32_t>(0), x}, {{"num_split", int64_t{2}}});
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ((*parts)[1].raw(), x.data<float>() + 12);
+  const Tensor rows =
+      Run1("Slice", {x, Tensor::Vector<int32_t>({1, 0}), Tensor::Vector<int32_t>({2, -1})});
+  EXPECT_EQ(rows.raw(), x.data<float>() + 6);
+}
+
+TEST(TransposeTest, LargePermutationsMoveEveryElement) {
+  ThreadPools pools(1, 3);
+  const Tensor x = Random<float>({37, 5, 130});
+  for (const auto& perm : {std::array<int32_t, 3>{2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {0, 2, 1}}) {
+    const Tensor y =
+        Run1("Transpose", {x, Tensor::Vector<int32_t>({perm[0], perm[1], perm[2]})}, {}, &pools);
+    std::array<int64_t, 3> at{};
+    const float* got = y.data<float>();
+    for (at[static_cast<size_t>(perm[0])] = 0; at[static_cast<size_t>(perm[0])] < y.shape().dim(0);
+         ++at[static_cast<size_t>(perm[0])]) {
+      for (at[static_cast<size_t>(perm[1])] = 0;
+           at[static_cast<size_t>(perm[1])] < y.shape().dim(1);
+           ++at[static_cast<size_t>(perm[1])]) {
+        for (at[static_cast<size_t>(perm[2])] = 0;
+             at[static_cast<size_t>(perm[2])] < y.shape().dim(2);
+             ++at[static_cast<size_t>(perm[2])]) {
+          ASSERT_EQ(*got++, x.data<float>()[(at[0] * 5 + at[1]) * 130 + at[2]]);
+        }
+      }
+    }
+  }
+}
+
+TEST(ElementwiseTest, ARowBroadcastOverManyRowsIsTheSameOnAnyNumberOfThreads) {
+  ThreadPools pools(1, 4);
+  const Tensor x = Random<float>({300, 257}), row = Random<float>({257}, 2),
+               column = Random<float>({300, 1}, 3);
+  for (const Tensor& other : {row, column}) {
+    const Tensor one = Run1("Mul", {x, other}), many = Run1("Mul", {other, x}, {}, &pools);
+    EXPECT_TRUE(BitEqual(one, many));
+    for (int64_t i = 0; i < 300; ++i) {
+      for (int64_t k = 0; k < 257; ++k) {
+        const float factor =
+            other.shape().rank() == 1 ? other.data<float>()[k] : other.data<float>()[i];
+        ASSERT_EQ(one.data<float>()[i * 257 + k], x.data<float>()[i * 257 + k] * factor);
+      }
+    }
+  }
+}
+
+TEST(ElementwiseTest, AnInputThatNobodyElseNeedsIsOverwritten) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {8}),
+               y = OpBuilder(root, "Neg").Input(x).BuildOutput();
+  ASSERT_TRUE(root.ok()) << root.status();
+  KernelRunner runner(&Kernels());
+  Tensor mine = Random<float>({8});
+  const void* memory = mine.raw();
+  std::vector<Tensor> inputs;
+  inputs.push_back(std::move(mine));
+  auto result = runner.Run(graph, y.node(), std::move(inputs));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ((*result)[0].raw(), memory);
+  const Tensor kept = (*result)[0];
+  result = runner.Run(graph, y.node(), {kept});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NE((*result)[0].raw(), memory);
+}
+
+// The vectorised functions against the library's, over their whole range: at most 3 units in the
+// last place.
+TEST(ElementwiseTest, ExpLogAndTanhAreExactToAFewUnitsInTheLastPlace) {
+  struct Function {
+    const char* op;
+    double (*exact)(double);
+    float low, high;
+  };
+  for (const Function& f :
+       {Function{"Exp", std::exp, -87.0f, 88.0f}, Function{"Log", std::log, 1e-3f, 1e4f},
+        Function{"Tanh", std::tanh, -10.0f, 10.0f}}) {
+    constexpr int64_t kCount = 200001;
+    Tensor x = Tensor::Allocate(DT_FLOAT, Shape{kCount}).value();
+    for (int64_t i = 0; i < kCount; ++i) {
+      x.data<float>()[i] =
+          f.low + (f.high - f.low) * static_cast<float>(i) / static_cast<float>(kCount - 1);
+    }
+    const Tensor y = Run1(f.op, {x});
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double exact = f.exact(static_cast<double>(x.data<float>()[i]));
+      const double unit = std::abs(exact) * 0x1p-23 + 1e-9;
+      ASSERT_NEAR(static_cast<double>(y.data<float>()[i]), exact, 3 * unit)
+          << f.op << "(" << x.data<float>()[i] << ")";
+    }
+  }
+}
+
+TEST(ReduceTest, SumsHaveTheSameBitsOnAnyNumberOfThreads) {
+  ThreadPools two(1, 2), four(1, 4);
+  const Tensor x = Random<float>({701, 3, 257});
+  for (const auto& axes : {std::vector<int32_t>{0, 1, 2}, {0}, {1}, {2}, {0, 2}, {0, 1}, {1, 2}}) {
+    const Tensor axes_tensor =
+        Tensor::FromValues<int32_t>(Shape{static_cast<int64_t>(axes.size())}, axes);
+    for (const char* op : {"Sum", "Mean", "Max"}) {
+      const Tensor one = Run1(op, {x, axes_tensor});
+      EXPECT_TRUE(BitEqual(one, Run1(op, {x, axes_tensor}, {}, &two))) << op;
+      EXPECT_TRUE(BitEqual(one, Run1(op, {x, axes_tensor}, {}, &four))) << op;
+      ExpectNear(one, Run1(op, {AsDouble(x), axes_tensor}), op[0] == 'S' ? 2e-2 : 1e-6);
+    }
+  }
+}
+
+TEST(ReduceTest, ALongSumOfFloatsStaysAccurate) {
+  Tensor ones = Tensor::Allocate(DT_FLOAT, Shape{1 << 25}).value();
+  std::fill_n(ones.data<float>(), ones.elements(), 1.0f);
+  EXPECT_EQ(Run1("Sum", {ones, Tensor::Scalar<int32_t>(0)}).scalar<float>(), 33554432.0f);
+}
+
+}  // namespace
+}  // namespace monograph::testing
