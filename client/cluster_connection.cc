@@ -111,7 +111,9 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
   if (!missing.empty()) {
     return Status(first.code(),
                   "cannot reach every task of the cluster; missing are:" + missing +
-                      "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N");
+                      (first.code() == Code::kUnavailable
+                           ? "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N"
+                           : ""));
   }
 
   control::HeartbeatOptions heartbeat;
@@ -135,7 +137,9 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
         monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
           const RemoteTask& lost = tasks_[static_cast<size_t>(index)];
           const Status status =
-              Unavailable("lost " + lost.task + " at " + lost.address + ": " + why.message());
+              why.message().starts_with("lost ")
+                  ? why
+                  : Unavailable("lost " + lost.task + " at " + lost.address + ": " + why.message());
           {
             std::lock_guard lock(mutex_);
             entries_[static_cast<size_t>(index)].lost = status;

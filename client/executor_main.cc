@@ -41,7 +41,7 @@ std::string WaitForEnd(const Worker& worker, const sigset_t& signals, bool with_
       }
     }
     char ignored[256];
-    if (fds[1].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) == 0) return "end of standard input";
+    if (fds[1].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0) return "end of standard input";
   }
 }
 

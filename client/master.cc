@@ -81,7 +81,10 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
   }
   for (const std::string& name : signature.targets) {
     const NodeId node = placed_->Find(name);
-    if (node < 0) return NotFound("operation '" + name + "' to run is not in the graph");
+    if (node < 0) {
+      // The lookup of tensors knows near names.
+      return placed_->FindOutput(name).status().WithContext("operation to run");
+    }
     targets.push_back(node);
   }
 

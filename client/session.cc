@@ -62,6 +62,7 @@ class Session::Impl : public StepClient {
 
   bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) override;
   void OnStepDone(uint64_t step, int peer, const Status& status) override;
+  void OnStepFailed(uint64_t step, const Status& status) override;
   void OnTaskLost(int task, const Status& why);
 
   // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
@@ -451,6 +452,20 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
   completion.Run();
 }
 
+void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
+  Completion completion;
+  std::vector<int> stop;
+  {
+    std::lock_guard lock(mutex_);
+    InFlight& flight = flights_[step % kStepSlots];
+    if (!flight.active || flight.step != step) return;
+    stop = FailLocked(flight, status);
+    completion = FinishLocked(flight);
+  }
+  Abort(stop, step, status);
+  completion.Run();
+}
+
 std::vector<int> Session::Impl::FailLocked(InFlight& flight, const Status& status,
                                            std::chrono::milliseconds grace) {
   flight.status.Update(status);
@@ -510,6 +525,7 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
 }
 
 void Session::Impl::Expire(uint64_t step) {
+  Completion completion;
   std::vector<int> stop;
   Status status;
   {
@@ -527,8 +543,10 @@ void Session::Impl::Expire(uint64_t step) {
     status = DeadlineExceeded("step " + std::to_string(step) + " did not end within " +
                               Seconds(flight.timeout) + "; tasks still running: " + missing);
     stop = FailLocked(flight, status);
+    completion = FinishLocked(flight);
   }
   Abort(stop, step, status);
+  completion.Run();
 }
 
 void Session::Impl::Watch() {

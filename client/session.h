@@ -109,7 +109,8 @@ class Session {
   Result<std::vector<Tensor>> RunCallable(const Callable& callable, std::span<const Tensor> feeds,
                                           const RunOptions& options = {}, RunMetadata* metadata = nullptr);
 
-  // Starts a step and returns; `done` runs once, on a thread of the runtime, and must not block. Waits for a place if kMaxStepsInFlight are running.
+  // Starts a step and returns; `done` runs once, on a thread of the runtime or, if the step cannot start or ends at once, inside this call; it must not
+  // block, nor call this. Waits for a place if kMaxStepsInFlight are running.
   using StepDone = std::function<void(Result<std::vector<Tensor>>)>;
   void RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done, const RunOptions& options = {});
 

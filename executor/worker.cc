@@ -36,7 +36,7 @@ class Worker::Impl : public MessageHandler {
  public:
   explicit Impl(WorkerOptions options)
       : options_(std::move(options)), task_(options_.task.TaskName()) {}
-  ~Impl() override { Shutdown(); }
+  ~Impl() override { Shutdown(); }  // again does nothing
 
   Status Start();
 
@@ -72,7 +72,7 @@ class Worker::Impl : public MessageHandler {
     std::vector<Peer> peers;
     int client_peer = kSelf;
     int self_index = 0;
-    StepClient* client = nullptr;
+    std::atomic<StepClient*> client = nullptr;
 
     mutable std::mutex mutex;
     std::condition_variable idle;
@@ -121,6 +121,8 @@ class Worker::Impl : public MessageHandler {
   void RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step, bool trace,
                bool caller_computes);
   void AbortHere(Session& session, uint64_t step, const Status& status);
+  // What arrives or leaves for the step was lost.
+  void FailHere(Session& session, uint64_t step, const Status& status);
   void EndStep(const std::shared_ptr<Session>& session, uint64_t step, const Status& status);
   void ReportDone(Session& session, uint64_t step, const Status& status);
   void SendMessage(Session& session, int peer, StepMessage message, Payload payload = {});
@@ -142,6 +144,7 @@ class Worker::Impl : public MessageHandler {
   mutable std::shared_mutex sessions_mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;  // guarded by sessions_mutex_
 
+  std::atomic<bool> stuck_ = false;  // a session was given up while a kernel of it ran
   std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
   std::atomic<int64_t> sending_{0};  // messages whose Send has not completed
   std::atomic<bool> draining_{false};
@@ -258,9 +261,13 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
   }
   for (const Peer& peer : session->peers) transport_->Disconnect(peer.id);
-  if (!ended)
+  if (!ended) {
+    // The kernel will end some day: all that it uses must stay, and the client hears no more of it.
+    session->client = nullptr;
+    stuck_ = true;
     return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
                             task_);
+  }
   std::lock_guard lock(session->mutex);
   session->graphs.clear();
   return Status();
@@ -341,6 +348,13 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
       refused = ResourceExhausted("step " + std::to_string(slot.step) + " still runs at " + task_ +
                                   ": more than " + std::to_string(kMaxStepsInFlight) +
                                   " steps in flight");
+    }
+    if (!refused.ok()) {
+      if (slot.state != Slot::kRunning) {  // what still comes for it is dropped
+        slot.step = step_id;
+        slot.state = Slot::kOver;
+        slot.parked.clear();
+      }
     } else {
       if (slot.step != step_id) {
         slot.parked.clear();
@@ -406,7 +420,7 @@ void Worker::Impl::EndStep(const std::shared_ptr<Session>& session, uint64_t ste
 
 void Worker::Impl::ReportDone(Session& session, uint64_t step_id, const Status& status) {
   if (session.client_peer == kSelf) {
-    if (session.client != nullptr) session.client->OnStepDone(step_id, kSelf, status);
+    if (StepClient* client = session.client) client->OnStepDone(step_id, kSelf, status);
     return;
   }
   StepMessage message;
@@ -437,9 +451,15 @@ void Worker::Impl::AbortHere(Session& session, uint64_t step_id, const Status& s
   if (step != nullptr) step->Abort(status);
 }
 
+void Worker::Impl::FailHere(Session& session, uint64_t step_id, const Status& status) {
+  // A step of which this process has no part is known to the client alone.
+  if (StepClient* client = session.client) client->OnStepFailed(step_id, status);
+  AbortHere(session, step_id, status);
+}
+
 void Worker::Impl::Push(Session& session, int peer, uint64_t step, int32_t edge, Tensor tensor) {
   if (peer == kSelf) {
-    if (session.client != nullptr && session.client->OnFetch(step, edge, tensor)) return;
+    if (StepClient* client = session.client; client && client->OnFetch(step, edge, tensor)) return;
     Deliver(session, step, edge, std::move(tensor));
     return;
   }
@@ -464,9 +484,19 @@ void Worker::Impl::SendMessage(Session& session, int peer, StepMessage message, 
   message.incarnation = target.incarnation;
   char header[kMaxHeaderBytes];
   const size_t length = EncodeStepMessage(message, header);
+  if (payload.bytes == 0) {  // leaves at once
+    transport_->Send(target.id, {header, length}, {}, nullptr);
+    return;
+  }
   sending_.fetch_add(1, std::memory_order_relaxed);
   transport_->Send(target.id, {header, length}, std::move(payload),
-                   [this](const Status&) { sending_.fetch_sub(1, std::memory_order_relaxed); });
+                   [this, id = session.id, step = message.step](const Status& status) {
+                     sending_.fetch_sub(1, std::memory_order_relaxed);
+                     if (status.ok()) return;
+                     if (std::shared_ptr<Session> found = FindSession(id)) {
+                       FailHere(*found, step, status.WithContext("sending from " + task_).AsDerived());
+                     }
+                   });
 }
 
 void Worker::Impl::Deliver(Session& session, uint64_t step_id, int32_t edge, Tensor tensor) {
@@ -528,8 +558,7 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
   const bool plain = IsPlainData(message.dtype);
   if (plain &&
       payload_bytes != static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
-    AbortHere(*session, message.step,
-              DataLoss("tensor of edge " + std::to_string(message.id) + " came with " +
+    FailHere(*session, message.step, DataLoss("tensor of edge " + std::to_string(message.id) + " came with " +
                        std::to_string(payload_bytes) + " bytes for " +
                        std::string(DTypeName(message.dtype)) + message.shape.ToString()));
     return {};
@@ -538,8 +567,7 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
       plain ? Tensor::Allocate(message.dtype, message.shape)
             : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
   if (!tensor.ok()) {
-    AbortHere(*session, message.step,
-              tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
+    FailHere(*session, message.step, tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
                                           task_));
     return {};
   }
@@ -567,12 +595,12 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   RecycleArrival(arrival);
   if (!status.ok() || !tensor.ok()) {
     const Status& cause = status.ok() ? tensor.status() : status;
-    AbortHere(
+    FailHere(
         *session, step,
         cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
     return;
   }
-  if (session->client != nullptr && session->client->OnFetch(step, edge, tensor.value())) return;
+  if (StepClient* client = session->client; client && client->OnFetch(step, edge, tensor.value())) return;
   Deliver(*session, step, edge, std::move(tensor).value());
 }
 
@@ -595,8 +623,8 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
       AbortHere(*session, message.step, message.status);
       return;
     case StepMessageKind::kStepDone:
-      if (session->client != nullptr && message.id < session->peers.size()) {
-        session->client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
+      if (StepClient* client = session->client; client && message.id < session->peers.size()) {
+        client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
       }
       return;
     case StepMessageKind::kTensor:
@@ -616,12 +644,12 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
     }
   }
   if (!tensor.ok()) {
-    AbortHere(
+    FailHere(
         *session, message.step,
         tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
     return;
   }
-  if (session->client != nullptr && session->client->OnFetch(message.step, edge, tensor.value()))
+  if (StepClient* client = session->client; client && client->OnFetch(message.step, edge, tensor.value()))
     return;
   Deliver(*session, message.step, edge, std::move(tensor).value());
 }
@@ -629,7 +657,11 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
 // ---- the public face
 
 Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Worker::~Worker() = default;
+Worker::~Worker() {
+  impl_->Shutdown();
+  // A kernel that would not end still uses its worker.
+  if (impl_->stuck_) (void)impl_.release();
+}
 
 Result<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));

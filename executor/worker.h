@@ -52,6 +52,8 @@ class StepClient {
   virtual bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) = 0;
   // Peer `peer` (index in the session, or kSelf) has ended its part of the step.
   virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;
+  // A tensor of the step was lost on its way to or from this process.
+  virtual void OnStepFailed(uint64_t step, const Status& status) = 0;
 };
 
 struct WorkerOptions {

@@ -20,6 +20,7 @@ class Client : public StepClient {
  public:
   bool OnFetch(uint64_t, int32_t, Tensor&) override { return false; }
   void OnStepDone(uint64_t, int, const Status& status) override { done_.set_value(status); }
+  void OnStepFailed(uint64_t, const Status&) override {}
   Status Wait() {
     std::future<Status> done = done_.get_future();
     if (done.wait_for(std::chrono::seconds(20)) != std::future_status::ready)
