@@ -52,3 +52,11 @@ function(mg_protobuf target)
   target_include_directories(${target} SYSTEM PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
 endfunction()
+
+# mg_uses_protobuf_maps(TARGET): for what includes graph/graph.pb.h. Protobuf's headers give map fields another layout where they see ThreadSanitizer, and
+# the system's library is not built that way.
+function(mg_uses_protobuf_maps target)
+  if(MG_SANITIZE STREQUAL "thread")
+    target_compile_options(${target} PRIVATE -U__SANITIZE_THREAD__)
+  endif()
+endfunction()
