@@ -31,6 +31,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -278,6 +279,7 @@ class UcxTransport : public Transport, private Driven {
 
   // All guarded by the worker's lock.
   std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
+  std::unordered_set<uint64_t> gone_;         // instances that were disconnected and not met again
   bool polling_ = false;                      // the holder is the driver: it will look at ready_
   bool needs_drive_ = false;
   bool closed_ = false;
@@ -420,6 +422,7 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
     MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &peer->endpoint), what));
   }
   needs_drive_ = true;
+  gone_.erase(peer->instance);
   peers_.push_back(std::move(peer));
   return static_cast<PeerId>(peers_.size() - 1);
 }
@@ -532,7 +535,10 @@ void UcxTransport::Disconnect(PeerId id) {
   const bool last = std::none_of(peers_.begin(), peers_.end(), [&](const auto& other) {
     return other->connected && other->instance == peer->instance;
   });
-  if (last) CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
+  if (last) {
+    gone_.insert(peer->instance);
+    CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
+  }
   if (!peer->self) StartProbe(peer->name);
   if (peer_errors_ || peer->held == nullptr) to_close_.push_back(peer);
   needs_drive_ = true;
@@ -715,7 +721,8 @@ void UcxTransport::CompleteReceive(ReceiveContext* receive, const Status& status
   if (std::exchange(receive->cancelled, false)) --receives_cancelled_;
   const auto done = std::move(receive->sink.done);
   receive->sink.done = nullptr;
-  if (status.ok()) receive->sink.keep = Buffer();  // UCX is done with it, and its reader may want it alone
+  if (status.ok())
+    receive->sink.keep = Buffer();  // UCX is done with it, and its reader may want it alone
   if (done) done(status);
 }
 
@@ -802,6 +809,9 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
       ucp_am_recv_data_nbx(self->worker_, data, receive->sink.data, bytes, &options);
   if (UCS_PTR_IS_PTR(request)) {
     receive->request = request;
+    // Announced before the sender was disconnected, read from the queue after.
+    if (self->closed_ || self->gone_.contains(source))
+      self->CancelReceives(source, Clock::now() + kReceiveGrace);
     return UCS_INPROGRESS;
   }
   Unlink(self->receives_, receive);
