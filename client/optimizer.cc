@@ -136,6 +136,10 @@ Operation Optimizer::ApplyGradients(const Scope& scope, std::span<const Gradient
       scope.Fail(InvalidArgument("variable '" + pair.variable.name + "' has no gradient: the loss does not depend on it"));
       return {};
     }
+    if (pair.sparse()) {
+      scope.Fail(Unimplemented("variable '" + pair.variable.name + "' has a sparse gradient, which " + rule_->name() + " cannot apply"));
+      return {};
+    }
     const std::string device = scope.graph()->device(pair.variable.handle.node()).ToString();
     auto it = by_device.begin();
     while (it != by_device.end() && it->first != device) ++it;
@@ -173,7 +177,7 @@ Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Ou
   MG_RETURN_IF_ERROR(scope.status());
   MG_ASSIGN_OR_RETURN(const Outputs gradients, AddGradients(scope, std::span<const Output>(&loss, 1), values));
   std::vector<GradientAndVariable> pairs;
-  for (size_t i = 0; i < gradients.size(); ++i) pairs.push_back({gradients[i], variables[i]});
+  for (size_t i = 0; i < gradients.size(); ++i) pairs.push_back({gradients[i], {}, variables[i]});
   return pairs;
 }
 

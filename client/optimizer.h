@@ -26,9 +26,13 @@ struct ModelVariable {
 // Makes a variable on `scope`'s device (a device function of the scope counts), with an initializer that assigns `initial`.
 ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial);
 
+// One gradient, dense or sparse (TensorFlow's IndexedSlices).
 struct GradientAndVariable {
-  Output gradient;  // mean over the whole batch
+  Output gradient;  // of the variable's shape; if sparse, rows of it
+  Output indices;   // valid: row i of `gradient` belongs to row indices[i] of the variable, and rows of one index add up
   ModelVariable variable;
+
+  bool sparse() const { return indices.valid(); }
 };
 
 class OptimizerRule;  // client/optimizer.cc

@@ -167,7 +167,7 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
   for (size_t i = 0; i < step.variables.size(); ++i) {
     const Outputs& parts = towers.results[num_results + i];
     const Scope beside = scope.SubScope("gradients").ColocateWith(step.variables[i].handle);
-    pairs.push_back({replicas == 1 ? parts[0] : AddN(beside, parts), step.variables[i]});
+    pairs.push_back({replicas == 1 ? parts[0] : AddN(beside, parts), {}, step.variables[i]});
   }
   const Operation update = optimizer.ApplyGradients(scope, pairs, &initializers);
 
