@@ -14,6 +14,7 @@
 #include "client/master.h"
 #include "client/registries.h"
 #include "executor/kernel_runner.h"
+#include "executor/task_status.h"
 #include "executor/trace.h"
 #include "executor/worker.h"
 #include "executor/worker.pb.h"
@@ -639,7 +640,7 @@ Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMe
     for (const wire::TraceEvent& event : response.events()) {
       trace.events.push_back({static_cast<TraceKind>(event.kind()), event.name(), event.op(),
                               event.device(), event.thread(), event.edge(), event.bytes(),
-                              event.start_ns(), event.end_ns()});
+                              event.start_ns(), event.end_ns(), event.id(), event.after()});
     }
     traces.push_back(std::move(trace));
   }
@@ -871,6 +872,28 @@ Status Session::Reset(const std::vector<std::string>& containers) {
       result.Update(response.status());
   }
   return result;
+}
+
+Result<std::vector<TaskStatus>> Session::Tasks() {
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
+  wire::StatusResponse own;
+  DescribeTask(*impl_->worker_, &own);
+  std::vector<TaskStatus> tasks = {ToTaskStatus(own)};
+  if (impl_->cluster_ == nullptr) return tasks;
+  const std::vector<RemoteTask>& remote = impl_->cluster_->tasks();
+  std::vector<std::pair<int, std::string>> requests;
+  for (size_t task = 0; task < remote.size(); ++task)
+    requests.emplace_back(static_cast<int>(task), std::string());
+  for (const auto& response :
+       impl_->cluster_->Call("Status", std::move(requests), kControlTimeout)) {
+    MG_RETURN_IF_ERROR(response.status());
+    wire::StatusResponse parsed;
+    if (!parsed.ParseFromString(response.value())) return Internal("malformed answer to Status");
+    tasks.push_back(ToTaskStatus(parsed));
+    tasks.back().address = remote[tasks.size() - 2].address;
+  }
+  return tasks;
 }
 
 Status Session::Close() { return impl_->Close(); }

@@ -39,6 +39,8 @@
 
 namespace monograph {
 
+struct TaskStatus;
+
 struct SessionOptions {
   PlacementLog log_device_placement = PlacementLog::kNone;
   // Gets the text of log_device_placement; empty: standard output.
@@ -122,6 +124,10 @@ class Session {
   Result<std::vector<std::pair<std::string, Graph>>> PartitionsByName(const std::vector<std::string>& feeds,
                                                                       const std::vector<std::string>& fetches,
                                                                       const std::vector<std::string>& targets);
+
+  // What every task of the session says of itself now: this process first, then the daemons. Bytes and messages are those of the data plane,
+  // of all sessions together (executor/task_status.h).
+  Result<std::vector<TaskStatus>> Tasks();
 
   // Drops variables and other resources of the containers (all if empty) on every task.
   Status Reset(const std::vector<std::string>& containers = {});

@@ -1,7 +1,5 @@
 #include "executor/server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -11,7 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "executor/resource_manager.h"
+#include "executor/task_status.h"
 #include "executor/trace.h"
 #include "executor/worker.pb.h"
 #include "graph/graph_def.h"
@@ -93,25 +91,7 @@ Status Server::Impl::Start(ServerOptions options) {
   control::ServerHandlers handlers;
   handlers.methods["Status"] = ProtoMethod<Empty, wire::StatusResponse>(
       [this](const CallContext&, const Empty&, wire::StatusResponse* response) {
-        response->set_task(worker_->task());
-        response->set_incarnation(worker_->incarnation());
-        for (const DeviceInfo& info : worker_->devices()) {
-          wire::Device* device = response->add_devices();
-          device->set_name(info.name.ToString());
-          device->set_description(info.description);
-          device->set_memory_limit(info.memory_limit);
-        }
-        response->set_transport_address(worker_->transport_address());
-        if (worker_->transport() != nullptr)
-          response->set_transport_kind(std::string(worker_->transport()->kind()));
-        const WorkerStats stats = worker_->stats();
-        response->set_resource_bytes(worker_->resources().bytes());
-        response->set_sessions(stats.sessions);
-        response->set_running_steps(stats.running_steps);
-        response->set_steps_done(stats.steps_done);
-        response->set_steps_failed(stats.steps_failed);
-        response->set_messages_dropped(stats.messages_dropped);
-        response->set_process_id(getpid());
+        DescribeTask(*worker_, response);
         return Status();
       });
   handlers.methods["CreateSession"] =
@@ -185,6 +165,8 @@ Status Server::Impl::Start(ServerOptions options) {
           out->set_bytes(event.bytes);
           out->set_start_ns(event.start_ns);
           out->set_end_ns(event.end_ns);
+          out->set_id(event.id);
+          out->set_after(event.after);
         }
         return Status();
       });

@@ -48,10 +48,29 @@ int32_t TraceThread() {
   return id;
 }
 
+std::vector<int32_t> StepTrace::LastPredecessors() const {
+  const PlanData& plan = plan_->data();
+  std::vector<int32_t> after(records_.size(), -1);
+  const auto end = [this](int32_t id) {
+    return id < 0 ? INT64_MIN : records_[static_cast<size_t>(id)].end_ns;
+  };
+  for (size_t i = 0; i < records_.size(); ++i) {
+    // A node without a record only hands on: who waits for it waits for its own predecessor.
+    const int32_t self = records_[i].end_ns != 0 ? static_cast<int32_t>(i) : after[i];
+    const PlanNode& node = plan.nodes[i];
+    for (uint32_t s = 0; s < node.num_successors; ++s) {
+      int32_t& last = after[plan.successors[node.first_successor + s].node];
+      if (end(self) > end(last)) last = self;
+    }
+  }
+  return after;
+}
+
 std::vector<TraceEvent> StepTrace::Events() const {
   std::vector<TraceEvent> events;
   if (plan_ == nullptr) return events;
   const PlanData& plan = plan_->data();
+  const std::vector<int32_t> after = LastPredecessors();
   for (size_t i = 0; i < records_.size(); ++i) {
     const Record& record = records_[i];
     if (record.end_ns == 0) continue;
@@ -62,7 +81,9 @@ std::vector<TraceEvent> StepTrace::Events() const {
                      .thread = record.thread,
                      .bytes = record.bytes,
                      .start_ns = record.start_ns,
-                     .end_ns = record.end_ns};
+                     .end_ns = record.end_ns,
+                     .id = static_cast<int32_t>(i),
+                     .after = after[i]};
     if (node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
       const EdgeInfo& edge =
           (node.kind == NodeKind::kSend ? plan.send_edges : plan.recv_edges)[node.aux];
@@ -100,6 +121,8 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
       const int64_t duration = event.end_ns - event.start_ns;
       const std::string row = process + ",\"tid\":" + std::to_string(event.thread);
       std::string args = "\"op\":" + Quoted(event.op) + ",\"device\":" + Quoted(event.device);
+      if (event.id >= 0) args += ",\"id\":" + std::to_string(event.id);
+      if (event.after >= 0) args += ",\"after\":" + std::to_string(event.after);
       if (event.kind != TraceKind::kNode) args += ",\"bytes\":" + std::to_string(event.bytes);
       add("{\"ph\":\"X\"," + row + ",\"name\":" + Quoted(event.name) +
           ",\"cat\":" + Quoted(event.op) + ",\"ts\":" + Micros(start) +

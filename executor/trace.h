@@ -27,6 +27,8 @@ struct TraceEvent {
   int64_t bytes = 0;  // of a send or receive
   int64_t start_ns = 0;
   int64_t end_ns = 0;
+  int32_t id = -1;     // the node's number in its task
+  int32_t after = -1;  // of the nodes that it waited for in its task, the one that ended last; -1: none
 };
 
 // Given to a step before it starts; read after the step is done. Each node writes its own record,
@@ -44,6 +46,8 @@ class StepTrace {
     int64_t bytes = 0;
     int32_t thread = 0;
   };
+  std::vector<int32_t> LastPredecessors() const;
+
   std::shared_ptr<const Plan> plan_;
   std::vector<Record> records_;  // by plan node
 };

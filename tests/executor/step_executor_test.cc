@@ -590,6 +590,30 @@ TEST_P(StepExecutorTest, TheTraceHoldsEveryNodeSendAndReceive) {
   }
 }
 
+TEST_P(StepExecutorTest, TheTraceSaysWhichInputOfANodeCameLast) {
+  Builder b(&graph_);
+  const Endpoint quick = b.Recv(1), late = b.Op("TIncSlow", {b.Recv(2)});
+  b.Send(3, b.Op("TAdd", {quick, late}));
+  Compile();
+  StepTrace trace;
+  ASSERT_TRUE(RunStep(plan_, {{1, 1.0f}, {2, 1.0f}}, 1, inline_all(), &trace).ok());
+  std::map<int32_t, const TraceEvent*> by_id;
+  const std::vector<TraceEvent> events = trace.Events();
+  for (const TraceEvent& event : events) by_id[event.id] = &event;
+  ASSERT_EQ(by_id.size(), 5u);
+  for (const TraceEvent& event : events) {
+    const TraceEvent* before = event.after < 0 ? nullptr : by_id.at(event.after);
+    ASSERT_EQ(before == nullptr, event.kind == TraceKind::kRecv) << event.name;
+    if (event.op == "TIncSlow") {
+      EXPECT_EQ(before->edge, 2);
+    } else if (event.op == "TAdd") {
+      EXPECT_EQ(before->op, "TIncSlow");
+    } else if (event.kind == TraceKind::kSend) {
+      EXPECT_EQ(before->op, "TAdd");
+    }
+  }
+}
+
 TEST(SequentialStep, RunsInOneOrderWhateverTheTiming) {
   TestTask task(1);
   Graph graph = task.NewGraph();

@@ -1,7 +1,10 @@
 // Sessions on a cluster: variables that outlive them, containers, several clients, device filters,
 // and what they print of the placement.
+#include <unistd.h>
+
 #include "client/optimizer.h"
 #include "client/registries.h"
+#include "executor/task_status.h"
 #include "graph/place.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -173,6 +176,48 @@ TEST_F(SessionOnCluster, AGraphMayGrowBetweenRuns) {
   auto values = session->Run({}, {doubled});
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(0).scalar<float>(), 20.0f);
+}
+
+TEST_F(SessionOnCluster, EveryTaskTellsHowManyBytesItHasMoved) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root.WithDevice(kWorker0), DT_FLOAT, {-1});
+  const Output y = Identity(root.WithDevice(kWorker1), Square(root.WithDevice(kWorker0), x));
+  const std::unique_ptr<Session> session = cluster_->Connect(graph);
+  const Tensor large = Tensor::FromValues<float>(Shape{25000}, std::vector<float>(25000, 0.5f));
+  const auto tasks = [&] {
+    std::map<std::string, TaskStatus> by_name;
+    auto all = session->Tasks();
+    EXPECT_TRUE(all.ok()) << all.status();
+    for (const TaskStatus& task : all.value()) by_name[task.task] = task;
+    return by_name;
+  };
+  auto before = tasks();
+  ASSERT_TRUE(session->Run({{x, large}}, {y}).ok());
+  auto after = tasks();
+  ASSERT_EQ(after.size(), 4u);
+  const std::string client = "/job:client/replica:0/task:0", first = "/job:worker/replica:0/task:0",
+                    second = "/job:worker/replica:0/task:1", ps = "/job:ps/replica:0/task:0";
+  const auto sent = [&](const std::string& task) { return after[task].bytes_sent - before[task].bytes_sent; };
+  const auto received = [&](const std::string& task) {
+    return after[task].bytes_received - before[task].bytes_received;
+  };
+  for (const std::string& task : {client, first, second}) {
+    EXPECT_GE(sent(task), 100000u) << task;
+    EXPECT_LT(sent(task), 110000u) << task;
+    EXPECT_GE(received(task), 100000u) << task;
+    EXPECT_LT(received(task), 110000u) << task;
+    EXPECT_EQ(after[task].steps_done - before[task].steps_done, task == client ? 0u : 1u) << task;
+  }
+  EXPECT_EQ(sent(ps) + received(ps), 0u) << "the step has no part there";
+  EXPECT_EQ(after[client].process_id, getpid());
+  EXPECT_EQ(after[ps].address, cluster_->address("ps", 0));
+  EXPECT_GT(after[first].uptime_seconds, 0);
+  EXPECT_LT(after[first].uptime_seconds, 3600);
+  EXPECT_GT(after[first].cpu_seconds, 0);
+  EXPECT_GT(after[first].resident_bytes, 1 << 20);
+  EXPECT_EQ(after[first].sessions, 1);
+  EXPECT_EQ(after[first].graphs, 1);
 }
 
 }  // namespace
