@@ -85,14 +85,14 @@ struct PlainNode {
 void PutPlainNode(const std::vector<PlainNode>& nodes, const PlainNode& node,
                   std::string_view device, std::string* scratch, std::string* out) {
   scratch->clear();
-  wire::PutBytes(scratch, 1, node.name);
-  wire::PutBytes(scratch, 2, node.inputs == 0 ? "Source" : "Combine");
+  wire_format::PutBytes(scratch, 1, node.name);
+  wire_format::PutBytes(scratch, 2, node.inputs == 0 ? "Source" : "Combine");
   for (int k = 0; k < node.inputs; ++k)
-    wire::PutBytes(scratch, 3, nodes[static_cast<size_t>(node.input[k])].name);
-  wire::PutBytes(scratch, 4, device);
-  wire::PutBytes(scratch, 5, "\x0a\x01T\x12\x02\x30\x01");
-  wire::PutBytes(scratch, 5, std::string_view("\x0a\x0btranspose_a\x12\x02\x28\x00", 17));
-  wire::PutBytes(out, 1, *scratch);
+    wire_format::PutBytes(scratch, 3, nodes[static_cast<size_t>(node.input[k])].name);
+  wire_format::PutBytes(scratch, 4, device);
+  wire_format::PutBytes(scratch, 5, "\x0a\x01T\x12\x02\x30\x01");
+  wire_format::PutBytes(scratch, 5, std::string_view("\x0a\x0btranspose_a\x12\x02\x28\x00", 17));
+  wire_format::PutBytes(out, 1, *scratch);
 }
 
 StageClock RunFloor(const Layout& layout) {

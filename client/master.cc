@@ -12,7 +12,7 @@
 namespace monograph {
 namespace {
 
-constexpr std::chrono::seconds kRegisterTimeout(120);
+constexpr std::chrono::seconds kRegisterTimeout(120), kDeregisterTimeout(10);
 
 }  // namespace
 
@@ -143,22 +143,26 @@ Result<PartitionedGraph> Master::PartitionFor(const Signature& signature) {
   return Cut(signature, &fetch_index, &fetch_of_feed, &feeds);
 }
 
+int Master::PeerOf(const std::string& task) const {
+  if (task == worker_->task()) return kSelf;
+  const auto& tasks = cluster_->tasks();
+  const auto it = std::find_if(tasks.begin(), tasks.end(), [&](const RemoteTask& t) { return t.task == task; });
+  MG_CHECK(it != tasks.end());
+  return static_cast<int>(it - tasks.begin());
+}
+
 Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature) {
   std::lock_guard lock(mutex_);
-  if (auto it = prepared_.find(signature); it != prepared_.end()) return it->second;
+  if (auto it = prepared_.find(signature); it != prepared_.end()) {
+    it->second.used = ++uses_;
+    return it->second.step;
+  }
   if (signature.fetches.empty() && signature.targets.empty()) {
     return InvalidArgument("Must specify at least one target to fetch or execute.");
   }
   auto step = std::make_shared<PreparedStep>();
+  step->session = session_;
   MG_ASSIGN_OR_RETURN(PartitionedGraph cut, Cut(signature, &step->fetch_index, &step->fetch_of_feed, &step->feeds));
-
-  auto peer_of = [this](const std::string& task) {
-    if (task == worker_->task()) return kSelf;
-    const auto& tasks = cluster_->tasks();
-    const auto it = std::find_if(tasks.begin(), tasks.end(), [&](const RemoteTask& t) { return t.task == task; });
-    MG_CHECK(it != tasks.end());
-    return static_cast<int>(it - tasks.begin());
-  };
   step->fetch_of_edge.assign(cut.edges.size(), -1);
   step->distinct_fetches = static_cast<int>(cut.fetch_edges.size());
   for (size_t i = 0; i < cut.fetch_edges.size(); ++i) {
@@ -166,13 +170,22 @@ Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature
   }
   for (size_t i = 0; i < step->feeds.size(); ++i) {
     for (int32_t edge : cut.feed_edges[i]) {
-      step->feeds[i].routes.emplace_back(peer_of(cut.edges[static_cast<size_t>(edge)].to.TaskName()), edge);
+      step->feeds[i].routes.emplace_back(PeerOf(cut.edges[static_cast<size_t>(edge)].to.TaskName()), edge);
     }
   }
+  if (Status status = Register(std::move(cut.partitions), step.get()); !status.ok()) {
+    Deregister(*step);
+    return status;
+  }
+  prepared_.emplace(signature, Entry{step, ++uses_});
+  DropIdle();
+  return step;
+}
 
+Status Master::Register(std::vector<Partition> partitions, PreparedStep* step) {
   std::vector<std::pair<int, std::string>> requests;
-  for (Partition& partition : cut.partitions) {
-    const int peer = peer_of(partition.task.TaskName());
+  for (Partition& partition : partitions) {
+    const int peer = PeerOf(partition.task.TaskName());
     if (peer == kSelf) {
       MG_ASSIGN_OR_RETURN(const uint32_t handle, worker_->RegisterGraph(session_, std::move(partition.graph)));
       step->parts.push_back({kSelf, handle});
@@ -184,21 +197,52 @@ Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature
     request.set_inline_functions(true);
     requests.emplace_back(peer, request.SerializeAsString());
   }
-  if (!requests.empty()) {
-    std::vector<int> peers;
-    for (const auto& [peer, bytes] : requests) peers.push_back(peer);
-    std::vector<Result<std::string>> responses = cluster_->Call("RegisterGraph", std::move(requests), kRegisterTimeout);
-    for (size_t i = 0; i < responses.size(); ++i) {
-      if (!responses[i].ok()) return responses[i].status();
-      wire::RegisterGraphResponse response;
-      if (!response.ParseFromString(responses[i].value())) {
-        return Internal("malformed answer to RegisterGraph from " + cluster_->tasks()[static_cast<size_t>(peers[i])].task);
-      }
+  if (requests.empty()) return Status();
+  std::vector<int> peers;
+  for (const auto& [peer, bytes] : requests) peers.push_back(peer);
+  const std::vector<Result<std::string>> responses = cluster_->Call("RegisterGraph", std::move(requests), kRegisterTimeout);
+  Status result;
+  for (size_t i = 0; i < responses.size(); ++i) {
+    wire::RegisterGraphResponse response;
+    if (!responses[i].ok()) {
+      result.Update(responses[i].status());
+    } else if (!response.ParseFromString(responses[i].value())) {
+      result.Update(Internal("malformed answer to RegisterGraph from " + cluster_->tasks()[static_cast<size_t>(peers[i])].task));
+    } else {
       step->parts.push_back({peers[i], response.handle()});
     }
   }
-  prepared_.emplace(signature, step);
-  return step;
+  return result;
+}
+
+void Master::Deregister(const PreparedStep& step) {
+  for (const PreparedStep::Part& part : step.parts) {
+    if (part.peer == kSelf) {
+      (void)worker_->DeregisterGraph(session_, part.handle);
+      continue;
+    }
+    wire::DeregisterGraphRequest request;
+    request.set_session(session_);
+    request.set_handle(part.handle);
+    // Nobody waits: a task that does not hear of it drops the graph with the session.
+    cluster_->Notify("DeregisterGraph", part.peer, request.SerializeAsString(), kDeregisterTimeout);
+  }
+}
+
+void Master::DropIdle() {
+  // A reference besides the map's can only be made here, under the mutex: what is idle now stays so.
+  std::vector<std::map<Signature, Entry>::iterator> idle;
+  for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
+    if (it->second.step.use_count() == 1) idle.push_back(it);
+  }
+  if (idle.size() <= kIdleSignatures) return;
+  const size_t drop = idle.size() - kIdleSignatures;
+  std::nth_element(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(drop - 1), idle.end(),
+                   [](const auto& a, const auto& b) { return a->second.used < b->second.used; });
+  for (size_t i = 0; i < drop; ++i) {
+    Deregister(*idle[i]->second.step);
+    prepared_.erase(idle[i]);
+  }
 }
 
 Result<DeviceName> Master::DeviceOf(const std::string& node) const {

@@ -37,6 +37,7 @@ struct PreparedStep {
     int peer;  // index of the task, kSelf for this process
     uint32_t handle;
   };
+  uint64_t session = 0;  // that prepared it: handles mean nothing to another one
   std::vector<FeedInfo> feeds;
   std::vector<Part> parts;
   std::vector<int32_t> fetch_of_edge;       // edge id to index in distinct fetches; -1: no fetch
@@ -47,6 +48,8 @@ struct PreparedStep {
 
 class Master {
  public:
+  static constexpr size_t kIdleSignatures = 64;
+
   struct Options {
     PlacementLog log_device_placement = PlacementLog::kNone;
     std::function<void(const std::string&)> placement_sink;
@@ -59,7 +62,8 @@ class Master {
   // All outlive the master. `cluster` may be nullptr. `session` is open at every task.
   Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster, Options options);
 
-  // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a time.
+  // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a time. Of those that nobody holds any more (no Callable,
+  // no step in flight) the kIdleSignatures used last are kept; the others are deregistered at every task, and made anew if they are asked for again.
   Result<std::shared_ptr<PreparedStep>> Prepare(const Signature& signature);
   // The partitions that Prepare registers.
   Result<PartitionedGraph> PartitionFor(const Signature& signature);
@@ -67,7 +71,17 @@ class Master {
   const std::vector<DeviceInfo>& devices() const { return devices_; }
 
  private:
+  struct Entry {
+    std::shared_ptr<PreparedStep> step;
+    uint64_t used = 0;  // number of the Prepare that asked for it last
+  };
+
   Status PlaceGraph();
+  // Registers the parts with their tasks and fills step->parts; what is registered when it fails is in there too.
+  Status Register(std::vector<Partition> partitions, PreparedStep* step);
+  void Deregister(const PreparedStep& step);
+  void DropIdle();  // REQUIRES: mutex_
+  int PeerOf(const std::string& task) const;
   Result<PartitionedGraph> Cut(const Signature& signature, std::vector<int>* fetch_index, std::vector<int>* fetch_of_feed,
                                std::vector<PreparedStep::FeedInfo>* feeds);
 
@@ -81,7 +95,8 @@ class Master {
   mutable std::mutex mutex_;
   std::unique_ptr<Graph> placed_;  // guarded by mutex_, as what follows
   int placed_nodes_ = -1;          // of graph_, when it was placed
-  std::map<Signature, std::shared_ptr<PreparedStep>> prepared_;
+  std::map<Signature, Entry> prepared_;
+  uint64_t uses_ = 0;
 };
 
 }  // namespace monograph

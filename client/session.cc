@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "client/cluster_connection.h"
 #include "client/master.h"
 #include "client/registries.h"
@@ -119,7 +120,21 @@ class Session::Impl : public StepClient {
                  // grace is
   // Sees to it that Watch knows of the flight's deadline. REQUIRES: mutex_.
   void WatchLocked();
-  Status TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata);
+  // A task whose record cannot be fetched is told in metadata->trace_error: the step succeeded all
+  // the same.
+  void TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata);
+
+  // OK if the callable is one of this session.
+  Status CheckCallable(const PreparedStep* prepared) const {
+    if (prepared == nullptr)
+      return InvalidArgument("the callable is empty; make one with MakeCallable");
+    if (prepared->session != id_) {
+      return InvalidArgument(
+          "the callable was made by another session, whose handles mean nothing to this one; make "
+          "one with this session's MakeCallable");
+    }
+    return Status();
+  }
 
   // A call of the public face: Close waits for those that came before it, later ones are refused.
   class Call {
@@ -345,7 +360,7 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
 
 void Session::Impl::WatchLocked() {
   if (closed_) return;
-  if (!watcher_.joinable()) watcher_ = std::thread([this] { Watch(); });
+  if (!watcher_.joinable()) watcher_ = StartThread("mg-session", [this] { Watch(); });
   watch_.notify_one();
 }
 
@@ -405,7 +420,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
   }
   if (metadata != nullptr) {
     metadata->step_id = step;
-    if (options.trace && result.ok()) MG_RETURN_IF_ERROR(TraceOf(step, *prepared, metadata));
+    if (options.trace && result.ok()) TraceOf(step, *prepared, metadata);
   }
   return result;
 }
@@ -440,11 +455,14 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
     InFlight& flight = flights_[step % kStepSlots];
     if (!flight.active || flight.step != step) return;
     const auto& parts = flight.prepared->parts;
+    bool expected = false;
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].peer != peer || flight.part_done[i]) continue;
       flight.part_done[i] = true;
       --flight.parts_missing;
+      expected = true;
     }
+    if (!expected) return;  // it has no part in the step, or was given up already
     if (!status.ok()) stop = FailLocked(flight, status);
     cause = flight.status;
     completion = FinishLocked(flight);
@@ -617,8 +635,10 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
   }
 }
 
-Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata) {
+void Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata) {
   std::vector<TaskTrace> traces;
+  std::vector<int> peers;
+  std::vector<std::pair<int, std::string>> requests;
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf) {
       if (auto trace = worker_->TakeTrace(id_, step))
@@ -628,14 +648,23 @@ Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMe
     wire::TakeTraceRequest request;
     request.set_session(id_);
     request.set_step(step);
-    std::vector<Result<std::string>> responses =
-        cluster_->Call("TakeTrace", {{part.peer, request.SerializeAsString()}}, kControlTimeout);
-    if (!responses[0].ok()) return responses[0].status();
+    peers.push_back(part.peer);
+    requests.emplace_back(part.peer, request.SerializeAsString());
+  }
+  std::vector<Result<std::string>> responses;
+  if (!requests.empty())
+    responses = cluster_->Call("TakeTrace", std::move(requests), kControlTimeout);
+  for (size_t i = 0; i < responses.size(); ++i) {
     wire::TakeTraceResponse response;
-    if (!response.ParseFromString(responses[0].value()))
-      return Internal("malformed answer to TakeTrace");
-    TaskTrace trace{.task = TaskName(part.peer),
-                    .clock_offset_ns = -cluster_->ClockOffset(part.peer),
+    Status status = responses[i].status();
+    if (status.ok() && !response.ParseFromString(responses[i].value()))
+      status = Internal("malformed answer to TakeTrace from " + TaskName(peers[i]));
+    if (!status.ok()) {
+      metadata->trace_error += (metadata->trace_error.empty() ? "" : "; ") + status.ToString();
+      continue;
+    }
+    TaskTrace trace{.task = TaskName(peers[i]),
+                    .clock_offset_ns = -cluster_->ClockOffset(peers[i]),
                     .events = {}};
     for (const wire::TraceEvent& event : response.events()) {
       trace.events.push_back({static_cast<TraceKind>(event.kind()), event.name(), event.op(),
@@ -644,8 +673,11 @@ Status Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMe
     }
     traces.push_back(std::move(trace));
   }
+  if (!metadata->trace_error.empty()) {
+    LogWarning("the trace of step " + std::to_string(step) +
+               " is not complete: " + metadata->trace_error);
+  }
   metadata->trace_json = ToChromeJson(traces);
-  return Status();
 }
 
 Status Session::Impl::Close() {
@@ -805,22 +837,19 @@ Result<Callable> Session::MakeCallable(const std::vector<Output>& feeds,
 Result<std::vector<Tensor>> Session::RunCallable(const Callable& callable,
                                                  std::span<const Tensor> feeds,
                                                  const RunOptions& options, RunMetadata* metadata) {
-  if (callable.prepared_ == nullptr)
-    return InvalidArgument("the callable is empty; make one with MakeCallable");
   const Impl::Call call(impl_.get());
   MG_RETURN_IF_ERROR(call.status());
+  MG_RETURN_IF_ERROR(impl_->CheckCallable(callable.prepared_.get()));
   return impl_->RunPrepared(callable.prepared_, feeds, options, metadata);
 }
 
 void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done,
                        const RunOptions& options) {
-  if (callable.prepared_ == nullptr) {
-    done(InvalidArgument("the callable is empty; make one with MakeCallable"));
-    return;
-  }
   const Impl::Call call(impl_.get());
-  if (!call.status().ok()) {
-    done(call.status());
+  Status usable = call.status();
+  if (usable.ok()) usable = impl_->CheckCallable(callable.prepared_.get());
+  if (!usable.ok()) {
+    done(usable);
     return;
   }
   uint64_t step = 0;

@@ -71,11 +71,12 @@ struct RunOptions {
 struct RunMetadata {
   uint64_t step_id = 0;
   std::string trace_json;  // Chrome's trace format: every task, op, send and recv of the step on one clock
+  std::string trace_error;  // which tasks' records could not be fetched, and why; empty: the trace is complete
 };
 
 using Feed = std::pair<Output, Tensor>;
 
-// A prepared signature; cheap to copy, valid while its session is open.
+// A prepared signature; cheap to copy, valid while the session that made it is open. While one exists its signature stays prepared at every task.
 class Callable {
  public:
   Callable() = default;

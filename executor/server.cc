@@ -14,6 +14,7 @@
 #include "executor/worker.pb.h"
 #include "graph/graph_def.h"
 #include "transport/control/server.h"
+#include "transport/control/worker_pool.h"
 
 namespace monograph {
 namespace {
@@ -42,6 +43,7 @@ control::Method ProtoMethod(Handler handler) {
 }
 
 constexpr size_t kConnectionsRemembered = 256;
+constexpr int kClosers = 2;
 
 struct Empty {
   bool ParseFromString(const std::string& bytes) { return bytes.empty(); }
@@ -82,6 +84,8 @@ class Server::Impl {
   std::map<uint64_t, std::vector<uint64_t>> owned_;  // sessions by connection; guarded by mutex_
   std::deque<uint64_t> gone_;  // connections that ended last, whose calls may still be on their way
                                // here; guarded by mutex_
+  // Closes the sessions of clients that are gone.
+  control::WorkerPool closer_{"mg-close", kClosers};
 };
 
 Status Server::Impl::Start(ServerOptions options) {
@@ -199,14 +203,17 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
     sessions = std::move(it->second);
     owned_.erase(it);
   }
-  for (uint64_t session : sessions) {
-    // NotFound: the client closed it itself before it went.
-    const Status closed = worker_->CloseSession(session);
-    if (closed.code() == Code::kNotFound) continue;
-    LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " +
-            connection.name() + ": " + why.message());
-    if (!closed.ok()) LogWarning(closed.ToString());
-  }
+  // Closing waits for running kernels: not here, where the next client's going would wait too.
+  closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why] {
+    for (uint64_t session : sessions) {
+      // NotFound: the client closed it itself before it went.
+      const Status closed = worker_->CloseSession(session);
+      if (closed.code() == Code::kNotFound) continue;
+      LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + name +
+              ": " + why.message());
+      if (!closed.ok()) LogWarning(closed.ToString());
+    }
+  });
 }
 
 void Server::Impl::Stop(std::chrono::milliseconds drain) {
@@ -225,6 +232,7 @@ void Server::Impl::Stop(std::chrono::milliseconds drain) {
   }
   if (control_ != nullptr) control_->Stop();
   control_ = nullptr;
+  closer_.Join(/*finish_queue=*/true);
   worker_ = nullptr;
 }
 

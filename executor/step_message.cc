@@ -46,6 +46,33 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
   return static_cast<size_t>(p - out);
 }
 
+namespace {
+
+Status Malformed(const std::string& what) { return DataLoss("malformed step message: " + what); }
+
+// What follows the fixed part of a tensor message.
+Status DecodeTensor(Decoder* in, StepMessage* message) {
+  if (message->id > INT32_MAX) return Malformed("edge " + std::to_string(message->id));
+  const auto dtype = in->Get<uint8_t>();
+  const int rank = in->Get<uint8_t>();
+  if (!in->ok()) return Malformed("a tensor's type and rank are cut off");
+  message->dtype = static_cast<DType>(dtype);
+  if (DTypeSize(message->dtype) == 0) return Malformed("a tensor of type " + std::to_string(dtype) + ", which has no values here");
+  if (rank > kMaxRank) return Malformed("a tensor of rank " + std::to_string(rank));
+  int64_t dims[kMaxRank];
+  for (int i = 0; i < rank; ++i) dims[i] = in->Get<int64_t>();
+  if (!in->ok()) return Malformed("a tensor's " + std::to_string(rank) + " dimensions are cut off");
+  Result<Shape> shape = Shape::Make({dims, static_cast<size_t>(rank)});
+  if (!shape.ok()) return Malformed("a tensor's shape: " + shape.status().message());
+  message->shape = shape.value();
+  if (message->shape.elements() > INT64_MAX / static_cast<int64_t>(DTypeSize(message->dtype))) {
+    return Malformed("a tensor's shape " + message->shape.ToString() + " has more bytes than memory can");
+  }
+  return Status();
+}
+
+}  // namespace
+
 Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   Decoder in(header);
   const auto kind = in.Get<uint8_t>();
@@ -55,25 +82,39 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   message->session = in.Get<uint64_t>();
   message->incarnation = in.Get<uint64_t>();
   message->step = in.Get<uint64_t>();
-  if (!in.ok() || kind < 1 || kind > 4) return DataLoss("malformed step message of " + std::to_string(header.size()) + " bytes");
-  message->kind = static_cast<StepMessageKind>(kind);
+  if (!in.ok()) return Malformed("only " + std::to_string(header.size()) + " bytes");
   message->flags = flags;
   message->status = Status();
-  if (message->kind == StepMessageKind::kTensor) {
-    message->dtype = static_cast<DType>(in.Get<uint8_t>());
-    const int rank = in.Get<uint8_t>();
-    if (rank > kMaxRank) return DataLoss("tensor message of rank " + std::to_string(rank));
-    int64_t dims[kMaxRank];
-    for (int i = 0; i < rank; ++i) dims[i] = in.Get<int64_t>();
-    if (!in.ok()) return DataLoss("tensor message is cut off");
-    Result<Shape> shape = Shape::Make({dims, static_cast<size_t>(rank)});
-    if (!shape.ok()) return DataLoss("tensor message: " + shape.status().message());
-    message->shape = shape.value();
-  } else if (code != 0) {
+  if (message->step == 0) return Malformed("step 0");
+  if (kind < 1 || kind > 4) return Malformed("kind " + std::to_string(kind));
+  message->kind = static_cast<StepMessageKind>(kind);
+  const bool reports = message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
+  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag : reports ? kDerivedFlag : 0;
+  if ((flags & ~known_flags) != 0) return Malformed("flags " + std::to_string(flags) + " of kind " + std::to_string(kind));
+  if (code > (reports ? static_cast<uint16_t>(Code::kUnauthenticated) : 0)) {
+    return Malformed("status code " + std::to_string(code) + " of kind " + std::to_string(kind));
+  }
+  if (message->kind == StepMessageKind::kTensor) MG_RETURN_IF_ERROR(DecodeTensor(&in, message));
+  if (message->kind == StepMessageKind::kAbortStep && code == 0) return Malformed("an abort without a reason");
+  if (code != 0) {
     message->status = Status(static_cast<Code>(code), std::string(in.rest()));
     if (flags & kDerivedFlag) message->status = message->status.AsDerived();
+  } else if (!in.rest().empty()) {
+    return Malformed(std::to_string(in.rest().size()) + " bytes after the end of kind " + std::to_string(kind));
   }
   return Status();
+}
+
+Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes) {
+  const auto elements = static_cast<size_t>(shape.elements());
+  if (!IsPlainData(dtype)) {
+    // Each element takes at least its length prefix, a handle three: a shape that promises more than the bytes can hold is refused before memory is taken.
+    if (elements <= payload_bytes / (dtype == DT_RESOURCE ? 12 : 4)) return Status();
+  } else if (elements * DTypeSize(dtype) == payload_bytes) {
+    return Status();
+  }
+  return DataLoss("a tensor " + std::string(DTypeName(dtype)) + shape.ToString() + " came with a payload of " +
+                  std::to_string(payload_bytes) + " bytes");
 }
 
 Payload TensorPayload(const Tensor& tensor) {
@@ -93,11 +134,7 @@ Payload TensorPayload(const Tensor& tensor) {
 }
 
 Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes) {
-  // Each element takes at least its length prefix: a shape that promises more elements than bytes is refused before memory is taken.
-  const size_t strings_per_element = dtype == DT_RESOURCE ? 3 : 1;
-  if (static_cast<size_t>(shape.elements()) > bytes.size() / (4 * strings_per_element)) {
-    return DataLoss("packed tensor of shape " + shape.ToString() + " in only " + std::to_string(bytes.size()) + " bytes");
-  }
+  MG_RETURN_IF_ERROR(CheckPayload(dtype, shape, bytes.size()));
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   Decoder in(bytes);
   for (int64_t i = 0; i < shape.elements(); ++i) {

@@ -6,8 +6,10 @@
 //            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
 //            | 3 step-done   id = sender's index in the session; code = status; body = message text
-//            | 4 abort-step  code = status; body = message text
+//            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
+//
+// What is not named has to be zero, and a header ends where its grammar does. Steps count from 1.
 //
 // `session` is the client's random nonce and `incarnation` the receiver's: a message for another life of a process, or for a step that is over, is
 // dropped and counted.
@@ -28,6 +30,7 @@ enum class StepMessageKind : uint8_t { kRunStep = 1, kTensor = 2, kStepDone = 3,
 
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
+inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
 
 struct StepMessage {
   StepMessageKind kind = StepMessageKind::kRunStep;
@@ -43,8 +46,11 @@ struct StepMessage {
 
 // Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status text is cut to fit.
 size_t EncodeStepMessage(const StepMessage& message, char* out);
-// DataLoss for bytes that are no step message.
+// DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step` is not 0 then, the header's fixed part was there.
 Status DecodeStepMessage(std::string_view header, StepMessage* message);
+
+// OK if so many bytes of payload can be a tensor of that type and shape; else DataLoss with the numbers.
+Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes);
 
 // The payload of a tensor message. Plain data is lent by reference; strings and handles are packed into a buffer of their own.
 Payload TensorPayload(const Tensor& tensor);

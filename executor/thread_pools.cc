@@ -1,6 +1,5 @@
 #include "executor/thread_pools.h"
 
-#include <pthread.h>
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_scheduler_observer.h>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "base/buffer.h"
+#include "base/thread.h"
 
 namespace monograph {
 namespace {
@@ -42,7 +42,7 @@ class Namer : public tbb::task_scheduler_observer {
     thread_local bool named = false;
     if (!is_worker || named) return;
     named = true;
-    pthread_setname_np(pthread_self(), ("mg-worker-" + std::to_string(count.fetch_add(1))).c_str());
+    AdoptThread("mg-worker-" + std::to_string(count.fetch_add(1)));
   }
 };
 

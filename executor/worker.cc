@@ -76,7 +76,8 @@ class Worker::Impl : public MessageHandler {
 
     mutable std::mutex mutex;
     std::condition_variable idle;
-    std::vector<std::shared_ptr<RegisteredGraph>> graphs;  // by handle; nullptr: deregistered
+    std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs;  // by handle
+    uint32_t last_handle = 0;  // a handle is never used twice
     std::array<Slot, kStepSlots> slots;
     int running = 0;
     bool closed = false;
@@ -95,6 +96,10 @@ class Worker::Impl : public MessageHandler {
                    std::move(tensor));
     }
   };
+
+  // Decodes a header. The session that it is for, or nullptr if it was counted and dropped; the
+  // step of a malformed one fails.
+  std::shared_ptr<Session> Receive(std::string_view header, StepMessage* message);
 
   std::shared_ptr<Session> FindSession(uint64_t id) const {
     std::shared_lock lock(sessions_mutex_);
@@ -308,17 +313,20 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
     registered->edge_peer[index] = static_cast<int16_t>(peer);
   }
   std::lock_guard lock(session->mutex);
-  session->graphs.push_back(std::move(registered));
-  return static_cast<uint32_t>(session->graphs.size() - 1);
+  if (session->closed) return Aborted("session " + std::to_string(id) + " was closed meanwhile");
+  session->graphs.emplace(++session->last_handle, std::move(registered));
+  return session->last_handle;
 }
 
 Status Worker::Impl::DeregisterGraph(uint64_t id, uint32_t handle) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, RequireSession(id));
+  std::shared_ptr<RegisteredGraph> graph;  // freed outside the lock; steps of it may still run
   std::lock_guard lock(session->mutex);
-  if (handle >= session->graphs.size() || session->graphs[handle] == nullptr) {
+  auto it = session->graphs.find(handle);
+  if (it == session->graphs.end())
     return NotFound("graph handle " + std::to_string(handle) + " is not known at " + task_);
-  }
-  session->graphs[handle] = nullptr;
+  graph = std::move(it->second);
+  session->graphs.erase(it);
   return Status();
 }
 
@@ -334,7 +342,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
     std::lock_guard lock(session->mutex);
     Slot& slot = session->slots[step_id % kStepSlots];
     if (session->closed) return;
-    if (handle < session->graphs.size()) graph = session->graphs[handle];
+    if (auto it = session->graphs.find(handle); it != session->graphs.end()) graph = it->second;
     if (slot.step > step_id || (slot.step == step_id && slot.state != Slot::kParked)) {
       CountDropped("a second run-step of one step");
       return;
@@ -543,32 +551,41 @@ void Worker::Impl::RecycleArrival(Arrival* arrival) {
   free_arrivals_ = arrival;
 }
 
+std::shared_ptr<Worker::Impl::Session> Worker::Impl::Receive(std::string_view header,
+                                                             StepMessage* message) {
+  const Status decoded = DecodeStepMessage(header, message);
+  std::shared_ptr<Session> session =
+      decoded.ok() || message->step != 0 ? FindSession(message->session) : nullptr;
+  if (session == nullptr || message->incarnation != incarnation_) {
+    CountDropped(decoded.ok() ? "a message of another life" : decoded.message().c_str());
+    return nullptr;
+  }
+  if (decoded.ok()) return session;
+  // What it was to bring will not come.
+  CountDropped(decoded.message().c_str());
+  FailHere(*session, message->step, decoded.WithContext("receiving at " + task_));
+  return nullptr;
+}
+
 PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_bytes) {
   StepMessage message;
-  if (Status status = DecodeStepMessage(header, &message); !status.ok()) {
-    CountDropped("a malformed message");
-    return {};
-  }
-  std::shared_ptr<Session> session = FindSession(message.session);
-  if (session == nullptr || message.incarnation != incarnation_ ||
-      message.kind != StepMessageKind::kTensor) {
-    CountDropped("a message of another life");
+  std::shared_ptr<Session> session = Receive(header, &message);
+  if (session == nullptr) return {};
+  if (message.kind != StepMessageKind::kTensor) {
+    CountDropped("a payload that belongs to no tensor");
     return {};
   }
   const bool plain = IsPlainData(message.dtype);
-  if (plain &&
-      payload_bytes != static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
-    FailHere(*session, message.step, DataLoss("tensor of edge " + std::to_string(message.id) + " came with " +
-                       std::to_string(payload_bytes) + " bytes for " +
-                       std::string(DTypeName(message.dtype)) + message.shape.ToString()));
-    return {};
-  }
-  Result<Tensor> tensor =
-      plain ? Tensor::Allocate(message.dtype, message.shape)
-            : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
+  auto allocate = [&]() -> Result<Tensor> {
+    MG_RETURN_IF_ERROR(CheckPayload(message.dtype, message.shape, payload_bytes));
+    if (plain) return Tensor::Allocate(message.dtype, message.shape);
+    return Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
+  };
+  Result<Tensor> tensor = allocate();
   if (!tensor.ok()) {
-    FailHere(*session, message.step, tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
-                                          task_));
+    FailHere(*session, message.step,
+             tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
+                                         task_));
     return {};
   }
   Arrival* arrival = TakeArrival();
@@ -606,24 +623,24 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
 
 void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
   StepMessage message;
-  if (Status status = DecodeStepMessage(header, &message); !status.ok()) {
-    CountDropped("a malformed message");
-    return;
-  }
-  std::shared_ptr<Session> session = FindSession(message.session);
-  if (session == nullptr || message.incarnation != incarnation_) {
-    CountDropped("a message of another life");
-    return;
-  }
+  std::shared_ptr<Session> session = Receive(header, &message);
+  if (session == nullptr) return;
   switch (message.kind) {
     case StepMessageKind::kRunStep:
       RunStep(session, message.id, message.step, (message.flags & kTraceFlag) != 0, false);
       return;
     case StepMessageKind::kAbortStep:
+      if (message.id != kFromClient || session->client_peer == kSelf) {
+        CountDropped("an abort-step that did not come from the session's client");
+        return;
+      }
       AbortHere(*session, message.step, message.status);
       return;
     case StepMessageKind::kStepDone:
-      if (StepClient* client = session->client; client && message.id < session->peers.size()) {
+      // Only the client is told, and only by the session's tasks.
+      if (session->client_peer != kSelf || message.id >= session->peers.size()) {
+        CountDropped("a step-done of no member of the session");
+      } else if (StepClient* client = session->client) {
         client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
       }
       return;
@@ -631,18 +648,16 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
       break;
   }
   const auto edge = static_cast<int32_t>(message.id);
-  Result<Tensor> tensor = DataLoss("tensor does not fit its payload");
-  if (!IsPlainData(message.dtype)) {
-    tensor = UnpackTensor(message.dtype, message.shape,
+  auto make = [&]() -> Result<Tensor> {
+    MG_RETURN_IF_ERROR(CheckPayload(message.dtype, message.shape, payload.bytes));
+    if (!IsPlainData(message.dtype)) {
+      return UnpackTensor(message.dtype, message.shape,
                           {static_cast<const char*>(payload.data()), payload.bytes});
-  } else if (payload.bytes ==
-             static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
-    if (payload.buffer) {
-      tensor = Tensor(message.dtype, message.shape, std::move(payload.buffer), payload.offset);
-    } else {
-      tensor = Tensor::Allocate(message.dtype, message.shape);
     }
-  }
+    if (!payload.buffer) return Tensor::Allocate(message.dtype, message.shape);
+    return Tensor(message.dtype, message.shape, std::move(payload.buffer), payload.offset);
+  };
+  Result<Tensor> tensor = make();
   if (!tensor.ok()) {
     FailHere(
         *session, message.step,
@@ -689,9 +704,7 @@ WorkerStats Worker::stats() const {
   for (const auto& [id, session] : impl_->sessions_) {
     std::lock_guard session_lock(session->mutex);
     stats.running_steps += session->running;
-    stats.graphs +=
-        static_cast<int>(std::count_if(session->graphs.begin(), session->graphs.end(),
-                                       [](const auto& graph) { return graph != nullptr; }));
+    stats.graphs += static_cast<int>(session->graphs.size());
   }
   return stats;
 }
@@ -764,6 +777,7 @@ void Worker::AbortStep(uint64_t id, int peer, uint64_t step, const Status& statu
   }
   StepMessage message;
   message.kind = StepMessageKind::kAbortStep;
+  message.id = kFromClient;
   message.step = step;
   message.status = status;
   impl_->SendMessage(*session, peer, std::move(message));

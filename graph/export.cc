@@ -20,9 +20,9 @@ void PutAttr(std::string* out, std::string_view name, const AttrValue& value) {
   pb::AttrValue proto;
   AttrToProto(value, &proto);
   std::string entry;
-  wire::PutBytes(&entry, 1, name);
-  wire::PutBytes(&entry, 2, proto.SerializeAsString());
-  wire::PutBytes(out, 5, entry);
+  wire_format::PutBytes(&entry, 1, name);
+  wire_format::PutBytes(&entry, 2, proto.SerializeAsString());
+  wire_format::PutBytes(out, 5, entry);
 }
 
 // The fields `attr` of a NodeDef.
@@ -52,23 +52,23 @@ class NodeWriter {
   // `field`: of the message that holds the nodes.
   void Put(NodeId id, int field, std::string* out) {
     node_.clear();
-    wire::PutBytes(&node_, 1, graph_.name(id));
-    wire::PutBytes(&node_, 2, graph_.op(id).name());
+    wire_format::PutBytes(&node_, 1, graph_.name(id));
+    wire_format::PutBytes(&node_, 2, graph_.op(id).name());
     for (const Endpoint input : graph_.inputs(id)) {
       text_.clear();
       input_text_(input, &text_);
-      wire::PutBytes(&node_, 3, text_);
+      wire_format::PutBytes(&node_, 3, text_);
     }
     for (NodeId control : graph_.control_inputs(id)) {
       text_ = "^";
       text_ += graph_.name(control);
-      wire::PutBytes(&node_, 3, text_);
+      wire_format::PutBytes(&node_, 3, text_);
     }
     const std::string& device = devices_[static_cast<size_t>(graph_.device_index(id))];
-    if (!device.empty()) wire::PutBytes(&node_, 4, device);
+    if (!device.empty()) wire_format::PutBytes(&node_, 4, device);
     const std::string& attrs = attrs_->Encode(graph_.shared_attrs(id));
     out->push_back(static_cast<char>(field << 3 | 2));
-    wire::PutVarint(out, node_.size() + attrs.size());
+    wire_format::PutVarint(out, node_.size() + attrs.size());
     *out += node_;
     *out += attrs;
   }
@@ -200,14 +200,14 @@ std::string SerializeGraph(const Graph& graph) {
   if (!graph.functions().empty()) {
     std::string library;
     for (const auto& [name, function] : graph.functions().all()) {
-      wire::PutBytes(&library, 1, EncodeFunction(function));
+      wire_format::PutBytes(&library, 1, EncodeFunction(function));
     }
-    wire::PutBytes(&bytes, 2, library);
+    wire_format::PutBytes(&bytes, 2, library);
   }
   std::string versions;
   versions.push_back(1 << 3);
-  wire::PutVarint(&versions, kProducer);
-  wire::PutBytes(&bytes, 4, versions);
+  wire_format::PutVarint(&versions, kProducer);
+  wire_format::PutBytes(&bytes, 4, versions);
   return bytes;
 }
 

@@ -43,7 +43,7 @@ struct InlineMap {
   std::vector<std::vector<NodeId>> done;       // the nodes that have run once the old node would have
 };
 
-// `graph` with every call (of calls, too) replaced by the function's body: body nodes are named "<call>/<node>", nodes without
+// `graph` with every call (of calls, too) replaced by what the call would run of the function's body (what its results need, and what has effects): body nodes are named "<call>/<node>", nodes without
 // a wish get the call's device, wishes inside are completed from it, the call's control edges go to and from all of the body that has effects
 // (through one NoOp with the call's name where nodes wait for the call).
 // InvalidArgument for a recursive function or one that the library lacks. `should_inline` (may be empty) picks the calls. `map` may be null.

@@ -87,6 +87,31 @@ class Inliner {
     return InvalidArgument("function '" + function + "' calls itself: " + text + "; recursion is not supported");
   }
 
+  // What a call of the function runs: what has effects, what its results come from, and what these need.
+  std::vector<bool> Needed(const Function& function) const {
+    const Graph& body = *function.body;
+    std::vector<bool> needed(static_cast<size_t>(body.num_nodes()));
+    std::vector<NodeId> open;
+    auto need = [&](NodeId id) {
+      if (needed[static_cast<size_t>(id)]) return;
+      needed[static_cast<size_t>(id)] = true;
+      open.push_back(id);
+    };
+    for (NodeId result : function.results) need(result);
+    for (NodeId id = 0; id < body.num_nodes(); ++id) {
+      const Function* callee =
+          IsCall(body, id) ? graph_.functions().Find(body.attrs(id).Get<FunctionName>("f").name) : nullptr;
+      if (body.op(id).stateful() || (callee != nullptr && callee->stateful)) need(id);
+    }
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (const Endpoint input : body.inputs(id)) need(input.node);
+      for (NodeId control : body.control_inputs(id)) need(control);
+    }
+    return needed;
+  }
+
   // `where`: the graph that holds the call, with its frame. `device`: completes the wishes of the body.
   Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device, Frame* frame,
                 bool awaited, const Expansion* outer) {
@@ -113,7 +138,9 @@ class Inliner {
     Frame inner(body);
     std::vector<NodeId> effects;
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
+    const std::vector<bool> needed = Needed(*function);
     for (NodeId id : order) {
+      if (!needed[static_cast<size_t>(id)]) continue;
       if (body.is(id, "_Arg")) {
         const Endpoint input = inputs[static_cast<size_t>(body.attrs(id).Get<int64_t>("index"))];
         inner.outputs[static_cast<size_t>(id)] = {input};

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace monograph::wire {
+namespace monograph::wire_format {
 
 inline void PutVarint(std::string* out, uint64_t value) {
   while (value > 127) {
@@ -28,4 +28,4 @@ inline void PutBytes(std::string* out, int field, std::string_view bytes) {
   out->append(bytes);
 }
 
-}  // namespace monograph::wire
+}  // namespace monograph::wire_format

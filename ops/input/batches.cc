@@ -1,7 +1,5 @@
 #include "ops/input/batches.h"
 
-#include <pthread.h>
-
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread.h"
 #include "ops/input/shuffle.h"
 
 namespace monograph {
@@ -67,7 +66,7 @@ class BatchStream::Impl {
                         ": batches count from 0");
     if (options_.prefetch <= 0) return MakeBatch(index);
     std::unique_lock lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { Prefetch(); });
+    if (!thread_.joinable()) thread_ = StartThread("mg-input", [this] { Prefetch(); });
     // What the thread is making now is worth waiting for.
     ready_changed_.wait(lock, [&] { return making_ != index; });
     std::optional<Batch> found;
@@ -128,7 +127,6 @@ class BatchStream::Impl {
   }
 
   void Prefetch() {
-    pthread_setname_np(pthread_self(), "mg-input");
     std::unique_lock lock(mutex_);
     while (true) {
       int64_t wanted = -1;

@@ -14,7 +14,7 @@ inline Status Uninitialized(const ResourceHandle& handle) {
   return FailedPrecondition("Error while reading resource variable " + handle.name +
                             " from Container: " + handle.container +
                             ". This could mean that the variable was uninitialized: run its "
-                            "initializer (or restore a checkpoint) first");
+                            "initializer first");
 }
 
 inline Result<const ResourceHandle*> HandleOf(const KernelContext& c, int input) {

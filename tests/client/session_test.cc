@@ -194,6 +194,24 @@ TEST_F(SessionTest, AClosedSessionSaysSo) {
   EXPECT_TRUE(session().Close().ok());
 }
 
+TEST_F(SessionTest, ACallableOfAnotherSessionIsRefused) {
+  const Output a = Const(root_, 2.0f);
+  const Output b = Neg(root_, a);
+  auto other = Session::Local(graph_).value();
+  const Callable mine = session().MakeCallable({}, {a}).value();
+  const Callable foreign = other->MakeCallable({}, {b}).value();
+  ExpectError(session().RunCallable(foreign, {}), Code::kInvalidArgument, {"another session", "MakeCallable"});
+  Result<std::vector<Tensor>> asynchronous = std::vector<Tensor>();
+  session().RunAsync(foreign, {}, [&](Result<std::vector<Tensor>> result) { asynchronous = std::move(result); });
+  ExpectError(asynchronous, Code::kInvalidArgument, {"another session"});
+  ASSERT_TRUE(session().RunCallable(mine, {}).ok());
+  // Also once its own session is closed, or gone.
+  ASSERT_TRUE(other->Close().ok());
+  ExpectError(other->RunCallable(foreign, {}), Code::kFailedPrecondition, {"closed"});
+  other = nullptr;
+  ExpectError(session().RunCallable(foreign, {}), Code::kInvalidArgument, {"another session"});
+}
+
 TEST_F(SessionTest, ResetDropsVariables) {
   const ModelVariable w = MakeVariable(root_, "w", Const(root_, 1.0f));
   ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());

@@ -4,8 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <future>
+#include <map>
+#include <mutex>
+#include <random>
 
+#include "executor/step_message.h"
 #include "graph/scope.h"
 #include "tests/executor/test_ops.h"
 
@@ -82,6 +87,174 @@ TEST_F(WorkerTest, ATensorThatCameBeforeItsStepAndDoesNotFitFailsTheStepAndTheNe
   worker_->PushTensor(kSession, kSelf, 2, 0, Tensor::Vector<float>({1, 2}));
   worker_->RunStep(kSession, kSelf, handle_, 2, false, true);
   EXPECT_TRUE(client_.Wait().ok());
+}
+
+TEST_F(WorkerTest, ADeregisteredGraphIsGoneAndItsHandleIsNotGivenAgain) {
+  EXPECT_EQ(worker_->stats().graphs, 1);
+  ASSERT_TRUE(worker_->DeregisterGraph(kSession, handle_).ok());
+  EXPECT_EQ(worker_->stats().graphs, 0);
+  EXPECT_EQ(worker_->DeregisterGraph(kSession, handle_).code(), Code::kNotFound);
+  worker_->RunStep(kSession, kSelf, handle_, 1, false, true);
+  EXPECT_EQ(client_.Wait().code(), Code::kAborted);
+  EXPECT_NE(worker_->RegisterGraph(kSession, Graph(&ops_)).value(), handle_);
+}
+
+// A worker with a data plane, and a client that is nothing but its end of that plane: it says what it likes.
+class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
+ protected:
+  void SetUp() override {
+    testing::AddTestOps(&ops_, &kernels_);
+    wire_ = MakeInprocTransport(this);
+    WorkerOptions options;
+    options.task = DeviceName::Parse(kTask).value();
+    options.ops = &ops_;
+    options.kernels = &kernels_;
+    options.make_transport = [](MessageHandler* handler) -> Result<std::unique_ptr<Transport>> {
+      return MakeInprocTransport(handler);
+    };
+    worker_ = Worker::Create(std::move(options)).value();
+    const PeerSpec client{"/job:client/replica:0/task:0", wire_->address(), kClientIncarnation};
+    ASSERT_TRUE(worker_->CreateSession(kSession, {client}, 0, 0, nullptr).ok());
+    peer_ = wire_->Connect(worker_->transport_address(), kTask).value();
+    Graph graph(&ops_);
+    Scope scope = Scope(&graph).WithDevice(kDevice);
+    const Output x = OpBuilder(scope.WithOpName("x"), "_Recv")
+                         .Attr("T", AttrValue(DT_FLOAT))
+                         .Attr("edge_id", 0)
+                         .Attr("send_device", kDevice)
+                         .Attr("recv_device", kDevice)
+                         .Attr("tensor_name", "x:0")
+                         .Attr("shape", AttrValue(PartialShape({2})))
+                         .BuildOutput();
+    OpBuilder(scope.WithOpName("y"), "TInc").Input(x).Build();
+    ASSERT_TRUE(scope.ok()) << scope.status();
+    handle_ = worker_->RegisterGraph(kSession, std::move(graph)).value();
+  }
+  void TearDown() override {
+    worker_ = nullptr;
+    wire_->Close();
+    wire_->Join();
+  }
+
+  // The worker's reports.
+  PayloadSink OnMessage(std::string_view, size_t) override { return {}; }
+  void OnDelivered(std::string_view header, Payload) override {
+    StepMessage message;
+    EXPECT_TRUE(DecodeStepMessage(header, &message).ok());
+    std::lock_guard lock(mutex_);
+    ended_[message.step] = message.status;
+    changed_.notify_all();
+  }
+  Status WaitForStep(uint64_t step) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_.contains(step); })) return DeadlineExceeded("no end");
+    return ended_[step];
+  }
+
+  StepMessage Message(StepMessageKind kind, uint64_t step) {
+    StepMessage message;
+    message.kind = kind;
+    message.session = kSession;
+    message.incarnation = worker_->incarnation();
+    message.step = step;
+    return message;
+  }
+  void SendHeader(const std::string& header, const Tensor& tensor = Tensor()) {
+    wire_->Send(peer_, header, tensor.valid() ? TensorPayload(tensor) : Payload(), nullptr);
+  }
+  static std::string Encoded(const StepMessage& message) {
+    std::string header(kMaxHeaderBytes, '\0');
+    header.resize(EncodeStepMessage(message, header.data()));
+    return header;
+  }
+  void SendRun(uint64_t step) {
+    StepMessage run = Message(StepMessageKind::kRunStep, step);
+    run.id = handle_;
+    SendHeader(Encoded(run));
+  }
+  std::string TensorHeader(uint64_t step, Shape shape) {
+    StepMessage message = Message(StepMessageKind::kTensor, step);
+    message.dtype = DT_FLOAT;
+    message.shape = shape;
+    return Encoded(message);
+  }
+  uint64_t dropped() { return worker_->stats().messages_dropped; }
+  void ExpectAStepToRun(uint64_t step) {
+    SendRun(step);
+    SendHeader(TensorHeader(step, Shape{2}), Tensor::Vector<float>({1, 2}));
+    EXPECT_TRUE(WaitForStep(step).ok()) << WaitForStep(step);
+  }
+
+  static constexpr uint64_t kClientIncarnation = 11;
+  OpRegistry ops_;
+  KernelRegistry kernels_;
+  std::unique_ptr<Transport> wire_;
+  std::unique_ptr<Worker> worker_;
+  PeerId peer_ = 0;
+  uint32_t handle_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, Status> ended_;  // guarded by mutex_
+};
+
+TEST_F(WorkerOnTheWire, AMalformedTensorFailsItsStepSayingWhatIsWrong) {
+  ExpectAStepToRun(1);
+  SendRun(2);
+  std::string header = TensorHeader(2, Shape{2});
+  header[32] = 99;  // the type
+  SendHeader(header, Tensor::Vector<float>({1, 2}));
+  Status status = WaitForStep(2);
+  EXPECT_EQ(status.code(), Code::kDataLoss) << status;
+  EXPECT_NE(status.message().find("type 99"), std::string::npos) << status;
+  EXPECT_EQ(dropped(), 1u);
+  SendRun(3);
+  SendHeader(TensorHeader(3, Shape{2, 2}), Tensor::Vector<float>({1, 2}));
+  status = WaitForStep(3);
+  EXPECT_EQ(status.code(), Code::kDataLoss) << status;
+  EXPECT_NE(status.message().find("float[2,2]"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("8 bytes"), std::string::npos) << status;
+  ExpectAStepToRun(4);
+}
+
+TEST_F(WorkerOnTheWire, ReportsAndAbortsOfWhoMayNotGiveThemAreCountedAndIgnored) {
+  SendRun(1);
+  StepMessage abort = Message(StepMessageKind::kAbortStep, 1);
+  abort.status = Cancelled("says a stranger");
+  abort.id = 0;
+  SendHeader(Encoded(abort));
+  SendHeader(Encoded(Message(StepMessageKind::kStepDone, 1)));  // this task is nobody's client
+  StepMessage other = Message(StepMessageKind::kAbortStep, 1);
+  other.status = abort.status;
+  other.id = kFromClient;
+  ++other.session;
+  SendHeader(Encoded(other));
+  other.session = kSession;
+  ++other.incarnation;
+  SendHeader(Encoded(other));
+  SendHeader(TensorHeader(1, Shape{2}), Tensor::Vector<float>({1, 2}));
+  EXPECT_TRUE(WaitForStep(1).ok()) << WaitForStep(1);
+  EXPECT_EQ(dropped(), 4u);
+  abort.id = kFromClient;
+  abort.step = 2;
+  SendRun(2);
+  SendHeader(Encoded(abort));
+  EXPECT_EQ(WaitForStep(2).code(), Code::kCancelled);
+}
+
+TEST_F(WorkerOnTheWire, DamagedHeadersLeaveTheWorkerUsable) {
+  std::mt19937 random(7);
+  const std::string sound = TensorHeader(1, Shape{2});
+  for (int i = 0; i < 5'000; ++i) {
+    std::string header = sound;
+    // Session, incarnation and step stay, so that all of it reaches the session.
+    const size_t at = random() % 3 == 0 ? random() % 8 : 32 + random() % (header.size() - 32);
+    header[at] = static_cast<char>(random());
+    if (random() % 5 == 0) header.resize(32 + random() % (header.size() - 31));
+    SendHeader(header, random() % 2 == 0 ? Tensor::Vector<float>({1, 2}) : Tensor());
+  }
+  SendRun(1);
+  (void)WaitForStep(1);
+  ExpectAStepToRun(2);
 }
 
 }  // namespace

@@ -132,6 +132,28 @@ TEST_F(FunctionTest, CallsWithinFunctionsAreInlinedToo) {
   EXPECT_EQ(flat->num_nodes(), 4);
 }
 
+TEST_F(FunctionTest, WhatNoResultNeedsIsNotInlinedUnlessItHasEffects) {
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("wasteful",
+                              [](const Scope& s) {
+                                const Output x = Arg(s, 0);
+                                Unary(s.WithOpName("unused"), "Relu", Unary(s.WithOpName("before"), "Relu", x));
+                                const Output w =
+                                    OpBuilder(s, "VarHandleOp").Attr("dtype", DT_FLOAT).Attr("shape", PartialShape()).BuildOutput();
+                                OpBuilder(s.WithOpName("effect"), "AssignVariableOp")
+                                    .Input(w)
+                                    .Input(Unary(s.WithOpName("read"), "Relu", x))
+                                    .Build();
+                                Retval(s, Unary(s.WithOpName("used"), "Relu", x), 0);
+                              }))
+                  .ok());
+  Unary(root_.WithOpName("y"), "Relu", Call(root_.WithOpName("c"), "wasteful", Placeholder(root_, DT_FLOAT, {})).output(0));
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  for (const char* name : {"c/used", "c/read", "c/effect"}) EXPECT_GE(flat->Find(name), 0) << name;
+  for (const char* name : {"c/unused", "c/before"}) EXPECT_LT(flat->Find(name), 0) << name;
+}
+
 TEST_F(FunctionTest, WishesOfTheBodyAreCompletedFromTheCall) {
   ASSERT_TRUE(graph_.functions()
                   .Add(Define("f",

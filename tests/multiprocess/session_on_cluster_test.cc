@@ -6,6 +6,7 @@
 #include "client/registries.h"
 #include "executor/task_status.h"
 #include "graph/place.h"
+#include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
@@ -166,6 +167,72 @@ TEST_F(SessionOnCluster, ClosingFreesWhatDaemonsHoldAndALaterRunSaysSo) {
   EXPECT_EQ(cluster_->StatusOf("ps", 0).sessions(), 0);
   ExpectError(session->Run({}, {}, {counter.init}).status(), Code::kFailedPrecondition, {"closed"});
   EXPECT_TRUE(session->Close().ok());
+}
+
+// Eight nodes on worker 1: each set of them that is fetched is a signature.
+struct ManySignatures {
+  ManySignatures() : graph(NewGraph()), root(&graph), x(Placeholder(root.WithDevice(kWorker1), DT_FLOAT, {})) {
+    for (int i = 0; i < 8; ++i) nodes.push_back(Add(root.WithDevice(kWorker1), x, Const(root, static_cast<float>(i))));
+    EXPECT_TRUE(root.ok()) << root.status();
+  }
+  std::vector<Output> Fetches(int set) const {
+    std::vector<Output> fetches;
+    for (int i = 0; i < 8; ++i) {
+      if ((set >> i & 1) != 0) fetches.push_back(nodes[static_cast<size_t>(i)]);
+    }
+    return fetches;
+  }
+  Graph graph;
+  Scope root;
+  Output x;
+  std::vector<Output> nodes;
+};
+
+TEST_F(SessionOnCluster, ASignaturePerStepDoesNotLeak) {
+  ManySignatures many;
+  auto session = cluster_->Connect(many.graph);
+  const Callable held = session->MakeCallable({many.x}, many.Fetches(255)).value();
+  const Tensor x = Tensor::Scalar(1.0f);
+  for (int set = 1; set < 255; ++set) {
+    auto values = session->Run({{many.x, x}}, many.Fetches(set));
+    ASSERT_TRUE(values.ok()) << values.status();
+  }
+  // 64 that nobody held when the last one was made, that one, and the callable's.
+  EXPECT_TRUE(cluster_->WaitForStatus("worker", 1, [](const auto& status) { return status.graphs() == 66; }))
+      << cluster_->StatusOf("worker", 1).graphs();
+  auto values = session->RunCallable(held, std::span(&x, 1));
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(7).scalar<float>(), 8.0f);
+  values = session->Run({{many.x, x}}, many.Fetches(1));  // prepared anew
+  ASSERT_TRUE(values.ok()) << values.status();
+  ASSERT_TRUE(session->Close().ok());
+  EXPECT_EQ(cluster_->StatusOf("worker", 1).graphs(), 0);
+}
+
+TEST_F(SessionOnCluster, CallablesThatAreGoneGiveTheirGraphsBack) {
+  ManySignatures many;
+  auto session = cluster_->Connect(many.graph);
+  std::vector<Callable> held;
+  for (int set = 1; set <= 100; ++set) held.push_back(session->MakeCallable({many.x}, many.Fetches(set)).value());
+  EXPECT_EQ(cluster_->StatusOf("worker", 1).graphs(), 100);
+  held.clear();
+  ASSERT_TRUE(session->MakeCallable({many.x}, many.Fetches(101)).ok());
+  EXPECT_TRUE(cluster_->WaitForStatus("worker", 1, [](const auto& status) { return status.graphs() <= 65; }));
+}
+
+TEST_F(SessionOnCluster, AGraphThatOneTaskRefusesIsTakenBackFromTheOthers) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output here = Neg(root.WithDevice(kWorker0), Placeholder(root, DT_FLOAT, {-1}));
+  // A kernel that no daemon makes.
+  const Output there = Cast(root.WithDevice(kWorker1).WithOpName("refused"), Placeholder(root, DT_FLOAT, {-1}), DT_STRING);
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = cluster_->Connect(graph);
+  for (int i = 0; i < 3; ++i) {
+    ExpectError(session->MakeCallable({}, {here, there}).status(), Code::kUnimplemented,
+                {"refused", "/job:worker/replica:0/task:1"});
+  }
+  EXPECT_TRUE(cluster_->WaitForStatus("worker", 0, [](const auto& status) { return status.graphs() == 0; }));
 }
 
 TEST_F(SessionOnCluster, AGraphMayGrowBetweenRuns) {

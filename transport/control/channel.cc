@@ -15,11 +15,11 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/channel_impl.h"
 #include "transport/control/host_port.h"
 #include "transport/control/tls.h"
-#include "transport/control/worker_pool.h"
 
 namespace monograph::control {
 namespace {

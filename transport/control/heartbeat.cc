@@ -16,10 +16,10 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/channel_impl.h"
 #include "transport/control/tls.h"
-#include "transport/control/worker_pool.h"
 
 namespace monograph::control {
 namespace {

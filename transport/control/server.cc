@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/host_port.h"
 #include "transport/control/tls.h"

@@ -1,23 +1,10 @@
 #include "transport/control/worker_pool.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <utility>
 
-namespace monograph::control {
+#include "base/thread.h"
 
-std::thread StartThread(const std::string& name, std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread([name, body = std::move(body)] {
-    pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-    body();
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
+namespace monograph::control {
 
 WorkerPool::WorkerPool(const std::string& name, int threads) {
   for (int i = 0; i < threads; ++i) threads_.push_back(StartThread(name, [this] { Loop(); }));

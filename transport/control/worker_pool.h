@@ -12,10 +12,6 @@
 
 namespace monograph::control {
 
-// Starts a thread with that name (at most 15 characters) which no signal reaches: signals are the
-// program's business.
-std::thread StartThread(const std::string& name, std::function<void()> body);
-
 class WorkerPool {
  public:
   WorkerPool(const std::string& name, int threads);

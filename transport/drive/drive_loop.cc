@@ -1,7 +1,6 @@
 #include "transport/drive/drive_loop.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace monograph {
 namespace {
@@ -39,8 +39,7 @@ DriveLoop::~DriveLoop() {
 }
 
 void DriveLoop::Start() {
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
+  thread_ = StartThread(thread_name_, [this] { Run(); });
 }
 
 void DriveLoop::SignalSleeper() {

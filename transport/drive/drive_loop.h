@@ -89,8 +89,7 @@ class DriveLoop {
   std::condition_variable turn_;                        // guests
   std::condition_variable thread_wake_;                 // the progress thread
   ThreadState thread_state_ = ThreadState::kLingering;  // guarded by mutex_
-  uint64_t visits_ = 0;     // guests that came or left; guarded by mutex_
-  bool take_over_ = false;  // guarded by mutex_
+  uint64_t visits_ = 0;  // guests that came or left; guarded by mutex_
   std::thread thread_;
 };
 

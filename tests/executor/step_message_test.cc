@@ -1,0 +1,147 @@
+// The headers of the data plane: what is written is read back, and nothing else is taken.
+#include "executor/step_message.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <random>
+
+namespace monograph {
+namespace {
+
+std::string Encoded(const StepMessage& message) {
+  std::string header(kMaxHeaderBytes, '\0');
+  header.resize(EncodeStepMessage(message, header.data()));
+  return header;
+}
+
+StepMessage TensorMessage(DType dtype, Shape shape) {
+  StepMessage message;
+  message.kind = StepMessageKind::kTensor;
+  message.id = 3;
+  message.session = 5;
+  message.incarnation = 6;
+  message.step = 7;
+  message.dtype = dtype;
+  message.shape = shape;
+  return message;
+}
+
+template <typename T>
+std::string With(std::string header, size_t at, T value) {
+  const auto bytes = std::bit_cast<std::array<char, sizeof value>>(value);
+  for (size_t i = 0; i < bytes.size(); ++i) header.at(at + i) = bytes[i];
+  return header;
+}
+
+void ExpectRefused(const std::string& header, const std::string& part) {
+  StepMessage message;
+  const Status status = DecodeStepMessage(header, &message);
+  EXPECT_EQ(status.code(), Code::kDataLoss) << part;
+  EXPECT_NE(status.message().find(part), std::string::npos) << "no '" << part << "' in: " << status;
+}
+
+TEST(StepMessage, WhatIsWrittenIsReadBack) {
+  StepMessage abort;
+  abort.kind = StepMessageKind::kAbortStep;
+  abort.id = kFromClient;
+  abort.step = 1;
+  abort.status = Unavailable("worker/1 is gone").AsDerived();
+  StepMessage run;
+  run.flags = kTraceFlag;
+  run.step = 9;
+  for (const StepMessage& message : {run, abort, TensorMessage(DT_INT64, Shape{2, 0, 3}),
+                                     TensorMessage(DT_STRING, Shape{})}) {
+    StepMessage read;
+    const Status status = DecodeStepMessage(Encoded(message), &read);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(read.kind, message.kind);
+    EXPECT_EQ(read.id, message.id);
+    EXPECT_EQ(read.step, message.step);
+    EXPECT_EQ(read.dtype, message.dtype);
+    EXPECT_EQ(read.shape, message.shape);
+    EXPECT_EQ(read.status, message.status);
+    EXPECT_EQ(read.status.derived(), message.status.derived());
+  }
+}
+
+TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
+  const std::string tensor = Encoded(TensorMessage(DT_FLOAT, Shape{2, 3}));
+  ExpectRefused("", "0 bytes");
+  ExpectRefused(tensor.substr(0, 31), "31 bytes");
+  ExpectRefused(With<uint8_t>(tensor, 0, 5), "kind 5");
+  ExpectRefused(With<uint8_t>(tensor, 0, 0), "kind 0");
+  ExpectRefused(With<uint8_t>(tensor, 1, 4), "flags 4");
+  ExpectRefused(With<uint16_t>(tensor, 2, 1), "status code 1");
+  ExpectRefused(With<uint32_t>(tensor, 4, 0x80000000u), "edge 2147483648");
+  ExpectRefused(With<uint64_t>(tensor, 24, 0), "step 0");
+  ExpectRefused(With<uint8_t>(tensor, 32, 0), "type 0");
+  ExpectRefused(With<uint8_t>(tensor, 32, 8), "type 8");  // complex64
+  ExpectRefused(With<uint8_t>(tensor, 32, 200), "type 200");
+  ExpectRefused(With<uint8_t>(tensor, 33, 9), "rank 9");
+  ExpectRefused(With<uint8_t>(tensor, 33, 3), "cut off");
+  ExpectRefused(With<uint8_t>(tensor, 33, 1), "8 bytes after the end");
+  ExpectRefused(With<int64_t>(tensor, 34, -1), "shape");
+  ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 40), 42, int64_t{1} << 40), "shape");
+  ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 31), 42, int64_t{1} << 31), "memory");
+  StepMessage done;
+  done.kind = StepMessageKind::kStepDone;
+  done.step = 1;
+  ExpectRefused(With<uint16_t>(Encoded(done), 2, 17), "status code 17");
+  ExpectRefused(Encoded(done) + "text", "4 bytes after the end");
+  done.kind = StepMessageKind::kAbortStep;
+  ExpectRefused(Encoded(done), "reason");
+}
+
+TEST(StepMessage, APayloadThatDoesNotFitIsRefusedWithItsNumbers) {
+  EXPECT_TRUE(CheckPayload(DT_FLOAT, Shape{2, 3}, 24).ok());
+  EXPECT_TRUE(CheckPayload(DT_FLOAT, Shape{0}, 0).ok());
+  EXPECT_TRUE(CheckPayload(DT_STRING, Shape{2}, 8).ok());
+  const Status status = CheckPayload(DT_FLOAT, Shape{2, 3}, 20);
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_NE(status.message().find("float[2,3]"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("20 bytes"), std::string::npos) << status;
+  EXPECT_FALSE(CheckPayload(DT_FLOAT, Shape{0}, 1).ok());
+  EXPECT_FALSE(CheckPayload(DT_STRING, Shape{3}, 8).ok());
+  EXPECT_FALSE(CheckPayload(DT_RESOURCE, Shape{1}, 8).ok());
+  EXPECT_FALSE(UnpackTensor(DT_STRING, Shape{1}, std::string_view("\xff\xff\xff\x7f""abc", 7)).ok());
+}
+
+TEST(StepMessage, DamagedHeadersAreRefusedOrReadAsSomethingSound) {
+  std::mt19937 random(20261121);
+  std::vector<std::string> seeds = {Encoded(TensorMessage(DT_FLOAT, Shape{2, 3})),
+                                    Encoded(TensorMessage(DT_STRING, Shape{1, 2, 3, 4, 5, 6, 7, 8}))};
+  StepMessage done;
+  done.kind = StepMessageKind::kStepDone;
+  done.step = 4;
+  done.status = Internal("a kernel failed");
+  seeds.push_back(Encoded(done));
+  int refused = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    std::string header = seeds[static_cast<size_t>(i) % seeds.size()];
+    const int changes = 1 + static_cast<int>(random() % 4);
+    for (int change = 0; change < changes; ++change) {
+      header[random() % header.size()] = static_cast<char>(random());
+    }
+    if (random() % 4 == 0) header.resize(random() % (header.size() + 8));
+    StepMessage read;
+    const Status status = DecodeStepMessage(header, &read);
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), Code::kDataLoss);
+      ++refused;
+      continue;
+    }
+    ASSERT_NE(read.step, 0u);
+    if (read.kind != StepMessageKind::kTensor) continue;
+    ASSERT_GT(DTypeSize(read.dtype), 0u);
+    ASSERT_LE(read.id, static_cast<uint32_t>(INT32_MAX));
+    ASSERT_GE(read.shape.elements(), 0);
+    // What is sound is written as it was read.
+    ASSERT_EQ(Encoded(read), header);
+  }
+  EXPECT_GT(refused, 10'000);
+}
+
+}  // namespace
+}  // namespace monograph
