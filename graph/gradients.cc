@@ -4,10 +4,12 @@
 #include <map>
 #include <set>
 
+#include "graph/resource_handle.h"
+
 namespace monograph {
 namespace {
 
-// Only tensors of these types carry gradients.
+// Only tensors of these types carry gradients; a variable's handle stands for its value.
 bool CarriesGradient(DType dtype) {
   return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128;
 }
@@ -28,8 +30,66 @@ Tensor Filled(const Shape& shape, T value) {
 struct Contribution {
   NodeId consumer;
   int32_t input;
-  Output gradient;
+  Gradient gradient;
 };
+
+Output MakeConst(const Scope& scope, Tensor value) {
+  const DType dtype = value.dtype();
+  return OpBuilder(scope, "Const")
+      .Attr("value", std::move(value))
+      .Attr("dtype", dtype)
+      .BuildOutput();
+}
+
+PartialShape ShapeOfX(const Output& x) {
+  return x.dtype() == DT_RESOURCE ? HandleShape(*x.graph, x.endpoint) : x.shape();
+}
+
+// The size of x's first dimension, a scalar.
+Output NumRows(const Scope& scope, const Output& x) {
+  const PartialShape shape = ShapeOfX(x);
+  if (shape.known_rank() && shape.rank() > 0 && shape.dim(0) >= 0) {
+    return MakeConst(scope.WithOpName("num_rows"), Tensor::Scalar<int64_t>(shape.dim(0)));
+  }
+  const Output dims = OpBuilder(scope, x.dtype() == DT_RESOURCE ? "VariableShape" : "Shape")
+                          .Input(x)
+                          .Attr("out_type", DT_INT64)
+                          .BuildOutput();
+  const Output first = OpBuilder(scope, "Slice")
+                           .Input(dims)
+                           .Input(MakeConst(scope.WithOpName("begin"), Tensor::Vector<int32_t>({0})))
+                           .Input(MakeConst(scope.WithOpName("size"), Tensor::Vector<int32_t>({1})))
+                           .BuildOutput();
+  return OpBuilder(scope, "Reshape")
+      .Input(first)
+      .Input(MakeConst(scope.WithOpName("scalar"),
+                       Tensor::FromValues<int32_t>(Shape{0}, std::initializer_list<int32_t>{})))
+      .BuildOutput();
+}
+
+Output ConcatRows(const Scope& scope, const Outputs& parts) {
+  return OpBuilder(scope, "ConcatV2")
+      .Inputs(parts)
+      .Input(MakeConst(scope.WithOpName("axis"), Tensor::Scalar<int32_t>(0)))
+      .BuildOutput();
+}
+
+// All rows in one gradient, in order.
+Gradient ConcatSlices(const Scope& scope, std::span<const Contribution> parts) {
+  bool wide = false;
+  for (const Contribution& part : parts) wide |= part.gradient.indices.dtype() == DT_INT64;
+  Outputs values, indices;
+  for (const Contribution& part : parts) {
+    values.push_back(part.gradient.values);
+    Output index = part.gradient.indices;
+    if (wide && index.dtype() != DT_INT64) {
+      index = OpBuilder(scope, "Cast").Input(index).Attr("DstT", DT_INT64).BuildOutput();
+    }
+    indices.push_back(index);
+  }
+  return {ConcatRows(scope.SubScope("values"), values),
+          ConcatRows(scope.SubScope("indices"), indices)};
+}
 
 class Differentiator {
  public:
@@ -43,7 +103,7 @@ class Differentiator {
         grad_ys_(grad_ys),
         options_(options) {}
 
-  Result<Outputs> Run() {
+  Result<std::vector<Gradient>> Run() {
     MG_RETURN_IF_ERROR(Check());
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
     FindPaths(order);
@@ -51,12 +111,20 @@ class Differentiator {
     for (auto node = order.rbegin(); node != order.rend(); ++node) {
       if (active_[Index(*node)]) MG_RETURN_IF_ERROR(Differentiate(*node));
     }
-    Outputs results;
+    std::vector<Gradient> results;
     for (const Output& x : xs_) {
-      MG_ASSIGN_OR_RETURN(const Output gradient, Sum(x.endpoint));
+      MG_ASSIGN_OR_RETURN(const Gradient gradient, Sum(x.endpoint));
       results.push_back(gradient);
     }
     return results;
+  }
+
+  // As Densify, beside x.
+  Result<Output> Dense(const Gradient& gradient, const Output& x) {
+    if (!gradient.sparse()) return gradient.values;
+    const Output dense = Densify(NodeScope(x.node()).SubScope("densify"), gradient, x);
+    MG_RETURN_IF_ERROR(scope_.status().WithContext("the gradient of '" + x.name() + "'"));
+    return dense;
   }
 
  private:
@@ -94,12 +162,6 @@ class Differentiator {
                                std::string(DTypeName(y.dtype())));
       }
     }
-    for (const Output& x : xs_) {
-      if (x.dtype() == DT_RESOURCE) {
-        return InvalidArgument("AddGradients: '" + x.name() +
-                               "' is a resource; give the output of its ReadVariableOp instead");
-      }
-    }
     return Status();
   }
 
@@ -127,7 +189,8 @@ class Differentiator {
 
   // Whether a gradient that reaches this output leads on to some x.
   bool Flows(Endpoint e) const {
-    if (!CarriesGradient(graph_.dtype(e)) && graph_.dtype(e) != DT_INVALID) return false;
+    const DType dtype = graph_.dtype(e);
+    if (!CarriesGradient(dtype) && dtype != DT_RESOURCE && dtype != DT_INVALID) return false;
     return is_x_.contains(e) || (active_[Index(e.node)] && !stops_.contains(e));
   }
 
@@ -149,7 +212,7 @@ class Differentiator {
       } else {
         MG_ASSIGN_OR_RETURN(gradient, Ones(y, "grad_ys_" + std::to_string(i)));
       }
-      contributions_[y.endpoint].push_back({graph_.num_nodes(), static_cast<int32_t>(i), gradient});
+      contributions_[y.endpoint].push_back({graph_.num_nodes(), static_cast<int32_t>(i), {gradient}});
     }
     return Status();
   }
@@ -170,26 +233,18 @@ class Differentiator {
     }
   }
 
-  Output Constant(const Scope& scope, Tensor value) const {
-    const DType dtype = value.dtype();
-    return OpBuilder(scope, "Const")
-        .Attr("value", std::move(value))
-        .Attr("dtype", dtype)
-        .BuildOutput();
-  }
-
   Result<Output> Ones(const Output& y, const std::string& name) const {
     const Scope scope = NodeScope(y.node());
     Output ones;
     if (y.shape().fully_known() && y.shape().elements() <= 1024) {
       MG_ASSIGN_OR_RETURN(Tensor value, OnesTensor(y, y.shape().AsShape()));
-      ones = Constant(scope.WithOpName(name), std::move(value));
+      ones = MakeConst(scope.WithOpName(name), std::move(value));
     } else {
       MG_ASSIGN_OR_RETURN(Tensor one, OnesTensor(y, Shape()));
       const Output shape = OpBuilder(scope, "Shape").Input(y).BuildOutput();
       ones = OpBuilder(scope.WithOpName(name), "Fill")
                  .Input(shape)
-                 .Input(Constant(scope, std::move(one)))
+                 .Input(MakeConst(scope, std::move(one)))
                  .BuildOutput();
     }
     MG_RETURN_IF_ERROR(scope_.status());
@@ -198,18 +253,15 @@ class Differentiator {
 
   // The gradient of an output: the sum of what its consumers contribute, in order of consumers;
   // invalid if none does.
-  Result<Output> Sum(Endpoint e) {
+  Result<Gradient> Sum(Endpoint e) {
     auto found = contributions_.find(e);
-    if (found == contributions_.end()) return Output();
+    if (found == contributions_.end()) return Gradient();
     std::vector<Contribution>& list = found->second;
     if (list.size() > 1) {
       std::sort(list.begin(), list.end(), [](const Contribution& a, const Contribution& b) {
         return a.consumer != b.consumer ? a.consumer < b.consumer : a.input < b.input;
       });
-      Outputs terms;
-      for (const Contribution& c : list) terms.push_back(c.gradient);
-      const Output sum =
-          OpBuilder(NodeScope(e.node).WithOpName("AddN"), "AddN").Inputs(terms).BuildOutput();
+      const Gradient sum = AddUp(Output{&graph_, e}, list);
       if (!scope_.ok()) {
         return scope_.status().WithContext("summing the gradients of '" + graph_.TensorName(e) +
                                            "'");
@@ -219,12 +271,26 @@ class Differentiator {
     return list[0].gradient;
   }
 
+  Gradient AddUp(const Output& x, std::span<const Contribution> list) {
+    const Scope beside = NodeScope(x.node());
+    const auto sparse = [](const Contribution& c) { return c.gradient.sparse(); };
+    if (std::all_of(list.begin(), list.end(), sparse)) {
+      return ConcatSlices(beside.SubScope("concat"), list);
+    }
+    Outputs terms;
+    for (const Contribution& c : list) {
+      terms.push_back(c.gradient.sparse() ? Densify(beside.SubScope("densify"), c.gradient, x)
+                                          : c.gradient.values);
+    }
+    return {OpBuilder(beside.WithOpName("AddN"), "AddN").Inputs(terms).BuildOutput()};
+  }
+
   Status Differentiate(NodeId node) {
-    Outputs gradients;
+    std::vector<Gradient> gradients;
     bool any = false;
     for (int i = 0; i < graph_.num_outputs(node); ++i) {
       const Endpoint output{node, i};
-      Output gradient;
+      Gradient gradient;
       if (!stops_.contains(output)) {
         MG_ASSIGN_OR_RETURN(gradient, Sum(output));
       }
@@ -252,7 +318,7 @@ class Differentiator {
     status.Update(scope_.status());
     if (!status.ok()) return status.WithContext("gradient of node " + NodeText(graph_, node));
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const Output& gradient = context.input_gradients()[i];
+      const Gradient& gradient = context.input_gradients()[i];
       if (!gradient.valid() || !Flows(inputs[i])) continue;
       MG_RETURN_IF_ERROR(CheckGradient(node, i, inputs[i], gradient));
       contributions_[inputs[i]].push_back({node, static_cast<int32_t>(i), gradient});
@@ -260,20 +326,25 @@ class Differentiator {
     return Status();
   }
 
-  // A gradient has the type and the shape of what it belongs to.
-  Status CheckGradient(NodeId node, size_t i, Endpoint input, const Output& gradient) {
+  // A gradient has the type and the shape of what it belongs to, or rows of that shape.
+  Status CheckGradient(NodeId node, size_t i, Endpoint input, const Gradient& gradient) {
     const std::string what =
         "the gradient of node " + NodeText(graph_, node) + " for its input " + std::to_string(i);
-    if (gradient.dtype() != graph_.dtype(input)) {
-      return Internal(what + " is " + std::string(DTypeName(gradient.dtype())) + ", the input " +
-                      std::string(DTypeName(graph_.dtype(input))));
+    const bool handle = graph_.dtype(input) == DT_RESOURCE;
+    const DType dtype = handle ? HandleDType(graph_, input) : graph_.dtype(input);
+    const Output& values = gradient.values;
+    if (values.dtype() != dtype && !(handle && dtype == DT_INVALID)) {
+      return Internal(what + " is " + std::string(DTypeName(values.dtype())) + ", the input " +
+                      std::string(DTypeName(dtype)));
     }
-    Result<PartialShape> merged = PartialShape::Merge(gradient.shape(), graph_.shape(input));
+    PartialShape wanted = handle ? HandleShape(graph_, input) : graph_.shape(input);
+    if (gradient.sparse() && wanted.known_rank() && wanted.rank() > 0) wanted.set_dim(0, -1);
+    Result<PartialShape> merged = PartialShape::Merge(values.shape(), wanted);
     if (!merged.ok()) {
-      return Internal(what + " has shape " + gradient.shape().ToString() + ", the input " +
-                      graph_.shape(input).ToString());
+      return Internal(what + " has shape " + values.shape().ToString() + ", the input " +
+                      wanted.ToString());
     }
-    if (*merged != gradient.shape()) graph_.SetShape(gradient.endpoint, *merged);
+    if (*merged != values.shape()) graph_.SetShape(values.endpoint, *merged);
     return Status();
   }
 
@@ -288,11 +359,51 @@ class Differentiator {
 
 }  // namespace
 
+Output Densify(const Scope& scope, const Gradient& gradient, const Output& x) {
+  if (!gradient.sparse() || !scope.ok()) return gradient.values;
+  const Output dense = OpBuilder(scope, "UnsortedSegmentSum")
+                           .Input(gradient.values)
+                           .Input(gradient.indices)
+                           .Input(NumRows(scope, x))
+                           .BuildOutput();
+  if (!scope.ok()) return dense;
+  Result<PartialShape> merged = PartialShape::Merge(dense.shape(), ShapeOfX(x));
+  if (!merged.ok()) {
+    scope.Fail(merged.status().WithContext("rows of the gradient of '" + x.name() + "'"));
+    return {};
+  }
+  scope.graph()->SetShape(dense.endpoint, *merged);
+  return dense;
+}
+
+const Output& GradientContext::grad(int i) {
+  Gradient& gradient = output_gradients_[static_cast<size_t>(i)];
+  if (gradient.sparse()) {
+    gradient = {Densify(scope_.SubScope("densify"), gradient, op_.output(i))};
+  }
+  return gradient.values;
+}
+
+Result<std::vector<Gradient>> AddSparseGradients(const Scope& scope, std::span<const Output> ys,
+                                                 std::span<const Output> xs,
+                                                 std::span<const Output> grad_ys,
+                                                 const GradientOptions& options) {
+  MG_RETURN_IF_ERROR(scope.status());
+  return Differentiator(scope, ys, xs, grad_ys, options).Run();
+}
+
 Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys,
                              std::span<const Output> xs, std::span<const Output> grad_ys,
                              const GradientOptions& options) {
   MG_RETURN_IF_ERROR(scope.status());
-  return Differentiator(scope, ys, xs, grad_ys, options).Run();
+  Differentiator differentiator(scope, ys, xs, grad_ys, options);
+  MG_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, differentiator.Run());
+  Outputs dense;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    MG_ASSIGN_OR_RETURN(const Output gradient, differentiator.Dense(gradients[i], xs[i]));
+    dense.push_back(gradient);
+  }
+  return dense;
 }
 
 }  // namespace monograph

@@ -13,6 +13,7 @@
 #include "graph/names.h"
 #include "graph/node_check.h"
 #include "graph/partial_eval.h"
+#include "graph/resource_handle.h"
 #include "graph/shape_inference.h"
 
 namespace monograph {
@@ -221,14 +222,7 @@ class NodeShapeContext final : public ShapeContext {
     return std::move(value->values);
   }
   const Function* FindFunction(std::string_view name) const override { return graph_.functions().Find(name); }
-  PartialShape handle_shape(int i) const override {
-    Endpoint source = at(i);
-    while (graph_.is(source.node, "Identity")) source = graph_.inputs(source.node)[0];
-    if (graph_.dtype(source) != DT_RESOURCE) return PartialShape();
-    const Attrs& attrs = graph_.attrs(source.node);
-    const auto shapes = attrs.GetOr<std::vector<PartialShape>>("_handle_shapes", {});
-    return shapes.size() == 1 ? shapes.front() : attrs.GetOr<PartialShape>("shape", PartialShape());
-  }
+  PartialShape handle_shape(int i) const override { return HandleShape(graph_, at(i)); }
   const Attrs& attrs() const override { return attrs_; }
   int num_outputs() const override { return static_cast<int>(outputs_.size()); }
   void set_output(int i, const PartialShape& shape) override {

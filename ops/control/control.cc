@@ -62,7 +62,7 @@ Status EachUnchanged(ShapeContext& c) {
 Status AssertShape(ShapeContext& c) { return c.WithRank(0, 0).status(); }
 
 Status IdentityGradient(GradientContext& c) {
-  for (int i = 0; i < c.num_inputs(); ++i) c.set_grad(i, c.grad(i));
+  for (int i = 0; i < c.num_inputs(); ++i) c.set_gradient(i, c.gradient(i));
   return Status();
 }
 

@@ -51,6 +51,38 @@ Output UnsortedSegmentSum(const Scope& scope, const Output& data, const Output& 
       .BuildOutput();
 }
 
+Outputs DynamicPartition(const Scope& scope, const Output& data, const Output& partitions,
+                         int num_partitions) {
+  const Operation node = OpBuilder(scope, "DynamicPartition")
+                             .Input(data)
+                             .Input(partitions)
+                             .Attr("num_partitions", num_partitions)
+                             .Build();
+  Outputs parts;
+  for (int i = 0; i < num_partitions; ++i) parts.push_back(node.output(i));
+  return parts;
+}
+
+Gradient RowGradient(const Scope& s, const Output& gradient, const Output& indices) {
+  const PartialShape &at = indices.shape(), &all = gradient.shape();
+  if (at.known_rank() && at.rank() == 1) return {gradient, indices};
+  std::vector<int64_t> dims{-1};
+  bool known = at.known_rank() && all.known_rank();
+  for (int i = at.known_rank() ? at.rank() : 0; known && i < all.rank(); ++i) {
+    dims.push_back(all.dim(i));
+    known = all.dim(i) > 0;
+  }
+  Output shape;
+  if (known) {
+    shape = IntsConst(s, dims);
+  } else {
+    const Output begin = Reshape(s, Rank(s, indices), {1});
+    const Output row = Slice(s, ShapeOf(s, gradient), begin, IntsConst(s, {-1}));
+    shape = Concat(s, {Reshape(s, Size(s, indices), {1}), row}, 0);
+  }
+  return {Reshape(s, gradient, shape), Reshape(s, indices, {-1})};
+}
+
 namespace ops::gather {
 namespace {
 
@@ -104,6 +136,28 @@ Status OneHotShape(ShapeContext& c) {
     output.AddDim(i == axis ? (depth ? depth->front() : -1) : indices.dim(i < axis ? i : i - 1));
   }
   c.set_output(0, output);
+  return Status();
+}
+
+Status DynamicPartitionShape(ShapeContext& c) {
+  const PartialShape &data = c.input(0), &partitions = c.input(1);
+  PartialShape part;
+  if (data.known_rank() && partitions.known_rank()) {
+    bool fits = partitions.rank() <= data.rank();
+    for (int i = 0; i < partitions.rank() && fits; ++i) {
+      fits = partitions.dim(i) < 0 || data.dim(i) < 0 || partitions.dim(i) == data.dim(i);
+    }
+    if (!fits) {
+      return InvalidArgument("data of shape " + data.ToString() +
+                             " does not begin with the shape " + partitions.ToString() +
+                             " of partitions");
+    }
+    if (data.rank() - partitions.rank() == kMaxRank)
+      return InvalidArgument("the result would have more than 8 dimensions");
+    part = PartialShape{-1};
+    for (int i = partitions.rank(); i < data.rank(); ++i) part.AddDim(data.dim(i));
+  }
+  for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, part);
   return Status();
 }
 
@@ -186,21 +240,35 @@ Status GatherGradient(GradientContext& c) {
   }
   const int64_t axis =
       axis_value->front() < 0 ? axis_value->front() + params.shape().rank() : axis_value->front();
+  if (axis == 0) {
+    c.set_gradient(0, RowGradient(s, c.grad(0), c.input(1)));
+    return Status();
+  }
   const Output indices = Reshape(s, c.input(1), {-1});
   const Output shape = ShapeOf(s, params);
   const Output segments = Row(s, shape, axis);
   // [outer, indices, inner] -> [indices, outer, inner] -> sums [segments, outer, inner] -> [outer,
   // segments, inner].
-  if (axis == 0) {
-    const Output rows =
-        Reshape(s, c.grad(0), Concat(s, {IntsConst(s, {-1}), Slice(s, shape, {1}, {-1})}, 0));
-    c.set_grad(0, UnsortedSegmentSum(s, rows, indices, segments));
-    return Status();
-  }
   const Output outer = Prod(s, Slice(s, shape, {0}, {axis}), IntsConst(s, {0}));
   const Output blocks = Reshape(s, c.grad(0), Pack(s, {outer, Size(s, indices), Const(s, -1)}));
   const Output sums = UnsortedSegmentSum(s, Transpose(s, blocks, {1, 0, 2}), indices, segments);
   c.set_grad(0, Reshape(s, Transpose(s, sums, {1, 0, 2}), shape));
+  return Status();
+}
+
+// The rows of all parts, put back where they were.
+Status DynamicPartitionGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output data = c.input(0), partitions = c.input(1);
+  const int n = c.op().num_outputs();
+  const Output positions = Reshape(s, Range(s, Const(s, 0), Size(s, partitions), Const(s, 1)),
+                                   ShapeOf(s, partitions));
+  Outputs gradients;
+  for (int i = 0; i < n; ++i) {
+    gradients.push_back(c.grad(i).valid() ? c.grad(i) : ZerosLike(s, c.output(i)));
+  }
+  const Output rows = DynamicStitch(s, DynamicPartition(s, positions, partitions, n), gradients);
+  c.set_grad(0, Reshape(s, rows, ShapeOf(s, data)));
   return Status();
 }
 
@@ -253,6 +321,14 @@ void Define(OpRegistry* registry) {
                     .Attr("TI: {uint8, int8, int32, int64} = DT_INT64")
                     .Shape(OneHotShape)
                     .NoGradient());
+  registry->Add(OpDef("DynamicPartition")
+                    .Input("data: T")
+                    .Input("partitions: int32")
+                    .Output("outputs: num_partitions * T")
+                    .Attr("num_partitions: int >= 1")
+                    .Attr("T: type")
+                    .Shape(DynamicPartitionShape)
+                    .Gradient(DynamicPartitionGradient));
   registry->Add(OpDef("DynamicStitch")
                     .Input("indices: N * int32")
                     .Input("data: N * T")

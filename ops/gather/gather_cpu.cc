@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
@@ -123,6 +124,49 @@ class OneHotKernel : public Kernel {
   const int64_t axis_;
 };
 
+class DynamicPartitionKernel : public Kernel {
+ public:
+  explicit DynamicPartitionKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    const Shape data = c.input(0).shape(), partitions = c.input(1).shape();
+    const auto part = c.input(1).values<int32_t>();
+    const auto n = static_cast<size_t>(c.num_outputs());
+    bool fits = partitions.rank() <= data.rank() && data.rank() - partitions.rank() < kMaxRank;
+    for (int i = 0; i < partitions.rank() && fits; ++i) fits = partitions.dim(i) == data.dim(i);
+    if (!fits) {
+      return InvalidArgument("data of shape " + data.ToString() +
+                             " does not begin with the shape " + partitions.ToString() +
+                             " of partitions");
+    }
+    std::vector<int64_t> rows(n);
+    for (size_t i = 0; i < part.size(); ++i) {
+      if (part[i] < 0 || static_cast<size_t>(part[i]) >= n) {
+        return InvalidArgument("partitions[" + std::to_string(i) + "] = " +
+                               std::to_string(part[i]) + " is not in [0, " + std::to_string(n) +
+                               ")");
+      }
+      ++rows[static_cast<size_t>(part[i])];
+    }
+    std::vector<char*> to(n);
+    size_t bytes = DTypeSize(c.input(0).dtype());
+    for (int i = partitions.rank(); i < data.rank(); ++i) bytes *= static_cast<size_t>(data.dim(i));
+    for (size_t p = 0; p < n; ++p) {
+      Shape shape{rows[p]};
+      for (int i = partitions.rank(); i < data.rank(); ++i) shape.AddDim(data.dim(i));
+      MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(p), shape));
+      to[p] = static_cast<char*>(out->raw());
+    }
+    if (bytes == 0) return Status();
+    const char* from = static_cast<const char*>(c.input(0).raw());
+    for (size_t i = 0; i < part.size(); ++i) {
+      char*& next = to[static_cast<size_t>(part[i])];
+      std::memcpy(next, from + i * bytes, bytes);
+      next += bytes;
+    }
+    return Status();
+  }
+};
+
 class DynamicStitchKernel : public Kernel {
  public:
   explicit DynamicStitchKernel(const KernelConstruction&) {}
@@ -238,6 +282,7 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForPlainTypes<OneHotKernel<int8_t>>(registry, with(one_hot, "TI", DT_INT8));
   AddForPlainTypes<OneHotKernel<int32_t>>(registry, with(one_hot, "TI", DT_INT32));
   AddForPlainTypes<OneHotKernel<int64_t>>(registry, with(one_hot, "TI", DT_INT64));
+  AddForPlainTypes<DynamicPartitionKernel>(registry, {.op = "DynamicPartition"});
   AddForPlainTypes<DynamicStitchKernel>(registry,
                                         {.op = "DynamicStitch", .host_args = {"indices"}});
   const KernelDef segment_sum{.op = "UnsortedSegmentSum", .host_args = {"num_segments"}};

@@ -1,84 +1,11 @@
 // Each update is one pass over variable, slots and gradient, element by element: the split among
 // threads cannot change the result.
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <functional>
-#include <mutex>
-#include <string>
 
-#include "ops/float_view_cpu.h"
-#include "ops/variable/access_cpu.h"
+#include "ops/training/update_cpu.h"
 
 namespace monograph::ops::training {
 namespace {
-
-using variable::FindVariable;
-using variable::RequireType;
-using variable::RequireValue;
-using variable::UpdateTarget;
-
-// N variables (inputs 0..N-1) that an update holds exclusively. Locks are taken in the order of
-// addresses, so that updates that name them in different orders cannot wait for each other.
-template <int N>
-class Locked {
- public:
-  static Result<Locked> Make(KernelContext& c, DType dtype, const Shape& gradient) {
-    Locked locked;
-    std::array<Variable*, N> order;
-    for (int i = 0; i < N; ++i) {
-      MG_ASSIGN_OR_RETURN(locked.variables_[static_cast<size_t>(i)], FindVariable(c, i));
-      order[static_cast<size_t>(i)] = locked.variables_[static_cast<size_t>(i)].get();
-      MG_RETURN_IF_ERROR(RequireType(*order[static_cast<size_t>(i)], dtype));
-    }
-    std::sort(order.begin(), order.end(), std::less<>());
-    for (size_t i = 0; i < N; ++i) {
-      if (i > 0 && order[i] == order[i - 1])
-        return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
-      locked.locks_[i] = std::unique_lock(order[i]->mutex);
-    }
-    for (int i = 0; i < N; ++i) {
-      Variable& v = *locked.variables_[static_cast<size_t>(i)];
-      MG_RETURN_IF_ERROR(RequireValue(v, c, i));
-      if (!(v.value.shape() == gradient)) {
-        return InvalidArgument("variable '" + v.name() + "' of shape " +
-                               v.value.shape().ToString() +
-                               " cannot be updated by a gradient of shape " + gradient.ToString());
-      }
-      MG_ASSIGN_OR_RETURN(locked.targets_[static_cast<size_t>(i)], UpdateTarget::Make(&v, c));
-    }
-    return locked;
-  }
-  UpdateTarget& operator[](int i) { return targets_[static_cast<size_t>(i)]; }
-  void Commit() {
-    for (UpdateTarget& target : targets_) target.Commit();
-  }
-
- private:
-  Locked() = default;
-  std::array<std::shared_ptr<Variable>, N> variables_;
-  std::array<std::unique_lock<std::shared_mutex>, N> locks_;
-  std::array<UpdateTarget, N> targets_;
-};
-
-template <typename T>
-Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
-  if (c.input(input).elements() != 1) {
-    return InvalidArgument("coefficient " + std::to_string(input) +
-                           " must be a scalar, got shape " + c.input(input).shape().ToString());
-  }
-  return static_cast<Accumulator<T>>(*c.input(input).data<T>());
-}
-
-// body(begin, end) over fixed blocks of n elements.
-template <typename Body>
-void ForElements(KernelContext& c, int64_t n, const Body& body) {
-  constexpr int64_t kBlock = 16384;
-  const auto blocks = [&](int64_t begin, int64_t end) {
-    body(begin * kBlock, std::min(n, end * kBlock));
-  };
-  c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
-}
 
 template <typename T>
 class GradientDescentKernel : public Kernel {

@@ -3,6 +3,7 @@
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
 #include "ops/dims.h"
+#include "ops/gather/gather.h"
 
 namespace monograph {
 
@@ -65,6 +66,9 @@ Output ResourceGather(const Scope& scope, Output handle, Output indices, DType d
 Operation ResourceScatterAdd(const Scope& scope, Output handle, Output indices, Output updates) {
   return OpBuilder(scope, "ResourceScatterAdd").Input(handle).Input(indices).Input(updates).Build();
 }
+Operation ResourceScatterSub(const Scope& scope, Output handle, Output indices, Output updates) {
+  return OpBuilder(scope, "ResourceScatterSub").Input(handle).Input(indices).Input(updates).Build();
+}
 Operation DestroyResource(const Scope& scope, Output handle, bool ignore_lookup_error) {
   return OpBuilder(scope, "DestroyResourceOp")
       .Input(handle)
@@ -105,7 +109,14 @@ Status GatherShape(ShapeContext& c) {
 }
 
 Status ReadGradient(GradientContext& c) {
-  c.set_grad(0, c.grad(0));
+  c.set_gradient(0, c.gradient(0));
+  return Status();
+}
+
+Status GatherGradient(GradientContext& c) {
+  if (c.attrs().GetOr<int64_t>("batch_dims", 0) != 0)
+    return Unimplemented("the gradient of ResourceGather with batch_dims");
+  c.set_gradient(0, RowGradient(c.scope(), c.grad(0), c.input(1)));
   return Status();
 }
 
@@ -167,16 +178,19 @@ void Define(OpRegistry* registry) {
                     .Attr("dtype: type")
                     .Attr("Tindices: {int32, int64}")
                     .Stateful()
-                    .Shape(GatherShape));
-  registry->Add(OpDef("ResourceScatterAdd")
-                    .Input("resource: resource")
-                    .Input("indices: Tindices")
-                    .Input("updates: dtype")
-                    .Attr("dtype: type")
-                    .Attr("Tindices: {int32, int64}")
-                    .Stateful()
-                    .Shape(NoOutputs)
-                    .NoGradient());
+                    .Shape(GatherShape)
+                    .Gradient(GatherGradient));
+  for (const char* name : {"ResourceScatterAdd", "ResourceScatterSub"}) {
+    registry->Add(OpDef(name)
+                      .Input("resource: resource")
+                      .Input("indices: Tindices")
+                      .Input("updates: dtype")
+                      .Attr("dtype: type")
+                      .Attr("Tindices: {int32, int64}")
+                      .Stateful()
+                      .Shape(NoOutputs)
+                      .NoGradient());
+  }
   registry->Add(OpDef("DestroyResourceOp")
                     .Input("resource: resource")
                     .Attr("ignore_lookup_error: bool = true")

@@ -217,10 +217,10 @@ class ResourceGatherKernel : public Kernel {
   DType dtype_ = DT_INVALID;
 };
 
-template <typename T, typename I>
-class ResourceScatterAddKernel : public Kernel {
+template <typename T, typename I, bool kAdd>
+class ResourceScatterKernel : public Kernel {
  public:
-  explicit ResourceScatterAddKernel(const KernelConstruction&) {}
+  explicit ResourceScatterKernel(const KernelConstruction&) {}
 
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
@@ -258,7 +258,10 @@ class ResourceScatterAddKernel : public Kernel {
     for (int64_t i = 0; i < n; ++i) {
       T* to = after + static_cast<int64_t>(index[i]) * row;
       const T* from = scalar ? update : update + i * row;
-      for (int64_t k = 0; k < row; ++k) to[k] = T(to[k] + from[scalar ? 0 : k]);
+      for (int64_t k = 0; k < row; ++k) {
+        const T& change = from[scalar ? 0 : k];
+        to[k] = kAdd ? T(to[k] + change) : T(to[k] - change);
+      }
     }
     target.Commit();
     return Status();
@@ -315,17 +318,19 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
   MG_INDEX_TYPES(ADD)
 #undef ADD
-#define ADD(T)                                                    \
-  registry->Add<ResourceScatterAddKernel<T, int32_t>>(            \
-      {.op = "ResourceScatterAdd",                                \
-       .types = {{"dtype", kDTypeOf<T>}, {"Tindices", DT_INT32}}, \
-       .host_args = {"resource"}});                               \
-  registry->Add<ResourceScatterAddKernel<T, int64_t>>(            \
-      {.op = "ResourceScatterAdd",                                \
-       .types = {{"dtype", kDTypeOf<T>}, {"Tindices", DT_INT64}}, \
+#define ADD_ONE(NAME, T, I, ADDS)                \
+  registry->Add<ResourceScatterKernel<T, I, ADDS>>( \
+      {.op = NAME,                               \
+       .types = {{"dtype", kDTypeOf<T>}, {"Tindices", kDTypeOf<I>}}, \
        .host_args = {"resource"}});
+#define ADD(T) \
+  ADD_ONE("ResourceScatterAdd", T, int32_t, true) \
+  ADD_ONE("ResourceScatterAdd", T, int64_t, true) \
+  ADD_ONE("ResourceScatterSub", T, int32_t, false) \
+  ADD_ONE("ResourceScatterSub", T, int64_t, false)
   MG_NUMBER_TYPES(ADD)
 #undef ADD
+#undef ADD_ONE
 }
 
 }  // namespace monograph::ops::variable

@@ -1,0 +1,28 @@
+#include "graph/resource_handle.h"
+
+namespace monograph {
+namespace {
+
+// The attributes of the node that tells about the handle; nullptr if it is no handle.
+const Attrs* Source(const Graph& graph, Endpoint handle) {
+  while (graph.is(handle.node, "Identity")) handle = graph.inputs(handle.node)[0];
+  return graph.dtype(handle) == DT_RESOURCE ? &graph.attrs(handle.node) : nullptr;
+}
+
+}  // namespace
+
+PartialShape HandleShape(const Graph& graph, Endpoint handle) {
+  const Attrs* attrs = Source(graph, handle);
+  if (attrs == nullptr) return PartialShape();
+  const auto shapes = attrs->GetOr<std::vector<PartialShape>>("_handle_shapes", {});
+  return shapes.size() == 1 ? shapes.front() : attrs->GetOr<PartialShape>("shape", PartialShape());
+}
+
+DType HandleDType(const Graph& graph, Endpoint handle) {
+  const Attrs* attrs = Source(graph, handle);
+  if (attrs == nullptr) return DT_INVALID;
+  const auto types = attrs->GetOr<std::vector<DType>>("_handle_dtypes", {});
+  return types.size() == 1 ? types.front() : attrs->GetOr<DType>("dtype", DT_INVALID);
+}
+
+}  // namespace monograph

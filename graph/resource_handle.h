@@ -1,0 +1,14 @@
+// What the graph knows of the variable behind a resource tensor: from its VarHandleOp, or from the
+// attributes `_handle_shapes` and `_handle_dtypes` of an argument; also through Identity.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+// Of unknown rank where nothing is known.
+PartialShape HandleShape(const Graph& graph, Endpoint handle);
+// DT_INVALID where nothing is known.
+DType HandleDType(const Graph& graph, Endpoint handle);
+
+}  // namespace monograph

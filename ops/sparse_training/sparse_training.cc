@@ -1,0 +1,110 @@
+#include "ops/sparse_training/sparse_training.h"
+
+#include "graph/shape_inference.h"
+#include "ops/gather/gather.h"
+#include "ops/shape/shape.h"
+#include "ops/unique/unique.h"
+
+namespace monograph {
+
+Operation ResourceSparseApplyMomentum(const Scope& scope, Output var, Output accum, Output lr,
+                                      const Gradient& rows, Output momentum, bool use_nesterov) {
+  OpBuilder builder(scope, "ResourceSparseApplyMomentum");
+  for (const Output& input : {var, accum, lr, rows.values, rows.indices, momentum})
+    builder.Input(input);
+  return builder.Attr("use_nesterov", AttrValue(use_nesterov)).Build();
+}
+
+Operation ResourceSparseApplyAdagrad(const Scope& scope, Output var, Output accum, Output lr,
+                                     const Gradient& rows, bool update_slots) {
+  OpBuilder builder(scope, "ResourceSparseApplyAdagrad");
+  for (const Output& input : {var, accum, lr, rows.values, rows.indices}) builder.Input(input);
+  return builder.Attr("update_slots", AttrValue(update_slots)).Build();
+}
+
+Operation ResourceSparseApplyAdagradV2(const Scope& scope, Output var, Output accum, Output lr,
+                                       Output epsilon, const Gradient& rows, bool update_slots) {
+  OpBuilder builder(scope, "ResourceSparseApplyAdagradV2");
+  for (const Output& input : {var, accum, lr, epsilon, rows.values, rows.indices})
+    builder.Input(input);
+  return builder.Attr("update_slots", AttrValue(update_slots)).Build();
+}
+
+Operation ResourceSparseApplyRMSProp(const Scope& scope, Output var, Output ms, Output mom,
+                                     Output lr, Output rho, Output momentum, Output epsilon,
+                                     const Gradient& rows) {
+  OpBuilder builder(scope, "ResourceSparseApplyRMSProp");
+  for (const Output& input : {var, ms, mom, lr, rho, momentum, epsilon, rows.values, rows.indices})
+    builder.Input(input);
+  return builder.Build();
+}
+
+Gradient SumRepeatedRows(const Scope& scope, const Gradient& rows) {
+  const Scope inner = scope.SubScope("sum_repeated_rows");
+  const UniqueResult unique = Unique(inner, rows.indices);
+  return {UnsortedSegmentSum(inner, rows.values, unique.idx, Size(inner, unique.y)), unique.y};
+}
+
+namespace ops::sparse_training {
+namespace {
+
+// Resources come first, then `scalars` coefficients, then the rows and their indices.
+Status Check(ShapeContext& c, int grad, std::initializer_list<int> scalars) {
+  for (int i : scalars) {
+    if (auto scalar = c.WithRank(i, 0); !scalar.ok()) {
+      return scalar.status().WithContext("coefficient " + std::to_string(i) +
+                                         " of an update must be a scalar");
+    }
+  }
+  MG_ASSIGN_OR_RETURN(const PartialShape indices, c.WithRank(grad + 1, 1));
+  PartialShape rows = c.input(grad);
+  if (!rows.known_rank()) return Status();
+  if (rows.rank() == 0) return InvalidArgument("the gradient of rows must not be a scalar");
+  if (rows.dim(0) >= 0 && indices.dim(0) >= 0 && rows.dim(0) != indices.dim(0)) {
+    return InvalidArgument(std::to_string(rows.dim(0)) + " rows of a gradient but " +
+                           std::to_string(indices.dim(0)) + " indices");
+  }
+  rows.set_dim(0, -1);
+  for (int i = 0; c.input_dtype(i) == DT_RESOURCE; ++i) {
+    if (auto both = PartialShape::Merge(c.handle_shape(i), rows); !both.ok()) {
+      return both.status().WithContext("variable " + std::to_string(i) + " and rows of a gradient");
+    }
+  }
+  return Status();
+}
+
+Status MomentumShape(ShapeContext& c) { return Check(c, 3, {2, 5}); }
+Status AdagradShape(ShapeContext& c) { return Check(c, 3, {2}); }
+Status AdagradV2Shape(ShapeContext& c) { return Check(c, 4, {2, 3}); }
+Status RMSPropShape(ShapeContext& c) { return Check(c, 7, {3, 4, 5, 6}); }
+
+OpDef Update(const char* name, std::initializer_list<const char*> resources,
+             std::initializer_list<const char*> values, ShapeFn shape) {
+  OpDef def(name);
+  for (const char* resource : resources) def.Input(std::string(resource) + ": resource");
+  for (const char* value : values) {
+    def.Input(std::string(value) + ": T");
+    if (std::string_view(value) == "grad") def.Input("indices: Tindices");
+  }
+  def.Attr("T: {float, double, half, bfloat16}").Attr("Tindices: {int32, int64}");
+  def.Attr("use_locking: bool = false").Stateful().Shape(shape).NoGradient();
+  return def;
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  registry->Add(Update("ResourceSparseApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"},
+                       MomentumShape)
+                    .Attr("use_nesterov: bool = false"));
+  registry->Add(Update("ResourceSparseApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape)
+                    .Attr("update_slots: bool = true"));
+  registry->Add(Update("ResourceSparseApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"},
+                       AdagradV2Shape)
+                    .Attr("update_slots: bool = true"));
+  registry->Add(Update("ResourceSparseApplyRMSProp", {"var", "ms", "mom"},
+                       {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+}
+
+}  // namespace ops::sparse_training
+}  // namespace monograph

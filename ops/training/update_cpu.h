@@ -1,0 +1,107 @@
+// What the kernels of optimizers share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "ops/float_view_cpu.h"
+#include "ops/variable/access_cpu.h"
+
+namespace monograph::ops::training {
+
+using variable::FindVariable;
+using variable::RequireType;
+using variable::RequireValue;
+using variable::UpdateTarget;
+
+// N variables (inputs 0..N-1) that an update holds exclusively. Locks are taken in the order of
+// addresses, so that updates that name them in different orders cannot wait for each other.
+template <int N>
+class Locked {
+ public:
+  // Each must have the shape of the gradient.
+  static Result<Locked> Make(KernelContext& c, DType dtype, const Shape& gradient) {
+    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype));
+    MG_RETURN_IF_ERROR(locked.Prepare(c, gradient, "a gradient"));
+    return locked;
+  }
+  // All must have one shape.
+  static Result<Locked> MakeAlike(KernelContext& c, DType dtype) {
+    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype));
+    const Shape shape = locked.variables_[0]->value.shape();
+    MG_RETURN_IF_ERROR(locked.Prepare(c, shape, "slots and a variable"));
+    return locked;
+  }
+  const Variable& variable(int i) const { return *variables_[static_cast<size_t>(i)]; }
+
+  UpdateTarget& operator[](int i) { return targets_[static_cast<size_t>(i)]; }
+  void Commit() {
+    for (UpdateTarget& target : targets_) target.Commit();
+  }
+
+ private:
+  Locked() = default;
+
+  static Result<Locked> Lock(KernelContext& c, DType dtype) {
+    Locked locked;
+    std::array<Variable*, N> order;
+    for (int i = 0; i < N; ++i) {
+      MG_ASSIGN_OR_RETURN(locked.variables_[static_cast<size_t>(i)], FindVariable(c, i));
+      order[static_cast<size_t>(i)] = locked.variables_[static_cast<size_t>(i)].get();
+      MG_RETURN_IF_ERROR(RequireType(*order[static_cast<size_t>(i)], dtype));
+    }
+    std::sort(order.begin(), order.end(), std::less<>());
+    for (size_t i = 0; i < N; ++i) {
+      if (i > 0 && order[i] == order[i - 1])
+        return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
+      locked.locks_[i] = std::unique_lock(order[i]->mutex);
+    }
+    for (int i = 0; i < N; ++i) {
+      MG_RETURN_IF_ERROR(RequireValue(*locked.variables_[static_cast<size_t>(i)], c, i));
+    }
+    return locked;
+  }
+
+  Status Prepare(KernelContext& c, const Shape& shape, const char* what) {
+    for (size_t i = 0; i < N; ++i) {
+      Variable& v = *variables_[i];
+      if (!(v.value.shape() == shape)) {
+        return InvalidArgument("variable '" + v.name() + "' of shape " +
+                               v.value.shape().ToString() + " cannot be updated by " + what +
+                               " of shape " + shape.ToString());
+      }
+      MG_ASSIGN_OR_RETURN(targets_[i], UpdateTarget::Make(&v, c));
+    }
+    return Status();
+  }
+
+  std::array<std::shared_ptr<Variable>, N> variables_;
+  std::array<std::unique_lock<std::shared_mutex>, N> locks_;
+  std::array<UpdateTarget, N> targets_;
+};
+
+template <typename T>
+Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
+  if (c.input(input).elements() != 1) {
+    return InvalidArgument("coefficient " + std::to_string(input) +
+                           " must be a scalar, got shape " + c.input(input).shape().ToString());
+  }
+  return static_cast<Accumulator<T>>(*c.input(input).data<T>());
+}
+
+// body(begin, end) over fixed blocks of n elements.
+template <typename Body>
+void ForElements(KernelContext& c, int64_t n, const Body& body) {
+  constexpr int64_t kBlock = 16384;
+  const auto blocks = [&](int64_t begin, int64_t end) {
+    body(begin * kBlock, std::min(n, end * kBlock));
+  };
+  c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
+}
+
+}  // namespace monograph::ops::training
