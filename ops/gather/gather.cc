@@ -329,14 +329,16 @@ void Define(OpRegistry* registry) {
                     .Attr("T: type")
                     .Shape(DynamicPartitionShape)
                     .Gradient(DynamicPartitionGradient));
-  registry->Add(OpDef("DynamicStitch")
-                    .Input("indices: N * int32")
-                    .Input("data: N * T")
-                    .Output("merged: T")
-                    .Attr("N: int >= 1")
-                    .Attr("T: type")
-                    .Shape(DynamicStitchShape)
-                    .Gradient(DynamicStitchGradient));
+  for (const char* name : {"DynamicStitch", "ParallelDynamicStitch"}) {
+    registry->Add(OpDef(name)
+                      .Input("indices: N * int32")
+                      .Input("data: N * T")
+                      .Output("merged: T")
+                      .Attr("N: int >= 1")
+                      .Attr("T: type")
+                      .Shape(DynamicStitchShape)
+                      .Gradient(DynamicStitchGradient));
+  }
   registry->Add(OpDef("UnsortedSegmentSum")
                     .Input("data: T")
                     .Input("segment_ids: Tindices")

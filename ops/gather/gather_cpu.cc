@@ -283,8 +283,9 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForPlainTypes<OneHotKernel<int32_t>>(registry, with(one_hot, "TI", DT_INT32));
   AddForPlainTypes<OneHotKernel<int64_t>>(registry, with(one_hot, "TI", DT_INT64));
   AddForPlainTypes<DynamicPartitionKernel>(registry, {.op = "DynamicPartition"});
-  AddForPlainTypes<DynamicStitchKernel>(registry,
-                                        {.op = "DynamicStitch", .host_args = {"indices"}});
+  for (const char* name : {"DynamicStitch", "ParallelDynamicStitch"}) {
+    AddForPlainTypes<DynamicStitchKernel>(registry, {.op = name, .host_args = {"indices"}});
+  }
   const KernelDef segment_sum{.op = "UnsortedSegmentSum", .host_args = {"num_segments"}};
 #define MG_ADD(T)                                                       \
   registry->Add<SegmentSumKernel<T, int32_t>>(                          \

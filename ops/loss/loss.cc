@@ -72,7 +72,7 @@ Output Scale(const Scope& s, Output g, Output backprop) {
 }
 
 Status RefuseSecondOrder(const GradientContext& c) {
-  if (!c.grad(1).valid()) return Status();
+  if (!c.gradient(1).valid()) return Status();
   return Unimplemented(
       "node '" + std::string(c.op().name()) +
       "': a gradient through the backprop output of a cross entropy is not supported");

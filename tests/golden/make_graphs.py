@@ -39,6 +39,10 @@ def values(key, shape, lo=-1.0, hi=1.0, dtype=np.float32):
     return r.uniform(lo, hi, size=shape).astype(dtype)
 
 
+def ints(value, dtype=np.int64):
+    return np.array(value, dtype)
+
+
 def variable(name, value):
     return v1.get_variable(name, initializer=tf.constant(value), use_resource=True)
 
@@ -260,6 +264,49 @@ def adam(r):
 def adam_sparse(r):
     """The gradient of a gather is a list of rows: TensorFlow's Adam applies it with Unique and ResourceScatterAdd."""
     adam_steps(r, sparse=True)
+
+
+@graph
+def sparse_optimizers(r):
+    """The other optimizers on rows, some of them twice in a batch."""
+    x = tf.constant(values("x", (6, 4)))
+    for name, opt in (
+        ("descent", v1.train.GradientDescentOptimizer(0.3)),
+        ("momentum", v1.train.MomentumOptimizer(0.2, 0.9)),
+        ("nesterov", v1.train.MomentumOptimizer(0.2, 0.9, use_nesterov=True)),
+        ("adagrad", v1.train.AdagradOptimizer(0.3, 0.2)),
+        ("rmsprop", v1.train.RMSPropOptimizer(0.05, 0.8, 0.5, 1e-3)),
+    ):
+        with v1.variable_scope(name):
+            table = variable("table", values("table", (5, 4)))
+            ids = v1.placeholder(tf.int64, [None], name="ids")
+            loss = tf.reduce_mean(tf.square(x * tf.nn.embedding_lookup(table, ids) - 0.5), name="loss")
+            train = opt.minimize(loss, var_list=[table], name="train")
+            init = v1.variables_initializer(v1.global_variables(name), name="init")
+        r.step(name + " initialise", targets=[init])
+        for i, rows in enumerate(([0, 2, 2, 4, 1, 0], [3, 3, 3, 3, 3, 3], [4, 3, 2, 1, 0, 4])):
+            r.step("%s train %d" % (name, i), [loss], [train], {ids: ints(rows)})
+        r.step(name + " table and slots", [v.read_value() for v in v1.global_variables(name)])
+
+
+@graph
+def partitioned_embedding(r):
+    """A table in three parts of unequal size, looked up by both strategies and trained."""
+    x = tf.constant(values("x", (2, 3, 2)))
+    for strategy in ("mod", "div"):
+        with v1.variable_scope(strategy, use_resource=True, partitioner=v1.fixed_size_partitioner(3)):
+            table = v1.get_variable("table", initializer=lambda shape, dtype, partition_info: tf.constant(
+                values((strategy, partition_info.var_offset), shape)), shape=(8, 2))
+            ids = v1.placeholder(tf.int32, [2, 3], name="ids")
+            rows = v1.nn.embedding_lookup(table, ids, partition_strategy=strategy, name="rows")
+            loss = tf.reduce_sum(tf.square(x * rows - 0.5), name="loss")
+            train = v1.train.AdagradOptimizer(0.3, 0.2).minimize(loss, var_list=list(table), name="train")
+            whole = tf.identity(tf.convert_to_tensor(table), name="whole")
+            init = v1.variables_initializer(v1.global_variables(strategy), name="init")
+        r.step(strategy + " initialise", targets=[init])
+        for i, batch in enumerate(([[0, 1, 2], [3, 4, 5]], [[7, 7, 6], [7, 0, 7]])):
+            r.step("%s train %d" % (strategy, i), [rows, loss], [train], {ids: ints(batch, np.int32)})
+        r.step(strategy + " table", [whole])
 
 
 # ---- the CNN of the tutorials, in small ---------------------------------------------------------------------------

@@ -1207,6 +1207,27 @@ def control():
     fails("Assert", "condition_is_a_vector", [np.array([True, True]), [ints(3)]])
 
 
+# ---- parts of a tensor by index -----------------------------------------------------------------------------------
+
+
+def partition():
+    family("partition")
+    for t in ALL:
+        case("DynamicPartition", SHORT[t], [val(t, (5, 2)), ints([1, 0, 2, 1, 1])], num_partitions=3)
+    case("DynamicPartition", "vector", [val(F, (4,)), ints([0, 0, 1, 0])], num_partitions=2)
+    case("DynamicPartition", "partitions_of_rank_2", [val(F, (2, 3, 2)), ints([[0, 1, 0], [1, 1, 0]])], num_partitions=2)
+    case("DynamicPartition", "an_empty_part", [val(F, (2, 3)), ints([2, 0])], num_partitions=4)
+    case("DynamicPartition", "no_rows", [val(F, (0, 3)), ints([])], num_partitions=2)
+    case("DynamicPartition", "one_number_for_all", [val(F, (2, 3)), np.array(1, I)], num_partitions=2)
+    fails("DynamicPartition", "beyond", [val(F, (2,)), ints([0, 2])], num_partitions=2)
+    fails("DynamicPartition", "negative", [val(F, (2,)), ints([0, -1])], num_partitions=2)
+    fails("DynamicPartition", "shapes", [val(F, (3,)), ints([0, 1])], num_partitions=2)
+    for t in (F, I):
+        data = [val(t, (2, 2), 0), val(t, (3, 2), 1)]
+        case("ParallelDynamicStitch", SHORT[t], [[ints([4, 0]), ints([1, 3, 2])], data])
+    fails("ParallelDynamicStitch", "shapes", [[ints([0, 1])], [val(F, (3, 2))]])
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("family", nargs="*")
@@ -1223,6 +1244,7 @@ def main():
         conv=conv,
         pool=pool,
         control=control,
+        partition=partition,
     )
     os.makedirs(args.out, exist_ok=True)
     status = 0

@@ -102,10 +102,16 @@ TEST_F(GradientsTest, AReadOfAVariableMayBeX) {
   const Output w = Read(root_.WithOpName("w"), Variable(root_, "v"));
   const Outputs d = Gradients({Op1(root_, "Square", w)}, {w});
   EXPECT_DOUBLE_EQ(Compute(d[0], {{"w", 4.0}}), 8);
-  EXPECT_SAYS(AddGradients(root_, Outputs{Op1(root_, "Square", w)},
-                           Outputs{Output{&graph_, graph_.inputs(w.node())[0]}})
-                  .status(),
-              "'v' is a resource");
+}
+
+TEST_F(GradientsTest, AVariablesHandleStandsForEveryReadOfIt) {
+  const Output v = Variable(root_.WithOpName("v"), "v"), x = Placeholder(root_.WithOpName("x"));
+  const Output a = Read(root_.WithOpName("a"), v), b = Read(root_.WithOpName("b"), v);
+  const Output y = Op2(root_, "Mul", Op2(root_, "Mul", a, b), x);
+  const Outputs d = Gradients({y}, {v, a});
+  EXPECT_DOUBLE_EQ(Compute(d[0], {{"a", 4.0}, {"b", 5.0}, {"x", 2.0}}), 2 * 5 + 2 * 4);
+  EXPECT_DOUBLE_EQ(Compute(d[1], {{"a", 4.0}, {"b", 5.0}, {"x", 2.0}}), 2 * 5);
+  EXPECT_FALSE(Gradients({y}, {Variable(root_, "other")})[0].valid());
 }
 
 TEST_F(GradientsTest, AVectorOfUnknownSizeGetsOnesOfItsShape) {

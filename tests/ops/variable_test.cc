@@ -1,49 +1,12 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/ops/testing.h"
+#include "tests/ops/variable_fixture.h"
 
 namespace monograph {
 namespace {
 
 using namespace testing;  // NOLINT(build/namespaces)
-
-class VariableTest : public ::testing::Test {
- protected:
-  VariableTest() : runner_(&Kernels(), {.pools = nullptr, .resources = &resources_}) {}
-
-  Result<std::vector<Tensor>> Run(const std::string& op, std::vector<Tensor> inputs,
-                                  Attrs attrs = {}) {
-    return runner_.RunOp(Ops(), op, std::move(inputs), std::move(attrs));
-  }
-  Result<Tensor> Handle(const std::string& name, DType dtype, const PartialShape& shape,
-                        const std::string& container = "") {
-    MG_ASSIGN_OR_RETURN(
-        auto out,
-        Run("VarHandleOp", {},
-            {{"shared_name", name}, {"container", container}, {"dtype", dtype}, {"shape", shape}}));
-    return out[0];
-  }
-  // A variable with a value of its own.
-  Tensor Make(const std::string& name, const Tensor& value) {
-    const Tensor handle = Handle(name, value.dtype(), value.shape()).value();
-    const auto assigned =
-        Run("AssignVariableOp", {handle, value.Clone().value()}, {{"dtype", value.dtype()}});
-    EXPECT_TRUE(assigned.ok()) << assigned.status();
-    return handle;
-  }
-  Tensor Read(const Tensor& handle, DType dtype = DT_FLOAT) {
-    auto out = Run("ReadVariableOp", {handle}, {{"dtype", dtype}});
-    EXPECT_TRUE(out.ok()) << out.status();
-    return out.ok() ? (*out)[0] : Tensor();
-  }
-
-  ResourceManager resources_;
-  KernelRunner runner_;
-};
-
-Tensor Floats(std::initializer_list<float> values) { return Tensor::Vector<float>(values); }
-Tensor Scalar(float value) { return Tensor::Scalar<float>(value); }
 
 TEST_F(VariableTest, ReadingAnUninitializedOneSaysWhichAndWhatToDo) {
   const Tensor handle = Handle("layer/w", DT_FLOAT, {2}).value();
@@ -162,6 +125,20 @@ TEST_F(VariableTest, ScatterAddAddsRowsInOrderAndLeavesSnapshotsAsTheyWere) {
   EXPECT_NE(shapes.message().find("updates of shape [2] do not fit indices of shape [1]"),
             std::string::npos)
       << shapes;
+}
+
+TEST_F(VariableTest, ScatterSubSubtractsRowsAndAScalarGoesToAllOfThem) {
+  const Tensor handle = Make("w", Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  const Attrs attrs{{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}};
+  ASSERT_TRUE(Run("ResourceScatterSub",
+                  {handle, Tensor::Vector<int32_t>({2, 0}),
+                   Tensor::FromValues<float>({2, 2}, {1, 2, 3, 4})},
+                  attrs)
+                  .ok());
+  EXPECT_TRUE(BitEqual(Read(handle), Tensor::FromValues<float>({3, 2}, {-2, -2, 3, 4, 4, 4})));
+  ASSERT_TRUE(
+      Run("ResourceScatterSub", {handle, Tensor::Vector<int32_t>({1, 1}), Scalar(1)}, attrs).ok());
+  EXPECT_TRUE(BitEqual(Read(handle), Tensor::FromValues<float>({3, 2}, {-2, -2, 1, 2, 4, 4})));
 }
 
 TEST_F(VariableTest, ItsShapeIsThatOfTheValue) {

@@ -128,6 +128,31 @@ std::vector<GradientCase> ArrayGradientCases() {
          return Outputs{Gather(s, x[0], Const<int64_t>(s, {2, 0, 2}), 1)};
        },
        {{2, 3, 2}}},
+      {"DynamicPartition of which one part is not used",
+       [](S s, In x) {
+         const Outputs parts = DynamicPartition(s, x[0], Const<int32_t>(s, {1, 2, 1, 0}), 3);
+         return Outputs{parts[0], parts[1]};
+       },
+       {{4, 2}}},
+      {"GatherV2 twice from one tensor that something else uses, too",
+       [](S s, In x) {
+         return Outputs{Gather(s, x[0], Const<int32_t>(s, {0, 2, 2})),
+                        Gather(s, x[0], Const<int64_t>(s, Shape{1, 2}, {1, 2})),
+                        Identity(s, x[0])};
+       },
+       {{3, 2}}},
+      {"GatherV2 twice, indices of two types",
+       [](S s, In x) {
+         return Outputs{Gather(s, x[0], Const<int32_t>(s, {0, 2, 2})),
+                        Gather(s, x[0], Const<int64_t>(s, {1, 2}))};
+       },
+       {{3, 2}}},
+      {"GatherV2 of what was computed",
+       [](S s, In x) {
+         return Outputs{Gather(s, Identity(s, Transpose(s, x[0], {1, 0})),
+                               Const<int32_t>(s, {0, 2, 2}))};
+       },
+       {{2, 3}}},
       {"DynamicStitch",
        [](S s, In x) {
          return Outputs{

@@ -34,6 +34,7 @@ const Reasons& WithoutGoldenCase() {
       {"VariableShape", "has state: tests/ops/variable_test"},
       {"ResourceGather", "has state: tests/ops/variable_test"},
       {"ResourceScatterAdd", "has state: tests/ops/variable_test"},
+      {"ResourceScatterSub", "has state: tests/ops/variable_test"},
       {"DestroyResourceOp", "has state: tests/ops/variable_test"},
       {"ResourceApplyGradientDescent", "by hand: tests/ops/variable_test"},
       {"ResourceApplyMomentum", "by hand: tests/ops/variable_test"},
@@ -41,6 +42,10 @@ const Reasons& WithoutGoldenCase() {
       {"ResourceApplyAdagrad", "by hand: tests/ops/variable_test"},
       {"ResourceApplyAdagradV2", "by hand: tests/ops/variable_test"},
       {"ResourceApplyRMSProp", "by hand: tests/ops/variable_test"},
+      {"ResourceSparseApplyMomentum", "has state: tests/ops/sparse_test"},
+      {"ResourceSparseApplyAdagrad", "has state: tests/ops/sparse_test"},
+      {"ResourceSparseApplyAdagradV2", "has state: tests/ops/sparse_test"},
+      {"ResourceSparseApplyRMSProp", "has state: tests/ops/sparse_test"},
   };
   return reasons;
 }
@@ -49,6 +54,8 @@ const Reasons& WithoutGradientCase() {
   static const Reasons reasons = {
       {"PreventGradient", "its gradient is an error"},
       {"ReadVariableOp", "needs a variable: tests/ops/variable_test"},
+      {"ResourceGather", "needs a variable: tests/ops/sparse_test"},
+      {"ParallelDynamicStitch", "the kernel and gradient of DynamicStitch"},
   };
   return reasons;
 }
@@ -59,7 +66,6 @@ const Reasons& WithoutGradient() {
       {"_FusedMatMul", "made by FuseOps after gradients"},
       {"_FusedConv2D", "made by FuseOps after gradients"},
       {"MaxPoolGrad", "needs an op of its own, MaxPoolGradGrad"},
-      {"ResourceGather", "its gradient is sparse"},
   };
   return reasons;
 }
