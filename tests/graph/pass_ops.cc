@@ -205,7 +205,8 @@ void DefineAll(OpRegistry* r) {
              .Input("resource: resource")
              .Output("value: dtype")
              .Attr("dtype: type")
-             .Stateful());
+             .Stateful()
+             .Gradient(PassThrough));
   r->Add(OpDef("AssignVariableOp")
              .Input("resource: resource")
              .Input("value: dtype")
