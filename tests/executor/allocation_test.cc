@@ -23,6 +23,8 @@ void* Allocate(size_t bytes, size_t alignment) {
 
 void* operator new(size_t bytes) { return Allocate(bytes, 16); }
 void* operator new[](size_t bytes) { return Allocate(bytes, 16); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes, 16); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes, 16); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
 }
