@@ -16,7 +16,7 @@
 #include "bench/onednn_cnn.h"
 #include "client/optimizer.h"
 #include "client/registries.h"
-#include "client/replicated_step.h"
+#include "client/replication.h"
 #include "client/session.h"
 #include "examples/models/mnist_cnn.h"
 #include "ops/constant/constant.h"

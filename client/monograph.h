@@ -7,7 +7,7 @@
 #include "client/flags.h"            // Flags
 #include "client/optimizer.h"        // Adam, ...
 #include "client/registries.h"       // NewGraph, DefaultRegistries
-#include "client/replicated_step.h"  // Replicate
+#include "client/replication.h"  // Replicate
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
 #include "executor/kernel.h"         // Kernel, for ops of one's own

@@ -314,9 +314,9 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  auto next_free = [this] {
-    return closed_ ||
-           (running_ < kMaxStepsInFlight && !flights_[(last_step_ + 1) % kStepSlots].active);
+  auto next = [&] { return options.step > 0 ? options.step : last_step_ + 1; };
+  auto next_free = [&] {
+    return closed_ || (running_ < kMaxStepsInFlight && !flights_[next() % kStepSlots].active);
   };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
@@ -330,7 +330,11 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   for (const PreparedStep::Part& part : prepared->parts) {
     if (part.peer != kSelf) MG_RETURN_IF_ERROR(lost_[static_cast<size_t>(part.peer)]);
   }
-  *step_id = ++last_step_;
+  if (next() <= last_step_) {
+    return InvalidArgument("step " + std::to_string(options.step) + " comes after step " +
+                           std::to_string(last_step_) + "; numbers of steps grow");
+  }
+  *step_id = last_step_ = next();
   InFlight& flight = flights_[*step_id % kStepSlots];
   flight.step = *step_id;
   flight.active = true;

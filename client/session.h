@@ -67,6 +67,9 @@ struct SessionOptions {
 struct RunOptions {
   std::optional<std::chrono::milliseconds> timeout = {};
   bool trace = false;
+  // The step's number in the session, on which random ops depend; it must be larger than all before.
+  // 0: the next one.
+  uint64_t step = 0;
 };
 struct RunMetadata {
   uint64_t step_id = 0;

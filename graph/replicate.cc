@@ -1,6 +1,7 @@
 #include "graph/replicate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "graph/function.h"
 #include "graph/prune.h"
@@ -54,13 +55,6 @@ Output Constant(const Scope& scope, std::string_view name, Tensor value) {
       .Attr("value", std::move(value))
       .Attr("dtype", dtype)
       .BuildOutput();
-}
-
-// floor(batch * i / n) for i = 0 .. n as sizes of the n parts.
-std::vector<int64_t> PartSizes(int64_t batch, int64_t n) {
-  std::vector<int64_t> sizes;
-  for (int64_t i = 0; i < n; ++i) sizes.push_back(batch * (i + 1) / n - batch * i / n);
-  return sizes;
 }
 
 Tensor Vector64(const std::vector<int64_t>& values) {
@@ -131,7 +125,7 @@ RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replica
 Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& name,
                                        std::span<const std::string> devices,
                                        std::span<const std::vector<Output>> per_replica_args,
-                                       const TowerFn& tower) {
+                                       const TowerFn& tower, int first_replica) {
   MG_RETURN_IF_ERROR(scope.status());
   Graph& graph = *scope.graph();
   MG_RETURN_IF_ERROR(CheckArgs(name, devices, per_replica_args, &graph));
@@ -202,9 +196,10 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
   ReplicatedTower replicated;
   replicated.results.resize(result_shapes.size());
   for (size_t r = 0; r < devices.size(); ++r) {
-    const Operation call = OpBuilder(scope.WithOpName(name + "_" + std::to_string(r))
+    const int64_t number = first_replica + static_cast<int64_t>(r);
+    const Operation call = OpBuilder(scope.WithOpName(name + "_" + std::to_string(number))
                                          .WithDevice(devices[r])
-                                         .WithAttr("_replica", static_cast<int64_t>(r)),
+                                         .WithAttr("_replica", number),
                                      stateful ? "StatefulPartitionedCall" : "PartitionedCall")
                                .Inputs(per_replica_args[r])
                                .Attr("Tin", in_types)
@@ -220,16 +215,31 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
   return replicated;
 }
 
-Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas) {
-  MG_RETURN_IF_ERROR(scope.status());
-  if (replicas < 1) return InvalidArgument("SplitBatch: " + std::to_string(replicas) + " replicas");
+std::vector<int64_t> RowsByShares(int64_t batch, std::span<const int64_t> shares) {
+  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
+  std::vector<int64_t> rows;
+  int64_t before = 0;
+  for (const int64_t share : shares) {
+    rows.push_back(batch * (before + share) / total - batch * before / total);
+    before += share;
+  }
+  return rows;
+}
+
+namespace {
+
+// The common number of rows, as far as it is known while building.
+struct KnownRows {
+  int64_t rows = -1;
+  std::string input;  // that says so
+};
+Result<KnownRows> CheckBatch(const Graph* graph, std::span<const Output> inputs) {
   if (inputs.empty()) return InvalidArgument("SplitBatch: there are no inputs");
-  int64_t batch = -1;
-  size_t known = 0;
+  KnownRows known;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Output& input = inputs[i];
     const std::string which = "SplitBatch: input " + std::to_string(i);
-    if (!input.valid() || input.graph != scope.graph()) {
+    if (!input.valid() || input.graph != graph) {
       return InvalidArgument(which + " is not a tensor of this graph");
     }
     if (!input.shape().known_rank()) continue;
@@ -237,18 +247,24 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
       return InvalidArgument(which + ", '" + input.name() + "', is a scalar");
     const int64_t rows = input.shape().dim(0);
     if (rows < 0) continue;
-    if (batch >= 0 && rows != batch) {
+    if (known.rows >= 0 && rows != known.rows) {
       return InvalidArgument(which + ", '" + input.name() + "', has " + std::to_string(rows) +
-                             " rows, but '" + inputs[known].name() + "' has " +
-                             std::to_string(batch));
+                             " rows, but '" + known.input + "' has " + std::to_string(known.rows));
     }
-    batch = rows;
-    known = i;
+    known = {rows, input.name()};
   }
-  if (batch >= 0 && batch < replicas) {
-    return InvalidArgument("The batch of " + std::to_string(batch) + " examples ('" +
-                           inputs[known].name() + "') is smaller than its " +
-                           std::to_string(replicas) + " replicas");
+  return known;
+}
+
+Result<BatchShards> Split(const Scope& scope, std::span<const Output> inputs,
+                          std::span<const int64_t> shares) {
+  MG_RETURN_IF_ERROR(scope.status());
+  const int replicas = static_cast<int>(shares.size());
+  MG_ASSIGN_OR_RETURN(const KnownRows known, CheckBatch(scope.graph(), inputs));
+  if (known.rows >= 0 && known.rows < replicas) {
+    return InvalidArgument("The batch of " + std::to_string(known.rows) + " examples ('" +
+                           known.input + "') is smaller than its " + std::to_string(replicas) +
+                           " replicas");
   }
   BatchShards result;
   result.shards.resize(static_cast<size_t>(replicas));
@@ -258,16 +274,24 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
   }
   const Scope split_scope = scope.SubScope("split_batch");
   const Output axis = Constant(split_scope, "axis", Tensor::Scalar<int32_t>(0));
-  const bool equal = batch >= 0 && batch % replicas == 0;
+  std::vector<int64_t> rows;
+  if (known.rows >= 0) rows = RowsByShares(known.rows, shares);
+  const bool equal = known.rows >= 0 && std::all_of(rows.begin(), rows.end(), [&](int64_t part) {
+                       return part == rows[0];
+                     });
   Output sizes;
-  if (batch < 0) {
+  if (known.rows < 0) {
     RuntimeParts parts = PartsAtRunTime(split_scope, inputs[0], replicas);
     sizes = parts.sizes;
     result.weights = std::move(parts.weights);
   } else if (!equal) {
-    const std::vector<int64_t> part_sizes = PartSizes(batch, replicas);
-    for (int64_t rows : part_sizes) {
-      const float weight = static_cast<float>(rows) / static_cast<float>(batch);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      if (rows[r] == 0) {
+        return InvalidArgument("replica " + std::to_string(r) + " with a share of " +
+                               std::to_string(shares[r]) + " gets no row of a batch of " +
+                               std::to_string(known.rows));
+      }
+      const float weight = static_cast<float>(rows[r]) / static_cast<float>(known.rows);
       result.weights.push_back(Constant(split_scope, "weight", Tensor::Scalar<float>(weight)));
     }
   }
@@ -282,8 +306,7 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
                   .Build();
     } else {
       // Given sizes also check an input whose number of rows is known only in the step.
-      if (!sizes.valid())
-        sizes = Constant(split_scope, "sizes", Vector64(PartSizes(batch, replicas)));
+      if (!sizes.valid()) sizes = Constant(split_scope, "sizes", Vector64(rows));
       split = OpBuilder(split_scope, "SplitV")
                   .Input(input)
                   .Input(sizes)
@@ -296,6 +319,28 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
       result.shards[static_cast<size_t>(r)].push_back(split.output(r));
   }
   return result;
+}
+
+}  // namespace
+
+Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas) {
+  if (replicas < 1) return InvalidArgument("SplitBatch: " + std::to_string(replicas) + " replicas");
+  return Split(scope, inputs, std::vector<int64_t>(static_cast<size_t>(replicas), 1));
+}
+
+Result<BatchShards> SplitBatchByShares(const Scope& scope, std::span<const Output> inputs,
+                                       std::span<const int64_t> shares) {
+  if (shares.empty()) return InvalidArgument("SplitBatch: there are no shares");
+  for (const int64_t share : shares) {
+    if (share < 1) return InvalidArgument("SplitBatch: a share of " + std::to_string(share));
+  }
+  const bool even = std::all_of(shares.begin(), shares.end(),
+                                [&](int64_t share) { return share == shares[0]; });
+  MG_ASSIGN_OR_RETURN(const KnownRows known, CheckBatch(scope.graph(), inputs));
+  if (!even && known.rows < 0) {
+    return InvalidArgument("a batch that is cut in unequal shares needs a known number of examples");
+  }
+  return Split(scope, inputs, shares);
 }
 
 Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values,

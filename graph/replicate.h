@@ -24,14 +24,16 @@ struct ReplicatedTower {
 using TowerFn = std::function<Result<Outputs>(Scope& tower, std::span<const Output> args)>;
 
 // Calls `tower` once and adds one call per device, named "<name>_0", "<name>_1", ..., on devices[i]
-// with per_replica_args[i]; each call has the attribute `_replica`. An argument whose shape differs
-// between replicas is known in the body as far as the replicas agree. Stateless bodies are called
-// by PartitionedCall, others by StatefulPartitionedCall. InvalidArgument for arguments that do not
-// fit together.
+// with per_replica_args[i]; each call has the attribute `_replica`. Counting starts at
+// `first_replica`: a client that builds some of a job's replicas gives them the numbers, and so the
+// names and random values, that one client of all would. An argument whose shape differs between
+// replicas is known in the body as far as the replicas agree. Stateless bodies are called by
+// PartitionedCall, others by StatefulPartitionedCall. InvalidArgument for arguments that do not fit
+// together.
 Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& name,
                                        std::span<const std::string> devices,
                                        std::span<const std::vector<Output>> per_replica_args,
-                                       const TowerFn& tower);
+                                       const TowerFn& tower, int first_replica = 0);
 
 // A batch in parts of its first dimension.
 struct BatchShards {
@@ -47,6 +49,13 @@ struct BatchShards {
 // replicas". The nodes go where `scope` says: on the client's device, only shards of a fed batch
 // travel.
 Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas);
+// The same, cut in proportion: replica i gets rows floor(B*s/S) up to floor(B*(s+shares[i])/S),
+// where s is the sum of the shares before it and S that of all. B must be known while building.
+// InvalidArgument for a share below 1, and for a replica that gets no row.
+Result<BatchShards> SplitBatchByShares(const Scope& scope, std::span<const Output> inputs,
+                                       std::span<const int64_t> shares);
+// The numbers of rows in those parts.
+std::vector<int64_t> RowsByShares(int64_t batch, std::span<const int64_t> shares);
 
 // sum_i weights[i] * values[i], in order of i; with no weights the plain mean. Products stay on the
 // devices of their values. For gradients it is cheaper to give each tower its weight as an argument

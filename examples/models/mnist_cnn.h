@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "client/replicated_step.h"
+#include "client/model.h"
 
 namespace monograph::examples {
 

@@ -47,6 +47,13 @@ Operation AssignAddVariable(const Scope& scope, Output handle, Output value) {
 Operation AssignSubVariable(const Scope& scope, Output handle, Output value) {
   return OpBuilder(scope, "AssignSubVariableOp").Input(handle).Input(value).Build();
 }
+Output ResourceCountUpTo(const Scope& scope, Output handle, int64_t limit, DType dtype) {
+  return OpBuilder(scope, "ResourceCountUpTo")
+      .Input(handle)
+      .Attr("limit", AttrValue(limit))
+      .Attr("T", AttrValue(dtype))
+      .BuildOutput();
+}
 Output VarIsInitialized(const Scope& scope, Output handle) {
   return OpBuilder(scope, "VarIsInitializedOp").Input(handle).BuildOutput();
 }
@@ -156,6 +163,14 @@ void Define(OpRegistry* registry) {
                       .Shape(AssignShape)
                       .NoGradient());
   }
+  registry->Add(OpDef("ResourceCountUpTo")
+                    .Input("resource: resource")
+                    .Output("output: T")
+                    .Attr("limit: int")
+                    .Attr("T: {int32, int64}")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
   registry->Add(OpDef("VarIsInitializedOp")
                     .Input("resource: resource")
                     .Output("is_initialized: bool")

@@ -25,6 +25,9 @@ Output ReadVariable(const Scope& scope, Output handle);
 Operation AssignVariable(const Scope& scope, Output handle, Output value);
 Operation AssignAddVariable(const Scope& scope, Output handle, Output value);
 Operation AssignSubVariable(const Scope& scope, Output handle, Output value);
+// Adds 1 to an integer scalar; the value before, which no other call gets, too. OutOfRange "Reached
+// limit of <limit>" if it is not below `limit`.
+Output ResourceCountUpTo(const Scope& scope, Output handle, int64_t limit, DType dtype);
 Output VarIsInitialized(const Scope& scope, Output handle);
 Output VariableShape(const Scope& scope, Output handle, DType out_type = DT_INT32);
 // Rows of the variable, without reading all of it: only they leave the task where it lives. The

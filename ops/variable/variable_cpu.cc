@@ -132,6 +132,35 @@ class AssignUpdateKernel : public Kernel {
   }
 };
 
+template <typename T>
+class CountUpToKernel : public Kernel {
+ public:
+  explicit CountUpToKernel(const KernelConstruction& k) : limit_(k.attr<int64_t>("limit")) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
+    MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape()));
+    std::unique_lock lock(variable->mutex);
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
+    if (variable->value.elements() != 1) {
+      return InvalidArgument("variable '" + variable->name() + "' of shape " +
+                             variable->value.shape().ToString() + " is no scalar to count with");
+    }
+    const T before = *std::as_const(variable->value).template data<T>();
+    if (static_cast<int64_t>(before) >= limit_)
+      return OutOfRange("Reached limit of " + std::to_string(limit_));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
+    *target.after<T>() = static_cast<T>(before + 1);
+    target.Commit();
+    *out->data<T>() = before;
+    return Status();
+  }
+
+ private:
+  const int64_t limit_;
+};
+
 class IsInitializedKernel : public Kernel {
  public:
   explicit IsInitializedKernel(const KernelConstruction&) {}
@@ -310,6 +339,10 @@ void RegisterCpu(KernelRegistry* registry) {
   MG_NUMBER_TYPES(ADD)
 #undef ADD
 #define ADD(T)                                                                 \
+  registry->Add<CountUpToKernel<T>>({.op = "ResourceCountUpTo",                \
+                                     .types = {{"T", kDTypeOf<T>}},            \
+                                     .host_args = {"resource", "output"},      \
+                                     .cost = KernelCost::kCheap});             \
   registry->Add<VariableShapeKernel<T>>({.op = "VariableShape",                \
                                          .types = {{"out_type", kDTypeOf<T>}}, \
                                          .host_args = {"input", "output"},     \

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "client/registries.h"
-#include "client/replicated_step.h"
+#include "client/replication.h"
 #include "examples/models/mnist_cnn.h"
 #include "ops/constant/constant.h"
 #include "ops/input/batches.h"

@@ -107,6 +107,27 @@ TEST(Examples, MnistReplicaGivesTheSameCurveForTheSameSeedWhoeverReadsTheData) {
   EXPECT_NE(Curve(RunProgram(two + "--seed=3")), curve);
 }
 
+TEST(Examples, MnistReplicaGivesTheSameCurveWhereverTheVariablesAre) {
+  const std::string two = std::string(kQuick) + "--num_replicas=2 ";
+  const std::vector<std::string> curve = Curve(RunProgram(two));
+  ASSERT_EQ(curve.size(), 3u);
+  EXPECT_EQ(Curve(RunProgram(two + "--variable_update=replicated")), curve);
+  EXPECT_EQ(Curve(RunProgram(two + "--variable_update=central")), curve);
+  EXPECT_EQ(Curve(RunProgram(two + "--max_variable_bytes=20000")), curve);
+  EXPECT_EQ(Curve(RunProgram(two + "--split=weights=1,1")), curve);
+}
+
+TEST(Examples, MnistReplicaLetsEveryReplicaTrainAtItsOwnPace) {
+  const Ran ran = RunProgram(kQuick + std::string("--num_replicas=2 --async"));
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  const std::vector<std::string> lines = ran.lines();
+  ASSERT_EQ(lines.size(), 4u) << ran.output;
+  EXPECT_TRUE(std::regex_match(
+      lines[0], std::regex(R"(Worker: [01], Step: 10, Accuracy\(batch\): \d\.\d\d)")))
+      << lines[0];
+  EXPECT_EQ(lines[2].rfind("test accuracy: ", 0), 0u) << lines[2];
+}
+
 TEST(Examples, MnistReplicaKeepsSeveralStepsInFlightAndWritesATrace) {
   const std::string path = ::testing::TempDir() + "mnist_replica_trace.json";
   const Ran ran = RunProgram(kQuick + std::string("--steps_in_flight=3 --trace_file=") + path);
@@ -127,7 +148,14 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
       {"--batch_size=1 --num_replicas=2", "--batch_size=1 is smaller than the 2 replicas"},
       {"--data_name=mnist --data_dir=/does/not/exist", "dataset-fashion-mnist"},
       {"--data_name=mnist", "--data_dir"},
-      {"--replication=between_graph", "in_graph only"},
+      {"--replication=between_graph", "a client per worker of a cluster: give --cluster"},
+      {"--async --sync", "either --async or --sync"},
+      {"--async --variable_update=replicated", "leave out --async"},
+      {"--num_replicas=2 --split=weights=3", "1 weights for 2 replicas"},
+      {"--num_replicas=2 --split=weights=3,x", "'x' is no whole number above 0"},
+      {"--split=measured", "--split=measured compares the workers of a cluster"},
+      {"--replication=between_graph --worker_hosts=localhost:1 --task_index=1",
+       "--task_index=1, but there are 1 workers"},
       {"--lerning_rate=1", "did you mean --learning_rate?"},
       {"--dropout=1", "--dropout must be in [0, 1)"},
       {"--worker_hosts=localhost:1 --cluster=x.json", "not both"},

@@ -46,6 +46,21 @@ TEST_F(VariableTest, AReadSharesTheValueAndALaterUpdateLeavesItAsItWas) {
   EXPECT_TRUE(BitEqual(Read(handle), Floats({11, 12, 13})));
 }
 
+TEST_F(VariableTest, CountUpToGivesEachCallerANumberOfItsOwnAndStopsAtTheLimit) {
+  const Tensor handle = Make("count", Tensor::Scalar<int64_t>(0));
+  const auto count = [&] {
+    return Run("ResourceCountUpTo", {handle}, {{"limit", int64_t{2}}, {"T", DT_INT64}});
+  };
+  for (const int64_t expected : {0, 1}) {
+    const auto before = count();
+    ASSERT_TRUE(before.ok()) << before.status();
+    EXPECT_EQ((*before)[0].scalar<int64_t>(), expected);
+  }
+  EXPECT_EQ(count().status().code(), Code::kOutOfRange);
+  EXPECT_NE(count().status().message().find("Reached limit of 2"), std::string::npos);
+  EXPECT_EQ(Read(handle, DT_INT64).scalar<int64_t>(), 2);
+}
+
 TEST_F(VariableTest, AnUpdateWithoutReadersWritesInPlace) {
   const Tensor handle = Make("w", Floats({1, 2, 3}));
   const void* before =

@@ -30,6 +30,7 @@ const Reasons& WithoutGoldenCase() {
       {"AssignVariableOp", "has state: tests/ops/variable_test"},
       {"AssignAddVariableOp", "has state: tests/ops/variable_test"},
       {"AssignSubVariableOp", "has state: tests/ops/variable_test"},
+      {"ResourceCountUpTo", "has state: tests/ops/variable_test"},
       {"VarIsInitializedOp", "has state: tests/ops/variable_test"},
       {"VariableShape", "has state: tests/ops/variable_test"},
       {"ResourceGather", "has state: tests/ops/variable_test"},

@@ -1,0 +1,282 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "client/replication.h"
+#include "client/replication/model_variables.h"
+#include "client/replication/options.h"
+#include "client/replication/towers.h"
+#include "client/replication/update.h"
+#include "graph/replicate.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/variable/variable.h"
+
+namespace monograph {
+namespace {
+
+using replication::Declaration;
+using replication::Draft;
+using replication::InGraph;
+using replication::Mirrored;
+
+constexpr char kClient[] = "/job:client/replica:0/task:0/device:CPU:0";
+
+bool OnCluster(const std::string& device) {
+  const Result<DeviceName> name = DeviceName::Parse(device);
+  return name.ok() && !name->job.empty() && name->job != "localhost";
+}
+
+// The weight of this worker's gradients in the mean over all workers.
+Output WorkerWeight(const Scope& scope, const ReplicateOptions& options, const Output& input) {
+  const int64_t total = options.global_batch_size;
+  const int workers =
+      options.replicas_to_aggregate > 0 ? options.replicas_to_aggregate : options.num_workers;
+  const bool known = input.shape().known_rank() && input.shape().rank() > 0;
+  const bool even = total % options.num_workers == 0 || options.replicas_to_aggregate > 0 || !known;
+  return Const(scope, even ? 1.0f / static_cast<float>(workers)
+                           : static_cast<float>(input.shape().dim(0)) / static_cast<float>(total));
+}
+
+// Each replica's weight in the mean that one update takes.
+Outputs TowerWeights(const Scope& scope, const std::vector<std::string>& devices,
+                     const BatchShards& split, const ReplicateOptions& options) {
+  const Scope inner = scope.ReuseScope("weights");
+  Outputs weights;
+  for (size_t r = 0; r < devices.size(); ++r) {
+    const Scope place = inner.WithDevice(devices[r]);
+    if (options.async && InGraph(options)) {
+      weights.push_back(Const(place, 1.0f));
+    } else if (!options.async && options.replication == Replication::kBetweenGraph) {
+      weights.push_back(WorkerWeight(place, options, split.shards[r][0]));
+    } else if (split.weights.empty()) {
+      weights.push_back(Const(place, 1.0f / static_cast<float>(devices.size())));
+    } else {
+      weights.push_back(split.weights[r]);
+    }
+  }
+  return weights;
+}
+
+// Variables of jobs that are not to see each other go by the container.
+void SetContainer(Graph* graph, NodeId first, const std::string& container) {
+  for (NodeId node = first; node < graph->num_nodes(); ++node) {
+    const AttrValue* value = graph->attrs(node).Find("container");
+    const auto* current = value == nullptr ? nullptr : std::get_if<std::string>(value);
+    if (current == nullptr || !current->empty()) continue;
+    auto attrs = std::make_shared<Attrs>(graph->attrs(node));
+    attrs->Set("container", container);
+    graph->SetAttrs(node, std::move(attrs));
+  }
+}
+
+// in_graph with `async`: every replica's own update.
+void AddOwnUpdates(Draft* draft, ReplicatedStep* step) {
+  for (size_t r = 0; r < draft->devices.size(); ++r) {
+    const Operation applied = draft->optimizer.ApplyGradients(
+        draft->scope, replication::GradientsOf(*draft, r), &draft->initializers);
+    TowerStep& tower = step->towers[r];
+    tower.updates = replication::CountUpdate(
+        draft->scope.WithOpName("train_" + std::to_string(r)), step->global_step, applied);
+    tower.train = tower.updates;
+  }
+}
+
+// One update of all copies of the variables by the sum of this client's gradients.
+void AddCommonUpdate(Draft* draft, ReplicatedStep* step) {
+  std::vector<Operation> applied;
+  for (size_t copy = 0; copy < draft->variables.size(); ++copy) {
+    applied.push_back(draft->optimizer.ApplyGradients(
+        draft->scope, replication::SumGradients(*draft, copy), &draft->initializers));
+  }
+  const Operation all =
+      applied.size() == 1 ? applied[0] : Group(draft->scope.WithOpName("update_all"), applied);
+  step->updates =
+      replication::CountUpdate(draft->scope.WithOpName("train"), step->global_step, all);
+  step->train = step->updates;
+}
+
+// Who initialises, and what the others wait for.
+void AddStart(Draft* draft, ReplicatedStep* step) {
+  const ReplicateOptions& options = draft->options;
+  const Scope& scope = draft->scope;
+  if (!scope.ok()) return;
+  if (options.rank == 0 || Mirrored(options)) {
+    // global_step comes last: who sees that it has a value finds all others, slots too, with theirs.
+    for (const Operation& initializer : draft->initializers) {
+      if (initializer.id != step->global_step.initializer.id)
+        scope.graph()->AddControlInput(step->global_step.initializer.id, initializer.id);
+    }
+    step->init = Group(scope.WithOpName("init"), draft->initializers);
+  }
+  if (InGraph(options) || Mirrored(options)) return;
+  step->shared = step->variables;
+  step->shared.push_back(step->global_step);
+  for (const ModelVariable& variable : step->shared) {
+    step->initialized.push_back(VarIsInitialized(
+        scope.SubScope("ready").ColocateWith(variable.handle), variable.handle));
+  }
+}
+
+Result<std::vector<std::vector<ModelVariable>>> MakeCopies(
+    const Scope& scope, const std::vector<std::string>& devices,
+    std::vector<Declaration>* declarations, const ReplicateOptions& options) {
+  ReplicateOptions where = options;
+  if (Mirrored(options)) where.variable_devices = {devices[0]};
+  std::vector<std::vector<ModelVariable>> copies(1);
+  MG_ASSIGN_OR_RETURN(copies[0],
+                      replication::MakeVariables(scope, declarations, where, devices[0]));
+  for (size_t r = 1; Mirrored(options) && r < devices.size(); ++r) {
+    MG_ASSIGN_OR_RETURN(std::vector<ModelVariable> mirror,
+                        replication::MirrorVariables(scope, copies[0], devices[r],
+                                                     static_cast<int>(r)));
+    copies.push_back(std::move(mirror));
+  }
+  return copies;
+}
+
+// The step over a batch that is cut already.
+Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::string>& devices,
+                                     const BatchShards& split, const ModelFn& model,
+                                     const Optimizer& optimizer, const ReplicateOptions& options) {
+  const NodeId first_node = scope.graph()->num_nodes();
+  MG_ASSIGN_OR_RETURN(std::vector<Declaration> declarations,
+                      replication::Declare(scope, split.shards[0], model));
+  Draft draft{.scope = scope, .options = options, .optimizer = optimizer, .devices = devices};
+  MG_ASSIGN_OR_RETURN(draft.variables, MakeCopies(scope, devices, &declarations, options));
+  draft.home = Mirrored(options) ? devices[0] : replication::VariableHomes(options, devices[0])[0];
+  std::vector<Outputs> values(devices.size());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    for (const ModelVariable& variable : draft.variables[std::min(r, draft.variables.size() - 1)])
+      values[r].push_back(variable.value);
+  }
+  for (const std::vector<ModelVariable>& copy : draft.variables) {
+    for (const ModelVariable& variable : copy) draft.initializers.push_back(variable.initializer);
+  }
+  MG_ASSIGN_OR_RETURN(
+      draft.towers,
+      replication::BuildTowers(scope, options.tower_name, devices,
+                               options.rank * static_cast<int>(devices.size()), split.shards,
+                               TowerWeights(scope, devices, split, options), values, declarations,
+                               model));
+
+  ReplicatedStep step;
+  step.options = options;
+  step.variables = draft.variables[0];
+  const Scope mean = scope.SubScope("mean");
+  for (const Outputs& by_replica : draft.towers.results) {
+    MG_ASSIGN_OR_RETURN(const Output value, WeightedMean(mean, by_replica, split.weights));
+    step.results.push_back(value);
+  }
+  for (size_t r = 0; r < devices.size(); ++r) {
+    TowerStep& tower = step.towers.emplace_back();
+    tower.call = draft.towers.calls[r];
+    for (const Outputs& by_replica : draft.towers.results) tower.results.push_back(by_replica[r]);
+  }
+  step.global_step = replication::MakeGlobalStep(&draft);
+  MG_RETURN_IF_ERROR(scope.status());
+
+  if (InGraph(options) && options.async) {
+    AddOwnUpdates(&draft, &step);
+  } else {
+    AddCommonUpdate(&draft, &step);
+  }
+  MG_RETURN_IF_ERROR(scope.status());
+  AddStart(&draft, &step);
+  MG_RETURN_IF_ERROR(scope.status());
+  if (!options.container.empty()) SetContainer(scope.graph(), first_node, options.container);
+  return step;
+}
+
+// The rows of each shard. InvalidArgument if they are not known.
+Result<std::vector<int64_t>> RowsOf(const std::vector<Outputs>& shards) {
+  std::vector<int64_t> rows;
+  for (const Outputs& shard : shards) {
+    const std::string which = "shard " + std::to_string(rows.size());
+    for (const Output& input : shard) {
+      const PartialShape& shape = input.shape();
+      const bool known = shape.known_rank() && shape.rank() > 0 && shape.dim(0) > 0;
+      if (!known || shape.dim(0) != shard[0].shape().dim(0)) {
+        return InvalidArgument("input '" + input.name() + "' of " + which + " has shape " +
+                               shape.ToString() +
+                               "; the inputs of a shard need the same known number of examples");
+      }
+    }
+    rows.push_back(shard[0].shape().dim(0));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::string>& devices,
+                                 const Outputs& batch, const ModelFn& model,
+                                 const Optimizer& optimizer, const ReplicateOptions& options) {
+  MG_RETURN_IF_ERROR(scope.status());
+  MG_RETURN_IF_ERROR(replication::CheckOptions(options, devices));
+  if (options.async && InGraph(options) && devices.size() > 1) {
+    return InvalidArgument("async replicas take a batch each: give them by ReplicateShards");
+  }
+  // The batch is cut where it is fed, in the client: each replica's rows then travel once, straight
+  // to it.
+  const Scope at_client = OnCluster(devices[0]) ? scope.WithDevice(kClient) : scope;
+  const std::vector<int64_t> shares =
+      options.shares.empty() ? std::vector<int64_t>(devices.size(), 1) : options.shares;
+  MG_ASSIGN_OR_RETURN(const BatchShards split, SplitBatchByShares(at_client, batch, shares));
+  return ReplicateOver(scope, devices, split, model, optimizer, options);
+}
+
+Result<ReplicatedStep> ReplicateShards(const Scope& scope, const std::vector<std::string>& devices,
+                                       const std::vector<Outputs>& shards, const ModelFn& model,
+                                       const Optimizer& optimizer,
+                                       const ReplicateOptions& options) {
+  MG_RETURN_IF_ERROR(scope.status());
+  MG_RETURN_IF_ERROR(replication::CheckOptions(options, devices));
+  if (shards.size() != devices.size()) {
+    return InvalidArgument(std::to_string(shards.size()) + " shards for " +
+                           std::to_string(devices.size()) + " devices");
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (shards[i].empty() || shards[i].size() != shards[0].size())
+      return InvalidArgument("all shards need the same inputs, at least one");
+    for (const Output& input : shards[i]) {
+      if (!input.valid())
+        return InvalidArgument("an input of shard " + std::to_string(i) + " is not a tensor");
+    }
+  }
+  BatchShards split{.shards = shards, .weights = {}};
+  if (!(options.async && InGraph(options))) {
+    MG_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, RowsOf(shards));
+    int64_t total = 0;
+    for (const int64_t count : rows) total += count;
+    const bool even = std::all_of(rows.begin(), rows.end(),
+                                  [&](int64_t count) { return count == rows[0]; });
+    for (size_t i = 0; !even && i < rows.size(); ++i) {
+      const Scope place = scope.ReuseScope("weights").WithDevice(devices[i]);
+      split.weights.push_back(
+          Const(place, static_cast<float>(rows[i]) / static_cast<float>(total)));
+    }
+  }
+  return ReplicateOver(scope, devices, split, model, optimizer, options);
+}
+
+Result<Outputs> BuildEvaluation(const Scope& scope, const std::string& device, const Outputs& batch,
+                                const ModelFn& model, const ReplicatedStep& step) {
+  Scope place = scope.SubScope("evaluation").WithDevice(device);
+  // The layout of the variables, from the names that training gave them.
+  std::vector<Declaration> declarations;
+  Outputs values;
+  for (const ModelVariable& variable : step.variables) {
+    const size_t part = variable.name.rfind("/part_");
+    const std::string name = variable.name.substr(0, part);
+    values.push_back(variable.value);
+    if (part != std::string::npos && !declarations.empty() && declarations.back().name == name) {
+      ++declarations.back().parts;
+    } else {
+      declarations.push_back({.name = name, .shape = variable.shape, .initial = {}});
+    }
+  }
+  return replication::BuildModel(place, batch, model, declarations, values);
+}
+
+}  // namespace monograph

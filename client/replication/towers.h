@@ -1,0 +1,28 @@
+// The one place where a replica of the training step is built: forward, backward, and its weight in
+// the mean. Every way of replication takes its gradients from here, so that their bits are the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/replication/model_variables.h"
+#include "graph/replicate.h"
+
+namespace monograph::replication {
+
+struct Towers {
+  std::vector<Operation> calls;    // by replica
+  std::vector<Outputs> results;    // [result][replica]
+  std::vector<Outputs> gradients;  // [variable][replica], weighted: to be added up
+};
+
+// A replica per device, numbered from `first_replica`. `values[r]` are the variables as replica r
+// reads them, `weights[r]` is its share in the mean: it scales the gradient of the loss, which costs
+// one scalar product.
+Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
+                           const std::vector<std::string>& devices, int first_replica,
+                           const std::vector<Outputs>& shards, const Outputs& weights,
+                           const std::vector<Outputs>& values,
+                           const std::vector<Declaration>& declarations, const ModelFn& model);
+
+}  // namespace monograph::replication

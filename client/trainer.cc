@@ -1,0 +1,284 @@
+#include "client/trainer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "ops/variable/variable.h"
+
+namespace monograph {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Initialising is one step, too; its number comes before all others.
+constexpr uint64_t kInitStep = uint64_t{1} << 19;
+// Between two training steps there is room for a million others (evaluation). Odd, so that steps in
+// flight fall on different places of the session's ring.
+constexpr uint64_t kStride = (uint64_t{1} << 20) + 1;
+
+// How often a waiting client looks, and how often it says what it waits for.
+constexpr std::chrono::milliseconds kLookEvery(100), kSayEvery(5000);
+
+std::string Join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// Steps that run: at most `size` at a time. Keeps the first failure.
+class Window {
+ public:
+  explicit Window(int size) : free_(size), size_(size) {}
+
+  Status Enter() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return free_ > 0; });
+    if (status_.ok()) --free_;
+    return status_;
+  }
+  void Leave(const Status& status) {
+    std::lock_guard lock(mutex_);
+    ++free_;
+    status_.Update(status);
+    changed_.notify_all();  // under the lock: the window may be gone right after
+  }
+  Status WaitForAll() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return free_ == size_; });
+    return status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int free_;
+  const int size_;
+  Status status_;
+};
+
+}  // namespace
+
+uint64_t StepNumber(int64_t batch) { return (static_cast<uint64_t>(batch) + 1) * kStride; }
+
+// What runs over and over: a signature, and the batch that comes next.
+struct Trainer::Loop {
+  int index = 0;
+  Outputs feeds;
+  Outputs fetches;  // results, then the count of updates
+  Operation train;
+  Callable callable;
+  int64_t next_batch = 0;
+};
+
+Trainer::Trainer(Session* session, const ReplicatedStep& step, std::vector<Outputs> feeds,
+                 FeedFn feed, TrainerOptions options)
+    : session_(session), step_(step), feed_(std::move(feed)), options_(std::move(options)) {
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    Loop loop;
+    loop.index = static_cast<int>(i);
+    loop.feeds = std::move(feeds[i]);
+    const bool own = !step_.train.valid() && i < step_.towers.size();
+    loop.fetches = own ? step_.towers[i].results : step_.results;
+    loop.fetches.push_back(own ? step_.towers[i].updates : step_.updates);
+    loop.train = own ? step_.towers[i].train : step_.train;
+    loops_.push_back(std::move(loop));
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::Say(const std::string& text) const {
+  if (options_.say) {
+    options_.say(text);
+  } else {
+    LogInfo(text);
+  }
+}
+
+Status Trainer::Start() {
+  const size_t wanted = step_.train.valid() ? 1 : step_.towers.size();
+  if (loops_.size() != wanted) {
+    return InvalidArgument("feeds for " + std::to_string(loops_.size()) + " loops; this step has " +
+                           std::to_string(wanted));
+  }
+  MG_RETURN_IF_ERROR(step_.init.valid() ? Initialize() : WaitForModel());
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> counted,
+                      session_->Run({}, {step_.global_step.value}));
+  global_step_ = counted[0].scalar<int64_t>();
+  const int64_t beside = step_.options.async
+                             ? std::max<int64_t>(static_cast<int64_t>(loops_.size()),
+                                                 step_.options.num_workers)
+                             : 1;
+  for (Loop& loop : loops_) {
+    MG_ASSIGN_OR_RETURN(loop.callable,
+                        session_->MakeCallable(loop.feeds, loop.fetches, {loop.train}));
+    loop.next_batch = global_step_ / beside;
+  }
+  if (global_step_ > 0) Say("Going on at global step " + std::to_string(global_step_));
+  return Status();
+}
+
+Result<std::vector<std::string>> Trainer::Uninitialized() {
+  if (step_.initialized.empty()) return std::vector<std::string>();
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> ready, session_->Run({}, step_.initialized));
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    if (!ready[i].scalar<bool>()) missing.push_back(step_.shared[i].name);
+  }
+  return missing;
+}
+
+Status Trainer::Initialize() {
+  if (options_.join && !step_.shared.empty()) {
+    MG_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized());
+    if (missing.empty()) return Status();
+  }
+  return session_->Run({}, {}, {step_.init}, {.step = kInitStep}).status();
+}
+
+Status Trainer::WaitForModel() {
+  const auto begin = Clock::now(), until = begin + options_.start_timeout;
+  auto say_at = begin;
+  while (true) {
+    MG_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized());
+    if (missing.empty()) return Status();
+    const std::string what =
+        "Waiting for model to be ready: variables not initialized: " + Join(missing);
+    const auto now = Clock::now();
+    if (now >= until) {
+      return DeadlineExceeded(what + "; the chief (worker 0) has not initialized them within " +
+                              std::to_string(options_.start_timeout.count() / 1000.0) + " s");
+    }
+    if (now >= say_at) {
+      Say(what);
+      say_at = now + kSayEvery;
+    }
+    std::this_thread::sleep_for(kLookEvery);  // nothing tells of another client's assignment
+  }
+}
+
+Result<TrainedStep> Trainer::Step(Loop& loop, const RunOptions& options, RunMetadata* metadata) {
+  TrainedStep step{.loop = loop.index, .batch = loop.next_batch++};
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> feeds, feed_(step.loop, step.batch));
+  RunOptions numbered = options;
+  if (loops_.size() == 1) numbered.step = StepNumber(step.batch);
+  step.begin = Clock::now();
+  MG_ASSIGN_OR_RETURN(step.results,
+                      session_->RunCallable(loop.callable, feeds, numbered, metadata));
+  step.end = Clock::now();
+  TakeCount(&step);
+  return step;
+}
+
+void Trainer::TakeCount(TrainedStep* step) {
+  step->global_step = step->results.back().scalar<int64_t>() + 1;
+  step->results.pop_back();
+  int64_t known = global_step_.load();
+  while (known < step->global_step &&
+         !global_step_.compare_exchange_weak(known, step->global_step)) {
+  }
+}
+
+Status Trainer::Train(int64_t until, const StepFn& on_step) {
+  if (loops_.size() > 1) return TrainBeside(until, on_step);
+  if (options_.steps_in_flight > 1) return TrainInFlight(until, on_step);
+  while (global_step_ < until) {
+    MG_ASSIGN_OR_RETURN(const TrainedStep step, Step(loops_[0]));
+    if (on_step) on_step(step);
+  }
+  return Status();
+}
+
+Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
+  std::mutex mutex;
+  Status first;  // guarded by mutex
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (Loop& loop : loops_) {
+    threads.emplace_back([&] {
+      while (!stop.load() && global_step_ < until) {
+        const Result<TrainedStep> step = Step(loop);
+        std::lock_guard lock(mutex);
+        if (!step.ok()) {
+          first.Update(step.status());
+          stop = true;
+        } else if (on_step) {
+          on_step(*step);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return first;
+}
+
+Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
+  Loop& loop = loops_[0];
+  Window window(options_.steps_in_flight);
+  std::mutex mutex;  // of on_step
+  Status status;
+  for (int64_t started = global_step_; started < until; ++started) {
+    TrainedStep step{.loop = 0, .batch = loop.next_batch};
+    Result<std::vector<Tensor>> feeds = feed_(0, step.batch);
+    if (status = feeds.status(); !status.ok()) break;
+    if (status = window.Enter(); !status.ok()) break;
+    ++loop.next_batch;
+    step.begin = Clock::now();
+    session_->RunAsync(
+        loop.callable, *feeds,
+        [this, step, &mutex, &on_step, &window,
+         kept = *feeds](Result<std::vector<Tensor>> results) mutable {
+          if (results.ok()) {
+            step.end = Clock::now();
+            step.results = std::move(results).value();
+            TakeCount(&step);
+            std::lock_guard lock(mutex);
+            if (on_step) on_step(step);
+          }
+          window.Leave(results.status());
+        },
+        {.step = StepNumber(step.batch)});
+  }
+  status.Update(window.WaitForAll());  // also after a failure: running steps refer to the window
+  return status;
+}
+
+Result<std::string> Trainer::TraceStep() {
+  if (loops_.size() != 1) return FailedPrecondition("one step of many loops cannot be traced");
+  RunMetadata metadata;
+  MG_RETURN_IF_ERROR(Step(loops_[0], {.trace = true}, &metadata).status());
+  return std::move(metadata.trace_json);
+}
+
+Result<std::vector<double>> Trainer::TimeTowers(int rounds) {
+  if (loops_.size() != 1) return FailedPrecondition("only replicas that keep in step are timed");
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> feeds, feed_(0, 0));
+  std::vector<Callable> calls;
+  for (const TowerStep& tower : step_.towers) {
+    MG_ASSIGN_OR_RETURN(Callable call, session_->MakeCallable(loops_[0].feeds, {}, {tower.call}));
+    calls.push_back(std::move(call));
+  }
+  std::vector<double> seconds(calls.size());
+  std::vector<Status> failures(calls.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < rounds && failures[i].ok(); ++round) {
+        const auto begin = Clock::now();
+        failures[i] = session_->RunCallable(calls[i], feeds).status();
+        const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+        if (round == 0 || took < seconds[i]) seconds[i] = took;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& failure : failures) MG_RETURN_IF_ERROR(failure);
+  return seconds;
+}
+
+}  // namespace monograph

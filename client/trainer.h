@@ -1,0 +1,104 @@
+// Trainer: runs a ReplicatedStep, whichever way it is replicated: who initialises and who waits, the
+// loops of asynchronous replicas, steps in flight, and where to go on after a restart.
+//
+//   Trainer trainer(session.get(), step, {{images, labels}}, [&](int loop, int64_t batch) {...});
+//   MG_RETURN_IF_ERROR(trainer.Start());
+//   MG_RETURN_IF_ERROR(trainer.Train(5000, [](const TrainedStep& step) {...}));
+//
+// The chief (rank 0) and a client that has no company initialise. The others wait until every
+// shared variable has a value, and say which have none. A client that comes back, the chief too,
+// finds the variables as they are and goes on from their global_step if `join` is set.
+//
+// Random ops see the number of the batch, not of the session's step: a run draws the same values
+// however many other steps its session makes, in every way of replication but in_graph with `async`.
+//
+// Threads: one caller at a time. Train makes the threads that it needs, and ends them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "client/replication.h"
+#include "client/session.h"
+
+namespace monograph {
+
+struct TrainedStep {
+  using Clock = std::chrono::steady_clock;
+  int loop = 0;             // which loop made it; 0 unless in_graph with `async`
+  int64_t batch = 0;        // the loop's batch that it was made of
+  int64_t global_step = 0;  // after it; no other step of the job has the same number
+  std::vector<Tensor> results;
+  Clock::time_point begin, end;
+};
+
+struct TrainerOptions {
+  // Longest wait for variables that the chief has not initialised yet.
+  std::chrono::milliseconds start_timeout{30000};
+  // The chief keeps variables that have values already (it comes back to a job that runs).
+  bool join = false;
+  // At most so many steps at a time in one loop; above 1 a step may read weights before the last
+  // update, and results vary from run to run.
+  int steps_in_flight = 1;
+  // Gets what the trainer has to say ("Waiting for model to be ready: ..."). Empty: the log.
+  std::function<void(const std::string&)> say = {};
+};
+
+class Trainer {
+ public:
+  // Feeds of batch `batch` for loop `loop`, in the order of that loop's feeds. Called on the loop's
+  // thread.
+  using FeedFn = std::function<Result<std::vector<Tensor>>(int loop, int64_t batch)>;
+  using StepFn = std::function<void(const TrainedStep&)>;
+
+  // `feeds`: what is fed to each loop: one entry or, for in_graph with `async`, one per replica.
+  // Session and graph outlive the trainer.
+  Trainer(Session* session, const ReplicatedStep& step, std::vector<Outputs> feeds, FeedFn feed,
+          TrainerOptions options = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // Initialises or waits. DeadlineExceeded lists the variables that had no value in time.
+  Status Start();
+  // Trains until `until` updates are made, by all clients together; loops that run beside each other
+  // may make a few more. `on_step` is called once per step of this client, never by two threads at
+  // once. The first failure ends all loops.
+  Status Train(int64_t until, const StepFn& on_step = {});
+  // One more update, traced: RunMetadata::trace_json. Not for in_graph with `async`.
+  Result<std::string> TraceStep();
+  // Seconds that each replica takes for a step of its own, all running beside each other: the
+  // fastest of `rounds`. Feeds batch 0 of loop 0; updates nothing.
+  Result<std::vector<double>> TimeTowers(int rounds);
+
+  int64_t global_step() const { return global_step_; }  // as far as this client knows
+
+ private:
+  struct Loop;
+  Result<std::vector<std::string>> Uninitialized();
+  Status Initialize();
+  Status WaitForModel();
+  Result<TrainedStep> Step(Loop& loop, const RunOptions& options = {},
+                           RunMetadata* metadata = nullptr);
+  void TakeCount(TrainedStep* step);
+  Status TrainBeside(int64_t until, const StepFn& on_step);
+  Status TrainInFlight(int64_t until, const StepFn& on_step);
+  void Say(const std::string& text) const;
+
+  Session* const session_;
+  const ReplicatedStep step_;
+  const FeedFn feed_;
+  const TrainerOptions options_;
+  std::vector<Loop> loops_;
+  std::atomic<int64_t> global_step_ = 0;
+};
+
+// The number of the session's step that trains on batch `batch` (RunOptions::step).
+uint64_t StepNumber(int64_t batch);
+
+}  // namespace monograph

@@ -1,0 +1,199 @@
+#include "examples/mnist_replica/settings.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace monograph::examples {
+
+void Settings::AddTo(Flags* flags) {
+  flags->Section("Training");
+  flags->Add("batch_size", &batch_size,
+             "examples of one update: of all replicas together or, if each updates by itself, of "
+             "one replica");
+  flags->Add("num_batches", &num_batches, "updates that are timed, of all workers together");
+  flags->Add("num_warmup_batches", &num_warmup_batches,
+             "updates before those, not timed or displayed");
+  flags->Add("display_every", &display_every, "updates between progress lines");
+  flags->Add("learning_rate", &learning_rate, "of Adam");
+  flags->Add("seed", &seed, "of weights, order of examples and dropout: same seed, same result");
+  flags->Add("eval_batch_size", &eval_batch_size,
+             "examples at a time when the test set is evaluated at the end");
+  flags->Add("steps_in_flight", &steps_in_flight,
+             "steps that run at the same time; above 1 a step may read weights before the last "
+             "update, and results vary from run to run");
+  flags->Add("trace_file", &trace_file,
+             "write Chrome's trace of one step, the last of the warm-up");
+  flags->Section("Model");
+  flags->Add("fc", &model.fc, "units of the dense layer");
+  flags->Add(
+      "dropout", &model.dropout,
+      "fraction of them that each training step drops (1 - keep_prob of the tutorials); 0: none");
+  flags->Section("Data");
+  flags->AddChoice("data_name", &data_name, {"fashion_mnist", "mnist", "synthetic"},
+                   "data set; synthetic needs no files");
+  flags->Add("data_dir", &data_dir,
+             "directory of the four files, plain or .gz; default: that of Debian's package "
+             "dataset-fashion-mnist");
+  flags->AddChoice("input", &input, {"client", "executor"},
+                   "who reads the data: this program, or each worker its own part (the same rows)");
+  flags->AddChoice("image_type", &image_type, {"float", "uint8"},
+                   "how images travel to the workers");
+  flags->Section("Replication");
+  flags->AddChoice("replication", &replication, {"in_graph", "between_graph", "hybrid"},
+                   "in_graph: one client, one graph, a replica per worker; between_graph: a client "
+                   "per worker, each with a graph of its own (start one with each --task_index, or "
+                   "use monograph launch); hybrid: the same with several replicas per worker");
+  flags->AddChoice("variable_update", &variable_update,
+                   {"parameter_server", "replicated", "central"},
+                   "variables: spread over the tasks of job ps; a copy beside each replica, all "
+                   "updated by the sum of all gradients; or all beside the first replica");
+  flags->Add("async", &async, "in_graph: every replica trains at its own pace");
+  flags->Add("sync", &sync,
+             "between_graph with parameter servers: all workers make one update together");
+  flags->Add("replicas_to_aggregate", &replicas_to_aggregate,
+             "--sync: gradients that make an update; with fewer than there are workers, who comes "
+             "last in a step is not waited for. 0: all");
+  flags->Add("job_name", &job_name,
+             "between_graph: worker, or ps: serve as that task until SIGTERM");
+  flags->Add("task_index", &task_index, "between_graph: this client's worker; 0 is the chief");
+  flags->Add("num_replicas", &num_replicas,
+             "workers that take part; default: every task of job worker, or 1 without a cluster");
+  flags->Add("replicas_per_worker", &replicas_per_worker,
+             "hybrid: CPU devices of each worker that hold a replica");
+  flags->AddChoice("ps_strategy", &ps_strategy, {"greedy", "round_robin"},
+                   "which task of job ps gets a variable: the one with the fewest bytes, or each in "
+                   "turn");
+  flags->Add("max_variable_bytes", &max_variable_bytes,
+             "cut larger variables into parts, so that several tasks of job ps share one; 0: none");
+  flags->Add("split", &split,
+             "in_graph: how the batch is cut: even, weights=3,1 (in proportion), or measured (by "
+             "the speed of each replica during the warm-up)");
+  flags->Add("container", &container,
+             "jobs in containers of their own do not see each other's variables; a client that "
+             "names one keeps variables that have values already: it comes back to a running job");
+  session.AddTo(flags);
+}
+
+Status Settings::Check() const {
+  if (batch_size < 1) return InvalidArgument("--batch_size must be at least 1");
+  if (eval_batch_size < 1) return InvalidArgument("--eval_batch_size must be at least 1");
+  if (num_batches < 1) return InvalidArgument("--num_batches must be at least 1");
+  if (num_warmup_batches < 0) return InvalidArgument("--num_warmup_batches must be 0 or more");
+  if (display_every < 1) return InvalidArgument("--display_every must be at least 1");
+  if (steps_in_flight < 1) return InvalidArgument("--steps_in_flight must be at least 1");
+  if (num_replicas < 0) return InvalidArgument("--num_replicas must be at least 1");
+  if (replicas_per_worker < 1) return InvalidArgument("--replicas_per_worker must be at least 1");
+  if (max_variable_bytes < 0) return InvalidArgument("--max_variable_bytes must be 0 or more");
+  if (model.fc < 1) return InvalidArgument("--fc must be at least 1");
+  if (!(model.dropout >= 0 && model.dropout < 1))
+    return InvalidArgument("--dropout must be in [0, 1)");
+  if (!(learning_rate > 0)) return InvalidArgument("--learning_rate must be greater than 0");
+  if (async && sync) return InvalidArgument("give either --async or --sync, not both");
+  if (sync && replication == "hybrid")
+    return InvalidArgument("--replication=hybrid is async between workers: leave out --sync");
+  if (async && variable_update == "replicated")
+    return InvalidArgument("--variable_update=replicated keeps in step: leave out --async");
+  if (job_name != "worker" && job_name != "ps")
+    return InvalidArgument("--job_name is worker or ps, not '" + job_name + "'");
+  if (split != "even" && (!in_graph() || async)) {
+    return InvalidArgument("--split is for --replication=in_graph without --async, where one client "
+                           "cuts the batch");
+  }
+  if (split != "even" && input == "executor")
+    return InvalidArgument("--split=" + split + " cuts what this program feeds: --input=client");
+  if (split == "measured" && num_warmup_batches == 0)
+    return InvalidArgument("--split=measured measures in the warm-up: --num_warmup_batches above 0");
+  return Status();
+}
+
+Result<std::vector<int64_t>> SharesOf(const Settings& settings, size_t replicas) {
+  std::vector<int64_t> shares;
+  if (settings.split == "even" || settings.split == "measured") return shares;
+  const std::string prefix = "weights=";
+  if (settings.split.rfind(prefix, 0) != 0) {
+    return InvalidArgument("--split is even, measured or weights=3,1,..., not '" + settings.split +
+                           "'");
+  }
+  std::istringstream words(settings.split.substr(prefix.size()));
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word.empty() || word.size() > 6 ||
+        word.find_first_not_of("0123456789") != std::string::npos || std::stoll(word) == 0) {
+      return InvalidArgument("--split=" + settings.split + ": '" + word +
+                             "' is no whole number above 0");
+    }
+    shares.push_back(std::stoll(word));
+  }
+  if (shares.size() != replicas) {
+    return InvalidArgument("--split=" + settings.split + " has " + std::to_string(shares.size()) +
+                           " weights for " + std::to_string(replicas) + " replicas");
+  }
+  return shares;
+}
+
+namespace {
+
+// The devices of this client's replicas on a cluster.
+Result<std::vector<std::string>> Replicas(const Settings& settings, const ClusterSpec& cluster,
+                                          Layout* layout) {
+  std::vector<std::string> workers = cluster.Tasks("worker");
+  if (workers.empty())
+    return InvalidArgument("the cluster has no job 'worker': its tasks hold the replicas");
+  if (settings.num_replicas > static_cast<int>(workers.size())) {
+    return InvalidArgument("--num_replicas=" + std::to_string(settings.num_replicas) +
+                           ", but job worker has " + std::to_string(workers.size()) + " tasks");
+  }
+  if (settings.num_replicas > 0) workers.resize(static_cast<size_t>(settings.num_replicas));
+  if (settings.in_graph()) return workers;
+  layout->workers = static_cast<int>(workers.size());
+  layout->rank = settings.task_index;
+  if (layout->rank < 0 || layout->rank >= layout->workers) {
+    return InvalidArgument("--task_index=" + std::to_string(layout->rank) + ", but there are " +
+                           std::to_string(layout->workers) + " workers");
+  }
+  const std::string own = workers[static_cast<size_t>(layout->rank)];
+  if (settings.replication == "between_graph") return std::vector<std::string>{own};
+  std::vector<std::string> devices;
+  for (int i = 0; i < settings.replicas_per_worker; ++i)
+    devices.push_back(own + "/device:CPU:" + std::to_string(i));
+  return devices;
+}
+
+}  // namespace
+
+Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
+  Layout layout;
+  if (!cluster && settings.split == "measured")
+    return InvalidArgument("--split=measured compares the workers of a cluster: give --cluster");
+  if (!cluster) {
+    if (!settings.in_graph()) {
+      return InvalidArgument("--replication=" + settings.replication +
+                             " has a client per worker of a cluster: give --cluster, or use "
+                             "monograph launch");
+    }
+    layout.client = "/job:localhost/replica:0/task:0/device:CPU:0";
+    for (int i = 0; i < std::max(1, settings.num_replicas); ++i)
+      layout.replicas.push_back("/job:localhost/replica:0/task:0/device:CPU:" + std::to_string(i));
+  } else {
+    layout.client = "/job:client/replica:0/task:0";
+    MG_ASSIGN_OR_RETURN(layout.replicas, Replicas(settings, *cluster, &layout));
+    if (settings.variable_update == "parameter_server") {
+      layout.variables = cluster->Tasks("ps");
+      if (layout.variables.empty()) {
+        return InvalidArgument(
+            "--variable_update=parameter_server needs a job 'ps' in the cluster; without one use "
+            "--variable_update=replicated or, in one graph, central");
+      }
+    }
+  }
+  const int sharers = settings.asynchronous() ? static_cast<int>(layout.replicas.size())
+                                              : layout.replicas_of_all();
+  const int needed = settings.in_graph() && settings.async ? 1 : sharers;
+  if (settings.batch_size < needed) {
+    return InvalidArgument("--batch_size=" + std::to_string(settings.batch_size) +
+                           " is smaller than the " + std::to_string(needed) +
+                           " replicas: each needs at least one example");
+  }
+  return layout;
+}
+
+}  // namespace monograph::examples

@@ -1,0 +1,67 @@
+// What the user of mnist_replica asks for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/flags.h"
+#include "client/replication.h"
+#include "client/session_flags.h"
+#include "examples/models/mnist_cnn.h"
+
+namespace monograph::examples {
+
+struct Settings {
+  SessionFlags session;
+
+  // Replication.
+  std::string replication = "in_graph", variable_update = "parameter_server";
+  bool async = false, sync = false;
+  std::string job_name = "worker";
+  int task_index = 0, num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;
+  std::string ps_strategy = "greedy", split = "even", container;
+  int64_t max_variable_bytes = 0;
+
+  // Training.
+  int64_t batch_size = 100, eval_batch_size = 500;
+  int num_batches = 2000, num_warmup_batches = 10, display_every = 100, steps_in_flight = 1;
+  double learning_rate = 1e-4;
+  int64_t seed = 0;
+  std::string trace_file;
+  MnistCnn model;
+
+  // Data.
+  std::string data_name = "fashion_mnist", data_dir, input = "client", image_type = "float";
+
+  void AddTo(Flags* flags);
+  // InvalidArgument names the flag.
+  Status Check() const;
+
+  DType images() const { return image_type == "uint8" ? DT_UINT8 : DT_FLOAT; }
+  bool in_graph() const { return replication == "in_graph"; }
+  // Replicas or workers apply their gradients each by itself: asked for in one graph, the default
+  // between graphs.
+  bool asynchronous() const {
+    return in_graph() ? async : !sync && variable_update != "replicated";
+  }
+};
+
+// Where the parts of the program go, for this client.
+struct Layout {
+  std::vector<std::string> replicas;   // of this client: a device each
+  std::vector<std::string> variables;  // devices; empty: the first replica's
+  std::string client;                  // the device of this process
+  int workers = 1;                     // clients: 1 in one graph
+  int rank = 0;                        // this client
+
+  int replicas_of_all() const { return workers * static_cast<int>(replicas.size()); }
+};
+
+Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterSpec>& cluster);
+
+// The cut that --split asks for; empty: even, or not known before replicas are measured.
+Result<std::vector<int64_t>> SharesOf(const Settings& settings, size_t replicas);
+
+}  // namespace monograph::examples
