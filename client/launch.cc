@@ -48,7 +48,8 @@ class Descriptor {
 };
 
 struct Child {
-  std::string label;  // "worker/1"; empty: the program itself, whose output is not touched
+  std::string label;  // "worker/1", "client/1"; empty: the only client, whose output is not touched
+  bool client = false;
   pid_t pid = -1;
   Descriptor output;  // both streams
   Descriptor input;   // kept open: its end tells a daemon on another machine to stop
@@ -118,7 +119,7 @@ bool Forward(Child& child) {
     begin = end + 1;
   }
   child.line.erase(0, begin);
-  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  [[maybe_unused]] ssize_t written = write(child.client ? STDOUT_FILENO : STDERR_FILENO, text.data(), text.size());
   return count > 0;
 }
 
@@ -181,6 +182,17 @@ class TemporaryFile {
   std::string path_;
 };
 
+// The last --replication among the words, as --replication=X or --replication X.
+bool SaysClientPerWorker(const std::vector<std::string>& words) {
+  const std::string flag = "--replication";
+  std::string value;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].rfind(flag + "=", 0) == 0) value = words[i].substr(flag.size() + 1);
+    if (words[i] == flag && i + 1 < words.size()) value = words[i + 1];
+  }
+  return value == "between_graph" || value == "hybrid";
+}
+
 class Launcher {
  public:
   explicit Launcher(const LaunchOptions& options) : options_(options) {}
@@ -193,14 +205,19 @@ class Launcher {
   void Pump(Clock::time_point until);
   void Reap();
   void EndAll();
+  Status StartClients(const ClusterSpec& cluster, const std::string& json);
   bool AnyRunning() const {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
   }
+  bool ClientsRunning() const {
+    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.client && child.running; });
+  }
+  void SignalClients(int signal);
 
   const LaunchOptions& options_;
   TemporaryFile cluster_file_, key_file_;
-  std::vector<Child> children_;  // the daemons, then the program
-  size_t program_ = SIZE_MAX;
+  std::vector<Child> children_;  // the daemons, then the clients
+  int code_ = 0;                 // of the clients
   Descriptor signals_;
   int interrupted_ = 0;
   bool ending_ = false;
@@ -244,26 +261,52 @@ Status Launcher::Start() {
                         Spawn(task.job + "/" + std::to_string(task.task), argv, {}, remote ? &key_line : nullptr));
     children_.push_back(std::move(child));
   }
+  return StartClients(cluster, json);
+}
+
+Status Launcher::StartClients(const ClusterSpec& cluster, const std::string& json) {
   std::vector<std::string> argv = options_.command;
   argv.push_back("--cluster=" + cluster_file_.path());
   std::vector<std::pair<std::string, std::string>> environment = {{"MONOGRAPH_CLUSTER", json}};
-  if (remote) {
+  if (!options_.hosts.empty()) {
     argv.push_back("--key_file=" + key_file_.path());
     environment.emplace_back("MONOGRAPH_KEY_FILE", key_file_.path());
   }
-  MG_ASSIGN_OR_RETURN(Child program, Spawn("", argv, environment, nullptr));
-  program_ = children_.size();
-  children_.push_back(std::move(program));
+  const bool per_worker = options_.clients == LaunchClients::kPerWorker ||
+                          (options_.clients == LaunchClients::kAuto && SaysClientPerWorker(options_.command));
+  const int clients = per_worker ? cluster.num_tasks("worker") : 1;
+  for (int i = 0; i < clients; ++i) {
+    std::vector<std::string> words = argv;
+    std::string label;
+    if (per_worker) {
+      words.insert(words.end(), {"--job_name=worker", "--task_index=" + std::to_string(i)});
+      label = "client/" + std::to_string(i);
+    }
+    MG_ASSIGN_OR_RETURN(Child child, Spawn(label, words, environment, nullptr));
+    child.client = true;
+    children_.push_back(std::move(child));
+  }
   return Status();
 }
 
+void Launcher::SignalClients(int signal) {
+  for (const Child& child : children_) {
+    if (child.client && child.running) kill(child.pid, signal);
+  }
+}
+
 void Launcher::Reap() {
-  for (size_t i = 0; i < children_.size(); ++i) {
-    Child& child = children_[i];
+  for (Child& child : children_) {
     if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
     child.running = false;
     child.input.Close();
-    if (i != program_ && !ending_) LogError("daemon " + child.label + " ended before the program: " + DescribeExit(child.status));
+    if (child.client) {
+      const int code = WIFSIGNALED(child.status) ? 128 + WTERMSIG(child.status) : WEXITSTATUS(child.status);
+      if (code_ == 0) code_ = code;
+      if (code != 0 && !child.label.empty() && !ending_) LogError(child.label + " ended: " + DescribeExit(child.status));
+    } else if (!ending_) {
+      LogError("daemon " + child.label + " ended before the program: " + DescribeExit(child.status));
+    }
   }
 }
 
@@ -318,20 +361,19 @@ Result<int> Launcher::Run() {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signals_ = Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   MG_RETURN_IF_ERROR(Start());
-  Child& program = children_[program_];
   bool told = false;
   auto kill_at = Clock::time_point::max();
-  while (program.running) {
+  while (ClientsRunning()) {
     Pump(Clock::now() + std::chrono::seconds(1));
     if (interrupted_ != 0 && !std::exchange(told, true)) {
-      // Ctrl-C has reached the program from the terminal already; a second signal of the same kind does no harm.
-      kill(program.pid, interrupted_);
+      // Ctrl-C has reached an only client from the terminal already; a second signal of the same kind does no harm.
+      SignalClients(interrupted_);
       kill_at = Clock::now() + std::chrono::seconds(5);
     }
-    if (program.running && Clock::now() > kill_at) kill(program.pid, SIGKILL);
+    if (Clock::now() > kill_at) SignalClients(SIGKILL);
   }
   EndAll();
-  return WIFSIGNALED(program.status) ? 128 + WTERMSIG(program.status) : WEXITSTATUS(program.status);
+  return code_;
 }
 
 }  // namespace

@@ -76,15 +76,19 @@ struct ClusterFlags {
 int RunLaunch(const Arguments& arguments) {
   LaunchOptions options;
   options.executor = OwnFolder() + "/monograph-executor";
-  std::string executor_flags;
+  std::string executor_flags, clients = "auto";
   Flags flags("monograph launch",
               "Starts executor daemons, runs a program against them, and ends them all whatever happens.\n"
-              "The program gets --cluster=FILE and, in its environment, MONOGRAPH_CLUSTER.\n\n"
+              "The program gets --cluster=FILE and, in its environment, MONOGRAPH_CLUSTER. Between-graph programs run once per worker,\n"
+              "and get --job_name=worker and --task_index=N, too.\n\n"
               "Examples:\n"
               "  monograph launch --ps=1 --workers=3 -- mnist_replica --num_batches=100\n"
+              "  monograph launch --ps=1 --workers=3 -- mnist_replica --replication=between_graph --batch_size=50\n"
               "  monograph launch -H node1:2,node2:2 -- ./program\n");
   flags.Add("ps", &options.ps, "number of parameter servers");
   flags.Add("workers", &options.workers, "number of workers on this machine");
+  flags.AddChoice("clients", &clients, {"auto", "one", "per_worker"},
+                  "copies of the program: one, or one per worker; auto: per worker if it is told --replication=between_graph or hybrid");
   flags.Add("hosts,-H", &options.hosts, "other machines, reached by ssh: HOST[:WORKERS],...");
   flags.Add("base_port", &options.base_port, "first port on other machines");
   flags.Add("executor", &options.executor, "path of monograph-executor on this machine");
@@ -93,6 +97,7 @@ int RunLaunch(const Arguments& arguments) {
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   std::istringstream words(executor_flags);
   for (std::string word; words >> word;) options.executor_flags.push_back(word);
+  if (clients != "auto") options.clients = clients == "one" ? LaunchClients::kOne : LaunchClients::kPerWorker;
   Result<int> code = Launch(options);
   return code.ok() ? code.value() : Fail(code.status());
 }
