@@ -20,6 +20,7 @@
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
+#include "ops/collective/collective.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"

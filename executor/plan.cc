@@ -5,6 +5,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "executor/collective.h"
 #include "executor/kernel_runner.h"
 #include "executor/step/call_kernel.h"
 #include "executor/step/plan_data.h"
@@ -17,6 +18,17 @@ namespace {
 bool IsCall(const Graph& graph, NodeId node) {
   return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
 }
+
+class TaskNodeConstruction : public NodeConstruction, public CollectiveConstruction {
+ public:
+  TaskNodeConstruction(const Graph& graph, NodeId node, std::string_view device,
+                       const CollectiveHome* collectives)
+      : NodeConstruction(graph, node, device), collectives_(collectives) {}
+  const CollectiveHome* collectives() const override { return collectives_; }
+
+ private:
+  const CollectiveHome* const collectives_;
+};
 
 }  // namespace
 
@@ -427,7 +439,8 @@ class PlanCompiler {
       if (!body.ok()) return body.status().WithContext(Who(id));
       kernel = MakeCallKernel(std::move(body).value());
     } else {
-      const NodeConstruction construction(graph_, id, options_.devices[at(id).device]->name());
+      const TaskNodeConstruction construction(graph_, id, options_.devices[at(id).device]->name(),
+                                              options_.collectives);
       auto made = at(id).entry->factory(construction);
       if (!made.ok()) return made.status().WithContext(Who(id));
       kernel = std::move(made).value();

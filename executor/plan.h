@@ -14,6 +14,7 @@
 
 namespace monograph {
 
+class CollectiveHome;  // executor/collective.h
 class ThreadPools;
 struct PlanData;  // executor/step/plan_data.h
 
@@ -33,13 +34,14 @@ struct PlanOptions {
   std::vector<Device*> devices;  // of this task
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;
+  const CollectiveHome* collectives = nullptr;  // nullptr: kernels meet nobody
   std::string step_container;
   // Splice the bodies of function calls in; otherwise each call runs as a step of its own.
   bool inline_functions = true;
 };
 
-// Immutable but for recycled step memory; thread-safe. Devices, pools and resources of its options
-// outlive it.
+// Immutable but for recycled step memory; thread-safe. Devices, pools, resources and collectives of
+// its options outlive it.
 class Plan {
  public:
   ~Plan();

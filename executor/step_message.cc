@@ -37,6 +37,10 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     p = Put(p, static_cast<uint8_t>(message.dtype));
     p = Put(p, static_cast<uint8_t>(message.shape.rank()));
     for (int64_t dim : message.shape.dims()) p = Put(p, dim);
+  } else if (message.kind == StepMessageKind::kCollective) {
+    MG_CHECK(message.body.size() <= kMaxHeaderBytes - kFixedBytes);
+    std::memcpy(p, message.body.data(), message.body.size());
+    p += message.body.size();
   } else if (!message.status.ok()) {
     const std::string& text = message.status.message();
     const size_t length = std::min(text.size(), kMaxHeaderBytes - kFixedBytes);
@@ -86,7 +90,7 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   message->flags = flags;
   message->status = Status();
   if (message->step == 0) return Malformed("step 0");
-  if (kind < 1 || kind > 4) return Malformed("kind " + std::to_string(kind));
+  if (kind < 1 || kind > 5) return Malformed("kind " + std::to_string(kind));
   message->kind = static_cast<StepMessageKind>(kind);
   const bool reports = message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
   const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag : reports ? kDerivedFlag : 0;
@@ -95,6 +99,10 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
     return Malformed("status code " + std::to_string(code) + " of kind " + std::to_string(kind));
   }
   if (message->kind == StepMessageKind::kTensor) MG_RETURN_IF_ERROR(DecodeTensor(&in, message));
+  if (message->kind == StepMessageKind::kCollective) {
+    message->body = in.rest();
+    return Status();
+  }
   if (message->kind == StepMessageKind::kAbortStep && code == 0) return Malformed("an abort without a reason");
   if (code != 0) {
     message->status = Status(static_cast<Code>(code), std::string(in.rest()));

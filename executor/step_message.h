@@ -7,6 +7,7 @@
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
 //            | 3 step-done   id = sender's index in the session; code = status; body = message text
 //            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
+//            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
 //
 // What is not named has to be zero, and a header ends where its grammar does. Steps count from 1.
@@ -26,7 +27,7 @@
 
 namespace monograph {
 
-enum class StepMessageKind : uint8_t { kRunStep = 1, kTensor = 2, kStepDone = 3, kAbortStep = 4 };
+enum class StepMessageKind : uint8_t { kRunStep = 1, kTensor = 2, kStepDone = 3, kAbortStep = 4, kCollective = 5 };
 
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
@@ -42,6 +43,7 @@ struct StepMessage {
   DType dtype = DT_INVALID;  // kTensor
   Shape shape;               // kTensor
   Status status;             // kStepDone, kAbortStep
+  std::string_view body;     // kCollective; decoded: a view of the header
 };
 
 // Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status text is cut to fit.

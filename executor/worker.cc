@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "executor/collective.h"
 #include "executor/cuda_devices.h"
 #include "executor/device.h"
 #include "executor/plan.h"
@@ -32,7 +33,7 @@ constexpr size_t kTracesKept = 16;
 
 }  // namespace
 
-class Worker::Impl : public MessageHandler {
+class Worker::Impl : public MessageHandler, public CollectiveHost {
  public:
   explicit Impl(WorkerOptions options)
       : options_(std::move(options)), task_(options_.task.TaskName()) {}
@@ -88,6 +89,7 @@ class Worker::Impl : public MessageHandler {
   struct RegisteredGraph : StepSink {
     Impl* worker = nullptr;
     Session* session = nullptr;  // outlives the graph's steps
+    std::unique_ptr<const CollectiveHome> collectives;
     std::shared_ptr<const Plan> plan;
     std::vector<int16_t>
         edge_peer;  // by edge id: the peer that the edge goes to, kSelf for the client here
@@ -131,6 +133,10 @@ class Worker::Impl : public MessageHandler {
   void EndStep(const std::shared_ptr<Session>& session, uint64_t step, const Status& status);
   void ReportDone(Session& session, uint64_t step, const Status& status);
   void SendMessage(Session& session, int peer, StepMessage message, Payload payload = {});
+  const std::string& task() const override { return task_; }
+  std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const override;
+  Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
+                        Payload payload, Done done) override;
   void Shutdown();
   void CountDropped(const char* what) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
@@ -145,6 +151,7 @@ class Worker::Impl : public MessageHandler {
   std::vector<DeviceInfo> device_infos_;
   ResourceManager resources_;
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<CollectiveManager> collectives_;
 
   mutable std::shared_mutex sessions_mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;  // guarded by sessions_mutex_
@@ -177,6 +184,7 @@ Status Worker::Impl::Start() {
   MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
   MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu_devices));
   for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
+  collectives_ = std::make_unique<CollectiveManager>(this, pools_.get());
   for (const auto& device : devices_) {
     device_infos_.push_back(device->info());
     device_infos_.back().incarnation = incarnation_;
@@ -201,6 +209,7 @@ void Worker::Impl::Shutdown() {
     transport_->Close();
     transport_->Join();
   }
+  if (collectives_ != nullptr) collectives_->Stop();
   while (free_arrivals_ != nullptr) delete std::exchange(free_arrivals_, free_arrivals_->next);
 }
 
@@ -238,6 +247,7 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
 
 Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline) {
   std::shared_ptr<Session> session;
+  collectives_->SessionClosed(id);  // others are told while there is a way to them
   {
     std::unique_lock lock(sessions_mutex_);
     auto it = sessions_.find(id);
@@ -265,6 +275,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     std::unique_lock lock(session->mutex);
     ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
   }
+  collectives_->SessionClosed(id);  // what its steps began meanwhile
   for (const Peer& peer : session->peers) transport_->Disconnect(peer.id);
   if (!ended) {
     // The kernel will end some day: all that it uses must stay, and the client hears no more of it.
@@ -283,6 +294,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   auto registered = std::make_shared<RegisteredGraph>();
   registered->worker = this;
   registered->session = session.get();
+  registered->collectives = std::make_unique<const CollectiveHome>(collectives_.get(), id);
   if (inline_functions) {
     MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph));
   }
@@ -294,6 +306,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   for (const auto& device : devices_) plan_options.devices.push_back(device.get());
   plan_options.pools = pools_.get();
   plan_options.resources = &resources_;
+  plan_options.collectives = registered->collectives.get();
   plan_options.inline_functions = inline_functions;
   MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
   for (const EdgeInfo& edge : registered->plan->send_edges()) {
@@ -381,6 +394,8 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
           graph->plan, step_id, graph.get(),
           // Keeps graph, session and trace alive for as long as the executor has the step.
           [this, session, step_id, graph, step_trace](const Status& status) {
+            if (!status.ok() && graph->collectives->used())
+              collectives_->StepFailed(session->id, step_id, status);
             EndStep(session, step_id, status);
           },
           step_trace.get());
@@ -507,6 +522,50 @@ void Worker::Impl::SendMessage(Session& session, int peer, StepMessage message, 
                    });
 }
 
+std::vector<std::string> Worker::Impl::TasksOfJob(uint64_t id, std::string_view job) const {
+  std::vector<DeviceName> found;
+  const auto add = [&](const DeviceName& task) {
+    if (task.job == job) found.push_back(task);
+  };
+  add(options_.task);
+  if (const std::shared_ptr<Session> session = FindSession(id)) {
+    for (const Peer& peer : session->peers) {
+      if (const Result<DeviceName> task = DeviceName::Parse(peer.task); task.ok()) add(*task);
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const DeviceName& a, const DeviceName& b) {
+    return std::pair(a.replica, a.task) < std::pair(b.replica, b.task);
+  });
+  std::vector<std::string> names;
+  for (const DeviceName& task : found) names.push_back(task.TaskName());
+  return names;
+}
+
+Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMessage message,
+                                    Payload payload, Done done) {
+  const std::shared_ptr<Session> session = FindSession(id);
+  if (session == nullptr) return Unavailable("the session is closed at " + task_);
+  const auto peer = std::find_if(session->peers.begin(), session->peers.end(),
+                                 [&](const Peer& p) { return p.task == task; });
+  if (peer == session->peers.end())
+    return Unavailable(std::string(task) + " is not in the session of " + task_);
+  message.session = id;
+  message.incarnation = peer->incarnation;
+  char header[kMaxHeaderBytes];
+  const size_t length = EncodeStepMessage(message, header);
+  if (payload.bytes == 0) {
+    transport_->Send(peer->id, {header, length}, {}, std::move(done));
+    return Status();
+  }
+  sending_.fetch_add(1, std::memory_order_relaxed);
+  transport_->Send(peer->id, {header, length}, std::move(payload),
+                   [this, done = std::move(done)](const Status& status) {
+                     sending_.fetch_sub(1, std::memory_order_relaxed);
+                     if (done) done(status);
+                   });
+  return Status();
+}
+
 void Worker::Impl::Deliver(Session& session, uint64_t step_id, int32_t edge, Tensor tensor) {
   std::shared_ptr<Step> step;
   {
@@ -571,6 +630,8 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
   StepMessage message;
   std::shared_ptr<Session> session = Receive(header, &message);
   if (session == nullptr) return {};
+  if (message.kind == StepMessageKind::kCollective)
+    return collectives_->OnMessage(message, payload_bytes);
   if (message.kind != StepMessageKind::kTensor) {
     CountDropped("a payload that belongs to no tensor");
     return {};
@@ -643,6 +704,9 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
       } else if (StepClient* client = session->client) {
         client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
       }
+      return;
+    case StepMessageKind::kCollective:
+      collectives_->OnDelivered(message, std::move(payload));
       return;
     case StepMessageKind::kTensor:
       break;
@@ -733,6 +797,7 @@ void Worker::DropPeer(uint64_t id, const std::string& task) {
   for (const Impl::Peer& peer : session->peers) {
     if (peer.task == task) impl_->transport_->Disconnect(peer.id);
   }
+  impl_->collectives_->PeerLost(id, task);
 }
 
 Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph, bool inline_functions) {

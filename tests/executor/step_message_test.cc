@@ -70,7 +70,7 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   const std::string tensor = Encoded(TensorMessage(DT_FLOAT, Shape{2, 3}));
   ExpectRefused("", "0 bytes");
   ExpectRefused(tensor.substr(0, 31), "31 bytes");
-  ExpectRefused(With<uint8_t>(tensor, 0, 5), "kind 5");
+  ExpectRefused(With<uint8_t>(tensor, 0, 6), "kind 6");
   ExpectRefused(With<uint8_t>(tensor, 0, 0), "kind 0");
   ExpectRefused(With<uint8_t>(tensor, 1, 4), "flags 4");
   ExpectRefused(With<uint16_t>(tensor, 2, 1), "status code 1");

@@ -1,0 +1,62 @@
+// The body of a collective's message (kind 5 of executor/step_message.h, whose id is the group's key and whose step is the
+// round). Private to the executor folder.
+//
+//   body   = what:u8 kind:u8 rank:u16 instance:i32 epoch:u64 timeout_ms:u32 index:u32 signature:u64 rest
+//   what   = 1 whole    the sender's whole input: payload = its tensors, one after the other; index = 1 if it is empty
+//                       (then there is no payload); rest = dtype:u8 dims:u8 dim:i64*dims for a gather or a broadcast
+//          | 2 piece    payload = a piece of the input of `rank`; index = which one
+//          | 3 sum      payload = a piece of the result; index = which one
+//          | 4 join     a device wants to become a member; index = group size
+//          | 5 leave    it no longer does
+//          | 6 formed   the leader's answer; index = 1 if one session drives all;
+//                       payload = members, in rank order: (length:u32 bytes)*
+//          | 7 refused  the leader's other answer; index = code
+//          | 8 broken   the epoch is over; index = code
+//   4 to 8: rest = device text, each length:u32 bytes
+//
+// `rank` is the sender's, `kind` the operation's (CollectiveKind). `signature` is a hash of what all members of an operation must agree on. `timeout_ms` is
+// how long the sender waits: what comes for an operation that does not begin is kept as long.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "base/status.h"
+
+namespace monograph {
+
+enum class CollectiveWhat : uint8_t {
+  kWhole = 1,
+  kPiece = 2,
+  kSum = 3,
+  kJoin = 4,
+  kLeave = 5,
+  kFormed = 6,
+  kRefused = 7,
+  kBroken = 8,
+};
+
+struct CollectiveMessage {
+  CollectiveWhat what = CollectiveWhat::kWhole;
+  uint8_t kind = 0;
+  uint16_t rank = 0;
+  int32_t instance = 0;
+  uint64_t epoch = 0;
+  uint32_t timeout_ms = 0;
+  uint32_t index = 0;
+  uint64_t signature = 0;
+  DType dtype = DT_INVALID;  // kWhole of a gather or a broadcast
+  Shape shape;
+  std::string device;  // kJoin .. kRefused
+  std::string text;    // kRefused, kBroken
+};
+
+// A text is cut to fit into a header.
+std::string EncodeCollective(const CollectiveMessage& message);
+// DataLoss for bytes that are none.
+Status DecodeCollective(std::string_view body, CollectiveMessage* message);
+
+}  // namespace monograph

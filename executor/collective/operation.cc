@@ -1,0 +1,214 @@
+#include "executor/collective/operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace monograph::collective {
+namespace {
+
+// Merged at a time, so that a sum of many stays in the nearest cache.
+constexpr int64_t kBlockBytes = 64 << 10;
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ull + (hash << 6) + (hash >> 2);
+  return hash * 0xff51afd7ed558ccdull;
+}
+
+uint64_t MixShape(uint64_t hash, const Shape& shape, int first) {
+  hash = Mix(hash, static_cast<uint64_t>(shape.rank()));
+  for (int i = first; i < shape.rank(); ++i) hash = Mix(hash, static_cast<uint64_t>(shape.dim(i)));
+  return hash;
+}
+
+Payload PartOf(const Tensor& tensor, size_t offset, size_t bytes) {
+  return {tensor.buffer(), tensor.offset() + offset, bytes};
+}
+
+}  // namespace
+
+uint64_t SignatureOf(const CollectiveRequest& request) {
+  uint64_t hash = Mix(static_cast<uint64_t>(request.kind), static_cast<uint64_t>(request.dtype));
+  hash = Mix(hash, request.merge_op);
+  hash = Mix(hash, request.final != nullptr ? 1 : 0);
+  if (request.kind == CollectiveKind::kBroadcast) {
+    return MixShape(hash, request.inputs.empty() ? request.shape : request.inputs[0].shape(), 0);
+  }
+  const int first = request.kind == CollectiveKind::kGather ? 1 : 0;
+  for (const Tensor& input : request.inputs) hash = MixShape(hash, input.shape(), first);
+  return hash;
+}
+
+Status Operation::Begin(const Request& request, std::shared_ptr<const CollectiveMembers> group,
+                        int self_task) {
+  started = true;
+  members = std::move(group);
+  self = self_task;
+  spec.kind = request->kind;
+  spec.op = request->op;
+  spec.dtype = request->dtype;
+  spec.merge = request->merge;
+  spec.final = request->final;
+  spec.session = request->session;
+  spec.group_key = request->group_key;
+  spec.instance_key = request->instance_key;
+  spec.timeout = request->timeout;
+  signature = SignatureOf(*request);
+  const auto count = static_cast<size_t>(ranks());
+  local.resize(count);
+  heard.resize(count);
+  whole.resize(count);
+  shapes.resize(count);
+  local_missing = static_cast<int>(std::count(members->task_of.begin(), members->task_of.end(), self));
+  if (spec.kind != CollectiveKind::kReduce) {
+    outputs.resize(1);
+    return Status();
+  }
+  for (const Tensor& input : request->inputs) {
+    tensors.push_back(input.shape());
+    MG_ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(spec.dtype, input.shape()));
+    outputs.push_back(std::move(output));
+  }
+  CutPieces();
+  return Status();
+}
+
+void Operation::CutPieces() {
+  const size_t size = DTypeSize(spec.dtype);
+  size_t total = 0;
+  for (const Tensor& output : outputs) total += output.bytes();
+  small = !alone() && total <= kSmallBytes;
+  const size_t tasks = small ? 1 : members->tasks.size();
+  const size_t largest = small ? total : kPieceBytes;
+  // All tensors have one type, so that every multiple of this many bytes is an element's end.
+  const size_t step = std::max<size_t>(kBufferAlignment, size);
+  const auto share_end = [&](size_t task) {
+    return task + 1 == tasks ? total : total * (task + 1) / tasks / step * step;
+  };
+  size_t at = 0, task = 0;
+  for (uint32_t t = 0; t < outputs.size(); ++t) {
+    const size_t bytes = outputs[t].bytes();
+    for (size_t offset = 0; offset < bytes;) {
+      while (share_end(task) <= at) ++task;
+      const size_t length = std::min({bytes - offset, share_end(task) - at, largest});
+      const int owner = small ? self : static_cast<int>(task);
+      pieces.push_back({.tensor = t, .offset = offset, .bytes = length, .at = at, .owner = owner});
+      offset += length;
+      at += length;
+    }
+  }
+  pieces_left = pieces.size();
+  summed.resize(pieces.size());
+  if (!small) slots.resize(pieces.size() * static_cast<size_t>(ranks()));
+}
+
+Payload Operation::LocalPiece(int rank, const Piece& piece) const {
+  return PartOf(local[static_cast<size_t>(rank)]->inputs[piece.tensor], piece.offset, piece.bytes);
+}
+
+Payload Operation::LocalWhole(int rank) const {
+  const std::vector<Tensor>& inputs = local[static_cast<size_t>(rank)]->inputs;
+  if (inputs.size() == 1) return PartOf(inputs[0], 0, inputs[0].bytes());
+  size_t total = 0;
+  for (const Tensor& input : inputs) total += input.bytes();
+  Payload packed{Buffer::Allocate(HostAllocator(), total), 0, total};
+  char* to = static_cast<char*>(packed.buffer.data());
+  for (const Tensor& input : inputs) {
+    if (input.bytes() > 0) std::memcpy(to, input.raw(), input.bytes());
+    to += input.bytes();
+  }
+  return packed;
+}
+
+Payload Operation::SumOf(const Piece& piece) const {
+  return PartOf(outputs[piece.tensor], piece.offset, piece.bytes);
+}
+
+const char* Operation::Data(int rank, uint32_t piece) const {
+  const auto r = static_cast<size_t>(rank);
+  const Piece& p = pieces[piece];
+  if (is_local(rank)) return static_cast<const char*>(local[r]->inputs[p.tensor].raw()) + p.offset;
+  if (small) return static_cast<const char*>(whole[r].data()) + p.at;
+  return static_cast<const char*>(slots[piece * static_cast<size_t>(ranks()) + r].data());
+}
+
+int Operation::Available(uint32_t piece) const {
+  int rank = pieces[piece].merged;
+  for (; rank < ranks(); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    const bool here = is_local(rank) ? local[r] != nullptr
+                      : small        ? static_cast<bool>(heard[r])
+                                     : static_cast<bool>(slots[piece * static_cast<size_t>(ranks()) + r].buffer);
+    if (!here) break;
+  }
+  return rank;
+}
+
+void Operation::Merge(uint32_t index, int from, int to) const {
+  const Piece& piece = pieces[index];
+  Tensor output = outputs[piece.tensor];
+  char* out = static_cast<char*>(output.raw()) + piece.offset;
+  const auto size = static_cast<int64_t>(DTypeSize(spec.dtype));
+  const auto bytes = static_cast<int64_t>(piece.bytes);
+  for (int64_t begin = 0; begin < bytes; begin += kBlockBytes) {
+    const int64_t n = std::min(kBlockBytes, bytes - begin) / size;
+    const char* sum = from == 0 ? Data(0, index) + begin : out + begin;
+    for (int rank = std::max(from, 1); rank < to; ++rank) {
+      spec.merge(sum, Data(rank, index) + begin, out + begin, n);
+      sum = out + begin;
+    }
+    if (to == ranks() && spec.final != nullptr) spec.final(out + begin, n, ranks());
+  }
+}
+
+Result<Tensor> Operation::Assemble() const {
+  Shape shape;
+  int64_t rows = 0;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    const Shape& part = is_local(rank) ? local[r]->inputs[0].shape() : shapes[r];
+    if (rank == 0) shape = part;
+    rows += part.dim(0);
+  }
+  shape.set_dim(0, rows);
+  MG_ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(spec.dtype, shape));
+  char* to = static_cast<char*>(output.raw());
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const Payload part = is_local(rank) ? LocalWhole(rank) : whole[static_cast<size_t>(rank)];
+    if (part.bytes > 0) std::memcpy(to, part.data(), part.bytes);
+    to += part.bytes;
+  }
+  return output;
+}
+
+std::string Operation::Describe() const {
+  return "collective '" + std::string(spec.op) + "' (group " + std::to_string(key.group) + ", instance " +
+         std::to_string(key.instance) + ")";
+}
+
+std::string Operation::Missing() const {
+  std::string text;
+  const auto add = [&](const std::string& name) { text += (text.empty() ? "" : ", ") + name; };
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (!heard[static_cast<size_t>(rank)]) add(members->Describe(rank));
+  }
+  if (!text.empty()) return text;
+  std::vector<bool> owes(members->tasks.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (!summed[i]) owes[static_cast<size_t>(pieces[i].owner)] = true;
+  }
+  for (size_t task = 0; task < owes.size(); ++task) {
+    if (owes[task]) add("the sums of " + members->tasks[task]);
+  }
+  return text;
+}
+
+void Operation::Clear() {
+  parked.clear();
+  local.clear();
+  whole.clear();
+  slots.clear();
+  outputs.clear();
+  ready.clear();
+}
+
+}  // namespace monograph::collective

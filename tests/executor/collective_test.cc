@@ -1,0 +1,405 @@
+// The collectives of several tasks, without sessions and wires: a network that delivers messages in any order, lends or
+// copies payloads, and can lose a task.
+#include "executor/collective.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "executor/step_message.h"
+#include "executor/thread_pools.h"
+
+namespace monograph {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string Task(int i) { return "/job:w/replica:0/task:" + std::to_string(i); }
+std::string DeviceOf(int task, int id = 0) { return Task(task) + "/device:CPU:" + std::to_string(id); }
+
+// Delivers from one thread, in an order of its own.
+class Network {
+ public:
+  explicit Network(bool lend) : lend_(lend), thread_([this] { Loop(); }) {}
+  ~Network() {
+    {
+      std::lock_guard lock(mutex_);
+      end_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+  struct Message {
+    uint64_t session;
+    std::string task;
+    std::string header;
+    Payload payload;
+    Done done;
+  };
+
+  void Connect(const std::string& task, CollectiveManager* manager) {
+    std::lock_guard lock(mutex_);
+    managers_[task] = manager;
+  }
+  std::vector<std::string> tasks() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& [name, manager] : managers_) names.push_back(name);
+    return names;
+  }
+  void Send(Message message) {
+    std::lock_guard lock(mutex_);
+    messages_.push_back(std::move(message));
+    changed_.notify_all();
+  }
+  // What goes to it from now on is lost.
+  void Lose(const std::string& task) {
+    std::lock_guard lock(mutex_);
+    managers_[task] = nullptr;
+  }
+
+ private:
+  void Loop() {
+    std::mt19937 random(7);
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return end_ || !messages_.empty(); });
+      if (end_) return;
+      const auto at = static_cast<std::ptrdiff_t>(random() % messages_.size());
+      Message message = std::move(messages_[static_cast<size_t>(at)]);
+      messages_.erase(messages_.begin() + at);
+      CollectiveManager* manager = managers_[message.task];
+      lock.unlock();
+      Deliver(manager, std::move(message));
+      lock.lock();
+    }
+  }
+  void Deliver(CollectiveManager* manager, Message message) {
+    if (manager == nullptr) {
+      if (message.done) message.done(Cancelled("disconnected"));
+      return;
+    }
+    StepMessage decoded;
+    ASSERT_TRUE(DecodeStepMessage(message.header, &decoded).ok());
+    if (lend_ || message.payload.bytes == 0) {
+      manager->OnDelivered(decoded, std::move(message.payload));
+    } else if (PayloadSink sink = manager->OnMessage(decoded, message.payload.bytes); sink.data != nullptr) {
+      std::memcpy(sink.data, message.payload.data(), message.payload.bytes);
+      sink.keep = Buffer();
+      sink.done(Status());
+    }
+    if (message.done) message.done(Status());
+  }
+
+  const bool lend_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, CollectiveManager*> managers_;
+  std::vector<Message> messages_;
+  bool end_ = false;
+  std::thread thread_;
+};
+
+class Host : public CollectiveHost {
+ public:
+  Host(Network* network, int task) : network_(network), task_(Task(task)), pools_(2, 2), manager_(this, &pools_) {
+    network_->Connect(task_, &manager_);
+  }
+  ~Host() override { manager_.Stop(); }
+  const std::string& task() const override { return task_; }
+  std::vector<std::string> TasksOfJob(uint64_t, std::string_view) const override { return network_->tasks(); }
+  Status SendCollective(uint64_t session, std::string_view task, StepMessage message, Payload payload,
+                        Done done) override {
+    message.session = session;
+    char header[kMaxHeaderBytes];
+    const size_t length = EncodeStepMessage(message, header);
+    network_->Send({session, std::string(task), std::string(header, length), std::move(payload), std::move(done)});
+    return Status();
+  }
+  CollectiveManager& manager() { return manager_; }
+
+ private:
+  Network* const network_;
+  const std::string task_;
+  ThreadPools pools_;
+  CollectiveManager manager_;
+};
+
+// The end of one member's operation.
+struct Outcome {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  Status status;
+  std::vector<Tensor> outputs;
+
+  Status Wait() {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_for(lock, std::chrono::seconds(20), [&] { return ended; })) return Internal("no end");
+    return status;
+  }
+};
+
+template <typename T>
+void Plus(const void* x, const void* y, void* z, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<T*>(z)[i] = T(static_cast<const T*>(x)[i] + static_cast<const T*>(y)[i]);
+}
+
+Tensor Values(int64_t size, int rank, int round = 0) {
+  Tensor tensor = Tensor::Allocate(DT_FLOAT, Shape{size}).value();
+  for (int64_t i = 0; i < size; ++i)
+    tensor.data<float>()[i] =
+        static_cast<float>((i * 31 + rank * 17 + round) % 1013) / static_cast<float>(3 + rank + i % 11);
+  return tensor;
+}
+
+Tensor SumOf(int64_t size, int ranks, int round = 0) {
+  Tensor sum = Values(size, 0, round);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const Tensor next = Values(size, rank, round);
+    Plus<float>(sum.raw(), next.raw(), sum.raw(), size);
+  }
+  return sum;
+}
+
+class Group {
+ public:
+  // Member i is device i % per_task of task i / per_task.
+  Group(int members, int per_task, bool lend, bool given, bool one_session = true)
+      : members_(members), one_session_(one_session), network_(lend) {
+    std::vector<std::string> devices;
+    for (int i = 0; i < members; ++i) devices.push_back(DeviceOf(i / per_task, i % per_task));
+    for (int task = 0; task * per_task < members; ++task) hosts_.push_back(std::make_unique<Host>(&network_, task));
+    per_task_ = per_task;
+    if (given) given_ = MakeCollectiveMembers(devices).value();
+  }
+  ~Group() {
+    for (auto& host : hosts_) host->manager().Stop();
+  }
+
+  std::shared_ptr<CollectiveRequest> Request(int member, uint64_t step, int instance) {
+    auto request = std::make_shared<CollectiveRequest>();
+    request->op = "CollectiveReduceV2";
+    request->device = DeviceOf(member / per_task_, member % per_task_);
+    request->session = session(member);
+    request->step = step;
+    request->group_size = members_;
+    request->group_key = 5;
+    request->instance_key = instance;
+    request->members = given_;
+    request->dtype = DT_FLOAT;
+    request->merge = &Plus<float>;
+    request->merge_op = 1;
+    request->timeout = timeout;
+    return request;
+  }
+  std::shared_ptr<Outcome> Start(int member, const std::shared_ptr<CollectiveRequest>& request) {
+    auto outcome = std::make_shared<Outcome>();
+    request->done = [outcome](const Status& status, std::vector<Tensor> outputs) {
+      std::lock_guard lock(outcome->mutex);
+      EXPECT_FALSE(outcome->ended) << "ended twice";
+      outcome->ended = true;
+      outcome->status = status;
+      outcome->outputs = std::move(outputs);
+      outcome->changed.notify_all();
+    };
+    manager(member).Start(request);
+    return outcome;
+  }
+  std::shared_ptr<Outcome> Sum(int member, uint64_t step, int instance, const std::vector<int64_t>& sizes, int round = 0) {
+    auto request = Request(member, step, instance);
+    for (const int64_t size : sizes) request->inputs.push_back(Values(size, member, round));
+    return Start(member, request);
+  }
+  CollectiveManager& manager(int member) { return hosts_[static_cast<size_t>(member / per_task_)]->manager(); }
+  uint64_t session(int member) const { return one_session_ ? 100 : 100 + static_cast<uint64_t>(member); }
+  Network& network() { return network_; }
+
+  milliseconds timeout{20'000};
+
+ private:
+  const int members_;
+  const bool one_session_;
+  int per_task_ = 1;
+  std::shared_ptr<const CollectiveMembers> given_;
+  Network network_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+};
+
+struct Layout {
+  int members, per_task;
+  bool lend, given, one_session;
+};
+
+class CollectiveLayouts : public testing::TestWithParam<Layout> {};
+
+TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
+  const Layout l = GetParam();
+  Group group(l.members, l.per_task, l.lend, l.given, l.one_session);
+  const std::vector<std::vector<int64_t>> cases = {{0}, {1}, {3, 0, 17}, {16'000}, {20'001}, {700'003}, {5, 300'000, 1, 64, 40'000}};
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::vector<std::shared_ptr<Outcome>>> outcomes;
+    for (size_t c = 0; c < cases.size(); ++c) {
+      outcomes.emplace_back();
+      for (int member = l.members - 1; member >= 0; --member)
+        outcomes.back().push_back(
+            group.Sum(member, static_cast<uint64_t>(round) + 1, static_cast<int>(c), cases[c], round));
+    }
+    for (size_t c = 0; c < cases.size(); ++c) {
+      for (const auto& outcome : outcomes[c]) {
+        const Status status = outcome->Wait();
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(outcome->outputs.size(), cases[c].size());
+        for (size_t t = 0; t < cases[c].size(); ++t)
+          EXPECT_TRUE(BitEqual(outcome->outputs[t], SumOf(cases[c][t], l.members, round))) << c << " " << t;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, CollectiveLayouts,
+    testing::Values(Layout{2, 1, true, true, true}, Layout{2, 1, false, true, true}, Layout{3, 1, false, true, true},
+                    Layout{5, 1, false, false, true}, Layout{3, 3, true, false, true}, Layout{4, 2, false, true, true},
+                    Layout{5, 2, false, false, false}, Layout{2, 1, false, false, false}, Layout{3, 1, true, false, false}));
+
+TEST(Collectives, AMemberThatNeverComesIsNamedWithGroupAndInstance) {
+  Group group(3, 1, false, true);
+  group.timeout = milliseconds(200);
+  auto a = group.Sum(0, 1, 7, {100'000}), b = group.Sum(1, 1, 7, {100'000});
+  for (const auto& outcome : {a, b}) {
+    const Status status = outcome->Wait();
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+    for (const char* part : {"group 5", "instance 7", "rank 2 (/job:w/replica:0/task:2/device:CPU:0)", "0.2 s"})
+      EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  }
+}
+
+TEST(Collectives, AMemberThatNeverJoinsAGroupIsNamedByItsLeader) {
+  Group group(3, 1, false, false, false);
+  group.timeout = milliseconds(200);
+  auto a = group.Sum(2, 1, 7, {10}), b = group.Sum(1, 1, 7, {10});
+  for (const auto& outcome : {a, b}) {
+    const Status status = outcome->Wait();
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+    for (const char* part : {"group 5", "nobody came from /job:w/replica:0/task:0"})
+      EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  }
+}
+
+TEST(Collectives, MembersThatDisagreeOnTheSizeOfTheirGroupAreToldSo) {
+  Group group(3, 1, false, false, false);
+  auto request = group.Request(1, 1, 7);
+  request->group_size = 2;
+  request->inputs.push_back(Values(3, 1));
+  auto a = group.Sum(0, 1, 7, {3}), b = group.Start(1, request);
+  EXPECT_EQ(a->Wait().code(), Code::kInvalidArgument) << a->Wait();
+  EXPECT_EQ(b->Wait().code(), Code::kInvalidArgument) << b->Wait();
+}
+
+TEST(Collectives, MembersThatDisagreeOnShapesAreToldSo) {
+  for (const int64_t size : {3, 100'000}) {
+    Group group(2, 1, false, true);
+    auto a = group.Sum(0, 1, 7, {size}), b = group.Sum(1, 1, 7, {size + 1});
+    EXPECT_EQ(a->Wait().code(), Code::kInvalidArgument) << a->Wait();
+    EXPECT_EQ(b->Wait().code(), Code::kInvalidArgument) << b->Wait();
+  }
+}
+
+TEST(Collectives, ALostTaskIsNamedByAllThatWaitForIt) {
+  for (const bool given : {true, false}) {
+    Group group(3, 1, false, given);
+    if (!given) {  // the group has formed
+      auto a = group.Sum(0, 1, 1, {5}), b = group.Sum(1, 1, 1, {5}), c = group.Sum(2, 1, 1, {5});
+      for (const auto& outcome : {a, b, c}) ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+    }
+    auto a = group.Sum(0, 2, 7, {100'000}), b = group.Sum(1, 2, 7, {100'000});
+    group.network().Lose(Task(2));
+    group.manager(0).PeerLost(group.session(0), Task(2));
+    group.manager(1).PeerLost(group.session(1), Task(2));
+    for (const auto& outcome : {a, b}) {
+      EXPECT_EQ(outcome->Wait().code(), Code::kUnavailable) << outcome->Wait();
+      EXPECT_NE(outcome->Wait().message().find(Task(2)), std::string::npos) << outcome->Wait();
+    }
+    // Also at once, later.
+    if (given) {
+      auto again = group.Sum(0, 3, 7, {10});
+      EXPECT_EQ(again->Wait().code(), Code::kUnavailable) << again->Wait();
+    }
+  }
+}
+
+TEST(Collectives, AnAbortedStepOfOneClientEndsTheRoundOfTheOthersAndTheNextOneIsRight) {
+  Group group(2, 1, false, false, false);
+  for (int round = 0; round < 3; ++round) {
+    const auto step = static_cast<uint64_t>(2 * round + 1);
+    auto request = group.Request(0, step, 1);
+    request->inputs.push_back(Values(100'000, 0));
+    auto aborted = group.Start(0, request);
+    // The first bucket of the step was summed, the second is aborted.
+    auto before = group.Sum(1, step, 1, {100'000});
+    ASSERT_TRUE(before->Wait().ok()) << before->Wait();
+    ASSERT_TRUE(aborted->Wait().ok()) << aborted->Wait();
+    request = group.Request(0, step, 2);
+    request->inputs.push_back(Values(100'000, 0));
+    aborted = group.Start(0, request);
+    group.manager(0).Cancel(request);
+    group.manager(0).StepFailed(group.session(0), step, Cancelled("stop"));
+    EXPECT_FALSE(aborted->Wait().ok());
+    // The other one is told, or finds it at its own second bucket.
+    auto other = group.Sum(1, step, 2, {100'000});
+    EXPECT_EQ(other->Wait().code(), Code::kAborted) << other->Wait();
+    auto a = group.Sum(0, step + 1, 1, {100'000}, round), b = group.Sum(1, step + 1, 1, {100'000}, round);
+    ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+    ASSERT_TRUE(b->Wait().ok()) << b->Wait();
+    EXPECT_TRUE(BitEqual(a->outputs[0], SumOf(100'000, 2, round)));
+    EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(100'000, 2, round)));
+  }
+}
+
+TEST(Collectives, AMemberThatComesBackWithANewSessionMeetsTheOthersAgain) {
+  Group group(2, 1, false, false, false);
+  auto a = group.Sum(0, 1, 1, {50'000}), b = group.Sum(1, 1, 1, {50'000});
+  ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+  ASSERT_TRUE(b->Wait().ok()) << b->Wait();
+  group.manager(1).SessionClosed(group.session(1));
+  auto request = group.Request(1, 1, 1);
+  request->session = 777;
+  request->inputs.push_back(Values(50'000, 1, 4));
+  b = group.Start(1, request);
+  a = group.Sum(0, 2, 1, {50'000}, 4);
+  if (!a->Wait().ok()) {  // it began before it heard of the end
+    EXPECT_EQ(a->Wait().code(), Code::kAborted) << a->Wait();
+    a = group.Sum(0, 3, 1, {50'000}, 4);
+  }
+  ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+  ASSERT_TRUE(b->Wait().ok()) << b->Wait();
+  EXPECT_TRUE(BitEqual(a->outputs[0], SumOf(50'000, 2, 4)));
+  EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(50'000, 2, 4)));
+}
+
+TEST(Collectives, ABroadcastReachesAllMembers) {
+  Group group(3, 1, false, true);
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (int member = 0; member < 3; ++member) {
+    auto request = group.Request(member, 1, 1);
+    request->kind = CollectiveKind::kBroadcast;
+    if (member == 1) request->inputs.push_back(Values(70'000, 1));
+    request->shape = Shape{70'000};
+    outcomes.push_back(group.Start(member, request));
+  }
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+    EXPECT_TRUE(BitEqual(outcome->outputs[0], Values(70'000, 1)));
+  }
+}
+
+}  // namespace
+}  // namespace monograph
