@@ -1,6 +1,7 @@
-// monograph: the command line: launch, run, graph export, keygen, devices.
+// monograph: the command line: launch, compare, status, run, graph export, keygen, devices.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,8 @@
 
 #include "base/log.h"
 #include "client/cluster.h"
+#include "client/cluster_status.h"
+#include "client/compare.h"
 #include "client/flags.h"
 #include "client/launch.h"
 #include "client/registries.h"
@@ -100,6 +103,63 @@ int RunLaunch(const Arguments& arguments) {
   if (clients != "auto") options.clients = clients == "one" ? LaunchClients::kOne : LaunchClients::kPerWorker;
   Result<int> code = Launch(options);
   return code.ok() ? code.value() : Fail(code.status());
+}
+
+int RunCompare(const Arguments& arguments) {
+  CompareOptions options;
+  options.executor = OwnFolder() + "/monograph-executor";
+  std::string modes = "in_graph,between_graph", workers = "1,2,4", executor_flags, known;
+  for (const std::string& name : CompareModeNames()) known += (known.empty() ? "" : ", ") + name;
+  Flags flags("monograph compare",
+              "Trains one program in several ways of replication, one after the other, on daemons of their own, and compares them: a page with plots, a table\n"
+              "on standard output, the figures as JSON. docs/compare.md says how each figure is measured.\n\n"
+              "Examples:\n"
+              "  monograph compare -- mnist_replica --num_batches=200 --batch_size=200\n"
+              "  monograph compare --modes=in_graph,in_graph_replicated,between_graph --workers=2 --out=page.html --json=figures.json -- mnist_replica\n"
+              "  monograph compare --modes='in_graph,two in flight=--replication=in_graph --steps_in_flight=2' --workers=2 -- mnist_replica\n");
+  flags.Add("modes", &modes, "separated by commas, the first is compared with each other: " + known + "; or NAME=FLAGS, flags separated by spaces");
+  flags.Add("workers", &workers, "numbers of workers, separated by commas");
+  flags.Add("repeats", &options.repeats, "runs of each mode and number of workers; repeats are interleaved");
+  flags.Add("ps", &options.ps, "number of parameter servers, for the modes that use them");
+  flags.Add("batch_per_worker", &options.batch_per_worker, "sets --batch_size to this times the workers; 0: the program's own flag, the same for all");
+  flags.Add("run_timeout", &options.run_timeout, "seconds that one run may take");
+  flags.Add("out", &options.out, "the page");
+  flags.Add("json", &options.json, "file for the figures; none if empty");
+  flags.Add("log_dir", &options.log_dir, "folder that keeps what each run printed");
+  flags.Add("executor", &options.executor, "path of monograph-executor");
+  flags.Add("executor_flags", &executor_flags, "further flags of every daemon, separated by spaces");
+  flags.AddCommand(&options.command, "the program and its arguments; it gets the mode's flags, --cluster and --result_file");
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  options.modes = Split(modes);
+  options.workers.clear();
+  for (const std::string& word : Split(workers)) {
+    if (word.empty() || word.size() > 4 || word.find_first_not_of("0123456789") != std::string::npos)
+      return Fail(InvalidArgument("--workers: '" + word + "' is not a number of workers"));
+    options.workers.push_back(std::stoi(word));
+  }
+  std::istringstream words(executor_flags);
+  for (std::string word; words >> word;) options.executor_flags.push_back(word);
+  Result<int> code = Compare(options);
+  return code.ok() ? code.value() : Fail(code.status());
+}
+
+int RunStatus(const Arguments& arguments) {
+  ClusterFlags flags_of_cluster;
+  flags_of_cluster.start_timeout = 3;
+  Flags flags("monograph status",
+              "Asks every daemon of a cluster what it does: since when it is up, its memory, sessions, graphs, steps, and the bytes that its data plane has moved.\n"
+              "Exits with 1 if one does not answer.\n\n"
+              "Example:\n  monograph status --cluster=cluster.json\n");
+  flags_of_cluster.AddTo(flags);
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  Result<std::optional<ClusterSpec>> cluster = flags_of_cluster.Cluster();
+  if (!cluster.ok()) return Fail(cluster.status());
+  if (!cluster.value()) return Fail(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
+  SessionOptions options;
+  if (Status status = flags_of_cluster.Fill(&options); !status.ok()) return Fail(status);
+  const std::vector<ClusterTask> tasks = AskCluster(**cluster, options.key, options.start_timeout);
+  std::fputs(FormatClusterStatus(tasks).c_str(), stdout);
+  return std::all_of(tasks.begin(), tasks.end(), [](const ClusterTask& task) { return task.status.ok(); }) ? 0 : 1;
 }
 
 int RunGraph(const Arguments& arguments) {
@@ -219,11 +279,13 @@ int Main(int argc, char** argv) {
     const char* help;
   };
   static const std::map<std::string, Command> commands = {
+      {"compare", {RunCompare, "train in several ways of replication, and draw how they compare"}},
       {"devices", {RunDevices, "list the devices of this machine"}},
       {"graph", {RunExport, "graph export: write a graph as .pb, .pbtxt or .dot, whole or per task"}},
       {"keygen", {RunKeygen, "make the key of a cluster"}},
       {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
       {"run", {RunGraph, "run the steps of a script on a GraphDef"}},
+      {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
   };
   const std::string name = argc > 1 ? argv[1] : "--help";
   if (auto it = commands.find(name); it != commands.end()) return it->second.run(Arguments(argv + 2, argv + argc));
