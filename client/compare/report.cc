@@ -164,13 +164,18 @@ RunFigures FiguresOf(const std::vector<RunResult>& clients) {
     if (!client.tasks.empty())
       figures.tasks.push_back(TrafficOf(client.tasks[0], clients.size() == 1 ? "client" : "client " + std::to_string(client.client), steps));
   }
-  // Daemons count for all clients together: once is enough.
-  const double steps = JobSteps(clients[0], clients);
-  for (size_t i = 1; i < clients[0].tasks.size(); ++i) {
-    const RunResult::Task& task = clients[0].tasks[i];
-    figures.tasks.push_back(TrafficOf(task, ShortTask(task.task), steps));
-    if (steps > 0) figures.daemon_cpu_us += task.cpu_seconds * 1e6 / steps;
+  // A daemon counts for all clients together: one of those that see it is enough.
+  std::map<std::string, RunFigures::Traffic> daemons;
+  for (const RunResult& client : clients) {
+    const double steps = JobSteps(client, clients);
+    for (size_t i = 1; i < client.tasks.size(); ++i) {
+      const RunResult::Task& task = client.tasks[i];
+      const std::string name = ShortTask(task.task);
+      if (!daemons.emplace(name, TrafficOf(task, name, steps)).second) continue;
+      if (steps > 0) figures.daemon_cpu_us += task.cpu_seconds * 1e6 / steps;
+    }
   }
+  for (auto& [name, traffic] : daemons) figures.tasks.push_back(std::move(traffic));
   figures.loss = MeanLoss(clients);
   return figures;
 }

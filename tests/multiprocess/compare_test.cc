@@ -1,0 +1,166 @@
+// `monograph compare` and `monograph status` with real daemons. Most runs are of a stand-in for a training program that leaves a result file.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "client/run_metrics.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
+bool NoProcessWith(const std::string& text) {
+  for (const auto until = Clock::now() + 20s; Clock::now() < until; usleep(10000)) {
+    bool found = false;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string line = ReadFile((entry.path() / "cmdline").string());
+      found |= line.find("monograph-executor") != std::string::npos && line.find(text) != std::string::npos;
+    }
+    if (!found) return true;
+  }
+  return false;
+}
+
+// A comparison whose daemons can be told from all others by a number in their command lines. The program is a script; $RESULT is
+// the file that it has to leave, $GOOD one that it may copy there.
+struct Comparison {
+  Comparison(const std::vector<std::string>& flags, const std::string& script)
+      : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "2"), process(Command(flags, script), {{"GOOD", WriteResult()}, {"FOLDER", folder.path()}}) {}
+
+  std::vector<std::string> Command(const std::vector<std::string>& flags, const std::string& script) const {
+    std::vector<std::string> command = {MonographPath(), "compare", "--out=" + folder.File("page.html"), "--json=" + folder.File("figures.json"),
+                                        "--executor_flags=--drain_seconds=" + mark};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.insert(command.end(), {"--", "sh", "-c", "for w; do case $w in --result_file=*) RESULT=${w#*=};; --replication=*) MODE=${w#*=};; esac; done; " + script, "program"});
+    return command;
+  }
+  std::string WriteResult() const {
+    RunResult result;
+    result.batch_size = 10;
+    result.seconds = 0.01;
+    result.images = 100;
+    for (int i = 0; i < 10; ++i) result.steps.push_back({1000.0 * i, 1000});
+    result.digest = "abc";
+    result.variables = {{"w", "abc"}};
+    result.tasks = {{"/job:client/replica:0/task:0", 5000, 100, 10, 10, 0.001}};
+    return folder.Write("good.json", ToJson(result));
+  }
+  std::string output() const { return process.output() + process.error(); }
+
+  static inline int count = 0;
+  TemporaryFolder folder;
+  std::string mark;
+  ChildProcess process;
+};
+
+TEST(Compare, RunsEveryModeInTurnAndWritesTableJsonAndPage) {
+  Comparison comparison({"--workers=1,2", "--repeats=2"}, "echo $MODE $MONOGRAPH_CLUSTER >> $FOLDER/runs; cp $GOOD $RESULT");
+  const std::optional<Exit> exit = comparison.process.Wait(90s);
+  ASSERT_TRUE(exit.has_value()) << comparison.output();
+  EXPECT_EQ(exit->code, 0) << comparison.output();
+  const std::string table = comparison.process.output();
+  EXPECT_NE(table.find("In-graph is 1.00x between-graph at 2 workers"), std::string::npos) << table;
+  EXPECT_NE(comparison.process.error().find("[8/8] "), std::string::npos) << comparison.output();
+  const auto json = nlohmann::json::parse(ReadFile(comparison.folder.File("figures.json")));
+  EXPECT_EQ(json["runs"].size(), 8u);
+  EXPECT_EQ(json["runs"][0]["mode"], "in_graph");
+  EXPECT_EQ(json["runs"][4]["mode"], "between_graph") << "the second repeat goes back";
+  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("1.00x"), std::string::npos);
+  std::ifstream runs(comparison.folder.File("runs"));
+  int seen = 0;
+  for (std::string line; std::getline(runs, line);) ++seen;
+  EXPECT_GE(seen, 8);
+  EXPECT_TRUE(NoProcessWith(comparison.mark));
+}
+
+TEST(Compare, ARunThatFailsIsNamedWithItsLastWordsAndThePageShowsTheRest) {
+  Comparison comparison({"--workers=1", "--repeats=1"}, "if [ $MODE = between_graph ]; then echo 'out of coffee'; exit 3; fi; cp $GOOD $RESULT");
+  const std::optional<Exit> exit = comparison.process.Wait(60s);
+  ASSERT_TRUE(exit.has_value()) << comparison.output();
+  EXPECT_EQ(exit->code, 1);
+  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 workers, repeat 1: exit code 3; it printed last:\nout of coffee"), std::string::npos)
+      << comparison.output();
+  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("out of coffee"), std::string::npos);
+  EXPECT_TRUE(NoProcessWith(comparison.mark));
+}
+
+TEST(Compare, AProgramThatLeavesNoResultsIsToldWhatIsMissing) {
+  Comparison comparison({"--workers=1", "--repeats=1", "--modes=in_graph"}, "exit 0");
+  const std::optional<Exit> exit = comparison.process.Wait(60s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 1);
+  EXPECT_NE(comparison.process.error().find("it must know --result_file"), std::string::npos) << comparison.output();
+}
+
+TEST(Compare, ARunThatTakesTooLongIsEndedAndTheNextOneComes) {
+  Comparison comparison({"--workers=1", "--repeats=1", "--run_timeout=2", "--modes=in_graph,in_graph_replicated"},
+                        "mkdir $FOLDER/first && exec sleep 1000; cp $GOOD $RESULT");
+  const std::optional<Exit> exit = comparison.process.Wait(90s);
+  ASSERT_TRUE(exit.has_value()) << comparison.output();
+  EXPECT_EQ(exit->code, 1);
+  EXPECT_NE(comparison.process.error().find("longer than 2 s"), std::string::npos) << comparison.output();
+  EXPECT_NE(comparison.process.error().find("[2/2] in_graph_replicated, 1 worker, repeat 1: 10000.0 images/sec"), std::string::npos) << comparison.output();
+  EXPECT_TRUE(NoProcessWith(comparison.mark));
+}
+
+TEST(Compare, CtrlCEndsTheDaemonsAndThePageShowsWhatWasMeasured) {
+  Comparison comparison({"--workers=1", "--repeats=2", "--modes=in_graph,in_graph_replicated"}, "mkdir $FOLDER/first && cp $GOOD $RESULT && exit 0; touch $FOLDER/second; exec sleep 1000");
+  for (const auto until = Clock::now() + 40s; Clock::now() < until && !std::filesystem::exists(comparison.folder.File("second")); usleep(10000)) {
+  }
+  ASSERT_TRUE(std::filesystem::exists(comparison.folder.File("second"))) << comparison.output();
+  comparison.process.Signal(SIGINT);
+  const std::optional<Exit> exit = comparison.process.Wait(60s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 128 + SIGINT);
+  EXPECT_NE(comparison.process.output().find("Interrupted"), std::string::npos) << comparison.output();
+  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("images_per_second"), std::string::npos);
+  EXPECT_TRUE(NoProcessWith(comparison.mark));
+}
+
+TEST(Compare, WrongArgumentsAreRefusedBeforeAnythingRuns) {
+  for (const auto& [flag, part] : std::vector<std::pair<std::string, std::string>>{
+           {"--modes=in_grap", "did you mean 'in_graph'"}, {"--workers=x", "'x' is not a number"}, {"--repeats=0", "--repeats"}, {"--out=/nowhere/page.html", "/nowhere/page.html"}}) {
+    ChildProcess process({MonographPath(), "compare", "--out=" + testing::TempDir() + "compare_refused.html", flag, "--", "false"});
+    const std::optional<Exit> exit = process.Wait(20s);
+    ASSERT_TRUE(exit.has_value());
+    EXPECT_NE(exit->code, 0);
+    EXPECT_NE(process.error().find(part), std::string::npos) << flag << ": " << process.error();
+  }
+}
+
+TEST(Status, IsATableOfTheDaemonsAndNamesThoseThatDoNotAnswer) {
+  TestCluster cluster({.ps = 1, .workers = 1});
+  ASSERT_TRUE(cluster.WaitForStatus("worker", 0, [](const wire::StatusResponse&) { return true; }));
+  ASSERT_TRUE(cluster.WaitForStatus("ps", 0, [](const wire::StatusResponse&) { return true; }));
+  ChildProcess all({MonographPath(), "status", "--cluster=" + cluster.json()});
+  std::optional<Exit> exit = all.Wait(20s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 0) << all.error();
+  EXPECT_NE(all.output().find("messages sent"), std::string::npos) << all.output();
+  for (const char* task : {"/job:ps/replica:0/task:0", "/job:worker/replica:0/task:0"}) EXPECT_NE(all.output().find(task), std::string::npos) << all.output();
+
+  cluster.daemon("ps", 0).Signal(SIGKILL);
+  ASSERT_TRUE(cluster.daemon("ps", 0).Wait(10s).has_value());
+  ChildProcess rest({MonographPath(), "status", "--cluster=" + cluster.json(), "--start_timeout=1"});
+  exit = rest.Wait(20s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 1);
+  EXPECT_NE(rest.output().find("/job:ps/replica:0/task:0 at " + cluster.address("ps", 0) + ": "), std::string::npos) << rest.output();
+  EXPECT_NE(rest.output().find("/job:worker/replica:0/task:0"), std::string::npos) << rest.output();
+
+  ChildProcess none({MonographPath(), "status"}, {{"MONOGRAPH_CLUSTER", ""}});
+  ASSERT_TRUE(none.Wait(20s).has_value());
+  EXPECT_NE(none.error().find("--cluster"), std::string::npos) << none.error();
+}
+
+}  // namespace
+}  // namespace monograph
