@@ -95,6 +95,7 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
   LaunchOptions launch;
   launch.workers = workers;
   launch.ps = mode.uses_ps ? options_.ps : 0;
+  launch.clients = mode.per_worker ? LaunchClients::kPerWorker : LaunchClients::kOne;
   launch.executor = options_.executor;
   launch.executor_flags = options_.executor_flags;
   launch.command = options_.command;

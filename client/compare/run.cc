@@ -38,7 +38,7 @@ std::string LastLines(const std::string& path) {
   std::ifstream file(path);
   std::deque<std::string> lines;
   for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '[') continue;
+    if (line.empty() || (line[0] == '[' && !line.starts_with("[client/"))) continue;
     lines.push_back(line);
     if (lines.size() > kLastLines) lines.pop_front();
   }
