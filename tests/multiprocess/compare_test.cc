@@ -87,7 +87,7 @@ TEST(Compare, ARunThatFailsIsNamedWithItsLastWordsAndThePageShowsTheRest) {
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 workers, repeat 1: exit code 3; it printed last:\nout of coffee"), std::string::npos)
+  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 workers, repeat 1: exit code 3; it printed last:\n[client/0] out of coffee"), std::string::npos)
       << comparison.output();
   EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("out of coffee"), std::string::npos);
   EXPECT_TRUE(NoProcessWith(comparison.mark));
