@@ -1,108 +1,376 @@
 #include "client/optimizer.h"
 
+#include <map>
 #include <utility>
 
 #include "graph/gradients.h"
+#include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
 #include "ops/training/training.h"
 #include "ops/variable/variable.h"
 
 namespace monograph {
 
+// What one optimizer has made so far: slots of variables, and values that the variables of a device
+// share.
+class OptimizerSlots {
+ public:
+  // nullptr if there is none. A graph that is gone may have had the same address, so the variable's
+  // node must be there, too.
+  const ModelVariable* Find(const Graph* graph, const std::string& owner,
+                            std::string_view slot) const {
+    const auto it = made_.find({graph, owner, std::string(slot)});
+    if (it == made_.end()) return nullptr;
+    const NodeId node = it->second.handle.node();
+    return node < graph->num_nodes() && graph->name(node) == it->second.name ? &it->second
+                                                                             : nullptr;
+  }
+  const ModelVariable& Keep(const Graph* graph, const std::string& owner, std::string_view slot,
+                            ModelVariable made) {
+    return made_.insert_or_assign({graph, owner, std::string(slot)}, std::move(made)).first->second;
+  }
+
+ private:
+  std::map<std::tuple<const Graph*, std::string, std::string>, ModelVariable> made_;
+};
+
+namespace {
+
+// What the updates of one device have in common.
+class Site {
+ public:
+  Site(const Scope& scope, LearningRate rate, Output built_rate)
+      : scope_(scope), number_(rate.number() ? *rate.number() : 0), rate_(built_rate) {}
+
+  // A scalar, one node per value and type.
+  Output Number(double value, DType dtype) {
+    Output& made = numbers_[{value, dtype}];
+    if (!made.valid()) made = ScalarConst(scope_, value, dtype);
+    return made;
+  }
+  Output Rate(DType dtype) { return rate_.valid() ? As(rate_, dtype) : Number(number_, dtype); }
+  Output SharedValue(size_t i, DType dtype) { return As(shared[i].value, dtype); }
+  const Scope& scope() const { return scope_; }
+
+  std::vector<ModelVariable> shared;
+
+ private:
+  Output As(const Output& scalar, DType dtype) {
+    if (!scalar.valid() || scalar.dtype() == dtype) return scalar;
+    Output& made = casts_[{scalar.endpoint, dtype}];
+    if (!made.valid()) made = Cast(scope_, scalar, dtype);
+    return made;
+  }
+
+  Scope scope_;
+  double number_;
+  Output rate_;  // invalid: number_
+  std::map<std::pair<double, DType>, Output> numbers_;
+  std::map<std::pair<Endpoint, DType>, Output> casts_;
+};
+
+struct Slot {
+  const char* name;
+  double initial;
+};
+
+// A gradient, its variable, and the variable's slots in the order of OptimizerRule::slots.
+struct Update {
+  const GradientAndVariable& pair;
+  const std::vector<ModelVariable>& slots;
+
+  const Output& var() const { return pair.variable.handle; }
+  const Output& grad() const { return pair.gradient; }
+  const Output& indices() const { return pair.indices; }
+  const Output& slot(size_t i) const { return slots[i].handle; }
+  DType dtype() const { return pair.variable.dtype; }
+};
+
+}  // namespace
+
 // One optimizer's formula.
 class OptimizerRule {
  public:
+  explicit OptimizerRule(LearningRate rate) : rate_(std::move(rate)) {}
   virtual ~OptimizerRule() = default;
   virtual std::string name() const = 0;
+  const LearningRate& rate() const { return rate_; }
 
-  // What all variables of one device share (decay powers); `anchor` is the first of them.
-  struct Shared {
-    std::vector<ModelVariable> values;
-  };
-  virtual Shared MakeShared(const Scope&, std::vector<Operation>*) const { return {}; }
-  virtual Operation Apply(const Scope& scope, const GradientAndVariable& pair, const Shared& shared,
-                          std::vector<Operation>* initializers) const = 0;
-  // Updates what is shared, once all of `applied` have run. Invalid if there is nothing to do.
-  virtual Operation Finish(const Scope&, const Shared&, std::span<const Operation>) const { return {}; }
+  virtual std::vector<Slot> slots() const { return {}; }
+  // Scalars that the variables of a device share.
+  virtual std::vector<Slot> shared() const { return {}; }
 
- protected:
-  static ModelVariable Slot(const Scope& scope, const ModelVariable& of, const std::string& slot,
-                            std::vector<Operation>* initializers) {
-    ModelVariable made = MakeVariable(scope, of.name + "/" + slot, Zeros(scope.WithOpName(of.name + "/" + slot + "/zeros"), of.shape, of.dtype));
-    initializers->push_back(made.initializer);
-    return made;
+  virtual Operation Dense(const Scope& scope, Site& site, const Update& update) const = 0;
+  virtual Operation Sparse(const Scope& scope, Site&, const Update& update) const {
+    scope.Fail(Unimplemented("variable '" + update.pair.variable.name +
+                             "' has a sparse gradient, which " + name() + " cannot apply"));
+    return {};
   }
+  // Updates what is shared, in a scope that runs once all updates of the device have.
+  virtual std::vector<Operation> Finish(const Scope&, Site&) const { return {}; }
+
+ private:
+  const LearningRate rate_;
 };
 
 namespace {
 
 class GradientDescentRule : public OptimizerRule {
  public:
-  explicit GradientDescentRule(double learning_rate) : learning_rate_(learning_rate) {}
+  using OptimizerRule::OptimizerRule;
   std::string name() const override { return "GradientDescent"; }
-  Operation Apply(const Scope& scope, const GradientAndVariable& pair, const Shared&, std::vector<Operation>*) const override {
-    const DType dtype = pair.variable.dtype;
-    return ResourceApplyGradientDescent(scope, pair.variable.handle, ScalarConst(scope, learning_rate_, dtype), pair.gradient);
+  Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
+    return ResourceApplyGradientDescent(scope, u.var(), site.Rate(u.dtype()), u.grad());
   }
-
- private:
-  const double learning_rate_;
+  Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
+    const Output step = Mul(scope, u.grad(), Neg(site.scope(), site.Rate(u.dtype())));
+    return ResourceScatterAdd(scope, u.var(), u.indices(), step);
+  }
 };
 
 class MomentumRule : public OptimizerRule {
  public:
-  MomentumRule(double learning_rate, double momentum, bool use_nesterov)
-      : learning_rate_(learning_rate), momentum_(momentum), use_nesterov_(use_nesterov) {}
+  MomentumRule(LearningRate rate, double momentum, bool use_nesterov)
+      : OptimizerRule(std::move(rate)), momentum_(momentum), use_nesterov_(use_nesterov) {}
   std::string name() const override { return "Momentum"; }
-  Operation Apply(const Scope& scope, const GradientAndVariable& pair, const Shared&,
-                  std::vector<Operation>* initializers) const override {
-    const DType dtype = pair.variable.dtype;
-    const ModelVariable accumulator = Slot(scope, pair.variable, "Momentum", initializers);
-    return ResourceApplyMomentum(scope, pair.variable.handle, accumulator.handle, ScalarConst(scope, learning_rate_, dtype),
-                                 pair.gradient, ScalarConst(scope, momentum_, dtype), use_nesterov_);
+  std::vector<Slot> slots() const override { return {{"momentum", 0}}; }
+  Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
+    const DType t = u.dtype();
+    return ResourceApplyMomentum(scope, u.var(), u.slot(0), site.Rate(t), u.grad(),
+                                 site.Number(momentum_, t), use_nesterov_);
   }
 
  private:
-  const double learning_rate_, momentum_;
+  const double momentum_;
   const bool use_nesterov_;
+};
+
+class AdagradRule : public OptimizerRule {
+ public:
+  AdagradRule(LearningRate rate, double initial)
+      : OptimizerRule(std::move(rate)), initial_(initial) {}
+  std::string name() const override { return "Adagrad"; }
+  std::vector<Slot> slots() const override { return {{"accumulator", initial_}}; }
+  Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
+    return ResourceApplyAdagrad(scope, u.var(), u.slot(0), site.Rate(u.dtype()), u.grad());
+  }
+
+ private:
+  const double initial_;
+};
+
+class RMSPropRule : public OptimizerRule {
+ public:
+  RMSPropRule(LearningRate rate, double decay, double momentum, double epsilon, bool centered)
+      : OptimizerRule(std::move(rate)),
+        decay_(decay),
+        momentum_(momentum),
+        epsilon_(epsilon),
+        centered_(centered) {}
+  std::string name() const override { return "RMSProp"; }
+  std::vector<Slot> slots() const override {
+    if (centered_) return {{"rms", 1}, {"mg", 0}, {"momentum", 0}};
+    return {{"rms", 1}, {"momentum", 0}};
+  }
+  Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
+    const DType t = u.dtype();
+    const Output decay = site.Number(decay_, t), momentum = site.Number(momentum_, t),
+                 epsilon = site.Number(epsilon_, t);
+    if (centered_) {
+      return ResourceApplyCenteredRMSProp(scope, u.var(), u.slot(1), u.slot(0), u.slot(2),
+                                          site.Rate(t), decay, momentum, epsilon, u.grad());
+    }
+    return ResourceApplyRMSProp(scope, u.var(), u.slot(0), u.slot(1), site.Rate(t), decay, momentum,
+                                epsilon, u.grad());
+  }
+
+ private:
+  const double decay_, momentum_, epsilon_;
+  const bool centered_;
 };
 
 class AdamRule : public OptimizerRule {
  public:
-  AdamRule(double learning_rate, double beta1, double beta2, double epsilon)
-      : learning_rate_(learning_rate), beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
+  AdamRule(LearningRate rate, double beta1, double beta2, double epsilon)
+      : OptimizerRule(std::move(rate)), beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
   std::string name() const override { return "Adam"; }
-
-  // The powers of the decay rates live beside the variables that they serve: one pair per device, so that an update never waits for another task.
-  Shared MakeShared(const Scope& scope, std::vector<Operation>* initializers) const override {
-    Shared shared;
-    shared.values.push_back(MakeVariable(scope, "beta1_power", ScalarConst(scope, beta1_, DT_FLOAT)));
-    shared.values.push_back(MakeVariable(scope, "beta2_power", ScalarConst(scope, beta2_, DT_FLOAT)));
-    for (const ModelVariable& value : shared.values) initializers->push_back(value.initializer);
-    return shared;
+  std::vector<Slot> slots() const override { return {{"m", 0}, {"v", 0}}; }
+  // One pair of powers per device, so that an update never waits for another task.
+  std::vector<Slot> shared() const override {
+    return {{"beta1_power", beta1_}, {"beta2_power", beta2_}};
   }
-  Operation Apply(const Scope& scope, const GradientAndVariable& pair, const Shared& shared,
-                  std::vector<Operation>* initializers) const override {
-    const DType dtype = pair.variable.dtype;
-    const ModelVariable m = Slot(scope, pair.variable, "Adam", initializers);
-    const ModelVariable v = Slot(scope, pair.variable, "Adam_1", initializers);
-    return ResourceApplyAdam(scope, pair.variable.handle, m.handle, v.handle, shared.values[0].value, shared.values[1].value,
-                             ScalarConst(scope, learning_rate_, dtype), ScalarConst(scope, beta1_, dtype),
-                             ScalarConst(scope, beta2_, dtype), ScalarConst(scope, epsilon_, dtype), pair.gradient);
+  Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
+    return Apply(scope, site, u, u.grad());
   }
-  Operation Finish(const Scope& scope, const Shared& shared, std::span<const Operation> applied) const override {
-    const Scope after = scope.WithControlDependencies(applied);
-    const Operation first = AssignVariable(after, shared.values[0].handle,
-                                           Mul(after, shared.values[0].value, ScalarConst(scope, beta1_, DT_FLOAT)));
-    const Operation second = AssignVariable(after, shared.values[1].handle,
-                                            Mul(after, shared.values[1].value, ScalarConst(scope, beta2_, DT_FLOAT)));
-    return Group(scope, {first, second});
+  // Every row moves, so the rows become a dense gradient: one pass to add them up and one to apply,
+  // where row by row would need five.
+  Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
+    const Output rows = Const(scope, static_cast<int32_t>(u.pair.variable.shape.dim(0)));
+    return Apply(scope, site, u, UnsortedSegmentSum(scope, u.grad(), u.indices(), rows));
+  }
+  std::vector<Operation> Finish(const Scope& after, Site& site) const override {
+    std::vector<Operation> updates;
+    for (size_t i = 0; i < 2; ++i) {
+      const ModelVariable& power = site.shared[i];
+      const Output next =
+          Mul(after, power.value, site.Number(i == 0 ? beta1_ : beta2_, power.dtype));
+      updates.push_back(AssignVariable(after, power.handle, next));
+    }
+    return updates;
   }
 
  private:
-  const double learning_rate_, beta1_, beta2_, epsilon_;
+  Operation Apply(const Scope& scope, Site& site, const Update& u, const Output& gradient) const {
+    const DType t = u.dtype();
+    return ResourceApplyAdam(scope, u.var(), u.slot(0), u.slot(1), site.SharedValue(0, t),
+                             site.SharedValue(1, t), site.Rate(t), site.Number(beta1_, t),
+                             site.Number(beta2_, t), site.Number(epsilon_, t), gradient);
+  }
+
+  const double beta1_, beta2_, epsilon_;
+};
+
+std::string NodeName(const ModelVariable& variable) {
+  return std::string(variable.handle.graph->name(variable.handle.node()));
+}
+
+// A variable beside `of`, with its whole name: the prefix of no scope is put in front.
+ModelVariable MakeBeside(const Scope& scope, const ModelVariable& of, const std::string& name,
+                         const Shape& shape, double initial) {
+  const Scope beside = Scope(scope.graph()).ColocateWith(of.handle),
+              inner = beside.ReuseScope(name + "/Initializer");
+  const Output value =
+      Fill(inner, IntsConst(inner, shape.dims()), ScalarConst(inner, initial, of.dtype));
+  ModelVariable made = MakeVariable(beside, name, value);
+  scope.Fail(beside.status());
+  if (made.handle.valid()) made.name = NodeName(made);
+  return made;
+}
+
+// One call of ApplyGradients.
+class Application {
+ public:
+  Application(const OptimizerRule& rule, OptimizerSlots* slots, const Scope& scope,
+              std::vector<Operation>* initializers)
+      : rule_(rule),
+        slots_(slots),
+        scope_(scope),
+        inner_(scope.SubScope(rule.name())),
+        initializers_(initializers) {}
+
+  Operation Run(std::span<const GradientAndVariable> pairs, const ApplyOptions& options) {
+    Output rate;
+    if (rule_.rate().number() == nullptr) {
+      const bool counted = options.global_step != nullptr && options.global_step->handle.valid();
+      const Scope place = counted ? inner_.ColocateWith(options.global_step->handle) : inner_;
+      rate = rule_.rate().Build(place, counted ? options.global_step->value : Output());
+    }
+    std::vector<Operation> updates;
+    for (const auto& [device, members] : ByDevice(pairs)) {
+      if (!scope_.ok()) return {};
+      Site site(inner_.ColocateWith(members[0]->variable.handle), rule_.rate(), rate);
+      for (const Slot& shared : rule_.shared())
+        site.shared.push_back(Shared(members[0]->variable, device, shared));
+      std::vector<Operation> applied;
+      for (const GradientAndVariable* pair : members) {
+        if (!scope_.ok()) return {};
+        applied.push_back(Apply(site, *pair));
+      }
+      if (!scope_.ok()) return {};
+      const std::vector<Operation> last =
+          rule_.Finish(site.scope().WithControlDependencies(applied), site);
+      // What is shared changes after the device's updates: it stands for them.
+      const std::vector<Operation>& ends = last.empty() ? applied : last;
+      updates.insert(updates.end(), ends.begin(), ends.end());
+    }
+    if (!scope_.ok()) return {};
+    const Scope name =
+        options.name.empty() ? inner_.WithOpName("update") : scope_.WithOpName(options.name);
+    if (options.global_step == nullptr) return Group(name, updates);
+    const ModelVariable& step = *options.global_step;
+    const Output one = ScalarConst(inner_.ColocateWith(step.handle), 1, step.dtype);
+    return AssignAddVariable(name.ColocateWith(step.handle).WithControlDependencies(updates),
+                             step.handle, one);
+  }
+
+ private:
+  using Members = std::vector<std::pair<std::string, std::vector<const GradientAndVariable*>>>;
+
+  // The pairs that have a gradient, by the device of their variable.
+  Members ByDevice(std::span<const GradientAndVariable> pairs) const {
+    Members by_device;
+    std::string names;
+    for (const GradientAndVariable& pair : pairs) {
+      names += (names.empty() ? "'" : ", '") + pair.variable.name + "'";
+      if (!pair.gradient.valid()) continue;
+      if (!Check(pair)) return {};
+      const std::string device = scope_.graph()->device(pair.variable.handle.node()).ToString();
+      auto it = by_device.begin();
+      while (it != by_device.end() && it->first != device) ++it;
+      if (it == by_device.end())
+        it = by_device.emplace(by_device.end(), device, std::vector<const GradientAndVariable*>());
+      it->second.push_back(&pair);
+    }
+    if (by_device.empty() && scope_.ok()) {
+      scope_.Fail(InvalidArgument("No gradients provided for any variable: " +
+                                  (names.empty() ? "no variables were given" : names)));
+    }
+    return by_device;
+  }
+
+  bool Check(const GradientAndVariable& pair) const {
+    const ModelVariable& variable = pair.variable;
+    if (!scope_.ok()) return false;
+    if (!variable.handle.valid() || variable.handle.graph != scope_.graph()) {
+      scope_.Fail(InvalidArgument("ApplyGradients: variable '" + variable.name +
+                                  "' is none of this graph"));
+    } else if (pair.gradient.dtype() != variable.dtype) {
+      scope_.Fail(InvalidArgument("ApplyGradients: the gradient '" + pair.gradient.name() +
+                                  "' of variable '" + variable.name + "' is " +
+                                  std::string(DTypeName(pair.gradient.dtype())) + ", not " +
+                                  std::string(DTypeName(variable.dtype))));
+    }
+    return scope_.ok();
+  }
+
+  ModelVariable Shared(const ModelVariable& first, const std::string& device, const Slot& shared) {
+    if (const ModelVariable* known = slots_->Find(scope_.graph(), device, shared.name))
+      return *known;
+    const std::string name =
+        scope_.prefix().empty() ? shared.name : scope_.prefix() + "/" + shared.name;
+    return Keep(device, shared.name, MakeBeside(scope_, first, name, Shape(), shared.initial));
+  }
+
+  const ModelVariable& Keep(const std::string& owner, const char* slot, ModelVariable made) {
+    initializers_->push_back(made.initializer);
+    return slots_->Keep(scope_.graph(), owner, slot, std::move(made));
+  }
+
+  Operation Apply(Site& site, const GradientAndVariable& pair) {
+    const ModelVariable& variable = pair.variable;
+    const std::string owner = NodeName(variable);
+    std::vector<ModelVariable> slots;
+    for (const Slot& slot : rule_.slots()) {
+      const ModelVariable* known = slots_->Find(scope_.graph(), owner, slot.name);
+      slots.push_back(known != nullptr
+                          ? *known
+                          : Keep(owner, slot.name,
+                                 MakeBeside(scope_, variable, owner + "/" + rule_.name(),
+                                            variable.shape, slot.initial)));
+    }
+    if (!scope_.ok()) return {};
+    const Scope scope = inner_.ReuseScope("update_" + owner).ColocateWith(variable.handle);
+    const Update update{pair, slots};
+    return pair.sparse() ? rule_.Sparse(scope, site, update) : rule_.Dense(scope, site, update);
+  }
+
+  const OptimizerRule& rule_;
+  OptimizerSlots* slots_;
+  const Scope scope_, inner_;
+  std::vector<Operation>* initializers_;
 };
 
 }  // namespace
@@ -112,7 +380,9 @@ ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output i
   variable.name = name;
   if (!scope.ok() || !initial.valid()) return variable;
   if (!initial.shape().fully_known()) {
-    scope.Fail(InvalidArgument("variable '" + name + "' needs an initial value of known shape, not " + initial.shape().ToString()));
+    scope.Fail(InvalidArgument("variable '" + name +
+                               "' needs an initial value of known shape, not " +
+                               initial.shape().ToString()));
     return variable;
   }
   variable.dtype = initial.dtype();
@@ -120,62 +390,79 @@ ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output i
   variable.handle = VarHandle(scope.WithOpName(name), variable.dtype, variable.shape);
   if (!scope.ok()) return variable;
   const Scope beside = scope.ColocateWith(variable.handle);
-  variable.initializer = AssignVariable(beside.WithOpName(name + "/Assign"), variable.handle, initial);
+  variable.initializer =
+      AssignVariable(beside.WithOpName(name + "/Assign"), variable.handle, initial);
   variable.value = ReadVariable(beside.WithOpName(name + "/Read"), variable.handle, variable.dtype);
   return variable;
 }
 
+ModelVariable MakeGlobalStep(const Scope& scope) {
+  return MakeVariable(scope, "global_step", Const(scope, int64_t{0}));
+}
+
+Optimizer::Optimizer(std::shared_ptr<const OptimizerRule> rule)
+    : rule_(std::move(rule)), slots_(std::make_shared<OptimizerSlots>()) {}
+
 Operation Optimizer::ApplyGradients(const Scope& scope, std::span<const GradientAndVariable> pairs,
-                                    std::vector<Operation>* initializers) const {
-  const Scope inner = scope.SubScope(rule_->name());
-  // Variables of one device share a finish.
-  std::vector<std::pair<std::string, std::vector<const GradientAndVariable*>>> by_device;
-  for (const GradientAndVariable& pair : pairs) {
-    if (!scope.ok() || !pair.variable.handle.valid()) return {};
-    if (!pair.gradient.valid()) {
-      scope.Fail(InvalidArgument("variable '" + pair.variable.name + "' has no gradient: the loss does not depend on it"));
-      return {};
-    }
-    if (pair.sparse()) {
-      scope.Fail(Unimplemented("variable '" + pair.variable.name + "' has a sparse gradient, which " + rule_->name() + " cannot apply"));
-      return {};
-    }
-    const std::string device = scope.graph()->device(pair.variable.handle.node()).ToString();
-    auto it = by_device.begin();
-    while (it != by_device.end() && it->first != device) ++it;
-    if (it == by_device.end()) it = by_device.emplace(by_device.end(), device, std::vector<const GradientAndVariable*>());
-    it->second.push_back(&pair);
-  }
-  std::vector<Operation> all;
-  for (const auto& [device, members] : by_device) {
-    const Scope beside = inner.WithDevice(device);
-    const OptimizerRule::Shared shared = rule_->MakeShared(beside, initializers);
-    std::vector<Operation> applied;
-    for (const GradientAndVariable* pair : members) {
-      if (!scope.ok()) return {};
-      applied.push_back(rule_->Apply(beside.ColocateWith(pair->variable.handle), *pair, shared, initializers));
-    }
-    if (!scope.ok()) return {};
-    const Operation finish = rule_->Finish(beside, shared, applied);
-    all.insert(all.end(), applied.begin(), applied.end());
-    if (finish.valid()) all.push_back(finish);
-  }
-  return Group(inner.WithOpName("update"), all);
+                                    std::vector<Operation>* initializers,
+                                    const ApplyOptions& options) const {
+  if (!scope.ok()) return {};
+  return Application(*rule_, slots_.get(), scope, initializers).Run(pairs, options);
 }
 
-Optimizer GradientDescent(double learning_rate) { return Optimizer(std::make_shared<GradientDescentRule>(learning_rate)); }
-Optimizer Momentum(double learning_rate, double momentum, bool use_nesterov) {
-  return Optimizer(std::make_shared<MomentumRule>(learning_rate, momentum, use_nesterov));
-}
-Optimizer Adam(double learning_rate, double beta1, double beta2, double epsilon) {
-  return Optimizer(std::make_shared<AdamRule>(learning_rate, beta1, beta2, epsilon));
+Result<Operation> Optimizer::Minimize(const Scope& scope, Output loss,
+                                      std::span<const ModelVariable> variables,
+                                      std::vector<Operation>* initializers,
+                                      const ApplyOptions& options) const {
+  MG_ASSIGN_OR_RETURN(const std::vector<GradientAndVariable> pairs,
+                      ComputeGradients(scope, loss, variables));
+  const Operation train = ApplyGradients(scope, pairs, initializers, options);
+  MG_RETURN_IF_ERROR(scope.status());
+  return train;
 }
 
-Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Output loss, std::span<const ModelVariable> variables) {
+const ModelVariable* Optimizer::slot(const ModelVariable& variable,
+                                     std::string_view slot_name) const {
+  return variable.handle.valid()
+             ? slots_->Find(variable.handle.graph, NodeName(variable), slot_name)
+             : nullptr;
+}
+
+std::vector<std::string> Optimizer::slot_names() const {
+  std::vector<std::string> names;
+  for (const Slot& slot : rule_->slots()) names.push_back(slot.name);
+  return names;
+}
+
+std::string Optimizer::name() const { return rule_->name(); }
+
+Optimizer GradientDescent(LearningRate learning_rate) {
+  return Optimizer(std::make_shared<GradientDescentRule>(std::move(learning_rate)));
+}
+Optimizer Momentum(LearningRate learning_rate, double momentum, bool use_nesterov) {
+  return Optimizer(
+      std::make_shared<MomentumRule>(std::move(learning_rate), momentum, use_nesterov));
+}
+Optimizer Adagrad(LearningRate learning_rate, double initial_accumulator_value) {
+  return Optimizer(
+      std::make_shared<AdagradRule>(std::move(learning_rate), initial_accumulator_value));
+}
+Optimizer RMSProp(LearningRate learning_rate, double decay, double momentum, double epsilon,
+                  bool centered) {
+  return Optimizer(
+      std::make_shared<RMSPropRule>(std::move(learning_rate), decay, momentum, epsilon, centered));
+}
+Optimizer Adam(LearningRate learning_rate, double beta1, double beta2, double epsilon) {
+  return Optimizer(std::make_shared<AdamRule>(std::move(learning_rate), beta1, beta2, epsilon));
+}
+
+Result<std::vector<GradientAndVariable>> ComputeGradients(
+    const Scope& scope, Output loss, std::span<const ModelVariable> variables) {
   std::vector<Output> values;
   for (const ModelVariable& variable : variables) values.push_back(variable.value);
   MG_RETURN_IF_ERROR(scope.status());
-  MG_ASSIGN_OR_RETURN(const Outputs gradients, AddGradients(scope, std::span<const Output>(&loss, 1), values));
+  MG_ASSIGN_OR_RETURN(const Outputs gradients,
+                      AddGradients(scope, std::span<const Output>(&loss, 1), values));
   std::vector<GradientAndVariable> pairs;
   for (size_t i = 0; i < gradients.size(); ++i) pairs.push_back({gradients[i], {}, variables[i]});
   return pairs;

@@ -1,61 +1,112 @@
-// Optimizers: they turn gradients into updates of variables, with TensorFlow's formulas and slot names.
+// Optimizers: they turn gradients into updates of variables, with TensorFlow's formulas, defaults
+// and slot names.
 //
 //   Optimizer adam = Adam(1e-4);
-//   Operation train = adam.ApplyGradients(scope, pairs, &init);
+//   std::vector<GradientAndVariable> pairs = ComputeGradients(scope, loss, variables).value();
+//   ... clip, average (client/clip.h, client/tower_gradients.h) ...
+//   Operation train = adam.ApplyGradients(scope, pairs, &init, {.global_step = &global_step});
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "client/learning_rate.h"
 #include "graph/scope.h"
 
 namespace monograph {
 
 // A variable of the model, as its nodes.
 struct ModelVariable {
-  std::string name;      // "conv1/weights"
-  Output handle;         // VarHandleOp
-  Output value;          // ReadVariableOp, beside the handle
+  std::string name;  // "conv1/weights"
+  Output handle;     // VarHandleOp
+  Output value;      // ReadVariableOp, beside the handle
   Operation initializer;
   DType dtype = DT_FLOAT;
   Shape shape;
 };
 
-// Makes a variable on `scope`'s device (a device function of the scope counts), with an initializer that assigns `initial`.
+// Makes a variable on `scope`'s device (a device function of the scope counts), with an initializer
+// that assigns `initial`.
 ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial);
+
+// The int64 scalar "global_step", 0 at first.
+ModelVariable MakeGlobalStep(const Scope& scope);
 
 // One gradient, dense or sparse (TensorFlow's IndexedSlices).
 struct GradientAndVariable {
-  Output gradient;  // of the variable's shape; if sparse, rows of it
-  Output indices;   // valid: row i of `gradient` belongs to row indices[i] of the variable, and rows of one index add up
+  Output gradient;  // of the variable's shape; if sparse, rows of it. Invalid: the loss does not
+                    // depend on the variable
+  Output indices;  // valid: row i of `gradient` belongs to row indices[i] of the variable, and rows
+                   // of one index add up
   ModelVariable variable;
 
   bool sparse() const { return indices.valid(); }
 };
 
-class OptimizerRule;  // client/optimizer.cc
+struct ApplyOptions {
+  // Counts the updates: incremented by one when every variable has been updated. What a schedule of
+  // the learning rate reads.
+  const ModelVariable* global_step = nullptr;
+  // Of the returned operation. Empty: one in the optimizer's own name scope.
+  std::string name = {};
+};
 
-// A value; cheap to copy.
+class OptimizerRule;   // client/optimizer.cc
+class OptimizerSlots;  // client/optimizer.cc
+
+// A value; cheap to copy. Copies are one optimizer: they share its slots. Building is for one
+// thread.
 class Optimizer {
  public:
-  explicit Optimizer(std::shared_ptr<const OptimizerRule> rule) : rule_(std::move(rule)) {}
+  explicit Optimizer(std::shared_ptr<const OptimizerRule> rule);
 
-  // Adds the update of every variable on the variable's device, and slots beside it. Initializers of slots are appended to `initializers`. The returned
-  // operation has run when every update has.
+  // Adds the update of every variable on the variable's device, and slots beside it: "w/Adam",
+  // "w/Adam_1". A variable that this optimizer updates already (one update per tower, say) keeps
+  // its slots. Initializers of new slots are appended to `initializers`. Pairs without a gradient
+  // are left out; InvalidArgument in the scope if no pair has one. The returned operation has run
+  // when every update has.
   Operation ApplyGradients(const Scope& scope, std::span<const GradientAndVariable> pairs,
-                           std::vector<Operation>* initializers) const;
+                           std::vector<Operation>* initializers,
+                           const ApplyOptions& options = {}) const;
+
+  // ComputeGradients and ApplyGradients.
+  Result<Operation> Minimize(const Scope& scope, Output loss,
+                             std::span<const ModelVariable> variables,
+                             std::vector<Operation>* initializers,
+                             const ApplyOptions& options = {}) const;
+
+  // TensorFlow's get_slot and get_slot_names. nullptr: no such slot, or no update of `variable` so
+  // far.
+  const ModelVariable* slot(const ModelVariable& variable, std::string_view slot_name) const;
+  std::vector<std::string> slot_names() const;
+  std::string name() const;
 
  private:
   std::shared_ptr<const OptimizerRule> rule_;
+  std::shared_ptr<OptimizerSlots> slots_;
 };
 
-Optimizer GradientDescent(double learning_rate);
-Optimizer Momentum(double learning_rate, double momentum, bool use_nesterov = false);
-Optimizer Adam(double learning_rate, double beta1 = 0.9, double beta2 = 0.999, double epsilon = 1e-8);
+// Slots:                                                            // none
+Optimizer GradientDescent(LearningRate learning_rate);
+Optimizer Momentum(LearningRate learning_rate, double momentum,
+                   bool use_nesterov = false);  // "momentum"
+Optimizer Adagrad(LearningRate learning_rate,
+                  double initial_accumulator_value = 0.1);  // "accumulator"
+// "rms", from 1; "momentum"; with `centered` "mg" between them: the mean gradient, whose square is
+// taken from the mean square.
+Optimizer RMSProp(LearningRate learning_rate, double decay = 0.9, double momentum = 0,
+                  double epsilon = 1e-10, bool centered = false);
+// "m", "v"; and per device the powers of the betas, "beta1_power" and "beta2_power". Of a sparse
+// gradient, rows without a gradient move on by their momentum, as in TensorFlow.
+Optimizer Adam(LearningRate learning_rate = 0.001, double beta1 = 0.9, double beta2 = 0.999,
+               double epsilon = 1e-8);
 
-// Gradients of `loss` with regard to variables that were read once (ModelVariable::value), for users who build by hand.
-Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Output loss, std::span<const ModelVariable> variables);
+// Gradients of `loss` with regard to variables that were read once (ModelVariable::value), one pair
+// per variable.
+Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Output loss,
+                                                          std::span<const ModelVariable> variables);
 
 }  // namespace monograph

@@ -54,6 +54,8 @@ MG_UNARY(Sign)
 MG_UNARY(Reciprocal)
 MG_UNARY(Sigmoid)
 MG_UNARY(Tanh)
+MG_UNARY(Sin)
+MG_UNARY(Cos)
 MG_UNARY(Floor)
 MG_UNARY(Ceil)
 MG_UNARY(LogicalNot)
@@ -221,6 +223,8 @@ void Define(OpRegistry* registry) {
   }
   registry->Add(Unary("Sigmoid", MG_OP_COMPLEX_FLOAT_TYPES, SigmoidGradient));
   registry->Add(Unary("Tanh", MG_OP_COMPLEX_FLOAT_TYPES, TanhGradient));
+  registry->Add(Unary("Sin", MG_OP_COMPLEX_FLOAT_TYPES, SinGradient));
+  registry->Add(Unary("Cos", MG_OP_COMPLEX_FLOAT_TYPES, CosGradient));
   registry->Add(Unary("Floor", MG_OP_FLOAT_TYPES, nullptr));
   registry->Add(Unary("Ceil", MG_OP_FLOAT_TYPES, nullptr));
   registry->Add(Unary(

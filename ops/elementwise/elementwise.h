@@ -35,6 +35,8 @@ Output Sign(const Scope& scope, const Output& x);
 Output Reciprocal(const Scope& scope, const Output& x);
 Output Sigmoid(const Scope& scope, const Output& x);
 Output Tanh(const Scope& scope, const Output& x);
+Output Sin(const Scope& scope, const Output& x);  // radians
+Output Cos(const Scope& scope, const Output& x);
 Output Floor(const Scope& scope, const Output& x);
 Output Ceil(const Scope& scope, const Output& x);
 Output Round(const Scope& scope, const Output& x);  // half to even

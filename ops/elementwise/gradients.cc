@@ -158,6 +158,18 @@ Status TanhGradient(GradientContext& c) {
   return Status();
 }
 
+Status SinGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  c.set_grad(0, Mul(s, c.grad(0), Cos(s, c.input(0))));
+  return Status();
+}
+
+Status CosGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  c.set_grad(0, Mul(s, c.grad(0), Neg(s, Sin(s, c.input(0)))));
+  return Status();
+}
+
 // z = dy*y*(1-y):  dz/dy = dy*(1-2y), dz/d(dy) = y*(1-y).
 Status SigmoidGradGradient(GradientContext& c) {
   const Scope& s = c.scope();

@@ -29,6 +29,8 @@ Status SignGradient(GradientContext& c);
 Status ReciprocalGradient(GradientContext& c);  // also Inv
 Status SigmoidGradient(GradientContext& c);
 Status TanhGradient(GradientContext& c);
+Status SinGradient(GradientContext& c);
+Status CosGradient(GradientContext& c);
 
 Status SigmoidGradGradient(GradientContext& c);
 Status TanhGradGradient(GradientContext& c);

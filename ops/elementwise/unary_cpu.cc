@@ -20,6 +20,8 @@ void RegisterUnary(KernelRegistry* r) {
   AddUnary<ReciprocalFn, 8, MG_FLOATS>(r, "Inv");
   AddUnary<SigmoidFn, 15, MG_FLOATS>(r, "Sigmoid");
   AddUnary<TanhFn, 20, MG_FLOATS>(r, "Tanh");
+  AddUnary<SinFn, 15, MG_FLOATS>(r, "Sin");
+  AddUnary<CosFn, 15, MG_FLOATS>(r, "Cos");
   AddUnary<FloorFn, 2, MG_FLOATS>(r, "Floor");
   AddUnary<CeilFn, 2, MG_FLOATS>(r, "Ceil");
   AddUnary<RoundFn, 2, float, double, half, bfloat16, int32_t, int64_t>(r, "Round");

@@ -63,6 +63,15 @@ Operation ResourceApplyRMSProp(const Scope& scope, Output var, Output ms, Output
   return builder.Build();
 }
 
+Operation ResourceApplyCenteredRMSProp(const Scope& scope, Output var, Output mg, Output ms,
+                                       Output mom, Output lr, Output rho, Output momentum,
+                                       Output epsilon, Output grad) {
+  OpBuilder builder(scope, "ResourceApplyCenteredRMSProp");
+  for (const Output& input : {var, mg, ms, mom, lr, rho, momentum, epsilon, grad})
+    builder.Input(input);
+  return builder.Build();
+}
+
 namespace ops::training {
 namespace {
 
@@ -90,6 +99,7 @@ Status AdamShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6, 7, 8}, 9); }
 Status AdagradShape(ShapeContext& c) { return Check(c, {2}, 3); }
 Status AdagradV2Shape(ShapeContext& c) { return Check(c, {2, 3}, 4); }
 Status RMSPropShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6}, 7); }
+Status CenteredRMSPropShape(ShapeContext& c) { return Check(c, {4, 5, 6, 7}, 8); }
 
 OpDef Update(const char* name, std::initializer_list<const char*> resources,
              std::initializer_list<const char*> values, ShapeFn shape) {
@@ -120,6 +130,8 @@ void Define(OpRegistry* registry) {
           .Attr("update_slots: bool = true"));
   registry->Add(Update("ResourceApplyRMSProp", {"var", "ms", "mom"},
                        {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+  registry->Add(Update("ResourceApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
+                       {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
 }
 
 }  // namespace ops::training

@@ -35,4 +35,10 @@ Operation ResourceApplyAdagradV2(const Scope& scope, Output var, Output accum, O
 Operation ResourceApplyRMSProp(const Scope& scope, Output var, Output ms, Output mom, Output lr,
                                Output rho, Output momentum, Output epsilon, Output grad);
 
+// The same, divided by the root of the variance instead of the mean square: mg += (1 - rho) (grad -
+// mg), and sqrt(ms - mg^2 + epsilon) in place of sqrt(ms + epsilon)
+Operation ResourceApplyCenteredRMSProp(const Scope& scope, Output var, Output mg, Output ms,
+                                       Output mom, Output lr, Output rho, Output momentum,
+                                       Output epsilon, Output grad);
+
 }  // namespace monograph

@@ -1,6 +1,7 @@
 // Each update is one pass over variable, slots and gradient, element by element: the split among
 // threads cannot change the result.
 #include <cmath>
+#include <type_traits>
 
 #include "ops/training/update_cpu.h"
 
@@ -18,9 +19,8 @@ class GradientDescentKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(auto locked, Locked<1>::Make(c, kDTypeOf<T>, delta.shape()));
     const T *d = delta.data<T>(), *old = locked[0].template before<T>();
     T* var = locked[0].template after<T>();
-    ForElements(c, delta.elements(), [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        var[i] = T(static_cast<A>(old[i]) - static_cast<A>(d[i]) * alpha);
+    ForElements(c, delta.elements(), [=](int64_t i) {
+      var[i] = T(static_cast<A>(old[i]) - static_cast<A>(d[i]) * alpha);
     });
     locked.Commit();
     return Status();
@@ -42,12 +42,10 @@ class MomentumKernel : public Kernel {
             *old_accum = locked[1].template before<T>();
     T *var = locked[0].template after<T>(), *accum = locked[1].template after<T>();
     const bool nesterov = nesterov_;
-    ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const A gi = static_cast<A>(g[i]), a = static_cast<A>(old_accum[i]) * momentum + gi;
-        accum[i] = T(a);
-        var[i] = T(static_cast<A>(old_var[i]) - (nesterov ? gi * lr + a * momentum * lr : a * lr));
-      }
+    ForElements(c, gradient.elements(), [=](int64_t i) {
+      const A gi = static_cast<A>(g[i]), a = static_cast<A>(old_accum[i]) * momentum + gi;
+      accum[i] = T(a);
+      var[i] = T(static_cast<A>(old_var[i]) - (nesterov ? gi * lr + a * momentum * lr : a * lr));
     });
     locked.Commit();
     return Status();
@@ -64,63 +62,37 @@ class AdamKernel : public Kernel {
       : nesterov_(k.attrs().GetOr<bool>("use_nesterov", false)) {}
   Status Compute(KernelContext& c) override {
     using A = Accumulator<T>;
-    A value[6];
-    for (int i = 0; i < 6; ++i) {
-      MG_ASSIGN_OR_RETURN(value[i], Coefficient<T>(c, 3 + i));
-    }
-    const auto [beta1_power, beta2_power, lr, beta1, beta2, epsilon] = value;
+    MG_ASSIGN_OR_RETURN(const auto values, (Coefficients<T, 6>(c, 3)));
+    const auto [beta1_power, beta2_power, lr, beta1, beta2, epsilon] = values;
     const Tensor& gradient = c.input(9);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<3>::Make(c, kDTypeOf<T>, gradient.shape()));
-    Pass pass;
-    pass.old_var = locked[0].template before<T>();
-    pass.old_m = locked[1].template before<T>();
-    pass.old_v = locked[2].template before<T>();
-    pass.g = gradient.data<T>();
-    pass.var = locked[0].template after<T>();
-    pass.m = locked[1].template after<T>();
-    pass.v = locked[2].template after<T>();
-    pass.alpha = lr * std::sqrt(A(1) - beta2_power) / (A(1) - beta1_power);
-    pass.beta1 = beta1;
-    pass.one_minus_beta1 = A(1) - beta1;
-    pass.one_minus_beta2 = A(1) - beta2;
-    pass.epsilon = epsilon;
-    ForElements(c, gradient.elements(), [&pass, nesterov = nesterov_](int64_t begin, int64_t end) {
-      if (nesterov) {
-        pass.template Run<true>(begin, end);
-      } else {
-        pass.template Run<false>(begin, end);
-      }
-    });
+    const T *g = gradient.data<T>(), *old_var = locked[0].template before<T>(),
+            *old_m = locked[1].template before<T>(), *old_v = locked[2].template before<T>();
+    T *var = locked[0].template after<T>(), *m = locked[1].template after<T>(),
+      *v = locked[2].template after<T>();
+    const A alpha = lr * std::sqrt(A(1) - beta2_power) / (A(1) - beta1_power);
+    const A one_minus_beta1 = A(1) - beta1, one_minus_beta2 = A(1) - beta2;
+    const auto run = [&](auto nesterov) {
+      ForElements(c, gradient.elements(), [=, beta1 = beta1, epsilon = epsilon](int64_t i) {
+        const A gi = static_cast<A>(g[i]), m0 = static_cast<A>(old_m[i]),
+                v0 = static_cast<A>(old_v[i]);
+        const A mi = m0 + (gi - m0) * one_minus_beta1, vi = v0 + (gi * gi - v0) * one_minus_beta2;
+        const A step = nesterov() ? gi * one_minus_beta1 + beta1 * mi : mi;
+        m[i] = T(mi);
+        v[i] = T(vi);
+        var[i] = T(static_cast<A>(old_var[i]) - step * alpha / (std::sqrt(vi) + epsilon));
+      });
+    };
+    if (nesterov_) {
+      run(std::true_type());
+    } else {
+      run(std::false_type());
+    }
     locked.Commit();
     return Status();
   }
 
  private:
-  struct Pass {
-    using A = Accumulator<T>;
-    const T *old_var, *old_m, *old_v, *g;
-    T *var, *m, *v;
-    A alpha, beta1, one_minus_beta1, one_minus_beta2, epsilon;
-
-    template <bool kNesterov>
-    void Run(int64_t begin, int64_t end) const {
-      // Old and new may be the same memory, but never shifted against each other.
-      const Pass p = *this;
-#pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) {
-        const A gi = static_cast<A>(p.g[i]);
-        const A mi =
-            static_cast<A>(p.old_m[i]) + (gi - static_cast<A>(p.old_m[i])) * p.one_minus_beta1;
-        const A vi =
-            static_cast<A>(p.old_v[i]) + (gi * gi - static_cast<A>(p.old_v[i])) * p.one_minus_beta2;
-        const A step = kNesterov ? gi * p.one_minus_beta1 + p.beta1 * mi : mi;
-        p.m[i] = T(mi);
-        p.v[i] = T(vi);
-        p.var[i] = T(static_cast<A>(p.old_var[i]) - step * p.alpha / (std::sqrt(vi) + p.epsilon));
-      }
-    }
-  };
-
   const bool nesterov_;
 };
 
@@ -143,13 +115,11 @@ class AdagradKernel : public Kernel {
             *old_accum = locked[1].template before<T>();
     T *var = locked[0].template after<T>(), *accum = locked[1].template after<T>();
     const bool update = update_slots_;
-    ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const A gi = static_cast<A>(g[i]),
-                a = static_cast<A>(old_accum[i]) + (update ? gi * gi : A(0));
-        accum[i] = T(a);
-        var[i] = T(static_cast<A>(old_var[i]) - gi * lr / (std::sqrt(a) + epsilon));
-      }
+    ForElements(c, gradient.elements(), [=](int64_t i) {
+      const A gi = static_cast<A>(g[i]),
+              a = static_cast<A>(old_accum[i]) + (update ? gi * gi : A(0));
+      accum[i] = T(a);
+      var[i] = T(static_cast<A>(old_var[i]) - gi * lr / (std::sqrt(a) + epsilon));
     });
     locked.Commit();
     return Status();
@@ -165,27 +135,53 @@ class RMSPropKernel : public Kernel {
   explicit RMSPropKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     using A = Accumulator<T>;
-    A value[4];
-    for (int i = 0; i < 4; ++i) {
-      MG_ASSIGN_OR_RETURN(value[i], Coefficient<T>(c, 3 + i));
-    }
-    const A lr = value[0], one_minus_rho = A(1) - value[1], momentum = value[2], epsilon = value[3];
+    MG_ASSIGN_OR_RETURN(const auto values, (Coefficients<T, 4>(c, 3)));
+    const A lr = values[0], one_minus_rho = A(1) - values[1], momentum = values[2],
+            epsilon = values[3];
     const Tensor& gradient = c.input(7);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<3>::Make(c, kDTypeOf<T>, gradient.shape()));
     const T *g = gradient.data<T>(), *old_var = locked[0].template before<T>(),
             *old_ms = locked[1].template before<T>(), *old_mom = locked[2].template before<T>();
     T *var = locked[0].template after<T>(), *ms = locked[1].template after<T>(),
       *mom = locked[2].template after<T>();
-    ForElements(c, gradient.elements(), [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const A gi = static_cast<A>(g[i]),
-                s = static_cast<A>(old_ms[i]) +
-                    (gi * gi - static_cast<A>(old_ms[i])) * one_minus_rho;
-        const A d = static_cast<A>(old_mom[i]) * momentum + gi * lr / std::sqrt(s + epsilon);
-        ms[i] = T(s);
-        mom[i] = T(d);
-        var[i] = T(static_cast<A>(old_var[i]) - d);
-      }
+    ForElements(c, gradient.elements(), [=](int64_t i) {
+      const A gi = static_cast<A>(g[i]), s0 = static_cast<A>(old_ms[i]);
+      const A s = s0 + (gi * gi - s0) * one_minus_rho;
+      const A d = static_cast<A>(old_mom[i]) * momentum + gi * lr / std::sqrt(s + epsilon);
+      ms[i] = T(s);
+      mom[i] = T(d);
+      var[i] = T(static_cast<A>(old_var[i]) - d);
+    });
+    locked.Commit();
+    return Status();
+  }
+};
+
+template <typename T>
+class CenteredRMSPropKernel : public Kernel {
+ public:
+  explicit CenteredRMSPropKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    using A = Accumulator<T>;
+    MG_ASSIGN_OR_RETURN(const auto values, (Coefficients<T, 4>(c, 4)));
+    const A lr = values[0], one_minus_rho = A(1) - values[1], momentum = values[2],
+            epsilon = values[3];
+    const Tensor& gradient = c.input(8);
+    MG_ASSIGN_OR_RETURN(auto locked, Locked<4>::Make(c, kDTypeOf<T>, gradient.shape()));
+    const T *g = gradient.data<T>(), *old_var = locked[0].template before<T>(),
+            *old_mg = locked[1].template before<T>(), *old_ms = locked[2].template before<T>(),
+            *old_mom = locked[3].template before<T>();
+    T *var = locked[0].template after<T>(), *mg = locked[1].template after<T>(),
+      *ms = locked[2].template after<T>(), *mom = locked[3].template after<T>();
+    ForElements(c, gradient.elements(), [=](int64_t i) {
+      const A gi = static_cast<A>(g[i]), m0 = static_cast<A>(old_mg[i]),
+              s0 = static_cast<A>(old_ms[i]);
+      const A m = m0 + (gi - m0) * one_minus_rho, s = s0 + (gi * gi - s0) * one_minus_rho;
+      const A d = static_cast<A>(old_mom[i]) * momentum + gi * lr / std::sqrt(s - m * m + epsilon);
+      mg[i] = T(m);
+      ms[i] = T(s);
+      mom[i] = T(d);
+      var[i] = T(static_cast<A>(old_var[i]) - d);
     });
     locked.Commit();
     return Status();
@@ -207,7 +203,8 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<AdagradKernel<T, true>>({.op = "ResourceApplyAdagradV2",     \
                                          .types = {{"T", kDTypeOf<T>}},      \
                                          .host_args = {"var", "accum"}});    \
-  ADD_OP("ResourceApplyRMSProp", RMSPropKernel<T>, T, "var", "ms", "mom")
+  ADD_OP("ResourceApplyRMSProp", RMSPropKernel<T>, T, "var", "ms", "mom")    \
+  ADD_OP("ResourceApplyCenteredRMSProp", CenteredRMSPropKernel<T>, T, "var", "mg", "ms", "mom")
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 #undef ADD_OP

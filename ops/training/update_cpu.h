@@ -94,12 +94,27 @@ Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
   return static_cast<Accumulator<T>>(*c.input(input).data<T>());
 }
 
-// body(begin, end) over fixed blocks of n elements.
-template <typename Body>
-void ForElements(KernelContext& c, int64_t n, const Body& body) {
+// N coefficients, inputs `first` on.
+template <typename T, size_t N>
+Result<std::array<Accumulator<T>, N>> Coefficients(const KernelContext& c, int first) {
+  std::array<Accumulator<T>, N> values;
+  for (size_t i = 0; i < N; ++i) {
+    MG_ASSIGN_OR_RETURN(values[i], Coefficient<T>(c, first + static_cast<int>(i)));
+  }
+  return values;
+}
+
+// step(i) for each of n elements, in fixed blocks on the intra-op threads. A step holds pointers
+// and numbers by value, so that its copy stays in registers; what it reads and what it writes may
+// be the same memory, but never shifted against each other: the loop is a vector one.
+template <typename Step>
+void ForElements(KernelContext& c, int64_t n, const Step& step) {
   constexpr int64_t kBlock = 16384;
-  const auto blocks = [&](int64_t begin, int64_t end) {
-    body(begin * kBlock, std::min(n, end * kBlock));
+  const auto blocks = [&](int64_t first, int64_t last) {
+    const Step local = step;
+    const int64_t end = std::min(n, last * kBlock);
+#pragma GCC ivdep
+    for (int64_t i = first * kBlock; i < end; ++i) local(i);
   };
   c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
 }

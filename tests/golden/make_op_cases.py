@@ -328,6 +328,8 @@ def elementwise():
         "Exp": FLOATS,
         "Sigmoid": FLOATS,
         "Tanh": FLOATS,
+        "Sin": FLOATS,
+        "Cos": FLOATS,
         "Floor": FLOATS,
         "Relu": NUMBERS + [H, BF16],
     }

@@ -48,6 +48,7 @@ const Reasons& WithoutGoldenCase() {
       {"ResourceApplyAdagrad", "by hand: tests/ops/variable_test"},
       {"ResourceApplyAdagradV2", "by hand: tests/ops/variable_test"},
       {"ResourceApplyRMSProp", "by hand: tests/ops/variable_test"},
+      {"ResourceApplyCenteredRMSProp", "by hand: tests/ops/variable_test"},
       {"ResourceSparseApplyMomentum", "has state: tests/ops/sparse_test"},
       {"ResourceSparseApplyAdagrad", "has state: tests/ops/sparse_test"},
       {"ResourceSparseApplyAdagradV2", "has state: tests/ops/sparse_test"},

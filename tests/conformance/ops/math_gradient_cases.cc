@@ -69,7 +69,9 @@ std::vector<GradientCase> MathGradientCases() {
                          {"Reciprocal", 0.3, 3},
                          {"Inv", 0.3, 3},
                          {"Sigmoid", -3, 3},
-                         {"Tanh", -2, 2}}) {
+                         {"Tanh", -2, 2},
+                         {"Sin", -3, 3},
+                         {"Cos", -3, 3}}) {
     cases.push_back(
         {std::string(u.op) + " from " + std::to_string(u.low),
          [op = u.op](S s, In x) { return Outputs{OpBuilder(s, op).Input(x[0]).BuildOutput()}; },
