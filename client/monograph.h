@@ -3,13 +3,17 @@
 // use instead.
 #pragma once
 
+#include "client/clip.h"             // ClipByGlobalNorm, L2Regularizer, ...
 #include "client/cluster.h"          // ClusterSpec
 #include "client/flags.h"            // Flags
+#include "client/learning_rate.h"    // ExponentialDecay, ...
+#include "client/moving_average.h"   // ExponentialMovingAverage
 #include "client/optimizer.h"        // Adam, ...
 #include "client/registries.h"       // NewGraph, DefaultRegistries
 #include "client/replication.h"  // Replicate
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
+#include "client/tower_gradients.h"  // AverageGradients
 #include "executor/kernel.h"         // Kernel, for ops of one's own
 #include "executor/server.h"         // Server
 #include "graph/gradients.h"         // AddGradients

@@ -237,19 +237,6 @@ std::string NodeName(const ModelVariable& variable) {
   return std::string(variable.handle.graph->name(variable.handle.node()));
 }
 
-// A variable beside `of`, with its whole name: the prefix of no scope is put in front.
-ModelVariable MakeBeside(const Scope& scope, const ModelVariable& of, const std::string& name,
-                         const Shape& shape, double initial) {
-  const Scope beside = Scope(scope.graph()).ColocateWith(of.handle),
-              inner = beside.ReuseScope(name + "/Initializer");
-  const Output value =
-      Fill(inner, IntsConst(inner, shape.dims()), ScalarConst(inner, initial, of.dtype));
-  ModelVariable made = MakeVariable(beside, name, value);
-  scope.Fail(beside.status());
-  if (made.handle.valid()) made.name = NodeName(made);
-  return made;
-}
-
 // One call of ApplyGradients.
 class Application {
  public:
@@ -341,7 +328,8 @@ class Application {
       return *known;
     const std::string name =
         scope_.prefix().empty() ? shared.name : scope_.prefix() + "/" + shared.name;
-    return Keep(device, shared.name, MakeBeside(scope_, first, name, Shape(), shared.initial));
+    return Keep(device, shared.name,
+                MakeSlot(scope_, first.handle, name, first.dtype, Shape(), shared.initial));
   }
 
   const ModelVariable& Keep(const std::string& owner, const char* slot, ModelVariable made) {
@@ -358,8 +346,8 @@ class Application {
       slots.push_back(known != nullptr
                           ? *known
                           : Keep(owner, slot.name,
-                                 MakeBeside(scope_, variable, owner + "/" + rule_.name(),
-                                            variable.shape, slot.initial)));
+                                 MakeSlot(scope_, variable.handle, owner + "/" + rule_.name(),
+                                          variable.dtype, variable.shape, slot.initial)));
     }
     if (!scope_.ok()) return {};
     const Scope scope = inner_.ReuseScope("update_" + owner).ColocateWith(variable.handle);
@@ -394,6 +382,28 @@ ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output i
       AssignVariable(beside.WithOpName(name + "/Assign"), variable.handle, initial);
   variable.value = ReadVariable(beside.WithOpName(name + "/Read"), variable.handle, variable.dtype);
   return variable;
+}
+
+ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::string& name,
+                       const Output& initial) {
+  if (!scope.ok()) return {};
+  const Scope place = Scope(scope.graph()).ColocateWith(beside);
+  // Reading and assigning are named after it, too.
+  ModelVariable made = MakeVariable(place, scope.graph()->UniqueName(name), initial);
+  scope.Fail(place.status());
+  if (made.handle.valid()) made.name = NodeName(made);
+  return made;
+}
+
+ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::string& name,
+                       DType dtype, const Shape& shape, double initial) {
+  if (!scope.ok()) return {};
+  const std::string unique = scope.graph()->UniqueName(name);
+  const Scope place = Scope(scope.graph()).ColocateWith(beside).ReuseScope(unique + "/Initializer");
+  const Output value =
+      Fill(place, IntsConst(place, shape.dims()), ScalarConst(place, initial, dtype));
+  scope.Fail(place.status());
+  return MakeSlot(scope, beside, unique, value);
 }
 
 ModelVariable MakeGlobalStep(const Scope& scope) {

@@ -32,6 +32,13 @@ struct ModelVariable {
 // that assigns `initial`.
 ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial);
 
+// A variable on the device of `beside`, under exactly this name (made unique): what belongs to
+// another variable, such as its slots, has a name that does not depend on the scope it is made in.
+ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::string& name,
+                       const Output& initial);
+ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::string& name,
+                       DType dtype, const Shape& shape, double initial);
+
 // The int64 scalar "global_step", 0 at first.
 ModelVariable MakeGlobalStep(const Scope& scope);
 

@@ -39,7 +39,9 @@ def flat(a):
 
 
 def session():
-    return v1.Session(config=v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # no division by way of a rounded reciprocal
+    return v1.Session(config=config)
 
 
 # ---- optimizers ---------------------------------------------------------------------------------------------------
