@@ -8,7 +8,7 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/gather/gather.h"
+#include "ops/sparse_training/sparse_training.h"
 #include "ops/training/training.h"
 #include "ops/variable/variable.h"
 
@@ -84,7 +84,7 @@ struct Update {
 
   const Output& var() const { return pair.variable.handle; }
   const Output& grad() const { return pair.gradient; }
-  const Output& indices() const { return pair.indices; }
+  Gradient rows() const { return {pair.gradient, pair.indices}; }
   const Output& slot(size_t i) const { return slots[i].handle; }
   DType dtype() const { return pair.variable.dtype; }
 };
@@ -104,11 +104,7 @@ class OptimizerRule {
   virtual std::vector<Slot> shared() const { return {}; }
 
   virtual Operation Dense(const Scope& scope, Site& site, const Update& update) const = 0;
-  virtual Operation Sparse(const Scope& scope, Site&, const Update& update) const {
-    scope.Fail(Unimplemented("variable '" + update.pair.variable.name +
-                             "' has a sparse gradient, which " + name() + " cannot apply"));
-    return {};
-  }
+  virtual Operation Sparse(const Scope& scope, Site& site, const Update& update) const = 0;
   // Updates what is shared, in a scope that runs once all updates of the device have.
   virtual std::vector<Operation> Finish(const Scope&, Site&) const { return {}; }
 
@@ -126,8 +122,8 @@ class GradientDescentRule : public OptimizerRule {
     return ResourceApplyGradientDescent(scope, u.var(), site.Rate(u.dtype()), u.grad());
   }
   Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
-    const Output step = Mul(scope, u.grad(), Neg(site.scope(), site.Rate(u.dtype())));
-    return ResourceScatterAdd(scope, u.var(), u.indices(), step);
+    return ResourceScatterSub(scope, u.var(), u.pair.indices,
+                              Mul(scope, u.grad(), site.Rate(u.dtype())));
   }
 };
 
@@ -141,6 +137,12 @@ class MomentumRule : public OptimizerRule {
     const DType t = u.dtype();
     return ResourceApplyMomentum(scope, u.var(), u.slot(0), site.Rate(t), u.grad(),
                                  site.Number(momentum_, t), use_nesterov_);
+  }
+  Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
+    const DType t = u.dtype();
+    return ResourceSparseApplyMomentum(scope, u.var(), u.slot(0), site.Rate(t),
+                                       SumRepeatedRows(scope, u.rows()), site.Number(momentum_, t),
+                                       use_nesterov_);
   }
 
  private:
@@ -156,6 +158,10 @@ class AdagradRule : public OptimizerRule {
   std::vector<Slot> slots() const override { return {{"accumulator", initial_}}; }
   Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
     return ResourceApplyAdagrad(scope, u.var(), u.slot(0), site.Rate(u.dtype()), u.grad());
+  }
+  Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
+    return ResourceSparseApplyAdagrad(scope, u.var(), u.slot(0), site.Rate(u.dtype()),
+                                      SumRepeatedRows(scope, u.rows()));
   }
 
  private:
@@ -186,6 +192,18 @@ class RMSPropRule : public OptimizerRule {
     return ResourceApplyRMSProp(scope, u.var(), u.slot(0), u.slot(1), site.Rate(t), decay, momentum,
                                 epsilon, u.grad());
   }
+  Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
+    const DType t = u.dtype();
+    const Output decay = site.Number(decay_, t), momentum = site.Number(momentum_, t),
+                 epsilon = site.Number(epsilon_, t);
+    const Gradient rows = SumRepeatedRows(scope, u.rows());
+    if (centered_) {
+      return ResourceSparseApplyCenteredRMSProp(scope, u.var(), u.slot(1), u.slot(0), u.slot(2),
+                                                site.Rate(t), decay, momentum, epsilon, rows);
+    }
+    return ResourceSparseApplyRMSProp(scope, u.var(), u.slot(0), u.slot(1), site.Rate(t), decay,
+                                      momentum, epsilon, rows);
+  }
 
  private:
   const double decay_, momentum_, epsilon_;
@@ -208,8 +226,7 @@ class AdamRule : public OptimizerRule {
   // Every row moves, so the rows become a dense gradient: one pass to add them up and one to apply,
   // where row by row would need five.
   Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
-    const Output rows = Const(scope, static_cast<int32_t>(u.pair.variable.shape.dim(0)));
-    return Apply(scope, site, u, UnsortedSegmentSum(scope, u.grad(), u.indices(), rows));
+    return Apply(scope, site, u, Densify(scope, u.rows(), u.var()));
   }
   std::vector<Operation> Finish(const Scope& after, Site& site) const override {
     std::vector<Operation> updates;
@@ -468,13 +485,14 @@ Optimizer Adam(LearningRate learning_rate, double beta1, double beta2, double ep
 
 Result<std::vector<GradientAndVariable>> ComputeGradients(
     const Scope& scope, Output loss, std::span<const ModelVariable> variables) {
-  std::vector<Output> values;
-  for (const ModelVariable& variable : variables) values.push_back(variable.value);
+  std::vector<Output> handles;
+  for (const ModelVariable& variable : variables) handles.push_back(variable.handle);
   MG_RETURN_IF_ERROR(scope.status());
-  MG_ASSIGN_OR_RETURN(const Outputs gradients,
-                      AddGradients(scope, std::span<const Output>(&loss, 1), values));
+  MG_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients,
+                      AddSparseGradients(scope, std::span<const Output>(&loss, 1), handles));
   std::vector<GradientAndVariable> pairs;
-  for (size_t i = 0; i < gradients.size(); ++i) pairs.push_back({gradients[i], {}, variables[i]});
+  for (size_t i = 0; i < gradients.size(); ++i)
+    pairs.push_back({gradients[i].values, gradients[i].indices, variables[i]});
   return pairs;
 }
 

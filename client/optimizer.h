@@ -111,8 +111,8 @@ Optimizer RMSProp(LearningRate learning_rate, double decay = 0.9, double momentu
 Optimizer Adam(LearningRate learning_rate = 0.001, double beta1 = 0.9, double beta2 = 0.999,
                double epsilon = 1e-8);
 
-// Gradients of `loss` with regard to variables that were read once (ModelVariable::value), one pair
-// per variable.
+// Gradients of `loss` with regard to variables, one pair per variable. Everything that reads the
+// variable counts: ModelVariable::value, further reads, and ResourceGather, which gives rows.
 Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Output loss,
                                                           std::span<const ModelVariable> variables);
 

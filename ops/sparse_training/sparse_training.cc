@@ -39,6 +39,16 @@ Operation ResourceSparseApplyRMSProp(const Scope& scope, Output var, Output ms, 
   return builder.Build();
 }
 
+Operation ResourceSparseApplyCenteredRMSProp(const Scope& scope, Output var, Output mg, Output ms,
+                                             Output mom, Output lr, Output rho, Output momentum,
+                                             Output epsilon, const Gradient& rows) {
+  OpBuilder builder(scope, "ResourceSparseApplyCenteredRMSProp");
+  for (const Output& input :
+       {var, mg, ms, mom, lr, rho, momentum, epsilon, rows.values, rows.indices})
+    builder.Input(input);
+  return builder.Build();
+}
+
 Gradient SumRepeatedRows(const Scope& scope, const Gradient& rows) {
   const Scope inner = scope.SubScope("sum_repeated_rows");
   const UniqueResult unique = Unique(inner, rows.indices);
@@ -77,6 +87,7 @@ Status MomentumShape(ShapeContext& c) { return Check(c, 3, {2, 5}); }
 Status AdagradShape(ShapeContext& c) { return Check(c, 3, {2}); }
 Status AdagradV2Shape(ShapeContext& c) { return Check(c, 4, {2, 3}); }
 Status RMSPropShape(ShapeContext& c) { return Check(c, 7, {3, 4, 5, 6}); }
+Status CenteredRMSPropShape(ShapeContext& c) { return Check(c, 8, {4, 5, 6, 7}); }
 
 OpDef Update(const char* name, std::initializer_list<const char*> resources,
              std::initializer_list<const char*> values, ShapeFn shape) {
@@ -104,6 +115,8 @@ void Define(OpRegistry* registry) {
                     .Attr("update_slots: bool = true"));
   registry->Add(Update("ResourceSparseApplyRMSProp", {"var", "ms", "mom"},
                        {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+  registry->Add(Update("ResourceSparseApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
+                       {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
 }
 
 }  // namespace ops::sparse_training

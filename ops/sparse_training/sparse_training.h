@@ -23,6 +23,9 @@ Operation ResourceSparseApplyAdagradV2(const Scope& scope, Output var, Output ac
 Operation ResourceSparseApplyRMSProp(const Scope& scope, Output var, Output ms, Output mom,
                                      Output lr, Output rho, Output momentum, Output epsilon,
                                      const Gradient& rows);
+Operation ResourceSparseApplyCenteredRMSProp(const Scope& scope, Output var, Output mg, Output ms,
+                                             Output mom, Output lr, Output rho, Output momentum,
+                                             Output epsilon, const Gradient& rows);
 
 // The same gradient with each index once, in order of first appearance; its rows are added in their
 // order.

@@ -78,6 +78,26 @@ struct RMSProp {
   A lr, one_minus_rho, momentum, epsilon;
 };
 
+template <typename T>
+struct CenteredRMSProp {
+  using A = Accumulator<T>;
+  static constexpr int kVariables = 4, kGradient = 8;
+  static Result<CenteredRMSProp> Make(const KernelContext& c, const Attrs&) {
+    MG_ASSIGN_OR_RETURN(const auto values, (training::Coefficients<T, 4>(c, 4)));
+    return CenteredRMSProp{values[0], A(1) - values[1], values[2], values[3]};
+  }
+  void operator()(std::array<T*, 4> v, A g) const {
+    const A m = static_cast<A>(*v[1]) + (g - static_cast<A>(*v[1])) * one_minus_rho;
+    const A s = static_cast<A>(*v[2]) + (g * g - static_cast<A>(*v[2])) * one_minus_rho;
+    const A d = static_cast<A>(*v[3]) * momentum + g * lr / std::sqrt(s - m * m + epsilon);
+    *v[1] = T(m);
+    *v[2] = T(s);
+    *v[3] = T(d);
+    *v[0] = T(static_cast<A>(*v[0]) - d);
+  }
+  A lr, one_minus_rho, momentum, epsilon;
+};
+
 Status CheckRows(const Shape& variable, const Tensor& rows, const Tensor& indices) {
   Shape wanted{indices.elements()};
   for (int i = 1; i < variable.rank(); ++i) wanted.AddDim(variable.dim(i));
@@ -157,7 +177,9 @@ void RegisterCpu(KernelRegistry* registry) {
   Add<T, Momentum<T>>(registry, "ResourceSparseApplyMomentum", {"var", "accum"});       \
   Add<T, Adagrad<T, false>>(registry, "ResourceSparseApplyAdagrad", {"var", "accum"});  \
   Add<T, Adagrad<T, true>>(registry, "ResourceSparseApplyAdagradV2", {"var", "accum"}); \
-  Add<T, RMSProp<T>>(registry, "ResourceSparseApplyRMSProp", {"var", "ms", "mom"});
+  Add<T, RMSProp<T>>(registry, "ResourceSparseApplyRMSProp", {"var", "ms", "mom"});     \
+  Add<T, CenteredRMSProp<T>>(registry, "ResourceSparseApplyCenteredRMSProp",            \
+                             {"var", "mg", "ms", "mom"});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -60,7 +60,8 @@ void ExpectClose(const Tensor& got, const Json& expected, const std::string& wha
   for (int64_t i = 0; i < got.elements(); ++i) {
     const double want = static_cast<double>(Number(expected[static_cast<size_t>(i)]));
     if (!std::isfinite(want)) {
-      EXPECT_TRUE(std::isnan(want) ? std::isnan(At(got, i)) : At(got, i) == want) << what << ", element " << i;
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(At(got, i)) : At(got, i) == want)
+          << what << ", element " << i;
     } else {
       EXPECT_NEAR(At(got, i), want, 1e-7 + rtol * std::fabs(want)) << what << ", element " << i;
     }
@@ -120,22 +121,19 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 }
 
 std::vector<Case> Cases() {
-  const std::vector<Case> makers = {
-      {"GradientDescent", [] { return GradientDescent(0.1); }, true},
-      {"Momentum", [] { return Momentum(0.1, 0.9); }, false},
-      {"Nesterov", [] { return Momentum(0.1, 0.9, true); }, false},
-      {"Adagrad", [] { return Adagrad(0.1); }, false},
-      {"AdagradFromOne", [] { return Adagrad(0.1, 1.0); }, false},
-      {"RMSProp", [] { return RMSProp(0.01); }, false},
-      {"RMSPropMomentum", [] { return RMSProp(0.01, 0.8, 0.5, 1e-3); }, false},
-      {"RMSPropCentered", [] { return RMSProp(0.01, 0.9, 0.5, 1e-2, true); }, false},
-      {"Adam", [] { return Adam(); }, true},
-      {"AdamOther", [] { return Adam(0.05, 0.8, 0.99, 1e-4); }, true},
-  };
   std::vector<Case> cases;
-  for (const Case& c : makers) {
-    cases.push_back({c.name, c.make, false});
-    if (c.sparse) cases.push_back(c);
+  for (bool sparse : {false, true}) {
+    cases.insert(cases.end(),
+                 {{"GradientDescent", [] { return GradientDescent(0.1); }, sparse},
+                  {"Momentum", [] { return Momentum(0.1, 0.9); }, sparse},
+                  {"Nesterov", [] { return Momentum(0.1, 0.9, true); }, sparse},
+                  {"Adagrad", [] { return Adagrad(0.1); }, sparse},
+                  {"AdagradFromOne", [] { return Adagrad(0.1, 1.0); }, sparse},
+                  {"RMSProp", [] { return RMSProp(0.01); }, sparse},
+                  {"RMSPropMomentum", [] { return RMSProp(0.01, 0.8, 0.5, 1e-3); }, sparse},
+                  {"RMSPropCentered", [] { return RMSProp(0.01, 0.9, 0.5, 1e-2, true); }, sparse},
+                  {"Adam", [] { return Adam(); }, sparse},
+                  {"AdamOther", [] { return Adam(0.05, 0.8, 0.99, 1e-4); }, sparse}});
   }
   return cases;
 }
@@ -209,6 +207,18 @@ TEST_F(TrainingTest, VariablesWithoutAGradientAreLeftAlone) {
   Run({}, {}, {*train});
   ExpectClose(Value(used.value), {0.5, 1}, "used");
   ExpectClose(Value(unused.value), {5, 6}, "unused");
+}
+
+TEST_F(TrainingTest, GatheringRowsGivesARowGradientAndTouchesThoseRowsOnly) {
+  const ModelVariable table = Variable("table", Floats({1, 2, 3, 4, 5, 6}, {3, 2}));
+  const Output rows = ResourceGather(root_, table.handle, Const(root_, {2, 0, 2}), DT_FLOAT);
+  const auto pairs = ComputeGradients(root_, ReduceSum(root_, rows), std::vector{table});
+  ASSERT_TRUE(pairs.ok()) << pairs.status();
+  ASSERT_TRUE((*pairs)[0].sparse());
+  const Operation train = GradientDescent(1).ApplyGradients(root_, *pairs, &init_);
+  Start();
+  Run({}, {}, {train});
+  ExpectClose(Value(table.value), {0, 1, 3, 4, 3, 4}, "table");
 }
 
 TEST_F(TrainingTest, NoGradientAtAllIsAnErrorThatNamesTheVariables) {
