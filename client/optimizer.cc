@@ -277,7 +277,7 @@ class Application {
       if (!scope_.ok()) return {};
       Site site(inner_.ColocateWith(members[0]->variable.handle), rule_.rate(), rate);
       for (const Slot& shared : rule_.shared())
-        site.shared.push_back(Shared(members[0]->variable, device, shared));
+        site.shared.push_back(Shared(members[0]->variable, shared));
       std::vector<Operation> applied;
       for (const GradientAndVariable* pair : members) {
         if (!scope_.ok()) return {};
@@ -293,7 +293,7 @@ class Application {
     if (!scope_.ok()) return {};
     const Scope name =
         options.name.empty() ? inner_.WithOpName("update") : scope_.WithOpName(options.name);
-    if (options.global_step == nullptr) return Group(name, updates);
+    if (options.global_step == nullptr || !options.count) return Group(name, updates);
     const ModelVariable& step = *options.global_step;
     const Output one = ScalarConst(inner_.ColocateWith(step.handle), 1, step.dtype);
     return AssignAddVariable(name.ColocateWith(step.handle).WithControlDependencies(updates),
@@ -340,12 +340,15 @@ class Application {
     return scope_.ok();
   }
 
-  ModelVariable Shared(const ModelVariable& first, const std::string& device, const Slot& shared) {
-    if (const ModelVariable* known = slots_->Find(scope_.graph(), device, shared.name))
+  // Known by the first of the variables: copies of the model on one device have their own, while
+  // several updates of one copy share theirs.
+  ModelVariable Shared(const ModelVariable& first, const Slot& shared) {
+    const std::string owner = NodeName(first);
+    if (const ModelVariable* known = slots_->Find(scope_.graph(), owner, shared.name))
       return *known;
     const std::string name =
         scope_.prefix().empty() ? shared.name : scope_.prefix() + "/" + shared.name;
-    return Keep(device, shared.name,
+    return Keep(owner, shared.name,
                 MakeSlot(scope_, first.handle, name, first.dtype, Shape(), shared.initial));
   }
 

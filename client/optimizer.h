@@ -54,9 +54,10 @@ struct GradientAndVariable {
 };
 
 struct ApplyOptions {
-  // Counts the updates: incremented by one when every variable has been updated. What a schedule of
-  // the learning rate reads.
+  // Counts the updates: what a schedule of the learning rate reads, and incremented by one when
+  // every variable has been updated, unless `count` is false: then the caller does.
   const ModelVariable* global_step = nullptr;
+  bool count = true;
   // Of the returned operation. Empty: one in the optimizer's own name scope.
   std::string name = {};
 };

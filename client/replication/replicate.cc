@@ -74,7 +74,8 @@ void SetContainer(Graph* graph, NodeId first, const std::string& container) {
 void AddOwnUpdates(Draft* draft, ReplicatedStep* step) {
   for (size_t r = 0; r < draft->devices.size(); ++r) {
     const Operation applied = draft->optimizer.ApplyGradients(
-        draft->scope, replication::GradientsOf(*draft, r), &draft->initializers);
+        draft->scope, replication::GradientsOf(*draft, r), &draft->initializers,
+        {.global_step = &step->global_step, .count = false});
     TowerStep& tower = step->towers[r];
     tower.updates = replication::CountUpdate(
         draft->scope.WithOpName("train_" + std::to_string(r)), step->global_step, applied);
@@ -87,7 +88,8 @@ void AddCommonUpdate(Draft* draft, ReplicatedStep* step) {
   std::vector<Operation> applied;
   for (size_t copy = 0; copy < draft->variables.size(); ++copy) {
     applied.push_back(draft->optimizer.ApplyGradients(
-        draft->scope, replication::SumGradients(*draft, copy), &draft->initializers));
+        draft->scope, replication::SumGradients(*draft, copy), &draft->initializers,
+        {.global_step = &step->global_step, .count = false}));
   }
   const Operation all =
       applied.size() == 1 ? applied[0] : Group(draft->scope.WithOpName("update_all"), applied);

@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/variable/variable.h"
 
@@ -28,8 +27,7 @@ std::vector<GradientAndVariable> GradientsOf(const Draft& draft, size_t replica)
 }
 
 ModelVariable MakeGlobalStep(Draft* draft) {
-  const Scope home = draft->scope.WithDevice(draft->home);
-  ModelVariable global_step = MakeVariable(home, "global_step", Const(home, int64_t{0}));
+  ModelVariable global_step = monograph::MakeGlobalStep(draft->scope.WithDevice(draft->home));
   draft->initializers.push_back(global_step.initializer);
   return global_step;
 }

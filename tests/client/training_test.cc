@@ -305,6 +305,23 @@ TEST_F(TrainingTest, AScheduleFollowsTheGlobalStepThatTheUpdateCounts) {
   }
 }
 
+TEST_F(TrainingTest, TheCallerMayCountByItself) {
+  const ModelVariable w = Variable("w", Tensor::Scalar(10.0f));
+  const ModelVariable step = MakeGlobalStep(root_);
+  init_.push_back(step.initializer);
+  const Operation train =
+      GradientDescent(PiecewiseConstant({0}, {1, 0.5}))
+          .ApplyGradients(root_, std::vector<GradientAndVariable>{{Const(root_, 1.0f), {}, w}},
+                          &init_, {.global_step = &step, .count = false});
+  const Operation count = AssignAddVariable(root_, step.handle, Const(root_, int64_t{5}));
+  Start();
+  Run({}, {}, {train});
+  EXPECT_EQ(Value(step.value).scalar<int64_t>(), 0);
+  Run({}, {}, {count});
+  Run({}, {}, {train});
+  EXPECT_EQ(Value(w.value).scalar<float>(), 8.5f);
+}
+
 TEST_F(TrainingTest, AScheduleWithoutAGlobalStepSaysWhatToDo) {
   const ModelVariable w = Variable("w", Tensor::Scalar(10.0f));
   GradientDescent(ExponentialDecay(0.1, 10, 0.9))
