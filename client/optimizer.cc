@@ -384,22 +384,28 @@ class Application {
 }  // namespace
 
 ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial) {
-  ModelVariable variable;
-  variable.name = name;
-  if (!scope.ok() || !initial.valid()) return variable;
+  if (!scope.ok() || !initial.valid()) return {.name = name};
   if (!initial.shape().fully_known()) {
     scope.Fail(InvalidArgument("variable '" + name +
                                "' needs an initial value of known shape, not " +
                                initial.shape().ToString()));
-    return variable;
+    return {.name = name};
   }
-  variable.dtype = initial.dtype();
-  variable.shape = initial.shape().AsShape();
+  return MakeVariable(scope, name, initial.shape().AsShape(), initial.dtype(),
+                      [&](const Scope&) { return initial; });
+}
+
+ModelVariable MakeVariable(const Scope& scope, const std::string& name, const Shape& shape,
+                           DType dtype, const std::function<Output(const Scope& beside)>& initial) {
+  ModelVariable variable{.name = name, .dtype = dtype, .shape = shape};
+  if (!scope.ok()) return variable;
   variable.handle = VarHandle(scope.WithOpName(name), variable.dtype, variable.shape);
   if (!scope.ok()) return variable;
   const Scope beside = scope.ColocateWith(variable.handle);
+  const Output value = initial(beside.ReuseScope(name + "/Initializer"));
+  if (!scope.ok()) return variable;
   variable.initializer =
-      AssignVariable(beside.WithOpName(name + "/Assign"), variable.handle, initial);
+      AssignVariable(beside.WithOpName(name + "/Assign"), variable.handle, value);
   variable.value = ReadVariable(beside.WithOpName(name + "/Read"), variable.handle, variable.dtype);
   return variable;
 }

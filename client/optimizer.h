@@ -7,6 +7,7 @@
 //   Operation train = adam.ApplyGradients(scope, pairs, &init, {.global_step = &global_step});
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,10 @@ struct ModelVariable {
 // Makes a variable on `scope`'s device (a device function of the scope counts), with an initializer
 // that assigns `initial`.
 ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial);
+// The same with an initial value that is computed beside the variable, by the nodes that `initial`
+// builds in "<name>/Initializer".
+ModelVariable MakeVariable(const Scope& scope, const std::string& name, const Shape& shape,
+                           DType dtype, const std::function<Output(const Scope& beside)>& initial);
 
 // A variable on the device of `beside`, under exactly this name (made unique): what belongs to
 // another variable, such as its slots, has a name that does not depend on the scope it is made in.

@@ -34,6 +34,11 @@ const std::vector<Update>& Updates() {
        {{"update_slots", false}}},
       {"ResourceSparseApplyAdagradV2", "ResourceApplyAdagradV2", 1, {0.3f, 0.1f}, {}},
       {"ResourceSparseApplyRMSProp", "ResourceApplyRMSProp", 2, {0.1f, 0.9f, 0.5f, 1e-2f}, {}},
+      {"ResourceSparseApplyCenteredRMSProp",
+       "ResourceApplyCenteredRMSProp",
+       3,
+       {0.1f, 0.9f, 0.5f, 2.0f},
+       {}},
   };
   return updates;
 }

@@ -53,7 +53,7 @@ const Reasons& WithoutGoldenCase() {
       {"ResourceSparseApplyAdagrad", "has state: tests/ops/sparse_test"},
       {"ResourceSparseApplyAdagradV2", "has state: tests/ops/sparse_test"},
       {"ResourceSparseApplyRMSProp", "has state: tests/ops/sparse_test"},
-      {"ResourceSparseApplyCenteredRMSProp", "has state: tests/client/training_test"},
+      {"ResourceSparseApplyCenteredRMSProp", "has state: tests/ops/sparse_test"},
   };
   return reasons;
 }

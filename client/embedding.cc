@@ -1,0 +1,129 @@
+#include "client/embedding.h"
+
+#include <string>
+#include <vector>
+
+#include "ops/cast/cast.h"
+#include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
+#include "ops/select/select.h"
+#include "ops/shape/shape.h"
+#include "ops/slice/slice.h"
+#include "ops/variable/variable.h"
+
+namespace monograph {
+namespace {
+
+Status Check(std::span<const ModelVariable> params, PartitionStrategy strategy) {
+  if (params.empty()) return InvalidArgument("EmbeddingLookup: need at least one param");
+  const auto num_parts = static_cast<int64_t>(params.size());
+  int64_t rows = 0;
+  for (const ModelVariable& part : params) {
+    Shape row = part.shape, first = params[0].shape;
+    if (row.rank() < 1)
+      return InvalidArgument("EmbeddingLookup: variable '" + part.name + "' has no rows");
+    rows += row[0];
+    row.set_dim(0, 0);
+    if (first.rank() > 0) first.set_dim(0, 0);
+    if (part.dtype != params[0].dtype || !(row == first)) {
+      return InvalidArgument("EmbeddingLookup: variable '" + part.name + "' is " +
+                             std::string(DTypeName(part.dtype)) + part.shape.ToString() +
+                             ", its rows do not fit those of '" + params[0].name + "', " +
+                             std::string(DTypeName(params[0].dtype)) + params[0].shape.ToString());
+    }
+  }
+  if (rows < num_parts) {
+    return InvalidArgument("EmbeddingLookup: " + std::to_string(rows) + " rows in " +
+                           std::to_string(num_parts) + " parts; each part needs one at least");
+  }
+  for (int64_t i = 0; i < num_parts; ++i) {
+    const int64_t expected = rows / num_parts + (i < rows % num_parts ? 1 : 0);
+    const ModelVariable& part = params[static_cast<size_t>(i)];
+    if (part.shape[0] == expected) continue;
+    return InvalidArgument("EmbeddingLookup: variable '" + part.name + "' has " +
+                           std::to_string(part.shape[0]) + " rows; of " + std::to_string(rows) +
+                           " rows in " + std::to_string(num_parts) + " parts it must have " +
+                           std::to_string(expected) + " for the strategy '" +
+                           (strategy == PartitionStrategy::kMod ? "mod'" : "div'"));
+  }
+  return Status();
+}
+
+Output RowsOf(const Scope& scope, const ModelVariable& part, const Output& ids) {
+  return ResourceGather(scope.ColocateWith(part.handle), part.handle, ids, part.dtype);
+}
+
+// For each id its part (int32) and its row there.
+struct Places {
+  Output part, row;
+};
+Places PlacesOf(const Scope& s, const Output& ids, std::span<const ModelVariable> params,
+                PartitionStrategy strategy) {
+  const auto constant = [&](int64_t value) {
+    return ScalarConst(s, static_cast<double>(value), ids.dtype());
+  };
+  const auto num_parts = static_cast<int64_t>(params.size());
+  Places places;
+  if (strategy == PartitionStrategy::kMod) {
+    const Output n = constant(num_parts);
+    places = {FloorMod(s, ids, n), FloorDiv(s, ids, n)};
+  } else {
+    int64_t rows = 0;
+    for (const ModelVariable& part : params) rows += part.shape[0];
+    const int64_t extras = rows % num_parts;
+    // The first `extras` parts have one row more.
+    const Output large = constant(rows / num_parts + 1), small = constant(rows / num_parts),
+                 shifted = Sub(s, ids, constant(extras));
+    places.part = Maximum(s, FloorDiv(s, ids, large), FloorDiv(s, shifted, small));
+    places.row = Select(s, Less(s, places.part, constant(extras)), FloorMod(s, ids, large),
+                        FloorMod(s, shifted, small));
+  }
+  if (ids.dtype() != DT_INT32) places.part = Cast(s, places.part, DT_INT32);
+  return places;
+}
+
+}  // namespace
+
+Output EmbeddingLookup(const Scope& scope, std::span<const ModelVariable> params, const Output& ids,
+                       PartitionStrategy strategy) {
+  if (!scope.ok()) return {};
+  if (Status status = Check(params, strategy); !status.ok()) {
+    scope.Fail(status);
+    return {};
+  }
+  const Scope s = scope.SubScope("embedding_lookup");
+  if (params.size() == 1) return RowsOf(s, params[0], ids);
+  if (!ids.valid() || (ids.dtype() != DT_INT32 && ids.dtype() != DT_INT64)) {
+    scope.Fail(InvalidArgument("EmbeddingLookup: ids must be int32 or int64"));
+    return {};
+  }
+  const int num_parts = static_cast<int>(params.size());
+  const Output flat = Reshape(s, ids, {-1});
+  const Places places = PlacesOf(s, flat, params, strategy);
+  if (!scope.ok()) return {};
+  const Output positions = Range(s, Const(s, 0), Size(s, flat), Const(s, 1));
+  const Outputs rows = DynamicPartition(s, places.row, places.part, num_parts),
+                back = DynamicPartition(s, positions, places.part, num_parts);
+  Outputs found;
+  for (size_t i = 0; i < params.size() && scope.ok(); ++i)
+    found.push_back(RowsOf(s, params[i], rows[i]));
+  const Output stitched = DynamicStitch(s, back, found);
+  if (ids.shape().known_rank() && ids.shape().rank() == 1) return stitched;
+  std::vector<int64_t> row(params[0].shape.dims().begin() + 1, params[0].shape.dims().end());
+  return Reshape(s, stitched, Concat(s, {ShapeOf(s, ids), IntsConst(s, row)}, 0));
+}
+
+Output EmbeddingLookup(const Scope& scope, const ScopedVariable& params, const Output& ids,
+                       PartitionStrategy strategy) {
+  if (params.axis != 0 && params.parts.size() > 1) {
+    scope.Fail(InvalidArgument("EmbeddingLookup: variable '" + params.name +
+                               "' is cut along dimension " + std::to_string(params.axis) +
+                               "; rows can be looked up in parts of dimension 0 only"));
+    return {};
+  }
+  return EmbeddingLookup(scope, params.parts, ids, strategy);
+}
+
+}  // namespace monograph
