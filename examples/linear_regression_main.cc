@@ -1,11 +1,12 @@
 // linear_regression: y = w x + b over several tasks, by hand: a part of the points on each worker,
-// the parameters on the first ps, gradients summed there. mnist_replica does the same with
-// Replicate.
+// the parameters in turn on the parameter servers, gradients summed there. mnist_replica does the
+// same with Replicate.
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "client/device_setter.h"
 #include "client/flags.h"
 #include "client/optimizer.h"
 #include "client/registries.h"
@@ -27,19 +28,22 @@ constexpr int64_t kPoints = 100;  // per worker and step
 Status Run(const SessionFlags& session_flags, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> workers = {"/device:CPU:0", "/device:CPU:1"};
-  std::string home = "/device:CPU:0";
-  if (cluster) {
-    workers = cluster->Tasks("worker");
-    if (workers.empty())
-      return InvalidArgument("linear_regression needs a cluster with a job worker");
-    home = cluster->num_tasks("ps") > 0 ? cluster->Tasks("ps")[0] : workers[0];
-  }
+  if (cluster) workers = cluster->Tasks("worker");
+  if (workers.empty())
+    return InvalidArgument("linear_regression needs a cluster with a job worker");
 
   Graph graph = NewGraph();
-  const Scope root = Scope(&graph).WithSeed(7), parameters = root.WithDevice(home);
-  const std::vector<ModelVariable> variables = {
-      MakeVariable(parameters, "w", Const(parameters, 0.0f)),
-      MakeVariable(parameters, "b", Const(parameters, 0.0f))};
+  const Scope root = Scope(&graph).WithSeed(7);
+  // Two parameters on two parameter servers: one each. Without any, both are on the first worker.
+  Scope parameters = root.WithDevice(workers[0]);
+  if (cluster && cluster->num_tasks("ps") > 0) {
+    MG_ASSIGN_OR_RETURN(const Scope::DeviceFunction setter,
+                        ReplicaDeviceSetter(*cluster, {.worker_device = workers[0]}));
+    parameters = root.WithDeviceFunction(setter);
+  }
+  const auto zero = [](const Scope& beside) { return Const(beside, 0.0f); };
+  const std::vector<ModelVariable> variables = {MakeVariable(parameters, "w", {}, DT_FLOAT, zero),
+                                                MakeVariable(parameters, "b", {}, DT_FLOAT, zero)};
   // Each worker draws points of its own and compares the line with them.
   Outputs losses;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -87,8 +91,8 @@ int main(int argc, char** argv) {
               "Examples:\n"
               "  linear_regression                                          two CPU devices of "
               "this process\n"
-              "  monograph launch --ps=1 --workers=3 -- linear_regression   three workers and a "
-              "parameter server\n");
+              "  monograph launch --ps=2 --workers=3 -- linear_regression   three workers and two "
+              "parameter servers\n");
   int steps = 50;
   flags.Add("num_batches", &steps, "training steps");
   SessionFlags session_flags;

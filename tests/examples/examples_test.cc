@@ -76,6 +76,69 @@ TEST(Examples, LinearRegressionFindsTheLine) {
   EXPECT_NEAR(b, -1, 0.05);
 }
 
+// Launched over `tasks` as a user does it, with the placement printed.
+Ran Launch(const std::string& tasks, const std::string& program, const std::string& flags = "") {
+  return RunProgram("monograph launch " + tasks + " -- " MG_PROGRAMS "/" + program + " " + flags +
+                    " --log_device_placement=full");
+}
+
+TEST(Examples, LinearRegressionPutsAParameterOnEachOfTwoParameterServers) {
+  const Ran ran = Launch("--ps=2 --workers=2", "linear_regression");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("w: (VarHandleOp): /job:ps/replica:0/task:0"));
+  EXPECT_THAT(ran.output, HasSubstr("b: (VarHandleOp): /job:ps/replica:0/task:1"));
+  EXPECT_THAT(ran.output, HasSubstr("w = 2.9"));
+}
+
+// The losses of lines "step N  loss X".
+std::vector<double> Losses(const Ran& ran) {
+  std::vector<double> losses;
+  int step = 0;
+  double loss = 0;
+  for (const std::string& line : ran.lines()) {
+    if (std::sscanf(line.c_str(), "step %d  loss %lf", &step, &loss) == 2) losses.push_back(loss);
+  }
+  return losses;
+}
+
+TEST(Examples, EmbeddingLearnsInOneProcess) {
+  const Ran ran = RunProgram("embedding --users=200 --films=100 --num_batches=400");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  const std::vector<double> losses = Losses(ran);
+  ASSERT_EQ(losses.size(), 4u) << ran.output;
+  EXPECT_LT(losses.back(), 0.5 * losses.front());
+}
+
+TEST(Examples, EmbeddingKeepsItsTablesInPartsOnTwoParameterServers) {
+  const Ran ran = Launch("--ps=2 --workers=2", "embedding",
+                         "--users=200 --films=100 --num_batches=200");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  for (const char* part : {"model/users/part_0: (VarHandleOp): /job:ps/replica:0/task:0",
+                           "model/users/part_1: (VarHandleOp): /job:ps/replica:0/task:1",
+                           "model/films/part_0: (VarHandleOp): /job:ps/replica:0/task:0",
+                           "model/films/part_1: (VarHandleOp): /job:ps/replica:0/task:1"})
+    EXPECT_THAT(ran.output, HasSubstr(part));
+  // Rows are read and updated beside their part.
+  EXPECT_THAT(ran.output, ::testing::Not(::testing::ContainsRegex(
+                              "\\((ResourceGather|ResourceSparseApplyAdagrad)\\): /job:worker")));
+  EXPECT_THAT(ran.output, HasSubstr("(ResourceSparseApplyAdagrad): /job:ps/replica:0/task:1"));
+  const std::vector<double> losses = Losses(ran);
+  ASSERT_EQ(losses.size(), 2u) << ran.output;
+  EXPECT_LT(losses[1], losses[0]);
+}
+
+TEST(Examples, SplitModelHasOnePartOfTheModelOnEachMachine) {
+  const Ran ran = Launch("--workers=2", "split_model", "--num_batches=10");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("conv1/weights: (VarHandleOp): /job:worker/replica:0/task:0"));
+  EXPECT_THAT(ran.output, HasSubstr("(Conv2DBackpropFilter): /job:worker/replica:0/task:0"));
+  EXPECT_THAT(ran.output, HasSubstr("(MatMul): /job:worker/replica:0/task:1"));
+  EXPECT_THAT(ran.output,
+              ::testing::Not(::testing::ContainsRegex("\\(Conv2D[A-Za-z]*\\): [^\n]*task:1")));
+  EXPECT_THAT(ran.output,
+              ::testing::Not(::testing::ContainsRegex("\\(MatMul\\): [^\n]*task:0")));
+}
+
 TEST(Examples, SplitModelLearnsOverTwoDevices) {
   const Ran ran = RunProgram("split_model --num_batches=40 --log_device_placement=summary");
   EXPECT_EQ(ran.code, 0) << ran.output;
@@ -172,7 +235,7 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
 }
 
 TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
-  for (const std::string program : {"linear_regression", "split_model", "mnist_replica"}) {
+  for (const std::string program : {"linear_regression", "embedding", "split_model", "mnist_replica"}) {
     const Ran ran = RunProgram(program + " --help");
     EXPECT_EQ(ran.code, 0) << program;
     EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))
