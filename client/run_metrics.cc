@@ -236,13 +236,13 @@ Status RunMetrics::TraceStep(const std::string& trace_json) {
 }
 
 Status RunMetrics::Write(const std::string& path) const {
-  const std::string target = ResultPath(path, result_.client), beside = target + ".part";
+  const std::string beside = path + ".part";
   std::ofstream file(beside);
   file << ToJson(result_);
   file.close();
   std::error_code error;
-  if (file) std::filesystem::rename(beside, target, error);
-  if (!file || error) return FailedPrecondition("cannot write the results to '" + target + "'");
+  if (file) std::filesystem::rename(beside, path, error);
+  if (!file || error) return FailedPrecondition("cannot write the results to '" + path + "'");
   return Status();
 }
 

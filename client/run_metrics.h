@@ -7,7 +7,7 @@
 //   metrics.End(session);                                    // right after the last timed step
 //   metrics.ReadVariables(session, step.variables);          // their digest
 //   metrics.TraceStep(metadata.trace_json);                  // of one step that is not timed
-//   metrics.Write(result_file);
+//   metrics.Write(ResultPath(result_file, client));
 //
 // The file is JSON, one object:
 //   monograph_result: 1           the version of this format

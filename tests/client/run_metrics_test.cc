@@ -115,14 +115,16 @@ TEST_F(RunMetricsTest, CountsStepsAndImagesOfTheTimedPartAndWritesThem) {
   EXPECT_EQ(metrics.result().tasks[0].bytes_sent, 0u) << "nothing leaves this process";
 
   const std::string path = testing::TempDir() + "run_metrics_" + std::to_string(getpid()) + ".json";
-  ASSERT_TRUE(metrics.Write(path).ok());
-  const Result<RunResult> read = ReadRunResult(ResultPath(path, 1));
+  EXPECT_EQ(ResultPath(path, 0), path);
+  ASSERT_TRUE(metrics.Write(ResultPath(path, 1)).ok());
+  const Result<RunResult> read = ReadRunResult(path + ".1");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->images, 20);
   ASSERT_EQ(read->steps.size(), 2u);
   EXPECT_NEAR(read->steps[0].us, 5000, 0.1) << "in order of their begin";
   EXPECT_FALSE(std::filesystem::exists(path)) << "client 1 writes a file of its own";
-  std::filesystem::remove(ResultPath(path, 1));
+  EXPECT_FALSE(std::filesystem::exists(path + ".1.part"));
+  std::filesystem::remove(path + ".1");
   EXPECT_EQ(metrics.Write("/nowhere/result").code(), Code::kFailedPrecondition);
 }
 
