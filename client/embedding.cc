@@ -16,11 +16,11 @@
 namespace monograph {
 namespace {
 
-Status Check(std::span<const ModelVariable> params, PartitionStrategy strategy) {
+Status Check(std::span<const TablePart> params, PartitionStrategy strategy) {
   if (params.empty()) return InvalidArgument("EmbeddingLookup: need at least one param");
   const auto num_parts = static_cast<int64_t>(params.size());
   int64_t rows = 0;
-  for (const ModelVariable& part : params) {
+  for (const TablePart& part : params) {
     Shape row = part.shape, first = params[0].shape;
     if (row.rank() < 1)
       return InvalidArgument("EmbeddingLookup: variable '" + part.name + "' has no rows");
@@ -40,7 +40,7 @@ Status Check(std::span<const ModelVariable> params, PartitionStrategy strategy) 
   }
   for (int64_t i = 0; i < num_parts; ++i) {
     const int64_t expected = rows / num_parts + (i < rows % num_parts ? 1 : 0);
-    const ModelVariable& part = params[static_cast<size_t>(i)];
+    const TablePart& part = params[static_cast<size_t>(i)];
     if (part.shape[0] == expected) continue;
     return InvalidArgument("EmbeddingLookup: variable '" + part.name + "' has " +
                            std::to_string(part.shape[0]) + " rows; of " + std::to_string(rows) +
@@ -51,15 +51,15 @@ Status Check(std::span<const ModelVariable> params, PartitionStrategy strategy) 
   return Status();
 }
 
-Output RowsOf(const Scope& scope, const ModelVariable& part, const Output& ids) {
-  return ResourceGather(scope.ColocateWith(part.handle), part.handle, ids, part.dtype);
+Output RowsOf(const TablePart& part, const Output& ids) {
+  return ResourceGather(part.place, part.handle, ids, part.dtype);
 }
 
 // For each id its part (int32) and its row there.
 struct Places {
   Output part, row;
 };
-Places PlacesOf(const Scope& s, const Output& ids, std::span<const ModelVariable> params,
+Places PlacesOf(const Scope& s, const Output& ids, std::span<const TablePart> params,
                 PartitionStrategy strategy) {
   const auto constant = [&](int64_t value) {
     return ScalarConst(s, static_cast<double>(value), ids.dtype());
@@ -71,7 +71,7 @@ Places PlacesOf(const Scope& s, const Output& ids, std::span<const ModelVariable
     places = {FloorMod(s, ids, n), FloorDiv(s, ids, n)};
   } else {
     int64_t rows = 0;
-    for (const ModelVariable& part : params) rows += part.shape[0];
+    for (const TablePart& part : params) rows += part.shape[0];
     const int64_t extras = rows % num_parts;
     // The first `extras` parts have one row more.
     const Output large = constant(rows / num_parts + 1), small = constant(rows / num_parts),
@@ -86,7 +86,7 @@ Places PlacesOf(const Scope& s, const Output& ids, std::span<const ModelVariable
 
 }  // namespace
 
-Output EmbeddingLookup(const Scope& scope, std::span<const ModelVariable> params, const Output& ids,
+Output EmbeddingLookup(const Scope& scope, std::span<const TablePart> params, const Output& ids,
                        PartitionStrategy strategy) {
   if (!scope.ok()) return {};
   if (Status status = Check(params, strategy); !status.ok()) {
@@ -94,7 +94,7 @@ Output EmbeddingLookup(const Scope& scope, std::span<const ModelVariable> params
     return {};
   }
   const Scope s = scope.SubScope("embedding_lookup");
-  if (params.size() == 1) return RowsOf(s, params[0], ids);
+  if (params.size() == 1) return RowsOf(params[0], ids);
   if (!ids.valid() || (ids.dtype() != DT_INT32 && ids.dtype() != DT_INT64)) {
     scope.Fail(InvalidArgument("EmbeddingLookup: ids must be int32 or int64"));
     return {};
@@ -108,11 +108,22 @@ Output EmbeddingLookup(const Scope& scope, std::span<const ModelVariable> params
                 back = DynamicPartition(s, positions, places.part, num_parts);
   Outputs found;
   for (size_t i = 0; i < params.size() && scope.ok(); ++i)
-    found.push_back(RowsOf(s, params[i], rows[i]));
+    found.push_back(RowsOf(params[i], rows[i]));
   const Output stitched = DynamicStitch(s, back, found);
   if (ids.shape().known_rank() && ids.shape().rank() == 1) return stitched;
   std::vector<int64_t> row(params[0].shape.dims().begin() + 1, params[0].shape.dims().end());
   return Reshape(s, stitched, Concat(s, {ShapeOf(s, ids), IntsConst(s, row)}, 0));
+}
+
+Output EmbeddingLookup(const Scope& scope, std::span<const ModelVariable> params, const Output& ids,
+                       PartitionStrategy strategy) {
+  std::vector<TablePart> parts;
+  for (const ModelVariable& part : params) {
+    if (!scope.ok()) return {};
+    parts.push_back(
+        {part.name, part.handle, part.shape, part.dtype, scope.ColocateWith(part.handle)});
+  }
+  return EmbeddingLookup(scope, parts, ids, strategy);
 }
 
 Output EmbeddingLookup(const Scope& scope, const ScopedVariable& params, const Output& ids,

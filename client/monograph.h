@@ -5,15 +5,19 @@
 
 #include "client/clip.h"             // ClipByGlobalNorm, L2Regularizer, ...
 #include "client/cluster.h"          // ClusterSpec
+#include "client/collections.h"      // Collections
+#include "client/device_setter.h"    // ReplicaDeviceSetter
+#include "client/embedding.h"        // EmbeddingLookup
 #include "client/flags.h"            // Flags
 #include "client/learning_rate.h"    // ExponentialDecay, ...
 #include "client/moving_average.h"   // ExponentialMovingAverage
 #include "client/optimizer.h"        // Adam, ...
 #include "client/registries.h"       // NewGraph, DefaultRegistries
-#include "client/replication.h"  // Replicate
+#include "client/replication.h"      // Replicate
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
 #include "client/tower_gradients.h"  // AverageGradients
+#include "client/variable_scope.h"   // VariableScope
 #include "executor/kernel.h"         // Kernel, for ops of one's own
 #include "executor/server.h"         // Server
 #include "graph/gradients.h"         // AddGradients

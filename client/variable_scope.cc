@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/embedding.h"
 #include "ops/concat/concat.h"
 
 namespace monograph {
@@ -242,8 +243,20 @@ ScopedVariable VariableScope::WithValue(ScopedVariable variable) const {
 
 Output ScopedModelVariables::Get(const std::string& name, const Shape& shape,
                                  const Initial& initial, DType dtype) {
-  const auto known = values_.find(name);
-  if (known != values_.end() && known->second.shape() == PartialShape(shape)) return known->second;
+  return Find(name, shape, initial, dtype).value;
+}
+
+Output ScopedModelVariables::Lookup(const std::string& name, const Shape& shape,
+                                    const Initial& initial, const Output& ids, DType dtype) {
+  return EmbeddingLookup(scope_.scope(), Find(name, shape, initial, dtype), ids,
+                         PartitionStrategy::kDiv);
+}
+
+const ScopedVariable& ScopedModelVariables::Find(const std::string& name, const Shape& shape,
+                                                 const Initial& initial, DType dtype) {
+  const auto known = known_.find(name);
+  if (known != known_.end() && known->second.shape == shape && known->second.dtype == dtype)
+    return known->second;
   VariableOptions options{.dtype = dtype};
   switch (initial.kind) {
     case Initial::Kind::kConstant:
@@ -256,7 +269,7 @@ Output ScopedModelVariables::Get(const std::string& name, const Shape& shape,
       options.initializer = ValueInitializer(initial.value);
       break;
   }
-  return values_[name] = scope_.Get(name, shape, options).value;
+  return known_[name] = scope_.Get(name, shape, options);
 }
 
 }  // namespace monograph

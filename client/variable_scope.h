@@ -120,10 +120,15 @@ class ScopedModelVariables final : public ModelVariables {
       : scope_(scope.Reusing(Reuse::kAutoReuse)) {}
   Output Get(const std::string& name, const Shape& shape, const Initial& initial,
              DType dtype = DT_FLOAT) override;
+  Output Lookup(const std::string& name, const Shape& shape, const Initial& initial,
+                const Output& ids, DType dtype = DT_FLOAT) override;
 
  private:
+  const ScopedVariable& Find(const std::string& name, const Shape& shape, const Initial& initial,
+                             DType dtype);
+
   VariableScope scope_;
-  std::map<std::string, Output> values_;
+  std::map<std::string, ScopedVariable> known_;
 };
 
 }  // namespace monograph

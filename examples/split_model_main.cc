@@ -2,7 +2,6 @@
 // Each layer's variables live where the layer runs, and gradients are computed beside their forward
 // nodes: what crosses between the devices is the features and their gradient.
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,36 +11,14 @@
 #include "client/registries.h"
 #include "client/session.h"
 #include "client/session_flags.h"
+#include "client/variable_scope.h"
 #include "examples/models/mnist_cnn.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
-#include "ops/elementwise/elementwise.h"
 #include "ops/input/batches.h"
-#include "ops/random/random.h"
 
 namespace monograph::examples {
 namespace {
-
-// Variables that live on one device.
-class VariablesOn : public ModelVariables {
- public:
-  VariablesOn(const Scope& scope, const std::string& device) : scope_(scope.WithDevice(device)) {}
-  Output Get(const std::string& name, const Shape& shape, const Initial& initial,
-             DType dtype) override {
-    const Scope inner = scope_.ReuseScope(name + "/Initializer");
-    const Output dims = IntsConst(inner, shape.dims()),
-                 parameter = ScalarConst(inner, initial.parameter, dtype);
-    const Output value = initial.kind == Initial::Kind::kConstant
-                             ? Fill(inner, dims, parameter)
-                             : Mul(inner, TruncatedNormal(inner, dims, dtype), parameter);
-    made.push_back(MakeVariable(scope_, name, value));
-    return made.back().value;
-  }
-  std::vector<ModelVariable> made;
-
- private:
-  Scope scope_;
-};
 
 Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
@@ -57,18 +34,19 @@ Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
   const Output labels = Placeholder(root.WithOpName("labels"), DT_INT32, {batch_size});
 
   const MnistCnn model{.conv1 = 16, .conv2 = 32, .fc = 128, .dropout = 0};
-  VariablesOn on_first(root, devices[0]), on_second(root, devices[1]);
+  // Each part's variables live where the part runs.
+  Collections collections;
+  const VariableScope variables(root, &collections);
+  ScopedModelVariables on_first(variables.WithDevice(devices[0])),
+      on_second(variables.WithDevice(devices[1]));
   const Output features = model.Convolutions(first, images, on_first);
   const Output logits = model.Dense(second, features, on_second, true);
   const Outputs results = LossAndAccuracy(second, logits, labels);
   MG_RETURN_IF_ERROR(root.status());
 
-  std::vector<ModelVariable> variables = on_first.made;
-  variables.insert(variables.end(), on_second.made.begin(), on_second.made.end());
-  std::vector<Operation> initializers;
-  for (const ModelVariable& variable : variables) initializers.push_back(variable.initializer);
+  std::vector<Operation> initializers = {GlobalVariablesInitializer(root, collections)};
   MG_ASSIGN_OR_RETURN(const std::vector<GradientAndVariable> gradients,
-                      ComputeGradients(root, results[0], variables));
+                      ComputeGradients(root, results[0], TrainableVariables(collections)));
   const Operation train = Adam(1e-3).ApplyGradients(root, gradients, &initializers);
   const Operation init = Group(root, initializers);
   MG_RETURN_IF_ERROR(root.status());

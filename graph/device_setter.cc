@@ -1,6 +1,8 @@
 #include "graph/device_setter.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 
 namespace monograph {
@@ -19,18 +21,41 @@ PsStrategy GreedyLoadBalancingStrategy(int num_tasks, LoadFn load) {
   MG_CHECK(num_tasks > 0);
   auto loads = std::make_shared<std::vector<double>>(static_cast<size_t>(num_tasks), 0.0);
   return [loads, load = std::move(load)](const NodeSpec& variable) {
+    const double added = load(variable);
+    if (std::isnan(added)) return -1;
     auto least = std::min_element(loads->begin(), loads->end());
-    *least += load(variable);
+    *least += added;
     return static_cast<int>(least - loads->begin());
   };
 }
 
 double ByteSizeLoad(const NodeSpec& variable) {
-  if (variable.attrs == nullptr) return 0;
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  if (variable.attrs == nullptr) return kUnknown;
   const int64_t elements = variable.attrs->GetOr<PartialShape>("shape", PartialShape()).elements();
   const DType dtype = variable.attrs->GetOr<DType>("dtype", DT_INVALID);
-  return elements < 0 ? 0 : static_cast<double>(elements) * static_cast<double>(DTypeSize(dtype));
+  return elements < 0 ? kUnknown
+                      : static_cast<double>(elements) * static_cast<double>(DTypeSize(dtype));
 }
+
+namespace {
+
+int TaskOf(const NodeSpec& variable, int task, const ReplicaDeviceSetterOptions& options) {
+  if (task >= 0 && task < options.ps_tasks) return task;
+  if (options.report) {
+    const std::string what = "ReplicaDeviceSetter: variable '" + std::string(variable.name) + "' ";
+    options.report(InvalidArgument(
+        task < 0 ? what + "cannot be placed by its strategy; one that goes by bytes needs a shape "
+                          "that is fully known"
+                 : what + "is put on task " + std::to_string(task) +
+                       " by its strategy, but there "
+                       "are " +
+                       std::to_string(options.ps_tasks) + " parameter servers"));
+  }
+  return 0;
+}
+
+}  // namespace
 
 Result<Scope::DeviceFunction> ReplicaDeviceSetter(const ReplicaDeviceSetterOptions& options) {
   if (options.ps_tasks < 0) {
@@ -49,7 +74,8 @@ Result<Scope::DeviceFunction> ReplicaDeviceSetter(const ReplicaDeviceSetterOptio
     if (!on_ps) return MergeScope(wish, worker).ToString();
     DeviceName device = ps;
     // A variable that asks for a job of its own is not spread.
-    if (!ps.job.empty() && (wish.job.empty() || wish.job == ps.job)) device.task = strategy(node);
+    if (!ps.job.empty() && (wish.job.empty() || wish.job == ps.job))
+      device.task = TaskOf(node, strategy(node), options);
     return MergeScope(wish, device).ToString();
   });
 }

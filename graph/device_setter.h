@@ -12,20 +12,22 @@
 
 namespace monograph {
 
-// Picks the ps task, 0 <= task < ps_tasks, of one more variable. Called once per variable, in the
-// order in which they are built.
+// Picks the ps task, 0 <= task < ps_tasks, of one more variable; negative: it cannot. Called once
+// per variable, in the order in which they are built.
 using PsStrategy = std::function<int(const NodeSpec& variable)>;
 
 // 0, 1, ..., num_tasks - 1, 0, 1, ...   REQUIRES: num_tasks > 0, also below.
 PsStrategy RoundRobinStrategy(int num_tasks);
 
+// How much a variable adds to its task; NaN: that is not known.
 using LoadFn = std::function<double(const NodeSpec& variable)>;
 
-// The task with the least load so far, the first of equals; `load` says how much a variable adds.
+// The task with the least load so far, the first of equals. Cannot place a variable of unknown
+// load.
 PsStrategy GreedyLoadBalancingStrategy(int num_tasks, LoadFn load);
 
-// The bytes of a variable by its attributes `dtype` and `shape`; 0 where the shape is not fully
-// known.
+// The bytes of a variable by its attributes `dtype` and `shape`; NaN where the shape is not fully
+// known. TensorFlow's byte_size_load_fn.
 double ByteSizeLoad(const NodeSpec& variable);
 
 struct ReplicaDeviceSetterOptions {
@@ -34,8 +36,23 @@ struct ReplicaDeviceSetterOptions {
   std::string worker_device = "/job:worker";
   // Completes what a node asks for itself. Otherwise a node that asks for anything is left alone.
   bool merge_devices = true;
-  std::vector<std::string> ps_ops = {"Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp"};
+  // TensorFlow's: variables, tables and what else keeps state that all workers share.
+  std::vector<std::string> ps_ops = {"Variable",
+                                     "VariableV2",
+                                     "AutoReloadVariable",
+                                     "MutableHashTable",
+                                     "MutableHashTableV2",
+                                     "MutableHashTableOfTensors",
+                                     "MutableHashTableOfTensorsV2",
+                                     "MutableDenseHashTable",
+                                     "MutableDenseHashTableV2",
+                                     "VarHandleOp",
+                                     "ResourceConditionalAccumulator"};
   PsStrategy strategy = {};  // empty: round robin
+  // Gets the InvalidArgument for a variable that the strategy puts on no task that there is, such
+  // as
+  // [&](const Status& status) { scope.Fail(status); }. Empty: it goes to task 0.
+  std::function<void(const Status&)> report = {};
 };
 
 // InvalidArgument for a device that does not parse or a negative number of tasks. Copies of the

@@ -5,6 +5,7 @@
 
 #include "graph/function.h"
 #include "graph/prune.h"
+#include "graph/resource_handle.h"
 
 namespace monograph {
 namespace {
@@ -120,6 +121,17 @@ RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replica
   return parts;
 }
 
+// What is known of the variable that argument i is in every replica, for the body's shapes.
+void DescribeHandles(std::span<const std::vector<Output>> per_replica_args, size_t i,
+                     OpBuilder* arg) {
+  const Output& first = per_replica_args[0][i];
+  PartialShape shape = HandleShape(*first.graph, first.endpoint);
+  for (const std::vector<Output>& replica : per_replica_args)
+    shape = Common(shape, HandleShape(*replica[i].graph, replica[i].endpoint));
+  arg->Attr("_handle_shapes", std::vector<PartialShape>{shape});
+  arg->Attr("_handle_dtypes", std::vector<DType>{HandleDType(*first.graph, first.endpoint)});
+}
+
 }  // namespace
 
 Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& name,
@@ -142,11 +154,11 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
     for (const std::vector<Output>& replica : per_replica_args)
       shape = Common(shape, replica[i].shape());
     in_types.push_back(per_replica_args[0][i].dtype());
-    args.push_back(OpBuilder(inside.WithOpName("arg_" + std::to_string(i)), "_Arg")
-                       .Attr("T", in_types.back())
-                       .Attr("index", static_cast<int64_t>(i))
-                       .Attr("_output_shapes", std::vector<PartialShape>{shape})
-                       .BuildOutput());
+    OpBuilder arg(inside.WithOpName("arg_" + std::to_string(i)), "_Arg");
+    arg.Attr("T", in_types.back()).Attr("index", static_cast<int64_t>(i));
+    arg.Attr("_output_shapes", std::vector<PartialShape>{shape});
+    if (in_types.back() == DT_RESOURCE) DescribeHandles(per_replica_args, i, &arg);
+    args.push_back(arg.BuildOutput());
   }
   MG_RETURN_IF_ERROR(inside.status().WithContext(what));
   Result<Outputs> results = tower(inside, args);

@@ -5,38 +5,60 @@
 #include <map>
 #include <utility>
 
+#include "client/embedding.h"
+#include "client/partitioner.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
 #include "ops/random/random.h"
 
 namespace monograph::replication {
 namespace {
 
-// Hands out one tensor per name; a name that is new gets it from `make`.
+// Hands out one tensor per name, which `read` makes at first, and rows by `look_up`.
 class NamedVariables : public ModelVariables {
  public:
-  using Make = std::function<Output(const Declaration&)>;
-  NamedVariables(const Scope& scope, Make make) : scope_(scope), make_(std::move(make)) {}
+  using Read = std::function<Output(const Declaration&)>;
+  using LookUp = std::function<Output(const Declaration&, const Output& ids)>;
+  NamedVariables(const Scope& scope, Read read, LookUp look_up)
+      : scope_(scope), read_(std::move(read)), look_up_(std::move(look_up)) {}
 
   Output Get(const std::string& name, const Shape& shape, const Initial& initial,
              DType dtype) override {
-    auto it = known_.find(name);
-    if (it == known_.end()) {
-      it = known_.emplace(name, std::make_pair(shape, make_({name, shape, initial, dtype}))).first;
-    } else if (!(it->second.first == shape)) {
-      scope_.Fail(FailedPrecondition("variable '" + name + "' is wanted with shape " +
-                                     shape.ToString() + " and with shape " +
-                                     it->second.first.ToString()));
-      return {};
-    }
-    return it->second.second;
+    Known* known = Find({name, shape, initial, dtype});
+    if (known == nullptr) return {};
+    if (!known->value.valid()) known->value = read_(known->declaration);
+    return known->value;
+  }
+
+  Output Lookup(const std::string& name, const Shape& shape, const Initial& initial,
+                const Output& ids, DType dtype) override {
+    const Known* known = Find({name, shape, initial, dtype});
+    return known == nullptr ? Output() : look_up_(known->declaration, ids);
   }
 
  private:
+  struct Known {
+    Declaration declaration;
+    Output value;
+  };
+
+  // nullptr, and the scope fails, if it was wanted otherwise before.
+  Known* Find(const Declaration& wanted) {
+    const auto it = known_.try_emplace(wanted.name, Known{wanted, {}}).first;
+    const Shape& before = it->second.declaration.shape;
+    if (before == wanted.shape) return &it->second;
+    scope_.Fail(FailedPrecondition("variable '" + wanted.name + "' is wanted with shape " +
+                                   wanted.shape.ToString() + " and with shape " +
+                                   before.ToString()));
+    return nullptr;
+  }
+
   Scope scope_;
-  Make make_;
-  std::map<std::string, std::pair<Shape, Output>> known_;
+  Read read_;
+  LookUp look_up_;
+  std::map<std::string, Known> known_;
 };
 
 Output InitialValue(const Scope& scope, const Declaration& declaration) {
@@ -53,7 +75,8 @@ Output InitialValue(const Scope& scope, const Declaration& declaration) {
       return Mul(inner, normal,
                  ScalarConst(inner, declaration.initial.parameter, declaration.dtype));
     }
-    case Initial::Kind::kValue: return Const(inner, declaration.initial.value);
+    case Initial::Kind::kValue:
+      return Const(inner, declaration.initial.value);
   }
   return {};
 }
@@ -98,10 +121,8 @@ class Dealer {
 Status MakeParts(const Scope& scope, const Declaration& declaration, Dealer& dealer,
                  std::vector<ModelVariable>* variables) {
   std::vector<int64_t> rows;
-  for (int64_t part = 0; part < declaration.parts; ++part) {
-    rows.push_back(declaration.shape[0] * (part + 1) / declaration.parts -
-                   declaration.shape[0] * part / declaration.parts);
-  }
+  for (const PartRange& range : CutDimension(declaration.shape[0], declaration.parts))
+    rows.push_back(range.size);
   const Outputs initial = SplitV(scope.ReuseScope(declaration.name + "/Initializer"),
                                  InitialValue(scope, declaration), rows, 0);
   MG_RETURN_IF_ERROR(scope.status());
@@ -129,19 +150,33 @@ Result<std::vector<Declaration>> Declare(const Scope& scope, const Outputs& batc
     inputs.push_back(Placeholder(tower, input.dtype(), shape));
   }
   std::vector<Declaration> declarations;
-  NamedVariables variables(tower, [&](const Declaration& declaration) {
-    declarations.push_back(declaration);
-    return Placeholder(tower.WithOpName(declaration.name), declaration.dtype, declaration.shape);
-  });
+  const auto declared = [&](const Declaration& wanted) -> Declaration& {
+    for (Declaration& declaration : declarations)
+      if (declaration.name == wanted.name) return declaration;
+    return declarations.emplace_back(wanted);
+  };
+  const auto placeholder = [&](const Declaration& wanted) {
+    return Placeholder(tower.WithOpName(wanted.name), wanted.dtype, wanted.shape);
+  };
+  NamedVariables variables(
+      tower,
+      [&](const Declaration& wanted) {
+        declared(wanted).read = true;
+        return placeholder(wanted);
+      },
+      [&](const Declaration& wanted, const Output& ids) {
+        declared(wanted).looked_up = true;
+        return Gather(tower, placeholder(wanted), ids);
+      });
   MG_ASSIGN_OR_RETURN(const Outputs results, model(tower, inputs, variables));
   MG_RETURN_IF_ERROR(tower.status());
   if (results.empty()) return InvalidArgument("the model returned no loss");
   for (const Output& result : results) {
     if (!result.valid() || (result.shape().known_rank() && result.shape().rank() != 0)) {
-      return InvalidArgument(
-          "the model must return scalars (means over its examples), not " +
-          (result.valid() ? result.name() + " of shape " + result.shape().ToString()
-                          : std::string("nothing")));
+      return InvalidArgument("the model must return scalars (means over its examples), not " +
+                             (result.valid()
+                                  ? result.name() + " of shape " + result.shape().ToString()
+                                  : std::string("nothing")));
     }
   }
   return declarations;
@@ -167,8 +202,8 @@ Result<std::vector<ModelVariable>> MakeVariables(const Scope& scope,
       MG_RETURN_IF_ERROR(MakeParts(at_first, declaration, dealer, &variables));
       continue;
     }
-    MG_ASSIGN_OR_RETURN(const Scope place, dealer.PlaceOf(declaration.name, declaration.shape,
-                                                          declaration.dtype));
+    MG_ASSIGN_OR_RETURN(const Scope place,
+                        dealer.PlaceOf(declaration.name, declaration.shape, declaration.dtype));
     variables.push_back(MakeVariable(place, declaration.name, InitialValue(place, declaration)));
     MG_RETURN_IF_ERROR(scope.status());
   }
@@ -192,22 +227,35 @@ Result<std::vector<ModelVariable>> MirrorVariables(const Scope& scope,
 
 Result<Outputs> BuildModel(Scope& scope, std::span<const Output> batch, const ModelFn& model,
                            const std::vector<Declaration>& declarations,
-                           std::span<const Output> values) {
-  NamedVariables variables(scope, [&](const Declaration& wanted) {
+                           std::span<const VariableView> views) {
+  // Its parts; none, and the scope fails, if there is no such variable.
+  const auto parts_of = [&](const Declaration& wanted) -> std::span<const VariableView> {
     size_t first = 0;
     for (const Declaration& declaration : declarations) {
       const auto parts = static_cast<size_t>(declaration.parts);
-      if (declaration.name == wanted.name) {
-        if (parts == 1) return values[first];
-        const std::span<const Output> own = values.subspan(first, parts);
-        return Concat(scope.WithOpName(declaration.name), Outputs(own.begin(), own.end()), 0);
-      }
+      if (declaration.name == wanted.name) return views.subspan(first, parts);
       first += parts;
     }
     scope.Fail(FailedPrecondition("the model asks for variable '" + wanted.name +
                                   "', which training does not have"));
-    return Output();
-  });
+    return {};
+  };
+  NamedVariables variables(
+      scope,
+      [&](const Declaration& wanted) {
+        Outputs values;
+        for (const VariableView& part : parts_of(wanted)) values.push_back(part.value);
+        if (values.empty()) return Output();
+        return values.size() == 1 ? values[0] : Concat(scope.WithOpName(wanted.name), values, 0);
+      },
+      [&](const Declaration& wanted, const Output& ids) {
+        std::vector<TablePart> parts;
+        for (const VariableView& part : parts_of(wanted)) {
+          const Scope place = part.device.empty() ? scope : scope.WithDevice(part.device);
+          parts.push_back({wanted.name, part.handle, part.shape, wanted.dtype, place});
+        }
+        return EmbeddingLookup(scope, parts, ids, PartitionStrategy::kDiv);
+      });
   MG_ASSIGN_OR_RETURN(Outputs results, model(scope, batch, variables));
   MG_RETURN_IF_ERROR(scope.status());
   return results;

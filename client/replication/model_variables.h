@@ -16,6 +16,16 @@ struct Declaration {
   Initial initial;
   DType dtype = DT_FLOAT;
   int64_t parts = 1;  // cut along the first dimension into so many variables
+  bool read = false;  // the model asks for all of it
+  bool looked_up = false;  // the model asks for rows of it
+};
+
+// A variable, or a part of one, as a replica sees it.
+struct VariableView {
+  Output value;        // invalid if no replica reads all of it
+  Output handle;       // invalid if no replica looks rows up
+  Shape shape;
+  std::string device;  // where its rows are read; empty: where the replica is
 };
 
 // Builds the model once, in a graph of no further use. InvalidArgument for a model that returns no
@@ -36,10 +46,10 @@ Result<std::vector<ModelVariable>> MirrorVariables(const Scope& scope,
                                                    const std::vector<ModelVariable>& variables,
                                                    const std::string& device, int number);
 
-// The model in `scope`, with `values` as its variables: one per declaration and part, in order.
+// The model in `scope`, with `views` as its variables: one per declaration and part, in order.
 Result<Outputs> BuildModel(Scope& scope, std::span<const Output> batch, const ModelFn& model,
                            const std::vector<Declaration>& declarations,
-                           std::span<const Output> values);
+                           std::span<const VariableView> views);
 
 // Where the variables are.
 std::vector<std::string> VariableHomes(const ReplicateOptions& options,

@@ -19,6 +19,7 @@ using replication::Declaration;
 using replication::Draft;
 using replication::InGraph;
 using replication::Mirrored;
+using replication::VariableView;
 
 constexpr char kClient[] = "/job:client/replica:0/task:0/device:CPU:0";
 
@@ -137,6 +138,11 @@ Result<std::vector<std::vector<ModelVariable>>> MakeCopies(
   return copies;
 }
 
+VariableView ViewOf(const ModelVariable& variable) {
+  const DeviceName& device = variable.handle.graph->device(variable.handle.node());
+  return {variable.value, variable.handle, variable.shape, device.ToString()};
+}
+
 // The step over a batch that is cut already.
 Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::string>& devices,
                                      const BatchShards& split, const ModelFn& model,
@@ -147,10 +153,10 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
   Draft draft{.scope = scope, .options = options, .optimizer = optimizer, .devices = devices};
   MG_ASSIGN_OR_RETURN(draft.variables, MakeCopies(scope, devices, &declarations, options));
   draft.home = Mirrored(options) ? devices[0] : replication::VariableHomes(options, devices[0])[0];
-  std::vector<Outputs> values(devices.size());
+  std::vector<std::vector<VariableView>> views(devices.size());
   for (size_t r = 0; r < devices.size(); ++r) {
     for (const ModelVariable& variable : draft.variables[std::min(r, draft.variables.size() - 1)])
-      values[r].push_back(variable.value);
+      views[r].push_back(ViewOf(variable));
   }
   for (const std::vector<ModelVariable>& copy : draft.variables) {
     for (const ModelVariable& variable : copy) draft.initializers.push_back(variable.initializer);
@@ -159,8 +165,8 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
       draft.towers,
       replication::BuildTowers(scope, options.tower_name, devices,
                                options.rank * static_cast<int>(devices.size()), split.shards,
-                               TowerWeights(scope, devices, split, options), values, declarations,
-                               model));
+                               TowerWeights(scope, devices, split, options), views, declarations,
+                               model, replication::KeepsRows(options)));
 
   ReplicatedStep step;
   step.options = options;
@@ -267,18 +273,18 @@ Result<Outputs> BuildEvaluation(const Scope& scope, const std::string& device, c
   Scope place = scope.SubScope("evaluation").WithDevice(device);
   // The layout of the variables, from the names that training gave them.
   std::vector<Declaration> declarations;
-  Outputs values;
+  std::vector<VariableView> views;
   for (const ModelVariable& variable : step.variables) {
     const size_t part = variable.name.rfind("/part_");
     const std::string name = variable.name.substr(0, part);
-    values.push_back(variable.value);
+    views.push_back(ViewOf(variable));
     if (part != std::string::npos && !declarations.empty() && declarations.back().name == name) {
       ++declarations.back().parts;
     } else {
       declarations.push_back({.name = name, .shape = variable.shape, .initial = {}});
     }
   }
-  return replication::BuildModel(place, batch, model, declarations, values);
+  return replication::BuildModel(place, batch, model, declarations, views);
 }
 
 }  // namespace monograph

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/replication/model_variables.h"
+#include "graph/gradients.h"
 #include "graph/replicate.h"
 
 namespace monograph::replication {
@@ -13,16 +14,19 @@ namespace monograph::replication {
 struct Towers {
   std::vector<Operation> calls;    // by replica
   std::vector<Outputs> results;    // [result][replica]
-  std::vector<Outputs> gradients;  // [variable][replica], weighted: to be added up
+  // [variable][replica], weighted: to be added up. All replicas' gradients of a variable are rows, or
+  // none; each row comes once.
+  std::vector<std::vector<Gradient>> gradients;
 };
 
-// A replica per device, numbered from `first_replica`. `values[r]` are the variables as replica r
-// reads them, `weights[r]` is its share in the mean: it scales the gradient of the loss, which costs
-// one scalar product.
+// A replica per device, numbered from `first_replica`. `views[r]` are the variables as replica r
+// sees them, `weights[r]` is its share in the mean: it scales the gradient of the loss, which costs
+// one scalar product. Without `keep_rows` every gradient is whole.
 Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
                            const std::vector<std::string>& devices, int first_replica,
                            const std::vector<Outputs>& shards, const Outputs& weights,
-                           const std::vector<Outputs>& values,
-                           const std::vector<Declaration>& declarations, const ModelFn& model);
+                           const std::vector<std::vector<VariableView>>& views,
+                           const std::vector<Declaration>& declarations, const ModelFn& model,
+                           bool keep_rows);
 
 }  // namespace monograph::replication

@@ -5,6 +5,7 @@
 
 #include "client/embedding.h"
 #include "client/registries.h"
+#include "client/replication.h"
 #include "client/session.h"
 #include "client/variable_scope.h"
 #include "graph/gradients.h"
@@ -248,6 +249,96 @@ TEST_P(RuleTest, TrainingByRowsInPartsIsTrainingTheWholeTable) {
   const std::vector<Tensor> values = Run({parts.value, whole.value});
   ExpectNear(values[0], values[1], 1e-6f);
   EXPECT_FALSE(BitEqual(values[0], Table()));
+}
+
+// ---- Replicate
+
+// A table trained by two replicas, cut into parts of two rows, for six steps.
+struct ReplicatedTable {
+  Tensor table;
+  float evaluation = 0;
+  std::vector<std::string> variables;
+};
+ReplicatedTable TrainReplicated(const Optimizer& optimizer, VariableUpdate update, bool lookup) {
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const std::vector<std::string> devices = {"/device:CPU:0", "/device:CPU:1"};
+  const Output ids = Placeholder(root, DT_INT32, {6});
+  const ModelFn model = [&](Scope& tower, std::span<const Output> batch,
+                            ModelVariables& variables) -> Result<Outputs> {
+    const Initial initial = Initial::Value(Table());
+    const Output rows =
+        lookup ? variables.Lookup("table", {kRows, kColumns}, initial, batch[0])
+               : Gather(tower, variables.Get("table", {kRows, kColumns}, initial), batch[0]);
+    return Outputs{ReduceMean(tower, SquaredDifference(tower, rows, Const(tower, 0.3f)))};
+  };
+  ReplicateOptions options{.variable_update = update};
+  if (update == VariableUpdate::kParameterServer) {
+    options.variable_devices = devices;
+    options.max_variable_bytes = 3 * kColumns * static_cast<int64_t>(sizeof(float));
+  }
+  const auto step = Replicate(root, devices, {ids}, model, optimizer, options);
+  EXPECT_TRUE(step.ok()) << step.status();
+  if (!step.ok()) return {};
+  Outputs values;
+  ReplicatedTable result;
+  for (const ModelVariable& variable : step->variables) {
+    values.push_back(variable.value);
+    result.variables.push_back(variable.name);
+  }
+  const Output whole = values.size() == 1 ? values[0] : Concat(root, values, 0);
+  const auto evaluation = BuildEvaluation(root, devices[1], {Const(root, {0, 7, 4})}, model, *step);
+  EXPECT_TRUE(evaluation.ok()) << evaluation.status();
+  auto session = Session::Local(graph, {.device_count = {{"CPU", 2}}}).value();
+  EXPECT_TRUE(session->Run({}, {}, {step->init}).ok());
+  for (int i = 0; i < 6; ++i) {
+    const Tensor batch = Tensor::Vector<int32_t>({i, 7 - i, i, 0, 0, 0});
+    const auto ran = session->Run({{ids, batch}}, {}, {step->train});
+    EXPECT_TRUE(ran.ok()) << ran.status();
+  }
+  const auto got = session->Run({}, {whole, (*evaluation)[0]});
+  EXPECT_TRUE(got.ok()) << got.status();
+  if (!got.ok()) return result;
+  result.table = (*got)[0];
+  result.evaluation = (*got)[1].scalar<float>();
+  return result;
+}
+
+TEST_P(RuleTest, ReplicasThatLookUpRowsTrainTheTableAsReplicasThatReadItAll) {
+  const ReplicatedTable whole =
+      TrainReplicated(GetParam().make(), VariableUpdate::kReplicated, false);
+  ASSERT_TRUE(whole.table.valid());
+  EXPECT_FALSE(BitEqual(whole.table, Table()));
+  for (bool lookup : {true, false}) {
+    const ReplicatedTable rows =
+        TrainReplicated(GetParam().make(), VariableUpdate::kParameterServer, lookup);
+    EXPECT_THAT(rows.variables, ElementsAre("table/part_0", "table/part_1", "table/part_2"));
+    EXPECT_TRUE(BitEqual(rows.table, whole.table)) << "lookup: " << lookup;
+    EXPECT_EQ(rows.evaluation, whole.evaluation);
+  }
+  const ReplicatedTable mirrored =
+      TrainReplicated(GetParam().make(), VariableUpdate::kReplicated, true);
+  EXPECT_TRUE(BitEqual(mirrored.table, whole.table));
+}
+
+TEST_F(SparseTrainingTest, AVariableThatIsReadAndLookedUpHasOneGradient) {
+  const Output ids = Placeholder(root_, DT_INT32, {4});
+  const ModelFn model = [&](Scope& tower, std::span<const Output> batch,
+                            ModelVariables& variables) -> Result<Outputs> {
+    const Initial initial = Initial::Value(Table());
+    const Output rows = variables.Lookup("table", {kRows, kColumns}, initial, batch[0]);
+    const Output whole = variables.Get("table", {kRows, kColumns}, initial);
+    return Outputs{Add(tower, ReduceMean(tower, rows), ReduceSum(tower, whole))};
+  };
+  const auto step = Replicate(root_, {"/device:CPU:0"}, {ids}, model, GradientDescent(1));
+  ASSERT_TRUE(step.ok()) << step.status();
+  initializers_.push_back(step->init);
+  Start();
+  Run({}, {step->train}, {{ids, Tensor::Vector<int32_t>({5, 5, 5, 5})}});
+  const Tensor table = Run({step->variables[0].value})[0];
+  EXPECT_FLOAT_EQ(table.data<float>()[0], Table().data<float>()[0] - 1);
+  EXPECT_FLOAT_EQ(table.data<float>()[5 * kColumns],
+                  Table().data<float>()[5 * kColumns] - 1 - 1.0f / kColumns);
 }
 
 }  // namespace

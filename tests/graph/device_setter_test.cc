@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/graph/pass_ops.h"
 
 namespace monograph {
@@ -74,12 +76,35 @@ TEST_F(DeviceSetterTest, AMalformedDeviceIsRefused) {
   EXPECT_EQ(ReplicaDeviceSetter({.ps_tasks = -1}).status().code(), Code::kInvalidArgument);
 }
 
-TEST(ByteSizeLoadTest, AVariableOfUnknownShapeCountsNothing) {
+TEST_F(DeviceSetterTest, AVariableThatNoTaskCanHoldIsReported) {
+  Status said;
+  ReplicaDeviceSetterOptions options{.ps_tasks = 2,
+                                     .strategy = GreedyLoadBalancingStrategy(2, ByteSizeLoad)};
+  options.report = [&](const Status& status) { said.Update(status); };
+  Variable(root_.WithDeviceFunction(ReplicaDeviceSetter(options).value()), "unknown", {-1});
+  EXPECT_EQ(said.code(), Code::kInvalidArgument);
+  EXPECT_NE(said.message().find("variable 'unknown' cannot be placed"), std::string::npos) << said;
+  said = Status();
+  options.strategy = [](const NodeSpec&) { return 7; };
+  Variable(root_.WithDeviceFunction(ReplicaDeviceSetter(options).value()), "v", {1});
+  EXPECT_NE(said.message().find("task 7 by its strategy, but there are 2"), std::string::npos)
+      << said;
+}
+
+TEST_F(DeviceSetterTest, AStrategyMayGoByALoadOfTheUsersOwn) {
+  const auto by_rows = [](const NodeSpec& variable) {
+    return static_cast<double>(variable.attrs->Get<PartialShape>("shape").dim(0));
+  };
+  EXPECT_EQ(VariableDevices({.ps_tasks = 3, .strategy = GreedyLoadBalancingStrategy(3, by_rows)}),
+            Tasks({0, 1, 2, 2, 1}));
+}
+
+TEST(ByteSizeLoadTest, AVariableOfUnknownShapeHasNoSize) {
   NodeSpec spec{.name = "v", .op = "VarHandleOp"};
-  EXPECT_EQ(ByteSizeLoad(spec), 0);
+  EXPECT_TRUE(std::isnan(ByteSizeLoad(spec)));
   spec.attrs =
       std::make_shared<const Attrs>(Attrs{{"dtype", DT_DOUBLE}, {"shape", PartialShape({-1, 2})}});
-  EXPECT_EQ(ByteSizeLoad(spec), 0);
+  EXPECT_TRUE(std::isnan(ByteSizeLoad(spec)));
   spec.attrs =
       std::make_shared<const Attrs>(Attrs{{"dtype", DT_DOUBLE}, {"shape", PartialShape({3, 2})}});
   EXPECT_EQ(ByteSizeLoad(spec), 48);

@@ -3,6 +3,7 @@
 #include "client/device_setter.h"
 #include "client/embedding.h"
 #include "client/registries.h"
+#include "client/replication.h"
 #include "client/tower_gradients.h"
 #include "client/variable_scope.h"
 #include "ops/constant/constant.h"
@@ -122,6 +123,42 @@ TEST(SparseOnCluster, WhatAStepMovesIsProportionalToItsRowsAndNotToTheTable) {
   EXPECT_GT(many, rows_of_many);
   EXPECT_LT(many, 2 * rows_of_many);
   EXPECT_LT(few, many / 4);
+}
+
+TEST(SparseOnCluster, ReplicateMovesRowsOfATableThatItsModelLooksUp) {
+  constexpr int64_t kRows = 200'000;
+  TestCluster cluster({.ps = 2, .workers = 2});
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const Output ids = Placeholder(root, DT_INT64, {200});
+  const auto step = Replicate(root, cluster.spec().Tasks("worker"), {ids},
+                              [](Scope& tower, std::span<const Output> batch,
+                                 ModelVariables& variables) -> Result<Outputs> {
+                                const Output rows = variables.Lookup(
+                                    "table", {kRows, kColumns}, Initial::Constant(0.5), batch[0]);
+                                return Outputs{ReduceMean(tower, Square(tower, rows))};
+                              },
+                              Adagrad(0.1),
+                              {.variable_devices = cluster.spec().Tasks("ps"),
+                               .max_variable_bytes = kRows * kColumns * sizeof(float) / 2});
+  ASSERT_TRUE(step.ok()) << step.status();
+  ASSERT_EQ(step->variables.size(), 2u);
+  auto session = cluster.Connect(graph);
+  ASSERT_TRUE(session->Run({}, {}, {step->init}).ok());
+  Tensor batch = Tensor::Allocate(DT_INT64, {200}).value();
+  for (int64_t i = 0; i < 200; ++i) batch.data<int64_t>()[i] = i * 997;
+  const auto run = [&] {
+    const auto ran = session->Run({{ids, batch}}, {step->results[0]}, {step->train});
+    EXPECT_TRUE(ran.ok()) << ran.status();
+    return ran.ok() ? (*ran)[0].scalar<float>() : 0;
+  };
+  const float first = run();
+  EXPECT_FLOAT_EQ(first, 0.25f);
+  uint64_t before = 0, after = 0;
+  for (int task : {0, 1}) before += cluster.StatusOf("ps", task).bytes_sent();
+  EXPECT_LT(run(), first);
+  for (int task : {0, 1}) after += cluster.StatusOf("ps", task).bytes_sent();
+  EXPECT_LT(after - before, kRows * kColumns * sizeof(float) / 100);
 }
 
 }  // namespace
