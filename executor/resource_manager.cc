@@ -11,24 +11,34 @@ std::string FullName(std::string_view container, std::string_view name) {
 
 void ResourceManager::Delete(std::string_view container, std::string_view name) {
   std::shared_ptr<Resource> dropped;  // destroyed outside the lock
-  std::lock_guard lock(mutex_);
-  const auto in = containers_.find(container);
-  if (in == containers_.end()) return;
-  const auto found = in->second.find(name);
-  if (found == in->second.end()) return;
-  dropped = std::move(found->second);
-  in->second.erase(found);
+  {
+    std::lock_guard lock(mutex_);
+    const auto in = containers_.find(container);
+    if (in == containers_.end()) return;
+    const auto found = in->second.find(name);
+    if (found == in->second.end()) return;
+    dropped = std::move(found->second);
+    in->second.erase(found);
+  }
+  dropped->OnRemoved();
 }
 
 void ResourceManager::Clear(const std::vector<std::string>& containers) {
   decltype(containers_) dropped;  // destroyed outside the lock
-  std::lock_guard lock(mutex_);
-  if (containers.empty()) {
-    dropped.swap(containers_);
-    return;
+  {
+    std::lock_guard lock(mutex_);
+    if (containers.empty()) {
+      dropped.swap(containers_);
+    } else {
+      for (const std::string& container : containers) {
+        if (auto node = containers_.extract(container)) dropped.insert(std::move(node));
+      }
+    }
   }
-  for (const std::string& container : containers) {
-    if (auto node = containers_.extract(container)) dropped.insert(std::move(node));
+  for (const auto& [container, resources] : dropped) {
+    for (const auto& [name, resource] : resources) {
+      if (resource != nullptr) resource->OnRemoved();
+    }
   }
 }
 

@@ -21,6 +21,8 @@ class Resource {
   virtual ~Resource() = default;
   virtual std::string DebugString() const = 0;
   virtual int64_t bytes() const { return 0; }
+  // It was taken out of its manager: nobody finds it any more, and who waits for it must wait no longer. Called without the manager's lock.
+  virtual void OnRemoved() {}
 };
 
 // A variable's value. Readers share the tensor; writers replace it or, holding the lock and the only reference, write in place.

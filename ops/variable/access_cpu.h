@@ -1,4 +1,4 @@
-// How kernels reach variables through their handles.
+// How kernels reach variables, and other resources, through their handles.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,18 @@ inline Status Uninitialized(const ResourceHandle& handle) {
                             " from Container: " + handle.container +
                             ". This could mean that the variable was uninitialized: run its "
                             "initializer first");
+}
+
+// The handle that a node with attributes `container` and `shared_name` gives out.
+inline Result<Tensor> MakeHandle(const KernelConstruction& k) {
+  MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DT_RESOURCE, Shape()));
+  ResourceHandle* handle = tensor.handles();
+  handle->device = k.device();
+  handle->container = k.attrs().GetOr<std::string>("container", "");
+  if (handle->container.empty()) handle->container = "localhost";
+  handle->name = k.attrs().GetOr<std::string>("shared_name", "");
+  if (handle->name.empty()) handle->name = k.node_name();
+  return tensor;
 }
 
 inline Result<const ResourceHandle*> HandleOf(const KernelContext& c, int input) {

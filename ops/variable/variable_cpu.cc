@@ -18,13 +18,7 @@ class VarHandleKernel : public Kernel {
     kernel->node_ = k.node_name();
     kernel->dtype_ = k.attr<DType>("dtype");
     kernel->shape_ = k.attrs().GetOr<PartialShape>("shape", PartialShape());
-    MG_ASSIGN_OR_RETURN(kernel->handle_, Tensor::Allocate(DT_RESOURCE, Shape()));
-    ResourceHandle* handle = kernel->handle_.handles();
-    handle->device = k.device();
-    handle->container = k.attrs().GetOr<std::string>("container", "");
-    if (handle->container.empty()) handle->container = "localhost";
-    handle->name = k.attrs().GetOr<std::string>("shared_name", "");
-    if (handle->name.empty()) handle->name = k.node_name();
+    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
 

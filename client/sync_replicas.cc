@@ -1,0 +1,333 @@
+#include "client/sync_replicas.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/thread.h"
+#include "client/coordinator.h"
+#include "client/session.h"
+#include "ops/accumulator/accumulator.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
+#include "ops/variable/variable.h"
+
+namespace monograph {
+namespace {
+
+constexpr char kFinished[] = "a replica has no more data";
+
+Output DenseGradient(const Scope& scope, const GradientAndVariable& pair) {
+  if (!pair.sparse()) return pair.gradient;
+  const Output rows = Const(scope, pair.variable.shape.dim(0));
+  return UnsortedSegmentSum(scope, pair.gradient, pair.indices, rows);
+}
+
+// A constant input of the ops that end the wait.
+Operation CloseWith(const Scope& scope, const Output& gate, const Status& status) {
+  return StepGateClose(scope, gate, Const(scope, static_cast<int32_t>(status.code())),
+                       Const(scope, status.message()));
+}
+
+}  // namespace
+
+Status SyncReplicas::Check() const {
+  const int wanted = options_.replicas_to_aggregate;
+  const int total = options_.total_num_replicas == 0 ? wanted : options_.total_num_replicas;
+  if (wanted < 1) {
+    return InvalidArgument("replicas_to_aggregate is " + std::to_string(wanted) +
+                           "; it must be at least 1");
+  }
+  if (total < wanted) {
+    return InvalidArgument("replicas_to_aggregate is " + std::to_string(wanted) +
+                           ", but there are " + std::to_string(total) +
+                           " replicas in total, each of which gives one gradient per update");
+  }
+  if (options_.rank < 0 || options_.rank >= total) {
+    return InvalidArgument("rank " + std::to_string(options_.rank) + " is not in [0, " +
+                           std::to_string(total) + ")");
+  }
+  return Status();
+}
+
+Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
+                                                      std::span<const GradientAndVariable> pairs,
+                                                      const ModelVariable& global_step) const {
+  MG_RETURN_IF_ERROR(scope.status());
+  MG_RETURN_IF_ERROR(Check());
+  if (pairs.empty()) return InvalidArgument("SyncReplicas: there are no gradients");
+  if (!global_step.handle.valid() || global_step.dtype != DT_INT64) {
+    return InvalidArgument("SyncReplicas: global_step '" + global_step.name +
+                           "' must be an int64 variable");
+  }
+  for (const GradientAndVariable& pair : pairs) {
+    if (pair.gradient.valid()) continue;
+    return InvalidArgument("variable '" + pair.variable.name +
+                           "' has no gradient: the loss does not depend on it");
+  }
+  SyncReplicasStep step;
+  step.options = options_;
+  if (step.options.total_num_replicas == 0)
+    step.options.total_num_replicas = options_.replicas_to_aggregate;
+
+  const Scope inner = scope.ReuseScope(options_.name);
+  const Scope home = inner.ColocateWith(global_step.handle);
+  const Output gate = StepGate(home.WithOpName("gate"), options_.name);
+  const ModelVariable local_step =
+      MakeVariable(home, "local_step_" + std::to_string(options_.rank), Const(home, int64_t{0}));
+  step.step = StepGateStep(home.WithOpName("step"), gate);
+  step.ready = GreaterEqual(home.WithOpName("ready"), step.step, Const(home, int64_t{0}));
+  step.local_init = AssignVariable(home.WithOpName("local_init"), local_step.handle,
+                                   ReadVariable(home, global_step.handle));
+
+  using Reduction = ConditionalAccumulatorOptions::Reduction;
+  const Output required = Const(home.WithOpName("replicas_to_aggregate"),
+                                static_cast<int32_t>(options_.replicas_to_aggregate));
+  std::vector<GradientAndVariable> means;
+  std::vector<Operation> pushes, initializers, forgotten;
+  std::vector<std::pair<Scope, ConditionalAccumulatorOptions>> accumulators;
+  for (const GradientAndVariable& pair : pairs) {
+    const Scope beside = inner.SubScope(pair.variable.name).ColocateWith(pair.variable.handle);
+    const ConditionalAccumulatorOptions shared = {
+        .shared_name = options_.name + "/" + pair.variable.name + "/grad_accum",
+        .reduction = options_.weighted ? Reduction::kSum : Reduction::kMean};
+    const auto accumulator = [&](const Scope& at) {
+      return ConditionalAccumulator(at, pair.variable.dtype, pair.variable.shape, shared);
+    };
+    const Output accum = accumulator(beside.WithOpName("grad_accum"));
+    pushes.push_back(AccumulatorApplyGradient(beside.WithOpName("push"), accum, local_step.value,
+                                              DenseGradient(scope, pair), options_.rank));
+    means.push_back(
+        {.gradient = AccumulatorTakeGradient(beside.WithOpName("take"), accum, required),
+         .indices = {},
+         .variable = pair.variable});
+    step.arrived.push_back(AccumulatorRanks(beside.WithOpName("arrived"), accum));
+    step.variables.push_back(pair.variable.name);
+    initializers.push_back(pair.variable.initializer);
+    // What an earlier run has left goes away.
+    forgotten.push_back(DestroyResource(beside.WithOpName("forget"), accum));
+    MG_RETURN_IF_ERROR(scope.status());
+    accumulators.emplace_back(beside, shared);
+  }
+
+  const Operation update = optimizer_.ApplyGradients(scope, means, &initializers);
+  MG_RETURN_IF_ERROR(scope.status());
+  const Operation counted =
+      AssignAddVariable(home.WithOpName("count").WithControlDependencies({update}),
+                        global_step.handle, Const(home, int64_t{1}));
+  step.update =
+      StepGateSet(home.WithOpName("update"), gate,
+                  ReadVariable(home.WithControlDependencies({counted}), global_step.handle));
+
+  step.train = AssignVariable(home.WithOpName("train"), local_step.handle,
+                              StepGateWait(home.WithOpName("wait").WithControlDependencies(pushes),
+                                           gate, local_step.value));
+  initializers.push_back(global_step.initializer);
+
+  // The chief's start, with and without initialising variables first.
+  const auto open = [&](const std::string& name, std::span<const Operation> after) {
+    const Output now = ReadVariable(home.WithControlDependencies(after), global_step.handle);
+    std::vector<Operation> ready;
+    for (size_t i = 0; i < accumulators.size(); ++i) {
+      const auto& [beside, shared] = accumulators[i];
+      const Output fresh = ConditionalAccumulator(
+          beside.WithOpName(name + "_accum").WithControlDependencies({forgotten[i]}),
+          pairs[i].variable.dtype, pairs[i].variable.shape, shared);
+      ready.push_back(AccumulatorSetGlobalStep(beside.WithOpName(name + "_step"), fresh, now));
+    }
+    return StepGateSet(home.WithOpName(name).WithControlDependencies(ready), gate, now,
+                       /*restart=*/true);
+  };
+  step.init = open("init", initializers);
+  step.chief_init = open("chief_init", {});
+
+  step.finish = CloseWith(home.WithOpName("finish"), gate,
+                          OutOfRange("'" + options_.name + "' has ended: " + kFinished));
+  step.close_code = Placeholder(home.WithOpName("close_code"), DT_INT32, PartialShape::Scalar());
+  step.close_message =
+      Placeholder(home.WithOpName("close_message"), DT_STRING, PartialShape::Scalar());
+  step.close = StepGateClose(home.WithOpName("close"), gate, step.close_code, step.close_message);
+  MG_RETURN_IF_ERROR(scope.status());
+  return step;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLookTimeout{5};
+constexpr std::chrono::milliseconds kNoTimeout{0};
+
+std::string Numbers(std::span<const int64_t> numbers) {
+  std::string text;
+  for (int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+// What an update lacks.
+struct Arrivals {
+  int64_t step = -1;  // of the last update; -1: closed
+  bool any = false;   // some gradient has come
+  std::string text;   // of the variable that lacks most
+};
+
+Result<Arrivals> Look(Session* session, const SyncReplicasStep& step) {
+  std::vector<Output> fetches = step.arrived;
+  fetches.push_back(step.step);
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
+                      session->Run({}, fetches, {}, {.timeout = kLookTimeout}));
+  Arrivals arrivals;
+  arrivals.step = values.back().scalar<int64_t>();
+  size_t fewest = 0;
+  for (size_t i = 0; i < step.arrived.size(); ++i) {
+    arrivals.any = arrivals.any || values[i].elements() > 0;
+    if (values[i].elements() < values[fewest].elements()) fewest = i;
+  }
+  const std::span<const int64_t> there = values[fewest].values<int64_t>();
+  std::vector<int64_t> missing;
+  for (int64_t rank = 0; rank < step.options.total_num_replicas; ++rank) {
+    if (std::find(there.begin(), there.end(), rank) == there.end()) missing.push_back(rank);
+  }
+  arrivals.text = "update " + std::to_string(arrivals.step + 1) + " of '" + step.options.name +
+                  "' has the gradients of " + std::to_string(there.size()) + " of " +
+                  std::to_string(step.options.replicas_to_aggregate) + " replicas" +
+                  (there.empty() ? "" : " (" + Numbers(there) + ")") + " for variable '" +
+                  step.variables[fewest] + "', missing: replica " + Numbers(missing);
+  return arrivals;
+}
+
+}  // namespace
+
+Status ExplainWait(Session* session, const SyncReplicasStep& step, const Status& status) {
+  if (status.code() != Code::kDeadlineExceeded) return status;
+  const auto arrivals = Look(session, step);
+  if (!arrivals.ok() || arrivals->step < 0) return status;
+  return DeadlineExceeded(status.message() + "; " + arrivals->text);
+}
+
+// Shared with the completions of its steps, which may come after it was closed.
+class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(Session* session, const SyncReplicasStep& step, Coordinator* coordinator)
+      : session_(session), step_(step), coordinator_(coordinator) {}
+
+  Status Start() {
+    MG_ASSIGN_OR_RETURN(update_, session_->MakeCallable({}, {}, {step_.update}));
+    // Prepared now: the graph must not be looked at while it grows.
+    MG_RETURN_IF_ERROR(
+        session_->MakeCallable({step_.close_code, step_.close_message}, {}, {step_.close})
+            .status());
+    MG_RETURN_IF_ERROR(Look(session_, step_).status());
+    thread_ = StartThread("mg-sync", [this] { Loop(); });
+    return Status();
+  }
+
+  Status Close() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  void Loop() {
+    const Status status = RunUpdates();
+    if (status.ok()) return;
+    // Whoever waits hears of it, if the task of the gate is still there.
+    (void)session_->Run({{step_.close_code, Tensor::Scalar(static_cast<int32_t>(status.code()))},
+                         {step_.close_message, Tensor::String(status.message())}},
+                        {}, {step_.close}, {.timeout = kLookTimeout});
+    {
+      std::lock_guard lock(mutex_);
+      status_ = status;
+    }
+    if (coordinator_ != nullptr) coordinator_->RequestStop(status);
+  }
+
+  // OK: closed, or the workers have finished.
+  Status RunUpdates() {
+    for (;;) {
+      {
+        std::lock_guard lock(mutex_);
+        if (stop_) return Status();
+        outcome_.reset();
+      }
+      session_->RunAsync(update_, {},
+                         [self = shared_from_this()](Result<std::vector<Tensor>> result) {
+                           std::lock_guard lock(self->mutex_);
+                           self->outcome_ = result.status();
+                           self->changed_.notify_all();
+                         },
+                         {.timeout = kNoTimeout});
+      bool over = false;
+      MG_RETURN_IF_ERROR(WaitForUpdate(&over));
+      if (over) return Status();
+    }
+  }
+
+  // Until the update is applied. `over`: nothing is to be updated any more.
+  Status WaitForUpdate(bool* over) {
+    const std::chrono::milliseconds timeout = step_.options.operation_timeout;
+    const auto look_every = std::clamp<Clock::duration>(timeout / 4, std::chrono::milliseconds(10),
+                                                        std::chrono::seconds(1));
+    std::optional<Clock::time_point> since;  // the first gradient was there
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, look_every, [this] { return stop_ || outcome_; })) {
+      lock.unlock();
+      const auto arrivals = Look(session_, step_);
+      lock.lock();
+      if (outcome_ || stop_) break;
+      if (!arrivals.ok()) return arrivals.status();
+      if (arrivals->step < 0) {
+        *over = true;
+        return Status();
+      }
+      if (!arrivals->any) continue;
+      const auto now = Clock::now();
+      if (!since) since = now;
+      if (now - *since < timeout) continue;
+      return DeadlineExceeded(arrivals->text + "; none came for " +
+                              std::to_string(timeout.count()) + " ms");
+    }
+    *over = stop_;
+    if (!outcome_) return Status();
+    // The session was closed: the loop ends with it.
+    if (outcome_->code() == Code::kCancelled) *over = true;
+    return *over ? Status() : *outcome_;
+  }
+
+  Session* const session_;
+  const SyncReplicasStep step_;
+  Coordinator* const coordinator_;
+  Callable update_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;              // guarded by mutex_, as all below
+  std::optional<Status> outcome_;  // of the update that runs
+  Status status_;                  // what ended the loop
+};
+
+Result<std::unique_ptr<SyncReplicasRunner>> SyncReplicasRunner::Start(Session* session,
+                                                                      const SyncReplicasStep& step,
+                                                                      Coordinator* coordinator) {
+  auto impl = std::make_shared<Impl>(session, step, coordinator);
+  MG_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<SyncReplicasRunner>(new SyncReplicasRunner(std::move(impl)));
+}
+
+SyncReplicasRunner::SyncReplicasRunner(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SyncReplicasRunner::~SyncReplicasRunner() { (void)Close(); }
+Status SyncReplicasRunner::Close() { return impl_->Close(); }
+
+}  // namespace monograph

@@ -1,0 +1,247 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/kernel.h"
+#include "ops/accumulator/accumulator_resource_cpu.h"
+#include "ops/accumulator/step_gate_cpu.h"
+#include "ops/variable/access_cpu.h"
+
+namespace monograph::ops::accumulator {
+namespace {
+
+using variable::HandleOf;
+using variable::MakeHandle;
+
+class AccumulatorKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<AccumulatorKernel>();
+    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
+    kernel->node_ = k.node_name();
+    kernel->spec_ = {.name = std::as_const(kernel->handle_).handles()->name,
+                     .dtype = k.attr<DType>("dtype"),
+                     .shape = k.attr<PartialShape>("shape"),
+                     .mean = k.attr<std::string>("reduction_type") == "MEAN"};
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const ResourceHandle& handle = *std::as_const(handle_).handles();
+    MG_ASSIGN_OR_RETURN(
+        const std::shared_ptr<AccumulatorResource> accumulator,
+        c.resources().FindOrCreate<AccumulatorResource>(handle.container, handle.name, [&] {
+          return std::make_shared<AccumulatorResource>(spec_);
+        }));
+    const std::string mine = spec_.ToString(), its = accumulator->spec().ToString();
+    if (mine != its) {
+      return FailedPrecondition("node '" + node_ + "' defines accumulator '" + handle.container +
+                                "/" + handle.name + "' as " + mine + ", but it exists as " + its +
+                                "; give one of them another shared_name or container, or clear the "
+                                "container");
+    }
+    c.set_output(0, handle_);
+    return Status();
+  }
+
+ private:
+  std::string node_;
+  AccumulatorSpec spec_;
+  Tensor handle_;
+};
+
+Result<std::shared_ptr<AccumulatorResource>> FindAccumulator(const KernelContext& c) {
+  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
+  return c.resources().Find<AccumulatorResource>(handle->container, handle->name);
+}
+
+Status CheckType(const AccumulatorResource& accumulator, DType dtype) {
+  if (dtype == accumulator.spec().dtype) return Status();
+  return InvalidArgument("accumulator '" + accumulator.spec().name + "' holds " +
+                         std::string(DTypeName(accumulator.spec().dtype)) + ", this op works on " +
+                         std::string(DTypeName(dtype)));
+}
+
+class ApplyKernel : public Kernel {
+ public:
+  explicit ApplyKernel(const KernelConstruction& k)
+      : dtype_(k.attr<DType>("dtype")), rank_(k.attrs().GetOr<int64_t>("_rank", -1)) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_));
+    const int64_t local_step = c.input(1).scalar<int64_t>();
+    return accumulator->Apply(local_step, rank_, c.TakeInput(2), c.allocator());
+  }
+
+ private:
+  const DType dtype_;
+  const int64_t rank_;
+};
+
+class TakeKernel : public AsyncKernel {
+ public:
+  explicit TakeKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
+  void ComputeAsync(KernelContext& c, Done done) override {
+    auto found = FindAccumulator(c);
+    if (!found.ok()) return done(found.status());
+    const std::shared_ptr<AccumulatorResource> accumulator = std::move(found).value();
+    if (Status status = CheckType(*accumulator, dtype_); !status.ok()) return done(status);
+    const int64_t required = c.input(1).scalar<int32_t>();
+    if (required < 1) {
+      return done(InvalidArgument("num_required is " + std::to_string(required) +
+                                  "; it must be at least 1"));
+    }
+    const bool mean = accumulator->spec().mean;
+    accumulator->Take(
+        c, required,
+        [&c, mean, done = std::move(done)](const Status& status, AccumulatorResource::Taken taken) {
+          done(status.ok() ? Reduce(c, mean, std::move(taken)) : status);
+        });
+  }
+
+ private:
+  static Status Reduce(KernelContext& c, bool mean, AccumulatorResource::Taken taken) {
+    const int64_t divide_by = mean ? taken.count : 1;
+    if (taken.gradients.size() == 1 && divide_by == 1) {
+      c.set_output(0, std::move(taken.gradients[0]));
+      return Status();
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, taken.gradients[0].shape()));
+    return SumInto(c, taken.gradients, divide_by, out);
+  }
+
+  const DType dtype_;
+};
+
+class SetGlobalStepKernel : public Kernel {
+ public:
+  explicit SetGlobalStepKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    accumulator->SetGlobalStep(c.input(1).scalar<int64_t>());
+    return Status();
+  }
+};
+
+class NumAccumulatedKernel : public Kernel {
+ public:
+  explicit NumAccumulatedKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    c.set_output(0, Tensor::Scalar(static_cast<int32_t>(accumulator->num_accumulated())));
+    return Status();
+  }
+};
+
+class RanksKernel : public Kernel {
+ public:
+  explicit RanksKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    const std::vector<int64_t> ranks = accumulator->ranks();
+    c.set_output(0, Tensor::FromValues<int64_t>({static_cast<int64_t>(ranks.size())}, ranks));
+    return Status();
+  }
+};
+
+class StepGateKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<StepGateKernel>();
+    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+  Status Compute(KernelContext& c) override {
+    const ResourceHandle& handle = *std::as_const(handle_).handles();
+    MG_RETURN_IF_ERROR(c.resources()
+                           .FindOrCreate<StepGateResource>(
+                               handle.container, handle.name,
+                               [&] { return std::make_shared<StepGateResource>(handle.name); })
+                           .status());
+    c.set_output(0, handle_);
+    return Status();
+  }
+
+ private:
+  Tensor handle_;
+};
+
+Result<std::shared_ptr<StepGateResource>> FindGate(const KernelContext& c) {
+  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
+  return c.resources().Find<StepGateResource>(handle->container, handle->name);
+}
+
+class GateSetKernel : public Kernel {
+ public:
+  explicit GateSetKernel(const KernelConstruction& k) : restart_(k.attr<bool>("restart")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto gate, FindGate(c));
+    gate->Set(c.input(1).scalar<int64_t>(), restart_);
+    return Status();
+  }
+
+ private:
+  const bool restart_;
+};
+
+class GateWaitKernel : public AsyncKernel {
+ public:
+  explicit GateWaitKernel(const KernelConstruction&) {}
+  void ComputeAsync(KernelContext& c, Done done) override {
+    auto gate = FindGate(c);
+    if (!gate.ok()) return done(gate.status());
+    (*gate)->Wait(c, c.input(1).scalar<int64_t>(),
+                  [&c, done = std::move(done)](const Status& status, int64_t step) {
+                    if (status.ok()) c.set_output(0, Tensor::Scalar(step));
+                    done(status);
+                  });
+  }
+};
+
+class GateCloseKernel : public Kernel {
+ public:
+  explicit GateCloseKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto gate, FindGate(c));
+    const int code = c.input(1).scalar<int32_t>();
+    if (code <= 0 || code > static_cast<int>(Code::kUnauthenticated))
+      return InvalidArgument(std::to_string(code) + " is not the code of an error");
+    gate->Close(Status(static_cast<Code>(code), c.input(2).strings()[0]));
+    return Status();
+  }
+};
+
+class GateStepKernel : public Kernel {
+ public:
+  explicit GateStepKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto gate, FindGate(c));
+    c.set_output(0, Tensor::Scalar(gate->step()));
+    return Status();
+  }
+};
+
+template <typename K>
+void AddKernel(KernelRegistry* registry, const char* op, KernelCost cost = KernelCost::kCheap) {
+  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost});
+}
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  AddKernel<AccumulatorKernel>(registry, "ResourceConditionalAccumulator");
+  // The last gradient of a step brings the sum of all with it.
+  AddKernel<ApplyKernel>(registry, "ResourceAccumulatorApplyGradient", KernelCost::kExpensive);
+  AddKernel<TakeKernel>(registry, "ResourceAccumulatorTakeGradient", KernelCost::kExpensive);
+  AddKernel<SetGlobalStepKernel>(registry, "ResourceAccumulatorSetGlobalStep");
+  AddKernel<NumAccumulatedKernel>(registry, "ResourceAccumulatorNumAccumulated");
+  AddKernel<RanksKernel>(registry, "MonographAccumulatorRanks");
+  AddKernel<StepGateKernel>(registry, "MonographStepGate");
+  AddKernel<GateSetKernel>(registry, "MonographStepGateSet");
+  AddKernel<GateWaitKernel>(registry, "MonographStepGateWait");
+  AddKernel<GateCloseKernel>(registry, "MonographStepGateClose");
+  AddKernel<GateStepKernel>(registry, "MonographStepGateStep");
+}
+
+}  // namespace monograph::ops::accumulator

@@ -1,0 +1,225 @@
+#include "ops/accumulator/accumulator_resource_cpu.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace monograph::ops::accumulator {
+namespace {
+
+constexpr int64_t kBlock = 16384;
+
+template <typename T>
+void SumTyped(KernelContext* c, const std::vector<const T*>& from, int64_t divide_by, int64_t n,
+              T* to) {
+  const auto body = [&](int64_t first, int64_t end) {
+    const int64_t last = std::min(n, end * kBlock);
+    for (int64_t begin = first * kBlock; begin < last; begin += kBlock) {
+      const int64_t stop = std::min(last, begin + kBlock);
+      const T* sum = from[0];
+      for (size_t k = 1; k < from.size(); ++k) {
+        const T* term = from[k];
+        for (int64_t i = begin; i < stop; ++i) to[i] = T(sum[i] + term[i]);
+        sum = to;
+      }
+      if (divide_by > 1) {
+        const T divisor = T(static_cast<float>(divide_by));
+        for (int64_t i = begin; i < stop; ++i) to[i] = T(sum[i] / divisor);
+      } else if (sum != to) {
+        std::copy(sum + begin, sum + stop, to + begin);
+      }
+    }
+  };
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  if (c == nullptr) return body(0, blocks);
+  c->ParallelFor(blocks, 4000 * static_cast<int64_t>(from.size()), body);
+}
+
+// `c` may be nullptr: then on this thread alone.
+Status Sum(KernelContext* c, const std::vector<Tensor>& gradients, int64_t divide_by, Tensor* to) {
+  const auto run = [&]<typename T>(T) {
+    std::vector<const T*> from;
+    for (const Tensor& gradient : gradients) from.push_back(gradient.data<T>());
+    SumTyped<T>(c, from, divide_by, to->elements(), to->data<T>());
+    return Status();
+  };
+  switch (to->dtype()) {
+    case DT_FLOAT:
+      return run(float());
+    case DT_DOUBLE:
+      return run(double());
+    case DT_HALF:
+      return run(half());
+    case DT_BFLOAT16:
+      return run(bfloat16());
+    case DT_INT32:
+      return run(int32_t());
+    case DT_INT64:
+      return run(int64_t());
+    default:
+      return Unimplemented("no sums of " + std::string(DTypeName(to->dtype())));
+  }
+}
+
+}  // namespace
+
+Status SumInto(KernelContext& c, const std::vector<Tensor>& gradients, int64_t divide_by,
+               Tensor* to) {
+  return Sum(&c, gradients, divide_by, to);
+}
+
+std::string AccumulatorSpec::ToString() const {
+  return "ConditionalAccumulator(" + std::string(DTypeName(dtype)) + shape.ToString() +
+         (mean ? ", MEAN)" : ", SUM)");
+}
+
+Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradient,
+                                  Allocator* allocator) {
+  if (!spec_.shape.Accepts(gradient.shape())) {
+    return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +
+                           spec_.shape.ToString() + ", got " + gradient.shape().ToString());
+  }
+  Waiter waiter;
+  Taken taken;
+  {
+    std::lock_guard lock(mutex_);
+    if (local_step < step_) return Status();  // stale
+    if (!gradients_.empty() && !(gradients_[0].sum.shape() == gradient.shape())) {
+      return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +
+                             gradients_[0].sum.shape().ToString() + ", got " +
+                             gradient.shape().ToString());
+    }
+    if (!gradients_.empty() && (gradients_[0].rank < 0) != (rank < 0)) {
+      return InvalidArgument("accumulator '" + spec_.name +
+                             "' gets gradients with and without ranks");
+    }
+    if (rank >= 0) {
+      AddRanked(rank, std::move(gradient));
+    } else {
+      MG_RETURN_IF_ERROR(AddUnranked(std::move(gradient), allocator));
+    }
+    if (!TakeIfReady(&waiter, &taken)) return Status();
+  }
+  waiter.done(Status(), std::move(taken));
+  return Status();
+}
+
+Status AccumulatorResource::AddUnranked(Tensor gradient, Allocator* allocator) {
+  if (gradients_.empty()) {
+    gradients_.push_back({.rank = -1, .count = 1, .sum = std::move(gradient)});
+  } else {
+    Gradient& all = gradients_.front();
+    std::vector<Tensor> terms = {std::move(all.sum), std::move(gradient)};
+    if (terms[0].unique()) {
+      all.sum = terms[0];
+    } else {
+      MG_ASSIGN_OR_RETURN(all.sum, Tensor::Allocate(spec_.dtype, terms[0].shape(), allocator));
+    }
+    MG_RETURN_IF_ERROR(Sum(nullptr, terms, 1, &all.sum));
+    ++all.count;
+  }
+  ++count_;
+  return Status();
+}
+
+void AccumulatorResource::AddRanked(int64_t rank, Tensor gradient) {
+  for (Gradient& known : gradients_) {
+    if (known.rank != rank) continue;
+    known.sum = std::move(gradient);
+    return;
+  }
+  gradients_.push_back({.rank = rank, .count = 1, .sum = std::move(gradient)});
+  ++count_;
+}
+
+bool AccumulatorResource::TakeIfReady(Waiter* waiter, Taken* taken) {
+  if (waiters_.empty() || count_ < waiters_.front().num_required) return false;
+  *waiter = std::move(waiters_.front());
+  waiters_.pop_front();
+  if (gradients_.front().rank >= 0) {
+    gradients_.resize(static_cast<size_t>(waiter->num_required));
+    std::sort(gradients_.begin(), gradients_.end(),
+              [](const Gradient& a, const Gradient& b) { return a.rank < b.rank; });
+  }
+  for (Gradient& gradient : gradients_) {
+    taken->count += gradient.count;
+    taken->gradients.push_back(std::move(gradient.sum));
+  }
+  gradients_.clear();
+  count_ = 0;
+  ++step_;
+  return true;
+}
+
+void AccumulatorResource::Take(KernelContext& c, int64_t num_required, TakenFn done) {
+  Waiter waiter;
+  Taken taken;
+  uint64_t id = 0;
+  bool ready = false;
+  {
+    std::lock_guard lock(mutex_);
+    id = ++last_id_;
+    waiters_.push_back({id, num_required, std::move(done)});
+    ready = TakeIfReady(&waiter, &taken);
+  }
+  if (ready) return waiter.done(Status(), std::move(taken));
+  // From here on somebody else may complete it; cancelling is then without effect.
+  if (!c.OnCancel([self = shared_from_this(), id] { self->Cancel(id); })) Cancel(id);
+}
+
+void AccumulatorResource::Cancel(uint64_t id) {
+  Waiter waiter;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = std::find_if(waiters_.begin(), waiters_.end(),
+                                    [id](const Waiter& w) { return w.id == id; });
+    if (found == waiters_.end()) return;
+    waiter = std::move(*found);
+    waiters_.erase(found);
+  }
+  waiter.done(Cancelled("TakeGrad operation was cancelled").AsDerived(), {});
+}
+
+void AccumulatorResource::SetGlobalStep(int64_t step) {
+  std::lock_guard lock(mutex_);
+  step_ = step;
+}
+
+int64_t AccumulatorResource::num_accumulated() const {
+  std::lock_guard lock(mutex_);
+  return count_;
+}
+
+std::vector<int64_t> AccumulatorResource::ranks() const {
+  std::vector<int64_t> ranks;
+  std::lock_guard lock(mutex_);
+  for (const Gradient& gradient : gradients_) {
+    if (gradient.rank >= 0) ranks.push_back(gradient.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+std::string AccumulatorResource::DebugString() const {
+  std::lock_guard lock(mutex_);
+  return "accumulator " + spec_.name + ": " + spec_.ToString() + " with " + std::to_string(count_) +
+         " gradients of step " + std::to_string(step_);
+}
+
+int64_t AccumulatorResource::bytes() const {
+  std::lock_guard lock(mutex_);
+  size_t total = 0;
+  for (const Gradient& gradient : gradients_) total += gradient.sum.bytes();
+  return static_cast<int64_t>(total);
+}
+
+void AccumulatorResource::OnRemoved() {
+  std::list<Waiter> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    waiters.swap(waiters_);
+  }
+  for (Waiter& waiter : waiters)
+    waiter.done(Aborted("accumulator '" + spec_.name + "' was removed from its task"), {});
+}
+
+}  // namespace monograph::ops::accumulator

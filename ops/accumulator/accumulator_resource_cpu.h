@@ -1,0 +1,85 @@
+// AccumulatorResource: the gradients that have come for one variable, and who waits for them.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "executor/kernel.h"
+#include "executor/resource_manager.h"
+
+namespace monograph::ops::accumulator {
+
+struct AccumulatorSpec {
+  std::string name;
+  DType dtype = DT_INVALID;
+  PartialShape shape;
+  bool mean = true;
+
+  // "ConditionalAccumulator(float[784,10], MEAN)"
+  std::string ToString() const;
+};
+
+class AccumulatorResource : public Resource,
+                            public std::enable_shared_from_this<AccumulatorResource> {
+ public:
+  // What was taken: the sum of `gradients`, in this order, stands for `count` gradients.
+  struct Taken {
+    std::vector<Tensor> gradients;
+    int64_t count = 0;
+  };
+  using TakenFn = std::function<void(const Status&, Taken)>;
+
+  explicit AccumulatorResource(AccumulatorSpec spec) : spec_(std::move(spec)) {}
+
+  const AccumulatorSpec& spec() const { return spec_; }
+
+  // `rank` -1: none. May call completions of others before it returns.
+  Status Apply(int64_t local_step, int64_t rank, Tensor gradient, Allocator* allocator);
+  // `done` runs once, on the thread that brings the last gradient or ends the step.
+  void Take(KernelContext& c, int64_t num_required, TakenFn done);
+  void SetGlobalStep(int64_t step);
+  int64_t num_accumulated() const;
+  std::vector<int64_t> ranks() const;
+
+  std::string DebugString() const override;
+  int64_t bytes() const override;
+  void OnRemoved() override;  // whoever waits gets Aborted
+
+ private:
+  struct Gradient {
+    int64_t rank = -1, count = 1;
+    Tensor sum;
+  };
+  struct Waiter {
+    uint64_t id = 0;
+    int64_t num_required = 0;
+    TakenFn done;
+  };
+
+  // These three: REQUIRES mutex_.
+  Status AddUnranked(Tensor gradient, Allocator* allocator);
+  void AddRanked(int64_t rank, Tensor gradient);
+  // The waiter that gets its gradients now, if there is one, and what it gets.
+  bool TakeIfReady(Waiter* waiter, Taken* taken);
+  void Cancel(uint64_t id);
+
+  const AccumulatorSpec spec_;
+  mutable std::mutex mutex_;
+  int64_t step_ = 0;                 // guarded by mutex_, as all below
+  std::vector<Gradient> gradients_;  // in order of arrival
+  int64_t count_ = 0;
+  std::list<Waiter> waiters_;
+  uint64_t last_id_ = 0;
+};
+
+// to = (g0 + g1) + g2 ..., with AddN's bits; divided by `divide_by` if that is more than 1.
+Status SumInto(KernelContext& c, const std::vector<Tensor>& gradients, int64_t divide_by,
+               Tensor* to);
+
+}  // namespace monograph::ops::accumulator

@@ -1,0 +1,93 @@
+#include "ops/accumulator/step_gate_cpu.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace monograph::ops::accumulator {
+
+void StepGateResource::Set(int64_t step, bool restart) {
+  std::list<Waiter> waiters;
+  Status status;
+  {
+    std::lock_guard lock(mutex_);
+    if (restart) {
+      closed_ = Status();
+      step_ = step;
+      waiters.swap(waiters_);
+      status = Aborted("'" + name_ + "' was started anew at step " + std::to_string(step) +
+                       "; begin again from there (run local_init)");
+    } else {
+      step_ = std::max(step_, step);
+      step = step_;
+      for (auto it = waiters_.begin(); it != waiters_.end();) {
+        const auto next = std::next(it);
+        if (it->local_step < step_) waiters.splice(waiters.end(), waiters_, it);
+        it = next;
+      }
+    }
+  }
+  for (Waiter& waiter : waiters) waiter.done(status, step);
+}
+
+void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
+  uint64_t id = 0;
+  Status status;
+  int64_t step = 0;
+  {
+    std::lock_guard lock(mutex_);
+    step = step_;
+    status = closed_;
+    if (status.ok() && step >= 0 && local_step > step) {
+      status = Aborted("local step " + std::to_string(local_step) + " is ahead of step " +
+                       std::to_string(step) + " of '" + name_ +
+                       "', which was started anew; begin again from there (run local_init)");
+    }
+    if (status.ok() && local_step >= step) {
+      id = ++last_id_;
+      waiters_.push_back({id, local_step, std::move(done)});
+    }
+  }
+  if (id == 0) return done(status, step);
+  // From here on somebody else may complete it; cancelling is then without effect.
+  if (!c.OnCancel([self = shared_from_this(), id] { self->Cancel(id); })) Cancel(id);
+}
+
+void StepGateResource::Close(const Status& status) {
+  std::list<Waiter> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_.ok()) return;
+    closed_ = status;
+    waiters.swap(waiters_);
+  }
+  for (Waiter& waiter : waiters) waiter.done(status, 0);
+}
+
+int64_t StepGateResource::step() const {
+  std::lock_guard lock(mutex_);
+  return closed_.ok() ? step_ : -1;
+}
+
+std::string StepGateResource::DebugString() const {
+  std::lock_guard lock(mutex_);
+  return "step gate " + name_ + " at step " + std::to_string(step_) + ", " +
+         std::to_string(waiters_.size()) + " waiting" + (closed_.ok() ? "" : ", closed");
+}
+
+void StepGateResource::OnRemoved() { Close(Aborted("'" + name_ + "' was removed from its task")); }
+
+void StepGateResource::Cancel(uint64_t id) {
+  Waiter waiter;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = std::find_if(waiters_.begin(), waiters_.end(),
+                                    [id](const Waiter& w) { return w.id == id; });
+    if (found == waiters_.end()) return;
+    waiter = std::move(*found);
+    waiters_.erase(found);
+  }
+  waiter.done(Cancelled("waiting for the next step of '" + name_ + "' was cancelled").AsDerived(),
+              0);
+}
+
+}  // namespace monograph::ops::accumulator

@@ -1,0 +1,47 @@
+// StepGateResource: a step number that only grows, and who waits for it. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "executor/kernel.h"
+#include "executor/resource_manager.h"
+
+namespace monograph::ops::accumulator {
+
+class StepGateResource : public Resource, public std::enable_shared_from_this<StepGateResource> {
+ public:
+  using Passed = std::function<void(const Status&, int64_t step)>;
+
+  explicit StepGateResource(std::string name) : name_(std::move(name)) {}
+
+  void Set(int64_t step, bool restart);
+  // `done` runs once, on the thread that sets or closes the gate or ends the step.
+  void Wait(KernelContext& c, int64_t local_step, Passed done);
+  void Close(const Status& status);
+  int64_t step() const;  // -1: never set, or closed
+
+  std::string DebugString() const override;
+  void OnRemoved() override;  // whoever waits gets Aborted
+
+ private:
+  struct Waiter {
+    uint64_t id = 0;
+    int64_t local_step = 0;
+    Passed done;
+  };
+  void Cancel(uint64_t id);
+
+  const std::string name_;
+  mutable std::mutex mutex_;
+  int64_t step_ = -1;  // guarded by mutex_, as all below
+  Status closed_;      // not OK: closed
+  std::list<Waiter> waiters_;
+  uint64_t last_id_ = 0;
+};
+
+}  // namespace monograph::ops::accumulator

@@ -1,0 +1,311 @@
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/kernel.h"
+#include "ops/queue/queue_resource_cpu.h"
+#include "ops/variable/access_cpu.h"
+
+namespace monograph::ops::queue {
+namespace {
+
+using variable::HandleOf;
+using variable::MakeHandle;
+using Tuple = QueueResource::Tuple;
+
+template <bool kShuffle>
+class QueueKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<QueueKernel>();
+    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
+    kernel->node_ = k.node_name();
+    QueueSpec& spec = kernel->spec_;
+    spec.kind = kShuffle ? "RandomShuffleQueue" : "FIFOQueue";
+    spec.name = std::as_const(kernel->handle_).handles()->name;
+    spec.types = k.attr<std::vector<DType>>("component_types");
+    spec.shapes = k.attr<std::vector<PartialShape>>("shapes");
+    spec.capacity = k.attr<int64_t>("capacity");
+    if (spec.capacity < 0) spec.capacity = -1;
+    if (spec.capacity == 0) return InvalidArgument("a queue of capacity 0 can hold nothing");
+    if constexpr (kShuffle) {
+      spec.shuffle = true;
+      spec.min_after_dequeue = k.attr<int64_t>("min_after_dequeue");
+      spec.seed = k.attr<int64_t>("seed");
+      spec.seed2 = k.attr<int64_t>("seed2");
+      if (spec.min_after_dequeue < 0) {
+        return InvalidArgument("min_after_dequeue " + std::to_string(spec.min_after_dequeue) +
+                               " must be >= 0");
+      }
+      if (spec.capacity > 0 && spec.min_after_dequeue >= spec.capacity) {
+        return InvalidArgument("min_after_dequeue " + std::to_string(spec.min_after_dequeue) +
+                               " must be < capacity " + std::to_string(spec.capacity));
+      }
+    }
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const ResourceHandle& handle = *std::as_const(handle_).handles();
+    MG_ASSIGN_OR_RETURN(
+        const std::shared_ptr<QueueResource> queue,
+        c.resources().FindOrCreate<QueueResource>(
+            handle.container, handle.name, [&] { return std::make_shared<QueueResource>(spec_); }));
+    const std::string mine = spec_.ToString(), its = queue->spec().ToString();
+    if (mine != its) {
+      return FailedPrecondition("node '" + node_ + "' defines queue '" + handle.container + "/" +
+                                handle.name + "' as " + mine + ", but it exists as " + its +
+                                "; give one of them another shared_name or container, or clear the "
+                                "container");
+    }
+    c.set_output(0, handle_);
+    return Status();
+  }
+
+ private:
+  std::string node_;
+  QueueSpec spec_;
+  Tensor handle_;
+};
+
+Result<std::shared_ptr<QueueResource>> FindQueue(const KernelContext& c) {
+  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
+  return c.resources().Find<QueueResource>(handle->container, handle->name);
+}
+
+Status Where(const QueueResource& queue, const Status& status) {
+  return status.WithContext(queue.spec().kind + " '" + queue.spec().name + "'");
+}
+
+Status CheckTypes(const QueueResource& queue, const std::vector<DType>& types) {
+  const std::vector<DType>& own = queue.spec().types;
+  if (types.size() != own.size()) {
+    return Where(queue, InvalidArgument("Wrong number of components in tuple. Expected " +
+                                        std::to_string(own.size()) + ", got " +
+                                        std::to_string(types.size())));
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (types[i] == own[i]) continue;
+    return Where(queue, InvalidArgument("Type mismatch in tuple component " + std::to_string(i) +
+                                        ". Expected " + std::string(DTypeName(own[i])) + ", got " +
+                                        std::string(DTypeName(types[i]))));
+  }
+  return Status();
+}
+
+// A small view must not keep a large buffer alive.
+Result<Tensor> Compact(Tensor tensor, Allocator* allocator) {
+  if (!IsPlainData(tensor.dtype()) || tensor.buffer().size() <= 2 * tensor.bytes() + 4096)
+    return tensor;
+  return tensor.Clone(allocator);
+}
+
+class EnqueueKernel : public AsyncKernel {
+ public:
+  explicit EnqueueKernel(const KernelConstruction& k)
+      : types_(k.attr<std::vector<DType>>("Tcomponents")), many_(k.op() == "QueueEnqueueManyV2") {}
+
+  void ComputeAsync(KernelContext& c, Done done) override {
+    auto queue = FindQueue(c);
+    if (!queue.ok()) return done(queue.status());
+    auto tuples = Tuples(c, **queue);
+    if (!tuples.ok()) return done(tuples.status());
+    (*queue)->Enqueue(c, std::move(tuples).value(), std::move(done));
+  }
+
+ private:
+  Result<std::vector<Tuple>> Tuples(KernelContext& c, const QueueResource& queue) const {
+    MG_RETURN_IF_ERROR(CheckTypes(queue, types_));
+    const QueueSpec& spec = queue.spec();
+    const int components = c.num_inputs() - 1;
+    for (int i = 0; i < components; ++i) MG_RETURN_IF_ERROR(CheckShape(c, queue, i));
+    std::vector<Tuple> tuples;
+    if (!many_) {
+      tuples.emplace_back();
+      for (int i = 0; i < components; ++i) {
+        MG_ASSIGN_OR_RETURN(Tensor tensor, Compact(c.TakeInput(1 + i), c.allocator()));
+        tuples[0].push_back(std::move(tensor));
+      }
+      return tuples;
+    }
+    tuples.resize(static_cast<size_t>(c.input(1).shape()[0]));
+    for (int i = 0; i < components; ++i) {
+      const Tensor rows = c.TakeInput(1 + i);
+      const Shape shape(rows.shape().dims().subspan(1));
+      for (size_t row = 0; row < tuples.size(); ++row) {
+        const auto at = static_cast<int64_t>(row);
+        Tensor element = rows.Slice(at, at + 1).Reshaped(shape);
+        // In a shuffled queue the rows of one batch stay for very different times.
+        if (spec.shuffle) {
+          MG_ASSIGN_OR_RETURN(element, element.Clone(c.allocator()));
+        }
+        tuples[row].push_back(std::move(element));
+      }
+    }
+    return tuples;
+  }
+
+  Status CheckShape(const KernelContext& c, const QueueResource& queue, int component) const {
+    const Shape& shape = c.input(1 + component).shape();
+    const auto mismatch = [&](const PartialShape& expected) {
+      return Where(queue, InvalidArgument("Shape mismatch in tuple component " +
+                                          std::to_string(component) + ". Expected " +
+                                          expected.ToString() + ", got " + shape.ToString()));
+    };
+    PartialShape expected = queue.spec().shapes.empty()
+                                ? PartialShape()
+                                : queue.spec().shapes[static_cast<size_t>(component)];
+    if (many_) {
+      const Shape& first = c.input(1).shape();
+      if (shape.rank() < 1 || first.rank() < 1) return mismatch(PartialShape{-1});
+      if (shape[0] != first[0]) {
+        return Where(
+            queue, InvalidArgument("All input tensors must have the same size in the 0th "
+                                   "dimension. Component " +
+                                   std::to_string(component) + " has " + std::to_string(shape[0]) +
+                                   ", and should have " + std::to_string(first[0])));
+      }
+      if (!expected.known_rank()) return Status();
+      PartialShape rows{shape[0]};
+      for (int64_t dim : expected.dims()) rows.AddDim(dim);
+      expected = rows;
+    }
+    return expected.Accepts(shape) ? Status() : mismatch(expected);
+  }
+
+  const std::vector<DType> types_;
+  const bool many_;
+};
+
+void CopyInto(const Tensor& element, int64_t row, Tensor* stacked) {
+  const int64_t n = element.elements();
+  if (n == 0) return;
+  switch (element.dtype()) {
+    case DT_STRING:
+      for (int64_t i = 0; i < n; ++i) stacked->strings()[row * n + i] = element.strings()[i];
+      return;
+    case DT_RESOURCE:
+      for (int64_t i = 0; i < n; ++i) stacked->handles()[row * n + i] = element.handles()[i];
+      return;
+    default:
+      std::memcpy(static_cast<char*>(stacked->raw()) + static_cast<size_t>(row) * element.bytes(),
+                  element.raw(), element.bytes());
+  }
+}
+
+Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
+  for (size_t i = 0; i < spec.types.size(); ++i) {
+    PartialShape shape{static_cast<int64_t>(tuples.size())};
+    for (int64_t dim : spec.shapes[i].dims()) shape.AddDim(dim);
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape.AsShape()));
+    for (size_t row = 0; row < tuples.size(); ++row)
+      CopyInto(tuples[row][i], static_cast<int64_t>(row), out);
+  }
+  return Status();
+}
+
+class DequeueKernel : public AsyncKernel {
+ public:
+  explicit DequeueKernel(const KernelConstruction& k)
+      : types_(k.attr<std::vector<DType>>("component_types")),
+        many_(k.op() != "QueueDequeueV2"),
+        up_to_(k.op() == "QueueDequeueUpToV2") {}
+
+  void ComputeAsync(KernelContext& c, Done done) override {
+    auto found = FindQueue(c);
+    if (!found.ok()) return done(found.status());
+    const std::shared_ptr<QueueResource> queue = std::move(found).value();
+    if (Status status = Check(c, *queue); !status.ok()) return done(status);
+    const int64_t n = many_ ? c.input(1).scalar<int32_t>() : 1;
+    if (n == 0) return done(Stack(c, queue->spec(), {}));
+    queue->Dequeue(c, n, up_to_,
+                   [this, &c, queue = queue.get(), done = std::move(done)](
+                       const Status& status, std::vector<Tuple> tuples) {
+                     if (!status.ok()) return done(status);
+                     if (many_) return done(Stack(c, queue->spec(), tuples));
+                     for (size_t i = 0; i < types_.size(); ++i)
+                       c.set_output(static_cast<int>(i), std::move(tuples[0][i]));
+                     done(Status());
+                   });
+  }
+
+ private:
+  Status Check(const KernelContext& c, const QueueResource& queue) const {
+    MG_RETURN_IF_ERROR(CheckTypes(queue, types_));
+    if (!many_) return Status();
+    if (c.input(1).elements() != 1) return InvalidArgument("n must be a scalar");
+    if (const int n = c.input(1).scalar<int32_t>(); n < 0) {
+      return InvalidArgument("DequeueManyOp requested " + std::to_string(n) + " < 0 elements");
+    }
+    bool specified = !queue.spec().shapes.empty();
+    for (const PartialShape& shape : queue.spec().shapes) {
+      specified = specified && shape.fully_known() && shape.rank() < kMaxRank;
+    }
+    if (specified) return Status();
+    return InvalidArgument(queue.spec().kind +
+                           "'s DequeueMany and DequeueUpTo require the components to have "
+                           "specified shapes: give '" +
+                           queue.spec().name + "' the shapes of its components");
+  }
+
+  const std::vector<DType> types_;
+  const bool many_, up_to_;
+};
+
+class CloseKernel : public AsyncKernel {
+ public:
+  explicit CloseKernel(const KernelConstruction& k)
+      : cancel_(k.attr<bool>("cancel_pending_enqueues")) {}
+  void ComputeAsync(KernelContext& c, Done done) override {
+    auto queue = FindQueue(c);
+    if (!queue.ok()) return done(queue.status());
+    (*queue)->Close(c, cancel_, std::move(done));
+  }
+
+ private:
+  const bool cancel_;
+};
+
+class SizeKernel : public Kernel {
+ public:
+  explicit SizeKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<QueueResource> queue, FindQueue(c));
+    c.set_output(0, Tensor::Scalar(static_cast<int32_t>(queue->size())));
+    return Status();
+  }
+};
+
+class IsClosedKernel : public Kernel {
+ public:
+  explicit IsClosedKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<QueueResource> queue, FindQueue(c));
+    c.set_output(0, Tensor::Scalar(queue->closed()));
+    return Status();
+  }
+};
+
+template <typename K>
+void AddKernel(KernelRegistry* registry, const char* op, KernelCost cost = KernelCost::kCheap) {
+  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost});
+}
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  AddKernel<QueueKernel<false>>(registry, "FIFOQueueV2");
+  AddKernel<QueueKernel<true>>(registry, "RandomShuffleQueueV2");
+  AddKernel<EnqueueKernel>(registry, "QueueEnqueueV2");
+  AddKernel<EnqueueKernel>(registry, "QueueEnqueueManyV2", KernelCost::kExpensive);
+  AddKernel<DequeueKernel>(registry, "QueueDequeueV2");
+  AddKernel<DequeueKernel>(registry, "QueueDequeueManyV2", KernelCost::kExpensive);
+  AddKernel<DequeueKernel>(registry, "QueueDequeueUpToV2", KernelCost::kExpensive);
+  AddKernel<CloseKernel>(registry, "QueueCloseV2");
+  AddKernel<SizeKernel>(registry, "QueueSizeV2");
+  AddKernel<IsClosedKernel>(registry, "QueueIsClosedV2");
+}
+
+}  // namespace monograph::ops::queue

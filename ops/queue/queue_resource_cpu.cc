@@ -1,0 +1,236 @@
+#include "ops/queue/queue_resource_cpu.h"
+
+#include <random>
+#include <utility>
+
+#include "ops/random/philox.h"
+
+namespace monograph::ops::queue {
+namespace {
+
+uint64_t ShuffleKey(const QueueSpec& spec) {
+  if (spec.seed == 0 && spec.seed2 == 0) {
+    std::random_device device;
+    return static_cast<uint64_t>(device()) << 32 | device();
+  }
+  return random::RandomStream(spec.seed, spec.seed2, "", 0).key;
+}
+
+}  // namespace
+
+std::string QueueSpec::ToString() const {
+  std::string text = kind + "(component_types=" + AttrToString(types) +
+                     ", shapes=" + AttrToString(shapes) + ", capacity=" + std::to_string(capacity);
+  if (shuffle) {
+    text += ", min_after_dequeue=" + std::to_string(min_after_dequeue) +
+            ", seed=" + std::to_string(seed) + ", seed2=" + std::to_string(seed2);
+  }
+  return text + ")";
+}
+
+QueueResource::QueueResource(QueueSpec spec) : spec_(std::move(spec)), key_(ShuffleKey(spec_)) {}
+
+void QueueResource::Enqueue(KernelContext& c, std::vector<Tuple> tuples, Done done) {
+  Attempt attempt;
+  attempt.tuples = std::move(tuples);
+  attempt.done = [done = std::move(done)](const Status& status, std::vector<Tuple>) {
+    done(status);
+  };
+  Start(c, true, std::move(attempt));
+}
+
+void QueueResource::Dequeue(KernelContext& c, int64_t n, bool up_to, Taken done) {
+  Attempt attempt;
+  attempt.wanted = n;
+  attempt.up_to = up_to;
+  attempt.done = std::move(done);
+  Start(c, false, std::move(attempt));
+}
+
+void QueueResource::Close(KernelContext& c, bool cancel_pending_enqueues, Done done) {
+  if (!cancel_pending_enqueues) {
+    Attempt attempt;
+    attempt.close = true;
+    attempt.done = [done = std::move(done)](const Status& status, std::vector<Tuple>) {
+      done(status);
+    };
+    return Start(c, true, std::move(attempt));
+  }
+  Completions completions;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    FailAll(&enqueues_, Cancelled("Enqueue operation was cancelled"), &completions);
+    Flush(&completions);
+  }
+  Run(std::move(completions));
+  done(Status());
+}
+
+int64_t QueueResource::size() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(elements_.size());
+}
+
+bool QueueResource::closed() const {
+  std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+std::string QueueResource::DebugString() const {
+  return "queue " + spec_.name + ": " + spec_.ToString() + " of " + std::to_string(size()) +
+         " elements" + (closed() ? ", closed" : "");
+}
+
+int64_t QueueResource::bytes() const {
+  std::lock_guard lock(mutex_);
+  size_t total = 0;
+  for (const Tuple& tuple : elements_) {
+    for (const Tensor& tensor : tuple) total += tensor.bytes();
+  }
+  return static_cast<int64_t>(total);
+}
+
+void QueueResource::OnRemoved() {
+  Completions completions;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    const Status status = Aborted(Quoted() + " was removed from its task.");
+    FailAll(&enqueues_, status, &completions);
+    FailAll(&dequeues_, status, &completions);
+  }
+  Run(std::move(completions));
+}
+
+void QueueResource::Start(KernelContext& c, bool enqueue, Attempt attempt) {
+  Completions completions;
+  uint64_t id = 0;
+  bool waits = false;
+  {
+    std::lock_guard lock(mutex_);
+    id = attempt.id = ++last_id_;
+    std::list<Attempt>& line = enqueue ? enqueues_ : dequeues_;
+    line.push_back(std::move(attempt));
+    Flush(&completions);
+    waits = !line.empty() && line.back().id == id;
+  }
+  Run(std::move(completions));
+  // From here on somebody else may complete the attempt; cancelling it is then without effect.
+  if (waits && !c.OnCancel([self = shared_from_this(), id] { self->Cancel(id); })) Cancel(id);
+}
+
+void QueueResource::Cancel(uint64_t id) {
+  Completions completions;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::list<Attempt>* line : {&enqueues_, &dequeues_}) {
+      for (auto it = line->begin(); it != line->end(); ++it) {
+        if (it->id != id) continue;
+        const char* what = line == &dequeues_ ? "Dequeue" : it->close ? "Close" : "Enqueue";
+        if (line == &dequeues_) PutBack(*it);
+        Finish(line, it, Cancelled(std::string(what) + " operation was cancelled").AsDerived(),
+               &completions);
+        break;
+      }
+    }
+    Flush(&completions);
+  }
+  Run(std::move(completions));
+}
+
+void QueueResource::FailAll(std::list<Attempt>* line, const Status& status,
+                            Completions* completions) {
+  while (!line->empty()) Finish(line, line->begin(), status, completions);
+}
+
+void QueueResource::Flush(Completions* completions) {
+  for (bool progress = true; progress;) {
+    progress = TryEnqueue(completions);
+    progress = TryDequeue(completions) || progress;
+  }
+}
+
+bool QueueResource::TryEnqueue(Completions* completions) {
+  if (enqueues_.empty()) return false;
+  Attempt& head = enqueues_.front();
+  if (head.close) {
+    Finish(&enqueues_, enqueues_.begin(),
+           closed_ ? Cancelled(Quoted() + " is already closed.") : Status(), completions);
+    closed_ = true;
+    return true;
+  }
+  if (closed_) {
+    Finish(&enqueues_, enqueues_.begin(), Cancelled(Quoted() + " is closed."), completions);
+    return true;
+  }
+  const size_t before = head.entered;
+  while (head.entered < head.tuples.size() &&
+         (spec_.capacity < 0 || static_cast<int64_t>(elements_.size()) < spec_.capacity)) {
+    elements_.push_back(std::move(head.tuples[head.entered++]));
+  }
+  const bool progress = head.entered > before;
+  if (head.entered < head.tuples.size()) return progress;
+  head.tuples.clear();
+  Finish(&enqueues_, enqueues_.begin(), Status(), completions);
+  return true;
+}
+
+bool QueueResource::TryDequeue(Completions* completions) {
+  if (dequeues_.empty()) return false;
+  Attempt& head = dequeues_.front();
+  if (closed_) {
+    const auto there = static_cast<int64_t>(elements_.size() + head.tuples.size());
+    if (there < head.wanted) {
+      PutBack(head);
+      if (!head.up_to || there == 0) {
+        Finish(&dequeues_, dequeues_.begin(),
+               OutOfRange(Quoted() + " is closed and has insufficient elements (requested " +
+                          std::to_string(head.wanted) + ", current size " + std::to_string(there) +
+                          ")"),
+               completions);
+        return true;
+      }
+      head.wanted = there;
+    }
+  }
+  const auto wanted = static_cast<size_t>(head.wanted);
+  const size_t before = head.tuples.size();
+  const size_t stay = closed_ ? 0 : static_cast<size_t>(spec_.min_after_dequeue);
+  while (head.tuples.size() < wanted && elements_.size() > stay) head.tuples.push_back(TakeOne());
+  if (head.tuples.size() < wanted) return head.tuples.size() > before;
+  Finish(&dequeues_, dequeues_.begin(), Status(), completions);
+  return true;
+}
+
+void QueueResource::Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which,
+                           Status status, Completions* completions) {
+  completions->push_back({std::move(which->done), std::move(status), std::move(which->tuples)});
+  line->erase(which);
+}
+
+QueueResource::Tuple QueueResource::TakeOne() {
+  if (spec_.shuffle) {
+    const random::PhiloxBlock block = random::Philox(key_, static_cast<uint32_t>(draws_),
+                                                     static_cast<uint32_t>(draws_ >> 32), 0, 0);
+    ++draws_;
+    const uint64_t word = static_cast<uint64_t>(block.words[0]) << 32 | block.words[1];
+    std::swap(elements_.front(), elements_[static_cast<size_t>(word % elements_.size())]);
+  }
+  Tuple tuple = std::move(elements_.front());
+  elements_.pop_front();
+  return tuple;
+}
+
+void QueueResource::PutBack(Attempt& attempt) {
+  for (auto it = attempt.tuples.rbegin(); it != attempt.tuples.rend(); ++it)
+    elements_.push_front(std::move(*it));
+  attempt.tuples.clear();
+}
+
+void QueueResource::Run(Completions completions) {
+  for (Completion& completion : completions)
+    completion.done(completion.status, std::move(completion.tuples));
+}
+
+}  // namespace monograph::ops::queue

@@ -1,0 +1,101 @@
+// QueueResource: the elements of a queue, and who waits for them. Thread-safe.
+//
+// Attempts to enqueue and to dequeue stand in two lines, first come, first served; closing stands
+// in the line of those who enqueue. Whoever changes something tries the heads of both lines until
+// neither gets on, and then calls the completions of those that are through, on its own thread,
+// without the lock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "executor/kernel.h"
+#include "executor/resource_manager.h"
+
+namespace monograph::ops::queue {
+
+struct QueueSpec {
+  std::string kind;  // "FIFOQueue", "RandomShuffleQueue": TensorFlow's words in errors
+  std::string name;
+  std::vector<DType> types;
+  std::vector<PartialShape> shapes;  // one per component, or none
+  int64_t capacity = -1;
+  bool shuffle = false;
+  int64_t min_after_dequeue = 0, seed = 0, seed2 = 0;
+
+  // "FIFOQueue(component_types=[float], shapes=[[784]], capacity=10)"
+  std::string ToString() const;
+};
+
+class QueueResource : public Resource, public std::enable_shared_from_this<QueueResource> {
+ public:
+  using Tuple = std::vector<Tensor>;
+  using Taken = std::function<void(const Status&, std::vector<Tuple>)>;
+
+  explicit QueueResource(QueueSpec spec);
+
+  const QueueSpec& spec() const { return spec_; }
+
+  // Each calls `done` once, at once or when it is through; a cancelled step ends the wait. The
+  // tuples fit the queue's types and shapes.
+  void Enqueue(KernelContext& c, std::vector<Tuple> tuples, Done done);
+  void Dequeue(KernelContext& c, int64_t n, bool up_to, Taken done);
+  void Close(KernelContext& c, bool cancel_pending_enqueues, Done done);
+
+  int64_t size() const;
+  bool closed() const;
+
+  std::string DebugString() const override;
+  int64_t bytes() const override;
+  void OnRemoved() override;  // whoever waits gets Aborted
+
+ private:
+  struct Attempt {
+    uint64_t id = 0;
+    // Enqueue: what is to go in, and how many are in.
+    std::vector<Tuple> tuples;
+    size_t entered = 0;
+    bool close = false;
+    // Dequeue: how many are wanted, and those that are out already.
+    int64_t wanted = 0;
+    bool up_to = false;
+    Taken done;
+  };
+  struct Completion {
+    Taken done;
+    Status status;
+    std::vector<Tuple> tuples;
+  };
+  using Completions = std::vector<Completion>;
+
+  std::string Quoted() const { return spec_.kind + " '" + spec_.name + "'"; }
+  void Start(KernelContext& c, bool enqueue, Attempt attempt);
+  void Cancel(uint64_t id);
+  void FailAll(std::list<Attempt>* line, const Status& status, Completions* completions);
+  // All below: REQUIRES mutex_.
+  void Flush(Completions* completions);
+  bool TryEnqueue(Completions* completions);  // true: something has changed
+  bool TryDequeue(Completions* completions);
+  static void Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which, Status status,
+                     Completions* completions);
+  Tuple TakeOne();
+  void PutBack(Attempt& attempt);
+  static void Run(Completions completions);
+
+  const QueueSpec spec_;
+  const uint64_t key_;  // of the shuffle's random numbers
+
+  mutable std::mutex mutex_;
+  std::deque<Tuple> elements_;  // guarded by mutex_, as all below
+  std::list<Attempt> enqueues_, dequeues_;
+  bool closed_ = false;
+  uint64_t last_id_ = 0, draws_ = 0;
+};
+
+}  // namespace monograph::ops::queue

@@ -1,0 +1,195 @@
+// Conditional accumulators and the step gate in one process.
+#include "ops/accumulator/accumulator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <future>
+
+#include "client/registries.h"
+#include "client/session.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace monograph {
+namespace {
+
+using namespace std::chrono_literals;
+using Values = Result<std::vector<Tensor>>;
+using Reduction = ConditionalAccumulatorOptions::Reduction;
+
+class AccumulatorTest : public testing::Test {
+ protected:
+  AccumulatorTest() : graph_(NewGraph()), root_(&graph_) {
+    step_ = Placeholder(root_.WithOpName("step"), DT_INT64, PartialShape::Scalar());
+    gradient_ = Placeholder(root_.WithOpName("gradient"), DT_FLOAT, {-1});
+  }
+  void MakeAccumulator(Reduction reduction, int ranks = 0) {
+    accumulator_ =
+        ConditionalAccumulator(root_.WithOpName("acc"), DT_FLOAT, {-1}, {.reduction = reduction});
+    for (int rank = 0; rank < ranks; ++rank)
+      puts_.push_back(AccumulatorApplyGradient(root_, accumulator_, step_, gradient_, rank));
+    if (ranks == 0)
+      puts_.push_back(AccumulatorApplyGradient(root_, accumulator_, step_, gradient_));
+    required_ = Placeholder(root_, DT_INT32, PartialShape::Scalar());
+    take_ = AccumulatorTakeGradient(root_, accumulator_, required_);
+    count_ = AccumulatorNumAccumulated(root_, accumulator_);
+    ranks_ = AccumulatorRanks(root_, accumulator_);
+    set_step_ = AccumulatorSetGlobalStep(root_, accumulator_, step_);
+    EXPECT_TRUE(root_.ok()) << root_.status();
+  }
+  Session& session() {
+    if (session_ == nullptr) session_ = Session::Local(graph_).value();
+    return *session_;
+  }
+  Status Put(int64_t step, Tensor gradient, size_t which = 0) {
+    return session()
+        .Run({{step_, Tensor::Scalar(step)}, {gradient_, std::move(gradient)}}, {}, {puts_[which]})
+        .status();
+  }
+  Values Take(int required, std::chrono::milliseconds timeout = 20s) {
+    return session().Run({{required_, Tensor::Scalar(required)}}, {take_}, {},
+                         {.timeout = timeout});
+  }
+  int Count() { return session().Run({}, {count_}).value()[0].scalar<int32_t>(); }
+  static std::string Text(const Values& values) {
+    return values.ok() ? values->at(0).ToString(100) : values.status().ToString();
+  }
+  static Tensor Floats(std::initializer_list<float> values) {
+    return Tensor::Vector<float>(values);
+  }
+
+  Graph graph_;
+  Scope root_;
+  std::unique_ptr<Session> session_;
+  Output step_, gradient_, accumulator_, required_, take_, count_, ranks_;
+  std::vector<Operation> puts_;
+  Operation set_step_;
+};
+
+TEST_F(AccumulatorTest, GivesTheMeanOfAllThatHasComeOnceEnoughHasCome) {
+  MakeAccumulator(Reduction::kMean);
+  for (float x : {1.0f, 2.0f, 6.0f}) ASSERT_TRUE(Put(0, Floats({x, 10 * x})).ok());
+  EXPECT_EQ(Count(), 3);
+  EXPECT_EQ(Text(Take(2)), Floats({3, 30}).ToString());
+  EXPECT_EQ(Count(), 0);
+}
+
+TEST_F(AccumulatorTest, CanAddInsteadOfAveraging) {
+  MakeAccumulator(Reduction::kSum);
+  for (float x : {1.0f, 2.0f, 6.0f}) ASSERT_TRUE(Put(0, Floats({x})).ok());
+  EXPECT_EQ(Text(Take(3)), Floats({9}).ToString());
+}
+
+TEST_F(AccumulatorTest, StaleGradientsAreDroppedWithoutAnError) {
+  MakeAccumulator(Reduction::kMean);
+  ASSERT_TRUE(Put(0, Floats({1})).ok());
+  ASSERT_TRUE(Take(1).ok());
+  ASSERT_TRUE(Put(0, Floats({100})).ok());
+  EXPECT_EQ(Count(), 0);
+  ASSERT_TRUE(Put(1, Floats({3})).ok());
+  EXPECT_EQ(Text(Take(1)), Floats({3}).ToString());
+  ASSERT_TRUE(session().Run({{step_, Tensor::Scalar(int64_t{10})}}, {}, {set_step_}).ok());
+  ASSERT_TRUE(Put(9, Floats({100})).ok());
+  EXPECT_EQ(Count(), 0);
+  ASSERT_TRUE(Put(10, Floats({4})).ok());
+  EXPECT_EQ(Count(), 1);
+}
+
+TEST_F(AccumulatorTest, TakingWaitsAndAnEndedStepTakesNothing) {
+  MakeAccumulator(Reduction::kSum);
+  ASSERT_TRUE(Put(0, Floats({1})).ok());
+  EXPECT_EQ(Take(2, 50ms).status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(Count(), 1);
+  std::promise<Values> taken;
+  session().RunAsync(session().MakeCallable({required_}, {take_}).value(),
+                     std::array{Tensor::Scalar(2)},
+                     [&](Values result) { taken.set_value(std::move(result)); });
+  auto future = taken.get_future();
+  EXPECT_EQ(future.wait_for(30ms), std::future_status::timeout);
+  ASSERT_TRUE(Put(0, Floats({5})).ok());
+  ASSERT_EQ(future.wait_for(20s), std::future_status::ready);
+  EXPECT_EQ(Text(future.get()), Floats({6}).ToString());
+}
+
+TEST_F(AccumulatorTest, WithRanksTheSumHasTheBitsOfAddNWhateverTheOrderOfArrival) {
+  MakeAccumulator(Reduction::kSum, 3);
+  // Floats whose sum depends on the order.
+  const std::array<Tensor, 3> gradients = {Floats({1e8f, 0.1f, 3e-8f}), Floats({1.0f, 0.7f, 1.0f}),
+                                           Floats({-1e8f, 1e7f, -1.0f})};
+  Outputs terms;
+  for (const Tensor& gradient : gradients) terms.push_back(Const(root_, gradient));
+  const Output in_order = AddN(root_, terms);
+  const Tensor expected = session().Run({}, {in_order}).value()[0];
+  std::array<size_t, 3> order = {0, 1, 2};
+  int64_t step = 0;
+  do {
+    for (size_t rank : order) ASSERT_TRUE(Put(step, gradients[rank], rank).ok());
+    ++step;
+    const auto taken = Take(3);
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    EXPECT_TRUE(BitEqual(taken->at(0), expected)) << taken->at(0).ToString();
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_EQ(step, 6);
+}
+
+TEST_F(AccumulatorTest, ARankCountsOnceAndTheFirstOnesCount) {
+  MakeAccumulator(Reduction::kMean, 4);
+  ASSERT_TRUE(Put(0, Floats({100}), 2).ok());
+  ASSERT_TRUE(Put(0, Floats({2}), 2).ok());  // instead of 100
+  EXPECT_EQ(Count(), 1);
+  ASSERT_TRUE(Put(0, Floats({4}), 0).ok());
+  ASSERT_TRUE(Put(0, Floats({50}), 3).ok());
+  EXPECT_EQ(Text(session().Run({}, {ranks_})), Tensor::Vector<int64_t>({0, 2, 3}).ToString());
+  EXPECT_EQ(Text(Take(2)), Floats({3}).ToString());  // of ranks 2 and 0
+  EXPECT_EQ(Count(), 0);
+}
+
+TEST_F(AccumulatorTest, AGradientOfAnotherShapeIsRefused) {
+  MakeAccumulator(Reduction::kMean);
+  ASSERT_TRUE(Put(0, Floats({1, 2})).ok());
+  const Status status = Put(0, Floats({1}));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("Shape mismatch: expected [2], got [1]"), std::string::npos)
+      << status;
+  EXPECT_EQ(Take(0).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(AccumulatorTest, TheStepGateLetsThroughWhoIsBehindIt) {
+  const Output gate = StepGate(root_, "gate");
+  const Output wait = StepGateWait(root_, gate, step_), now = StepGateStep(root_, gate);
+  const Operation set = StepGateSet(root_, gate, step_),
+                  restart = StepGateSet(root_, gate, step_, true);
+  const Operation end =
+      StepGateClose(root_, gate, Const(root_, static_cast<int32_t>(Code::kOutOfRange)),
+                    Const(root_, "no more data"));
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  const auto run = [&](const std::vector<Output>& fetches, const std::vector<Operation>& targets,
+                       int64_t step) {
+    return session().Run({{step_, Tensor::Scalar(step)}}, fetches, targets, {.timeout = 20s});
+  };
+  EXPECT_EQ(session().Run({}, {now}).value()[0].scalar<int64_t>(), -1);
+  ASSERT_TRUE(run({}, {set}, 3).ok());
+  EXPECT_EQ(Text(run({wait}, {}, 2)), Tensor::Scalar(int64_t{3}).ToString());
+  std::promise<Values> passed;
+  session().RunAsync(session().MakeCallable({step_}, {wait}).value(),
+                     std::array{Tensor::Scalar(int64_t{3})},
+                     [&](Values result) { passed.set_value(std::move(result)); });
+  auto future = passed.get_future();
+  EXPECT_EQ(future.wait_for(30ms), std::future_status::timeout);
+  ASSERT_TRUE(run({}, {set}, 5).ok());
+  ASSERT_EQ(future.wait_for(20s), std::future_status::ready);
+  EXPECT_EQ(Text(future.get()), Tensor::Scalar(int64_t{5}).ToString());
+  ASSERT_TRUE(run({}, {restart}, 1).ok());
+  EXPECT_EQ(run({wait}, {}, 5).status().code(), Code::kAborted);
+  ASSERT_TRUE(session().Run({}, {}, {end}).ok());
+  const Status ended = run({wait}, {}, 0).status();
+  EXPECT_EQ(ended.code(), Code::kOutOfRange);
+  EXPECT_NE(ended.message().find("no more data"), std::string::npos) << ended;
+  EXPECT_EQ(session().Run({}, {now}).value()[0].scalar<int64_t>(), -1);
+}
+
+}  // namespace
+}  // namespace monograph

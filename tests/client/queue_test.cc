@@ -1,0 +1,357 @@
+// Queues in one process: order, waiting, closing, and what happens to a step that is cancelled
+// while it waits.
+#include "ops/queue/queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <vector>
+
+#include "client/registries.h"
+#include "client/session.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/variable/variable.h"
+
+namespace monograph {
+namespace {
+
+using namespace std::chrono_literals;
+using Values = Result<std::vector<Tensor>>;
+
+class QueueTest : public testing::Test {
+ protected:
+  QueueTest() : graph_(NewGraph()), root_(&graph_) {
+    number_ = Placeholder(root_.WithOpName("number"), DT_INT32, PartialShape::Scalar());
+    numbers_ = Placeholder(root_.WithOpName("numbers"), DT_INT32, {-1});
+  }
+  ~QueueTest() override { EXPECT_TRUE(root_.ok()) << root_.status(); }
+
+  Session& session() {
+    if (session_ == nullptr) {
+      EXPECT_TRUE(root_.ok()) << root_.status();
+      session_ = Session::Local(graph_).value();
+    }
+    return *session_;
+  }
+  // A queue of int32 scalars named "q", and the operations on it that tests use.
+  void MakeQueue(int64_t capacity = -1) {
+    Use(FIFOQueue(root_.WithOpName("q"), {DT_INT32},
+                  {.capacity = capacity, .shapes = {PartialShape::Scalar()}}));
+  }
+  void MakeShuffled(const RandomShuffleQueueOptions& options) {
+    Use(RandomShuffleQueue(root_.WithOpName("q"), {DT_INT32}, options));
+  }
+  void Use(const Output& queue) {
+    queue_ = queue;
+    put_ = QueueEnqueue(root_, queue_, {number_});
+    put_many_ = QueueEnqueueMany(root_, queue_, {numbers_});
+    get_ = QueueDequeue(root_, queue_).at(0);
+    count_ = Placeholder(root_, DT_INT32, PartialShape::Scalar());
+    get_many_ = QueueDequeueMany(root_, queue_, count_).at(0);
+    get_up_to_ = QueueDequeueUpTo(root_, queue_, count_).at(0);
+    close_ = QueueClose(root_, queue_);
+    close_now_ = QueueClose(root_, queue_, true);
+    size_ = QueueSize(root_, queue_);
+    closed_ = QueueIsClosed(root_, queue_);
+  }
+
+  Status Put(int value) {
+    return session().Run({{number_, Tensor::Scalar(value)}}, {}, {put_}).status();
+  }
+  Status PutMany(std::vector<int32_t> values, std::chrono::milliseconds timeout = 20s) {
+    return session()
+        .Run({{numbers_,
+               Tensor::FromValues<int32_t>({static_cast<int64_t>(values.size())}, values)}},
+             {}, {put_many_}, {.timeout = timeout})
+        .status();
+  }
+  Values Get() { return session().Run({}, {get_}, {}, {.timeout = 20s}); }
+  Values GetMany(int n, std::chrono::milliseconds timeout = 20s) {
+    return session().Run({{count_, Tensor::Scalar(n)}}, {get_many_}, {}, {.timeout = timeout});
+  }
+  Values GetUpTo(int n) {
+    return session().Run({{count_, Tensor::Scalar(n)}}, {get_up_to_}, {}, {.timeout = 20s});
+  }
+  Status Close(bool cancel = false) {
+    return session().Run({}, {}, {cancel ? close_now_ : close_}, {.timeout = 20s}).status();
+  }
+  int Size() { return session().Run({}, {size_}).value()[0].scalar<int32_t>(); }
+  bool Closed() { return session().Run({}, {closed_}).value()[0].scalar<bool>(); }
+
+  // A step that goes on by itself.
+  std::future<Values> Async(const std::vector<Feed>& feeds, const std::vector<Output>& fetches,
+                            const std::vector<Operation>& targets = {}) {
+    std::vector<Output> fed;
+    std::vector<Tensor> values;
+    for (const auto& [output, value] : feeds) fed.push_back(output), values.push_back(value);
+    auto promise = std::make_shared<std::promise<Values>>();
+    session().RunAsync(session().MakeCallable(fed, fetches, targets).value(), values,
+                       [promise](Values result) { promise->set_value(std::move(result)); });
+    return promise->get_future();
+  }
+  static bool Waits(std::future<Values>& step) {
+    return step.wait_for(30ms) == std::future_status::timeout;
+  }
+  static Values End(std::future<Values>& step) {
+    if (step.wait_for(20s) != std::future_status::ready) return DeadlineExceeded("still waits");
+    return step.get();
+  }
+  static std::string Text(const Values& values) {
+    return values.ok() ? values->at(0).ToString(100) : values.status().ToString();
+  }
+  static void ExpectError(const Status& status, Code code, const std::string& part) {
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_NE(status.message().find(part), std::string::npos)
+        << "no '" << part << "' in " << status;
+  }
+
+  Graph graph_;
+  Scope root_;
+  std::unique_ptr<Session> session_;
+  Output number_, numbers_, count_, queue_, get_, get_many_, get_up_to_, size_, closed_;
+  Operation put_, put_many_, close_, close_now_;
+};
+
+TEST_F(QueueTest, ElementsComeOutInTheOrderInWhichTheyWentIn) {
+  MakeQueue();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Put(i).ok());
+  ASSERT_TRUE(PutMany({3, 4}).ok());
+  EXPECT_EQ(Size(), 5);
+  EXPECT_EQ(Text(Get()), Tensor::Scalar(0).ToString());
+  EXPECT_EQ(Text(GetMany(4)), Tensor::Vector<int32_t>({1, 2, 3, 4}).ToString());
+  EXPECT_EQ(Size(), 0);
+  EXPECT_EQ(Text(GetMany(0)), Tensor::FromValues<int32_t>({0}, {}).ToString());
+}
+
+TEST_F(QueueTest, DequeueingWaitsForAnElementAndFirstComeFirstServed) {
+  MakeQueue();
+  auto first = Async({}, {get_}), second = Async({}, {get_});
+  EXPECT_TRUE(Waits(first));
+  ASSERT_TRUE(PutMany({7, 8}).ok());
+  EXPECT_EQ(Text(End(first)), Tensor::Scalar(7).ToString());
+  EXPECT_EQ(Text(End(second)), Tensor::Scalar(8).ToString());
+}
+
+TEST_F(QueueTest, EnqueueingIntoAFullQueueWaitsForRoom) {
+  MakeQueue(2);
+  ASSERT_TRUE(PutMany({1, 2}).ok());
+  auto put = Async({{number_, Tensor::Scalar(3)}}, {}, {put_});
+  EXPECT_TRUE(Waits(put));
+  EXPECT_EQ(Text(Get()), Tensor::Scalar(1).ToString());
+  EXPECT_TRUE(End(put).ok());
+  EXPECT_EQ(Text(GetMany(2)), Tensor::Vector<int32_t>({2, 3}).ToString());
+}
+
+TEST_F(QueueTest, MoreElementsThanTheCapacityPassThroughPieceByPiece) {
+  MakeQueue(2);
+  auto put = Async({{numbers_, Tensor::Vector<int32_t>({1, 2, 3, 4, 5})}}, {}, {put_many_});
+  EXPECT_EQ(Text(GetMany(5)), Tensor::Vector<int32_t>({1, 2, 3, 4, 5}).ToString());
+  EXPECT_TRUE(End(put).ok());
+}
+
+TEST_F(QueueTest, AClosedQueueGivesWhatIsLeftAndThenOutOfRange) {
+  MakeQueue();
+  ASSERT_TRUE(PutMany({1, 2, 3}).ok());
+  EXPECT_FALSE(Closed());
+  ASSERT_TRUE(Close().ok());
+  EXPECT_TRUE(Closed());
+  ExpectError(Put(4), Code::kCancelled, "FIFOQueue 'q' is closed.");
+  ExpectError(Close(), Code::kCancelled, "FIFOQueue 'q' is already closed.");
+  ExpectError(
+      GetMany(4).status(), Code::kOutOfRange,
+      "FIFOQueue 'q' is closed and has insufficient elements (requested 4, current size 3)");
+  EXPECT_EQ(Text(Get()), Tensor::Scalar(1).ToString());
+  EXPECT_EQ(Text(GetUpTo(5)), Tensor::Vector<int32_t>({2, 3}).ToString());
+  ExpectError(GetUpTo(5).status(), Code::kOutOfRange, "(requested 5, current size 0)");
+  ExpectError(
+      Get().status(), Code::kOutOfRange,
+      "FIFOQueue 'q' is closed and has insufficient elements (requested 1, current size 0)");
+}
+
+TEST_F(QueueTest, ClosingWakesThoseWhoWaitForElements) {
+  MakeQueue();
+  ASSERT_TRUE(PutMany({1, 2}).ok());
+  auto many = Async({{count_, Tensor::Scalar(3)}}, {get_many_});
+  auto up_to = Async({{count_, Tensor::Scalar(3)}}, {get_up_to_});
+  EXPECT_TRUE(Waits(many));
+  ASSERT_TRUE(Close().ok());
+  ExpectError(End(many).status(), Code::kOutOfRange, "(requested 3, current size 2)");
+  EXPECT_EQ(Text(End(up_to)), Tensor::Vector<int32_t>({1, 2}).ToString());
+}
+
+TEST_F(QueueTest, ClosingLetsThoseInWhoWaitForRoomUnlessItCancelsThem) {
+  MakeQueue(1);
+  ASSERT_TRUE(Put(1).ok());
+  auto put = Async({{number_, Tensor::Scalar(2)}}, {}, {put_});
+  EXPECT_TRUE(Waits(put));
+  auto close = Async({}, {}, {close_});
+  EXPECT_TRUE(Waits(close));
+  auto late = Async({{number_, Tensor::Scalar(3)}}, {}, {put_});
+  EXPECT_EQ(Text(GetMany(2)), Tensor::Vector<int32_t>({1, 2}).ToString());
+  EXPECT_TRUE(End(put).ok());
+  EXPECT_TRUE(End(close).ok());
+  ExpectError(End(late).status(), Code::kCancelled, "FIFOQueue 'q' is closed.");
+}
+
+TEST_F(QueueTest, CancellingCloseFailsThoseWhoWaitForRoom) {
+  MakeQueue(1);
+  ASSERT_TRUE(Put(1).ok());
+  auto put = Async({{number_, Tensor::Scalar(2)}}, {}, {put_});
+  EXPECT_TRUE(Waits(put));
+  ASSERT_TRUE(Close(true).ok());
+  ExpectError(End(put).status(), Code::kCancelled, "Enqueue operation was cancelled");
+  EXPECT_EQ(Text(Get()), Tensor::Scalar(1).ToString());
+}
+
+TEST_F(QueueTest, AStepThatRunsOutOfTimeTakesNothingOut) {
+  MakeQueue();
+  ASSERT_TRUE(PutMany({1, 2}).ok());
+  ExpectError(GetMany(3, 50ms).status(), Code::kDeadlineExceeded, "did not end within");
+  EXPECT_EQ(Size(), 2);
+  ASSERT_TRUE(Put(3).ok());
+  EXPECT_EQ(Text(GetMany(3)), Tensor::Vector<int32_t>({1, 2, 3}).ToString());
+}
+
+TEST_F(QueueTest, AStepThatRunsOutOfTimePutsInNothingMore) {
+  MakeQueue(2);
+  ExpectError(PutMany({1, 2, 3}, 50ms), Code::kDeadlineExceeded, "did not end within");
+  EXPECT_EQ(Text(GetMany(2)), Tensor::Vector<int32_t>({1, 2}).ToString());
+  EXPECT_EQ(Size(), 0);
+}
+
+TEST_F(QueueTest, AFailureElsewhereInTheStepEndsItsWait) {
+  MakeQueue();
+  const Operation wrong = Assert(root_, Const(root_, false), {Const(root_, 1)});
+  const auto values = session().Run({}, {get_}, {wrong}, {.timeout = 20s});
+  EXPECT_EQ(values.status().code(), Code::kInvalidArgument) << values.status();
+  ASSERT_TRUE(Put(1).ok());
+  EXPECT_EQ(Size(), 1);
+}
+
+TEST_F(QueueTest, ClosingTheSessionEndsAWait) {
+  MakeQueue();
+  auto get = Async({}, {get_});
+  EXPECT_TRUE(Waits(get));
+  EXPECT_TRUE(session().Close().ok());
+  EXPECT_EQ(End(get).status().code(), Code::kCancelled);
+}
+
+TEST_F(QueueTest, RemovingAQueueEndsAWait) {
+  MakeQueue(1);
+  auto get = Async({}, {get_});
+  EXPECT_TRUE(Waits(get));
+  ASSERT_TRUE(session().Reset().ok());
+  ExpectError(End(get).status(), Code::kAborted, "FIFOQueue 'q' was removed");
+  ASSERT_TRUE(Put(1).ok());
+  auto put = Async({{number_, Tensor::Scalar(2)}}, {}, {put_});
+  EXPECT_TRUE(Waits(put));
+  const Operation destroy = DestroyResource(root_, queue_);
+  ASSERT_TRUE(session().Run({}, {}, {destroy}).ok());
+  ExpectError(End(put).status(), Code::kAborted, "FIFOQueue 'q' was removed");
+  EXPECT_EQ(Size(), 0);
+}
+
+TEST_F(QueueTest, ElementsHaveSeveralComponentsOfAnyType) {
+  const Output queue =
+      FIFOQueue(root_, {DT_STRING, DT_FLOAT}, {.shapes = {PartialShape::Scalar(), {2}}});
+  const Output name = Placeholder(root_, DT_STRING, PartialShape::Scalar());
+  const Operation put = QueueEnqueue(root_, queue, {name, Const(root_, {1.0f, 2.0f})});
+  const Outputs two = QueueDequeueMany(root_, queue, 2);
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].shape().ToString(), "[2]");
+  EXPECT_EQ(two[1].shape().ToString(), "[2,2]");
+  for (const char* text : {"a", "b"})
+    ASSERT_TRUE(session().Run({{name, Tensor::String(text)}}, {}, {put}).ok());
+  const auto values = session().Run({}, two);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).strings()[1], "b");
+  EXPECT_EQ(values->at(1).ToString(), Tensor::FromValues<float>({2, 2}, {1, 2, 1, 2}).ToString());
+}
+
+TEST_F(QueueTest, WhatDoesNotFitIsRefusedWithBothSides) {
+  const Output queue = FIFOQueue(root_.WithOpName("pairs"), {DT_FLOAT, DT_INT32},
+                                 {.shapes = {{2}, PartialShape::Scalar()}});
+  const Output x = Placeholder(root_, DT_FLOAT), i = Placeholder(root_, DT_INT32);
+  const auto run = [&](const Operation& target, Tensor x_value, Tensor i_value) {
+    return session().Run({{x, std::move(x_value)}, {i, std::move(i_value)}}, {}, {target}).status();
+  };
+  const Operation put = QueueEnqueue(root_, queue, {x, i}),
+                  swapped = QueueEnqueue(root_, queue, {i, x}),
+                  both = QueueEnqueueMany(root_, queue, {x, i});
+  const Operation one = QueueEnqueue(root_, queue, {x});
+  const Tensor pair = Tensor::Vector<float>({1, 2}), three = Tensor::Vector<float>({1, 2, 3}),
+               scalar = Tensor::Scalar(1);
+  EXPECT_TRUE(run(put, pair, scalar).ok());
+  ExpectError(run(put, three, scalar), Code::kInvalidArgument,
+              "Shape mismatch in tuple component 0. Expected [2], got [3]");
+  ExpectError(run(swapped, pair, scalar), Code::kInvalidArgument,
+              "Type mismatch in tuple component 0. Expected float, got int32");
+  ExpectError(session().Run({{x, pair}}, {}, {one}).status(), Code::kInvalidArgument,
+              "Wrong number of components in tuple. Expected 2, got 1");
+  ExpectError(run(both, Tensor::FromValues<float>({1, 2}, {1, 2}), Tensor::Vector<int32_t>({1, 2})),
+              Code::kInvalidArgument,
+              "All input tensors must have the same size in the 0th dimension. Component 1 has 2, "
+              "and should have 1");
+}
+
+TEST_F(QueueTest, ManyElementsNeedShapesThatAreKnown) {
+  const Output queue = FIFOQueue(root_.WithOpName("free"), {DT_INT32});
+  const Operation put = QueueEnqueue(root_, queue, {numbers_});
+  const Outputs one = QueueDequeue(root_, queue), many = QueueDequeueMany(root_, queue, 1);
+  ASSERT_TRUE(session().Run({{numbers_, Tensor::Vector<int32_t>({1, 2})}}, {}, {put}).ok());
+  ExpectError(
+      session().Run({}, many).status(), Code::kInvalidArgument,
+      "FIFOQueue's DequeueMany and DequeueUpTo require the components to have specified shapes");
+  EXPECT_EQ(Text(session().Run({}, one)), Tensor::Vector<int32_t>({1, 2}).ToString());
+}
+
+TEST_F(QueueTest, TwoNodesThatDefineOneQueueDifferentlyAreShownBoth) {
+  const Output a = FIFOQueue(root_, {DT_INT32}, {.capacity = 5, .shared_name = "shared"});
+  const Output b = FIFOQueue(root_.WithOpName("other"), {DT_FLOAT}, {.shared_name = "shared"});
+  const Output size_a = QueueSize(root_, a), size_b = QueueSize(root_, b);
+  ASSERT_TRUE(session().Run({}, {size_a}).ok());
+  const Status status = session().Run({}, {size_b}).status();
+  ExpectError(status, Code::kFailedPrecondition, "'other' defines queue 'localhost/shared' as");
+  ExpectError(status, Code::kFailedPrecondition, "FIFOQueue(component_types=[float]");
+  ExpectError(status, Code::kFailedPrecondition, "FIFOQueue(component_types=[int32]");
+  ExpectError(status, Code::kFailedPrecondition, "capacity=5");
+}
+
+TEST_F(QueueTest, AShuffledQueueKeepsSomeElementsWhileItIsOpen) {
+  MakeShuffled({.queue = {.shapes = {PartialShape::Scalar()}}, .min_after_dequeue = 2, .seed = 7});
+  ASSERT_TRUE(PutMany({0, 1, 2}).ok());
+  ASSERT_TRUE(Get().ok());
+  auto next = Async({}, {get_});
+  EXPECT_TRUE(Waits(next));
+  ASSERT_TRUE(Close().ok());
+  EXPECT_TRUE(End(next).ok());
+  EXPECT_TRUE(Get().ok());
+  ExpectError(
+      Get().status(), Code::kOutOfRange,
+      "RandomShuffleQueue 'q' is closed and has insufficient elements (requested 1, current "
+      "size 0)");
+}
+
+TEST_F(QueueTest, ASeedFixesTheOrderOfAShuffledQueue) {
+  std::vector<int32_t> numbers(50);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
+  const auto order = [&](int64_t seed) {
+    MakeShuffled({.queue = {.shapes = {PartialShape::Scalar()},
+                            .shared_name = "q" + std::to_string(graph_.num_nodes())},
+                  .seed = seed});
+    EXPECT_TRUE(PutMany(numbers).ok());
+    const Tensor taken = GetMany(50).value()[0];
+    return std::vector<int32_t>(taken.values<int32_t>().begin(), taken.values<int32_t>().end());
+  };
+  const std::vector<int32_t> first = order(3), second = order(3), other = order(4);
+  EXPECT_EQ(first, second);
+  EXPECT_NE(first, other);
+  EXPECT_NE(first, numbers);
+  EXPECT_TRUE(std::is_permutation(first.begin(), first.end(), numbers.begin()));
+}
+
+}  // namespace
+}  // namespace monograph
