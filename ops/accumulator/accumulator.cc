@@ -22,7 +22,7 @@ Operation AccumulatorApplyGradient(const Scope& scope, const Output& accumulator
                                    const Output& local_step, const Output& gradient, int rank) {
   OpBuilder builder(scope, "ResourceAccumulatorApplyGradient");
   builder.Input(accumulator).Input(local_step).Input(gradient);
-  if (rank >= 0) builder.Attr("_rank", rank);
+  if (rank >= 0) builder.Attr("_mg_rank", rank);
   return builder.Build();
 }
 

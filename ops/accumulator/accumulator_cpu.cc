@@ -66,7 +66,7 @@ Status CheckType(const AccumulatorResource& accumulator, DType dtype) {
 class ApplyKernel : public Kernel {
  public:
   explicit ApplyKernel(const KernelConstruction& k)
-      : dtype_(k.attr<DType>("dtype")), rank_(k.attrs().GetOr<int64_t>("_rank", -1)) {}
+      : dtype_(k.attr<DType>("dtype")), rank_(k.attrs().GetOr<int64_t>("_mg_rank", -1)) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
     MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_));

@@ -43,7 +43,7 @@ Outputs Dequeue(const Scope& scope, const char* op, const Output& queue, const O
       for (int i = 0; n != nullptr && i < shape.rank(); ++i) output.AddDim(shape.dim(i));
       outputs.push_back(output);
     }
-    builder.Attr("_output_shapes", outputs);
+    builder.Attr("_mg_shapes", outputs);
   }
   const Operation made = builder.Build();
   Outputs outputs;
@@ -127,7 +127,7 @@ Status QueueShape(ShapeContext& c) {
 // them.
 Status DequeueShape(ShapeContext& c) {
   if (c.num_inputs() > 1) MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
-  const auto shapes = c.attrs().GetOr<std::vector<PartialShape>>("_output_shapes", {});
+  const auto shapes = c.attrs().GetOr<std::vector<PartialShape>>("_mg_shapes", {});
   for (int i = 0; i < c.num_outputs(); ++i) {
     const bool known = shapes.size() == static_cast<size_t>(c.num_outputs());
     c.set_output(i, known ? shapes[static_cast<size_t>(i)] : PartialShape());
