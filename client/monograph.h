@@ -6,6 +6,7 @@
 #include "client/clip.h"             // ClipByGlobalNorm, L2Regularizer, ...
 #include "client/cluster.h"          // ClusterSpec
 #include "client/collections.h"      // Collections
+#include "client/coordinator.h"      // Coordinator, QueueRunner
 #include "client/device_setter.h"    // ReplicaDeviceSetter
 #include "client/embedding.h"        // EmbeddingLookup
 #include "client/flags.h"            // Flags
@@ -16,6 +17,7 @@
 #include "client/replication.h"      // Replicate
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
+#include "client/sync_replicas.h"    // SyncReplicas
 #include "client/tower_gradients.h"  // AverageGradients
 #include "client/variable_scope.h"   // VariableScope
 #include "executor/kernel.h"         // Kernel, for ops of one's own
@@ -25,6 +27,7 @@
 #include "graph/op_def.h"            // OpDef, for ops of one's own
 #include "graph/scope.h"             // Scope, Output, OpBuilder
 #include "graph/shape_inference.h"   // shape functions
+#include "ops/accumulator/accumulator.h"
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
@@ -39,6 +42,7 @@
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
+#include "ops/queue/queue.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/select/select.h"

@@ -60,15 +60,9 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
                                                       const ModelVariable& global_step) const {
   MG_RETURN_IF_ERROR(scope.status());
   MG_RETURN_IF_ERROR(Check());
-  if (pairs.empty()) return InvalidArgument("SyncReplicas: there are no gradients");
   if (!global_step.handle.valid() || global_step.dtype != DT_INT64) {
     return InvalidArgument("SyncReplicas: global_step '" + global_step.name +
                            "' must be an int64 variable");
-  }
-  for (const GradientAndVariable& pair : pairs) {
-    if (pair.gradient.valid()) continue;
-    return InvalidArgument("variable '" + pair.variable.name +
-                           "' has no gradient: the loss does not depend on it");
   }
   SyncReplicasStep step;
   step.options = options_;
@@ -92,6 +86,8 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
   std::vector<Operation> pushes, initializers, forgotten;
   std::vector<std::pair<Scope, ConditionalAccumulatorOptions>> accumulators;
   for (const GradientAndVariable& pair : pairs) {
+    initializers.push_back(pair.variable.initializer);
+    if (!pair.gradient.valid()) continue;
     const Scope beside = inner.SubScope(pair.variable.name).ColocateWith(pair.variable.handle);
     const ConditionalAccumulatorOptions shared = {
         .shared_name = options_.name + "/" + pair.variable.name + "/grad_accum",
@@ -108,14 +104,14 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
          .variable = pair.variable});
     step.arrived.push_back(AccumulatorRanks(beside.WithOpName("arrived"), accum));
     step.variables.push_back(pair.variable.name);
-    initializers.push_back(pair.variable.initializer);
     // What an earlier run has left goes away.
     forgotten.push_back(DestroyResource(beside.WithOpName("forget"), accum));
     MG_RETURN_IF_ERROR(scope.status());
     accumulators.emplace_back(beside, shared);
   }
 
-  const Operation update = optimizer_.ApplyGradients(scope, means, &initializers);
+  const Operation update = optimizer_.ApplyGradients(scope, means, &initializers,
+                                                     {.global_step = &global_step, .count = false});
   MG_RETURN_IF_ERROR(scope.status());
   const Operation counted =
       AssignAddVariable(home.WithOpName("count").WithControlDependencies({update}),
@@ -137,7 +133,7 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
       const auto& [beside, shared] = accumulators[i];
       const Output fresh = ConditionalAccumulator(
           beside.WithOpName(name + "_accum").WithControlDependencies({forgotten[i]}),
-          pairs[i].variable.dtype, pairs[i].variable.shape, shared);
+          means[i].variable.dtype, means[i].variable.shape, shared);
       ready.push_back(AccumulatorSetGlobalStep(beside.WithOpName(name + "_step"), fresh, now));
     }
     return StepGateSet(home.WithOpName(name).WithControlDependencies(ready), gate, now,
