@@ -90,6 +90,29 @@ TEST(Examples, LinearRegressionPutsAParameterOnEachOfTwoParameterServers) {
   EXPECT_THAT(ran.output, HasSubstr("w = 2.9"));
 }
 
+// The line "weights a b (best: 2 -1)".
+void ExpectBestWeights(const Ran& ran) {
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  double first = 0, second = 0;
+  for (const std::string& line : ran.lines())
+    std::sscanf(line.c_str(), "weights %lf %lf (best: 2 -1)", &first, &second);
+  EXPECT_NEAR(first, 2, 0.3) << ran.output;
+  EXPECT_NEAR(second, -1, 0.3) << ran.output;
+}
+
+TEST(Examples, CalculationServerLearnsFromWhatItsWorkersCollect) {
+  ExpectBestWeights(RunProgram("calculation_server"));
+}
+
+TEST(Examples, CalculationServerKeepsWeightsAndQueueOnTheParameterServer) {
+  const Ran ran =
+      RunProgram("monograph launch --ps=1 --workers=2 -- " MG_PROGRAMS
+                 "/calculation_server --log_device_placement=full");
+  EXPECT_THAT(ran.output, HasSubstr("experience: (FIFOQueueV2): /job:ps/replica:0/task:0"));
+  EXPECT_THAT(ran.output, HasSubstr("worker_1/MatMul: (MatMul): /job:worker/replica:0/task:1"));
+  ExpectBestWeights(ran);
+}
+
 // The losses of lines "step N  loss X".
 std::vector<double> Losses(const Ran& ran) {
   std::vector<double> losses;
