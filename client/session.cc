@@ -15,6 +15,7 @@
 #include "client/master.h"
 #include "client/registries.h"
 #include "executor/kernel_runner.h"
+#include "executor/step_message.h"
 #include "executor/task_status.h"
 #include "executor/trace.h"
 #include "executor/worker.h"
@@ -70,7 +71,7 @@ class Session::Impl : public StepClient {
   // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
   // here.
   struct InFlight {
-    uint64_t step = 0;
+    uint64_t first = 0, step = 0;  // a row of steps, known by its last; usually one
     bool active = false;
     std::shared_ptr<PreparedStep> prepared;
     std::vector<Tensor> fetched;  // distinct fetches
@@ -90,11 +91,18 @@ class Session::Impl : public StepClient {
   Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
                                           std::span<const Tensor> feeds, const RunOptions& options,
                                           RunMetadata* metadata);
+  // Begins `count` steps in a row; *step_id gets the number of the last one.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-               const RunOptions& options, StepDone done, std::atomic<bool>* finished,
-               Result<std::vector<Tensor>>* result, uint64_t* step_id);
+               const RunOptions& options, uint32_t count, StepDone done,
+               std::atomic<bool>* finished, Result<std::vector<Tensor>>* result,
+               uint64_t* step_id);
   void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step,
-                bool trace, bool caller_computes);
+                uint32_t count, bool trace, bool caller_computes);
+  // The `count` numbers up to `last` have their places in the ring, here and at every task.
+  // REQUIRES: mutex_.
+  bool RoomLocked(uint64_t last, uint32_t count) const;
+  // The row in flight that `step` belongs to, or nullptr. REQUIRES: mutex_.
+  InFlight* FindLocked(uint64_t step);
   Status CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds) const;
 
   std::string TaskName(int peer) const {
@@ -116,6 +124,7 @@ class Session::Impl : public StepClient {
   Completion FinishLocked(InFlight& flight, bool force = false);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
   void Expire(uint64_t step);
+  void Cancel(uint64_t step, const Status& cause);
   void Watch();  // the thread that ends asynchronous steps whose time is up, and failed steps whose
                  // grace is
   // Sees to it that Watch knows of the flight's deadline. REQUIRES: mutex_.
@@ -168,7 +177,8 @@ class Session::Impl : public StepClient {
   std::condition_variable watch_;
   std::array<InFlight, kStepSlots> flights_;
   uint64_t last_step_ = 0;
-  int running_ = 0;
+  int running_ = 0;  // steps, those of rows counted each
+  int rows_ = 0;     // of more than one step
   bool closed_ = false;
   std::vector<Status> lost_;  // by task
   std::thread watcher_;
@@ -307,17 +317,15 @@ Status Session::Impl::CheckFeeds(const PreparedStep& prepared,
 }
 
 Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
-                            std::span<const Tensor> feeds, const RunOptions& options, StepDone done,
-                            std::atomic<bool>* finished, Result<std::vector<Tensor>>* result,
-                            uint64_t* step_id) {
+                            std::span<const Tensor> feeds, const RunOptions& options,
+                            uint32_t count, StepDone done, std::atomic<bool>* finished,
+                            Result<std::vector<Tensor>>* result, uint64_t* step_id) {
   MG_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds));
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  auto next = [&] { return options.step > 0 ? options.step : last_step_ + 1; };
-  auto next_free = [&] {
-    return closed_ || (running_ < kMaxStepsInFlight && !flights_[next() % kStepSlots].active);
-  };
+  auto first = [&] { return options.step > 0 ? options.step : last_step_ + 1; };
+  auto next_free = [&] { return closed_ || RoomLocked(first() + count - 1, count); };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
     if (!slot_free_.wait_until(lock, until, next_free)) {
@@ -330,13 +338,14 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   for (const PreparedStep::Part& part : prepared->parts) {
     if (part.peer != kSelf) MG_RETURN_IF_ERROR(lost_[static_cast<size_t>(part.peer)]);
   }
-  if (next() <= last_step_) {
+  if (first() <= last_step_) {
     return InvalidArgument("step " + std::to_string(options.step) + " comes after step " +
                            std::to_string(last_step_) + "; numbers of steps grow");
   }
-  *step_id = last_step_ = next();
-  InFlight& flight = flights_[*step_id % kStepSlots];
-  flight.step = *step_id;
+  *step_id = last_step_ = first() + count - 1;
+  InFlight& flight = flights_[last_step_ % kStepSlots];
+  flight.first = last_step_ - count + 1;
+  flight.step = last_step_;
   flight.active = true;
   flight.prepared = prepared;
   flight.fetched.assign(static_cast<size_t>(prepared->distinct_fetches), Tensor());
@@ -357,9 +366,29 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight.done = std::move(done);
   flight.finished = finished;
   flight.result = result;
-  ++running_;
+  running_ += static_cast<int>(count);
+  if (count > 1) ++rows_;
   if (flight.done && deadline != Clock::time_point::max()) WatchLocked();
   return Status();
+}
+
+bool Session::Impl::RoomLocked(uint64_t last, uint32_t count) const {
+  if (running_ + static_cast<int>(count) > kMaxStepsInFlight || flights_[last % kStepSlots].active)
+    return false;
+  if (count == 1 && rows_ == 0) return true;
+  return std::none_of(flights_.begin(), flights_.end(), [last](const InFlight& flight) {
+    return flight.active && flight.first + kStepSlots <= last;
+  });
+}
+
+Session::Impl::InFlight* Session::Impl::FindLocked(uint64_t step) {
+  InFlight& flight = flights_[step % kStepSlots];
+  if (flight.active && flight.step == step) return &flight;
+  if (rows_ == 0) return nullptr;
+  const auto row = std::find_if(flights_.begin(), flights_.end(), [step](const InFlight& other) {
+    return other.active && other.first <= step && step <= other.step;
+  });
+  return row == flights_.end() ? nullptr : &*row;
 }
 
 void Session::Impl::WatchLocked() {
@@ -369,7 +398,7 @@ void Session::Impl::WatchLocked() {
 }
 
 void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds,
-                             uint64_t step, bool trace, bool caller_computes) {
+                             uint64_t step, uint32_t count, bool trace, bool caller_computes) {
   if (prepared.parts.empty()) {  // what is fetched is what is fed
     Completion completion;
     {
@@ -380,65 +409,102 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
     completion.Run();
     return;
   }
+  const uint64_t first = step - count + 1;
   // Remote parts start first: they work while this process does its own.
   for (const PreparedStep::Part& part : prepared.parts) {
-    if (part.peer != kSelf) worker_->RunStep(id_, part.peer, part.handle, step, trace, false);
+    if (part.peer != kSelf)
+      worker_->RunStep(id_, part.peer, part.handle, first, trace, false, count);
   }
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    for (const auto& [peer, edge] : prepared.feeds[i].routes)
-      worker_->PushTensor(id_, peer, step, edge, feeds[i]);
+  for (uint64_t each = first; each <= step; ++each) {
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      for (const auto& [peer, edge] : prepared.feeds[i].routes)
+        worker_->PushTensor(id_, peer, each, edge, feeds[i]);
+    }
   }
   for (const PreparedStep::Part& part : prepared.parts) {
-    if (part.peer == kSelf) worker_->RunStep(id_, kSelf, part.handle, step, trace, caller_computes);
+    if (part.peer == kSelf)
+      worker_->RunStep(id_, kSelf, part.handle, first, trace, caller_computes, count);
   }
 }
 
 Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
     const RunOptions& options, RunMetadata* metadata) {
-  std::atomic<bool> finished = false;
-  Result<std::vector<Tensor>> result = std::vector<Tensor>();
-  uint64_t step = 0;
-  MG_RETURN_IF_ERROR(Begin(prepared, feeds, options, nullptr, &finished, &result, &step));
-  Dispatch(*prepared, feeds, step, options.trace, true);
+  if (options.steps < 1 || (options.steps > 1 && options.trace)) {
+    return InvalidArgument("RunOptions: steps is " + std::to_string(options.steps) +
+                           (options.trace ? " with trace; a trace is of one step"
+                                          : "; it must be 1 or more"));
+  }
+  // Two rows at a time: the tasks have the next one when they end one.
+  struct Row {
+    std::atomic<bool> finished = false;
+    Result<std::vector<Tensor>> result = std::vector<Tensor>();
+    uint64_t step = 0;
+  };
+  std::array<Row, 2> rows;
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  auto wait_until = [&](Clock::time_point until) {
-    if (worker_->transport() != nullptr) {
-      return worker_->transport()->DriveUntil(
-          [&finished] { return finished.load(std::memory_order_acquire); }, until);
-    }
+  auto wait_until = [this](const Row& row, Clock::time_point until) {
+    const std::atomic<bool>* finished = &row.finished;
+    auto over = [finished] { return finished->load(std::memory_order_acquire); };
+    if (worker_->transport() != nullptr) return worker_->transport()->DriveUntil(over, until);
     std::unique_lock lock(mutex_);
-    auto over = [&finished] { return finished.load(std::memory_order_acquire); };
     if (until == Clock::time_point::max()) {
       slot_free_.wait(lock, over);
       return true;
     }
     return slot_free_.wait_until(lock, until, over);
   };
-  if (!wait_until(deadline)) {
-    Expire(step);
-    // Ends by itself: when every task has stopped, or when the grace is over. Its heartbeats tell
-    // of a task that does not even say that it stopped.
-    (void)wait_until(Clock::time_point::max());
+  RunOptions row_options = options;
+  Status failure;
+  size_t begun = 0, ended = 0;
+  for (int64_t left = options.steps; ended < begun || (left > 0 && failure.ok());) {
+    if (left > 0 && failure.ok() && begun - ended < rows.size()) {
+      Row& row = rows[begun % rows.size()];
+      const auto count = static_cast<uint32_t>(std::min<int64_t>(left, kMaxStepsInRow));
+      row.finished = false;
+      failure = Begin(prepared, feeds, row_options, count, nullptr, &row.finished, &row.result,
+                      &row.step);
+      if (!failure.ok()) continue;
+      row_options.step = 0;  // the next rows follow
+      left -= count;
+      ++begun;
+      Dispatch(*prepared, feeds, row.step, count, options.trace, true);
+      continue;
+    }
+    Row& row = rows[ended % rows.size()];
+    if (!failure.ok()) Cancel(row.step, failure);
+    if (!wait_until(row, deadline)) {
+      Expire(row.step);
+      // Ends by itself: when every task has stopped, or when the grace is over. Its heartbeats tell
+      // of a task that does not even say that it stopped.
+      (void)wait_until(row, Clock::time_point::max());
+    }
+    ++ended;
+    if (failure.ok()) failure = row.result.status();
   }
+  if (begun == 0) return failure;
+  const Row& last = rows[(begun - 1) % rows.size()];
   if (metadata != nullptr) {
-    metadata->step_id = step;
-    if (options.trace && result.ok()) TraceOf(step, *prepared, metadata);
+    metadata->step_id = last.step;
+    if (options.trace && failure.ok()) TraceOf(last.step, *prepared, metadata);
   }
-  return result;
+  if (!failure.ok()) return failure;
+  return std::move(rows[(begun - 1) % rows.size()].result);
 }
 
 bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
   Completion completion;
   {
     std::lock_guard lock(mutex_);
-    InFlight& flight = flights_[step % kStepSlots];
-    if (!flight.active || flight.step != step) return false;
+    InFlight* found = FindLocked(step);
+    if (found == nullptr) return false;
+    InFlight& flight = *found;
     const std::vector<int32_t>& fetches = flight.prepared->fetch_of_edge;
     if (edge < 0 || static_cast<size_t>(edge) >= fetches.size()) return false;
     const int32_t fetch = fetches[static_cast<size_t>(edge)];
     if (fetch < 0) return false;
+    if (step != flight.step) return true;  // only the last one's are asked for
     Tensor& place = flight.fetched[static_cast<size_t>(fetch)];
     if (!place.valid()) {
       place = std::move(tensor);
@@ -478,14 +544,31 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
 void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
   Completion completion;
   std::vector<int> stop;
+  uint64_t last = 0;
+  {
+    std::lock_guard lock(mutex_);
+    InFlight* flight = FindLocked(step);
+    if (flight == nullptr) return;
+    last = flight->step;
+    stop = FailLocked(*flight, status);
+    completion = FinishLocked(*flight);
+  }
+  Abort(stop, last, status);
+  completion.Run();
+}
+
+// Ends a row because of another one's failure.
+void Session::Impl::Cancel(uint64_t step, const Status& cause) {
+  Completion completion;
+  std::vector<int> stop;
   {
     std::lock_guard lock(mutex_);
     InFlight& flight = flights_[step % kStepSlots];
     if (!flight.active || flight.step != step) return;
-    stop = FailLocked(flight, status);
+    stop = FailLocked(flight, cause.AsDerived());
     completion = FinishLocked(flight);
   }
-  Abort(stop, step, status);
+  Abort(stop, step, cause);
   completion.Run();
 }
 
@@ -536,7 +619,8 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
   flight.prepared = nullptr;
   flight.fetched.clear();
   flight.feeds.clear();
-  --running_;
+  running_ -= static_cast<int>(flight.step - flight.first + 1);
+  if (flight.step != flight.first) --rows_;
   if (flight.finished != nullptr) {
     *flight.result = std::move(completion.result);
     flight.finished->store(true, std::memory_order_release);
@@ -858,12 +942,18 @@ void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, 
   }
   uint64_t step = 0;
   const std::shared_ptr<PreparedStep> prepared = callable.prepared_;
-  if (Status status = impl_->Begin(prepared, feeds, options, done, nullptr, nullptr, &step);
-      !status.ok()) {
-    done(status);
+  Status begun;
+  if (options.steps != 1) {
+    begun = InvalidArgument("RunOptions: RunAsync runs one step, steps is " +
+                            std::to_string(options.steps));
+  } else {
+    begun = impl_->Begin(prepared, feeds, options, 1, done, nullptr, nullptr, &step);
+  }
+  if (!begun.ok()) {
+    done(begun);
     return;
   }
-  impl_->Dispatch(*prepared, feeds, step, options.trace, false);
+  impl_->Dispatch(*prepared, feeds, step, 1, options.trace, false);
 }
 
 const std::vector<DeviceInfo>& Session::devices() const { return impl_->devices_; }

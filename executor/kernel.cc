@@ -70,6 +70,13 @@ void KernelContext::ParallelFor(int64_t total, int64_t cost_ns,
   if (total > 0) fn(0, total);
 }
 
+Status KernelContext::Busy() {
+  MG_CHECK(!may_wait_);
+  static const Status busy = Internal("a kernel was not computed again where it may wait");
+  busy_ = true;
+  return busy;
+}
+
 bool KernelContext::OnCancel(std::function<void()> cancel) {
   return cancel_ == nullptr || cancel_->Set(std::move(cancel));
 }

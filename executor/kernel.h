@@ -84,6 +84,11 @@ class KernelContext {
   // Done, and makes the kernel call Done soon. False, and nothing is kept, if the step is aborted already: call Done(Cancelled) then.
   bool OnCancel(std::function<void()> cancel);
 
+  // False on a thread that has other duties, as the one that drives the transport. A kernel that would have to wait there (for a lock that another kernel holds
+  // while it computes) returns Busy() instead, before it takes an input or sets an output, and is computed anew on a thread that may wait.
+  bool may_wait() const { return may_wait_; }
+  Status Busy();  // REQUIRES: !may_wait()
+
   uint64_t step_id() const { return step_id_; }     // dense per session, from 1
   ResourceManager& resources() const { return *resources_; }
   std::string_view device() const { return device_; }
@@ -103,6 +108,8 @@ class KernelContext {
   std::string_view device_;
   uint64_t step_id_ = 0;
   int intra_op_threads_ = 1;
+  bool may_wait_ = true;
+  bool busy_ = false;  // Busy was called
 };
 
 class Kernel {

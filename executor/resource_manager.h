@@ -35,11 +35,14 @@ class Variable : public Resource {
   DType dtype() const { return dtype_; }
   const PartialShape& shape() const { return shape_; }
 
-  std::shared_mutex mutex;
+  mutable std::shared_mutex mutex;
   Tensor value;  // guarded by mutex; !valid(): uninitialised
 
   std::string DebugString() const override { return "variable " + name_ + " " + std::string(DTypeName(dtype_)) + shape_.ToString(); }
-  int64_t bytes() const override { return value.valid() ? static_cast<int64_t>(value.bytes()) : 0; }
+  int64_t bytes() const override {  // waits for an update that is under way
+    std::shared_lock lock(mutex);
+    return value.valid() ? static_cast<int64_t>(value.bytes()) : 0;
+  }
 
  private:
   const std::string name_;

@@ -70,6 +70,7 @@ class StepExecutor::Loop {
     context_.pools_ = plan_.pools->intra_op() > 1 ? plan_.pools : nullptr;
     context_.intra_op_threads_ = plan_.pools->intra_op();
     context_.step_id_ = step.step_id_;
+    context_.may_wait_ = compute;
     slots_ = state_.slots.get();
     next_ = state_.next.get();
     pending_ = state_.pending.get();
@@ -281,7 +282,7 @@ class StepExecutor::Loop {
     {
       const Status status = node.kernel->Compute(context_);
       if (!status.ok()) [[unlikely]]
-        return KernelFailed(id, node, status);
+        return KernelFailed<kSequential>(id, node, status);
     }
     ReleaseInputs(node);
     const int32_t ready = PropagateInline<kSequential>(id, node, outputs_);
@@ -295,7 +296,14 @@ class StepExecutor::Loop {
     context_.output_dtypes_ = dtypes_ + node.first_dtype;
   }
 
+  template <bool kSequential>
   [[gnu::noinline]] int32_t KernelFailed(int32_t id, const PlanNode& node, const Status& status) {
+    if (std::exchange(context_.busy_, false)) {
+      // It comes back from the list at once, and then leaves this thread like an expensive one.
+      budget_ = -1;
+      Push<kSequential>(id);
+      return -1;
+    }
     Fail(id, status);
     for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
     return -1;
@@ -307,7 +315,7 @@ class StepExecutor::Loop {
     if (node.device != device_) EnterDevice(node.device);
     SetContext(node);
     const Status status = step_.timed_ ? ComputeTimed(id, node) : Compute(node);
-    if (!status.ok()) return KernelFailed(id, node, status);
+    if (!status.ok()) return KernelFailed<kSequential>(id, node, status);
     ReleaseInputs(node);
     const int32_t ready = Propagate<kSequential>(id, node, outputs_);
     for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
@@ -316,7 +324,11 @@ class StepExecutor::Loop {
 
   Status Compute(const PlanNode& node) {
     if (node.kind != NodeKind::kSerial) return node.kernel->Compute(context_);
-    std::lock_guard lock(plan_.serial_mutexes[node.aux]);
+    std::unique_lock lock(plan_.serial_mutexes[node.aux], std::try_to_lock);
+    if (!lock.owns_lock()) {  // another step's turn
+      if (!compute_) return context_.Busy();
+      lock.lock();
+    }
     return node.kernel->Compute(context_);
   }
 
@@ -324,6 +336,7 @@ class StepExecutor::Loop {
     const int64_t start = TraceClockNs();
     Status status = Compute(node);
     const int64_t end = TraceClockNs();
+    if (context_.busy_) return status;
     Measure(id, node, end - start);
     if (StepTrace::Record* record = Record(id)) *record = {start, end, 0, TraceThread()};
     return status;

@@ -41,6 +41,8 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     MG_CHECK(message.body.size() <= kMaxHeaderBytes - kFixedBytes);
     std::memcpy(p, message.body.data(), message.body.size());
     p += message.body.size();
+  } else if (message.count > 1) {
+    p = Put(p, message.count);
   } else if (!message.status.ok()) {
     const std::string& text = message.status.message();
     const size_t length = std::min(text.size(), kMaxHeaderBytes - kFixedBytes);
@@ -102,6 +104,12 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   if (message->kind == StepMessageKind::kCollective) {
     message->body = in.rest();
     return Status();
+  }
+  message->count = 1;
+  if (message->kind == StepMessageKind::kRunStep && !in.rest().empty()) {
+    message->count = in.Get<uint32_t>();
+    if (!in.ok() || message->count < 2 || message->count > kMaxStepsInRow)
+      return Malformed("a row of " + std::to_string(message->count) + " steps");
   }
   if (message->kind == StepMessageKind::kAbortStep && code == 0) return Malformed("an abort without a reason");
   if (code != 0) {

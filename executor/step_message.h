@@ -2,10 +2,10 @@
 //
 // Grammar (little-endian, fixed widths; a message is one transport header, and a payload where noted):
 //   message  = kind:u8 flags:u8 code:u16 id:u32 session:u64 incarnation:u64 step:u64 body
-//   kind     = 1 run-step    id = graph handle;                         no body
+//   kind     = 1 run-step    id = graph handle; body = nothing, or count:u32, 2 or more: run `step` and those after it, so many in a row
 //            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
-//            | 3 step-done   id = sender's index in the session; code = status; body = message text
+//            | 3 step-done   id = sender's index in the session; code = status; body = message text. Of a row, `step` is the last one
 //            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
 //            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
@@ -32,6 +32,7 @@ enum class StepMessageKind : uint8_t { kRunStep = 1, kTensor = 2, kStepDone = 3,
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
+inline constexpr uint32_t kMaxStepsInRow = 16;       // so that two rows may be in flight
 
 struct StepMessage {
   StepMessageKind kind = StepMessageKind::kRunStep;
@@ -40,6 +41,7 @@ struct StepMessage {
   uint64_t session = 0;
   uint64_t incarnation = 0;
   uint64_t step = 0;
+  uint32_t count = 1;        // kRunStep
   DType dtype = DT_INVALID;  // kTensor
   Shape shape;               // kTensor
   Status status;             // kStepDone, kAbortStep

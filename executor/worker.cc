@@ -31,6 +31,35 @@ namespace {
 constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
 constexpr size_t kTracesKept = 16;
 
+// Records of one kind that are used again and again, linked by T::next, so that a steady step takes
+// none from the heap. Thread-safe.
+template <typename T>
+class FreeList {
+ public:
+  FreeList() = default;
+  FreeList(const FreeList&) = delete;
+  FreeList& operator=(const FreeList&) = delete;
+  ~FreeList() {
+    while (first_ != nullptr) delete std::exchange(first_, first_->next);
+  }
+  T* Take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (first_ != nullptr) return std::exchange(first_, first_->next);
+    }
+    return new T;
+  }
+  void Give(T* record) {
+    std::lock_guard lock(mutex_);
+    record->next = first_;
+    first_ = record;
+  }
+
+ private:
+  std::mutex mutex_;
+  T* first_ = nullptr;  // guarded by mutex_
+};
+
 }  // namespace
 
 class Worker::Impl : public MessageHandler, public CollectiveHost {
@@ -61,6 +90,13 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     Status aborted;  // an abort that came before run-step
   };
 
+  // Steps that run in a row. Their slots are those of single steps.
+  struct Row {
+    uint64_t first = 0, last = 0;
+    uint64_t current = 0;  // the one that runs, or is about to
+    Status aborted;
+  };
+
   struct Peer {
     std::string task;
     uint64_t incarnation = 0;
@@ -80,9 +116,18 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs;  // by handle
     uint32_t last_handle = 0;  // a handle is never used twice
     std::array<Slot, kStepSlots> slots;
+    std::vector<Row> rows;  // those that run
     int running = 0;
     bool closed = false;
     std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces;
+
+    Row* RowOf(uint64_t step) {  // REQUIRES: mutex
+      for (Row& row : rows) {
+        if (row.first <= step && step <= row.last) return &row;
+      }
+      return nullptr;
+    }
+    void EndRow(uint64_t last, uint64_t step);  // REQUIRES: mutex
   };
 
   // A graph of a session, and the sink that its steps push into.
@@ -125,12 +170,16 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
 
   void Push(Session& session, int peer, uint64_t step, int32_t edge, Tensor tensor);
   void Deliver(Session& session, uint64_t step, int32_t edge, Tensor tensor);
-  void RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step, bool trace,
-               bool caller_computes);
+  // `last`: of the row, `step` itself if there is none. `row_graph`: of a row that goes on; nullptr
+  // when it begins.
+  void RunStep(const std::shared_ptr<Session>& session, uint32_t handle, uint64_t step,
+               uint64_t last, bool trace, bool caller_computes,
+               std::shared_ptr<RegisteredGraph> row_graph = nullptr);
   void AbortHere(Session& session, uint64_t step, const Status& status);
   // What arrives or leaves for the step was lost.
   void FailHere(Session& session, uint64_t step, const Status& status);
-  void EndStep(const std::shared_ptr<Session>& session, uint64_t step, const Status& status);
+  struct Run;
+  void EndStep(Run* run, const Status& status);
   void ReportDone(Session& session, uint64_t step, const Status& status);
   void SendMessage(Session& session, int peer, StepMessage message, Payload payload = {});
   const std::string& task() const override { return task_; }
@@ -161,7 +210,26 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   std::atomic<int64_t> sending_{0};  // messages whose Send has not completed
   std::atomic<bool> draining_{false};
 
-  // A payload on its way into a tensor. Recycled, so that a steady step allocates nothing for it.
+  // A step that the executor has, and what must live as long.
+  struct Run {
+    std::shared_ptr<Session> session;
+    uint64_t step = 0, last = 0;
+    bool in_row = false;
+    std::shared_ptr<RegisteredGraph> graph;
+    std::shared_ptr<StepTrace> trace;
+    Run* next = nullptr;
+  };
+  FreeList<Run> runs_;
+
+  // A payload on its way to a peer.
+  struct Departure {
+    uint64_t session = 0, step = 0;
+    Departure* next = nullptr;
+  };
+  FreeList<Departure> departures_;
+  void Departed(Departure* departure, const Status& status);
+
+  // A payload on its way into a tensor.
   struct Arrival {
     std::shared_ptr<Session> session;
     uint64_t step = 0;
@@ -171,10 +239,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     Tensor tensor;  // the destination, or packed bytes of strings and handles
     Arrival* next = nullptr;
   };
-  std::mutex arrivals_mutex_;
-  Arrival* free_arrivals_ = nullptr;  // guarded by arrivals_mutex_
-  Arrival* TakeArrival();
-  void RecycleArrival(Arrival* arrival);
+  FreeList<Arrival> arrivals_;
   void Arrived(Arrival* arrival, const Status& status);
 };
 
@@ -210,7 +275,6 @@ void Worker::Impl::Shutdown() {
     transport_->Join();
   }
   if (collectives_ != nullptr) collectives_->Stop();
-  while (free_arrivals_ != nullptr) delete std::exchange(free_arrivals_, free_arrivals_->next);
 }
 
 // ---- sessions
@@ -345,9 +409,23 @@ Status Worker::Impl::DeregisterGraph(uint64_t id, uint32_t handle) {
 
 // ---- steps
 
+// What still comes for the rest of a row is dropped.
+void Worker::Impl::Session::EndRow(uint64_t last, uint64_t step) {
+  std::erase_if(rows, [last](const Row& row) { return row.last == last; });
+  for (uint64_t ahead = step + 1; ahead <= last; ++ahead) {
+    Slot& slot = slots[ahead % kStepSlots];
+    if (slot.step > ahead || slot.state == Slot::kRunning) continue;
+    slot.step = ahead;
+    slot.state = Slot::kOver;
+    slot.parked.clear();
+  }
+}
+
 void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t handle,
-                           uint64_t step_id, bool trace, bool caller_computes) {
-  std::shared_ptr<RegisteredGraph> graph;
+                           uint64_t step_id, uint64_t last, bool trace, bool caller_computes,
+                           std::shared_ptr<RegisteredGraph> row_graph) {
+  const bool continued = row_graph != nullptr, in_row = continued || last != step_id;
+  std::shared_ptr<RegisteredGraph> graph = std::move(row_graph);
   std::shared_ptr<Step> step;
   std::vector<std::pair<int32_t, Tensor>> parked;
   Status refused, aborted;
@@ -355,12 +433,13 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
     std::lock_guard lock(session->mutex);
     Slot& slot = session->slots[step_id % kStepSlots];
     if (session->closed) return;
-    if (auto it = session->graphs.find(handle); it != session->graphs.end()) graph = it->second;
+    if (auto it = session->graphs.find(handle); !continued && it != session->graphs.end())
+      graph = it->second;
     if (slot.step > step_id || (slot.step == step_id && slot.state != Slot::kParked)) {
       CountDropped("a second run-step of one step");
       return;
     }
-    if (draining_.load(std::memory_order_relaxed)) {
+    if (draining_.load(std::memory_order_relaxed) && !continued) {
       refused = Unavailable(task_ + " is shutting down");
     } else if (graph == nullptr) {
       refused = Aborted("Graph handle is not found: " + std::to_string(handle) +
@@ -376,6 +455,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
         slot.state = Slot::kOver;
         slot.parked.clear();
       }
+      if (in_row) session->EndRow(last, step_id);
     } else {
       if (slot.step != step_id) {
         slot.parked.clear();
@@ -390,22 +470,35 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
       slot.step = step_id;
       slot.state = Slot::kRunning;
       ++session->running;
+      Run* run = runs_.Take();
+      run->session = session;
+      run->step = step_id;
+      run->last = last;
+      run->in_row = in_row;
+      run->graph = graph;
+      run->trace = step_trace;
       step = StepExecutor::Prepare(
           graph->plan, step_id, graph.get(),
-          // Keeps graph, session and trace alive for as long as the executor has the step.
-          [this, session, step_id, graph, step_trace](const Status& status) {
-            if (!status.ok() && graph->collectives->used())
-              collectives_->StepFailed(session->id, step_id, status);
-            EndStep(session, step_id, status);
-          },
-          step_trace.get());
+          [this, run](const Status& status) { EndStep(run, status); }, step_trace.get());
       slot.running = step;
       parked.swap(slot.parked);
       aborted = std::exchange(slot.aborted, Status());
+      if (in_row) {
+        if (!continued) {
+          session->rows.push_back({step_id, last, step_id, Status()});
+          // An abort that came first has the last one's number.
+          Slot& end = session->slots[last % kStepSlots];
+          if (end.step == last && end.state == Slot::kParked)
+            session->rows.back().aborted = std::exchange(end.aborted, Status());
+        }
+        Row* row = session->RowOf(step_id);
+        row->current = step_id;
+        aborted.Update(row->aborted);
+      }
     }
   }
   if (!refused.ok()) {
-    ReportDone(*session, step_id, refused);
+    ReportDone(*session, last, refused);
     return;
   }
   // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
@@ -420,11 +513,19 @@ void Worker::Impl::RunStep(const std::shared_ptr<Session>& session, uint32_t han
   if (!aborted.ok()) step->Abort(aborted);
 }
 
-void Worker::Impl::EndStep(const std::shared_ptr<Session>& session, uint64_t step_id,
-                           const Status& status) {
+void Worker::Impl::EndStep(Run* run, const Status& status) {
+  const std::shared_ptr<Session> session = std::move(run->session);
+  const uint64_t step_id = run->step, last = run->last;
+  const bool in_row = run->in_row;
+  std::shared_ptr<RegisteredGraph> graph = std::move(run->graph);
+  if (!status.ok() && graph->collectives->used())
+    collectives_->StepFailed(session->id, step_id, status);
+  run->trace = nullptr;
+  runs_.Give(run);
   (status.ok() ? steps_done_ : steps_failed_).fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Step> finished;  // freed outside the lock
-  bool closed;
+  Status result = status;
+  bool closed, more = false;
   {
     std::lock_guard lock(session->mutex);
     Slot& slot = session->slots[step_id % kStepSlots];
@@ -434,8 +535,23 @@ void Worker::Impl::EndStep(const std::shared_ptr<Session>& session, uint64_t ste
       slot.parked.clear();
     }
     closed = session->closed;
+    if (in_row) {
+      Row* row = session->RowOf(step_id);
+      result.Update(row->aborted);
+      more = step_id != last && result.ok() && !closed;
+      if (more) {
+        row->current = step_id + 1;
+      } else {
+        session->EndRow(last, step_id);
+      }
+    }
   }
-  if (!closed || session->client != nullptr) ReportDone(*session, step_id, status);
+  if (more) {
+    RunStep(session, 0, step_id + 1, last, false, false, std::move(graph));
+  } else if (!closed || session->client != nullptr) {
+    ReportDone(*session, last, result);
+  }
+  graph = nullptr;  // freed here if it was deregistered meanwhile
   // Last: CloseSession waits for this count and then lets the peers go.
   std::lock_guard lock(session->mutex);
   if (--session->running == 0) session->idle.notify_all();
@@ -458,9 +574,14 @@ void Worker::Impl::AbortHere(Session& session, uint64_t step_id, const Status& s
   std::shared_ptr<Step> step;
   {
     std::lock_guard lock(session.mutex);
-    Slot& slot = session.slots[step_id % kStepSlots];
-    if (slot.step == step_id && slot.state == Slot::kRunning) {
+    Row* row = session.RowOf(step_id);
+    if (row != nullptr) row->aborted.Update(status);
+    const uint64_t running = row != nullptr ? row->current : step_id;
+    Slot& slot = session.slots[running % kStepSlots];
+    if (slot.step == running && slot.state == Slot::kRunning) {
       step = slot.running;
+    } else if (row != nullptr) {
+      // Between two steps: the next one sees it.
     } else if (slot.step < step_id && slot.state != Slot::kRunning) {
       // The abort came first; run-step of this very step may still follow.
       slot.step = step_id;
@@ -512,14 +633,20 @@ void Worker::Impl::SendMessage(Session& session, int peer, StepMessage message, 
     return;
   }
   sending_.fetch_add(1, std::memory_order_relaxed);
+  Departure* departure = departures_.Take();
+  departure->session = session.id;
+  departure->step = message.step;
   transport_->Send(target.id, {header, length}, std::move(payload),
-                   [this, id = session.id, step = message.step](const Status& status) {
-                     sending_.fetch_sub(1, std::memory_order_relaxed);
-                     if (status.ok()) return;
-                     if (std::shared_ptr<Session> found = FindSession(id)) {
-                       FailHere(*found, step, status.WithContext("sending from " + task_).AsDerived());
-                     }
-                   });
+                   [this, departure](const Status& status) { Departed(departure, status); });
+}
+
+void Worker::Impl::Departed(Departure* departure, const Status& status) {
+  const uint64_t id = departure->session, step = departure->step;
+  departures_.Give(departure);
+  sending_.fetch_sub(1, std::memory_order_relaxed);
+  if (status.ok()) return;
+  if (std::shared_ptr<Session> session = FindSession(id))
+    FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
 }
 
 std::vector<std::string> Worker::Impl::TasksOfJob(uint64_t id, std::string_view job) const {
@@ -594,22 +721,6 @@ void Worker::Impl::Deliver(Session& session, uint64_t step_id, int32_t edge, Ten
 
 // ---- arrivals
 
-Worker::Impl::Arrival* Worker::Impl::TakeArrival() {
-  {
-    std::lock_guard lock(arrivals_mutex_);
-    if (free_arrivals_ != nullptr) return std::exchange(free_arrivals_, free_arrivals_->next);
-  }
-  return new Arrival;
-}
-
-void Worker::Impl::RecycleArrival(Arrival* arrival) {
-  arrival->session = nullptr;
-  arrival->tensor = Tensor();
-  std::lock_guard lock(arrivals_mutex_);
-  arrival->next = free_arrivals_;
-  free_arrivals_ = arrival;
-}
-
 std::shared_ptr<Worker::Impl::Session> Worker::Impl::Receive(std::string_view header,
                                                              StepMessage* message) {
   const Status decoded = DecodeStepMessage(header, message);
@@ -649,7 +760,7 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
                                          task_));
     return {};
   }
-  Arrival* arrival = TakeArrival();
+  Arrival* arrival = arrivals_.Take();
   arrival->session = std::move(session);
   arrival->step = message.step;
   arrival->edge = static_cast<int32_t>(message.id);
@@ -670,7 +781,7 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
     tensor = UnpackTensor(arrival->dtype, arrival->shape,
                           {tensor->data<char>(), static_cast<size_t>(tensor->elements())});
   }
-  RecycleArrival(arrival);
+  arrivals_.Give(arrival);
   if (!status.ok() || !tensor.ok()) {
     const Status& cause = status.ok() ? tensor.status() : status;
     FailHere(
@@ -688,7 +799,8 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
   if (session == nullptr) return;
   switch (message.kind) {
     case StepMessageKind::kRunStep:
-      RunStep(session, message.id, message.step, (message.flags & kTraceFlag) != 0, false);
+      RunStep(session, message.id, message.step, message.step + message.count - 1,
+              (message.flags & kTraceFlag) != 0, false);
       return;
     case StepMessageKind::kAbortStep:
       if (message.id != kFromClient || session->client_peer == kSelf) {
@@ -818,11 +930,11 @@ void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tens
 }
 
 void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool trace,
-                     bool caller_computes) {
+                     bool caller_computes, uint32_t count) {
   std::shared_ptr<Impl::Session> session = impl_->FindSession(id);
   if (session == nullptr) return;
   if (peer == kSelf) {
-    impl_->RunStep(session, handle, step, trace, caller_computes);
+    impl_->RunStep(session, handle, step, step + count - 1, trace, caller_computes);
     return;
   }
   StepMessage message;
@@ -830,6 +942,7 @@ void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool
   message.flags = trace ? kTraceFlag : 0;
   message.id = handle;
   message.step = step;
+  message.count = count;
   impl_->SendMessage(*session, peer, std::move(message));
 }
 

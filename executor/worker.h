@@ -112,10 +112,12 @@ class Worker {
 
   // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at
   // once for kSelf. PushTensor may come before RunStep. `caller_computes`: for kSelf, the calling
-  // thread also runs expensive kernels.
+  // thread also runs expensive kernels. `count`: runs `step` and those after it in a row, at most
+  // kMaxStepsInRow (executor/step_message.h); its end is reported, and it is aborted, by the number
+  // of the last one.
   void PushTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
   void RunStep(uint64_t session, int peer, uint32_t handle, uint64_t step, bool trace,
-               bool caller_computes);
+               bool caller_computes, uint32_t count = 1);
   void AbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
 
   // What a traced step recorded here, once; nullptr if there is nothing. The last few traced steps

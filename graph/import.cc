@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <set>
 #include <unordered_map>
@@ -15,14 +16,12 @@
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "graph/names.h"
+#include "graph/plain_nodes.h"
 
 namespace monograph {
 namespace {
 
 std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
-// Attributes beginning with '_' that mean something here.
-bool IsKept(std::string_view attr) { return attr == "_class" || attr == "_replica" || attr.starts_with("_mg_"); }
 
 // The nodes of one GraphDef or FunctionDef on their way into a Graph.
 class NodeLoader {
@@ -251,7 +250,7 @@ class NodeLoader {
     for (const auto& [name, proto] : nodes_[i].attr()) {
       const bool declared = op != nullptr && op->FindAttr(name) != nullptr;
       const bool wanted =
-          op == nullptr || declared || IsKept(name) || (op->name() == "_Arg" && name == "_output_shapes");
+          op == nullptr || declared || IsKeptAttr(name) || (op->name() == "_Arg" && name == "_output_shapes");
       if (!wanted) continue;
       auto value = AttrFromProto(proto);
       if (!value.ok()) {
@@ -421,8 +420,28 @@ Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry, cons
   return GraphLoader(def, registry, options).Load();
 }
 
+namespace {
+
+// A graph whose nodes come in order and hold no surprise; nothing for others. The library, of which each daemon has one per
+// model, is read by way of messages.
+std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* registry, const ImportOptions& options) {
+  const auto fields = SplitGraphDef(bytes);
+  if (!fields || fields->library.size() > INT32_MAX) return std::nullopt;
+  GraphDef library;
+  if (!fields->library.empty() && !library.mutable_library()->ParseFromArray(
+                                      fields->library.data(), static_cast<int>(fields->library.size()))) {
+    return std::nullopt;
+  }
+  auto graph = GraphFromDef(library, registry, options);
+  if (!graph.ok() || !AddPlainNodes(fields->nodes, &*graph)) return std::nullopt;
+  return std::move(*graph);
+}
+
+}  // namespace
+
 Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry, const ImportOptions& options) {
   const google::protobuf::LogSilencer silence;  // the error that we return is enough
+  if (auto plain = ParsePlainGraph(bytes, registry, options)) return std::move(*plain);
   google::protobuf::Arena arena;
   auto* def = google::protobuf::Arena::CreateMessage<GraphDef>(&arena);
   if (bytes.size() > INT32_MAX || !def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {

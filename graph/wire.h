@@ -1,7 +1,8 @@
-// Writing protocol buffers' wire format by hand, where building messages first would cost more than all the rest.
+// Writing and reading protocol buffers' wire format by hand, where building messages first would cost more than all the rest.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -27,5 +28,56 @@ inline void PutBytes(std::string* out, int field, std::string_view bytes) {
   PutVarint(out, bytes.size());
   out->append(bytes);
 }
+
+// Reads fields one after another and never past the end: after the first mistake ok() is false and done() true.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+
+  bool done() const { return at_ == end_; }
+  bool ok() const { return ok_; }
+  const char* at() const { return at_; }
+  void Fail() {
+    ok_ = false;
+    at_ = end_;
+  }
+  uint64_t Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; at_ != end_ && shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(*at_++);
+      value |= static_cast<uint64_t>(byte & 127) << shift;
+      if (byte < 128) return value;
+    }
+    Fail();
+    return 0;
+  }
+  // What follows the tag of a length-delimited field: a view.
+  bool Bytes(std::string_view* bytes) {
+    const uint64_t size = Varint();
+    if (!ok_ || size > static_cast<uint64_t>(end_ - at_)) {
+      Fail();
+      return false;
+    }
+    *bytes = {at_, static_cast<size_t>(size)};
+    at_ += size;
+    return true;
+  }
+  template <typename T>
+  bool Fixed32(T* value) {
+    static_assert(sizeof(T) == 4);
+    if (end_ - at_ < 4) {
+      Fail();
+      return false;
+    }
+    std::memcpy(value, at_, 4);
+    at_ += 4;
+    return true;
+  }
+
+ private:
+  const char* at_;
+  const char* const end_;
+  bool ok_ = true;
+};
 
 }  // namespace monograph::wire_format

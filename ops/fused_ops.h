@@ -10,6 +10,11 @@
 
 namespace monograph::ops {
 
+// A NaN stays one.
+inline void ReluInPlace(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0.f ? 0.f : x[i];
+}
+
 struct FusedOps {
   bool bias = false;
   bool relu = false;

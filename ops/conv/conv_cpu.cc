@@ -9,8 +9,11 @@
 // the plain loops below.
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -460,29 +463,74 @@ class Plan {
 
 class FloatConv {
  public:
-  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
-             const float* input, const float* filter, const float* bias, const float* dy,
-             float* out) {
-    auto plan = plans_.Get(g.key(), [&] { return Plan::Make(mode, g, fused); });
-    if (!plan.ok()) {
-      if (plan.status().code() != Code::kUnimplemented) return plan.status();
-      Plain(c, mode, g, fused, input, filter, bias, dy, out);
+  Status Run(KernelContext& c, Mode mode, const Geometry& g, FusedOps fused, const float* input,
+             const float* filter, const float* bias, const float* dy, float* out) {
+    // oneDNN's fused relu makes 0 of a NaN.
+    if (fused.relu && MayGiveNaN(c, g, input, filter, bias)) {
+      fused.relu = false;
+      MG_RETURN_IF_ERROR(without_relu_.Run(c, mode, g, fused, input, filter, bias, dy, out));
+      ReluInPlace(out, g.n * g.output_image());
       return Status();
     }
-    switch (mode) {
-      case Mode::kForward:
-        return (*plan)->RunImages(c, input, filter, bias, out);
-      case Mode::kBackpropInput:
-        return (*plan)->RunImages(c, out, filter, nullptr, dy);
-      case Mode::kBackpropFilter:
-        return (*plan)->RunFilter(c, input, dy, out);
-    }
-    return Status();
+    return plain_.Run(c, mode, g, fused, input, filter, bias, dy, out);
   }
 
  private:
-  onednn::PlanCache<Geometry::Key, Plan> plans_;
+  struct Plans {
+    Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
+               const float* input, const float* filter, const float* bias, const float* dy,
+               float* out);
+    onednn::PlanCache<Geometry::Key, Plan> cache;
+  };
+
+  // The bits of the largest magnitude; those of a NaN are above infinity's.
+  static uint32_t LargestBits(const float* x, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; ++i)
+      largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+    return largest;
+  }
+  // False if no sum of products can leave the range of floats, even for a moment.
+  static bool MayGiveNaN(KernelContext& c, const Geometry& g, const float* input,
+                         const float* filter, const float* bias) {
+    std::atomic<uint32_t> largest{0};
+    const auto images = [&](int64_t begin, int64_t end) {
+      const uint32_t here =
+          LargestBits(input + begin * g.input_image(), (end - begin) * g.input_image());
+      uint32_t known = largest.load(std::memory_order_relaxed);
+      while (known < here && !largest.compare_exchange_weak(known, here)) {
+      }
+    };
+    c.ParallelFor(g.n, 1 + g.input_image() / 16, std::ref(images));
+    const auto value = [](uint32_t bits) { return double{std::bit_cast<float>(bits)}; };
+    const double sum = value(largest) * value(LargestBits(filter, g.filter())) *
+                           static_cast<double>(g.filter() / g.oc) +
+                       value(LargestBits(bias, g.oc));
+    return !(sum < std::numeric_limits<float>::max() / 2);
+  }
+
+  Plans plain_, without_relu_;
 };
+
+Status FloatConv::Plans::Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
+                             const float* input, const float* filter, const float* bias,
+                             const float* dy, float* out) {
+  auto plan = cache.Get(g.key(), [&] { return Plan::Make(mode, g, fused); });
+  if (!plan.ok()) {
+    if (plan.status().code() != Code::kUnimplemented) return plan.status();
+    Plain(c, mode, g, fused, input, filter, bias, dy, out);
+    return Status();
+  }
+  switch (mode) {
+    case Mode::kForward:
+      return (*plan)->RunImages(c, input, filter, bias, out);
+    case Mode::kBackpropInput:
+      return (*plan)->RunImages(c, out, filter, nullptr, dy);
+    case Mode::kBackpropFilter:
+      return (*plan)->RunFilter(c, input, dy, out);
+  }
+  return Status();
+}
 
 // Conv2D, _FusedConv2D, Conv2DBackpropInput and Conv2DBackpropFilter.
 template <typename T, Mode kMode>

@@ -24,6 +24,8 @@ class DatasetBatchKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
+    // Waits for what is read ahead, or reads itself.
+    if (!c.may_wait()) return c.Busy();
     MG_RETURN_IF_ERROR(Open());
     MG_ASSIGN_OR_RETURN(Batch batch, stream_->Get(c.input(0).scalar<int64_t>()));
     c.set_output(0, std::move(batch.images));

@@ -116,6 +116,7 @@ class Plan {
     dnnl::matmul primitive;
     memory::desc a, b, bias, out, scratchpad;
     bool has_bias = false;
+    bool relu = false;  // done here: oneDNN's fused one makes 0 of a NaN
     int64_t columns = 0;  // of a dense result that is copied to rows of length `row`; 0: none is
     int64_t row = 0;
     onednn::FramePool<onednn::Frame> frames;
@@ -130,12 +131,8 @@ class Plan {
       row = p.n;
       out = memory::desc({m, n}, f32, memory::dims{columns > 0 ? n : p.n, 1});
       has_bias = p.fused.bias;
-      dnnl::primitive_attr attr = onednn::UserScratchpad();
-      if (p.fused.relu) {
-        dnnl::post_ops ops;
-        ops.append_eltwise(1.f, dnnl::algorithm::eltwise_relu, 0.f, 0.f);
-        attr.set_post_ops(ops);
-      }
+      relu = p.fused.relu;
+      const dnnl::primitive_attr attr = onednn::UserScratchpad();
       if (has_bias) bias = memory::desc({1, n}, f32, memory::format_tag::ab);
       const dnnl::matmul::primitive_desc desc(
           has_bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
@@ -175,6 +172,9 @@ class Plan {
         for (int64_t i = 0; i < out.dims()[0]; ++i) {
           std::copy_n(dense + i * columns, columns, out_data + i * row);
         }
+      }
+      if (relu) {
+        for (int64_t i = 0; i < out.dims()[0]; ++i) ReluInPlace(out_data + i * row, out.dims()[1]);
       }
       frames.Give(std::move(frame));
       return status;

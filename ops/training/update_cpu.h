@@ -15,6 +15,7 @@
 namespace monograph::ops::training {
 
 using variable::FindVariable;
+using variable::LockVariable;
 using variable::RequireType;
 using variable::RequireValue;
 using variable::UpdateTarget;
@@ -59,7 +60,7 @@ class Locked {
     for (size_t i = 0; i < N; ++i) {
       if (i > 0 && order[i] == order[i - 1])
         return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
-      locked.locks_[i] = std::unique_lock(order[i]->mutex);
+      MG_RETURN_IF_ERROR(LockVariable(&locked.locks_[i], *order[i], c));
     }
     for (int i = 0; i < N; ++i) {
       MG_RETURN_IF_ERROR(RequireValue(*locked.variables_[static_cast<size_t>(i)], c, i));

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 
 #include "executor/kernel.h"
@@ -55,6 +57,17 @@ inline Status RequireType(const Variable& variable, DType dtype) {
   return InvalidArgument("variable '" + variable.name() + "' holds " +
                          std::string(DTypeName(variable.dtype())) + ", this op works on " +
                          std::string(DTypeName(dtype)));
+}
+
+// Takes the variable's lock, shared or exclusive. An update holds it while it computes: a thread
+// that may not wait for that gets Busy, which is to be returned.
+template <template <typename> typename Lock>
+Status LockVariable(Lock<std::shared_mutex>* lock, const Variable& variable, KernelContext& c) {
+  *lock = Lock<std::shared_mutex>(variable.mutex, std::try_to_lock);
+  if (lock->owns_lock()) return Status();
+  if (!c.may_wait()) return c.Busy();
+  lock->lock();
+  return Status();
 }
 
 // REQUIRES: the variable's lock is held, shared or exclusive.

@@ -57,7 +57,8 @@ class ReadKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
     MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
-    std::shared_lock lock(variable->mutex);
+    std::shared_lock<std::shared_mutex> lock;
+    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     c.set_output(0, variable->value);
     return Status();
@@ -74,17 +75,20 @@ class AssignKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
     MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
-    Tensor value = c.TakeInput(1);
-    if (!variable->shape().Accepts(value.shape())) {
+    if (!variable->shape().Accepts(c.input(1).shape())) {
       return InvalidArgument("variable '" + variable->name() + "' has shape " +
                              variable->shape().ToString() + "; a value of shape " +
-                             value.shape().ToString() + " cannot be assigned to it");
+                             c.input(1).shape().ToString() + " cannot be assigned to it");
     }
+    Tensor value;
     // A small view must not keep a large buffer alive.
-    if (IsPlainData(value.dtype()) && value.buffer().size() > 2 * value.bytes() + 4096) {
-      MG_ASSIGN_OR_RETURN(value, value.Clone(c.allocator()));
+    if (const Tensor& given = c.input(1);
+        IsPlainData(given.dtype()) && given.buffer().size() > 2 * given.bytes() + 4096) {
+      MG_ASSIGN_OR_RETURN(value, given.Clone(c.allocator()));
     }
-    std::unique_lock lock(variable->mutex);
+    std::unique_lock<std::shared_mutex> lock;
+    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
+    if (!value.valid()) value = c.TakeInput(1);
     std::swap(variable->value, value);
     lock.unlock();  // the old value is freed outside
     return Status();
@@ -103,7 +107,8 @@ class AssignUpdateKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
     MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
     const Tensor& delta = c.input(1);
-    std::unique_lock lock(variable->mutex);
+    std::unique_lock<std::shared_mutex> lock;
+    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     if (!(variable->value.shape() == delta.shape())) {
       return InvalidArgument("variable '" + variable->name() + "' of shape " +
@@ -165,7 +170,8 @@ class IsInitializedKernel : public Kernel {
     if (!found.ok() && found.status().code() != Code::kNotFound) return found.status();
     bool initialized = false;
     if (found.ok()) {
-      std::shared_lock lock((*found)->mutex);
+      std::shared_lock<std::shared_mutex> lock;
+      MG_RETURN_IF_ERROR(LockVariable(&lock, **found, c));
       initialized = (*found)->value.valid();
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape()));
@@ -181,7 +187,8 @@ class VariableShapeKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    std::shared_lock lock(variable->mutex);
+    std::shared_lock<std::shared_mutex> lock;
+    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Shape shape = variable->value.shape();
     lock.unlock();
@@ -207,7 +214,8 @@ class ResourceGatherKernel : public Kernel {
     MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
     Tensor value;
     {
-      std::shared_lock lock(variable->mutex);
+      std::shared_lock<std::shared_mutex> lock;
+      MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
       MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
       value = variable->value;
     }
@@ -249,7 +257,8 @@ class ResourceScatterKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
     MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
     const Tensor &indices = c.input(1), &updates = c.input(2);
-    std::unique_lock lock(variable->mutex);
+    std::unique_lock<std::shared_mutex> lock;
+    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Shape shape = variable->value.shape();
     if (shape.rank() < 1)

@@ -212,6 +212,17 @@ TEST_F(SessionTest, ACallableOfAnotherSessionIsRefused) {
   ExpectError(session().RunCallable(foreign, {}), Code::kInvalidArgument, {"another session"});
 }
 
+TEST_F(SessionTest, AStepRunsSeveralTimesInARow) {
+  const ModelVariable w = MakeVariable(root_, "w", Const(root_, 0.0f));
+  const Output x = Placeholder(root_, DT_FLOAT, {});
+  const Operation add = AssignAddVariable(root_, w.handle, x);
+  ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());
+  auto values = session().Run({{x, Tensor::Scalar(2.0f)}}, {Output(x)}, {add}, {.steps = 100});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 2.0f);
+  EXPECT_EQ(session().Run({}, {w.value})->at(0).scalar<float>(), 200.0f);
+}
+
 TEST_F(SessionTest, ResetDropsVariables) {
   const ModelVariable w = MakeVariable(root_, "w", Const(root_, 1.0f));
   ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());

@@ -541,6 +541,25 @@ TEST_P(StepExecutorTest, TheThreadThatStartsRunsNoExpensiveKernelUnlessItWantsTo
   EXPECT_TRUE(collector.Wait().ok());
 }
 
+TEST_P(StepExecutorTest, ACheapKernelThatWouldWaitLeavesTheThreadThatDelivers) {
+  Builder b(&graph_);
+  const Endpoint first = b.Op("TInc", {b.Recv(0)});
+  const Endpoint waited = b.Op("TWait", {first}, {{"gate", std::string("g")}});
+  b.Send(1, b.Op("TInc", {waited}));
+  b.Send(2, b.Op("TInc", {first}));
+  const auto gate = task_->gate("g");
+  Compile();
+  Collector collector;
+  auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+  step->Deliver(0, Tensor::Scalar(1.0f));  // returns although the kernel waits
+  ASSERT_TRUE(gate->WaitForArrivals(1));
+  EXPECT_FALSE(collector.finished());
+  gate->Open();
+  EXPECT_TRUE(collector.Wait().ok());
+  EXPECT_EQ(collector.Value(1), 3.0f);
+  EXPECT_EQ(collector.Value(2), 3.0f);
+}
+
 TEST_P(StepExecutorTest, ACallGivesTheSameInlinedAndAsAStepOfItsOwn) {
   for (const bool inlined : {true, false}) {
     Graph body(&task_->ops());

@@ -132,9 +132,11 @@ class GateKernel : public AsyncKernel {
 
 class BlockKernel : public Kernel {
  public:
-  explicit BlockKernel(const KernelConstruction& c) : gate_(c.attr<std::string>("gate")) {}
+  explicit BlockKernel(const KernelConstruction& c)
+      : gate_(c.attr<std::string>("gate")), polite_(c.op() == "TWait") {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(auto gate, c.resources().Find<Gate>("test", gate_));
+    if (polite_ && !c.may_wait()) return c.Busy();
     gate->Block();
     c.set_output(0, c.input(0));
     return Status();
@@ -142,6 +144,7 @@ class BlockKernel : public Kernel {
 
  private:
   const std::string gate_;
+  const bool polite_;
 };
 
 class SerialKernel : public Kernel {
@@ -175,7 +178,7 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
   for (const char* op : {"TInc", "TIncSlow", "TMissing", "TSerial"}) {
     ops->Add(OpDef(op).Input("x: float").Output("y: float").Shape(LikeFirst));
   }
-  for (const char* op : {"TGate", "TBlock"}) {
+  for (const char* op : {"TGate", "TBlock", "TWait"}) {
     ops->Add(OpDef(op)
                  .Input("x: float")
                  .Output("y: float")
@@ -212,6 +215,7 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
   kernels->Add<NoOpKernel>({.op = "TMissing", .cost = cheap});
   kernels->Add<GateKernel>({.op = "TGate"});
   kernels->Add<BlockKernel>({.op = "TBlock"});
+  kernels->Add<BlockKernel>({.op = "TWait", .cost = cheap});
   kernels->Add<SerialKernel>({.op = "TSerial", .serial = true});
   kernels->Add<IncKernel>({.op = "TDouble", .types = {{"T", DT_FLOAT}}});
   kernels->Add<RefuseKernel>({.op = "TRefuse"});

@@ -32,6 +32,7 @@ namespace monograph::testing {
 //   TMissing(x) -> y         forgets its output
 //   TGate(x) -> y            asynchronous: waits for Gate::Open under attr gate, then y = x
 //   TBlock(x) -> y           blocks its thread until Gate::Open
+//   TWait(x) -> y            the same, declared cheap: Busy on a thread that may not wait
 //   TSerial(x) -> y          declared serial; fails if two threads meet in it
 //   TDouble(x) -> y          has no kernel for T=double
 //   TRefuse()                its kernel cannot be made

@@ -26,7 +26,15 @@ class GraphDefTest : public ::testing::Test {
   Result<Graph> FromText(const std::string& text, const ImportOptions& options = {}) {
     GraphDef def;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &def)) << text;
-    return GraphFromDef(def, &TestRegistry(), options);
+    auto graph = GraphFromDef(def, &TestRegistry(), options);
+    ExpectTheSameFromBytes(def, graph, options);
+    return graph;
+  }
+  // Bytes are read without messages, and give what messages do.
+  static void ExpectTheSameFromBytes(const GraphDef& def, const Result<Graph>& graph, const ImportOptions& options = {}) {
+    const auto again = ParseGraph(def.SerializeAsString(), &TestRegistry(), options);
+    ASSERT_EQ(again.status().ToString(), graph.status().ToString());
+    if (graph.ok()) ExpectSame(*graph, *again);
   }
   std::string ErrorOf(const std::string& text, const ImportOptions& options = {}) {
     auto graph = FromText(text, options);
@@ -243,6 +251,7 @@ TEST_F(GraphDefTest, DamagedBytesNeverEndTheProcess) {
     for (int k = 0; k < 1 + i % 4; ++k) damaged[random() % damaged.size()] = static_cast<char>(random());
     const auto parsed = ParseGraph(damaged, &TestRegistry());
     if (parsed.ok()) survived += SerializeGraph(*parsed).empty() ? 0 : 1;
+    if (GraphDef def; def.ParseFromString(damaged)) ExpectTheSameFromBytes(def, GraphFromDef(def, &TestRegistry()));
   }
   EXPECT_GT(survived, 0);
 }
@@ -421,6 +430,10 @@ TEST_F(GraphDefTest, TensorFlowsOwnGraphsAreRead) {
     const std::string path = entry.path() / "graph.pb";
     if (!std::filesystem::exists(path)) continue;
     const auto graph = ReadGraph(path, &TestRegistry());
+    GraphDef def;
+    std::ifstream file(path, std::ios::binary);
+    ASSERT_TRUE(def.ParseFromIstream(&file));
+    ExpectTheSameFromBytes(def, GraphFromDef(def, &TestRegistry()));
     // This registry knows few ops, and some of those only roughly; an error must then be about a node.
     if (!graph.ok()) {
       EXPECT_NE(graph.status().message().find("node '"), std::string::npos) << graph.status();

@@ -235,6 +235,64 @@ TEST_F(SessionOnCluster, AGraphThatOneTaskRefusesIsTakenBackFromTheOthers) {
   EXPECT_TRUE(cluster_->WaitForStatus("worker", 0, [](const auto& status) { return status.graphs() == 0; }));
 }
 
+TEST_F(SessionOnCluster, ManyStepsByOneMessageGiveTheLastOnesResults) {
+  Counter counter;
+  const Output now = Identity(counter.root.WithDevice(kWorker1),
+                              ReadVariable(counter.ps.WithControlDependencies({counter.more}), counter.handle));
+  auto session = cluster_->Connect(counter.graph);
+  ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+  const Callable step = session->MakeCallable({}, {now}).value();
+  const uint64_t before = cluster_->StatusOf("ps", 0).messages_received();
+  RunMetadata metadata;
+  auto values = session->RunCallable(step, {}, {.steps = 1000}, &metadata);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 1010.0f);
+  EXPECT_EQ(metadata.step_id, 1001u);
+  // 1000 / 16 rows.
+  EXPECT_LE(cluster_->StatusOf("ps", 0).messages_received() - before, 63u + 5u);
+  values = session->RunCallable(step, {});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 1011.0f);
+  ExpectError(session->RunCallable(step, {}, {.steps = 0}).status(), Code::kInvalidArgument, {"steps is 0"});
+  ExpectError(session->RunCallable(step, {}, {.trace = true, .steps = 2}).status(), Code::kInvalidArgument,
+              {"trace"});
+}
+
+TEST_F(SessionOnCluster, AFailureEndsTheRowOfStepsEverywhere) {
+  Counter counter;
+  const Output now = ReadVariable(counter.ps.WithControlDependencies({counter.more}), counter.handle);
+  const Output there = Identity(counter.root.WithDevice(kWorker1), now);
+  const Operation check = Assert(counter.root.WithDevice(kWorker1).WithOpName("limit"),
+                                 LessEqual(counter.root.WithDevice(kWorker1), there,
+                                           Const(counter.root.WithDevice(kWorker1), 50.0f)),
+                                 {there});
+  ASSERT_TRUE(counter.root.ok()) << counter.root.status();
+  auto session = cluster_->Connect(counter.graph);
+  ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+  auto run = session->Run({}, {}, {check}, {.steps = 200});
+  ExpectError(run.status(), Code::kInvalidArgument, {"limit", "/job:worker/replica:0/task:1"});
+  // The parameter server may have been ahead of the worker, by the rows that it knew of.
+  const float reached = counter.Value(*session);
+  EXPECT_GE(reached, 51.0f);
+  EXPECT_LE(reached, 50.0f + 48.0f);
+  for (int i = 0; i < 70; ++i) {  // the ring goes round
+    auto more = session->Run({}, {counter.value}, {counter.more});
+    ASSERT_TRUE(more.ok()) << more.status();
+  }
+  EXPECT_EQ(counter.Value(*session), reached + 70.0f);
+}
+
+TEST_F(SessionOnCluster, ARowWhoseTimeIsUpNamesTheTaskThatStillRuns) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const LongKernel slow(root, kWorker1);
+  auto session = cluster_->Connect(graph);
+  const auto run = session->Run({{slow.side, Tensor::Scalar<int32_t>(400)}}, {slow.sum}, {},
+                                {.timeout = 300ms, .steps = 100'000});
+  ExpectError(run.status(), Code::kDeadlineExceeded, {"/job:worker/replica:0/task:1", "0.3 s"});
+  EXPECT_TRUE(session->Run({{slow.side, Tensor::Scalar<int32_t>(2)}}, {slow.sum}).ok());
+}
+
 TEST_F(SessionOnCluster, AGraphMayGrowBetweenRuns) {
   Counter counter;
   auto session = cluster_->Connect(counter.graph);

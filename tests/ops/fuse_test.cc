@@ -1,5 +1,7 @@
 #include "ops/fuse.h"
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "graph/gradients.h"
@@ -91,6 +93,37 @@ TEST_F(FuseTest, AProductWithBiasAndReluBecomesOneNodeUnderTheLastName) {
   auto plain = Evaluate(graph_), quick = Evaluate(fused);
   ExpectNear(quick["one/relu"], plain["one/relu"], 1e-5);
   ExpectNear(quick["z"], plain["z"], 1e-5);
+}
+
+TEST_F(FuseTest, ANaNPassesReluFusedAsUnfused) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float bad : {nan, std::numeric_limits<float>::infinity(), 3e38f}) {
+    Graph graph(&Ops());
+    Scope root(&graph);
+    Tensor image = Random<float>({2, 8, 8, 16}, 1), matrix = Random<float>({32, 64}, 2);
+    image.data<float>()[5] = bad;
+    matrix.data<float>()[70] = bad;
+    const Output x = Const(root, image), w = Const(root, Random<float>({3, 3, 16, 16}, 3)),
+                 a = Const(root, matrix), b = Const(root, Random<float>({64, 48}, 4));
+    const Output y = Relu(root.WithOpName("y"), BiasAdd(root, Conv2D(root, x, w, {1, 1, 1, 1}, "SAME"),
+                                                        Const(root, Random<float>({16}, 5))));
+    const Output z = Relu(root.WithOpName("z"), BiasAdd(root, MatMul(root, a, b), Const(root, Random<float>({48}, 6))));
+    ASSERT_TRUE(root.ok()) << root.status();
+    const std::vector<NodeId> keep = {y.node(), z.node()};
+    auto fused = FuseOps(graph, keep, nullptr);
+    ASSERT_TRUE(fused.ok()) << fused.status();
+    ASSERT_EQ(Count(*fused, "_FusedConv2D") + Count(*fused, "_FusedMatMul"), 2);
+    auto plain = Evaluate(graph), quick = Evaluate(*fused);
+    for (const char* name : {"y", "z"}) {
+      int nans = 0;
+      for (int64_t i = 0; i < plain[name].elements(); ++i) {
+        const float p = plain[name].data<float>()[i], q = quick[name].data<float>()[i];
+        nans += std::isnan(p);
+        ASSERT_EQ(std::isnan(p), std::isnan(q)) << name << "[" << i << "]: " << p << ", fused " << q;
+      }
+      EXPECT_EQ(nans > 0, std::isnan(bad)) << name;
+    }
+  }
 }
 
 TEST_F(FuseTest, WhatSomebodyElseUsesStays) {

@@ -815,8 +815,11 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
     return UCS_INPROGRESS;
   }
   Unlink(self->receives_, receive);
-  const Status status = FromUcx(UCS_PTR_STATUS(request),
-                                "receiving a payload of " + std::to_string(bytes) + " bytes");
+  Status status;
+  if (request != nullptr) {
+    status = FromUcx(UCS_PTR_STATUS(request),
+                     "receiving a payload of " + std::to_string(bytes) + " bytes");
+  }
   self->CompleteReceive(receive, status);
   receive->sink = {};
   self->Release(receive);
@@ -830,7 +833,9 @@ void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, 
   Unlink(self->receives_, receive);
   if (receive->open) {
     self->CompleteReceive(
-        receive, FromUcx(status, "receiving a payload of " + std::to_string(bytes) + " bytes"));
+        receive, status == UCS_OK ? Status()
+                                  : FromUcx(status, "receiving a payload of " +
+                                                        std::to_string(bytes) + " bytes"));
   }
   receive->sink = {};
   self->Release(receive);

@@ -1,0 +1,60 @@
+// A steady step of a client over two daemons, all in this process and over UCX, takes no heap
+// memory but for the vector of results.
+#include <gtest/gtest.h>
+
+#include "client/registries.h"
+#include "client/session.h"
+#include "executor/server.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "tests/executor/allocation_counter.h"
+#include "transport/transport.h"
+
+namespace monograph {
+namespace {
+
+std::unique_ptr<Server> Daemon(int task) {
+  Registries& registries = DefaultRegistries();
+  ServerOptions options;
+  options.worker.task = {.job = "worker", .replica = 0, .task = task, .type = "", .id = -1};
+  options.worker.ops = &registries.ops;
+  options.worker.kernels = &registries.kernels;
+  options.worker.make_transport = [](MessageHandler* handler) {
+    return MakeUcxTransport(UcxOptions(), handler);
+  };
+  return Server::Start(std::move(options)).value();
+}
+
+TEST(ClientAllocations, ASteadyStepOverTwoDaemonsTakesOnlyTheVectorOfItsResults) {
+  const auto first = Daemon(0), second = Daemon(1);
+  const ClusterSpec cluster =
+      ClusterSpec::FromHosts({{"worker", first->address() + "," + second->address()}}).value();
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {-1});
+  const Output y =
+      Neg(root.WithDevice("/job:worker/task:1"), Neg(root.WithDevice("/job:worker/task:0"), x));
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = Session::Connect(cluster, graph).value();
+  const Callable fetched = session->MakeCallable({x}, {y}).value();
+  const Callable silent = session->MakeCallable({x}, {}, {y}).value();
+  const Tensor value = Tensor::Vector<float>({1, 2, 3});
+  const auto allocations_of = [&](const Callable& callable, int steps) {
+    const int64_t before = testing::Allocations();
+    for (int i = 0; i < steps; ++i) {
+      const auto values = session->RunCallable(callable, std::span(&value, 1));
+      EXPECT_TRUE(values.ok()) << values.status();
+    }
+    return testing::Allocations() - before;
+  };
+  constexpr int kSteps = 1000;
+  allocations_of(fetched, kSteps);
+  allocations_of(silent, kSteps);
+  // Heartbeats come in between, and records that are made late.
+  EXPECT_LE(allocations_of(silent, kSteps), kSteps / 5);
+  EXPECT_LE(allocations_of(fetched, kSteps), kSteps + kSteps / 5);
+}
+
+}  // namespace
+}  // namespace monograph
