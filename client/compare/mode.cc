@@ -45,11 +45,11 @@ const std::vector<CompareMode>& KnownModes() {
   static const auto* modes = new std::vector<CompareMode>{
       Mode("in_graph", "In-graph", "in_graph", "parameter_server", true),
       Mode("between_graph", "Between-graph", "between_graph", "parameter_server", true),
-      Mode("in_graph_replicated", "In-graph, all-reduce", "in_graph", "replicated", true),
-      Mode("between_graph_replicated", "Between-graph, all-reduce", "between_graph", "replicated", true),
-      Mode("in_graph_central", "In-graph, central", "in_graph", "central", true),
-      Mode("in_graph_async", "In-graph, async", "in_graph", "parameter_server", false),
-      Mode("between_graph_async", "Between-graph, async", "between_graph", "parameter_server", false),
+      Mode("in_graph_replicated", "In-graph (all-reduce)", "in_graph", "replicated", true),
+      Mode("between_graph_replicated", "Between-graph (all-reduce)", "between_graph", "replicated", true),
+      Mode("in_graph_central", "In-graph (central)", "in_graph", "central", true),
+      Mode("in_graph_async", "In-graph (async)", "in_graph", "parameter_server", false),
+      Mode("between_graph_async", "Between-graph (async)", "between_graph", "parameter_server", false),
   };
   return *modes;
 }

@@ -10,7 +10,7 @@ namespace monograph {
 
 struct CompareMode {
   std::string name;   // "in_graph_replicated"
-  std::string title;  // "In-graph, all-reduce"
+  std::string title;  // "In-graph (all-reduce)"
   std::vector<std::string> flags;
   bool uses_ps = false;
   bool per_worker = false;   // a client for each worker, else one for all
