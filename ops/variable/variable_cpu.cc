@@ -212,13 +212,11 @@ class ResourceGatherKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
     MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
-    Tensor value;
-    {
-      std::shared_lock<std::shared_mutex> lock;
-      MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
-      MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-      value = variable->value;
-    }
+    // Under the lock to the end: a snapshot would make the next update copy the whole table.
+    std::shared_lock<std::shared_mutex> lock;
+    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
+    const Tensor& value = variable->value;
     const Tensor& indices = c.input(1);
     const Shape shape = value.shape();
     if (shape.rank() < 1 || !IsPlainData(dtype_))

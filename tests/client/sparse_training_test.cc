@@ -341,5 +341,42 @@ TEST_F(SparseTrainingTest, AVariableThatIsReadAndLookedUpHasOneGradient) {
                   Table().data<float>()[5 * kColumns] - 1 - 1.0f / kColumns);
 }
 
+TEST_F(SparseTrainingTest, ReplicasAtTheirOwnPaceUpdateTheirRows) {
+  const std::vector<std::string> devices = {"/device:CPU:0", "/device:CPU:0"};
+  std::vector<Outputs> shards;
+  for (int i = 0; i < 2; ++i) shards.push_back({Placeholder(root_, DT_INT32, {2})});
+  const ModelFn model = [&](Scope& tower, std::span<const Output> batch,
+                            ModelVariables& variables) -> Result<Outputs> {
+    return Outputs{ReduceSum(
+        tower, variables.Lookup("table", {kRows, kColumns}, Initial::Value(Table()), batch[0]))};
+  };
+  const auto step =
+      ReplicateShards(root_, devices, shards, model, GradientDescent(1), {.async = true});
+  ASSERT_TRUE(step.ok()) << step.status();
+  initializers_.push_back(step->init);
+  Start();
+  Run({}, {step->towers[1].train}, {{shards[1][0], Tensor::Vector<int32_t>({6, 2})}});
+  const Tensor table = Run({step->variables[0].value})[0], before = Table();
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float change = row == 6 || row == 2 ? -1 : 0;
+    EXPECT_FLOAT_EQ(table.data<float>()[row * kColumns],
+                    before.data<float>()[row * kColumns] + change);
+  }
+}
+
+TEST_F(SparseTrainingTest, AModelBuiltByHandGetsItsVariablesFromAScope) {
+  ScopedModelVariables model(variables_.Open("model", {.partitioner = FixedSizePartitioner(2)}));
+  const Output whole = model.Get("table", {kRows, kColumns}, Initial::Value(Table()));
+  const Output rows =
+      model.Lookup("table", {kRows, kColumns}, Initial::Value(Table()), Const(root_, {5, 0}));
+  const Output again = model.Get("table", {kRows, kColumns}, Initial::Zeros());
+  EXPECT_EQ(again, whole);
+  EXPECT_THAT(GlobalVariables(collections_).at(1).name, "model/table/part_1");
+  Start();
+  const std::vector<Tensor> values = Run({whole, rows});
+  EXPECT_TRUE(BitEqual(values[0], Table()));
+  EXPECT_EQ(values[1].data<float>()[0], Table().data<float>()[5 * kColumns]);
+}
+
 }  // namespace
 }  // namespace monograph
