@@ -84,35 +84,40 @@ Places PlacesOf(const Scope& s, const Output& ids, std::span<const TablePart> pa
   return places;
 }
 
+// Of a vector of ids.
+Output InParts(const Scope& s, std::span<const TablePart> params, const Output& ids,
+               PartitionStrategy strategy) {
+  if (params.size() == 1) return RowsOf(params[0], ids);
+  const int num_parts = static_cast<int>(params.size());
+  const Places places = PlacesOf(s, ids, params, strategy);
+  if (!s.ok()) return {};
+  const Output positions = Range(s, Const(s, 0), Size(s, ids), Const(s, 1));
+  const Outputs rows = DynamicPartition(s, places.row, places.part, num_parts),
+                back = DynamicPartition(s, positions, places.part, num_parts);
+  Outputs found;
+  for (size_t i = 0; i < params.size() && s.ok(); ++i) found.push_back(RowsOf(params[i], rows[i]));
+  return DynamicStitch(s, back, found);
+}
+
 }  // namespace
 
 Output EmbeddingLookup(const Scope& scope, std::span<const TablePart> params, const Output& ids,
                        PartitionStrategy strategy) {
   if (!scope.ok()) return {};
-  if (Status status = Check(params, strategy); !status.ok()) {
+  Status status = Check(params, strategy);
+  if (!ids.valid() || (ids.dtype() != DT_INT32 && ids.dtype() != DT_INT64))
+    status.Update(InvalidArgument("EmbeddingLookup: ids must be int32 or int64"));
+  if (!status.ok()) {
     scope.Fail(status);
     return {};
   }
   const Scope s = scope.SubScope("embedding_lookup");
-  if (params.size() == 1) return RowsOf(params[0], ids);
-  if (!ids.valid() || (ids.dtype() != DT_INT32 && ids.dtype() != DT_INT64)) {
-    scope.Fail(InvalidArgument("EmbeddingLookup: ids must be int32 or int64"));
-    return {};
-  }
-  const int num_parts = static_cast<int>(params.size());
-  const Output flat = Reshape(s, ids, {-1});
-  const Places places = PlacesOf(s, flat, params, strategy);
-  if (!scope.ok()) return {};
-  const Output positions = Range(s, Const(s, 0), Size(s, flat), Const(s, 1));
-  const Outputs rows = DynamicPartition(s, places.row, places.part, num_parts),
-                back = DynamicPartition(s, positions, places.part, num_parts);
-  Outputs found;
-  for (size_t i = 0; i < params.size() && scope.ok(); ++i)
-    found.push_back(RowsOf(params[i], rows[i]));
-  const Output stitched = DynamicStitch(s, back, found);
-  if (ids.shape().known_rank() && ids.shape().rank() == 1) return stitched;
+  // Flat ids, so that gradients leave here as the rows that the tables take.
+  const bool flat = ids.shape().known_rank() && ids.shape().rank() == 1;
+  const Output found = InParts(s, params, flat ? ids : Reshape(s, ids, {-1}), strategy);
+  if (flat) return found;
   std::vector<int64_t> row(params[0].shape.dims().begin() + 1, params[0].shape.dims().end());
-  return Reshape(s, stitched, Concat(s, {ShapeOf(s, ids), IntsConst(s, row)}, 0));
+  return Reshape(s, found, Concat(s, {ShapeOf(s, ids), IntsConst(s, row)}, 0));
 }
 
 Output EmbeddingLookup(const Scope& scope, std::span<const ModelVariable> params, const Output& ids,
