@@ -94,6 +94,24 @@ TEST(SparseOnCluster, TablesOnTwoParameterServersGetTheBitsOfOneProcess) {
   }
 }
 
+TEST(SparseOnCluster, ClientsShareTheirTablesByName) {
+  constexpr int64_t kRows = 50;
+  TestCluster cluster({.ps = 2, .workers = 2});
+  const auto client = [&](int worker) {
+    return Training({"/job:worker/task:" + std::to_string(worker)}, &cluster.spec(), kRows,
+                    Adagrad(0.3));
+  };
+  Training first = client(0), second = client(1);
+  auto session = cluster.Connect(first.graph), other = cluster.Connect(second.graph);
+  ASSERT_TRUE(session->Run({}, {}, {first.init}).ok());
+  first.Step(*session, 1, 10, kRows);
+  second.Step(*other, 2, 10, kRows);
+  const auto seen = session->Run({}, {first.table.value}),
+             seen_by_other = other->Run({}, {second.table.value});
+  ASSERT_TRUE(seen.ok() && seen_by_other.ok()) << seen.status() << seen_by_other.status();
+  EXPECT_TRUE(SameBits((*seen)[0], (*seen_by_other)[0]));
+}
+
 TEST(SparseOnCluster, WhatAStepMovesIsProportionalToItsRowsAndNotToTheTable) {
   constexpr int64_t kRows = 200'000;
   constexpr uint64_t kTableBytes = kRows * kColumns * sizeof(float);
