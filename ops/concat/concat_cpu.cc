@@ -1,7 +1,5 @@
-#include <cstring>
-
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/copy_elements_cpu.h"
 
 namespace monograph::ops::concat {
 namespace {
@@ -16,12 +14,12 @@ struct Around {
 };
 
 // Copies `outer` blocks of `bytes` between rows that lie `from_pitch` and `to_pitch` bytes apart.
-void CopyBlocks(KernelContext& c, const char* from, char* to, int64_t outer, size_t bytes,
-                size_t from_pitch, size_t to_pitch) {
+void CopyBlocks(KernelContext& c, DType dtype, const char* from, char* to, int64_t outer,
+                size_t bytes, size_t from_pitch, size_t to_pitch) {
   if (bytes == 0) return;
   c.ParallelFor(outer, 5 + static_cast<int64_t>(bytes / 8), [=](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      std::memcpy(to + i * to_pitch, from + i * from_pitch, bytes);
+      CopyElements(dtype, from + i * from_pitch, to + i * to_pitch, bytes);
     }
   });
 }
@@ -55,7 +53,7 @@ class ConcatKernel : public Kernel {
     for (int i = 0; i < n; ++i) {
       const Tensor& in = c.input(i);
       const size_t bytes = static_cast<size_t>(in.shape().dim(axis)) * unit;
-      CopyBlocks(c, static_cast<const char*>(in.raw()), to, around.outer, bytes, bytes,
+      CopyBlocks(c, in.dtype(), static_cast<const char*>(in.raw()), to, around.outer, bytes, bytes,
                  static_cast<size_t>(total) * unit);
       to += bytes;
     }
@@ -111,7 +109,8 @@ Status SplitInto(KernelContext& c, const Tensor& value, int axis, std::span<cons
     } else {
       MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape));
       const size_t bytes = static_cast<size_t>(sizes[i]) * unit;
-      CopyBlocks(c, static_cast<const char*>(value.raw()) + static_cast<size_t>(begin) * unit,
+      CopyBlocks(c, value.dtype(),
+                 static_cast<const char*>(value.raw()) + static_cast<size_t>(begin) * unit,
                  static_cast<char*>(out->raw()), around.outer, bytes, pitch, bytes);
     }
     begin += sizes[i];
@@ -199,8 +198,9 @@ class PackKernel : public Kernel {
         return InvalidArgument("input " + std::to_string(i) + " has shape " +
                                c.input(i).shape().ToString() + ", input 0 " + in.ToString());
       }
-      CopyBlocks(c, static_cast<const char*>(c.input(i).raw()), to + static_cast<size_t>(i) * unit,
-                 around.outer, unit, unit, static_cast<size_t>(c.num_inputs()) * unit);
+      CopyBlocks(c, out->dtype(), static_cast<const char*>(c.input(i).raw()),
+                 to + static_cast<size_t>(i) * unit, around.outer, unit, unit,
+                 static_cast<size_t>(c.num_inputs()) * unit);
     }
     return Status();
   }
@@ -233,7 +233,8 @@ class UnpackKernel : public Kernel {
         continue;
       }
       MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(i, shape));
-      CopyBlocks(c, static_cast<const char*>(value.raw()) + static_cast<size_t>(i) * unit,
+      CopyBlocks(c, value.dtype(),
+                 static_cast<const char*>(value.raw()) + static_cast<size_t>(i) * unit,
                  static_cast<char*>(out->raw()), around.outer, unit,
                  static_cast<size_t>(c.num_outputs()) * unit, unit);
     }
@@ -247,7 +248,7 @@ class UnpackKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddForPlainTypes<ConcatKernel>(registry, {.op = "ConcatV2", .host_args = {"axis"}});
+  AddForCopiedTypes<ConcatKernel>(registry, {.op = "ConcatV2", .host_args = {"axis"}});
   registry->Add<ConcatOffsetKernel<int32_t>>({.op = "ConcatOffset",
                                               .types = {{"shape_type", DT_INT32}},
                                               .host_args = {"concat_dim", "shape", "offset"},
@@ -256,11 +257,11 @@ void RegisterCpu(KernelRegistry* registry) {
                                               .types = {{"shape_type", DT_INT64}},
                                               .host_args = {"concat_dim", "shape", "offset"},
                                               .cost = KernelCost::kCheap});
-  AddForPlainTypes<SplitKernel>(registry, {.op = "Split", .host_args = {"split_dim"}});
-  AddForPlainTypes<SplitVKernel>(registry,
-                                 {.op = "SplitV", .host_args = {"size_splits", "split_dim"}});
-  AddForPlainTypes<PackKernel>(registry, {.op = "Pack"});
-  AddForPlainTypes<UnpackKernel>(registry, {.op = "Unpack"});
+  AddForCopiedTypes<SplitKernel>(registry, {.op = "Split", .host_args = {"split_dim"}});
+  AddForCopiedTypes<SplitVKernel>(registry,
+                                  {.op = "SplitV", .host_args = {"size_splits", "split_dim"}});
+  AddForCopiedTypes<PackKernel>(registry, {.op = "Pack"});
+  AddForCopiedTypes<UnpackKernel>(registry, {.op = "Unpack"});
 }
 
 }  // namespace monograph::ops::concat

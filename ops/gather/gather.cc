@@ -3,6 +3,7 @@
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
+#include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
@@ -226,12 +227,37 @@ Status SegmentSumShape(ShapeContext& c) {
   return Status();
 }
 
+// The product of a range of elements of the vector `shape`; `size` -1 goes to its end.
+Output Extent(const Scope& s, const Output& shape, int64_t begin, int64_t size) {
+  return Prod(s, Slice(s, shape, {begin}, {size}), IntsConst(s, {0}));
+}
+
+// With `batch` leading dimensions in common: every batch gets segments of its own.
+Output BatchGatherGradient(GradientContext& c, int64_t batch_dims, int64_t axis) {
+  const Scope& s = c.scope();
+  const Output shape = ShapeOf(s, c.input(0)), indices_shape = ShapeOf(s, c.input(1));
+  const Output batches = Extent(s, shape, 0, batch_dims),
+               outer = Extent(s, shape, batch_dims, axis - batch_dims), limit = Row(s, shape, axis),
+               inner = Extent(s, shape, axis + 1, -1),
+               count = Extent(s, indices_shape, batch_dims, -1);
+  const Output starts = Mul(s, Range(s, Const(s, 0), batches, Const(s, 1)), limit);
+  const Output indices = Reshape(s, c.input(1), Pack(s, {batches, count}));
+  const Output segments = Add(s, indices, Cast(s, ExpandDims(s, starts, 1), indices.dtype()));
+  // [batches, outer, count, inner] -> [batches * count, outer, inner] -> sums [batches * limit,
+  // outer, inner] -> [batches, outer, limit, inner].
+  const Output blocks = Reshape(s, c.grad(0), Pack(s, {batches, outer, count, inner}));
+  const Output rows = Reshape(s, Transpose(s, blocks, {0, 2, 1, 3}),
+                              Pack(s, {Mul(s, batches, count), outer, inner}));
+  const Output sums =
+      UnsortedSegmentSum(s, rows, Reshape(s, segments, {-1}), Mul(s, batches, limit));
+  const Output apart = Reshape(s, sums, Pack(s, {batches, limit, outer, inner}));
+  return Reshape(s, Transpose(s, apart, {0, 2, 1, 3}), shape);
+}
+
 Status GatherGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output params = c.input(0);
   const auto axis_value = ConstInts(c.input(2));
-  if (c.attrs().GetOr<int64_t>("batch_dims", 0) != 0)
-    return Unimplemented("the gradient of GatherV2 with batch_dims");
   if (!axis_value)
     return Unimplemented("the gradient of GatherV2 along an axis that is not a constant");
   if (axis_value->front() < 0 && !params.shape().known_rank()) {
@@ -240,6 +266,17 @@ Status GatherGradient(GradientContext& c) {
   }
   const int64_t axis =
       axis_value->front() < 0 ? axis_value->front() + params.shape().rank() : axis_value->front();
+  if (int64_t batch_dims = c.attrs().GetOr<int64_t>("batch_dims", 0); batch_dims != 0) {
+    if (batch_dims < 0 && !c.input(1).shape().known_rank()) {
+      return Unimplemented(
+          "the gradient of GatherV2 with negative batch_dims and indices of unknown rank");
+    }
+    if (batch_dims < 0) batch_dims += c.input(1).shape().rank();
+    if (batch_dims > 0) {
+      c.set_grad(0, BatchGatherGradient(c, batch_dims, axis));
+      return Status();
+    }
+  }
   if (axis == 0) {
     c.set_gradient(0, RowGradient(s, c.grad(0), c.input(1)));
     return Status();
@@ -261,8 +298,8 @@ Status DynamicPartitionGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output data = c.input(0), partitions = c.input(1);
   const int n = c.op().num_outputs();
-  const Output positions = Reshape(s, Range(s, Const(s, 0), Size(s, partitions), Const(s, 1)),
-                                   ShapeOf(s, partitions));
+  const Output positions =
+      Reshape(s, Range(s, Const(s, 0), Size(s, partitions), Const(s, 1)), ShapeOf(s, partitions));
   Outputs gradients;
   for (int i = 0; i < n; ++i) {
     gradients.push_back(c.grad(i).valid() ? c.grad(i) : ZerosLike(s, c.output(i)));

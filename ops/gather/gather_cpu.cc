@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "executor/kernel.h"
+#include "ops/copy_elements_cpu.h"
 #include "ops/kernel_util.h"
 
 namespace monograph::ops::gather {
@@ -63,12 +64,12 @@ class GatherKernel : public Kernel {
     const char* from = static_cast<const char*>(c.input(0).raw());
     char* to = static_cast<char*>(out->raw());
     c.ParallelFor(batch * outer * count, 3 + static_cast<int64_t>(bytes / 8),
-                  [=](int64_t begin, int64_t end) {
+                  [=, dtype = out->dtype()](int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i) {
                       const int64_t block = i / count, b = block / outer;
                       const int64_t row = block * limit + index[b * count + i % count];
-                      std::memcpy(to + static_cast<size_t>(i) * bytes,
-                                  from + static_cast<size_t>(row) * bytes, bytes);
+                      CopyElements(dtype, from + static_cast<size_t>(row) * bytes,
+                                   to + static_cast<size_t>(i) * bytes, bytes);
                     }
                   });
     return Status();
@@ -275,8 +276,8 @@ void RegisterCpu(KernelRegistry* registry) {
     def.types.emplace_back(attr, dtype);
     return def;
   };
-  AddForPlainTypes<GatherKernel<int32_t>>(registry, with(gather, "Tindices", DT_INT32), "Tparams");
-  AddForPlainTypes<GatherKernel<int64_t>>(registry, with(gather, "Tindices", DT_INT64), "Tparams");
+  AddForCopiedTypes<GatherKernel<int32_t>>(registry, with(gather, "Tindices", DT_INT32), "Tparams");
+  AddForCopiedTypes<GatherKernel<int64_t>>(registry, with(gather, "Tindices", DT_INT64), "Tparams");
   const KernelDef one_hot{.op = "OneHot", .host_args = {"depth", "on_value", "off_value"}};
   AddForPlainTypes<OneHotKernel<uint8_t>>(registry, with(one_hot, "TI", DT_UINT8));
   AddForPlainTypes<OneHotKernel<int8_t>>(registry, with(one_hot, "TI", DT_INT8));

@@ -6,12 +6,14 @@
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/cast/cast.h"
+#include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
 #include "ops/shape/shape.h"
 #include "ops/transpose/transpose.h"
 #include "ops/types.h"
+#include "ops/unique/unique.h"
 
 namespace monograph {
 namespace {
@@ -235,14 +237,22 @@ Status ExtremeGradient(GradientContext& c) {
   return Status();
 }
 
-// The gradient of element i is the product of all others: what comes before times what comes after,
-// so that zeros do no harm.
-Status ProdGradient(GradientContext& c) {
+// A permutation that puts the reduced dimensions first, and its inverse.
+struct Order {
+  Output there, back;
+};
+
+Order ReducedFirst(GradientContext& c) {
   const Scope& s = c.scope();
   const PartialShape shape = c.input(0).shape();
   const auto axes = ConstInts(c.input(1));
-  if (!axes || !shape.known_rank())
-    return Unimplemented("the gradient of Prod over axes that are not constant");
+  if (!axes || !shape.known_rank()) {
+    const Output rank = Rank(s, c.input(0)), all = Range(s, Const(s, 0), rank, Const(s, 1));
+    const Output given = FloorMod(s, Reshape(s, Cast(s, c.input(1), DT_INT32), {-1}), rank);
+    const Output kept = ListDiff(s, all, given).out, reduced = ListDiff(s, all, kept).out;
+    const Output there = Concat(s, {reduced, kept}, 0);
+    return {there, InvertPermutation(s, there)};
+  }
   std::vector<int64_t> order, inverse(static_cast<size_t>(shape.rank()));
   std::array<bool, kMaxRank> reduced{};
   for (int64_t axis : *axes)
@@ -254,7 +264,15 @@ Status ProdGradient(GradientContext& c) {
   }
   for (size_t i = 0; i < order.size(); ++i)
     inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  const Output moved = Transpose(s, c.input(0), IntsConst(s, order));
+  return {IntsConst(s, order), IntsConst(s, inverse)};
+}
+
+// The gradient of element i is the product of all others: what comes before times what comes after,
+// so that zeros do no harm.
+Status ProdGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Order order = ReducedFirst(c);
+  const Output moved = Transpose(s, c.input(0), order.there);
   const Output moved_shape = ShapeOf(s, moved);
   const Output results = Size(s, c.output(0));
   const Output factors = FloorDiv(s, Size(s, c.input(0)), Maximum(s, results, Const(s, 1)));
@@ -263,7 +281,7 @@ Status ProdGradient(GradientContext& c) {
   const Output zero = Const(s, 0);
   const Output others = Mul(s, Cumprod(s, table, zero, /*exclusive=*/true),
                             Cumprod(s, table, zero, /*exclusive=*/true, /*reverse=*/true));
-  const Output back = Transpose(s, Reshape(s, others, moved_shape), IntsConst(s, inverse));
+  const Output back = Transpose(s, Reshape(s, others, moved_shape), order.back);
   c.set_grad(0, Mul(s, back, WithKeptDims(c, c.grad(0))));
   return Status();
 }

@@ -171,6 +171,27 @@ TEST(Examples, SplitModelLearnsOverTwoDevices) {
   EXPECT_LT(loss, 1.5);
 }
 
+TEST(Examples, TowersByHandLearnOverTwoDevices) {
+  const Ran ran = RunProgram("towers_by_hand --num_batches=60 --log_device_placement=summary");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("/device:CPU:1"));
+  double loss = 9;
+  ASSERT_EQ(std::sscanf(ran.lines().back().c_str(), "step 60  loss %lf", &loss), 1) << ran.output;
+  EXPECT_LT(loss, 1.0);
+  const Ran launched = Launch("--ps=1 --workers=2", "towers_by_hand", "--num_batches=60");
+  EXPECT_EQ(launched.code, 0) << launched.output;
+  for (const char* line : {"fc1/weights: (VarHandleOp): /job:ps/replica:0/task:0",
+                           "tower_1/fc1/MatMul: (MatMul): /job:worker/replica:0/task:1",
+                           "ResourceApplyMomentum: (ResourceApplyMomentum): /job:ps/"}) {
+    EXPECT_THAT(launched.output, HasSubstr(line));
+  }
+  // The losses do not depend on the placement.
+  EXPECT_THAT(launched.output, HasSubstr(ran.lines().back()));
+  const Ran uneven = RunProgram("towers_by_hand --batch_size=63");
+  EXPECT_NE(uneven.code, 0);
+  EXPECT_THAT(uneven.output, HasSubstr("--batch_size must be a multiple of the number of towers, 2"));
+}
+
 TEST(Examples, MnistReplicaPrintsProgressAndEndsWithAccuracyAndRate) {
   const Ran ran = RunProgram(kQuick);
   ASSERT_EQ(ran.code, 0) << ran.output;
@@ -258,7 +279,8 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
 }
 
 TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
-  for (const std::string program : {"linear_regression", "embedding", "split_model", "mnist_replica"}) {
+  for (const std::string program :
+       {"linear_regression", "embedding", "split_model", "towers_by_hand", "mnist_replica"}) {
     const Ran ran = RunProgram(program + " --help");
     EXPECT_EQ(ran.code, 0) << program;
     EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))

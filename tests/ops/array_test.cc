@@ -1,5 +1,6 @@
 // Ops that move, relabel and compute element by element: what the reference cases are too small to
 // show.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -19,6 +20,33 @@ TEST(PlaceholderTest, AStepThatForgetsToFeedNamesWhatItNeeds) {
   EXPECT_NE(result.status().message().find("'images' with dtype float and shape [?,784]"),
             std::string::npos)
       << result.status();
+}
+
+Tensor Strings(const Shape& shape, std::initializer_list<const char*> values) {
+  Tensor tensor = Tensor::Allocate(DT_STRING, shape).value();
+  std::copy(values.begin(), values.end(), tensor.strings());
+  return tensor;
+}
+
+TEST(StringTest, MoveAsOtherElementsDo) {
+  const char* long_one = "a string that is too long to live inside its object";
+  const Tensor x = Strings({2, 2}, {"a", long_one, "c", "d"});
+  const Tensor y = Strings({2, 1}, {"e", "f"});
+  const Tensor one = Tensor::Scalar<int32_t>(1);
+  EXPECT_TRUE(BitEqual(Run1("ConcatV2", {x, y, one}),
+                       Strings({2, 3}, {"a", long_one, "e", "c", "d", "f"})));
+  EXPECT_TRUE(BitEqual(Run1("GatherV2", {x, Tensor::Vector<int32_t>({1, 1}), one}),
+                       Strings({2, 2}, {long_one, long_one, "d", "d"})));
+  EXPECT_TRUE(BitEqual(Run1("Pack", {y, y}, {{"axis", int64_t{1}}}),
+                       Strings({2, 2, 1}, {"e", "e", "f", "f"})));
+  const auto columns = RunOp("Unpack", {x}, {{"num", int64_t{2}}, {"axis", int64_t{1}}});
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  EXPECT_TRUE(BitEqual((*columns)[1], Strings({2}, {long_one, "d"})));
+  const auto parts = RunOp("Split", {one, x}, {{"num_split", int64_t{2}}});
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_TRUE(BitEqual((*parts)[0], Strings({2, 1}, {"a", "c"})));
+  EXPECT_TRUE(BitEqual(Run1("Reshape", {x, Tensor::Vector<int32_t>({4})}),
+                       Strings({4}, {"a", long_one, "c", "d"})));
 }
 
 TEST(RelabelTest, ReshapeSplitAndRowsShareTheInputsMemory) {

@@ -10,6 +10,20 @@
 #include "tests/conformance/ops/gradient_cases.h"
 
 namespace monograph::optest {
+namespace {
+
+// GatherV2 along `axis` with one batch dimension.
+Outputs BatchGather(const Scope& s, const Output& params, const Shape& shape,
+                    std::initializer_list<int32_t> indices, int axis) {
+  return {OpBuilder(s, "GatherV2")
+              .Input(params)
+              .Input(Const<int32_t>(s, shape, indices))
+              .Input(Const(s, axis))
+              .Attr("batch_dims", 1)
+              .BuildOutput()};
+}
+
+}  // namespace
 
 std::vector<GradientCase> ArrayGradientCases() {
   using In = const Outputs&;
@@ -128,6 +142,15 @@ std::vector<GradientCase> ArrayGradientCases() {
          return Outputs{Gather(s, x[0], Const<int64_t>(s, {2, 0, 2}), 1)};
        },
        {{2, 3, 2}}},
+      {"GatherV2 in batches",
+       [](S s, In x) { return BatchGather(s, x[0], {2, 3}, {1, 0, 1, 2, 2, 0}, 1); },
+       {{2, 3, 2}}},
+      {"GatherV2 in batches, further inside",
+       [](S s, In x) { return BatchGather(s, x[0], {2, 2}, {3, 0, 2, 2}, 2); },
+       {{2, 3, 4}}},
+      {"GatherV2 in batches, one index each",
+       [](S s, In x) { return BatchGather(s, x[0], {2}, {1, 2}, 1); },
+       {{2, 3}}},
       {"DynamicPartition of which one part is not used",
        [](S s, In x) {
          const Outputs parts = DynamicPartition(s, x[0], Const<int32_t>(s, {1, 2, 1, 0}), 3);

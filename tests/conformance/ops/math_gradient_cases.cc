@@ -2,6 +2,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/shape.h"
 #include "tests/conformance/ops/gradient_cases.h"
 
 namespace monograph::optest {
@@ -105,8 +106,6 @@ std::vector<GradientCase> MathGradientCases() {
                                               .BuildOutput()};
                          },
                          {{2, 3, 4}}});
-        cases.back().unknown_shapes =
-            std::string(op) != "Prod";  // its gradient needs to know the rank
       }
     }
   }
@@ -117,6 +116,12 @@ std::vector<GradientCase> MathGradientCases() {
                    0,
                    {{1, 2, 3, 0, 5, 6, 0, 0, 7}},
                    false});
+  cases.push_back({"Prod over axes that are computed",
+                   [](S s, In x) {
+                     const Output axes = Sub(s, Rank(s, x[0]), IntsConst(s, {1, 5}));
+                     return Outputs{Prod(s, x[0], axes)};
+                   },
+                   {{2, 3, 2}}});
   for (bool exclusive : {false, true}) {
     for (bool reverse : {false, true}) {
       const std::string suffix =
