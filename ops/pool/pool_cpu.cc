@@ -11,6 +11,7 @@
 
 #include "executor/kernel.h"
 #include "ops/float_view_cpu.h"
+#include "ops/pool/onednn_pool_cpu.h"
 #include "ops/window.h"
 
 namespace monograph::ops::pool {
@@ -69,6 +70,10 @@ Result<Geometry> Place(const Attrs& attrs, const Shape& in) {
   return g;
 }
 
+PoolPass PassOf(PoolPass::Kind kind, const Geometry& g) {
+  return {kind, g.image.sc != 1, g.image.n, g.image.c, g.rows, g.columns};
+}
+
 Status RequireShape(const Tensor& tensor, const Shape& shape, const char* what) {
   if (tensor.shape() == shape) return Status();
   return InvalidArgument(std::string(what) + " has shape " + tensor.shape().ToString() +
@@ -106,6 +111,12 @@ class MaxPoolKernel : public Kernel {
     if (out->elements() == 0) return Status();
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();
+    if constexpr (std::is_same_v<T, float>) {
+      if (!(g.tiles() && g.rows.size == 2 && g.columns.size == 2)) {
+        const Status status = onednn_.Run(c, PassOf(PoolPass::kMax, g), x, y);
+        if (status.code() != Code::kUnimplemented) return status;
+      }
+    }
     const auto body = [&](int64_t begin, int64_t end) {
       WithChannelStride(g.image.sc, [&](auto sc) {
         for (int64_t unit = begin; unit < end; ++unit) {
@@ -150,6 +161,7 @@ class MaxPoolKernel : public Kernel {
   static T Max(T a, T b) { return a > b ? a : b; }
 
   const Attrs attrs_;
+  OnednnPool onednn_;
 };
 
 template <typename T>
@@ -165,6 +177,10 @@ class MaxPoolGradKernel : public Kernel {
     if (out->elements() == 0) return Status();
     const T *x = c.input(0).data<T>(), *y = c.input(1).data<T>(), *dy = c.input(2).data<T>();
     T* dx = out->data<T>();
+    if constexpr (std::is_same_v<T, float>) {
+      const Status status = onednn_.Run(c, PassOf(PoolPass::kMaxGradient, g), x, dy, dx);
+      if (status.code() != Code::kUnimplemented) return status;
+    }
     const bool tiles = g.tiles();
     const auto body = [&](int64_t begin, int64_t end) {
       WithChannelStride(g.image.sc, [&](auto sc) {
@@ -239,6 +255,7 @@ class MaxPoolGradKernel : public Kernel {
   }
 
   const Attrs attrs_;
+  OnednnPool onednn_;
 };
 
 template <typename T>
@@ -252,6 +269,10 @@ class AvgPoolKernel : public Kernel {
     if (out->elements() == 0) return Status();
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();
+    if constexpr (std::is_same_v<T, float>) {
+      const Status status = onednn_.Run(c, PassOf(PoolPass::kAverage, g), x, y);
+      if (status.code() != Code::kUnimplemented) return status;
+    }
     using A = Accumulator<T>;
     const auto body = [&](int64_t begin, int64_t end) {
       WithChannelStride(g.image.sc, [&](auto sc) {
@@ -286,6 +307,7 @@ class AvgPoolKernel : public Kernel {
 
  private:
   const Attrs attrs_;
+  OnednnPool onednn_;
 };
 
 template <typename T>
@@ -311,6 +333,10 @@ class AvgPoolGradKernel : public Kernel {
     }
     const T* dy = c.input(1).data<T>();
     A* dx = sums.template data<A>();
+    if constexpr (std::is_same_v<T, float>) {
+      const Status status = onednn_.Run(c, PassOf(PoolPass::kAverageGradient, g), dx, dy);
+      if (status.code() != Code::kUnimplemented) return status;
+    }
     const auto body = [&](int64_t begin, int64_t end) {
       WithChannelStride(g.image.sc, [&](auto sc) {
         for (int64_t n = begin; n < end; ++n) {
@@ -340,6 +366,7 @@ class AvgPoolGradKernel : public Kernel {
 
  private:
   const Attrs attrs_;
+  OnednnPool onednn_;
 };
 
 }  // namespace

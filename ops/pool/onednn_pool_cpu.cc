@@ -1,0 +1,170 @@
+#include "ops/pool/onednn_pool_cpu.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <mutex>
+
+#include "ops/onednn_cpu.h"
+
+namespace monograph::ops::pool {
+namespace {
+
+using dnnl::memory;
+
+// The primitives of a pass on so many images.
+class Chunk {
+ public:
+  void Build(const PoolPass& pass, int64_t images) {
+    const auto tag = pass.nchw ? memory::format_tag::nchw : memory::format_tag::nhwc;
+    const auto f32 = memory::data_type::f32;
+    const Window &rows = pass.rows, &columns = pass.columns;
+    kind_ = pass.kind;
+    image_ = memory::desc({images, pass.channels, rows.in, columns.in}, f32, tag);
+    pooled_ = memory::desc({images, pass.channels, rows.out, columns.out}, f32, tag);
+    const memory::dims kernel{rows.size, columns.size}, strides{rows.stride, columns.stride},
+        before{rows.pad_before, columns.pad_before}, after{After(rows), After(columns)};
+    const bool max = kind_ == PoolPass::kMax || kind_ == PoolPass::kMaxGradient;
+    const bool gradient = kind_ == PoolPass::kMaxGradient || kind_ == PoolPass::kAverageGradient;
+    const auto algorithm =
+        max ? dnnl::algorithm::pooling_max : dnnl::algorithm::pooling_avg_exclude_padding;
+    const dnnl::pooling_forward::primitive_desc forward(
+        {gradient ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+         algorithm, image_, pooled_, strides, kernel, before, after},
+        onednn::UserScratchpad(), onednn::Engine());
+    if (kind_ != PoolPass::kAverageGradient) {
+      forward_ = dnnl::pooling_forward(forward);
+      forward_scratchpad_ = forward.scratchpad_desc();
+    }
+    if (!gradient) return;
+    const dnnl::pooling_backward::primitive_desc backward(
+        {algorithm, image_, pooled_, strides, kernel, before, after}, onednn::UserScratchpad(),
+        onednn::Engine(), forward);
+    backward_ = dnnl::pooling_backward(backward);
+    backward_scratchpad_ = backward.scratchpad_desc();
+    if (max) workspace_ = forward.workspace_desc();
+  }
+
+  // REQUIRES: SingleThread.
+  Status Run(const float* image, const float* pooled, float* image_gradient) {
+    std::unique_ptr<onednn::Frame> frame;
+    MG_RETURN_IF_ERROR(onednn::Guarded([&] { frame = frames_.Take([&] { return MakeFrame(); }); }));
+    frame->Bind(0, image);
+    frame->Bind(1, pooled);
+    if (kind_ == PoolPass::kMaxGradient) frame->Bind(2, image_gradient);
+    Status status = frame->Run();
+    frames_.Give(std::move(frame));
+    return status;
+  }
+
+ private:
+  // What the last window needs beyond the image.
+  static int64_t After(const Window& w) {
+    return std::max<int64_t>(0, (w.out - 1) * w.stride + w.size - w.in - w.pad_before);
+  }
+
+  std::unique_ptr<onednn::Frame> MakeFrame() const {
+    auto frame = std::make_unique<onednn::Frame>();
+    const int image = frame->Bound(image_), pooled = frame->Bound(pooled_);
+    switch (kind_) {
+      case PoolPass::kMax:
+      case PoolPass::kAverage:
+        frame->Add(forward_, {{DNNL_ARG_SRC, image}, {DNNL_ARG_DST, pooled}}, forward_scratchpad_);
+        break;
+      case PoolPass::kAverageGradient:
+        frame->Add(backward_, {{DNNL_ARG_DIFF_SRC, image}, {DNNL_ARG_DIFF_DST, pooled}},
+                   backward_scratchpad_);
+        break;
+      case PoolPass::kMaxGradient: {
+        const int gradient = frame->Bound(image_), again = frame->Owned(pooled_),
+                  workspace = frame->Owned(workspace_);
+        frame->Add(forward_,
+                   {{DNNL_ARG_SRC, image}, {DNNL_ARG_DST, again}, {DNNL_ARG_WORKSPACE, workspace}},
+                   forward_scratchpad_);
+        frame->Add(backward_,
+                   {{DNNL_ARG_DIFF_SRC, gradient},
+                    {DNNL_ARG_DIFF_DST, pooled},
+                    {DNNL_ARG_WORKSPACE, workspace}},
+                   backward_scratchpad_);
+        break;
+      }
+    }
+    return frame;
+  }
+
+  PoolPass::Kind kind_{};
+  dnnl::primitive forward_, backward_;
+  memory::desc image_, pooled_, workspace_, forward_scratchpad_, backward_scratchpad_;
+  onednn::FramePool<onednn::Frame> frames_;
+};
+
+}  // namespace
+
+// Equal chunks of images, and perhaps a smaller last one.
+class OnednnPool::Plan {
+ public:
+  static Result<std::shared_ptr<Plan>> Make(const PoolPass& pass) {
+    constexpr int64_t kChunkBytes = 1 << 20;
+    auto plan = std::make_shared<Plan>();
+    plan->image_ = pass.channels * pass.rows.in * pass.columns.in;
+    plan->pooled_ = pass.channels * pass.rows.out * pass.columns.out;
+    plan->images_ = pass.images;
+    plan->per_chunk_ =
+        std::clamp<int64_t>(kChunkBytes / ((plan->image_ + plan->pooled_) * 4), 1, pass.images);
+    MG_RETURN_IF_ERROR(onednn::Guarded([&] {
+      plan->whole_.Build(pass, plan->per_chunk_);
+      if (const int64_t rest = pass.images % plan->per_chunk_; rest != 0)
+        plan->tail_.Build(pass, rest);
+    }));
+    return plan;
+  }
+
+  Status Run(KernelContext& c, const float* image, const float* pooled, float* image_gradient) {
+    std::mutex mutex;
+    Status status;
+    const auto body = [&](int64_t begin, int64_t end) {
+      onednn::SingleThread single;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i * per_chunk_;
+        Chunk& chunk = first + per_chunk_ <= images_ ? whole_ : tail_;
+        if (Status one =
+                chunk.Run(image + first * image_, pooled + first * pooled_,
+                          image_gradient == nullptr ? nullptr : image_gradient + first * image_);
+            !one.ok()) {
+          std::lock_guard lock(mutex);
+          status.Update(one);
+          return;
+        }
+      }
+    };
+    c.ParallelFor((images_ + per_chunk_ - 1) / per_chunk_, 1 + per_chunk_ * image_ / 8,
+                  std::ref(body));
+    return status;
+  }
+
+ private:
+  int64_t image_ = 0, pooled_ = 0;  // floats of one image
+  int64_t images_ = 0, per_chunk_ = 1;
+  Chunk whole_, tail_;
+};
+
+struct OnednnPool::Plans {
+  using Key = std::array<int64_t, 14>;
+  onednn::PlanCache<Key, Plan> cache;
+};
+
+OnednnPool::OnednnPool() : plans_(std::make_unique<Plans>()) {}
+OnednnPool::~OnednnPool() = default;
+
+Status OnednnPool::Run(KernelContext& c, const PoolPass& pass, const float* image,
+                       const float* pooled, float* image_gradient) {
+  const Window &r = pass.rows, &w = pass.columns;
+  const Plans::Key key = {pass.kind, pass.nchw, pass.images, pass.channels, r.in,
+                          r.size,    r.stride,  r.out,       r.pad_before,  w.in,
+                          w.size,    w.stride,  w.out,       w.pad_before};
+  MG_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan,
+                      plans_->cache.Get(key, [&] { return Plan::Make(pass); }));
+  return plan->Run(c, image, pooled, image_gradient);
+}
+
+}  // namespace monograph::ops::pool
