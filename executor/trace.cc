@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <unordered_map>
+#include <utility>
 
 #include "executor/plan.h"
 #include "executor/step/plan_data.h"
@@ -32,6 +34,51 @@ std::string Micros(int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3f", static_cast<double>(ns) / 1000.0);
   return text;
+}
+
+// A tensor's way from task to task, each end by its own clock.
+struct Crossing {
+  size_t from, to;
+  int64_t sent_ns, arrived_ns;
+};
+
+std::vector<Crossing> Crossings(std::span<const TaskTrace> tasks) {
+  std::unordered_map<int32_t, std::pair<size_t, int64_t>> sent;  // by edge
+  for (size_t task = 0; task < tasks.size(); ++task) {
+    for (const TraceEvent& event : tasks[task].events) {
+      if (event.kind == TraceKind::kSend) sent[event.edge] = {task, event.start_ns};
+    }
+  }
+  std::vector<Crossing> crossings;
+  for (size_t task = 0; task < tasks.size(); ++task) {
+    for (const TraceEvent& event : tasks[task].events) {
+      if (event.kind != TraceKind::kRecv) continue;
+      const auto it = sent.find(event.edge);
+      if (it == sent.end() || it->second.first == task) continue;
+      crossings.push_back({it->second.first, task, it->second.second, event.end_ns});
+    }
+  }
+  return crossings;
+}
+
+// The tasks' clock offsets, lowered as far as every tensor needs to arrive after it was sent
+// (Bellman and Ford's shortest paths: true offsets fit, so at most one round per task moves
+// anything).
+std::vector<int64_t> CausalOffsets(std::span<const TaskTrace> tasks) {
+  std::vector<int64_t> offsets;
+  for (const TaskTrace& task : tasks) offsets.push_back(task.clock_offset_ns);
+  const std::vector<Crossing> crossings = Crossings(tasks);
+  bool moved = true;
+  for (size_t round = 0; moved && round < tasks.size(); ++round) {
+    moved = false;
+    for (const Crossing& crossing : crossings) {
+      const int64_t most = crossing.arrived_ns + offsets[crossing.to] - crossing.sent_ns;
+      if (offsets[crossing.from] <= most) continue;
+      offsets[crossing.from] = most;
+      moved = true;
+    }
+  }
+  return offsets;
 }
 
 }  // namespace
@@ -99,10 +146,11 @@ std::vector<TraceEvent> StepTrace::Events() const {
 }
 
 std::string ToChromeJson(std::span<const TaskTrace> tasks) {
+  const std::vector<int64_t> offsets = CausalOffsets(tasks);
   int64_t origin = INT64_MAX;
-  for (const TaskTrace& task : tasks) {
-    for (const TraceEvent& event : task.events)
-      origin = std::min(origin, event.start_ns + task.clock_offset_ns);
+  for (size_t task = 0; task < tasks.size(); ++task) {
+    for (const TraceEvent& event : tasks[task].events)
+      origin = std::min(origin, event.start_ns + offsets[task]);
   }
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   bool first = true;
@@ -117,7 +165,7 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
     add("{\"ph\":\"M\",\"name\":\"process_name\"," + process +
         ",\"args\":{\"name\":" + Quoted(task.task) + "}}");
     for (const TraceEvent& event : task.events) {
-      const int64_t start = event.start_ns + task.clock_offset_ns - origin;
+      const int64_t start = event.start_ns + offsets[pid] - origin;
       const int64_t duration = event.end_ns - event.start_ns;
       const std::string row = process + ",\"tid\":" + std::to_string(event.thread);
       std::string args = "\"op\":" + Quoted(event.op) + ",\"device\":" + Quoted(event.device);

@@ -27,8 +27,9 @@ struct TraceEvent {
   int64_t bytes = 0;  // of a send or receive
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  int32_t id = -1;     // the node's number in its task
-  int32_t after = -1;  // of the nodes that it waited for in its task, the one that ended last; -1: none
+  int32_t id = -1;  // the node's number in its task
+  int32_t after =
+      -1;  // of the nodes that it waited for in its task, the one that ended last; -1: none
 };
 
 // Given to a step before it starts; read after the step is done. Each node writes its own record,
@@ -58,12 +59,13 @@ int32_t TraceThread();
 
 struct TaskTrace {
   std::string task;             // "/job:worker/replica:0/task:1"
-  int64_t clock_offset_ns = 0;  // added to the task's times to get the reader's
+  int64_t clock_offset_ns = 0;  // added to the task's times to get the reader's; an estimate
   std::vector<TraceEvent> events;
 };
 
 // Chrome's trace format (chrome://tracing, Perfetto): one process per task, one row per thread, an
-// arrow per edge from send to receive. Times start at the earliest event.
+// arrow per edge from send to receive. Times start at the earliest event. Clock offsets are
+// corrected where they would let a tensor arrive before it was sent.
 std::string ToChromeJson(std::span<const TaskTrace> tasks);
 
 }  // namespace monograph

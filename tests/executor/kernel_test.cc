@@ -172,5 +172,30 @@ TEST(Trace, TasksAreDrawnOnOneClockWithArrowsBetweenThem) {
       << json;
 }
 
+TEST(Trace, NoTensorArrivesBeforeItWasSentHoweverRoughTheClocksAreKnown) {
+  std::vector<TaskTrace> tasks(3);
+  tasks[0] = {"/job:a", 0, {{TraceKind::kSend, "x:0", "_Send", "cpu", 1, 7, 16, 1000, 2000}}};
+  tasks[1] = {"/job:b",
+              -5000,
+              {{TraceKind::kRecv, "x:0", "_Recv", "cpu", 1, 7, 16, 5200, 5200},
+               {TraceKind::kSend, "y:0", "_Send", "cpu", 1, 8, 16, 5300, 5400}}};
+  tasks[2] = {"/job:c", 8500, {{TraceKind::kRecv, "y:0", "_Recv", "cpu", 1, 8, 16, -8300, -8300}}};
+  const std::string json = ToChromeJson(tasks);
+  // b's clock goes back until y arrives when it left b, then a's until x does.
+  EXPECT_NE(
+      json.find(
+          R"("ph":"f","bp":"e","pid":1,"tid":1,"name":"edge","cat":"edge","id":7,"ts":0.000})"),
+      std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("ph":"s","pid":1,"tid":1,"name":"edge","cat":"edge","id":8,"ts":0.100})"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(
+      json.find(
+          R"("ph":"f","bp":"e","pid":2,"tid":1,"name":"edge","cat":"edge","id":8,"ts":0.100})"),
+      std::string::npos)
+      << json;
+}
+
 }  // namespace
 }  // namespace monograph
