@@ -27,7 +27,7 @@
 namespace monograph::examples {
 namespace {
 
-constexpr float kBest[] = {2, -1}, kNoise = 0.3f, kRate = 0.3f;
+constexpr float kBest[] = {2, -1}, kNoise = 0.3f, kRate = 0.1f;
 constexpr int64_t kStates = 50;  // in one element of the queue
 
 // One worker: reads the weights, tries actions, and enqueues what it saw.
@@ -58,7 +58,7 @@ Status Run(const SessionFlags& session_flags, int batches) {
   const ModelVariable weights = MakeVariable(meeting, "weights", Zeros(meeting, {2, 1}, DT_FLOAT));
   const Output queue =
       FIFOQueue(meeting.WithOpName("experience"), {DT_FLOAT, DT_FLOAT, DT_FLOAT},
-                {.capacity = 4, .shapes = {{kStates, 2}, {kStates, 1}, {kStates, 1}}});
+                {.capacity = 2, .shapes = {{kStates, 2}, {kStates, 1}, {kStates, 1}}});
   std::vector<Operation> collect;
   for (size_t i = 0; i < workers.size(); ++i) {
     const Scope worker = root.SubScope("worker_" + std::to_string(i)).WithDevice(workers[i]);
