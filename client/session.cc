@@ -177,6 +177,7 @@ class Session::Impl : public StepClient {
   std::condition_variable watch_;
   std::array<InFlight, kStepSlots> flights_;
   uint64_t last_step_ = 0;
+  uint64_t last_given_ = 0;  // the last one with RunOptions::step
   int running_ = 0;  // steps, those of rows counted each
   int rows_ = 0;     // of more than one step
   bool closed_ = false;
@@ -324,7 +325,16 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  auto first = [&] { return options.step > 0 ? options.step : last_step_ + 1; };
+  auto first = [&] {
+    if (options.step > 0) return options.step;
+    uint64_t step = last_step_ + 1;
+    if (count > 1 || rows_ > 0) return step;
+    // Steps that wait for long (for a queue) keep their slots: others go around them. Steps whose
+    // numbers the caller gives cannot; so these keep out of the slots that such steps need next.
+    if (last_given_ > 0) step = std::max(step, last_given_ + kStepSlots / 2);
+    while (flights_[step % kStepSlots].active) ++step;
+    return step;
+  };
   auto next_free = [&] { return closed_ || RoomLocked(first() + count - 1, count); };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
@@ -343,6 +353,7 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
                            std::to_string(last_step_) + "; numbers of steps grow");
   }
   *step_id = last_step_ = first() + count - 1;
+  if (options.step > 0) last_given_ = last_step_;
   InFlight& flight = flights_[last_step_ % kStepSlots];
   flight.first = last_step_ - count + 1;
   flight.step = last_step_;

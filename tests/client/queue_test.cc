@@ -206,6 +206,30 @@ TEST_F(QueueTest, CancellingCloseFailsThoseWhoWaitForRoom) {
   EXPECT_EQ(Text(Get()), Tensor::Scalar(1).ToString());
 }
 
+TEST_F(QueueTest, AStepThatWaitsHoldsUpNoOther) {
+  MakeQueue();
+  auto waiting = Async({}, {get_});
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(session().Run({}, {size_}, {}, {.timeout = 20s}).ok()) << "step " << i;
+  }
+  EXPECT_TRUE(Waits(waiting));
+  ASSERT_TRUE(Put(1).ok());
+  EXPECT_EQ(Text(End(waiting)), Tensor::Scalar(1).ToString());
+}
+
+TEST_F(QueueTest, AStepThatWaitsHoldsUpNoStepWhoseNumberIsGiven) {
+  MakeQueue();
+  for (uint64_t step = 1; step < 10; ++step) {
+    auto waiting = Async({}, {get_});
+    for (uint64_t i = 0; i < 10; ++i) {
+      const uint64_t number = (10 * step + i) * 1025;  // one slot further each time
+      ASSERT_TRUE(session().Run({}, {size_}, {}, {.timeout = 20s, .step = number}).ok()) << number;
+    }
+    ASSERT_TRUE(Put(1).ok());
+    EXPECT_TRUE(End(waiting).ok());
+  }
+}
+
 TEST_F(QueueTest, AStepThatRunsOutOfTimeTakesNothingOut) {
   MakeQueue();
   ASSERT_TRUE(PutMany({1, 2}).ok());

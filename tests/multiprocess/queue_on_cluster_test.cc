@@ -94,6 +94,18 @@ TEST(QueueOnCluster, AWaitEndsWithItsDeadlineOrItsSessionAndTakesNothing) {
   EXPECT_EQ(b.Get().value(), 5);
 }
 
+TEST(QueueOnCluster, AStepThatWaitsHoldsUpNoOther) {
+  TestCluster cluster({.workers = 0});
+  Client a;
+  a.session = cluster.Connect(a.graph);
+  auto waiting = std::async(std::launch::async, [&] { return a.Get().value(); });
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(a.session->Run({}, {a.size}, {}, {.timeout = 20s}).ok()) << "step " << i;
+  }
+  ASSERT_TRUE(a.Put(2).ok());
+  EXPECT_EQ(waiting.get(), 2);
+}
+
 TEST(QueueOnCluster, AKilledClientThatWaitedTakesNothing) {
   TestCluster cluster({.workers = 0});
   Client b;
