@@ -227,7 +227,8 @@ ScopedVariable VariableScope::Make(const std::string& full_name, const Shape& sh
     if (options.trainable) collections_->Add(GraphKeys::kTrainableVariables, variable);
     if (!regularizer) continue;
     const Scope beside = home_.ReuseScope(name + "/Regularizer").ColocateWith(variable.handle);
-    collections_->Add(GraphKeys::kRegularizationLosses, regularizer(beside, variable.value));
+    const Output penalty = regularizer(beside, variable.value);
+    if (penalty.valid()) collections_->Add(GraphKeys::kRegularizationLosses, penalty);
   }
   return made;
 }

@@ -87,7 +87,7 @@ class VariableScope {
   // The variable of that name, which is made or must exist, see Reuse. AlreadyExists, NotFound, or
   // InvalidArgument where shape, type or parts are others than those of the variable that exists.
   // A new variable is added to its collections part by part, and its penalty, if it has a
-  // regularizer, to GraphKeys::kRegularizationLosses.
+  // regularizer, to GraphKeys::kRegularizationLosses; one that returns Output() has no penalty.
   ScopedVariable Get(const std::string& name, const Shape& shape,
                      const VariableOptions& options = {}) const;
 

@@ -158,6 +158,7 @@ TEST_F(VariableScopeTest, PenaltiesOfNewVariablesAreAddedUpOnce) {
                                              .partitioner = FixedSizePartitioner(2)});
   fc.Get("w", {3});
   fc.Get("w", {3});
+  fc.Get("bias", {3}, {.regularizer = [](const Scope&, const Output&) { return Output(); }});
   EXPECT_EQ(collections_.Get<Output>(GraphKeys::kRegularizationLosses).size(), 2u);
   const std::vector<Tensor> values = Run({RegularizationLoss(scope_, collections_)});
   EXPECT_FLOAT_EQ(values[0].scalar<float>(), 0.5f * 3 * 4 / 2);
