@@ -290,6 +290,34 @@ def sparse_optimizers(r):
 
 
 @graph
+def clipped_training(r):
+    """Gradients clipped together between computing and applying, at rates that follow schedules."""
+    x = tf.constant(values("x", (6, 4)))
+    for name, make in (
+        ("adagrad", lambda rate: v1.train.AdagradOptimizer(rate)),
+        ("rmsprop", lambda rate: v1.train.RMSPropOptimizer(rate, momentum=0.5)),
+        ("centered", lambda rate: v1.train.RMSPropOptimizer(rate, epsilon=1e-3, centered=True)),
+        ("adam", lambda rate: v1.train.AdamOptimizer(rate)),
+    ):
+        with v1.variable_scope(name):
+            w = variable("w", values("w", (4, 3)))
+            table = variable("table", values("table", (6, 3)))
+            step = v1.get_variable("step", initializer=tf.constant(0, tf.int64), trainable=False)
+            rows = tf.nn.embedding_lookup(table, [5, 0, 2, 2, 1, 5])
+            loss = tf.reduce_sum(tf.square(tf.tanh(tf.matmul(x, w)) * rows - 0.5), name="loss")
+            rate = v1.train.cosine_decay(v1.train.exponential_decay(0.2, step, 2, 0.7, staircase=True), step, 5, 0.1)
+            opt = make(rate)
+            pairs = opt.compute_gradients(loss + 0.1 * tf.nn.l2_loss(w), [w, table])
+            clipped, norm = tf.clip_by_global_norm([g for g, _ in pairs], 1.5)
+            train = opt.apply_gradients(zip(clipped, [w, table]), step, name="train")
+            init = v1.variables_initializer(v1.global_variables(name), name="init")
+        r.step(name + " initialise", targets=[init])
+        for i in range(4):
+            r.step("%s train %d" % (name, i), [loss, norm, rate], [train])
+        r.step(name + " variables and slots", [v.read_value() for v in v1.global_variables(name)])
+
+
+@graph
 def partitioned_embedding(r):
     """A table in three parts of unequal size, looked up by both strategies and trained."""
     x = tf.constant(values("x", (2, 3, 2)))
