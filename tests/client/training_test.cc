@@ -2,6 +2,7 @@
 // (tests/golden/training.json) and TensorFlow's names.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
+#include "client/sync_replicas.h"
 #include "client/tower_gradients.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -486,6 +488,35 @@ TEST_F(TrainingTest, AveragedVariablesKeepTheirNamesForEvaluation) {
   Start();
   Run({}, {}, {*averaged});
   EXPECT_EQ(Value((*shadows)[0].value).scalar<float>(), 2);
+}
+
+TEST_F(TrainingTest, AnUpdateOfSyncReplicasMovesTheAveragesToo) {
+  const ModelVariable w = MakeVariable(root_, "w", Const(root_, 1.0f));
+  const ModelVariable global_step = MakeGlobalStep(root_);
+  auto step =
+      SyncReplicas(GradientDescent(1), {.replicas_to_aggregate = 1})
+          .ApplyGradients(root_, std::vector<GradientAndVariable>{{Const(root_, -1.0f), {}, w}},
+                          global_step);
+  ASSERT_TRUE(step.ok()) << step.status();
+  ExponentialMovingAverage averages(0.5);
+  const auto averaged = averages.Apply(root_.WithControlDependencies({step->update}),
+                                       std::vector<ModelVariable>{w}, &init_);
+  ASSERT_TRUE(averaged.ok()) << averaged.status();
+  step->update = *averaged;
+  init_.push_back(step->init);
+  Start();
+  Run({}, {}, {step->local_init});
+  auto runner = SyncReplicasRunner::Start(session_.get(), *step);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  for (int i = 0; i < 3; ++i) Run({}, {}, {step->train});
+  EXPECT_EQ(Value(w.value).scalar<float>(), 4);
+  // Workers go on before the averages have moved.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  float average = 0;
+  while (average != 3.125f && std::chrono::steady_clock::now() < deadline)
+    average = Value(averages.Average(w)->value).scalar<float>();
+  EXPECT_EQ(average, 3.125f);
+  EXPECT_TRUE((*runner)->Close().ok());
 }
 
 // ---- gradients of towers
