@@ -1,8 +1,6 @@
 // monograph-executor: an executor daemon, one per node.
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,9 +10,7 @@
 #include "base/log.h"
 #include "client/cluster.h"
 #include "client/flags.h"
-#include "client/registries.h"
-#include "executor/server.h"
-#include "transport/control/host_port.h"
+#include "client/host.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -23,26 +19,6 @@ namespace {
 int Fail(const Status& status) {
   std::fprintf(stderr, "monograph-executor: %s\n", status.ToString().c_str());
   return 1;
-}
-
-// Waits for a signal, the end of standard input, or a data plane that can no longer receive; says which.
-std::string WaitForEnd(const Worker& worker, const sigset_t& signals, bool with_stdin, bool* failed) {
-  pollfd fds[2] = {{signalfd(-1, &signals, SFD_CLOEXEC), POLLIN, 0}, {with_stdin ? STDIN_FILENO : -1, POLLIN, 0}};
-  while (true) {
-    if (Status health = worker.transport()->Health(); !health.ok()) {
-      *failed = true;
-      return health.ToString();
-    }
-    if (poll(fds, 2, 500) <= 0) continue;
-    if (fds[0].revents != 0) {
-      signalfd_siginfo info{};
-      if (read(fds[0].fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-        return info.ssi_signo == SIGTERM ? "SIGTERM" : "Ctrl-C";
-      }
-    }
-    char ignored[256];
-    if (fds[1].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0) return "end of standard input";
-  }
 }
 
 int Main(int argc, char** argv) {
@@ -83,12 +59,7 @@ int Main(int argc, char** argv) {
   if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   SetLogLevel(ParseLogLevel(log_level).value());
 
-  // Signals are read from a descriptor by this thread; every other thread is started with them blocked.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  EndSignals signals;
 
   if (!cluster_file.empty() && !(ps_hosts.empty() && worker_hosts.empty())) {
     return Fail(InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both"));
@@ -97,41 +68,27 @@ int Main(int argc, char** argv) {
                                                      : ClusterSpec::FromFlag(cluster_file);
   if (!cluster.ok()) return Fail(cluster.status());
   if (job.empty()) return Fail(InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
-  Result<std::string> own = cluster->Address(job, task);
-  if (!own.ok()) return Fail(own.status());
-  Result<control::HostPort> address = control::ParseHostPort(own.value());
-  if (!address.ok()) return Fail(address.status());
 
-  ServerOptions options;
-  options.host = bind.empty() ? address->host : bind;
-  options.port = address->port;
+  HostOptions options;
+  options.bind = bind;
   if (!key_file.empty() && key_stdin) return Fail(InvalidArgument("give either --key_file or --key_stdin, not both"));
   if (!key_file.empty() || key_stdin) {
     Result<control::Key> key = key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
     if (!key.ok()) return Fail(key.status());
     options.key = key.value();
   }
-  Registries& registries = DefaultRegistries();
-  options.worker.task = {.job = job, .replica = 0, .task = task, .type = "", .id = -1};
-  options.worker.ops = &registries.ops;
-  options.worker.kernels = &registries.kernels;
-  options.worker.cpu_devices = cpu_devices;
-  options.worker.inter_op_parallelism_threads = inter_op;
-  options.worker.intra_op_parallelism_threads = intra_op;
-  options.worker.rewrite = RewriteForExecution;
-  UcxOptions ucx;
-  ucx.lanes = lanes;
-  ucx.net_devices = net_devices.empty() && control::IsLoopback(options.host) ? "lo" : net_devices;
-  ucx.peer_errors = !control::IsLoopback(options.host);
-  ucx.spin = std::chrono::microseconds(spin_us);
-  options.worker.make_transport = [ucx](MessageHandler* handler) { return MakeUcxTransport(ucx, handler); };
-
-  Result<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+  options.cpu_devices = cpu_devices;
+  options.inter_op_parallelism_threads = inter_op;
+  options.intra_op_parallelism_threads = intra_op;
+  options.lanes = lanes;
+  options.net_devices = net_devices;
+  options.spin = std::chrono::microseconds(spin_us);
+  Result<std::unique_ptr<Server>> server = HostTask(cluster.value(), job, task, options);
   if (!server.ok()) return Fail(server.status());
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
 
   bool failed = false;
-  LogInfo(WaitForEnd((*server)->worker(), signals, with_stdin, &failed) + ": draining");
+  LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");
   (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
   return failed ? 1 : 0;
 }

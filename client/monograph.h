@@ -10,6 +10,7 @@
 #include "client/device_setter.h"    // ReplicaDeviceSetter
 #include "client/embedding.h"        // EmbeddingLookup
 #include "client/flags.h"            // Flags
+#include "client/host.h"             // HostTask
 #include "client/learning_rate.h"    // ExponentialDecay, ...
 #include "client/moving_average.h"   // ExponentialMovingAverage
 #include "client/optimizer.h"        // Adam, ...
@@ -17,8 +18,10 @@
 #include "client/replication.h"      // Replicate
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
+#include "client/strategy.h"         // MirroredStrategy, ...
 #include "client/sync_replicas.h"    // SyncReplicas
 #include "client/tower_gradients.h"  // AverageGradients
+#include "client/trainer.h"          // Trainer
 #include "client/variable_scope.h"   // VariableScope
 #include "executor/kernel.h"         // Kernel, for ops of one's own
 #include "executor/server.h"         // Server

@@ -20,6 +20,7 @@
 #include "client/registries.h"
 #include "client/run_script.h"
 #include "client/session.h"
+#include "client/session_flags.h"
 #include "executor/cuda_devices.h"
 #include "executor/device.h"
 #include "graph/graph_def.h"
@@ -47,34 +48,6 @@ std::string OwnFolder() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
 }
-
-// Flags that say which cluster, shared by the commands that connect to one.
-struct ClusterFlags {
-  std::string cluster, ps_hosts, worker_hosts, key_file;
-  double start_timeout = 30;
-
-  void AddTo(Flags& flags) {
-    flags.Section("Cluster");
-    flags.Add("cluster", &cluster, "JSON file, or the JSON itself; none: everything runs in this process");
-    flags.Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
-    flags.Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
-    flags.Add("key_file", &key_file, "the cluster's key");
-    flags.Add("start_timeout", &start_timeout, "seconds to wait for daemons that are not up yet");
-  }
-  Result<std::optional<ClusterSpec>> Cluster() const {
-    if (cluster.empty() && ps_hosts.empty() && worker_hosts.empty()) return std::optional<ClusterSpec>();
-    MG_ASSIGN_OR_RETURN(ClusterSpec spec, cluster.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
-                                                          : ClusterSpec::FromFlag(cluster));
-    return std::optional<ClusterSpec>(std::move(spec));
-  }
-  Status Fill(SessionOptions* options) const {
-    options->start_timeout = std::chrono::milliseconds(static_cast<int64_t>(start_timeout * 1000));
-    if (!key_file.empty()) {
-      MG_ASSIGN_OR_RETURN(options->key, control::ReadKeyFile(key_file));
-    }
-    return Status();
-  }
-};
 
 int RunLaunch(const Arguments& arguments) {
   LaunchOptions options;
@@ -144,20 +117,20 @@ int RunCompare(const Arguments& arguments) {
 }
 
 int RunStatus(const Arguments& arguments) {
-  ClusterFlags flags_of_cluster;
-  flags_of_cluster.start_timeout = 3;
+  SessionFlags session;
+  session.start_timeout = 3;
   Flags flags("monograph status",
               "Asks every daemon of a cluster what it does: since when it is up, its memory, sessions, graphs, steps, and the bytes that its data plane has moved.\n"
               "Exits with 1 if one does not answer.\n\n"
               "Example:\n  monograph status --cluster=cluster.json\n");
-  flags_of_cluster.AddTo(flags);
+  session.AddClusterTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  Result<std::optional<ClusterSpec>> cluster = flags_of_cluster.Cluster();
+  Result<std::optional<ClusterSpec>> cluster = session.Cluster();
   if (!cluster.ok()) return Fail(cluster.status());
   if (!cluster.value()) return Fail(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
-  SessionOptions options;
-  if (Status status = flags_of_cluster.Fill(&options); !status.ok()) return Fail(status);
-  const std::vector<ClusterTask> tasks = AskCluster(**cluster, options.key, options.start_timeout);
+  Result<SessionOptions> options = session.Options();
+  if (!options.ok()) return Fail(options.status());
+  const std::vector<ClusterTask> tasks = AskCluster(**cluster, options->key, options->start_timeout);
   std::fputs(FormatClusterStatus(tasks).c_str(), stdout);
   return std::all_of(tasks.begin(), tasks.end(), [](const ClusterTask& task) { return task.status.ok(); }) ? 0 : 1;
 }
@@ -165,9 +138,7 @@ int RunStatus(const Arguments& arguments) {
 int RunGraph(const Arguments& arguments) {
   RunScriptOptions options;
   std::vector<std::string> graph;
-  std::string placement = "none";
-  int inter_op = 0, intra_op = 0;
-  ClusterFlags cluster;
+  SessionFlags session;
   Flags flags("monograph run",
               "Runs the steps of a script on a GraphDef (.pb or .pbtxt), ours or TensorFlow's, all in one session.\n"
               "Writes <step>_<fetch>.npy and result.json; exits with 1 if a step failed.\n\n"
@@ -177,19 +148,14 @@ int RunGraph(const Arguments& arguments) {
   flags.AddPositional("graph", &graph, 1, "the GraphDef");
   flags.Add("script", &options.script, "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": [\"y:0\"]}]}");
   flags.Add("out", &options.out, "folder for the results");
-  flags.AddChoice("log_device_placement", &placement, {"none", "full", "summary", "json", "dot"}, "print where nodes went");
-  flags.Add("allow_soft_placement", &options.session.allow_soft_placement, "run a node elsewhere in its task if its device is missing");
-  flags.Add("inter_op_parallelism_threads", &inter_op, "threads that run nodes beside each other; 0: one per core");
-  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core");
-  cluster.AddTo(flags);
+  session.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   if (options.script.empty() || options.out.empty()) return Fail(InvalidArgument("--script and --out are needed"));
   options.graph = graph[0];
-  options.session.inter_op_parallelism_threads = inter_op;
-  options.session.intra_op_parallelism_threads = intra_op;
-  options.session.log_device_placement = ParsePlacementLog(placement).value();
-  if (Status status = cluster.Fill(&options.session); !status.ok()) return Fail(status);
-  Result<std::optional<ClusterSpec>> spec = cluster.Cluster();
+  Result<SessionOptions> session_options = session.Options();
+  if (!session_options.ok()) return Fail(session_options.status());
+  options.session = std::move(session_options).value();
+  Result<std::optional<ClusterSpec>> spec = session.Cluster();
   if (!spec.ok()) return Fail(spec.status());
   options.cluster = spec.value();
   Result<bool> good = RunScript(options);
@@ -197,13 +163,10 @@ int RunGraph(const Arguments& arguments) {
   return good.value() ? 0 : 1;
 }
 
-Status ExportPartitions(const Graph& graph, const ClusterFlags& flags, const std::string& feeds, const std::string& fetches,
+Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds, const std::string& fetches,
                         const std::string& targets, const std::filesystem::path& out) {
-  SessionOptions options;
-  MG_RETURN_IF_ERROR(flags.Fill(&options));
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
-  MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                      cluster ? Session::Connect(*cluster, graph, options) : Session::Local(graph, options));
+  MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, flags.Open(cluster, graph));
   MG_ASSIGN_OR_RETURN(auto parts, session->PartitionsByName(Split(feeds), Split(fetches), Split(targets)));
   for (const auto& [task, part] : parts) {
     // "out.pb" and "/job:worker/replica:0/task:1" give "out.worker_1.pb".
@@ -220,7 +183,7 @@ int RunExport(const Arguments& arguments) {
   std::vector<std::string> words;
   std::string out, feeds, fetches, targets;
   bool partitions = false;
-  ClusterFlags cluster;
+  SessionFlags cluster;
   Flags flags("monograph graph",
               "Writes a graph in another format: .pb, .pbtxt or .dot, whole or cut into the parts of a signature.\n\n"
               "Examples:\n"
@@ -232,7 +195,7 @@ int RunExport(const Arguments& arguments) {
   flags.Add("feeds", &feeds, "fed tensors, separated by commas");
   flags.Add("fetches", &fetches, "fetched tensors");
   flags.Add("targets", &targets, "operations that run");
-  cluster.AddTo(flags);
+  cluster.AddClusterTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   if (words[0] != "export") return Fail(InvalidArgument("unknown word '" + words[0] + "' after graph; known is: export"));
   if (out.empty()) return Fail(InvalidArgument("--out is needed"));

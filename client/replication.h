@@ -35,7 +35,7 @@
 // values, its weight in the mean, and the order in which gradients are summed are the same in all.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +71,9 @@ struct ReplicateOptions {
   // between_graph, parameter_server, in step: gradients of one update. Fewer than num_workers:
   // whoever comes later in a step is a backup whose gradients are dropped. 0: num_workers.
   int replicas_to_aggregate = 0;
+  // between_graph in step, and all-reduce: longest wait for another worker or replica, after which
+  // the step fails with its name. 0: 30 s (all-reduce), 60 s (parameter servers).
+  double timeout_seconds = 0;
 
   // Devices that hold the variables. Empty: the first replica's.
   std::vector<std::string> variable_devices = {};
@@ -106,10 +109,13 @@ struct ReplicatedStep {
   std::vector<TowerStep> towers;  // replicas of this client
 
   // Who starts. A client with `init` runs it (variables, slots and global_step get their initial
-  // values); one without waits until all of `shared` have values.
-  Operation init;
+  // values); one without waits until all of `initialized` are true. Then each runs `start`, if it is
+  // valid.
+  Operation init, start;
   std::vector<ModelVariable> shared;  // what other clients see, too; empty with one client
-  Outputs initialized;                // bool, of each of `shared`
+  Outputs initialized;                // bool, of each of `shared`, then of `sync`
+  // between_graph with parameter servers, in step: the chief runs its updates beside training.
+  std::shared_ptr<const struct SyncReplicasStep> sync;
   ReplicateOptions options;
 };
 

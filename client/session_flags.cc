@@ -17,7 +17,7 @@ Result<std::chrono::milliseconds> Milliseconds(const char* flag, double seconds)
 
 }  // namespace
 
-void SessionFlags::AddTo(Flags* flags) {
+void SessionFlags::AddClusterTo(Flags* flags) {
   flags->Section("Cluster (none: everything runs in this process)");
   flags->Add("cluster", &cluster,
              "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}; "
@@ -31,6 +31,10 @@ void SessionFlags::AddTo(Flags* flags) {
              "how long to wait for daemons that are not up yet, in seconds");
   flags->Add("device_filters", &device_filters,
              "use only these tasks: /job:ps,/job:worker/task:0,...");
+}
+
+void SessionFlags::AddTo(Flags* flags) {
+  AddClusterTo(flags);
   flags->Section("Session");
   flags->AddChoice("log_device_placement", &log_device_placement,
                    {"none", "full", "summary", "json", "dot", "true", "false"},

@@ -33,6 +33,8 @@ struct SessionFlags {
 
   // REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);
+  // Only those that say where.
+  void AddClusterTo(Flags* flags);
   // The cluster of --cluster or of --ps_hosts and --worker_hosts; else of the environment's
   // MONOGRAPH_CLUSTER (JSON, which `monograph launch` sets); else none: everything runs in this
   // process. Errors say which of the three is wrong.

@@ -179,21 +179,28 @@ Result<Arrivals> Look(Session* session, const SyncReplicasStep& step) {
                       session->Run({}, fetches, {}, {.timeout = kLookTimeout}));
   Arrivals arrivals;
   arrivals.step = values.back().scalar<int64_t>();
+  // A variable without any gradient beside others that have some was updated already.
   size_t fewest = 0;
   for (size_t i = 0; i < step.arrived.size(); ++i) {
-    arrivals.any = arrivals.any || values[i].elements() > 0;
-    if (values[i].elements() < values[fewest].elements()) fewest = i;
+    const int64_t here = values[i].elements(), least = values[fewest].elements();
+    arrivals.any = arrivals.any || here > 0;
+    if (here > 0 && (least == 0 || here < least)) fewest = i;
   }
   const std::span<const int64_t> there = values[fewest].values<int64_t>();
   std::vector<int64_t> missing;
+  std::string names;
   for (int64_t rank = 0; rank < step.options.total_num_replicas; ++rank) {
-    if (std::find(there.begin(), there.end(), rank) == there.end()) missing.push_back(rank);
+    if (std::find(there.begin(), there.end(), rank) != there.end()) continue;
+    missing.push_back(rank);
+    if (static_cast<size_t>(rank) < step.options.replica_names.size())
+      names += (names.empty() ? "" : ", ") + step.options.replica_names[static_cast<size_t>(rank)];
   }
   arrivals.text = "update " + std::to_string(arrivals.step + 1) + " of '" + step.options.name +
                   "' has the gradients of " + std::to_string(there.size()) + " of " +
                   std::to_string(step.options.replicas_to_aggregate) + " replicas" +
                   (there.empty() ? "" : " (" + Numbers(there) + ")") + " for variable '" +
-                  step.variables[fewest] + "', missing: replica " + Numbers(missing);
+                  step.variables[fewest] + "', missing: replica " + Numbers(missing) +
+                  (names.empty() ? "" : " (" + names + ")");
   return arrivals;
 }
 

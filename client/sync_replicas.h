@@ -57,6 +57,8 @@ struct SyncReplicasOptions {
   bool weighted = false;
   // How long an update may lack gradients after the first one came.
   std::chrono::milliseconds operation_timeout{60000};
+  // What errors call the replicas, by rank ("/job:worker/task:1"). Empty: their numbers alone.
+  std::vector<std::string> replica_names = {};
   // Names the shared state; equal in all clients, different for two models on one cluster.
   std::string name = "sync_replicas";
 };

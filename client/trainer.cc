@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/sync_replicas.h"
 #include "ops/variable/variable.h"
 
 namespace monograph {
@@ -18,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 // Initialising is one step, too; its number comes before all others.
 constexpr uint64_t kInitStep = uint64_t{1} << 19;
-// Between two training steps there is room for a million others (evaluation). Odd, so that steps in
-// flight fall on different places of the session's ring.
+// Between two training steps there is room for a million others (evaluation, the chief's updates).
+// Odd, so that steps in flight fall on different places of the session's ring.
 constexpr uint64_t kStride = (uint64_t{1} << 20) + 1;
 
 // How often a waiting client looks, and how often it says what it waits for.
@@ -102,12 +103,19 @@ void Trainer::Say(const std::string& text) const {
 }
 
 Status Trainer::Start() {
+  if (options_.steps_in_flight > 1 && step_.options.num_workers > 1) {
+    return InvalidArgument("steps in flight are for one client; several clients overlap as it is");
+  }
   const size_t wanted = step_.train.valid() ? 1 : step_.towers.size();
   if (loops_.size() != wanted) {
     return InvalidArgument("feeds for " + std::to_string(loops_.size()) + " loops; this step has " +
                            std::to_string(wanted));
   }
   MG_RETURN_IF_ERROR(step_.init.valid() ? Initialize() : WaitForModel());
+  if (step_.start.valid()) MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.start}).status());
+  if (step_.sync != nullptr && step_.options.rank == 0) {
+    MG_ASSIGN_OR_RETURN(runner_, SyncReplicasRunner::Start(session_, *step_.sync));
+  }
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> counted,
                       session_->Run({}, {step_.global_step.value}));
   global_step_ = counted[0].scalar<int64_t>();
@@ -129,7 +137,9 @@ Result<std::vector<std::string>> Trainer::Uninitialized() {
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> ready, session_->Run({}, step_.initialized));
   std::vector<std::string> missing;
   for (size_t i = 0; i < ready.size(); ++i) {
-    if (!ready[i].scalar<bool>()) missing.push_back(step_.shared[i].name);
+    if (ready[i].scalar<bool>()) continue;
+    missing.push_back(i < step_.shared.size() ? step_.shared[i].name
+                                              : step_.sync->options.name + "'s first step");
   }
   return missing;
 }
@@ -137,7 +147,10 @@ Result<std::vector<std::string>> Trainer::Uninitialized() {
 Status Trainer::Initialize() {
   if (options_.join && !step_.shared.empty()) {
     MG_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized());
-    if (missing.empty()) return Status();
+    if (missing.empty()) {
+      return step_.sync == nullptr ? Status()
+                                   : session_->Run({}, {}, {step_.sync->chief_init}).status();
+    }
   }
   return session_->Run({}, {}, {step_.init}, {.step = kInitStep}).status();
 }
@@ -169,9 +182,14 @@ Result<TrainedStep> Trainer::Step(Loop& loop, const RunOptions& options, RunMeta
   RunOptions numbered = options;
   if (loops_.size() == 1) numbered.step = StepNumber(step.batch);
   step.begin = Clock::now();
-  MG_ASSIGN_OR_RETURN(step.results,
-                      session_->RunCallable(loop.callable, feeds, numbered, metadata));
+  Result<std::vector<Tensor>> results =
+      session_->RunCallable(loop.callable, feeds, numbered, metadata);
+  if (!results.ok()) {
+    return step_.sync == nullptr ? results.status()
+                                 : ExplainWait(session_, *step_.sync, results.status());
+  }
   step.end = Clock::now();
+  step.results = std::move(results).value();
   TakeCount(&step);
   return step;
 }

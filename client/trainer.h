@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@
 #include "client/session.h"
 
 namespace monograph {
+
+class SyncReplicasRunner;
 
 struct TrainedStep {
   using Clock = std::chrono::steady_clock;
@@ -94,6 +97,7 @@ class Trainer {
   const ReplicatedStep step_;
   const FeedFn feed_;
   const TrainerOptions options_;
+  std::unique_ptr<SyncReplicasRunner> runner_;  // the chief's, of a step with `sync`
   std::vector<Loop> loops_;
   std::atomic<int64_t> global_step_ = 0;
 };

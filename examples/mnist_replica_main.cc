@@ -10,7 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "client/flags.h"
+#include "client/host.h"
+#include "client/run_metrics.h"
 #include "client/session.h"
 #include "client/trainer.h"
 #include "examples/mnist_replica/program.h"
@@ -25,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 class Run {
  public:
   Run(const Settings& settings, const std::optional<ClusterSpec>& cluster, const Layout& layout)
-      : settings_(settings), cluster_(cluster), layout_(layout) {}
+      : settings_(settings), cluster_(cluster), layout_(layout), metrics_(About()) {}
 
   Status Train();
 
@@ -33,7 +36,11 @@ class Run {
   // A graph, a session and a trainer for a cut of the batch. Variables that were there stay.
   Status Build(const std::vector<int64_t>& shares, bool initialize);
   Status Measure();
-  Status WriteTrace();
+  RunResult About() const;
+  Status WarmUp();
+  Status WriteTrace(const std::string& trace);
+  Status Timed();
+  Status WriteResult();
   void Display(const TrainedStep& step);
   Result<double> Evaluate();
 
@@ -45,9 +52,25 @@ class Run {
   std::unique_ptr<Program> program_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Trainer> trainer_;
+  RunMetrics metrics_;
+  double images_per_second_ = 0;  // of all clients
   int64_t displayed_ = 0;
   Clock::time_point displayed_at_;
 };
+
+RunResult Run::About() const {
+  RunResult about;
+  about.program = "mnist_replica";
+  about.flags = {{"replication", settings_.replication},
+                 {"variable_update", settings_.variable_update},
+                 {"async", settings_.asynchronous() ? "true" : "false"},
+                 {"split", settings_.split}};
+  about.client = layout_.rank;
+  about.clients = layout_.workers;
+  about.workers = layout_.replicas_of_all();
+  about.batch_size = settings_.batch_size;
+  return about;
+}
 
 Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
   trainer_ = nullptr;
@@ -56,8 +79,11 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
   if (!initialize) program_->step.init = {};
   SessionFlags flags = settings_.session;
   if (layout_.workers > 1 && flags.device_filters.empty()) {
-    // A worker's client has to do with the parameter servers and its own worker alone.
-    flags.device_filters = "/job:ps,/job:worker/task:" + std::to_string(layout_.rank);
+    // A worker's client has to do with the parameter servers and its own worker alone or, where
+    // workers meet directly, with the workers alone.
+    flags.device_filters = settings_.variable_update == "replicated"
+                               ? "/job:worker"
+                               : "/job:ps,/job:worker/task:" + std::to_string(layout_.rank);
   }
   MG_ASSIGN_OR_RETURN(session_, flags.Open(cluster_, program_->graph,
                                            static_cast<int>(layout_.replicas.size())));
@@ -86,8 +112,9 @@ Status Run::Measure() {
   return Build(shares, false);
 }
 
-Status Run::WriteTrace() {
-  MG_ASSIGN_OR_RETURN(const std::string trace, trainer_->TraceStep());
+Status Run::WriteTrace(const std::string& trace) {
+  if (!settings_.result_file.empty()) MG_RETURN_IF_ERROR(metrics_.TraceStep(trace));
+  if (settings_.trace_file.empty()) return Status();
   std::ofstream file(settings_.trace_file);
   file << trace;
   file.close();
@@ -95,11 +122,46 @@ Status Run::WriteTrace() {
   return Status();
 }
 
+Status Run::WarmUp() {
+  const int64_t warmup = settings_.num_warmup_batches;
+  const bool trace = !settings_.trace_file.empty() ||
+                     (!settings_.result_file.empty() && warmup > 0 && program_->feeds.size() == 1);
+  MG_RETURN_IF_ERROR(trainer_->Train(trace ? warmup - 1 : warmup));
+  if (settings_.split == "measured") MG_RETURN_IF_ERROR(Measure());
+  if (!trace) return Status();
+  MG_ASSIGN_OR_RETURN(const std::string json, trainer_->TraceStep());
+  return WriteTrace(json);
+}
+
+Status Run::Timed() {
+  const bool measure = !settings_.result_file.empty();
+  const int64_t rows = RowsOfStep(settings_, layout_);
+  if (measure) MG_RETURN_IF_ERROR(metrics_.Begin(session_.get()));
+  const int64_t first = trainer_->global_step();
+  const Clock::time_point start = displayed_at_ = Clock::now();
+  const int64_t last = settings_.num_warmup_batches + settings_.num_batches;
+  MG_RETURN_IF_ERROR(trainer_->Train(last, [&](const TrainedStep& step) {
+    if (measure) metrics_.Step(step.begin, step.end, rows);
+    Display(step);
+  }));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  // Updates of all clients: each is one batch.
+  images_per_second_ =
+      static_cast<double>((trainer_->global_step() - first) * settings_.batch_size) / seconds;
+  return measure ? metrics_.End(session_.get()) : Status();
+}
+
+Status Run::WriteResult() {
+  MG_RETURN_IF_ERROR(metrics_.ReadVariables(session_.get(), program_->step.variables));
+  return metrics_.Write(ResultPath(settings_.result_file, layout_.rank));
+}
+
 void Run::Display(const TrainedStep& step) {
   const int64_t number = step.global_step - settings_.num_warmup_batches;
   if (number <= 0 || number % settings_.display_every != 0) return;
-  if (!settings_.asynchronous() && layout_.rank != 0) return;  // the chief speaks for all
   const float loss = step.results[0].scalar<float>(), accuracy = step.results[1].scalar<float>();
+  if (!settings_.result_file.empty()) metrics_.Display(number, loss, accuracy);
+  if (!settings_.asynchronous() && layout_.rank != 0) return;  // the chief speaks for all
   if (settings_.in_graph() && !settings_.async) {
     const double seconds = std::chrono::duration<double>(step.end - displayed_at_).count();
     const double rate =
@@ -142,31 +204,43 @@ Status Run::Train() {
                       SharesOf(settings_, layout_.replicas.size()));
   MG_RETURN_IF_ERROR(Build(shares, true));
 
-  const int64_t warmup = settings_.num_warmup_batches;
-  const bool trace = !settings_.trace_file.empty();
-  MG_RETURN_IF_ERROR(trainer_->Train(trace ? warmup - 1 : warmup));
-  if (settings_.split == "measured") MG_RETURN_IF_ERROR(Measure());
-  if (trace) MG_RETURN_IF_ERROR(WriteTrace());
-  const int64_t first = trainer_->global_step();
-  const Clock::time_point start = displayed_at_ = Clock::now();
-  MG_RETURN_IF_ERROR(trainer_->Train(warmup + settings_.num_batches,
-                                     [this](const TrainedStep& step) { Display(step); }));
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  // Updates of all clients: each is one batch.
-  const auto updates = static_cast<double>(trainer_->global_step() - first);
+  MG_RETURN_IF_ERROR(WarmUp());
+  MG_RETURN_IF_ERROR(Timed());
   if (layout_.rank == 0) {
     MG_ASSIGN_OR_RETURN(const double accuracy, Evaluate());
+    metrics_.TestAccuracy(accuracy);
     if (!settings_.in_graph()) std::printf("Test-Accuracy: %.4f\n", accuracy);
-    std::printf("test accuracy: %.4f\ntotal images/sec: %.2f\n", accuracy,
-                updates * static_cast<double>(settings_.batch_size) / seconds);
+    std::printf("test accuracy: %.4f\ntotal images/sec: %.2f\n", accuracy, images_per_second_);
     std::fflush(stdout);
   }
+  if (!settings_.result_file.empty()) MG_RETURN_IF_ERROR(WriteResult());
+  trainer_ = nullptr;
   return session_->Close();
+}
+
+// --job_name=ps: this process is that task, until it is told to end.
+Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
+  if (!cluster) return InvalidArgument("--job_name=ps needs a cluster: give --cluster");
+  MG_ASSIGN_OR_RETURN(const SessionOptions session, settings.session.Options());
+  EndSignals signals;
+  MG_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Server> server,
+      HostTask(*cluster, "ps", settings.task_index,
+               {.key = session.key,
+                .inter_op_parallelism_threads = session.inter_op_parallelism_threads,
+                .intra_op_parallelism_threads = session.intra_op_parallelism_threads,
+                .lanes = session.lanes,
+                .net_devices = session.net_devices}));
+  LogInfo(server->worker().task() + " listens on " + server->address());
+  LogInfo(signals.Wait(*server) + ": draining");
+  server->Stop(std::chrono::seconds(10));
+  return Status();
 }
 
 Status Main(const Settings& settings) {
   MG_RETURN_IF_ERROR(settings.Check());
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
+  if (settings.job_name == "ps") return Serve(settings, cluster);
   MG_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(settings, cluster));
   return Run(settings, cluster, layout).Train();
 }

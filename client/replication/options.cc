@@ -112,8 +112,6 @@ Status CheckOptions(const ReplicateOptions& options, const std::vector<std::stri
   if (devices.empty()) return InvalidArgument("no devices to replicate over");
   MG_RETURN_IF_ERROR(InGraph(options) ? CheckInGraph(options, devices)
                                       : CheckBetween(options, devices));
-  if (options.replication == Replication::kBetweenGraph && !options.async)
-    return Unimplemented("between_graph replication in step");
   const bool aggregates =
       options.replication == Replication::kBetweenGraph && !options.async && !Mirrored(options);
   if (options.replicas_to_aggregate != 0 && !aggregates) {

@@ -7,6 +7,7 @@
 #include "client/replication/options.h"
 #include "client/replication/towers.h"
 #include "client/replication/update.h"
+#include "client/sync_replicas.h"
 #include "graph/replicate.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -71,40 +72,14 @@ void SetContainer(Graph* graph, NodeId first, const std::string& container) {
   }
 }
 
-// in_graph with `async`: every replica's own update.
-void AddOwnUpdates(Draft* draft, ReplicatedStep* step) {
-  for (size_t r = 0; r < draft->devices.size(); ++r) {
-    const Operation applied = draft->optimizer.ApplyGradients(
-        draft->scope, replication::GradientsOf(*draft, r), &draft->initializers,
-        {.global_step = &step->global_step, .count = false});
-    TowerStep& tower = step->towers[r];
-    tower.updates = replication::CountUpdate(
-        draft->scope.WithOpName("train_" + std::to_string(r)), step->global_step, applied);
-    tower.train = tower.updates;
-  }
-}
-
-// One update of all copies of the variables by the sum of this client's gradients.
-void AddCommonUpdate(Draft* draft, ReplicatedStep* step) {
-  std::vector<Operation> applied;
-  for (size_t copy = 0; copy < draft->variables.size(); ++copy) {
-    applied.push_back(draft->optimizer.ApplyGradients(
-        draft->scope, replication::SumGradients(*draft, copy), &draft->initializers,
-        {.global_step = &step->global_step, .count = false}));
-  }
-  const Operation all =
-      applied.size() == 1 ? applied[0] : Group(draft->scope.WithOpName("update_all"), applied);
-  step->updates =
-      replication::CountUpdate(draft->scope.WithOpName("train"), step->global_step, all);
-  step->train = step->updates;
-}
-
 // Who initialises, and what the others wait for.
 void AddStart(Draft* draft, ReplicatedStep* step) {
   const ReplicateOptions& options = draft->options;
   const Scope& scope = draft->scope;
   if (!scope.ok()) return;
-  if (options.rank == 0 || Mirrored(options)) {
+  if (step->sync != nullptr) {
+    if (options.rank == 0) step->init = step->sync->init;
+  } else if (options.rank == 0 || Mirrored(options)) {
     // global_step comes last: who sees that it has a value finds all others, slots too, with theirs.
     for (const Operation& initializer : draft->initializers) {
       if (initializer.id != step->global_step.initializer.id)
@@ -119,6 +94,7 @@ void AddStart(Draft* draft, ReplicatedStep* step) {
     step->initialized.push_back(VarIsInitialized(
         scope.SubScope("ready").ColocateWith(variable.handle), variable.handle));
   }
+  if (step->sync != nullptr) step->initialized.push_back(step->sync->ready);
 }
 
 Result<std::vector<std::vector<ModelVariable>>> MakeCopies(
@@ -181,15 +157,7 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
     tower.call = draft.towers.calls[r];
     for (const Outputs& by_replica : draft.towers.results) tower.results.push_back(by_replica[r]);
   }
-  step.global_step = replication::MakeGlobalStep(&draft);
-  MG_RETURN_IF_ERROR(scope.status());
-
-  if (InGraph(options) && options.async) {
-    AddOwnUpdates(&draft, &step);
-  } else {
-    AddCommonUpdate(&draft, &step);
-  }
-  MG_RETURN_IF_ERROR(scope.status());
+  MG_RETURN_IF_ERROR(replication::AddUpdate(&draft, &step));
   AddStart(&draft, &step);
   MG_RETURN_IF_ERROR(scope.status());
   if (!options.container.empty()) SetContainer(scope.graph(), first_node, options.container);

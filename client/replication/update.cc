@@ -1,15 +1,54 @@
 #include "client/replication/update.h"
 
 #include <limits>
+#include <utility>
 
+#include "client/all_reduce.h"
+#include "client/replication/options.h"
+#include "client/sync_replicas.h"
 #include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/sparse_training/sparse_training.h"
 #include "ops/variable/variable.h"
 
 namespace monograph::replication {
-
 namespace {
+
+// Instance keys of the broadcast; all-reduces count from 1, one per bucket.
+constexpr int kBroadcastKey = 1 << 20;
+
+using Gradients = std::vector<Gradient>;  // by variable
+
+std::vector<GradientAndVariable> Pairs(const std::vector<ModelVariable>& variables,
+                                       const Gradients& gradients) {
+  std::vector<GradientAndVariable> pairs;
+  for (size_t i = 0; i < variables.size(); ++i)
+    pairs.push_back({gradients[i].values, gradients[i].indices, variables[i]});
+  return pairs;
+}
+
+// The gradients of one replica alone.
+Gradients GradientsOf(const Draft& draft, size_t replica) {
+  Gradients gradients;
+  for (const std::vector<Gradient>& by_replica : draft.towers.gradients)
+    gradients.push_back(by_replica[replica]);
+  return gradients;
+}
+
+// The same as tensors, for those who sum whole gradients only. REQUIRES: none is rows (KeepsRows).
+Outputs WholeGradientsOf(const Draft& draft, size_t replica) {
+  Outputs gradients;
+  for (const Gradient& gradient : GradientsOf(draft, replica)) gradients.push_back(gradient.values);
+  return gradients;
+}
+
+Gradients Whole(const Outputs& gradients) {
+  Gradients whole;
+  for (const Output& gradient : gradients) whole.push_back({gradient});
+  return whole;
+}
 
 // The sum of all replicas' gradients, in their order, beside the variable.
 Gradient Sum(const Scope& beside, const std::vector<Gradient>& parts) {
@@ -23,41 +62,150 @@ Gradient Sum(const Scope& beside, const std::vector<Gradient>& parts) {
   return SumRepeatedRows(beside, {Concat(beside, values, 0), Concat(beside, indices, 0)});
 }
 
-}  // namespace
-
-std::vector<GradientAndVariable> SumGradients(const Draft& draft, size_t copy) {
-  std::vector<GradientAndVariable> pairs;
-  const std::vector<ModelVariable>& variables = draft.variables[copy];
-  for (size_t i = 0; i < variables.size(); ++i) {
-    if (!draft.scope.ok()) return pairs;
+Gradients SumsBesideVariables(const Draft& draft) {
+  Gradients sums;
+  const std::vector<ModelVariable>& variables = draft.variables[0];
+  for (size_t i = 0; i < variables.size() && draft.scope.ok(); ++i) {
     const Scope beside = draft.scope.ReuseScope("gradients").ColocateWith(variables[i].handle);
-    const Gradient sum = Sum(beside, draft.towers.gradients[i]);
-    pairs.push_back({sum.values, sum.indices, variables[i]});
+    sums.push_back(Sum(beside, draft.towers.gradients[i]));
   }
-  return pairs;
+  return sums;
 }
 
-std::vector<GradientAndVariable> GradientsOf(const Draft& draft, size_t replica) {
-  std::vector<GradientAndVariable> pairs;
-  for (size_t i = 0; i < draft.variables[0].size(); ++i) {
-    const Gradient& gradient = draft.towers.gradients[i][replica];
-    pairs.push_back({gradient.values, gradient.indices, draft.variables[0][i]});
-  }
-  return pairs;
+// Applies; the schedule of a learning rate reads global_step, which CountUpdate counts.
+Operation Apply(Draft* draft, const ReplicatedStep& step, size_t copy,
+                const Gradients& gradients) {
+  if (!draft->scope.ok()) return {};
+  return draft->optimizer.ApplyGradients(draft->scope, Pairs(draft->variables[copy], gradients),
+                                         &draft->initializers,
+                                         {.global_step = &step.global_step, .count = false});
 }
 
-ModelVariable MakeGlobalStep(Draft* draft) {
-  ModelVariable global_step = monograph::MakeGlobalStep(draft->scope.WithDevice(draft->home));
-  draft->initializers.push_back(global_step.initializer);
-  return global_step;
-}
-
+// Counts one update once `after` has run; the count before, which no other update gets.
 Output CountUpdate(const Scope& scope, const ModelVariable& global_step, Operation after) {
   if (!scope.ok()) return {};
   return ResourceCountUpTo(
       scope.WithDevice(scope.graph()->device(global_step.handle.node()).ToString())
           .WithControlDependencies({after}),
       global_step.handle, std::numeric_limits<int64_t>::max(), DT_INT64);
+}
+
+void AddTrain(Draft* draft, ReplicatedStep* step, Operation applied) {
+  step->updates = CountUpdate(draft->scope.WithOpName("train"), step->global_step, applied);
+  step->train = step->updates;
+}
+
+// in_graph with `async`: every replica's own update.
+void AddOwnUpdates(Draft* draft, ReplicatedStep* step) {
+  for (size_t r = 0; r < draft->devices.size(); ++r) {
+    const Operation applied = Apply(draft, *step, 0, GradientsOf(*draft, r));
+    TowerStep& tower = step->towers[r];
+    tower.updates = CountUpdate(draft->scope.WithOpName("train_" + std::to_string(r)),
+                                step->global_step, applied);
+    tower.train = tower.updates;
+  }
+}
+
+// in_graph, replicated: the replicas' gradients are all-reduced, each applies the sums to its copy.
+Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
+  std::vector<Outputs> sums;
+  for (size_t r = 0; r < draft->devices.size(); ++r) sums.push_back(WholeGradientsOf(*draft, r));
+  if (sums.size() > 1) {
+    AllReduceOptions reduce;
+    reduce.group = {.size = static_cast<int>(sums.size()), .members = draft->devices};
+    reduce.group.timeout_seconds = draft->options.timeout_seconds;
+    MG_ASSIGN_OR_RETURN(sums, AllReduceReplicas(draft->scope, sums, reduce));
+  }
+  std::vector<Operation> applied;
+  for (size_t r = 0; r < sums.size(); ++r)
+    applied.push_back(Apply(draft, *step, r, Whole(sums[r])));
+  AddTrain(draft, step, Group(draft->scope.WithOpName("update_all"), applied));
+  return Status();
+}
+
+// between_graph, replicated: the workers' gradients are all-reduced. Worker 0's values go to all
+// before the first step.
+Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
+  const Scope place = draft->scope.WithDevice(draft->devices[0]);
+  CollectiveGroup group{.size = draft->options.num_workers};
+  group.timeout_seconds = draft->options.timeout_seconds;
+  Outputs sums = WholeGradientsOf(*draft, 0);
+  if (group.size > 1) {
+    AllReduceOptions reduce;
+    reduce.group = group;
+    MG_ASSIGN_OR_RETURN(sums, AllReduceGradients(place, sums, reduce));
+  }
+  AddTrain(draft, step, Apply(draft, *step, 0, Whole(sums)));
+  if (group.size == 1) return Status();
+  std::vector<ModelVariable> variables = step->variables;
+  variables.push_back(step->global_step);
+  Outputs values;
+  for (const ModelVariable& variable : variables) values.push_back(variable.value);
+  MG_ASSIGN_OR_RETURN(
+      values, BroadcastFromFirst(place, draft->options.rank == 0, values, group, kBroadcastKey));
+  std::vector<Operation> assigned;
+  for (size_t i = 0; i < values.size(); ++i)
+    assigned.push_back(AssignVariable(place, variables[i].handle, values[i]));
+  step->start = Group(place.WithOpName("start"), assigned);
+  return Status();
+}
+
+// The workers' tasks by rank, if this one's task is its rank.
+std::vector<std::string> WorkerNames(const Draft& draft) {
+  std::vector<std::string> names;
+  Result<DeviceName> own = DeviceName::Parse(draft.devices[0]);
+  if (!own.ok() || own->task != draft.options.rank) return names;
+  for (own->task = 0; own->task < draft.options.num_workers; ++own->task)
+    names.push_back("/job:" + own->job + "/task:" + std::to_string(own->task));
+  return names;
+}
+
+// between_graph, parameter servers, in step.
+Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
+  const ReplicateOptions& options = draft->options;
+  SyncReplicasOptions sync{.replicas_to_aggregate = options.replicas_to_aggregate,
+                           .total_num_replicas = options.num_workers,
+                           .rank = options.rank,
+                           .weighted = true,
+                           .replica_names = WorkerNames(*draft)};
+  if (sync.replicas_to_aggregate == 0) sync.replicas_to_aggregate = options.num_workers;
+  if (options.timeout_seconds > 0) {
+    sync.operation_timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
+  }
+  MG_ASSIGN_OR_RETURN(SyncReplicasStep made,
+                      SyncReplicas(draft->optimizer, sync)
+                          .ApplyGradients(draft->scope,
+                                          Pairs(draft->variables[0], GradientsOf(*draft, 0)),
+                                          step->global_step));
+  const Scope home = draft->scope.WithDevice(draft->home);
+  const Output after =
+      ReadVariable(home.WithControlDependencies({made.train}), step->global_step.handle);
+  step->updates = Sub(home.WithOpName("updates"), after, Const(home, int64_t{1}));
+  step->train = made.train;
+  step->start = made.local_init;
+  step->sync = std::make_shared<const SyncReplicasStep>(std::move(made));
+  return Status();
+}
+
+}  // namespace
+
+Status AddUpdate(Draft* draft, ReplicatedStep* step) {
+  step->global_step = MakeGlobalStep(draft->scope.WithDevice(draft->home));
+  draft->initializers.push_back(step->global_step.initializer);
+  MG_RETURN_IF_ERROR(draft->scope.status());
+  const ReplicateOptions& options = draft->options;
+  if (Mirrored(options)) {
+    MG_RETURN_IF_ERROR(InGraph(options) ? AddMirroredUpdate(draft, step)
+                                        : AddReducedUpdate(draft, step));
+  } else if (InGraph(options) && options.async) {
+    AddOwnUpdates(draft, step);
+  } else if (InGraph(options) || options.async) {
+    AddTrain(draft, step, Apply(draft, *step, 0, SumsBesideVariables(*draft)));
+  } else {
+    MG_RETURN_IF_ERROR(AddSyncUpdate(draft, step));
+  }
+  return draft->scope.status();
 }
 
 }  // namespace monograph::replication

@@ -1,4 +1,4 @@
-// How gradients become an update: one file per way that they meet.
+// How gradients meet and become an update.
 #pragma once
 
 #include <string>
@@ -20,14 +20,8 @@ struct Draft {
   std::string home;  // of global_step and what else belongs to no variable
 };
 
-// The sum of all replicas' gradients, in order of replicas, beside each variable of copy `copy`.
-std::vector<GradientAndVariable> SumGradients(const Draft& draft, size_t copy = 0);
-// The gradients of one replica alone.
-std::vector<GradientAndVariable> GradientsOf(const Draft& draft, size_t replica);
-
-// global_step, on draft.home.
-ModelVariable MakeGlobalStep(Draft* draft);
-// Counts one update once `after` has run; the count before.
-Output CountUpdate(const Scope& scope, const ModelVariable& global_step, Operation after);
+// Makes global_step, and adds what the options ask for: step->train and updates, or those of each
+// tower; step->sync; step->start.
+Status AddUpdate(Draft* draft, ReplicatedStep* step);
 
 }  // namespace monograph::replication

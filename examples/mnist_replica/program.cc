@@ -27,8 +27,8 @@ Cut AmongLoops(const Settings& settings, const Layout& layout) {
 
 // Rows of part `part`.
 int64_t RowsOf(const Cut& cut, int part) {
-  return RowsByShares(cut.batch_size,
-                      std::vector<int64_t>(static_cast<size_t>(cut.parts), 1))[static_cast<size_t>(part)];
+  const std::vector<int64_t> even(static_cast<size_t>(cut.parts), 1);
+  return RowsByShares(cut.batch_size, even)[static_cast<size_t>(part)];
 }
 
 int LoopsHere(const Settings& settings, const Layout& layout) {
@@ -43,6 +43,7 @@ ReplicateOptions OptionsOf(const Settings& settings, const Layout& layout,
                            .rank = layout.rank,
                            .num_workers = layout.workers,
                            .replicas_to_aggregate = settings.replicas_to_aggregate,
+                           .timeout_seconds = settings.worker_timeout,
                            .variable_devices = layout.variables,
                            .max_variable_bytes = settings.max_variable_bytes,
                            .shares = shares,
@@ -97,6 +98,10 @@ std::vector<Outputs> ReadShards(const Scope& root, const Scope& client, const Se
 
 }  // namespace
 
+int64_t RowsOfStep(const Settings& settings, const Layout& layout) {
+  return RowsOf(AmongLoops(settings, layout), layout.rank);
+}
+
 Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const Layout& layout,
                                               int64_t pixels, const std::vector<int64_t>& shares) {
   auto program = std::make_unique<Program>(NewGraph());
@@ -116,8 +121,7 @@ Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const La
     MG_ASSIGN_OR_RETURN(program->step, ReplicateShards(root, layout.replicas, parts,
                                                        model.Training(), adam, options));
   } else {
-    const int64_t rows = RowsOf(AmongLoops(settings, layout), layout.rank);
-    program->feeds = {FedBatch(client, settings, rows, pixels)};
+    program->feeds = {FedBatch(client, settings, RowsOfStep(settings, layout), pixels)};
     MG_ASSIGN_OR_RETURN(program->step, Replicate(root, layout.replicas, program->feeds[0],
                                                  model.Training(), adam, options));
   }

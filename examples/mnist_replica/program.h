@@ -21,6 +21,9 @@ struct Program {
   Outputs evaluation;  // loss, accuracy
 };
 
+// Examples of one step of one loop of this client.
+int64_t RowsOfStep(const Settings& settings, const Layout& layout);
+
 // `shares`: the cut of the batch; empty: even.
 Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const Layout& layout,
                                               int64_t pixels, const std::vector<int64_t>& shares);

@@ -23,6 +23,9 @@ void Settings::AddTo(Flags* flags) {
              "update, and results vary from run to run");
   flags->Add("trace_file", &trace_file,
              "write Chrome's trace of one step, the last of the warm-up");
+  flags->Add("result_file", &result_file,
+             "write what the run measured, as JSON, for `monograph compare`; worker N's client "
+             "writes FILE.N");
   flags->Section("Model");
   flags->Add("fc", &model.fc, "units of the dense layer");
   flags->Add(
@@ -53,6 +56,9 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("replicas_to_aggregate", &replicas_to_aggregate,
              "--sync: gradients that make an update; with fewer than there are workers, who comes "
              "last in a step is not waited for. 0: all");
+  flags->Add("worker_timeout", &worker_timeout,
+             "workers in step: longest wait for another worker, in seconds; then the run fails and "
+             "names it");
   flags->Add("job_name", &job_name,
              "between_graph: worker, or ps: serve as that task until SIGTERM");
   flags->Add("task_index", &task_index, "between_graph: this client's worker; 0 is the chief");
@@ -93,6 +99,7 @@ Status Settings::Check() const {
     return InvalidArgument("--replication=hybrid is async between workers: leave out --sync");
   if (async && variable_update == "replicated")
     return InvalidArgument("--variable_update=replicated keeps in step: leave out --async");
+  if (!(worker_timeout > 0)) return InvalidArgument("--worker_timeout must be greater than 0");
   if (job_name != "worker" && job_name != "ps")
     return InvalidArgument("--job_name is worker or ps, not '" + job_name + "'");
   if (split != "even" && (!in_graph() || async)) {

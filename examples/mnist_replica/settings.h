@@ -23,13 +23,14 @@ struct Settings {
   int task_index = 0, num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;
   std::string ps_strategy = "greedy", split = "even", container;
   int64_t max_variable_bytes = 0;
+  double worker_timeout = 60;  // seconds
 
   // Training.
   int64_t batch_size = 100, eval_batch_size = 500;
   int num_batches = 2000, num_warmup_batches = 10, display_every = 100, steps_in_flight = 1;
   double learning_rate = 1e-4;
   int64_t seed = 0;
-  std::string trace_file;
+  std::string trace_file, result_file;
   MnistCnn model;
 
   // Data.

@@ -1,0 +1,77 @@
+#include "client/host.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "client/registries.h"
+#include "transport/control/host_port.h"
+#include "transport/transport.h"
+
+namespace monograph {
+
+Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::string& job,
+                                         int task, const HostOptions& options) {
+  MG_ASSIGN_OR_RETURN(const std::string own, cluster.Address(job, task));
+  MG_ASSIGN_OR_RETURN(const control::HostPort address, control::ParseHostPort(own));
+  ServerOptions server;
+  server.host = options.bind.empty() ? address.host : options.bind;
+  server.port = address.port;
+  server.key = options.key;
+  Registries& registries = DefaultRegistries();
+  server.worker.task = {.job = job, .replica = 0, .task = task, .type = "", .id = -1};
+  server.worker.ops = &registries.ops;
+  server.worker.kernels = &registries.kernels;
+  server.worker.cpu_devices = options.cpu_devices;
+  server.worker.inter_op_parallelism_threads = options.inter_op_parallelism_threads;
+  server.worker.intra_op_parallelism_threads = options.intra_op_parallelism_threads;
+  server.worker.rewrite = RewriteForExecution;
+  const bool loopback = control::IsLoopback(server.host);
+  UcxOptions ucx;
+  ucx.lanes = options.lanes;
+  ucx.net_devices = options.net_devices.empty() && loopback ? "lo" : options.net_devices;
+  ucx.peer_errors = !loopback;
+  ucx.spin = options.spin;
+  server.worker.make_transport = [ucx](MessageHandler* handler) {
+    return MakeUcxTransport(ucx, handler);
+  };
+  return Server::Start(std::move(server));
+}
+
+EndSignals::EndSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC);
+}
+
+EndSignals::~EndSignals() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+std::string EndSignals::Wait(Server& server, bool or_stdin_end, bool* failed) {
+  pollfd fds[2] = {{descriptor_, POLLIN, 0}, {or_stdin_end ? STDIN_FILENO : -1, POLLIN, 0}};
+  while (true) {
+    if (Status health = server.worker().transport()->Health(); !health.ok()) {
+      if (failed != nullptr) *failed = true;
+      return health.ToString();
+    }
+    if (poll(fds, 2, 500) <= 0) continue;
+    if (fds[0].revents != 0) {
+      signalfd_siginfo info{};
+      if (read(fds[0].fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+        return info.ssi_signo == SIGTERM ? "SIGTERM" : "Ctrl-C";
+      }
+    }
+    char ignored[256];
+    if (fds[1].revents != 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0)
+      return "end of standard input";
+  }
+}
+
+}  // namespace monograph

@@ -1,0 +1,56 @@
+// Hosting a task of a cluster in this process: what monograph-executor does, for any program (a
+// program of job ps that serves and joins, as TensorFlow's do).
+//
+//   EndSignals signals;                      // before other threads start
+//   MG_ASSIGN_OR_RETURN(std::unique_ptr<Server> server, HostTask(cluster, "ps", 0, {}));
+//   LogInfo(signals.Wait(*server));
+//   server->Stop(10s);
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "client/cluster.h"
+#include "executor/server.h"
+#include "transport/control/key.h"
+
+namespace monograph {
+
+struct HostOptions {
+  // Address to listen on. Empty: the one by which the cluster names the task.
+  std::string bind = {};
+  std::optional<control::Key> key = {};
+  int cpu_devices = 1;
+  int inter_op_parallelism_threads = 0;  // 0: one per core
+  int intra_op_parallelism_threads = 0;
+  // Data plane, see UcxOptions. No net_devices: "lo" on loopback, else UCX chooses.
+  std::string lanes = {};
+  std::string net_devices = {};
+  std::chrono::microseconds spin{50};
+};
+
+// NotFound if the cluster has no such task; else as Server::Start.
+Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::string& job,
+                                         int task, const HostOptions& options);
+
+// SIGTERM and Ctrl-C as something to wait for. They are blocked in the thread that makes this and in
+// all threads that it starts later.
+class EndSignals {
+ public:
+  EndSignals();
+  ~EndSignals();
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+  // Waits for a signal, with `or_stdin_end` also for the end of standard input, or for a data plane
+  // that can no longer receive: *failed (may be null) is true then. Says which.
+  std::string Wait(Server& server, bool or_stdin_end = false, bool* failed = nullptr);
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace monograph
