@@ -56,6 +56,8 @@ Args Args::Parse(int argc, char** argv, const char* what) {
       args.tensorflow = *tensorflow;
     } else if (const auto ray = value("ray")) {
       args.ray = *ray;
+    } else if (const auto torch = value("torch")) {
+      args.torch = *torch;
     } else {
       std::FILE* out = arg == "--help" ? stdout : stderr;
       if (out == stderr) std::fprintf(stderr, "unknown argument '%s'\n\n", argv[i]);
@@ -68,6 +70,7 @@ Args Args::Parse(int argc, char** argv, const char* what) {
           "  --case=TEXT          only cases whose names contain TEXT\n"
           "  --tensorflow=PYTHON  interpreter that has TensorFlow: run it in turn with ours\n"
           "  --ray=PYTHON         the same for Ray\n"
+          "  --torch=PYTHON       the same for torch\n"
           "  --profile            show where the time goes, where the benchmark can\n",
           what);
       std::exit(out == stdout ? 0 : 2);

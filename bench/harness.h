@@ -29,7 +29,7 @@ struct Args {
   bool quick = false;           // a third of the repetitions: for a look, not for a figure
   int repetitions = 0;          // 0: the benchmark's own number
   std::string only;             // cases whose names contain it
-  std::string tensorflow, ray;  // Python interpreters that have them; empty: leave the peer out
+  std::string tensorflow, ray, torch;  // Python interpreters that have them; empty: leave the peer out
   bool profile = false;         // benchmark's own meaning: where the time goes
 
   // Ends the program for --help (0) and for what it does not know (2).

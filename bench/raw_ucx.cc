@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/buffer.h"
+#include "bench/add_pass.h"
 
 namespace monograph::bench {
 namespace {
@@ -150,7 +151,9 @@ RawServers::RawServers(int count, size_t largest, const std::string& lanes)
     : largest_(largest), lanes_(lanes) {
   for (int k = 0; k < count; ++k) {
     children_.push_back(Child::Fork([&](Child::Channel& parent) {
-      RawUcx raw(lanes, largest > 0 ? HugePages(largest) : nullptr);
+      char* const sink = largest > 0 ? HugePages(largest) : nullptr;
+      char *own = nullptr, *sum = nullptr;
+      RawUcx raw(lanes, sink);
       parent.WriteLine(ToHex(raw.address()));
       raw.Connect(FromHex(parent.ReadLine()));
       parent.WriteLine("connected");
@@ -160,8 +163,18 @@ RawServers::RawServers(int count, size_t largest, const std::string& lanes)
         long count_of_it = 0;
         command >> what >> count_of_it;
         const long arrived = raw.large + count_of_it;
+        if (what == "add" && own == nullptr) own = HugePages(largest), sum = HugePages(largest);
         parent.WriteLine("ready");
-        if (what == "echo") {
+        if (what == "add") {
+          size_t bytes = 0;
+          command >> bytes;
+          for (long at = arrived - count_of_it + 1; at <= arrived; ++at) {
+            raw.WaitUntil([&] { return raw.large >= at; });
+            AddPass(reinterpret_cast<const float*>(own), reinterpret_cast<const float*>(sink),
+                    reinterpret_cast<float*>(sum), bytes / sizeof(float));
+            raw.SendSmall(0);
+          }
+        } else if (what == "echo") {
           for (long i = 0; i < count_of_it; ++i) {
             const long want = raw.small + 1;
             raw.WaitUntil([&] { return raw.small >= want; });
@@ -213,6 +226,17 @@ double RawServers::Transfer(size_t bytes, int window, long count) {
     raw_->Wait(requests[static_cast<size_t>(i)]);
   raw_->WaitUntil([&] { return raw_->small >= want; });
   return static_cast<double>(bytes) * static_cast<double>(count) / (Now() - start);
+}
+
+double RawServers::TransferAndAdd(size_t bytes, long count) {
+  children_[0]->Ask("add " + std::to_string(count) + " " + std::to_string(bytes));
+  const double start = Now();
+  for (long i = 0; i < count; ++i) {
+    const long want = raw_->small + 1;
+    raw_->Wait(raw_->SendLarge(0, source_, bytes));
+    raw_->WaitUntil([&] { return raw_->small >= want; });
+  }
+  return (Now() - start) / static_cast<double>(count);
 }
 
 }  // namespace monograph::bench

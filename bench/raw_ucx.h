@@ -78,6 +78,8 @@ class RawServers {
   double NullStep(int fan_out, long steps);
   // Bytes per second into the memory of process 0, `window` transfers at a time.
   double Transfer(size_t bytes, int window, long count);
+  // Seconds in which process 0 gets so many bytes, adds them as floats to its own, and says so.
+  double TransferAndAdd(size_t bytes, long count);
 
  private:
   const size_t largest_;

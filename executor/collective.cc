@@ -859,7 +859,7 @@ void CollectiveManager::Impl::HandleControl(uint64_t session, int32_t group, con
     case CollectiveWhat::kRefused:
       return HandleRefused(group, message, actions);
     default:
-      if (message.index != 0) Break(message.epoch, Status(static_cast<Code>(message.index), message.text), false, actions);
+      Break(message.epoch, Status(static_cast<Code>(message.index), message.text), false, actions);
       return;
   }
 }

@@ -48,6 +48,9 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
   message->index = in.Get<uint32_t>();
   message->signature = in.Get<uint64_t>();
   if (!in.ok() || what < 1 || what > 8) return DataLoss("malformed message of a collective");
+  const bool fails = message->what == CollectiveWhat::kRefused || message->what == CollectiveWhat::kBroken;
+  if (fails && (message->index == 0 || message->index > static_cast<uint32_t>(Code::kUnauthenticated)))
+    return DataLoss("status code " + std::to_string(message->index) + " of a collective");
   if (HasShape(*message)) {
     message->dtype = static_cast<DType>(in.Get<uint8_t>());
     const int rank = in.Get<uint8_t>();
@@ -58,6 +61,9 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
     Result<Shape> shape = Shape::Make({dims.data(), static_cast<size_t>(rank)});
     if (!shape.ok()) return DataLoss("message of a collective: " + shape.status().message());
     message->shape = shape.value();
+    const auto size = static_cast<int64_t>(DTypeSize(message->dtype));
+    if (size == 0 || message->shape.elements() > INT64_MAX / size)
+      return DataLoss("collective with a tensor that cannot be");
   } else if (message->what >= CollectiveWhat::kJoin) {
     message->device = in.GetBytes();
     message->text = in.GetBytes();
