@@ -38,6 +38,8 @@ constexpr milliseconds kTick{20};
 // A member waits this much longer for its leader, who knows who is missing.
 constexpr milliseconds kLeaderGrace{500};
 constexpr size_t kBrokenKept = 64;
+// Threads that are left to kernels, and to the other tasks of a small machine.
+constexpr int kSpareThreads = 2;
 // What is merged by the thread that finds it ready.
 constexpr size_t kInlineBytes = 64 << 10;
 
@@ -186,6 +188,8 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void CheckComplete(const OperationPtr& operation, Actions* actions);
   void Fail(const OperationPtr& operation, const Status& status, Actions* actions);
   void EndLocal(const OperationPtr& operation, const Status& status, Actions* actions);
+  static CollectiveMessage MessageOf(const Operation& op, CollectiveWhat what, int rank);
+  void SendPieces(const OperationPtr& operation, size_t task, Actions* actions);
   void SendToOthers(const OperationPtr& operation, CollectiveMessage message, const Payload& payload,
                     Actions* actions);
   void Join(Member* member, const Request& request, Actions* actions);
@@ -215,6 +219,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void Do(Actions* actions);
   void Work(const OperationPtr& operation);
   static void RunTask(void* context, int32_t);
+  void OnSent(const OperationPtr& operation, const std::string& task, bool piece, const Status& status);
   void OnArrival(const std::shared_ptr<Arrival>& arrival, const Status& status);
   void TimeLoop();
 
@@ -245,21 +250,16 @@ void CollectiveManager::Impl::Do(Actions* actions) {
     message.id = static_cast<uint32_t>(send.group);
     message.step = send.round;
     message.body = body;
+    const bool piece = send.message.what == CollectiveWhat::kPiece;
     Done done;
-    const auto failed = [self = weak_from_this(), operation = send.operation, task = send.task](const Status& status) {
-      const std::shared_ptr<Impl> impl = self.lock();
-      if (status.ok() || operation == nullptr || impl == nullptr) return;
-      Actions more;
-      {
-        std::lock_guard lock(impl->mutex_);
-        impl->Fail(operation, Unavailable("sending to " + task + ": " + status.message()), &more);
-      }
-      impl->Do(&more);
-    };
-    if (send.operation != nullptr && send.payload.bytes > 0) done = failed;
+    if (send.operation != nullptr && send.payload.bytes > 0) {
+      done = [self = weak_from_this(), operation = send.operation, task = send.task, piece](const Status& status) {
+        if (const std::shared_ptr<Impl> impl = self.lock()) impl->OnSent(operation, task, piece, status);
+      };
+    }
     const Status status =
         host_->SendCollective(send.session, send.task, std::move(message), std::move(send.payload), std::move(done));
-    if (!status.ok()) failed(status);
+    if (!status.ok() && send.operation != nullptr) OnSent(send.operation, send.task, piece, status);
   }
   for (OperationPtr& operation : actions->enqueue) {
     using Task = std::pair<std::shared_ptr<Impl>, OperationPtr>;
@@ -439,13 +439,6 @@ void CollectiveManager::Impl::SendToOthers(const OperationPtr& operation, Collec
 void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank, Actions* actions) {
   Operation& op = *operation;
   const CollectiveRequest& request = *op.local[static_cast<size_t>(rank)];
-  CollectiveMessage message;
-  message.kind = static_cast<uint8_t>(op.spec.kind);
-  message.rank = static_cast<uint16_t>(rank);
-  message.instance = op.key.instance;
-  message.epoch = op.key.epoch;
-  message.timeout_ms = Milliseconds(op.spec.timeout);
-  message.signature = op.signature;
   if (op.spec.kind == CollectiveKind::kBroadcast) {
     if (request.inputs.empty()) return;
     if (op.have_value) {
@@ -457,21 +450,63 @@ void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank
   }
   if (op.alone()) return;
   if (op.spec.kind != CollectiveKind::kReduce || op.small) {
-    message.what = CollectiveWhat::kWhole;
+    CollectiveMessage message = MessageOf(op, CollectiveWhat::kWhole, rank);
     if (op.spec.kind != CollectiveKind::kReduce) {
       message.dtype = op.spec.dtype;
       message.shape = request.inputs[0].shape();
     }
     return SendToOthers(operation, message, op.LocalWhole(rank), actions);
   }
-  message.what = CollectiveWhat::kPiece;
   for (uint32_t i = 0; i < op.pieces.size(); ++i) {
-    const Piece& piece = op.pieces[i];
-    if (op.owned(piece)) continue;
-    message.index = i;
-    actions->sends.push_back({op.spec.session, op.members->tasks[static_cast<size_t>(piece.owner)], op.key.group,
-                              op.key.round, message, op.LocalPiece(rank, piece), operation});
+    if (!op.owned(op.pieces[i])) op.outgoing[static_cast<size_t>(op.pieces[i].owner)].waiting.emplace_back(i, rank);
   }
+  for (size_t task = 0; task < op.outgoing.size(); ++task) SendPieces(operation, task, actions);
+}
+
+// Sends what the window has room for: the receiver then works in little memory.
+void CollectiveManager::Impl::SendPieces(const OperationPtr& operation, size_t task, Actions* actions) {
+  Operation& op = *operation;
+  Operation::Outgoing& outgoing = op.outgoing[task];
+  for (; outgoing.sent < collective::kWindow && !outgoing.waiting.empty(); ++outgoing.sent) {
+    const auto [index, rank] = outgoing.waiting.front();
+    outgoing.waiting.pop_front();
+    CollectiveMessage message = MessageOf(op, CollectiveWhat::kPiece, rank);
+    message.index = index;
+    actions->sends.push_back({op.spec.session, op.members->tasks[task], op.key.group, op.key.round, std::move(message),
+                              op.LocalPiece(rank, op.pieces[index]), operation});
+  }
+}
+
+// The payload of a data message has left, or will not.
+void CollectiveManager::Impl::OnSent(const OperationPtr& operation, const std::string& task, bool piece,
+                                     const Status& status) {
+  Actions actions;
+  {
+    std::lock_guard lock(mutex_);
+    Operation& op = *operation;
+    if (op.over) return;
+    if (!status.ok()) {
+      Fail(operation, Unavailable("sending to " + task + ": " + status.message()), &actions);
+    } else if (piece) {
+      const auto& tasks = op.members->tasks;
+      const auto index = static_cast<size_t>(std::find(tasks.begin(), tasks.end(), task) - tasks.begin());
+      --op.outgoing[index].sent;
+      SendPieces(operation, index, &actions);
+    }
+  }
+  Do(&actions);
+}
+
+CollectiveMessage CollectiveManager::Impl::MessageOf(const Operation& op, CollectiveWhat what, int rank) {
+  CollectiveMessage message;
+  message.what = what;
+  message.kind = static_cast<uint8_t>(op.spec.kind);
+  message.rank = static_cast<uint16_t>(rank);
+  message.instance = op.key.instance;
+  message.epoch = op.key.epoch;
+  message.timeout_ms = Milliseconds(op.spec.timeout);
+  message.signature = op.signature;
+  return message;
 }
 
 void CollectiveManager::Impl::Apply(const OperationPtr& operation, const CollectiveMessage& message, Payload payload,
@@ -570,8 +605,8 @@ void CollectiveManager::Impl::Schedule(const OperationPtr& operation, bool may_e
     list->push_back(operation);
   };
   const int wanted = bytes <= kInlineBytes ? 0 : std::min(pools_->intra_op(), static_cast<int>(op.ready.size()));
-  // On the transport's thread only threads that are free are better than itself.
-  int free = may_enqueue ? wanted : std::min(wanted, pools_->idle());
+  // A piece that has just come lies in this core's cache: others help only where there are many.
+  int free = may_enqueue ? wanted : std::min(wanted, pools_->idle() - kSpareThreads);
   for (; free > 0 && op.workers < wanted; --free) add(&actions->enqueue);
   if (op.workers == 0) add(&actions->work);
 }
@@ -586,16 +621,10 @@ void CollectiveManager::Impl::SumDone(const OperationPtr& operation, uint32_t in
     const auto ranks = static_cast<size_t>(op.ranks());
     for (size_t rank = 0; rank < ranks; ++rank) op.slots[index * ranks + rank] = {};
     if (!op.alone()) {
-      CollectiveMessage message;
-      message.what = CollectiveWhat::kSum;
-      message.kind = static_cast<uint8_t>(op.spec.kind);
-      message.instance = op.key.instance;
-      message.epoch = op.key.epoch;
-      message.timeout_ms = Milliseconds(op.spec.timeout);
-      message.index = index;
-      message.signature = op.signature;
       const auto own = std::find(op.members->task_of.begin(), op.members->task_of.end(), op.self);
-      message.rank = static_cast<uint16_t>(own - op.members->task_of.begin());
+      CollectiveMessage message =
+          MessageOf(op, CollectiveWhat::kSum, static_cast<int>(own - op.members->task_of.begin()));
+      message.index = index;
       SendToOthers(operation, message, op.SumOf(piece), actions);
     }
   }

@@ -98,6 +98,7 @@ void Operation::CutPieces() {
   }
   pieces_left = pieces.size();
   summed.resize(pieces.size());
+  outgoing.resize(members->tasks.size());
   if (!small) slots.resize(pieces.size() * static_cast<size_t>(ranks()));
 }
 
@@ -207,6 +208,7 @@ void Operation::Clear() {
   local.clear();
   whole.clear();
   slots.clear();
+  outgoing.clear();
   outputs.clear();
   ready.clear();
 }

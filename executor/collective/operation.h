@@ -30,6 +30,8 @@ using Clock = std::chrono::steady_clock;
 
 inline constexpr size_t kSmallBytes = 64 << 10;
 inline constexpr size_t kPieceBytes = 512 << 10;
+inline constexpr int kWindow = 4;  // pieces of an operation that are on their way to one task
+
 
 // What makes a round unique. In a group whose members were given, the epoch is the session and the round its step.
 struct Key {
@@ -75,6 +77,12 @@ struct Operation {
   std::vector<Piece> pieces;
   std::vector<Payload> slots;   // pieces x ranks: what came of pieces that this task owns
   size_t pieces_left = 0;
+  // By task: pieces of own members that are to be sent there, and how many are on their way.
+  struct Outgoing {
+    std::deque<std::pair<uint32_t, int>> waiting;  // piece, rank
+    int sent = 0;
+  };
+  std::vector<Outgoing> outgoing;
   std::vector<bool> summed;     // by piece
   std::vector<Tensor> outputs;
   bool have_value = false;      // broadcast: outputs[0] is there
