@@ -1,6 +1,7 @@
-// The gradients of mnist_replica's model (13.1 MB, eight tensors), which lie on two daemons, summed on both, against what
-// one daemon would do at least: pulling the other one's by bare UCX and one pass of adding, all memory on huge pages.
-// Ours counts the whole step, with the client's message to both daemons and their answers.
+// The gradients of mnist_replica's model (13.1 MB, eight tensors), which lie on two daemons, summed
+// on both, against what one daemon would do at least: pulling the other one's by bare UCX and one
+// pass of adding, all memory on huge pages. Ours counts the whole step, with the client's message
+// to both daemons and their answers.
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,10 +29,12 @@ std::vector<Shape> Gradients() {
 
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(
-      argc, argv, "all_reduce_bench: 13.1 MB of gradients summed over two daemons, against pulling and adding");
+      argc, argv,
+      "all_reduce_bench: 13.1 MB of gradients summed over two daemons, against pulling and adding");
   SetLogLevel(LogLevel::kWarning);
   size_t bytes = 0;
-  for (const Shape& shape : Gradients()) bytes += static_cast<size_t>(shape.elements()) * sizeof(float);
+  for (const Shape& shape : Gradients())
+    bytes += static_cast<size_t>(shape.elements()) * sizeof(float);
   RawServers raw(1, bytes);
   const std::string size = "--bytes=" + std::to_string(bytes);
   auto gloo = Peer::Start(args.torch, "torch_all_reduce.py", {size});
@@ -49,7 +52,8 @@ int Main(int argc, char** argv) {
   for (int rank = 0; rank < 2; ++rank) {
     const Scope place = root.WithDevice(daemons.device(rank));
     for (const Shape& shape : Gradients()) {
-      const std::string name = "gradient_" + std::to_string(gradients[static_cast<size_t>(rank)].size());
+      const std::string name =
+          "gradient_" + std::to_string(gradients[static_cast<size_t>(rank)].size());
       const Output handle = VarHandle(place, DT_FLOAT, shape, "", name);
       const Output value = Fill(place, IntsConst(place, shape.dims()), Const(place, 1.0f));
       init.push_back(AssignVariable(place, handle, value));
@@ -57,7 +61,8 @@ int Main(int argc, char** argv) {
     }
   }
   const auto summed = [&](int key, int64_t bucket_bytes) {
-    AllReduceOptions options{.group = {.size = 2, .key = key, .members = {daemons.device(0), daemons.device(1)}}};
+    AllReduceOptions options{
+        .group = {.size = 2, .key = key, .members = {daemons.device(0), daemons.device(1)}}};
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, bucket_bytes);
     options.bucket_bytes = bucket_bytes;
     if (bucket_bytes > static_cast<int64_t>(bytes)) options.first_bucket_bytes = bucket_bytes;
@@ -67,13 +72,15 @@ int Main(int argc, char** argv) {
     }
     return ends;
   };
-  const std::vector<Operation> together = summed(1, int64_t{64} << 20), buckets = summed(2, int64_t{25} << 20);
+  const std::vector<Operation> together = summed(1, int64_t{64} << 20),
+                               buckets = summed(2, int64_t{25} << 20);
   Check(root.status());
   const std::unique_ptr<Session> session = Check(Session::Connect(daemons.cluster(), graph));
   Check(session->Run({}, {}, init).status());
 
   Report report(args);
-  const auto compare = [&](const std::string& name, const std::vector<Operation>& ends, bool with_peers) {
+  const auto compare = [&](const std::string& name, const std::vector<Operation>& ends,
+                           bool with_peers) {
     if (!args.Wants(name)) return;
     const Callable call = Check(session->MakeCallable({}, {}, ends));
     const Side ours = Side::Of("ours", [&] {
@@ -84,8 +91,10 @@ int Main(int argc, char** argv) {
     std::vector<Side> references = {
         Side::Of("raw UCX and one add", [&] { return raw.TransferAndAdd(bytes, kSteps) * 1e3; })};
     if (with_peers && gloo) references.push_back(gloo->AsSide("gloo", "all_reduce", 4));
-    if (with_peers && tensorflow) references.push_back(tensorflow->AsSide("TensorFlow's AddN on a ps", "add_n", 4));
-    report.Compare("all_reduce", "ms", {{name, Goal{2, Goal::kMax}}}, ours, references, args.Repetitions(40));
+    if (with_peers && tensorflow)
+      references.push_back(tensorflow->AsSide("TensorFlow's AddN on a ps", "add_n", 4));
+    report.Compare("all_reduce", "ms", {{name, Goal{2, Goal::kMax}}}, ours, references,
+                   args.Repetitions(40));
   };
   compare("one bucket", together, true);
   compare("1 and 25 MiB buckets", buckets, false);

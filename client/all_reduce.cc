@@ -8,10 +8,12 @@ namespace monograph {
 namespace {
 
 Result<Shape> KnownShape(const Output& value, size_t index, const char* what) {
-  if (!value.valid()) return InvalidArgument(std::string(what) + " " + std::to_string(index) + " is invalid");
+  if (!value.valid())
+    return InvalidArgument(std::string(what) + " " + std::to_string(index) + " is invalid");
   if (!value.shape().fully_known()) {
-    return InvalidArgument(std::string(what) + " " + std::to_string(index) + " ('" + value.name() + "') has the shape " +
-                           value.shape().ToString() + ", which must be known while building");
+    return InvalidArgument(std::string(what) + " " + std::to_string(index) + " ('" + value.name() +
+                           "') has the shape " + value.shape().ToString() +
+                           ", which must be known while building");
   }
   return value.shape().AsShape();
 }
@@ -23,13 +25,15 @@ Outputs Picked(const Outputs& from, const std::vector<size_t>& indices) {
 }
 
 // Adds the collectives of one replica.
-Outputs ReduceBuckets(const Scope& scope, const Outputs& gradients, const std::vector<std::vector<size_t>>& buckets,
+Outputs ReduceBuckets(const Scope& scope, const Outputs& gradients,
+                      const std::vector<std::vector<size_t>>& buckets,
                       const AllReduceOptions& options) {
   Outputs sums(gradients.size());
   for (size_t b = 0; b < buckets.size(); ++b) {
-    const Outputs bucket = MonographAllReduce(scope.WithOpName("bucket_" + std::to_string(b)), Picked(gradients, buckets[b]),
-                                              options.group, options.first_instance_key + static_cast<int>(b), "Add",
-                                              options.mean ? "Div" : "Id");
+    const Outputs bucket = MonographAllReduce(scope.WithOpName("bucket_" + std::to_string(b)),
+                                              Picked(gradients, buckets[b]), options.group,
+                                              options.first_instance_key + static_cast<int>(b),
+                                              "Add", options.mean ? "Div" : "Id");
     for (size_t i = 0; i < bucket.size(); ++i) sums[buckets[b][i]] = bucket[i];
   }
   return sums;
@@ -37,7 +41,8 @@ Outputs ReduceBuckets(const Scope& scope, const Outputs& gradients, const std::v
 
 }  // namespace
 
-Result<std::vector<std::vector<size_t>>> BucketsOf(const Outputs& gradients, const AllReduceOptions& options) {
+Result<std::vector<std::vector<size_t>>> BucketsOf(const Outputs& gradients,
+                                                   const AllReduceOptions& options) {
   std::vector<int64_t> bytes;
   for (size_t i = 0; i < gradients.size(); ++i) {
     MG_ASSIGN_OR_RETURN(const Shape shape, KnownShape(gradients[i], i, "gradient"));
@@ -65,7 +70,8 @@ Result<std::vector<std::vector<size_t>>> BucketsOf(const Outputs& gradients, con
   return buckets;
 }
 
-Result<Outputs> AllReduceGradients(const Scope& scope, const Outputs& gradients, const AllReduceOptions& options) {
+Result<Outputs> AllReduceGradients(const Scope& scope, const Outputs& gradients,
+                                   const AllReduceOptions& options) {
   MG_RETURN_IF_ERROR(scope.status());
   MG_ASSIGN_OR_RETURN(const auto buckets, BucketsOf(gradients, options));
   Outputs sums = ReduceBuckets(scope.SubScope("all_reduce"), gradients, buckets, options);
@@ -73,7 +79,8 @@ Result<Outputs> AllReduceGradients(const Scope& scope, const Outputs& gradients,
   return sums;
 }
 
-Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope, const std::vector<Outputs>& gradients,
+Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope,
+                                               const std::vector<Outputs>& gradients,
                                                const AllReduceOptions& options) {
   MG_RETURN_IF_ERROR(scope.status());
   const std::vector<std::string>& devices = options.group.members;
@@ -85,10 +92,12 @@ Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope, const std::ve
   std::vector<Outputs> sums;
   for (size_t replica = 0; replica < gradients.size(); ++replica) {
     if (gradients[replica].size() != gradients[0].size()) {
-      return InvalidArgument("replica " + std::to_string(replica) + " has " + std::to_string(gradients[replica].size()) +
+      return InvalidArgument("replica " + std::to_string(replica) + " has " +
+                             std::to_string(gradients[replica].size()) +
                              " gradients, replica 0 has " + std::to_string(gradients[0].size()));
     }
-    const Scope place = scope.SubScope("all_reduce_" + std::to_string(replica)).WithDevice(devices[replica]);
+    const Scope place =
+        scope.SubScope("all_reduce_" + std::to_string(replica)).WithDevice(devices[replica]);
     sums.push_back(ReduceBuckets(place, gradients[replica], buckets, options));
   }
   MG_RETURN_IF_ERROR(scope.status());
@@ -102,8 +111,9 @@ Result<Outputs> BroadcastFromFirst(const Scope& scope, bool is_first, const Outp
   for (size_t i = 0; i < values.size(); ++i) {
     MG_ASSIGN_OR_RETURN(const Shape shape, KnownShape(values[i], i, "value"));
     const int instance = first_instance_key + static_cast<int>(i);
-    received.push_back(is_first ? CollectiveBroadcastSend(inner, values[i], group, instance)
-                                : CollectiveBroadcastRecv(inner, values[i].dtype(), shape, group, instance));
+    received.push_back(
+        is_first ? CollectiveBroadcastSend(inner, values[i], group, instance)
+                 : CollectiveBroadcastRecv(inner, values[i].dtype(), shape, group, instance));
   }
   MG_RETURN_IF_ERROR(scope.status());
   return received;

@@ -1,24 +1,29 @@
-// Collectives: operations that meet: all-reduce, broadcast and gather over the members of a group, which are devices of
-// one task, of the tasks of one session, or of tasks that different clients drive, each by a session of its own.
+// Collectives: operations that meet: all-reduce, broadcast and gather over the members of a group,
+// which are devices of one task, of the tasks of one session, or of tasks that different clients
+// drive, each by a session of its own.
 //
-// A group is a number, `group_key`; its members are devices, and a member's rank is its place in the group's order. An
-// operation of a group is a number, too, `instance_key`: every member begins it once per round, and it ends when all have.
+// A group is a number, `group_key`; its members are devices, and a member's rank is its place in
+// the group's order. An operation of a group is a number, too, `instance_key`: every member begins
+// it once per round, and it ends when all have.
 //
-// Who the members are. Either the request says so (`members`); then one client drives them all, and a round is a step of
-// its session. Or they are found: each member joins at the group's leader, the first task of the member's job in its
-// session, which answers when `group_size` devices have joined: ranks follow the devices' names, and the group gets an
-// epoch, a random number. Rounds of an epoch are counted by each member (or are steps, if one session drives all).
+// Who the members are. Either the request says so (`members`); then one client drives them all, and
+// a round is a step of its session. Or they are found: each member joins at the group's leader, the
+// first task of the member's job in its session, which answers when `group_size` devices have
+// joined: ranks follow the devices' names, and the group gets an epoch, a random number. Rounds of
+// an epoch are counted by each member (or are steps, if one session drives all).
 //
-// Order of sums. Element k of the result is merge(...merge(merge(r0, r1), r2)..., rN-1), whatever moves how: the bits are
-// those of AddN of the inputs in rank order.
+// Order of sums. Element k of the result is merge(...merge(merge(r0, r1), r2)..., rN-1), whatever
+// moves how: the bits are those of AddN of the inputs in rank order.
 //
-// How it moves (executor/collective/operation.h): up to kSmallBytes each member sends its input to all; above, each task
-// sums a part of the elements, which the others send it, and sends the sums to the others. Payloads go from and into the
-// tensors' own memory; within a task they do not move at all.
+// How it moves (executor/collective/operation.h): up to kSmallBytes each member sends its input to
+// all; above, each task sums a part of the elements, which the others send it, and sends the sums
+// to the others. Payloads go from and into the tensors' own memory; within a task they do not move
+// at all.
 //
-// Failures. A member that does not come fails the round on those that wait, by DeadlineExceeded with its name; a task
-// that is lost by Unavailable with its name. In a group that was found a failure, or a step of a member that fails, ends
-// the epoch on every member: rounds of it that wait fail, as do later operations of the same step; the next step joins anew.
+// Failures. A member that does not come fails the round on those that wait, by DeadlineExceeded
+// with its name; a task that is lost by Unavailable with its name. In a group that was found a
+// failure, or a step of a member that fails, ends the epoch on every member: rounds of it that wait
+// fail, as do later operations of the same step; the next step joins anew.
 #pragma once
 
 #include <atomic>
@@ -58,7 +63,8 @@ struct CollectiveMembers {
   std::string Describe(int rank) const;
 };
 // InvalidArgument for a name that is not full or comes twice.
-Result<std::shared_ptr<const CollectiveMembers>> MakeCollectiveMembers(std::vector<std::string> devices);
+Result<std::shared_ptr<const CollectiveMembers>> MakeCollectiveMembers(
+    std::vector<std::string> devices);
 
 // One member's part in one operation.
 struct CollectiveRequest {
@@ -71,14 +77,15 @@ struct CollectiveRequest {
   int instance_key = 0;
   std::shared_ptr<const CollectiveMembers> members;  // nullptr: to be found
   DType dtype = DT_INVALID;
-  std::vector<Tensor> inputs;  // reduce: one or more; gather and a broadcast's sender: one; its receivers: none
-  Shape shape;                 // of what a broadcast's receiver expects
-  uint8_t merge_op = 0;        // any number: members must agree
+  std::vector<Tensor>
+      inputs;   // reduce: one or more; gather and a broadcast's sender: one; its receivers: none
+  Shape shape;  // of what a broadcast's receiver expects
+  uint8_t merge_op = 0;             // any number: members must agree
   CollectiveMerge merge = nullptr;  // reduce
   CollectiveFinal final = nullptr;  // nullptr: none
   std::chrono::milliseconds timeout{30'000};
-  // Called once, on any thread, perhaps inside the call. The outputs (reduce: one for each input; else one) may share memory
-  // with those of other members.
+  // Called once, on any thread, perhaps inside the call. The outputs (reduce: one for each input;
+  // else one) may share memory with those of other members.
   std::function<void(const Status&, std::vector<Tensor> outputs)> done;
 
   // The manager's.
@@ -96,8 +103,8 @@ class CollectiveHost {
   // The tasks of `job` in a session, this one among them if it is of the job, by name.
   virtual std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const = 0;
   // Unavailable, and `done` is not called, if the session or the task is not there.
-  virtual Status SendCollective(uint64_t session, std::string_view task, StepMessage message, Payload payload,
-                                Done done) = 0;
+  virtual Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
+                                Payload payload, Done done) = 0;
 };
 
 // All collectives of a task. Thread-safe.
@@ -127,10 +134,12 @@ class CollectiveManager {
   const std::shared_ptr<Impl> impl_;
 };
 
-// What a kernel of a registered graph finds: the task's collectives and the session that it belongs to.
+// What a kernel of a registered graph finds: the task's collectives and the session that it belongs
+// to.
 class CollectiveHome {
  public:
-  CollectiveHome(CollectiveManager* manager, uint64_t session) : manager_(manager), session_(session) {}
+  CollectiveHome(CollectiveManager* manager, uint64_t session)
+      : manager_(manager), session_(session) {}
   CollectiveManager* manager() const {
     used_.store(true, std::memory_order_relaxed);
     return manager_;

@@ -48,13 +48,16 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
   message->index = in.Get<uint32_t>();
   message->signature = in.Get<uint64_t>();
   if (!in.ok() || what < 1 || what > 8) return DataLoss("malformed message of a collective");
-  const bool fails = message->what == CollectiveWhat::kRefused || message->what == CollectiveWhat::kBroken;
-  if (fails && (message->index == 0 || message->index > static_cast<uint32_t>(Code::kUnauthenticated)))
+  const bool fails =
+      message->what == CollectiveWhat::kRefused || message->what == CollectiveWhat::kBroken;
+  if (fails &&
+      (message->index == 0 || message->index > static_cast<uint32_t>(Code::kUnauthenticated)))
     return DataLoss("status code " + std::to_string(message->index) + " of a collective");
   if (HasShape(*message)) {
     message->dtype = static_cast<DType>(in.Get<uint8_t>());
     const int rank = in.Get<uint8_t>();
-    if (rank > kMaxRank) return DataLoss("collective with a tensor of rank " + std::to_string(rank));
+    if (rank > kMaxRank)
+      return DataLoss("collective with a tensor of rank " + std::to_string(rank));
     std::array<int64_t, kMaxRank> dims;
     for (int i = 0; i < rank; ++i) dims[static_cast<size_t>(i)] = in.Get<int64_t>();
     if (!in.ok()) return DataLoss("message of a collective is cut off");

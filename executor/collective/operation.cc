@@ -58,7 +58,8 @@ Status Operation::Begin(const Request& request, std::shared_ptr<const Collective
   heard.resize(count);
   whole.resize(count);
   shapes.resize(count);
-  local_missing = static_cast<int>(std::count(members->task_of.begin(), members->task_of.end(), self));
+  local_missing =
+      static_cast<int>(std::count(members->task_of.begin(), members->task_of.end(), self));
   if (spec.kind != CollectiveKind::kReduce) {
     outputs.resize(1);
     return Status();
@@ -136,9 +137,10 @@ int Operation::Available(uint32_t piece) const {
   int rank = pieces[piece].merged;
   for (; rank < ranks(); ++rank) {
     const auto r = static_cast<size_t>(rank);
-    const bool here = is_local(rank) ? local[r] != nullptr
-                      : small        ? static_cast<bool>(heard[r])
-                                     : static_cast<bool>(slots[piece * static_cast<size_t>(ranks()) + r].buffer);
+    const bool here =
+        is_local(rank) ? local[r] != nullptr
+        : small        ? static_cast<bool>(heard[r])
+                       : static_cast<bool>(slots[piece * static_cast<size_t>(ranks()) + r].buffer);
     if (!here) break;
   }
   return rank;
@@ -182,8 +184,8 @@ Result<Tensor> Operation::Assemble() const {
 }
 
 std::string Operation::Describe() const {
-  return "collective '" + std::string(spec.op) + "' (group " + std::to_string(key.group) + ", instance " +
-         std::to_string(key.instance) + ")";
+  return "collective '" + std::string(spec.op) + "' (group " + std::to_string(key.group) +
+         ", instance " + std::to_string(key.instance) + ")";
 }
 
 std::string Operation::Missing() const {

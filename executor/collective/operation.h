@@ -1,16 +1,20 @@
-// Operation: one round of a collective, as one task sees it: the parts of its own members, what came from the others, and
-// what is to be computed. The manager (executor/collective.cc) owns it and guards it by its lock; Merge and Assemble run
-// without the lock, on parts that no longer change. Private to the executor folder.
+// Operation: one round of a collective, as one task sees it: the parts of its own members, what
+// came from the others, and what is to be computed. The manager (executor/collective.cc) owns it
+// and guards it by its lock; Merge and Assemble run without the lock, on parts that no longer
+// change. Private to the executor folder.
 //
-// A reduction is cut into pieces, each within one tensor. Each piece has an owner, the task that sums it:
+// A reduction is cut into pieces, each within one tensor. Each piece has an owner, the task that
+// sums it:
 //
 //   tensors   |-------- a --------|-- b --|------------- c -------------|
-//   owners    |------ task 0 ------|------ task 1 ------|---- task 2 ----|      equal shares of the elements
-//   pieces    |---|---|---|---|---||-|---|-|---|---|---||---|---|---|----|      at most kPieceBytes
+//   owners    |------ task 0 ------|------ task 1 ------|---- task 2 ----|      equal shares of the
+//   elements pieces    |---|---|---|---|---||-|---|-|---|---|---||---|---|---|----|      at most
+//   kPieceBytes
 //
-// Task t gets the pieces of its share from every member elsewhere (kPiece), merges them in rank order as they come, right
-// into its outputs, and sends each merged piece to all other tasks (kSum), where it lands in their outputs. In a small
-// reduction every task owns everything: members send their whole input to all.
+// Task t gets the pieces of its share from every member elsewhere (kPiece), merges them in rank
+// order as they come, right into its outputs, and sends each merged piece to all other tasks
+// (kSum), where it lands in their outputs. In a small reduction every task owns everything: members
+// send their whole input to all.
 #pragma once
 
 #include <chrono>
@@ -32,8 +36,8 @@ inline constexpr size_t kSmallBytes = 64 << 10;
 inline constexpr size_t kPieceBytes = 512 << 10;
 inline constexpr int kWindow = 4;  // pieces of an operation that are on their way to one task
 
-
-// What makes a round unique. In a group whose members were given, the epoch is the session and the round its step.
+// What makes a round unique. In a group whose members were given, the epoch is the session and the
+// round its step.
 struct Key {
   uint64_t epoch = 0, round = 0;
   int32_t group = 0, instance = 0;
@@ -67,15 +71,15 @@ struct Operation {
   std::shared_ptr<const CollectiveMembers> members;
   int self = 0;  // index of this task
   uint64_t signature = 0;
-  std::vector<Request> local;   // by rank
-  int local_missing = 0;        // own members that have not begun
-  std::vector<bool> heard;      // by rank
-  std::vector<Payload> whole;   // by rank: inputs that came whole
-  std::vector<Shape> shapes;    // by rank, of a gather
-  std::vector<Shape> tensors;   // reduce
+  std::vector<Request> local;  // by rank
+  int local_missing = 0;       // own members that have not begun
+  std::vector<bool> heard;     // by rank
+  std::vector<Payload> whole;  // by rank: inputs that came whole
+  std::vector<Shape> shapes;   // by rank, of a gather
+  std::vector<Shape> tensors;  // reduce
   bool small = false;
   std::vector<Piece> pieces;
-  std::vector<Payload> slots;   // pieces x ranks: what came of pieces that this task owns
+  std::vector<Payload> slots;  // pieces x ranks: what came of pieces that this task owns
   size_t pieces_left = 0;
   // By task: pieces of own members that are to be sent there, and how many are on their way.
   struct Outgoing {
@@ -83,12 +87,12 @@ struct Operation {
     int sent = 0;
   };
   std::vector<Outgoing> outgoing;
-  std::vector<bool> summed;     // by piece
+  std::vector<bool> summed;  // by piece
   std::vector<Tensor> outputs;
-  bool have_value = false;      // broadcast: outputs[0] is there
-  bool assembling = false;      // gather
-  std::deque<uint32_t> ready;   // pieces to merge; kAssemble
-  int workers = 0;              // threads at work on `ready`
+  bool have_value = false;     // broadcast: outputs[0] is there
+  bool assembling = false;     // gather
+  std::deque<uint32_t> ready;  // pieces to merge; kAssemble
+  int workers = 0;             // threads at work on `ready`
 
   static constexpr uint32_t kAssemble = UINT32_MAX;
 
@@ -98,7 +102,8 @@ struct Operation {
   bool owned(const Piece& piece) const { return piece.owner == self; }
 
   // Takes what the first own request says. ResourceExhausted if there is no memory for outputs.
-  Status Begin(const Request& request, std::shared_ptr<const CollectiveMembers> group, int self_task);
+  Status Begin(const Request& request, std::shared_ptr<const CollectiveMembers> group,
+               int self_task);
   // Piece `index` of an own member's input.
   Payload LocalPiece(int rank, const Piece& piece) const;
   // The own member's whole input as one payload.
@@ -106,7 +111,8 @@ struct Operation {
   Payload SumOf(const Piece& piece) const;
   // Ranks that can be merged into the piece now: those before the first that is missing.
   int Available(uint32_t piece) const;
-  // Merges ranks [from, to) into the piece's place in the outputs, and finishes it if they are the last.
+  // Merges ranks [from, to) into the piece's place in the outputs, and finishes it if they are the
+  // last.
   void Merge(uint32_t piece, int from, int to) const;
   // The gather's output.
   Result<Tensor> Assemble() const;
@@ -121,6 +127,8 @@ struct Operation {
   const char* Data(int rank, uint32_t piece) const;
   void CutPieces();
 };
+
+using OperationPtr = std::shared_ptr<Operation>;
 
 // A hash of what the members must agree on.
 uint64_t SignatureOf(const CollectiveRequest& request);

@@ -11,25 +11,28 @@ namespace {
 // Full names of the members; the scope fails if one is no device name.
 std::vector<std::string> FullNames(const Scope& scope, const CollectiveGroup& group) {
   if (!group.members.empty() && static_cast<int>(group.members.size()) != group.size) {
-    scope.Fail(InvalidArgument("collective group " + std::to_string(group.key) + " of size " + std::to_string(group.size) +
-                               " has " + std::to_string(group.members.size()) + " members"));
+    scope.Fail(InvalidArgument("collective group " + std::to_string(group.key) + " of size " +
+                               std::to_string(group.size) + " has " +
+                               std::to_string(group.members.size()) + " members"));
   }
   std::vector<std::string> names;
   for (const std::string& member : group.members) {
     const Result<DeviceName> device = DeviceName::Parse(member);
     if (!device.ok()) {
-      scope.Fail(device.status().WithContext("member of collective group " + std::to_string(group.key)));
+      scope.Fail(
+          device.status().WithContext("member of collective group " + std::to_string(group.key)));
       return {};
     }
     names.push_back(
-        MergeScope(*device, {.job = "localhost", .replica = 0, .task = 0, .type = "CPU", .id = 0}).ToString());
+        MergeScope(*device, {.job = "localhost", .replica = 0, .task = 0, .type = "CPU", .id = 0})
+            .ToString());
   }
   return names;
 }
 
 // The inputs and attributes that the ops of TensorFlow share.
-OpBuilder Begin(const Scope& scope, std::string_view op, const Output* input, const CollectiveGroup& group,
-                int instance_key) {
+OpBuilder Begin(const Scope& scope, std::string_view op, const Output* input,
+                const CollectiveGroup& group, int instance_key) {
   const Scope helper = scope.HelperScope(op);
   OpBuilder builder(scope, op);
   if (input != nullptr) builder.Input(*input);
@@ -44,25 +47,26 @@ OpBuilder Begin(const Scope& scope, std::string_view op, const Output* input, co
 
 }  // namespace
 
-Output CollectiveReduce(const Scope& scope, const Output& input, const CollectiveGroup& group, int instance_key,
-                        std::string_view merge_op, std::string_view final_op) {
+Output CollectiveReduce(const Scope& scope, const Output& input, const CollectiveGroup& group,
+                        int instance_key, std::string_view merge_op, std::string_view final_op) {
   return Begin(scope, "CollectiveReduceV2", &input, group, instance_key)
       .Attr("merge_op", AttrValue(std::string(merge_op)))
       .Attr("final_op", AttrValue(std::string(final_op)))
       .BuildOutput();
 }
 
-Output CollectiveGather(const Scope& scope, const Output& input, const CollectiveGroup& group, int instance_key) {
+Output CollectiveGather(const Scope& scope, const Output& input, const CollectiveGroup& group,
+                        int instance_key) {
   return Begin(scope, "CollectiveGatherV2", &input, group, instance_key).BuildOutput();
 }
 
-Output CollectiveBroadcastSend(const Scope& scope, const Output& input, const CollectiveGroup& group,
-                               int instance_key) {
+Output CollectiveBroadcastSend(const Scope& scope, const Output& input,
+                               const CollectiveGroup& group, int instance_key) {
   return Begin(scope, "CollectiveBcastSendV2", &input, group, instance_key).BuildOutput();
 }
 
-Output CollectiveBroadcastRecv(const Scope& scope, DType dtype, const Shape& shape, const CollectiveGroup& group,
-                               int instance_key) {
+Output CollectiveBroadcastRecv(const Scope& scope, DType dtype, const Shape& shape,
+                               const CollectiveGroup& group, int instance_key) {
   const Output dims =
       IntsConst(scope.HelperScope("CollectiveBcastRecvV2").WithOpName("shape"), shape.dims());
   return Begin(scope, "CollectiveBcastRecvV2", nullptr, group, instance_key)
@@ -71,18 +75,19 @@ Output CollectiveBroadcastRecv(const Scope& scope, DType dtype, const Shape& sha
       .BuildOutput();
 }
 
-Outputs MonographAllReduce(const Scope& scope, const Outputs& inputs, const CollectiveGroup& group, int instance_key,
-                           std::string_view merge_op, std::string_view final_op) {
-  const Operation node = OpBuilder(scope, "MonographAllReduce")
-                             .Inputs(inputs)
-                             .Attr("group_size", AttrValue(int64_t{group.size}))
-                             .Attr("group_key", AttrValue(int64_t{group.key}))
-                             .Attr("instance_key", AttrValue(int64_t{instance_key}))
-                             .Attr("merge_op", AttrValue(std::string(merge_op)))
-                             .Attr("final_op", AttrValue(std::string(final_op)))
-                             .Attr("timeout_seconds", AttrValue(static_cast<float>(group.timeout_seconds)))
-                             .Attr("members", AttrValue(FullNames(scope, group)))
-                             .Build();
+Outputs MonographAllReduce(const Scope& scope, const Outputs& inputs, const CollectiveGroup& group,
+                           int instance_key, std::string_view merge_op, std::string_view final_op) {
+  const Operation node =
+      OpBuilder(scope, "MonographAllReduce")
+          .Inputs(inputs)
+          .Attr("group_size", AttrValue(int64_t{group.size}))
+          .Attr("group_key", AttrValue(int64_t{group.key}))
+          .Attr("instance_key", AttrValue(int64_t{instance_key}))
+          .Attr("merge_op", AttrValue(std::string(merge_op)))
+          .Attr("final_op", AttrValue(std::string(final_op)))
+          .Attr("timeout_seconds", AttrValue(static_cast<float>(group.timeout_seconds)))
+          .Attr("members", AttrValue(FullNames(scope, group)))
+          .Build();
   Outputs outputs;
   for (size_t i = 0; i < inputs.size(); ++i) outputs.push_back(node.output(static_cast<int>(i)));
   return outputs;
@@ -106,7 +111,8 @@ Status GatherShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(ScalarFrom(c, 1));
   PartialShape shape = c.input(0);
   if (shape.known_rank()) {
-    if (shape.rank() == 0) return InvalidArgument("input must have a first dimension, it is a scalar");
+    if (shape.rank() == 0)
+      return InvalidArgument("input must have a first dimension, it is a scalar");
     shape.set_dim(0, -1);
   }
   c.set_output(0, shape);

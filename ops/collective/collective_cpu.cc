@@ -24,7 +24,8 @@ template <typename T>
 void DivideBy(void* z, int64_t n, int ranks) {
   T* values = static_cast<T*>(z);
   if constexpr (elementwise::kIs16<T>) {
-    for (int64_t i = 0; i < n; ++i) values[i] = T(static_cast<float>(values[i]) / static_cast<float>(ranks));
+    for (int64_t i = 0; i < n; ++i)
+      values[i] = T(static_cast<float>(values[i]) / static_cast<float>(ranks));
   } else {
     for (int64_t i = 0; i < n; ++i) values[i] = T(values[i] / T(ranks));
   }
@@ -83,8 +84,10 @@ class CollectiveKernel : public AsyncKernel {
       return done(FailedPrecondition("a collective of " + std::to_string(request->group_size) +
                                      " members runs by itself, outside of a session"));
     }
-    request->done = [&c, done = std::move(done)](const Status& status, std::vector<Tensor> outputs) {
-      for (size_t i = 0; i < outputs.size(); ++i) c.set_output(static_cast<int>(i), std::move(outputs[i]));
+    request->done = [&c, done = std::move(done)](const Status& status,
+                                                 std::vector<Tensor> outputs) {
+      for (size_t i = 0; i < outputs.size(); ++i)
+        c.set_output(static_cast<int>(i), std::move(outputs[i]));
       outputs.clear();
       done(status);
     };
@@ -103,7 +106,8 @@ class CollectiveKernel : public AsyncKernel {
         device_(k.device()),
         home_(CollectivesOf(k)) {
     const auto seconds = k.attrs().GetOr<float>("timeout_seconds", 0);
-    if (seconds > 0) timeout_ = std::chrono::milliseconds(std::max(1L, std::lround(seconds * 1000.0)));
+    if (seconds > 0)
+      timeout_ = std::chrono::milliseconds(std::max(1L, std::lround(seconds * 1000.0)));
     if (home_ != nullptr) (void)home_->manager();
   }
 
@@ -141,7 +145,8 @@ class CollectiveKernel : public AsyncKernel {
     request->timeout = timeout_;
     MG_RETURN_IF_ERROR(FillInputs(c, request));
     if (request->group_size < 1)
-      return InvalidArgument("group_size must be at least 1, got " + std::to_string(request->group_size));
+      return InvalidArgument("group_size must be at least 1, got " +
+                             std::to_string(request->group_size));
     return Status();
   }
 
@@ -258,7 +263,8 @@ class Found : public K {
 
 void RegisterCpu(KernelRegistry* registry) {
   constexpr DType kReduced[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64};
-  constexpr DType kListReduced[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64, DT_UINT8};
+  constexpr DType kListReduced[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16,
+                                    DT_INT32, DT_INT64,  DT_UINT8};
   constexpr DType kGathered[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
   constexpr DType kSent[] = {DT_BOOL, DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
   AddForTypes<Found<ReduceV2Kernel>>(registry, {.op = "CollectiveReduceV2"}, "T", kReduced);

@@ -1,5 +1,6 @@
-// Collectives between the devices of one process, and gradients summed in buckets. Between processes:
-// tests/multiprocess/collectives_test.cc; matching, deadlines and failures: tests/executor/collective_test.cc.
+// Collectives between the devices of one process, and gradients summed in buckets. Between
+// processes: tests/multiprocess/collectives_test.cc; matching, deadlines and failures:
+// tests/executor/collective_test.cc.
 #include "ops/collective/collective.h"
 
 #include <gtest/gtest.h>
@@ -37,11 +38,14 @@ std::unique_ptr<Session> Local(const Graph& graph, int devices) {
 Output Input(const Scope& scope, DType dtype, const Shape& shape, int rank) {
   Tensor values = Tensor::Allocate(DT_FLOAT, shape).value();
   for (int64_t i = 0; i < shape.elements(); ++i)
-    values.data<float>()[i] = static_cast<float>((i * 7 + rank * 13) % 101 + 1) / static_cast<float>(1 + rank * 3 + i % 5);
+    values.data<float>()[i] = static_cast<float>((i * 7 + rank * 13) % 101 + 1) /
+                              static_cast<float>(1 + rank * 3 + i % 5);
   return Cast(scope, Const(scope, std::move(values)), dtype);
 }
 
-void ExpectSame(const Tensor& a, const Tensor& b, const std::string& what) { EXPECT_TRUE(BitEqual(a, b)) << what; }
+void ExpectSame(const Tensor& a, const Tensor& b, const std::string& what) {
+  EXPECT_TRUE(BitEqual(a, b)) << what;
+}
 
 class CollectiveSizes : public testing::TestWithParam<std::tuple<int, bool>> {};
 
@@ -93,7 +97,8 @@ TEST_P(CollectiveSizes, AnAllReduceHasTheBitsOfAddNInRankOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveSizes, testing::Combine(testing::Values(1, 2, 3, 5), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveSizes,
+                         testing::Combine(testing::Values(1, 2, 3, 5), testing::Bool()));
 
 TEST(Collective, OtherMergeOpsAndMeans) {
   Graph graph = NewGraph();
@@ -102,7 +107,8 @@ TEST(Collective, OtherMergeOpsAndMeans) {
   Outputs mul, max, min, mean;
   for (int rank = 0; rank < 3; ++rank) {
     const Scope place = root.WithDevice(Device(rank));
-    const Output x = Const(place, {1.0f + static_cast<float>(rank), 5.0f - static_cast<float>(rank)});
+    const Output x =
+        Const(place, {1.0f + static_cast<float>(rank), 5.0f - static_cast<float>(rank)});
     mul.push_back(CollectiveReduce(place, x, group, 1, "Mul"));
     max.push_back(CollectiveReduce(place, x, group, 2, "Max"));
     min.push_back(CollectiveReduce(place, x, group, 3, "Min"));
@@ -112,9 +118,10 @@ TEST(Collective, OtherMergeOpsAndMeans) {
   auto session = Local(graph, 3);
   for (size_t rank = 0; rank < 3; ++rank) {
     // All members of each, since who is not fetched does not come.
-    auto values = session->Run({}, {mul[rank], max[rank], min[rank], mean[rank], mul[(rank + 1) % 3], max[(rank + 1) % 3],
-                                    min[(rank + 1) % 3], mean[(rank + 1) % 3], mul[(rank + 2) % 3], max[(rank + 2) % 3],
-                                    min[(rank + 2) % 3], mean[(rank + 2) % 3]});
+    auto values = session->Run(
+        {}, {mul[rank], max[rank], min[rank], mean[rank], mul[(rank + 1) % 3], max[(rank + 1) % 3],
+             min[(rank + 1) % 3], mean[(rank + 1) % 3], mul[(rank + 2) % 3], max[(rank + 2) % 3],
+             min[(rank + 2) % 3], mean[(rank + 2) % 3]});
     ASSERT_TRUE(values.ok()) << values.status();
     ExpectSame(values->at(0), Tensor::Vector<float>({6, 60}), "Mul");
     ExpectSame(values->at(1), Tensor::Vector<float>({3, 5}), "Max");
@@ -127,7 +134,8 @@ TEST(Collective, AGatherJoinsRowsOfUnequalNumbersAndABroadcastReachesAll) {
   Graph graph = NewGraph();
   Scope root(&graph);
   const CollectiveGroup group{.size = 3, .members = Devices(3)};
-  const Scope a = root.WithDevice(Device(0)), b = root.WithDevice(Device(1)), c = root.WithDevice(Device(2));
+  const Scope a = root.WithDevice(Device(0)), b = root.WithDevice(Device(1)),
+              c = root.WithDevice(Device(2));
   const Outputs fetches = {
       CollectiveGather(a, Const(a, Shape{1, 2}, {1.0f, 2.0f}), group, 1),
       CollectiveGather(b, Const(b, Shape{0, 2}, std::initializer_list<float>{}), group, 1),
@@ -143,7 +151,8 @@ TEST(Collective, AGatherJoinsRowsOfUnequalNumbersAndABroadcastReachesAll) {
   ASSERT_TRUE(values.ok()) << values.status();
   for (size_t i = 0; i < 3; ++i)
     ExpectSame(values->at(i), Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}), "gather");
-  for (size_t i = 3; i < 6; ++i) ExpectSame(values->at(i), Tensor::Vector<int64_t>({7, 8}), "broadcast");
+  for (size_t i = 3; i < 6; ++i)
+    ExpectSame(values->at(i), Tensor::Vector<int64_t>({7, 8}), "broadcast");
 }
 
 TEST(Collective, AMemberThatDoesNotComeIsNamedAndTheNextStepWorks) {
@@ -163,8 +172,11 @@ TEST(Collective, AMemberThatDoesNotComeIsNamedAndTheNextStepWorks) {
     EXPECT_EQ(values.status().code(), Code::kDeadlineExceeded) << values.status();
     EXPECT_NE(values.status().message().find("group 9"), std::string::npos) << values.status();
     if (given) {
-      EXPECT_NE(values.status().message().find("instance 77"), std::string::npos) << values.status();
-      EXPECT_NE(values.status().message().find("rank 1 (/job:localhost/replica:0/task:0/device:CPU:1)"), std::string::npos)
+      EXPECT_NE(values.status().message().find("instance 77"), std::string::npos)
+          << values.status();
+      EXPECT_NE(
+          values.status().message().find("rank 1 (/job:localhost/replica:0/task:0/device:CPU:1)"),
+          std::string::npos)
           << values.status();
     }
     values = session->Run({}, sums);
@@ -203,21 +215,27 @@ TEST(AllReduce, SumsGradientsOfAllReplicasInsideAndOutsideTheirBody) {
   Graph graph = NewGraph();
   Scope root(&graph);
   const std::vector<std::string> devices = Devices(2);
-  AllReduceOptions options{.group = {.size = 2, .key = 1, .members = devices}, .first_bucket_bytes = 64, .bucket_bytes = 200};
+  AllReduceOptions options{.group = {.size = 2, .key = 1, .members = devices},
+                           .first_bucket_bytes = 64,
+                           .bucket_bytes = 200};
   std::vector<std::vector<Output>> args(2);
   std::vector<Outputs> gradients(2);
   Outputs expected;
   for (int i = 0; i < 4; ++i) {
     for (int rank = 0; rank < 2; ++rank)
       args[static_cast<size_t>(rank)].push_back(
-          Input(root.WithDevice(devices[static_cast<size_t>(rank)]), DT_FLOAT, Shape{10 + i, 3}, rank + 2 * i));
+          Input(root.WithDevice(devices[static_cast<size_t>(rank)]), DT_FLOAT, Shape{10 + i, 3},
+                rank + 2 * i));
     expected.push_back(Square(root, AddN(root, {args[0].back(), args[1].back()})));
   }
-  const auto inside = ReplicateTower(root, "tower", devices, args, [&](Scope& body, std::span<const Output> inputs) -> Result<Outputs> {
-    MG_ASSIGN_OR_RETURN(Outputs sums, AllReduceGradients(body, Outputs(inputs.begin(), inputs.end()), options));
-    for (Output& sum : sums) sum = Square(body, sum);
-    return sums;
-  });
+  const auto inside = ReplicateTower(
+      root, "tower", devices, args,
+      [&](Scope& body, std::span<const Output> inputs) -> Result<Outputs> {
+        MG_ASSIGN_OR_RETURN(
+            Outputs sums, AllReduceGradients(body, Outputs(inputs.begin(), inputs.end()), options));
+        for (Output& sum : sums) sum = Square(body, sum);
+        return sums;
+      });
   ASSERT_TRUE(inside.ok()) << inside.status();
   options.group.key = 2;
   const auto outside = AllReduceReplicas(root, {args[0], args[1]}, options);
@@ -231,7 +249,8 @@ TEST(AllReduce, SumsGradientsOfAllReplicasInsideAndOutsideTheirBody) {
   auto session = Local(graph, 2);
   const auto values = session->Run({}, fetches);
   ASSERT_TRUE(values.ok()) << values.status();
-  for (size_t i = 4; i < values->size(); ++i) ExpectSame(values->at(i), values->at(i % 4), std::to_string(i));
+  for (size_t i = 4; i < values->size(); ++i)
+    ExpectSame(values->at(i), values->at(i % 4), std::to_string(i));
 }
 
 }  // namespace

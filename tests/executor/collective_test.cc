@@ -1,5 +1,5 @@
-// The collectives of several tasks, without sessions and wires: a network that delivers messages in any order, lends or
-// copies payloads, and can lose a task.
+// The collectives of several tasks, without sessions and wires: a network that delivers messages in
+// any order, lends or copies payloads, and can lose a task.
 #include "executor/collective.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 
 std::string Task(int i) { return "/job:w/replica:0/task:" + std::to_string(i); }
-std::string DeviceOf(int task, int id = 0) { return Task(task) + "/device:CPU:" + std::to_string(id); }
+std::string DeviceOf(int task, int id = 0) {
+  return Task(task) + "/device:CPU:" + std::to_string(id);
+}
 
 // Delivers from one thread, in an order of its own.
 class Network {
@@ -89,7 +91,8 @@ class Network {
     ASSERT_TRUE(DecodeStepMessage(message.header, &decoded).ok());
     if (lend_ || message.payload.bytes == 0) {
       manager->OnDelivered(decoded, std::move(message.payload));
-    } else if (PayloadSink sink = manager->OnMessage(decoded, message.payload.bytes); sink.data != nullptr) {
+    } else if (PayloadSink sink = manager->OnMessage(decoded, message.payload.bytes);
+               sink.data != nullptr) {
       std::memcpy(sink.data, message.payload.data(), message.payload.bytes);
       sink.keep = Buffer();
       sink.done(Status());
@@ -108,18 +111,22 @@ class Network {
 
 class Host : public CollectiveHost {
  public:
-  Host(Network* network, int task) : network_(network), task_(Task(task)), pools_(2, 2), manager_(this, &pools_) {
+  Host(Network* network, int task)
+      : network_(network), task_(Task(task)), pools_(2, 2), manager_(this, &pools_) {
     network_->Connect(task_, &manager_);
   }
   ~Host() override { manager_.Stop(); }
   const std::string& task() const override { return task_; }
-  std::vector<std::string> TasksOfJob(uint64_t, std::string_view) const override { return network_->tasks(); }
-  Status SendCollective(uint64_t session, std::string_view task, StepMessage message, Payload payload,
-                        Done done) override {
+  std::vector<std::string> TasksOfJob(uint64_t, std::string_view) const override {
+    return network_->tasks();
+  }
+  Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
+                        Payload payload, Done done) override {
     message.session = session;
     char header[kMaxHeaderBytes];
     const size_t length = EncodeStepMessage(message, header);
-    network_->Send({session, std::string(task), std::string(header, length), std::move(payload), std::move(done)});
+    network_->Send({session, std::string(task), std::string(header, length), std::move(payload),
+                    std::move(done)});
     return Status();
   }
   CollectiveManager& manager() { return manager_; }
@@ -141,7 +148,8 @@ struct Outcome {
 
   Status Wait() {
     std::unique_lock lock(mutex);
-    if (!changed.wait_for(lock, std::chrono::seconds(20), [&] { return ended; })) return Internal("no end");
+    if (!changed.wait_for(lock, std::chrono::seconds(20), [&] { return ended; }))
+      return Internal("no end");
     return status;
   }
 };
@@ -155,8 +163,8 @@ void Plus(const void* x, const void* y, void* z, int64_t n) {
 Tensor Values(int64_t size, int rank, int round = 0) {
   Tensor tensor = Tensor::Allocate(DT_FLOAT, Shape{size}).value();
   for (int64_t i = 0; i < size; ++i)
-    tensor.data<float>()[i] =
-        static_cast<float>((i * 31 + rank * 17 + round) % 1013) / static_cast<float>(3 + rank + i % 11);
+    tensor.data<float>()[i] = static_cast<float>((i * 31 + rank * 17 + round) % 1013) /
+                              static_cast<float>(3 + rank + i % 11);
   return tensor;
 }
 
@@ -176,7 +184,8 @@ class Group {
       : members_(members), one_session_(one_session), network_(lend) {
     std::vector<std::string> devices;
     for (int i = 0; i < members; ++i) devices.push_back(DeviceOf(i / per_task, i % per_task));
-    for (int task = 0; task * per_task < members; ++task) hosts_.push_back(std::make_unique<Host>(&network_, task));
+    for (int task = 0; task * per_task < members; ++task)
+      hosts_.push_back(std::make_unique<Host>(&network_, task));
     per_task_ = per_task;
     if (given) given_ = MakeCollectiveMembers(devices).value();
   }
@@ -213,13 +222,18 @@ class Group {
     manager(member).Start(request);
     return outcome;
   }
-  std::shared_ptr<Outcome> Sum(int member, uint64_t step, int instance, const std::vector<int64_t>& sizes, int round = 0) {
+  std::shared_ptr<Outcome> Sum(int member, uint64_t step, int instance,
+                               const std::vector<int64_t>& sizes, int round = 0) {
     auto request = Request(member, step, instance);
     for (const int64_t size : sizes) request->inputs.push_back(Values(size, member, round));
     return Start(member, request);
   }
-  CollectiveManager& manager(int member) { return hosts_[static_cast<size_t>(member / per_task_)]->manager(); }
-  uint64_t session(int member) const { return one_session_ ? 100 : 100 + static_cast<uint64_t>(member); }
+  CollectiveManager& manager(int member) {
+    return hosts_[static_cast<size_t>(member / per_task_)]->manager();
+  }
+  uint64_t session(int member) const {
+    return one_session_ ? 100 : 100 + static_cast<uint64_t>(member);
+  }
   Network& network() { return network_; }
 
   milliseconds timeout{20'000};
@@ -243,14 +257,15 @@ class CollectiveLayouts : public testing::TestWithParam<Layout> {};
 TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
   const Layout l = GetParam();
   Group group(l.members, l.per_task, l.lend, l.given, l.one_session);
-  const std::vector<std::vector<int64_t>> cases = {{0}, {1}, {3, 0, 17}, {16'000}, {20'001}, {700'003}, {5, 300'000, 1, 64, 40'000}};
+  const std::vector<std::vector<int64_t>> cases = {
+      {0}, {1}, {3, 0, 17}, {16'000}, {20'001}, {700'003}, {5, 300'000, 1, 64, 40'000}};
   for (int round = 0; round < 3; ++round) {
     std::vector<std::vector<std::shared_ptr<Outcome>>> outcomes;
     for (size_t c = 0; c < cases.size(); ++c) {
       outcomes.emplace_back();
       for (int member = l.members - 1; member >= 0; --member)
-        outcomes.back().push_back(
-            group.Sum(member, static_cast<uint64_t>(round) + 1, static_cast<int>(c), cases[c], round));
+        outcomes.back().push_back(group.Sum(member, static_cast<uint64_t>(round) + 1,
+                                            static_cast<int>(c), cases[c], round));
     }
     for (size_t c = 0; c < cases.size(); ++c) {
       for (const auto& outcome : outcomes[c]) {
@@ -258,7 +273,8 @@ TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
         ASSERT_TRUE(status.ok()) << status;
         ASSERT_EQ(outcome->outputs.size(), cases[c].size());
         for (size_t t = 0; t < cases[c].size(); ++t)
-          EXPECT_TRUE(BitEqual(outcome->outputs[t], SumOf(cases[c][t], l.members, round))) << c << " " << t;
+          EXPECT_TRUE(BitEqual(outcome->outputs[t], SumOf(cases[c][t], l.members, round)))
+              << c << " " << t;
       }
     }
   }
@@ -266,9 +282,11 @@ TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, CollectiveLayouts,
-    testing::Values(Layout{2, 1, true, true, true}, Layout{2, 1, false, true, true}, Layout{3, 1, false, true, true},
-                    Layout{5, 1, false, false, true}, Layout{3, 3, true, false, true}, Layout{4, 2, false, true, true},
-                    Layout{5, 2, false, false, false}, Layout{2, 1, false, false, false}, Layout{3, 1, true, false, false}));
+    testing::Values(Layout{2, 1, true, true, true}, Layout{2, 1, false, true, true},
+                    Layout{3, 1, false, true, true}, Layout{5, 1, false, false, true},
+                    Layout{3, 3, true, false, true}, Layout{4, 2, false, true, true},
+                    Layout{5, 2, false, false, false}, Layout{2, 1, false, false, false},
+                    Layout{3, 1, true, false, false}));
 
 TEST(Collectives, AMemberThatNeverComesIsNamedWithGroupAndInstance) {
   Group group(3, 1, false, true);
@@ -277,7 +295,8 @@ TEST(Collectives, AMemberThatNeverComesIsNamedWithGroupAndInstance) {
   for (const auto& outcome : {a, b}) {
     const Status status = outcome->Wait();
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
-    for (const char* part : {"group 5", "instance 7", "rank 2 (/job:w/replica:0/task:2/device:CPU:0)", "0.2 s"})
+    for (const char* part :
+         {"group 5", "instance 7", "rank 2 (/job:w/replica:0/task:2/device:CPU:0)", "0.2 s"})
       EXPECT_NE(status.message().find(part), std::string::npos) << status;
   }
 }
@@ -356,7 +375,8 @@ TEST(Collectives, AnAbortedStepOfOneClientEndsTheRoundOfTheOthersAndTheNextOneIs
     // The other one is told, or finds it at its own second bucket.
     auto other = group.Sum(1, step, 2, {100'000});
     EXPECT_EQ(other->Wait().code(), Code::kAborted) << other->Wait();
-    auto a = group.Sum(0, step + 1, 1, {100'000}, round), b = group.Sum(1, step + 1, 1, {100'000}, round);
+    auto a = group.Sum(0, step + 1, 1, {100'000}, round),
+         b = group.Sum(1, step + 1, 1, {100'000}, round);
     ASSERT_TRUE(a->Wait().ok()) << a->Wait();
     ASSERT_TRUE(b->Wait().ok()) << b->Wait();
     EXPECT_TRUE(BitEqual(a->outputs[0], SumOf(100'000, 2, round)));

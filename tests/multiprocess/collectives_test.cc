@@ -16,22 +16,25 @@ std::string FullTask(int i) { return "/job:worker/replica:0/task:" + std::to_str
 Tensor Values(int64_t size, int rank, int step) {
   Tensor tensor = Tensor::Allocate(DT_FLOAT, Shape{size}).value();
   for (int64_t i = 0; i < size; ++i)
-    tensor.data<float>()[i] =
-        static_cast<float>((i * 31 + rank * 17 + step * 5) % 1013 + 1) / static_cast<float>(3 + rank + i % 11);
+    tensor.data<float>()[i] = static_cast<float>((i * 31 + rank * 17 + step * 5) % 1013 + 1) /
+                              static_cast<float>(3 + rank + i % 11);
   return tensor;
 }
 
 // One client's graph: its replica's gradients are fed.
 struct Replica {
-  Replica(int rank, const CollectiveGroup& group, const std::vector<int64_t>& sizes) : graph(NewGraph()), root(&graph) {
+  Replica(int rank, const CollectiveGroup& group, const std::vector<int64_t>& sizes)
+      : graph(NewGraph()), root(&graph) {
     const Scope place = root.WithDevice(Worker(rank));
     for (const int64_t size : sizes) gradients.push_back(Placeholder(place, DT_FLOAT, {size}));
-    const AllReduceOptions options{.group = group, .first_bucket_bytes = 4000, .bucket_bytes = 3'000'000};
+    const AllReduceOptions options{
+        .group = group, .first_bucket_bytes = 4000, .bucket_bytes = 3'000'000};
     sums = AllReduceGradients(place, gradients, options).value();
   }
   Result<std::vector<Tensor>> Run(Session& session, int rank, int step) {
     std::vector<Feed> feeds;
-    for (const Output& gradient : gradients) feeds.emplace_back(gradient, Values(gradient.shape().elements(), rank, step));
+    for (const Output& gradient : gradients)
+      feeds.emplace_back(gradient, Values(gradient.shape().elements(), rank, step));
     return session.Run(feeds, sums);
   }
   Graph graph;
@@ -53,7 +56,8 @@ Tensor Expected(int64_t size, int ranks, int step) {
 void ExpectSums(const Result<std::vector<Tensor>>& sums, int ranks, int step) {
   ASSERT_TRUE(sums.ok()) << sums.status();
   for (size_t i = 0; i < kSizes.size(); ++i)
-    EXPECT_TRUE(SameBits(sums->at(i), Expected(kSizes[i], ranks, step))) << "size " << kSizes[i] << " step " << step;
+    EXPECT_TRUE(SameBits(sums->at(i), Expected(kSizes[i], ranks, step)))
+        << "size " << kSizes[i] << " step " << step;
 }
 
 // Runs fn(rank) for all ranks at once.
@@ -87,12 +91,14 @@ TEST(Collectives, OneClientSumsOverDaemonsWithTheBitsOfAddNOnAParameterServer) {
     for (int step = 0; step < 5; ++step) {
       std::vector<Feed> feeds;
       for (size_t i = 0; i < inputs.size(); ++i)
-        feeds.emplace_back(inputs[i], Values(inputs[i].shape().elements(), static_cast<int>(i % 3), step));
+        feeds.emplace_back(inputs[i],
+                           Values(inputs[i].shape().elements(), static_cast<int>(i % 3), step));
       auto values = session->Run(feeds, fetches);
       ASSERT_TRUE(values.ok()) << values.status();
       for (size_t i = 0; i < kSizes.size(); ++i) {
         for (size_t rank = 0; rank < 3; ++rank)
-          EXPECT_TRUE(SameBits(values->at(4 * i + rank), values->at(4 * i + 3))) << "size " << kSizes[i] << " rank " << rank;
+          EXPECT_TRUE(SameBits(values->at(4 * i + rank), values->at(4 * i + 3)))
+              << "size " << kSizes[i] << " rank " << rank;
       }
     }
   }
@@ -105,7 +111,9 @@ TEST(Collectives, AClientPerWorkerSumsInBucketsAndTakesTheFirstOnesValues) {
     Replica replica(rank, group, kSizes);
     const Scope place = replica.root.WithDevice(Worker(rank));
     const auto initial = BroadcastFromFirst(
-        place, rank == 0, {Const(place, Values(100'000, rank, 0)), Const(place, static_cast<float>(rank))}, group, 1000);
+        place, rank == 0,
+        {Const(place, Values(100'000, rank, 0)), Const(place, static_cast<float>(rank))}, group,
+        1000);
     ASSERT_TRUE(initial.ok()) << initial.status();
     auto session = cluster.Connect(replica.graph);
     const auto values = session->Run({}, *initial);
@@ -121,7 +129,8 @@ TEST(Collectives, AClientThatDoesNotComeIsNamedAndTheNextStepWorks) {
   Replica first(0, {.size = 2, .key = 4, .timeout_seconds = 0.5}, kSizes);
   Replica second(1, {.size = 2, .key = 4, .timeout_seconds = 20}, kSizes);
   auto a = cluster.Connect(first.graph), b = cluster.Connect(second.graph);
-  ExpectError(first.Run(*a, 0, 0).status(), Code::kDeadlineExceeded, {"group 4", FullTask(1), "0.5 s"});
+  ExpectError(first.Run(*a, 0, 0).status(), Code::kDeadlineExceeded,
+              {"group 4", FullTask(1), "0.5 s"});
   // The other way round the leader itself does not come; and then both do.
   Replica hasty(1, {.size = 2, .key = 4, .timeout_seconds = 0.5}, kSizes);
   auto c = cluster.Connect(hasty.graph);
@@ -138,10 +147,13 @@ TEST(Collectives, AClientThatDoesNotComeIsNamedAndTheNextStepWorks) {
   Replica late(0, {.size = 2, .key = 5, .timeout_seconds = 0.5}, kSizes);
   Replica other(1, {.size = 2, .key = 5, .timeout_seconds = 0.5}, kSizes);
   auto e = cluster.Connect(late.graph), f = cluster.Connect(other.graph);
-  ForRanks(2, [&](int rank) { ExpectSums(rank == 0 ? late.Run(*e, 0, 1) : other.Run(*f, 1, 1), 2, 1); });
-  ExpectError(late.Run(*e, 0, 2).status(), Code::kDeadlineExceeded, {"group 5", "instance", "rank 1", FullTask(1)});
+  ForRanks(
+      2, [&](int rank) { ExpectSums(rank == 0 ? late.Run(*e, 0, 1) : other.Run(*f, 1, 1), 2, 1); });
+  ExpectError(late.Run(*e, 0, 2).status(), Code::kDeadlineExceeded,
+              {"group 5", "instance", "rank 1", FullTask(1)});
   // Both start again: the round that failed is not mixed with the next one.
-  ForRanks(2, [&](int rank) { ExpectSums(rank == 0 ? late.Run(*e, 0, 3) : other.Run(*f, 1, 3), 2, 3); });
+  ForRanks(
+      2, [&](int rank) { ExpectSums(rank == 0 ? late.Run(*e, 0, 3) : other.Run(*f, 1, 3), 2, 3); });
 }
 
 TEST(Collectives, AKilledWorkerIsNamedToTheOneClientAndToTheOtherClients) {
@@ -155,7 +167,8 @@ TEST(Collectives, AKilledWorkerIsNamedToTheOneClientAndToTheOtherClients) {
   for (int rank = 0; rank < 3; ++rank) {
     const Scope place = root.WithDevice(Worker(rank));
     const Scope after = rank == 2 ? place.WithControlDependencies({slow.sum}) : place;
-    sums.push_back(CollectiveReduce(place, Identity(after, Const(place, Values(200'000, rank, 0))), group, 1));
+    sums.push_back(
+        CollectiveReduce(place, Identity(after, Const(place, Values(200'000, rank, 0))), group, 1));
   }
   auto session = cluster.Connect(graph);
   // A client per worker: worker 2's does not begin.
@@ -169,10 +182,14 @@ TEST(Collectives, AKilledWorkerIsNamedToTheOneClientAndToTheOtherClients) {
       EXPECT_TRUE(sums_of.ok()) << sums_of.status();
     });
     Status one, other;
-    std::thread in_graph([&] { one = session->Run({{slow.side, Tensor::Scalar<int32_t>(4000)}}, sums).status(); });
+    std::thread in_graph([&] {
+      one = session->Run({{slow.side, Tensor::Scalar<int32_t>(4000)}}, sums).status();
+    });
     std::thread between([&] { other = alone.Run(*waiting, 1, 1).status(); });
-    EXPECT_TRUE(cluster.WaitForStatus("worker", 0, [](const auto& status) { return status.running_steps() > 0; }));
-    EXPECT_TRUE(cluster.WaitForStatus("worker", 1, [](const auto& status) { return status.running_steps() > 1; }));
+    EXPECT_TRUE(cluster.WaitForStatus(
+        "worker", 0, [](const auto& status) { return status.running_steps() > 0; }));
+    EXPECT_TRUE(cluster.WaitForStatus(
+        "worker", 1, [](const auto& status) { return status.running_steps() > 1; }));
     const auto killed = Clock::now();
     cluster.daemon("worker", 2).Signal(SIGKILL);
     in_graph.join();
@@ -187,9 +204,11 @@ TEST(Collectives, AKilledWorkerIsNamedToTheOneClientAndToTheOtherClients) {
   waiting = cluster.Connect(alone.graph);
   auto partner = cluster.Connect(absent.graph);
   for (int step = 1; step < 3; ++step) {
-    std::vector<Result<std::vector<Tensor>>> got(2, Result<std::vector<Tensor>>(Internal("did not run")));
+    std::vector<Result<std::vector<Tensor>>> got(
+        2, Result<std::vector<Tensor>>(Internal("did not run")));
     ForRanks(2, [&](int rank) {
-      got[static_cast<size_t>(rank)] = rank == 0 ? alone.Run(*waiting, 1, step) : absent.Run(*partner, 2, step);
+      got[static_cast<size_t>(rank)] =
+          rank == 0 ? alone.Run(*waiting, 1, step) : absent.Run(*partner, 2, step);
     });
     ASSERT_TRUE(got[0].ok()) << got[0].status();
     ASSERT_TRUE(got[1].ok()) << got[1].status();

@@ -1,0 +1,286 @@
+#include <algorithm>
+#include <tuple>
+
+#include "base/codec.h"
+#include "base/device_name.h"
+#include "executor/collective/manager.h"
+#include "transport/control/hello.h"
+
+namespace monograph {
+
+using collective::GroupName;
+using collective::Milliseconds;
+using collective::Seconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr size_t kBrokenKept = 64;
+
+auto DeviceOrder(const std::string& name) {
+  const DeviceName device = DeviceName::Parse(name).value();
+  return std::make_tuple(device.job, device.replica, device.task, device.type, device.id);
+}
+
+}  // namespace
+
+void CollectiveManager::Impl::Join(Member* member, const Request& request, Actions* actions) {
+  if (member->state == Member::State::kJoining &&
+      (member->session != request->session || member->size != request->group_size)) {
+    StopJoining(member,
+                Aborted(request->device + " joined " + GroupName(request->group_key) + " anew"),
+                actions);
+  }
+  member->waiting.push_back(request);
+  if (member->state == Member::State::kJoining) return;
+  WakeTimer();
+  const std::string job = DeviceName::Parse(request->device).value().job;
+  const std::vector<std::string> tasks = host_->TasksOfJob(request->session, job);
+  member->state = Member::State::kJoining;
+  member->session = request->session;
+  member->size = request->group_size;
+  member->leader = tasks.empty() ? host_->task() : tasks.front();
+  CollectiveMessage message;
+  message.what = CollectiveWhat::kJoin;
+  message.index = static_cast<uint32_t>(request->group_size);
+  message.timeout_ms = Milliseconds(request->timeout);
+  message.device = request->device;
+  if (member->leader == host_->task()) {
+    HandleJoin(request->session, host_->task(), request->group_key, message, actions);
+  } else {
+    actions->sends.push_back(
+        {request->session, member->leader, request->group_key, 1, message, {}, nullptr});
+  }
+}
+
+void CollectiveManager::Impl::StopJoining(Member* member, const Status& status, Actions* actions) {
+  if (member->state != Member::State::kJoining) return;
+  member->state = Member::State::kOut;
+  for (const Request& request : std::exchange(member->waiting, {}))
+    actions->ends.push_back({request, status, {}});
+  const auto self = std::find_if(members_.begin(), members_.end(),
+                                 [&](const auto& entry) { return &entry.second == member; });
+  const auto& [group, device] = self->first;
+  if (member->leader == host_->task()) return HandleLeave(group, device);
+  CollectiveMessage message;
+  message.what = CollectiveWhat::kLeave;
+  message.device = device;
+  actions->sends.push_back({member->session, member->leader, group, 1, message, {}, nullptr});
+}
+
+void CollectiveManager::Impl::HandleLeave(int32_t group, const std::string& device) {
+  const auto found = forming_.find(group);
+  if (found == forming_.end()) return;
+  found->second.joined.erase(device);
+  if (found->second.joined.empty()) forming_.erase(found);
+}
+
+void CollectiveManager::Impl::Answer(const Joiner& joiner, int32_t group, CollectiveMessage message,
+                                     Payload payload, Actions* actions) {
+  if (joiner.task == host_->task()) {
+    HandleControl(joiner.session, group, message, payload, actions);
+  } else {
+    actions->sends.push_back(
+        {joiner.session, joiner.task, group, 1, std::move(message), std::move(payload), nullptr});
+  }
+}
+
+void CollectiveManager::Impl::Refuse(int32_t group, const std::string& device, const Joiner& joiner,
+                                     const Status& status, Actions* actions) {
+  CollectiveMessage message;
+  message.what = CollectiveWhat::kRefused;
+  message.index = static_cast<uint32_t>(status.code());
+  message.device = device;
+  message.text = status.message();
+  Answer(joiner, group, std::move(message), {}, actions);
+}
+
+void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& task, int32_t group,
+                                         const CollectiveMessage& message, Actions* actions) {
+  Forming& forming = forming_[group];
+  const int size = static_cast<int>(message.index);
+  if (forming.joined.empty()) forming.size = size;
+  const milliseconds timeout(message.timeout_ms);
+  forming.joined[message.device] = {session, task, timeout, Clock::now() + timeout};
+  WakeTimer();
+  const auto take = [&] {
+    const std::map<std::string, Joiner> joined = std::move(forming.joined);
+    forming_.erase(group);
+    return joined;
+  };
+  if (forming.size != size) {
+    const std::string text = GroupName(group) + " has " + std::to_string(forming.size) +
+                             " members for some and " + std::to_string(size) + " for " +
+                             message.device;
+    for (const auto& [device, joiner] : take())
+      Refuse(group, device, joiner, InvalidArgument(text), actions);
+    return;
+  }
+  if (static_cast<int>(forming.joined.size()) < size) return;
+  const std::map<std::string, Joiner> joined = take();
+  std::vector<std::string> devices;
+  bool one_session = true;
+  for (const auto& [device, joiner] : joined) {
+    devices.push_back(device);
+    one_session = one_session && joiner.session == session;
+  }
+  std::sort(devices.begin(), devices.end(), [](const std::string& a, const std::string& b) {
+    return DeviceOrder(a) < DeviceOrder(b);
+  });
+  Encoder list;
+  for (const std::string& device : devices) list.PutBytes(device);
+  const Buffer buffer = Buffer::Allocate(HostAllocator(), list.bytes().size());
+  std::copy(list.bytes().begin(), list.bytes().end(), static_cast<char*>(buffer.data()));
+  CollectiveMessage answer;
+  answer.what = CollectiveWhat::kFormed;
+  answer.epoch = control::RandomNonZero();
+  answer.index = one_session ? 1 : 0;
+  for (const auto& [device, joiner] : joined) {
+    answer.device = device;
+    Answer(joiner, group, answer, {buffer, 0, list.bytes().size()}, actions);
+  }
+}
+
+void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessage& message,
+                                           const Payload& payload, Actions* actions) {
+  std::vector<std::string> devices;
+  Decoder in(std::string_view(static_cast<const char*>(payload.data()), payload.bytes));
+  while (in.ok() && !in.rest().empty()) devices.emplace_back(in.GetBytes());
+  Result<Members> members = MakeCollectiveMembers(std::move(devices));
+  const auto found = members_.find({group, message.device});
+  if (!in.ok() || !members.ok() || found == members_.end()) return;
+  Member& member = found->second;
+  if (member.state == Member::State::kJoining && broken_.contains(message.epoch)) {
+    StopJoining(&member, Aborted(GroupName(group) + " broke while it formed"), actions);
+    return;
+  }
+  if (member.state == Member::State::kJoining) {
+    member.state = Member::State::kIn;
+    member.epoch = message.epoch;
+    member.one_session = message.index != 0;
+    member.members = members.value();
+    member.rounds.clear();
+    member.last_step = 0;
+    member.broken = Status();
+    for (const Request& request : std::exchange(member.waiting, {})) {
+      if (member.state == Member::State::kIn) {
+        RunInEpoch(group, &member, request, actions);
+      } else {
+        actions->ends.push_back({request, member.broken, {}});
+      }
+    }
+    return;
+  }
+  // It has left meanwhile: the others must not wait for it.
+  CollectiveMessage broken;
+  broken.what = CollectiveWhat::kBroken;
+  broken.epoch = message.epoch;
+  broken.index = static_cast<uint32_t>(Code::kAborted);
+  broken.text = GroupName(group) + ": " + message.device + " has left";
+  for (const std::string& task : members.value()->tasks) {
+    if (task != host_->task())
+      actions->sends.push_back({member.session, task, group, 1, broken, {}, nullptr});
+  }
+  Break(message.epoch, Aborted(broken.text), false, actions);
+}
+
+void CollectiveManager::Impl::HandleRefused(int32_t group, const CollectiveMessage& message,
+                                            Actions* actions) {
+  const auto found = members_.find({group, message.device});
+  if (found == members_.end() || found->second.state != Member::State::kJoining) return;
+  const Status status(static_cast<Code>(message.index), message.text);
+  found->second.state = Member::State::kOut;
+  for (const Request& request : std::exchange(found->second.waiting, {})) {
+    actions->ends.push_back({request, status, {}});
+  }
+}
+
+void CollectiveManager::Impl::HandleControl(uint64_t session, int32_t group,
+                                            const CollectiveMessage& message,
+                                            const Payload& payload, Actions* actions) {
+  switch (message.what) {
+    case CollectiveWhat::kJoin: {
+      const Result<DeviceName> device = DeviceName::Parse(message.device);
+      if (device.ok() && device->full() && message.index > 0)
+        HandleJoin(session, device->TaskName(), group, message, actions);
+      return;
+    }
+    case CollectiveWhat::kLeave:
+      return HandleLeave(group, message.device);
+    case CollectiveWhat::kFormed:
+      return HandleFormed(group, message, payload, actions);
+    case CollectiveWhat::kRefused:
+      return HandleRefused(group, message, actions);
+    default:
+      Break(message.epoch, Status(static_cast<Code>(message.index), message.text), false, actions);
+      return;
+  }
+}
+
+void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool tell,
+                                    Actions* actions) {
+  bool told = !tell;
+  bool known = false;
+  // Others hear what happened here, not that it followed from something.
+  const Code code = status.code() == Code::kCancelled ? Code::kAborted : status.code();
+  for (auto& [where, member] : members_) {
+    if (member.state != Member::State::kIn || member.epoch != epoch) continue;
+    known = true;
+    member.state = Member::State::kOut;
+    member.broken = Status(code, status.message());
+    member.broken_session = member.session;
+    member.broken_step = member.last_step;
+    if (std::exchange(told, true)) continue;
+    CollectiveMessage message;
+    message.what = CollectiveWhat::kBroken;
+    message.epoch = epoch;
+    message.index = static_cast<uint32_t>(code);
+    message.text = status.message();
+    for (const std::string& task : member.members->tasks) {
+      if (task != host_->task())
+        actions->sends.push_back({member.session, task, where.first, 1, message, {}, nullptr});
+    }
+  }
+  if (!known && !tell) broken_.insert(epoch);
+  if (broken_.size() > kBrokenKept) broken_.erase(broken_.begin());
+  // Also data that came before its own member did.
+  std::vector<OperationPtr> pending;
+  for (auto it = operations_.lower_bound({epoch, 0, INT32_MIN, INT32_MIN});
+       it != operations_.end() && it->first.epoch == epoch;) {
+    if (!it->second->started) {
+      it = operations_.erase(it);
+      continue;
+    }
+    pending.push_back(it->second);
+    ++it;
+  }
+  for (const OperationPtr& operation : pending) {
+    if (operation->over) continue;
+    operation->epoch_breaks = false;
+    operation->over = true;
+    operation->status = Status(code, status.message());
+    EndLocal(operation, operation->status, actions);
+    operation->deadline = Clock::now() + operation->spec.timeout;
+    if (operation->workers == 0) operation->Clear();
+  }
+}
+
+Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,
+                                        const Joiner& joiner) const {
+  std::string here, missing;
+  std::vector<std::string> tasks;
+  for (const auto& [device, other] : forming.joined) {
+    here += (here.empty() ? "" : ", ") + device;
+    tasks.push_back(other.task);
+  }
+  const std::string job = DeviceName::Parse(joiner.task).value().job;
+  for (const std::string& task : host_->TasksOfJob(joiner.session, job)) {
+    if (std::find(tasks.begin(), tasks.end(), task) == tasks.end())
+      missing += (missing.empty() ? "" : ", ") + task;
+  }
+  return DeadlineExceeded(GroupName(group) + " of " + std::to_string(forming.size) +
+                          " members: after " + Seconds(joiner.timeout) + " only " + here +
+                          " had joined" + (missing.empty() ? "" : "; nobody came from " + missing));
+}
+
+}  // namespace monograph

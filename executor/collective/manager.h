@@ -1,0 +1,190 @@
+// The CollectiveManager's inside: one lock, and the state that it guards. rounds.cc has what
+// happens to an operation, groups.cc how members find each other, executor/collective.cc what comes
+// from outside and when. Private to the executor folder.
+//
+// Functions with the lock held collect what is to be done without it (Actions): sending, merging,
+// telling the kernels.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/thread.h"
+#include "executor/collective.h"
+#include "executor/collective/message.h"
+#include "executor/collective/operation.h"
+
+namespace monograph {
+namespace collective {
+
+// A member waits this much longer for its leader, who knows who is missing.
+inline constexpr std::chrono::milliseconds kLeaderGrace{2000};
+
+std::string GroupName(int group);                     // "collective group 1"
+std::string Seconds(std::chrono::milliseconds time);  // "0.5 s"
+uint32_t Milliseconds(std::chrono::milliseconds time);
+
+}  // namespace collective
+
+class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveManager::Impl> {
+ public:
+  using Clock = collective::Clock;
+  using Key = collective::Key;
+  using Members = std::shared_ptr<const CollectiveMembers>;
+  using Operation = collective::Operation;
+  using OperationPtr = collective::OperationPtr;
+  using Request = Operation::Request;
+
+  Impl(CollectiveHost* host, ThreadPools* pools) : host_(host), pools_(pools) {}
+
+  void Start(const Request& request);
+  void Cancel(const Request& request);
+  void StepFailed(uint64_t session, uint64_t step, const Status& status);
+  void PeerLost(uint64_t session, const std::string& task);
+  void SessionClosed(uint64_t session);
+  PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
+  void OnDelivered(const StepMessage& message, Payload payload);
+  void Stop();
+
+ private:
+  // What is to be done once the lock is given back, in this order.
+  struct Actions {
+    struct Send {
+      uint64_t session;
+      std::string task;
+      int32_t group;
+      uint64_t round;  // 1 where there is none
+      CollectiveMessage message;
+      Payload payload;
+      OperationPtr operation;  // fails if the payload does not arrive
+    };
+    struct End {
+      Request request;
+      Status status;
+      std::vector<Tensor> outputs;
+    };
+    std::vector<Send> sends;
+    std::vector<OperationPtr> enqueue;  // threads to start at work
+    std::vector<OperationPtr> work;     // for this thread
+    std::vector<End> ends;
+  };
+
+  // One own device in a group that is found.
+  struct Member {
+    enum class State { kOut, kJoining, kIn };
+    State state = State::kOut;
+    uint64_t session = 0;
+    int size = 0;
+    uint64_t epoch = 0;
+    bool one_session = false;
+    Members members;
+    std::map<int, uint64_t> rounds;  // by instance
+    uint64_t last_step = 0;          // that used the epoch
+    std::vector<Request> waiting;    // kJoining
+    std::string leader;
+    // The last epoch that was broken: what the steps that used it are told.
+    uint64_t broken_session = 0, broken_step = 0;
+    Status broken;
+  };
+
+  // At the leader: a group that is not complete.
+  struct Joiner {
+    uint64_t session = 0;
+    std::string task;
+    std::chrono::milliseconds timeout{0};
+    Clock::time_point deadline;
+  };
+  struct Forming {
+    int size = 0;
+    std::map<std::string, Joiner> joined;  // by device
+  };
+
+  // A payload on its way.
+  struct Arrival {
+    std::shared_ptr<Impl> impl;
+    Key key;
+    uint64_t session = 0;
+    CollectiveMessage message;
+    Payload payload;
+    OperationPtr into;  // a sum that lands in the operation's outputs
+  };
+
+  // All with the lock held. rounds.cc:
+  OperationPtr FindOrPark(const Key& key, uint32_t timeout_ms);
+  void Begin(const Request& request, const Key& key, const Members& members, bool epoch_breaks,
+             Actions* actions);
+  void Contribute(const OperationPtr& operation, int rank, Actions* actions);
+  void Apply(const OperationPtr& operation, const CollectiveMessage& message, Payload payload,
+             Actions* actions);
+  void ApplyReduce(const OperationPtr& operation, const CollectiveMessage& message, Payload payload,
+                   Actions* actions);
+  void MakeReady(Operation* operation, uint32_t piece);
+  void MakeAllReady(Operation* operation);
+  void Schedule(const OperationPtr& operation, bool may_enqueue, Actions* actions);
+  void SumDone(const OperationPtr& operation, uint32_t piece, Actions* actions);
+  void CheckComplete(const OperationPtr& operation, Actions* actions);
+  void Fail(const OperationPtr& operation, const Status& status, Actions* actions);
+  void EndLocal(const OperationPtr& operation, const Status& status, Actions* actions);
+  static CollectiveMessage MessageOf(const Operation& op, CollectiveWhat what, int rank);
+  void SendPieces(const OperationPtr& operation, size_t task, Actions* actions);
+  void SendToOthers(const OperationPtr& operation, CollectiveMessage message,
+                    const Payload& payload, Actions* actions);
+  // groups.cc:
+  void Join(Member* member, const Request& request, Actions* actions);
+  void HandleJoin(uint64_t session, const std::string& task, int32_t group,
+                  const CollectiveMessage& m, Actions* actions);
+  void HandleLeave(int32_t group, const std::string& device);
+  void HandleFormed(int32_t group, const CollectiveMessage& message, const Payload& payload,
+                    Actions* actions);
+  void HandleRefused(int32_t group, const CollectiveMessage& message, Actions* actions);
+  void HandleControl(uint64_t session, int32_t group, const CollectiveMessage& message,
+                     const Payload& payload, Actions* actions);
+  void Answer(const Joiner& joiner, int32_t group, CollectiveMessage message, Payload payload,
+              Actions* actions);
+  void Refuse(int32_t group, const std::string& device, const Joiner& joiner, const Status& status,
+              Actions* actions);
+  void StopJoining(Member* member, const Status& status, Actions* actions);
+  void Break(uint64_t epoch, const Status& status, bool tell, Actions* actions);
+  void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions);
+  void Tick(Clock::time_point now, Actions* actions);
+  // Something has a deadline from now on.
+  void WakeTimer() {
+    if (!timer_.joinable() && !stopped_)
+      timer_ = StartThread("mg-collective", [this] { TimeLoop(); });
+    if (waiting_) changed_.notify_all();
+  }
+  Status Overdue(int32_t group, const Forming& forming, const Joiner& joiner) const;
+
+  void Do(Actions* actions);
+  void Work(const OperationPtr& operation);
+  static void RunTask(void* context, int32_t);
+  void OnSent(const OperationPtr& operation, const std::string& task, bool piece,
+              const Status& status);
+  void OnArrival(const std::shared_ptr<Arrival>& arrival, const Status& status);
+  void TimeLoop();
+
+  CollectiveHost* const host_;
+  ThreadPools* const pools_;
+
+  std::mutex mutex_;                 // guards all below
+  std::condition_variable changed_;  // for the timer
+  std::condition_variable drained_;  // after Stop: working_ == 0
+  std::map<Key, OperationPtr> operations_;
+  std::map<std::pair<int32_t, std::string>, Member> members_;  // by group and device
+  std::map<int32_t, Forming> forming_;
+  std::map<uint64_t, std::vector<std::string>> lost_;  // tasks, by session
+  std::set<uint64_t> broken_;  // epochs that ended before this task was told of them
+  int working_ = 0;            // threads inside Work, queued ones too
+  bool stopped_ = false;
+  bool waiting_ = false;  // the timer sleeps until it is told
+  std::thread timer_;
+};
+
+}  // namespace monograph

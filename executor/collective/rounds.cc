@@ -1,0 +1,526 @@
+#include <algorithm>
+
+#include "executor/collective/manager.h"
+#include "executor/step_message.h"
+#include "executor/thread_pools.h"
+
+namespace monograph {
+
+using collective::GroupName;
+using collective::kLeaderGrace;
+using collective::Milliseconds;
+using collective::Piece;
+using collective::OperationPtr;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Threads that are left to kernels, and to the other tasks of a small machine.
+constexpr int kSpareThreads = 2;
+// What is merged by the thread that finds it ready.
+constexpr size_t kInlineBytes = 64 << 10;
+
+}  // namespace
+
+void CollectiveManager::Impl::Do(Actions* actions) {
+  for (Actions::Send& send : actions->sends) {
+    const std::string body = EncodeCollective(send.message);
+    StepMessage message;
+    message.kind = StepMessageKind::kCollective;
+    message.id = static_cast<uint32_t>(send.group);
+    message.step = send.round;
+    message.body = body;
+    const bool piece = send.message.what == CollectiveWhat::kPiece;
+    Done done;
+    if (send.operation != nullptr && send.payload.bytes > 0) {
+      done = [self = weak_from_this(), operation = send.operation, task = send.task,
+              piece](const Status& status) {
+        if (const std::shared_ptr<Impl> impl = self.lock())
+          impl->OnSent(operation, task, piece, status);
+      };
+    }
+    const Status status = host_->SendCollective(send.session, send.task, std::move(message),
+                                                std::move(send.payload), std::move(done));
+    if (!status.ok() && send.operation != nullptr) OnSent(send.operation, send.task, piece, status);
+  }
+  for (OperationPtr& operation : actions->enqueue) {
+    using Task = std::pair<std::shared_ptr<Impl>, OperationPtr>;
+    pools_->Enqueue(&RunTask, new Task(shared_from_this(), std::move(operation)), 0);
+  }
+  for (Actions::End& end : actions->ends) end.request->done(end.status, std::move(end.outputs));
+  for (const OperationPtr& operation : actions->work) Work(operation);
+}
+
+void CollectiveManager::Impl::RunTask(void* context, int32_t) {
+  const std::unique_ptr<std::pair<std::shared_ptr<Impl>, OperationPtr>> task(
+      static_cast<std::pair<std::shared_ptr<Impl>, OperationPtr>*>(context));
+  task->first->Work(task->second);
+}
+
+// Merges pieces until none is ready. Counted in `workers` and `working_` already.
+void CollectiveManager::Impl::Work(const OperationPtr& operation) {
+  Operation& op = *operation;
+  std::unique_lock lock(mutex_);
+  while (!op.over && !op.ready.empty()) {
+    Actions actions;
+    const uint32_t piece = op.ready.front();
+    op.ready.pop_front();
+    if (piece == Operation::kAssemble) {
+      lock.unlock();
+      Result<Tensor> output = op.Assemble();
+      lock.lock();
+      if (op.over) break;
+      if (output.ok()) {
+        op.outputs[0] = std::move(output).value();
+        EndLocal(operation, Status(), &actions);
+      } else {
+        Fail(operation, output.status(), &actions);
+      }
+    } else {
+      const int from = op.pieces[piece].merged;
+      const int to = op.Available(piece);
+      lock.unlock();
+      op.Merge(piece, from, to);
+      lock.lock();
+      if (op.over) break;
+      op.pieces[piece].merged = to;
+      op.pieces[piece].busy = false;
+      if (to < op.ranks()) {
+        MakeReady(&op, piece);
+      } else {
+        SumDone(operation, piece, &actions);
+      }
+    }
+    lock.unlock();
+    Do(&actions);
+    lock.lock();
+  }
+  --op.workers;
+  if (op.over && op.workers == 0) op.Clear();
+  if (--working_ == 0 && stopped_) drained_.notify_all();
+}
+
+// ---- operations
+
+OperationPtr CollectiveManager::Impl::FindOrPark(const Key& key, uint32_t timeout_ms) {
+  OperationPtr& operation = operations_[key];
+  if (operation == nullptr) {
+    operation = std::make_shared<Operation>();
+    operation->key = key;
+    operation->deadline = Clock::now() + milliseconds(timeout_ms) + kLeaderGrace;
+    WakeTimer();
+  }
+  return operation;
+}
+
+void CollectiveManager::Impl::Start(const Request& request) {
+  Actions actions;
+  {
+    std::lock_guard lock(mutex_);
+    request->deadline = Clock::now() + request->timeout;
+    Member* member = nullptr;
+    if (request->members == nullptr) member = &members_[{request->group_key, request->device}];
+    if (stopped_ || request->cancelled) {
+      actions.ends.push_back({request, Cancelled("the step was aborted").AsDerived(), {}});
+    } else if (request->members != nullptr) {
+      const Key key{request->session, request->step, request->group_key, request->instance_key};
+      Begin(request, key, request->members, false, &actions);
+    } else if (member->state == Member::State::kOut && !member->broken.ok() &&
+               member->broken_session == request->session && request->step <= member->broken_step) {
+      actions.ends.push_back({request, member->broken, {}});
+    } else {
+      if (member->state == Member::State::kIn &&
+          (member->session != request->session || member->size != request->group_size)) {
+        Break(member->epoch,
+              Aborted(request->device + " joined " + GroupName(request->group_key) + " anew"), true,
+              &actions);
+      }
+      if (member->state == Member::State::kIn) {
+        RunInEpoch(request->group_key, member, request, &actions);
+      } else {
+        Join(member, request, &actions);
+      }
+    }
+  }
+  Do(&actions);
+}
+
+void CollectiveManager::Impl::RunInEpoch(int32_t group, Member* member, const Request& request,
+                                         Actions* actions) {
+  Key key{member->epoch, request->step, group, request->instance_key};
+  if (!member->one_session) key.round = ++member->rounds[request->instance_key];
+  member->last_step = std::max(member->last_step, request->step);
+  Begin(request, key, member->members, !member->one_session, actions);
+}
+
+void CollectiveManager::Impl::Begin(const Request& request, const Key& key, const Members& members,
+                                    bool epoch_breaks, Actions* actions) {
+  const auto refuse = [&](const Status& status) { actions->ends.push_back({request, status, {}}); };
+  const auto place = std::find(members->devices.begin(), members->devices.end(), request->device);
+  const std::string name = GroupName(key.group);
+  if (place == members->devices.end())
+    return refuse(InvalidArgument(request->device + " is not a member of " + name));
+  if (request->group_size != members->size()) {
+    return refuse(InvalidArgument(name + " has " + std::to_string(members->size()) +
+                                  " members, not " + std::to_string(request->group_size)));
+  }
+  request->rank = static_cast<int>(place - members->devices.begin());
+  const auto rank = static_cast<size_t>(request->rank);
+  const OperationPtr operation = FindOrPark(key, 0);
+  Operation& op = *operation;
+  if (op.over) return refuse(op.status);
+  if (!op.started) {
+    const auto self = std::find(members->tasks.begin(), members->tasks.end(), host_->task());
+    const Status status =
+        op.Begin(request, members, static_cast<int>(self - members->tasks.begin()));
+    op.epoch_breaks = epoch_breaks;
+    op.deadline = request->deadline;
+    if (!status.ok()) {
+      op.local[rank] = request;
+      return Fail(operation, status, actions);
+    }
+    if (const auto lost = lost_.find(request->session); lost != lost_.end()) {
+      for (const std::string& task : lost->second) {
+        if (std::find(members->tasks.begin(), members->tasks.end(), task) == members->tasks.end())
+          continue;
+        op.local[rank] = request;
+        return Fail(operation, Unavailable(task + " is lost"), actions);
+      }
+    }
+  } else if (op.local[rank] != nullptr) {
+    return refuse(
+        InvalidArgument(op.Describe() + " is run twice in one step on " + request->device));
+  } else if (op.signature != collective::SignatureOf(*request)) {
+    op.local[rank] = request;
+    return Fail(operation,
+                InvalidArgument("the members differ in operation, types or shapes: " +
+                                members->Describe(request->rank)),
+                actions);
+  }
+  op.deadline = std::min(op.deadline, request->deadline);
+  op.local[rank] = request;
+  op.heard[rank] = true;
+  --op.local_missing;
+  Contribute(operation, request->rank, actions);
+  auto parked = std::move(op.parked);
+  op.parked.clear();
+  for (auto& [message, payload] : parked) {
+    if (!op.over) Apply(operation, message, std::move(payload), actions);
+  }
+  if (op.over) return;
+  if (op.spec.kind == CollectiveKind::kReduce) MakeAllReady(&op);
+  CheckComplete(operation, actions);
+  Schedule(operation, true, actions);
+}
+
+void CollectiveManager::Impl::SendToOthers(const OperationPtr& operation, CollectiveMessage message,
+                                           const Payload& payload, Actions* actions) {
+  const Operation& op = *operation;
+  for (size_t task = 0; task < op.members->tasks.size(); ++task) {
+    if (static_cast<int>(task) == op.self) continue;
+    actions->sends.push_back({op.spec.session, op.members->tasks[task], op.key.group, op.key.round,
+                              message, payload, operation});
+  }
+}
+
+// What an own member's input is to others.
+void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank,
+                                         Actions* actions) {
+  Operation& op = *operation;
+  const CollectiveRequest& request = *op.local[static_cast<size_t>(rank)];
+  if (op.spec.kind == CollectiveKind::kBroadcast) {
+    if (request.inputs.empty()) return;
+    if (op.have_value) {
+      return Fail(
+          operation,
+          InvalidArgument("two members send: " + op.members->Describe(rank) + " is the second"),
+          actions);
+    }
+    op.outputs[0] = request.inputs[0];
+    op.have_value = true;
+  }
+  if (op.alone()) return;
+  if (op.spec.kind != CollectiveKind::kReduce || op.small) {
+    CollectiveMessage message = MessageOf(op, CollectiveWhat::kWhole, rank);
+    if (op.spec.kind != CollectiveKind::kReduce) {
+      message.dtype = op.spec.dtype;
+      message.shape = request.inputs[0].shape();
+    }
+    return SendToOthers(operation, message, op.LocalWhole(rank), actions);
+  }
+  for (uint32_t i = 0; i < op.pieces.size(); ++i) {
+    if (!op.owned(op.pieces[i]))
+      op.outgoing[static_cast<size_t>(op.pieces[i].owner)].waiting.emplace_back(i, rank);
+  }
+  for (size_t task = 0; task < op.outgoing.size(); ++task) SendPieces(operation, task, actions);
+}
+
+// Sends what the window has room for: the receiver then works in little memory.
+void CollectiveManager::Impl::SendPieces(const OperationPtr& operation, size_t task,
+                                         Actions* actions) {
+  Operation& op = *operation;
+  Operation::Outgoing& outgoing = op.outgoing[task];
+  for (; outgoing.sent < collective::kWindow && !outgoing.waiting.empty(); ++outgoing.sent) {
+    const auto [index, rank] = outgoing.waiting.front();
+    outgoing.waiting.pop_front();
+    CollectiveMessage message = MessageOf(op, CollectiveWhat::kPiece, rank);
+    message.index = index;
+    actions->sends.push_back({op.spec.session, op.members->tasks[task], op.key.group, op.key.round,
+                              std::move(message), op.LocalPiece(rank, op.pieces[index]),
+                              operation});
+  }
+}
+
+// The payload of a data message has left, or will not.
+void CollectiveManager::Impl::OnSent(const OperationPtr& operation, const std::string& task,
+                                     bool piece, const Status& status) {
+  Actions actions;
+  {
+    std::lock_guard lock(mutex_);
+    Operation& op = *operation;
+    if (op.over) return;
+    if (!status.ok()) {
+      Fail(operation, Unavailable("sending to " + task + ": " + status.message()), &actions);
+    } else if (piece) {
+      const auto& tasks = op.members->tasks;
+      const auto index =
+          static_cast<size_t>(std::find(tasks.begin(), tasks.end(), task) - tasks.begin());
+      --op.outgoing[index].sent;
+      SendPieces(operation, index, &actions);
+    }
+  }
+  Do(&actions);
+}
+
+CollectiveMessage CollectiveManager::Impl::MessageOf(const Operation& op, CollectiveWhat what,
+                                                     int rank) {
+  CollectiveMessage message;
+  message.what = what;
+  message.kind = static_cast<uint8_t>(op.spec.kind);
+  message.rank = static_cast<uint16_t>(rank);
+  message.instance = op.key.instance;
+  message.epoch = op.key.epoch;
+  message.timeout_ms = Milliseconds(op.spec.timeout);
+  message.signature = op.signature;
+  return message;
+}
+
+void CollectiveManager::Impl::Apply(const OperationPtr& operation, const CollectiveMessage& message,
+                                    Payload payload, Actions* actions) {
+  Operation& op = *operation;
+  const auto rank = static_cast<size_t>(message.rank);
+  if (message.rank >= op.ranks() || op.is_local(message.rank)) {
+    return Fail(operation, DataLoss("a message of rank " + std::to_string(rank) + " came"),
+                actions);
+  }
+  if (message.signature != op.signature) {
+    return Fail(operation,
+                InvalidArgument("the members differ in operation, types or shapes: " +
+                                op.members->Describe(message.rank)),
+                actions);
+  }
+  op.heard[rank] = true;
+  if (op.spec.kind == CollectiveKind::kReduce)
+    return ApplyReduce(operation, message, std::move(payload), actions);
+  if (message.what != CollectiveWhat::kWhole || message.dtype != op.spec.dtype ||
+      payload.bytes != static_cast<size_t>(message.shape.elements()) * DTypeSize(message.dtype)) {
+    return Fail(operation,
+                DataLoss("a tensor of " + op.members->Describe(message.rank) + " does not fit"),
+                actions);
+  }
+  if (op.spec.kind == CollectiveKind::kGather) {
+    op.whole[rank] = std::move(payload);
+    op.shapes[rank] = message.shape;
+  } else if (op.have_value) {
+    return Fail(operation,
+                InvalidArgument("two members send: " + op.members->Describe(message.rank) +
+                                " is the second"),
+                actions);
+  } else {
+    if (!payload.buffer) payload.buffer = Buffer::Allocate(HostAllocator(), 0);
+    op.outputs[0] = Tensor(message.dtype, message.shape, std::move(payload.buffer), payload.offset);
+    op.have_value = true;
+  }
+}
+
+void CollectiveManager::Impl::ApplyReduce(const OperationPtr& operation,
+                                          const CollectiveMessage& message, Payload payload,
+                                          Actions* actions) {
+  Operation& op = *operation;
+  const auto rank = static_cast<size_t>(message.rank);
+  size_t expected = 0;
+  if (message.what == CollectiveWhat::kWhole && op.small) {
+    for (const Piece& piece : op.pieces) expected += piece.bytes;
+  } else if (message.what != CollectiveWhat::kWhole && !op.small &&
+             message.index < op.pieces.size()) {
+    expected = op.pieces[message.index].bytes;
+  } else {
+    return Fail(operation,
+                DataLoss("a message of " + op.members->Describe(message.rank) + " does not fit"),
+                actions);
+  }
+  if (payload.bytes != expected) {
+    return Fail(operation,
+                DataLoss("a piece of " + op.members->Describe(message.rank) + " has " +
+                         std::to_string(payload.bytes) + " bytes, not " + std::to_string(expected)),
+                actions);
+  }
+  if (message.what == CollectiveWhat::kWhole) {
+    op.whole[rank] = std::move(payload);
+    for (uint32_t i = 0; i < op.pieces.size(); ++i) MakeReady(&op, i);
+  } else if (message.what == CollectiveWhat::kPiece) {
+    op.slots[message.index * static_cast<size_t>(op.ranks()) + rank] = std::move(payload);
+    MakeReady(&op, message.index);
+  } else {  // a sum that came by reference
+    const Payload place = op.SumOf(op.pieces[message.index]);
+    std::copy_n(static_cast<const char*>(payload.data()), payload.bytes,
+                static_cast<char*>(place.buffer.data()) + place.offset);
+    SumDone(operation, message.index, actions);
+  }
+}
+
+// Queues the piece if this task merges it and something is there to be merged.
+void CollectiveManager::Impl::MakeReady(Operation* op, uint32_t index) {
+  Piece& piece = op->pieces[index];
+  if (piece.busy || !op->owned(piece)) return;
+  const int available = op->Available(index);
+  const int least = op->small || piece.merged == 0 ? 2 : 1;
+  if (available - piece.merged < std::min(least, op->ranks() - piece.merged)) return;
+  if (op->small && available < op->ranks()) return;
+  if (piece.merged == op->ranks()) return;
+  piece.busy = true;
+  op->ready.push_back(index);
+}
+
+void CollectiveManager::Impl::MakeAllReady(Operation* op) {
+  for (uint32_t i = 0; i < op->pieces.size(); ++i) MakeReady(op, i);
+}
+
+void CollectiveManager::Impl::Schedule(const OperationPtr& operation, bool may_enqueue,
+                                       Actions* actions) {
+  Operation& op = *operation;
+  if (op.over || op.ready.empty()) return;
+  size_t bytes = 0;
+  for (const uint32_t piece : op.ready) {
+    if (piece != Operation::kAssemble) {
+      bytes += op.pieces[piece].bytes;
+    } else {
+      for (const Payload& part : op.whole) bytes += part.bytes;
+    }
+  }
+  const auto add = [&](std::vector<OperationPtr>* list) {
+    ++op.workers;
+    ++working_;
+    list->push_back(operation);
+  };
+  const int wanted =
+      bytes <= kInlineBytes ? 0 : std::min(pools_->intra_op(), static_cast<int>(op.ready.size()));
+  // A piece that has just come lies in this core's cache: others help only where there are many.
+  int free = may_enqueue ? wanted : std::min(wanted, pools_->idle() - kSpareThreads);
+  for (; free > 0 && op.workers < wanted; --free) add(&actions->enqueue);
+  if (op.workers == 0) add(&actions->work);
+}
+
+void CollectiveManager::Impl::SumDone(const OperationPtr& operation, uint32_t index,
+                                      Actions* actions) {
+  Operation& op = *operation;
+  if (op.summed[index]) return;
+  op.summed[index] = true;
+  --op.pieces_left;
+  const Piece& piece = op.pieces[index];
+  if (!op.small && op.owned(piece)) {
+    const auto ranks = static_cast<size_t>(op.ranks());
+    for (size_t rank = 0; rank < ranks; ++rank) op.slots[index * ranks + rank] = {};
+    if (!op.alone()) {
+      const auto own = std::find(op.members->task_of.begin(), op.members->task_of.end(), op.self);
+      CollectiveMessage message =
+          MessageOf(op, CollectiveWhat::kSum, static_cast<int>(own - op.members->task_of.begin()));
+      message.index = index;
+      SendToOthers(operation, message, op.SumOf(piece), actions);
+    }
+  }
+  CheckComplete(operation, actions);
+}
+
+void CollectiveManager::Impl::CheckComplete(const OperationPtr& operation, Actions* actions) {
+  Operation& op = *operation;
+  if (op.over) return;
+  const bool all_heard = std::find(op.heard.begin(), op.heard.end(), false) == op.heard.end();
+  switch (op.spec.kind) {
+    case CollectiveKind::kReduce:
+      if (op.local_missing > 0 || op.pieces_left > 0 || (op.pieces.empty() && !all_heard)) return;
+      return EndLocal(operation, Status(), actions);
+    case CollectiveKind::kGather:
+      if (!all_heard || op.assembling) return;
+      op.assembling = true;
+      op.ready.push_back(Operation::kAssemble);
+      return;
+    case CollectiveKind::kBroadcast:
+      if (op.have_value) EndLocal(operation, Status(), actions);
+      return;
+  }
+}
+
+// Ends the requests that are here.
+void CollectiveManager::Impl::EndLocal(const OperationPtr& operation, const Status& status,
+                                       Actions* actions) {
+  Operation& op = *operation;
+  for (size_t rank = 0; rank < op.local.size(); ++rank) {
+    const Request& request = op.local[rank];
+    if (request == nullptr || request->rank < 0) continue;
+    request->rank = -1;  // it has ended; it stays, because its inputs may be in use
+    actions->ends.push_back({request, status, status.ok() ? op.outputs : std::vector<Tensor>()});
+  }
+  if (!status.ok() || op.local_missing > 0) return;
+  op.over = true;
+  operations_.erase(op.key);
+  // Who gets an output alone may write it in place.
+  if (op.workers == 0) {
+    op.Clear();
+  } else {
+    op.outputs.clear();
+  }
+}
+
+void CollectiveManager::Impl::Fail(const OperationPtr& operation, const Status& status,
+                                   Actions* actions) {
+  Operation& op = *operation;
+  if (op.over) return;
+  op.over = true;
+  op.status = status.WithContext(op.Describe());
+  EndLocal(operation, op.status, actions);
+  // What still comes for it is dropped for as long as it could come.
+  op.deadline = Clock::now() + op.spec.timeout + kLeaderGrace;
+  if (op.workers == 0) op.Clear();
+  if (op.epoch_breaks) Break(op.key.epoch, op.status, true, actions);
+}
+
+void CollectiveManager::Impl::Cancel(const Request& request) {
+  Actions actions;
+  {
+    std::lock_guard lock(mutex_);
+    request->cancelled = true;
+    const Status status = Cancelled("the step was aborted").AsDerived();
+    for (auto& [key, operation] : operations_) {
+      const auto& local = operation->local;
+      if (std::find(local.begin(), local.end(), request) == local.end() || request->rank < 0)
+        continue;
+      const std::string who = operation->members->Describe(request->rank);
+      actions.ends.push_back({request, status, {}});
+      request->rank = -1;
+      Fail(operation, Aborted("the step of " + who + " was aborted").AsDerived(), &actions);
+      break;
+    }
+    const auto found = members_.find({request->group_key, request->device});
+    if (found != members_.end()) {
+      Member& member = found->second;
+      if (std::erase(member.waiting, request) != 0) {
+        actions.ends.push_back({request, status, {}});
+        if (member.waiting.empty()) StopJoining(&member, status, &actions);
+      }
+    }
+  }
+  Do(&actions);
+}
+
+}  // namespace monograph
