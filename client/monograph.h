@@ -3,6 +3,7 @@
 // use instead.
 #pragma once
 
+#include "client/all_reduce.h"       // AllReduceGradients
 #include "client/clip.h"             // ClipByGlobalNorm, L2Regularizer, ...
 #include "client/cluster.h"          // ClusterSpec
 #include "client/collections.h"      // Collections

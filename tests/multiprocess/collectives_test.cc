@@ -1,6 +1,7 @@
 // Collectives between daemons: of one client, and of a client per worker.
 #include "client/all_reduce.h"
 #include "client/registries.h"
+#include "ops/cast/cast.h"
 #include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -102,6 +103,46 @@ TEST(Collectives, OneClientSumsOverDaemonsWithTheBitsOfAddNOnAParameterServer) {
       }
     }
   }
+}
+
+TEST(Collectives, EveryTypeAndMergeOpOverDaemonsHasTheBitsOfTheOpsOnOneDevice) {
+  TestCluster cluster({.ps = 0, .workers = 3});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope reference = root.WithDevice(Worker(0));
+  const CollectiveGroup group{.size = 3, .key = 1, .members = {Worker(0), Worker(1), Worker(2)}};
+  int instance = 1;
+  Outputs fetches;  // the results of the three ranks, then what they should be
+  const auto add = [&](DType dtype, int64_t size, const std::string& op) {
+    Outputs parts, results;
+    for (int rank = 0; rank < 3; ++rank) {
+      const Scope place = root.WithDevice(Worker(rank));
+      parts.push_back(Cast(place, Const(place, Values(size, rank, instance)), dtype));
+      results.push_back(op == "AddN" ? MonographAllReduce(place, {parts.back()}, group, instance)[0]
+                                     : CollectiveReduce(place, parts.back(), group, instance, op));
+    }
+    fetches.insert(fetches.end(), results.begin(), results.end());
+    const auto merge = [&](const Output& x, const Output& y) {
+      return op == "Mul"   ? Mul(reference, x, y)
+             : op == "Max" ? Maximum(reference, x, y)
+                           : Minimum(reference, x, y);
+    };
+    fetches.push_back(op == "Add" || op == "AddN" ? AddN(reference, parts)
+                                                  : merge(merge(parts[0], parts[1]), parts[2]));
+    ++instance;
+  };
+  for (const int64_t size : {1001, 90'000}) {
+    for (const DType dtype : {DT_HALF, DT_BFLOAT16, DT_DOUBLE, DT_INT32, DT_INT64})
+      add(dtype, size, "Add");
+    add(DT_UINT8, size, "AddN");
+    for (const char* op : {"Mul", "Max", "Min"}) add(DT_FLOAT, size, op);
+  }
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = cluster.Connect(graph);
+  const auto values = session->Run({}, fetches);
+  ASSERT_TRUE(values.ok()) << values.status();
+  for (size_t i = 0; i < values->size(); ++i)
+    EXPECT_TRUE(SameBits(values->at(i), values->at(i - i % 4 + 3))) << "result " << i;
 }
 
 TEST(Collectives, AClientPerWorkerSumsInBucketsAndTakesTheFirstOnesValues) {
