@@ -250,6 +250,16 @@ TEST_F(SyncReplicasTest, AWorkerThatRunsOutOfTimeCanAskWhatItWaitedFor) {
               Code::kDeadlineExceeded, {"gradients of 1 of 2 replicas (1)", "missing: replica 0"});
 }
 
+TEST_F(SyncReplicasTest, AnUpdateThatWaitsHoldsUpNothingElseInTheChiefsSession) {
+  Begin(2, {.replicas_to_aggregate = 2});
+  for (int i = 0; i < 150; ++i) {
+    const auto arrived = chief().session->Run({}, {chief().step.arrived[0]}, {}, {.timeout = 20s});
+    ASSERT_TRUE(arrived.ok()) << i << ": " << arrived.status();
+  }
+  for (auto& thread : TrainAll({0, 1}, 3)) EXPECT_TRUE(thread.get().ok());
+  EXPECT_EQ(chief().State()[2].scalar<int64_t>(), 3);
+}
+
 TEST_F(SyncReplicasTest, TheEndOfTheDataEndsEverybody) {
   Begin(3, {.replicas_to_aggregate = 3});
   Coordinator coordinator;
