@@ -137,6 +137,32 @@ TEST(Compare, WrongArgumentsAreRefusedBeforeAnythingRuns) {
   }
 }
 
+TEST(Compare, MnistReplicaGivesEveryFigureAndTheSameWeightsInEverySynchronousMode) {
+  TemporaryFolder folder;
+  ChildProcess process({MonographPath(), "compare", "--modes=in_graph,between_graph,in_graph_replicated,between_graph_replicated", "--workers=2", "--repeats=1",
+                        "--out=" + folder.File("page.html"), "--json=" + folder.File("figures.json"), "--", MG_MNIST_REPLICA, "--data_name=synthetic", "--batch_size=10",
+                        "--fc=16", "--num_batches=6", "--num_warmup_batches=2", "--display_every=3", "--seed=3"});
+  const std::optional<Exit> exit = process.Wait(150s);
+  ASSERT_TRUE(exit.has_value()) << process.output() << process.error();
+  ASSERT_EQ(exit->code, 0) << process.output() << process.error();
+  EXPECT_NE(process.output().find("all runs of 4 synchronous modes ended with bit-equal weights (4 runs)"), std::string::npos) << process.output();
+  const auto json = nlohmann::json::parse(ReadFile(folder.File("figures.json")));
+  for (const auto& cell : json["cells"]) {
+    const std::string mode = cell["mode"];
+    EXPECT_GT(cell["images_per_second"]["median"], 0) << mode;
+    EXPECT_GT(cell["step_p99_us"]["median"], 0) << mode;
+    EXPECT_GT(cell["client_cpu_us"]["median"], 0) << mode;
+    EXPECT_GT(cell["critical_path"]["compute_us"], 0) << mode;
+    const bool ps = mode == "in_graph" || mode == "between_graph";
+    const size_t clients = mode.starts_with("between") ? 2 : 1;
+    EXPECT_EQ(cell["tasks"].size(), clients + 2 + (ps ? 1 : 0)) << cell["tasks"];
+    for (const auto& task : cell["tasks"]) EXPECT_GT(task["sent"], 0) << mode << task;
+    // The mean over the batch is the same, summed up in another order.
+    ASSERT_EQ(cell["runs"][0]["loss"].size(), 2u) << mode;
+    EXPECT_NEAR(cell["runs"][0]["loss"][1][2].get<double>(), json["cells"][0]["runs"][0]["loss"][1][2].get<double>(), 1e-4) << mode;
+  }
+}
+
 TEST(Status, IsATableOfTheDaemonsAndNamesThoseThatDoNotAnswer) {
   TestCluster cluster({.ps = 1, .workers = 1});
   ASSERT_TRUE(cluster.WaitForStatus("worker", 0, [](const wire::StatusResponse&) { return true; }));
