@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 
 struct Event {
   std::string name, op;
-  int task = 0;
+  int task = 0, thread = 0;
   double start = 0, end = 0;
   int edge = -1;   // of a send or receive
   int after = -1;  // id in the same task
@@ -41,6 +41,7 @@ Result<Trace> Read(std::string_view text) {
         Event event{.name = line.at("name").get<std::string>(),
                     .op = line.value("cat", ""),
                     .task = task,
+                    .thread = line.value("tid", 0),
                     .start = line.at("ts").get<double>()};
         event.end = event.start + line.at("dur").get<double>();
         const Json args = line.value("args", Json::object());
@@ -60,10 +61,32 @@ Result<Trace> Read(std::string_view text) {
   return trace;
 }
 
+// What each thread ran, in order of start. Receives are no work of a thread.
+class Threads {
+ public:
+  explicit Threads(const Trace& trace) {
+    for (const Event& event : trace.events) {
+      if (event.op != "_Recv") ran_[{event.task, event.thread}].push_back(&event);
+    }
+    for (auto& [thread, events] : ran_) std::stable_sort(events.begin(), events.end(), Earlier);
+  }
+  // What the event's thread ran right before it; nullptr: nothing.
+  const Event* Before(const Event& event) const {
+    const auto found = ran_.find({event.task, event.thread});
+    if (found == ran_.end()) return nullptr;
+    const auto at = std::lower_bound(found->second.begin(), found->second.end(), &event, Earlier);
+    return at == found->second.begin() ? nullptr : *std::prev(at);
+  }
+
+ private:
+  static bool Earlier(const Event* a, const Event* b) { return a->start < b->start; }
+  std::map<std::pair<int, int>, std::vector<const Event*>> ran_;
+};
+
 // Ops that wait for other clients or tasks inside their kernel.
 bool Waits(const std::string& op) {
   for (const char* prefix : {"Queue", "Accumulator", "ConditionalAccumulator", "SparseAccumulator",
-                             "ResourceAccumulator", "Barrier", "Collective"}) {
+                             "ResourceAccumulator", "Barrier", "Collective", "MonographAllReduce", "MonographStepGate"}) {
     if (op.starts_with(prefix)) return true;
   }
   return false;
@@ -112,7 +135,8 @@ Result<CriticalPath> FindCriticalPath(std::string_view chrome_json) {
 
   using Kind = PathSegment::Kind;
   Chain chain(trace, at->end);
-  // Each event comes up at most once: predecessors follow the edges of a graph without cycles.
+  const Threads threads(trace);
+  // Each event comes up at most once: inputs are edges of a graph without cycles, and what a thread ran before began earlier.
   for (size_t left = trace.events.size(); left > 0; --left) {
     const bool received = at->op == "_Recv";
     const auto send = received ? trace.sends.find(at->edge) : trace.sends.end();
@@ -127,13 +151,16 @@ Result<CriticalPath> FindCriticalPath(std::string_view chrome_json) {
     } else {
       chain.Prepend(Waits(at->op) ? Kind::kWait : Kind::kCompute, at->name, at->op, at->task, at->start);
     }
-    const auto before = trace.by_id.find({at->task, at->after});
-    if (before == trace.by_id.end()) {
+    const auto input = trace.by_id.find({at->task, at->after});
+    const Event* before = input == trace.by_id.end() ? nullptr : &trace.events[input->second];
+    const Event* busy = threads.Before(*at);
+    if (before == nullptr || (busy != nullptr && busy->end > before->end)) before = busy;
+    if (before == nullptr) {
       chain.Prepend(Kind::kWait, "start of the step", "", at->task, origin);
       break;
     }
-    chain.Prepend(Kind::kWait, at->name, "", at->task, trace.events[before->second].end);
-    at = &trace.events[before->second];
+    chain.Prepend(Kind::kWait, at->name, "", at->task, before->end);
+    at = before;
   }
   return chain.Take(origin);
 }

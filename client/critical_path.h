@@ -1,8 +1,8 @@
 // CriticalPath: the chain of kernels, transfers and waits that set the time of one step.
 //
-// From the event that ended last, back: a kernel began when the last of its inputs was there; a received tensor came from the send of the
-// same edge on another task. What lies between two events of the chain is waiting: a thread was missing, or the other task's
-// clock differs. The segments follow each other without gaps, so that their times sum up to the whole.
+// From the event that ended last, back: a kernel began when the last of its inputs was there and its thread was free, whichever came
+// later; a received tensor came from the send of the same edge on another task. What lies between two events of the chain is waiting.
+// The segments follow each other without gaps, so that their times sum up to the whole.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct PathSegment {
   enum class Kind {
     kCompute,   // a kernel ran
     kTransfer,  // from the call that sent a tensor until it was at the other task
-    kWait,      // nothing of the chain ran: the next node was ready but had no thread, or an op waited for others (a queue, a barrier)
+    kWait,      // nothing of the chain ran, or an op waited for other clients or tasks (a queue, a barrier, a collective)
   };
   Kind kind = Kind::kCompute;
   std::string name;  // of the node, or of the tensor

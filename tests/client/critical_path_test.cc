@@ -75,11 +75,26 @@ TEST(CriticalPath, AReceiveWithoutASendIsAFeedThatWasOnItsWayFromTheStart) {
   EXPECT_NEAR(path.total_us, 20, 1e-6);
 }
 
+TEST(CriticalPath, ANodeThatIsReadyWaitsForItsThread) {
+  // "last" has its input at 10, but its thread is busy until 60 with a node of another chain.
+  std::vector<TaskTrace> tasks = {{"/job:a",
+                                   0,
+                                   {Event(TraceKind::kNode, "first", "MatMul", 0, 10, 0, -1),
+                                    Event(TraceKind::kNode, "other", "Conv2D", 12, 60, 1, -1),
+                                    Event(TraceKind::kNode, "last", "Relu", 60, 70, 2, 0)}}};
+  const CriticalPath path = FindCriticalPath(ToChromeJson(tasks)).value();
+  ASSERT_EQ(path.segments.size(), 4u);
+  EXPECT_EQ(path.segments[2].name, "other");
+  EXPECT_NEAR(path.compute_us, 68, 1e-6);
+  EXPECT_NEAR(path.wait_us, 2, 1e-6);
+}
+
 TEST(CriticalPath, AnOpThatWaitsForOthersIsWaiting) {
   std::vector<TaskTrace> tasks = {
-      {"/job:a", 0, {Event(TraceKind::kNode, "token", "QueueDequeueV2", 0, 30, 0, -1)}}};
+      {"/job:a", 0, {Event(TraceKind::kNode, "token", "QueueDequeueV2", 0, 30, 0, -1),
+               Event(TraceKind::kNode, "gate", "MonographStepGateWait", 30, 50, 1, 0)}}};
   const CriticalPath path = FindCriticalPath(ToChromeJson(tasks)).value();
-  EXPECT_NEAR(path.wait_us, 30, 1e-6);
+  EXPECT_NEAR(path.wait_us, 50, 1e-6);
   EXPECT_EQ(path.compute_us, 0);
 }
 
