@@ -36,8 +36,8 @@ struct HostOptions {
 Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::string& job,
                                          int task, const HostOptions& options);
 
-// SIGTERM and Ctrl-C as something to wait for. They are blocked in the thread that makes this and in
-// all threads that it starts later.
+// SIGTERM and Ctrl-C as something to wait for. They are blocked in the thread that makes this and
+// in all threads that it starts later.
 class EndSignals {
  public:
   EndSignals();

@@ -36,9 +36,9 @@ class ModelVariables {
   // the scope if the shapes differ.
   virtual Output Get(const std::string& name, const Shape& shape, const Initial& initial,
                      DType dtype = DT_FLOAT) = 0;
-  // Rows of the variable: those that `ids` name (int32 or int64, of any shape, which takes the place
-  // of the first dimension). They are read where the variable is, so that only rows travel; the
-  // gradient is rows, too. An id out of range fails the step with InvalidArgument.
+  // Rows of the variable: those that `ids` name (int32 or int64, of any shape, which takes the
+  // place of the first dimension). They are read where the variable is, so that only rows travel;
+  // the gradient is rows, too. An id out of range fails the step with InvalidArgument.
   virtual Output Lookup(const std::string& name, const Shape& shape, const Initial& initial,
                         const Output& ids, DType dtype = DT_FLOAT) = 0;
 };

@@ -93,24 +93,24 @@ struct ReplicateOptions {
 
 // One replica's side of the step.
 struct TowerStep {
-  Operation call;     // the replica, forward and backward: run alone to time it
-  Outputs results;    // of its own part of the batch
-  Operation train;    // in_graph with `async`: its own update
-  Output updates;     // as ReplicatedStep::updates, of that
+  Operation call;   // the replica, forward and backward: run alone to time it
+  Outputs results;  // of its own part of the batch
+  Operation train;  // in_graph with `async`: its own update
+  Output updates;   // as ReplicatedStep::updates, of that
 };
 
 struct ReplicatedStep {
   // As the first replica of this client reads them.
   std::vector<ModelVariable> variables;
-  Outputs results;       // means over this client's batch: loss, then what else the model returned
-  Operation train;       // one update; invalid for in_graph with `async`: see towers
-  Output updates;        // int64, fetched with train: the number of updates before this one
+  Outputs results;  // means over this client's batch: loss, then what else the model returned
+  Operation train;  // one update; invalid for in_graph with `async`: see towers
+  Output updates;   // int64, fetched with train: the number of updates before this one
   ModelVariable global_step;
   std::vector<TowerStep> towers;  // replicas of this client
 
   // Who starts. A client with `init` runs it (variables, slots and global_step get their initial
-  // values); one without waits until all of `initialized` are true. Then each runs `start`, if it is
-  // valid.
+  // values); one without waits until all of `initialized` are true. Then each runs `start`, if it
+  // is valid.
   Operation init, start;
   std::vector<ModelVariable> shared;  // what other clients see, too; empty with one client
   Outputs initialized;                // bool, of each of `shared`, then of `sync`
@@ -120,16 +120,16 @@ struct ReplicatedStep {
 };
 
 // Any number of devices, one too. between_graph takes one: this worker's. `batch` is what this
-// client feeds; it need not divide evenly: shard i of N has floor(B(i+1)/N) - floor(B i/N) examples,
-// and means stay exact means over the batch. InvalidArgument for options that contradict each
-// other.
+// client feeds; it need not divide evenly: shard i of N has floor(B(i+1)/N) - floor(B i/N)
+// examples, and means stay exact means over the batch. InvalidArgument for options that contradict
+// each other.
 Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::string>& devices,
                                  const Outputs& batch, const ModelFn& model,
                                  const Optimizer& optimizer, const ReplicateOptions& options = {});
 
 // The same for a batch that comes in parts, each made beside its replica (input on the executors)
-// or fed to it alone (in_graph with `async`): shards[i] are the inputs of replica i. Unless `async`,
-// their numbers of examples must be known while building; they may differ.
+// or fed to it alone (in_graph with `async`): shards[i] are the inputs of replica i. Unless
+// `async`, their numbers of examples must be known while building; they may differ.
 Result<ReplicatedStep> ReplicateShards(const Scope& scope, const std::vector<std::string>& devices,
                                        const std::vector<Outputs>& shards, const ModelFn& model,
                                        const Optimizer& optimizer,

@@ -119,10 +119,10 @@ Status Trainer::Start() {
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> counted,
                       session_->Run({}, {step_.global_step.value}));
   global_step_ = counted[0].scalar<int64_t>();
-  const int64_t beside = step_.options.async
-                             ? std::max<int64_t>(static_cast<int64_t>(loops_.size()),
-                                                 step_.options.num_workers)
-                             : 1;
+  const int64_t beside =
+      step_.options.async
+          ? std::max<int64_t>(static_cast<int64_t>(loops_.size()), step_.options.num_workers)
+          : 1;
   for (Loop& loop : loops_) {
     MG_ASSIGN_OR_RETURN(loop.callable,
                         session_->MakeCallable(loop.feeds, loop.fetches, {loop.train}));
@@ -248,20 +248,19 @@ Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
     if (status = window.Enter(); !status.ok()) break;
     ++loop.next_batch;
     step.begin = Clock::now();
-    session_->RunAsync(
-        loop.callable, *feeds,
-        [this, step, &mutex, &on_step, &window,
-         kept = *feeds](Result<std::vector<Tensor>> results) mutable {
-          if (results.ok()) {
-            step.end = Clock::now();
-            step.results = std::move(results).value();
-            TakeCount(&step);
-            std::lock_guard lock(mutex);
-            if (on_step) on_step(step);
-          }
-          window.Leave(results.status());
-        },
-        {.step = StepNumber(step.batch)});
+    session_->RunAsync(loop.callable, *feeds,
+                       [this, step, &mutex, &on_step, &window,
+                        kept = *feeds](Result<std::vector<Tensor>> results) mutable {
+                         if (results.ok()) {
+                           step.end = Clock::now();
+                           step.results = std::move(results).value();
+                           TakeCount(&step);
+                           std::lock_guard lock(mutex);
+                           if (on_step) on_step(step);
+                         }
+                         window.Leave(results.status());
+                       },
+                       {.step = StepNumber(step.batch)});
   }
   status.Update(window.WaitForAll());  // also after a failure: running steps refer to the window
   return status;

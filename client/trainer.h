@@ -1,5 +1,5 @@
-// Trainer: runs a ReplicatedStep, whichever way it is replicated: who initialises and who waits, the
-// loops of asynchronous replicas, steps in flight, and where to go on after a restart.
+// Trainer: runs a ReplicatedStep, whichever way it is replicated: who initialises and who waits,
+// the loops of asynchronous replicas, steps in flight, and where to go on after a restart.
 //
 //   Trainer trainer(session.get(), step, {{images, labels}}, [&](int loop, int64_t batch) {...});
 //   MG_RETURN_IF_ERROR(trainer.Start());
@@ -10,7 +10,8 @@
 // finds the variables as they are and goes on from their global_step if `join` is set.
 //
 // Random ops see the number of the batch, not of the session's step: a run draws the same values
-// however many other steps its session makes, in every way of replication but in_graph with `async`.
+// however many other steps its session makes, in every way of replication but in_graph with
+// `async`.
 //
 // Threads: one caller at a time. Train makes the threads that it needs, and ends them.
 #pragma once
@@ -69,9 +70,9 @@ class Trainer {
 
   // Initialises or waits. DeadlineExceeded lists the variables that had no value in time.
   Status Start();
-  // Trains until `until` updates are made, by all clients together; loops that run beside each other
-  // may make a few more. `on_step` is called once per step of this client, never by two threads at
-  // once. The first failure ends all loops.
+  // Trains until `until` updates are made, by all clients together; loops that run beside each
+  // other may make a few more. `on_step` is called once per step of this client, never by two
+  // threads at once. The first failure ends all loops.
   Status Train(int64_t until, const StepFn& on_step = {});
   // One more update, traced: RunMetadata::trace_json. Not for in_graph with `async`.
   Result<std::string> TraceStep();

@@ -55,7 +55,8 @@ Result<Outputs> Model(Scope& tower, std::span<const Output> batch, ModelVariable
   Output x = ConvAndPool(tower, variables, "conv1", images, kChannels, 16);
   x = ConvAndPool(tower, variables, "conv2", x, 16, 32);
   const int64_t features = kSide / 4 * (kSide / 4) * 32;
-  x = Relu(tower, Dense(tower, variables, "local3", Reshape(tower, x, {-1, features}), features, 64));
+  x = Relu(tower,
+           Dense(tower, variables, "local3", Reshape(tower, x, {-1, features}), features, 64));
   const Output logits = Dense(tower, variables, "softmax_linear", x, 64, kClasses);
   MG_RETURN_IF_ERROR(tower.status());
   const Output hits = Equal(tower, ArgMax(tower, logits, 1, DT_INT32), batch[1]);
@@ -135,13 +136,14 @@ Status Run(const Settings& settings) {
 
 int Main(int argc, char** argv) {
   Settings settings;
-  Flags flags("cifar_hybrid",
-              "Trains a CNN for images of CIFAR-10's shape: in step inside a worker, each worker at "
-              "its own pace. The images are made up.\n\n"
-              "Examples:\n"
-              "  cifar_hybrid                                          two replicas in this process\n"
-              "  monograph launch --ps=1 --workers=2 --clients=per_worker "
-              "--executor_flags=--cpu_devices=2 -- cifar_hybrid\n");
+  Flags flags(
+      "cifar_hybrid",
+      "Trains a CNN for images of CIFAR-10's shape: in step inside a worker, each worker at "
+      "its own pace. The images are made up.\n\n"
+      "Examples:\n"
+      "  cifar_hybrid                                          two replicas in this process\n"
+      "  monograph launch --ps=1 --workers=2 --clients=per_worker "
+      "--executor_flags=--cpu_devices=2 -- cifar_hybrid\n");
   flags.Add("batch_size", &settings.batch_size, "examples of one step of one worker");
   flags.Add("num_batches", &settings.num_batches, "updates of all workers together");
   flags.Add("replicas_per_worker", &settings.replicas_per_worker,

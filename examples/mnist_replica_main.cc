@@ -85,8 +85,8 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
                                ? "/job:worker"
                                : "/job:ps,/job:worker/task:" + std::to_string(layout_.rank);
   }
-  MG_ASSIGN_OR_RETURN(session_, flags.Open(cluster_, program_->graph,
-                                           static_cast<int>(layout_.replicas.size())));
+  MG_ASSIGN_OR_RETURN(
+      session_, flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size())));
   MG_ASSIGN_OR_RETURN(const SessionOptions options, flags.Options());
   trainer_ = std::make_unique<Trainer>(
       session_.get(), program_->step, program_->feeds,
@@ -164,8 +164,7 @@ void Run::Display(const TrainedStep& step) {
   if (!settings_.asynchronous() && layout_.rank != 0) return;  // the chief speaks for all
   if (settings_.in_graph() && !settings_.async) {
     const double seconds = std::chrono::duration<double>(step.end - displayed_at_).count();
-    const double rate =
-        static_cast<double>((number - displayed_) * settings_.batch_size) / seconds;
+    const double rate = static_cast<double>((number - displayed_) * settings_.batch_size) / seconds;
     std::printf("step %lld  loss %.3f  accuracy %.2f  images/sec %.1f\n",
                 static_cast<long long>(number), loss, accuracy, rate);
   } else {

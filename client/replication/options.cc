@@ -66,8 +66,9 @@ Status CheckInGraph(const ReplicateOptions& options, const std::vector<std::stri
                            std::to_string(devices.size()) + " replicas");
   }
   if (!options.shares.empty() && options.async) {
-    return InvalidArgument("shares cut the batch of replicas that keep in step; with async each "
-                           "replica has a batch of its own");
+    return InvalidArgument(
+        "shares cut the batch of replicas that keep in step; with async each "
+        "replica has a batch of its own");
   }
   return Status();
 }
@@ -79,8 +80,9 @@ Status CheckBetween(const ReplicateOptions& options, const std::vector<std::stri
                            std::to_string(options.num_workers));
   }
   if (options.variable_update == VariableUpdate::kCentral) {
-    return InvalidArgument(mode + " replication shares variables by parameter_server, or has them "
-                                  "replicated; central is a way of in_graph");
+    return InvalidArgument(mode +
+                           " replication shares variables by parameter_server, or has them "
+                           "replicated; central is a way of in_graph");
   }
   if (!options.shares.empty()) {
     return InvalidArgument("shares are for in_graph replication, where one client cuts the batch");
@@ -96,9 +98,10 @@ Status CheckBetween(const ReplicateOptions& options, const std::vector<std::stri
                            std::to_string(devices.size()) + "; hybrid has several");
   }
   if (!Mirrored(options) && options.variable_devices.empty()) {
-    return InvalidArgument(mode + " replication with parameter servers needs variable_devices that "
-                                  "all clients share: without them each worker would have its own "
-                                  "variables");
+    return InvalidArgument(mode +
+                           " replication with parameter servers needs variable_devices that "
+                           "all clients share: without them each worker would have its own "
+                           "variables");
   }
   if (options.async && Mirrored(options)) {
     return InvalidArgument("replicated variables keep in step; async needs parameter_server");

@@ -1,3 +1,5 @@
+#include "graph/replicate.h"
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -8,7 +10,6 @@
 #include "client/replication/towers.h"
 #include "client/replication/update.h"
 #include "client/sync_replicas.h"
-#include "graph/replicate.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/variable/variable.h"
@@ -80,7 +81,8 @@ void AddStart(Draft* draft, ReplicatedStep* step) {
   if (step->sync != nullptr) {
     if (options.rank == 0) step->init = step->sync->init;
   } else if (options.rank == 0 || Mirrored(options)) {
-    // global_step comes last: who sees that it has a value finds all others, slots too, with theirs.
+    // global_step comes last: who sees that it has a value finds all others, slots too, with
+    // theirs.
     for (const Operation& initializer : draft->initializers) {
       if (initializer.id != step->global_step.initializer.id)
         scope.graph()->AddControlInput(step->global_step.initializer.id, initializer.id);
@@ -91,24 +93,25 @@ void AddStart(Draft* draft, ReplicatedStep* step) {
   step->shared = step->variables;
   step->shared.push_back(step->global_step);
   for (const ModelVariable& variable : step->shared) {
-    step->initialized.push_back(VarIsInitialized(
-        scope.SubScope("ready").ColocateWith(variable.handle), variable.handle));
+    step->initialized.push_back(
+        VarIsInitialized(scope.SubScope("ready").ColocateWith(variable.handle), variable.handle));
   }
   if (step->sync != nullptr) step->initialized.push_back(step->sync->ready);
 }
 
-Result<std::vector<std::vector<ModelVariable>>> MakeCopies(
-    const Scope& scope, const std::vector<std::string>& devices,
-    std::vector<Declaration>* declarations, const ReplicateOptions& options) {
+Result<std::vector<std::vector<ModelVariable>>> MakeCopies(const Scope& scope,
+                                                           const std::vector<std::string>& devices,
+                                                           std::vector<Declaration>* declarations,
+                                                           const ReplicateOptions& options) {
   ReplicateOptions where = options;
   if (Mirrored(options)) where.variable_devices = {devices[0]};
   std::vector<std::vector<ModelVariable>> copies(1);
   MG_ASSIGN_OR_RETURN(copies[0],
                       replication::MakeVariables(scope, declarations, where, devices[0]));
   for (size_t r = 1; Mirrored(options) && r < devices.size(); ++r) {
-    MG_ASSIGN_OR_RETURN(std::vector<ModelVariable> mirror,
-                        replication::MirrorVariables(scope, copies[0], devices[r],
-                                                     static_cast<int>(r)));
+    MG_ASSIGN_OR_RETURN(
+        std::vector<ModelVariable> mirror,
+        replication::MirrorVariables(scope, copies[0], devices[r], static_cast<int>(r)));
     copies.push_back(std::move(mirror));
   }
   return copies;
@@ -225,8 +228,8 @@ Result<ReplicatedStep> ReplicateShards(const Scope& scope, const std::vector<std
     MG_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, RowsOf(shards));
     int64_t total = 0;
     for (const int64_t count : rows) total += count;
-    const bool even = std::all_of(rows.begin(), rows.end(),
-                                  [&](int64_t count) { return count == rows[0]; });
+    const bool even =
+        std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
     for (size_t i = 0; !even && i < rows.size(); ++i) {
       const Scope place = scope.ReuseScope("weights").WithDevice(devices[i]);
       split.weights.push_back(

@@ -73,8 +73,7 @@ Gradients SumsBesideVariables(const Draft& draft) {
 }
 
 // Applies; the schedule of a learning rate reads global_step, which CountUpdate counts.
-Operation Apply(Draft* draft, const ReplicatedStep& step, size_t copy,
-                const Gradients& gradients) {
+Operation Apply(Draft* draft, const ReplicatedStep& step, size_t copy, const Gradients& gradients) {
   if (!draft->scope.ok()) return {};
   return draft->optimizer.ApplyGradients(draft->scope, Pairs(draft->variables[copy], gradients),
                                          &draft->initializers,
@@ -173,11 +172,11 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
     sync.operation_timeout =
         std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
   }
-  MG_ASSIGN_OR_RETURN(SyncReplicasStep made,
-                      SyncReplicas(draft->optimizer, sync)
-                          .ApplyGradients(draft->scope,
-                                          Pairs(draft->variables[0], GradientsOf(*draft, 0)),
-                                          step->global_step));
+  MG_ASSIGN_OR_RETURN(
+      SyncReplicasStep made,
+      SyncReplicas(draft->optimizer, sync)
+          .ApplyGradients(draft->scope, Pairs(draft->variables[0], GradientsOf(*draft, 0)),
+                          step->global_step));
   const Scope home = draft->scope.WithDevice(draft->home);
   const Output after =
       ReadVariable(home.WithControlDependencies({made.train}), step->global_step.handle);

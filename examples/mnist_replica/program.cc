@@ -18,10 +18,9 @@ struct Cut {
 
 // Among the loops of all clients.
 Cut AmongLoops(const Settings& settings, const Layout& layout) {
-  const int loops =
-      settings.in_graph()
-          ? (settings.async ? static_cast<int>(layout.replicas.size()) : 1)
-          : layout.workers;
+  const int loops = settings.in_graph()
+                        ? (settings.async ? static_cast<int>(layout.replicas.size()) : 1)
+                        : layout.workers;
   return {settings.asynchronous() ? settings.batch_size * loops : settings.batch_size, loops};
 }
 
@@ -146,17 +145,15 @@ Result<std::unique_ptr<TrainingData>> TrainingData::Load(const Settings& setting
                                    .data_dir = settings.data_dir,
                                    .split = "train",
                                    .seed = static_cast<uint64_t>(settings.seed)}));
-  if (train->pixels() != like.pixels())
-    return DataLoss("training and test images differ in size");
+  if (train->pixels() != like.pixels()) return DataLoss("training and test images differ in size");
   const Cut cut = AmongLoops(settings, layout);
   for (int loop = 0; loop < LoopsHere(settings, layout); ++loop) {
-    MG_ASSIGN_OR_RETURN(
-        std::unique_ptr<BatchStream> stream,
-        BatchStream::Make(train, {.batch_size = cut.batch_size,
-                                  .seed = static_cast<uint64_t>(settings.seed),
-                                  .shard = layout.rank + loop,
-                                  .num_shards = cut.parts,
-                                  .image_type = settings.images()}));
+    MG_ASSIGN_OR_RETURN(std::unique_ptr<BatchStream> stream,
+                        BatchStream::Make(train, {.batch_size = cut.batch_size,
+                                                  .seed = static_cast<uint64_t>(settings.seed),
+                                                  .shard = layout.rank + loop,
+                                                  .num_shards = cut.parts,
+                                                  .image_type = settings.images()}));
     data->streams_.push_back(std::move(stream));
   }
   return data;

@@ -66,9 +66,10 @@ void Settings::AddTo(Flags* flags) {
              "workers that take part; default: every task of job worker, or 1 without a cluster");
   flags->Add("replicas_per_worker", &replicas_per_worker,
              "hybrid: CPU devices of each worker that hold a replica");
-  flags->AddChoice("ps_strategy", &ps_strategy, {"greedy", "round_robin"},
-                   "which task of job ps gets a variable: the one with the fewest bytes, or each in "
-                   "turn");
+  flags->AddChoice(
+      "ps_strategy", &ps_strategy, {"greedy", "round_robin"},
+      "which task of job ps gets a variable: the one with the fewest bytes, or each in "
+      "turn");
   flags->Add("max_variable_bytes", &max_variable_bytes,
              "cut larger variables into parts, so that several tasks of job ps share one; 0: none");
   flags->Add("split", &split,
@@ -103,13 +104,15 @@ Status Settings::Check() const {
   if (job_name != "worker" && job_name != "ps")
     return InvalidArgument("--job_name is worker or ps, not '" + job_name + "'");
   if (split != "even" && (!in_graph() || async)) {
-    return InvalidArgument("--split is for --replication=in_graph without --async, where one client "
-                           "cuts the batch");
+    return InvalidArgument(
+        "--split is for --replication=in_graph without --async, where one client "
+        "cuts the batch");
   }
   if (split != "even" && input == "executor")
     return InvalidArgument("--split=" + split + " cuts what this program feeds: --input=client");
   if (split == "measured" && num_warmup_batches == 0)
-    return InvalidArgument("--split=measured measures in the warm-up: --num_warmup_batches above 0");
+    return InvalidArgument(
+        "--split=measured measures in the warm-up: --num_warmup_batches above 0");
   return Status();
 }
 
@@ -192,8 +195,8 @@ Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterS
       }
     }
   }
-  const int sharers = settings.asynchronous() ? static_cast<int>(layout.replicas.size())
-                                              : layout.replicas_of_all();
+  const int sharers =
+      settings.asynchronous() ? static_cast<int>(layout.replicas.size()) : layout.replicas_of_all();
   const int needed = settings.in_graph() && settings.async ? 1 : sharers;
   if (settings.batch_size < needed) {
     return InvalidArgument("--batch_size=" + std::to_string(settings.batch_size) +

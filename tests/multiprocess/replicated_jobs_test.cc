@@ -1,6 +1,10 @@
-// Jobs of several clients, as users start them: mnist_replica, one process per worker. Who waits for
-// whom, who comes back, and what a lost task means to each.
-#include <fstream>
+// Jobs of several clients, as users start them: mnist_replica, one process per worker. Who waits
+// for whom, who comes back, and what a lost task means to each.
+#include <signal.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
 
 #include "tests/multiprocess/cluster_fixture.h"
 
@@ -10,10 +14,15 @@ namespace {
 // A short job of two workers.
 std::vector<std::string> Client(const TestCluster& cluster, int rank,
                                 const std::vector<std::string>& flags) {
-  std::vector<std::string> argv = {MG_MNIST_REPLICA, "--data_name=synthetic", "--fc=16",
-                                   "--batch_size=20", "--num_warmup_batches=0",
-                                   "--display_every=5", "--num_batches=30",
-                                   "--replication=between_graph", "--cluster=" + cluster.json(),
+  std::vector<std::string> argv = {MG_MNIST_REPLICA,
+                                   "--data_name=synthetic",
+                                   "--fc=16",
+                                   "--batch_size=20",
+                                   "--num_warmup_batches=0",
+                                   "--display_every=5",
+                                   "--num_batches=30",
+                                   "--replication=between_graph",
+                                   "--cluster=" + cluster.json(),
                                    "--task_index=" + std::to_string(rank)};
   argv.insert(argv.end(), flags.begin(), flags.end());
   return argv;
@@ -168,6 +177,66 @@ TEST(ReplicatedJobs, LaunchStartsEveryTaskOfTheBooksRunAndEndsThem) {
     ASSERT_NE(at, std::string::npos) << output;
     EXPECT_EQ(output.find(line, at + 1), std::string::npos) << "two workers made one step";
   }
+}
+
+TEST(ReplicatedJobs, AProgramOfJobPsServesUntilItIsToldToEnd) {
+  TestCluster cluster({.ps = 1, .workers = 1, .start = false});
+  ChildProcess ps(
+      {MG_MNIST_REPLICA, "--job_name=ps", "--task_index=0", "--cluster=" + cluster.json()});
+  cluster.Start("worker", 0);
+  ChildProcess chief(Client(cluster, 0, {}));
+  EXPECT_TRUE(Succeeds(chief)) << chief.error();
+  ps.Signal(SIGTERM);
+  EXPECT_TRUE(Succeeds(ps)) << ps.error();
+}
+
+TEST(ReplicatedJobs, HybridWorkersOfTheCifarExampleShareTheStepsOfOneJob) {
+  ChildProcess launch({MonographPath(), "launch", "--ps=1", "--workers=2", "--clients=per_worker",
+                       "--executor_flags=--cpu_devices=2", "--", MG_CIFAR_HYBRID,
+                       "--num_batches=40", "--batch_size=8"});
+  EXPECT_TRUE(Succeeds(launch)) << launch.error();
+  for (const std::string step : {"20", "40"})
+    EXPECT_NE(launch.output().find(", Step: " + step + ", Loss: "), std::string::npos)
+        << launch.output();
+}
+
+// Stops a process for three quarters of its time.
+class SlowedDown {
+ public:
+  explicit SlowedDown(pid_t pid) : pid_(pid) {
+    thread_ = std::thread([this] {
+      while (!over_) {
+        kill(pid_, SIGSTOP);
+        std::this_thread::sleep_for(3ms);
+        kill(pid_, SIGCONT);
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+  }
+  ~SlowedDown() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  const pid_t pid_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+TEST(ReplicatedJobs, AMeasuredSplitGivesTheSlowerWorkerLess) {
+  TestCluster cluster({.ps = 1, .workers = 2});
+  const SlowedDown slow(cluster.daemon("worker", 1).pid());
+  ChildProcess client({MG_MNIST_REPLICA, "--data_name=synthetic", "--fc=64", "--batch_size=160",
+                       "--num_warmup_batches=2", "--num_batches=3", "--display_every=1",
+                       "--cluster=" + cluster.json(), "--split=measured"});
+  EXPECT_TRUE(Succeeds(client)) << client.error();
+  int fast = 0, slower = 0;
+  const std::string output = client.output();
+  const size_t at = output.find("--split=measured: weights=");
+  ASSERT_NE(at, std::string::npos) << output;
+  ASSERT_EQ(std::sscanf(output.c_str() + at, "--split=measured: weights=%d,%d", &fast, &slower), 2);
+  EXPECT_LT(slower, fast) << output;
 }
 
 }  // namespace

@@ -69,10 +69,9 @@ Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int 
                       LoadDataset({.name = "synthetic", .seed = kSeed}));
   MG_ASSIGN_OR_RETURN(
       const std::unique_ptr<BatchStream> batches,
-      BatchStream::Make(std::move(data), {.batch_size = kBatch,
-                                          .seed = kSeed,
-                                          .shard = rank,
-                                          .num_shards = clients}));
+      BatchStream::Make(
+          std::move(data),
+          {.batch_size = kBatch, .seed = kSeed, .shard = rank, .num_shards = clients}));
   MG_ASSIGN_OR_RETURN(
       const std::unique_ptr<Session> session,
       Session::Connect(cluster, graph, {.device_filters = strategy.device_filters}));
@@ -153,9 +152,9 @@ TEST(Strategies, NameTheRowsOfTheTable) {
           .value();
   EXPECT_EQ(OneDeviceStrategy("/device:CPU:0").num_replicas_in_sync(), 1);
   EXPECT_EQ(MirroredStrategy(cluster.Tasks("worker")).num_replicas_in_sync(), 2);
-  EXPECT_EQ(CentralStorageStrategy(cluster.Tasks("worker"), "/job:ps/task:0")
-                .options.variable_devices[0],
-            "/job:ps/task:0");
+  EXPECT_EQ(
+      CentralStorageStrategy(cluster.Tasks("worker"), "/job:ps/task:0").options.variable_devices[0],
+      "/job:ps/task:0");
   const Strategy ps = ParameterServerStrategy(cluster, 1).value();
   EXPECT_EQ(ps.num_replicas_in_sync(), 1);
   EXPECT_EQ(ps.devices[0], "/job:worker/task:1");
