@@ -17,14 +17,15 @@ class Allocator {
  public:
   virtual ~Allocator() = default;
   virtual std::string name() const = 0;
-  // At least `bytes` bytes, aligned to kBufferAlignment; nullptr if there is no more. The contents are undefined.
+  // At least `bytes` bytes, aligned to kBufferAlignment; nullptr if there is no more. The contents
+  // are undefined.
   virtual void* Allocate(size_t bytes) = 0;
   // `bytes` is what Allocate was asked for.
   virtual void Deallocate(void* data, size_t bytes) noexcept = 0;
 };
 
-// The process's pool for host tensors (base/pool_allocator.h): huge-page-advised, recycled, never returned to the
-// system, so that a steady step touches no new page. Lives until the process ends.
+// The process's pool for host tensors (base/pool_allocator.h): huge-page-advised, recycled, never
+// returned to the system, so that a steady step touches no new page. Lives until the process ends.
 Allocator* HostAllocator();
 
 // A counted reference to a block. Copying shares; the block is freed when the last reference goes.

@@ -1,5 +1,6 @@
-// Encoder and Decoder: fixed-width little-endian integers and length-prefixed bytes, for message headers on the data plane.
-// A Decoder never reads past its input: after the first short read every later one gives zeros and ok() is false.
+// Encoder and Decoder: fixed-width little-endian integers and length-prefixed bytes, for message
+// headers on the data plane. A Decoder never reads past its input: after the first short read every
+// later one gives zeros and ok() is false.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,8 @@ namespace monograph {
 class Encoder {
  public:
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  void Put(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void Put(T value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
   // 32-bit length, then the bytes.
   void PutBytes(std::string_view bytes) {
     Put(static_cast<uint32_t>(bytes.size()));
@@ -38,8 +37,7 @@ class Decoder {
       : rest_(reinterpret_cast<const char*>(bytes.data()), bytes.size()) {}
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  T Get() {
+  requires std::is_trivially_copyable_v<T> T Get() {
     T value{};
     if (rest_.size() < sizeof value) {
       ok_ = false;

@@ -59,8 +59,8 @@ bool ParsePart(std::string_view part, DeviceName* name) {
 }
 
 template <typename T>
-Status MergePart(const char* what, bool droppable, const DeviceName& a, const DeviceName& b, const T& open,
-                 const T& in_a, const T& in_b, T* out) {
+Status MergePart(const char* what, bool droppable, const DeviceName& a, const DeviceName& b,
+                 const T& open, const T& in_a, const T& in_b, T* out) {
   if (in_a == open || in_a == in_b) {
     *out = in_b;
   } else if (in_b == open) {
@@ -68,8 +68,8 @@ Status MergePart(const char* what, bool droppable, const DeviceName& a, const De
   } else if (droppable) {
     *out = open;
   } else {
-    return InvalidArgument(std::string("Cannot merge devices with incompatible ") + what + ": '" + a.ToString() +
-                           "' and '" + b.ToString() + "'");
+    return InvalidArgument(std::string("Cannot merge devices with incompatible ") + what + ": '" +
+                           a.ToString() + "' and '" + b.ToString() + "'");
   }
   return Status();
 }
@@ -111,7 +111,8 @@ std::string DeviceName::ToString() const {
 
 bool DeviceName::Matches(const DeviceName& full) const {
   return (job.empty() || job == full.job) && (replica < 0 || replica == full.replica) &&
-         (task < 0 || task == full.task) && (type.empty() || type == full.type) && (id < 0 || id == full.id);
+         (task < 0 || task == full.task) && (type.empty() || type == full.type) &&
+         (id < 0 || id == full.id);
 }
 
 DeviceName MergeScope(const DeviceName& inner, const DeviceName& outer) {

@@ -1,8 +1,9 @@
 // DeviceName: "/job:worker/replica:0/task:1/device:GPU:0", whole or in part.
 //
-// Grammar: parts /job:NAME /replica:N /task:N /device:TYPE:N in any order, each optional, later repeats win; `*` for N or
-// NAME leaves it open; "/cpu:N" and "/gpu:N" (either case) mean /device:CPU:N, /device:GPU:N; "" and "/" say nothing.
-// NAME is a letter followed by letters, digits or '_'.
+// Grammar: parts /job:NAME /replica:N /task:N /device:TYPE:N in any order, each optional, later
+// repeats win; `*` for N or NAME leaves it open; "/cpu:N" and "/gpu:N" (either case) mean
+// /device:CPU:N, /device:GPU:N; "" and "/" say nothing. NAME is a letter followed by letters,
+// digits or '_'.
 #pragma once
 
 #include <string>
@@ -23,7 +24,9 @@ struct DeviceName {
   static Result<DeviceName> Parse(std::string_view text);
 
   bool empty() const { return job.empty() && replica < 0 && task < 0 && type.empty() && id < 0; }
-  bool full() const { return !job.empty() && replica >= 0 && task >= 0 && !type.empty() && id >= 0; }
+  bool full() const {
+    return !job.empty() && replica >= 0 && task >= 0 && !type.empty() && id >= 0;
+  }
   bool has_task() const { return !job.empty() && replica >= 0 && task >= 0; }
 
   // "/job:w/replica:0/task:1" : the task's part of this name.
@@ -40,8 +43,8 @@ struct DeviceName {
 // Fills the parts that `inner` leaves open from `outer` (device scopes).
 DeviceName MergeScope(const DeviceName& inner, const DeviceName& outer);
 
-// What both ask for. If they differ in type or id and `soft` is set, that part is dropped; any other difference is
-// InvalidArgument "Cannot merge devices with incompatible jobs: 'a' and 'b'".
+// What both ask for. If they differ in type or id and `soft` is set, that part is dropped; any
+// other difference is InvalidArgument "Cannot merge devices with incompatible jobs: 'a' and 'b'".
 Result<DeviceName> MergeConstraints(const DeviceName& a, const DeviceName& b, bool soft);
 
 }  // namespace monograph

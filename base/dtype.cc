@@ -51,17 +51,33 @@ Result<DType> ParseDType(std::string_view name) {
   for (const Entry& entry : kEntries) {
     if (lower == entry.name || (!entry.alias.empty() && lower == entry.alias)) return entry.dtype;
   }
-  return InvalidArgument("unknown type '" + std::string(name) + "'; known are float, double, half, bfloat16, "
-                         "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, string, resource");
+  return InvalidArgument(
+      "unknown type '" + std::string(name) +
+      "'; known are float, double, half, bfloat16, "
+      "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, string, resource");
 }
 
 size_t DTypeSize(DType dtype) {
   switch (dtype) {
-    case DT_FLOAT: case DT_INT32: case DT_UINT32: return 4;
-    case DT_DOUBLE: case DT_INT64: case DT_UINT64: return 8;
-    case DT_UINT8: case DT_INT8: case DT_BOOL: return 1;
-    case DT_INT16: case DT_UINT16: case DT_HALF: case DT_BFLOAT16: return 2;
-    default: break;
+    case DT_FLOAT:
+    case DT_INT32:
+    case DT_UINT32:
+      return 4;
+    case DT_DOUBLE:
+    case DT_INT64:
+    case DT_UINT64:
+      return 8;
+    case DT_UINT8:
+    case DT_INT8:
+    case DT_BOOL:
+      return 1;
+    case DT_INT16:
+    case DT_UINT16:
+    case DT_HALF:
+    case DT_BFLOAT16:
+      return 2;
+    default:
+      break;
   }
   for (const Entry& entry : kEntries) {
     if (entry.dtype == dtype) return entry.size;
@@ -73,7 +89,7 @@ uint16_t half::FloatToHalfBits(float value) {
   const uint32_t u = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (u >> 16) & 0x8000u;
   const uint32_t magnitude = u & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);  // NaN
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
   if (magnitude < 0x38800000u) {  // subnormal or zero: let the float adder round at the right bit
     const float scaled = std::bit_cast<float>(magnitude) + 0.5f;

@@ -35,22 +35,34 @@ enum DType : int {
 // "float", "int32", "bfloat16", ...; "dtype_<n>" style text for a number that we do not know.
 std::string_view DTypeName(DType dtype);
 
-// The inverse of DTypeName; also accepts "DT_FLOAT" and TensorFlow's aliases "float32", "float64", "float16".
+// The inverse of DTypeName; also accepts "DT_FLOAT" and TensorFlow's aliases "float32", "float64",
+// "float16".
 Result<DType> ParseDType(std::string_view name);
 
-// Bytes of one element; 0 for types that have no kernels here. DT_STRING elements are std::string objects and
-// DT_RESOURCE elements are ResourceHandle objects, neither of which may be copied as bytes.
+// Bytes of one element; 0 for types that have no kernels here. DT_STRING elements are std::string
+// objects and DT_RESOURCE elements are ResourceHandle objects, neither of which may be copied as
+// bytes.
 size_t DTypeSize(DType dtype);
 
-inline bool IsPlainData(DType dtype) { return dtype != DT_STRING && dtype != DT_RESOURCE && DTypeSize(dtype) > 0; }
+inline bool IsPlainData(DType dtype) {
+  return dtype != DT_STRING && dtype != DT_RESOURCE && DTypeSize(dtype) > 0;
+}
 inline bool IsFloating(DType dtype) {
   return dtype == DT_FLOAT || dtype == DT_DOUBLE || dtype == DT_HALF || dtype == DT_BFLOAT16;
 }
 inline bool IsInteger(DType dtype) {
   switch (dtype) {
-    case DT_INT32: case DT_INT64: case DT_UINT8: case DT_INT8: case DT_INT16: case DT_UINT16:
-    case DT_UINT32: case DT_UINT64: return true;
-    default: return false;
+    case DT_INT32:
+    case DT_INT64:
+    case DT_UINT8:
+    case DT_INT8:
+    case DT_INT16:
+    case DT_UINT16:
+    case DT_UINT32:
+    case DT_UINT64:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -66,7 +78,9 @@ struct bfloat16 {
       bits = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
     }
   }
-  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }  // NOLINT
+  operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }  // NOLINT
 };
 
 // IEEE binary16; rounds to nearest, ties to even.
@@ -82,9 +96,9 @@ struct half {
 
 template <typename T>
 struct DTypeOf;
-#define MG_DTYPE_OF(type, value) \
-  template <>                    \
-  struct DTypeOf<type> {         \
+#define MG_DTYPE_OF(type, value)           \
+  template <>                              \
+  struct DTypeOf<type> {                   \
     static constexpr DType kValue = value; \
   }
 MG_DTYPE_OF(float, DT_FLOAT);

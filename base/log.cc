@@ -29,8 +29,9 @@ void Write(LogLevel level, char mark, std::string_view message) {
   tm parts{};
   localtime_r(&now.tv_sec, &parts);
   char head[32];
-  const int length = std::snprintf(head, sizeof head, "%c %02d:%02d:%02d.%03d ", mark, parts.tm_hour, parts.tm_min,
-                                   parts.tm_sec, static_cast<int>(now.tv_usec / 1000));
+  const int length =
+      std::snprintf(head, sizeof head, "%c %02d:%02d:%02d.%03d ", mark, parts.tm_hour, parts.tm_min,
+                    parts.tm_sec, static_cast<int>(now.tv_usec / 1000));
   std::string line(head, static_cast<size_t>(length));
   line.append(message);
   line.push_back('\n');
@@ -40,7 +41,9 @@ void Write(LogLevel level, char mark, std::string_view message) {
 
 }  // namespace
 
-void SetLogLevel(LogLevel level) { Level().store(static_cast<int>(level), std::memory_order_relaxed); }
+void SetLogLevel(LogLevel level) {
+  Level().store(static_cast<int>(level), std::memory_order_relaxed);
+}
 
 Result<LogLevel> ParseLogLevel(std::string_view name) {
   if (name == "debug") return LogLevel::kDebug;
@@ -48,10 +51,13 @@ Result<LogLevel> ParseLogLevel(std::string_view name) {
   if (name == "warning") return LogLevel::kWarning;
   if (name == "error") return LogLevel::kError;
   if (name == "off") return LogLevel::kOff;
-  return InvalidArgument("unknown log level '" + std::string(name) + "'; known are debug, info, warning, error, off");
+  return InvalidArgument("unknown log level '" + std::string(name) +
+                         "'; known are debug, info, warning, error, off");
 }
 
-bool LogEnabled(LogLevel level) { return static_cast<int>(level) >= Level().load(std::memory_order_relaxed); }
+bool LogEnabled(LogLevel level) {
+  return static_cast<int>(level) >= Level().load(std::memory_order_relaxed);
+}
 
 void LogDebug(std::string_view message) { Write(LogLevel::kDebug, 'D', message); }
 void LogInfo(std::string_view message) { Write(LogLevel::kInfo, 'I', message); }

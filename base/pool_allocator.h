@@ -1,9 +1,10 @@
 // PoolAllocator: size-class pool over 2 MiB-aligned, huge-page-advised mappings.
 //
-// Sizes are rounded up to one of eight classes per power of two (at most 12.5 % waste). A class up to 2 MiB is carved from
-// shared 2 MiB chunks; a larger one is a mapping of its own. Freed blocks go to their class's list and are
-// never returned to the system, so that a steady step faults no page. One spinlock per class; with `thread_caches`, each
-// thread keeps some blocks of up to 1 KiB for itself, and most of their traffic takes no lock.
+// Sizes are rounded up to one of eight classes per power of two (at most 12.5 % waste). A class up
+// to 2 MiB is carved from shared 2 MiB chunks; a larger one is a mapping of its own. Freed blocks
+// go to their class's list and are never returned to the system, so that a steady step faults no
+// page. One spinlock per class; with `thread_caches`, each thread keeps some blocks of up to 1 KiB
+// for itself, and most of their traffic takes no lock.
 #pragma once
 
 #include <array>
@@ -55,8 +56,9 @@ class PoolAllocator : public Allocator {
   struct ThreadCache {
     FreeBlock* free[kCachedClasses] = {};
     int count[kCachedClasses] = {};
-    std::atomic<int64_t> in_use{0};  // given out minus taken back by this thread, in bytes; only it writes
-    ThreadCache* next = nullptr;     // of all caches; guarded by caches_mutex_
+    std::atomic<int64_t> in_use{
+        0};  // given out minus taken back by this thread, in bytes; only it writes
+    ThreadCache* next = nullptr;  // of all caches; guarded by caches_mutex_
   };
   struct CacheOwner;
 
@@ -74,12 +76,12 @@ class PoolAllocator : public Allocator {
   std::atomic<int64_t> bytes_mapped_{0};
   const bool thread_caches_;
   mutable std::mutex caches_mutex_;
-  ThreadCache* caches_ = nullptr;   // guarded by caches_mutex_
-  int64_t ended_in_use_ = 0;        // of threads that ended; guarded by caches_mutex_
+  ThreadCache* caches_ = nullptr;  // guarded by caches_mutex_
+  int64_t ended_in_use_ = 0;       // of threads that ended; guarded by caches_mutex_
   std::mutex map_mutex_;
-  std::vector<Mapping> mappings_;   // guarded by map_mutex_
-  char* chunk_ = nullptr;           // guarded by map_mutex_
-  size_t chunk_left_ = 0;           // guarded by map_mutex_
+  std::vector<Mapping> mappings_;  // guarded by map_mutex_
+  char* chunk_ = nullptr;          // guarded by map_mutex_
+  size_t chunk_left_ = 0;          // guarded by map_mutex_
 };
 
 }  // namespace monograph

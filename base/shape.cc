@@ -28,7 +28,8 @@ Result<Shape> Shape::Make(std::span<const int64_t> dims) {
   }
   int64_t elements = 1;
   for (int64_t dim : dims) {
-    if (dim < 0) return InvalidArgument("shape " + DimsToString(dims) + " has a negative dimension");
+    if (dim < 0)
+      return InvalidArgument("shape " + DimsToString(dims) + " has a negative dimension");
     if (__builtin_mul_overflow(elements, dim, &elements)) {
       return InvalidArgument("shape " + DimsToString(dims) + " has more than 2^63 elements");
     }
@@ -79,7 +80,9 @@ Shape PartialShape::AsShape() const {
   return Shape(dims());
 }
 
-std::string PartialShape::ToString() const { return rank_ < 0 ? "<unknown>" : DimsToString(dims()); }
+std::string PartialShape::ToString() const {
+  return rank_ < 0 ? "<unknown>" : DimsToString(dims());
+}
 
 bool PartialShape::Accepts(const Shape& shape) const {
   if (rank_ < 0) return true;
@@ -102,7 +105,8 @@ Result<PartialShape> PartialShape::Merge(const PartialShape& a, const PartialSha
       fits = false;
     }
   }
-  if (!fits) return InvalidArgument("shapes " + a.ToString() + " and " + b.ToString() + " do not agree");
+  if (!fits)
+    return InvalidArgument("shapes " + a.ToString() + " and " + b.ToString() + " do not agree");
   return merged;
 }
 
@@ -114,7 +118,8 @@ Result<Shape> BroadcastShapes(const Shape& a, const Shape& b) {
     const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
     const int64_t da = ia < 0 ? 1 : a.dim(ia), db = ib < 0 ? 1 : b.dim(ib);
     if (da != db && da != 1 && db != 1) {
-      return InvalidArgument("shapes " + a.ToString() + " and " + b.ToString() + " cannot be broadcast together");
+      return InvalidArgument("shapes " + a.ToString() + " and " + b.ToString() +
+                             " cannot be broadcast together");
     }
     out.AddDim(da == 1 ? db : da);
   }
@@ -137,7 +142,8 @@ Result<PartialShape> BroadcastShapes(const PartialShape& a, const PartialShape& 
     } else if (da == db) {
       out.AddDim(da);
     } else {
-      return InvalidArgument("shapes " + a.ToString() + " and " + b.ToString() + " cannot be broadcast together");
+      return InvalidArgument("shapes " + a.ToString() + " and " + b.ToString() +
+                             " cannot be broadcast together");
     }
   }
   return out;

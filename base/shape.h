@@ -17,12 +17,13 @@ inline constexpr int kMaxRank = 8;
 class Shape {
  public:
   Shape() = default;  // a scalar
-  Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+  Shape(std::initializer_list<int64_t> dims)
+      : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
   // REQUIRES: at most kMaxRank dimensions, none negative. For sizes that a user gave, use Make.
   explicit Shape(std::span<const int64_t> dims);
 
-  // InvalidArgument if there are more than kMaxRank dimensions, one is negative, or the number of elements
-  // does not fit in 63 bits.
+  // InvalidArgument if there are more than kMaxRank dimensions, one is negative, or the number of
+  // elements does not fit in 63 bits.
   static Result<Shape> Make(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
@@ -67,12 +68,14 @@ class PartialShape {
   bool known_rank() const { return rank_ >= 0; }
   int rank() const { return rank_; }  // -1: unknown
   int64_t dim(int i) const { return dims_[static_cast<size_t>(i)]; }
-  std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_ < 0 ? 0 : rank_)}; }
+  std::span<const int64_t> dims() const {
+    return {dims_.data(), static_cast<size_t>(rank_ < 0 ? 0 : rank_)};
+  }
   void set_dim(int i, int64_t size) { dims_[static_cast<size_t>(i)] = size; }
   void AddDim(int64_t size);  // REQUIRES: known_rank(), rank() < kMaxRank
   bool fully_known() const;
-  int64_t elements() const;  // -1 unless fully known
-  Shape AsShape() const;     // REQUIRES: fully_known()
+  int64_t elements() const;      // -1 unless fully known
+  Shape AsShape() const;         // REQUIRES: fully_known()
   std::string ToString() const;  // "[?,784]", "<unknown>"
 
   // True if a tensor of `shape` may flow where this is expected.

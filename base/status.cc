@@ -7,23 +7,40 @@ namespace monograph {
 
 std::string_view CodeName(Code code) {
   switch (code) {
-    case Code::kOk: return "OK";
-    case Code::kCancelled: return "CANCELLED";
-    case Code::kUnknown: return "UNKNOWN";
-    case Code::kInvalidArgument: return "INVALID_ARGUMENT";
-    case Code::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
-    case Code::kNotFound: return "NOT_FOUND";
-    case Code::kAlreadyExists: return "ALREADY_EXISTS";
-    case Code::kPermissionDenied: return "PERMISSION_DENIED";
-    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
-    case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
-    case Code::kAborted: return "ABORTED";
-    case Code::kOutOfRange: return "OUT_OF_RANGE";
-    case Code::kUnimplemented: return "UNIMPLEMENTED";
-    case Code::kInternal: return "INTERNAL";
-    case Code::kUnavailable: return "UNAVAILABLE";
-    case Code::kDataLoss: return "DATA_LOSS";
-    case Code::kUnauthenticated: return "UNAUTHENTICATED";
+    case Code::kOk:
+      return "OK";
+    case Code::kCancelled:
+      return "CANCELLED";
+    case Code::kUnknown:
+      return "UNKNOWN";
+    case Code::kInvalidArgument:
+      return "INVALID_ARGUMENT";
+    case Code::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case Code::kNotFound:
+      return "NOT_FOUND";
+    case Code::kAlreadyExists:
+      return "ALREADY_EXISTS";
+    case Code::kPermissionDenied:
+      return "PERMISSION_DENIED";
+    case Code::kResourceExhausted:
+      return "RESOURCE_EXHAUSTED";
+    case Code::kFailedPrecondition:
+      return "FAILED_PRECONDITION";
+    case Code::kAborted:
+      return "ABORTED";
+    case Code::kOutOfRange:
+      return "OUT_OF_RANGE";
+    case Code::kUnimplemented:
+      return "UNIMPLEMENTED";
+    case Code::kInternal:
+      return "INTERNAL";
+    case Code::kUnavailable:
+      return "UNAVAILABLE";
+    case Code::kDataLoss:
+      return "DATA_LOSS";
+    case Code::kUnauthenticated:
+      return "UNAUTHENTICATED";
   }
   return "CODE_OUT_OF_RANGE";
 }
@@ -41,7 +58,8 @@ const std::string& Status::message() const {
 
 Status Status::AsDerived() const {
   Status derived;
-  if (state_) derived.state_ = std::make_shared<const State>(State{state_->code, true, state_->message});
+  if (state_)
+    derived.state_ = std::make_shared<const State>(State{state_->code, true, state_->message});
   return derived;
 }
 
@@ -64,16 +82,26 @@ void Status::Update(const Status& other) {
   if (ok() || (derived() && !other.derived())) state_ = other.state_;
 }
 
-std::ostream& operator<<(std::ostream& out, const Status& status) { return out << status.ToString(); }
+std::ostream& operator<<(std::ostream& out, const Status& status) {
+  return out << status.ToString();
+}
 
 Status Cancelled(std::string message) { return {Code::kCancelled, std::move(message)}; }
 Status InvalidArgument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
-Status DeadlineExceeded(std::string message) { return {Code::kDeadlineExceeded, std::move(message)}; }
+Status DeadlineExceeded(std::string message) {
+  return {Code::kDeadlineExceeded, std::move(message)};
+}
 Status NotFound(std::string message) { return {Code::kNotFound, std::move(message)}; }
 Status AlreadyExists(std::string message) { return {Code::kAlreadyExists, std::move(message)}; }
-Status PermissionDenied(std::string message) { return {Code::kPermissionDenied, std::move(message)}; }
-Status ResourceExhausted(std::string message) { return {Code::kResourceExhausted, std::move(message)}; }
-Status FailedPrecondition(std::string message) { return {Code::kFailedPrecondition, std::move(message)}; }
+Status PermissionDenied(std::string message) {
+  return {Code::kPermissionDenied, std::move(message)};
+}
+Status ResourceExhausted(std::string message) {
+  return {Code::kResourceExhausted, std::move(message)};
+}
+Status FailedPrecondition(std::string message) {
+  return {Code::kFailedPrecondition, std::move(message)};
+}
 Status Aborted(std::string message) { return {Code::kAborted, std::move(message)}; }
 Status OutOfRange(std::string message) { return {Code::kOutOfRange, std::move(message)}; }
 Status Unimplemented(std::string message) { return {Code::kUnimplemented, std::move(message)}; }

@@ -1,6 +1,6 @@
-// Status and Result<T>: how every function of Monograph reports failure. No exception crosses our own
-// signatures. The codes are the canonical ones, with TensorFlow's numbers, so that they travel as
-// integers in messages.
+// Status and Result<T>: how every function of Monograph reports failure. No exception crosses our
+// own signatures. The codes are the canonical ones, with TensorFlow's numbers, so that they travel
+// as integers in messages.
 #pragma once
 
 #include <memory>
@@ -58,7 +58,8 @@ class [[nodiscard]] Status {
   // "OK" or "NOT_FOUND: message".
   std::string ToString() const;
 
-  // Keeps the first root cause: takes `other` if this is OK, or if this is derived and `other` is not.
+  // Keeps the first root cause: takes `other` if this is OK, or if this is derived and `other` is
+  // not.
   void Update(const Status& other);
 
   friend bool operator==(const Status& a, const Status& b) {
@@ -95,9 +96,9 @@ Status Unauthenticated(std::string message);
 // Ends the process: for a bug of our own, never for a user's mistake.
 [[noreturn]] void FatalBug(const char* file, int line, std::string_view what);
 
-#define MG_CHECK(condition)                                                        \
-  do {                                                                             \
-    if (!(condition)) ::monograph::FatalBug(__FILE__, __LINE__, #condition);       \
+#define MG_CHECK(condition)                                                  \
+  do {                                                                       \
+    if (!(condition)) ::monograph::FatalBug(__FILE__, __LINE__, #condition); \
   } while (false)
 
 // A T or the Status that says why there is none. value() on a failure ends the process with the
@@ -106,7 +107,8 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(runtime/explicit)
-  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT(runtime/explicit)
+  Result(Status status)
+      : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT(runtime/explicit)
     MG_CHECK(!std::get<1>(state_).ok());
   }
 

@@ -11,7 +11,8 @@ template <typename T>
 Tensor AllocateObjects(DType dtype, const Shape& shape) {
   const auto count = static_cast<size_t>(shape.elements());
   auto* objects = new T[count];
-  return Tensor(dtype, shape, Buffer::Wrap(objects, count * sizeof(T), [objects] { delete[] objects; }));
+  return Tensor(dtype, shape,
+                Buffer::Wrap(objects, count * sizeof(T), [objects] { delete[] objects; }));
 }
 
 template <typename T>
@@ -32,12 +33,14 @@ Result<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* allo
   if (dtype == DT_STRING) return AllocateObjects<std::string>(dtype, shape);
   if (dtype == DT_RESOURCE) return AllocateObjects<ResourceHandle>(dtype, shape);
   const size_t element = DTypeSize(dtype);
-  if (element == 0) return Unimplemented("tensors of type " + std::string(DTypeName(dtype)) + " are not supported");
+  if (element == 0)
+    return Unimplemented("tensors of type " + std::string(DTypeName(dtype)) + " are not supported");
   const size_t bytes = static_cast<size_t>(shape.elements()) * element;
   Buffer buffer = Buffer::Allocate(allocator, bytes);
   if (!buffer) {
-    return ResourceExhausted("no memory for " + std::string(DTypeName(dtype)) + shape.ToString() + " (" +
-                             std::to_string(bytes) + " bytes) in allocator '" + allocator->name() + "'");
+    return ResourceExhausted("no memory for " + std::string(DTypeName(dtype)) + shape.ToString() +
+                             " (" + std::to_string(bytes) + " bytes) in allocator '" +
+                             allocator->name() + "'");
   }
   return Tensor(dtype, shape, std::move(buffer));
 }
@@ -86,26 +89,54 @@ std::string Tensor::ToString(int limit) const {
   std::string text = std::string(DTypeName(dtype_)) + shape_.ToString() + " =";
   const int64_t count = std::min<int64_t>(limit, elements());
   switch (dtype_) {
-    case DT_FLOAT: AppendValues<float>(*this, count, &text); break;
-    case DT_DOUBLE: AppendValues<double>(*this, count, &text); break;
-    case DT_INT32: AppendValues<int32_t>(*this, count, &text); break;
-    case DT_INT64: AppendValues<int64_t>(*this, count, &text); break;
-    case DT_BOOL: AppendValues<bool>(*this, count, &text); break;
-    case DT_UINT8: AppendValues<uint8_t>(*this, count, &text); break;
-    case DT_INT8: AppendValues<int8_t>(*this, count, &text); break;
-    case DT_INT16: AppendValues<int16_t>(*this, count, &text); break;
-    case DT_UINT16: AppendValues<uint16_t>(*this, count, &text); break;
-    case DT_UINT32: AppendValues<uint32_t>(*this, count, &text); break;
-    case DT_UINT64: AppendValues<uint64_t>(*this, count, &text); break;
-    case DT_BFLOAT16: AppendValues<bfloat16>(*this, count, &text); break;
-    case DT_HALF: AppendValues<half>(*this, count, &text); break;
+    case DT_FLOAT:
+      AppendValues<float>(*this, count, &text);
+      break;
+    case DT_DOUBLE:
+      AppendValues<double>(*this, count, &text);
+      break;
+    case DT_INT32:
+      AppendValues<int32_t>(*this, count, &text);
+      break;
+    case DT_INT64:
+      AppendValues<int64_t>(*this, count, &text);
+      break;
+    case DT_BOOL:
+      AppendValues<bool>(*this, count, &text);
+      break;
+    case DT_UINT8:
+      AppendValues<uint8_t>(*this, count, &text);
+      break;
+    case DT_INT8:
+      AppendValues<int8_t>(*this, count, &text);
+      break;
+    case DT_INT16:
+      AppendValues<int16_t>(*this, count, &text);
+      break;
+    case DT_UINT16:
+      AppendValues<uint16_t>(*this, count, &text);
+      break;
+    case DT_UINT32:
+      AppendValues<uint32_t>(*this, count, &text);
+      break;
+    case DT_UINT64:
+      AppendValues<uint64_t>(*this, count, &text);
+      break;
+    case DT_BFLOAT16:
+      AppendValues<bfloat16>(*this, count, &text);
+      break;
+    case DT_HALF:
+      AppendValues<half>(*this, count, &text);
+      break;
     case DT_STRING:
       for (int64_t i = 0; i < count; ++i) text += " \"" + strings()[i] + "\"";
       break;
     case DT_RESOURCE:
-      for (int64_t i = 0; i < count; ++i) text += " " + handles()[i].container + "/" + handles()[i].name;
+      for (int64_t i = 0; i < count; ++i)
+        text += " " + handles()[i].container + "/" + handles()[i].name;
       break;
-    default: break;
+    default:
+      break;
   }
   if (count < elements()) text += " ...";
   return text;
@@ -113,7 +144,8 @@ std::string Tensor::ToString(int limit) const {
 
 bool BitEqual(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
-  if (a.dtype() == DT_STRING) return std::equal(a.strings(), a.strings() + a.elements(), b.strings());
+  if (a.dtype() == DT_STRING)
+    return std::equal(a.strings(), a.strings() + a.elements(), b.strings());
   if (a.dtype() == DT_RESOURCE) {
     for (int64_t i = 0; i < a.elements(); ++i) {
       const ResourceHandle &x = a.handles()[i], &y = b.handles()[i];

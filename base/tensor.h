@@ -1,7 +1,7 @@
 // Tensor: a typed, shaped, shared view of a Buffer. Row-major (C order), dense.
 //
-// A value type: copying shares the buffer. Writing through a tensor that others share is the caller's bug; kernels write only to
-// outputs that they allocated or took over (executor/kernel.h).
+// A value type: copying shares the buffer. Writing through a tensor that others share is the
+// caller's bug; kernels write only to outputs that they allocated or took over (executor/kernel.h).
 #pragma once
 
 #include <span>
@@ -26,9 +26,11 @@ class Tensor {
  public:
   Tensor() = default;  // DT_INVALID: no tensor
 
-  // ResourceExhausted, naming size and allocator, if there is no memory; Unimplemented for a type without kernels.
-  // Plain data is left undefined; strings and resource handles are constructed empty.
-  static Result<Tensor> Allocate(DType dtype, const Shape& shape, Allocator* allocator = HostAllocator());
+  // ResourceExhausted, naming size and allocator, if there is no memory; Unimplemented for a type
+  // without kernels. Plain data is left undefined; strings and resource handles are constructed
+  // empty.
+  static Result<Tensor> Allocate(DType dtype, const Shape& shape,
+                                 Allocator* allocator = HostAllocator());
   // A view of `buffer` from `offset` bytes on. REQUIRES: plain data that fits.
   Tensor(DType dtype, const Shape& shape, Buffer buffer, size_t offset = 0);
 
@@ -90,7 +92,8 @@ class Tensor {
   ResourceHandle* handles() { return data<ResourceHandle>(); }
   const ResourceHandle* handles() const { return data<ResourceHandle>(); }
 
-  // Rows [begin, end) of the first dimension, sharing the buffer. REQUIRES: rank >= 1, 0 <= begin <= end <= dim(0).
+  // Rows [begin, end) of the first dimension, sharing the buffer. REQUIRES: rank >= 1, 0 <= begin
+  // <= end <= dim(0).
   Tensor Slice(int64_t begin, int64_t end) const;
   // The same elements under another shape, sharing the buffer. REQUIRES: as many elements.
   Tensor Reshaped(const Shape& shape) const;

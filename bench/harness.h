@@ -25,12 +25,13 @@ double Median(std::vector<double> values);
 
 struct Args {
   std::string program;
-  std::string json;             // file that gets one row per line, appended
-  bool quick = false;           // a third of the repetitions: for a look, not for a figure
-  int repetitions = 0;          // 0: the benchmark's own number
-  std::string only;             // cases whose names contain it
-  std::string tensorflow, ray, torch;  // Python interpreters that have them; empty: leave the peer out
-  bool profile = false;         // benchmark's own meaning: where the time goes
+  std::string json;     // file that gets one row per line, appended
+  bool quick = false;   // a third of the repetitions: for a look, not for a figure
+  int repetitions = 0;  // 0: the benchmark's own number
+  std::string only;     // cases whose names contain it
+  std::string tensorflow, ray,
+      torch;             // Python interpreters that have them; empty: leave the peer out
+  bool profile = false;  // benchmark's own meaning: where the time goes
 
   // Ends the program for --help (0) and for what it does not know (2).
   static Args Parse(int argc, char** argv, const char* what);

@@ -61,7 +61,7 @@ class Stubs : public MessageHandler {
   std::vector<std::unique_ptr<control::Server>> servers_;
   std::mutex mutex_;
   std::map<std::pair<uint64_t, int>, Client> clients_;  // by session and stub; guarded by mutex_
-  std::deque<Running> running_;                         // in order of their ends; of the driving thread
+  std::deque<Running> running_;  // in order of their ends; of the driving thread
   std::atomic<int64_t> step_ns_{1'000'000};
   std::atomic<bool> ended_{false};
   std::atomic<long> free_steps_{0};  // RunFree asks the driving thread for so many
@@ -72,7 +72,8 @@ class Stubs : public MessageHandler {
 
 Stubs::Stubs(int count) : count_(count) {
   UcxOptions options;
-  options.spin = std::chrono::milliseconds(20);  // longer than any step: a stub is never asleep when a message comes
+  options.spin = std::chrono::milliseconds(
+      20);  // longer than any step: a stub is never asleep when a message comes
   transport_ = Check(MakeUcxTransport(options, this));
   for (int stub = 0; stub < count; ++stub) {
     control::ServerOptions server;
@@ -103,22 +104,28 @@ control::ServerHandlers Stubs::Handlers(int stub) {
   using control::CallContext;
   using control::Reply;
   control::ServerHandlers handlers;
-  handlers.methods["Status"] = {[this, stub](const CallContext&, const std::string&, const Reply& reply) {
-    wire::StatusResponse response;
-    response.set_task(TaskOf(stub));
-    response.set_incarnation(IncarnationOf(stub));
-    response.add_devices()->set_name(TaskOf(stub) + "/device:CPU:0");
-    response.set_transport_address(transport_->address());
-    reply(response.SerializeAsString());
-  }};
-  handlers.methods["CreateSession"] = {[this, stub](const CallContext&, const std::string& request, const Reply& reply) { reply(CreateSession(stub, request)); }};
-  handlers.methods["RegisterGraph"] = {[](const CallContext&, const std::string&, const Reply& reply) {
-    wire::RegisterGraphResponse response;
-    response.set_handle(1);
-    reply(response.SerializeAsString());
-  }};
+  handlers.methods["Status"] = {
+      [this, stub](const CallContext&, const std::string&, const Reply& reply) {
+        wire::StatusResponse response;
+        response.set_task(TaskOf(stub));
+        response.set_incarnation(IncarnationOf(stub));
+        response.add_devices()->set_name(TaskOf(stub) + "/device:CPU:0");
+        response.set_transport_address(transport_->address());
+        reply(response.SerializeAsString());
+      }};
+  handlers.methods["CreateSession"] = {
+      [this, stub](const CallContext&, const std::string& request, const Reply& reply) {
+        reply(CreateSession(stub, request));
+      }};
+  handlers.methods["RegisterGraph"] = {
+      [](const CallContext&, const std::string&, const Reply& reply) {
+        wire::RegisterGraphResponse response;
+        response.set_handle(1);
+        reply(response.SerializeAsString());
+      }};
   for (const char* method : {"DeregisterGraph", "CloseSession", "DropPeer"})
-    handlers.methods[method] = {[](const CallContext&, const std::string&, const Reply& reply) { reply(std::string()); }};
+    handlers.methods[method] = {
+        [](const CallContext&, const std::string&, const Reply& reply) { reply(std::string()); }};
   return handlers;
 }
 
@@ -128,23 +135,29 @@ Result<std::string> Stubs::CreateSession(int stub, const std::string& bytes) {
   const wire::Peer& peer = request.peers(request.client_peer());
   MG_ASSIGN_OR_RETURN(const PeerId id, transport_->Connect(peer.transport_address(), peer.task()));
   std::lock_guard lock(mutex_);
-  clients_[{request.session(), stub}] = {id, static_cast<uint32_t>(request.self_index()), peer.incarnation()};
+  clients_[{request.session(), stub}] = {id, static_cast<uint32_t>(request.self_index()),
+                                         peer.incarnation()};
   return wire::CreateSessionResponse().SerializeAsString();
 }
 
 void Stubs::OnDelivered(std::string_view header, Payload) {
   StepMessage message;
-  if (!DecodeStepMessage(header, &message).ok() || message.kind != StepMessageKind::kRunStep) return;
-  running_.push_back({.due = Clock::now() + std::chrono::nanoseconds(step_ns_.load()), .message = std::move(message)});
+  if (!DecodeStepMessage(header, &message).ok() || message.kind != StepMessageKind::kRunStep)
+    return;
+  running_.push_back({.due = Clock::now() + std::chrono::nanoseconds(step_ns_.load()),
+                      .message = std::move(message)});
 }
 
 void Stubs::Drive() {
-  const auto due = [this] { return ended_ || free_steps_ > 0 || (!running_.empty() && Clock::now() >= running_.front().due); };
+  const auto due = [this] {
+    return ended_ || free_steps_ > 0 || (!running_.empty() && Clock::now() >= running_.front().due);
+  };
   while (!ended_) {
     transport_->DriveUntil(due, Clock::now() + std::chrono::seconds(1));
     const auto end = Clock::now() + std::chrono::nanoseconds(step_ns_.load());
     if (const long steps = free_steps_.exchange(0); steps > 0) {
-      for (int stub = 0; stub < count_; ++stub) running_.push_back({.due = end, .message = {}, .more = steps - 1});
+      for (int stub = 0; stub < count_; ++stub)
+        running_.push_back({.due = end, .message = {}, .more = steps - 1});
     }
     while (!running_.empty() && Clock::now() >= running_.front().due) {
       Running step = std::move(running_.front());
@@ -157,7 +170,9 @@ void Stubs::Drive() {
 void Stubs::End(Running step) {
   if (step.more < 0) return Answer(step.message);
   if (step.more > 0) {
-    running_.push_back({.due = Clock::now() + std::chrono::nanoseconds(step_ns_.load()), .message = {}, .more = step.more - 1});
+    running_.push_back({.due = Clock::now() + std::chrono::nanoseconds(step_ns_.load()),
+                        .message = {},
+                        .more = step.more - 1});
   } else if (--free_stubs_ == 0) {
     std::lock_guard lock(mutex_);
     free_done_.notify_all();
@@ -219,7 +234,11 @@ StubExecutors::StubExecutors(int count) {
   }
 }
 
-void StubExecutors::SetStepTime(double seconds) { (void)child_->Ask("time " + std::to_string(static_cast<long long>(seconds * 1e9))); }
-double StubExecutors::RunFree(long steps) { return std::stod(child_->Ask("free " + std::to_string(steps))) / 1e9; }
+void StubExecutors::SetStepTime(double seconds) {
+  (void)child_->Ask("time " + std::to_string(static_cast<long long>(seconds * 1e9)));
+}
+double StubExecutors::RunFree(long steps) {
+  return std::stod(child_->Ask("free " + std::to_string(steps))) / 1e9;
+}
 
 }  // namespace monograph::bench

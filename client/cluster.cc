@@ -35,9 +35,11 @@ std::string Place(std::string_view text, size_t offset) {
 
 Status ClusterSpec::AddTask(const std::string& job, int task, const std::string& address) {
   if (!IsJobName(job)) {
-    return InvalidArgument("job name '" + job + "' must be a letter followed by letters, digits or '_'");
+    return InvalidArgument("job name '" + job +
+                           "' must be a letter followed by letters, digits or '_'");
   }
-  if (task < 0) return InvalidArgument("task " + std::to_string(task) + " of job " + job + " is negative");
+  if (task < 0)
+    return InvalidArgument("task " + std::to_string(task) + " of job " + job + " is negative");
   MG_ASSIGN_OR_RETURN(const control::HostPort parsed, control::ParseHostPort(address));
   if (!jobs_[job].emplace(task, parsed.ToString()).second) {
     return AlreadyExists("two addresses for task " + std::to_string(task) + " of job " + job);
@@ -52,25 +54,32 @@ Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_vie
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     return InvalidArgument(where + ", " + Place(text, error.byte) +
-                           ": not JSON; expected something like {\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}");
+                           ": not JSON; expected something like {\"ps\": [\"host:port\"], "
+                           "\"worker\": [\"host:port\"]}");
   }
-  if (!json.is_object()) return InvalidArgument(where + ": a cluster is an object {\"job\": [\"host:port\", ...]}");
+  if (!json.is_object())
+    return InvalidArgument(where + ": a cluster is an object {\"job\": [\"host:port\", ...]}");
   ClusterSpec cluster;
   for (const auto& [job, tasks] : json.items()) {
     if (!tasks.is_array() && !tasks.is_object()) {
-      return InvalidArgument(where + ", job '" + job + "': expected a list of \"host:port\" or an object {\"0\": \"host:port\"}");
+      return InvalidArgument(
+          where + ", job '" + job +
+          "': expected a list of \"host:port\" or an object {\"0\": \"host:port\"}");
     }
     int position = 0;
     for (const auto& [key, address] : tasks.items()) {
       int task = position++;
       if (tasks.is_object()) {
-        if (key.empty() || key.size() > 8 || key.find_first_not_of("0123456789") != std::string::npos) {
-          return InvalidArgument(where + ", job '" + job + "': task index '" + key + "' is not a number");
+        if (key.empty() || key.size() > 8 ||
+            key.find_first_not_of("0123456789") != std::string::npos) {
+          return InvalidArgument(where + ", job '" + job + "': task index '" + key +
+                                 "' is not a number");
         }
         task = std::stoi(key);
       }
       const std::string place = where + ", job '" + job + "', task " + std::to_string(task);
-      if (!address.is_string()) return InvalidArgument(place + ": expected \"host:port\", not " + address.dump());
+      if (!address.is_string())
+        return InvalidArgument(place + ": expected \"host:port\", not " + address.dump());
       if (Status status = cluster.AddTask(job, task, address.get<std::string>()); !status.ok()) {
         return status.WithContext(place);
       }
@@ -106,7 +115,9 @@ Result<ClusterSpec> ClusterSpec::FromHosts(const std::map<std::string, std::stri
       }
     }
   }
-  if (cluster.empty()) return InvalidArgument("the cluster has no tasks; give --cluster=FILE or --worker_hosts=host:port,...");
+  if (cluster.empty())
+    return InvalidArgument(
+        "the cluster has no tasks; give --cluster=FILE or --worker_hosts=host:port,...");
   return cluster;
 }
 
@@ -122,15 +133,18 @@ Result<std::string> ClusterSpec::Address(const std::string& job, int task) const
   }
   std::string known;
   for (const auto& [name, tasks] : jobs_) {
-    for (const auto& [index, address] : tasks) known += (known.empty() ? "" : ", ") + name + "/" + std::to_string(index);
+    for (const auto& [index, address] : tasks)
+      known += (known.empty() ? "" : ", ") + name + "/" + std::to_string(index);
   }
-  return NotFound("task " + std::to_string(task) + " of job '" + job + "' is not in the cluster; it has " + known);
+  return NotFound("task " + std::to_string(task) + " of job '" + job +
+                  "' is not in the cluster; it has " + known);
 }
 
 std::vector<std::string> ClusterSpec::Tasks(const std::string& job) const {
   std::vector<std::string> names;
   if (auto it = jobs_.find(job); it != jobs_.end()) {
-    for (const auto& [task, address] : it->second) names.push_back("/job:" + job + "/task:" + std::to_string(task));
+    for (const auto& [task, address] : it->second)
+      names.push_back("/job:" + job + "/task:" + std::to_string(task));
   }
   return names;
 }

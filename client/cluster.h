@@ -1,6 +1,7 @@
 // ClusterSpec: the tasks of a cluster: TensorFlow's dictionary of job name to addresses.
 //
-//   {"ps": ["node0:2222"], "worker": ["node1:2222", "node2:2222"]}      a list, or by index: {"worker": {"1": "node2:2222"}}
+//   {"ps": ["node0:2222"], "worker": ["node1:2222", "node2:2222"]}
+//   {"worker": {"1": "node2:2222"}}                                     by index
 #pragma once
 
 #include <map>
@@ -17,8 +18,8 @@ class ClusterSpec {
  public:
   ClusterSpec() = default;
 
-  // InvalidArgument with `source` (a path, say), line and column for text that is no JSON, and with the job and task for what is no address
-  // or names one task twice.
+  // InvalidArgument with `source` (a path, say), line and column for text that is no JSON, and with
+  // the job and task for what is no address or names one task twice.
   static Result<ClusterSpec> FromJson(std::string_view text, std::string_view source);
   // NotFound or InvalidArgument naming the path.
   static Result<ClusterSpec> FromFile(const std::string& path);

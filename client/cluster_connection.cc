@@ -109,11 +109,12 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     missing += "\n  " + tasks_[i].task + " at " + tasks_[i].address + ": " + outcomes[i].message();
   }
   if (!missing.empty()) {
-    return Status(first.code(),
-                  "cannot reach every task of the cluster; missing are:" + missing +
-                      (first.code() == Code::kUnavailable
-                           ? "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N"
-                           : ""));
+    return Status(
+        first.code(),
+        "cannot reach every task of the cluster; missing are:" + missing +
+            (first.code() == Code::kUnavailable
+                 ? "\nStart each with: monograph-executor --cluster=... --job=NAME --task=N"
+                 : ""));
   }
 
   control::HeartbeatOptions heartbeat;

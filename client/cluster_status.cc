@@ -33,9 +33,11 @@ std::string Duration(double seconds) {
   if (whole < 60) {
     std::snprintf(text, sizeof text, "%.1f s", seconds);
   } else if (whole < 86400) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
   } else {
-    std::snprintf(text, sizeof text, "%lld d %lld:%02lld", whole / 86400, whole / 3600 % 24, whole / 60 % 60);
+    std::snprintf(text, sizeof text, "%lld d %lld:%02lld", whole / 86400, whole / 3600 % 24,
+                  whole / 60 % 60);
   }
   return text;
 }
@@ -51,9 +53,9 @@ Result<TaskStatus> Parse(const Result<std::string>& answer) {
 struct Question {
   std::mutex mutex;
   std::condition_variable answered;
-  size_t missing = 0;                                             // guarded by mutex
-  std::vector<Result<TaskStatus>> answers;                        // guarded by mutex
-  std::vector<std::unique_ptr<control::Channel>> channels;        // guarded by mutex
+  size_t missing = 0;                                       // guarded by mutex
+  std::vector<Result<TaskStatus>> answers;                  // guarded by mutex
+  std::vector<std::unique_ptr<control::Channel>> channels;  // guarded by mutex
 
   void Answer(size_t task, Result<TaskStatus> status) {
     std::lock_guard lock(mutex);
@@ -64,7 +66,9 @@ struct Question {
 
 }  // namespace
 
-std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster, const std::optional<control::Key>& key, std::chrono::milliseconds timeout) {
+std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
+                                    const std::optional<control::Key>& key,
+                                    std::chrono::milliseconds timeout) {
   std::vector<ClusterTask> tasks;
   for (const auto& [job, addresses] : cluster.jobs()) {
     for (const auto& [index, address] : addresses) {
@@ -85,17 +89,21 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster, const std::optio
     options.timeout = timeout;
     options.expected_task = tasks[i].task;
     options.on_waiting = [](const std::string&) {};  // the table says it
-    control::Channel::ConnectAsync(tasks[i].address, std::move(options), [&question, i, deadline](Result<std::unique_ptr<control::Channel>> channel) {
-      if (!channel.ok()) return question.Answer(i, channel.status());
-      control::Channel* const connected = channel->get();
-      {
-        std::lock_guard lock(question.mutex);
-        question.channels[i] = std::move(channel).value();
-      }
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      connected->CallAsync("Status", "", std::max(left, std::chrono::milliseconds(500)),
-                           [&question, i](Result<std::string> answer) { question.Answer(i, Parse(answer)); });
-    });
+    control::Channel::ConnectAsync(
+        tasks[i].address, std::move(options),
+        [&question, i, deadline](Result<std::unique_ptr<control::Channel>> channel) {
+          if (!channel.ok()) return question.Answer(i, channel.status());
+          control::Channel* const connected = channel->get();
+          {
+            std::lock_guard lock(question.mutex);
+            question.channels[i] = std::move(channel).value();
+          }
+          const auto left =
+              std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+          connected->CallAsync(
+              "Status", "", std::max(left, std::chrono::milliseconds(500)),
+              [&question, i](Result<std::string> answer) { question.Answer(i, Parse(answer)); });
+        });
   }
   {
     std::unique_lock lock(question.mutex);
@@ -111,7 +119,8 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster, const std::optio
 
 std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
   std::vector<std::vector<std::string>> rows = {
-      {"task", "address", "pid", "up", "CPU", "memory", "variables", "sessions", "graphs", "steps", "failed", "sent", "received", "messages sent", "received"}};
+      {"task", "address", "pid", "up", "CPU", "memory", "variables", "sessions", "graphs", "steps",
+       "failed", "sent", "received", "messages sent", "received"}};
   std::string missing;
   for (const ClusterTask& task : tasks) {
     if (!task.status.ok()) {
@@ -119,10 +128,13 @@ std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
       continue;
     }
     const TaskStatus& s = task.status.value();
-    rows.push_back({task.task, task.address, std::to_string(s.process_id), Duration(s.uptime_seconds), Duration(s.cpu_seconds),
-                    Bytes(static_cast<double>(s.resident_bytes)), Bytes(static_cast<double>(s.resource_bytes)), std::to_string(s.sessions),
-                    std::to_string(s.graphs), std::to_string(s.steps_done), std::to_string(s.steps_failed), Bytes(static_cast<double>(s.bytes_sent)),
-                    Bytes(static_cast<double>(s.bytes_received)), std::to_string(s.messages_sent), std::to_string(s.messages_received)});
+    rows.push_back(
+        {task.task, task.address, std::to_string(s.process_id), Duration(s.uptime_seconds),
+         Duration(s.cpu_seconds), Bytes(static_cast<double>(s.resident_bytes)),
+         Bytes(static_cast<double>(s.resource_bytes)), std::to_string(s.sessions),
+         std::to_string(s.graphs), std::to_string(s.steps_done), std::to_string(s.steps_failed),
+         Bytes(static_cast<double>(s.bytes_sent)), Bytes(static_cast<double>(s.bytes_received)),
+         std::to_string(s.messages_sent), std::to_string(s.messages_received)});
   }
   return (rows.size() > 1 ? AlignColumns(rows, 2) : "") + missing;
 }

@@ -18,8 +18,11 @@ struct ClusterTask {
   Result<TaskStatus> status;  // or why it cannot be reached
 };
 
-// Asks all tasks at the same time, each over a connection of its own, for at most `timeout`. In order of jobs and tasks.
-std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster, const std::optional<control::Key>& key, std::chrono::milliseconds timeout);
+// Asks all tasks at the same time, each over a connection of its own, for at most `timeout`. In
+// order of jobs and tasks.
+std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
+                                    const std::optional<control::Key>& key,
+                                    std::chrono::milliseconds timeout);
 
 // A table, a line per task.
 std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks);

@@ -86,7 +86,8 @@ class Threads {
 // Ops that wait for other clients or tasks inside their kernel.
 bool Waits(const std::string& op) {
   for (const char* prefix : {"Queue", "Accumulator", "ConditionalAccumulator", "SparseAccumulator",
-                             "ResourceAccumulator", "Barrier", "Collective", "MonographAllReduce", "MonographStepGate"}) {
+                             "ResourceAccumulator", "Barrier", "Collective", "MonographAllReduce",
+                             "MonographStepGate"}) {
     if (op.starts_with(prefix)) return true;
   }
   return false;
@@ -102,7 +103,8 @@ class Chain {
                double start) {
     if (start >= begin_) return;
     const auto found = trace_.tasks.find(task);
-    path_.segments.push_back({kind, name, op, found == trace_.tasks.end() ? "" : found->second, start, begin_ - start});
+    path_.segments.push_back(
+        {kind, name, op, found == trace_.tasks.end() ? "" : found->second, start, begin_ - start});
     begin_ = start;
   }
 
@@ -136,12 +138,14 @@ Result<CriticalPath> FindCriticalPath(std::string_view chrome_json) {
   using Kind = PathSegment::Kind;
   Chain chain(trace, at->end);
   const Threads threads(trace);
-  // Each event comes up at most once: inputs are edges of a graph without cycles, and what a thread ran before began earlier.
+  // Each event comes up at most once: inputs are edges of a graph without cycles, and what a thread
+  // ran before began earlier.
   for (size_t left = trace.events.size(); left > 0; --left) {
     const bool received = at->op == "_Recv";
     const auto send = received ? trace.sends.find(at->edge) : trace.sends.end();
     if (received && send == trace.sends.end()) {
-      chain.Prepend(Kind::kTransfer, at->name, at->op, at->task, origin);  // a feed, from the client
+      chain.Prepend(Kind::kTransfer, at->name, at->op, at->task,
+                    origin);  // a feed, from the client
       break;
     }
     if (received) {
@@ -149,7 +153,8 @@ Result<CriticalPath> FindCriticalPath(std::string_view chrome_json) {
       chain.Prepend(Kind::kTransfer, at->name, at->op, at->task, source.start);
       at = &source;
     } else {
-      chain.Prepend(Waits(at->op) ? Kind::kWait : Kind::kCompute, at->name, at->op, at->task, at->start);
+      chain.Prepend(Waits(at->op) ? Kind::kWait : Kind::kCompute, at->name, at->op, at->task,
+                    at->start);
     }
     const auto input = trace.by_id.find({at->task, at->after});
     const Event* before = input == trace.by_id.end() ? nullptr : &trace.events[input->second];

@@ -22,39 +22,52 @@ int Fail(const Status& status) {
 }
 
 int Main(int argc, char** argv) {
-  Flags flags("monograph-executor",
-              "Runs the parts of graphs that clients give it, until SIGTERM or Ctrl-C.\n\n"
-              "Examples:\n"
-              "  monograph-executor --cluster=cluster.json --job=worker --task=0\n"
-              "  monograph-executor --worker_hosts=localhost:2223,localhost:2224 --ps_hosts=localhost:2222 --job=ps --task=0\n"
-              "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
-  std::string cluster_file, ps_hosts, worker_hosts, job, bind, key_file, lanes, net_devices, log_level = "info";
+  Flags flags(
+      "monograph-executor",
+      "Runs the parts of graphs that clients give it, until SIGTERM or Ctrl-C.\n\n"
+      "Examples:\n"
+      "  monograph-executor --cluster=cluster.json --job=worker --task=0\n"
+      "  monograph-executor --worker_hosts=localhost:2223,localhost:2224 --ps_hosts=localhost:2222 "
+      "--job=ps --task=0\n"
+      "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
+  std::string cluster_file, ps_hosts, worker_hosts, job, bind, key_file, lanes, net_devices,
+      log_level = "info";
   int task = 0, cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
   double drain_seconds = 10;
   bool key_stdin = false, with_parent = false, with_stdin = false;
   flags.Section("Cluster");
-  flags.Add("cluster", &cluster_file, "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}");
+  flags.Add("cluster", &cluster_file,
+            "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}");
   flags.Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
   flags.Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
   flags.Add("job", &job, "job of this daemon");
   flags.Add("task", &task, "index of this daemon in its job");
-  flags.Add("bind", &bind, "address to listen on; default: loopback if the cluster names this task by a loopback address, else that address");
+  flags.Add("bind", &bind,
+            "address to listen on; default: loopback if the cluster names this task by a loopback "
+            "address, else that address");
   flags.Section("Security");
-  flags.Add("key_file", &key_file, "the cluster's key, made by `monograph keygen`; needed for any address but loopback");
+  flags.Add("key_file", &key_file,
+            "the cluster's key, made by `monograph keygen`; needed for any address but loopback");
   flags.Add("key_stdin", &key_stdin, "read the key from standard input");
   flags.Section("Resources");
   flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices");
-  flags.Add("inter_op_parallelism_threads", &inter_op, "threads that run nodes beside each other; 0: one per core");
-  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core");
+  flags.Add("inter_op_parallelism_threads", &inter_op,
+            "threads that run nodes beside each other; 0: one per core");
+  flags.Add("intra_op_parallelism_threads", &intra_op,
+            "threads inside one kernel; 0: one per core");
   flags.Section("Data plane");
-  flags.Add("lanes", &lanes, "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
-  flags.Add("net_devices", &net_devices, "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+  flags.Add("lanes", &lanes,
+            "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
+  flags.Add("net_devices", &net_devices,
+            "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
   flags.Add("spin_us", &spin_us, "how long to poll for messages before sleeping, in microseconds");
   flags.Section("Other");
   flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
   flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
-  flags.Add("exit_on_stdin_end", &with_stdin, "end when standard input ends (for daemons that were started over ssh)");
-  flags.AddChoice("log_level", &log_level, {"debug", "info", "warning", "error", "off"}, "what to log");
+  flags.Add("exit_on_stdin_end", &with_stdin,
+            "end when standard input ends (for daemons that were started over ssh)");
+  flags.AddChoice("log_level", &log_level, {"debug", "info", "warning", "error", "off"},
+                  "what to log");
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   SetLogLevel(ParseLogLevel(log_level).value());
@@ -62,18 +75,23 @@ int Main(int argc, char** argv) {
   EndSignals signals;
 
   if (!cluster_file.empty() && !(ps_hosts.empty() && worker_hosts.empty())) {
-    return Fail(InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both"));
+    return Fail(
+        InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both"));
   }
-  Result<ClusterSpec> cluster = cluster_file.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
-                                                     : ClusterSpec::FromFlag(cluster_file);
+  Result<ClusterSpec> cluster =
+      cluster_file.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
+                           : ClusterSpec::FromFlag(cluster_file);
   if (!cluster.ok()) return Fail(cluster.status());
-  if (job.empty()) return Fail(InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
+  if (job.empty())
+    return Fail(InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
 
   HostOptions options;
   options.bind = bind;
-  if (!key_file.empty() && key_stdin) return Fail(InvalidArgument("give either --key_file or --key_stdin, not both"));
+  if (!key_file.empty() && key_stdin)
+    return Fail(InvalidArgument("give either --key_file or --key_stdin, not both"));
   if (!key_file.empty() || key_stdin) {
-    Result<control::Key> key = key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
+    Result<control::Key> key =
+        key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
     if (!key.ok()) return Fail(key.status());
     options.key = key.value();
   }

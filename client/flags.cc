@@ -32,7 +32,8 @@ std::string NearestName(const std::string& word, const std::vector<std::string>&
 }
 
 struct Flags::Impl {
-  Impl(const std::string& name, const std::string& description) : app(description, name), program(name) {}
+  Impl(const std::string& name, const std::string& description)
+      : app(description, name), program(name) {}
   CLI::App app;
   std::string program;
   std::string section = "Flags";
@@ -45,9 +46,11 @@ struct Flags::Impl {
   }
 };
 
-Flags::Flags(std::string program, std::string description) : impl_(std::make_unique<Impl>(program, description)) {
+Flags::Flags(std::string program, std::string description)
+    : impl_(std::make_unique<Impl>(program, description)) {
   impl_->app.set_help_flag("--help,-h", "show this text and exit");
-  impl_->app.set_version_flag("--version", program + " " + control::SoftwareVersion(), "show the version and exit");
+  impl_->app.set_version_flag("--version", program + " " + control::SoftwareVersion(),
+                              "show the version and exit");
   impl_->names = {"help", "version"};
 }
 Flags::~Flags() = default;
@@ -67,10 +70,13 @@ void Flags::Add(const std::string& name, double* value, const std::string& help)
 void Flags::Add(const std::string& name, bool* value, const std::string& help) {
   impl_->Finish(impl_->app.add_flag("--" + name + ",!--no" + name, *value, help), name);
 }
-void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices, const std::string& help) {
-  impl_->Finish(impl_->app.add_option("--" + name, *value, help)->check(CLI::IsMember(choices)), name);
+void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
+                      const std::string& help) {
+  impl_->Finish(impl_->app.add_option("--" + name, *value, help)->check(CLI::IsMember(choices)),
+                name);
 }
-void Flags::AddPositional(const std::string& name, std::vector<std::string>* values, int count, const std::string& help) {
+void Flags::AddPositional(const std::string& name, std::vector<std::string>* values, int count,
+                          const std::string& help) {
   CLI::Option* option = impl_->app.add_option(name, *values, help);
   if (count > 0) option->expected(count)->required();
 }
@@ -106,7 +112,8 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
         }
         const std::string name = word.substr(2, word.find('=') - 2);
         message = "unknown flag --" + name;
-        if (std::string near = NearestName(name, impl_->names); !near.empty()) message += "; did you mean --" + near + "?";
+        if (std::string near = NearestName(name, impl_->names); !near.empty())
+          message += "; did you mean --" + near + "?";
         break;
       }
     }
@@ -120,6 +127,8 @@ std::optional<int> Flags::Parse(int argc, const char* const* argv) {
   return Parse(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
 }
 
-bool Flags::given(const std::string& name) const { return impl_->app.get_option("--" + name)->count() > 0; }
+bool Flags::given(const std::string& name) const {
+  return impl_->app.get_option("--" + name)->count() > 0;
+}
 
 }  // namespace monograph

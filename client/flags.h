@@ -1,12 +1,14 @@
-// Flags: command-line flags of the programs, over CLI11: "--name=value" or "--name value"; a boolean is "--name", "--name=false" or "--noname". Of a flag
-// that is given twice the last one counts.
+// Flags: command-line flags of the programs, over CLI11: "--name=value" or "--name value"; a
+// boolean is "--name", "--name=false" or "--noname". Of a flag that is given twice the last one
+// counts.
 //
 //   Flags flags("mnist_replica", "Trains ...\n\nExamples:\n  mnist_replica --num_batches=100");
 //   int batch_size = 100;
 //   flags.Add("batch_size", &batch_size, "global batch: all replicas together");
 //   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
 //
-// Errors: one line to standard error naming the flag, what was wrong and, for an unknown flag, the nearest name; exit code 2. --help and
+// Errors: one line to standard error naming the flag, what was wrong and, for an unknown flag, the
+// nearest name; exit code 2. --help and
 // --version print to standard output and exit 0.
 #pragma once
 
@@ -30,9 +32,11 @@ class Flags {
   void Add(const std::string& name, double* value, const std::string& help);
   void Add(const std::string& name, bool* value, const std::string& help);
   // One of a few words.
-  void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices, const std::string& help);
+  void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
+                 const std::string& help);
   // Words that are no flags, in order; `count` of them are needed (-1: any number).
-  void AddPositional(const std::string& name, std::vector<std::string>* values, int count, const std::string& help);
+  void AddPositional(const std::string& name, std::vector<std::string>* values, int count,
+                     const std::string& help);
   // Everything after "--": a command to run.
   void AddCommand(std::vector<std::string>* command, const std::string& help);
   // A heading of --help for the flags that are added next.
@@ -40,7 +44,8 @@ class Flags {
 
   // Empty: go on. Otherwise the exit code.
   std::optional<int> Parse(int argc, const char* const* argv);
-  std::optional<int> Parse(const std::vector<std::string>& arguments);  // without the program's name
+  std::optional<int> Parse(
+      const std::vector<std::string>& arguments);  // without the program's name
   // True if the flag was given.
   bool given(const std::string& name) const;
 
@@ -49,7 +54,8 @@ class Flags {
   std::unique_ptr<Impl> impl_;
 };
 
-// The candidate with the smallest edit distance to `word`, if it is near enough to be a slip; else "".
+// The candidate with the smallest edit distance to `word`, if it is near enough to be a slip; else
+// "".
 std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace monograph

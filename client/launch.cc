@@ -58,14 +58,18 @@ struct Child {
   int status = 0;
 };
 
-// Starts `argv`. Output goes to a pipe if `label` is set, input comes from a pipe if `input` is not null (and its text is written first).
+// Starts `argv`. Output goes to a pipe if `label` is set, input comes from a pipe if `input` is not
+// null (and its text is written first).
 Result<Child> Spawn(std::string label, const std::vector<std::string>& argv,
-                    const std::vector<std::pair<std::string, std::string>>& environment, const std::string* input) {
+                    const std::vector<std::pair<std::string, std::string>>& environment,
+                    const std::string* input) {
   Child child;
   child.label = std::move(label);
   int out[2] = {-1, -1}, in[2] = {-1, -1};
-  if (!child.label.empty() && pipe2(out, O_CLOEXEC) != 0) return Internal(std::string("pipe: ") + std::strerror(errno));
-  if (input != nullptr && pipe2(in, O_CLOEXEC) != 0) return Internal(std::string("pipe: ") + std::strerror(errno));
+  if (!child.label.empty() && pipe2(out, O_CLOEXEC) != 0)
+    return Internal(std::string("pipe: ") + std::strerror(errno));
+  if (input != nullptr && pipe2(in, O_CLOEXEC) != 0)
+    return Internal(std::string("pipe: ") + std::strerror(errno));
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -102,7 +106,8 @@ Result<Child> Spawn(std::string label, const std::vector<std::string>& argv,
   return child;
 }
 
-// Copies what there is of the child's output to ours, line by line with its label. False at its end.
+// Copies what there is of the child's output to ours, line by line with its label. False at its
+// end.
 bool Forward(Child& child) {
   char buffer[4096];
   const ssize_t count = read(child.output.get(), buffer, sizeof buffer);
@@ -114,12 +119,14 @@ bool Forward(Child& child) {
   }
   std::string text;
   size_t begin = 0;
-  for (size_t end = child.line.find('\n'); end != std::string::npos; end = child.line.find('\n', begin)) {
+  for (size_t end = child.line.find('\n'); end != std::string::npos;
+       end = child.line.find('\n', begin)) {
     text += "[" + child.label + "] " + child.line.substr(begin, end + 1 - begin);
     begin = end + 1;
   }
   child.line.erase(0, begin);
-  [[maybe_unused]] ssize_t written = write(child.client ? STDOUT_FILENO : STDERR_FILENO, text.data(), text.size());
+  [[maybe_unused]] ssize_t written =
+      write(child.client ? STDOUT_FILENO : STDERR_FILENO, text.data(), text.size());
   return count > 0;
 }
 
@@ -152,7 +159,8 @@ Result<std::vector<Placement>> PlaceTasks(const LaunchOptions& options) {
       }
       const std::string host = entry.substr(0, colon);
       if (first_host.empty()) first_host = host;
-      for (int i = 0; i < std::stoi(count); ++i) tasks.push_back({"worker", static_cast<int>(tasks.size()), host});
+      for (int i = 0; i < std::stoi(count); ++i)
+        tasks.push_back({"worker", static_cast<int>(tasks.size()), host});
     }
     if (tasks.empty()) return InvalidArgument("-H names no host");
   }
@@ -166,7 +174,8 @@ class TemporaryFile {
   Status Write(const std::string& text) {
     char name[] = "/tmp/monograph-XXXXXX";
     Descriptor file(mkstemp(name));  // mode 0600
-    if (file.get() < 0) return Internal(std::string("cannot make a temporary file: ") + std::strerror(errno));
+    if (file.get() < 0)
+      return Internal(std::string("cannot make a temporary file: ") + std::strerror(errno));
     path_ = name;
     if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
       return ResourceExhausted("cannot write " + path_ + ": " + std::strerror(errno));
@@ -207,10 +216,12 @@ class Launcher {
   void EndAll();
   Status StartClients(const ClusterSpec& cluster, const std::string& json);
   bool AnyRunning() const {
-    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.running; });
   }
   bool ClientsRunning() const {
-    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.client && child.running; });
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.client && child.running; });
   }
   void SignalClients(int signal);
 
@@ -234,8 +245,9 @@ Status Launcher::Start() {
   std::map<std::string, int> next_port;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Placement& task = tasks[i];
-    const std::string address = remote ? task.host + ":" + std::to_string(options_.base_port + next_port[task.host]++)
-                                       : "127.0.0.1:" + std::to_string(ports[i]);
+    const std::string address =
+        remote ? task.host + ":" + std::to_string(options_.base_port + next_port[task.host]++)
+               : "127.0.0.1:" + std::to_string(ports[i]);
     MG_RETURN_IF_ERROR(cluster.AddTask(task.job, task.task, address));
   }
   const std::string json = cluster.ToJson();
@@ -249,16 +261,25 @@ Status Launcher::Start() {
   for (const Placement& task : tasks) {
     std::vector<std::string> argv;
     if (remote) {
-      // The key goes over standard input; that input's end stops the daemon, also if this program is killed.
-      argv = {"ssh", "-o", "BatchMode=yes", task.host, "exec", "monograph-executor", "--key_stdin", "--exit_on_stdin_end", "'--cluster=" + json + "'"};
+      // The key goes over standard input; that input's end stops the daemon, also if this program
+      // is killed.
+      argv = {"ssh",
+              "-o",
+              "BatchMode=yes",
+              task.host,
+              "exec",
+              "monograph-executor",
+              "--key_stdin",
+              "--exit_on_stdin_end",
+              "'--cluster=" + json + "'"};
     } else {
       argv = {options_.executor, "--exit_with_parent", "--cluster=" + cluster_file_.path()};
     }
     argv.push_back("--job=" + task.job);
     argv.push_back("--task=" + std::to_string(task.task));
     argv.insert(argv.end(), options_.executor_flags.begin(), options_.executor_flags.end());
-    MG_ASSIGN_OR_RETURN(Child child,
-                        Spawn(task.job + "/" + std::to_string(task.task), argv, {}, remote ? &key_line : nullptr));
+    MG_ASSIGN_OR_RETURN(Child child, Spawn(task.job + "/" + std::to_string(task.task), argv, {},
+                                           remote ? &key_line : nullptr));
     children_.push_back(std::move(child));
   }
   return StartClients(cluster, json);
@@ -272,8 +293,9 @@ Status Launcher::StartClients(const ClusterSpec& cluster, const std::string& jso
     argv.push_back("--key_file=" + key_file_.path());
     environment.emplace_back("MONOGRAPH_KEY_FILE", key_file_.path());
   }
-  const bool per_worker = options_.clients == LaunchClients::kPerWorker ||
-                          (options_.clients == LaunchClients::kAuto && SaysClientPerWorker(options_.command));
+  const bool per_worker =
+      options_.clients == LaunchClients::kPerWorker ||
+      (options_.clients == LaunchClients::kAuto && SaysClientPerWorker(options_.command));
   const int clients = per_worker ? cluster.num_tasks("worker") : 1;
   for (int i = 0; i < clients; ++i) {
     std::vector<std::string> words = argv;
@@ -301,11 +323,14 @@ void Launcher::Reap() {
     child.running = false;
     child.input.Close();
     if (child.client) {
-      const int code = WIFSIGNALED(child.status) ? 128 + WTERMSIG(child.status) : WEXITSTATUS(child.status);
+      const int code =
+          WIFSIGNALED(child.status) ? 128 + WTERMSIG(child.status) : WEXITSTATUS(child.status);
       if (code_ == 0) code_ = code;
-      if (code != 0 && !child.label.empty() && !ending_) LogError(child.label + " ended: " + DescribeExit(child.status));
+      if (code != 0 && !child.label.empty() && !ending_)
+        LogError(child.label + " ended: " + DescribeExit(child.status));
     } else if (!ending_) {
-      LogError("daemon " + child.label + " ended before the program: " + DescribeExit(child.status));
+      LogError("daemon " + child.label +
+               " ended before the program: " + DescribeExit(child.status));
     }
   }
 }
@@ -318,11 +343,13 @@ void Launcher::Pump(Clock::time_point until) {
     fds.push_back({child.output.get(), POLLIN, 0});
     readers.push_back(&child);
   }
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
   if (poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1000))) > 0) {
     if (fds[0].revents != 0) {
       signalfd_siginfo info{};
-      if (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info) && info.ssi_signo != SIGCHLD) {
+      if (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info) &&
+          info.ssi_signo != SIGCHLD) {
         interrupted_ = static_cast<int>(info.ssi_signo);
       }
     }
@@ -366,7 +393,8 @@ Result<int> Launcher::Run() {
   while (ClientsRunning()) {
     Pump(Clock::now() + std::chrono::seconds(1));
     if (interrupted_ != 0 && !std::exchange(told, true)) {
-      // Ctrl-C has reached an only client from the terminal already; a second signal of the same kind does no harm.
+      // Ctrl-C has reached an only client from the terminal already; a second signal of the same
+      // kind does no harm.
       SignalClients(interrupted_);
       kill_at = Clock::now() + std::chrono::seconds(5);
     }
@@ -399,7 +427,8 @@ Result<std::vector<int>> FreePorts(int count) {
 
 Result<int> Launch(const LaunchOptions& options) {
   if (options.command.empty()) return InvalidArgument("no program to run; give it after --");
-  if (options.workers < 0 || options.ps < 0 || (options.hosts.empty() && options.workers + options.ps == 0)) {
+  if (options.workers < 0 || options.ps < 0 ||
+      (options.hosts.empty() && options.workers + options.ps == 0)) {
     return InvalidArgument("at least one worker or ps is needed");
   }
   return Launcher(options).Run();

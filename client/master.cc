@@ -16,11 +16,17 @@ constexpr std::chrono::seconds kRegisterTimeout(120), kDeregisterTimeout(10);
 
 }  // namespace
 
-Master::Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster, Options options)
-    : graph_(graph), session_(session), worker_(worker), cluster_(cluster), options_(std::move(options)) {
+Master::Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster,
+               Options options)
+    : graph_(graph),
+      session_(session),
+      worker_(worker),
+      cluster_(cluster),
+      options_(std::move(options)) {
   devices_ = worker_->devices();
   if (cluster_ != nullptr) {
-    for (const RemoteTask& task : cluster_->tasks()) devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
+    for (const RemoteTask& task : cluster_->tasks())
+      devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
   }
 }
 
@@ -48,7 +54,8 @@ Status Master::PlaceGraph() {
   }
   std::vector<PlacementNote> notes;
   MG_RETURN_IF_ERROR(Place(&placed, devices_, options, &notes));
-  if (options_.log_device_placement != PlacementLog::kNone && (first || placed.num_nodes() > placed_->num_nodes())) {
+  if (options_.log_device_placement != PlacementLog::kNone &&
+      (first || placed.num_nodes() > placed_->num_nodes())) {
     options_.placement_sink(FormatPlacement(placed, options_.log_device_placement, notes));
   }
   placed_ = std::make_unique<Graph>(std::move(placed));
@@ -56,16 +63,19 @@ Status Master::PlaceGraph() {
   return Status();
 }
 
-Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int>* fetch_index, std::vector<int>* fetch_of_feed,
+Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int>* fetch_index,
+                                     std::vector<int>* fetch_of_feed,
                                      std::vector<PreparedStep::FeedInfo>* feeds) {
   MG_RETURN_IF_ERROR(PlaceGraph());
   std::vector<Endpoint> fed, fetched, distinct;
   std::vector<NodeId> targets;
   for (const std::string& name : signature.feeds) {
     MG_ASSIGN_OR_RETURN(const Endpoint endpoint, placed_->FindOutput(name));
-    if (std::find(fed.begin(), fed.end(), endpoint) != fed.end()) return InvalidArgument("tensor '" + name + "' is fed twice");
+    if (std::find(fed.begin(), fed.end(), endpoint) != fed.end())
+      return InvalidArgument("tensor '" + name + "' is fed twice");
     fed.push_back(endpoint);
-    feeds->push_back({placed_->TensorName(endpoint), placed_->dtype(endpoint), placed_->shape(endpoint), {}});
+    feeds->push_back(
+        {placed_->TensorName(endpoint), placed_->dtype(endpoint), placed_->shape(endpoint), {}});
   }
   for (const std::string& name : signature.fetches) {
     MG_ASSIGN_OR_RETURN(const Endpoint endpoint, placed_->FindOutput(name));
@@ -91,7 +101,8 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
   std::vector<NodeId> mapping;
   MG_ASSIGN_OR_RETURN(Graph graph, Prune(*placed_, fed, distinct, targets, &mapping));
   auto follow = [&mapping](std::vector<Endpoint>* endpoints) {
-    for (Endpoint& endpoint : *endpoints) endpoint.node = mapping[static_cast<size_t>(endpoint.node)];
+    for (Endpoint& endpoint : *endpoints)
+      endpoint.node = mapping[static_cast<size_t>(endpoint.node)];
   };
   std::vector<NodeId> keep;
   auto apply = [&] {
@@ -104,11 +115,12 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
     }
     for (const Endpoint& endpoint : distinct) keep.push_back(endpoint.node);
   };
-  auto drop_unused = [&] {  // feeds that nothing reads keep their place in the signature, without a route
-    for (Endpoint& endpoint : fed) {
-      if (endpoint.node < 0) endpoint = Endpoint();
-    }
-  };
+  auto drop_unused =
+      [&] {  // feeds that nothing reads keep their place in the signature, without a route
+        for (Endpoint& endpoint : fed) {
+          if (endpoint.node < 0) endpoint = Endpoint();
+        }
+      };
   apply();
   drop_unused();
   std::vector<size_t> used;
@@ -121,7 +133,8 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
   }
   fed = used_feeds;
   if (options_.optimizer.level > 0) {
-    MG_ASSIGN_OR_RETURN(graph, Optimize(graph, options_.optimizer, keep, options_.evaluate, &mapping));
+    MG_ASSIGN_OR_RETURN(graph,
+                        Optimize(graph, options_.optimizer, keep, options_.evaluate, &mapping));
     apply();
   }
 
@@ -146,7 +159,8 @@ Result<PartitionedGraph> Master::PartitionFor(const Signature& signature) {
 int Master::PeerOf(const std::string& task) const {
   if (task == worker_->task()) return kSelf;
   const auto& tasks = cluster_->tasks();
-  const auto it = std::find_if(tasks.begin(), tasks.end(), [&](const RemoteTask& t) { return t.task == task; });
+  const auto it =
+      std::find_if(tasks.begin(), tasks.end(), [&](const RemoteTask& t) { return t.task == task; });
   MG_CHECK(it != tasks.end());
   return static_cast<int>(it - tasks.begin());
 }
@@ -162,7 +176,8 @@ Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature
   }
   auto step = std::make_shared<PreparedStep>();
   step->session = session_;
-  MG_ASSIGN_OR_RETURN(PartitionedGraph cut, Cut(signature, &step->fetch_index, &step->fetch_of_feed, &step->feeds));
+  MG_ASSIGN_OR_RETURN(PartitionedGraph cut,
+                      Cut(signature, &step->fetch_index, &step->fetch_of_feed, &step->feeds));
   step->fetch_of_edge.assign(cut.edges.size(), -1);
   step->distinct_fetches = static_cast<int>(cut.fetch_edges.size());
   for (size_t i = 0; i < cut.fetch_edges.size(); ++i) {
@@ -170,7 +185,8 @@ Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature
   }
   for (size_t i = 0; i < step->feeds.size(); ++i) {
     for (int32_t edge : cut.feed_edges[i]) {
-      step->feeds[i].routes.emplace_back(PeerOf(cut.edges[static_cast<size_t>(edge)].to.TaskName()), edge);
+      step->feeds[i].routes.emplace_back(PeerOf(cut.edges[static_cast<size_t>(edge)].to.TaskName()),
+                                         edge);
     }
   }
   if (Status status = Register(std::move(cut.partitions), step.get()); !status.ok()) {
@@ -187,7 +203,8 @@ Status Master::Register(std::vector<Partition> partitions, PreparedStep* step) {
   for (Partition& partition : partitions) {
     const int peer = PeerOf(partition.task.TaskName());
     if (peer == kSelf) {
-      MG_ASSIGN_OR_RETURN(const uint32_t handle, worker_->RegisterGraph(session_, std::move(partition.graph)));
+      MG_ASSIGN_OR_RETURN(const uint32_t handle,
+                          worker_->RegisterGraph(session_, std::move(partition.graph)));
       step->parts.push_back({kSelf, handle});
       continue;
     }
@@ -200,14 +217,16 @@ Status Master::Register(std::vector<Partition> partitions, PreparedStep* step) {
   if (requests.empty()) return Status();
   std::vector<int> peers;
   for (const auto& [peer, bytes] : requests) peers.push_back(peer);
-  const std::vector<Result<std::string>> responses = cluster_->Call("RegisterGraph", std::move(requests), kRegisterTimeout);
+  const std::vector<Result<std::string>> responses =
+      cluster_->Call("RegisterGraph", std::move(requests), kRegisterTimeout);
   Status result;
   for (size_t i = 0; i < responses.size(); ++i) {
     wire::RegisterGraphResponse response;
     if (!responses[i].ok()) {
       result.Update(responses[i].status());
     } else if (!response.ParseFromString(responses[i].value())) {
-      result.Update(Internal("malformed answer to RegisterGraph from " + cluster_->tasks()[static_cast<size_t>(peers[i])].task));
+      result.Update(Internal("malformed answer to RegisterGraph from " +
+                             cluster_->tasks()[static_cast<size_t>(peers[i])].task));
     } else {
       step->parts.push_back({peers[i], response.handle()});
     }
@@ -230,7 +249,8 @@ void Master::Deregister(const PreparedStep& step) {
 }
 
 void Master::DropIdle() {
-  // A reference besides the map's can only be made here, under the mutex: what is idle now stays so.
+  // A reference besides the map's can only be made here, under the mutex: what is idle now stays
+  // so.
   std::vector<std::map<Signature, Entry>::iterator> idle;
   for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
     if (it->second.step.use_count() == 1) idle.push_back(it);

@@ -1,4 +1,5 @@
-// Master: turns signatures of a graph into registered partitions: inline, place, prune, optimise, partition, register.
+// Master: turns signatures of a graph into registered partitions: inline, place, prune, optimise,
+// partition, register.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +41,10 @@ struct PreparedStep {
   uint64_t session = 0;  // that prepared it: handles mean nothing to another one
   std::vector<FeedInfo> feeds;
   std::vector<Part> parts;
-  std::vector<int32_t> fetch_of_edge;       // edge id to index in distinct fetches; -1: no fetch
+  std::vector<int32_t> fetch_of_edge;  // edge id to index in distinct fetches; -1: no fetch
   int distinct_fetches = 0;
-  std::vector<int> fetch_index;             // requested fetch to distinct fetch, or ...
-  std::vector<int> fetch_of_feed;           // ... to the feed that it simply is; -1: none
+  std::vector<int> fetch_index;    // requested fetch to distinct fetch, or ...
+  std::vector<int> fetch_of_feed;  // ... to the feed that it simply is; -1: none
 };
 
 class Master {
@@ -60,10 +61,13 @@ class Master {
   };
 
   // All outlive the master. `cluster` may be nullptr. `session` is open at every task.
-  Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster, Options options);
+  Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster,
+         Options options);
 
-  // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a time. Of those that nobody holds any more (no Callable,
-  // no step in flight) the kIdleSignatures used last are kept; the others are deregistered at every task, and made anew if they are asked for again.
+  // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a
+  // time. Of those that nobody holds any more (no Callable, no step in flight) the kIdleSignatures
+  // used last are kept; the others are deregistered at every task, and made anew if they are asked
+  // for again.
   Result<std::shared_ptr<PreparedStep>> Prepare(const Signature& signature);
   // The partitions that Prepare registers.
   Result<PartitionedGraph> PartitionFor(const Signature& signature);
@@ -77,12 +81,14 @@ class Master {
   };
 
   Status PlaceGraph();
-  // Registers the parts with their tasks and fills step->parts; what is registered when it fails is in there too.
+  // Registers the parts with their tasks and fills step->parts; what is registered when it fails is
+  // in there too.
   Status Register(std::vector<Partition> partitions, PreparedStep* step);
   void Deregister(const PreparedStep& step);
   void DropIdle();  // REQUIRES: mutex_
   int PeerOf(const std::string& task) const;
-  Result<PartitionedGraph> Cut(const Signature& signature, std::vector<int>* fetch_index, std::vector<int>* fetch_of_feed,
+  Result<PartitionedGraph> Cut(const Signature& signature, std::vector<int>* fetch_index,
+                               std::vector<int>* fetch_of_feed,
                                std::vector<PreparedStep::FeedInfo>* feeds);
 
   const Graph& graph_;

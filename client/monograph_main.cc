@@ -53,27 +53,33 @@ int RunLaunch(const Arguments& arguments) {
   LaunchOptions options;
   options.executor = OwnFolder() + "/monograph-executor";
   std::string executor_flags, clients = "auto";
-  Flags flags("monograph launch",
-              "Starts executor daemons, runs a program against them, and ends them all whatever happens.\n"
-              "The program gets --cluster=FILE and, in its environment, MONOGRAPH_CLUSTER. Between-graph programs run once per worker,\n"
-              "and get --job_name=worker and --task_index=N, too.\n\n"
-              "Examples:\n"
-              "  monograph launch --ps=1 --workers=3 -- mnist_replica --num_batches=100\n"
-              "  monograph launch --ps=1 --workers=3 -- mnist_replica --replication=between_graph --batch_size=50\n"
-              "  monograph launch -H node1:2,node2:2 -- ./program\n");
+  Flags flags(
+      "monograph launch",
+      "Starts executor daemons, runs a program against them, and ends them all whatever happens.\n"
+      "The program gets --cluster=FILE and, in its environment, MONOGRAPH_CLUSTER. Between-graph "
+      "programs run once per worker,\n"
+      "and get --job_name=worker and --task_index=N, too.\n\n"
+      "Examples:\n"
+      "  monograph launch --ps=1 --workers=3 -- mnist_replica --num_batches=100\n"
+      "  monograph launch --ps=1 --workers=3 -- mnist_replica --replication=between_graph "
+      "--batch_size=50\n"
+      "  monograph launch -H node1:2,node2:2 -- ./program\n");
   flags.Add("ps", &options.ps, "number of parameter servers");
   flags.Add("workers", &options.workers, "number of workers on this machine");
   flags.AddChoice("clients", &clients, {"auto", "one", "per_worker"},
-                  "copies of the program: one, or one per worker; auto: per worker if it is told --replication=between_graph or hybrid");
+                  "copies of the program: one, or one per worker; auto: per worker if it is told "
+                  "--replication=between_graph or hybrid");
   flags.Add("hosts,-H", &options.hosts, "other machines, reached by ssh: HOST[:WORKERS],...");
   flags.Add("base_port", &options.base_port, "first port on other machines");
   flags.Add("executor", &options.executor, "path of monograph-executor on this machine");
-  flags.Add("executor_flags", &executor_flags, "further flags of every daemon, separated by spaces");
+  flags.Add("executor_flags", &executor_flags,
+            "further flags of every daemon, separated by spaces");
   flags.AddCommand(&options.command, "the program and its arguments");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   std::istringstream words(executor_flags);
   for (std::string word; words >> word;) options.executor_flags.push_back(word);
-  if (clients != "auto") options.clients = clients == "one" ? LaunchClients::kOne : LaunchClients::kPerWorker;
+  if (clients != "auto")
+    options.clients = clients == "one" ? LaunchClients::kOne : LaunchClients::kPerWorker;
   Result<int> code = Launch(options);
   return code.ok() ? code.value() : Fail(code.status());
 }
@@ -84,29 +90,42 @@ int RunCompare(const Arguments& arguments) {
   std::string modes = "in_graph,between_graph", workers = "1,2,4", executor_flags, known;
   for (const std::string& name : CompareModeNames()) known += (known.empty() ? "" : ", ") + name;
   Flags flags("monograph compare",
-              "Trains one program in several ways of replication, one after the other, on daemons of their own, and compares them: a page with plots, a table\n"
-              "on standard output, the figures as JSON. docs/compare.md says how each figure is measured.\n\n"
+              "Trains one program in several ways of replication, one after the other, on daemons "
+              "of their own, and compares them: a page with plots, a table\n"
+              "on standard output, the figures as JSON. docs/compare.md says how each figure is "
+              "measured.\n\n"
               "Examples:\n"
               "  monograph compare -- mnist_replica --num_batches=200 --batch_size=200\n"
-              "  monograph compare --modes=in_graph,in_graph_replicated,between_graph --workers=2 --out=page.html --json=figures.json -- mnist_replica\n"
-              "  monograph compare --modes='in_graph,two in flight=--replication=in_graph --steps_in_flight=2' --workers=2 -- mnist_replica\n");
-  flags.Add("modes", &modes, "separated by commas, the first is compared with each other: " + known + "; or NAME=FLAGS, flags separated by spaces");
+              "  monograph compare --modes=in_graph,in_graph_replicated,between_graph --workers=2 "
+              "--out=page.html --json=figures.json -- mnist_replica\n"
+              "  monograph compare --modes='in_graph,two in flight=--replication=in_graph "
+              "--steps_in_flight=2' --workers=2 -- mnist_replica\n");
+  flags.Add("modes", &modes,
+            "separated by commas, the first is compared with each other: " + known +
+                "; or NAME=FLAGS, flags separated by spaces");
   flags.Add("workers", &workers, "numbers of workers, separated by commas");
-  flags.Add("repeats", &options.repeats, "runs of each mode and number of workers; repeats are interleaved");
+  flags.Add("repeats", &options.repeats,
+            "runs of each mode and number of workers; repeats are interleaved");
   flags.Add("ps", &options.ps, "number of parameter servers, for the modes that use them");
-  flags.Add("batch_per_worker", &options.batch_per_worker, "sets --batch_size to this times the workers; 0: the program's own flag, the same for all");
+  flags.Add(
+      "batch_per_worker", &options.batch_per_worker,
+      "sets --batch_size to this times the workers; 0: the program's own flag, the same for all");
   flags.Add("run_timeout", &options.run_timeout, "seconds that one run may take");
   flags.Add("out", &options.out, "the page");
   flags.Add("json", &options.json, "file for the figures; none if empty");
   flags.Add("log_dir", &options.log_dir, "folder that keeps what each run printed");
   flags.Add("executor", &options.executor, "path of monograph-executor");
-  flags.Add("executor_flags", &executor_flags, "further flags of every daemon, separated by spaces");
-  flags.AddCommand(&options.command, "the program and its arguments; it gets the mode's flags, --cluster and --result_file");
+  flags.Add("executor_flags", &executor_flags,
+            "further flags of every daemon, separated by spaces");
+  flags.AddCommand(
+      &options.command,
+      "the program and its arguments; it gets the mode's flags, --cluster and --result_file");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   options.modes = Split(modes);
   options.workers.clear();
   for (const std::string& word : Split(workers)) {
-    if (word.empty() || word.size() > 4 || word.find_first_not_of("0123456789") != std::string::npos)
+    if (word.empty() || word.size() > 4 ||
+        word.find_first_not_of("0123456789") != std::string::npos)
       return Fail(InvalidArgument("--workers: '" + word + "' is not a number of workers"));
     options.workers.push_back(std::stoi(word));
   }
@@ -120,37 +139,48 @@ int RunStatus(const Arguments& arguments) {
   SessionFlags session;
   session.start_timeout = 3;
   Flags flags("monograph status",
-              "Asks every daemon of a cluster what it does: since when it is up, its memory, sessions, graphs, steps, and the bytes that its data plane has moved.\n"
+              "Asks every daemon of a cluster what it does: since when it is up, its memory, "
+              "sessions, graphs, steps, and the bytes that its data plane has moved.\n"
               "Exits with 1 if one does not answer.\n\n"
               "Example:\n  monograph status --cluster=cluster.json\n");
   session.AddClusterTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   Result<std::optional<ClusterSpec>> cluster = session.Cluster();
   if (!cluster.ok()) return Fail(cluster.status());
-  if (!cluster.value()) return Fail(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
+  if (!cluster.value())
+    return Fail(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
   Result<SessionOptions> options = session.Options();
   if (!options.ok()) return Fail(options.status());
-  const std::vector<ClusterTask> tasks = AskCluster(**cluster, options->key, options->start_timeout);
+  const std::vector<ClusterTask> tasks =
+      AskCluster(**cluster, options->key, options->start_timeout);
   std::fputs(FormatClusterStatus(tasks).c_str(), stdout);
-  return std::all_of(tasks.begin(), tasks.end(), [](const ClusterTask& task) { return task.status.ok(); }) ? 0 : 1;
+  return std::all_of(tasks.begin(), tasks.end(),
+                     [](const ClusterTask& task) { return task.status.ok(); })
+             ? 0
+             : 1;
 }
 
 int RunGraph(const Arguments& arguments) {
   RunScriptOptions options;
   std::vector<std::string> graph;
   SessionFlags session;
-  Flags flags("monograph run",
-              "Runs the steps of a script on a GraphDef (.pb or .pbtxt), ours or TensorFlow's, all in one session.\n"
-              "Writes <step>_<fetch>.npy and result.json; exits with 1 if a step failed.\n\n"
-              "Examples:\n"
-              "  monograph run graph.pb --script=steps.json --out=results\n"
-              "  monograph run graph.pb --script=steps.json --out=results --cluster=cluster.json\n");
+  Flags flags(
+      "monograph run",
+      "Runs the steps of a script on a GraphDef (.pb or .pbtxt), ours or TensorFlow's, all in one "
+      "session.\n"
+      "Writes <step>_<fetch>.npy and result.json; exits with 1 if a step failed.\n\n"
+      "Examples:\n"
+      "  monograph run graph.pb --script=steps.json --out=results\n"
+      "  monograph run graph.pb --script=steps.json --out=results --cluster=cluster.json\n");
   flags.AddPositional("graph", &graph, 1, "the GraphDef");
-  flags.Add("script", &options.script, "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": [\"y:0\"]}]}");
+  flags.Add("script", &options.script,
+            "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": "
+            "[\"y:0\"]}]}");
   flags.Add("out", &options.out, "folder for the results");
   session.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  if (options.script.empty() || options.out.empty()) return Fail(InvalidArgument("--script and --out are needed"));
+  if (options.script.empty() || options.out.empty())
+    return Fail(InvalidArgument("--script and --out are needed"));
   options.graph = graph[0];
   Result<SessionOptions> session_options = session.Options();
   if (!session_options.ok()) return Fail(session_options.status());
@@ -163,16 +193,19 @@ int RunGraph(const Arguments& arguments) {
   return good.value() ? 0 : 1;
 }
 
-Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds, const std::string& fetches,
-                        const std::string& targets, const std::filesystem::path& out) {
+Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds,
+                        const std::string& fetches, const std::string& targets,
+                        const std::filesystem::path& out) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
   MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, flags.Open(cluster, graph));
-  MG_ASSIGN_OR_RETURN(auto parts, session->PartitionsByName(Split(feeds), Split(fetches), Split(targets)));
+  MG_ASSIGN_OR_RETURN(auto parts,
+                      session->PartitionsByName(Split(feeds), Split(fetches), Split(targets)));
   for (const auto& [task, part] : parts) {
     // "out.pb" and "/job:worker/replica:0/task:1" give "out.worker_1.pb".
     MG_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(task));
     std::filesystem::path path = out;
-    path.replace_extension("." + name.job + "_" + std::to_string(name.task) + out.extension().string());
+    path.replace_extension("." + name.job + "_" + std::to_string(name.task) +
+                           out.extension().string());
     MG_RETURN_IF_ERROR(WriteGraph(part, path.string()));
     std::printf("%s: %d nodes of %s\n", path.c_str(), part.num_nodes(), task.c_str());
   }
@@ -185,10 +218,12 @@ int RunExport(const Arguments& arguments) {
   bool partitions = false;
   SessionFlags cluster;
   Flags flags("monograph graph",
-              "Writes a graph in another format: .pb, .pbtxt or .dot, whole or cut into the parts of a signature.\n\n"
+              "Writes a graph in another format: .pb, .pbtxt or .dot, whole or cut into the parts "
+              "of a signature.\n\n"
               "Examples:\n"
               "  monograph graph export graph.pb --out=graph.dot\n"
-              "  monograph graph export graph.pb --out=part.pbtxt --partitions --fetches=loss:0 --targets=train --cluster=cluster.json\n");
+              "  monograph graph export graph.pb --out=part.pbtxt --partitions --fetches=loss:0 "
+              "--targets=train --cluster=cluster.json\n");
   flags.AddPositional("export GRAPH", &words, 2, "the word export, and the GraphDef");
   flags.Add("out", &out, "file to write; its ending says the format");
   flags.Add("partitions", &partitions, "one file per task, named after it");
@@ -197,31 +232,36 @@ int RunExport(const Arguments& arguments) {
   flags.Add("targets", &targets, "operations that run");
   cluster.AddClusterTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  if (words[0] != "export") return Fail(InvalidArgument("unknown word '" + words[0] + "' after graph; known is: export"));
+  if (words[0] != "export")
+    return Fail(InvalidArgument("unknown word '" + words[0] + "' after graph; known is: export"));
   if (out.empty()) return Fail(InvalidArgument("--out is needed"));
   Result<Graph> graph = ReadGraph(words[1], &DefaultRegistries().ops);
   if (!graph.ok()) return Fail(graph.status());
-  const Status status = partitions ? ExportPartitions(graph.value(), cluster, feeds, fetches, targets, out)
-                                   : WriteGraph(graph.value(), out);
+  const Status status = partitions
+                            ? ExportPartitions(graph.value(), cluster, feeds, fetches, targets, out)
+                            : WriteGraph(graph.value(), out);
   return status.ok() ? 0 : Fail(status);
 }
 
 int RunKeygen(const Arguments& arguments) {
   std::vector<std::string> path;
   Flags flags("monograph keygen",
-              "Makes the key of a cluster: 256 random bits in a file of mode 0600. Copy it to every node.\n\n"
+              "Makes the key of a cluster: 256 random bits in a file of mode 0600. Copy it to "
+              "every node.\n\n"
               "Example:\n  monograph keygen cluster.key\n");
   flags.AddPositional("file", &path, 1, "file to write; never overwritten");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   Result<control::Key> key = control::GenerateKey();
   if (!key.ok()) return Fail(key.status());
-  if (Status status = control::WriteKeyFile(path[0], key.value()); !status.ok()) return Fail(status);
+  if (Status status = control::WriteKeyFile(path[0], key.value()); !status.ok())
+    return Fail(status);
   std::printf("wrote key %s to %s\n", control::KeyId(key.value()).c_str(), path[0].c_str());
   return 0;
 }
 
 int RunDevices(const Arguments& arguments) {
-  Flags flags("monograph devices", "Lists the devices of this machine.\n\nExample:\n  monograph devices\n");
+  Flags flags("monograph devices",
+              "Lists the devices of this machine.\n\nExample:\n  monograph devices\n");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   const DeviceName task = DeviceName::Parse("/job:localhost/replica:0/task:0").value();
   Result<std::vector<std::unique_ptr<Device>>> cpus = MakeCpuDevices(task, 1);
@@ -244,16 +284,20 @@ int Main(int argc, char** argv) {
   static const std::map<std::string, Command> commands = {
       {"compare", {RunCompare, "train in several ways of replication, and draw how they compare"}},
       {"devices", {RunDevices, "list the devices of this machine"}},
-      {"graph", {RunExport, "graph export: write a graph as .pb, .pbtxt or .dot, whole or per task"}},
+      {"graph",
+       {RunExport, "graph export: write a graph as .pb, .pbtxt or .dot, whole or per task"}},
       {"keygen", {RunKeygen, "make the key of a cluster"}},
       {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
       {"run", {RunGraph, "run the steps of a script on a GraphDef"}},
       {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
   };
   const std::string name = argc > 1 ? argv[1] : "--help";
-  if (auto it = commands.find(name); it != commands.end()) return it->second.run(Arguments(argv + 2, argv + argc));
-  std::string help = "Usage: monograph COMMAND ... ; each has --help.\n\nExamples:\n  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
-                     "  monograph run graph.pb --script=steps.json --out=results\n\nCommands:\n";
+  if (auto it = commands.find(name); it != commands.end())
+    return it->second.run(Arguments(argv + 2, argv + argc));
+  std::string help =
+      "Usage: monograph COMMAND ... ; each has --help.\n\nExamples:\n  monograph launch --ps=1 "
+      "--workers=2 -- mnist_replica --num_batches=100\n"
+      "  monograph run graph.pb --script=steps.json --out=results\n\nCommands:\n";
   std::vector<std::string> names;
   for (const auto& [command, what] : commands) {
     help += "  " + command + std::string(10 - command.size(), ' ') + what.help + "\n";

@@ -14,16 +14,21 @@ struct TypeCode {
   DType dtype;
   const char* code;
 };
-constexpr TypeCode kCodes[] = {{DT_FLOAT, "<f4"}, {DT_DOUBLE, "<f8"}, {DT_HALF, "<f2"},   {DT_BFLOAT16, "<V2"}, {DT_INT32, "<i4"},
-                               {DT_INT64, "<i8"}, {DT_BOOL, "|b1"},   {DT_UINT8, "|u1"},  {DT_INT8, "|i1"},     {DT_INT16, "<i2"},
-                               {DT_UINT16, "<u2"}, {DT_UINT32, "<u4"}, {DT_UINT64, "<u8"}};
+constexpr TypeCode kCodes[] = {{DT_FLOAT, "<f4"},    {DT_DOUBLE, "<f8"}, {DT_HALF, "<f2"},
+                               {DT_BFLOAT16, "<V2"}, {DT_INT32, "<i4"},  {DT_INT64, "<i8"},
+                               {DT_BOOL, "|b1"},     {DT_UINT8, "|u1"},  {DT_INT8, "|i1"},
+                               {DT_INT16, "<i2"},    {DT_UINT16, "<u2"}, {DT_UINT32, "<u4"},
+                               {DT_UINT64, "<u8"}};
 
 // The text after "'key':" in the header's dictionary, up to the end of its value.
-Result<std::string> Field(const std::string& header, const std::string& key, const std::string& path) {
+Result<std::string> Field(const std::string& header, const std::string& key,
+                          const std::string& path) {
   size_t begin = header.find("'" + key + "':");
-  if (begin == std::string::npos) return InvalidArgument(path + ": the .npy header has no '" + key + "'");
+  if (begin == std::string::npos)
+    return InvalidArgument(path + ": the .npy header has no '" + key + "'");
   begin = header.find_first_not_of(' ', begin + key.size() + 3);
-  if (begin == std::string::npos) return InvalidArgument(path + ": the .npy header ends after '" + key + "'");
+  if (begin == std::string::npos)
+    return InvalidArgument(path + ": the .npy header ends after '" + key + "'");
   const char open = header[begin];
   if (open == '\'' || open == '(') {
     const size_t end = header.find(open == '(' ? ')' : '\'', begin + 1);
@@ -39,7 +44,8 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound("cannot read '" + path + "'");
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0) return InvalidArgument(path + " is not a .npy file");
+  if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0)
+    return InvalidArgument(path + " is not a .npy file");
   const int major = bytes[6];
   uint32_t header_size = 0;
   size_t header_begin = 10;
@@ -51,9 +57,11 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
     std::memcpy(&header_size, bytes.data() + 8, 4);
     header_begin = 12;
   } else {
-    return InvalidArgument(path + ": .npy format version " + std::to_string(major) + " is not supported");
+    return InvalidArgument(path + ": .npy format version " + std::to_string(major) +
+                           " is not supported");
   }
-  if (header_begin + header_size > bytes.size()) return DataLoss(path + " is truncated in its header");
+  if (header_begin + header_size > bytes.size())
+    return DataLoss(path + " is truncated in its header");
   const std::string header = bytes.substr(header_begin, header_size);
   MG_ASSIGN_OR_RETURN(std::string code, Field(header, "descr", path));
   MG_ASSIGN_OR_RETURN(const std::string fortran, Field(header, "fortran_order", path));
@@ -76,7 +84,8 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   const std::string_view data = std::string_view(bytes).substr(header_begin + header_size);
   if (code.rfind("|S", 0) == 0) {
     const size_t width = code.size() > 2 && code.size() < 10 ? std::stoul(code.substr(2)) : 0;
-    if (data.size() != width * static_cast<size_t>(shape->elements())) return DataLoss(path + " does not hold the bytes of its shape " + shape->ToString());
+    if (data.size() != width * static_cast<size_t>(shape->elements()))
+      return DataLoss(path + " does not hold the bytes of its shape " + shape->ToString());
     MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DT_STRING, shape.value()));
     for (int64_t i = 0; i < shape->elements(); ++i) {
       std::string_view text = data.substr(width * static_cast<size_t>(i), width);
@@ -90,11 +99,13 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
     if (code == known.code) dtype = known.dtype;
   }
   if (code == "<V2" && wanted == DT_HALF) dtype = DT_HALF;
-  if (dtype == DT_INVALID) return InvalidArgument(path + " has type '" + code + "', which is not supported (little-endian numbers and bool are)");
+  if (dtype == DT_INVALID)
+    return InvalidArgument(path + " has type '" + code +
+                           "', which is not supported (little-endian numbers and bool are)");
   const size_t expected = static_cast<size_t>(shape->elements()) * DTypeSize(dtype);
   if (data.size() != expected) {
-    return DataLoss(path + " has " + std::to_string(data.size()) + " bytes of data where shape " + shape->ToString() + " needs " +
-                    std::to_string(expected));
+    return DataLoss(path + " has " + std::to_string(data.size()) + " bytes of data where shape " +
+                    shape->ToString() + " needs " + std::to_string(expected));
   }
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape.value()));
   if (expected > 0) std::memcpy(tensor.raw(), data.data(), expected);
@@ -106,13 +117,16 @@ Status WriteNpy(const std::string& path, const Tensor& tensor) {
   size_t width = DTypeSize(tensor.dtype());
   if (tensor.dtype() == DT_STRING) {
     width = 1;
-    for (int64_t i = 0; i < tensor.elements(); ++i) width = std::max(width, tensor.strings()[i].size());
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      width = std::max(width, tensor.strings()[i].size());
     code = "|S" + std::to_string(width);
   }
   for (const TypeCode& known : kCodes) {
     if (tensor.dtype() == known.dtype) code = known.code;
   }
-  if (code.empty()) return Unimplemented("cannot write a tensor of type " + std::string(DTypeName(tensor.dtype())) + " to " + path);
+  if (code.empty())
+    return Unimplemented("cannot write a tensor of type " + std::string(DTypeName(tensor.dtype())) +
+                         " to " + path);
   std::string header = "{'descr': '" + code + "', 'fortran_order': False, 'shape': (";
   for (int64_t dim : tensor.shape().dims()) header += std::to_string(dim) + ",";
   header += "), }";
@@ -129,7 +143,8 @@ Status WriteNpy(const std::string& path, const Tensor& tensor) {
       file << padded;
     }
   } else {
-    file.write(static_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
+    file.write(static_cast<const char*>(tensor.raw()),
+               static_cast<std::streamsize>(tensor.bytes()));
   }
   file.close();
   if (!file) return ResourceExhausted("cannot write '" + path + "'");

@@ -1,4 +1,5 @@
-// The ops and kernels that this program knows: all of Monograph's, and what the program adds before its first Graph.
+// The ops and kernels that this program knows: all of Monograph's, and what the program adds before
+// its first Graph.
 #pragma once
 
 #include "executor/kernel.h"
@@ -11,11 +12,12 @@ struct Registries {
   KernelRegistry kernels;
 };
 
-// Made at first use, with every op of ops/. A program that brings ops of its own adds them here before it makes graphs or servers; later
-// changes race with readers. Lives until the process ends.
+// Made at first use, with every op of ops/. A program that brings ops of its own adds them here
+// before it makes graphs or servers; later changes race with readers. Lives until the process ends.
 Registries& DefaultRegistries();
 
-// What executors of this program do to their part of a graph before kernels are made: fusion of ops.
+// What executors of this program do to their part of a graph before kernels are made: fusion of
+// ops.
 Result<Graph> RewriteForExecution(Graph graph);
 
 // An empty graph over DefaultRegistries().ops.

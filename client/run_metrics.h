@@ -1,7 +1,9 @@
-// RunMetrics: what a training program measures of itself, and the file that it leaves (--result_file=FILE). `monograph compare` reads these files.
+// RunMetrics: what a training program measures of itself, and the file that it leaves
+// (--result_file=FILE). `monograph compare` reads these files.
 //
-//   RunMetrics metrics({.program = "mnist_replica", .flags = {{"replication", "in_graph"}}, .workers = 2, .batch_size = 100});
-//   metrics.Begin(session);                                  // after the warm-up: clocks, CPU time and counters start here
+//   RunMetrics metrics({.program = "mnist_replica", .flags = {{"replication", "in_graph"}},
+//                       .workers = 2, .batch_size = 100});
+//   metrics.Begin(session);  // after the warm-up: clocks, CPU time and counters start
 //   for (...) { const auto begin = Clock::now(); ...; metrics.Step(begin, Clock::now(), 100); }
 //   metrics.Display(100, loss, accuracy);                    // whenever a progress line is printed
 //   metrics.End(session);                                    // right after the last timed step
@@ -17,14 +19,17 @@
 //   started_at                    seconds since 1970 when the timed part began
 //   seconds, images               its length, and the examples that this client trained in it
 //   cpu_seconds                   CPU time of this process in it
-//   steps: {start_us, us}         each timed step of this client: when it began, counted from started_at, and how long it took
+//   steps: {start_us, us}         each timed step of this client: when it began, counted from
+//                                 started_at, and how long it took
 //   display: [{step, us, loss, accuracy}]
 //   test_accuracy                 null if it was not measured
-//   tasks: [{task, bytes_sent, bytes_received, messages_sent, messages_received, cpu_seconds}]  in the timed part; this client first, then the daemons
+//   tasks: [{task, bytes_sent, bytes_received, messages_sent, messages_received, cpu_seconds}]
+//                                 in the timed part; this client first, then the daemons
 //                                 (whose figures are of all clients together)
 //   variables: {name: digest}     SHA-256 of each variable's bytes at the end, and
 //   digest                        of all of them in order of their names; "" if they were not read
-//   critical_path                 {total_us, compute_us, transfer_us, wait_us, segments: [{kind, name, op, task, start_us, us}]}, or null
+//   critical_path                 {total_us, compute_us, transfer_us, wait_us,
+//                                  segments: [{kind, name, op, task, start_us, us}]}, or null
 #pragma once
 
 #include <chrono>
@@ -75,7 +80,9 @@ struct RunResult {
   std::string digest;
   std::optional<CriticalPath> critical_path;
 
-  double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
+  double images_per_second() const {
+    return seconds > 0 ? static_cast<double>(images) / seconds : 0;
+  }
 };
 
 std::string ToJson(const RunResult& result);
@@ -86,8 +93,8 @@ Result<RunResult> ReadRunResult(const std::string& path);
 // The file of one client: `path` for client 0, else path + ".1", ...
 std::string ResultPath(const std::string& path, int client);
 
-// Threads. Step and Display may be called from several threads at once (steps in flight, a loop per tower); the others from one, while no step is
-// being reported.
+// Threads. Step and Display may be called from several threads at once (steps in flight, a loop per
+// tower); the others from one, while no step is being reported.
 class RunMetrics {
  public:
   using Clock = std::chrono::steady_clock;

@@ -15,7 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json Outcome(const Status& status) {
-  return {{"code", status.ok() ? "OK" : std::string(CodeName(status.code()))}, {"message", status.message()}};
+  return {{"code", status.ok() ? "OK" : std::string(CodeName(status.code()))},
+          {"message", status.message()}};
 }
 
 Result<Json> ReadJson(const std::string& path) {
@@ -29,29 +30,37 @@ Result<Json> ReadJson(const std::string& path) {
 }
 
 // The list of strings at `key`; empty if there is none.
-Result<std::vector<std::string>> Names(const Json& step, const char* key, const std::string& where) {
+Result<std::vector<std::string>> Names(const Json& step, const char* key,
+                                       const std::string& where) {
   std::vector<std::string> names;
   if (!step.contains(key)) return names;
-  if (!step[key].is_array()) return InvalidArgument(where + ": '" + key + "' must be a list of names");
+  if (!step[key].is_array())
+    return InvalidArgument(where + ": '" + key + "' must be a list of names");
   for (const Json& name : step[key]) {
-    if (!name.is_string()) return InvalidArgument(where + ": '" + key + "' must be a list of names, not of " + name.dump());
+    if (!name.is_string())
+      return InvalidArgument(where + ": '" + key + "' must be a list of names, not of " +
+                             name.dump());
     names.push_back(name.get<std::string>());
   }
   return names;
 }
 
-Status RunStep(Session& session, const Graph& graph, const Json& step, const std::string& where, const std::filesystem::path& folder,
-               const std::filesystem::path& out, size_t index, Json* outputs) {
+Status RunStep(Session& session, const Graph& graph, const Json& step, const std::string& where,
+               const std::filesystem::path& folder, const std::filesystem::path& out, size_t index,
+               Json* outputs) {
   if (!step.is_object()) return InvalidArgument(where + " is not an object");
   MG_ASSIGN_OR_RETURN(const std::vector<std::string> targets, Names(step, "targets", where));
   MG_ASSIGN_OR_RETURN(const std::vector<std::string> fetches, Names(step, "fetches", where));
   std::vector<std::pair<std::string, Tensor>> feeds;
   if (step.contains("feeds")) {
-    if (!step["feeds"].is_object()) return InvalidArgument(where + ": 'feeds' must be an object {\"x:0\": \"x.npy\"}");
+    if (!step["feeds"].is_object())
+      return InvalidArgument(where + ": 'feeds' must be an object {\"x:0\": \"x.npy\"}");
     for (const auto& [name, file] : step["feeds"].items()) {
-      if (!file.is_string()) return InvalidArgument(where + ": feed '" + name + "' must name a .npy file");
+      if (!file.is_string())
+        return InvalidArgument(where + ": feed '" + name + "' must name a .npy file");
       MG_ASSIGN_OR_RETURN(const Endpoint endpoint, graph.FindOutput(name));
-      MG_ASSIGN_OR_RETURN(Tensor value, ReadNpy((folder / file.get<std::string>()).string(), graph.dtype(endpoint)));
+      MG_ASSIGN_OR_RETURN(Tensor value, ReadNpy((folder / file.get<std::string>()).string(),
+                                                graph.dtype(endpoint)));
       feeds.emplace_back(name, std::move(value));
     }
   }
@@ -69,11 +78,14 @@ Status RunStep(Session& session, const Graph& graph, const Json& step, const std
 Result<bool> RunScript(const RunScriptOptions& options) {
   MG_ASSIGN_OR_RETURN(const Json script, ReadJson(options.script));
   if (!script.is_object() || !script.contains("steps") || !script["steps"].is_array()) {
-    return InvalidArgument(options.script + ": expected {\"steps\": [{\"targets\": [], \"feeds\": {}, \"fetches\": []}]}");
+    return InvalidArgument(
+        options.script +
+        ": expected {\"steps\": [{\"targets\": [], \"feeds\": {}, \"fetches\": []}]}");
   }
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
-  if (error) return FailedPrecondition("cannot make folder '" + options.out + "': " + error.message());
+  if (error)
+    return FailedPrecondition("cannot make folder '" + options.out + "': " + error.message());
 
   Json result;
   bool good = true;
@@ -81,13 +93,15 @@ Result<bool> RunScript(const RunScriptOptions& options) {
   result["load"] = Outcome(graph.status());
   result["steps"] = Json::array();
   if (graph.ok()) {
-    Result<std::unique_ptr<Session>> session = options.cluster ? Session::Connect(*options.cluster, graph.value(), options.session)
-                                                               : Session::Local(graph.value(), options.session);
+    Result<std::unique_ptr<Session>> session =
+        options.cluster ? Session::Connect(*options.cluster, graph.value(), options.session)
+                        : Session::Local(graph.value(), options.session);
     if (!session.ok()) return session.status();
     const std::filesystem::path folder = std::filesystem::path(options.script).parent_path();
     for (size_t i = 0; i < script["steps"].size(); ++i) {
       Json outputs = Json::array();
-      const Status status = RunStep(**session, graph.value(), script["steps"][i], "step " + std::to_string(i), folder, options.out, i, &outputs);
+      const Status status = RunStep(**session, graph.value(), script["steps"][i],
+                                    "step " + std::to_string(i), folder, options.out, i, &outputs);
       Json outcome = Outcome(status);
       outcome["outputs"] = status.ok() ? outputs : Json::array();
       result["steps"].push_back(outcome);

@@ -94,8 +94,7 @@ class Session::Impl : public StepClient {
   // Begins `count` steps in a row; *step_id gets the number of the last one.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
                const RunOptions& options, uint32_t count, StepDone done,
-               std::atomic<bool>* finished, Result<std::vector<Tensor>>* result,
-               uint64_t* step_id);
+               std::atomic<bool>* finished, Result<std::vector<Tensor>>* result, uint64_t* step_id);
   void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step,
                 uint32_t count, bool trace, bool caller_computes);
   // The `count` numbers up to `last` have their places in the ring, here and at every task.
@@ -178,8 +177,8 @@ class Session::Impl : public StepClient {
   std::array<InFlight, kStepSlots> flights_;
   uint64_t last_step_ = 0;
   uint64_t last_given_ = 0;  // the last one with RunOptions::step
-  int running_ = 0;  // steps, those of rows counted each
-  int rows_ = 0;     // of more than one step
+  int running_ = 0;          // steps, those of rows counted each
+  int rows_ = 0;             // of more than one step
   bool closed_ = false;
   std::vector<Status> lost_;  // by task
   std::thread watcher_;
@@ -442,9 +441,9 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
     const RunOptions& options, RunMetadata* metadata) {
   if (options.steps < 1 || (options.steps > 1 && options.trace)) {
-    return InvalidArgument("RunOptions: steps is " + std::to_string(options.steps) +
-                           (options.trace ? " with trace; a trace is of one step"
-                                          : "; it must be 1 or more"));
+    return InvalidArgument(
+        "RunOptions: steps is " + std::to_string(options.steps) +
+        (options.trace ? " with trace; a trace is of one step" : "; it must be 1 or more"));
   }
   // Two rows at a time: the tasks have the next one when they end one.
   struct Row {

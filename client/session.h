@@ -8,15 +8,17 @@
 //   if (!session.ok()) ...
 //   auto fetched = (*session)->Run({{x, batch}}, {loss}, {train});
 //
-// The first Run of a combination of feeds, fetches and targets prunes, optimises, places and partitions the graph and registers the parts with the
-// daemons; each later one sends one small message to each daemon that takes part. Feeds go from the caller's memory to the task that consumes
-// them, fetches come straight back.
+// The first Run of a combination of feeds, fetches and targets prunes, optimises, places and
+// partitions the graph and registers the parts with the daemons; each later one sends one small
+// message to each daemon that takes part. Feeds go from the caller's memory to the task that
+// consumes them, fetches come straight back.
 //
-// Threads. Every method may be called from any thread; several steps may run at once (at most kMaxStepsInFlight). The graph must outlive the
-// session and may grow between runs, not during one; nodes keep their devices.
+// Threads. Every method may be called from any thread; several steps may run at once (at most
+// kMaxStepsInFlight). The graph must outlive the session and may grow between runs, not during one;
+// nodes keep their devices.
 //
-// Errors. Run returns the root cause, with node, device and task. A lost task is Unavailable and names the task; runs that need
-// it fail at once from then on, others go on.
+// Errors. Run returns the root cause, with node, device and task. A lost task is Unavailable and
+// names the task; runs that need it fail at once from then on, others go on.
 #pragma once
 
 #include <chrono>
@@ -50,7 +52,8 @@ struct SessionOptions {
   std::map<std::string, int> device_count = {};
   int inter_op_parallelism_threads = 0;  // of this process; 0: one per core
   int intra_op_parallelism_threads = 0;
-  // Of each Run, unless its RunOptions say otherwise; 0: none (a lost task ends a step all the same).
+  // Of each Run, unless its RunOptions say otherwise; 0: none (a lost task ends a step all the
+  // same).
   std::chrono::milliseconds operation_timeout{0};
   // Partial device names; other tasks are neither waited for nor used. Empty: all.
   std::vector<std::string> device_filters = {};
@@ -58,7 +61,8 @@ struct SessionOptions {
   // How long Connect waits for daemons that are not up yet.
   std::chrono::milliseconds start_timeout{30000};
   std::optional<control::Key> key = {};
-  // Data plane, see UcxOptions. No net_devices: "lo" if every task is on this machine, else UCX chooses.
+  // Data plane, see UcxOptions. No net_devices: "lo" if every task is on this machine, else UCX
+  // chooses.
   std::string lanes = {};
   std::string net_devices = {};
   std::chrono::microseconds spin{50};
@@ -67,22 +71,27 @@ struct SessionOptions {
 struct RunOptions {
   std::optional<std::chrono::milliseconds> timeout = {};
   bool trace = false;
-  // The step's number in the session, on which random ops depend; it must be larger than all before.
-  // 0: the next one.
+  // The step's number in the session, on which random ops depend; it must be larger than all
+  // before. 0: the next one.
   uint64_t step = 0;
-  // Runs the step so many times in a row, with the same feeds; the results are those of the last time. The client sends one message per task for up to 16 steps, and each
-  // task goes on by itself: for steps whose input is read at the executors. A failure ends the row. Not with trace, nor in RunAsync. `timeout` is of all together.
+  // Runs the step so many times in a row, with the same feeds; the results are those of the last
+  // time. The client sends one message per task for up to 16 steps, and each task goes on by
+  // itself: for steps whose input is read at the executors. A failure ends the row. Not with trace,
+  // nor in RunAsync. `timeout` is of all together.
   int64_t steps = 1;
 };
 struct RunMetadata {
   uint64_t step_id = 0;
-  std::string trace_json;  // Chrome's trace format: every task, op, send and recv of the step on one clock
-  std::string trace_error;  // which tasks' records could not be fetched, and why; empty: the trace is complete
+  std::string
+      trace_json;  // Chrome's trace format: every task, op, send and recv of the step on one clock
+  std::string trace_error;  // which tasks' records could not be fetched, and why; empty: the trace
+                            // is complete
 };
 
 using Feed = std::pair<Output, Tensor>;
 
-// A prepared signature; cheap to copy, valid while the session that made it is open. While one exists its signature stays prepared at every task.
+// A prepared signature; cheap to copy, valid while the session that made it is open. While one
+// exists its signature stays prepared at every task.
 class Callable {
  public:
   Callable() = default;
@@ -96,49 +105,59 @@ class Session {
  public:
   // Everything runs in this process, on /job:localhost/replica:0/task:0.
   static Result<std::unique_ptr<Session>> Local(const Graph& graph, SessionOptions options = {});
-  // Waits for every task of the cluster (that device_filters let through), at most start_timeout; Unavailable then lists those that
-  // are missing and why. This process is /job:client/replica:0/task:0.
+  // Waits for every task of the cluster (that device_filters let through), at most start_timeout;
+  // Unavailable then lists those that are missing and why. This process is
+  // /job:client/replica:0/task:0.
   static Result<std::unique_ptr<Session>> Connect(const ClusterSpec& cluster, const Graph& graph,
                                                   SessionOptions options = {});
   ~Session();  // Close
 
-  // Values of `fetches`, in order, after `targets` have run too. InvalidArgument names a feed that is missing, misshaped or of another type.
-  Result<std::vector<Tensor>> Run(const std::vector<Feed>& feeds, const std::vector<Output>& fetches,
-                                  const std::vector<Operation>& targets = {}, const RunOptions& options = {},
-                                  RunMetadata* metadata = nullptr);
+  // Values of `fetches`, in order, after `targets` have run too. InvalidArgument names a feed that
+  // is missing, misshaped or of another type.
+  Result<std::vector<Tensor>> Run(const std::vector<Feed>& feeds,
+                                  const std::vector<Output>& fetches,
+                                  const std::vector<Operation>& targets = {},
+                                  const RunOptions& options = {}, RunMetadata* metadata = nullptr);
   // The same by name: "x:0", "x" (output 0), targets "train". NotFound gives near names.
   Result<std::vector<Tensor>> RunByName(const std::vector<std::pair<std::string, Tensor>>& feeds,
                                         const std::vector<std::string>& fetches,
-                                        const std::vector<std::string>& targets = {}, const RunOptions& options = {},
+                                        const std::vector<std::string>& targets = {},
+                                        const RunOptions& options = {},
                                         RunMetadata* metadata = nullptr);
 
   // Prepares a signature once; RunCallable then takes the feeds in the order given here.
-  Result<Callable> MakeCallable(const std::vector<Output>& feeds, const std::vector<Output>& fetches,
+  Result<Callable> MakeCallable(const std::vector<Output>& feeds,
+                                const std::vector<Output>& fetches,
                                 const std::vector<Operation>& targets = {});
   Result<std::vector<Tensor>> RunCallable(const Callable& callable, std::span<const Tensor> feeds,
-                                          const RunOptions& options = {}, RunMetadata* metadata = nullptr);
+                                          const RunOptions& options = {},
+                                          RunMetadata* metadata = nullptr);
 
-  // Starts a step and returns; `done` runs once, on a thread of the runtime or, if the step cannot start or ends at once, inside this call; it must not
-  // block, nor call this. Waits for a place if kMaxStepsInFlight are running.
+  // Starts a step and returns; `done` runs once, on a thread of the runtime or, if the step cannot
+  // start or ends at once, inside this call; it must not block, nor call this. Waits for a place if
+  // kMaxStepsInFlight are running.
   using StepDone = std::function<void(Result<std::vector<Tensor>>)>;
-  void RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done, const RunOptions& options = {});
+  void RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done,
+                const RunOptions& options = {});
 
   // Every device that the session may use.
   const std::vector<DeviceInfo>& devices() const;
   // Where the node went; NotFound before a run placed it.
   Result<DeviceName> DeviceOf(const Operation& operation) const;
-  // The placed graph cut for one signature, by names as in RunByName: "/job:worker/replica:0/task:1" and its part.
-  Result<std::vector<std::pair<std::string, Graph>>> PartitionsByName(const std::vector<std::string>& feeds,
-                                                                      const std::vector<std::string>& fetches,
-                                                                      const std::vector<std::string>& targets);
+  // The placed graph cut for one signature, by names as in RunByName:
+  // "/job:worker/replica:0/task:1" and its part.
+  Result<std::vector<std::pair<std::string, Graph>>> PartitionsByName(
+      const std::vector<std::string>& feeds, const std::vector<std::string>& fetches,
+      const std::vector<std::string>& targets);
 
-  // What every task of the session says of itself now: this process first, then the daemons. Bytes and messages are those of the data plane,
-  // of all sessions together (executor/task_status.h).
+  // What every task of the session says of itself now: this process first, then the daemons. Bytes
+  // and messages are those of the data plane, of all sessions together (executor/task_status.h).
   Result<std::vector<TaskStatus>> Tasks();
 
   // Drops variables and other resources of the containers (all if empty) on every task.
   Status Reset(const std::vector<std::string>& containers = {});
-  // Cancels running steps and frees what daemons hold of this session; variables stay. Idempotent; takes bounded time also when tasks are gone.
+  // Cancels running steps and frees what daemons hold of this session; variables stay. Idempotent;
+  // takes bounded time also when tasks are gone.
   Status Close();
 
  private:

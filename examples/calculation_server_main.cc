@@ -74,8 +74,7 @@ Status Run(const SessionFlags& session_flags, int batches) {
   MG_RETURN_IF_ERROR(root.status());
   const Output reward = ReduceMean(trainer.WithOpName("reward"), data[2]);
   const Output surprise = Mul(trainer, Sub(trainer, data[2], reward), data[1]);
-  const Output direction =
-      MatMul(trainer, data[0], surprise, {.transpose_a = true});
+  const Output direction = MatMul(trainer, data[0], surprise, {.transpose_a = true});
   const Output next = Add(trainer.WithOpName("next"), current,
                           Mul(trainer, direction, Const(trainer, kRate / kStates)));
   const Operation publish = AssignVariable(meeting.WithOpName("publish"), weights.handle, fresh);

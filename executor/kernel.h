@@ -1,7 +1,8 @@
 // Kernel: the code of one op on one kind of device. KernelRegistry: all kernels of a program.
 //
-// One kernel object is made per node when its graph is registered, and computes many steps, also several at once when steps overlap: Compute must be safe
-// to call concurrently, unless the kernel declares `serial`. What can be prepared once (oneDNN primitives, strides, parsed attributes) is
+// One kernel object is made per node when its graph is registered, and computes many steps, also
+// several at once when steps overlap: Compute must be safe to call concurrently, unless the kernel
+// declares `serial`. What can be prepared once (oneDNN primitives, strides, parsed attributes) is
 // prepared in the constructor or on first use of a shape, and kept.
 //
 //   class ReluKernel : public Kernel {
@@ -47,7 +48,7 @@ class KernelConstruction {
   virtual int num_outputs() const = 0;
   virtual DType input_dtype(int i) const = 0;
   virtual DType output_dtype(int i) const = 0;
-  virtual const PartialShape& input_shape(int i) const = 0;   // as inferred
+  virtual const PartialShape& input_shape(int i) const = 0;  // as inferred
   virtual const PartialShape& output_shape(int i) const = 0;
 
   template <typename T>
@@ -66,30 +67,38 @@ class KernelContext {
   Tensor TakeInput(int i) { return std::move(inputs_[static_cast<size_t>(i)]); }
 
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  // A new tensor of the output's type in the device's memory. The pointer is valid until the kernel ends.
+  // A new tensor of the output's type in the device's memory. The pointer is valid until the kernel
+  // ends.
   Result<Tensor*> AllocateOutput(int i, const Shape& shape);
-  // Input's own buffer if nobody else needs it and type and size fit, else a new one. REQUIRES: same element size. The input stays readable
-  // through `input(in)`: it is then the same memory, so only kernels that read element k before writing element k may use it.
+  // Input's own buffer if nobody else needs it and type and size fit, else a new one. REQUIRES:
+  // same element size. The input stays readable through `input(in)`: it is then the same memory, so
+  // only kernels that read element k before writing element k may use it.
   Result<Tensor*> ForwardOrAllocate(int in, int out, const Shape& shape);
   void set_output(int i, Tensor tensor) { outputs_[static_cast<size_t>(i)] = std::move(tensor); }
   Result<Tensor> AllocateTemp(DType dtype, const Shape& shape);
 
-  // Runs fn(begin, end) over [0, total) on the intra-op threads, the calling thread too; returns when all is done. `cost_ns` is the rough cost of one unit:
-  // work below ~20 us stays on the calling thread. The split depends only on total, cost and the thread budget's *setting*, never on
-  // which threads are free; kernels whose result depends on the split (reductions) must use fixed blocks instead.
-  void ParallelFor(int64_t total, int64_t cost_ns, const std::function<void(int64_t begin, int64_t end)>& fn);
+  // Runs fn(begin, end) over [0, total) on the intra-op threads, the calling thread too; returns
+  // when all is done. `cost_ns` is the rough cost of one unit: work below ~20 us stays on the
+  // calling thread. The split depends only on total, cost and the thread budget's *setting*, never
+  // on which threads are free; kernels whose result depends on the split (reductions) must use
+  // fixed blocks instead.
+  void ParallelFor(int64_t total, int64_t cost_ns,
+                   const std::function<void(int64_t begin, int64_t end)>& fn);
   int intra_op_threads() const { return intra_op_threads_; }
 
-  // For asynchronous kernels: `cancel` runs at most once, on the aborting thread, if the step is aborted before Done; it may race with
-  // Done, and makes the kernel call Done soon. False, and nothing is kept, if the step is aborted already: call Done(Cancelled) then.
+  // For asynchronous kernels: `cancel` runs at most once, on the aborting thread, if the step is
+  // aborted before Done; it may race with Done, and makes the kernel call Done soon. False, and
+  // nothing is kept, if the step is aborted already: call Done(Cancelled) then.
   bool OnCancel(std::function<void()> cancel);
 
-  // False on a thread that has other duties, as the one that drives the transport. A kernel that would have to wait there (for a lock that another kernel holds
-  // while it computes) returns Busy() instead, before it takes an input or sets an output, and is computed anew on a thread that may wait.
+  // False on a thread that has other duties, as the one that drives the transport. A kernel that
+  // would have to wait there (for a lock that another kernel holds while it computes) returns
+  // Busy() instead, before it takes an input or sets an output, and is computed anew on a thread
+  // that may wait.
   bool may_wait() const { return may_wait_; }
   Status Busy();  // REQUIRES: !may_wait()
 
-  uint64_t step_id() const { return step_id_; }     // dense per session, from 1
+  uint64_t step_id() const { return step_id_; }  // dense per session, from 1
   ResourceManager& resources() const { return *resources_; }
   std::string_view device() const { return device_; }
   Allocator* allocator() const { return allocator_; }
@@ -97,7 +106,8 @@ class KernelContext {
 
  private:
   friend class StepExecutor;
-  friend class KernelRunner;  // executor/kernel_runner.h: runs one kernel by itself (tests, constant folding)
+  friend class KernelRunner;  // executor/kernel_runner.h: runs one kernel by itself (tests,
+                              // constant folding)
   std::span<Tensor> inputs_;
   std::span<Tensor> outputs_;
   const DType* output_dtypes_ = nullptr;
@@ -120,10 +130,13 @@ class Kernel {
   virtual class AsyncKernel* AsAsync() { return nullptr; }
 };
 
-// A kernel that waits for something (a queue). Computes by ComputeAsync, which must not block; `done` runs exactly once, on any thread.
+// A kernel that waits for something (a queue). Computes by ComputeAsync, which must not block;
+// `done` runs exactly once, on any thread.
 class AsyncKernel : public Kernel {
  public:
-  Status Compute(KernelContext&) final { return Internal("asynchronous kernel was called synchronously"); }
+  Status Compute(KernelContext&) final {
+    return Internal("asynchronous kernel was called synchronously");
+  }
   AsyncKernel* AsAsync() final { return this; }
   virtual void ComputeAsync(KernelContext& context, Done done) = 0;
 };
@@ -138,11 +151,13 @@ struct KernelDef {
   std::string device = "CPU";
   // Type constraints: attribute name to the type that this kernel handles.
   std::vector<std::pair<std::string, DType>> types = {};
-  // Names of arguments that live in host memory on a device with memory of its own (shapes, axes, resources).
+  // Names of arguments that live in host memory on a device with memory of its own (shapes, axes,
+  // resources).
   std::vector<std::string> host_args = {};
   KernelCost cost = KernelCost::kExpensive;
   int priority = 0;  // among several that match, the highest wins
-  bool serial = false;  // Compute is never called concurrently for one node (synchronous kernels only)
+  bool serial =
+      false;  // Compute is never called concurrently for one node (synchronous kernels only)
 };
 
 using KernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelConstruction&);
@@ -157,15 +172,17 @@ class KernelRegistry {
 
   void Add(KernelDef def, KernelFactory factory);
 
-  // K has a constructor from KernelConstruction, or a static `Result<unique_ptr<Kernel>> Make(const KernelConstruction&)`.
+  // K has a constructor from KernelConstruction, or a static `Result<unique_ptr<Kernel>> Make(const
+  // KernelConstruction&)`.
   template <typename K>
   void Add(KernelDef def) {
     if constexpr (requires(const KernelConstruction& c) { K::Make(c); }) {
       Add(std::move(def), &K::Make);
     } else {
-      Add(std::move(def), +[](const KernelConstruction& c) -> Result<std::unique_ptr<Kernel>> {
-        return std::unique_ptr<Kernel>(new K(c));
-      });
+      Add(
+          std::move(def), +[](const KernelConstruction& c) -> Result<std::unique_ptr<Kernel>> {
+            return std::unique_ptr<Kernel>(new K(c));
+          });
     }
   }
 
@@ -183,7 +200,8 @@ class KernelRegistry {
   std::unique_ptr<Index> index_;
 };
 
-// For each type of the list calls MG_CALL<type>:  #define ADD(T) registry->Add<Relu<T>>({...});  MG_FLOAT_TYPES(ADD)
+// For each type of the list calls MG_CALL<type>:  #define ADD(T) registry->Add<Relu<T>>({...});
+// MG_FLOAT_TYPES(ADD)
 #define MG_REAL_FLOAT_TYPES(M) M(float) M(double)
 #define MG_FLOAT_TYPES(M) M(float) M(double) M(half) M(bfloat16)
 #define MG_INDEX_TYPES(M) M(int32_t) M(int64_t)

@@ -311,7 +311,8 @@ class PlanCompiler {
     return at(a).rank != at(b).rank ? at(a).rank < at(b).rank : at(a).number > at(b).number;
   }
 
-  // Numbers nodes in the order in which one thread runs them, so that a step walks through the plan's memory and its own.
+  // Numbers nodes in the order in which one thread runs them, so that a step walks through the
+  // plan's memory and its own.
   void Renumber() {
     const auto less_urgent = [this](NodeId a, NodeId b) { return LessUrgent(a, b); };
     for (const NodeId id : order_) std::sort(at(id).after.begin(), at(id).after.end(), less_urgent);
@@ -444,7 +445,8 @@ class PlanCompiler {
       auto made = at(id).entry->factory(construction);
       if (!made.ok()) return made.status().WithContext(Who(id));
       kernel = std::move(made).value();
-      plan_->SetCost(at(id).number, at(id).entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
+      plan_->SetCost(at(id).number,
+                     at(id).entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
     }
     node->kernel = kernel.get();
     if (kernel->AsAsync() != nullptr) {

@@ -1,4 +1,5 @@
-// ResourceManager: what lives in a task beyond a step: variables, queues, by (container, name). Thread-safe.
+// ResourceManager: what lives in a task beyond a step: variables, queues, by (container, name).
+// Thread-safe.
 #pragma once
 
 #include <map>
@@ -21,11 +22,13 @@ class Resource {
   virtual ~Resource() = default;
   virtual std::string DebugString() const = 0;
   virtual int64_t bytes() const { return 0; }
-  // It was taken out of its manager: nobody finds it any more, and who waits for it must wait no longer. Called without the manager's lock.
+  // It was taken out of its manager: nobody finds it any more, and who waits for it must wait no
+  // longer. Called without the manager's lock.
   virtual void OnRemoved() {}
 };
 
-// A variable's value. Readers share the tensor; writers replace it or, holding the lock and the only reference, write in place.
+// A variable's value. Readers share the tensor; writers replace it or, holding the lock and the
+// only reference, write in place.
 class Variable : public Resource {
  public:
   Variable(std::string name, DType dtype, PartialShape shape)
@@ -38,7 +41,9 @@ class Variable : public Resource {
   mutable std::shared_mutex mutex;
   Tensor value;  // guarded by mutex; !valid(): uninitialised
 
-  std::string DebugString() const override { return "variable " + name_ + " " + std::string(DTypeName(dtype_)) + shape_.ToString(); }
+  std::string DebugString() const override {
+    return "variable " + name_ + " " + std::string(DTypeName(dtype_)) + shape_.ToString();
+  }
   int64_t bytes() const override {  // waits for an update that is under way
     std::shared_lock lock(mutex);
     return value.valid() ? static_cast<int64_t>(value.bytes()) : 0;
@@ -62,7 +67,8 @@ class ResourceManager {
   }
   // The one that is there, or what `make` returns.
   template <typename T, typename Make>
-  Result<std::shared_ptr<T>> FindOrCreate(std::string_view container, std::string_view name, Make make) {
+  Result<std::shared_ptr<T>> FindOrCreate(std::string_view container, std::string_view name,
+                                          Make make) {
     std::lock_guard lock(mutex_);
     std::shared_ptr<Resource>& slot = containers_[std::string(container)][std::string(name)];
     if (slot == nullptr) slot = make();
@@ -77,11 +83,14 @@ class ResourceManager {
   int64_t bytes() const;
 
  private:
-  Result<std::shared_ptr<Resource>> FindAny(std::string_view container, std::string_view name) const;
-  static Status WrongClass(std::string_view container, std::string_view name, const Resource& found);
+  Result<std::shared_ptr<Resource>> FindAny(std::string_view container,
+                                            std::string_view name) const;
+  static Status WrongClass(std::string_view container, std::string_view name,
+                           const Resource& found);
 
   mutable std::mutex mutex_;
-  std::map<std::string, std::map<std::string, std::shared_ptr<Resource>, std::less<>>, std::less<>> containers_;
+  std::map<std::string, std::map<std::string, std::shared_ptr<Resource>, std::less<>>, std::less<>>
+      containers_;
 };
 
 }  // namespace monograph

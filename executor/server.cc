@@ -209,8 +209,8 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
       // NotFound: the client closed it itself before it went.
       const Status closed = worker_->CloseSession(session);
       if (closed.code() == Code::kNotFound) continue;
-      LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + name +
-              ": " + why.message());
+      LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + name + ": " +
+              why.message());
       if (!closed.ok()) LogWarning(closed.ToString());
     }
   });

@@ -1,10 +1,13 @@
-// Server: an executor daemon as an object: a Worker, and the control plane by which clients reach it. `monograph-executor` is one in a process
-// of its own; any program can host one.
+// Server: an executor daemon as an object: a Worker, and the control plane by which clients reach
+// it. `monograph-executor` is one in a process of its own; any program can host one.
 //
-// Control methods: Status, CreateSession, CloseSession, RegisterGraph, DeregisterGraph, DropPeer, Reset, TakeTrace; messages in executor/worker.proto.
-// A session belongs to the control connection that created it: when the client is gone, the session is closed and its steps are freed. Variables stay.
+// Control methods: Status, CreateSession, CloseSession, RegisterGraph, DeregisterGraph, DropPeer,
+// Reset, TakeTrace; messages in executor/worker.proto. A session belongs to the control connection
+// that created it: when the client is gone, the session is closed and its steps are freed.
+// Variables stay.
 //
-// Threads: see transport/control/server.h; all methods may be called from any thread but a handler's.
+// Threads: see transport/control/server.h; all methods may be called from any thread but a
+// handler's.
 #pragma once
 
 #include <chrono>
@@ -26,7 +29,8 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Listens when it returns. FailedPrecondition for a port in use, or a host beyond loopback without a key.
+  // Listens when it returns. FailedPrecondition for a port in use, or a host beyond loopback
+  // without a key.
   static Result<std::unique_ptr<Server>> Start(ServerOptions options);
   ~Server();  // Stop with no drain
 
@@ -34,7 +38,8 @@ class Server {
   int port() const;
   Worker& worker();
 
-  // Takes no new sessions or steps, lets running steps end for at most `drain`, then closes everything. Idempotent.
+  // Takes no new sessions or steps, lets running steps end for at most `drain`, then closes
+  // everything. Idempotent.
   void Stop(std::chrono::milliseconds drain = std::chrono::seconds(0));
 
  private:

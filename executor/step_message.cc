@@ -63,7 +63,8 @@ Status DecodeTensor(Decoder* in, StepMessage* message) {
   const int rank = in->Get<uint8_t>();
   if (!in->ok()) return Malformed("a tensor's type and rank are cut off");
   message->dtype = static_cast<DType>(dtype);
-  if (DTypeSize(message->dtype) == 0) return Malformed("a tensor of type " + std::to_string(dtype) + ", which has no values here");
+  if (DTypeSize(message->dtype) == 0)
+    return Malformed("a tensor of type " + std::to_string(dtype) + ", which has no values here");
   if (rank > kMaxRank) return Malformed("a tensor of rank " + std::to_string(rank));
   int64_t dims[kMaxRank];
   for (int i = 0; i < rank; ++i) dims[i] = in->Get<int64_t>();
@@ -72,7 +73,8 @@ Status DecodeTensor(Decoder* in, StepMessage* message) {
   if (!shape.ok()) return Malformed("a tensor's shape: " + shape.status().message());
   message->shape = shape.value();
   if (message->shape.elements() > INT64_MAX / static_cast<int64_t>(DTypeSize(message->dtype))) {
-    return Malformed("a tensor's shape " + message->shape.ToString() + " has more bytes than memory can");
+    return Malformed("a tensor's shape " + message->shape.ToString() +
+                     " has more bytes than memory can");
   }
   return Status();
 }
@@ -94,9 +96,13 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   if (message->step == 0) return Malformed("step 0");
   if (kind < 1 || kind > 5) return Malformed("kind " + std::to_string(kind));
   message->kind = static_cast<StepMessageKind>(kind);
-  const bool reports = message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
-  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag : reports ? kDerivedFlag : 0;
-  if ((flags & ~known_flags) != 0) return Malformed("flags " + std::to_string(flags) + " of kind " + std::to_string(kind));
+  const bool reports =
+      message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
+  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag
+                              : reports                                  ? kDerivedFlag
+                                                                         : 0;
+  if ((flags & ~known_flags) != 0)
+    return Malformed("flags " + std::to_string(flags) + " of kind " + std::to_string(kind));
   if (code > (reports ? static_cast<uint16_t>(Code::kUnauthenticated) : 0)) {
     return Malformed("status code " + std::to_string(code) + " of kind " + std::to_string(kind));
   }
@@ -111,12 +117,14 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
     if (!in.ok() || message->count < 2 || message->count > kMaxStepsInRow)
       return Malformed("a row of " + std::to_string(message->count) + " steps");
   }
-  if (message->kind == StepMessageKind::kAbortStep && code == 0) return Malformed("an abort without a reason");
+  if (message->kind == StepMessageKind::kAbortStep && code == 0)
+    return Malformed("an abort without a reason");
   if (code != 0) {
     message->status = Status(static_cast<Code>(code), std::string(in.rest()));
     if (flags & kDerivedFlag) message->status = message->status.AsDerived();
   } else if (!in.rest().empty()) {
-    return Malformed(std::to_string(in.rest().size()) + " bytes after the end of kind " + std::to_string(kind));
+    return Malformed(std::to_string(in.rest().size()) + " bytes after the end of kind " +
+                     std::to_string(kind));
   }
   return Status();
 }
@@ -124,13 +132,14 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
 Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes) {
   const auto elements = static_cast<size_t>(shape.elements());
   if (!IsPlainData(dtype)) {
-    // Each element takes at least its length prefix, a handle three: a shape that promises more than the bytes can hold is refused before memory is taken.
+    // Each element takes at least its length prefix, a handle three: a shape that promises more
+    // than the bytes can hold is refused before memory is taken.
     if (elements <= payload_bytes / (dtype == DT_RESOURCE ? 12 : 4)) return Status();
   } else if (elements * DTypeSize(dtype) == payload_bytes) {
     return Status();
   }
-  return DataLoss("a tensor " + std::string(DTypeName(dtype)) + shape.ToString() + " came with a payload of " +
-                  std::to_string(payload_bytes) + " bytes");
+  return DataLoss("a tensor " + std::string(DTypeName(dtype)) + shape.ToString() +
+                  " came with a payload of " + std::to_string(payload_bytes) + " bytes");
 }
 
 Payload TensorPayload(const Tensor& tensor) {
@@ -163,7 +172,8 @@ Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view by
       handle.name = in.GetBytes();
     }
   }
-  if (!in.ok() || !in.rest().empty()) return DataLoss("packed tensor does not fit shape " + shape.ToString());
+  if (!in.ok() || !in.rest().empty())
+    return DataLoss("packed tensor does not fit shape " + shape.ToString());
   return tensor;
 }
 

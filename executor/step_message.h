@@ -1,19 +1,22 @@
 // The messages of the data plane: what the client and the executors say to each other during steps.
 //
-// Grammar (little-endian, fixed widths; a message is one transport header, and a payload where noted):
+// Grammar (little-endian, fixed widths; a message is one transport header, and a payload where
+// noted):
 //   message  = kind:u8 flags:u8 code:u16 id:u32 session:u64 incarnation:u64 step:u64 body
-//   kind     = 1 run-step    id = graph handle; body = nothing, or count:u32, 2 or more: run `step` and those after it, so many in a row
+//   kind     = 1 run-step    id = graph handle; body = nothing, or count:u32, 2 or more:
+//                            run `step` and those after it, so many in a row
 //            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
-//            | 3 step-done   id = sender's index in the session; code = status; body = message text. Of a row, `step` is the last one
+//            | 3 step-done   id = sender's index in the session; code = status; body = message text.
+//                            Of a row, `step` is the last one
 //            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
 //            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
 //
 // What is not named has to be zero, and a header ends where its grammar does. Steps count from 1.
 //
-// `session` is the client's random nonce and `incarnation` the receiver's: a message for another life of a process, or for a step that is over, is
-// dropped and counted.
+// `session` is the client's random nonce and `incarnation` the receiver's: a message for another
+// life of a process, or for a step that is over, is dropped and counted.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +30,13 @@
 
 namespace monograph {
 
-enum class StepMessageKind : uint8_t { kRunStep = 1, kTensor = 2, kStepDone = 3, kAbortStep = 4, kCollective = 5 };
+enum class StepMessageKind : uint8_t {
+  kRunStep = 1,
+  kTensor = 2,
+  kStepDone = 3,
+  kAbortStep = 4,
+  kCollective = 5
+};
 
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
@@ -48,15 +57,19 @@ struct StepMessage {
   std::string_view body;     // kCollective; decoded: a view of the header
 };
 
-// Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status text is cut to fit.
+// Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status
+// text is cut to fit.
 size_t EncodeStepMessage(const StepMessage& message, char* out);
-// DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step` is not 0 then, the header's fixed part was there.
+// DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step`
+// is not 0 then, the header's fixed part was there.
 Status DecodeStepMessage(std::string_view header, StepMessage* message);
 
-// OK if so many bytes of payload can be a tensor of that type and shape; else DataLoss with the numbers.
+// OK if so many bytes of payload can be a tensor of that type and shape; else DataLoss with the
+// numbers.
 Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes);
 
-// The payload of a tensor message. Plain data is lent by reference; strings and handles are packed into a buffer of their own.
+// The payload of a tensor message. Plain data is lent by reference; strings and handles are packed
+// into a buffer of their own.
 Payload TensorPayload(const Tensor& tensor);
 // Unpacks strings or handles. DataLoss if the bytes do not fit the shape.
 Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes);

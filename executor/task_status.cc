@@ -26,8 +26,8 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Field 22 of the process's stat is its start, in ticks since boot; field 2 is its name in parentheses, which may hold
-// spaces. 0 where there is no /proc.
+// Field 22 of the process's stat is its start, in ticks since boot; field 2 is its name in
+// parentheses, which may hold spaces. 0 where there is no /proc.
 double UptimeSeconds() {
   std::ifstream file("/proc/self/stat");
   std::string text;

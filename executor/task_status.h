@@ -1,4 +1,5 @@
-// TaskStatus: what a task says of itself: how long it is up, what it holds, what it has done and how many bytes it has moved.
+// TaskStatus: what a task says of itself: how long it is up, what it holds, what it has done and
+// how many bytes it has moved.
 #pragma once
 
 #include <cstdint>

@@ -789,7 +789,8 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
         cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
     return;
   }
-  if (StepClient* client = session->client; client && client->OnFetch(step, edge, tensor.value())) return;
+  if (StepClient* client = session->client; client && client->OnFetch(step, edge, tensor.value()))
+    return;
   Deliver(*session, step, edge, std::move(tensor).value());
 }
 
@@ -840,7 +841,8 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
         tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
     return;
   }
-  if (StepClient* client = session->client; client && client->OnFetch(message.step, edge, tensor.value()))
+  if (StepClient* client = session->client;
+      client && client->OnFetch(message.step, edge, tensor.value()))
     return;
   Deliver(*session, message.step, edge, std::move(tensor).value());
 }

@@ -34,7 +34,9 @@ std::string ToText(float value) {
 std::string ToText(bool value) { return value ? "true" : "false"; }
 std::string ToText(DType value) { return std::string(DTypeName(value)); }
 std::string ToText(const PartialShape& value) { return value.ToString(); }
-std::string ToText(const Tensor& value) { return value.valid() ? value.ToString() : "invalid tensor"; }
+std::string ToText(const Tensor& value) {
+  return value.valid() ? value.ToString() : "invalid tensor";
+}
 std::string ToText(const FunctionName& value) { return value.name; }
 template <typename T>
 std::string ToText(const std::vector<T>& values) {
@@ -62,7 +64,8 @@ uint64_t HashOf(const Tensor& value) {
   uint64_t hash = Mix(static_cast<uint64_t>(value.dtype()), HashOf(PartialShape(value.shape())));
   // The beginning tells most tensors apart; equality looks at all of it.
   if (IsPlainData(value.dtype())) {
-    hash = Mix(hash, HashText({static_cast<const char*>(value.raw()), std::min<size_t>(value.bytes(), 4096)}));
+    hash = Mix(hash, HashText({static_cast<const char*>(value.raw()),
+                               std::min<size_t>(value.bytes(), 4096)}));
   } else if (value.dtype() == DT_STRING) {
     for (int64_t i = 0; i < std::min<int64_t>(value.elements(), 64); ++i)
       hash = Mix(hash, HashText(value.strings()[i]));
@@ -80,7 +83,8 @@ uint64_t HashOf(const std::vector<T>& values) {
 bool Same(const Tensor& a, const Tensor& b) { return BitEqual(a, b); }
 bool Same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 bool Same(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return Same(x, y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return Same(x, y); });
 }
 template <typename T>
 bool Same(const T& a, const T& b) {
@@ -98,10 +102,11 @@ struct NameLess {
 std::string_view AttrTypeName(const AttrValue& value) {
   return std::visit(
       Overload{[](std::monostate) { return "none"; }, [](const std::string&) { return "string"; },
-               [](int64_t) { return "int"; }, [](float) { return "float"; }, [](bool) { return "bool"; },
-               [](DType) { return "type"; }, [](const PartialShape&) { return "shape"; },
-               [](const Tensor&) { return "tensor"; }, [](const FunctionName&) { return "func"; },
-               [](EmptyList) { return "list"; }, [](const std::vector<std::string>&) { return "list(string)"; },
+               [](int64_t) { return "int"; }, [](float) { return "float"; },
+               [](bool) { return "bool"; }, [](DType) { return "type"; },
+               [](const PartialShape&) { return "shape"; }, [](const Tensor&) { return "tensor"; },
+               [](const FunctionName&) { return "func"; }, [](EmptyList) { return "list"; },
+               [](const std::vector<std::string>&) { return "list(string)"; },
                [](const std::vector<int64_t>&) { return "list(int)"; },
                [](const std::vector<float>&) { return "list(float)"; },
                [](const std::vector<bool>&) { return "list(bool)"; },
@@ -158,7 +163,9 @@ uint64_t Attrs::Hash() const {
 
 bool operator==(const Attrs& a, const Attrs& b) {
   return std::equal(a.values_.begin(), a.values_.end(), b.values_.begin(), b.values_.end(),
-                    [](const auto& x, const auto& y) { return x.first == y.first && AttrEqual(x.second, y.second); });
+                    [](const auto& x, const auto& y) {
+                      return x.first == y.first && AttrEqual(x.second, y.second);
+                    });
 }
 
 }  // namespace monograph

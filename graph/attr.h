@@ -1,4 +1,5 @@
-// AttrValue: the value of a node's attribute; Attrs: all of a node's, shared between nodes that have the same.
+// AttrValue: the value of a node's attribute; Attrs: all of a node's, shared between nodes that
+// have the same.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,17 @@ struct FunctionName {
   friend bool operator==(const FunctionName&, const FunctionName&) = default;
 };
 
-// An empty TensorFlow list carries no element type: it is std::monostate's list, `EmptyList`, and matches any list.
+// An empty TensorFlow list carries no element type: it is std::monostate's list, `EmptyList`, and
+// matches any list.
 struct EmptyList {
   friend bool operator==(EmptyList, EmptyList) { return true; }
 };
 
 using AttrValue =
-    std::variant<std::monostate, std::string, int64_t, float, bool, DType, PartialShape, Tensor, FunctionName,
-                 EmptyList, std::vector<std::string>, std::vector<int64_t>, std::vector<float>, std::vector<bool>,
-                 std::vector<DType>, std::vector<PartialShape>, std::vector<FunctionName>>;
+    std::variant<std::monostate, std::string, int64_t, float, bool, DType, PartialShape, Tensor,
+                 FunctionName, EmptyList, std::vector<std::string>, std::vector<int64_t>,
+                 std::vector<float>, std::vector<bool>, std::vector<DType>,
+                 std::vector<PartialShape>, std::vector<FunctionName>>;
 
 // "int", "list(type)", ...: the name by which an OpDef declares the type that `value` has.
 std::string_view AttrTypeName(const AttrValue& value);
@@ -49,7 +52,8 @@ class Attrs {
   void Set(std::string_view name, AttrValue value);
   void Remove(std::string_view name);
   const AttrValue* Find(std::string_view name) const;  // nullptr if there is none
-  // REQUIRES (our own bug otherwise): there is one, of this type. Checked attributes of a node in a Graph always are.
+  // REQUIRES (our own bug otherwise): there is one, of this type. Checked attributes of a node in a
+  // Graph always are.
   template <typename T>
   const T& Get(std::string_view name) const {
     const AttrValue* value = Find(name);
@@ -57,7 +61,8 @@ class Attrs {
     MG_CHECK(std::holds_alternative<T>(*value));
     return std::get<T>(*value);
   }
-  // As Get, or `fallback` if there is none or it has another type. An EmptyList gives an empty vector.
+  // As Get, or `fallback` if there is none or it has another type. An EmptyList gives an empty
+  // vector.
   template <typename T>
   T GetOr(std::string_view name, T fallback) const {
     const AttrValue* value = Find(name);

@@ -9,7 +9,8 @@
 namespace monograph {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensor_content is copied as it lies in memory");
+static_assert(std::endian::native == std::endian::little,
+              "tensor_content is copied as it lies in memory");
 
 // A few bytes may stand for many equal elements; this bounds what they may ask for.
 constexpr uint64_t kMaxExpandedBytes = uint64_t{2} << 30;
@@ -19,13 +20,14 @@ DType TypeFromProto(int type) { return static_cast<DType>(type > 100 ? type - 10
 Result<PartialShape> ShapeFromProto(const pb::TensorShapeProto& proto) {
   if (proto.unknown_rank()) return PartialShape();
   if (proto.dim_size() > kMaxRank) {
-    return InvalidArgument("a shape has " + std::to_string(proto.dim_size()) + " dimensions; at most " +
-                           std::to_string(kMaxRank) + " are supported");
+    return InvalidArgument("a shape has " + std::to_string(proto.dim_size()) +
+                           " dimensions; at most " + std::to_string(kMaxRank) + " are supported");
   }
   PartialShape shape = PartialShape::Scalar();
   int64_t elements = 1;
   for (const auto& dim : proto.dim()) {
-    if (dim.size() < -1) return InvalidArgument("a shape has dimension " + std::to_string(dim.size()));
+    if (dim.size() < -1)
+      return InvalidArgument("a shape has dimension " + std::to_string(dim.size()));
     if (dim.size() > 0 && __builtin_mul_overflow(elements, dim.size(), &elements)) {
       return InvalidArgument("a shape has more than 2^63 elements");
     }
@@ -94,7 +96,8 @@ bool AllElementsEqual(const Tensor& tensor) {
   const size_t element = DTypeSize(tensor.dtype());
   const char* data = static_cast<const char*>(tensor.raw());
   // Equal to itself one element further on.
-  return tensor.bytes() <= element || std::memcmp(data, data + element, tensor.bytes() - element) == 0;
+  return tensor.bytes() <= element ||
+         std::memcmp(data, data + element, tensor.bytes() - element) == 0;
 }
 
 // The first element in the list that belongs to the type.
@@ -145,7 +148,8 @@ void AddFirstElement(const Tensor& tensor, TensorProto* proto) {
 }
 
 Result<AttrValue> ListFromProto(const pb::AttrValue::ListValue& list) {
-  if (list.s_size() > 0) return AttrValue(std::vector<std::string>(list.s().begin(), list.s().end()));
+  if (list.s_size() > 0)
+    return AttrValue(std::vector<std::string>(list.s().begin(), list.s().end()));
   if (list.i_size() > 0) return AttrValue(std::vector<int64_t>(list.i().begin(), list.i().end()));
   if (list.f_size() > 0) return AttrValue(std::vector<float>(list.f().begin(), list.f().end()));
   if (list.b_size() > 0) return AttrValue(std::vector<bool>(list.b().begin(), list.b().end()));
@@ -231,24 +235,27 @@ Result<Tensor> TensorFromProto(const TensorProto& proto) {
   const std::string& content = proto.tensor_content();
   const ValueCount values = CountValues(proto, dtype);
   if (!content.empty()) {
-    if (!IsPlainData(dtype)) return InvalidArgument("a tensor of type " + type + " has tensor_content");
+    if (!IsPlainData(dtype))
+      return InvalidArgument("a tensor of type " + type + " has tensor_content");
     if (content.size() != bytes) {
-      return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() + " has " +
-                             std::to_string(content.size()) + " bytes of tensor_content, not " + std::to_string(bytes));
+      return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() +
+                             " has " + std::to_string(content.size()) +
+                             " bytes of tensor_content, not " + std::to_string(bytes));
     }
   } else if (values.count > shape.elements()) {
-    return InvalidArgument("a tensor of shape " + shape.ToString() + " has " + std::to_string(values.count) +
-                           " elements in " + values.field);
-  } else if (values.count < shape.elements() && bytes > kMaxExpandedBytes) {
-    return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() + " has only " +
+    return InvalidArgument("a tensor of shape " + shape.ToString() + " has " +
                            std::to_string(values.count) + " elements in " + values.field);
+  } else if (values.count < shape.elements() && bytes > kMaxExpandedBytes) {
+    return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() +
+                           " has only " + std::to_string(values.count) + " elements in " +
+                           values.field);
   }
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   if (!content.empty()) {
     std::memcpy(tensor.raw(), content.data(), content.size());
     if (dtype == DT_BOOL) {  // any other byte would be no bool
-      for (auto* b = static_cast<unsigned char*>(tensor.raw()); b < static_cast<unsigned char*>(tensor.raw()) + bytes;
-           ++b) {
+      for (auto* b = static_cast<unsigned char*>(tensor.raw());
+           b < static_cast<unsigned char*>(tensor.raw()) + bytes; ++b) {
         *b = *b != 0;
       }
     }
@@ -296,7 +303,8 @@ Result<Tensor> TensorFromProto(const TensorProto& proto) {
       break;
     case DT_STRING:
       for (int64_t i = 0; i < tensor.elements() && values.count > 0; ++i) {
-        tensor.strings()[i] = proto.string_val(static_cast<int>(std::min<int64_t>(i, values.count - 1)));
+        tensor.strings()[i] =
+            proto.string_val(static_cast<int>(std::min<int64_t>(i, values.count - 1)));
       }
       break;
     case DT_RESOURCE:
@@ -365,6 +373,8 @@ Result<AttrValue> AttrFromProto(const pb::AttrValue& proto) {
   return AttrValue();
 }
 
-void AttrToProto(const AttrValue& value, pb::AttrValue* proto) { std::visit(AttrWriter{proto}, value); }
+void AttrToProto(const AttrValue& value, pb::AttrValue* proto) {
+  std::visit(AttrWriter{proto}, value);
+}
 
 }  // namespace monograph

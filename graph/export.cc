@@ -1,5 +1,5 @@
-// Graphs to GraphDef. Nodes are written straight in wire format, the attributes of nodes that share them encoded once:
-// a graph of 100,000 nodes has a few dozen different sets.
+// Graphs to GraphDef. Nodes are written straight in wire format, the attributes of nodes that share
+// them encoded once: a graph of 100,000 nodes has a few dozen different sets.
 #include <cctype>
 #include <charconv>
 #include <set>
@@ -149,7 +149,8 @@ std::string EncodeFunction(const Function& function) {
     arg_names[arg.node] = input->name();
     if (body.shape(arg).known_rank()) {
       auto& attrs = (*def.mutable_arg_attr())[static_cast<uint32_t>(i)];
-      AttrToProto(std::vector<PartialShape>{body.shape(arg)}, &(*attrs.mutable_attr())["_output_shapes"]);
+      AttrToProto(std::vector<PartialShape>{body.shape(arg)},
+                  &(*attrs.mutable_attr())["_output_shapes"]);
     }
   }
   const auto input_text = [&](Endpoint e, std::string* out) {
@@ -166,7 +167,8 @@ std::string EncodeFunction(const Function& function) {
     auto* output = signature->add_output_arg();
     output->set_name(names.Make(body.name(result)));
     const Endpoint source = body.inputs(result)[0];
-    output->set_type(static_cast<pb::DataType>(body.attrs(result).GetOr<DType>("T", body.dtype(source))));
+    output->set_type(
+        static_cast<pb::DataType>(body.attrs(result).GetOr<DType>("T", body.dtype(source))));
     input_text(source, &(*def.mutable_ret())[output->name()]);
   }
   AttrEncoder attrs;

@@ -12,15 +12,16 @@ Result<Function> Function::Make(std::string name, std::shared_ptr<const Graph> b
   const auto place = [&](NodeId id, const char* what, std::vector<NodeId>* nodes) -> Status {
     const auto index = body->attrs(id).GetOr<int64_t>("index", -1);
     if (index < 0 || index >= kMaxArguments) {
-      return InvalidArgument("function '" + name + "': " + what + " '" + std::string(body->name(id)) + "' has index " +
-                             std::to_string(index) + "; it must be from 0 to " + std::to_string(kMaxArguments - 1));
+      return InvalidArgument("function '" + name + "': " + what + " '" +
+                             std::string(body->name(id)) + "' has index " + std::to_string(index) +
+                             "; it must be from 0 to " + std::to_string(kMaxArguments - 1));
     }
     const auto i = static_cast<size_t>(index);
     if (nodes->size() <= i) nodes->resize(i + 1, -1);
     if ((*nodes)[i] >= 0) {
       return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(index) +
-                             " is given twice, by '" + std::string(body->name((*nodes)[i])) + "' and '" +
-                             std::string(body->name(id)) + "'");
+                             " is given twice, by '" + std::string(body->name((*nodes)[i])) +
+                             "' and '" + std::string(body->name(id)) + "'");
     }
     (*nodes)[i] = id;
     return Status();
@@ -37,8 +38,8 @@ Result<Function> Function::Make(std::string name, std::shared_ptr<const Graph> b
   const auto complete = [&](const char* what, const std::vector<NodeId>& nodes) -> Status {
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (nodes[i] < 0) {
-        return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(i) + " of " +
-                               std::to_string(nodes.size()) + " is missing");
+        return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(i) +
+                               " of " + std::to_string(nodes.size()) + " is missing");
       }
     }
     return Status();
@@ -54,7 +55,8 @@ Status FunctionLibrary::Add(Function function) {
   const auto found = functions_.find(function.name);
   if (found != functions_.end()) {
     if (found->second.body == function.body) return Status();
-    return AlreadyExists("function '" + function.name + "' is in the library already, with another body");
+    return AlreadyExists("function '" + function.name +
+                         "' is in the library already, with another body");
   }
   std::string name = function.name;
   functions_.emplace(std::move(name), std::move(function));

@@ -1,7 +1,9 @@
 // Functions: graphs that nodes call. A tower is one function called once per replica.
 //
-// A function's body is a Graph of its own whose `_Arg` nodes (attrs T, index) stand for arguments and whose `_Retval` nodes
-// (attrs T, index) for results. A body has no library of its own: calls in it mean functions of the calling graph's library. A call is a PartitionedCall or StatefulPartitionedCall node with attrs f, Tin, Tout.
+// A function's body is a Graph of its own whose `_Arg` nodes (attrs T, index) stand for arguments
+// and whose `_Retval` nodes (attrs T, index) for results. A body has no library of its own: calls
+// in it mean functions of the calling graph's library. A call is a PartitionedCall or
+// StatefulPartitionedCall node with attrs f, Tin, Tout.
 #pragma once
 
 #include <functional>
@@ -40,14 +42,17 @@ class FunctionLibrary {
 // What became of the nodes of a graph whose calls were inlined, by old node.
 struct InlineMap {
   std::vector<std::vector<Endpoint>> outputs;  // where each output comes from now
-  std::vector<std::vector<NodeId>> done;       // the nodes that have run once the old node would have
+  std::vector<std::vector<NodeId>> done;  // the nodes that have run once the old node would have
 };
 
-// `graph` with every call (of calls, too) replaced by what the call would run of the function's body (what its results need, and what has effects): body nodes are named "<call>/<node>", nodes without
-// a wish get the call's device, wishes inside are completed from it, the call's control edges go to and from all of the body that has effects
-// (through one NoOp with the call's name where nodes wait for the call).
-// InvalidArgument for a recursive function or one that the library lacks. `should_inline` (may be empty) picks the calls. `map` may be null.
-Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline = {},
+// `graph` with every call (of calls, too) replaced by what the call would run of the function's
+// body (what its results need, and what has effects): body nodes are named "<call>/<node>", nodes
+// without a wish get the call's device, wishes inside are completed from it, the call's control
+// edges go to and from all of the body that has effects (through one NoOp with the call's name
+// where nodes wait for the call). InvalidArgument for a recursive function or one that the library
+// lacks. `should_inline` (may be empty) picks the calls. `map` may be null.
+Result<Graph> InlineFunctions(const Graph& graph,
+                              const std::function<bool(NodeId)>& should_inline = {},
                               InlineMap* map = nullptr);
 
 }  // namespace monograph

@@ -55,11 +55,12 @@ Output NumRows(const Scope& scope, const Output& x) {
                           .Input(x)
                           .Attr("out_type", DT_INT64)
                           .BuildOutput();
-  const Output first = OpBuilder(scope, "Slice")
-                           .Input(dims)
-                           .Input(MakeConst(scope.WithOpName("begin"), Tensor::Vector<int32_t>({0})))
-                           .Input(MakeConst(scope.WithOpName("size"), Tensor::Vector<int32_t>({1})))
-                           .BuildOutput();
+  const Output first =
+      OpBuilder(scope, "Slice")
+          .Input(dims)
+          .Input(MakeConst(scope.WithOpName("begin"), Tensor::Vector<int32_t>({0})))
+          .Input(MakeConst(scope.WithOpName("size"), Tensor::Vector<int32_t>({1})))
+          .BuildOutput();
   return OpBuilder(scope, "Reshape")
       .Input(first)
       .Input(MakeConst(scope.WithOpName("scalar"),
@@ -212,7 +213,8 @@ class Differentiator {
       } else {
         MG_ASSIGN_OR_RETURN(gradient, Ones(y, "grad_ys_" + std::to_string(i)));
       }
-      contributions_[y.endpoint].push_back({graph_.num_nodes(), static_cast<int32_t>(i), {gradient}});
+      contributions_[y.endpoint].push_back(
+          {graph_.num_nodes(), static_cast<int32_t>(i), {gradient}});
     }
     return Status();
   }

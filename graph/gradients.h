@@ -8,8 +8,9 @@
 
 namespace monograph {
 
-// A gradient: one tensor, or rows of one (TensorFlow's IndexedSlices): values[i] belongs to row indices[i] of the tensor's first dimension.
-// An index may repeat, and what its rows say adds up; rows without an index are zero.
+// A gradient: one tensor, or rows of one (TensorFlow's IndexedSlices): values[i] belongs to row
+// indices[i] of the tensor's first dimension. An index may repeat, and what its rows say adds up;
+// rows without an index are zero.
 struct Gradient {
   Output values;
   Output indices = {};  // a vector of int32 or int64; invalid: `values` is the whole gradient
@@ -18,14 +19,19 @@ struct Gradient {
   bool sparse() const { return indices.valid(); }
 };
 
-// The gradient of x as one tensor. Rows of one index are added in their order. x may be a variable's handle.
+// The gradient of x as one tensor. Rows of one index are added in their order. x may be a
+// variable's handle.
 Output Densify(const Scope& scope, const Gradient& gradient, const Output& x);
 
-// What an op's GradientFn sees: the node, the gradients of its outputs, and where the gradients of its inputs go.
+// What an op's GradientFn sees: the node, the gradients of its outputs, and where the gradients of
+// its inputs go.
 class GradientContext {
  public:
-  GradientContext(const Scope& scope, Operation op, std::span<const Gradient> output_gradients, int num_inputs)
-      : scope_(scope), op_(op), output_gradients_(output_gradients.begin(), output_gradients.end()),
+  GradientContext(const Scope& scope, Operation op, std::span<const Gradient> output_gradients,
+                  int num_inputs)
+      : scope_(scope),
+        op_(op),
+        output_gradients_(output_gradients.begin(), output_gradients.end()),
         input_gradients_(static_cast<size_t>(num_inputs)) {}
 
   const Scope& scope() const { return scope_; }
@@ -40,7 +46,9 @@ class GradientContext {
   const Gradient& gradient(int i) const { return output_gradients_[static_cast<size_t>(i)]; }
   // Left unset: no gradient flows to that input.
   void set_grad(int i, const Output& gradient) { set_gradient(i, {gradient}); }
-  void set_gradient(int i, const Gradient& gradient) { input_gradients_[static_cast<size_t>(i)] = gradient; }
+  void set_gradient(int i, const Gradient& gradient) {
+    input_gradients_[static_cast<size_t>(i)] = gradient;
+  }
   const std::vector<Gradient>& input_gradients() const { return input_gradients_; }
 
  private:
@@ -50,21 +58,27 @@ class GradientContext {
 };
 
 struct GradientOptions {
-  // Gradient nodes stay on the device of the node they differentiate (TensorFlow's colocate_gradients_with_ops=True; its default is the trap).
+  // Gradient nodes stay on the device of the node they differentiate (TensorFlow's
+  // colocate_gradients_with_ops=True; its default is the trap).
   bool colocate_with_forward = true;
   std::vector<Output> stop_gradients;
 };
 
 // d(sum ys)/dx for every x, in the order of xs; an invalid Output where y does not depend on x.
-// `grad_ys` gives the incoming gradients (default: ones). Unimplemented names the op that has no gradient.
-// A ReadVariableOp output may be given as x: then only what that read's value leads to counts. A variable's handle as x stands for the variable:
-// all that reads it (ReadVariableOp, ResourceGather) counts, and the gradient is computed beside it.
-Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys, std::span<const Output> xs,
-                             std::span<const Output> grad_ys = {}, const GradientOptions& options = {});
+// `grad_ys` gives the incoming gradients (default: ones). Unimplemented names the op that has no
+// gradient. A ReadVariableOp output may be given as x: then only what that read's value leads to
+// counts. A variable's handle as x stands for the variable: all that reads it (ReadVariableOp,
+// ResourceGather) counts, and the gradient is computed beside it.
+Result<Outputs> AddGradients(const Scope& scope, std::span<const Output> ys,
+                             std::span<const Output> xs, std::span<const Output> grad_ys = {},
+                             const GradientOptions& options = {});
 
-// The same, but a gradient that arises as rows stays rows: that of what GatherV2 (along axis 0) and ResourceGather take rows of. Rows from several
-// consumers are put one after the other, in the order of the consumers; where others contribute a whole tensor, the sum is one tensor.
-Result<std::vector<Gradient>> AddSparseGradients(const Scope& scope, std::span<const Output> ys, std::span<const Output> xs,
-                                                 std::span<const Output> grad_ys = {}, const GradientOptions& options = {});
+// The same, but a gradient that arises as rows stays rows: that of what GatherV2 (along axis 0) and
+// ResourceGather take rows of. Rows from several consumers are put one after the other, in the
+// order of the consumers; where others contribute a whole tensor, the sum is one tensor.
+Result<std::vector<Gradient>> AddSparseGradients(const Scope& scope, std::span<const Output> ys,
+                                                 std::span<const Output> xs,
+                                                 std::span<const Output> grad_ys = {},
+                                                 const GradientOptions& options = {});
 
 }  // namespace monograph

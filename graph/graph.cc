@@ -26,7 +26,8 @@ class TextArena {
  public:
   std::string_view Add(std::string_view text) {
     if (text.size() > left_) {
-      const size_t size = std::max<size_t>(text.size(), std::min<size_t>(kFirst << chunks_.size(), kLargest));
+      const size_t size =
+          std::max<size_t>(text.size(), std::min<size_t>(kFirst << chunks_.size(), kLargest));
       chunks_.push_back(std::make_unique_for_overwrite<char[]>(size));
       next_ = chunks_.back().get();
       left_ = size;
@@ -94,7 +95,8 @@ class NameIndex {
 struct ShapeHash {
   size_t operator()(const PartialShape& shape) const {
     uint64_t hash = static_cast<uint64_t>(shape.rank()) * 0x9e3779b97f4a7c15ull;
-    for (int64_t dim : shape.dims()) hash = (hash ^ static_cast<uint64_t>(dim)) * 0xff51afd7ed558ccdull;
+    for (int64_t dim : shape.dims())
+      hash = (hash ^ static_cast<uint64_t>(dim)) * 0xff51afd7ed558ccdull;
     return hash ^ (hash >> 32);
   }
 };
@@ -166,8 +168,8 @@ struct Graph::Interner {
     return stand_ins.back().get();
   }
 
-  Status Check(const OpDef& op, const std::shared_ptr<const Attrs>& given, std::span<const DType> inputs,
-               const CheckedNode** checked) {
+  Status Check(const OpDef& op, const std::shared_ptr<const Attrs>& given,
+               std::span<const DType> inputs, const CheckedNode** checked) {
     // Transfers and arguments differ from node to node: remembering them would only fill memory.
     if (given != nullptr && (op.name().starts_with('_') || !Cacheable(*given))) {
       *checked = &uncached;
@@ -179,7 +181,8 @@ struct Graph::Interner {
     const auto [begin, end] = checks.equal_range(hash);
     for (auto entry = begin; entry != end; ++entry) {
       const CheckedEntry& found = entry->second;
-      if (found.op == &op && std::equal(inputs.begin(), inputs.end(), found.inputs.begin(), found.inputs.end()) &&
+      if (found.op == &op &&
+          std::equal(inputs.begin(), inputs.end(), found.inputs.begin(), found.inputs.end()) &&
           SameAttrs(found.given, given)) {
         *checked = &found.checked;
         return Status();
@@ -198,10 +201,11 @@ struct Graph::Interner {
   std::vector<std::unique_ptr<OpDef>> stand_ins;
   std::unordered_multimap<uint64_t, CheckedEntry> checks;
   CheckedNode uncached;
-  TextMap<DeviceIndex> devices;             // by any text that was used
-  TextMap<bool> reserved;                   // prefixes of scopes
-  TextMap<int> next_suffix;                 // where the search for a free suffix goes on
-  std::vector<DeviceIndex> copied_devices;  // from device indices of the graph that CopyNode last read
+  TextMap<DeviceIndex> devices;  // by any text that was used
+  TextMap<bool> reserved;        // prefixes of scopes
+  TextMap<int> next_suffix;      // where the search for a free suffix goes on
+  std::vector<DeviceIndex>
+      copied_devices;  // from device indices of the graph that CopyNode last read
 };
 
 namespace {
@@ -209,7 +213,8 @@ namespace {
 // What a node that is being added shows to its op's shape function.
 class NodeShapeContext final : public ShapeContext {
  public:
-  NodeShapeContext(const Graph& graph, std::span<const Endpoint> inputs, const Attrs& attrs, size_t outputs)
+  NodeShapeContext(const Graph& graph, std::span<const Endpoint> inputs, const Attrs& attrs,
+                   size_t outputs)
       : graph_(graph), inputs_(inputs), attrs_(attrs), outputs_(outputs) {}
 
   int num_inputs() const override { return static_cast<int>(inputs_.size()); }
@@ -221,7 +226,9 @@ class NodeShapeContext final : public ShapeContext {
     if (!value) return std::nullopt;
     return std::move(value->values);
   }
-  const Function* FindFunction(std::string_view name) const override { return graph_.functions().Find(name); }
+  const Function* FindFunction(std::string_view name) const override {
+    return graph_.functions().Find(name);
+  }
   PartialShape handle_shape(int i) const override { return HandleShape(graph_, at(i)); }
   const Attrs& attrs() const override { return attrs_; }
   int num_outputs() const override { return static_cast<int>(outputs_.size()); }
@@ -249,7 +256,8 @@ std::string Describe(const Graph& graph, const NodeSpec& spec) {
     const Endpoint input = spec.inputs[i];
     text += i == 0 ? " with inputs " : ", ";
     const DType dtype = graph.dtype(input);
-    text += (dtype == DT_INVALID ? "?" : std::string(DTypeName(dtype))) + graph.shape(input).ToString();
+    text +=
+        (dtype == DT_INVALID ? "?" : std::string(DTypeName(dtype))) + graph.shape(input).ToString();
   }
   return text;
 }
@@ -278,24 +286,25 @@ void Graph::Reserve(int nodes) {
 
 Status Graph::CheckNew(const NodeSpec& spec, std::string_view op) const {
   if (!IsNodeName(spec.name)) {
-    return InvalidArgument(
-        "node '" + std::string(spec.name) + "' (" + std::string(op) +
-        "): the name is not valid; names are letters, digits and any of _ . - / > and do not begin with "
-        "- / or >");
+    return InvalidArgument("node '" + std::string(spec.name) + "' (" + std::string(op) +
+                           "): the name is not valid; names are letters, digits and any of _ . - / "
+                           "> and do not begin with "
+                           "- / or >");
   }
   if (const NodeId id = Find(spec.name); id >= 0) {
-    return AlreadyExists("node '" + std::string(spec.name) + "' (" + std::string(op) + "): there is a node (" +
-                         this->op(id).name() + ") of that name already");
+    return AlreadyExists("node '" + std::string(spec.name) + "' (" + std::string(op) +
+                         "): there is a node (" + this->op(id).name() + ") of that name already");
   }
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
     const Endpoint input = spec.inputs[i];
     const bool node = input.node >= 0 && input.node < num_nodes();
     if (node && input.index >= 0 && input.index < num_outputs(input.node)) continue;
-    return InvalidArgument(
-        "node '" + std::string(spec.name) + "' (" + std::string(op) + "): input " + std::to_string(i) + " is " +
-        (node ? "output " + std::to_string(input.index) + " of node '" + std::string(name(input.node)) +
-                    "', which has " + std::to_string(num_outputs(input.node)) + " outputs"
-              : "an output of no node of this graph"));
+    return InvalidArgument("node '" + std::string(spec.name) + "' (" + std::string(op) +
+                           "): input " + std::to_string(i) + " is " +
+                           (node ? "output " + std::to_string(input.index) + " of node '" +
+                                       std::string(name(input.node)) + "', which has " +
+                                       std::to_string(num_outputs(input.node)) + " outputs"
+                                 : "an output of no node of this graph"));
   }
   for (NodeId control : spec.control_inputs) {
     if (control >= 0 && control < num_nodes()) continue;
@@ -308,7 +317,8 @@ Status Graph::CheckNew(const NodeSpec& spec, std::string_view op) const {
 Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   const OpDef* op = interner_->Op(*registry_, spec.op);
   if (op == nullptr) {
-    return registry_->Require(spec.op).status().WithContext("node '" + std::string(spec.name) + "'");
+    return registry_->Require(spec.op).status().WithContext("node '" + std::string(spec.name) +
+                                                            "'");
   }
   MG_RETURN_IF_ERROR(CheckNew(spec, spec.op));
   DeviceIndex device = 0;
@@ -325,16 +335,19 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   }
   NodeShapeContext context(*this, spec.inputs, *checked->attrs, checked->outputs.size());
   if (op->shape() != nullptr) {
-    if (Status status = op->shape()(context); !status.ok()) return status.WithContext(Describe(*this, spec));
+    if (Status status = op->shape()(context); !status.ok())
+      return status.WithContext(Describe(*this, spec));
   }
   for (size_t i = 0; i < checked->outputs.size(); ++i) {
     const PartialShape& inferred = context.outputs()[i];
     const PartialShape* shape = nullptr;
     for (const Endpoint input : spec.inputs.first(std::min<size_t>(spec.inputs.size(), 2))) {
-      const OutputInfo& source = output_pool_[at(input.node).first_output + static_cast<uint32_t>(input.index)];
+      const OutputInfo& source =
+          output_pool_[at(input.node).first_output + static_cast<uint32_t>(input.index)];
       if (*source.shape == inferred) shape = source.shape;
     }
-    output_pool_.push_back({checked->outputs[i], shape != nullptr ? shape : interner_->Shape(inferred)});
+    output_pool_.push_back(
+        {checked->outputs[i], shape != nullptr ? shape : interner_->Shape(inferred)});
   }
   return Commit(spec.name, op, checked->attrs, spec.inputs, spec.control_inputs, device);
 }
@@ -350,11 +363,12 @@ Result<NodeId> Graph::AddUnknownNode(const NodeSpec& spec, int output_count) {
   const PartialShape* unknown = interner_->Shape(PartialShape());
   for (int i = 0; i < output_count; ++i) output_pool_.push_back({DT_INVALID, unknown});
   auto attrs = spec.attrs != nullptr ? spec.attrs : std::make_shared<const Attrs>();
-  return Commit(spec.name, interner_->StandIn(spec.op), std::move(attrs), spec.inputs, spec.control_inputs, device);
+  return Commit(spec.name, interner_->StandIn(spec.op), std::move(attrs), spec.inputs,
+                spec.control_inputs, device);
 }
 
-NodeId Graph::CopyNode(const Graph& from, NodeId node, std::string_view name, std::span<const Endpoint> inputs,
-                       std::span<const NodeId> control_inputs) {
+NodeId Graph::CopyNode(const Graph& from, NodeId node, std::string_view name,
+                       std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs) {
   MG_CHECK(Find(name) < 0);
   const Node source = from.at(node);
   const PartialShape *last_from = nullptr, *last = nullptr;
@@ -370,7 +384,8 @@ NodeId Graph::CopyNode(const Graph& from, NodeId node, std::string_view name, st
   if (source.device != 0) {
     const DeviceName& wish = from.devices_[static_cast<size_t>(source.device)];
     auto& copied = interner_->copied_devices;
-    if (copied.size() <= static_cast<size_t>(source.device)) copied.resize(static_cast<size_t>(source.device) + 1, -1);
+    if (copied.size() <= static_cast<size_t>(source.device))
+      copied.resize(static_cast<size_t>(source.device) + 1, -1);
     DeviceIndex& known = copied[static_cast<size_t>(source.device)];
     if (known < 0 || !(devices_[static_cast<size_t>(known)] == wish)) known = InternDevice(wish);
     device = known;
@@ -381,7 +396,8 @@ NodeId Graph::CopyNode(const Graph& from, NodeId node, std::string_view name, st
 
 // The outputs were appended to output_pool_ already.
 NodeId Graph::Commit(std::string_view name, const OpDef* op, std::shared_ptr<const Attrs> attrs,
-                     std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs, DeviceIndex device) {
+                     std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs,
+                     DeviceIndex device) {
   Node node;
   node.name = interner_->text.Add(name);
   node.op = op;
@@ -419,7 +435,8 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
     const std::string_view digits = tensor_name.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (error != std::errc() || end != digits.data() + digits.size() || index < 0) {
-      return InvalidArgument("'" + std::string(tensor_name) + "' is no tensor name; those are NODE or NODE:OUTPUT");
+      return InvalidArgument("'" + std::string(tensor_name) +
+                             "' is no tensor name; those are NODE or NODE:OUTPUT");
     }
     node_name = tensor_name.substr(0, colon);
   }
@@ -430,8 +447,9 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
     return NotFound("there is no node '" + std::string(node_name) + "' in the graph" + near.Hint());
   }
   if (index >= num_outputs(id)) {
-    return NotFound("there is no tensor '" + std::string(tensor_name) + "': node '" + std::string(node_name) + "' (" +
-                    op(id).name() + ") has " + std::to_string(num_outputs(id)) +
+    return NotFound("there is no tensor '" + std::string(tensor_name) + "': node '" +
+                    std::string(node_name) + "' (" + op(id).name() + ") has " +
+                    std::to_string(num_outputs(id)) +
                     (num_outputs(id) == 1 ? " output" : " outputs"));
   }
   return Endpoint{id, index};
@@ -440,7 +458,9 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
 std::string Graph::UniqueName(std::string_view prefix) const {
   std::string name(prefix);
   // Two threads that only read a graph must not both ask for names.
-  const auto taken = [this](const std::string& text) { return Find(text) >= 0 || interner_->reserved.contains(text); };
+  const auto taken = [this](const std::string& text) {
+    return Find(text) >= 0 || interner_->reserved.contains(text);
+  };
   if (!taken(name)) return name;
   // Where the last search for this prefix ended: graphs have thousands of "Const".
   int& suffix = interner_->next_suffix[name];
@@ -474,13 +494,15 @@ Result<DeviceIndex> Graph::InternDevice(std::string_view text) {
 }
 
 DeviceIndex Graph::InternDevice(const DeviceName& name) {
-  const auto [entry, added] = interner_->devices.emplace(name.ToString(), static_cast<DeviceIndex>(devices_.size()));
+  const auto [entry, added] =
+      interner_->devices.emplace(name.ToString(), static_cast<DeviceIndex>(devices_.size()));
   if (added) devices_.push_back(name);
   return entry->second;
 }
 
 void Graph::SetShape(Endpoint e, const PartialShape& shape) {
-  output_pool_[at(e.node).first_output + static_cast<uint32_t>(e.index)].shape = interner_->Shape(shape);
+  output_pool_[at(e.node).first_output + static_cast<uint32_t>(e.index)].shape =
+      interner_->Shape(shape);
 }
 
 void Graph::ReplaceInput(NodeId id, int input, Endpoint source) {
@@ -492,7 +514,8 @@ void Graph::AddControlInput(NodeId id, NodeId source) {
   const auto old = control_inputs(id);
   if (std::find(old.begin(), old.end(), source) != old.end()) return;
   Node& node = at(id);
-  if (node.first_control + node.num_controls != control_pool_.size()) {  // move to the end, where there is room
+  if (node.first_control + node.num_controls !=
+      control_pool_.size()) {  // move to the end, where there is room
     const std::vector<NodeId> moved(old.begin(), old.end());
     node.first_control = static_cast<uint32_t>(control_pool_.size());
     control_pool_.insert(control_pool_.end(), moved.begin(), moved.end());
@@ -562,7 +585,8 @@ Result<std::vector<NodeId>> Graph::TopologicalOrder() const {
   std::reverse(path.begin(), path.end());
   std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   std::string text;
-  for (size_t i = 0; i < path.size() && i < 10; ++i) text += "'" + std::string(name(path[i])) + "' -> ";
+  for (size_t i = 0; i < path.size() && i < 10; ++i)
+    text += "'" + std::string(name(path[i])) + "' -> ";
   if (path.size() > 10) text += "... -> ";
   return InvalidArgument("the graph has a cycle: " + text + "'" + std::string(name(path[0])) + "'");
 }
@@ -582,7 +606,8 @@ OutEdges::OutEdges(const Graph& graph) {
     for (const Endpoint input : graph.inputs(id)) {
       edges_[next[static_cast<size_t>(input.node)]++] = {id, index++, input.index};
     }
-    for (NodeId control : graph.control_inputs(id)) edges_[next[static_cast<size_t>(control)]++] = {id, -1, -1};
+    for (NodeId control : graph.control_inputs(id))
+      edges_[next[static_cast<size_t>(control)]++] = {id, -1, -1};
   }
 }
 

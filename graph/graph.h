@@ -1,9 +1,10 @@
 // Graph: nodes and edges of a dataflow graph, as plain data with dense ids.
 //
-// Nodes are numbered in the order in which they were added. A node's data inputs come from outputs of other nodes; control inputs only order. Adding a
-// node checks op, attributes, input types and count, and infers its output shapes, so that a Graph never holds a node whose types do
-// not fit. Passes read one graph and write another. Not thread-safe, but several threads may read one that nobody changes (UniqueName counts
-// as a change).
+// Nodes are numbered in the order in which they were added. A node's data inputs come from outputs
+// of other nodes; control inputs only order. Adding a node checks op, attributes, input types and
+// count, and infers its output shapes, so that a Graph never holds a node whose types do not fit.
+// Passes read one graph and write another. Not thread-safe, but several threads may read one that
+// nobody changes (UniqueName counts as a change).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ struct Endpoint {
 
 class FunctionLibrary;  // graph/function.h
 
-// What AddNode takes. `attrs` may leave out attributes with defaults and type attributes that follow from the inputs.
+// What AddNode takes. `attrs` may leave out attributes with defaults and type attributes that
+// follow from the inputs.
 struct NodeSpec {
   std::string_view name;
   std::string_view op;
@@ -51,14 +53,16 @@ class Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
-  // InvalidArgument and so on name the node, its op and its input shapes: "node 'a/MatMul' (MatMul) with inputs float[2,3], float[4,5]: ...".
+  // InvalidArgument and so on name the node, its op and its input shapes: "node 'a/MatMul' (MatMul)
+  // with inputs float[2,3], float[4,5]: ...".
   Result<NodeId> AddNode(const NodeSpec& spec);
-  // As AddNode, for an op that the registry may lack: the node is kept with `output_count` untyped outputs, and only a step that needs it fails.
+  // As AddNode, for an op that the registry may lack: the node is kept with `output_count` untyped
+  // outputs, and only a step that needs it fails.
   Result<NodeId> AddUnknownNode(const NodeSpec& spec, int output_count);
-  // Copies a node of another graph with the same registry, without checking or inferring again; types and shapes come along.
-  // `inputs` and `control_inputs` are ids of this graph.
-  NodeId CopyNode(const Graph& from, NodeId node, std::string_view name, std::span<const Endpoint> inputs,
-                  std::span<const NodeId> control_inputs);
+  // Copies a node of another graph with the same registry, without checking or inferring again;
+  // types and shapes come along. `inputs` and `control_inputs` are ids of this graph.
+  NodeId CopyNode(const Graph& from, NodeId node, std::string_view name,
+                  std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs);
 
   const OpRegistry& registry() const { return *registry_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
@@ -82,7 +86,9 @@ class Graph {
     return {control_pool_.data() + at(id).first_control, at(id).num_controls};
   }
   int num_outputs(NodeId id) const { return static_cast<int>(at(id).num_outputs); }
-  DType dtype(Endpoint e) const { return output_pool_[at(e.node).first_output + static_cast<uint32_t>(e.index)].dtype; }
+  DType dtype(Endpoint e) const {
+    return output_pool_[at(e.node).first_output + static_cast<uint32_t>(e.index)].dtype;
+  }
   const PartialShape& shape(Endpoint e) const {
     return *output_pool_[at(e.node).first_output + static_cast<uint32_t>(e.index)].shape;
   }
@@ -104,12 +110,15 @@ class Graph {
   void AddControlInput(NodeId id, NodeId source);  // no duplicates
   void SetControlInputs(NodeId id, std::span<const NodeId> sources);
 
-  // Every edge's source before its target. InvalidArgument names the nodes of a cycle (imported graphs only can have one).
+  // Every edge's source before its target. InvalidArgument names the nodes of a cycle (imported
+  // graphs only can have one).
   Result<std::vector<NodeId>> TopologicalOrder() const;
 
   FunctionLibrary& functions() { return *functions_; }
   const FunctionLibrary& functions() const { return *functions_; }
-  void ShareFunctions(std::shared_ptr<FunctionLibrary> functions) { functions_ = std::move(functions); }
+  void ShareFunctions(std::shared_ptr<FunctionLibrary> functions) {
+    functions_ = std::move(functions);
+  }
   const std::shared_ptr<FunctionLibrary>& shared_functions() const { return functions_; }
 
  private:
@@ -128,7 +137,8 @@ class Graph {
   struct Interner;  // names, shapes, devices, completed attributes, stand-in ops
 
   NodeId Commit(std::string_view name, const OpDef* op, std::shared_ptr<const Attrs> attrs,
-                std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs, DeviceIndex device);
+                std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs,
+                DeviceIndex device);
   Status CheckNew(const NodeSpec& spec, std::string_view op) const;
 
   Node& at(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
@@ -144,7 +154,8 @@ class Graph {
   std::unique_ptr<Interner> interner_;
 };
 
-// Consumers of every node in compressed rows: data edges (target node, its input, the source's output) and control edges (input == -1).
+// Consumers of every node in compressed rows: data edges (target node, its input, the source's
+// output) and control edges (input == -1).
 struct OutEdge {
   NodeId target;
   int32_t input;   // -1: control edge

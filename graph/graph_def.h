@@ -19,18 +19,22 @@ using pb::NodeDef;
 using pb::TensorProto;
 
 struct ImportOptions {
-  // Keep nodes whose op the registry lacks (a step that needs one fails); otherwise Unimplemented at once.
+  // Keep nodes whose op the registry lacks (a step that needs one fails); otherwise Unimplemented
+  // at once.
   bool keep_unknown_ops = true;
 };
 
-// InvalidArgument names the node. Attributes that an OpDef does not declare are dropped if they begin with '_' and mean nothing here, or are
-// newer than our definition; `_class` (colocation), `_replica`, `_output_shapes` of arguments and all that begins with "_mg_" are kept.
-// Nodes may come in any order. A node whose op is the name of a function of the library becomes a call of it.
-Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options = {});
+// InvalidArgument names the node. Attributes that an OpDef does not declare are dropped if they
+// begin with '_' and mean nothing here, or are newer than our definition; `_class` (colocation),
+// `_replica`, `_output_shapes` of arguments and all that begins with "_mg_" are kept. Nodes may
+// come in any order. A node whose op is the name of a function of the library becomes a call of it.
+Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
+                           const ImportOptions& options = {});
 void GraphToDef(const Graph& graph, GraphDef* def);
 
 // Serialised forms, for callers that need not see protobuf.
-Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry, const ImportOptions& options = {});
+Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
+                         const ImportOptions& options = {});
 std::string SerializeGraph(const Graph& graph);
 
 // By the file's ending: .pb, .pbtxt. Errors name the path (and line, for text).
@@ -38,10 +42,12 @@ Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry);
 Status WriteGraph(const Graph& graph, const std::string& path);  // also .dot
 std::string GraphToDot(const Graph& graph);
 
-// Nothing in a tensor or attribute that somebody sent is trusted: sizes are checked before memory is taken.
+// Nothing in a tensor or attribute that somebody sent is trusted: sizes are checked before memory
+// is taken.
 Result<Tensor> TensorFromProto(const TensorProto& proto);
 void TensorToProto(const Tensor& tensor, TensorProto* proto);
-// std::monostate for an attribute that we have no value for (a list of tensors, none at all). Unimplemented for a placeholder.
+// std::monostate for an attribute that we have no value for (a list of tensors, none at all).
+// Unimplemented for a placeholder.
 Result<AttrValue> AttrFromProto(const pb::AttrValue& proto);
 void AttrToProto(const AttrValue& value, pb::AttrValue* proto);
 

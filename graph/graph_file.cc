@@ -32,8 +32,9 @@ bool IsText(const std::string& path) { return path.ends_with(".pbtxt"); }
 
 Status CheckEnding(const std::string& path, bool dot) {
   if (path.ends_with(".pb") || IsText(path) || (dot && path.ends_with(".dot"))) return Status();
-  return InvalidArgument("graph file '" + path + "' must end in .pb (binary)" + (dot ? ", " : " or ") +
-                         ".pbtxt (text)" + (dot ? " or .dot (Graphviz)" : ""));
+  return InvalidArgument("graph file '" + path + "' must end in .pb (binary)" +
+                         (dot ? ", " : " or ") + ".pbtxt (text)" +
+                         (dot ? " or .dot (Graphviz)" : ""));
 }
 
 Result<std::string> ReadFile(const std::string& path) {
@@ -41,11 +42,13 @@ Result<std::string> ReadFile(const std::string& path) {
   if (!file) {
     const int error = errno;
     return error == ENOENT ? NotFound("graph file '" + path + "' does not exist")
-                           : FailedPrecondition("graph file '" + path + "' cannot be read: " + std::strerror(error));
+                           : FailedPrecondition("graph file '" + path +
+                                                "' cannot be read: " + std::strerror(error));
   }
   std::ostringstream bytes;
   if (file.peek() != std::ifstream::traits_type::eof()) bytes << file.rdbuf();
-  if (file.bad() || bytes.bad()) return FailedPrecondition("graph file '" + path + "' cannot be read");
+  if (file.bad() || bytes.bad())
+    return FailedPrecondition("graph file '" + path + "' cannot be read");
   return std::move(bytes).str();
 }
 
@@ -87,7 +90,9 @@ Status WriteGraph(const Graph& graph, const std::string& path) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
-  if (!file) return FailedPrecondition("graph file '" + path + "' cannot be written: " + std::strerror(errno));
+  if (!file)
+    return FailedPrecondition("graph file '" + path +
+                              "' cannot be written: " + std::strerror(errno));
   return Status();
 }
 

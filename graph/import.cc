@@ -1,5 +1,5 @@
-// GraphDef to graphs. What a file says is not trusted: every reference is checked, and cycles are found, before a node
-// is added.
+// GraphDef to graphs. What a file says is not trusted: every reference is checked, and cycles are
+// found, before a node is added.
 #include <google/protobuf/arena.h>
 #include <google/protobuf/stubs/logging.h>
 
@@ -28,9 +28,15 @@ class NodeLoader {
  public:
   using Nodes = google::protobuf::RepeatedPtrField<pb::NodeDef>;
 
-  // `context`: "" or "function 'f', ". Arguments of a function are in `graph` already, under the ids in `arguments`.
-  NodeLoader(const Nodes& nodes, std::string context, bool in_function, const ImportOptions& options, Graph* graph)
-      : nodes_(nodes), context_(std::move(context)), in_function_(in_function), options_(options), graph_(graph) {}
+  // `context`: "" or "function 'f', ". Arguments of a function are in `graph` already, under the
+  // ids in `arguments`.
+  NodeLoader(const Nodes& nodes, std::string context, bool in_function,
+             const ImportOptions& options, Graph* graph)
+      : nodes_(nodes),
+        context_(std::move(context)),
+        in_function_(in_function),
+        options_(options),
+        graph_(graph) {}
 
   void AddArgument(const std::string& name, NodeId id) { arguments_.emplace(name, id); }
 
@@ -53,7 +59,8 @@ class NodeLoader {
   // The tensor that `text` names, after Load; as in the input of a node.
   Result<Endpoint> Resolve(const std::string& text) {
     Source source;
-    if (!ReadSource(text, &source) || source.control) return InvalidArgument(Quoted(text) + " names no tensor");
+    if (!ReadSource(text, &source) || source.control)
+      return InvalidArgument(Quoted(text) + " names no tensor");
     return Resolve(source);
   }
 
@@ -95,11 +102,13 @@ class NodeLoader {
         if (!in_function_) return false;
         source->output = rest.substr(0, second);
         rest = rest.substr(second + 1);
-      } else if (in_function_ && !rest.empty() && !std::isdigit(static_cast<unsigned char>(rest[0]))) {
+      } else if (in_function_ && !rest.empty() &&
+                 !std::isdigit(static_cast<unsigned char>(rest[0]))) {
         source->output = rest;  // "node:output" is short for "node:output:0"
         rest = "0";
       }
-      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), source->index);
+      const auto [end, error] =
+          std::from_chars(rest.data(), rest.data() + rest.size(), source->index);
       if (error != std::errc() || end != rest.data() + rest.size()) return false;
       if (source->index < 0 || source->index > 65'535) return false;
     }
@@ -123,7 +132,8 @@ class NodeLoader {
       const std::string_view bare = std::string_view(input).substr(input.starts_with('^') ? 1 : 0);
       const std::string_view name = bare.substr(0, bare.find(':'));
       if (index_.contains(name) || arguments_.contains(name)) {
-        return InvalidArgument(Describe(i) + ": input " + Quoted(input) + " is not written as NODE, " +
+        return InvalidArgument(Describe(i) + ": input " + Quoted(input) +
+                               " is not written as NODE, " +
                                (in_function_ ? "NODE:OUTPUT:INDEX" : "NODE:OUTPUT") + " or ^NODE");
       }
       NearNames near(name);
@@ -199,17 +209,19 @@ class NodeLoader {
       int64_t count = 1;
       if (!arg.number_attr.empty()) count = graph_->attrs(id).Get<int64_t>(arg.number_attr);
       if (!arg.type_list_attr.empty()) {
-        count = static_cast<int64_t>(graph_->attrs(id).Get<std::vector<DType>>(arg.type_list_attr).size());
+        count = static_cast<int64_t>(
+            graph_->attrs(id).Get<std::vector<DType>>(arg.type_list_attr).size());
       }
       if (arg.name == source.output) {
         if (source.index < count) return Endpoint{id, static_cast<int32_t>(first + source.index)};
-        return InvalidArgument("output '" + arg.name + "' of node " + Quoted(graph_->name(id)) + " has " +
-                               std::to_string(count) + " tensors, not " + std::to_string(source.index + 1));
+        return InvalidArgument("output '" + arg.name + "' of node " + Quoted(graph_->name(id)) +
+                               " has " + std::to_string(count) + " tensors, not " +
+                               std::to_string(source.index + 1));
       }
       first += count;
     }
-    return InvalidArgument("op " + graph_->op(id).name() + " of node " + Quoted(graph_->name(id)) + " has no output '" +
-                           std::string(source.output) + "'");
+    return InvalidArgument("op " + graph_->op(id).name() + " of node " + Quoted(graph_->name(id)) +
+                           " has no output '" + std::string(source.output) + "'");
   }
 
   // The outputs of an unknown op in a function have names only: they are numbered as they are met.
@@ -224,7 +236,9 @@ class NodeLoader {
   void CountUnknownOutputs() {
     unknown_counts_.assign(sources_.size(), 0);
     const auto look = [this](const Source& source) {
-      if (source.node < 0 || source.control || graph_->registry().Find(nodes_[source.node].op()) != nullptr) return;
+      if (source.node < 0 || source.control ||
+          graph_->registry().Find(nodes_[source.node].op()) != nullptr)
+        return;
       int64_t& count = unknown_counts_[static_cast<size_t>(source.node)];
       if (source.output.empty()) {
         count = std::max(count, source.index + 1);
@@ -232,7 +246,8 @@ class NodeLoader {
       }
       auto& named = unknown_outputs_[source.node];
       auto key = std::make_pair(std::string(source.output), source.index);
-      if (std::find(named.begin(), named.end(), key) == named.end()) named.push_back(std::move(key));
+      if (std::find(named.begin(), named.end(), key) == named.end())
+        named.push_back(std::move(key));
       count = std::max(count, static_cast<int64_t>(named.size()));
     };
     for (const auto& sources : sources_) {
@@ -243,14 +258,16 @@ class NodeLoader {
     }
   }
 
-  int UnknownOutputs(int i) const { return static_cast<int>(unknown_counts_[static_cast<size_t>(i)]); }
+  int UnknownOutputs(int i) const {
+    return static_cast<int>(unknown_counts_[static_cast<size_t>(i)]);
+  }
 
   Result<Attrs> ReadAttrs(int i, const OpDef* op) const {
     Attrs attrs;
     for (const auto& [name, proto] : nodes_[i].attr()) {
       const bool declared = op != nullptr && op->FindAttr(name) != nullptr;
-      const bool wanted =
-          op == nullptr || declared || IsKeptAttr(name) || (op->name() == "_Arg" && name == "_output_shapes");
+      const bool wanted = op == nullptr || declared || IsKeptAttr(name) ||
+                          (op->name() == "_Arg" && name == "_output_shapes");
       if (!wanted) continue;
       auto value = AttrFromProto(proto);
       if (!value.ok()) {
@@ -268,7 +285,8 @@ class NodeLoader {
     std::vector<NodeId> control;
     for (const Source& source : sources_[static_cast<size_t>(i)]) {
       if (source.control) {
-        control.push_back(source.argument >= 0 ? source.argument : ids_[static_cast<size_t>(source.node)]);
+        control.push_back(source.argument >= 0 ? source.argument
+                                               : ids_[static_cast<size_t>(source.node)]);
         continue;
       }
       auto input = Resolve(source);
@@ -280,7 +298,8 @@ class NodeLoader {
     auto attrs = ReadAttrs(i, op);
     if (!attrs.ok()) return attrs.status().WithContext(Describe(i));
     if (op == nullptr) {
-      if (const Function* function = graph_->functions().Find(def.op())) {  // the old way to write a call
+      if (const Function* function =
+              graph_->functions().Find(def.op())) {  // the old way to write a call
         spec.op = function->stateful ? "StatefulPartitionedCall" : "PartitionedCall";
         *attrs = CallAttrs(*function);
         op = graph_->registry().Find(spec.op);
@@ -288,10 +307,13 @@ class NodeLoader {
     }
     if (!attrs->empty()) spec.attrs = std::make_shared<const Attrs>(std::move(*attrs));
     if (op == nullptr && !options_.keep_unknown_ops) {
-      return graph_->registry().Require(def.op()).status().WithContext(context_ + "node " + Quoted(def.name()));
+      return graph_->registry().Require(def.op()).status().WithContext(context_ + "node " +
+                                                                       Quoted(def.name()));
     }
-    auto added = op != nullptr ? graph_->AddNode(spec) : graph_->AddUnknownNode(spec, UnknownOutputs(i));
-    if (!added.ok()) return context_.empty() ? added.status() : added.status().WithContext(context_ + "body");
+    auto added =
+        op != nullptr ? graph_->AddNode(spec) : graph_->AddUnknownNode(spec, UnknownOutputs(i));
+    if (!added.ok())
+      return context_.empty() ? added.status() : added.status().WithContext(context_ + "body");
     ids_[static_cast<size_t>(i)] = *added;
     return Status();
   }
@@ -299,8 +321,10 @@ class NodeLoader {
   static Attrs CallAttrs(const Function& function) {
     std::vector<DType> in, out;
     for (NodeId arg : function.args) in.push_back(function.body->attrs(arg).Get<DType>("T"));
-    for (NodeId result : function.results) out.push_back(function.body->attrs(result).Get<DType>("T"));
-    return Attrs{{"f", FunctionName{function.name}}, {"Tin", std::move(in)}, {"Tout", std::move(out)}};
+    for (NodeId result : function.results)
+      out.push_back(function.body->attrs(result).Get<DType>("T"));
+    return Attrs{
+        {"f", FunctionName{function.name}}, {"Tin", std::move(in)}, {"Tout", std::move(out)}};
   }
 
   const Nodes& nodes_;
@@ -329,14 +353,16 @@ class GraphLoader {
         return InvalidArgument("function " + Quoted(name) + " is in the library twice");
       }
     }
-    for (const pb::FunctionDef& function : def_.library().function()) MG_RETURN_IF_ERROR(LoadFunction(function));
+    for (const pb::FunctionDef& function : def_.library().function())
+      MG_RETURN_IF_ERROR(LoadFunction(function));
     NodeLoader nodes(def_.node(), "", false, options_, &graph_);
     MG_RETURN_IF_ERROR(nodes.Load());
     return std::move(graph_);
   }
 
  private:
-  // Called functions first, so that calls know their shapes. A recursive function is found when it is inlined.
+  // Called functions first, so that calls know their shapes. A recursive function is found when it
+  // is inlined.
   Status LoadCalled(const pb::FunctionDef& def) {
     for (const pb::NodeDef& node : def.node_def()) {
       MG_RETURN_IF_ERROR(LoadNamed(node.op()));
@@ -367,16 +393,19 @@ class GraphLoader {
     NodeLoader nodes(def.node_def(), context + ", ", true, options_, &body);
     for (int i = 0; i < signature.input_arg_size(); ++i) {
       const auto& arg = signature.input_arg(i);
-      Attrs attrs{{"T", static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type())}, {"index", int64_t{i}}};
-      if (const auto extra = def.arg_attr().find(static_cast<uint32_t>(i)); extra != def.arg_attr().end()) {
+      Attrs attrs{{"T", static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type())},
+                  {"index", int64_t{i}}};
+      if (const auto extra = def.arg_attr().find(static_cast<uint32_t>(i));
+          extra != def.arg_attr().end()) {
         const auto shapes = extra->second.attr().find("_output_shapes");
         if (shapes != extra->second.attr().end()) {
           auto value = AttrFromProto(shapes->second);
           if (value.ok()) attrs.Set("_output_shapes", std::move(*value));
         }
       }
-      auto added =
-          body.AddNode({.name = arg.name(), .op = "_Arg", .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+      auto added = body.AddNode({.name = arg.name(),
+                                 .op = "_Arg",
+                                 .attrs = std::make_shared<const Attrs>(std::move(attrs))});
       if (!added.ok()) return added.status().WithContext(context);
       nodes.AddArgument(arg.name(), *added);
     }
@@ -386,23 +415,28 @@ class GraphLoader {
       const auto& output = signature.output_arg(i);
       const auto found = def.ret().find(output.name());
       if (found == def.ret().end()) {
-        return InvalidArgument(context + ": result " + Quoted(output.name()) + " comes from nowhere");
+        return InvalidArgument(context + ": result " + Quoted(output.name()) +
+                               " comes from nowhere");
       }
       auto source = nodes.Resolve(found->second);
-      if (!source.ok()) return source.status().WithContext(context + ": result " + Quoted(output.name()));
+      if (!source.ok())
+        return source.status().WithContext(context + ": result " + Quoted(output.name()));
       const Endpoint input[] = {*source};
-      Attrs attrs{{"T", static_cast<DType>(output.type() > 100 ? output.type() - 100 : output.type())},
-                  {"index", int64_t{i}}};
-      auto added = body.AddNode({.name = body.UniqueName(IsNodeName(output.name()) ? output.name() : "result"),
-                                 .op = "_Retval",
-                                 .inputs = input,
-                                 .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+      Attrs attrs{
+          {"T", static_cast<DType>(output.type() > 100 ? output.type() - 100 : output.type())},
+          {"index", int64_t{i}}};
+      auto added = body.AddNode(
+          {.name = body.UniqueName(IsNodeName(output.name()) ? output.name() : "result"),
+           .op = "_Retval",
+           .inputs = input,
+           .attrs = std::make_shared<const Attrs>(std::move(attrs))});
       if (!added.ok()) return added.status().WithContext(context);
     }
     // A body must not own the library that owns it.
     body.ShareFunctions(std::make_shared<FunctionLibrary>());
-    MG_ASSIGN_OR_RETURN(Function function,
-                        Function::Make(signature.name(), std::make_shared<const Graph>(std::move(body))));
+    MG_ASSIGN_OR_RETURN(
+        Function function,
+        Function::Make(signature.name(), std::make_shared<const Graph>(std::move(body))));
     return graph_.functions().Add(std::move(function));
   }
 
@@ -416,20 +450,23 @@ class GraphLoader {
 
 }  // namespace
 
-Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options) {
+Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
+                           const ImportOptions& options) {
   return GraphLoader(def, registry, options).Load();
 }
 
 namespace {
 
-// A graph whose nodes come in order and hold no surprise; nothing for others. The library, of which each daemon has one per
-// model, is read by way of messages.
-std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* registry, const ImportOptions& options) {
+// A graph whose nodes come in order and hold no surprise; nothing for others. The library, of which
+// each daemon has one per model, is read by way of messages.
+std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* registry,
+                                     const ImportOptions& options) {
   const auto fields = SplitGraphDef(bytes);
   if (!fields || fields->library.size() > INT32_MAX) return std::nullopt;
   GraphDef library;
-  if (!fields->library.empty() && !library.mutable_library()->ParseFromArray(
-                                      fields->library.data(), static_cast<int>(fields->library.size()))) {
+  if (!fields->library.empty() &&
+      !library.mutable_library()->ParseFromArray(fields->library.data(),
+                                                 static_cast<int>(fields->library.size()))) {
     return std::nullopt;
   }
   auto graph = GraphFromDef(library, registry, options);
@@ -439,12 +476,14 @@ std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* r
 
 }  // namespace
 
-Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry, const ImportOptions& options) {
+Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
+                         const ImportOptions& options) {
   const google::protobuf::LogSilencer silence;  // the error that we return is enough
   if (auto plain = ParsePlainGraph(bytes, registry, options)) return std::move(*plain);
   google::protobuf::Arena arena;
   auto* def = google::protobuf::Arena::CreateMessage<GraphDef>(&arena);
-  if (bytes.size() > INT32_MAX || !def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+  if (bytes.size() > INT32_MAX ||
+      !def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return InvalidArgument("these " + std::to_string(bytes.size()) + " bytes are no GraphDef");
   }
   return GraphFromDef(*def, registry, options);

@@ -26,8 +26,8 @@ class Inliner {
         MG_RETURN_IF_ERROR(Expand(graph_, id, std::string(graph_.name(id)), graph_.device(id), &top,
                                   awaited[static_cast<size_t>(id)], nullptr));
       } else {
-        const NodeId copy =
-            out_->CopyNode(graph_, id, graph_.name(id), top.Inputs(graph_, id), top.Controls(graph_, id));
+        const NodeId copy = out_->CopyNode(graph_, id, graph_.name(id), top.Inputs(graph_, id),
+                                           top.Controls(graph_, id));
         top.SetNode(graph_, id, copy);
       }
     }
@@ -46,7 +46,8 @@ class Inliner {
     std::vector<Endpoint> Inputs(const Graph& graph, NodeId id) const {
       std::vector<Endpoint> inputs;
       for (const Endpoint input : graph.inputs(id)) {
-        inputs.push_back(outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
+        inputs.push_back(
+            outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
       }
       return inputs;
     }
@@ -59,7 +60,8 @@ class Inliner {
       return controls;
     }
     void SetNode(const Graph& graph, NodeId id, NodeId copy) {
-      for (int i = 0; i < graph.num_outputs(id); ++i) outputs[static_cast<size_t>(id)].push_back({copy, i});
+      for (int i = 0; i < graph.num_outputs(id); ++i)
+        outputs[static_cast<size_t>(id)].push_back({copy, i});
       done[static_cast<size_t>(id)] = {copy};
     }
   };
@@ -84,10 +86,12 @@ class Inliner {
       text = "'" + expansion->function + "' -> " + text;
       if (expansion->function == function) break;
     }
-    return InvalidArgument("function '" + function + "' calls itself: " + text + "; recursion is not supported");
+    return InvalidArgument("function '" + function + "' calls itself: " + text +
+                           "; recursion is not supported");
   }
 
-  // What a call of the function runs: what has effects, what its results come from, and what these need.
+  // What a call of the function runs: what has effects, what its results come from, and what these
+  // need.
   std::vector<bool> Needed(const Function& function) const {
     const Graph& body = *function.body;
     std::vector<bool> needed(static_cast<size_t>(body.num_nodes()));
@@ -100,7 +104,8 @@ class Inliner {
     for (NodeId result : function.results) need(result);
     for (NodeId id = 0; id < body.num_nodes(); ++id) {
       const Function* callee =
-          IsCall(body, id) ? graph_.functions().Find(body.attrs(id).Get<FunctionName>("f").name) : nullptr;
+          IsCall(body, id) ? graph_.functions().Find(body.attrs(id).Get<FunctionName>("f").name)
+                           : nullptr;
       if (body.op(id).stateful() || (callee != nullptr && callee->stateful)) need(id);
     }
     while (!open.empty()) {
@@ -112,9 +117,10 @@ class Inliner {
     return needed;
   }
 
-  // `where`: the graph that holds the call, with its frame. `device`: completes the wishes of the body.
-  Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device, Frame* frame,
-                bool awaited, const Expansion* outer) {
+  // `where`: the graph that holds the call, with its frame. `device`: completes the wishes of the
+  // body.
+  Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device,
+                Frame* frame, bool awaited, const Expansion* outer) {
     const std::string& function_name = where.attrs(call).Get<FunctionName>("f").name;
     const Function* function = graph_.functions().Find(function_name);
     if (function == nullptr) {
@@ -128,10 +134,11 @@ class Inliner {
     const auto inputs = frame->Inputs(where, call);
     if (inputs.size() != function->args.size() ||
         where.num_outputs(call) != static_cast<int>(function->results.size())) {
-      return InvalidArgument(
-          "node '" + name + "' calls function '" + function_name + "' with " + std::to_string(inputs.size()) +
-          " arguments and " + std::to_string(where.num_outputs(call)) + " results; it has " +
-          std::to_string(function->args.size()) + " and " + std::to_string(function->results.size()));
+      return InvalidArgument("node '" + name + "' calls function '" + function_name + "' with " +
+                             std::to_string(inputs.size()) + " arguments and " +
+                             std::to_string(where.num_outputs(call)) + " results; it has " +
+                             std::to_string(function->args.size()) + " and " +
+                             std::to_string(function->results.size()));
     }
     const std::vector<NodeId> before = frame->Controls(where, call);
     const Expansion here{function_name, outer};
@@ -175,10 +182,13 @@ class Inliner {
     std::vector<NodeId> done = std::move(effects);
     for (NodeId result : function->results) {
       const Endpoint input = body.inputs(result)[0];
-      outputs.push_back(inner.outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
-      if (std::find(done.begin(), done.end(), outputs.back().node) == done.end()) done.push_back(outputs.back().node);
+      outputs.push_back(
+          inner.outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
+      if (std::find(done.begin(), done.end(), outputs.back().node) == done.end())
+        done.push_back(outputs.back().node);
     }
-    if (awaited && (done.size() > 1 || map_ != nullptr) && out_->registry().Find("NoOp") != nullptr) {
+    if (awaited && (done.size() > 1 || map_ != nullptr) &&
+        out_->registry().Find("NoOp") != nullptr) {
       if (done.empty()) done = before;
       const NodeId all = out_->AddNode({.name = out_->Find(name) < 0 ? name : FreeName(name),
                                         .op = "NoOp",
@@ -198,12 +208,14 @@ class Inliner {
   void ReplaceColocationWithCalls() {
     for (NodeId id = 0; id < out_->num_nodes(); ++id) {
       const AttrValue* value = out_->attrs(id).Find("_class");
-      const auto* groups = value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
+      const auto* groups =
+          value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
       if (groups == nullptr) continue;
       std::vector<std::string> replaced;
       bool changed = false;
       for (const std::string& group : *groups) {
-        const auto found = group.starts_with("loc:@") ? expanded_.find(group.substr(5)) : expanded_.end();
+        const auto found =
+            group.starts_with("loc:@") ? expanded_.find(group.substr(5)) : expanded_.end();
         changed |= found != expanded_.end();
         if (found == expanded_.end()) {
           replaced.push_back(group);
@@ -238,12 +250,14 @@ class Inliner {
   const Graph& graph_;
   Graph* out_;
   InlineMap* map_;
-  std::map<std::string, NodeId> expanded_;  // calls by their full names, and a node that stands for each
+  std::map<std::string, NodeId>
+      expanded_;  // calls by their full names, and a node that stands for each
 };
 
 }  // namespace
 
-Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline, InlineMap* map) {
+Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline,
+                              InlineMap* map) {
   Graph out(&graph.registry());
   out.Reserve(graph.num_nodes());
   out.ShareFunctions(graph.shared_functions());

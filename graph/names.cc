@@ -22,12 +22,14 @@ constexpr std::array<uint8_t, 256> kNameCharacters = [] {
 
 bool IsScopeName(std::string_view name) {
   uint8_t all = 2;
-  for (char c : name) all = std::min<uint8_t>(all, kNameCharacters[static_cast<unsigned char>(c)] ? 1 : 0);
+  for (char c : name)
+    all = std::min<uint8_t>(all, kNameCharacters[static_cast<unsigned char>(c)] ? 1 : 0);
   return all > 0;
 }
 
 bool IsNodeName(std::string_view name) {
-  return !name.empty() && kNameCharacters[static_cast<unsigned char>(name[0])] == 2 && IsScopeName(name);
+  return !name.empty() && kNameCharacters[static_cast<unsigned char>(name[0])] == 2 &&
+         IsScopeName(name);
 }
 
 int EditDistance(std::string_view a, std::string_view b, int limit) {
@@ -40,8 +42,10 @@ int EditDistance(std::string_view a, std::string_view b, int limit) {
     int smallest = i;
     for (int j = 1; j <= columns; ++j) {
       const auto x = static_cast<size_t>(i), y = static_cast<size_t>(j);
-      int cost = std::min({last[y] + 1, row[y - 1] + 1, last[y - 1] + (a[x - 1] == b[y - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[x - 1] == b[y - 2] && a[x - 2] == b[y - 1]) cost = std::min(cost, before[y - 2] + 1);
+      int cost =
+          std::min({last[y] + 1, row[y - 1] + 1, last[y - 1] + (a[x - 1] == b[y - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[x - 1] == b[y - 2] && a[x - 2] == b[y - 1])
+        cost = std::min(cost, before[y - 2] + 1);
       row[y] = cost;
       smallest = std::min(smallest, cost);
     }
@@ -53,15 +57,18 @@ int EditDistance(std::string_view a, std::string_view b, int limit) {
 }
 
 NearNames::NearNames(std::string_view wanted, size_t count)
-    : wanted_(wanted), count_(count), limit_(std::clamp(static_cast<int>(wanted.size()) / 3, 1, 4)) {}
+    : wanted_(wanted),
+      count_(count),
+      limit_(std::clamp(static_cast<int>(wanted.size()) / 3, 1, 4)) {}
 
 void NearNames::Offer(std::string_view name) {
-  const bool ends_alike =
-      name.size() > wanted_.size() && name.ends_with(wanted_) && name[name.size() - wanted_.size() - 1] == '/';
+  const bool ends_alike = name.size() > wanted_.size() && name.ends_with(wanted_) &&
+                          name[name.size() - wanted_.size() - 1] == '/';
   const int distance = ends_alike ? 0 : EditDistance(wanted_, name, limit_);
   if (distance > limit_) return;
-  auto place = std::upper_bound(best_.begin(), best_.end(), distance,
-                                [](int d, const std::pair<int, std::string>& entry) { return d < entry.first; });
+  auto place = std::upper_bound(
+      best_.begin(), best_.end(), distance,
+      [](int d, const std::pair<int, std::string>& entry) { return d < entry.first; });
   if (place == best_.end() && best_.size() == count_) return;
   best_.emplace(place, distance, std::string(name));
   if (best_.size() > count_) best_.pop_back();

@@ -7,12 +7,14 @@
 
 namespace monograph {
 
-// TensorFlow's rule for nodes, [A-Za-z0-9.][A-Za-z0-9_.\-/>]*; names that begin with '_' are for our own nodes.
+// TensorFlow's rule for nodes, [A-Za-z0-9.][A-Za-z0-9_.\-/>]*; names that begin with '_' are for
+// our own nodes.
 bool IsNodeName(std::string_view name);
 // As above, but may begin with any of those characters: a prefix.
 bool IsScopeName(std::string_view name);
 
-// Number of insertions, deletions, replacements and swaps of neighbours from a to b; `limit` + 1 if more than `limit`.
+// Number of insertions, deletions, replacements and swaps of neighbours from a to b; `limit` + 1 if
+// more than `limit`.
 int EditDistance(std::string_view a, std::string_view b, int limit);
 
 // Collects the names nearest to `wanted`.

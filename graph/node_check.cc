@@ -13,7 +13,8 @@ std::string Plural(size_t count, const char* noun) {
 std::string AttrNames(const OpDef& op) {
   if (op.attrs().empty()) return "it has none";
   std::string text = "it has ";
-  for (size_t i = 0; i < op.attrs().size(); ++i) text += (i > 0 ? ", '" : "'") + op.attrs()[i].name + "'";
+  for (size_t i = 0; i < op.attrs().size(); ++i)
+    text += (i > 0 ? ", '" : "'") + op.attrs()[i].name + "'";
   return text;
 }
 
@@ -39,16 +40,19 @@ size_t ListSize(const AttrValue& value) {
 
 Status CheckAllowed(const AttrDef& def, const AttrValue& value) {
   const auto wrong = [&](const std::string& what, const AttrValue& allowed) {
-    return InvalidArgument("attribute '" + def.name + "' is " + what + "; it must be one of " + AttrToString(allowed));
+    return InvalidArgument("attribute '" + def.name + "' is " + what + "; it must be one of " +
+                           AttrToString(allowed));
   };
   const auto type = [&](DType dtype) {
     const auto& allowed = def.allowed_types;
-    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), dtype) != allowed.end()) return Status();
+    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), dtype) != allowed.end())
+      return Status();
     return wrong(std::string(DTypeName(dtype)), allowed);
   };
   const auto string = [&](const std::string& text) {
     const auto& allowed = def.allowed_strings;
-    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return Status();
+    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), text) != allowed.end())
+      return Status();
     return wrong("'" + text + "'", allowed);
   };
   if (const auto* dtype = std::get_if<DType>(&value)) MG_RETURN_IF_ERROR(type(*dtype));
@@ -60,13 +64,15 @@ Status CheckAllowed(const AttrDef& def, const AttrValue& value) {
     for (const std::string& text : *texts) MG_RETURN_IF_ERROR(string(text));
   }
   if (def.minimum) {
-    if (const auto* number = std::get_if<int64_t>(&value); number != nullptr && *number < *def.minimum) {
-      return InvalidArgument("attribute '" + def.name + "' is " + std::to_string(*number) + "; it must be at least " +
-                             std::to_string(*def.minimum));
+    if (const auto* number = std::get_if<int64_t>(&value);
+        number != nullptr && *number < *def.minimum) {
+      return InvalidArgument("attribute '" + def.name + "' is " + std::to_string(*number) +
+                             "; it must be at least " + std::to_string(*def.minimum));
     }
     if (def.kind.starts_with("list(") && static_cast<int64_t>(ListSize(value)) < *def.minimum) {
-      return InvalidArgument("attribute '" + def.name + "' has " + Plural(ListSize(value), "element") +
-                             "; it must have at least " + std::to_string(*def.minimum));
+      return InvalidArgument("attribute '" + def.name + "' has " +
+                             Plural(ListSize(value), "element") + "; it must have at least " +
+                             std::to_string(*def.minimum));
     }
   }
   return Status();
@@ -101,13 +107,15 @@ Status CheckGiven(const OpDef& op, const Attrs& given, Completion* attrs) {
     const AttrDef* def = op.FindAttr(name);
     if (def == nullptr) {
       if (name.starts_with('_')) continue;
-      return InvalidArgument("op " + op.name() + " has no attribute '" + name + "'; " + AttrNames(op));
+      return InvalidArgument("op " + op.name() + " has no attribute '" + name + "'; " +
+                             AttrNames(op));
     }
     if (std::holds_alternative<EmptyList>(value) && def->kind.starts_with("list(")) {
       attrs->Set(name, EmptyValue(def->kind));
     } else if (AttrTypeName(value) != def->kind) {
-      return InvalidArgument("attribute '" + name + "' must be of type " + def->kind + ", but " + AttrToString(value) +
-                             " is of type " + std::string(AttrTypeName(value)));
+      return InvalidArgument("attribute '" + name + "' must be of type " + def->kind + ", but " +
+                             AttrToString(value) + " is of type " +
+                             std::string(AttrTypeName(value)));
     }
   }
   return Status();
@@ -125,8 +133,10 @@ int64_t Count(const ArgDef& arg, const Completion& attrs) {
   return 1;
 }
 
-// How many inputs each argument takes: given by attributes, or the one group of counts that is open takes what is left.
-Status CountInputs(const OpDef& op, const Completion& attrs, size_t total, std::vector<int64_t>* counts) {
+// How many inputs each argument takes: given by attributes, or the one group of counts that is open
+// takes what is left.
+Status CountInputs(const OpDef& op, const Completion& attrs, size_t total,
+                   std::vector<int64_t>* counts) {
   int64_t rest = static_cast<int64_t>(total);
   std::string open_attr;
   int64_t open = 0;
@@ -145,13 +155,15 @@ Status CountInputs(const OpDef& op, const Completion& attrs, size_t total, std::
     ++open;
   }
   if (ambiguous)
-    return InvalidArgument("attribute '" + open_attr + "' does not follow from the inputs; it must be given");
+    return InvalidArgument("attribute '" + open_attr +
+                           "' does not follow from the inputs; it must be given");
   const bool fits = open == 0 ? rest == 0 : rest >= 0 && rest % open == 0;
   if (!fits) {
     size_t needed = 0;
     for (int64_t count : *counts) needed += static_cast<size_t>(std::max<int64_t>(count, 0));
-    return InvalidArgument("op takes " + std::string(open > 0 ? "at least " : "") + Plural(needed, "input") + ", not " +
-                           std::to_string(total) + ": " + op.ToString());
+    return InvalidArgument("op takes " + std::string(open > 0 ? "at least " : "") +
+                           Plural(needed, "input") + ", not " + std::to_string(total) + ": " +
+                           op.ToString());
   }
   for (int64_t& count : *counts) {
     if (count < 0) count = rest / open;
@@ -159,8 +171,8 @@ Status CountInputs(const OpDef& op, const Completion& attrs, size_t total, std::
   return Status();
 }
 
-void InferFromInputs(const OpDef& op, std::span<const DType> inputs, const std::vector<int64_t>& counts,
-                     Completion* attrs) {
+void InferFromInputs(const OpDef& op, std::span<const DType> inputs,
+                     const std::vector<int64_t>& counts, Completion* attrs) {
   size_t next = 0;
   for (size_t i = 0; i < op.inputs().size(); ++i) {
     const ArgDef& arg = op.inputs()[i];
@@ -174,14 +186,15 @@ void InferFromInputs(const OpDef& op, std::span<const DType> inputs, const std::
       attrs->Set(arg.type_list_attr, std::vector<DType>(own.begin(), own.end()));
     }
     if (!arg.type_attr.empty() && attrs->Find(arg.type_attr) == nullptr) {
-      const auto known = std::find_if(own.begin(), own.end(), [](DType dtype) { return dtype != DT_INVALID; });
+      const auto known =
+          std::find_if(own.begin(), own.end(), [](DType dtype) { return dtype != DT_INVALID; });
       if (known != own.end()) attrs->Set(arg.type_attr, *known);
     }
   }
 }
 
-Status CheckInputTypes(const OpDef& op, std::span<const DType> inputs, const std::vector<int64_t>& counts,
-                       const Completion& attrs) {
+Status CheckInputTypes(const OpDef& op, std::span<const DType> inputs,
+                       const std::vector<int64_t>& counts, const Completion& attrs) {
   size_t next = 0;
   for (size_t i = 0; i < op.inputs().size(); ++i) {
     const ArgDef& arg = op.inputs()[i];
@@ -192,7 +205,8 @@ Status CheckInputTypes(const OpDef& op, std::span<const DType> inputs, const std
         expected = std::get<DType>(*attrs.Find(arg.type_attr));
         reason = " as attribute " + arg.type_attr + " says";
       } else if (!arg.type_list_attr.empty()) {
-        expected = std::get<std::vector<DType>>(*attrs.Find(arg.type_list_attr))[static_cast<size_t>(k)];
+        expected =
+            std::get<std::vector<DType>>(*attrs.Find(arg.type_list_attr))[static_cast<size_t>(k)];
         reason = " as attribute " + arg.type_list_attr + " says";
       }
       if (inputs[next] == expected || inputs[next] == DT_INVALID) continue;
@@ -206,8 +220,8 @@ Status CheckInputTypes(const OpDef& op, std::span<const DType> inputs, const std
 
 }  // namespace
 
-Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given, std::span<const DType> inputs,
-                 CheckedNode* checked) {
+Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given,
+                 std::span<const DType> inputs, CheckedNode* checked) {
   Completion attrs(given);
   if (given != nullptr) MG_RETURN_IF_ERROR(CheckGiven(op, *given, &attrs));
   std::vector<int64_t> counts;
@@ -217,7 +231,8 @@ Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given, std
     const AttrValue* value = attrs.Find(def.name);
     if (value == nullptr) {
       if (!def.default_value) {
-        return InvalidArgument("attribute '" + def.name + "' of type " + def.kind + " is missing: " + op.ToString());
+        return InvalidArgument("attribute '" + def.name + "' of type " + def.kind +
+                               " is missing: " + op.ToString());
       }
       attrs.Set(def.name, *def.default_value);
     } else {

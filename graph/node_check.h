@@ -1,4 +1,5 @@
-// CheckNode: whether a node fits its op: attributes, number and types of inputs; and what follows from them.
+// CheckNode: whether a node fits its op: attributes, number and types of inputs; and what follows
+// from them.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,9 @@ struct CheckedNode {
   std::vector<DType> outputs;
 };
 
-// `given` may be null. DT_INVALID inputs come from nodes of unknown ops and fit anywhere. Errors do not name the node.
-Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given, std::span<const DType> inputs,
-                 CheckedNode* checked);
+// `given` may be null. DT_INVALID inputs come from nodes of unknown ops and fit anywhere. Errors do
+// not name the node.
+Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given,
+                 std::span<const DType> inputs, CheckedNode* checked);
 
 }  // namespace monograph

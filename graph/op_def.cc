@@ -18,7 +18,8 @@ class SpecReader {
   SpecReader(std::string_view op, std::string_view spec) : op_(op), spec_(spec), rest_(spec) {}
 
   void Skip() {
-    while (!rest_.empty() && std::isspace(static_cast<unsigned char>(rest_[0]))) rest_.remove_prefix(1);
+    while (!rest_.empty() && std::isspace(static_cast<unsigned char>(rest_[0])))
+      rest_.remove_prefix(1);
   }
   bool Take(std::string_view token) {
     Skip();
@@ -32,7 +33,9 @@ class SpecReader {
   std::string Identifier() {
     Skip();
     size_t size = 0;
-    while (size < rest_.size() && (std::isalnum(static_cast<unsigned char>(rest_[size])) || rest_[size] == '_')) ++size;
+    while (size < rest_.size() &&
+           (std::isalnum(static_cast<unsigned char>(rest_[size])) || rest_[size] == '_'))
+      ++size;
     if (size == 0) Fail("expected a name");
     std::string name(rest_.substr(0, size));
     rest_.remove_prefix(size);
@@ -62,7 +65,8 @@ class SpecReader {
   std::string Quoted() {
     Skip();
     const char quote = rest_.empty() ? '\0' : rest_[0];
-    const size_t end = quote == '\'' || quote == '"' ? rest_.find(quote, 1) : std::string_view::npos;
+    const size_t end =
+        quote == '\'' || quote == '"' ? rest_.find(quote, 1) : std::string_view::npos;
     if (end == std::string_view::npos) Fail("expected a quoted string");
     std::string value(rest_.substr(1, end - 1));
     rest_.remove_prefix(end + 1);
@@ -127,9 +131,9 @@ class SpecReader {
     if (!rest_.empty()) Fail("unexpected text at the end");
   }
   [[noreturn]] void Fail(const std::string& what) const {
-    FatalBug(
-        "OpDef", 0,
-        "op " + std::string(op_) + ", \"" + std::string(spec_) + "\": " + what + " at \"" + std::string(rest_) + "\"");
+    FatalBug("OpDef", 0,
+             "op " + std::string(op_) + ", \"" + std::string(spec_) + "\": " + what + " at \"" +
+                 std::string(rest_) + "\"");
   }
 
  private:
@@ -168,12 +172,14 @@ void ResolveTypeLists(const std::vector<AttrDef>& attrs, std::vector<ArgDef>* ar
   }
 }
 
-Status AddTypes(const std::string& op, const ArgDef& arg, const Attrs& attrs, std::vector<DType>* types) {
+Status AddTypes(const std::string& op, const ArgDef& arg, const Attrs& attrs,
+                std::vector<DType>* types) {
   const auto missing = [&](const std::string& name, const char* kind) {
     const AttrValue* value = attrs.Find(name);
-    return InvalidArgument("op " + op + ": attribute '" + name + "' " +
-                           (value == nullptr ? "is missing" : "is a " + std::string(AttrTypeName(*value))) +
-                           "; a value of type " + kind + " is needed for '" + arg.name + "'");
+    return InvalidArgument(
+        "op " + op + ": attribute '" + name + "' " +
+        (value == nullptr ? "is missing" : "is a " + std::string(AttrTypeName(*value))) +
+        "; a value of type " + kind + " is needed for '" + arg.name + "'");
   };
   if (!arg.type_list_attr.empty()) {
     const AttrValue* value = attrs.Find(arg.type_list_attr);
@@ -188,17 +194,19 @@ Status AddTypes(const std::string& op, const ArgDef& arg, const Attrs& attrs, st
   DType dtype = arg.dtype;
   if (!arg.type_attr.empty()) {
     const AttrValue* value = attrs.Find(arg.type_attr);
-    if (value == nullptr || !std::holds_alternative<DType>(*value)) return missing(arg.type_attr, "type");
+    if (value == nullptr || !std::holds_alternative<DType>(*value))
+      return missing(arg.type_attr, "type");
     dtype = std::get<DType>(*value);
   }
   int64_t count = 1;
   if (!arg.number_attr.empty()) {
     const AttrValue* value = attrs.Find(arg.number_attr);
-    if (value == nullptr || !std::holds_alternative<int64_t>(*value)) return missing(arg.number_attr, "int");
+    if (value == nullptr || !std::holds_alternative<int64_t>(*value))
+      return missing(arg.number_attr, "int");
     count = std::get<int64_t>(*value);
     if (count < 0 || count > 1'000'000) {
-      return InvalidArgument("op " + op + ": attribute '" + arg.number_attr + "' is " + std::to_string(count) +
-                             ", which is no number of tensors");
+      return InvalidArgument("op " + op + ": attribute '" + arg.number_attr + "' is " +
+                             std::to_string(count) + ", which is no number of tensors");
     }
   }
   types->insert(types->end(), static_cast<size_t>(count), dtype);
@@ -261,8 +269,10 @@ OpDef& OpDef::Attr(std::string_view spec) {
     attr.kind = attr.allowed_strings.empty() ? "type" : "string";
   } else {
     attr.kind = reader.Identifier();
-    static constexpr std::string_view kKinds[] = {"int", "float", "bool", "string", "type", "shape", "tensor", "func"};
-    if (std::find(std::begin(kKinds), std::end(kKinds), attr.kind) == std::end(kKinds)) reader.Fail("unknown kind");
+    static constexpr std::string_view kKinds[] = {"int",  "float", "bool",   "string",
+                                                  "type", "shape", "tensor", "func"};
+    if (std::find(std::begin(kKinds), std::end(kKinds), attr.kind) == std::end(kKinds))
+      reader.Fail("unknown kind");
   }
   if (list) {
     reader.Require(")");
@@ -326,7 +336,8 @@ Status OpDef::OutputTypes(const Attrs& attrs, std::vector<DType>* types) const {
 
 std::string OpDef::ToString() const {
   std::string text = name_ + ArgsToString(inputs_) + " -> " + ArgsToString(outputs_);
-  for (size_t i = 0; i < attrs_.size(); ++i) text += (i == 0 ? "; " : ", ") + AttrDefToString(attrs_[i]);
+  for (size_t i = 0; i < attrs_.size(); ++i)
+    text += (i == 0 ? "; " : ", ") + AttrDefToString(attrs_[i]);
   return text;
 }
 
@@ -339,7 +350,8 @@ void OpRegistry::Add(OpDef def) {
       for (const std::string& attr : {arg.type_attr, arg.number_attr}) {
         if (!attr.empty() && def.FindAttr(attr) == nullptr) {
           FatalBug("OpRegistry", 0,
-                   "op " + name + ": '" + arg.name + "' uses undeclared attribute or type '" + attr + "'");
+                   "op " + name + ": '" + arg.name + "' uses undeclared attribute or type '" +
+                       attr + "'");
         }
       }
     }

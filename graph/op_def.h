@@ -1,8 +1,8 @@
-// OpDef: what an op is: its inputs, outputs and attributes, how shapes follow, and its gradient. OpRegistry: all ops
-// that a program knows.
+// OpDef: what an op is: its inputs, outputs and attributes, how shapes follow, and its gradient.
+// OpRegistry: all ops that a program knows.
 //
-// Definitions are plain values added to a registry by explicit calls (ops/CMakeLists.txt generates the list); there are no static
-// initialisers, so a test can make a registry of its own.
+// Definitions are plain values added to a registry by explicit calls (ops/CMakeLists.txt generates
+// the list); there are no static initialisers, so a test can make a registry of its own.
 //
 //   registry.Add(OpDef("MatMul")
 //       .Input("a: T").Input("b: T").Output("product: T")
@@ -11,10 +11,12 @@
 //       .Shape(MatMulShape).Gradient(MatMulGradient));
 //
 // The small grammar of the strings is TensorFlow's:
-//   argument:  name ":" ["Ref("] type [")"]     type = dtype | type-attr | number-attr "*" (dtype | type-attr) | type-list-attr
+//   argument:  name ":" ["Ref("] type [")"]
+//   type:      dtype | type-attr | number-attr "*" (dtype | type-attr) | type-list-attr
 //   attribute: name ":" kind [">=" minimum] ["=" default]
-//   kind: "int" "float" "bool" "string" "type" "shape" "tensor" "func", "list(" kind ")", a set of types "{float, int32}" or of
-//         strings "{'SAME', 'VALID'}", or a list of such a set "list({float, int32})"
+//   kind: "int" "float" "bool" "string" "type" "shape" "tensor" "func", "list(" kind ")",
+//         a set of types "{float, int32}" or of strings "{'SAME', 'VALID'}",
+//         or a list of such a set "list({float, int32})"
 #pragma once
 
 #include <cstdint>
@@ -30,8 +32,8 @@
 
 namespace monograph {
 
-class ShapeContext;    // graph/shape_inference.h
-class GradientContext; // graph/gradients.h
+class ShapeContext;     // graph/shape_inference.h
+class GradientContext;  // graph/gradients.h
 
 // Infers the output shapes of one node. Runs while the graph is built.
 using ShapeFn = Status (*)(ShapeContext&);
@@ -48,10 +50,10 @@ struct ArgDef {
 
 struct AttrDef {
   std::string name;
-  std::string kind;                      // "int", "list(type)", ...
-  std::vector<DType> allowed_types;      // empty: any
+  std::string kind;                  // "int", "list(type)", ...
+  std::vector<DType> allowed_types;  // empty: any
   std::vector<std::string> allowed_strings;
-  std::optional<int64_t> minimum;        // of an int, or of the length of a list
+  std::optional<int64_t> minimum;  // of an int, or of the length of a list
   std::optional<AttrValue> default_value;
 };
 
@@ -63,11 +65,12 @@ class OpDef {
   OpDef& Input(std::string_view spec);
   OpDef& Output(std::string_view spec);
   OpDef& Attr(std::string_view spec);
-  OpDef& Stateful();     // has effects or depends on state: never folded, merged or pruned away from under a target
+  OpDef& Stateful();  // has effects or depends on state: never folded, merged or pruned away from
+                      // under a target
   OpDef& Commutative();  // of two inputs
   OpDef& Shape(ShapeFn fn);
   OpDef& Gradient(GradientFn fn);
-  OpDef& NoGradient();   // gradients do not flow through it, and that is right (Shape, ArgMax, ...)
+  OpDef& NoGradient();  // gradients do not flow through it, and that is right (Shape, ArgMax, ...)
 
   const std::string& name() const { return name_; }
   const std::vector<ArgDef>& inputs() const { return inputs_; }
@@ -83,7 +86,8 @@ class OpDef {
   bool known() const { return known_; }
   static OpDef Unknown(std::string name);
 
-  // Input and output types under `attrs`. InvalidArgument names the attribute that is missing or wrong.
+  // Input and output types under `attrs`. InvalidArgument names the attribute that is missing or
+  // wrong.
   Status InputTypes(const Attrs& attrs, std::vector<DType>* types) const;
   Status OutputTypes(const Attrs& attrs, std::vector<DType>* types) const;
 
@@ -106,11 +110,11 @@ class OpRegistry {
   OpRegistry(const OpRegistry&) = delete;
   OpRegistry& operator=(const OpRegistry&) = delete;
 
-  void Add(OpDef def);                                 // REQUIRES: no op of that name yet
-  const OpDef* Find(std::string_view name) const;      // nullptr if there is none
+  void Add(OpDef def);                             // REQUIRES: no op of that name yet
+  const OpDef* Find(std::string_view name) const;  // nullptr if there is none
   // Unimplemented "op 'Foo' is not registered; did you mean 'Fool'?"
   Result<const OpDef*> Require(std::string_view name) const;
-  std::vector<const OpDef*> All() const;               // sorted by name
+  std::vector<const OpDef*> All() const;  // sorted by name
   // A hash over all definitions: peers compare it at connection.
   uint64_t fingerprint() const;
 

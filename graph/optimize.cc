@@ -11,8 +11,13 @@ namespace {
 
 class Optimizer {
  public:
-  Optimizer(const Graph& graph, const OptimizeOptions& options, std::vector<bool> keep, const Evaluator& evaluate)
-      : graph_(graph), options_(options), keep_(std::move(keep)), evaluate_(evaluate), out_(&graph.registry()) {}
+  Optimizer(const Graph& graph, const OptimizeOptions& options, std::vector<bool> keep,
+            const Evaluator& evaluate)
+      : graph_(graph),
+        options_(options),
+        keep_(std::move(keep)),
+        evaluate_(evaluate),
+        out_(&graph.registry()) {}
 
   // Builds the optimised graph, with nodes that nobody reads any more still in it.
   Status Run() {
@@ -39,7 +44,8 @@ class Optimizer {
     return folded_.at(old.node)[static_cast<size_t>(old.index)];
   }
 
-  // Several constants have no one node: an edge from the first stands for all, which are ready at once.
+  // Several constants have no one node: an edge from the first stands for all, which are ready at
+  // once.
   NodeId MovedControl(NodeId old) const {
     const NodeId id = moved_[static_cast<size_t>(old)];
     return id >= 0 ? id : folded_.at(old)[0].node;
@@ -62,7 +68,8 @@ class Optimizer {
       const DType dtype = graph_.dtype({id, i});
       if (!IsPlainData(dtype)) return false;
       const int64_t elements = graph_.shape({id, i}).elements();
-      if (elements > options_.max_folded_bytes / static_cast<int64_t>(DTypeSize(dtype))) return false;
+      if (elements > options_.max_folded_bytes / static_cast<int64_t>(DTypeSize(dtype)))
+        return false;
     }
     return true;
   }
@@ -105,7 +112,8 @@ class Optimizer {
     }
     auto values = evaluate_(graph_, id, inputs);
     // What fails here fails in the step too, with a better place to say so.
-    if (!values.ok() || values->size() != static_cast<size_t>(graph_.num_outputs(id))) return std::nullopt;
+    if (!values.ok() || values->size() != static_cast<size_t>(graph_.num_outputs(id)))
+      return std::nullopt;
     return std::move(*values);
   }
 
@@ -130,8 +138,8 @@ class Optimizer {
       attrs.Set("dtype", (*values)[i].dtype());
       attrs.Set("value", (*values)[i]);
       if (const AttrValue* group = graph_.attrs(id).Find("_class")) attrs.Set("_class", *group);
-      const auto constant =
-          out_.AddNode({.name = name, .op = "Const", .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+      const auto constant = out_.AddNode(
+          {.name = name, .op = "Const", .attrs = std::make_shared<const Attrs>(std::move(attrs))});
       if (!constant.ok()) return false;
       out_.SetDevice(*constant, out_.InternDevice(graph_.device(id)));
       constants.push_back({*constant, 0});
@@ -146,7 +154,8 @@ class Optimizer {
 
   bool Mergeable(NodeId id) const {
     const OpDef& op = graph_.op(id);
-    if (!options_.common_subexpression_elimination || !op.known() || op.stateful() || Kept(id)) return false;
+    if (!options_.common_subexpression_elimination || !op.known() || op.stateful() || Kept(id))
+      return false;
     // Each may get another value although nothing tells them apart.
     return !graph_.is(id, "Placeholder") && !graph_.is(id, "PlaceholderWithDefault");
   }
@@ -157,7 +166,8 @@ class Optimizer {
     for (const Endpoint input : graph_.inputs(id)) inputs.push_back(Moved(input));
     for (NodeId control : graph_.control_inputs(id)) controls.push_back(MovedControl(control));
     if (!Mergeable(id)) {
-      moved_[static_cast<size_t>(id)] = out_.CopyNode(graph_, id, graph_.name(id), inputs, controls);
+      moved_[static_cast<size_t>(id)] =
+          out_.CopyNode(graph_, id, graph_.name(id), inputs, controls);
       return;
     }
     std::vector<Endpoint> key_inputs = inputs;
@@ -165,7 +175,9 @@ class Optimizer {
     std::sort(controls.begin(), controls.end());
     controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
     uint64_t hash = reinterpret_cast<uintptr_t>(&graph_.op(id)) ^ graph_.attrs(id).Hash();
-    const auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15ull + (hash >> 29); };
+    const auto mix = [&hash](uint64_t value) {
+      hash = (hash ^ value) * 0x9e3779b97f4a7c15ull + (hash >> 29);
+    };
     for (const Endpoint input : key_inputs)
       mix(static_cast<uint64_t>(input.node) << 16 ^ static_cast<uint64_t>(input.index));
     for (NodeId control : controls) mix(static_cast<uint64_t>(control) << 32);
@@ -173,9 +185,11 @@ class Optimizer {
     const auto [begin, end] = seen_.equal_range(hash);
     for (auto entry = begin; entry != end; ++entry) {
       const Seen& other = entry->second;
-      if (&graph_.op(other.old) == &graph_.op(id) && graph_.device_index(other.old) == graph_.device_index(id) &&
-          other.inputs == key_inputs && other.controls == controls &&
-          (graph_.shared_attrs(other.old) == graph_.shared_attrs(id) || graph_.attrs(other.old) == graph_.attrs(id))) {
+      if (&graph_.op(other.old) == &graph_.op(id) &&
+          graph_.device_index(other.old) == graph_.device_index(id) && other.inputs == key_inputs &&
+          other.controls == controls &&
+          (graph_.shared_attrs(other.old) == graph_.shared_attrs(id) ||
+           graph_.attrs(other.old) == graph_.attrs(id))) {
         moved_[static_cast<size_t>(id)] = moved_[static_cast<size_t>(other.old)];
         return;
       }
@@ -201,7 +215,8 @@ class Optimizer {
 };
 
 // `graph` without the nodes that neither `roots` nor stateful nodes need.
-Graph WithoutDeadNodes(const Graph& graph, const std::vector<NodeId>& roots, std::vector<NodeId>* mapping) {
+Graph WithoutDeadNodes(const Graph& graph, const std::vector<NodeId>& roots,
+                       std::vector<NodeId>* mapping) {
   std::vector<bool> live(static_cast<size_t>(graph.num_nodes()), false);
   std::vector<NodeId> open;
   const auto need = [&](NodeId id) {
@@ -231,7 +246,8 @@ Graph WithoutDeadNodes(const Graph& graph, const std::vector<NodeId>& roots, std
     controls.clear();
     for (const Endpoint input : graph.inputs(id))
       inputs.push_back({(*mapping)[static_cast<size_t>(input.node)], input.index});
-    for (NodeId control : graph.control_inputs(id)) controls.push_back((*mapping)[static_cast<size_t>(control)]);
+    for (NodeId control : graph.control_inputs(id))
+      controls.push_back((*mapping)[static_cast<size_t>(control)]);
     (*mapping)[static_cast<size_t>(id)] = out.CopyNode(graph, id, graph.name(id), inputs, controls);
   }
   return out;
@@ -249,8 +265,9 @@ Graph CopyOf(const Graph& graph) {
 
 }  // namespace
 
-Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options, std::span<const NodeId> keep,
-                       const Evaluator& evaluate, std::vector<NodeId>* mapping) {
+Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options,
+                       std::span<const NodeId> keep, const Evaluator& evaluate,
+                       std::vector<NodeId>* mapping) {
   const auto count = static_cast<size_t>(graph.num_nodes());
   std::vector<bool> kept(count, false);
   for (NodeId id : keep) kept[static_cast<size_t>(id)] = true;
@@ -263,9 +280,10 @@ Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options, std::
   }
   if (options.function_inlining && !graph.functions().empty()) {
     InlineMap inlined;
-    MG_ASSIGN_OR_RETURN(const Graph flat,
-                        InlineFunctions(
-                            graph, [&](NodeId id) { return !kept[static_cast<size_t>(id)]; }, &inlined));
+    MG_ASSIGN_OR_RETURN(
+        const Graph flat,
+        InlineFunctions(
+            graph, [&](NodeId id) { return !kept[static_cast<size_t>(id)]; }, &inlined));
     std::vector<NodeId> flat_keep, flat_mapping;
     for (NodeId id : keep) flat_keep.push_back(inlined.done[static_cast<size_t>(id)][0]);
     OptimizeOptions rest = options;

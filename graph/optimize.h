@@ -14,17 +14,20 @@ struct OptimizeOptions {
   int level = 1;
   bool constant_folding = true;
   bool common_subexpression_elimination = true;
-  bool function_inlining = false;  // at the client; executors inline by themselves
+  bool function_inlining = false;      // at the client; executors inline by themselves
   int64_t max_folded_bytes = 1 << 20;  // larger results are not folded
 };
 
-// Computes one stateless node on constant inputs; the layers above supply it (executor/kernel_runner.h).
-using Evaluator =
-    std::function<Result<std::vector<Tensor>>(const Graph& graph, NodeId node, std::span<const Tensor> inputs)>;
+// Computes one stateless node on constant inputs; the layers above supply it
+// (executor/kernel_runner.h).
+using Evaluator = std::function<Result<std::vector<Tensor>>(const Graph& graph, NodeId node,
+                                                            std::span<const Tensor> inputs)>;
 
-// `keep` are nodes whose names and outputs must survive (feeds, fetches, targets). Stateful nodes stay. Device wishes of merged nodes must agree.
-// `mapping` (may be null) gets for every old node its new id or -1.
-Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options, std::span<const NodeId> keep,
-                       const Evaluator& evaluate, std::vector<NodeId>* mapping);
+// `keep` are nodes whose names and outputs must survive (feeds, fetches, targets). Stateful nodes
+// stay. Device wishes of merged nodes must agree. `mapping` (may be null) gets for every old node
+// its new id or -1.
+Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options,
+                       std::span<const NodeId> keep, const Evaluator& evaluate,
+                       std::vector<NodeId>* mapping);
 
 }  // namespace monograph

@@ -21,7 +21,8 @@ class PartialEvaluator {
   explicit PartialEvaluator(const Graph& graph) : graph_(graph) {}
 
   Value Evaluate(Endpoint source, int depth) {
-    if (depth > kMaxDepth || ++visits_ > kMaxVisits || graph_.dtype(source) == DT_INVALID) return std::nullopt;
+    if (depth > kMaxDepth || ++visits_ > kMaxVisits || graph_.dtype(source) == DT_INVALID)
+      return std::nullopt;
     const auto found = Handlers().find(graph_.op(source.node).name());
     if (found == Handlers().end()) return std::nullopt;
     Value value = (this->*found->second)(source, depth + 1);
@@ -67,7 +68,8 @@ class PartialEvaluator {
   }
   Value KnownInput(Endpoint node, size_t i, int depth) {
     Value value = Input(node, i, depth);
-    if (!value || std::count(value->values.begin(), value->values.end(), kUnknownInt) > 0) return std::nullopt;
+    if (!value || std::count(value->values.begin(), value->values.end(), kUnknownInt) > 0)
+      return std::nullopt;
     return value;
   }
 
@@ -90,7 +92,8 @@ class PartialEvaluator {
   }
   const PartialShape* InputShape(Endpoint source, size_t i) {
     const auto inputs = graph_.inputs(source.node);
-    return i < inputs.size() && graph_.shape(inputs[i]).known_rank() ? &graph_.shape(inputs[i]) : nullptr;
+    return i < inputs.size() && graph_.shape(inputs[i]).known_rank() ? &graph_.shape(inputs[i])
+                                                                     : nullptr;
   }
   Value ShapeOf(Endpoint source, int) {
     const PartialShape* shape = InputShape(source, static_cast<size_t>(source.index));
@@ -106,7 +109,8 @@ class PartialEvaluator {
   }
   Value SizeOf(Endpoint source, int) {
     const PartialShape* shape = InputShape(source, 0);
-    return PartialInts{true, {shape != nullptr && shape->fully_known() ? shape->elements() : kUnknownInt}};
+    return PartialInts{
+        true, {shape != nullptr && shape->fully_known() ? shape->elements() : kUnknownInt}};
   }
   Value Pack(Endpoint source, int depth) {
     PartialInts value;
@@ -128,8 +132,10 @@ class PartialEvaluator {
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
       const PartialShape& shape = graph_.shape(inputs[i]);
       Value part = Evaluate(inputs[i], depth);
-      if (!part && shape.rank() == 1 && shape.fully_known() && shape.dim(0) <= static_cast<int64_t>(kMaxElements)) {
-        part = PartialInts{false, std::vector<int64_t>(static_cast<size_t>(shape.dim(0)), kUnknownInt)};
+      if (!part && shape.rank() == 1 && shape.fully_known() &&
+          shape.dim(0) <= static_cast<int64_t>(kMaxElements)) {
+        part = PartialInts{false,
+                           std::vector<int64_t>(static_cast<size_t>(shape.dim(0)), kUnknownInt)};
       }
       if (!part || part->scalar) return std::nullopt;
       value.values.insert(value.values.end(), part->values.begin(), part->values.end());
@@ -142,8 +148,10 @@ class PartialEvaluator {
     const Value input = Input(source, 0, depth), begin = KnownInput(source, 1, depth),
                 end = KnownInput(source, 2, depth), strides = KnownInput(source, 3, depth);
     if (!input || input->scalar || !begin || !end || !strides) return std::nullopt;
-    if (begin->values.size() != 1 || end->values.size() != 1 || strides->values.size() != 1) return std::nullopt;
-    if (attrs.GetOr<int64_t>("ellipsis_mask", 0) != 0 || attrs.GetOr<int64_t>("new_axis_mask", 0) != 0) {
+    if (begin->values.size() != 1 || end->values.size() != 1 || strides->values.size() != 1)
+      return std::nullopt;
+    if (attrs.GetOr<int64_t>("ellipsis_mask", 0) != 0 ||
+        attrs.GetOr<int64_t>("new_axis_mask", 0) != 0) {
       return std::nullopt;
     }
     const auto size = static_cast<int64_t>(input->values.size());
@@ -172,11 +180,13 @@ class PartialEvaluator {
   Value Slice(Endpoint source, int depth) {
     const Value input = Input(source, 0, depth), begin = KnownInput(source, 1, depth),
                 size = KnownInput(source, 2, depth);
-    if (!input || input->scalar || !begin || !size || begin->values.size() != 1 || size->values.size() != 1) {
+    if (!input || input->scalar || !begin || !size || begin->values.size() != 1 ||
+        size->values.size() != 1) {
       return std::nullopt;
     }
     const auto total = static_cast<int64_t>(input->values.size());
-    const int64_t first = begin->values[0], count = size->values[0] == -1 ? total - first : size->values[0];
+    const int64_t first = begin->values[0],
+                  count = size->values[0] == -1 ? total - first : size->values[0];
     if (first < 0 || first > total || count < 0 || count > total - first) return std::nullopt;
     PartialInts value;
     value.values.assign(input->values.begin() + first, input->values.begin() + first + count);
@@ -199,7 +209,8 @@ class PartialEvaluator {
     if (!value || value->scalar || graph_.shape(source).rank() != 0) return std::nullopt;
     int64_t product = 1;
     for (int64_t x : value->values) {
-      if (x == kUnknownInt || __builtin_mul_overflow(product, x, &product)) return PartialInts{true, {kUnknownInt}};
+      if (x == kUnknownInt || __builtin_mul_overflow(product, x, &product))
+        return PartialInts{true, {kUnknownInt}};
     }
     return PartialInts{true, {product}};
   }
@@ -207,13 +218,14 @@ class PartialEvaluator {
     const Value a = Input(source, 0, depth), b = Input(source, 1, depth);
     if (!a || !b) return std::nullopt;
     const size_t size = a->scalar || a->values.size() == 1 ? b->values.size() : a->values.size();
-    const bool fits =
-        (a->values.size() == size || a->values.size() == 1) && (b->values.size() == size || b->values.size() == 1);
+    const bool fits = (a->values.size() == size || a->values.size() == 1) &&
+                      (b->values.size() == size || b->values.size() == 1);
     if (!fits || size == 0) return std::nullopt;
     const std::string& op = graph_.op(source.node).name();
     PartialInts value{a->scalar && b->scalar, {}};
     for (size_t i = 0; i < size; ++i) {
-      const int64_t x = a->values[a->values.size() == 1 ? 0 : i], y = b->values[b->values.size() == 1 ? 0 : i];
+      const int64_t x = a->values[a->values.size() == 1 ? 0 : i],
+                    y = b->values[b->values.size() == 1 ? 0 : i];
       value.values.push_back(x == kUnknownInt || y == kUnknownInt ? kUnknownInt : Apply(op, x, y));
     }
     return value;
@@ -257,7 +269,8 @@ const Tensor* ConstantValue(const Graph& graph, Endpoint source) {
 }
 
 std::optional<PartialInts> IntsOfTensor(const Tensor& tensor) {
-  if (tensor.shape().rank() > 1 || (tensor.dtype() != DT_INT32 && tensor.dtype() != DT_INT64)) return std::nullopt;
+  if (tensor.shape().rank() > 1 || (tensor.dtype() != DT_INT32 && tensor.dtype() != DT_INT64))
+    return std::nullopt;
   PartialInts value;
   value.scalar = tensor.shape().rank() == 0;
   if (tensor.dtype() == DT_INT32) {

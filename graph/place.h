@@ -13,16 +13,18 @@ struct DeviceInfo {
   DeviceName name;               // full
   std::string description = {};  // "NVIDIA H200, 139 GiB"; empty for CPUs
   int64_t memory_limit = 0;
-  uint64_t incarnation = 0;      // changes when the task restarts
+  uint64_t incarnation = 0;  // changes when the task restarts
 };
 
 struct PlaceOptions {
   bool allow_soft_placement = false;
-  // Where nodes go that a client pins to nothing when feeds and fetches decide nothing: TensorFlow's rule (highest priority type, then the
-  // first name) over `devices`, without the client's own, unless there is no other.
+  // Where nodes go that a client pins to nothing when feeds and fetches decide nothing:
+  // TensorFlow's rule (highest priority type, then the first name) over `devices`, without the
+  // client's own, unless there is no other.
   std::string default_job = {};
   // Whether a device type has a kernel for a node. Empty: every type has.
-  std::function<bool(const Graph& graph, NodeId node, const std::string& device_type)> has_kernel = {};
+  std::function<bool(const Graph& graph, NodeId node, const std::string& device_type)> has_kernel =
+      {};
 };
 
 // A decision that was not what was asked for, for the log.
@@ -31,15 +33,19 @@ struct PlacementNote {
   std::string text;
 };
 
-// Sets the device of every node to a full name. Rules: requested devices; colocation groups (`_class`, resource edges) by union-find; kernels; soft
-// placement (type and id only, never the task); generators with their only consumer; Shape, Size, Rank with their input.
-// InvalidArgument "Cannot assign a device for operation N: ..." names the whole group, who asked for what, and what would fix it.
+// Sets the device of every node to a full name. Rules: requested devices; colocation groups
+// (`_class`, resource edges) by union-find; kernels; soft placement (type and id only, never the
+// task); generators with their only consumer; Shape, Size, Rank with their input. InvalidArgument
+// "Cannot assign a device for operation N: ..." names the whole group, who asked for what, and what
+// would fix it.
 Status Place(Graph* graph, const std::vector<DeviceInfo>& devices, const PlaceOptions& options,
              std::vector<PlacementNote>* notes);
 
-// True if the function that `call` calls cannot run as one node on one task: its body, completed from the call's own wish, names another task or
-// two of them, or a resource argument lives on another device than the call asks for. Such calls are inlined before placing. Place itself puts a
-// call on one device as a whole and leaves wishes inside its body, which are relative to the call, to the task.
+// True if the function that `call` calls cannot run as one node on one task: its body, completed
+// from the call's own wish, names another task or two of them, or a resource argument lives on
+// another device than the call asks for. Such calls are inlined before placing. Place itself puts a
+// call on one device as a whole and leaves wishes inside its body, which are relative to the call,
+// to the task.
 bool SpansTasks(const Graph& graph, NodeId call);
 // All calls of `graph` for which SpansTasks holds, by id; looks at each function once.
 std::vector<NodeId> CallsThatSpanTasks(const Graph& graph);
@@ -48,9 +54,12 @@ enum class PlacementLog { kNone, kFull, kSummary, kJson, kDot };
 // "full", "summary", "json", "dot", "" / "none", "true" (full), "false".
 Result<PlacementLog> ParsePlacementLog(std::string_view text);
 
-// The text of `log_device_placement` for a placed graph. kFull: a line "name: (Op): /job:..." for every node in order of ids, with function calls
-// expanded as "<call>/<node>". kSummary: per device op counts and bytes of variables, tensors that change device, and the notes. kJson:
-// {"nodes": [{"name", "op", "device"}], "notes": [{"name", "text"}]}, expanded as kFull. kDot: Graphviz, a cluster per device, a call as one box.
-std::string FormatPlacement(const Graph& graph, PlacementLog log, const std::vector<PlacementNote>& notes);
+// The text of `log_device_placement` for a placed graph. kFull: a line "name: (Op): /job:..." for
+// every node in order of ids, with function calls expanded as "<call>/<node>". kSummary: per device
+// op counts and bytes of variables, tensors that change device, and the notes. kJson:
+// {"nodes": [{"name", "op", "device"}], "notes": [{"name", "text"}]}, expanded as kFull. kDot:
+// Graphviz, a cluster per device, a call as one box.
+std::string FormatPlacement(const Graph& graph, PlacementLog log,
+                            const std::vector<PlacementNote>& notes);
 
 }  // namespace monograph

@@ -5,8 +5,9 @@
 
 namespace monograph {
 
-Result<Graph> Prune(const Graph& graph, std::span<const Endpoint> feeds, std::span<const Endpoint> fetches,
-                    std::span<const NodeId> targets, std::vector<NodeId>* mapping) {
+Result<Graph> Prune(const Graph& graph, std::span<const Endpoint> feeds,
+                    std::span<const Endpoint> fetches, std::span<const NodeId> targets,
+                    std::vector<NodeId>* mapping) {
   enum class Need : uint8_t { kNone, kFed, kRun };
   const std::set<Endpoint> fed(feeds.begin(), feeds.end());
   std::vector<Need> needs(static_cast<size_t>(graph.num_nodes()), Need::kNone);
@@ -54,7 +55,8 @@ Result<Graph> Prune(const Graph& graph, std::span<const Endpoint> feeds, std::sp
     if (state == Need::kRun) {
       for (const Endpoint input : graph.inputs(id))
         inputs.push_back({ids[static_cast<size_t>(input.node)], input.index});
-      for (NodeId control : graph.control_inputs(id)) controls.push_back(ids[static_cast<size_t>(control)]);
+      for (NodeId control : graph.control_inputs(id))
+        controls.push_back(ids[static_cast<size_t>(control)]);
     }
     pruned.CopyNode(graph, id, graph.name(id), inputs, controls);
   }

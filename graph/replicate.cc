@@ -288,9 +288,8 @@ Result<BatchShards> Split(const Scope& scope, std::span<const Output> inputs,
   const Output axis = Constant(split_scope, "axis", Tensor::Scalar<int32_t>(0));
   std::vector<int64_t> rows;
   if (known.rows >= 0) rows = RowsByShares(known.rows, shares);
-  const bool equal = known.rows >= 0 && std::all_of(rows.begin(), rows.end(), [&](int64_t part) {
-                       return part == rows[0];
-                     });
+  const bool equal = known.rows >= 0 && std::all_of(rows.begin(), rows.end(),
+                                                    [&](int64_t part) { return part == rows[0]; });
   Output sizes;
   if (known.rows < 0) {
     RuntimeParts parts = PartsAtRunTime(split_scope, inputs[0], replicas);
@@ -346,11 +345,12 @@ Result<BatchShards> SplitBatchByShares(const Scope& scope, std::span<const Outpu
   for (const int64_t share : shares) {
     if (share < 1) return InvalidArgument("SplitBatch: a share of " + std::to_string(share));
   }
-  const bool even = std::all_of(shares.begin(), shares.end(),
-                                [&](int64_t share) { return share == shares[0]; });
+  const bool even =
+      std::all_of(shares.begin(), shares.end(), [&](int64_t share) { return share == shares[0]; });
   MG_ASSIGN_OR_RETURN(const KnownRows known, CheckBatch(scope.graph(), inputs));
   if (!even && known.rows < 0) {
-    return InvalidArgument("a batch that is cut in unequal shares needs a known number of examples");
+    return InvalidArgument(
+        "a batch that is cut in unequal shares needs a known number of examples");
   }
   return Split(scope, inputs, shares);
 }

@@ -40,7 +40,8 @@ Scope::Scope(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 Scope Scope::SubScope(std::string_view name) const {
   const std::string full = state_->Join(name);
   if (!IsScopeName(full) || name.empty()) {
-    Fail(InvalidArgument("scope name '" + full + "' is not valid; names are letters, digits and any of _ . - / >"));
+    Fail(InvalidArgument("scope name '" + full +
+                         "' is not valid; names are letters, digits and any of _ . - / >"));
     return *this;
   }
   auto state = std::make_shared<State>(*state_);
@@ -96,11 +97,13 @@ Scope Scope::WithControlDependencies(std::span<const Operation> operations) cons
   auto state = std::make_shared<State>(*state_);
   for (const Operation& operation : operations) {
     if (operation.valid() && operation.graph == graph()) {
-      if (std::find(state->control.begin(), state->control.end(), operation.id) == state->control.end()) {
+      if (std::find(state->control.begin(), state->control.end(), operation.id) ==
+          state->control.end()) {
         state->control.push_back(operation.id);
       }
     } else {
-      Fail(InvalidArgument("scope '" + state_->prefix + "': a control dependency is no operation of this graph"));
+      Fail(InvalidArgument("scope '" + state_->prefix +
+                           "': a control dependency is no operation of this graph"));
     }
   }
   return Scope(std::move(state));
@@ -108,7 +111,8 @@ Scope Scope::WithControlDependencies(std::span<const Operation> operations) cons
 
 Scope Scope::ColocateWith(Operation operation) const {
   if (!operation.valid() || operation.graph != graph()) {
-    Fail(InvalidArgument("scope '" + state_->prefix + "': ColocateWith was given no operation of this graph"));
+    Fail(InvalidArgument("scope '" + state_->prefix +
+                         "': ColocateWith was given no operation of this graph"));
     return *this;
   }
   auto state = std::make_shared<State>(*state_);
@@ -157,7 +161,8 @@ Operation Scope::Add(std::string_view op, std::span<const Output> inputs, Attrs 
   endpoints.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].valid() || inputs[i].graph != graph()) {
-      Fail(InvalidArgument("node '" + name + "' (" + std::string(op) + "): input " + std::to_string(i) +
+      Fail(InvalidArgument("node '" + name + "' (" + std::string(op) + "): input " +
+                           std::to_string(i) +
                            (inputs[i].valid() ? " is of another graph" : " was never set")));
       return Operation();
     }
@@ -165,8 +170,8 @@ Operation Scope::Add(std::string_view op, std::span<const Output> inputs, Attrs 
   }
   std::vector<NodeId> control;
   for (NodeId source : state_->control) {  // a data edge orders already
-    const bool implied =
-        std::any_of(endpoints.begin(), endpoints.end(), [source](Endpoint input) { return input.node == source; });
+    const bool implied = std::any_of(endpoints.begin(), endpoints.end(),
+                                     [source](Endpoint input) { return input.node == source; });
     if (!implied) control.push_back(source);
   }
   for (const auto& [key, value] : state_->attrs.values()) {
@@ -190,7 +195,8 @@ Operation Scope::Add(std::string_view op, std::span<const Output> inputs, Attrs 
     }
     auto chosen = DeviceName::Parse(std::get<DeviceFunction>(*entry)(spec, wish));
     if (!chosen.ok()) {
-      Fail(chosen.status().WithContext("node '" + name + "' (" + std::string(op) + "): device function"));
+      Fail(chosen.status().WithContext("node '" + name + "' (" + std::string(op) +
+                                       "): device function"));
       return Operation();
     }
     wish = std::move(*chosen);

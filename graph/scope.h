@@ -1,13 +1,14 @@
-// Scope: where the next node goes: its name prefix, device, control inputs and colocation. Output, Operation: what building returns.
+// Scope: where the next node goes: its name prefix, device, control inputs and colocation. Output,
+// Operation: what building returns.
 //
 //   Scope root(&graph);
 //   Scope tower = root.SubScope("tower_0").WithDevice("/job:worker/task:0");
 //   Output y = MatMul(tower.WithOpName("logits"), x, w);
 //   if (!root.ok()) return root.status();
 //
-// Errors. The first mistake is kept in the scope (all scopes derived from one root share it); from then on building functions
-// do nothing and return invalid Outputs. Session refuses a graph whose scope failed only if the caller asks root.status(), so
-// ask it. Not thread-safe.
+// Errors. The first mistake is kept in the scope (all scopes derived from one root share it); from
+// then on building functions do nothing and return invalid Outputs. Session refuses a graph whose
+// scope failed only if the caller asks root.status(), so ask it. Not thread-safe.
 #pragma once
 
 #include <concepts>
@@ -43,7 +44,8 @@ struct Operation {
 
   Operation() = default;
   Operation(Graph* g, NodeId i) : graph(g), id(i) {}
-  Operation(const Output& output) : graph(output.graph), id(output.node()) {}  // NOLINT(runtime/explicit)
+  Operation(const Output& output)
+      : graph(output.graph), id(output.node()) {}  // NOLINT(runtime/explicit)
 
   bool valid() const { return graph != nullptr && id >= 0; }
   Output output(int index) const { return valid() ? Output{graph, {id, index}} : Output{}; }
@@ -57,29 +59,32 @@ using Outputs = std::vector<Output>;
 
 class Scope {
  public:
-  // Called for each new node with its op name and the wish so far; returns the device to use (a partial name, "" for none).
+  // Called for each new node with its op name and the wish so far; returns the device to use (a
+  // partial name, "" for none).
   using DeviceFunction = std::function<std::string(const NodeSpec& node, const DeviceName& wish)>;
 
   explicit Scope(Graph* graph);
 
-  Scope SubScope(std::string_view name) const;     // "conv1", made unique: "conv1_1"
-  Scope ReuseScope(std::string_view name) const;   // exactly that prefix, also if it was used before
-  Scope WithOpName(std::string_view name) const;   // for the next op only: its name in this scope
+  Scope SubScope(std::string_view name) const;    // "conv1", made unique: "conv1_1"
+  Scope ReuseScope(std::string_view name) const;  // exactly that prefix, also if it was used before
+  Scope WithOpName(std::string_view name) const;  // for the next op only: its name in this scope
   Scope WithDevice(std::string_view device) const;  // inner parts win over outer ones
   Scope WithDeviceFunction(DeviceFunction function) const;
   Scope WithControlDependencies(std::span<const Operation> operations) const;
   Scope WithControlDependencies(std::initializer_list<Operation> operations) const {
-    return WithControlDependencies(std::span<const Operation>(operations.begin(), operations.size()));
+    return WithControlDependencies(
+        std::span<const Operation>(operations.begin(), operations.size()));
   }
-  Scope ColocateWith(Operation operation) const;   // attr _class = ["loc:@name"]
+  Scope ColocateWith(Operation operation) const;  // attr _class = ["loc:@name"]
   Scope ClearColocation() const;
   // Added to every node that is built in it ("_replica", ...).
   Scope WithAttr(std::string_view name, AttrValue value) const;
   // Seed for random ops below (tf.set_random_seed). 0: none was set.
   Scope WithSeed(int64_t seed) const;
   int64_t seed() const;
-  // For nodes that an op function builds beside its main node, which takes the next name: under "loss", if that is what the main node will be
-  // called (`fallback` as in MakeName): Const(scope.HelperScope("Mean").WithOpName("axis"), 0) is "loss/axis".
+  // For nodes that an op function builds beside its main node, which takes the next name: under
+  // "loss", if that is what the main node will be called (`fallback` as in MakeName):
+  // Const(scope.HelperScope("Mean").WithOpName("axis"), 0) is "loss/axis".
   Scope HelperScope(std::string_view fallback) const;
 
   Graph* graph() const;
@@ -100,14 +105,17 @@ class Scope {
   std::shared_ptr<const State> state_;
 };
 
-// Builds one node:  OpBuilder(scope, "Conv2D").Input(x).Input(filter).Attr("strides", {1,1,1,1}).Build()
+// Builds one node:  OpBuilder(scope, "Conv2D").Input(x).Input(filter).Attr("strides",
+// {1,1,1,1}).Build()
 class OpBuilder {
  public:
   OpBuilder(const Scope& scope, std::string_view op) : scope_(scope), op_(op) {}
   OpBuilder& Input(const Output& input);
   OpBuilder& Inputs(std::span<const Output> inputs);
   OpBuilder& Attr(std::string_view name, AttrValue value);
-  OpBuilder& Attr(std::string_view name, const char* value) { return Attr(name, AttrValue(std::string(value))); }
+  OpBuilder& Attr(std::string_view name, const char* value) {
+    return Attr(name, AttrValue(std::string(value)));
+  }
   // Exactly an int: a bool, a float or a DType keeps its type.
   template <std::same_as<int> T>
   OpBuilder& Attr(std::string_view name, T value) {

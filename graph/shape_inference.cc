@@ -21,27 +21,30 @@ Result<PartialShape> ShapeContext::InputAsShape(int i) const {
   // A scalar -1 stands for an unknown shape in TensorFlow; any other scalar is a mistake.
   const auto values = PartialInts(i);
   if (own.known_rank() && own.rank() != 1) {
-    if (own.rank() == 0 && values && values->size() == 1 && (*values)[0] == -1) return PartialShape();
-    return InvalidArgument("input " + std::to_string(i) + " is a shape and must be a vector, but has shape " +
-                           own.ToString());
+    if (own.rank() == 0 && values && values->size() == 1 && (*values)[0] == -1)
+      return PartialShape();
+    return InvalidArgument("input " + std::to_string(i) +
+                           " is a shape and must be a vector, but has shape " + own.ToString());
   }
   if (!values) {
     if (!own.known_rank() || own.dim(0) < 0) return PartialShape();
     if (own.dim(0) > kMaxRank) {
-      return InvalidArgument("input " + std::to_string(i) + " is a shape of " + std::to_string(own.dim(0)) +
-                             " dimensions; at most " + std::to_string(kMaxRank) + " are supported");
+      return InvalidArgument("input " + std::to_string(i) + " is a shape of " +
+                             std::to_string(own.dim(0)) + " dimensions; at most " +
+                             std::to_string(kMaxRank) + " are supported");
     }
     return PartialShape::UnknownOfRank(static_cast<int>(own.dim(0)));
   }
   if (values->size() > static_cast<size_t>(kMaxRank)) {
-    return InvalidArgument("input " + std::to_string(i) + " is a shape of " + std::to_string(values->size()) +
-                           " dimensions; at most " + std::to_string(kMaxRank) + " are supported");
+    return InvalidArgument("input " + std::to_string(i) + " is a shape of " +
+                           std::to_string(values->size()) + " dimensions; at most " +
+                           std::to_string(kMaxRank) + " are supported");
   }
   PartialShape shape = PartialShape::Scalar();
   for (int64_t value : *values) {
     if (value < -1 && value != kUnknownInt) {
-      return InvalidArgument("input " + std::to_string(i) + " is a shape with dimension " + std::to_string(value) +
-                             "; only -1 (unknown) may be negative");
+      return InvalidArgument("input " + std::to_string(i) + " is a shape with dimension " +
+                             std::to_string(value) + "; only -1 (unknown) may be negative");
     }
     shape.AddDim(value < 0 ? -1 : value);
   }
@@ -61,14 +64,16 @@ Result<PartialShape> ShapeContext::WithRank(int i, int rank) const {
   const PartialShape& shape = input(i);
   if (!shape.known_rank()) return PartialShape::UnknownOfRank(rank);
   if (shape.rank() == rank) return shape;
-  return InvalidArgument("input " + std::to_string(i) + " must have rank " + std::to_string(rank) + ", but has shape " +
-                         shape.ToString());
+  return InvalidArgument("input " + std::to_string(i) + " must have rank " + std::to_string(rank) +
+                         ", but has shape " + shape.ToString());
 }
 
 Result<int> NormalizeAxis(int64_t axis, int rank) {
-  if (axis >= -static_cast<int64_t>(rank) && axis < rank) return static_cast<int>(axis < 0 ? axis + rank : axis);
-  return InvalidArgument("axis " + std::to_string(axis) + " is not in [" + std::to_string(-rank) + ", " +
-                         std::to_string(rank) + "), as a tensor of rank " + std::to_string(rank) + " needs");
+  if (axis >= -static_cast<int64_t>(rank) && axis < rank)
+    return static_cast<int>(axis < 0 ? axis + rank : axis);
+  return InvalidArgument("axis " + std::to_string(axis) + " is not in [" + std::to_string(-rank) +
+                         ", " + std::to_string(rank) + "), as a tensor of rank " +
+                         std::to_string(rank) + " needs");
 }
 
 Status ScalarShape(ShapeContext& c) {

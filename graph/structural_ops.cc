@@ -44,7 +44,8 @@ Status CallShape(ShapeContext& c) {
     }
     if (!PartialShape::Merge(body.shape(arg), c.input(i)).ok()) {
       return InvalidArgument(which + "and shape " + std::string(DTypeName(body.dtype(arg))) +
-                             body.shape(arg).ToString() + ", which " + c.input(i).ToString() + " does not fit");
+                             body.shape(arg).ToString() + ", which " + c.input(i).ToString() +
+                             " does not fit");
     }
   }
   const auto& types = c.attr<std::vector<DType>>("Tout");
@@ -88,8 +89,14 @@ OpDef Transfer(const char* name) {
 }  // namespace
 
 void AddStructuralOps(OpRegistry* registry) {
-  registry->Add(OpDef("_Arg").Output("output: T").Attr("T: type").Attr("index: int >= 0").Stateful().Shape(ArgShape));
-  registry->Add(OpDef("_Retval").Input("input: T").Attr("T: type").Attr("index: int >= 0").Stateful());
+  registry->Add(OpDef("_Arg")
+                    .Output("output: T")
+                    .Attr("T: type")
+                    .Attr("index: int >= 0")
+                    .Stateful()
+                    .Shape(ArgShape));
+  registry->Add(
+      OpDef("_Retval").Input("input: T").Attr("T: type").Attr("index: int >= 0").Stateful());
   registry->Add(Transfer("_Send").Input("tensor: N * T").Attr("N: int >= 0"));
   registry->Add(Transfer("_Recv").Output("tensor: T").Attr("shape: shape = ?").Shape(RecvShape));
   registry->Add(Call("PartitionedCall"));

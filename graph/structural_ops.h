@@ -1,9 +1,11 @@
 // The ops that the graph layer itself gives meaning to. Everything else comes from ops/.
 //
 //   _Arg, _Retval        arguments and results of a function body (attrs T, index)
-//   _Send(tensor: N * T) attrs T, N (0 or 1, from the inputs), edge_id: int, send_device, recv_device: string, tensor_name, priority: int
+//   _Send(tensor: N * T) attrs T, N (0 or 1, from the inputs), edge_id: int,
+//                        send_device, recv_device: string, tensor_name, priority: int
 //   _Recv() -> tensor: T attrs T (named tensor_type in TensorFlow), the same others, and shape
-//                        A control edge between tasks is a _Send with attr control = true and no input, and a _Recv whose (empty float) output nobody reads.
+//                        A control edge between tasks is a _Send with attr control = true and no
+//                        input, and a _Recv whose (empty float) output nobody reads.
 //   PartitionedCall, StatefulPartitionedCall   attrs Tin, Tout, f
 #pragma once
 

@@ -1,4 +1,5 @@
-// Writing and reading protocol buffers' wire format by hand, where building messages first would cost more than all the rest.
+// Writing and reading protocol buffers' wire format by hand, where building messages first would
+// cost more than all the rest.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ inline void PutBytes(std::string* out, int field, std::string_view bytes) {
   out->append(bytes);
 }
 
-// Reads fields one after another and never past the end: after the first mistake ok() is false and done() true.
+// Reads fields one after another and never past the end: after the first mistake ok() is false and
+// done() true.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}

@@ -1,18 +1,21 @@
 // Transport: how bytes move between tasks on the data plane. Knows nothing of graphs or tensors.
 //
-// A process has one Transport. Peers learn each other's address() over the authenticated control plane and Connect. A
-// message is a short header and a payload of any size. The receiver's MessageHandler looks at the header and says where
-// the payload goes, so that large payloads land in their final buffer (rendezvous) and nothing is copied twice.
+// A process has one Transport. Peers learn each other's address() over the authenticated control
+// plane and Connect. A message is a short header and a payload of any size. The receiver's
+// MessageHandler looks at the header and says where the payload goes, so that large payloads land
+// in their final buffer (rendezvous) and nothing is copied twice.
 //
-// Threads. Every method may be called from any thread. Callbacks (MessageHandler's, Done) run on the thread that drives
-// the transport: its own progress thread, or a thread inside DriveUntil. They must not block. A callback never runs
-// inside the call that caused it; it may itself call Send.
+// Threads. Every method may be called from any thread. Callbacks (MessageHandler's, Done) run on
+// the thread that drives the transport: its own progress thread, or a thread inside DriveUntil.
+// They must not block. A callback never runs inside the call that caused it; it may itself call
+// Send.
 //
-// Order. Headers of messages to one peer are delivered in the order of Send calls from one thread; payload completions
-// of different messages may overtake each other.
+// Order. Headers of messages to one peer are delivered in the order of Send calls from one thread;
+// payload completions of different messages may overtake each other.
 //
-// Deadlines. Send has no deadline of its own: liveness is the control plane's job, which calls Disconnect for a lost
-// peer. Everything pending with that peer then completes with Cancelled, in bounded time.
+// Deadlines. Send has no deadline of its own: liveness is the control plane's job, which calls
+// Disconnect for a lost peer. Everything pending with that peer then completes with Cancelled, in
+// bounded time.
 #pragma once
 
 #include <chrono>
@@ -43,11 +46,12 @@ struct Payload {
   const void* data() const { return static_cast<const char*>(buffer.data()) + offset; }
 };
 
-// Where an arriving payload is to be written. The memory must stay valid until `done`, which is called exactly once,
-// with OK when the bytes are there or with the reason why they never will be. data == nullptr drops the payload (done
-// is then not called). `keep`, if given, is held as long as the transport could still write there. That outlasts a
-// `done` with Cancelled when the peer was lost in the middle of a transfer: give it whenever the memory may be freed or
-// used again after a failure.
+// Where an arriving payload is to be written. The memory must stay valid until `done`, which is
+// called exactly once, with OK when the bytes are there or with the reason why they never will be.
+// data == nullptr drops the payload (done is then not called). `keep`, if given, is held as long as
+// the transport could still write there. That outlasts a `done` with Cancelled when the peer was
+// lost in the middle of a transfer: give it whenever the memory may be freed or used again after a
+// failure.
 struct PayloadSink {
   void* data = nullptr;
   std::function<void(const Status&)> done;
@@ -57,9 +61,11 @@ struct PayloadSink {
 class MessageHandler {
  public:
   virtual ~MessageHandler() = default;
-  // A message with payload_bytes > 0 has arrived or been announced. `header` is valid during the call.
+  // A message with payload_bytes > 0 has arrived or been announced. `header` is valid during the
+  // call.
   virtual PayloadSink OnMessage(std::string_view header, size_t payload_bytes) = 0;
-  // A message that is only a header, or whose payload the transport hands over by reference (within one process).
+  // A message that is only a header, or whose payload the transport hands over by reference (within
+  // one process).
   virtual void OnDelivered(std::string_view header, Payload payload) = 0;
 };
 
@@ -77,58 +83,69 @@ class Transport {
   // "ucx", "inproc".
   virtual std::string_view kind() const = 0;
 
-  // Makes `address` a peer; returns at once. `name` ("/job:worker/replica:0/task:1") is for messages and logs.
-  // InvalidArgument for bytes that are no address of this kind. Connecting one address twice gives two peers.
+  // Makes `address` a peer; returns at once. `name` ("/job:worker/replica:0/task:1") is for
+  // messages and logs. InvalidArgument for bytes that are no address of this kind. Connecting one
+  // address twice gives two peers.
   virtual Result<PeerId> Connect(std::string_view address, std::string_view name) = 0;
-  // Ends the connection; what is pending with the peer completes with Cancelled. An unknown id is ignored.
+  // Ends the connection; what is pending with the peer completes with Cancelled. An unknown id is
+  // ignored.
   virtual void Disconnect(PeerId peer) = 0;
   // One line: lanes and expected speed: "shm(posix,cma) ~12 GB/s".
   virtual std::string Describe(PeerId peer) const = 0;
 
-  // Sends a message. `header` (at most kMaxHeaderBytes) is copied. `payload` is kept until `done`, called when the
-  // memory may be changed again (OK does not mean that the peer handled it), or with the failure. `done` may be empty.
-  // An unknown or disconnected peer: done(Cancelled). Where payloads go by reference (one process; a peer that is this
-  // very transport) the receiver shares the buffer: change it only if it is unique().
+  // Sends a message. `header` (at most kMaxHeaderBytes) is copied. `payload` is kept until `done`,
+  // called when the memory may be changed again (OK does not mean that the peer handled it), or
+  // with the failure. `done` may be empty. An unknown or disconnected peer: done(Cancelled). Where
+  // payloads go by reference (one process; a peer that is this very transport) the receiver shares
+  // the buffer: change it only if it is unique().
   virtual void Send(PeerId peer, std::string_view header, Payload payload, Done done) = 0;
 
-  // Drives the transport on the calling thread until ready() is true or the deadline has passed; returns ready(). While
-  // a thread is here, the progress thread stands back: a waiting client handles its own answers without a thread
-  // switch. ready() is evaluated often and must be cheap. Spins for the configured time, then sleeps until a message
-  // comes; Wake() makes it look at ready() again. Several threads may be here: one drives, the others wait. After Close
-  // it returns at once. REQUIRES: not called from a callback.
-  virtual bool DriveUntil(const std::function<bool()>& ready, std::chrono::steady_clock::time_point deadline) = 0;
+  // Drives the transport on the calling thread until ready() is true or the deadline has passed;
+  // returns ready(). While a thread is here, the progress thread stands back: a waiting client
+  // handles its own answers without a thread switch. ready() is evaluated often and must be cheap.
+  // Spins for the configured time, then sleeps until a message comes; Wake() makes it look at
+  // ready() again. Several threads may be here: one drives, the others wait. After Close it returns
+  // at once. REQUIRES: not called from a callback.
+  virtual bool DriveUntil(const std::function<bool()>& ready,
+                          std::chrono::steady_clock::time_point deadline) = 0;
   virtual void Wake() = 0;
 
   virtual TransportStats stats() const = 0;
-  // OK, or why this transport can no longer receive (a process that was killed while it wrote into the queue that local
-  // processes share). Nothing but a new process heals that. Look at it with every heartbeat.
+  // OK, or why this transport can no longer receive (a process that was killed while it wrote into
+  // the queue that local processes share). Nothing but a new process heals that. Look at it with
+  // every heartbeat.
   virtual Status Health() const { return Status(); }
 
-  // Stops: pending sends and receives complete with Cancelled; later Sends too. Idempotent; returns at once.
+  // Stops: pending sends and receives complete with Cancelled; later Sends too. Idempotent; returns
+  // at once.
   virtual void Close() = 0;
-  // Waits, at most a few seconds, until every callback has run and the progress thread has ended. REQUIRES: Close was
-  // called; not called from a callback. A Send after Join runs its `done` inside the call, since no thread is left.
+  // Waits, at most a few seconds, until every callback has run and the progress thread has ended.
+  // REQUIRES: Close was called; not called from a callback. A Send after Join runs its `done`
+  // inside the call, since no thread is left.
   virtual void Join() = 0;
 };
 
 struct UcxOptions {
   // How long an idle progress thread spins before it sleeps.
   std::chrono::microseconds spin{50};
-  // UCX_TLS: empty lets UCX choose ("posix,cma", "tcp", ...). A lane that this machine lacks is InvalidArgument, naming
-  // those it has.
+  // UCX_TLS: empty lets UCX choose ("posix,cma", "tcp", ...). A lane that this machine lacks is
+  // InvalidArgument, naming those it has.
   std::string lanes;
   // UCX_NET_DEVICES; "lo" by default keeps the data plane on this host as the control plane is.
   // Empty: UCX chooses.
   std::string net_devices = "lo";
-  // Ask UCX to watch peers (needed between hosts; disables shared memory in UCX 1.13, see docs/wire.md).
+  // Ask UCX to watch peers (needed between hosts; disables shared memory in UCX 1.13, see
+  // docs/wire.md).
   bool peer_errors = false;
   std::string thread_name = "mg-ucx";
 };
 
 // `handler` outlives the transport.
-Result<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options, MessageHandler* handler);
+Result<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options,
+                                                    MessageHandler* handler);
 
-// Transports of one process that pass payloads by reference; the reference implementation of the contract.
+// Transports of one process that pass payloads by reference; the reference implementation of the
+// contract.
 std::unique_ptr<Transport> MakeInprocTransport(MessageHandler* handler);
 
 }  // namespace monograph

@@ -24,7 +24,8 @@ class Scratch {
  public:
   Status Make() {
     char name[] = "/tmp/monograph-compare-XXXXXX";
-    if (mkdtemp(name) == nullptr) return Internal(std::string("cannot make a temporary folder: ") + std::strerror(errno));
+    if (mkdtemp(name) == nullptr)
+      return Internal(std::string("cannot make a temporary folder: ") + std::strerror(errno));
     path_ = name;
     return Status();
   }
@@ -61,8 +62,11 @@ Status Check(const CompareOptions& options) {
   if (!(options.run_timeout > 0)) return InvalidArgument("--run_timeout must be greater than 0");
   if (options.workers.empty()) return InvalidArgument("--workers names no number");
   for (const int workers : options.workers) {
-    if (workers < 1) return InvalidArgument("--workers: " + std::to_string(workers) + " is not a number of workers");
-    if (std::count(options.workers.begin(), options.workers.end(), workers) > 1) return InvalidArgument("--workers: " + std::to_string(workers) + " is given twice");
+    if (workers < 1)
+      return InvalidArgument("--workers: " + std::to_string(workers) +
+                             " is not a number of workers");
+    if (std::count(options.workers.begin(), options.workers.end(), workers) > 1)
+      return InvalidArgument("--workers: " + std::to_string(workers) + " is given twice");
   }
   return Status();
 }
@@ -100,14 +104,22 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
   launch.executor_flags = options_.executor_flags;
   launch.command = options_.command;
   launch.command.insert(launch.command.end(), mode.flags.begin(), mode.flags.end());
-  if (options_.batch_per_worker > 0) launch.command.push_back("--batch_size=" + std::to_string(options_.batch_per_worker * workers));
-  run.command = "monograph launch" + (launch.ps > 0 ? " --ps=" + std::to_string(launch.ps) : "") + " --workers=" + std::to_string(workers) +
-                (launch.executor_flags.empty() ? "" : " --executor_flags='" + Joined(launch.executor_flags) + "'") + " -- " + Joined(launch.command);
+  if (options_.batch_per_worker > 0)
+    launch.command.push_back("--batch_size=" + std::to_string(options_.batch_per_worker * workers));
+  run.command = "monograph launch" + (launch.ps > 0 ? " --ps=" + std::to_string(launch.ps) : "") +
+                " --workers=" + std::to_string(workers) +
+                (launch.executor_flags.empty()
+                     ? ""
+                     : " --executor_flags='" + Joined(launch.executor_flags) + "'") +
+                " -- " + Joined(launch.command);
   const std::string name = mode.name + "_" + std::to_string(workers) + "_" + std::to_string(repeat);
   const std::string results = scratch_.File(name + ".json");
   launch.command.push_back("--result_file=" + results);
-  const Status status = RunLaunched(launch, logs_ + "/" + name + ".log", std::chrono::duration<double>(options_.run_timeout), &interrupts_);
-  Result<std::vector<RunResult>> clients = status.ok() ? ReadResults(results) : Result<std::vector<RunResult>>(status);
+  const Status status =
+      RunLaunched(launch, logs_ + "/" + name + ".log",
+                  std::chrono::duration<double>(options_.run_timeout), &interrupts_);
+  Result<std::vector<RunResult>> clients =
+      status.ok() ? ReadResults(results) : Result<std::vector<RunResult>>(status);
   if (clients.ok()) {
     run.clients = std::move(clients).value();
   } else {
@@ -117,10 +129,13 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
 }
 
 void Comparison::Tell(const ComparedRun& run, size_t total) const {
-  const std::string what = "[" + std::to_string(report_.runs.size()) + "/" + std::to_string(total) + "] " + run.mode + ", " + std::to_string(run.workers) +
-                           (run.workers == 1 ? " worker" : " workers") + ", repeat " + std::to_string(run.repeat) + ": ";
+  const std::string what = "[" + std::to_string(report_.runs.size()) + "/" + std::to_string(total) +
+                           "] " + run.mode + ", " + std::to_string(run.workers) +
+                           (run.workers == 1 ? " worker" : " workers") + ", repeat " +
+                           std::to_string(run.repeat) + ": ";
   if (run.error.empty()) {
-    std::fprintf(stderr, "%s%.1f images/sec\n", what.c_str(), FiguresOf(run.clients).images_per_second);
+    std::fprintf(stderr, "%s%.1f images/sec\n", what.c_str(),
+                 FiguresOf(run.clients).images_per_second);
   } else {
     std::fprintf(stderr, "%sFAILED: %s\n", what.c_str(), run.error.c_str());
   }
@@ -133,7 +148,8 @@ Result<int> Comparison::Run() {
   logs_ = options_.log_dir.empty() ? scratch_.File("") : options_.log_dir;
   std::error_code error;
   std::filesystem::create_directories(logs_, error);
-  if (error) return FailedPrecondition("cannot make the folder '" + logs_ + "': " + error.message());
+  if (error)
+    return FailedPrecondition("cannot make the folder '" + logs_ + "': " + error.message());
   // Now, not after the runs.
   MG_RETURN_IF_ERROR(WriteFile(options_.out, "monograph compare is running\n"));
   report_.program = std::filesystem::path(options_.command[0]).filename();
@@ -145,7 +161,8 @@ Result<int> Comparison::Run() {
   report_.workers = options_.workers;
 
   bool failed = false;
-  const size_t total = report_.modes.size() * report_.workers.size() * static_cast<size_t>(options_.repeats);
+  const size_t total =
+      report_.modes.size() * report_.workers.size() * static_cast<size_t>(options_.repeats);
   for (int repeat = 1; repeat <= options_.repeats && interrupts_.signal() == 0; ++repeat) {
     for (const int workers : report_.workers) {
       // Forth and back, so that a machine that gets slower favours nobody.

@@ -10,12 +10,16 @@
 namespace monograph {
 namespace {
 
-CompareMode Mode(std::string name, std::string title, const std::string& replication, const std::string& update, bool synchronous) {
-  CompareMode mode{.name = std::move(name), .title = std::move(title), .flags = {"--replication=" + replication, "--variable_update=" + update}};
+CompareMode Mode(std::string name, std::string title, const std::string& replication,
+                 const std::string& update, bool synchronous) {
+  CompareMode mode{.name = std::move(name),
+                   .title = std::move(title),
+                   .flags = {"--replication=" + replication, "--variable_update=" + update}};
   mode.uses_ps = update == "parameter_server";
   mode.per_worker = replication != "in_graph";
   mode.synchronous = synchronous;
-  // The word that is not the default: one client is synchronous unless told otherwise, many are not.
+  // The word that is not the default: one client is synchronous unless told otherwise, many are
+  // not.
   if (synchronous && mode.per_worker && mode.uses_ps) mode.flags.push_back("--sync");
   if (!synchronous && !mode.per_worker) mode.flags.push_back("--async");
   return mode;
@@ -46,10 +50,12 @@ const std::vector<CompareMode>& KnownModes() {
       Mode("in_graph", "In-graph", "in_graph", "parameter_server", true),
       Mode("between_graph", "Between-graph", "between_graph", "parameter_server", true),
       Mode("in_graph_replicated", "In-graph (all-reduce)", "in_graph", "replicated", true),
-      Mode("between_graph_replicated", "Between-graph (all-reduce)", "between_graph", "replicated", true),
+      Mode("between_graph_replicated", "Between-graph (all-reduce)", "between_graph", "replicated",
+           true),
       Mode("in_graph_central", "In-graph (central)", "in_graph", "central", true),
       Mode("in_graph_async", "In-graph (async)", "in_graph", "parameter_server", false),
-      Mode("between_graph_async", "Between-graph (async)", "between_graph", "parameter_server", false),
+      Mode("between_graph_async", "Between-graph (async)", "between_graph", "parameter_server",
+           false),
   };
   return *modes;
 }
@@ -65,19 +71,22 @@ Result<std::vector<CompareMode>> ParseModes(const std::vector<std::string>& word
   std::set<std::string> seen;
   for (const std::string& word : words) {
     const size_t equals = word.find('=');
-    const auto known = std::find_if(KnownModes().begin(), KnownModes().end(), [&](const CompareMode& mode) { return mode.name == word; });
+    const auto known = std::find_if(KnownModes().begin(), KnownModes().end(),
+                                    [&](const CompareMode& mode) { return mode.name == word; });
     if (known != KnownModes().end()) {
       modes.push_back(*known);
     } else if (equals != std::string::npos && equals > 0) {
       modes.push_back(Custom(word.substr(0, equals), word.substr(equals + 1)));
     } else {
       std::string message = "--modes: unknown mode '" + word + "'";
-      if (const std::string near = NearestName(word, CompareModeNames()); !near.empty()) message += "; did you mean '" + near + "'?";
+      if (const std::string near = NearestName(word, CompareModeNames()); !near.empty())
+        message += "; did you mean '" + near + "'?";
       message += " Known are";
       for (const std::string& name : CompareModeNames()) message += " " + name;
       return InvalidArgument(message + "; or give NAME=FLAGS");
     }
-    if (!seen.insert(modes.back().name).second) return InvalidArgument("--modes: '" + modes.back().name + "' is given twice");
+    if (!seen.insert(modes.back().name).second)
+      return InvalidArgument("--modes: '" + modes.back().name + "' is given twice");
   }
   if (modes.empty()) return InvalidArgument("--modes names no mode");
   return modes;

@@ -13,8 +13,9 @@ struct CompareMode {
   std::string title;  // "In-graph (all-reduce)"
   std::vector<std::string> flags;
   bool uses_ps = false;
-  bool per_worker = false;   // a client for each worker, else one for all
-  bool synchronous = false;  // all replicas in step: its weights are the same bits in every such mode
+  bool per_worker = false;  // a client for each worker, else one for all
+  bool synchronous =
+      false;  // all replicas in step: its weights are the same bits in every such mode
 };
 
 const std::vector<CompareMode>& KnownModes();

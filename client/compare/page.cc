@@ -1,4 +1,5 @@
-// The page: client/compare/page.html, which the build puts into kPageTemplate, with the figures in it.
+// The page: client/compare/page.html, which the build puts into kPageTemplate, with the figures in
+// it.
 #include "client/compare/page_template.h"
 #include "client/compare/report.h"
 

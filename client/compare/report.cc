@@ -41,11 +41,13 @@ std::pair<double, double> Window(const std::vector<RunResult>& clients) {
 // Of one client between two points in time.
 double ImagesIn(const RunResult& client, double begin, double end) {
   if (client.steps.empty()) return 0;
-  const double per_step = static_cast<double>(client.images) / static_cast<double>(client.steps.size());
-  const auto inside = std::count_if(client.steps.begin(), client.steps.end(), [&](const RunResult::Step& step) {
-    const double ended = client.started_at + (step.start_us + step.us) / 1e6;
-    return ended > begin && ended <= end;
-  });
+  const double per_step =
+      static_cast<double>(client.images) / static_cast<double>(client.steps.size());
+  const auto inside =
+      std::count_if(client.steps.begin(), client.steps.end(), [&](const RunResult::Step& step) {
+        const double ended = client.started_at + (step.start_us + step.us) / 1e6;
+        return ended > begin && ended <= end;
+      });
   return per_step * static_cast<double>(inside);
 }
 
@@ -57,17 +59,23 @@ double ImagesPerSecond(const std::vector<RunResult>& clients) {
   return end > begin ? images / (end - begin) : 0;
 }
 
-// Steps of the whole job while this client was training: what counters of its timed part are divided by.
+// Steps of the whole job while this client was training: what counters of its timed part are
+// divided by.
 double JobSteps(const RunResult& of, const std::vector<RunResult>& clients) {
-  if (clients.size() == 1) return static_cast<double>(of.images) / static_cast<double>(of.batch_size);
+  if (clients.size() == 1)
+    return static_cast<double>(of.images) / static_cast<double>(of.batch_size);
   double images = 0;
-  for (const RunResult& client : clients) images += ImagesIn(client, of.started_at, of.started_at + of.seconds + 1e-3);
+  for (const RunResult& client : clients)
+    images += ImagesIn(client, of.started_at, of.started_at + of.seconds + 1e-3);
   return images / static_cast<double>(of.batch_size);
 }
 
 RunFigures::Traffic TrafficOf(const RunResult::Task& task, const std::string& name, double steps) {
-  const auto per_step = [steps](uint64_t count) { return steps > 0 ? static_cast<double>(count) / steps : 0; };
-  return {name, per_step(task.bytes_sent), per_step(task.bytes_received), per_step(task.messages_sent), per_step(task.messages_received)};
+  const auto per_step = [steps](uint64_t count) {
+    return steps > 0 ? static_cast<double>(count) / steps : 0;
+  };
+  return {name, per_step(task.bytes_sent), per_step(task.bytes_received),
+          per_step(task.messages_sent), per_step(task.messages_received)};
 }
 
 // At each step that every client displayed.
@@ -103,8 +111,9 @@ std::string DigestOf(const ComparedRun& run) {
 }
 
 bool Synchronous(const CompareReport& report, const ComparedRun& run) {
-  return std::any_of(report.modes.begin(), report.modes.end(),
-                     [&](const CompareMode& mode) { return mode.name == run.mode && mode.synchronous; });
+  return std::any_of(report.modes.begin(), report.modes.end(), [&](const CompareMode& mode) {
+    return mode.name == run.mode && mode.synchronous;
+  });
 }
 
 // The number of workers that the headline speaks of.
@@ -124,12 +133,15 @@ std::string TitleOf(const CompareReport& report, const std::string& mode) {
 
 // Inside a sentence: "in-graph", but a name of the user's own stays.
 std::string InSentence(std::string title) {
-  if (title.size() > 1 && std::isupper(static_cast<unsigned char>(title[0])) && std::islower(static_cast<unsigned char>(title[1])))
+  if (title.size() > 1 && std::isupper(static_cast<unsigned char>(title[0])) &&
+      std::islower(static_cast<unsigned char>(title[1])))
     title[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(title[0])));
   return title;
 }
 
-std::string WorkersText(int workers) { return std::to_string(workers) + (workers == 1 ? " worker" : " workers"); }
+std::string WorkersText(int workers) {
+  return std::to_string(workers) + (workers == 1 ? " worker" : " workers");
+}
 
 }  // namespace
 
@@ -162,7 +174,9 @@ RunFigures FiguresOf(const std::vector<RunResult>& clients) {
     const double steps = JobSteps(client, clients);
     if (steps > 0) figures.client_cpu_us += client.cpu_seconds * 1e6 / steps;
     if (!client.tasks.empty())
-      figures.tasks.push_back(TrafficOf(client.tasks[0], clients.size() == 1 ? "client" : "client " + std::to_string(client.client), steps));
+      figures.tasks.push_back(TrafficOf(
+          client.tasks[0],
+          clients.size() == 1 ? "client" : "client " + std::to_string(client.client), steps));
   }
   // A daemon counts for all clients together: one of those that see it is enough.
   std::map<std::string, RunFigures::Traffic> daemons;
@@ -183,7 +197,8 @@ RunFigures FiguresOf(const std::vector<RunResult>& clients) {
 Machine ThisMachine() {
   Machine machine;
   machine.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  machine.memory_gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30);
+  machine.memory_gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30);
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("model name")) continue;
@@ -205,7 +220,7 @@ std::vector<Cell> Cells(const CompareReport& report) {
         cell.runs.push_back(&run);
         cell.figures.push_back(FiguresOf(run.clients));
       }
-      const auto spread = [&cell](double RunFigures::* figure) {
+      const auto spread = [&cell](double RunFigures::*figure) {
         std::vector<double> values;
         for (const RunFigures& figures : cell.figures) values.push_back(figures.*figure);
         return SpreadOf(values);
@@ -236,7 +251,10 @@ std::vector<Ratio> Ratios(const CompareReport& report, const std::vector<Cell>& 
       }
     }
     if (values.empty()) continue;
-    Ratio ratio{.mode = cell.mode->name, .baseline = report.modes[0].name, .workers = cell.workers, .ratio = SpreadOf(values)};
+    Ratio ratio{.mode = cell.mode->name,
+                .baseline = report.modes[0].name,
+                .workers = cell.workers,
+                .ratio = SpreadOf(values)};
     ratio.clear = ratio.ratio.count >= 2 && (ratio.ratio.low > 1 || ratio.ratio.high < 1);
     ratios.push_back(std::move(ratio));
   }
@@ -258,7 +276,8 @@ std::vector<Equality> Equalities(const CompareReport& report) {
       if (first == nullptr) first = &run;
       for (const auto& [name, value] : run.clients[0].variables) {
         const auto other = first->clients[0].variables.find(name);
-        if (other == first->clients[0].variables.end() || other->second != value) differ.insert(name);
+        if (other == first->clients[0].variables.end() || other->second != value)
+          differ.insert(name);
       }
     }
     equality.differ.assign(differ.begin(), differ.end());
@@ -271,8 +290,8 @@ std::string Headline(const CompareReport& report, const std::vector<Ratio>& rati
   const int workers = HeadlineWorkers(ratios);
   for (const Ratio& ratio : ratios) {
     if (ratio.workers != workers) continue;
-    return TitleOf(report, ratio.baseline) + " is " + Number(ratio.ratio.median, 2) + "x " + InSentence(TitleOf(report, ratio.mode)) + " at " +
-           WorkersText(workers);
+    return TitleOf(report, ratio.baseline) + " is " + Number(ratio.ratio.median, 2) + "x " +
+           InSentence(TitleOf(report, ratio.mode)) + " at " + WorkersText(workers);
   }
   const std::vector<Cell> cells = Cells(report);
   const Cell* last = nullptr;
@@ -280,14 +299,16 @@ std::string Headline(const CompareReport& report, const std::vector<Ratio>& rati
     if (!cell.runs.empty()) last = &cell;
   }
   if (last == nullptr) return "No run went through";
-  return last->mode->title + " trains " + Number(last->images_per_second.median, 0) + " images/sec at " + WorkersText(last->workers);
+  return last->mode->title + " trains " + Number(last->images_per_second.median, 0) +
+         " images/sec at " + WorkersText(last->workers);
 }
 
 std::string Certainty(const CompareReport& report, const std::vector<Ratio>& ratios) {
   const int workers = HeadlineWorkers(ratios);
   for (const Ratio& ratio : ratios) {
     if (ratio.workers != workers) continue;
-    const std::string range = Number(ratio.ratio.low, 2) + "x to " + Number(ratio.ratio.high, 2) + "x";
+    const std::string range =
+        Number(ratio.ratio.low, 2) + "x to " + Number(ratio.ratio.high, 2) + "x";
     if (ratio.ratio.count == 1) return "One repeat only: the spread is not known.";
     const std::string over = "over " + std::to_string(ratio.ratio.count) + " interleaved repeats";
     if (ratio.clear) return "Every repeat agrees: " + range + " " + over + ".";
@@ -304,13 +325,17 @@ std::string EqualityText(const CompareReport& report, const std::vector<Equality
     if (!equality.equal()) differ += (differ.empty() ? "" : ", ") + WorkersText(equality.workers);
   }
   if (runs == 0) return "No synchronous run reported its weights.";
-  if (!differ.empty()) return "Weights of synchronous runs are not the same bits at " + differ + ".";
+  if (!differ.empty())
+    return "Weights of synchronous runs are not the same bits at " + differ + ".";
   std::set<std::string> modes;
   for (const ComparedRun& run : report.runs) {
     if (run.error.empty() && Synchronous(report, run)) modes.insert(run.mode);
   }
-  if (runs == static_cast<int>(equalities.size())) return "One run each: nothing to compare its weights with.";
-  return "For each number of workers, all runs of " + (modes.size() == 1 ? InSentence(TitleOf(report, *modes.begin())) : std::to_string(modes.size()) + " synchronous modes") +
+  if (runs == static_cast<int>(equalities.size()))
+    return "One run each: nothing to compare its weights with.";
+  return "For each number of workers, all runs of " +
+         (modes.size() == 1 ? InSentence(TitleOf(report, *modes.begin()))
+                            : std::to_string(modes.size()) + " synchronous modes") +
          " ended with bit-equal weights (" + std::to_string(runs) + " runs).";
 }
 

@@ -1,4 +1,5 @@
-// CompareReport: the figures of a comparison, from the runs' result files. Table, page and JSON are made of it and of nothing else, so that they agree.
+// CompareReport: the figures of a comparison, from the runs' result files. Table, page and JSON are
+// made of it and of nothing else, so that they agree.
 #pragma once
 
 #include <map>
@@ -17,7 +18,8 @@ struct Spread {
   int count = 0;
 };
 Spread SpreadOf(std::vector<double> values);
-// The value below which a share `q` of the values lies, between neighbours by proportion. REQUIRES: sorted, not empty.
+// The value below which a share `q` of the values lies, between neighbours by proportion. REQUIRES:
+// sorted, not empty.
 double Quantile(const std::vector<double>& sorted, double q);
 
 // One run: all its clients together.
@@ -29,7 +31,8 @@ struct ComparedRun {
   std::vector<RunResult> clients;
 };
 
-// What one run comes to. A "step" trains one global batch, whoever trains it: figures per step can be compared between modes.
+// What one run comes to. A "step" trains one global batch, whoever trains it: figures per step can
+// be compared between modes.
 struct RunFigures {
   double images_per_second = 0;
   double step_p50_us = 0, step_p99_us = 0;
@@ -43,7 +46,8 @@ struct RunFigures {
   std::vector<RunResult::Progress> loss;  // mean of the clients
   std::vector<double> step_us;            // sorted, of all clients
 };
-// Several clients: images per second are those trained while every client was training; if that is less than half of the run, those of the whole run.
+// Several clients: images per second are those trained while every client was training; if that is
+// less than half of the run, those of the whole run.
 RunFigures FiguresOf(const std::vector<RunResult>& clients);
 
 struct Machine {
@@ -74,7 +78,8 @@ struct Cell {
 // Every mode at every number of workers; cells in which no run went through have no runs.
 std::vector<Cell> Cells(const CompareReport& report);
 
-// Images per second of one mode over those of the first mode, at one number of workers: of runs of the same repeat, which stand beside each other in time.
+// Images per second of one mode over those of the first mode, at one number of workers: of runs of
+// the same repeat, which stand beside each other in time.
 struct Ratio {
   std::string mode, baseline;
   int workers = 0;
@@ -86,14 +91,15 @@ std::vector<Ratio> Ratios(const CompareReport& report, const std::vector<Cell>& 
 // Whether synchronous runs ended with the same weights, at one number of workers.
 struct Equality {
   int workers = 0;
-  int runs = 0;                          // that have a digest
-  std::map<std::string, int> digests;    // digest: how many runs
-  std::vector<std::string> differ;       // variables that are not the same in all
+  int runs = 0;                        // that have a digest
+  std::map<std::string, int> digests;  // digest: how many runs
+  std::vector<std::string> differ;     // variables that are not the same in all
   bool equal() const { return digests.size() == 1; }
 };
 std::vector<Equality> Equalities(const CompareReport& report);
 
-// The finding in one sentence, as the page's title states it: "In-graph is 1.02x between-graph at 2 workers".
+// The finding in one sentence, as the page's title states it: "In-graph is 1.02x between-graph at 2
+// workers".
 std::string Headline(const CompareReport& report, const std::vector<Ratio>& ratios);
 // How certain it is: "5 repeats: 1.01x to 1.04x", or that the spread is larger than the difference.
 std::string Certainty(const CompareReport& report, const std::vector<Ratio>& ratios);

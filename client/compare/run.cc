@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A launch ends its program within 5 s of a signal and its daemons within two grace periods; after this much more it is killed, and all that
-// it started with it.
+// A launch ends its program within 5 s of a signal and its daemons within two grace periods; after
+// this much more it is killed, and all that it started with it.
 constexpr std::chrono::seconds kEndGrace(10);
 constexpr size_t kLastLines = 6;
 
@@ -74,14 +74,17 @@ Interrupts::~Interrupts() {
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
-Status RunLaunched(const LaunchOptions& options, const std::string& log, std::chrono::duration<double> limit, Interrupts* interrupts) {
+Status RunLaunched(const LaunchOptions& options, const std::string& log,
+                   std::chrono::duration<double> limit, Interrupts* interrupts) {
   std::fflush(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ResourceExhausted(std::string("fork: ") + std::strerror(errno));
   if (pid == 0) RunChild(options, log, parent);
 
-  const auto seconds = [](double count) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count)); };
+  const auto seconds = [](double count) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
+  };
   const auto end_grace = kEndGrace + seconds(2 * options.grace_seconds);
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
@@ -89,7 +92,8 @@ Status RunLaunched(const LaunchOptions& options, const std::string& log, std::ch
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
     pollfd fds[] = {{process, POLLIN, 0}, {interrupts->descriptor_, POLLIN, 0}};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     poll(fds, 2, static_cast<int>(std::clamp<int64_t>(left + 1, 0, 1000)));
     signalfd_siginfo info{};
     if (read(interrupts->descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
@@ -103,11 +107,18 @@ Status RunLaunched(const LaunchOptions& options, const std::string& log, std::ch
     deadline = Clock::now() + end_grace;
   }
   close(process);
-  if (interrupts->signal_ != 0) return Cancelled(std::string("interrupted by ") + strsignal(interrupts->signal_));
-  if (late) return DeadlineExceeded("the run took longer than " + std::to_string(static_cast<int>(limit.count())) + " s; it printed last:\n" + LastLines(log));
-  if (WIFSIGNALED(status)) return Status(Code::kUnknown, std::string("ended by ") + strsignal(WTERMSIG(status)) + "; it printed last:\n" + LastLines(log));
+  if (interrupts->signal_ != 0)
+    return Cancelled(std::string("interrupted by ") + strsignal(interrupts->signal_));
+  if (late)
+    return DeadlineExceeded("the run took longer than " +
+                            std::to_string(static_cast<int>(limit.count())) +
+                            " s; it printed last:\n" + LastLines(log));
+  if (WIFSIGNALED(status))
+    return Status(Code::kUnknown, std::string("ended by ") + strsignal(WTERMSIG(status)) +
+                                      "; it printed last:\n" + LastLines(log));
   if (WEXITSTATUS(status) != 0)
-    return Status(Code::kUnknown, "exit code " + std::to_string(WEXITSTATUS(status)) + "; it printed last:\n" + LastLines(log));
+    return Status(Code::kUnknown, "exit code " + std::to_string(WEXITSTATUS(status)) +
+                                      "; it printed last:\n" + LastLines(log));
   return Status();
 }
 
@@ -116,9 +127,11 @@ Result<std::vector<RunResult>> ReadResults(const std::string& path) {
   for (int client = 0; client == 0 || client < clients[0].clients; ++client) {
     Result<RunResult> result = ReadRunResult(ResultPath(path, client));
     if (result.status().code() == Code::kNotFound)
-      return NotFound("the program ended with 0 but client " + std::to_string(client) + " left no results; it must know --result_file");
+      return NotFound("the program ended with 0 but client " + std::to_string(client) +
+                      " left no results; it must know --result_file");
     MG_RETURN_IF_ERROR(result.status());
-    if (result->batch_size <= 0 || result->steps.empty()) return FailedPrecondition("client " + std::to_string(client) + " reported no step");
+    if (result->batch_size <= 0 || result->steps.empty())
+      return FailedPrecondition("client " + std::to_string(client) + " reported no step");
     clients.push_back(std::move(result).value());
   }
   return clients;

@@ -15,15 +15,15 @@ struct Declaration {
   Shape shape;
   Initial initial;
   DType dtype = DT_FLOAT;
-  int64_t parts = 1;  // cut along the first dimension into so many variables
-  bool read = false;  // the model asks for all of it
+  int64_t parts = 1;       // cut along the first dimension into so many variables
+  bool read = false;       // the model asks for all of it
   bool looked_up = false;  // the model asks for rows of it
 };
 
 // A variable, or a part of one, as a replica sees it.
 struct VariableView {
-  Output value;        // invalid if no replica reads all of it
-  Output handle;       // invalid if no replica looks rows up
+  Output value;   // invalid if no replica reads all of it
+  Output handle;  // invalid if no replica looks rows up
   Shape shape;
   std::string device;  // where its rows are read; empty: where the replica is
 };

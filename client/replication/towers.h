@@ -1,5 +1,6 @@
 // The one place where a replica of the training step is built: forward, backward, and its weight in
-// the mean. Every way of replication takes its gradients from here, so that their bits are the same.
+// the mean. Every way of replication takes its gradients from here, so that their bits are the
+// same.
 #pragma once
 
 #include <string>
@@ -12,10 +13,10 @@
 namespace monograph::replication {
 
 struct Towers {
-  std::vector<Operation> calls;    // by replica
-  std::vector<Outputs> results;    // [result][replica]
-  // [variable][replica], weighted: to be added up. All replicas' gradients of a variable are rows, or
-  // none; each row comes once.
+  std::vector<Operation> calls;  // by replica
+  std::vector<Outputs> results;  // [result][replica]
+  // [variable][replica], weighted: to be added up. All replicas' gradients of a variable are rows,
+  // or none; each row comes once.
   std::vector<std::vector<Gradient>> gradients;
 };
 

@@ -9,8 +9,8 @@ namespace monograph {
 using collective::GroupName;
 using collective::kLeaderGrace;
 using collective::Milliseconds;
-using collective::Piece;
 using collective::OperationPtr;
+using collective::Piece;
 using std::chrono::milliseconds;
 
 namespace {

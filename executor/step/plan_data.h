@@ -88,7 +88,8 @@ struct PlanData {
   std::unique_ptr<PlanNode[]> nodes;  // in topological order
   int32_t num_nodes = 0;
   std::vector<uint32_t> pending;
-  // By node: the number of bits of cost_ns. What scheduling looks at, small enough to stay in the nearest cache.
+  // By node: the number of bits of cost_ns. What scheduling looks at, small enough to stay in the
+  // nearest cache.
   std::unique_ptr<std::atomic<uint8_t>[]> cost_bits;
   std::vector<DataEdge> edges;
   std::vector<Successor> successors;

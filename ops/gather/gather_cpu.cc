@@ -142,9 +142,9 @@ class DynamicPartitionKernel : public Kernel {
     std::vector<int64_t> rows(n);
     for (size_t i = 0; i < part.size(); ++i) {
       if (part[i] < 0 || static_cast<size_t>(part[i]) >= n) {
-        return InvalidArgument("partitions[" + std::to_string(i) + "] = " +
-                               std::to_string(part[i]) + " is not in [0, " + std::to_string(n) +
-                               ")");
+        return InvalidArgument("partitions[" + std::to_string(i) +
+                               "] = " + std::to_string(part[i]) + " is not in [0, " +
+                               std::to_string(n) + ")");
       }
       ++rows[static_cast<size_t>(part[i])];
     }

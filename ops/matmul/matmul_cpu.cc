@@ -116,7 +116,7 @@ class Plan {
     dnnl::matmul primitive;
     memory::desc a, b, bias, out, scratchpad;
     bool has_bias = false;
-    bool relu = false;  // done here: oneDNN's fused one makes 0 of a NaN
+    bool relu = false;    // done here: oneDNN's fused one makes 0 of a NaN
     int64_t columns = 0;  // of a dense result that is copied to rows of length `row`; 0: none is
     int64_t row = 0;
     onednn::FramePool<onednn::Frame> frames;

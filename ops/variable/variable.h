@@ -33,7 +33,8 @@ Output VariableShape(const Scope& scope, Output handle, DType out_type = DT_INT3
 // Rows of the variable, without reading all of it: only they leave the task where it lives. The
 // gradient with regard to the handle is rows, too.
 Output ResourceGather(const Scope& scope, Output handle, Output indices, DType dtype);
-// Adds updates[i, ...] to row indices[i] of the variable, in order of i; a scalar to all those rows.
+// Adds updates[i, ...] to row indices[i] of the variable, in order of i; a scalar to all those
+// rows.
 Operation ResourceScatterAdd(const Scope& scope, Output handle, Output indices, Output updates);
 // Subtracts them.
 Operation ResourceScatterSub(const Scope& scope, Output handle, Output indices, Output updates);

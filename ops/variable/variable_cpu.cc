@@ -352,14 +352,14 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
   MG_INDEX_TYPES(ADD)
 #undef ADD
-#define ADD_ONE(NAME, T, I, ADDS)                \
-  registry->Add<ResourceScatterKernel<T, I, ADDS>>( \
-      {.op = NAME,                               \
+#define ADD_ONE(NAME, T, I, ADDS)                                    \
+  registry->Add<ResourceScatterKernel<T, I, ADDS>>(                  \
+      {.op = NAME,                                                   \
        .types = {{"dtype", kDTypeOf<T>}, {"Tindices", kDTypeOf<I>}}, \
        .host_args = {"resource"}});
-#define ADD(T) \
-  ADD_ONE("ResourceScatterAdd", T, int32_t, true) \
-  ADD_ONE("ResourceScatterAdd", T, int64_t, true) \
+#define ADD(T)                                     \
+  ADD_ONE("ResourceScatterAdd", T, int32_t, true)  \
+  ADD_ONE("ResourceScatterAdd", T, int64_t, true)  \
   ADD_ONE("ResourceScatterSub", T, int32_t, false) \
   ADD_ONE("ResourceScatterSub", T, int64_t, false)
   MG_NUMBER_TYPES(ADD)

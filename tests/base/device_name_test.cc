@@ -24,7 +24,8 @@ TEST(DeviceName, TakesPartsInAnyOrderAndTheLegacyForm) {
 }
 
 TEST(DeviceName, NamesWhatIsMalformed) {
-  for (const char* bad : {"/gpu", "/job:1a", "/job:", "job:w", "/task:-1", "/task:x", "/device::0", "//", "/foo:1"}) {
+  for (const char* bad :
+       {"/gpu", "/job:1a", "/job:", "job:w", "/task:-1", "/task:x", "/device::0", "//", "/foo:1"}) {
     Result<DeviceName> name = DeviceName::Parse(bad);
     EXPECT_FALSE(name.ok()) << bad;
     EXPECT_NE(name.status().message().find(bad), std::string::npos) << name.status();
@@ -33,7 +34,8 @@ TEST(DeviceName, NamesWhatIsMalformed) {
 
 TEST(DeviceName, MergesConstraintsFieldByField) {
   auto parse = [](const char* text) { return DeviceName::Parse(text).value(); };
-  EXPECT_EQ(MergeConstraints(parse("/job:w"), parse("/device:GPU:0"), false)->ToString(), "/job:w/device:GPU:0");
+  EXPECT_EQ(MergeConstraints(parse("/job:w"), parse("/device:GPU:0"), false)->ToString(),
+            "/job:w/device:GPU:0");
   EXPECT_EQ(MergeConstraints(parse("/job:w"), parse("/job:ps"), true).status().message(),
             "Cannot merge devices with incompatible jobs: '/job:w' and '/job:ps'");
   EXPECT_FALSE(MergeConstraints(parse("/gpu:0"), parse("/gpu:1"), false).ok());
@@ -43,7 +45,8 @@ TEST(DeviceName, MergesConstraintsFieldByField) {
 
 TEST(DeviceName, AnOuterScopeFillsOnlyWhatTheInnerLeavesOpen) {
   auto parse = [](const char* text) { return DeviceName::Parse(text).value(); };
-  EXPECT_EQ(MergeScope(parse("/cpu:0"), parse("/job:w/task:1/gpu:2")).ToString(), "/job:w/task:1/device:CPU:0");
+  EXPECT_EQ(MergeScope(parse("/cpu:0"), parse("/job:w/task:1/gpu:2")).ToString(),
+            "/job:w/task:1/device:CPU:0");
 }
 
 }  // namespace

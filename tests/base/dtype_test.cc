@@ -9,7 +9,8 @@ namespace monograph {
 namespace {
 
 TEST(DType, NamesRoundTrip) {
-  for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64, DT_BOOL, DT_BFLOAT16, DT_HALF, DT_UINT8, DT_STRING}) {
+  for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64, DT_BOOL, DT_BFLOAT16, DT_HALF,
+                      DT_UINT8, DT_STRING}) {
     EXPECT_EQ(ParseDType(DTypeName(dtype)).value(), dtype);
   }
   EXPECT_EQ(ParseDType("DT_FLOAT").value(), DT_FLOAT);
@@ -26,10 +27,10 @@ TEST(DType, EveryHalfSurvivesTheTripThroughFloat) {
 }
 
 TEST(DType, SixteenBitFloatsRoundToNearestEven) {
-  EXPECT_EQ(half(1.0f + 0x1p-11f).bits, half(1.0f).bits);               // tie, to even
-  EXPECT_EQ(half(1.0f + 0x3p-11f).bits, half(1.0f).bits + 2);           // tie, to even
-  EXPECT_EQ(half(65520.0f).bits, 0x7c00);                               // past the largest half
-  EXPECT_EQ(half(0x1p-25f).bits, 0);                                    // tie at half the smallest subnormal
+  EXPECT_EQ(half(1.0f + 0x1p-11f).bits, half(1.0f).bits);      // tie, to even
+  EXPECT_EQ(half(1.0f + 0x3p-11f).bits, half(1.0f).bits + 2);  // tie, to even
+  EXPECT_EQ(half(65520.0f).bits, 0x7c00);                      // past the largest half
+  EXPECT_EQ(half(0x1p-25f).bits, 0);                           // tie at half the smallest subnormal
   EXPECT_EQ(half(0x1.8p-25f).bits, 1);
   EXPECT_EQ(bfloat16(1.0f + 0x1p-8f).bits, bfloat16(1.0f).bits);
   EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::numeric_limits<float>::quiet_NaN()))));

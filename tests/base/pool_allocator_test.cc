@@ -12,7 +12,8 @@ namespace {
 TEST(PoolAllocator, BlocksAreAlignedDistinctAndLargeEnough) {
   PoolAllocator pool("test");
   std::vector<std::pair<char*, size_t>> blocks;
-  for (size_t bytes : {0ul, 1ul, 127ul, 128ul, 129ul, 1000ul, 1024ul, 1025ul, 4096ul, 5000ul, 100000ul, 2097152ul, 2097153ul, 9000000ul}) {
+  for (size_t bytes : {0ul, 1ul, 127ul, 128ul, 129ul, 1000ul, 1024ul, 1025ul, 4096ul, 5000ul,
+                       100000ul, 2097152ul, 2097153ul, 9000000ul}) {
     auto* block = static_cast<char*>(pool.Allocate(bytes));
     ASSERT_NE(block, nullptr);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % kBufferAlignment, 0u) << bytes;
@@ -20,7 +21,8 @@ TEST(PoolAllocator, BlocksAreAlignedDistinctAndLargeEnough) {
     blocks.emplace_back(block, bytes);
   }
   for (size_t i = 0; i < blocks.size(); ++i) {
-    for (size_t k = 0; k < blocks[i].second; k += 997) EXPECT_EQ(blocks[i].first[k], static_cast<char>(i));
+    for (size_t k = 0; k < blocks[i].second; k += 997)
+      EXPECT_EQ(blocks[i].first[k], static_cast<char>(i));
     pool.Deallocate(blocks[i].first, blocks[i].second);
   }
   EXPECT_EQ(pool.bytes_in_use(), 0);
@@ -31,9 +33,11 @@ TEST(PoolAllocator, ARepeatedPatternMapsNothingNew) {
   int64_t mapped = 0;
   for (int round = 0; round < 3; ++round) {
     std::vector<void*> blocks;
-    for (size_t bytes = 100; bytes < 3000000; bytes = bytes * 3 / 2) blocks.push_back(pool.Allocate(bytes));
+    for (size_t bytes = 100; bytes < 3000000; bytes = bytes * 3 / 2)
+      blocks.push_back(pool.Allocate(bytes));
     size_t i = 0;
-    for (size_t bytes = 100; bytes < 3000000; bytes = bytes * 3 / 2) pool.Deallocate(blocks[i++], bytes);
+    for (size_t bytes = 100; bytes < 3000000; bytes = bytes * 3 / 2)
+      pool.Deallocate(blocks[i++], bytes);
     if (round > 0) {
       EXPECT_EQ(pool.bytes_mapped(), mapped);
     }

@@ -1,11 +1,12 @@
 // What a comparison makes of the runs' results: figures, findings, table, page and JSON.
+#include "client/compare.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "client/compare.h"
 #include "client/compare/mode.h"
 #include "client/compare/report.h"
 
@@ -24,7 +25,8 @@ RunResult Client(int client, int clients, double step_us, int steps, int64_t bat
   result.images = batch / clients * steps;
   for (int i = 0; i < steps; ++i) result.steps.push_back({step_us * i, step_us});
   result.display = {{10, 1, 2.0 + client, 0.25}, {20, 2, 1.0 + client, 0.5}};
-  result.tasks = {{"/job:client/replica:0/task:0", 1000u * static_cast<unsigned>(steps), 0, 1, 2, 0}};
+  result.tasks = {
+      {"/job:client/replica:0/task:0", 1000u * static_cast<unsigned>(steps), 0, 1, 2, 0}};
   result.variables = {{"w", "11"}, {"b", "22"}};
   result.digest = "d1";
   return result;
@@ -56,7 +58,9 @@ CompareReport TwoModes() {
 }
 
 TEST(CompareModes, NamesStandForFlags) {
-  const auto modes = ParseModes({"in_graph", "between_graph", "between_graph_async", "in_graph_replicated", "in_graph_async", "mine=--replication=in_graph --split=measured"});
+  const auto modes =
+      ParseModes({"in_graph", "between_graph", "between_graph_async", "in_graph_replicated",
+                  "in_graph_async", "mine=--replication=in_graph --split=measured"});
   ASSERT_TRUE(modes.ok()) << modes.status();
   const auto flags = [&](size_t i) {
     std::string all;
@@ -102,14 +106,18 @@ TEST(CompareFigures, OfSeveralClientsCountEachDaemonOnceAndEachClient) {
   // Each client sees the parameter server and its own worker.
   std::vector<RunResult> clients = {Client(0, 2, 1000, 100, 200), Client(1, 2, 1000, 100, 200)};
   for (int i = 0; i < 2; ++i) {
-    clients[static_cast<size_t>(i)].tasks.push_back({"/job:ps/replica:0/task:0", 500000, 400000, 100, 100, 0.05});
-    clients[static_cast<size_t>(i)].tasks.push_back({"/job:worker/replica:0/task:" + std::to_string(i), 300000, 0, 0, 0, 0.1});
+    clients[static_cast<size_t>(i)].tasks.push_back(
+        {"/job:ps/replica:0/task:0", 500000, 400000, 100, 100, 0.05});
+    clients[static_cast<size_t>(i)].tasks.push_back(
+        {"/job:worker/replica:0/task:" + std::to_string(i), 300000, 0, 0, 0, 0.1});
   }
   const RunFigures figures = FiguresOf(clients);
-  EXPECT_NEAR(figures.images_per_second, 200000, 2100) << "both together train the global batch in each step";
+  EXPECT_NEAR(figures.images_per_second, 200000, 2100)
+      << "both together train the global batch in each step";
   std::vector<std::string> names;
   for (const RunFigures::Traffic& traffic : figures.tasks) names.push_back(traffic.task);
-  EXPECT_EQ(names, (std::vector<std::string>{"client 0", "client 1", "ps/0", "worker/0", "worker/1"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"client 0", "client 1", "ps/0", "worker/0", "worker/1"}));
   EXPECT_NEAR(figures.tasks[2].sent, 5000, 1e-6);
   EXPECT_NEAR(figures.client_cpu_us, 200, 1e-6);
   EXPECT_NEAR(figures.daemon_cpu_us, 500 + 1000 + 1000, 1e-6);
@@ -127,17 +135,20 @@ TEST(CompareReport, StatesTheFindingAndHowCertainItIs) {
   CompareReport report = TwoModes();
   const std::vector<Ratio> ratios = Ratios(report, Cells(report));
   EXPECT_EQ(Headline(report, ratios), "In-graph is 1.25x between-graph at 2 workers");
-  EXPECT_EQ(Certainty(report, ratios), "Every repeat agrees: 1.25x to 1.25x over 3 interleaved repeats.");
+  EXPECT_EQ(Certainty(report, ratios),
+            "Every repeat agrees: 1.25x to 1.25x over 3 interleaved repeats.");
   EXPECT_FALSE(ratios[0].clear) << "0.98, 1.00 and 1.02";
   report.workers = {1};
   const std::vector<Ratio> unclear = Ratios(report, Cells(report));
   EXPECT_EQ(Headline(report, unclear), "In-graph is 1.00x between-graph at 1 worker");
-  EXPECT_EQ(Certainty(report, unclear), "The spread is larger than the difference: 0.98x to 1.02x over 3 interleaved repeats.");
+  EXPECT_EQ(Certainty(report, unclear),
+            "The spread is larger than the difference: 0.98x to 1.02x over 3 interleaved repeats.");
 }
 
 TEST(CompareReport, TellsWhetherTheWeightsAreTheSameBits) {
   CompareReport report = TwoModes();
-  EXPECT_NE(EqualityText(report, Equalities(report)).find("bit-equal weights (12 runs)"), std::string::npos);
+  EXPECT_NE(EqualityText(report, Equalities(report)).find("bit-equal weights (12 runs)"),
+            std::string::npos);
   RunResult& odd = report.runs.back().clients[0];
   odd.digest = "d2";
   odd.variables["b"] = "33";
@@ -145,7 +156,8 @@ TEST(CompareReport, TellsWhetherTheWeightsAreTheSameBits) {
   EXPECT_TRUE(equalities[0].equal());
   EXPECT_FALSE(equalities[1].equal());
   EXPECT_EQ(equalities[1].differ, std::vector<std::string>{"b"});
-  EXPECT_EQ(EqualityText(report, equalities), "Weights of synchronous runs are not the same bits at 2 workers.");
+  EXPECT_EQ(EqualityText(report, equalities),
+            "Weights of synchronous runs are not the same bits at 2 workers.");
 }
 
 TEST(CompareReport, AFailedRunIsNamedAndTheOthersStandForTheMode) {
@@ -154,7 +166,9 @@ TEST(CompareReport, AFailedRunIsNamedAndTheOthersStandForTheMode) {
   failed.clients.clear();
   failed.error = "exit code 1; it printed last:\nno <memory>";
   const std::string table = ReportTable(report);
-  EXPECT_NE(table.find("FAILED: between_graph, 2 workers, repeat 1: exit code 1"), std::string::npos) << table;
+  EXPECT_NE(table.find("FAILED: between_graph, 2 workers, repeat 1: exit code 1"),
+            std::string::npos)
+      << table;
   EXPECT_NE(table.find("In-graph is 1.25x between-graph at 2 workers"), std::string::npos) << table;
   const auto json = nlohmann::json::parse(ReportJson(report));
   EXPECT_EQ(json["cells"][3]["runs"].size(), 2u);
@@ -170,9 +184,13 @@ TEST(CompareReport, AFailedRunIsNamedAndTheOthersStandForTheMode) {
 
 TEST(CompareReport, TheTableHasARowForEachModeAndNumberOfWorkers) {
   const std::string table = ReportTable(TwoModes());
-  EXPECT_TRUE(std::regex_search(table, std::regex("in_graph +2 +250000\\.0 \\(250000\\.0\\.\\.250000\\.0\\) +0\\.80 "))) << table;
-  EXPECT_TRUE(std::regex_search(table, std::regex("in_graph / between_graph +2 +1\\.250 "))) << table;
-  EXPECT_TRUE(std::regex_search(table, std::regex("in_graph / between_graph +1 .*spread larger"))) << table;
+  EXPECT_TRUE(std::regex_search(
+      table, std::regex("in_graph +2 +250000\\.0 \\(250000\\.0\\.\\.250000\\.0\\) +0\\.80 ")))
+      << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex("in_graph / between_graph +2 +1\\.250 ")))
+      << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex("in_graph / between_graph +1 .*spread larger")))
+      << table;
 }
 
 TEST(CompareReport, ThePageStandsByItself) {
@@ -180,10 +198,12 @@ TEST(CompareReport, ThePageStandsByItself) {
   report.runs[0].command = "sh -c '</script><script src=x>'";
   const std::string page = ReportPage(report);
   // No address, and nothing that loads.
-  for (const char* pattern : {"https?:", "src *=", "href *=", "@import", "url\\(", "<link", "<iframe", "<img", "fetch *\\(", "XMLHttpRequest", "import *\\("}) {
+  for (const char* pattern : {"https?:", "src *=", "href *=", "@import", "url\\(", "<link",
+                              "<iframe", "<img", "fetch *\\(", "XMLHttpRequest", "import *\\("}) {
     std::smatch found;
     const std::string outside = std::regex_replace(page, std::regex("sh -c '[^']*'"), "");
-    EXPECT_FALSE(std::regex_search(outside, found, std::regex(pattern))) << pattern << ": " << found.str();
+    EXPECT_FALSE(std::regex_search(outside, found, std::regex(pattern)))
+        << pattern << ": " << found.str();
   }
   EXPECT_EQ(page.find("<!--DATA-->"), std::string::npos);
   EXPECT_EQ(page.find("</script><script src"), std::string::npos) << "a command ended the script";
@@ -203,10 +223,17 @@ TEST(CompareOptions, ThatCannotBeAreRefused) {
     EXPECT_EQ(code.status().code(), Code::kInvalidArgument) << code.status();
     return code.status().message();
   };
-  EXPECT_NE(refused([](CompareOptions& o) { o.command.clear(); }).find("after --"), std::string::npos);
+  EXPECT_NE(refused([](CompareOptions& o) { o.command.clear(); }).find("after --"),
+            std::string::npos);
   EXPECT_NE(refused([](CompareOptions& o) { o.repeats = 0; }).find("--repeats"), std::string::npos);
-  EXPECT_NE(refused([](CompareOptions& o) { o.workers = {2, 0}; }).find("--workers"), std::string::npos);
-  EXPECT_NE(refused([](CompareOptions& o) { o.workers = {2, 2}; }).find("twice"), std::string::npos);
+  EXPECT_NE(refused([](CompareOptions& o) {
+              o.workers = {2, 0};
+            }).find("--workers"),
+            std::string::npos);
+  EXPECT_NE(refused([](CompareOptions& o) {
+              o.workers = {2, 2};
+            }).find("twice"),
+            std::string::npos);
   EXPECT_NE(refused([](CompareOptions& o) { o.modes = {"x"}; }).find("--modes"), std::string::npos);
 }
 

@@ -91,8 +91,10 @@ TEST(CriticalPath, ANodeThatIsReadyWaitsForItsThread) {
 
 TEST(CriticalPath, AnOpThatWaitsForOthersIsWaiting) {
   std::vector<TaskTrace> tasks = {
-      {"/job:a", 0, {Event(TraceKind::kNode, "token", "QueueDequeueV2", 0, 30, 0, -1),
-               Event(TraceKind::kNode, "gate", "MonographStepGateWait", 30, 50, 1, 0)}}};
+      {"/job:a",
+       0,
+       {Event(TraceKind::kNode, "token", "QueueDequeueV2", 0, 30, 0, -1),
+        Event(TraceKind::kNode, "gate", "MonographStepGateWait", 30, 50, 1, 0)}}};
   const CriticalPath path = FindCriticalPath(ToChromeJson(tasks)).value();
   EXPECT_NEAR(path.wait_us, 50, 1e-6);
   EXPECT_EQ(path.compute_us, 0);

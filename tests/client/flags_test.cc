@@ -36,7 +36,8 @@ TEST(Flags, TakesValuesInBothForms) {
 }
 
 TEST(Flags, OfAFlagGivenTwiceTheLastCounts) {
-  const Parsed parsed = Parse({"--batch_size=7", "--name=first", "--nosync", "--batch_size=8", "--sync", "--name=second"});
+  const Parsed parsed = Parse(
+      {"--batch_size=7", "--name=first", "--nosync", "--batch_size=8", "--sync", "--name=second"});
   EXPECT_FALSE(parsed.exit.has_value()) << parsed.error;
   EXPECT_EQ(parsed.batch_size, 8);
   EXPECT_TRUE(parsed.sync);
@@ -46,19 +47,23 @@ TEST(Flags, OfAFlagGivenTwiceTheLastCounts) {
 TEST(Flags, AnUnknownFlagGetsTheNearestName) {
   const Parsed parsed = Parse({"--batchsize=7"});
   EXPECT_EQ(parsed.exit, 2);
-  EXPECT_NE(parsed.error.find("unknown flag --batchsize; did you mean --batch_size?"), std::string::npos) << parsed.error;
+  EXPECT_NE(parsed.error.find("unknown flag --batchsize; did you mean --batch_size?"),
+            std::string::npos)
+      << parsed.error;
 }
 
 TEST(Flags, AWrongValueNamesTheFlag) {
   EXPECT_EQ(Parse({"--batch_size=many"}).exit, 2);
   EXPECT_NE(Parse({"--batch_size=many"}).error.find("batch_size"), std::string::npos);
-  EXPECT_NE(Parse({"--name=third"}).error.find("second"), std::string::npos) << Parse({"--name=third"}).error;
+  EXPECT_NE(Parse({"--name=third"}).error.find("second"), std::string::npos)
+      << Parse({"--name=third"}).error;
 }
 
 TEST(Flags, HelpShowsExamplesFirstAndExitsWithZero) {
   const Parsed parsed = Parse({"--help"});
   EXPECT_EQ(parsed.exit, 0);
-  EXPECT_LT(parsed.output.find("Examples"), parsed.output.find("--batch_size TEXT")) << parsed.output;
+  EXPECT_LT(parsed.output.find("Examples"), parsed.output.find("--batch_size TEXT"))
+      << parsed.output;
   EXPECT_NE(parsed.output.find("100"), std::string::npos);
 }
 

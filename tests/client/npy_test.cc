@@ -1,7 +1,6 @@
 #include "client/npy.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,10 +18,12 @@ class NpyTest : public testing::Test {
 
 TEST_F(NpyTest, WhatIsWrittenIsRead) {
   for (const Tensor& tensor :
-       {Tensor::FromValues<float>({2, 3}, {1, 2, 3, 4, 5, 6}), Tensor::Scalar<int64_t>(7), Tensor::Vector<bool>({true, false}),
-        Tensor::Vector<half>({half(1.5f)}), Tensor::Vector<bfloat16>({bfloat16(2.5f)}), Tensor::FromValues<double>({0, 4}, {})}) {
+       {Tensor::FromValues<float>({2, 3}, {1, 2, 3, 4, 5, 6}), Tensor::Scalar<int64_t>(7),
+        Tensor::Vector<bool>({true, false}), Tensor::Vector<half>({half(1.5f)}),
+        Tensor::Vector<bfloat16>({bfloat16(2.5f)}), Tensor::FromValues<double>({0, 4}, {})}) {
     ASSERT_TRUE(WriteNpy(path_, tensor).ok());
-    EXPECT_EQ(std::filesystem::file_size(path_) % 64, tensor.bytes() % 64);  // data begins on a 64-byte boundary
+    EXPECT_EQ(std::filesystem::file_size(path_) % 64,
+              tensor.bytes() % 64);  // data begins on a 64-byte boundary
     auto read = ReadNpy(path_);
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_TRUE(BitEqual(tensor, read.value())) << tensor.ToString() << " / " << read->ToString();

@@ -29,13 +29,18 @@ RunResult Everything() {
   result.steps = {{0, 1000.5}, {1001, 999}};
   result.display = {{100, 2000, 0.5, 0.75}};
   result.test_accuracy = 0.875;
-  result.tasks = {{"/job:client/replica:0/task:0", 1, 2, 3, 4, 0.125}, {"/job:ps/replica:0/task:0", 5, 6, 7, 8, 0.25}};
+  result.tasks = {{"/job:client/replica:0/task:0", 1, 2, 3, 4, 0.125},
+                  {"/job:ps/replica:0/task:0", 5, 6, 7, 8, 0.25}};
   result.variables = {{"fc/weights", "ab"}, {"fc/biases", "cd"}};
   result.digest = "ef";
-  result.critical_path = CriticalPath{.total_us = 3, .compute_us = 1, .transfer_us = 1, .wait_us = 1,
-                                      .segments = {{PathSegment::Kind::kCompute, "a", "MatMul", "/job:a", 0, 1},
-                                                   {PathSegment::Kind::kTransfer, "a:0", "_Recv", "/job:b", 1, 1},
-                                                   {PathSegment::Kind::kWait, "b", "", "/job:b", 2, 1}}};
+  result.critical_path =
+      CriticalPath{.total_us = 3,
+                   .compute_us = 1,
+                   .transfer_us = 1,
+                   .wait_us = 1,
+                   .segments = {{PathSegment::Kind::kCompute, "a", "MatMul", "/job:a", 0, 1},
+                                {PathSegment::Kind::kTransfer, "a:0", "_Recv", "/job:b", 1, 1},
+                                {PathSegment::Kind::kWait, "b", "", "/job:b", 2, 1}}};
   return result;
 }
 
@@ -66,8 +71,10 @@ TEST(RunResult, OtherTextIsRefusedByNameAndReason) {
   const Status text = ParseRunResult("[1]", "out.json").status();
   EXPECT_EQ(text.code(), Code::kInvalidArgument);
   EXPECT_NE(text.message().find("out.json"), std::string::npos);
-  EXPECT_EQ(ParseRunResult("{\"monograph_result\": 99}", "x").status().code(), Code::kUnimplemented);
-  EXPECT_EQ(ParseRunResult("{\"monograph_result\": 1}", "x").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ParseRunResult("{\"monograph_result\": 99}", "x").status().code(),
+            Code::kUnimplemented);
+  EXPECT_EQ(ParseRunResult("{\"monograph_result\": 1}", "x").status().code(),
+            Code::kInvalidArgument);
   EXPECT_EQ(ReadRunResult("/nowhere/result").status().code(), Code::kNotFound);
 }
 
@@ -76,7 +83,8 @@ class RunMetricsTest : public testing::Test {
   RunMetricsTest() : graph_(NewGraph()), root_(&graph_) {}
   std::string DigestOf(float a, float b) {
     const std::vector<ModelVariable> variables = {
-        MakeVariable(root_, "w" + std::to_string(++made_), Const(root_, a)), MakeVariable(root_, "v" + std::to_string(made_), Const(root_, b))};
+        MakeVariable(root_, "w" + std::to_string(++made_), Const(root_, a)),
+        MakeVariable(root_, "v" + std::to_string(made_), Const(root_, b))};
     auto session = Session::Local(graph_).value();
     EXPECT_TRUE(session->Run({}, {}, {variables[0].initializer, variables[1].initializer}).ok());
     RunMetrics metrics({});

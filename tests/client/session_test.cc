@@ -30,11 +30,13 @@ class SessionTest : public testing::Test {
     }
     return *session_;
   }
-  static void ExpectError(const Result<std::vector<Tensor>>& result, Code code, std::initializer_list<const char*> parts) {
+  static void ExpectError(const Result<std::vector<Tensor>>& result, Code code,
+                          std::initializer_list<const char*> parts) {
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.status().code(), code) << result.status();
     for (const char* part : parts) {
-      EXPECT_NE(result.status().message().find(part), std::string::npos) << "no '" << part << "' in: " << result.status();
+      EXPECT_NE(result.status().message().find(part), std::string::npos)
+          << "no '" << part << "' in: " << result.status();
     }
   }
 
@@ -97,8 +99,10 @@ TEST_F(SessionTest, AMissingFeedIsNamed) {
 TEST_F(SessionTest, AMisshapedFeedIsNamedWithBothShapes) {
   const Output x = Placeholder(root_.WithOpName("images"), DT_FLOAT, {-1, 4});
   const Output y = Neg(root_, x);
-  ExpectError(session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y}), Code::kInvalidArgument, {"'images'", "[2]", "[?,4]"});
-  ExpectError(session().Run({{x, Tensor::Vector<int32_t>({1, 2})}}, {y}), Code::kInvalidArgument, {"'images'", "int32", "float"});
+  ExpectError(session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y}), Code::kInvalidArgument,
+              {"'images'", "[2]", "[?,4]"});
+  ExpectError(session().Run({{x, Tensor::Vector<int32_t>({1, 2})}}, {y}), Code::kInvalidArgument,
+              {"'images'", "int32", "float"});
 }
 
 TEST_F(SessionTest, AnUnknownFetchIsNamed) {
@@ -115,7 +119,8 @@ TEST_F(SessionTest, NothingToRunIsAnError) {
 
 TEST_F(SessionTest, ADeviceThatDoesNotExistIsNamedWithThoseThatDo) {
   const Output a = Const(root_.WithOpName("a").WithDevice("/device:CPU:7"), 1.0f);
-  ExpectError(session().Run({}, {a}), Code::kInvalidArgument, {"operation a", "CPU:7", "/job:localhost/replica:0/task:0/device:CPU:0"});
+  ExpectError(session().Run({}, {a}), Code::kInvalidArgument,
+              {"operation a", "CPU:7", "/job:localhost/replica:0/task:0/device:CPU:0"});
 }
 
 TEST_F(SessionTest, SoftPlacementMovesANodeWithinItsTask) {
@@ -150,7 +155,8 @@ TEST_F(SessionTest, AFailingKernelNamesItsNodeAndTheNextStepRuns) {
   const Output zero = Const(root_, 0.0f);
   const Operation check = Assert(root_.WithOpName("check"), Greater(root_, x, zero), {x});
   const Output y = Neg(root_.WithControlDependencies({check}), x);
-  ExpectError(session().Run({{x, Tensor::Scalar(-1.0f)}}, {y}), Code::kInvalidArgument, {"check", "CPU:0"});
+  ExpectError(session().Run({{x, Tensor::Scalar(-1.0f)}}, {y}), Code::kInvalidArgument,
+              {"check", "CPU:0"});
   auto values = session().Run({{x, Tensor::Scalar(1.0f)}}, {y});
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(0).scalar<float>(), -1.0f);
@@ -167,11 +173,14 @@ TEST_F(SessionTest, ManyStepsInFlightKeepTheirResultsApart) {
   constexpr int kSteps = 500;
   for (int i = 0; i < kSteps; ++i) {
     const Tensor feed = Tensor::Scalar(static_cast<float>(i));
-    session().RunAsync(callable.value(), std::span<const Tensor>(&feed, 1), [&, i](Result<std::vector<Tensor>> values) {
-      std::lock_guard lock(mutex);
-      if (!values.ok() || values->at(0).scalar<float>() != static_cast<float>(i) * static_cast<float>(i)) ++wrong;
-      if (++done == kSteps) all_done.notify_all();
-    });
+    session().RunAsync(callable.value(), std::span<const Tensor>(&feed, 1),
+                       [&, i](Result<std::vector<Tensor>> values) {
+                         std::lock_guard lock(mutex);
+                         if (!values.ok() || values->at(0).scalar<float>() !=
+                                                 static_cast<float>(i) * static_cast<float>(i))
+                           ++wrong;
+                         if (++done == kSteps) all_done.notify_all();
+                       });
   }
   std::unique_lock lock(mutex);
   ASSERT_TRUE(all_done.wait_for(lock, std::chrono::seconds(30), [&] { return done == kSteps; }));
@@ -200,9 +209,11 @@ TEST_F(SessionTest, ACallableOfAnotherSessionIsRefused) {
   auto other = Session::Local(graph_).value();
   const Callable mine = session().MakeCallable({}, {a}).value();
   const Callable foreign = other->MakeCallable({}, {b}).value();
-  ExpectError(session().RunCallable(foreign, {}), Code::kInvalidArgument, {"another session", "MakeCallable"});
+  ExpectError(session().RunCallable(foreign, {}), Code::kInvalidArgument,
+              {"another session", "MakeCallable"});
   Result<std::vector<Tensor>> asynchronous = std::vector<Tensor>();
-  session().RunAsync(foreign, {}, [&](Result<std::vector<Tensor>> result) { asynchronous = std::move(result); });
+  session().RunAsync(foreign, {},
+                     [&](Result<std::vector<Tensor>> result) { asynchronous = std::move(result); });
   ExpectError(asynchronous, Code::kInvalidArgument, {"another session"});
   ASSERT_TRUE(session().RunCallable(mine, {}).ok());
   // Also once its own session is closed, or gone.
@@ -234,14 +245,16 @@ TEST_F(SessionTest, ATraceShowsEveryOpOfTheStep) {
   const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
   const Output y = Mul(root_.WithOpName("squared"), x, x);
   RunMetadata metadata;
-  auto values = session().Run({{x, Tensor::Scalar(3.0f)}}, {y}, {}, {.timeout = {}, .trace = true}, &metadata);
+  auto values = session().Run({{x, Tensor::Scalar(3.0f)}}, {y}, {}, {.timeout = {}, .trace = true},
+                              &metadata);
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_NE(metadata.trace_json.find("\"squared\""), std::string::npos) << metadata.trace_json;
 }
 
 TEST_F(SessionTest, AMistakeInBuildingIsReportedWhenTheTensorIsFetched) {
-  const Output bad = MatMul(root_.WithOpName("product"), Const(root_, Shape{2, 3}, {1.f, 2.f, 3.f, 4.f, 5.f, 6.f}),
-                            Const(root_, Shape{2, 2}, {1.f, 2.f, 3.f, 4.f}));
+  const Output bad =
+      MatMul(root_.WithOpName("product"), Const(root_, Shape{2, 3}, {1.f, 2.f, 3.f, 4.f, 5.f, 6.f}),
+             Const(root_, Shape{2, 2}, {1.f, 2.f, 3.f, 4.f}));
   EXPECT_FALSE(root_.ok());
   EXPECT_NE(root_.status().message().find("product"), std::string::npos) << root_.status();
   EXPECT_NE(root_.status().message().find("[2,3]"), std::string::npos) << root_.status();

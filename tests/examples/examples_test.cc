@@ -105,9 +105,8 @@ TEST(Examples, CalculationServerLearnsFromWhatItsWorkersCollect) {
 }
 
 TEST(Examples, CalculationServerKeepsWeightsAndQueueOnTheParameterServer) {
-  const Ran ran =
-      RunProgram("monograph launch --ps=1 --workers=2 -- " MG_PROGRAMS
-                 "/calculation_server --log_device_placement=full");
+  const Ran ran = RunProgram("monograph launch --ps=1 --workers=2 -- " MG_PROGRAMS
+                             "/calculation_server --log_device_placement=full");
   EXPECT_THAT(ran.output, HasSubstr("experience: (FIFOQueueV2): /job:ps/replica:0/task:0"));
   EXPECT_THAT(ran.output, HasSubstr("worker_1/MatMul: (MatMul): /job:worker/replica:0/task:1"));
   ExpectBestWeights(ran);
@@ -133,8 +132,8 @@ TEST(Examples, EmbeddingLearnsInOneProcess) {
 }
 
 TEST(Examples, EmbeddingKeepsItsTablesInPartsOnTwoParameterServers) {
-  const Ran ran = Launch("--ps=2 --workers=2", "embedding",
-                         "--users=200 --films=100 --num_batches=200");
+  const Ran ran =
+      Launch("--ps=2 --workers=2", "embedding", "--users=200 --films=100 --num_batches=200");
   EXPECT_EQ(ran.code, 0) << ran.output;
   for (const char* part : {"model/users/part_0: (VarHandleOp): /job:ps/replica:0/task:0",
                            "model/users/part_1: (VarHandleOp): /job:ps/replica:0/task:1",
@@ -158,8 +157,7 @@ TEST(Examples, SplitModelHasOnePartOfTheModelOnEachMachine) {
   EXPECT_THAT(ran.output, HasSubstr("(MatMul): /job:worker/replica:0/task:1"));
   EXPECT_THAT(ran.output,
               ::testing::Not(::testing::ContainsRegex("\\(Conv2D[A-Za-z]*\\): [^\n]*task:1")));
-  EXPECT_THAT(ran.output,
-              ::testing::Not(::testing::ContainsRegex("\\(MatMul\\): [^\n]*task:0")));
+  EXPECT_THAT(ran.output, ::testing::Not(::testing::ContainsRegex("\\(MatMul\\): [^\n]*task:0")));
 }
 
 TEST(Examples, SplitModelLearnsOverTwoDevices) {
@@ -189,7 +187,8 @@ TEST(Examples, TowersByHandLearnOverTwoDevices) {
   EXPECT_THAT(launched.output, HasSubstr(ran.lines().back()));
   const Ran uneven = RunProgram("towers_by_hand --batch_size=63");
   EXPECT_NE(uneven.code, 0);
-  EXPECT_THAT(uneven.output, HasSubstr("--batch_size must be a multiple of the number of towers, 2"));
+  EXPECT_THAT(uneven.output,
+              HasSubstr("--batch_size must be a multiple of the number of towers, 2"));
 }
 
 TEST(Examples, MnistReplicaPrintsProgressAndEndsWithAccuracyAndRate) {

@@ -89,9 +89,14 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     const auto spec = [](const Worker& worker) {
       return PeerSpec{worker.task(), worker.transport_address(), worker.incarnation()};
     };
-    ASSERT_TRUE(client_->CreateSession(kSession, {spec(*tasks_[0]), spec(*tasks_[1])}, kSelf, 0, this).ok());
+    ASSERT_TRUE(
+        client_->CreateSession(kSession, {spec(*tasks_[0]), spec(*tasks_[1])}, kSelf, 0, this)
+            .ok());
     for (int i = 0; i < 2; ++i)
-      ASSERT_TRUE(tasks_[i]->CreateSession(kSession, {spec(*tasks_[1 - i]), spec(*client_)}, 1, i, nullptr).ok());
+      ASSERT_TRUE(
+          tasks_[i]
+              ->CreateSession(kSession, {spec(*tasks_[1 - i]), spec(*client_)}, 1, i, nullptr)
+              .ok());
     const std::string devices[] = {client_->task() + "/device:CPU:0", TaskName(0) + "/device:CPU:0",
                                    TaskName(1) + "/device:CPU:0"};
     for (int i = 0; i < 2; ++i) {
@@ -143,7 +148,8 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
   void RunSteps(int count, const Tensor& x) {
     for (int i = 0; i < count; ++i) {
       ++step_;
-      for (int task = 0; task < 2; ++task) client_->RunStep(kSession, task, handles_[task], step_, false, false);
+      for (int task = 0; task < 2; ++task)
+        client_->RunStep(kSession, task, handles_[task], step_, false, false);
       client_->PushTensor(kSession, 0, step_, 0, x);
       const int64_t wanted = static_cast<int64_t>(3 * step_);  // a fetch, and two ends
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -51,8 +51,8 @@ TEST(StepMessage, WhatIsWrittenIsReadBack) {
   StepMessage run;
   run.flags = kTraceFlag;
   run.step = 9;
-  for (const StepMessage& message : {run, abort, TensorMessage(DT_INT64, Shape{2, 0, 3}),
-                                     TensorMessage(DT_STRING, Shape{})}) {
+  for (const StepMessage& message :
+       {run, abort, TensorMessage(DT_INT64, Shape{2, 0, 3}), TensorMessage(DT_STRING, Shape{})}) {
     StepMessage read;
     const Status status = DecodeStepMessage(Encoded(message), &read);
     ASSERT_TRUE(status.ok()) << status;
@@ -83,8 +83,10 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   ExpectRefused(With<uint8_t>(tensor, 33, 3), "cut off");
   ExpectRefused(With<uint8_t>(tensor, 33, 1), "8 bytes after the end");
   ExpectRefused(With<int64_t>(tensor, 34, -1), "shape");
-  ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 40), 42, int64_t{1} << 40), "shape");
-  ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 31), 42, int64_t{1} << 31), "memory");
+  ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 40), 42, int64_t{1} << 40),
+                "shape");
+  ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 31), 42, int64_t{1} << 31),
+                "memory");
   StepMessage done;
   done.kind = StepMessageKind::kStepDone;
   done.step = 1;
@@ -105,13 +107,18 @@ TEST(StepMessage, APayloadThatDoesNotFitIsRefusedWithItsNumbers) {
   EXPECT_FALSE(CheckPayload(DT_FLOAT, Shape{0}, 1).ok());
   EXPECT_FALSE(CheckPayload(DT_STRING, Shape{3}, 8).ok());
   EXPECT_FALSE(CheckPayload(DT_RESOURCE, Shape{1}, 8).ok());
-  EXPECT_FALSE(UnpackTensor(DT_STRING, Shape{1}, std::string_view("\xff\xff\xff\x7f""abc", 7)).ok());
+  EXPECT_FALSE(UnpackTensor(DT_STRING, Shape{1},
+                            std::string_view("\xff\xff\xff\x7f"
+                                             "abc",
+                                             7))
+                   .ok());
 }
 
 TEST(StepMessage, DamagedHeadersAreRefusedOrReadAsSomethingSound) {
   std::mt19937 random(20261121);
-  std::vector<std::string> seeds = {Encoded(TensorMessage(DT_FLOAT, Shape{2, 3})),
-                                    Encoded(TensorMessage(DT_STRING, Shape{1, 2, 3, 4, 5, 6, 7, 8}))};
+  std::vector<std::string> seeds = {
+      Encoded(TensorMessage(DT_FLOAT, Shape{2, 3})),
+      Encoded(TensorMessage(DT_STRING, Shape{1, 2, 3, 4, 5, 6, 7, 8}))};
   StepMessage done;
   done.kind = StepMessageKind::kStepDone;
   done.step = 4;

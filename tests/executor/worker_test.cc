@@ -99,7 +99,8 @@ TEST_F(WorkerTest, ADeregisteredGraphIsGoneAndItsHandleIsNotGivenAgain) {
   EXPECT_NE(worker_->RegisterGraph(kSession, Graph(&ops_)).value(), handle_);
 }
 
-// A worker with a data plane, and a client that is nothing but its end of that plane: it says what it likes.
+// A worker with a data plane, and a client that is nothing but its end of that plane: it says what
+// it likes.
 class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
  protected:
   void SetUp() override {
@@ -147,7 +148,8 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
   }
   Status WaitForStep(uint64_t step) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_.contains(step); })) return DeadlineExceeded("no end");
+    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_.contains(step); }))
+      return DeadlineExceeded("no end");
     return ended_[step];
   }
 

@@ -20,7 +20,8 @@ Output Arg(const Scope& scope, int64_t index) {
 void Retval(const Scope& scope, const Output& value, int64_t index) {
   OpBuilder(scope, "_Retval").Input(value).Attr("index", index).Build();
 }
-Operation Call(const Scope& scope, const char* function, const Output& input, bool stateful = false) {
+Operation Call(const Scope& scope, const char* function, const Output& input,
+               bool stateful = false) {
   return OpBuilder(scope, stateful ? "StatefulPartitionedCall" : "PartitionedCall")
       .Input(input)
       .Attr("f", FunctionName{function})
@@ -45,7 +46,8 @@ class FunctionTest : public ::testing::Test {
                     .Add(Define("double",
                                 [](const Scope& s) {
                                   const Output x = Arg(s.WithOpName("x"), 0);
-                                  Retval(s.WithOpName("y"), Binary(s.WithOpName("sum"), "Add", x, x), 0);
+                                  Retval(s.WithOpName("y"),
+                                         Binary(s.WithOpName("sum"), "Add", x, x), 0);
                                 }))
                     .ok());
   }
@@ -74,9 +76,11 @@ TEST_F(FunctionTest, MissingAndRepeatedIndexesAreRefused) {
   auto body = std::make_shared<Graph>(&TestRegistry());
   const Scope scope(body.get());
   Arg(scope, 1);
-  EXPECT_EQ(Function::Make("f", body).status().message(), "function 'f': argument 0 of 2 is missing");
+  EXPECT_EQ(Function::Make("f", body).status().message(),
+            "function 'f': argument 0 of 2 is missing");
   Arg(scope, 1);
-  EXPECT_NE(Function::Make("f", body).status().message().find("argument 1 is given twice"), std::string::npos);
+  EXPECT_NE(Function::Make("f", body).status().message().find("argument 1 is given twice"),
+            std::string::npos);
 }
 
 TEST_F(FunctionTest, AFunctionKeepsItsBody) {
@@ -90,9 +94,9 @@ TEST_F(FunctionTest, ACallIsCheckedAgainstTheFunction) {
   AddDoubled();
   const Output text = Placeholder(root_.WithOpName("t"), DT_STRING, {});
   Call(root_.WithOpName("c"), "double", text);
-  EXPECT_EQ(
-      root_.status().message(),
-      "node 'c' (PartitionedCall) with inputs string<unknown>: function 'double' has argument 0 of type float, not string");
+  EXPECT_EQ(root_.status().message(),
+            "node 'c' (PartitionedCall) with inputs string<unknown>: function 'double' has "
+            "argument 0 of type float, not string");
 }
 
 TEST_F(FunctionTest, InliningPutsTheBodyUnderTheCallsName) {
@@ -112,19 +116,19 @@ TEST_F(FunctionTest, InliningPutsTheBodyUnderTheCallsName) {
 
 TEST_F(FunctionTest, CallsWithinFunctionsAreInlinedToo) {
   AddDoubled();
-  ASSERT_TRUE(
-      graph_.functions()
-          .Add(Define(
-              "quadruple",
-              [](const Scope& s) {
-                Retval(
-                    s,
-                    Call(s.WithOpName("b"), "double", Call(s.WithOpName("a"), "double", Arg(s, 0)).output(0)).output(0),
-                    0);
-              }))
-          .ok());
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("quadruple",
+                              [](const Scope& s) {
+                                Retval(s,
+                                       Call(s.WithOpName("b"), "double",
+                                            Call(s.WithOpName("a"), "double", Arg(s, 0)).output(0))
+                                           .output(0),
+                                       0);
+                              }))
+                  .ok());
   Unary(root_.WithOpName("y"), "Relu",
-        Call(root_.WithOpName("q"), "quadruple", Placeholder(root_.WithOpName("x"), DT_FLOAT, {})).output(0));
+        Call(root_.WithOpName("q"), "quadruple", Placeholder(root_.WithOpName("x"), DT_FLOAT, {}))
+            .output(0));
   const auto flat = InlineFunctions(graph_);
   ASSERT_TRUE(flat.ok()) << flat.status();
   EXPECT_EQ(flat->inputs(flat->Find("q/b/sum"))[0], (Endpoint{flat->Find("q/a/sum"), 0}));
@@ -137,9 +141,12 @@ TEST_F(FunctionTest, WhatNoResultNeedsIsNotInlinedUnlessItHasEffects) {
                   .Add(Define("wasteful",
                               [](const Scope& s) {
                                 const Output x = Arg(s, 0);
-                                Unary(s.WithOpName("unused"), "Relu", Unary(s.WithOpName("before"), "Relu", x));
-                                const Output w =
-                                    OpBuilder(s, "VarHandleOp").Attr("dtype", DT_FLOAT).Attr("shape", PartialShape()).BuildOutput();
+                                Unary(s.WithOpName("unused"), "Relu",
+                                      Unary(s.WithOpName("before"), "Relu", x));
+                                const Output w = OpBuilder(s, "VarHandleOp")
+                                                     .Attr("dtype", DT_FLOAT)
+                                                     .Attr("shape", PartialShape())
+                                                     .BuildOutput();
                                 OpBuilder(s.WithOpName("effect"), "AssignVariableOp")
                                     .Input(w)
                                     .Input(Unary(s.WithOpName("read"), "Relu", x))
@@ -147,7 +154,8 @@ TEST_F(FunctionTest, WhatNoResultNeedsIsNotInlinedUnlessItHasEffects) {
                                 Retval(s, Unary(s.WithOpName("used"), "Relu", x), 0);
                               }))
                   .ok());
-  Unary(root_.WithOpName("y"), "Relu", Call(root_.WithOpName("c"), "wasteful", Placeholder(root_, DT_FLOAT, {})).output(0));
+  Unary(root_.WithOpName("y"), "Relu",
+        Call(root_.WithOpName("c"), "wasteful", Placeholder(root_, DT_FLOAT, {})).output(0));
   const auto flat = InlineFunctions(graph_);
   ASSERT_TRUE(flat.ok()) << flat.status();
   for (const char* name : {"c/used", "c/read", "c/effect"}) EXPECT_GE(flat->Find(name), 0) << name;
@@ -159,10 +167,12 @@ TEST_F(FunctionTest, WishesOfTheBodyAreCompletedFromTheCall) {
                   .Add(Define("f",
                               [](const Scope& s) {
                                 const Output a = Unary(s.WithOpName("a"), "Relu", Arg(s, 0));
-                                Retval(s, Unary(s.WithDevice("/cpu:0").WithOpName("b"), "Relu", a), 0);
+                                Retval(s, Unary(s.WithDevice("/cpu:0").WithOpName("b"), "Relu", a),
+                                       0);
                               }))
                   .ok());
-  Call(root_.WithDevice("/job:worker/task:3/device:GPU:1").WithOpName("c"), "f", Placeholder(root_, DT_FLOAT, {}));
+  Call(root_.WithDevice("/job:worker/task:3/device:GPU:1").WithOpName("c"), "f",
+       Placeholder(root_, DT_FLOAT, {}));
   const auto flat = InlineFunctions(graph_);
   ASSERT_TRUE(flat.ok()) << flat.status();
   EXPECT_EQ(flat->device(flat->Find("c/a")).ToString(), "/job:worker/task:3/device:GPU:1");
@@ -179,16 +189,20 @@ TEST_F(FunctionTest, ControlEdgesOfTheCallGoToAndFromAllThatHasEffects) {
                   .ok());
   const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
   const Operation before = OpBuilder(root_.WithOpName("before"), "NoOp").Build();
-  const Operation call = Call(root_.WithOpName("c").WithControlDependencies({before}), "f", x, true);
+  const Operation call =
+      Call(root_.WithOpName("c").WithControlDependencies({before}), "f", x, true);
   OpBuilder(root_.WithOpName("after").WithControlDependencies({call}), "NoOp").Build();
   InlineMap map;
   for (InlineMap* wanted : {static_cast<InlineMap*>(nullptr), &map}) {
     const auto flat = InlineFunctions(graph_, {}, wanted);
     ASSERT_TRUE(flat.ok()) << flat.status();
-    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("c/effect"))), (std::vector<std::string>{"before"}));
+    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("c/effect"))),
+              (std::vector<std::string>{"before"}));
     EXPECT_TRUE(flat->control_inputs(flat->Find("c/a")).empty());
-    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("after"))), (std::vector<std::string>{"c"}));
-    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("c"))), (std::vector<std::string>{"c/a", "c/effect"}));
+    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("after"))),
+              (std::vector<std::string>{"c"}));
+    EXPECT_EQ(Names(*flat, flat->control_inputs(flat->Find("c"))),
+              (std::vector<std::string>{"c/a", "c/effect"}));
     if (wanted != nullptr) {
       const auto i = static_cast<size_t>(call.id);
       EXPECT_EQ(map.outputs[i], (std::vector<Endpoint>{{flat->Find("c/a"), 0}}));
@@ -226,15 +240,19 @@ TEST_F(FunctionTest, NamesThatAreTakenGetANumber) {
 
 TEST_F(FunctionTest, RecursionAndUnknownFunctionsAreRefused) {
   const auto calling = [this](const char* name, const char* callee) {
-    return Define(name, [&](const Scope& s) { Retval(s, Call(s.WithOpName("call"), callee, Arg(s, 0)).output(0), 0); });
+    return Define(name, [&](const Scope& s) {
+      Retval(s, Call(s.WithOpName("call"), callee, Arg(s, 0)).output(0), 0);
+    });
   };
   ASSERT_TRUE(graph_.functions().Add(calling("f", "g")).ok());
   ASSERT_TRUE(graph_.functions().Add(calling("g", "f")).ok());
   ASSERT_TRUE(graph_.functions().Add(calling("h", "nowhere")).ok());
   const Output x = Placeholder(root_, DT_FLOAT, {});
-  const NodeId recursive = Call(root_.WithOpName("c"), "f", x).id, unknown = Call(root_.WithOpName("u"), "h", x).id;
-  EXPECT_EQ(InlineFunctions(graph_, [&](NodeId id) { return id == recursive; }).status().ToString(),
-            "INVALID_ARGUMENT: function 'f' calls itself: 'f' -> 'g' -> 'f'; recursion is not supported");
+  const NodeId recursive = Call(root_.WithOpName("c"), "f", x).id,
+               unknown = Call(root_.WithOpName("u"), "h", x).id;
+  EXPECT_EQ(
+      InlineFunctions(graph_, [&](NodeId id) { return id == recursive; }).status().ToString(),
+      "INVALID_ARGUMENT: function 'f' calls itself: 'f' -> 'g' -> 'f'; recursion is not supported");
   EXPECT_EQ(InlineFunctions(graph_, [&](NodeId id) { return id == unknown; }).status().message(),
             "node 'u/call' calls function 'nowhere', which the graph's library lacks");
   const auto untouched = InlineFunctions(graph_, [](NodeId) { return false; });

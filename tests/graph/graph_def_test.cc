@@ -31,7 +31,8 @@ class GraphDefTest : public ::testing::Test {
     return graph;
   }
   // Bytes are read without messages, and give what messages do.
-  static void ExpectTheSameFromBytes(const GraphDef& def, const Result<Graph>& graph, const ImportOptions& options = {}) {
+  static void ExpectTheSameFromBytes(const GraphDef& def, const Result<Graph>& graph,
+                                     const ImportOptions& options = {}) {
     const auto again = ParseGraph(def.SerializeAsString(), &TestRegistry(), options);
     ASSERT_EQ(again.status().ToString(), graph.status().ToString());
     if (graph.ok()) ExpectSame(*graph, *again);
@@ -69,16 +70,23 @@ class GraphDefTest : public ::testing::Test {
     const Scope root(&graph);
     const Scope worker = root.WithDevice("/job:worker/task:1");
     const Output x = Placeholder(worker.WithOpName("x"), DT_FLOAT, {-1, 3});
-    const Output w = Const(root.WithOpName("w"), Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+    const Output w =
+        Const(root.WithOpName("w"), Tensor::FromValues<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
     const Output y = Binary(worker.SubScope("layer").WithOpName("y"), "MatMul", x, w);
-    const Operation init = OpBuilder(root.WithControlDependencies({y, w}).WithOpName("init"), "NoOp").Build();
+    const Operation init =
+        OpBuilder(root.WithControlDependencies({y, w}).WithOpName("init"), "NoOp").Build();
     const Operation split = OpBuilder(root.ColocateWith(init), "Split")
                                 .Input(Const(root, Tensor::Scalar<int32_t>(0)))
                                 .Input(y)
                                 .Attr("num_split", 2)
                                 .Build();
     Binary(root.WithOpName("sum"), "Add", split.output(0), split.output(1));
-    OpBuilder(root, "Conv2D").Input(x).Input(w).Attr("strides", {1, 2, 2, 1}).Attr("padding", "SAME").Build();
+    OpBuilder(root, "Conv2D")
+        .Input(x)
+        .Input(w)
+        .Attr("strides", {1, 2, 2, 1})
+        .Attr("padding", "SAME")
+        .Build();
     EXPECT_TRUE(root.ok()) << root.status();
     return graph;
   }
@@ -108,7 +116,8 @@ TEST_F(GraphDefTest, AGraphComesBackFromFilesOfBothKinds) {
 TEST_F(GraphDefTest, ErrorsOfFilesNameThePathAndTheLine) {
   const std::string path = std::filesystem::path(::testing::TempDir()) / "graph_def_test_bad.pbtxt";
   std::ofstream(path) << "node { name: 'a' op: 'NoOp' }\nnode { name 7 }\n";
-  EXPECT_NE(ReadGraph(path, &TestRegistry()).status().message().find(path + ":2:"), std::string::npos)
+  EXPECT_NE(ReadGraph(path, &TestRegistry()).status().message().find(path + ":2:"),
+            std::string::npos)
       << ReadGraph(path, &TestRegistry()).status();
   std::filesystem::remove(path);
   EXPECT_EQ(ReadGraph(path, &TestRegistry()).status().ToString(),
@@ -179,11 +188,13 @@ TEST_F(GraphDefTest, NodesOfUnknownOpsAreKeptAndWrittenAgain) {
   const auto again = ParseGraph(SerializeGraph(*graph), &TestRegistry());
   ASSERT_TRUE(again.ok()) << again.status();
   ExpectSame(*graph, *again);
-  EXPECT_EQ(ErrorOf(text, {.keep_unknown_ops = false}), "UNIMPLEMENTED: node 'g': op 'Foreign' is not registered");
+  EXPECT_EQ(ErrorOf(text, {.keep_unknown_ops = false}),
+            "UNIMPLEMENTED: node 'g': op 'Foreign' is not registered");
 }
 
 TEST_F(GraphDefTest, EachMistakeIsOneErrorThatNamesTheNode) {
-  const std::string a = "node { name: 'a' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } } ";
+  const std::string a =
+      "node { name: 'a' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } } ";
   const struct {
     std::string text, error;
   } cases[] = {
@@ -194,28 +205,35 @@ TEST_F(GraphDefTest, EachMistakeIsOneErrorThatNamesTheNode) {
       {"node { name: 'b' op: 'Relu' input: 'a:x' }",
        "node 'b' (Relu): input 'a:x' is not written as NODE, NODE:OUTPUT or ^NODE"},
       {"node { name: 'b' op: 'Relu' input: 'a:99999999999999999999' }",
-       "node 'b' (Relu): input 'a:99999999999999999999' is not written as NODE, NODE:OUTPUT or ^NODE"},
+       "node 'b' (Relu): input 'a:99999999999999999999' is not written as NODE, NODE:OUTPUT or "
+       "^NODE"},
       {"node { name: 'b' op: 'Relu' input: 'a:1' }",
        "node 'b' (Relu): input 0 is output 1 of node 'a', which has 1 outputs"},
       {"node { name: 'b' op: 'Relu' input: '' }", "node 'b' (Relu): input '' is not in the graph"},
       {"node { name: 'b' op: 'Relu' }",
        "node 'b' (Relu): op takes 1 input, not 0: Relu(features: T) -> (activations: T)"},
       {"node { name: 'b' op: 'Relu' input: 'a' attr { key: 'T' value { type: DT_INT32 } } }",
-       "node 'b' (Relu) with inputs float<unknown>: input 0 ('features') must be int32 as attribute T says, but is "
+       "node 'b' (Relu) with inputs float<unknown>: input 0 ('features') must be int32 as "
+       "attribute T says, but is "
        "float"},
       {"node { name: 'b' op: 'Relu' input: 'a' attr { key: 'T' value { s: 'float' } } }",
-       "node 'b' (Relu) with inputs float<unknown>: attribute 'T' must be of type type, but 'float' is of type string"},
+       "node 'b' (Relu) with inputs float<unknown>: attribute 'T' must be of type type, but "
+       "'float' is of type string"},
       {"node { name: 'a' op: 'NoOp' }", "node 'a' (NoOp): there are two nodes of that name"},
       {"node { name: '' op: 'NoOp' }", "node '' (NoOp): the name is not valid"},
-      {"node { name: 'b' op: 'NoOp' device: 'gpu' }", "node 'b' (NoOp): Malformed device specification 'gpu'"},
-      {"node { name: 'b' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' value { tensor "
+      {"node { name: 'b' op: 'NoOp' device: 'gpu' }",
+       "node 'b' (NoOp): Malformed device specification 'gpu'"},
+      {"node { name: 'b' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: "
+       "'value' value { tensor "
        "{"
        " dtype: DT_FLOAT tensor_shape { dim { size: 3 } } tensor_content: 'abc' } } } }",
-       "node 'b' (Const): attribute 'value': a tensor of type float and shape [3] has 3 bytes of tensor_content, not "
+       "node 'b' (Const): attribute 'value': a tensor of type float and shape [3] has 3 bytes of "
+       "tensor_content, not "
        "12"},
       {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { placeholder: 'T' } } }",
        "node 'b' (Placeholder): attribute 'dtype': the placeholder 'T' stands for a value"},
-      {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'shape' value { "
+      {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } attr { "
+       "key: 'shape' value { "
        "shape {"
        " dim { size: -7 } } } } }",
        "node 'b' (Placeholder): attribute 'shape': a shape has dimension -7"},
@@ -248,10 +266,12 @@ TEST_F(GraphDefTest, DamagedBytesNeverEndTheProcess) {
   int survived = 0;
   for (int i = 0; i < 4000; ++i) {
     std::string damaged = bytes;
-    for (int k = 0; k < 1 + i % 4; ++k) damaged[random() % damaged.size()] = static_cast<char>(random());
+    for (int k = 0; k < 1 + i % 4; ++k)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
     const auto parsed = ParseGraph(damaged, &TestRegistry());
     if (parsed.ok()) survived += SerializeGraph(*parsed).empty() ? 0 : 1;
-    if (GraphDef def; def.ParseFromString(damaged)) ExpectTheSameFromBytes(def, GraphFromDef(def, &TestRegistry()));
+    if (GraphDef def; def.ParseFromString(damaged))
+      ExpectTheSameFromBytes(def, GraphFromDef(def, &TestRegistry()));
   }
   EXPECT_GT(survived, 0);
 }
@@ -326,16 +346,23 @@ TEST_F(GraphDefTest, TensorsThatLieAboutTheirSizeAreRefused) {
     const auto tensor = TensorFromProto(proto);
     return tensor.ok() ? "no error" : tensor.status().message();
   };
-  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { dim { size: 4611686018427387904 } dim { size: 4 } }").find("2^63"),
+  EXPECT_NE(
+      error("dtype: DT_FLOAT tensor_shape { dim { size: 4611686018427387904 } dim { size: 4 } }")
+          .find("2^63"),
+      std::string::npos);
+  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { dim { size: 1099511627776 } } float_val: 1")
+                .find("only 1 elements"),
             std::string::npos);
-  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { dim { size: 1099511627776 } } float_val: 1").find("only 1 elements"),
+  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { dim { size: -1 } }").find("must be fully known"),
             std::string::npos);
-  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { dim { size: -1 } }").find("must be fully known"), std::string::npos);
-  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { } float_val: 1 float_val: 2").find("2 elements in float_val"),
+  EXPECT_NE(error("dtype: DT_FLOAT tensor_shape { } float_val: 1 float_val: 2")
+                .find("2 elements in float_val"),
             std::string::npos);
-  EXPECT_NE(error("dtype: DT_STRING tensor_shape { } tensor_content: 'abc'").find("has tensor_content"),
+  EXPECT_NE(
+      error("dtype: DT_STRING tensor_shape { } tensor_content: 'abc'").find("has tensor_content"),
+      std::string::npos);
+  EXPECT_NE(error("dtype: DT_COMPLEX64 tensor_shape { }").find("complex64 are not supported"),
             std::string::npos);
-  EXPECT_NE(error("dtype: DT_COMPLEX64 tensor_shape { }").find("complex64 are not supported"), std::string::npos);
 }
 
 constexpr char kCallGraph[] = R"(
@@ -403,21 +430,24 @@ TEST_F(GraphDefTest, FunctionsAreWrittenSoThatTheyComeBack) {
 }
 
 TEST_F(GraphDefTest, MistakesInFunctionsNameTheFunction) {
-  const auto with = [](const std::string& function) { return "library { function { " + function + " } }"; };
+  const auto with = [](const std::string& function) {
+    return "library { function { " + function + " } }";
+  };
   EXPECT_NE(ErrorOf(with("signature { name: 'f' output_arg { name: 'y' type: DT_FLOAT } }"))
                 .find("function 'f': result 'y' comes from nowhere"),
             std::string::npos);
   EXPECT_NE(ErrorOf(with("signature { name: 'f' } node_def { name: 'n' op: 'Relu' input: 'x' }"))
                 .find("function 'f', node 'n' (Relu): input 'x' is not in the function"),
             std::string::npos);
-  EXPECT_NE(
-      ErrorOf(with("signature { name: 'f' input_arg { name: 'x' type: DT_FLOAT } output_arg { name: 'y' type: "
-                   "DT_FLOAT } } node_def { name: 'n' op: 'Relu' input: 'x' } ret { key: 'y' value: 'n:output:0' }"))
-          .find("function 'f': result 'y': op Relu of node 'n' has no output 'output'"),
-      std::string::npos);
-  EXPECT_NE(
-      ErrorOf(with("signature { name: 'f' attr { name: 'T' type: 'type' } }")).find("function 'f' has parameters (T)"),
-      std::string::npos);
+  EXPECT_NE(ErrorOf(with("signature { name: 'f' input_arg { name: 'x' type: DT_FLOAT } output_arg "
+                         "{ name: 'y' type: "
+                         "DT_FLOAT } } node_def { name: 'n' op: 'Relu' input: 'x' } ret { key: 'y' "
+                         "value: 'n:output:0' }"))
+                .find("function 'f': result 'y': op Relu of node 'n' has no output 'output'"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(with("signature { name: 'f' attr { name: 'T' type: 'type' } }"))
+                .find("function 'f' has parameters (T)"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(with("signature { name: 'f' } } function { signature { name: 'f' }"))
                 .find("function 'f' is in the library twice"),
             std::string::npos);
@@ -434,7 +464,8 @@ TEST_F(GraphDefTest, TensorFlowsOwnGraphsAreRead) {
     std::ifstream file(path, std::ios::binary);
     ASSERT_TRUE(def.ParseFromIstream(&file));
     ExpectTheSameFromBytes(def, GraphFromDef(def, &TestRegistry()));
-    // This registry knows few ops, and some of those only roughly; an error must then be about a node.
+    // This registry knows few ops, and some of those only roughly; an error must then be about a
+    // node.
     if (!graph.ok()) {
       EXPECT_NE(graph.status().message().find("node '"), std::string::npos) << graph.status();
       continue;

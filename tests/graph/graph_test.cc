@@ -81,17 +81,18 @@ TEST_F(GraphTest, AnEmptyListTakesTheTypeThatTheOpDeclares) {
 TEST_F(GraphTest, AWrongTypeIsNamedWithNodeOpInputsAndAttribute) {
   const Output a = Placeholder(root_, DT_FLOAT, {2, 3}), b = Placeholder(root_, DT_INT32, {4});
   Binary(root_.SubScope("a"), "MatMul", a, b);
-  EXPECT_EQ(
-      root_.status().ToString(),
-      "INVALID_ARGUMENT: node 'a/MatMul' (MatMul) with inputs float[2,3], int32[4]: input 1 ('b') must be float as "
-      "attribute T says, but is int32");
+  EXPECT_EQ(root_.status().ToString(),
+            "INVALID_ARGUMENT: node 'a/MatMul' (MatMul) with inputs float[2,3], int32[4]: input 1 "
+            "('b') must be float as "
+            "attribute T says, but is int32");
 }
 
 TEST_F(GraphTest, AShapeMismatchIsNamedWhileBuilding) {
   const Output a = Placeholder(root_, DT_FLOAT, {2, 3}), b = Placeholder(root_, DT_FLOAT, {4, 5});
   Binary(root_.WithOpName("y"), "MatMul", a, b);
   EXPECT_EQ(root_.status().ToString(),
-            "INVALID_ARGUMENT: node 'y' (MatMul) with inputs float[2,3], float[4,5]: inner dimensions 3 and 4 differ");
+            "INVALID_ARGUMENT: node 'y' (MatMul) with inputs float[2,3], float[4,5]: inner "
+            "dimensions 3 and 4 differ");
 }
 
 TEST_F(GraphTest, AnUnknownOpIsUnimplementedAndTheNearestNameIsOffered) {
@@ -103,7 +104,8 @@ TEST_F(GraphTest, AnUnknownAttributeListsThoseOfTheOp) {
   const Output a = Placeholder(root_, DT_FLOAT, {2, 2});
   OpBuilder(root_, "MatMul").Input(a).Input(a).Attr("transpose", true).Build();
   EXPECT_EQ(root_.status().message(),
-            "node 'MatMul' (MatMul) with inputs float[2,2], float[2,2]: op MatMul has no attribute 'transpose'; it has "
+            "node 'MatMul' (MatMul) with inputs float[2,2], float[2,2]: op MatMul has no attribute "
+            "'transpose'; it has "
             "'transpose_a', 'transpose_b', 'T'");
 }
 
@@ -111,13 +113,16 @@ TEST_F(GraphTest, ErrorsOfAttributesSayWhatWouldBeRight) {
   const Output f = Placeholder(root_, DT_FLOAT, {}), s = Placeholder(root_, DT_STRING, {});
   const Endpoint one[] = {f.endpoint}, two[] = {f.endpoint, f.endpoint}, text[] = {s.endpoint};
   const auto attrs = [](Attrs values) { return std::make_shared<const Attrs>(std::move(values)); };
-  EXPECT_NE(
-      ErrorOf({.name = "a", .op = "Relu", .inputs = text}).find("attribute 'T' is string; it must be one of [float"),
-      std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = two}).find("op takes 1 input, not 2"), std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "AddN"}).find("attribute 'N' is 0; it must be at least 1"), std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "Placeholder"}).find("attribute 'dtype' of type type is missing"),
+  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = text})
+                .find("attribute 'T' is string; it must be one of [float"),
             std::string::npos);
+  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = two}).find("op takes 1 input, not 2"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({.name = "a", .op = "AddN"}).find("attribute 'N' is 0; it must be at least 1"),
+            std::string::npos);
+  EXPECT_NE(
+      ErrorOf({.name = "a", .op = "Placeholder"}).find("attribute 'dtype' of type type is missing"),
+      std::string::npos);
   EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = one, .attrs = attrs({{"T", int64_t{1}}})})
                 .find("attribute 'T' must be of type type, but 1 is of type int"),
             std::string::npos);
@@ -134,24 +139,30 @@ TEST_F(GraphTest, BadNamesInputsAndDevicesAreRefused) {
   const Output f = Placeholder(root_.WithOpName("f"), DT_FLOAT, {});
   const Endpoint no_output[] = {{f.node(), 3}}, no_node[] = {{17, 0}};
   const NodeId no_control[] = {-1};
-  EXPECT_NE(ErrorOf({.name = "a b", .op = "NoOp"}).find("the name is not valid"), std::string::npos);
+  EXPECT_NE(ErrorOf({.name = "a b", .op = "NoOp"}).find("the name is not valid"),
+            std::string::npos);
   EXPECT_NE(ErrorOf({.name = "", .op = "NoOp"}).find("the name is not valid"), std::string::npos);
   EXPECT_NE(ErrorOf({.name = "/a", .op = "NoOp"}).find("the name is not valid"), std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "f", .op = "NoOp"}).find("there is a node (Placeholder) of that name already"),
+  EXPECT_NE(ErrorOf({.name = "f", .op = "NoOp"})
+                .find("there is a node (Placeholder) of that name already"),
             std::string::npos);
-  EXPECT_NE(
-      ErrorOf({.name = "a", .op = "Relu", .inputs = no_output}).find("input 0 is output 3 of node 'f', which has 1"),
-      std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = no_node}).find("an output of no node"), std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "NoOp", .control_inputs = no_control}).find("a control input is no node"),
+  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = no_output})
+                .find("input 0 is output 3 of node 'f', which has 1"),
             std::string::npos);
-  EXPECT_NE(ErrorOf({.name = "a", .op = "NoOp", .device = "/jib:x"}).find("Malformed device specification '/jib:x'"),
+  EXPECT_NE(ErrorOf({.name = "a", .op = "Relu", .inputs = no_node}).find("an output of no node"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({.name = "a", .op = "NoOp", .control_inputs = no_control})
+                .find("a control input is no node"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({.name = "a", .op = "NoOp", .device = "/jib:x"})
+                .find("Malformed device specification '/jib:x'"),
             std::string::npos);
   EXPECT_EQ(graph_.num_nodes(), 1);
 }
 
 TEST_F(GraphTest, TensorsAreFoundByNameAndNearNamesAreOffered) {
-  Unary(root_.SubScope("tower_0").WithOpName("logits"), "Relu", Placeholder(root_.WithOpName("x"), DT_FLOAT, {}));
+  Unary(root_.SubScope("tower_0").WithOpName("logits"), "Relu",
+        Placeholder(root_.WithOpName("x"), DT_FLOAT, {}));
   EXPECT_TRUE(graph_.FindOutput("tower_0/logits:0").ok());
   EXPECT_EQ(graph_.FindOutput("logits").status().ToString(),
             "NOT_FOUND: there is no node 'logits' in the graph; did you mean 'tower_0/logits'?");
@@ -174,7 +185,8 @@ TEST_F(GraphTest, ManyNodesAreAllFoundAgain) {
 
 TEST_F(GraphTest, ControlInputsGrowWithoutDuplicates) {
   std::vector<NodeId> nodes;
-  for (const char* name : {"a", "b", "c", "d"}) nodes.push_back(*graph_.AddNode({.name = name, .op = "NoOp"}));
+  for (const char* name : {"a", "b", "c", "d"})
+    nodes.push_back(*graph_.AddNode({.name = name, .op = "NoOp"}));
   const NodeId twice[] = {nodes[0], nodes[0], nodes[1]};
   const NodeId e = *graph_.AddNode({.name = "e", .op = "NoOp", .control_inputs = twice});
   const NodeId f = *graph_.AddNode({.name = "f", .op = "NoOp", .control_inputs = twice});
@@ -206,7 +218,8 @@ TEST_F(GraphTest, OutEdgesListEveryConsumer) {
 
 TEST_F(GraphTest, TheTopologicalOrderPutsSourcesFirstAndNamesACycle) {
   const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
-  const Output a = Unary(root_.WithOpName("a"), "Relu", x), b = Unary(root_.WithOpName("b"), "Relu", a);
+  const Output a = Unary(root_.WithOpName("a"), "Relu", x),
+               b = Unary(root_.WithOpName("b"), "Relu", a);
   EXPECT_EQ(*graph_.TopologicalOrder(), (std::vector<NodeId>{0, 1, 2}));
   graph_.ReplaceInput(b.node(), 0, x.endpoint);
   graph_.ReplaceInput(a.node(), 0, b.endpoint);
@@ -214,7 +227,8 @@ TEST_F(GraphTest, TheTopologicalOrderPutsSourcesFirstAndNamesACycle) {
   graph_.ReplaceInput(b.node(), 0, a.endpoint);
   const auto cyclic = graph_.TopologicalOrder();
   ASSERT_FALSE(cyclic.ok());
-  EXPECT_EQ(cyclic.status().ToString(), "INVALID_ARGUMENT: the graph has a cycle: 'a' -> 'b' -> 'a'");
+  EXPECT_EQ(cyclic.status().ToString(),
+            "INVALID_ARGUMENT: the graph has a cycle: 'a' -> 'b' -> 'a'");
 }
 
 TEST_F(GraphTest, CopiedNodesKeepTypesShapesAttributesAndDevice) {
@@ -239,7 +253,8 @@ TEST_F(GraphTest, ANodeMayBeCopiedWithinItsOwnGraph) {
   const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
   const Output y = Binary(root_.WithOpName("y"), "Mul", x, x);
   for (int i = 0; i < 1000; ++i) {
-    const NodeId copy = graph_.CopyNode(graph_, y.node(), graph_.UniqueName("y"), graph_.inputs(y.node()), {});
+    const NodeId copy =
+        graph_.CopyNode(graph_, y.node(), graph_.UniqueName("y"), graph_.inputs(y.node()), {});
     ASSERT_EQ(graph_.inputs(copy)[0], x.endpoint);
     ASSERT_EQ(graph_.inputs(copy)[1], x.endpoint);
   }
@@ -251,11 +266,15 @@ TEST_F(GraphTest, AnUnknownOpIsKeptWithUntypedOutputs) {
   EXPECT_FALSE(graph_.op(*foreign).known());
   EXPECT_EQ(graph_.num_outputs(*foreign), 2);
   const Endpoint input[] = {{*foreign, 1}};
-  const auto typed = graph_.AddNode(
-      {.name = "r", .op = "Relu", .inputs = input, .attrs = std::make_shared<const Attrs>(Attrs{{"T", DT_FLOAT}})});
+  const auto typed =
+      graph_.AddNode({.name = "r",
+                      .op = "Relu",
+                      .inputs = input,
+                      .attrs = std::make_shared<const Attrs>(Attrs{{"T", DT_FLOAT}})});
   ASSERT_TRUE(typed.ok()) << typed.status();
   EXPECT_EQ(graph_.dtype({*typed, 0}), DT_FLOAT);
-  EXPECT_NE(ErrorOf({.name = "s", .op = "Relu", .inputs = input}).find("attribute 'T' of type type is missing"),
+  EXPECT_NE(ErrorOf({.name = "s", .op = "Relu", .inputs = input})
+                .find("attribute 'T' of type type is missing"),
             std::string::npos);
 }
 

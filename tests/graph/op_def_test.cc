@@ -34,13 +34,19 @@ TEST(OpDefTest, TheGrammarReadsArgumentsOfAllForms) {
   EXPECT_EQ(op.FindAttr("X"), nullptr);
 
   std::vector<DType> types;
-  const Attrs attrs{{"T", DT_INT32}, {"N", int64_t{2}}, {"M", int64_t{0}}, {"Tlist", std::vector<DType>{DT_STRING}}};
+  const Attrs attrs{{"T", DT_INT32},
+                    {"N", int64_t{2}},
+                    {"M", int64_t{0}},
+                    {"Tlist", std::vector<DType>{DT_STRING}}};
   ASSERT_TRUE(op.InputTypes(attrs, &types).ok());
-  EXPECT_EQ(types, (std::vector<DType>{DT_FLOAT, DT_INT32, DT_INT32, DT_INT32, DT_STRING, DT_INT32}));
-  EXPECT_NE(op.InputTypes(Attrs{{"T", DT_FLOAT}}, &types).message().find("attribute 'N' is missing"),
-            std::string::npos);
-  EXPECT_NE(op.OutputTypes(Attrs{{"Tlist", true}}, &types).message().find("attribute 'Tlist' is a bool"),
-            std::string::npos);
+  EXPECT_EQ(types,
+            (std::vector<DType>{DT_FLOAT, DT_INT32, DT_INT32, DT_INT32, DT_STRING, DT_INT32}));
+  EXPECT_NE(
+      op.InputTypes(Attrs{{"T", DT_FLOAT}}, &types).message().find("attribute 'N' is missing"),
+      std::string::npos);
+  EXPECT_NE(
+      op.OutputTypes(Attrs{{"Tlist", true}}, &types).message().find("attribute 'Tlist' is a bool"),
+      std::string::npos);
 }
 
 TEST(OpDefTest, DefaultsOfAllKindsAreRead) {
@@ -57,8 +63,9 @@ TEST(OpDefTest, DefaultsOfAllKindsAreRead) {
                        .Attr("j: func = body")
                        .Attr("k: shape = { unknown_rank: true }")
                        .Attr("l: list(type) = [DT_FLOAT]");
-  const char* const expected[] = {"-4",     "0.00100000005", "true", "'x y'", "int64",     "[2,?]",
-                                  "[1, 2]", "['a', 'b']",    "[]",   "body",  "<unknown>", "[float]"};
+  const char* const expected[] = {"-4",    "0.00100000005", "true",      "'x y'",
+                                  "int64", "[2,?]",         "[1, 2]",    "['a', 'b']",
+                                  "[]",    "body",          "<unknown>", "[float]"};
   for (size_t i = 0; i < op.attrs().size(); ++i) {
     EXPECT_EQ(AttrToString(*op.attrs()[i].default_value), expected[i]);
     EXPECT_EQ(AttrTypeName(*op.attrs()[i].default_value), op.attrs()[i].kind);
@@ -69,7 +76,8 @@ TEST(OpDefTest, AMalformedDefinitionEndsTheProcess) {
   EXPECT_DEATH(OpDef("Bad").Input("a"), "op Bad, \"a\": expected ':'");
   EXPECT_DEATH(OpDef("Bad").Attr("a: integer"), "unknown kind");
   OpRegistry registry;
-  EXPECT_DEATH(registry.Add(OpDef("Bad").Input("a: floot")), "'a' uses undeclared attribute or type 'floot'");
+  EXPECT_DEATH(registry.Add(OpDef("Bad").Input("a: floot")),
+               "'a' uses undeclared attribute or type 'floot'");
   EXPECT_DEATH(registry.Add(OpDef("_Arg")), "_Arg is defined twice");
 }
 
@@ -87,7 +95,8 @@ TEST(OpDefTest, RegistriesWithTheSameOpsHaveTheSameFingerprint) {
 TEST(OpDefTest, AnUnknownOpIsReportedWithTheNearestName) {
   EXPECT_EQ(testing::TestRegistry().Require("Cnov2D").status().ToString(),
             "UNIMPLEMENTED: op 'Cnov2D' is not registered; did you mean 'Conv2D'?");
-  EXPECT_EQ(testing::TestRegistry().Require("Zebra").status().message(), "op 'Zebra' is not registered");
+  EXPECT_EQ(testing::TestRegistry().Require("Zebra").status().message(),
+            "op 'Zebra' is not registered");
 }
 
 TEST(AttrTest, EqualityAndHashesLookAtBits) {

@@ -21,7 +21,8 @@ class OptimizeTest : public ::testing::Test {
                                 std::span<const Tensor> inputs) -> Result<std::vector<Tensor>> {
     ++evaluations_;
     if (!graph.is(node, "Add")) return Unimplemented("only Add");
-    return std::vector<Tensor>{Tensor::Scalar<float>(inputs[0].scalar<float>() + inputs[1].scalar<float>())};
+    return std::vector<Tensor>{
+        Tensor::Scalar<float>(inputs[0].scalar<float>() + inputs[1].scalar<float>())};
   };
   Graph Optimized(std::initializer_list<NodeId> keep, const OptimizeOptions& options = {}) {
     EXPECT_TRUE(root_.ok()) << root_.status();
@@ -59,18 +60,22 @@ TEST_F(OptimizeTest, AKeptNodeMayBeFedAndIsNotTakenForAConstant) {
 }
 
 TEST_F(OptimizeTest, StaticShapesNeedNoEvaluation) {
-  const Output shape = Unary(root_.WithOpName("shape"), "Shape", Placeholder(root_, DT_FLOAT, {4, 5}));
-  const Output open = Unary(root_.WithOpName("open"), "Shape", Placeholder(root_, DT_FLOAT, {-1, 5}));
+  const Output shape =
+      Unary(root_.WithOpName("shape"), "Shape", Placeholder(root_, DT_FLOAT, {4, 5}));
+  const Output open =
+      Unary(root_.WithOpName("open"), "Shape", Placeholder(root_, DT_FLOAT, {-1, 5}));
   const Output y = Binary(root_.WithOpName("y"), "Mul", shape, open);
   const Graph optimized = Optimized({y.node()});
   ASSERT_TRUE(optimized.is(optimized.Find("shape"), "Const"));
-  EXPECT_EQ(optimized.attrs(optimized.Find("shape")).Get<Tensor>("value").ToString(), "int32[2] = 4 5");
+  EXPECT_EQ(optimized.attrs(optimized.Find("shape")).Get<Tensor>("value").ToString(),
+            "int32[2] = 4 5");
   EXPECT_TRUE(optimized.is(optimized.Find("open"), "Shape"));
   EXPECT_EQ(evaluations_, 0);
 }
 
 TEST_F(OptimizeTest, WhatCannotBeEvaluatedStays) {
-  const Output y = Unary(root_.WithOpName("y"), "Relu", Unary(root_.WithOpName("r"), "Relu", Number(1)));
+  const Output y =
+      Unary(root_.WithOpName("y"), "Relu", Unary(root_.WithOpName("r"), "Relu", Number(1)));
   const Graph optimized = Optimized({y.node()});
   EXPECT_TRUE(optimized.is(optimized.Find("r"), "Relu"));
   EXPECT_EQ(evaluations_, 1);
@@ -90,8 +95,10 @@ TEST_F(OptimizeTest, LargeResultsAndDisabledFoldingLeaveTheNode) {
 
 TEST_F(OptimizeTest, EqualNodesAreMergedAlsoWithSwappedInputs) {
   const Output a = Placeholder(root_, DT_FLOAT, {2}), b = Placeholder(root_, DT_FLOAT, {2});
-  const Output p = Binary(root_.WithOpName("p"), "Mul", a, b), q = Binary(root_.WithOpName("q"), "Mul", b, a);
-  const Output r = Binary(root_.WithOpName("r"), "Sub", a, b), s = Binary(root_.WithOpName("s"), "Sub", b, a);
+  const Output p = Binary(root_.WithOpName("p"), "Mul", a, b),
+               q = Binary(root_.WithOpName("q"), "Mul", b, a);
+  const Output r = Binary(root_.WithOpName("r"), "Sub", a, b),
+               s = Binary(root_.WithOpName("s"), "Sub", b, a);
   const Outputs all = {p, q, r, s};
   const Output y = OpBuilder(root_.WithOpName("y"), "AddN").Inputs(all).BuildOutput();
   const Graph optimized = Optimized({y.node()});
@@ -129,7 +136,8 @@ TEST_F(OptimizeTest, ConstantsThatAreEqualAreMerged) {
 
 TEST_F(OptimizeTest, ControlEdgesFollowFoldedNodes) {
   const Output five = Binary(root_.WithOpName("five"), "Add", Number(2), Number(3));
-  const Operation last = OpBuilder(root_.WithOpName("last").WithControlDependencies({five}), "NoOp").Build();
+  const Operation last =
+      OpBuilder(root_.WithOpName("last").WithControlDependencies({five}), "NoOp").Build();
   const Graph optimized = Optimized({last.id});
   ASSERT_EQ(optimized.control_inputs(optimized.Find("last")).size(), 1u);
   EXPECT_EQ(optimized.name(optimized.control_inputs(optimized.Find("last"))[0]), "five");
@@ -139,7 +147,10 @@ TEST_F(OptimizeTest, CallsAreInlinedWhenAsked) {
   auto body = std::make_shared<Graph>(&TestRegistry());
   const Scope inner(body.get());
   const Output x = OpBuilder(inner, "_Arg").Attr("T", DT_FLOAT).Attr("index", 0).BuildOutput();
-  OpBuilder(inner, "_Retval").Input(Binary(inner.WithOpName("sum"), "Add", x, x)).Attr("index", 0).Build();
+  OpBuilder(inner, "_Retval")
+      .Input(Binary(inner.WithOpName("sum"), "Add", x, x))
+      .Attr("index", 0)
+      .Build();
   ASSERT_TRUE(inner.ok()) << inner.status();
   ASSERT_TRUE(graph_.functions().Add(Function::Make("f", body).value()).ok());
   const Output call = OpBuilder(root_.WithOpName("call"), "PartitionedCall")

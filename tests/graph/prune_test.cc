@@ -66,14 +66,16 @@ TEST_F(PruneTest, AnUnknownOpFailsOnlyTheStepThatNeedsIt) {
   const Endpoint fetches[] = {b_.endpoint}, needed[] = {{foreign, 0}};
   EXPECT_TRUE(Prune(graph_, {}, fetches, {}, nullptr).ok());
   EXPECT_EQ(Prune(graph_, {}, needed, {}, nullptr).status().ToString(),
-            "UNIMPLEMENTED: node 'f', which this step needs: op 'Relux' is not registered; did you mean 'Relu'?");
+            "UNIMPLEMENTED: node 'f', which this step needs: op 'Relux' is not registered; did you "
+            "mean 'Relu'?");
   EXPECT_TRUE(Prune(graph_, needed, needed, {}, nullptr).ok());
 }
 
 TEST_F(PruneTest, ACycleThatIsNeededIsNamed) {
   graph_.ReplaceInput(a_.node(), 0, b_.endpoint);
   const Endpoint through[] = {c_.endpoint}, aside[] = {x_.endpoint};
-  EXPECT_EQ(Prune(graph_, {}, through, {}, nullptr).status().message(), "the graph has a cycle: 'a' -> 'b' -> 'a'");
+  EXPECT_EQ(Prune(graph_, {}, through, {}, nullptr).status().message(),
+            "the graph has a cycle: 'a' -> 'b' -> 'a'");
   EXPECT_TRUE(Prune(graph_, {}, aside, {}, nullptr).ok());
 }
 

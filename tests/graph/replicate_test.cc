@@ -76,12 +76,12 @@ TEST_F(ReplicateTest, ATowerIsTracedOnceAndCalledPerReplica) {
 TEST_F(ReplicateTest, ABodyHoldsOnlyWhatItsResultsNeed) {
   const Output x = Placeholder(root_, {4, 3}), unread = Placeholder(root_, {4, 3});
   const std::vector<std::vector<Output>> args = {{x, unread}};
-  const auto replicated = ReplicateTower(
-      root_, "tower", Workers(1), args,
-      [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
-        Op1(tower.WithOpName("useless"), "Square", in[0]);
-        return Outputs{Op1(tower.WithOpName("useful"), "Square", in[0])};
-      });
+  const auto replicated =
+      ReplicateTower(root_, "tower", Workers(1), args,
+                     [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
+                       Op1(tower.WithOpName("useless"), "Square", in[0]);
+                       return Outputs{Op1(tower.WithOpName("useful"), "Square", in[0])};
+                     });
   ASSERT_TRUE(replicated.ok()) << replicated.status();
   const Function& function = graph_.functions().all().begin()->second;
   EXPECT_EQ(function.args.size(), 2u);

@@ -15,7 +15,9 @@ class ScopeTest : public ::testing::Test {
  protected:
   Operation NoOp(const Scope& scope) { return OpBuilder(scope, "NoOp").Build(); }
   std::string Device(Operation op) { return graph_.device(op.id).ToString(); }
-  std::vector<std::string> Class(Operation op) { return op.attrs().GetOr<std::vector<std::string>>("_class", {}); }
+  std::vector<std::string> Class(Operation op) {
+    return op.attrs().GetOr<std::vector<std::string>>("_class", {});
+  }
   Graph graph_{&TestRegistry()};
   Scope root_{&graph_};
 };
@@ -54,16 +56,18 @@ TEST_F(ScopeTest, InnerDevicePartsWinAndOuterOnesFillTheRest) {
   const Scope outer = root_.WithDevice("/job:worker/task:1/device:GPU:0");
   EXPECT_EQ(Device(NoOp(outer)), "/job:worker/task:1/device:GPU:0");
   EXPECT_EQ(Device(NoOp(outer.WithDevice("/task:3"))), "/job:worker/task:3/device:GPU:0");
-  EXPECT_EQ(Device(NoOp(outer.WithDevice("/job:ps").WithDevice("/cpu:0"))), "/job:ps/task:1/device:CPU:0");
+  EXPECT_EQ(Device(NoOp(outer.WithDevice("/job:ps").WithDevice("/cpu:0"))),
+            "/job:ps/task:1/device:CPU:0");
 }
 
 TEST_F(ScopeTest, ADeviceFunctionSeesTheOpAndTheWishSoFar) {
   std::string seen;
   const Scope scope =
-      root_.WithDevice("/job:worker").WithDeviceFunction([&](const NodeSpec& node, const DeviceName& wish) {
-        seen = std::string(node.op) + " " + std::string(node.name) + " " + wish.ToString();
-        return node.op == "NoOp" ? "/task:7" : std::string();
-      });
+      root_.WithDevice("/job:worker")
+          .WithDeviceFunction([&](const NodeSpec& node, const DeviceName& wish) {
+            seen = std::string(node.op) + " " + std::string(node.name) + " " + wish.ToString();
+            return node.op == "NoOp" ? "/task:7" : std::string();
+          });
   EXPECT_EQ(Device(NoOp(scope.WithDevice("/cpu:0"))), "/job:worker/task:7");
   EXPECT_EQ(seen, "NoOp NoOp /device:CPU:0");
   EXPECT_EQ(Device(Placeholder(scope, DT_FLOAT, {})), "/job:worker");
@@ -72,7 +76,8 @@ TEST_F(ScopeTest, ADeviceFunctionSeesTheOpAndTheWishSoFar) {
 TEST_F(ScopeTest, ControlDependenciesOrderNodesUnlessADataEdgeDoes) {
   const Operation a = NoOp(root_), b = NoOp(root_);
   const Output x = Placeholder(root_, DT_FLOAT, {});
-  const Scope scope = root_.WithControlDependencies({a, b}).WithControlDependencies({a, Operation(x)});
+  const Scope scope =
+      root_.WithControlDependencies({a, b}).WithControlDependencies({a, Operation(x)});
   EXPECT_EQ(graph_.control_inputs(NoOp(scope).id).size(), 3u);
   EXPECT_EQ(graph_.control_inputs(Unary(scope, "Relu", x).node()).size(), 2u);
 }

@@ -21,8 +21,11 @@ class ShapeInferenceTest : public ::testing::Test {
     return root_.ok() ? y.shape().ToString() : root_.status().message();
   }
   Output Int(int32_t value) { return Const(root_, Tensor::Scalar<int32_t>(value)); }
-  Output Ints(std::initializer_list<int32_t> values) { return Const(root_, Tensor::Vector<int32_t>(values)); }
-  Output Slice(const Output& x, int32_t begin, int32_t end, int32_t stride, int begin_mask, int end_mask, int shrink) {
+  Output Ints(std::initializer_list<int32_t> values) {
+    return Const(root_, Tensor::Vector<int32_t>(values));
+  }
+  Output Slice(const Output& x, int32_t begin, int32_t end, int32_t stride, int begin_mask,
+               int end_mask, int shrink) {
     return OpBuilder(root_, "StridedSlice")
         .Input(x)
         .Input(Ints({begin}))
@@ -50,17 +53,20 @@ TEST_F(ShapeInferenceTest, AnUnknownShapeKeepsItsRank) {
 }
 
 TEST_F(ShapeInferenceTest, MistakenShapesAreRefused) {
-  EXPECT_NE(Reshaped(Ints({2, -3})).find("input 1 is a shape with dimension -3; only -1 (unknown) may be negative"),
+  EXPECT_NE(Reshaped(Ints({2, -3}))
+                .find("input 1 is a shape with dimension -3; only -1 (unknown) may be negative"),
             std::string::npos);
 }
 
 TEST_F(ShapeInferenceTest, AMatrixIsNoShape) {
-  EXPECT_NE(Reshaped(Placeholder(root_, DT_INT32, {1, 1})).find("must be a vector, but has shape [1,1]"),
-            std::string::npos);
+  EXPECT_NE(
+      Reshaped(Placeholder(root_, DT_INT32, {1, 1})).find("must be a vector, but has shape [1,1]"),
+      std::string::npos);
 }
 
 TEST_F(ShapeInferenceTest, AShapeOfTooManyDimensionsIsRefused) {
-  EXPECT_NE(Reshaped(Ints({1, 1, 1, 1, 1, 1, 1, 1, 1})).find("at most 8 are supported"), std::string::npos);
+  EXPECT_NE(Reshaped(Ints({1, 1, 1, 1, 1, 1, 1, 1, 1})).find("at most 8 are supported"),
+            std::string::npos);
 }
 
 TEST_F(ShapeInferenceTest, ShapesThatAreComputedAreFollowed) {
@@ -88,7 +94,8 @@ TEST_F(ShapeInferenceTest, ADiamondOfShapeArithmeticEndsQuickly) {
 TEST_F(ShapeInferenceTest, AxesCountFromBothEnds) {
   EXPECT_EQ(*NormalizeAxis(-1, 4), 3);
   EXPECT_EQ(*NormalizeAxis(0, 1), 0);
-  EXPECT_EQ(NormalizeAxis(2, 2).status().message(), "axis 2 is not in [-2, 2), as a tensor of rank 2 needs");
+  EXPECT_EQ(NormalizeAxis(2, 2).status().message(),
+            "axis 2 is not in [-2, 2), as a tensor of rank 2 needs");
   EXPECT_FALSE(NormalizeAxis(0, 0).ok());
 }
 

@@ -21,8 +21,8 @@ Status MatMulShape(ShapeContext& c) {
   const bool ta = c.attr<bool>("transpose_a"), tb = c.attr<bool>("transpose_b");
   const int64_t inner_a = a.dim(ta ? 0 : 1), inner_b = b.dim(tb ? 1 : 0);
   if (inner_a >= 0 && inner_b >= 0 && inner_a != inner_b) {
-    return InvalidArgument("inner dimensions " + std::to_string(inner_a) + " and " + std::to_string(inner_b) +
-                           " differ");
+    return InvalidArgument("inner dimensions " + std::to_string(inner_a) + " and " +
+                           std::to_string(inner_b) + " differ");
   }
   c.set_output(0, {a.dim(ta ? 1 : 0), b.dim(tb ? 0 : 1)});
   return Status();
@@ -49,13 +49,21 @@ const char* const kNumber = "T: {float, double, int32, int64, half, bfloat16}";
 }  // namespace
 
 void AddTestOps(OpRegistry* registry) {
-  registry->Add(OpDef("Const").Output("output: dtype").Attr("value: tensor").Attr("dtype: type").Shape(ConstShape));
+  registry->Add(OpDef("Const")
+                    .Output("output: dtype")
+                    .Attr("value: tensor")
+                    .Attr("dtype: type")
+                    .Shape(ConstShape));
   registry->Add(OpDef("Placeholder")
                     .Output("output: dtype")
                     .Attr("dtype: type")
                     .Attr("shape: shape = { unknown_rank: true }")
                     .Shape(PlaceholderShape));
-  registry->Add(OpDef("Identity").Input("input: T").Output("output: T").Attr("T: type").Shape(UnchangedShape));
+  registry->Add(OpDef("Identity")
+                    .Input("input: T")
+                    .Output("output: T")
+                    .Attr("T: type")
+                    .Shape(UnchangedShape));
   registry->Add(OpDef("NoOp").Stateful().Shape(NoOutputs));
   registry->Add(OpDef("MatMul")
                     .Input("a: T")
@@ -66,14 +74,26 @@ void AddTestOps(OpRegistry* registry) {
                     .Attr("T: {bfloat16, half, float, double, int32}")
                     .Shape(MatMulShape));
   registry->Add(
-      OpDef("Mul").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(BroadcastShape));
+      OpDef("Mul").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(
+          BroadcastShape));
   registry->Add(
-      OpDef("Add").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(BroadcastShape));
-  registry->Add(OpDef("Sub").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Shape(BroadcastShape));
-  registry->Add(OpDef("Relu").Input("features: T").Output("activations: T").Attr(kNumber).Shape(UnchangedShape));
+      OpDef("Add").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Commutative().Shape(
+          BroadcastShape));
   registry->Add(
-      OpDef("AddN").Input("inputs: N * T").Output("sum: T").Attr("N: int >= 1").Attr("T: type").Shape(MergeAllShape));
-  registry->Add(OpDef("IdentityN").Input("input: T").Output("output: T").Attr("T: list(type) >= 1"));
+      OpDef("Sub").Input("x: T").Input("y: T").Output("z: T").Attr(kNumber).Shape(BroadcastShape));
+  registry->Add(OpDef("Relu")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(kNumber)
+                    .Shape(UnchangedShape));
+  registry->Add(OpDef("AddN")
+                    .Input("inputs: N * T")
+                    .Output("sum: T")
+                    .Attr("N: int >= 1")
+                    .Attr("T: type")
+                    .Shape(MergeAllShape));
+  registry->Add(
+      OpDef("IdentityN").Input("input: T").Output("output: T").Attr("T: list(type) >= 1"));
   registry->Add(OpDef("Split")
                     .Input("split_dim: int32")
                     .Input("value: T")
@@ -132,7 +152,8 @@ void AddTestOps(OpRegistry* registry) {
                     .Attr("new_axis_mask: int = 0")
                     .Attr("shrink_axis_mask: int = 0")
                     .Shape([](ShapeContext& c) {
-                      if (c.attr<int64_t>("shrink_axis_mask") == 1) c.set_output(0, PartialShape::Scalar());
+                      if (c.attr<int64_t>("shrink_axis_mask") == 1)
+                        c.set_output(0, PartialShape::Scalar());
                       return Status();
                     }));
   registry->Add(OpDef("VarHandleOp")
@@ -143,10 +164,16 @@ void AddTestOps(OpRegistry* registry) {
                     .Attr("shape: shape")
                     .Stateful()
                     .Shape(ScalarShape));
-  registry->Add(
-      OpDef("ReadVariableOp").Input("resource: resource").Output("value: dtype").Attr("dtype: type").Stateful());
-  registry->Add(
-      OpDef("AssignVariableOp").Input("resource: resource").Input("value: dtype").Attr("dtype: type").Stateful());
+  registry->Add(OpDef("ReadVariableOp")
+                    .Input("resource: resource")
+                    .Output("value: dtype")
+                    .Attr("dtype: type")
+                    .Stateful());
+  registry->Add(OpDef("AssignVariableOp")
+                    .Input("resource: resource")
+                    .Input("value: dtype")
+                    .Attr("dtype: type")
+                    .Stateful());
   registry->Add(OpDef("RandomUniform")
                     .Input("shape: T")
                     .Output("output: dtype")
@@ -172,7 +199,10 @@ Output Placeholder(const Scope& scope, DType dtype, const PartialShape& shape) {
 
 Output Const(const Scope& scope, Tensor value) {
   const DType dtype = value.dtype();
-  return OpBuilder(scope, "Const").Attr("value", std::move(value)).Attr("dtype", dtype).BuildOutput();
+  return OpBuilder(scope, "Const")
+      .Attr("value", std::move(value))
+      .Attr("dtype", dtype)
+      .BuildOutput();
 }
 
 Output Binary(const Scope& scope, const char* op, const Output& a, const Output& b) {

@@ -1,4 +1,5 @@
-// `monograph compare` and `monograph status` with real daemons. Most runs are of a stand-in for a training program that leaves a result file.
+// `monograph compare` and `monograph status` with real daemons. Most runs are of a stand-in for a
+// training program that leaves a result file.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,24 +24,32 @@ bool NoProcessWith(const std::string& text) {
     bool found = false;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string line = ReadFile((entry.path() / "cmdline").string());
-      found |= line.find("monograph-executor") != std::string::npos && line.find(text) != std::string::npos;
+      found |= line.find("monograph-executor") != std::string::npos &&
+               line.find(text) != std::string::npos;
     }
     if (!found) return true;
   }
   return false;
 }
 
-// A comparison whose daemons can be told from all others by a number in their command lines. The program is a script; $RESULT is
-// the file that it has to leave, $GOOD one that it may copy there.
+// A comparison whose daemons can be told from all others by a number in their command lines. The
+// program is a script; $RESULT is the file that it has to leave, $GOOD one that it may copy there.
 struct Comparison {
   Comparison(const std::vector<std::string>& flags, const std::string& script)
-      : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "2"), process(Command(flags, script), {{"GOOD", WriteResult()}, {"FOLDER", folder.path()}}) {}
+      : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "2"),
+        process(Command(flags, script), {{"GOOD", WriteResult()}, {"FOLDER", folder.path()}}) {}
 
-  std::vector<std::string> Command(const std::vector<std::string>& flags, const std::string& script) const {
-    std::vector<std::string> command = {MonographPath(), "compare", "--out=" + folder.File("page.html"), "--json=" + folder.File("figures.json"),
-                                        "--executor_flags=--drain_seconds=" + mark};
+  std::vector<std::string> Command(const std::vector<std::string>& flags,
+                                   const std::string& script) const {
+    std::vector<std::string> command = {
+        MonographPath(), "compare", "--out=" + folder.File("page.html"),
+        "--json=" + folder.File("figures.json"), "--executor_flags=--drain_seconds=" + mark};
     command.insert(command.end(), flags.begin(), flags.end());
-    command.insert(command.end(), {"--", "sh", "-c", "for w; do case $w in --result_file=*) RESULT=${w#*=};; --replication=*) MODE=${w#*=};; esac; done; " + script, "program"});
+    command.insert(command.end(), {"--", "sh", "-c",
+                                   "for w; do case $w in --result_file=*) RESULT=${w#*=};; "
+                                   "--replication=*) MODE=${w#*=};; esac; done; " +
+                                       script,
+                                   "program"});
     return command;
   }
   std::string WriteResult() const {
@@ -63,7 +72,8 @@ struct Comparison {
 };
 
 TEST(Compare, RunsEveryModeInTurnAndWritesTableJsonAndPage) {
-  Comparison comparison({"--workers=1,2", "--repeats=2"}, "echo $MODE $MONOGRAPH_CLUSTER >> $FOLDER/runs; cp $GOOD $RESULT");
+  Comparison comparison({"--workers=1,2", "--repeats=2"},
+                        "echo $MODE $MONOGRAPH_CLUSTER >> $FOLDER/runs; cp $GOOD $RESULT");
   const std::optional<Exit> exit = comparison.process.Wait(90s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 0) << comparison.output();
@@ -83,11 +93,15 @@ TEST(Compare, RunsEveryModeInTurnAndWritesTableJsonAndPage) {
 }
 
 TEST(Compare, ARunThatFailsIsNamedWithItsLastWordsAndThePageShowsTheRest) {
-  Comparison comparison({"--workers=1", "--repeats=1"}, "if [ $MODE = between_graph ]; then echo 'out of coffee'; exit 3; fi; cp $GOOD $RESULT");
+  Comparison comparison(
+      {"--workers=1", "--repeats=1"},
+      "if [ $MODE = between_graph ]; then echo 'out of coffee'; exit 3; fi; cp $GOOD $RESULT");
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 workers, repeat 1: exit code 3; it printed last:\n[client/0] out of coffee"), std::string::npos)
+  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 workers, repeat 1: exit "
+                                             "code 3; it printed last:\n[client/0] out of coffee"),
+            std::string::npos)
       << comparison.output();
   EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("out of coffee"), std::string::npos);
   EXPECT_TRUE(NoProcessWith(comparison.mark));
@@ -98,38 +112,55 @@ TEST(Compare, AProgramThatLeavesNoResultsIsToldWhatIsMissing) {
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(comparison.process.error().find("it must know --result_file"), std::string::npos) << comparison.output();
+  EXPECT_NE(comparison.process.error().find("it must know --result_file"), std::string::npos)
+      << comparison.output();
 }
 
 TEST(Compare, ARunThatTakesTooLongIsEndedAndTheNextOneComes) {
-  Comparison comparison({"--workers=1", "--repeats=1", "--run_timeout=2", "--modes=in_graph,in_graph_replicated"},
-                        "mkdir $FOLDER/first && exec sleep 1000; cp $GOOD $RESULT");
+  Comparison comparison(
+      {"--workers=1", "--repeats=1", "--run_timeout=2", "--modes=in_graph,in_graph_replicated"},
+      "mkdir $FOLDER/first && exec sleep 1000; cp $GOOD $RESULT");
   const std::optional<Exit> exit = comparison.process.Wait(90s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(comparison.process.error().find("longer than 2 s"), std::string::npos) << comparison.output();
-  EXPECT_NE(comparison.process.error().find("[2/2] in_graph_replicated, 1 worker, repeat 1: 10000.0 images/sec"), std::string::npos) << comparison.output();
+  EXPECT_NE(comparison.process.error().find("longer than 2 s"), std::string::npos)
+      << comparison.output();
+  EXPECT_NE(comparison.process.error().find(
+                "[2/2] in_graph_replicated, 1 worker, repeat 1: 10000.0 images/sec"),
+            std::string::npos)
+      << comparison.output();
   EXPECT_TRUE(NoProcessWith(comparison.mark));
 }
 
 TEST(Compare, CtrlCEndsTheDaemonsAndThePageShowsWhatWasMeasured) {
-  Comparison comparison({"--workers=1", "--repeats=2", "--modes=in_graph,in_graph_replicated"}, "mkdir $FOLDER/first && cp $GOOD $RESULT && exit 0; touch $FOLDER/second; exec sleep 1000");
-  for (const auto until = Clock::now() + 40s; Clock::now() < until && !std::filesystem::exists(comparison.folder.File("second")); usleep(10000)) {
+  Comparison comparison(
+      {"--workers=1", "--repeats=2", "--modes=in_graph,in_graph_replicated"},
+      "mkdir $FOLDER/first && cp $GOOD $RESULT && exit 0; touch $FOLDER/second; exec sleep 1000");
+  for (const auto until = Clock::now() + 40s;
+       Clock::now() < until && !std::filesystem::exists(comparison.folder.File("second"));
+       usleep(10000)) {
   }
   ASSERT_TRUE(std::filesystem::exists(comparison.folder.File("second"))) << comparison.output();
   comparison.process.Signal(SIGINT);
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 128 + SIGINT);
-  EXPECT_NE(comparison.process.output().find("Interrupted"), std::string::npos) << comparison.output();
-  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("images_per_second"), std::string::npos);
+  EXPECT_NE(comparison.process.output().find("Interrupted"), std::string::npos)
+      << comparison.output();
+  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("images_per_second"),
+            std::string::npos);
   EXPECT_TRUE(NoProcessWith(comparison.mark));
 }
 
 TEST(Compare, WrongArgumentsAreRefusedBeforeAnythingRuns) {
   for (const auto& [flag, part] : std::vector<std::pair<std::string, std::string>>{
-           {"--modes=in_grap", "did you mean 'in_graph'"}, {"--workers=x", "'x' is not a number"}, {"--repeats=0", "--repeats"}, {"--out=/nowhere/page.html", "/nowhere/page.html"}}) {
-    ChildProcess process({MonographPath(), "compare", "--out=" + testing::TempDir() + "compare_refused.html", flag, "--", "false"});
+           {"--modes=in_grap", "did you mean 'in_graph'"},
+           {"--workers=x", "'x' is not a number"},
+           {"--repeats=0", "--repeats"},
+           {"--out=/nowhere/page.html", "/nowhere/page.html"}}) {
+    ChildProcess process({MonographPath(), "compare",
+                          "--out=" + testing::TempDir() + "compare_refused.html", flag, "--",
+                          "false"});
     const std::optional<Exit> exit = process.Wait(20s);
     ASSERT_TRUE(exit.has_value());
     EXPECT_NE(exit->code, 0);
@@ -139,13 +170,19 @@ TEST(Compare, WrongArgumentsAreRefusedBeforeAnythingRuns) {
 
 TEST(Compare, MnistReplicaGivesEveryFigureAndTheSameWeightsInEverySynchronousMode) {
   TemporaryFolder folder;
-  ChildProcess process({MonographPath(), "compare", "--modes=in_graph,between_graph,in_graph_replicated,between_graph_replicated", "--workers=2", "--repeats=1",
-                        "--out=" + folder.File("page.html"), "--json=" + folder.File("figures.json"), "--", MG_MNIST_REPLICA, "--data_name=synthetic", "--batch_size=10",
-                        "--fc=16", "--num_batches=6", "--num_warmup_batches=2", "--display_every=3", "--seed=3"});
+  ChildProcess process(
+      {MonographPath(), "compare",
+       "--modes=in_graph,between_graph,in_graph_replicated,between_graph_replicated", "--workers=2",
+       "--repeats=1", "--out=" + folder.File("page.html"), "--json=" + folder.File("figures.json"),
+       "--", MG_MNIST_REPLICA, "--data_name=synthetic", "--batch_size=10", "--fc=16",
+       "--num_batches=6", "--num_warmup_batches=2", "--display_every=3", "--seed=3"});
   const std::optional<Exit> exit = process.Wait(150s);
   ASSERT_TRUE(exit.has_value()) << process.output() << process.error();
   ASSERT_EQ(exit->code, 0) << process.output() << process.error();
-  EXPECT_NE(process.output().find("all runs of 4 synchronous modes ended with bit-equal weights (4 runs)"), std::string::npos) << process.output();
+  EXPECT_NE(process.output().find(
+                "all runs of 4 synchronous modes ended with bit-equal weights (4 runs)"),
+            std::string::npos)
+      << process.output();
   const auto json = nlohmann::json::parse(ReadFile(folder.File("figures.json")));
   for (const auto& cell : json["cells"]) {
     const std::string mode = cell["mode"];
@@ -159,7 +196,9 @@ TEST(Compare, MnistReplicaGivesEveryFigureAndTheSameWeightsInEverySynchronousMod
     for (const auto& task : cell["tasks"]) EXPECT_GT(task["sent"], 0) << mode << task;
     // The mean over the batch is the same, summed up in another order.
     ASSERT_EQ(cell["runs"][0]["loss"].size(), 2u) << mode;
-    EXPECT_NEAR(cell["runs"][0]["loss"][1][2].get<double>(), json["cells"][0]["runs"][0]["loss"][1][2].get<double>(), 1e-4) << mode;
+    EXPECT_NEAR(cell["runs"][0]["loss"][1][2].get<double>(),
+                json["cells"][0]["runs"][0]["loss"][1][2].get<double>(), 1e-4)
+        << mode;
   }
 }
 
@@ -172,15 +211,19 @@ TEST(Status, IsATableOfTheDaemonsAndNamesThoseThatDoNotAnswer) {
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 0) << all.error();
   EXPECT_NE(all.output().find("messages sent"), std::string::npos) << all.output();
-  for (const char* task : {"/job:ps/replica:0/task:0", "/job:worker/replica:0/task:0"}) EXPECT_NE(all.output().find(task), std::string::npos) << all.output();
+  for (const char* task : {"/job:ps/replica:0/task:0", "/job:worker/replica:0/task:0"})
+    EXPECT_NE(all.output().find(task), std::string::npos) << all.output();
 
   cluster.daemon("ps", 0).Signal(SIGKILL);
   ASSERT_TRUE(cluster.daemon("ps", 0).Wait(10s).has_value());
-  ChildProcess rest({MonographPath(), "status", "--cluster=" + cluster.json(), "--start_timeout=1"});
+  ChildProcess rest(
+      {MonographPath(), "status", "--cluster=" + cluster.json(), "--start_timeout=1"});
   exit = rest.Wait(20s);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(rest.output().find("/job:ps/replica:0/task:0 at " + cluster.address("ps", 0) + ": "), std::string::npos) << rest.output();
+  EXPECT_NE(rest.output().find("/job:ps/replica:0/task:0 at " + cluster.address("ps", 0) + ": "),
+            std::string::npos)
+      << rest.output();
   EXPECT_NE(rest.output().find("/job:worker/replica:0/task:0"), std::string::npos) << rest.output();
 
   ChildProcess none({MonographPath(), "status"}, {{"MONOGRAPH_CLUSTER", ""}});

@@ -171,8 +171,10 @@ TEST_F(SessionOnCluster, ClosingFreesWhatDaemonsHoldAndALaterRunSaysSo) {
 
 // Eight nodes on worker 1: each set of them that is fetched is a signature.
 struct ManySignatures {
-  ManySignatures() : graph(NewGraph()), root(&graph), x(Placeholder(root.WithDevice(kWorker1), DT_FLOAT, {})) {
-    for (int i = 0; i < 8; ++i) nodes.push_back(Add(root.WithDevice(kWorker1), x, Const(root, static_cast<float>(i))));
+  ManySignatures()
+      : graph(NewGraph()), root(&graph), x(Placeholder(root.WithDevice(kWorker1), DT_FLOAT, {})) {
+    for (int i = 0; i < 8; ++i)
+      nodes.push_back(Add(root.WithDevice(kWorker1), x, Const(root, static_cast<float>(i))));
     EXPECT_TRUE(root.ok()) << root.status();
   }
   std::vector<Output> Fetches(int set) const {
@@ -198,8 +200,9 @@ TEST_F(SessionOnCluster, ASignaturePerStepDoesNotLeak) {
     ASSERT_TRUE(values.ok()) << values.status();
   }
   // 64 that nobody held when the last one was made, that one, and the callable's.
-  EXPECT_TRUE(cluster_->WaitForStatus("worker", 1, [](const auto& status) { return status.graphs() == 66; }))
-      << cluster_->StatusOf("worker", 1).graphs();
+  EXPECT_TRUE(cluster_->WaitForStatus("worker", 1, [](const auto& status) {
+    return status.graphs() == 66;
+  })) << cluster_->StatusOf("worker", 1).graphs();
   auto values = session->RunCallable(held, std::span(&x, 1));
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(7).scalar<float>(), 8.0f);
@@ -213,11 +216,13 @@ TEST_F(SessionOnCluster, CallablesThatAreGoneGiveTheirGraphsBack) {
   ManySignatures many;
   auto session = cluster_->Connect(many.graph);
   std::vector<Callable> held;
-  for (int set = 1; set <= 100; ++set) held.push_back(session->MakeCallable({many.x}, many.Fetches(set)).value());
+  for (int set = 1; set <= 100; ++set)
+    held.push_back(session->MakeCallable({many.x}, many.Fetches(set)).value());
   EXPECT_EQ(cluster_->StatusOf("worker", 1).graphs(), 100);
   held.clear();
   ASSERT_TRUE(session->MakeCallable({many.x}, many.Fetches(101)).ok());
-  EXPECT_TRUE(cluster_->WaitForStatus("worker", 1, [](const auto& status) { return status.graphs() <= 65; }));
+  EXPECT_TRUE(cluster_->WaitForStatus("worker", 1,
+                                      [](const auto& status) { return status.graphs() <= 65; }));
 }
 
 TEST_F(SessionOnCluster, AGraphThatOneTaskRefusesIsTakenBackFromTheOthers) {
@@ -225,20 +230,23 @@ TEST_F(SessionOnCluster, AGraphThatOneTaskRefusesIsTakenBackFromTheOthers) {
   Scope root(&graph);
   const Output here = Neg(root.WithDevice(kWorker0), Placeholder(root, DT_FLOAT, {-1}));
   // A kernel that no daemon makes.
-  const Output there = Cast(root.WithDevice(kWorker1).WithOpName("refused"), Placeholder(root, DT_FLOAT, {-1}), DT_STRING);
+  const Output there = Cast(root.WithDevice(kWorker1).WithOpName("refused"),
+                            Placeholder(root, DT_FLOAT, {-1}), DT_STRING);
   ASSERT_TRUE(root.ok()) << root.status();
   auto session = cluster_->Connect(graph);
   for (int i = 0; i < 3; ++i) {
     ExpectError(session->MakeCallable({}, {here, there}).status(), Code::kUnimplemented,
                 {"refused", "/job:worker/replica:0/task:1"});
   }
-  EXPECT_TRUE(cluster_->WaitForStatus("worker", 0, [](const auto& status) { return status.graphs() == 0; }));
+  EXPECT_TRUE(cluster_->WaitForStatus("worker", 0,
+                                      [](const auto& status) { return status.graphs() == 0; }));
 }
 
 TEST_F(SessionOnCluster, ManyStepsByOneMessageGiveTheLastOnesResults) {
   Counter counter;
-  const Output now = Identity(counter.root.WithDevice(kWorker1),
-                              ReadVariable(counter.ps.WithControlDependencies({counter.more}), counter.handle));
+  const Output now =
+      Identity(counter.root.WithDevice(kWorker1),
+               ReadVariable(counter.ps.WithControlDependencies({counter.more}), counter.handle));
   auto session = cluster_->Connect(counter.graph);
   ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
   const Callable step = session->MakeCallable({}, {now}).value();
@@ -253,14 +261,16 @@ TEST_F(SessionOnCluster, ManyStepsByOneMessageGiveTheLastOnesResults) {
   values = session->RunCallable(step, {});
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(0).scalar<float>(), 1011.0f);
-  ExpectError(session->RunCallable(step, {}, {.steps = 0}).status(), Code::kInvalidArgument, {"steps is 0"});
-  ExpectError(session->RunCallable(step, {}, {.trace = true, .steps = 2}).status(), Code::kInvalidArgument,
-              {"trace"});
+  ExpectError(session->RunCallable(step, {}, {.steps = 0}).status(), Code::kInvalidArgument,
+              {"steps is 0"});
+  ExpectError(session->RunCallable(step, {}, {.trace = true, .steps = 2}).status(),
+              Code::kInvalidArgument, {"trace"});
 }
 
 TEST_F(SessionOnCluster, AFailureEndsTheRowOfStepsEverywhere) {
   Counter counter;
-  const Output now = ReadVariable(counter.ps.WithControlDependencies({counter.more}), counter.handle);
+  const Output now =
+      ReadVariable(counter.ps.WithControlDependencies({counter.more}), counter.handle);
   const Output there = Identity(counter.root.WithDevice(kWorker1), now);
   const Operation check = Assert(counter.root.WithDevice(kWorker1).WithOpName("limit"),
                                  LessEqual(counter.root.WithDevice(kWorker1), there,
@@ -323,7 +333,9 @@ TEST_F(SessionOnCluster, EveryTaskTellsHowManyBytesItHasMoved) {
   ASSERT_EQ(after.size(), 4u);
   const std::string client = "/job:client/replica:0/task:0", first = "/job:worker/replica:0/task:0",
                     second = "/job:worker/replica:0/task:1", ps = "/job:ps/replica:0/task:0";
-  const auto sent = [&](const std::string& task) { return after[task].bytes_sent - before[task].bytes_sent; };
+  const auto sent = [&](const std::string& task) {
+    return after[task].bytes_sent - before[task].bytes_sent;
+  };
   const auto received = [&](const std::string& task) {
     return after[task].bytes_received - before[task].bytes_received;
   };

@@ -105,9 +105,11 @@ TEST_F(FuseTest, ANaNPassesReluFusedAsUnfused) {
     matrix.data<float>()[70] = bad;
     const Output x = Const(root, image), w = Const(root, Random<float>({3, 3, 16, 16}, 3)),
                  a = Const(root, matrix), b = Const(root, Random<float>({64, 48}, 4));
-    const Output y = Relu(root.WithOpName("y"), BiasAdd(root, Conv2D(root, x, w, {1, 1, 1, 1}, "SAME"),
-                                                        Const(root, Random<float>({16}, 5))));
-    const Output z = Relu(root.WithOpName("z"), BiasAdd(root, MatMul(root, a, b), Const(root, Random<float>({48}, 6))));
+    const Output y =
+        Relu(root.WithOpName("y"), BiasAdd(root, Conv2D(root, x, w, {1, 1, 1, 1}, "SAME"),
+                                           Const(root, Random<float>({16}, 5))));
+    const Output z = Relu(root.WithOpName("z"),
+                          BiasAdd(root, MatMul(root, a, b), Const(root, Random<float>({48}, 6))));
     ASSERT_TRUE(root.ok()) << root.status();
     const std::vector<NodeId> keep = {y.node(), z.node()};
     auto fused = FuseOps(graph, keep, nullptr);
@@ -119,7 +121,8 @@ TEST_F(FuseTest, ANaNPassesReluFusedAsUnfused) {
       for (int64_t i = 0; i < plain[name].elements(); ++i) {
         const float p = plain[name].data<float>()[i], q = quick[name].data<float>()[i];
         nans += std::isnan(p);
-        ASSERT_EQ(std::isnan(p), std::isnan(q)) << name << "[" << i << "]: " << p << ", fused " << q;
+        ASSERT_EQ(std::isnan(p), std::isnan(q))
+            << name << "[" << i << "]: " << p << ", fused " << q;
       }
       EXPECT_EQ(nans > 0, std::isnan(bad)) << name;
     }

@@ -267,8 +267,8 @@ TEST_F(VariableTest, RmsPropKeepsAMeanOfSquares) {
 TEST_F(VariableTest, CenteredRmsPropTakesTheMeanGradientOff) {
   const Tensor var = Make("var", Floats({1})), mg = Make("mg", Floats({0.2f})),
                ms = Make("ms", Floats({1})), mom = Make("mom", Floats({0.3f}));
-  const std::vector<Tensor> inputs{var,          mg,           ms,            mom,      Scalar(0.1f),
-                                   Scalar(0.9f), Scalar(0.5f), Scalar(1e-2f), Floats({2})};
+  const std::vector<Tensor> inputs{
+      var, mg, ms, mom, Scalar(0.1f), Scalar(0.9f), Scalar(0.5f), Scalar(1e-2f), Floats({2})};
   ASSERT_TRUE(Run("ResourceApplyCenteredRMSProp", inputs).ok());
   const double m = 0.2 + 0.1 * (2 - 0.2), s = 1 + 0.1 * (4 - 1),
                d = 0.5 * 0.3 + 0.1 * 2 / std::sqrt(s - m * m + 1e-2);

@@ -35,6 +35,8 @@ Result<HostPort> ParseHostPort(std::string_view text) {
   return HostPort{std::string(host), static_cast<uint16_t>(number)};
 }
 
-bool IsLoopback(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
 
 }  // namespace monograph::control

@@ -832,10 +832,10 @@ void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, 
   ucp_request_free(request);
   Unlink(self->receives_, receive);
   if (receive->open) {
-    self->CompleteReceive(
-        receive, status == UCS_OK ? Status()
-                                  : FromUcx(status, "receiving a payload of " +
-                                                        std::to_string(bytes) + " bytes"));
+    self->CompleteReceive(receive, status == UCS_OK
+                                       ? Status()
+                                       : FromUcx(status, "receiving a payload of " +
+                                                             std::to_string(bytes) + " bytes"));
   }
   receive->sink = {};
   self->Release(receive);

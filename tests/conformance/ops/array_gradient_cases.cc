@@ -143,13 +143,19 @@ std::vector<GradientCase> ArrayGradientCases() {
        },
        {{2, 3, 2}}},
       {"GatherV2 in batches",
-       [](S s, In x) { return BatchGather(s, x[0], {2, 3}, {1, 0, 1, 2, 2, 0}, 1); },
+       [](S s, In x) {
+         return BatchGather(s, x[0], {2, 3}, {1, 0, 1, 2, 2, 0}, 1);
+       },
        {{2, 3, 2}}},
       {"GatherV2 in batches, further inside",
-       [](S s, In x) { return BatchGather(s, x[0], {2, 2}, {3, 0, 2, 2}, 2); },
+       [](S s, In x) {
+         return BatchGather(s, x[0], {2, 2}, {3, 0, 2, 2}, 2);
+       },
        {{2, 3, 4}}},
       {"GatherV2 in batches, one index each",
-       [](S s, In x) { return BatchGather(s, x[0], {2}, {1, 2}, 1); },
+       [](S s, In x) {
+         return BatchGather(s, x[0], {2}, {1, 2}, 1);
+       },
        {{2, 3}}},
       {"DynamicPartition of which one part is not used",
        [](S s, In x) {
@@ -160,8 +166,7 @@ std::vector<GradientCase> ArrayGradientCases() {
       {"GatherV2 twice from one tensor that something else uses, too",
        [](S s, In x) {
          return Outputs{Gather(s, x[0], Const<int32_t>(s, {0, 2, 2})),
-                        Gather(s, x[0], Const<int64_t>(s, Shape{1, 2}, {1, 2})),
-                        Identity(s, x[0])};
+                        Gather(s, x[0], Const<int64_t>(s, Shape{1, 2}, {1, 2})), Identity(s, x[0])};
        },
        {{3, 2}}},
       {"GatherV2 twice, indices of two types",
@@ -172,8 +177,8 @@ std::vector<GradientCase> ArrayGradientCases() {
        {{3, 2}}},
       {"GatherV2 of what was computed",
        [](S s, In x) {
-         return Outputs{Gather(s, Identity(s, Transpose(s, x[0], {1, 0})),
-                               Const<int32_t>(s, {0, 2, 2}))};
+         return Outputs{
+             Gather(s, Identity(s, Transpose(s, x[0], {1, 0})), Const<int32_t>(s, {0, 2, 2}))};
        },
        {{2, 3}}},
       {"DynamicStitch",
