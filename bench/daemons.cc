@@ -11,39 +11,47 @@
 
 namespace monograph::bench {
 
-Daemons::Daemons(int count) {
+Daemons::Daemons(int count, int ps) {
   int task = 0;
-  for (const int port : Check(FreePorts(count))) {
-    Check(cluster_.AddTask("worker", task++, "127.0.0.1:" + std::to_string(port)));
+  for (const int port : Check(FreePorts(count + ps))) {
+    const std::string address = "127.0.0.1:" + std::to_string(port);
+    Check(task < count ? cluster_.AddTask("worker", task, address)
+                       : cluster_.AddTask("ps", task - count, address));
+    ++task;
   }
 }
 
 Daemons::~Daemons() { Stop(); }
 
 void Daemons::Start(const std::vector<std::string>& flags, bool pinned) {
+  for (const auto& [job, tasks] : cluster_.jobs()) {
+    for (const auto& [task, address] : tasks)
+      StartTask(job, task, flags, pinned && job == "worker" ? task : -1);
+  }
+}
+
+void Daemons::StartTask(const std::string& job, int task, const std::vector<std::string>& flags,
+                        int core) {
   const std::string executor =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "monograph-executor";
-  const int count = cluster_.num_tasks("worker");
-  for (int task = 0; task < count; ++task) {
-    std::vector<std::string> words = {executor,
-                                      "--cluster=" + cluster_.ToJson(),
-                                      "--job=worker",
-                                      "--task=" + std::to_string(task),
-                                      "--log_level=error",
-                                      "--exit_with_parent"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const pid_t pid = fork();
-    if (pid < 0) Die("cannot fork");
-    if (pid == 0) {
-      if (pinned) PinTo(task);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    running_.push_back(pid);
+  std::vector<std::string> words = {executor,
+                                    "--cluster=" + cluster_.ToJson(),
+                                    "--job=" + job,
+                                    "--task=" + std::to_string(task),
+                                    "--log_level=error",
+                                    "--exit_with_parent"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) Die("cannot fork");
+  if (pid == 0) {
+    if (core >= 0) PinTo(core);
+    execv(argv[0], argv.data());
+    _exit(127);
   }
+  running_.push_back(pid);
 }
 
 void Daemons::Stop() {

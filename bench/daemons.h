@@ -15,10 +15,11 @@ namespace monograph::bench {
 
 class Daemons {
  public:
-  // A cluster of `count` workers on free loopback ports; nothing runs yet.
-  explicit Daemons(int count);
+  // A cluster of `count` workers, and `ps` parameter servers, on free loopback ports; nothing runs
+  // yet.
+  explicit Daemons(int count, int ps = 0);
   ~Daemons();  // ends them
-  // Starts one monograph-executor per worker; `pinned`: worker k on core k.
+  // Starts one monograph-executor per task; `pinned`: worker k on core k, parameter servers on any.
   void Start(const std::vector<std::string>& flags = {}, bool pinned = false);
   void Stop();
 
@@ -26,6 +27,8 @@ class Daemons {
   std::string device(int task) const { return "/job:worker/task:" + std::to_string(task); }
 
  private:
+  void StartTask(const std::string& job, int task, const std::vector<std::string>& flags, int core);
+
   ClusterSpec cluster_;
   std::vector<pid_t> running_;
 };

@@ -24,6 +24,14 @@ import time
 
 MISSING = 3
 
+# Memory that is kept and backed by huge pages: without it TensorFlow and torch touch fresh pages in every step.
+MEMORY = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
+    "MALLOC_TOP_PAD_": str(1 << 28),
+}
+
 
 def require(*modules):
     """Ends with code 3 unless all of them are installed. They are found, not loaded."""
@@ -155,6 +163,35 @@ class Isolated:
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return {k: v for k, v in answer.items() if k not in ("bench", "case", "unit")}
+
+
+class Group:
+    """Processes that train together, started by these (command, core) pairs; each runs serve_steps. Called with a
+    number of steps it has all of them run so many and returns the sum of their images per second."""
+
+    def __init__(self, commands, env=None):
+        self.processes = [spawn(command, core, env) for command, core in commands]
+        if not all(p.stdout.readline().strip() == "ready" for p in self.processes):
+            raise RuntimeError("a training process did not start")
+
+    def __call__(self, steps):
+        for p in self.processes:
+            p.stdin.write("%d\n" % steps)
+            p.stdin.flush()
+        lines = [p.stdout.readline() for p in self.processes]
+        if not all(lines):
+            raise RuntimeError("a training process has ended")
+        return sum(map(float, lines))
+
+
+def serve_steps(step, images):
+    """What a process of a Group does once it can train; step() trains on so many images."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        steps, start = int(line), time.perf_counter()
+        for _ in range(steps):
+            step()
+        print(steps * images / (time.perf_counter() - start), flush=True)
 
 
 def parser(doc):

@@ -12,15 +12,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-# Memory that is kept and backed by huge pages: without it TensorFlow touches fresh pages in every step.
-MEMORY = {
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
-    "MALLOC_TOP_PAD_": str(1 << 28),
-}
-
-
 def load():
     """tf.compat.v1 without eager execution; ends the program with code 3 where TensorFlow is missing."""
     peer.require("tensorflow", "numpy")
@@ -48,15 +39,15 @@ def config(v1, intra=1, inter=1, optimize=True):
 
 
 class Cluster:
-    """One server process per task, on the given cores in turn where there are any, on loopback ports free at the
-    time."""
+    """One server process per task, on the given cores in turn where there are any (None: not pinned), on loopback
+    ports free at the time. Who trains in the process of its server starts that itself: tasks of a job in `without`."""
 
-    def __init__(self, jobs, pin=None, intra=1, inter=4, env=None):
+    def __init__(self, jobs, pin=None, intra=1, inter=4, env=None, without=()):
         ports = peer.free_ports(sum(jobs.values()))
         self.spec = {job: ["127.0.0.1:%d" % ports.pop() for _ in range(n)] for job, n in jobs.items()}
         self.servers = []
         for job, n in jobs.items():
-            for task in range(n):
+            for task in range(0 if job in without else n):
                 core = pin[len(self.servers) % len(pin)] if pin else None
                 cmd = [
                     sys.executable,

@@ -10,6 +10,7 @@ replicas, half" has the same global batch as one replica. Each case has a proces
 keeps its memory in huge pages."""
 
 import gzip
+import itertools
 import os
 
 import peer
@@ -21,7 +22,7 @@ BATCHES = 20
 def images(np, folder, n):
     """n images and labels, from IDX files where the folder has them."""
     path = os.path.join(folder, "train-%s-ubyte.gz")
-    if os.path.exists(path % "images-idx3"):
+    if folder and os.path.exists(path % "images-idx3"):
         with gzip.open(path % "images-idx3") as f:
             f.read(16)
             x = np.frombuffer(f.read(n * 784), np.uint8)
@@ -53,6 +54,18 @@ def build(v1, replicas, batch, fc, place):
         return feeds, opt.apply_gradients(list(zip(mean, v))), v1.add_n(losses) / replicas
 
 
+def training(v1, target, place, replicas, batch, fc, x, y):
+    """step() trains on the next of these images, which are `batch` for each replica, and returns the loss. One session
+    at `target`, variables on `place`."""
+    feeds, train, loss = build(v1, replicas, batch, fc, place)
+    session = v1.Session(target, config=tf_cluster.config(v1))
+    session.run(v1.global_variables_initializer())
+    call = session.make_callable([train, loss], feeds)
+    parts = [[a[k : k + batch] for a in (x, y)] for k in range(0, len(x), batch)]
+    rows = itertools.cycle([sum(parts[i : i + replicas], []) for i in range(0, len(parts), replicas)])
+    return lambda: float(call(*next(rows))[1])
+
+
 def main():
     ap = peer.parser(__doc__)
     ap.add_argument("--batch", type=int, default=100, help="images per replica and step")
@@ -72,7 +85,7 @@ def main():
         ]
         first = peer.cores()[0]
         cases = {
-            n: peer.Isolated(n, rest, first if table[n][0] == 1 else None, dict(tf_cluster.MEMORY, TF_MNIST_CASE=n))
+            n: peer.Isolated(n, rest, first if table[n][0] == 1 else None, dict(peer.MEMORY, TF_MNIST_CASE=n))
             for n in names
         }
         peer.main("mnist/tensorflow", "images/s", cases, args)
@@ -88,23 +101,16 @@ def main():
             tf_cluster.Cluster({"worker": replicas}, pin=peer.cores()[:replicas]).target(),
             "/job:worker/task:0",
         )
-    feeds, train, loss = build(v1, replicas, batch, args.fc, place)
-    session = v1.Session(target, config=tf_cluster.config(v1))
-    session.run(v1.global_variables_initializer())
-    call = session.make_callable([train, loss], feeds)
-    parts = [[a[k * batch : (k + 1) * batch] for a in (x, y)] for k in range(BATCHES * replicas)]
-    rows = [sum(parts[i * replicas : (i + 1) * replicas], []) for i in range(BATCHES)]
-    state = dict(step=0)
-
-    def step():
-        state["loss"] = float(call(*rows[state["step"] % BATCHES])[1])
-        state["step"] += 1
-
+    step = training(v1, target, place, replicas, batch, args.fc, x, y)
+    state = {}
     for _ in range(5):
         step()
 
     def repetition(seconds):
-        speed = peer.rate(step, seconds, at_least=3)
+        def one():
+            state["loss"] = step()
+
+        speed = peer.rate(one, seconds, at_least=3)
         return dict(value=speed * batch * replicas, loss=state["loss"])
 
     peer.main("mnist/tensorflow", "images/s", {names[0]: repetition}, args)

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""torch training the CNN of TensorFlow's tutorials on two processes with DistributedDataParallel over gloo (Adam, made
+images). Images per second.
+
+usage: torch_ddp.py [--images=4000] [--fc=1024] [--layout=nchw|nhwc] [--serve] [--case="between-graph, all-reduced, batch 200"] [--help]
+
+The two processes are on loopback, with a thread and a core each. Cases are named by the global batch. A repetition
+trains on --images images, however many --seconds say."""
+
+import os
+import sys
+
+import peer
+
+PROCESSES = 2
+BATCHES = 20
+CASE = "between-graph, all-reduced, batch %d"
+
+
+def member(rank, port, batch, fc, layout):
+    peer.die_with_parent()
+    torch = peer.load("torch", "torch_ddp.py")
+    import torch.distributed as dist
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d" % port, rank=rank, world_size=PROCESSES)
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(7 * 7 * 64, fc),
+        nn.ReLU(),
+        nn.Linear(fc, 10),
+    )
+    x, y = torch.rand(BATCHES, batch, 1, 28, 28), torch.randint(0, 10, (BATCHES, batch))
+    x = list(x)
+    if layout == "nhwc":
+        model = model.to(memory_format=torch.channels_last)
+        x = [part.contiguous(memory_format=torch.channels_last) for part in x]
+    model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, foreach=True)
+    loss_of = nn.CrossEntropyLoss()
+    state = dict(next=0)
+
+    def step():
+        k = state["next"] % BATCHES
+        state["next"] += 1
+        loss = loss_of(model(x[k]), y[k])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    peer.serve_steps(step, batch)
+
+
+def start(batch, args):
+    """The processes of a case, warm: a function that runs a repetition."""
+    port, cores = peer.free_ports(1)[0], peer.cores()
+    command = [sys.executable, os.path.abspath(__file__), "--member"]
+    rest = [str(a) for a in (port, batch // PROCESSES, args.fc, args.layout)]
+    group = peer.Group(
+        [(command + [str(rank)] + rest, cores[rank % len(cores)]) for rank in range(PROCESSES)],
+        dict(peer.MEMORY, GLOO_SOCKET_IFNAME="lo"),
+    )
+    group(5)
+    return lambda seconds: dict(value=group(args.images // batch))
+
+
+def main():
+    if len(sys.argv) > 1 and sys.argv[1] == "--member":
+        member(*map(int, sys.argv[2:6]), sys.argv[6])
+        return
+    ap = peer.parser(__doc__)
+    ap.add_argument("--images", type=int, default=4000, help="of a repetition")
+    ap.add_argument("--fc", type=int, default=1024, help="width of the fully connected layer")
+    ap.add_argument("--layout", choices=["nchw", "nhwc"], default="nhwc", help="of images and filters in memory")
+    args = ap.parse_args()
+    batches = {CASE % batch: batch for batch in (200, 100)}
+    names = peer.choose(args, list(batches))
+    peer.require("torch")
+    peer.main("training/torch DDP", "images/s", {n: start(batches[n], args) for n in names}, args)
+
+
+if __name__ == "__main__":
+    main()
