@@ -44,7 +44,9 @@ def worker(v1, spec, task, sync, batch, fc, x, y):
         train = opt.minimize(loss, global_step=global_step)
         init, missing = v1.global_variables_initializer(), v1.report_uninitialized_variables(v1.global_variables())
     if sync:
-        tokens, runner = opt.get_init_tokens_op(), opt.get_chief_queue_runner()
+        # Without tokens to begin with the workers are in step. With TensorFlow's default of one each, a worker that
+        # starts first takes both, the other's gradient is dropped as stale, and that one waits at its last step.
+        tokens, runner = opt.get_init_tokens_op(num_tokens=0), opt.get_chief_queue_runner()
     config = tf_cluster.config(v1, inter=4)
     config.device_filters.extend(["/job:ps", place])
     session = v1.Session(server.target, config=config)
@@ -59,13 +61,14 @@ def worker(v1, spec, task, sync, batch, fc, x, y):
             time.sleep(0.1)  # nothing tells of another client's assignment
         if sync:
             session.run(opt.local_step_init_op)
-    call = session.make_callable([train, loss], feeds)
+    call = session.make_callable([train, loss], feeds, accept_options=True)
+    options = v1.RunOptions(timeout_in_ms=30000)  # a step that never ends is an error of this peer
     state = dict(next=0)
 
     def step():
         k = state["next"] % (len(x) // batch) * batch
         state["next"] += 1
-        return float(call(x[k : k + batch], y[k : k + batch])[1])
+        return float(call(x[k : k + batch], y[k : k + batch], options=options)[1])
 
     return step
 
