@@ -16,7 +16,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -404,22 +406,43 @@ Result<int> Launcher::Run() {
   return code_;
 }
 
+// The bounds of a range of ports from which the kernel gives none to sockets that ask for any: a
+// port that is free now stays free until a daemon listens on it. UCX listens on ports that it is
+// given, and one of them could be the one that another daemon was told. {0, 0}, any port, if the
+// kernel gives them all.
+std::pair<int, int> PortsNobodyIsGiven() {
+  constexpr int kLowest = 10000, kHighest = 65535, kEnough = 2000;
+  int first = 0, last = 0;
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  if (!(range >> first >> last)) return {0, 0};
+  if (first - kLowest >= kEnough) return {kLowest, first - 1};
+  if (kHighest - last >= kEnough) return {last + 1, kHighest};
+  return {0, 0};
+}
+
 }  // namespace
 
 Result<std::vector<int>> FreePorts(int count) {
+  const auto [low, high] = PortsNobodyIsGiven();
+  std::minstd_rand random(std::random_device{}());
   // All sockets are held until the last has its port, so that no port is given twice.
   std::vector<Descriptor> sockets;
   std::vector<int> ports;
-  for (int i = 0; i < count; ++i) {
-    sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  constexpr int kTries = 1000;
+  for (int tries = 0; static_cast<int>(ports.size()) < count; ++tries) {
+    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port =
+        htons(static_cast<uint16_t>(std::uniform_int_distribution(low, high)(random)));
     socklen_t size = sizeof address;
-    if (bind(sockets.back().get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        getsockname(sockets.back().get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      if (errno == EADDRINUSE && tries < kTries) continue;
       return Internal(std::string("no free port: ") + std::strerror(errno));
     }
+    sockets.push_back(std::move(socket));
     ports.push_back(ntohs(address.sin_port));
   }
   return ports;

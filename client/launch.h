@@ -40,7 +40,8 @@ struct LaunchOptions {
 // main() of a program with one thread.
 Result<int> Launch(const LaunchOptions& options);
 
-// `count` ports that are free on loopback now.
+// `count` ports that are free on loopback now, outside the range from which the kernel gives ports
+// to whoever asks for any, where there is such a range: nobody takes them by chance.
 Result<std::vector<int>> FreePorts(int count);
 
 }  // namespace monograph
