@@ -33,6 +33,7 @@
 #include "graph/shape_inference.h"   // shape functions
 #include "ops/accumulator/accumulator.h"
 #include "ops/activation/activation.h"
+#include "ops/batch_norm/batch_norm.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
 #include "ops/collective/collective.h"

@@ -3,26 +3,11 @@
 #include <vector>
 
 #include "executor/kernel.h"
+#include "ops/channels.h"
 #include "ops/float_view_cpu.h"
 
 namespace monograph::ops::bias {
 namespace {
-
-// A value as [outer, channels, inner]: NHWC has inner 1, NCHW outer n.
-struct Layout {
-  int64_t outer = 1, channels = 1, inner = 1;
-};
-
-Result<Layout> LayoutOf(const Shape& shape, bool nchw) {
-  if (shape.rank() < 2)
-    return InvalidArgument("a value of shape " + shape.ToString() +
-                           " has no channels; it needs at least 2 dimensions");
-  Layout layout;
-  const int channel = nchw ? 1 : shape.rank() - 1;
-  for (int i = 0; i < shape.rank(); ++i)
-    (i < channel ? layout.outer : i == channel ? layout.channels : layout.inner) *= shape[i];
-  return layout;
-}
 
 template <typename T>
 class BiasAddKernel : public Kernel {
@@ -32,7 +17,7 @@ class BiasAddKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Tensor& bias = c.input(1);
-    MG_ASSIGN_OR_RETURN(const Layout l, LayoutOf(c.input(0).shape(), nchw_));
+    MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(c.input(0).shape(), nchw_));
     if (bias.shape().rank() != 1 || bias.elements() != l.channels) {
       return InvalidArgument("a bias of shape " + bias.shape().ToString() + " does not fit the " +
                              std::to_string(l.channels) + " channels of " +
@@ -76,7 +61,7 @@ class BiasAddGradKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Tensor& in = c.input(0);
-    MG_ASSIGN_OR_RETURN(const Layout l, LayoutOf(in.shape(), nchw_));
+    MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(in.shape(), nchw_));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{l.channels}));
     using A = Accumulator<T>;
     const int64_t rows_per_block =

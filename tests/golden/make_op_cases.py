@@ -1196,6 +1196,52 @@ def pool():
     fails("MaxPoolGrad", "dy_shape", [val(F, (1, 4, 4, 1)), val(F, (1, 2, 2, 1)), val(F, (1, 4, 4, 1))], **attrs)
 
 
+def norm():
+    family("norm")
+    empty = np.zeros(0, F)
+    for label, t, shape, fmt in (
+        ("float", F, (2, 3, 4, 5), "NHWC"),
+        ("float_first", F, (3, 4, 5, 2), "NCHW"),
+        ("half", H, (2, 4, 3, 3), "NHWC"),
+        ("bfloat16", BF16, (2, 4, 3, 3), "NHWC"),
+        ("many_rows", F, (7, 9, 11, 3), "NHWC"),
+        ("one_row", F, (1, 1, 1, 4), "NHWC"),
+        ("empty", F, (0, 2, 2, 3), "NHWC"),
+    ):
+        channels = shape[1 if fmt == "NCHW" else 3]
+        x, dy = val(t, shape, "x", -1, 5), val(t, shape, "dy")
+        scale, offset = val(F, (channels,), "scale"), val(F, (channels,), "offset")
+        mean, variance = val(F, (channels,), "mean"), val(F, (channels,), "variance", 0.1, 2)
+        loose = {"half": dict(rtol=2e-3, atol=4e-3), "bfloat16": dict(rtol=2e-2, atol=4e-2)}.get(
+            SHORT[t], dict(rtol=2e-5, atol=1e-5)
+        )
+        for how, m, v, attrs in (
+            ("train", empty, empty, dict(is_training=True)),
+            ("average", mean, variance, dict(is_training=True, exponential_avg_factor=0.25)),
+            ("infer", mean, variance, dict(is_training=False)),
+        ):
+            attrs = dict(attrs, epsilon=0.01, data_format=fmt)
+            inputs = [x, scale, offset, m, v]
+            out = compute("FusedBatchNormV3", inputs, **attrs)
+            # What TensorFlow leaves undefined is what the gradient needs here, NaN for nothing, and 0.
+            if x.size == 0:
+                out[3:5] = [np.full_like(scale, np.nan)] * 2
+            elif how == "infer":
+                out[3:5] = [mean, variance]
+            out[5] = np.zeros((), F)
+            case("FusedBatchNormV3", how + "_" + label, inputs, expect=out, **attrs, **loose)
+            if how == "average" or (how == "infer" and fmt == "NCHW"):  # TensorFlow lacks the latter
+                continue
+            attrs.pop("exponential_avg_factor", None)
+            case("FusedBatchNormGradV3", how + "_" + label, [dy, x, scale, mean, variance, empty], **attrs, **loose)
+    x, one = val(F, (1, 2, 2, 3)), val(F, (3,))
+    fails("FusedBatchNormV3", "scale", [x, val(F, (2,)), one, one, one])
+    fails("FusedBatchNormV3", "mean", [x, one, one, val(F, (2,)), one], is_training=False)
+    fails("FusedBatchNormV3", "average_without_old", [x, one, one, empty, empty], exponential_avg_factor=0.5)
+    fails("FusedBatchNormV3", "rank", [val(F, (2, 2, 3)), one, one, one, one])
+    fails("FusedBatchNormGradV3", "shapes", [val(F, (1, 2, 1, 3)), x, one, one, one, empty])
+
+
 def control():
     family("control")
     for t in FLOATS:
@@ -1245,6 +1291,7 @@ def main():
         loss=loss,
         conv=conv,
         pool=pool,
+        norm=norm,
         control=control,
         partition=partition,
     )

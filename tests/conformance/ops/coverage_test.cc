@@ -85,6 +85,7 @@ const Reasons& WithoutGradientCase() {
       {"ReadVariableOp", "needs a variable: tests/ops/variable_test"},
       {"ResourceGather", "needs a variable: tests/ops/sparse_test"},
       {"ParallelDynamicStitch", "the kernel and gradient of DynamicStitch"},
+      {"FusedBatchNormV3", "takes no double: tests/ops/batch_norm_test"},
   };
   return reasons;
 }
@@ -95,6 +96,7 @@ const Reasons& WithoutGradient() {
       {"_FusedMatMul", "made by FuseOps after gradients"},
       {"_FusedConv2D", "made by FuseOps after gradients"},
       {"MaxPoolGrad", "needs an op of its own, MaxPoolGradGrad"},
+      {"FusedBatchNormGradV3", "TensorFlow composes it of plain ops"},
   };
   return reasons;
 }

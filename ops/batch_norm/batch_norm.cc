@@ -1,0 +1,131 @@
+#include "ops/batch_norm/batch_norm.h"
+
+#include "graph/gradients.h"
+#include "graph/shape_inference.h"
+#include "ops/constant/constant.h"
+#include "ops/dims.h"
+
+namespace monograph {
+
+FusedBatchNormOutputs FusedBatchNorm(const Scope& scope, Output x, Output scale, Output offset,
+                                     Output mean, Output variance,
+                                     const FusedBatchNormOptions& options) {
+  const Scope helpers = scope.HelperScope("FusedBatchNormV3");
+  const auto or_empty = [&](const Output& given) {
+    return given.valid() ? given : Const(helpers, Tensor::Vector<float>({}));
+  };
+  const Operation op =
+      OpBuilder(scope, "FusedBatchNormV3")
+          .Input(x)
+          .Input(scale)
+          .Input(offset)
+          .Input(or_empty(mean))
+          .Input(or_empty(variance))
+          .Attr("epsilon", AttrValue(options.epsilon))
+          .Attr("data_format", AttrValue(options.data_format))
+          .Attr("is_training", AttrValue(options.is_training))
+          .Attr("exponential_avg_factor", AttrValue(options.exponential_avg_factor))
+          .Build();
+  return {op.output(0), op.output(1), op.output(2)};
+}
+
+namespace ops::batch_norm {
+namespace {
+
+// The shape of image input `i`, of the rank that the format says, and where its channels are.
+Result<PartialShape> Images(ShapeContext& c, int i, int* channel) {
+  const std::string& format = c.attr<std::string>("data_format");
+  const int rank = static_cast<int>(format.size());
+  *channel = format[1] == 'C' ? 1 : rank - 1;
+  return c.WithRank(i, rank);
+}
+
+// What the vectors among the inputs say about the number of channels.
+Status MergeVectors(ShapeContext& c, std::initializer_list<int> inputs, int64_t* channels) {
+  for (int i : inputs) {
+    MG_ASSIGN_OR_RETURN(const PartialShape vector, c.WithRank(i, 1));
+    MG_ASSIGN_OR_RETURN(*channels,
+                        MergeDim(*channels, vector.dim(0), "channels of x and length of a vector"));
+  }
+  return Status();
+}
+
+Status ForwardShape(ShapeContext& c) {
+  int channel = 0;
+  MG_ASSIGN_OR_RETURN(PartialShape x, Images(c, 0, &channel));
+  int64_t channels = x.dim(channel);
+  MG_RETURN_IF_ERROR(MergeVectors(c, {1, 2}, &channels));
+  if (!c.attr<bool>("is_training") || c.attr<float>("exponential_avg_factor") != 1.f)
+    MG_RETURN_IF_ERROR(MergeVectors(c, {3, 4}, &channels));
+  x.set_dim(channel, channels);
+  c.set_output(0, x);
+  for (int i = 1; i < 5; ++i) c.set_output(i, PartialShape{channels});
+  c.set_output(5, PartialShape(Shape()));
+  return Status();
+}
+
+Status BackwardShape(ShapeContext& c) {
+  int channel = 0;
+  MG_ASSIGN_OR_RETURN(const PartialShape dy, Images(c, 0, &channel));
+  MG_ASSIGN_OR_RETURN(PartialShape x, Images(c, 1, &channel));
+  MG_ASSIGN_OR_RETURN(x, PartialShape::Merge(x, dy));
+  int64_t channels = x.dim(channel);
+  MG_RETURN_IF_ERROR(MergeVectors(c, {2, 3, 4}, &channels));
+  x.set_dim(channel, channels);
+  c.set_output(0, x);
+  for (int i : {1, 2}) c.set_output(i, PartialShape{channels});
+  for (int i : {3, 4}) c.set_output(i, PartialShape{0});
+  return Status();
+}
+
+Status ForwardGradient(GradientContext& c) {
+  for (int i = 1; i < c.op().num_outputs(); ++i) {
+    if (!c.gradient(i).valid()) continue;
+    return Unimplemented("node '" + std::string(c.op().name()) +
+                         "': a gradient through the statistics of a batch normalisation is not "
+                         "supported, only one through y");
+  }
+  const bool training = c.attrs().Get<bool>("is_training");
+  const Operation gradient =
+      OpBuilder(c.scope(), "FusedBatchNormGradV3")
+          .Input(c.grad(0))
+          .Input(c.input(0))
+          .Input(c.input(1))
+          .Input(training ? c.output(3) : c.input(3))
+          .Input(training ? c.output(4) : c.input(4))
+          .Input(c.output(5))
+          .Attr("epsilon", AttrValue(c.attrs().Get<float>("epsilon")))
+          .Attr("data_format", AttrValue(c.attrs().Get<std::string>("data_format")))
+          .Attr("is_training", AttrValue(training))
+          .Build();
+  for (int i = 0; i < 3; ++i) c.set_grad(i, gradient.output(i));
+  return Status();
+}
+
+OpDef& AddAttrs(OpDef& def) {
+  return def.Attr("T: {half, bfloat16, float}")
+      .Attr("epsilon: float = 0.0001")
+      .Attr("data_format: {'NHWC', 'NCHW', 'NDHWC', 'NCDHW'} = 'NHWC'")
+      .Attr("is_training: bool = true");
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  OpDef forward("FusedBatchNormV3");
+  forward.Input("x: T").Input("scale: U").Input("offset: U").Input("mean: U").Input("variance: U");
+  forward.Output("y: T").Output("batch_mean: U").Output("batch_variance: U");
+  forward.Output("reserve_space_1: U").Output("reserve_space_2: U").Output("reserve_space_3: U");
+  forward.Attr("U: {bfloat16, float}").Attr("exponential_avg_factor: float = 1.0");
+  registry->Add(AddAttrs(forward).Shape(ForwardShape).Gradient(ForwardGradient));
+
+  OpDef backward("FusedBatchNormGradV3");
+  backward.Input("y_backprop: T").Input("x: T").Input("scale: float");
+  backward.Input("reserve_space_1: U").Input("reserve_space_2: U").Input("reserve_space_3: U");
+  backward.Output("x_backprop: T").Output("scale_backprop: U").Output("offset_backprop: U");
+  backward.Output("reserve_space_4: U").Output("reserve_space_5: U").Attr("U: {float}");
+  registry->Add(AddAttrs(backward).Shape(BackwardShape));
+}
+
+}  // namespace ops::batch_norm
+}  // namespace monograph
