@@ -17,6 +17,34 @@ struct Buffer::PooledBlock : Block {
   }
 };
 
+// Of memory that the CPU may not touch: only the header is on the host.
+struct Buffer::ApartBlock : Block {
+  Allocator* allocator = nullptr;
+
+  static void Destroy(Block* block) noexcept {
+    auto* self = static_cast<ApartBlock*>(block);
+    self->allocator->Deallocate(self->data, self->bytes);
+    self->~ApartBlock();
+    HostAllocator()->Deallocate(self, sizeof(ApartBlock));
+  }
+
+  static Block* Make(Allocator* allocator, size_t bytes) {
+    void* memory = HostAllocator()->Allocate(sizeof(ApartBlock));
+    if (memory == nullptr) return nullptr;
+    void* data = allocator->Allocate(bytes);
+    if (data == nullptr) {
+      HostAllocator()->Deallocate(memory, sizeof(ApartBlock));
+      return nullptr;
+    }
+    auto* block = new (memory) ApartBlock;
+    block->data = data;
+    block->bytes = bytes;
+    block->allocator = allocator;
+    block->destroy = &ApartBlock::Destroy;
+    return block;
+  }
+};
+
 struct Buffer::WrappedBlock : Block {
   std::function<void()> release;
 
@@ -30,6 +58,7 @@ struct Buffer::WrappedBlock : Block {
 Buffer Buffer::Allocate(Allocator* allocator, size_t bytes) {
   static_assert(sizeof(PooledBlock) <= kBufferAlignment);
   if (bytes > SIZE_MAX - kBufferAlignment) return Buffer();
+  if (!allocator->on_host()) return Buffer(ApartBlock::Make(allocator, bytes));
   void* memory = allocator->Allocate(bytes + kBufferAlignment);
   if (memory == nullptr) return Buffer();
   auto* block = new (memory) PooledBlock;

@@ -22,6 +22,8 @@ class Allocator {
   virtual void* Allocate(size_t bytes) = 0;
   // `bytes` is what Allocate was asked for.
   virtual void Deallocate(void* data, size_t bytes) noexcept = 0;
+  // False: memory of a GPU, which the CPU may not touch.
+  virtual bool on_host() const { return true; }
 };
 
 // The process's pool for host tensors (base/pool_allocator.h): huge-page-advised, recycled, never
@@ -29,7 +31,8 @@ class Allocator {
 Allocator* HostAllocator();
 
 // A counted reference to a block. Copying shares; the block is freed when the last reference goes.
-// Thread-safe in the way shared_ptr is. The reference count and the payload lie in one allocation.
+// Thread-safe in the way shared_ptr is. The reference count and the payload lie in one allocation,
+// but for memory that is not on the host.
 class Buffer {
  public:
   Buffer() = default;
@@ -63,6 +66,7 @@ class Buffer {
     void (*destroy)(Block*) noexcept = nullptr;
   };
   struct PooledBlock;
+  struct ApartBlock;
   struct WrappedBlock;
 
   explicit Buffer(Block* block) : block_(block) {}

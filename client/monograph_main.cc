@@ -267,7 +267,7 @@ int RunDevices(const Arguments& arguments) {
   Result<std::vector<std::unique_ptr<Device>>> cpus = MakeCpuDevices(task, 1);
   if (!cpus.ok()) return Fail(cpus.status());
   std::printf("/device:CPU:0  %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
-  Result<std::vector<std::unique_ptr<Device>>> gpus = MakeCudaDevices(task, -1);
+  Result<std::vector<std::unique_ptr<Device>>> gpus = MakeCudaDevices(task, {});
   if (!gpus.ok()) return Fail(gpus.status());
   for (const auto& gpu : gpus.value()) {
     std::printf("/device:GPU:%d  %s\n", gpu->info().name.id, gpu->info().description.c_str());

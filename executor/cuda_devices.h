@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "executor/device.h"
+#include "executor/gpu_options.h"
 
 namespace monograph {
 
-// Devices /device:GPU:0 .. of `task`: the first `count` that this machine has, all of them if
-// `count` is negative. None is no error.
-Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName& task, int count);
+// Devices /device:GPU:0 .. of `task`. None is no error, unless the options ask for what is not
+// there.
+Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName& task,
+                                                             const GpuOptions& options);
 // Why MakeCudaDevices finds none, for one line in the log.
 std::string WhyNoCuda();
 

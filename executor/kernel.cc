@@ -35,14 +35,16 @@ bool Matches(const KernelDef& def, std::string_view device, const Attrs& attrs) 
 Result<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
   Tensor& output = outputs_[static_cast<size_t>(i)];
   const DType dtype = output_dtypes_[i];
+  Allocator* const allocator =
+      host_outputs_ != nullptr && host_outputs_[i] ? HostAllocator() : allocator_;
   if (!IsPlainData(dtype)) {
-    MG_ASSIGN_OR_RETURN(output, Tensor::Allocate(dtype, shape, allocator_));
+    MG_ASSIGN_OR_RETURN(output, Tensor::Allocate(dtype, shape, allocator));
     return &output;
   }
   const size_t bytes = static_cast<size_t>(shape.elements()) * DTypeSize(dtype);
-  Buffer buffer = Buffer::Allocate(allocator_, bytes);
+  Buffer buffer = Buffer::Allocate(allocator, bytes);
   if (!buffer)
-    return Tensor::Allocate(dtype, shape, allocator_).status();  // says what was asked for
+    return Tensor::Allocate(dtype, shape, allocator).status();  // says what was asked for
   output = Tensor(dtype, shape, std::move(buffer));
   return &output;
 }
@@ -52,6 +54,7 @@ Result<Tensor*> KernelContext::ForwardOrAllocate(int in, int out, const Shape& s
   const DType dtype = output_dtypes_[out];
   const bool fits = input.unique() && IsPlainData(dtype) && IsPlainData(input.dtype()) &&
                     DTypeSize(dtype) == DTypeSize(input.dtype()) &&
+                    (host_inputs_ == nullptr || host_inputs_[in] == host_outputs_[out]) &&
                     input.elements() == shape.elements() &&
                     reinterpret_cast<uintptr_t>(input.raw()) % kBufferAlignment == 0;
   if (!fits) return AllocateOutput(out, shape);

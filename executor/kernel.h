@@ -32,6 +32,7 @@
 
 namespace monograph {
 
+class DeviceStream;     // executor/device_stream.h
 class ResourceManager;  // executor/resource_manager.h
 class ThreadPools;      // executor/thread_pools.h
 struct CancelSlot;      // executor/cancel_slot.h
@@ -67,7 +68,8 @@ class KernelContext {
   Tensor TakeInput(int i) { return std::move(inputs_[static_cast<size_t>(i)]); }
 
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  // A new tensor of the output's type in the device's memory. The pointer is valid until the kernel
+  // A new tensor of the output's type in the device's memory, or in the host's for an output that
+  // KernelDef::host_args names. The pointer is valid until the kernel
   // ends.
   Result<Tensor*> AllocateOutput(int i, const Shape& shape);
   // Input's own buffer if nobody else needs it and type and size fit, else a new one. REQUIRES:
@@ -102,16 +104,25 @@ class KernelContext {
   ResourceManager& resources() const { return *resources_; }
   std::string_view device() const { return device_; }
   Allocator* allocator() const { return allocator_; }
+  // Where a kernel for a GPU enqueues its work (cuda::StreamOf, executor/cuda/stream.h); nullptr on
+  // a CPU. Such a kernel returns when all is enqueued and never waits for the device. Its inputs
+  // and outputs are device memory, but for those that KernelDef::host_args names.
+  DeviceStream* device_stream() const { return device_stream_; }
   DType output_dtype(int i) const { return output_dtypes_[static_cast<size_t>(i)]; }
 
  private:
   friend class StepExecutor;
   friend class KernelRunner;  // executor/kernel_runner.h: runs one kernel by itself (tests,
                               // constant folding)
+  friend class GpuLauncher;   // executor/gpu/launcher.h: enqueues kernels on a GPU
   std::span<Tensor> inputs_;
   std::span<Tensor> outputs_;
   const DType* output_dtypes_ = nullptr;
   Allocator* allocator_ = nullptr;
+  // On a GPU: by input and by output, whether it lies in host memory; nullptr: all do.
+  const bool* host_inputs_ = nullptr;
+  const bool* host_outputs_ = nullptr;
+  DeviceStream* device_stream_ = nullptr;
   ResourceManager* resources_ = nullptr;
   ThreadPools* pools_ = nullptr;  // nullptr: ParallelFor runs on this thread
   CancelSlot* cancel_ = nullptr;  // nullptr: nothing cancels
@@ -158,6 +169,11 @@ struct KernelDef {
   int priority = 0;  // among several that match, the highest wins
   bool serial =
       false;  // Compute is never called concurrently for one node (synchronous kernels only)
+  // GPU kernels only: what Compute enqueues depends on nothing but shapes, addresses and host
+  // arguments, so that a step may replay what an earlier one enqueued (CUDA graphs) without calling
+  // Compute. False for a kernel that counts steps, draws seeds or reads state of its own on the
+  // host. A variable's address may be used: the step looks whether it is still the same.
+  bool replayable = true;
 };
 
 using KernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelConstruction&);

@@ -247,7 +247,7 @@ Status Worker::Impl::Start() {
   pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads,
                                          options_.intra_op_parallelism_threads);
   MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
-  MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu_devices));
+  MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu));
   for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
   collectives_ = std::make_unique<CollectiveManager>(this, pools_.get());
   for (const auto& device : devices_) {

@@ -22,6 +22,7 @@
 #include "base/device_name.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "executor/gpu_options.h"
 #include "graph/graph.h"
 #include "graph/place.h"
 #include "transport/transport.h"
@@ -61,7 +62,7 @@ struct WorkerOptions {
   const OpRegistry* ops = nullptr;  // outlives the worker
   const KernelRegistry* kernels = nullptr;
   int cpu_devices = 1;
-  int gpu_devices = -1;                  // at most so many; -1: all that there are
+  GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
   // Makes the data plane; empty: none, for a session that stays in this process.

@@ -2,7 +2,8 @@
 
 namespace monograph {
 
-Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName&, int) {
+Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName&,
+                                                             const GpuOptions&) {
   return std::vector<std::unique_ptr<Device>>();
 }
 
