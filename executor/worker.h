@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,7 +35,10 @@ class ResourceManager;
 class StepTrace;
 
 inline constexpr int kMaxStepsInFlight = 32;  // per session
-inline constexpr int kSelf = -1;              // peer index: this worker itself
+// Client and workers keep the steps of a session in rings of so many: a step and the one kStepSlots
+// later share a place, and are never in flight together.
+inline constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
+inline constexpr int kSelf = -1;  // peer index: this worker itself
 
 // A task that takes part in a session.
 struct PeerSpec {
@@ -132,6 +136,7 @@ class Worker {
   void Reset(const std::vector<std::string>& containers);
 
  private:
+  friend struct RegisteredGraph;
   class Impl;
   explicit Worker(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -1,0 +1,239 @@
+#include <algorithm>
+
+#include "base/duration.h"
+#include "base/thread.h"
+#include "client/session/impl.h"
+#include "executor/worker.pb.h"
+
+namespace monograph {
+
+Session::Impl::InFlight* Session::Impl::FindLocked(uint64_t step) {
+  InFlight& flight = flights_[step % kStepSlots];
+  if (flight.active && flight.step == step) return &flight;
+  if (rows_ == 0) return nullptr;
+  const auto row = std::find_if(flights_.begin(), flights_.end(), [step](const InFlight& other) {
+    return other.active && other.first <= step && step <= other.step;
+  });
+  return row == flights_.end() ? nullptr : &*row;
+}
+
+bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
+  Completion completion;
+  {
+    std::lock_guard lock(mutex_);
+    InFlight* found = FindLocked(step);
+    if (found == nullptr) return false;
+    InFlight& flight = *found;
+    const std::vector<int32_t>& fetches = flight.prepared->fetch_of_edge;
+    if (edge < 0 || static_cast<size_t>(edge) >= fetches.size()) return false;
+    const int32_t fetch = fetches[static_cast<size_t>(edge)];
+    if (fetch < 0) return false;
+    if (step != flight.step) return true;  // only the last one's are asked for
+    Tensor& place = flight.fetched[static_cast<size_t>(fetch)];
+    if (!place.valid()) {
+      place = std::move(tensor);
+      --flight.fetches_missing;
+    }
+    completion = FinishLocked(flight);
+  }
+  completion.Run();
+  return true;
+}
+
+bool Session::Impl::InFlight::EndParts(int peer) {
+  bool expected = false;
+  for (size_t i = 0; i < prepared->parts.size(); ++i) {
+    if (prepared->parts[i].peer != peer || part_done[i]) continue;
+    part_done[i] = true;
+    --parts_missing;
+    expected = true;
+  }
+  return expected;
+}
+
+void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
+  Completion completion;
+  std::vector<int> stop;
+  Status cause;
+  {
+    std::lock_guard lock(mutex_);
+    InFlight& flight = flights_[step % kStepSlots];
+    if (!flight.active || flight.step != step) return;
+    if (!flight.EndParts(peer)) return;  // it has no part in the step, or was given up already
+    if (!status.ok()) stop = FailLocked(flight, status);
+    cause = flight.status;
+    completion = FinishLocked(flight);
+  }
+  Abort(stop, step, cause);
+  completion.Run();
+}
+
+void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
+  Completion completion;
+  std::vector<int> stop;
+  uint64_t last = 0;
+  {
+    std::lock_guard lock(mutex_);
+    InFlight* flight = FindLocked(step);
+    if (flight == nullptr) return;
+    last = flight->step;
+    stop = FailLocked(*flight, status);
+    completion = FinishLocked(*flight);
+  }
+  Abort(stop, last, status);
+  completion.Run();
+}
+
+void Session::Impl::Expire(uint64_t step) {
+  Status status;
+  {
+    std::lock_guard lock(mutex_);
+    const InFlight* flight = FindLocked(step);
+    if (flight == nullptr) return;
+    std::string missing;
+    for (size_t i = 0; i < flight->part_done.size(); ++i) {
+      if (!flight->part_done[i])
+        missing += (missing.empty() ? "" : ", ") + TaskName(flight->prepared->parts[i].peer);
+    }
+    if (missing.empty())
+      missing = "none, but " + std::to_string(flight->fetches_missing) +
+                " fetched tensors are not here yet";
+    status = DeadlineExceeded("step " + std::to_string(step) + " did not end within " +
+                              Seconds(flight->timeout) + "; tasks still running: " + missing);
+  }
+  OnStepFailed(step, status);
+}
+
+std::vector<int> Session::Impl::FailLocked(InFlight& flight, const Status& status,
+                                           std::chrono::milliseconds grace) {
+  flight.status.Update(status);
+  std::vector<int> stop;
+  const auto last = Clock::now() + grace;
+  if (!flight.aborting || last < flight.deadline) {
+    flight.deadline = last;
+    WatchLocked();
+  }
+  if (std::exchange(flight.aborting, true)) return stop;
+  for (size_t i = 0; i < flight.part_done.size(); ++i) {
+    const int peer = flight.prepared->parts[i].peer;
+    if (!flight.part_done[i] && (peer == kSelf || lost_[static_cast<size_t>(peer)].ok()))
+      stop.push_back(peer);
+  }
+  return stop;
+}
+
+void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const Status& status) {
+  for (int peer : peers) worker_->AbortStep(id_, peer, step, status.AsDerived());
+}
+
+Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool force) {
+  Completion completion;
+  const bool over =
+      flight.parts_missing == 0 && (!flight.status.ok() || flight.fetches_missing == 0);
+  if (!over && !force) return completion;
+  if (!flight.status.ok()) {
+    completion.result = flight.status;
+  } else {
+    std::vector<Tensor> values;
+    const PreparedStep& prepared = *flight.prepared;
+    values.reserve(prepared.fetch_index.size());
+    for (size_t i = 0; i < prepared.fetch_index.size(); ++i) {
+      const int feed = prepared.fetch_of_feed[i];
+      values.push_back(feed >= 0 ? flight.feeds[static_cast<size_t>(feed)]
+                                 : flight.fetched[static_cast<size_t>(prepared.fetch_index[i])]);
+    }
+    completion.result = std::move(values);
+  }
+  Listener listener = std::exchange(flight.listener, {});
+  completion.done = std::move(listener.done);
+  flight.active = false;
+  flight.prepared = nullptr;
+  flight.fetched.clear();
+  flight.feeds.clear();
+  running_ -= static_cast<int>(flight.step - flight.first + 1);
+  if (flight.step != flight.first) --rows_;
+  if (listener.finished != nullptr) {
+    *listener.result = std::move(completion.result);
+    listener.finished->store(true, std::memory_order_release);
+    if (worker_->transport() != nullptr) worker_->transport()->Wake();
+  }
+  slot_free_.notify_all();
+  return completion;
+}
+
+void Session::Impl::FinishAll() {
+  std::vector<Completion> forced;
+  {
+    std::lock_guard lock(mutex_);
+    for (InFlight& flight : flights_) {
+      if (flight.active) forced.push_back(FinishLocked(flight, true));
+    }
+  }
+  for (Completion& completion : forced) completion.Run();
+}
+
+void Session::Impl::WatchLocked() {
+  if (closed_) return;
+  if (!watcher_.joinable()) watcher_ = StartThread("mg-session", [this] { Watch(); });
+  watch_.notify_one();
+}
+
+void Session::Impl::Watch() {
+  std::unique_lock lock(mutex_);
+  while (!closed_) {
+    auto next = Clock::now() + std::chrono::hours(1);
+    std::vector<uint64_t> expired;
+    std::vector<Completion> forced;
+    const auto now = Clock::now();
+    for (InFlight& flight : flights_) {
+      // The deadline of a synchronous step that has not failed is watched by its caller.
+      if (!flight.active || !(flight.listener.done || flight.aborting) ||
+          flight.deadline == Clock::time_point::max())
+        continue;
+      if (flight.deadline > now) {
+        next = std::min(next, flight.deadline);
+      } else if (!flight.aborting) {
+        expired.push_back(flight.step);
+      } else {
+        forced.push_back(FinishLocked(flight, true));
+      }
+    }
+    if (expired.empty() && forced.empty()) {
+      watch_.wait_until(lock, next);
+      continue;
+    }
+    lock.unlock();
+    for (uint64_t step : expired) Expire(step);
+    for (Completion& completion : forced) completion.Run();
+    lock.lock();
+  }
+}
+
+void Session::Impl::OnTaskLost(int task, const Status& why) {
+  std::vector<Completion> completions;
+  std::vector<std::pair<uint64_t, std::vector<int>>> stops;
+  {
+    std::lock_guard lock(mutex_);
+    if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
+    lost_[static_cast<size_t>(task)] = why;
+    for (InFlight& flight : flights_) {
+      if (!flight.active || !flight.EndParts(task)) continue;
+      stops.emplace_back(flight.step, FailLocked(flight, why, kLostGrace));
+      completions.push_back(FinishLocked(flight));
+    }
+  }
+  for (const auto& [step, peers] : stops) Abort(peers, step, why);
+  for (Completion& completion : completions) completion.Run();
+  worker_->DropPeer(id_, TaskName(task));
+  for (size_t other = 0; other < cluster_->tasks().size(); ++other) {
+    if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok())
+      continue;
+    wire::DropPeerRequest request;
+    request.set_session(id_);
+    request.set_task(TaskName(task));
+    cluster_->Notify("DropPeer", static_cast<int>(other), request.SerializeAsString(),
+                     kControlTimeout);
+  }
+}
+
+}  // namespace monograph

@@ -1,0 +1,191 @@
+// The inside of Session: opening.cc connects and closes it, steps.cc begins steps and waits for
+// them, ends.cc ends them, well or not, trace.cc collects their records.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "client/cluster_connection.h"
+#include "client/master.h"
+#include "client/registries.h"
+#include "client/session.h"
+#include "executor/kernel_runner.h"
+#include "executor/worker.h"
+#include "transport/control/hello.h"
+
+namespace monograph {
+
+class Session::Impl : public StepClient {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr std::chrono::seconds kControlTimeout{10};
+  // What a step may still take after it failed or timed out, for every task to say that it stopped;
+  // and after a task was lost: the caller is to hear of that soon, also if another task is inside a
+  // long kernel.
+  static constexpr std::chrono::milliseconds kAbortGrace{5000}, kLostGrace{100};
+
+  Impl(const Graph& graph, SessionOptions options) : graph_(graph), options_(std::move(options)) {}
+  ~Impl() override { (void)Close(); }
+
+  // ---- opening.cc
+  Status Start(const ClusterSpec* cluster);
+  Status Close();
+  // One call to every daemon, those that are lost left out if `living`; answers in the same order.
+  std::vector<Result<std::string>> CallAll(std::string_view method, const std::string& request,
+                                           bool living = false);
+
+  // ---- steps.cc
+  // Who hears of a step's end: a callback, or a thread that waits and owns the other two.
+  struct Listener {
+    StepDone done = nullptr;
+    std::atomic<bool>* finished = nullptr;
+    Result<std::vector<Tensor>>* result = nullptr;
+  };
+  Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
+                                          std::span<const Tensor> feeds, const RunOptions& options,
+                                          RunMetadata* metadata);
+  // Begins `count` steps in a row; *step_id gets the number of the last one.
+  Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
+               const RunOptions& options, uint32_t count, Listener listener, uint64_t* step_id);
+  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step,
+                uint32_t count, bool trace, bool caller_computes);
+  // OK if the callable is one of this session.
+  Status CheckCallable(const PreparedStep* prepared) const;
+
+  // ---- ends.cc
+  bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) override;
+  void OnStepDone(uint64_t step, int peer, const Status& status) override;
+  void OnStepFailed(uint64_t step, const Status& status) override;
+
+  // A call of the public face: Close waits for those that came before it, later ones are refused.
+  class Call {
+   public:
+    explicit Call(Impl* impl) : impl_(impl) {
+      impl_->calls_.fetch_add(1);
+      open_ = !impl_->closing_.load();
+    }
+    ~Call() {
+      if (impl_->calls_.fetch_sub(1) == 1 && impl_->closing_.load()) impl_->calls_.notify_all();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    Status status() const { return open_ ? Status() : FailedPrecondition("Session is closed."); }
+
+   private:
+    Impl* const impl_;
+    bool open_;
+  };
+
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<ClusterConnection> cluster_;  // nullptr in a local session
+  std::unique_ptr<Master> master_;
+  std::vector<DeviceInfo> devices_;  // constant after Start
+
+ private:
+  // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
+  // here.
+  struct InFlight {
+    uint64_t first = 0, step = 0;  // a row of steps, known by its last; usually one
+    bool active = false;
+    std::shared_ptr<PreparedStep> prepared;
+    std::vector<Tensor> fetched;  // distinct fetches
+    std::vector<bool> part_done;  // by index in prepared->parts
+    std::vector<Tensor> feeds;    // those that are fetched as they were fed
+    int parts_missing = 0;
+    int fetches_missing = 0;
+    Status status;
+    bool aborting = false;
+    Clock::time_point deadline = Clock::time_point::max();
+    std::chrono::milliseconds timeout{0};
+    Listener listener;
+
+    // Peer `peer` does no more for the step. False if that was known, or it has no part in it.
+    bool EndParts(int peer);
+  };
+  // What completes a step that is over, to be run without the mutex.
+  struct Completion {
+    StepDone done;
+    Result<std::vector<Tensor>> result = std::vector<Tensor>();
+    void Run() {
+      if (done) done(std::move(result));
+    }
+  };
+
+  // ---- opening.cc
+  Status StartWorker(const ClusterSpec* cluster);
+  Status OpenAtTasks(const std::vector<PeerSpec>& peers);
+  void StartMaster();
+  Status CloseAtTasks();
+  void OnTaskLost(int task, const Status& why);
+  std::string TaskName(int peer) const {
+    return peer == kSelf ? worker_->task() : cluster_->tasks()[static_cast<size_t>(peer)].task;
+  }
+
+  // ---- steps.cc
+  Status CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds) const;
+  // OK if every task that has a part in the step can be reached. REQUIRES: mutex_.
+  Status ReachableLocked(const PreparedStep& prepared) const;
+  // The number of the first of `count` steps that may begin next. REQUIRES: mutex_.
+  uint64_t NextLocked(uint64_t wanted, uint32_t count) const;
+  // The `count` numbers up to `last` have their places in the ring, here and at every task.
+  // REQUIRES: mutex_.
+  bool RoomLocked(uint64_t last, uint32_t count) const;
+  bool WaitUntil(const std::atomic<bool>& finished, Clock::time_point until);
+
+  // ---- ends.cc
+  // The row in flight that `step` belongs to, or nullptr. REQUIRES: mutex_.
+  InFlight* FindLocked(uint64_t step);
+  // Takes note of a failure; returns the peers whose parts must be told to stop. The step ends when
+  // they have, or after `grace`. REQUIRES: mutex_.
+  std::vector<int> FailLocked(InFlight& flight, const Status& status,
+                              std::chrono::milliseconds grace = kAbortGrace);
+  // If the step is over: takes it out of the ring and returns what completes it. REQUIRES: mutex_.
+  Completion FinishLocked(InFlight& flight, bool force = false);
+  void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
+  void Expire(uint64_t step);
+  void FinishAll();  // by force
+  void Watch();  // the thread that ends asynchronous steps whose time is up, and failed steps whose
+                 // grace is
+  // Sees to it that Watch knows of the flight's deadline. REQUIRES: mutex_.
+  void WatchLocked();
+
+  // ---- trace.cc
+  // A task whose record cannot be fetched is told in metadata->trace_error: the step succeeded all
+  // the same.
+  void TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata);
+
+  const Graph& graph_;
+  const SessionOptions options_;
+  const uint64_t id_ = control::RandomNonZero();
+  KernelRunner evaluator_{&DefaultRegistries().kernels};
+
+  std::mutex mutex_;
+  std::condition_variable slot_free_;  // a step ended, or the session closed
+  std::condition_variable watch_;
+  std::array<InFlight, kStepSlots> flights_;
+  uint64_t last_step_ = 0;
+  uint64_t last_given_ = 0;  // the last one with RunOptions::step
+  int running_ = 0;          // steps, those of rows counted each
+  int rows_ = 0;             // of more than one step
+  bool closed_ = false;
+  std::vector<Status> lost_;  // by task
+  std::thread watcher_;
+
+  std::atomic<bool> closing_ = false;
+  std::atomic<int> calls_ = 0;
+};
+
+}  // namespace monograph

@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "base/duration.h"
+#include "base/log.h"
+#include "client/session/impl.h"
+#include "executor/worker.pb.h"
+#include "transport/control/host_port.h"
+
+namespace monograph {
+namespace {
+
+// True if every task is on this machine.
+bool OnLoopback(const ClusterSpec& cluster) {
+  for (const auto& [job, tasks] : cluster.jobs()) {
+    for (const auto& [task, address] : tasks) {
+      if (Result<control::HostPort> parsed = control::ParseHostPort(address);
+          !parsed.ok() || !control::IsLoopback(parsed->host))
+        return false;
+    }
+  }
+  return true;
+}
+
+// What a daemon hears of the session: every other task, and this client.
+wire::CreateSessionRequest CreateRequest(uint64_t session, const std::vector<PeerSpec>& tasks,
+                                         size_t self, const PeerSpec& client) {
+  wire::CreateSessionRequest request;
+  request.set_session(session);
+  auto add = [&request](const PeerSpec& spec) {
+    wire::Peer* peer = request.add_peers();
+    peer->set_task(spec.task);
+    peer->set_transport_address(spec.transport_address);
+    peer->set_incarnation(spec.incarnation);
+  };
+  for (size_t other = 0; other < tasks.size(); ++other) {
+    if (other != self) add(tasks[other]);
+  }
+  request.set_client_peer(request.peers_size());
+  add(client);
+  request.set_self_index(static_cast<int>(self));
+  return request;
+}
+
+}  // namespace
+
+Status Session::Impl::Start(const ClusterSpec* cluster) {
+  MG_RETURN_IF_ERROR(StartWorker(cluster));
+  std::vector<PeerSpec> peers;
+  if (cluster != nullptr) {
+    ClusterConnection::Options connect;
+    connect.device_filters = options_.device_filters;
+    connect.start_timeout = options_.start_timeout;
+    connect.key = options_.key;
+    connect.fingerprint = std::to_string(DefaultRegistries().ops.fingerprint());
+    connect.on_lost = [this](int task, const Status& why) { OnTaskLost(task, why); };
+    MG_ASSIGN_OR_RETURN(cluster_, ClusterConnection::Connect(*cluster, std::move(connect)));
+    for (const RemoteTask& task : cluster_->tasks())
+      peers.push_back({task.task, task.transport_address, task.incarnation});
+  }
+  {
+    std::lock_guard lock(mutex_);
+    lost_.resize(peers.size());
+    for (size_t i = 0; i < peers.size(); ++i)
+      lost_[i].Update(cluster_->status(static_cast<int>(i)));
+  }
+  MG_RETURN_IF_ERROR(worker_->CreateSession(id_, peers, kSelf, 0, this));
+  if (cluster_ != nullptr) MG_RETURN_IF_ERROR(OpenAtTasks(peers));
+  StartMaster();
+  return Status();
+}
+
+Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
+  Registries& registries = DefaultRegistries();
+  WorkerOptions worker;
+  worker.task = DeviceName::Parse(cluster == nullptr ? "/job:localhost/replica:0/task:0"
+                                                     : "/job:client/replica:0/task:0")
+                    .value();
+  worker.ops = &registries.ops;
+  worker.kernels = &registries.kernels;
+  for (const auto& [type, count] : options_.device_count) {
+    if (type == "CPU") {
+      if (count < 1)
+        return InvalidArgument("device_count[\"CPU\"] is " + std::to_string(count) +
+                               "; at least 1 is needed");
+      worker.cpu_devices = count;
+    } else if (type != "GPU") {
+      return InvalidArgument("device_count has the unknown device type '" + type +
+                             "'; known are CPU and GPU");
+    }
+  }
+  worker.inter_op_parallelism_threads = options_.inter_op_parallelism_threads;
+  worker.intra_op_parallelism_threads = options_.intra_op_parallelism_threads;
+  worker.rewrite = RewriteForExecution;
+  if (cluster != nullptr) {
+    UcxOptions ucx;
+    const bool loopback = OnLoopback(*cluster);
+    ucx.lanes = options_.lanes;
+    ucx.net_devices = options_.net_devices.empty() && loopback ? "lo" : options_.net_devices;
+    ucx.peer_errors = !loopback;
+    ucx.spin = options_.spin;
+    worker.make_transport = [ucx](MessageHandler* handler) {
+      return MakeUcxTransport(ucx, handler);
+    };
+  }
+  MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(worker)));
+  return Status();
+}
+
+Status Session::Impl::OpenAtTasks(const std::vector<PeerSpec>& peers) {
+  const PeerSpec client{worker_->task(), worker_->transport_address(), worker_->incarnation()};
+  std::vector<std::pair<int, std::string>> requests;
+  for (size_t self = 0; self < peers.size(); ++self) {
+    requests.emplace_back(static_cast<int>(self),
+                          CreateRequest(id_, peers, self, client).SerializeAsString());
+  }
+  for (const Result<std::string>& response :
+       cluster_->Call("CreateSession", std::move(requests), kControlTimeout)) {
+    if (!response.ok()) return response.status();
+    wire::CreateSessionResponse parsed;
+    if (!parsed.ParseFromString(response.value()))
+      return Internal("malformed answer to CreateSession");
+    for (const std::string& line : parsed.lanes()) LogInfo(line);
+  }
+  return Status();
+}
+
+void Session::Impl::StartMaster() {
+  Master::Options master;
+  master.log_device_placement = options_.log_device_placement;
+  master.placement_sink =
+      options_.placement_sink ? options_.placement_sink : [](const std::string& text) {
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fflush(stdout);
+      };
+  master.allow_soft_placement = options_.allow_soft_placement;
+  master.optimizer = options_.optimizer;
+  master.has_kernel = [&kernels = DefaultRegistries().kernels](const std::string& op,
+                                                               const std::string& type) {
+    // An op that nobody knows fails where a step needs it, not here; structural ops have no
+    // kernels.
+    if (kernels.HasOp(op, type)) return true;
+    return op[0] == '_' || (!kernels.HasOp(op, "CPU") && !kernels.HasOp(op, "GPU"));
+  };
+  master.evaluate = evaluator_.evaluator();
+  master_ = std::make_unique<Master>(graph_, id_, worker_.get(), cluster_.get(), std::move(master));
+  devices_ = master_->devices();
+}
+
+std::vector<Result<std::string>> Session::Impl::CallAll(std::string_view method,
+                                                        const std::string& request, bool living) {
+  std::vector<std::pair<int, std::string>> requests;
+  const int tasks = cluster_ == nullptr ? 0 : static_cast<int>(cluster_->tasks().size());
+  for (int task = 0; task < tasks; ++task) {
+    if (!living || cluster_->status(task).ok()) requests.emplace_back(task, request);
+  }
+  if (requests.empty()) return {};
+  return cluster_->Call(method, std::move(requests), kControlTimeout);
+}
+
+Status Session::Impl::CloseAtTasks() {
+  wire::CloseSessionRequest request;
+  request.set_session(id_);
+  Status result;
+  for (const Result<std::string>& response :
+       CallAll("CloseSession", request.SerializeAsString(), true)) {
+    // A task that is gone has nothing left to free.
+    if (!response.ok() && response.status().code() != Code::kUnavailable)
+      result.Update(response.status());
+  }
+  return result;
+}
+
+Status Session::Impl::Close() {
+  std::vector<std::pair<uint64_t, std::vector<int>>> stops;
+  const Status closing = Cancelled("Step was cancelled by an explicit call to Session::Close().");
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return Status();
+    closing_ = true;
+    for (InFlight& flight : flights_) {
+      if (flight.active) stops.emplace_back(flight.step, FailLocked(flight, closing));
+    }
+  }
+  slot_free_.notify_all();
+  watch_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+  for (const auto& [step, peers] : stops) Abort(peers, step, closing);
+  Status result;
+  {
+    std::unique_lock lock(mutex_);
+    if (!slot_free_.wait_for(lock, kAbortGrace, [this] { return running_ == 0; })) {
+      result = DeadlineExceeded(std::to_string(running_) + " steps did not stop within " +
+                                Seconds(kAbortGrace));
+    }
+  }
+  FinishAll();
+  if (cluster_ != nullptr) {
+    result.Update(CloseAtTasks());
+    cluster_->Close();
+  }
+  for (int calls = calls_.load(); calls != 0; calls = calls_.load()) calls_.wait(calls);
+  master_ = nullptr;
+  if (cluster_ != nullptr) cluster_->StopWatching();  // from here on OnTaskLost is not called
+  cluster_ = nullptr;
+  if (worker_ != nullptr) {
+    // NotFound: Start failed before the session was made.
+    const Status closed = worker_->CloseSession(id_);
+    if (closed.code() != Code::kNotFound) result.Update(closed);
+    worker_ = nullptr;
+  }
+  return result;
+}
+
+}  // namespace monograph

@@ -1,0 +1,165 @@
+// The inside of Worker: sessions.cc opens and closes them and registers their graphs, steps.cc runs
+// and ends their steps, messages.cc is their data plane.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "executor/collective.h"
+#include "executor/device.h"
+#include "executor/plan.h"
+#include "executor/resource_manager.h"
+#include "executor/step_executor.h"
+#include "executor/step_message.h"
+#include "executor/thread_pools.h"
+#include "executor/worker.h"
+#include "executor/worker/free_list.h"
+#include "executor/worker/session.h"
+#include "transport/control/hello.h"
+
+namespace monograph {
+
+class Worker::Impl : public MessageHandler, public CollectiveHost {
+ public:
+  explicit Impl(WorkerOptions options)
+      : options_(std::move(options)), task_(options_.task.TaskName()) {}
+  ~Impl() override { Shutdown(); }  // again does nothing
+
+  // ---- sessions.cc
+  Status Start();
+  void Shutdown();
+  Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
+                       int self_index, StepClient* client);
+  Status CloseSession(uint64_t id, std::chrono::milliseconds deadline);
+  Result<uint32_t> RegisterGraph(uint64_t id, Graph graph, bool inline_functions);
+  Status DeregisterGraph(uint64_t id, uint32_t handle);
+  std::shared_ptr<WorkerSession> FindSession(uint64_t id) const {
+    std::shared_lock lock(sessions_mutex_);
+    auto it = sessions_.find(id);
+    return it == sessions_.end() ? nullptr : it->second;
+  }
+  const std::string& task() const override { return task_; }
+  std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const override;
+
+  // ---- steps.cc
+  // What a run-step asks for.
+  struct Request {
+    uint32_t handle = 0;
+    uint64_t step = 0, last = 0;  // of a row, else the same
+    bool trace = false;
+    // Of a row that goes on; nullptr when it begins.
+    std::shared_ptr<RegisteredGraph> graph = nullptr;
+  };
+  void RunStep(const std::shared_ptr<WorkerSession>& session, Request request,
+               bool caller_computes);
+  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor);
+  void AbortHere(WorkerSession& session, uint64_t step, const Status& status);
+  // What arrives or leaves for the step was lost.
+  void FailHere(WorkerSession& session, uint64_t step, const Status& status);
+
+  // ---- messages.cc
+  void Push(WorkerSession& session, int peer, uint64_t step, int32_t edge, Tensor tensor);
+  void SendMessage(WorkerSession& session, int peer, StepMessage message, Payload payload = {});
+  PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
+  void OnDelivered(std::string_view header, Payload payload) override;
+  Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
+                        Payload payload, Done done) override;
+  void CountDropped(const char* what) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    if (LogEnabled(LogLevel::kDebug)) LogDebug(task_ + " dropped " + what);
+  }
+
+  WorkerOptions options_;
+  const std::string task_;
+  const uint64_t incarnation_ = control::RandomNonZero();
+  std::unique_ptr<ThreadPools> pools_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<DeviceInfo> device_infos_;
+  ResourceManager resources_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<CollectiveManager> collectives_;
+
+  mutable std::shared_mutex sessions_mutex_;
+  std::unordered_map<uint64_t, std::shared_ptr<WorkerSession>> sessions_;  // guarded by it
+
+  std::atomic<bool> stuck_ = false;  // a session was given up while a kernel of it ran
+  std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
+  std::atomic<int64_t> sending_{0};  // messages whose Send has not completed
+  std::atomic<bool> draining_{false};
+
+ private:
+  // ---- steps.cc
+  // A step that the executor has, and what must live as long.
+  struct Running {
+    std::shared_ptr<WorkerSession> session;
+    uint64_t step = 0, last = 0;
+    bool in_row = false;
+    std::shared_ptr<RegisteredGraph> graph;
+    std::shared_ptr<StepTrace> trace;
+    Running* next = nullptr;
+  };
+  // What had come for a step before its run-step.
+  struct Early {
+    std::vector<std::pair<int32_t, Tensor>> tensors;
+    Status aborted;
+  };
+  // The following two: REQUIRES session's mutex.
+  Status RefusalLocked(const StepSlot& slot, const Request& request, bool continued) const;
+  std::shared_ptr<Step> PrepareLocked(const std::shared_ptr<WorkerSession>& session,
+                                      const Request& request, bool continued, Early* early);
+  void EndStep(Running* running, const Status& status);
+  void ReportDone(WorkerSession& session, uint64_t step, const Status& status);
+
+  // ---- messages.cc
+  // A payload on its way to a peer.
+  struct Departure {
+    uint64_t session = 0, step = 0;
+    Departure* next = nullptr;
+  };
+  // A payload on its way into a tensor.
+  struct Arrival {
+    std::shared_ptr<WorkerSession> session;
+    uint64_t step = 0;
+    int32_t edge = 0;
+    DType dtype = DT_INVALID;
+    Shape shape;
+    Tensor tensor;  // the destination, or packed bytes of strings and handles
+    Arrival* next = nullptr;
+  };
+  // Decodes a header. The session that it is for, or nullptr if it was counted and dropped; the
+  // step of a malformed one fails.
+  std::shared_ptr<WorkerSession> Receive(std::string_view header, StepMessage* message);
+  // A tensor for this process is here: for the client, or for a step.
+  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor);
+  void Departed(Departure* departure, const Status& status);
+  void Arrived(Arrival* arrival, const Status& status);
+
+  // ---- sessions.cc
+  Result<std::shared_ptr<WorkerSession>> RequireSession(uint64_t id) const;
+
+  FreeList<Running> running_;
+  FreeList<Departure> departures_;
+  FreeList<Arrival> arrivals_;
+};
+
+// A graph of a session, and the sink that its steps push into.
+struct RegisteredGraph : StepSink {
+  Worker::Impl* worker = nullptr;
+  WorkerSession* session = nullptr;  // outlives the graph's steps
+  std::unique_ptr<const CollectiveHome> collectives;
+  std::shared_ptr<const Plan> plan;
+  std::vector<int16_t> edge_peer;  // by edge id: where it goes, kSelf for the client here
+  void OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) override;
+};
+
+}  // namespace monograph

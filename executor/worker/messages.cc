@@ -1,0 +1,215 @@
+#include "executor/worker/impl.h"
+
+namespace monograph {
+
+// ---- leaving
+
+void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) {
+  worker->Push(*session, edge_peer[static_cast<size_t>(edge.id)], step, edge.id, std::move(tensor));
+}
+
+void Worker::Impl::Push(WorkerSession& session, int peer, uint64_t step, int32_t edge,
+                        Tensor tensor) {
+  if (peer == kSelf) {
+    Accept(session, step, edge, std::move(tensor));
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kTensor;
+  message.id = static_cast<uint32_t>(edge);
+  message.step = step;
+  if (tensor.valid()) {
+    message.dtype = tensor.dtype();
+    message.shape = tensor.shape();
+    SendMessage(session, peer, std::move(message), TensorPayload(tensor));
+  } else {  // a control edge
+    message.dtype = DT_FLOAT;
+    message.shape = Shape{0};
+    SendMessage(session, peer, std::move(message));
+  }
+}
+
+void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage message,
+                               Payload payload) {
+  const SessionPeer& target = session.peers[static_cast<size_t>(peer)];
+  message.session = session.id;
+  message.incarnation = target.incarnation;
+  char header[kMaxHeaderBytes];
+  const size_t length = EncodeStepMessage(message, header);
+  if (payload.bytes == 0) {  // leaves at once
+    transport_->Send(target.id, {header, length}, {}, nullptr);
+    return;
+  }
+  sending_.fetch_add(1, std::memory_order_relaxed);
+  Departure* departure = departures_.Take();
+  departure->session = session.id;
+  departure->step = message.step;
+  transport_->Send(target.id, {header, length}, std::move(payload),
+                   [this, departure](const Status& status) { Departed(departure, status); });
+}
+
+void Worker::Impl::Departed(Departure* departure, const Status& status) {
+  const uint64_t id = departure->session, step = departure->step;
+  departures_.Give(departure);
+  sending_.fetch_sub(1, std::memory_order_relaxed);
+  if (status.ok()) return;
+  if (std::shared_ptr<WorkerSession> session = FindSession(id))
+    FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
+}
+
+Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMessage message,
+                                    Payload payload, Done done) {
+  const std::shared_ptr<WorkerSession> session = FindSession(id);
+  if (session == nullptr) return Unavailable("the session is closed at " + task_);
+  const SessionPeer* peer = session->PeerOf(task);
+  if (peer == nullptr) return Unavailable(std::string(task) + " is not in the session of " + task_);
+  message.session = id;
+  message.incarnation = peer->incarnation;
+  char header[kMaxHeaderBytes];
+  const size_t length = EncodeStepMessage(message, header);
+  if (payload.bytes == 0) {
+    transport_->Send(peer->id, {header, length}, {}, std::move(done));
+    return Status();
+  }
+  sending_.fetch_add(1, std::memory_order_relaxed);
+  transport_->Send(peer->id, {header, length}, std::move(payload),
+                   [this, done = std::move(done)](const Status& status) {
+                     sending_.fetch_sub(1, std::memory_order_relaxed);
+                     if (done) done(status);
+                   });
+  return Status();
+}
+
+// ---- arriving
+
+void Worker::Impl::Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor) {
+  if (StepClient* client = session.client; client && client->OnFetch(step, edge, tensor)) return;
+  Deliver(session, step, edge, std::move(tensor));
+}
+
+std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header,
+                                                     StepMessage* message) {
+  const Status decoded = DecodeStepMessage(header, message);
+  std::shared_ptr<WorkerSession> session =
+      decoded.ok() || message->step != 0 ? FindSession(message->session) : nullptr;
+  if (session == nullptr || message->incarnation != incarnation_) {
+    CountDropped(decoded.ok() ? "a message of another life" : decoded.message().c_str());
+    return nullptr;
+  }
+  if (decoded.ok()) return session;
+  // What it was to bring will not come.
+  CountDropped(decoded.message().c_str());
+  FailHere(*session, message->step, decoded.WithContext("receiving at " + task_));
+  return nullptr;
+}
+
+PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_bytes) {
+  StepMessage message;
+  std::shared_ptr<WorkerSession> session = Receive(header, &message);
+  if (session == nullptr) return {};
+  if (message.kind == StepMessageKind::kCollective)
+    return collectives_->OnMessage(message, payload_bytes);
+  if (message.kind != StepMessageKind::kTensor) {
+    CountDropped("a payload that belongs to no tensor");
+    return {};
+  }
+  const bool plain = IsPlainData(message.dtype);
+  auto allocate = [&]() -> Result<Tensor> {
+    MG_RETURN_IF_ERROR(CheckPayload(message.dtype, message.shape, payload_bytes));
+    if (plain) return Tensor::Allocate(message.dtype, message.shape);
+    return Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
+  };
+  Result<Tensor> tensor = allocate();
+  if (!tensor.ok()) {
+    FailHere(*session, message.step,
+             tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
+                                         task_));
+    return {};
+  }
+  Arrival* arrival = arrivals_.Take();
+  arrival->session = std::move(session);
+  arrival->step = message.step;
+  arrival->edge = static_cast<int32_t>(message.id);
+  arrival->dtype = message.dtype;
+  arrival->shape = message.shape;
+  arrival->tensor = std::move(tensor).value();
+  return {arrival->tensor.raw(),
+          [this, arrival](const Status& status) { Arrived(arrival, status); },
+          arrival->tensor.buffer()};
+}
+
+void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
+  std::shared_ptr<WorkerSession> session = std::move(arrival->session);
+  const uint64_t step = arrival->step;
+  const int32_t edge = arrival->edge;
+  Result<Tensor> tensor = std::move(arrival->tensor);
+  if (status.ok() && !IsPlainData(arrival->dtype)) {
+    tensor = UnpackTensor(arrival->dtype, arrival->shape,
+                          {tensor->data<char>(), static_cast<size_t>(tensor->elements())});
+  }
+  arrivals_.Give(arrival);
+  if (!status.ok() || !tensor.ok()) {
+    const Status& cause = status.ok() ? tensor.status() : status;
+    FailHere(
+        *session, step,
+        cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
+    return;
+  }
+  Accept(*session, step, edge, std::move(tensor).value());
+}
+
+void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
+  StepMessage message;
+  std::shared_ptr<WorkerSession> session = Receive(header, &message);
+  if (session == nullptr) return;
+  switch (message.kind) {
+    case StepMessageKind::kRunStep:
+      RunStep(session,
+              {.handle = message.id,
+               .step = message.step,
+               .last = message.step + message.count - 1,
+               .trace = (message.flags & kTraceFlag) != 0},
+              false);
+      return;
+    case StepMessageKind::kAbortStep:
+      if (message.id != kFromClient || session->client_peer == kSelf) {
+        CountDropped("an abort-step that did not come from the session's client");
+        return;
+      }
+      AbortHere(*session, message.step, message.status);
+      return;
+    case StepMessageKind::kStepDone:
+      // Only the client is told, and only by the session's tasks.
+      if (session->client_peer != kSelf || message.id >= session->peers.size()) {
+        CountDropped("a step-done of no member of the session");
+      } else if (StepClient* client = session->client) {
+        client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
+      }
+      return;
+    case StepMessageKind::kCollective:
+      collectives_->OnDelivered(message, std::move(payload));
+      return;
+    case StepMessageKind::kTensor:
+      break;
+  }
+  const auto edge = static_cast<int32_t>(message.id);
+  auto make = [&]() -> Result<Tensor> {
+    MG_RETURN_IF_ERROR(CheckPayload(message.dtype, message.shape, payload.bytes));
+    if (!IsPlainData(message.dtype)) {
+      return UnpackTensor(message.dtype, message.shape,
+                          {static_cast<const char*>(payload.data()), payload.bytes});
+    }
+    if (!payload.buffer) return Tensor::Allocate(message.dtype, message.shape);
+    return Tensor(message.dtype, message.shape, std::move(payload.buffer), payload.offset);
+  };
+  Result<Tensor> tensor = make();
+  if (!tensor.ok()) {
+    FailHere(
+        *session, message.step,
+        tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
+    return;
+  }
+  Accept(*session, message.step, edge, std::move(tensor).value());
+}
+
+}  // namespace monograph

@@ -1,0 +1,101 @@
+// What a worker keeps of one session: its peers, its graphs, and the ring of its
+// steps (kStepSlots).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+#include "executor/worker.h"
+#include "transport/transport.h"
+
+namespace monograph {
+
+class Step;
+
+// One step's place in the ring. States of `step` against the slot: 0: never used; another (older)
+// step: that step is over, or dead; this step: parked (state kParked), running or over.
+struct StepSlot {
+  enum State : uint8_t {
+    kParked,   // tensors came, run-step has not
+    kRunning,  // the executor has it
+    kOver,     // step-done was sent; what arrives now is dropped
+  };
+  uint64_t step = 0;
+  State state = kOver;
+  std::shared_ptr<Step> running;
+  std::vector<std::pair<int32_t, Tensor>> parked;
+  Status aborted;  // an abort that came before run-step
+
+  bool Runs(uint64_t id) const { return step == id && state == kRunning; }
+  bool Waits(uint64_t id) const { return step == id && state == kParked; }
+  // The slot becomes that of step `id`, of which something came before its run-step.
+  void Park(uint64_t id) {
+    step = id;
+    state = kParked;
+    parked.clear();
+    aborted = Status();
+  }
+  // What still comes for step `id` is dropped.
+  void End(uint64_t id) {
+    step = id;
+    state = kOver;
+    parked.clear();
+  }
+};
+
+// Steps that run in a row. Their slots are those of single steps.
+struct StepRow {
+  uint64_t first = 0, last = 0;
+  uint64_t current = 0;  // the one that runs, or is about to
+  Status aborted;
+};
+
+struct SessionPeer {
+  std::string task;
+  uint64_t incarnation = 0;
+  PeerId id = 0;
+};
+
+struct RegisteredGraph;
+
+struct WorkerSession {
+  uint64_t id = 0;
+  std::vector<SessionPeer> peers;
+  int client_peer = kSelf;
+  int self_index = 0;
+  std::atomic<StepClient*> client = nullptr;
+
+  mutable std::mutex mutex;  // guards what follows
+  std::condition_variable idle;
+  std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs;  // by handle
+  uint32_t last_handle = 0;  // a handle is never used twice
+  std::array<StepSlot, kStepSlots> slots;
+  std::vector<StepRow> rows;  // those that run
+  int running = 0;
+  bool closed = false;
+  std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces;
+
+  // Of `task`, or nullptr.
+  const SessionPeer* PeerOf(std::string_view task) const;
+  // The following want the mutex.
+  StepSlot& SlotOf(uint64_t step) { return slots[step % kStepSlots]; }
+  StepRow* RowOf(uint64_t step);  // that runs, or nullptr
+  // The row is over with `step`: what still comes for the rest of it is dropped.
+  void EndRow(uint64_t last, uint64_t step);
+  // A record for a traced step; the last few are kept.
+  std::shared_ptr<StepTrace> NewTrace(uint64_t step);
+};
+
+}  // namespace monograph

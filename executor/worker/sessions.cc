@@ -1,0 +1,204 @@
+#include <algorithm>
+
+#include "executor/cuda_devices.h"
+#include "executor/worker/impl.h"
+#include "graph/function.h"
+
+namespace monograph {
+namespace {
+
+// Which peer each edge that leaves goes to.
+Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
+  for (const EdgeInfo& edge : graph->plan->send_edges()) {
+    MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(edge.recv_device));
+    const std::string task = device.TaskName();
+    int16_t index = kSelf;
+    if (task != self) {
+      const SessionPeer* peer = session.PeerOf(task);
+      if (peer == nullptr)
+        return InvalidArgument("'" + edge.name + "' goes to " + task +
+                               ", which is not in the session");
+      index = static_cast<int16_t>(peer - session.peers.data());
+    }
+    const auto id = static_cast<size_t>(edge.id);
+    if (graph->edge_peer.size() <= id) graph->edge_peer.resize(id + 1, kSelf);
+    graph->edge_peer[id] = index;
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status Worker::Impl::Start() {
+  pools_ = std::make_unique<ThreadPools>(options_.inter_op_parallelism_threads,
+                                         options_.intra_op_parallelism_threads);
+  MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
+  MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu));
+  for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
+  collectives_ = std::make_unique<CollectiveManager>(this, pools_.get());
+  for (const auto& device : devices_) {
+    device_infos_.push_back(device->info());
+    device_infos_.back().incarnation = incarnation_;
+  }
+  if (options_.make_transport) {
+    MG_ASSIGN_OR_RETURN(transport_, options_.make_transport(this));
+  }
+  return Status();
+}
+
+void Worker::Impl::Shutdown() {
+  std::vector<uint64_t> ids;
+  {
+    std::shared_lock lock(sessions_mutex_);
+    for (const auto& [id, session] : sessions_) ids.push_back(id);
+  }
+  for (uint64_t id : ids) {
+    if (Status status = CloseSession(id, std::chrono::seconds(10)); !status.ok())
+      LogWarning(task_ + ": " + status.ToString());
+  }
+  if (transport_ != nullptr) {
+    transport_->Close();
+    transport_->Join();
+  }
+  if (collectives_ != nullptr) collectives_->Stop();
+}
+
+Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
+                                   int self_index, StepClient* client) {
+  auto session = std::make_shared<WorkerSession>();
+  session->id = id;
+  session->client_peer = client_peer;
+  session->self_index = self_index;
+  session->client = client;
+  if (!peers.empty() && transport_ == nullptr)
+    return FailedPrecondition(
+        task_ + " has no data plane, so it cannot take part in a session with other tasks");
+  for (const PeerSpec& spec : peers) {
+    Result<PeerId> connected = transport_->Connect(spec.transport_address, spec.task);
+    if (!connected.ok()) {
+      for (const SessionPeer& made : session->peers) transport_->Disconnect(made.id);
+      return connected.status().WithContext("connecting " + task_ + " to " + spec.task);
+    }
+    session->peers.push_back({spec.task, spec.incarnation, connected.value()});
+  }
+  std::unique_lock lock(sessions_mutex_);
+  if (!sessions_.emplace(id, session).second) {
+    lock.unlock();
+    for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
+    return AlreadyExists("session " + std::to_string(id) + " exists already at " + task_);
+  }
+  return Status();
+}
+
+Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline) {
+  std::shared_ptr<WorkerSession> session;
+  collectives_->SessionClosed(id);  // others are told while there is a way to them
+  {
+    std::unique_lock lock(sessions_mutex_);
+    auto it = sessions_.find(id);
+    if (it == sessions_.end())
+      return NotFound("session " + std::to_string(id) + " is not known at " + task_);
+    session = it->second;
+    sessions_.erase(it);
+  }
+  std::vector<std::shared_ptr<Step>> running;
+  {
+    std::lock_guard lock(session->mutex);
+    session->closed = true;
+    for (StepSlot& slot : session->slots) {
+      slot.parked.clear();
+      if (slot.state == StepSlot::kRunning) running.push_back(slot.running);
+    }
+  }
+  for (const auto& step : running) {
+    step->Abort(
+        Cancelled("Step was cancelled by an explicit call to Session::Close().").AsDerived());
+  }
+  running.clear();
+  bool ended;
+  {
+    std::unique_lock lock(session->mutex);
+    ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
+  }
+  collectives_->SessionClosed(id);  // what its steps began meanwhile
+  for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
+  if (!ended) {
+    // The kernel will end some day: all that it uses must stay, and the client hears no more of it.
+    session->client = nullptr;
+    stuck_ = true;
+    return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
+                            task_);
+  }
+  std::lock_guard lock(session->mutex);
+  session->graphs.clear();
+  return Status();
+}
+
+Result<std::shared_ptr<WorkerSession>> Worker::Impl::RequireSession(uint64_t id) const {
+  std::shared_ptr<WorkerSession> session = FindSession(id);
+  if (session == nullptr) {
+    return Aborted("Session " + std::to_string(id) + " is not known at " + task_ +
+                   "; the task may have restarted. Connect again");
+  }
+  return session;
+}
+
+Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inline_functions) {
+  MG_ASSIGN_OR_RETURN(std::shared_ptr<WorkerSession> session, RequireSession(id));
+  auto registered = std::make_shared<RegisteredGraph>();
+  registered->worker = this;
+  registered->session = session.get();
+  registered->collectives = std::make_unique<const CollectiveHome>(collectives_.get(), id);
+  if (inline_functions) {
+    MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph));
+  }
+  if (options_.rewrite) {
+    MG_ASSIGN_OR_RETURN(graph, options_.rewrite(std::move(graph)));
+  }
+  PlanOptions plan_options;
+  plan_options.kernels = options_.kernels;
+  for (const auto& device : devices_) plan_options.devices.push_back(device.get());
+  plan_options.pools = pools_.get();
+  plan_options.resources = &resources_;
+  plan_options.collectives = registered->collectives.get();
+  plan_options.inline_functions = inline_functions;
+  MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
+  MG_RETURN_IF_ERROR(RouteEdges(*session, task_, registered.get()));
+  std::lock_guard lock(session->mutex);
+  if (session->closed) return Aborted("session " + std::to_string(id) + " was closed meanwhile");
+  session->graphs.emplace(++session->last_handle, std::move(registered));
+  return session->last_handle;
+}
+
+Status Worker::Impl::DeregisterGraph(uint64_t id, uint32_t handle) {
+  MG_ASSIGN_OR_RETURN(std::shared_ptr<WorkerSession> session, RequireSession(id));
+  std::shared_ptr<RegisteredGraph> graph;  // freed outside the lock; steps of it may still run
+  std::lock_guard lock(session->mutex);
+  auto it = session->graphs.find(handle);
+  if (it == session->graphs.end())
+    return NotFound("graph handle " + std::to_string(handle) + " is not known at " + task_);
+  graph = std::move(it->second);
+  session->graphs.erase(it);
+  return Status();
+}
+
+std::vector<std::string> Worker::Impl::TasksOfJob(uint64_t id, std::string_view job) const {
+  std::vector<DeviceName> found;
+  const auto add = [&](const DeviceName& task) {
+    if (task.job == job) found.push_back(task);
+  };
+  add(options_.task);
+  if (const std::shared_ptr<WorkerSession> session = FindSession(id)) {
+    for (const SessionPeer& peer : session->peers) {
+      if (const Result<DeviceName> task = DeviceName::Parse(peer.task); task.ok()) add(*task);
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const DeviceName& a, const DeviceName& b) {
+    return std::pair(a.replica, a.task) < std::pair(b.replica, b.task);
+  });
+  std::vector<std::string> names;
+  for (const DeviceName& task : found) names.push_back(task.TaskName());
+  return names;
+}
+
+}  // namespace monograph

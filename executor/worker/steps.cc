@@ -1,0 +1,198 @@
+#include "executor/worker/impl.h"
+
+namespace monograph {
+
+Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
+                                   bool continued) const {
+  if (draining_.load(std::memory_order_relaxed) && !continued)
+    return Unavailable(task_ + " is shutting down");
+  if (request.graph == nullptr) {
+    return Aborted("Graph handle is not found: " + std::to_string(request.handle) +
+                   ". Possibly this worker (\"" + task_ + "\") just restarted.");
+  }
+  if (slot.step < request.step && slot.state == StepSlot::kRunning) {
+    return ResourceExhausted("step " + std::to_string(slot.step) + " still runs at " + task_ +
+                             ": more than " + std::to_string(kMaxStepsInFlight) +
+                             " steps in flight");
+  }
+  return Status();
+}
+
+std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSession>& session,
+                                                  const Request& request, bool continued,
+                                                  Early* early) {
+  StepSlot& slot = session->SlotOf(request.step);
+  if (slot.step != request.step) slot.Park(request.step);
+  slot.state = StepSlot::kRunning;
+  ++session->running;
+  Running* running = running_.Take();
+  running->session = session;
+  running->step = request.step;
+  running->last = request.last;
+  running->in_row = continued || request.last != request.step;
+  running->graph = request.graph;
+  running->trace = request.trace ? session->NewTrace(request.step) : nullptr;
+  slot.running = StepExecutor::Prepare(
+      request.graph->plan, request.step, request.graph.get(),
+      [this, running](const Status& status) { EndStep(running, status); }, running->trace.get());
+  early->tensors.swap(slot.parked);
+  early->aborted = std::exchange(slot.aborted, Status());
+  if (running->in_row) {
+    if (!continued) {
+      session->rows.push_back({request.step, request.last, request.step, Status()});
+      // An abort that came first has the last one's number.
+      StepSlot& end = session->SlotOf(request.last);
+      if (end.Waits(request.last))
+        session->rows.back().aborted = std::exchange(end.aborted, Status());
+    }
+    StepRow* row = session->RowOf(request.step);
+    row->current = request.step;
+    early->aborted.Update(row->aborted);
+  }
+  return slot.running;
+}
+
+void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Request request,
+                           bool caller_computes) {
+  const bool continued = request.graph != nullptr;
+  std::shared_ptr<Step> step;
+  Early early;
+  Status refused;
+  {
+    std::lock_guard lock(session->mutex);
+    if (session->closed) return;
+    StepSlot& slot = session->SlotOf(request.step);
+    if (slot.step > request.step || (slot.step == request.step && !slot.Waits(request.step))) {
+      CountDropped("a second run-step of one step");
+      return;
+    }
+    if (!continued) {
+      if (auto it = session->graphs.find(request.handle); it != session->graphs.end())
+        request.graph = it->second;
+    }
+    refused = RefusalLocked(slot, request, continued);
+    if (refused.ok()) {
+      step = PrepareLocked(session, request, continued, &early);
+    } else {
+      if (slot.state != StepSlot::kRunning) slot.End(request.step);
+      if (continued || request.last != request.step) session->EndRow(request.last, request.step);
+    }
+  }
+  if (!refused.ok()) {
+    ReportDone(*session, request.last, refused);
+    return;
+  }
+  // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
+  for (auto& [edge, tensor] : early.tensors) step->Deliver(edge, std::move(tensor));
+  if (early.tensors.capacity() > 0) {  // its memory serves the slot's next steps
+    early.tensors.clear();
+    std::lock_guard lock(session->mutex);
+    StepSlot& slot = session->SlotOf(request.step);
+    if (slot.parked.capacity() == 0) slot.parked.swap(early.tensors);
+  }
+  step->Start(caller_computes);
+  if (!early.aborted.ok()) step->Abort(early.aborted);
+}
+
+void Worker::Impl::EndStep(Running* running, const Status& status) {
+  const std::shared_ptr<WorkerSession> session = std::move(running->session);
+  const uint64_t step_id = running->step, last = running->last;
+  const bool in_row = running->in_row;
+  std::shared_ptr<RegisteredGraph> graph = std::move(running->graph);
+  if (!status.ok() && graph->collectives->used())
+    collectives_->StepFailed(session->id, step_id, status);
+  running->trace = nullptr;
+  running_.Give(running);
+  (status.ok() ? steps_done_ : steps_failed_).fetch_add(1, std::memory_order_relaxed);
+  std::shared_ptr<Step> finished;  // freed outside the lock
+  Status result = status;
+  bool closed, more = false;
+  {
+    std::lock_guard lock(session->mutex);
+    StepSlot& slot = session->SlotOf(step_id);
+    if (slot.step == step_id) {
+      finished = std::move(slot.running);
+      slot.End(step_id);
+    }
+    closed = session->closed;
+    if (in_row) {
+      StepRow* row = session->RowOf(step_id);
+      result.Update(row->aborted);
+      more = step_id != last && result.ok() && !closed;
+      if (more) {
+        row->current = step_id + 1;
+      } else {
+        session->EndRow(last, step_id);
+      }
+    }
+  }
+  if (more) {
+    RunStep(session, {.step = step_id + 1, .last = last, .graph = std::move(graph)}, false);
+  } else if (!closed || session->client != nullptr) {
+    ReportDone(*session, last, result);
+  }
+  graph = nullptr;  // freed here if it was deregistered meanwhile
+  // Last: CloseSession waits for this count and then lets the peers go.
+  std::lock_guard lock(session->mutex);
+  if (--session->running == 0) session->idle.notify_all();
+}
+
+void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const Status& status) {
+  if (session.client_peer == kSelf) {
+    if (StepClient* client = session.client) client->OnStepDone(step_id, kSelf, status);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kStepDone;
+  message.id = static_cast<uint32_t>(session.self_index);
+  message.step = step_id;
+  message.status = status;
+  SendMessage(session, session.client_peer, std::move(message));
+}
+
+void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Status& status) {
+  std::shared_ptr<Step> step;
+  {
+    std::lock_guard lock(session.mutex);
+    StepRow* row = session.RowOf(step_id);
+    if (row != nullptr) row->aborted.Update(status);
+    const uint64_t current = row != nullptr ? row->current : step_id;
+    StepSlot& slot = session.SlotOf(current);
+    if (slot.Runs(current)) {
+      step = slot.running;
+    } else if (row == nullptr) {  // else it is between two steps: the next one sees it
+      // The abort came first; run-step of this very step may still follow.
+      if (slot.step < step_id && slot.state != StepSlot::kRunning) slot.Park(step_id);
+      if (slot.Waits(step_id)) slot.aborted = status;
+    }
+  }
+  if (step != nullptr) step->Abort(status);
+}
+
+void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Status& status) {
+  // A step of which this process has no part is known to the client alone.
+  if (StepClient* client = session.client) client->OnStepFailed(step_id, status);
+  AbortHere(session, step_id, status);
+}
+
+void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edge, Tensor tensor) {
+  std::shared_ptr<Step> step;
+  {
+    std::lock_guard lock(session.mutex);
+    StepSlot& slot = session.SlotOf(step_id);
+    if (!slot.Runs(step_id)) {
+      const bool over = slot.step > step_id || (slot.step == step_id && !slot.Waits(step_id));
+      if (session.closed || over || slot.state == StepSlot::kRunning) {
+        CountDropped("a tensor of a step that is over");
+        return;
+      }
+      if (slot.step != step_id) slot.Park(step_id);
+      slot.parked.emplace_back(edge, std::move(tensor));
+      return;
+    }
+    step = slot.running;
+  }
+  step->Deliver(edge, std::move(tensor));
+}
+
+}  // namespace monograph
