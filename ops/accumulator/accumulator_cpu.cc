@@ -6,55 +6,21 @@
 #include "executor/kernel.h"
 #include "ops/accumulator/accumulator_resource_cpu.h"
 #include "ops/accumulator/step_gate_cpu.h"
-#include "ops/variable/access_cpu.h"
+#include "ops/variable/handle_cpu.h"
 
 namespace monograph::ops::accumulator {
 namespace {
 
-using variable::HandleOf;
-using variable::MakeHandle;
+using variable::FindResource;
 
-class AccumulatorKernel : public Kernel {
- public:
-  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    auto kernel = std::make_unique<AccumulatorKernel>();
-    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
-    kernel->node_ = k.node_name();
-    kernel->spec_ = {.name = std::as_const(kernel->handle_).handles()->name,
-                     .dtype = k.attr<DType>("dtype"),
-                     .shape = k.attr<PartialShape>("shape"),
-                     .mean = k.attr<std::string>("reduction_type") == "MEAN"};
-    return std::unique_ptr<Kernel>(std::move(kernel));
-  }
-
-  Status Compute(KernelContext& c) override {
-    const ResourceHandle& handle = *std::as_const(handle_).handles();
-    MG_ASSIGN_OR_RETURN(
-        const std::shared_ptr<AccumulatorResource> accumulator,
-        c.resources().FindOrCreate<AccumulatorResource>(handle.container, handle.name, [&] {
-          return std::make_shared<AccumulatorResource>(spec_);
-        }));
-    const std::string mine = spec_.ToString(), its = accumulator->spec().ToString();
-    if (mine != its) {
-      return FailedPrecondition("node '" + node_ + "' defines accumulator '" + handle.container +
-                                "/" + handle.name + "' as " + mine + ", but it exists as " + its +
-                                "; give one of them another shared_name or container, or clear the "
-                                "container");
-    }
-    c.set_output(0, handle_);
-    return Status();
-  }
-
- private:
-  std::string node_;
-  AccumulatorSpec spec_;
-  Tensor handle_;
-};
-
-Result<std::shared_ptr<AccumulatorResource>> FindAccumulator(const KernelContext& c) {
-  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
-  return c.resources().Find<AccumulatorResource>(handle->container, handle->name);
+Result<AccumulatorSpec> SpecOf(const KernelConstruction& k, const std::string& name) {
+  return AccumulatorSpec{.name = name,
+                         .dtype = k.attr<DType>("dtype"),
+                         .shape = k.attr<PartialShape>("shape"),
+                         .mean = k.attr<std::string>("reduction_type") == "MEAN"};
 }
+
+Result<std::string> GateSpecOf(const KernelConstruction&, const std::string& name) { return name; }
 
 Status CheckType(const AccumulatorResource& accumulator, DType dtype) {
   if (dtype == accumulator.spec().dtype) return Status();
@@ -68,7 +34,7 @@ class ApplyKernel : public Kernel {
   explicit ApplyKernel(const KernelConstruction& k)
       : dtype_(k.attr<DType>("dtype")), rank_(k.attrs().GetOr<int64_t>("_mg_rank", -1)) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_));
     const int64_t local_step = c.input(1).scalar<int64_t>();
     return accumulator->Apply(local_step, rank_, c.TakeInput(2), c.allocator());
@@ -83,7 +49,7 @@ class TakeKernel : public AsyncKernel {
  public:
   explicit TakeKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
   void ComputeAsync(KernelContext& c, Done done) override {
-    auto found = FindAccumulator(c);
+    auto found = FindResource<AccumulatorResource>(c);
     if (!found.ok()) return done(found.status());
     const std::shared_ptr<AccumulatorResource> accumulator = std::move(found).value();
     if (Status status = CheckType(*accumulator, dtype_); !status.ok()) return done(status);
@@ -118,7 +84,7 @@ class SetGlobalStepKernel : public Kernel {
  public:
   explicit SetGlobalStepKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     accumulator->SetGlobalStep(c.input(1).scalar<int64_t>());
     return Status();
   }
@@ -128,7 +94,7 @@ class NumAccumulatedKernel : public Kernel {
  public:
   explicit NumAccumulatedKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     c.set_output(0, Tensor::Scalar(static_cast<int32_t>(accumulator->num_accumulated())));
     return Status();
   }
@@ -138,45 +104,18 @@ class RanksKernel : public Kernel {
  public:
   explicit RanksKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto accumulator, FindAccumulator(c));
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
     const std::vector<int64_t> ranks = accumulator->ranks();
     c.set_output(0, Tensor::FromValues<int64_t>({static_cast<int64_t>(ranks.size())}, ranks));
     return Status();
   }
 };
 
-class StepGateKernel : public Kernel {
- public:
-  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    auto kernel = std::make_unique<StepGateKernel>();
-    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
-    return std::unique_ptr<Kernel>(std::move(kernel));
-  }
-  Status Compute(KernelContext& c) override {
-    const ResourceHandle& handle = *std::as_const(handle_).handles();
-    MG_RETURN_IF_ERROR(c.resources()
-                           .FindOrCreate<StepGateResource>(
-                               handle.container, handle.name,
-                               [&] { return std::make_shared<StepGateResource>(handle.name); })
-                           .status());
-    c.set_output(0, handle_);
-    return Status();
-  }
-
- private:
-  Tensor handle_;
-};
-
-Result<std::shared_ptr<StepGateResource>> FindGate(const KernelContext& c) {
-  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
-  return c.resources().Find<StepGateResource>(handle->container, handle->name);
-}
-
 class GateSetKernel : public Kernel {
  public:
   explicit GateSetKernel(const KernelConstruction& k) : restart_(k.attr<bool>("restart")) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto gate, FindGate(c));
+    MG_ASSIGN_OR_RETURN(const auto gate, FindResource<StepGateResource>(c));
     gate->Set(c.input(1).scalar<int64_t>(), restart_);
     return Status();
   }
@@ -189,7 +128,7 @@ class GateWaitKernel : public AsyncKernel {
  public:
   explicit GateWaitKernel(const KernelConstruction&) {}
   void ComputeAsync(KernelContext& c, Done done) override {
-    auto gate = FindGate(c);
+    auto gate = FindResource<StepGateResource>(c);
     if (!gate.ok()) return done(gate.status());
     (*gate)->Wait(c, c.input(1).scalar<int64_t>(),
                   [&c, done = std::move(done)](const Status& status, int64_t step) {
@@ -203,7 +142,7 @@ class GateCloseKernel : public Kernel {
  public:
   explicit GateCloseKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto gate, FindGate(c));
+    MG_ASSIGN_OR_RETURN(const auto gate, FindResource<StepGateResource>(c));
     const int code = c.input(1).scalar<int32_t>();
     if (code <= 0 || code > static_cast<int>(Code::kUnauthenticated))
       return InvalidArgument(std::to_string(code) + " is not the code of an error");
@@ -216,32 +155,30 @@ class GateStepKernel : public Kernel {
  public:
   explicit GateStepKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto gate, FindGate(c));
+    MG_ASSIGN_OR_RETURN(const auto gate, FindResource<StepGateResource>(c));
     c.set_output(0, Tensor::Scalar(gate->step()));
     return Status();
   }
 };
 
-template <typename K>
-void AddKernel(KernelRegistry* registry, const char* op, KernelCost cost = KernelCost::kCheap) {
-  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost});
-}
-
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddKernel<AccumulatorKernel>(registry, "ResourceConditionalAccumulator");
+  using variable::AddHandleKernel, variable::HandleKernel;
+  AddHandleKernel<HandleKernel<AccumulatorResource, SpecOf>>(registry,
+                                                             "ResourceConditionalAccumulator");
   // The last gradient of a step brings the sum of all with it.
-  AddKernel<ApplyKernel>(registry, "ResourceAccumulatorApplyGradient", KernelCost::kExpensive);
-  AddKernel<TakeKernel>(registry, "ResourceAccumulatorTakeGradient", KernelCost::kExpensive);
-  AddKernel<SetGlobalStepKernel>(registry, "ResourceAccumulatorSetGlobalStep");
-  AddKernel<NumAccumulatedKernel>(registry, "ResourceAccumulatorNumAccumulated");
-  AddKernel<RanksKernel>(registry, "MonographAccumulatorRanks");
-  AddKernel<StepGateKernel>(registry, "MonographStepGate");
-  AddKernel<GateSetKernel>(registry, "MonographStepGateSet");
-  AddKernel<GateWaitKernel>(registry, "MonographStepGateWait");
-  AddKernel<GateCloseKernel>(registry, "MonographStepGateClose");
-  AddKernel<GateStepKernel>(registry, "MonographStepGateStep");
+  AddHandleKernel<ApplyKernel>(registry, "ResourceAccumulatorApplyGradient",
+                               KernelCost::kExpensive);
+  AddHandleKernel<TakeKernel>(registry, "ResourceAccumulatorTakeGradient", KernelCost::kExpensive);
+  AddHandleKernel<SetGlobalStepKernel>(registry, "ResourceAccumulatorSetGlobalStep");
+  AddHandleKernel<NumAccumulatedKernel>(registry, "ResourceAccumulatorNumAccumulated");
+  AddHandleKernel<RanksKernel>(registry, "MonographAccumulatorRanks");
+  AddHandleKernel<HandleKernel<StepGateResource, GateSpecOf>>(registry, "MonographStepGate");
+  AddHandleKernel<GateSetKernel>(registry, "MonographStepGateSet");
+  AddHandleKernel<GateWaitKernel>(registry, "MonographStepGateWait");
+  AddHandleKernel<GateCloseKernel>(registry, "MonographStepGateClose");
+  AddHandleKernel<GateStepKernel>(registry, "MonographStepGateStep");
 }
 
 }  // namespace monograph::ops::accumulator

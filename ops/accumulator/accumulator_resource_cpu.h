@@ -16,6 +16,7 @@
 namespace monograph::ops::accumulator {
 
 struct AccumulatorSpec {
+  static constexpr const char* kNoun = "accumulator";
   std::string name;
   DType dtype = DT_INVALID;
   PartialShape shape;
@@ -28,6 +29,7 @@ struct AccumulatorSpec {
 class AccumulatorResource : public Resource,
                             public std::enable_shared_from_this<AccumulatorResource> {
  public:
+  using Spec = AccumulatorSpec;
   // What was taken: the sum of `gradients`, in this order, stands for `count` gradients.
   struct Taken {
     std::vector<Tensor> gradients;

@@ -15,6 +15,7 @@ namespace monograph::ops::accumulator {
 
 class StepGateResource : public Resource, public std::enable_shared_from_this<StepGateResource> {
  public:
+  using Spec = std::string;  // its name
   using Passed = std::function<void(const Status&, int64_t step)>;
 
   explicit StepGateResource(std::string name) : name_(std::move(name)) {}

@@ -6,73 +6,39 @@
 
 #include "executor/kernel.h"
 #include "ops/queue/queue_resource_cpu.h"
-#include "ops/variable/access_cpu.h"
+#include "ops/variable/handle_cpu.h"
 
 namespace monograph::ops::queue {
 namespace {
 
-using variable::HandleOf;
-using variable::MakeHandle;
+using variable::FindResource;
 using Tuple = QueueResource::Tuple;
 
 template <bool kShuffle>
-class QueueKernel : public Kernel {
- public:
-  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    auto kernel = std::make_unique<QueueKernel>();
-    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
-    kernel->node_ = k.node_name();
-    QueueSpec& spec = kernel->spec_;
-    spec.kind = kShuffle ? "RandomShuffleQueue" : "FIFOQueue";
-    spec.name = std::as_const(kernel->handle_).handles()->name;
-    spec.types = k.attr<std::vector<DType>>("component_types");
-    spec.shapes = k.attr<std::vector<PartialShape>>("shapes");
-    spec.capacity = k.attr<int64_t>("capacity");
-    if (spec.capacity < 0) spec.capacity = -1;
-    if (spec.capacity == 0) return InvalidArgument("a queue of capacity 0 can hold nothing");
-    if constexpr (kShuffle) {
-      spec.shuffle = true;
-      spec.min_after_dequeue = k.attr<int64_t>("min_after_dequeue");
-      spec.seed = k.attr<int64_t>("seed");
-      spec.seed2 = k.attr<int64_t>("seed2");
-      if (spec.min_after_dequeue < 0) {
-        return InvalidArgument("min_after_dequeue " + std::to_string(spec.min_after_dequeue) +
-                               " must be >= 0");
-      }
-      if (spec.capacity > 0 && spec.min_after_dequeue >= spec.capacity) {
-        return InvalidArgument("min_after_dequeue " + std::to_string(spec.min_after_dequeue) +
-                               " must be < capacity " + std::to_string(spec.capacity));
-      }
+Result<QueueSpec> SpecOf(const KernelConstruction& k, const std::string& name) {
+  QueueSpec spec;
+  spec.kind = kShuffle ? "RandomShuffleQueue" : "FIFOQueue";
+  spec.name = name;
+  spec.types = k.attr<std::vector<DType>>("component_types");
+  spec.shapes = k.attr<std::vector<PartialShape>>("shapes");
+  spec.capacity = k.attr<int64_t>("capacity");
+  if (spec.capacity < 0) spec.capacity = -1;
+  if (spec.capacity == 0) return InvalidArgument("a queue of capacity 0 can hold nothing");
+  if constexpr (kShuffle) {
+    spec.shuffle = true;
+    spec.min_after_dequeue = k.attr<int64_t>("min_after_dequeue");
+    spec.seed = k.attr<int64_t>("seed");
+    spec.seed2 = k.attr<int64_t>("seed2");
+    if (spec.min_after_dequeue < 0) {
+      return InvalidArgument("min_after_dequeue " + std::to_string(spec.min_after_dequeue) +
+                             " must be >= 0");
     }
-    return std::unique_ptr<Kernel>(std::move(kernel));
-  }
-
-  Status Compute(KernelContext& c) override {
-    const ResourceHandle& handle = *std::as_const(handle_).handles();
-    MG_ASSIGN_OR_RETURN(
-        const std::shared_ptr<QueueResource> queue,
-        c.resources().FindOrCreate<QueueResource>(
-            handle.container, handle.name, [&] { return std::make_shared<QueueResource>(spec_); }));
-    const std::string mine = spec_.ToString(), its = queue->spec().ToString();
-    if (mine != its) {
-      return FailedPrecondition("node '" + node_ + "' defines queue '" + handle.container + "/" +
-                                handle.name + "' as " + mine + ", but it exists as " + its +
-                                "; give one of them another shared_name or container, or clear the "
-                                "container");
+    if (spec.capacity > 0 && spec.min_after_dequeue >= spec.capacity) {
+      return InvalidArgument("min_after_dequeue " + std::to_string(spec.min_after_dequeue) +
+                             " must be < capacity " + std::to_string(spec.capacity));
     }
-    c.set_output(0, handle_);
-    return Status();
   }
-
- private:
-  std::string node_;
-  QueueSpec spec_;
-  Tensor handle_;
-};
-
-Result<std::shared_ptr<QueueResource>> FindQueue(const KernelContext& c) {
-  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
-  return c.resources().Find<QueueResource>(handle->container, handle->name);
+  return spec;
 }
 
 Status Where(const QueueResource& queue, const Status& status) {
@@ -108,7 +74,7 @@ class EnqueueKernel : public AsyncKernel {
       : types_(k.attr<std::vector<DType>>("Tcomponents")), many_(k.op() == "QueueEnqueueManyV2") {}
 
   void ComputeAsync(KernelContext& c, Done done) override {
-    auto queue = FindQueue(c);
+    auto queue = FindResource<QueueResource>(c);
     if (!queue.ok()) return done(queue.status());
     auto tuples = Tuples(c, **queue);
     if (!tuples.ok()) return done(tuples.status());
@@ -214,7 +180,7 @@ class DequeueKernel : public AsyncKernel {
         up_to_(k.op() == "QueueDequeueUpToV2") {}
 
   void ComputeAsync(KernelContext& c, Done done) override {
-    auto found = FindQueue(c);
+    auto found = FindResource<QueueResource>(c);
     if (!found.ok()) return done(found.status());
     const std::shared_ptr<QueueResource> queue = std::move(found).value();
     if (Status status = Check(c, *queue); !status.ok()) return done(status);
@@ -259,7 +225,7 @@ class CloseKernel : public AsyncKernel {
   explicit CloseKernel(const KernelConstruction& k)
       : cancel_(k.attr<bool>("cancel_pending_enqueues")) {}
   void ComputeAsync(KernelContext& c, Done done) override {
-    auto queue = FindQueue(c);
+    auto queue = FindResource<QueueResource>(c);
     if (!queue.ok()) return done(queue.status());
     (*queue)->Close(c, cancel_, std::move(done));
   }
@@ -272,7 +238,7 @@ class SizeKernel : public Kernel {
  public:
   explicit SizeKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<QueueResource> queue, FindQueue(c));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<QueueResource> queue, FindResource<QueueResource>(c));
     c.set_output(0, Tensor::Scalar(static_cast<int32_t>(queue->size())));
     return Status();
   }
@@ -282,30 +248,26 @@ class IsClosedKernel : public Kernel {
  public:
   explicit IsClosedKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<QueueResource> queue, FindQueue(c));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<QueueResource> queue, FindResource<QueueResource>(c));
     c.set_output(0, Tensor::Scalar(queue->closed()));
     return Status();
   }
 };
 
-template <typename K>
-void AddKernel(KernelRegistry* registry, const char* op, KernelCost cost = KernelCost::kCheap) {
-  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost});
-}
-
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddKernel<QueueKernel<false>>(registry, "FIFOQueueV2");
-  AddKernel<QueueKernel<true>>(registry, "RandomShuffleQueueV2");
-  AddKernel<EnqueueKernel>(registry, "QueueEnqueueV2");
-  AddKernel<EnqueueKernel>(registry, "QueueEnqueueManyV2", KernelCost::kExpensive);
-  AddKernel<DequeueKernel>(registry, "QueueDequeueV2");
-  AddKernel<DequeueKernel>(registry, "QueueDequeueManyV2", KernelCost::kExpensive);
-  AddKernel<DequeueKernel>(registry, "QueueDequeueUpToV2", KernelCost::kExpensive);
-  AddKernel<CloseKernel>(registry, "QueueCloseV2");
-  AddKernel<SizeKernel>(registry, "QueueSizeV2");
-  AddKernel<IsClosedKernel>(registry, "QueueIsClosedV2");
+  using variable::AddHandleKernel, variable::HandleKernel;
+  AddHandleKernel<HandleKernel<QueueResource, SpecOf<false>>>(registry, "FIFOQueueV2");
+  AddHandleKernel<HandleKernel<QueueResource, SpecOf<true>>>(registry, "RandomShuffleQueueV2");
+  AddHandleKernel<EnqueueKernel>(registry, "QueueEnqueueV2");
+  AddHandleKernel<EnqueueKernel>(registry, "QueueEnqueueManyV2", KernelCost::kExpensive);
+  AddHandleKernel<DequeueKernel>(registry, "QueueDequeueV2");
+  AddHandleKernel<DequeueKernel>(registry, "QueueDequeueManyV2", KernelCost::kExpensive);
+  AddHandleKernel<DequeueKernel>(registry, "QueueDequeueUpToV2", KernelCost::kExpensive);
+  AddHandleKernel<CloseKernel>(registry, "QueueCloseV2");
+  AddHandleKernel<SizeKernel>(registry, "QueueSizeV2");
+  AddHandleKernel<IsClosedKernel>(registry, "QueueIsClosedV2");
 }
 
 }  // namespace monograph::ops::queue

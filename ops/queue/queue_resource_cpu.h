@@ -21,6 +21,7 @@
 namespace monograph::ops::queue {
 
 struct QueueSpec {
+  static constexpr const char* kNoun = "queue";
   std::string kind;  // "FIFOQueue", "RandomShuffleQueue": TensorFlow's words in errors
   std::string name;
   std::vector<DType> types;
@@ -35,6 +36,7 @@ struct QueueSpec {
 
 class QueueResource : public Resource, public std::enable_shared_from_this<QueueResource> {
  public:
+  using Spec = QueueSpec;
   using Tuple = std::vector<Tensor>;
   using Taken = std::function<void(const Status&, std::vector<Tuple>)>;
 

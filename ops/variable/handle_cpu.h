@@ -1,0 +1,67 @@
+// Nodes that give out the handle of a resource that steps share: queues, accumulators, step gates.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "executor/kernel.h"
+#include "executor/resource_manager.h"
+#include "ops/variable/access_cpu.h"
+
+namespace monograph::ops::variable {
+
+// The resource of class R behind the handle at input 0.
+template <typename R>
+Result<std::shared_ptr<R>> FindResource(const KernelContext& c) {
+  MG_ASSIGN_OR_RETURN(const ResourceHandle* handle, HandleOf(c, 0));
+  return c.resources().Find<R>(handle->container, handle->name);
+}
+
+// Makes the resource at its first step, from what `kSpecOf` reads in the node: Result<R::Spec>
+// (const KernelConstruction&, const std::string& name). Where a Spec has words for itself
+// (ToString, and kNoun: "queue"), a node that finds the resource with another one fails.
+template <typename R, auto kSpecOf>
+class HandleKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<HandleKernel>();
+    MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
+    kernel->node_ = k.node_name();
+    MG_ASSIGN_OR_RETURN(kernel->spec_, kSpecOf(k, std::as_const(kernel->handle_).handles()->name));
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const ResourceHandle& handle = *std::as_const(handle_).handles();
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<R> resource,
+                        c.resources().FindOrCreate<R>(handle.container, handle.name, [&] {
+                          return std::make_shared<R>(spec_);
+                        }));
+    if constexpr (requires { spec_.ToString(); }) {
+      const std::string mine = spec_.ToString(), its = resource->spec().ToString();
+      if (mine != its) {
+        return FailedPrecondition("node '" + node_ + "' defines " + R::Spec::kNoun + " '" +
+                                  handle.container + "/" + handle.name + "' as " + mine +
+                                  ", but it exists as " + its +
+                                  "; give one of them another shared_name or container, or clear "
+                                  "the container");
+      }
+    }
+    c.set_output(0, handle_);
+    return Status();
+  }
+
+ private:
+  std::string node_;
+  typename R::Spec spec_;
+  Tensor handle_;
+};
+
+template <typename K>
+void AddHandleKernel(KernelRegistry* registry, const char* op,
+                     KernelCost cost = KernelCost::kCheap) {
+  registry->Add<K>({.op = op, .host_args = {"handle"}, .cost = cost});
+}
+
+}  // namespace monograph::ops::variable
