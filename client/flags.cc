@@ -127,6 +127,12 @@ std::optional<int> Flags::Parse(int argc, const char* const* argv) {
   return Parse(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
 }
 
+int Flags::Exit(const Status& status) const {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s: %s\n", impl_->program.c_str(), status.ToString().c_str());
+  return 1;
+}
+
 bool Flags::given(const std::string& name) const {
   return impl_->app.get_option("--" + name)->count() > 0;
 }

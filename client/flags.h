@@ -6,6 +6,7 @@
 //   int batch_size = 100;
 //   flags.Add("batch_size", &batch_size, "global batch: all replicas together");
 //   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+//   return flags.Exit(Train(batch_size));
 //
 // Errors: one line to standard error naming the flag, what was wrong and, for an unknown flag, the
 // nearest name; exit code 2. --help and
@@ -17,6 +18,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/status.h"
 
 namespace monograph {
 
@@ -46,6 +49,8 @@ class Flags {
   std::optional<int> Parse(int argc, const char* const* argv);
   std::optional<int> Parse(
       const std::vector<std::string>& arguments);  // without the program's name
+  // What main returns: 0, or 1 after one line to standard error, "program: what failed".
+  int Exit(const Status& status) const;
   // True if the flag was given.
   bool given(const std::string& name) const;
 

@@ -118,7 +118,5 @@ int main(int argc, char** argv) {
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const Status status = examples::Run(session_flags, batches);
-  if (!status.ok()) std::fprintf(stderr, "calculation_server: %s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return flags.Exit(examples::Run(session_flags, batches));
 }

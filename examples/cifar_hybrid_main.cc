@@ -152,12 +152,7 @@ int Main(int argc, char** argv) {
   flags.Add("task_index", &settings.task_index, "this client's worker; 0 is the chief");
   settings.session.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const Status status = Run(settings);
-  if (!status.ok()) {
-    std::fprintf(stderr, "cifar_hybrid: %s\n", status.ToString().c_str());
-    return 1;
-  }
-  return 0;
+  return flags.Exit(Run(settings));
 }
 
 }  // namespace

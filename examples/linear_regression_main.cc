@@ -98,7 +98,5 @@ int main(int argc, char** argv) {
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const Status status = examples::Run(session_flags, steps);
-  if (!status.ok()) std::fprintf(stderr, "linear_regression: %s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return flags.Exit(examples::Run(session_flags, steps));
 }

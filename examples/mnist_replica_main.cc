@@ -261,12 +261,7 @@ int Main(int argc, char** argv) {
       "  mnist_replica --cluster=cluster.json --input=executor --trace_file=step.json\n");
   settings.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const Status status = Main(settings);
-  if (!status.ok()) {
-    std::fprintf(stderr, "mnist_replica: %s\n", status.ToString().c_str());
-    return 1;
-  }
-  return 0;
+  return flags.Exit(Main(settings));
 }
 
 }  // namespace

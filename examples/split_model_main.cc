@@ -1,7 +1,6 @@
 // split_model: one model over two devices: the convolutions on one, the dense layers on the other.
 // Each layer's variables live where the layer runs, and gradients are computed beside their forward
 // nodes: what crosses between the devices is the features and their gradient.
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,9 +12,9 @@
 #include "client/session_flags.h"
 #include "client/variable_scope.h"
 #include "examples/models/mnist_cnn.h"
+#include "examples/models/train.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
-#include "ops/input/batches.h"
 
 namespace monograph::examples {
 namespace {
@@ -53,19 +52,8 @@ Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
 
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       session_flags.Open(cluster, graph, 2));
-  MG_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
-  MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> data, LoadDataset({.name = "synthetic"}));
-  MG_ASSIGN_OR_RETURN(const std::unique_ptr<BatchStream> batches,
-                      BatchStream::Make(std::move(data), {.batch_size = batch_size}));
-  for (int step = 1; step <= steps; ++step) {
-    MG_ASSIGN_OR_RETURN(const Batch batch, batches->Get(step - 1));
-    MG_ASSIGN_OR_RETURN(
-        const std::vector<Tensor> values,
-        session->Run({{images, batch.images}, {labels, batch.labels}}, results, {train}));
-    if (step % 10 == 0)
-      std::printf("step %d  loss %.3f  accuracy %.2f\n", step, values[0].scalar<float>(),
-                  values[1].scalar<float>());
-  }
+  MG_RETURN_IF_ERROR(TrainOnSyntheticImages(session.get(), {images, labels}, init, train, results,
+                                            "accuracy", steps));
   return session->Close();
 }
 
@@ -88,7 +76,5 @@ int main(int argc, char** argv) {
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const Status status = examples::Run(session_flags, batch_size, steps);
-  if (!status.ok()) std::fprintf(stderr, "split_model: %s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return flags.Exit(examples::Run(session_flags, batch_size, steps));
 }

@@ -2,7 +2,6 @@
 // tower per device on its own part of the batch, variables shared by name, gradients averaged,
 // clipped and applied once. Replicate does all of this in one call; by hand each line can be
 // another.
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,12 +16,12 @@
 #include "client/session_flags.h"
 #include "client/tower_gradients.h"
 #include "client/variable_scope.h"
+#include "examples/models/train.h"
 #include "ops/bias/bias.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/input/batches.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
@@ -110,19 +109,8 @@ Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
 
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       session_flags.Open(cluster, graph, 2));
-  MG_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
-  MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> data, LoadDataset({.name = "synthetic"}));
-  MG_ASSIGN_OR_RETURN(const std::unique_ptr<BatchStream> batches,
-                      BatchStream::Make(std::move(data), {.batch_size = batch_size}));
-  for (int step = 1; step <= steps; ++step) {
-    MG_ASSIGN_OR_RETURN(const Batch batch, batches->Get(step - 1));
-    MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
-                        session->Run({{images, batch.images}, {labels, batch.labels}},
-                                     {loss, clipped.norm}, {train}));
-    if (step % 10 == 0)
-      std::printf("step %d  loss %.3f  gradient norm %.3f\n", step, values[0].scalar<float>(),
-                  values[1].scalar<float>());
-  }
+  MG_RETURN_IF_ERROR(TrainOnSyntheticImages(session.get(), {images, labels}, init, train,
+                                            {loss, clipped.norm}, "gradient norm", steps));
   return session->Close();
 }
 
@@ -146,7 +134,5 @@ int main(int argc, char** argv) {
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
-  const Status status = examples::Run(session_flags, batch_size, steps);
-  if (!status.ok()) std::fprintf(stderr, "towers_by_hand: %s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return flags.Exit(examples::Run(session_flags, batch_size, steps));
 }

@@ -82,16 +82,24 @@ void Settings::AddTo(Flags* flags) {
 }
 
 Status Settings::Check() const {
-  if (batch_size < 1) return InvalidArgument("--batch_size must be at least 1");
-  if (eval_batch_size < 1) return InvalidArgument("--eval_batch_size must be at least 1");
-  if (num_batches < 1) return InvalidArgument("--num_batches must be at least 1");
-  if (num_warmup_batches < 0) return InvalidArgument("--num_warmup_batches must be 0 or more");
-  if (display_every < 1) return InvalidArgument("--display_every must be at least 1");
-  if (steps_in_flight < 1) return InvalidArgument("--steps_in_flight must be at least 1");
-  if (num_replicas < 0) return InvalidArgument("--num_replicas must be at least 1");
-  if (replicas_per_worker < 1) return InvalidArgument("--replicas_per_worker must be at least 1");
-  if (max_variable_bytes < 0) return InvalidArgument("--max_variable_bytes must be 0 or more");
-  if (model.fc < 1) return InvalidArgument("--fc must be at least 1");
+  const std::pair<const char*, int64_t> at_least_one[] = {
+      {"batch_size", batch_size},
+      {"eval_batch_size", eval_batch_size},
+      {"num_batches", num_batches},
+      {"display_every", display_every},
+      {"steps_in_flight", steps_in_flight},
+      {"replicas_per_worker", replicas_per_worker},
+      {"fc", model.fc}};
+  for (const auto& [flag, value] : at_least_one) {
+    if (value < 1) return InvalidArgument("--" + std::string(flag) + " must be at least 1");
+  }
+  const std::pair<const char*, int64_t> at_least_zero[] = {
+      {"num_warmup_batches", num_warmup_batches},
+      {"num_replicas", num_replicas},
+      {"max_variable_bytes", max_variable_bytes}};
+  for (const auto& [flag, value] : at_least_zero) {
+    if (value < 0) return InvalidArgument("--" + std::string(flag) + " must be 0 or more");
+  }
   if (!(model.dropout >= 0 && model.dropout < 1))
     return InvalidArgument("--dropout must be in [0, 1)");
   if (!(learning_rate > 0)) return InvalidArgument("--learning_rate must be greater than 0");
