@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -132,6 +133,15 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
       MG_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device.name()));
       task.devices.push_back(
           {std::move(name), device.description(), device.memory_limit(), response.incarnation()});
+    }
+    // Kernels of one op and types that differ in priority are one here.
+    std::set<std::pair<std::string, std::vector<std::pair<std::string, DType>>>> seen;
+    for (const wire::Kernel& kernel : response.gpu_kernels()) {
+      KernelDef def{.op = kernel.op(), .device = "GPU"};
+      for (int type = 0; type < std::min(kernel.attrs_size(), kernel.dtypes_size()); ++type)
+        def.types.emplace_back(kernel.attrs(type), static_cast<DType>(kernel.dtypes(type)));
+      std::sort(def.types.begin(), def.types.end());
+      if (seen.emplace(def.op, def.types).second) task.gpu_kernels.push_back(std::move(def));
     }
     const int index = static_cast<int>(i);
     entries_[i].watch =

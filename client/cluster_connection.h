@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "client/cluster.h"
+#include "executor/kernel.h"
 #include "graph/place.h"
 #include "transport/control/key.h"
 
@@ -23,6 +24,7 @@ struct RemoteTask {
   std::string task;  // the same as text
   std::string address;
   std::vector<DeviceInfo> devices;
+  std::vector<KernelDef> gpu_kernels;  // op, device and types of each
   std::string transport_address;
   uint64_t incarnation = 0;
 };

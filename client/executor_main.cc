@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "client/cluster.h"
 #include "client/flags.h"
+#include "client/gpu_flags.h"
 #include "client/host.h"
 #include "transport/control/key.h"
 
@@ -55,6 +56,8 @@ int Main(int argc, char** argv) {
             "threads that run nodes beside each other; 0: one per core");
   flags.Add("intra_op_parallelism_threads", &intra_op,
             "threads inside one kernel; 0: one per core");
+  GpuFlags gpu;
+  gpu.AddTo(&flags);
   flags.Section("Data plane");
   flags.Add("lanes", &lanes,
             "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
@@ -96,6 +99,9 @@ int Main(int argc, char** argv) {
     options.key = key.value();
   }
   options.cpu_devices = cpu_devices;
+  Result<GpuOptions> gpu_options = gpu.Options();
+  if (!gpu_options.ok()) return Fail(gpu_options.status());
+  options.gpu = gpu_options.value();
   options.inter_op_parallelism_threads = inter_op;
   options.intra_op_parallelism_threads = intra_op;
   options.lanes = lanes;

@@ -26,6 +26,7 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.worker.ops = &registries.ops;
   server.worker.kernels = &registries.kernels;
   server.worker.cpu_devices = options.cpu_devices;
+  server.worker.gpu = options.gpu;
   server.worker.inter_op_parallelism_threads = options.inter_op_parallelism_threads;
   server.worker.intra_op_parallelism_threads = options.intra_op_parallelism_threads;
   server.worker.rewrite = RewriteForExecution;

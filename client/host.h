@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "client/cluster.h"
+#include "executor/gpu_options.h"
 #include "executor/server.h"
 #include "transport/control/key.h"
 
@@ -24,6 +25,7 @@ struct HostOptions {
   std::string bind = {};
   std::optional<control::Key> key = {};
   int cpu_devices = 1;
+  GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
   // Data plane, see UcxOptions. No net_devices: "lo" on loopback, else UCX chooses.

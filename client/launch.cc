@@ -279,6 +279,8 @@ Status Launcher::Start() {
     }
     argv.push_back("--job=" + task.job);
     argv.push_back("--task=" + std::to_string(task.task));
+    // Who holds parameters leaves GPUs and their memory to who computes, unless the user says more.
+    if (task.job == "ps") argv.push_back("--gpu_devices=0");
     argv.insert(argv.end(), options_.executor_flags.begin(), options_.executor_flags.end());
     MG_ASSIGN_OR_RETURN(Child child, Spawn(task.job + "/" + std::to_string(task.task), argv, {},
                                            remote ? &key_line : nullptr));

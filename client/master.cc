@@ -49,7 +49,7 @@ Status Master::PlaceGraph() {
   options.allow_soft_placement = options_.allow_soft_placement;
   if (options_.has_kernel) {
     options.has_kernel = [this](const Graph& graph, NodeId node, const std::string& type) {
-      return options_.has_kernel(graph.op(node).name(), type);
+      return options_.has_kernel(graph.op(node).name(), graph.attrs(node), type);
     };
   }
   std::vector<PlacementNote> notes;

@@ -56,7 +56,8 @@ class Master {
     std::function<void(const std::string&)> placement_sink;
     bool allow_soft_placement = false;
     OptimizeOptions optimizer;
-    std::function<bool(const std::string& op, const std::string& device_type)> has_kernel;
+    std::function<bool(const std::string& op, const Attrs& attrs, const std::string& device_type)>
+        has_kernel;
     Evaluator evaluate;
   };
 

@@ -259,6 +259,28 @@ int RunKeygen(const Arguments& arguments) {
   return 0;
 }
 
+std::string Gibibytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+// "NVIDIA H200, 139.8 GiB, compute capability 9.0, 132 multiprocessors, PCI 0000:05:00.0, CUDA 13.0
+// (driver 13.1), cuDNN 9.19.0"
+std::string Describe(const GpuInfo& gpu) {
+  const auto cuda = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  const int64_t cudnn = gpu.cudnn_version;
+  std::ostringstream text;
+  text << gpu.name << ", " << Gibibytes(gpu.memory_bytes) << ", compute capability "
+       << gpu.compute_major << "." << gpu.compute_minor << ", " << gpu.multiprocessors
+       << " multiprocessors, PCI " << gpu.pci_bus_id << ", CUDA " << cuda(gpu.runtime_version)
+       << " (driver " << cuda(gpu.driver_version) << "), cuDNN " << cudnn / 10000 << "."
+       << cudnn % 10000 / 100 << "." << cudnn % 100;
+  return text.str();
+}
+
 int RunDevices(const Arguments& arguments) {
   Flags flags("monograph devices",
               "Lists the devices of this machine.\n\nExample:\n  monograph devices\n");
@@ -266,12 +288,12 @@ int RunDevices(const Arguments& arguments) {
   const DeviceName task = DeviceName::Parse("/job:localhost/replica:0/task:0").value();
   Result<std::vector<std::unique_ptr<Device>>> cpus = MakeCpuDevices(task, 1);
   if (!cpus.ok()) return Fail(cpus.status());
-  std::printf("/device:CPU:0  %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
-  Result<std::vector<std::unique_ptr<Device>>> gpus = MakeCudaDevices(task, {});
+  std::printf("/device:CPU:0  %ld cores, %s\n", sysconf(_SC_NPROCESSORS_ONLN),
+              Gibibytes(cpus->front()->info().memory_limit).c_str());
+  Result<std::vector<GpuInfo>> gpus = ListGpus();
   if (!gpus.ok()) return Fail(gpus.status());
-  for (const auto& gpu : gpus.value()) {
-    std::printf("/device:GPU:%d  %s\n", gpu->info().name.id, gpu->info().description.c_str());
-  }
+  for (size_t i = 0; i < gpus->size(); ++i)
+    std::printf("/device:GPU:%zu  %s\n", i, Describe((*gpus)[i]).c_str());
   if (gpus->empty()) std::printf("no GPU: %s\n", WhyNoCuda().c_str());
   return 0;
 }

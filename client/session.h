@@ -34,6 +34,7 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "client/cluster.h"
+#include "executor/gpu_options.h"
 #include "graph/optimize.h"
 #include "graph/place.h"
 #include "graph/scope.h"
@@ -48,8 +49,11 @@ struct SessionOptions {
   // Gets the text of log_device_placement; empty: standard output.
   std::function<void(const std::string&)> placement_sink = {};
   bool allow_soft_placement = false;
-  // Local sessions: devices by type, {"CPU", 2}. Those of daemons are set where the daemons start.
+  // Local sessions: devices by type, {"CPU", 2}; of GPUs at most so many. Those of daemons are set
+  // where the daemons start.
   std::map<std::string, int> device_count = {};
+  // Local sessions: how this process uses its GPUs.
+  GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // of this process; 0: one per core
   int intra_op_parallelism_threads = 0;
   // Of each Run, unless its RunOptions say otherwise; 0: none (a lost task ends a step all the

@@ -52,6 +52,7 @@ void SessionFlags::AddTo(Flags* flags) {
              "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
   flags->Add("net_devices", &net_devices,
              "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+  gpu.AddTo(flags);
 }
 
 Result<std::optional<ClusterSpec>> SessionFlags::Cluster() const {
@@ -98,6 +99,7 @@ Result<SessionOptions> SessionFlags::Options() const {
   }
   options.lanes = lanes;
   options.net_devices = net_devices;
+  MG_ASSIGN_OR_RETURN(options.gpu, gpu.Options());
   return options;
 }
 

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "client/cluster.h"
 #include "client/flags.h"
+#include "client/gpu_flags.h"
 #include "client/session.h"
 
 namespace monograph {
@@ -30,6 +31,8 @@ struct SessionFlags {
   int inter_op_parallelism_threads = 0, intra_op_parallelism_threads = 0;
   double operation_timeout = 0;  // seconds; 0: none
   std::string lanes, net_devices;
+  // Of a session without a cluster; daemons have their own.
+  GpuFlags gpu;
 
   // REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);

@@ -1,12 +1,14 @@
 # The table of ops. Each line of ops/CMakeLists.txt names one folder and the devices that it has kernels for:
 #
-#   mg_add_op(NAME [CPU] [CUDA] [SOURCES extra.cc ...] [CPU_SOURCES extra_cpu.cc ...] [CUDA_SOURCES extra.cu ...])
+#   mg_add_op(NAME [CPU] [CUDA] [SOURCES extra.cc ...] [CPU_SOURCES extra_cpu.cc ...] [CUDA_SOURCES extra_cuda.cu ...])
 #
 # ops/NAME/ holds NAME.h (the functions that users call), NAME.cc (`void monograph::ops::NAME::Define(OpRegistry*)`), with CPU also NAME_cpu.cc
-# (`void monograph::ops::NAME::RegisterCpu(KernelRegistry*)`), with CUDA also NAME_cuda.cu (`... RegisterCuda(KernelRegistry*)`).
+# (`void monograph::ops::NAME::RegisterCpu(KernelRegistry*)`), with CUDA also NAME_cuda.cu, or NAME_cuda.cc if it has no device code of
+# its own (`... RegisterCuda(KernelRegistry*)`); these are compiled where CUDA is found (cmake/MonographCuda.cmake).
 # mg_finish_ops() then makes
 #   mg_ops_def  (monograph::ops_def)  definitions, gradients, user functions: what a client links
 #   mg_ops_cpu  (monograph::ops_cpu)  the kernels
+#   mg_ops_cuda                       those for GPUs: objects of the plug-in
 # and generates the functions of ops/register.h, which call all of them. Nothing registers itself.
 function(mg_add_op name)
   cmake_parse_arguments(ARG "CPU;CUDA" "" "SOURCES;CPU_SOURCES;CUDA_SOURCES" ${ARGN})
@@ -21,7 +23,11 @@ function(mg_add_op name)
   endif()
   if(ARG_CUDA)
     set_property(GLOBAL APPEND PROPERTY MG_OPS_CUDA ${name})
-    set_property(GLOBAL APPEND PROPERTY MG_OPS_CUDA_SOURCES ${name}/${name}_cuda.cu ${ARG_CUDA_SOURCES})
+    set(source ${name}/${name}_cuda.cu)
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+      set(source ${name}/${name}_cuda.cc)
+    endif()
+    set_property(GLOBAL APPEND PROPERTY MG_OPS_CUDA_SOURCES ${source} ${ARG_CUDA_SOURCES})
   endif()
 endfunction()
 
@@ -59,4 +65,10 @@ function(mg_finish_ops)
   mg_library(ops_cpu SOURCES kernel_util.cc ${cpu_sources} ${generated}/register_cpu.cc LINK mg_ops_def mg_executor mg_graph PRIVATE DNNL::dnnl OpenMP::OpenMP_CXX)
   # Integers wrap. Same bits whatever the compiler inlines: no contraction of a*b+c into one rounding.
   target_compile_options(mg_ops_cpu PRIVATE -O3 -march=${MG_ARCH} -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv)
+  if(MG_HAVE_CUDA)
+    get_property(cuda_ops GLOBAL PROPERTY MG_OPS_CUDA)
+    get_property(cuda_sources GLOBAL PROPERTY MG_OPS_CUDA_SOURCES)
+    mg_generate_registration(${generated}/register_cuda.cc RegisterCudaKernels RegisterCuda KernelRegistry "${cuda_ops}")
+    mg_cuda_objects(ops_cuda ${cuda_sources} ${generated}/register_cuda.cc)
+  endif()
 endfunction()

@@ -18,7 +18,8 @@ function(mg_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
-# mg_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, each ctest entry one program.
+# mg_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, each ctest entry one program. Those with the label `gpu`
+# have tests that need a GPU, and skip them with a reason where there is none; scripts/gpu_check runs them.
 function(mg_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -29,6 +30,7 @@ function(mg_test name)
     set(ARG_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  set_property(GLOBAL APPEND_STRING PROPERTY MG_TEST_LIST "${name} ${ARG_TIMEOUT} ${ARG_LABELS}\n")
   if(MG_SANITIZE STREQUAL "thread")
     # UCX's memory hooks call into TSan's run time after it has left a thread.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)

@@ -1,14 +1,19 @@
-// GpuOptions: how a task uses its GPUs. Names and meanings are TensorFlow's where it has them.
+// GpuOptions: how a task uses its GPUs. Names and meanings are TensorFlow's where it has them
+// (GPUOptions, ConfigProto).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/status.h"
 
 namespace monograph {
 
 struct GpuOptions {
-  // At most so many logical devices; -1: all that there are (device_count["GPU"]).
+  // At most so many logical devices; -1: all that there are (device_count["GPU"]); 0: none, and
+  // nothing of CUDA is loaded.
   int device_count = -1;
   // The GPUs that this process may use and their order, by CUDA's numbers: "2,0". Empty: all.
   std::string visible_device_list;
@@ -22,9 +27,18 @@ struct GpuOptions {
   std::vector<std::vector<int64_t>> virtual_device_memory_mb;
 
   bool allow_tf32 = false;           // float32 products and convolutions may round to TF32
-  bool deterministic = false;        // only algorithms that give the same bits each time
+  bool deterministic = true;         // only algorithms that give the same bits each time
   bool cuda_graphs = true;           // replay segments as CUDA graphs
   std::string algorithm_cache = {};  // file that keeps the algorithms found by search; empty: none
 };
+
+// The numbers of visible_device_list. InvalidArgument for what is no number, or is there twice.
+Result<std::vector<int>> ParseVisibleDeviceList(std::string_view text);
+// virtual_device_memory_mb as text: "4096,4096;8192" splits the first GPU into two of 4 GiB and
+// limits the second to 8 GiB; "2x4096" says 4096 twice; an empty part leaves that GPU whole.
+Result<std::vector<std::vector<int64_t>>> ParseVirtualGpus(std::string_view text);
+// InvalidArgument names the option and what would be right. What needs the machine (is there a
+// GPU 3?) is checked when devices are made.
+Status CheckGpuOptions(const GpuOptions& options);
 
 }  // namespace monograph

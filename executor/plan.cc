@@ -152,6 +152,13 @@ class PlanCompiler {
     return edge;
   }
 
+  const KernelRegistry& KernelsFor(const std::string& op, const std::string& device_type) {
+    const KernelRegistry* gpu = options_.gpu_kernels;
+    return device_type == "GPU" && gpu != nullptr && gpu->HasOp(op, device_type)
+               ? *gpu
+               : *options_.kernels;
+  }
+
   // Devices, kinds, kernels' entries; links the pairs that lie within the plan.
   Status Classify() {
     items_.resize(static_cast<size_t>(graph_.num_nodes()));
@@ -184,7 +191,8 @@ class PlanCompiler {
       } else {
         const Device& device = *options_.devices[item.device];
         auto entry =
-            options_.kernels->Find(graph_.op(id).name(), device.info().name.type, graph_.attrs(id));
+            KernelsFor(graph_.op(id).name(), device.info().name.type)
+                .Find(graph_.op(id).name(), device.info().name.type, graph_.attrs(id));
         if (!entry.ok()) return entry.status().WithContext(Who(id));
         item.entry = *entry;
       }

@@ -31,6 +31,8 @@ struct EdgeInfo {
 
 struct PlanOptions {
   const KernelRegistry* kernels = nullptr;
+  // Also looked at for nodes on GPUs; may be nullptr.
+  const KernelRegistry* gpu_kernels = nullptr;
   std::vector<Device*> devices;  // of this task
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;

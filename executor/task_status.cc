@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "executor/kernel.h"
 #include "executor/resource_manager.h"
 #include "executor/worker.h"
 #include "executor/worker.pb.h"
@@ -58,6 +59,16 @@ void DescribeTask(const Worker& worker, wire::StatusResponse* response) {
     device->set_name(info.name.ToString());
     device->set_description(info.description);
     device->set_memory_limit(info.memory_limit);
+  }
+  if (const KernelRegistry* kernels = worker.gpu_kernels(); kernels != nullptr) {
+    for (const KernelRegistry::Entry* entry : kernels->All()) {
+      wire::Kernel* kernel = response->add_gpu_kernels();
+      kernel->set_op(entry->def.op);
+      for (const auto& [name, dtype] : entry->def.types) {
+        kernel->add_attrs(name);
+        kernel->add_dtypes(dtype);
+      }
+    }
   }
   response->set_transport_address(worker.transport_address());
   if (const Transport* transport = worker.transport()) {

@@ -20,6 +20,7 @@ Result<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options) {
 
 const std::string& Worker::task() const { return impl_->task_; }
 const std::vector<DeviceInfo>& Worker::devices() const { return impl_->device_infos_; }
+const KernelRegistry* Worker::gpu_kernels() const { return impl_->gpu_kernels_; }
 uint64_t Worker::incarnation() const { return impl_->incarnation_; }
 std::string Worker::transport_address() const {
   return impl_->transport_ ? impl_->transport_->address() : std::string();

@@ -66,7 +66,7 @@ struct WorkerOptions {
   const OpRegistry* ops = nullptr;  // outlives the worker
   const KernelRegistry* kernels = nullptr;
   int cpu_devices = 1;
-  GpuOptions gpu = {};
+  GpuOptions gpu = {.device_count = 0};  // none unless asked for
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
   // Makes the data plane; empty: none, for a session that stays in this process.
@@ -89,6 +89,8 @@ class Worker {
 
   const std::string& task() const;  // "/job:worker/replica:0/task:1"
   const std::vector<DeviceInfo>& devices() const;
+  // The kernels that the plug-in of its GPUs brings; nullptr if it has none.
+  const KernelRegistry* gpu_kernels() const;
   uint64_t incarnation() const;           // random, never 0
   std::string transport_address() const;  // empty without a data plane
   Transport* transport() const;           // nullptr without one

@@ -19,5 +19,7 @@ class OpRegistry;
 
 void DefineOps(OpRegistry* registry);               // links monograph::ops_def
 void RegisterCpuKernels(KernelRegistry* registry);  // links monograph::ops_cpu
+// Only in libmonograph_cuda.so, which executor/cuda_devices.h opens.
+void RegisterCudaKernels(KernelRegistry* registry);
 
 }  // namespace monograph

@@ -168,8 +168,9 @@ class Session::Impl : public StepClient {
   void TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata);
 
   const Graph& graph_;
-  const SessionOptions options_;
+  SessionOptions options_;
   const uint64_t id_ = control::RandomNonZero();
+  KernelRegistry gpu_kernels_;  // without factories: what the placer may choose GPUs for
   KernelRunner evaluator_{&DefaultRegistries().kernels};
 
   std::mutex mutex_;

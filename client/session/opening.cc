@@ -84,11 +84,15 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
         return InvalidArgument("device_count[\"CPU\"] is " + std::to_string(count) +
                                "; at least 1 is needed");
       worker.cpu_devices = count;
-    } else if (type != "GPU") {
+    } else if (type == "GPU") {
+      options_.gpu.device_count = count;
+    } else {
       return InvalidArgument("device_count has the unknown device type '" + type +
                              "'; known are CPU and GPU");
     }
   }
+  // The client of a cluster computes on its CPU: GPUs are for daemons.
+  if (cluster == nullptr) worker.gpu = options_.gpu;
   worker.inter_op_parallelism_threads = options_.inter_op_parallelism_threads;
   worker.intra_op_parallelism_threads = options_.intra_op_parallelism_threads;
   worker.rewrite = RewriteForExecution;
@@ -135,8 +139,21 @@ void Session::Impl::StartMaster() {
       };
   master.allow_soft_placement = options_.allow_soft_placement;
   master.optimizer = options_.optimizer;
-  master.has_kernel = [&kernels = DefaultRegistries().kernels](const std::string& op,
-                                                               const std::string& type) {
+  // What the GPUs of the tasks can compute is said by whoever has them: this process knows only its
+  // own.
+  if (const KernelRegistry* own = worker_->gpu_kernels(); own != nullptr) {
+    for (const KernelRegistry::Entry* entry : own->All()) gpu_kernels_.Add(entry->def, nullptr);
+  } else if (cluster_ != nullptr) {
+    // Daemons of one cluster are of one build: the first list is that of all.
+    for (const RemoteTask& task : cluster_->tasks()) {
+      for (const KernelDef& def : task.gpu_kernels) gpu_kernels_.Add(def, nullptr);
+      if (!task.gpu_kernels.empty()) break;
+    }
+  }
+  master.has_kernel = [this, &kernels = DefaultRegistries().kernels](
+                          const std::string& op, const Attrs& attrs, const std::string& type) {
+    if (type == "GPU" && gpu_kernels_.HasOp(op, type))
+      return gpu_kernels_.Find(op, type, attrs).ok();
     // An op that nobody knows fails where a step needs it, not here; structural ops have no
     // kernels.
     if (kernels.HasOp(op, type)) return true;

@@ -1,6 +1,6 @@
 #include "executor/cuda/error.h"
 
-#include <cublas_api.h>
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
@@ -77,7 +77,7 @@ Status CublasStatus(int code, const char* call) {
   if (code == CUBLAS_STATUS_SUCCESS) return Status();
   const auto error = static_cast<cublasStatus_t>(code);
   std::string text =
-      Text("cuBLAS", call, code, cublasGetStatusName(error), cublasGetStatusString(error));
+      Text("cuBLAS", call, code, cublasLtGetStatusName(error), cublasLtGetStatusString(error));
   if (code == CUBLAS_STATUS_ALLOC_FAILED) return ResourceExhausted(std::move(text));
   if (code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH)
     return Unimplemented(std::move(text));

@@ -85,6 +85,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   std::unique_ptr<ThreadPools> pools_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DeviceInfo> device_infos_;
+  const KernelRegistry* gpu_kernels_ = nullptr;  // of the plug-in, if there are GPUs
   ResourceManager resources_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<CollectiveManager> collectives_;

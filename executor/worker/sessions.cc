@@ -34,6 +34,7 @@ Status Worker::Impl::Start() {
                                          options_.intra_op_parallelism_threads);
   MG_ASSIGN_OR_RETURN(devices_, MakeCpuDevices(options_.task, options_.cpu_devices));
   MG_ASSIGN_OR_RETURN(auto gpus, MakeCudaDevices(options_.task, options_.gpu));
+  if (!gpus.empty()) gpu_kernels_ = CudaKernels();
   for (auto& gpu : gpus) devices_.push_back(std::move(gpu));
   collectives_ = std::make_unique<CollectiveManager>(this, pools_.get());
   for (const auto& device : devices_) {
@@ -157,6 +158,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   }
   PlanOptions plan_options;
   plan_options.kernels = options_.kernels;
+  plan_options.gpu_kernels = gpu_kernels_;
   for (const auto& device : devices_) plan_options.devices.push_back(device.get());
   plan_options.pools = pools_.get();
   plan_options.resources = &resources_;

@@ -35,9 +35,11 @@ const std::map<std::string, std::set<std::string>>& Allowed() {
   return allowed;
 }
 
-// Sub-folders of transport that are interfaces of their own (design, section 2): the control plane
-// is a library that upper layers talk to by name.
-bool IsPublicSubfolder(const std::string& path) { return path.rfind("transport/control/", 0) == 0; }
+// Sub-folders that are interfaces of their own (design, section 2): the control plane is a library
+// that upper layers talk to by name, and kernels for GPUs see streams and errors of CUDA.
+bool IsPublicSubfolder(const std::string& path) {
+  return path.starts_with("transport/control/") || path.starts_with("executor/cuda/");
+}
 
 struct Include {
   std::string from, to;

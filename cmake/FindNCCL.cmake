@@ -1,0 +1,15 @@
+# NCCL 2: NCCL_FOUND, NCCL_VERSION and the target NCCL::headers. Only its header is used: the library is opened at run time. Looked for beside CUDA,
+# in -DNCCL_ROOT=, and where the system has it.
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(NCCL_INCLUDE_DIR)
+  file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h NCCL_lines REGEX "#define NCCL_(MAJOR|MINOR|PATCH) +[0-9]+")
+  string(REGEX MATCHALL "[0-9]+" NCCL_numbers "${NCCL_lines}")
+  list(JOIN NCCL_numbers . NCCL_VERSION)
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(NCCL REQUIRED_VARS NCCL_INCLUDE_DIR VERSION_VAR NCCL_VERSION)
+mark_as_advanced(NCCL_INCLUDE_DIR)
+if(NCCL_FOUND AND NOT TARGET NCCL::headers)
+  add_library(NCCL::headers INTERFACE IMPORTED)
+  set_target_properties(NCCL::headers PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
+endif()

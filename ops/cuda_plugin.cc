@@ -1,0 +1,31 @@
+// The entry of libmonograph_cuda.so: what a program that opens it gets.
+#include "executor/cuda_plugin.h"
+
+#include "base/log.h"
+#include "executor/cuda/gpus.h"
+#include "executor/cuda_stamp.h"
+#include "executor/device.h"
+#include "executor/gpu_options.h"
+#include "ops/register.h"
+
+namespace monograph {
+namespace {
+
+Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName&, const GpuOptions&) {
+  return std::vector<std::unique_ptr<Device>>();
+}
+
+constexpr CudaPlugin kPlugin = {
+    .stamp = MG_CUDA_STAMP,
+    .list = cuda::ListGpus,
+    .make_devices = MakeDevices,
+    .register_kernels = RegisterCudaKernels,
+};
+
+}  // namespace
+}  // namespace monograph
+
+extern "C" const monograph::CudaPlugin* monograph_cuda_plugin(monograph::LogLevel level) {
+  monograph::SetLogLevel(level);
+  return &monograph::kPlugin;
+}

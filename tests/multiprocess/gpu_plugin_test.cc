@@ -1,0 +1,196 @@
+// GPUs come from a library that programs open at run time: what is listed, why there is none, and
+// that options and placement reach it. A stand-in for the driver and for the library
+// (tests/multiprocess/fake_gpu) makes each case on any machine.
+#include <stdlib.h>
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+#include "client/registries.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+struct Ran {
+  int code = -1;
+  std::string output, error;
+};
+Ran RunProgram(const std::vector<std::string>& argv) {
+  ChildProcess process(argv);
+  const std::optional<Exit> exit = process.Wait(60s);
+  EXPECT_TRUE(exit.has_value() && !exit->signalled) << process.error();
+  return {exit ? exit->code : -1, process.output(), process.error()};
+}
+Ran Devices() { return RunProgram({MonographPath(), "devices"}); }
+
+void ExpectText(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+// Every program that a test starts finds a driver that answers nothing, whatever this machine has.
+class GpuPlugin : public testing::Test {
+ protected:
+  GpuPlugin() {
+    const std::string before = libraries_ == nullptr ? "" : ":" + std::string(libraries_);
+    setenv("LD_LIBRARY_PATH", (MG_FAKES + before).c_str(), 1);
+    Use(kPlugin, 2);
+  }
+  static void Use(const std::string& plugin, int gpus = 0) {
+    setenv("MONOGRAPH_CUDA_PLUGIN", plugin.c_str(), 1);
+    setenv("FAKE_GPUS", std::to_string(gpus).c_str(), 1);
+  }
+
+  static constexpr char kPlugin[] = MG_FAKES "/libfake_plugin.so";
+  static constexpr char kStale[] = MG_FAKES "/libfake_plugin_stale.so";
+  static constexpr char kNeedy[] = MG_FAKES "/libfake_plugin_needy.so";
+  static constexpr char kDriver[] = MG_FAKES "/libcuda.so.1";
+
+ private:
+  static inline const char* const libraries_ = [] {
+    const char* text = getenv("LD_LIBRARY_PATH");
+    return text == nullptr ? nullptr : strdup(text);
+  }();
+};
+
+TEST_F(GpuPlugin, DevicesListsCpuAndGpusWithWhatTheyAre) {
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output,
+             {"/device:CPU:0  ", " cores, ", "GiB\n",
+              "/device:GPU:0  Fake 0, 8.0 GiB, compute capability 9.0, 4 multiprocessors, PCI "
+              "0000:00:00.0, CUDA 13.0 (driver 13.1), cuDNN 9.19.0\n",
+              "/device:GPU:1  Fake 1"});
+  EXPECT_EQ(ran.output.find("no GPU"), std::string::npos) << ran.output;
+}
+
+TEST_F(GpuPlugin, DevicesSaysThatTheDriverFindsNone) {
+  Use(kPlugin, 0);
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"no GPU: the driver finds no GPU"});
+}
+
+TEST_F(GpuPlugin, DevicesSaysWhatCudaSays) {
+  Use(kPlugin, -1);
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"no GPU: CUDA does not start: so the test says"});
+}
+
+TEST_F(GpuPlugin, DevicesSaysThatTheUserWantsNone) {
+  Use("none");
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"no GPU: the environment's MONOGRAPH_CUDA_PLUGIN is 'none'"});
+}
+
+TEST_F(GpuPlugin, DevicesSaysThatThePluginIsMissingAndWhereItWasLookedFor) {
+  Use("/nowhere/libmonograph_cuda.so");
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"no GPU: the CUDA plug-in is missing", "/nowhere/libmonograph_cuda.so"});
+}
+
+TEST_F(GpuPlugin, DevicesNamesTheLibraryThatThePluginLacks) {
+  Use(kNeedy);
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"no GPU: ", "cannot be loaded: libfake_missing.so"});
+}
+
+TEST_F(GpuPlugin, DevicesSaysThatThereIsNoDriver) {
+  unsetenv("LD_LIBRARY_PATH");
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  if (ran.output.find("/device:GPU:0  Fake 0") != std::string::npos)
+    GTEST_SKIP() << "this machine has an NVIDIA driver";
+  ExpectText(ran.output, {"no GPU: this machine has no NVIDIA driver (libcuda.so.1: "});
+}
+
+TEST_F(GpuPlugin, WithNothingNamedTheReasonIsTheBuildOrTheDriver) {
+  Use("");
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  if (!MG_HAVE_CUDA) {
+    ExpectText(ran.output, {"no GPU: this program was built without CUDA"});
+  } else if (ran.output.find("cannot be loaded: libcu") != std::string::npos) {
+    GTEST_SKIP() << "this machine lacks a library of CUDA: " << ran.output;
+  } else {  // the real plug-in is asked, and it notices that the driver answers nothing
+    ExpectText(ran.output, {"no GPU: the NVIDIA driver"});
+  }
+}
+
+TEST_F(GpuPlugin, APluginOfAnotherBuildIsAnErrorAndNotPassedOver) {
+  Use(kStale, 2);
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 1);
+  ExpectText(ran.error, {"is of another build (long ago)", "build and install both together"});
+}
+
+TEST_F(GpuPlugin, ALibraryThatIsNoPluginIsAnError) {
+  Use(kDriver);
+  const Ran ran = Devices();
+  EXPECT_EQ(ran.code, 1);
+  ExpectText(ran.error, {"is no CUDA plug-in of Monograph"});
+}
+
+TEST_F(GpuPlugin, TheOptionsOfADaemonReachItsGpus) {
+  TestCluster cluster({.ps = 1,
+                       .workers = 1,
+                       .flags = {"--gpu_devices=1", "--gpu_memory_fraction=0.25", "--allow_growth",
+                                 "--visible_device_list=1,0", "--allow_tf32", "--nocuda_graphs",
+                                 "--nodeterministic", "--algorithm_cache=found.txt"}});
+  Graph graph = NewGraph();
+  auto session = cluster.Connect(graph);
+  const wire::StatusResponse status = cluster.StatusOf("worker", 0);
+  ASSERT_EQ(status.devices_size(), 2);
+  EXPECT_EQ(status.devices(1).name(), "/job:worker/replica:0/task:0/device:GPU:0");
+  EXPECT_EQ(status.devices(1).description(),
+            "list=1,0 fraction=0.250000 growth tf32 cache=found.txt");
+}
+
+TEST_F(GpuPlugin, TheClientPlacesByWhatTheDaemonsGpusCompute) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--virtual_gpus=2x1024;4096"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope gpu = root.WithDevice("/job:worker/task:0/device:GPU:1");
+  const Output on_gpu = Neg(gpu.WithOpName("float"), Placeholder(root, DT_FLOAT, {}));
+  const Output not_this_type = Neg(gpu.WithOpName("int"), Placeholder(root, DT_INT32, {}));
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = cluster.Connect(graph, {.allow_soft_placement = true});
+  EXPECT_EQ(session->DeviceOf(Operation(on_gpu)).value().ToString(),
+            "/job:worker/replica:0/task:0/device:GPU:1");
+  EXPECT_EQ(session->DeviceOf(Operation(not_this_type)).value().ToString(),
+            "/job:worker/replica:0/task:0/device:CPU:0");
+  EXPECT_NE(
+      cluster.StatusOf("worker", 0).devices(1).description().find(" split:1024:1024 split:4096"),
+      std::string::npos);
+}
+
+TEST_F(GpuPlugin, WrongOptionsOfADaemonAreRefusedByName) {
+  const auto refused = [](const std::string& flag, const std::vector<std::string>& parts) {
+    const Ran ran = RunProgram(
+        {ExecutorPath(), "--worker_hosts=localhost:1", "--job=worker", "--task=0", flag});
+    EXPECT_EQ(ran.code, 1) << flag;
+    ExpectText(ran.error, parts);
+  };
+  refused("--gpu_memory_fraction=1.5", {"per_process_gpu_memory_fraction is 1.5"});
+  refused("--visible_device_list=0,0", {"visible_device_list '0,0': GPU 0 is there twice"});
+  refused("--virtual_gpus=lots", {"virtual_gpus 'lots'", "MiB"});
+}
+
+TEST_F(GpuPlugin, AProgramThatWantsNoGpuOpensNothing) {
+  Use(kStale, 2);  // opening it would fail
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--gpu_devices=0"}});
+  Graph graph = NewGraph();
+  auto session = cluster.Connect(graph);
+  EXPECT_EQ(cluster.StatusOf("worker", 0).devices_size(), 1);
+}
+
+}  // namespace
+}  // namespace monograph
