@@ -259,6 +259,19 @@ class Found : public K {
   explicit Found(const KernelConstruction& k) : K(k) {}
 };
 
+// A member on a GPU meets the others in host memory: the step's own copies bring values there and
+// back.
+template <typename K>
+void AddEverywhere(KernelRegistry* registry, const char* op, std::span<const DType> types) {
+  AddForTypes<Found<K>>(registry, {.op = op}, "T", types);
+  AddForTypes<Found<K>>(registry,
+                        {.op = op,
+                         .device = "GPU",
+                         .host_args = {"input", "group_size", "group_key", "instance_key", "shape",
+                                       "ordering_token", "data"}},
+                        "T", types);
+}
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -267,11 +280,11 @@ void RegisterCpu(KernelRegistry* registry) {
                                     DT_INT32, DT_INT64,  DT_UINT8};
   constexpr DType kGathered[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
   constexpr DType kSent[] = {DT_BOOL, DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
-  AddForTypes<Found<ReduceV2Kernel>>(registry, {.op = "CollectiveReduceV2"}, "T", kReduced);
-  AddForTypes<Found<AllReduceKernel>>(registry, {.op = "MonographAllReduce"}, "T", kListReduced);
-  AddForTypes<Found<GatherKernel>>(registry, {.op = "CollectiveGatherV2"}, "T", kGathered);
-  AddForTypes<Found<SendKernel>>(registry, {.op = "CollectiveBcastSendV2"}, "T", kSent);
-  AddForTypes<Found<RecvKernel>>(registry, {.op = "CollectiveBcastRecvV2"}, "T", kSent);
+  AddEverywhere<ReduceV2Kernel>(registry, "CollectiveReduceV2", kReduced);
+  AddEverywhere<AllReduceKernel>(registry, "MonographAllReduce", kListReduced);
+  AddEverywhere<GatherKernel>(registry, "CollectiveGatherV2", kGathered);
+  AddEverywhere<SendKernel>(registry, "CollectiveBcastSendV2", kSent);
+  AddEverywhere<RecvKernel>(registry, "CollectiveBcastRecvV2", kSent);
 }
 
 }  // namespace monograph::ops::collective
