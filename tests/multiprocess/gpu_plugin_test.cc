@@ -159,10 +159,16 @@ TEST_F(GpuPlugin, TheClientPlacesByWhatTheDaemonsGpusCompute) {
   Graph graph = NewGraph();
   Scope root(&graph);
   const Scope gpu = root.WithDevice("/job:worker/task:0/device:GPU:1");
-  const Output on_gpu = Neg(gpu.WithOpName("float"), Placeholder(root, DT_FLOAT, {}));
-  const Output not_this_type = Neg(gpu.WithOpName("int"), Placeholder(root, DT_INT32, {}));
+  const Output real = Placeholder(root, DT_FLOAT), whole = Placeholder(root, DT_INT32);
+  const Output on_gpu = Neg(gpu.WithOpName("float"), real);
+  const Output not_this_type = Neg(gpu.WithOpName("int"), whole);
   ASSERT_TRUE(root.ok()) << root.status();
   auto session = cluster.Connect(graph, {.allow_soft_placement = true});
+  // Placing is all that such a GPU is good for.
+  EXPECT_FALSE(session
+                   ->Run({{real, Tensor::Scalar(1.0f)}, {whole, Tensor::Scalar<int32_t>(1)}},
+                         {on_gpu, not_this_type})
+                   .ok());
   EXPECT_EQ(session->DeviceOf(Operation(on_gpu)).value().ToString(),
             "/job:worker/replica:0/task:0/device:GPU:1");
   EXPECT_EQ(session->DeviceOf(Operation(not_this_type)).value().ToString(),
