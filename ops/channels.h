@@ -29,4 +29,11 @@ inline Result<Channels> ChannelsOf(const Shape& shape, bool channels_first) {
   return layout;
 }
 
+// Of BiasAdd.
+inline Status CheckBias(const Shape& bias, const Channels& l, const Shape& value) {
+  if (bias.rank() == 1 && bias[0] == l.channels) return Status();
+  return InvalidArgument("a bias of shape " + bias.ToString() + " does not fit the " +
+                         std::to_string(l.channels) + " channels of " + value.ToString());
+}
+
 }  // namespace monograph::ops

@@ -13,16 +13,22 @@ class Fuser {
         consumers_(graph),
         kept_(static_cast<size_t>(graph.num_nodes())),
         group_(kept_.size()),
-        absorbed_(kept_.size()) {
+        absorbed_(kept_.size()),
+        position_(kept_.size()) {
     for (NodeId id : keep) kept_[static_cast<size_t>(id)] = true;
   }
 
   Result<Graph> Run(std::vector<NodeId>* mapping) {
+    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
+    for (size_t i = 0; i < order.size(); ++i) position_[static_cast<size_t>(order[i])] = i;
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       if (graph_.is(id, "BiasAdd")) FindProduct(id);
       if (graph_.is(id, "ReluGrad")) FindPoolGradient(id);
+      if (graph_.is(id, "Relu")) FindNorm(id);
     }
-    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      if (graph_.is(id, "FusedBatchNormGradV3")) FindNormGradient(id);
+    }
     Graph out(&graph_.registry());
     out.ShareFunctions(graph_.shared_functions());
     mapped_.assign(kept_.size(), -1);
@@ -40,6 +46,12 @@ class Fuser {
         case Kind::kPoolGradient:
           MG_RETURN_IF_ERROR(AddPoolGradient(id, &out));
           break;
+        case Kind::kNorm:
+          MG_RETURN_IF_ERROR(AddNorm(id, &out));
+          break;
+        case Kind::kNormGradient:
+          MG_RETURN_IF_ERROR(AddNormGradient(id, &out));
+          break;
       }
     }
     if (mapping != nullptr) *mapping = std::move(mapped_);
@@ -47,17 +59,22 @@ class Fuser {
   }
 
  private:
-  enum class Kind { kNone, kProduct, kPoolGradient };
+  enum class Kind { kNone, kProduct, kPoolGradient, kNorm, kNormGradient };
   // What the last node of a group stands for.
   struct Group {
     Kind kind = Kind::kNone;
-    NodeId product = -1;  // Conv2D or MatMul; or MaxPoolGrad
-    NodeId bias = -1;     // BiasAdd
-    NodeId relu = -1;
+    NodeId product = -1;  // Conv2D or MatMul; or MaxPoolGrad, or FusedBatchNormV3
+    NodeId bias = -1;     // BiasAdd; or the AddV2 after a normalisation
+    NodeId relu = -1;     // Relu; or ReluGrad
+    int side = -1;        // which input of the AddV2 does not come from the normalisation
   };
 
   bool kept(NodeId id) const { return kept_[static_cast<size_t>(id)]; }
-  bool OnGpu(NodeId id) const { return graph_.device(id).type == "GPU"; }
+  // Whether the fused kernels of the node's device gain anything with this type.
+  bool HasFused(NodeId id, DType dtype) const {
+    return dtype == DT_FLOAT ||
+           ((dtype == DT_HALF || dtype == DT_BFLOAT16) && graph_.device(id).type == "GPU");
+  }
   bool Free(NodeId id) const {
     return !absorbed_[static_cast<size_t>(id)] &&
            group_[static_cast<size_t>(id)].kind == Kind::kNone;
@@ -72,8 +89,8 @@ class Fuser {
   }
   // Whether `b`, the consumer of `a`, can stand for both.
   bool SamePlace(NodeId a, NodeId b) const {
-    return graph_.device_index(a) == graph_.device_index(b) && !OnGpu(a) &&
-           graph_.dtype({a, 0}) == DT_FLOAT && Free(a) && Free(b);
+    return graph_.device_index(a) == graph_.device_index(b) && HasFused(a, graph_.dtype({a, 0})) &&
+           Free(a) && Free(b);
   }
 
   void FindProduct(NodeId bias) {
@@ -103,6 +120,70 @@ class Fuser {
     if (OnlyConsumer(pool) != relu || !SamePlace(pool, relu)) return;
     group_[static_cast<size_t>(relu)] = {Kind::kPoolGradient, pool, -1, relu};
     absorbed_[static_cast<size_t>(pool)] = true;
+  }
+
+  // Whether output 0 of a normalisation goes to `user` alone, and nobody reads its statistics
+  // before `last` is computed.
+  bool FeedsOnly(NodeId norm, NodeId user, NodeId last) const {
+    if (kept(norm)) return false;
+    int uses = 0;
+    for (const auto& edge : consumers_.of(norm)) {
+      if (edge.input >= 0 &&
+          graph_.inputs(edge.target)[static_cast<size_t>(edge.input)].index == 0) {
+        if (edge.target != user) return false;
+        ++uses;
+      } else if (position_[static_cast<size_t>(edge.target)] <
+                 position_[static_cast<size_t>(last)]) {
+        return false;
+      }
+    }
+    return uses == 1;
+  }
+  bool IsNorm(Endpoint e) const { return e.index == 0 && graph_.is(e.node, "FusedBatchNormV3"); }
+
+  void FindNorm(NodeId relu) {
+    if (graph_.device(relu).type != "GPU" || !Free(relu)) return;
+    if (graph_.registry().Find("_FusedBatchNormEx") == nullptr) return;
+    const Endpoint source = graph_.inputs(relu)[0];
+    NodeId add = -1, norm = source.node;
+    int side = -1;
+    if (graph_.is(source.node, "AddV2")) {
+      add = source.node;
+      const auto terms = graph_.inputs(add);
+      side = IsNorm(terms[0]) ? 1 : 0;
+      norm = terms[static_cast<size_t>(1 - side)].node;
+      const PartialShape &a = graph_.shape(terms[0]), &b = graph_.shape(terms[1]);
+      if (!a.fully_known() || !(a == b) || OnlyConsumer(add) != relu || !Free(add)) return;
+      if (graph_.device_index(add) != graph_.device_index(relu)) return;
+    }
+    if (!IsNorm({norm, add < 0 ? source.index : graph_.inputs(add)[side == 1 ? 0 : 1].index}))
+      return;
+    if (graph_.device_index(norm) != graph_.device_index(relu) || !Free(norm)) return;
+    if (!FeedsOnly(norm, add < 0 ? relu : add, relu)) return;
+    group_[static_cast<size_t>(relu)] = {Kind::kNorm, norm, add, relu, side};
+    absorbed_[static_cast<size_t>(norm)] = true;
+    if (add >= 0) absorbed_[static_cast<size_t>(add)] = true;
+  }
+
+  // The gradient of a normalisation followed by a ReLU and nothing between: what passes the ReLU
+  // follows from x.
+  void FindNormGradient(NodeId gradient) {
+    const auto in = graph_.inputs(gradient);
+    const NodeId relu_grad = in[0].node;
+    if (!graph_.is(relu_grad, "ReluGrad") || OnlyConsumer(relu_grad) != gradient) return;
+    if (!Free(relu_grad) || !Free(gradient) ||
+        graph_.device_index(relu_grad) != graph_.device_index(gradient))
+      return;
+    const Endpoint active = graph_.inputs(relu_grad)[1];
+    const Group& forward = group_[static_cast<size_t>(active.node)];
+    if (forward.kind != Kind::kNorm || forward.side >= 0) return;
+    const NodeId norm = forward.product;
+    const auto of = graph_.inputs(norm);
+    if (!graph_.attrs(norm).Get<bool>("is_training") || in[1] != of[0] || in[2] != of[1] ||
+        in[3] != Endpoint{norm, 3} || in[4] != Endpoint{norm, 4})
+      return;
+    group_[static_cast<size_t>(gradient)] = {Kind::kNormGradient, norm, -1, relu_grad, -1};
+    absorbed_[static_cast<size_t>(relu_grad)] = true;
   }
 
   Endpoint Map(Endpoint e) const { return {mapped_[static_cast<size_t>(e.node)], e.index}; }
@@ -185,13 +266,60 @@ class Fuser {
     return Status();
   }
 
+  Status AddNorm(NodeId relu, Graph* out) {
+    const Group& group = group_[static_cast<size_t>(relu)];
+    std::vector<Endpoint> inputs;
+    for (Endpoint e : graph_.inputs(group.product)) inputs.push_back(Map(e));
+    if (group.side >= 0)
+      inputs.push_back(Map(graph_.inputs(group.bias)[static_cast<size_t>(group.side)]));
+    auto attrs = std::make_shared<Attrs>(graph_.attrs(group.product));
+    attrs->Set("activation_mode", std::string("Relu"));
+    attrs->Set("num_side_inputs", int64_t{group.side >= 0 ? 1 : 0});
+    const std::string device = graph_.device(relu).ToString();
+    MG_ASSIGN_OR_RETURN(const NodeId made,
+                        out->AddNode({.name = graph_.name(relu),
+                                      .op = "_FusedBatchNormEx",
+                                      .inputs = inputs,
+                                      .control_inputs = Controls({group.product, group.bias, relu}),
+                                      .attrs = std::move(attrs),
+                                      .device = device}));
+    mapped_[static_cast<size_t>(relu)] = mapped_[static_cast<size_t>(group.product)] = made;
+    for (int i = 0; i < graph_.num_outputs(group.product); ++i)
+      out->SetShape({made, i}, graph_.shape({group.product, i}));
+    return Status();
+  }
+
+  Status AddNormGradient(NodeId gradient, Graph* out) {
+    const Group& group = group_[static_cast<size_t>(gradient)];
+    const auto through = graph_.inputs(group.relu);
+    std::vector<Endpoint> inputs{Map(through[0])};
+    const auto own = graph_.inputs(gradient);
+    for (size_t i = 1; i < own.size(); ++i) inputs.push_back(Map(own[i]));
+    inputs.push_back(Map(graph_.inputs(group.product)[2]));  // offset
+    inputs.push_back(Map(through[1]));
+    auto attrs = std::make_shared<Attrs>(graph_.attrs(gradient));
+    attrs->Set("activation_mode", std::string("Relu"));
+    const std::string device = graph_.device(gradient).ToString();
+    MG_ASSIGN_OR_RETURN(mapped_[static_cast<size_t>(gradient)],
+                        out->AddNode({.name = graph_.name(gradient),
+                                      .op = "_FusedBatchNormGradEx",
+                                      .inputs = inputs,
+                                      .control_inputs = Controls({group.relu, gradient}),
+                                      .attrs = std::move(attrs),
+                                      .device = device}));
+    for (int i = 0; i < graph_.num_outputs(gradient); ++i)
+      out->SetShape({mapped_[static_cast<size_t>(gradient)], i}, graph_.shape({gradient, i}));
+    return Status();
+  }
+
   const Graph& graph_;
   const OutEdges consumers_;
   std::vector<bool> kept_;
   std::vector<Group> group_;
   std::vector<bool> absorbed_;
-  std::vector<NodeId> mapped_;  // old node to new
-  std::vector<NodeId> small_;   // of a pool-gradient group: its new ReluGrad
+  std::vector<size_t> position_;  // in topological order
+  std::vector<NodeId> mapped_;    // old node to new
+  std::vector<NodeId> small_;     // of a pool-gradient group: its new ReluGrad
 };
 
 }  // namespace

@@ -5,12 +5,15 @@
 //                                               fused_ops = ["BiasAdd", "Relu"]
 //   MatMul + BiasAdd (+ Relu)          becomes  _FusedMatMul, the same
 //   ReluGrad(MaxPoolGrad(x, y, g), x)  becomes  MaxPoolGrad(x, y, ReluGrad(g, y))
+//   on a GPU:
+//   FusedBatchNormV3 (+ AddV2) + Relu  becomes  _FusedBatchNormEx, attr activation_mode = "Relu"
+//   its gradient after a ReluGrad      becomes  _FusedBatchNormGradEx, if there was no AddV2
 //
-// and a BiasAddGrad of the last reads the small gradient: a gradient passes a window only at its
+// and a BiasAddGrad of the third reads the small gradient: a gradient passes a window only at its
 // maximum, and there x > 0 exactly where y > 0; what a window spreads adds up to what came in.
-// The first two only where nobody else uses what lies between, all on one device that is not a GPU,
-// float, and none of it in `keep` except the last node, which keeps its name. The results are those
-// of the separate nodes up to rounding.
+// Only where nobody else uses what lies between, all on one device; the first two float (on a GPU
+// also half and bfloat16), and none of it in `keep` except the last node, which keeps its name. The
+// results are those of the separate nodes up to rounding.
 #pragma once
 
 #include <span>

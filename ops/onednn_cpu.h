@@ -105,26 +105,4 @@ class FramePool {
   std::vector<std::unique_ptr<F>> free_;
 };
 
-// Plans by key, the few most recent. Thread-safe; a plan in use stays alive through its shared_ptr.
-template <typename Key, typename Plan>
-class PlanCache {
- public:
-  template <typename Make>
-  Result<std::shared_ptr<Plan>> Get(const Key& key, Make make) {
-    std::lock_guard lock(mutex_);
-    for (auto& [known, plan] : plans_) {
-      if (known == key) return plan;
-    }
-    MG_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, make());
-    if (plans_.size() >= kCapacity) plans_.erase(plans_.begin());
-    plans_.emplace_back(key, plan);
-    return plan;
-  }
-
- private:
-  static constexpr size_t kCapacity = 16;
-  std::mutex mutex_;
-  std::vector<std::pair<Key, std::shared_ptr<Plan>>> plans_;
-};
-
 }  // namespace monograph::ops::onednn

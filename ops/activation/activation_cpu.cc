@@ -1,77 +1,12 @@
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "executor/kernel.h"
+#include "ops/activation/functors.h"
 #include "ops/float_view_cpu.h"
 
 namespace monograph::ops::activation {
 namespace {
-
-// A NaN stays one.
-struct ReluFn {
-  template <typename A>
-  A operator()(A x, float) const {
-    return x < A(0) ? A(0) : x;
-  }
-};
-struct Relu6Fn {
-  template <typename A>
-  A operator()(A x, float) const {
-    const A low = x < A(0) ? A(0) : x;
-    return low > A(6) ? A(6) : low;
-  }
-};
-struct LeakyReluFn {
-  template <typename A>
-  A operator()(A x, float alpha) const {
-    return x > A(0) ? x : x * A(alpha);
-  }
-};
-struct EluFn {
-  template <typename A>
-  A operator()(A x, float) const {
-    return x < A(0) ? std::expm1(x) : x;
-  }
-};
-struct SoftplusFn {
-  template <typename A>
-  A operator()(A x, float) const {
-    return x > A(0) ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
-  }
-};
-
-// (gradient, feature) -> gradient
-struct ReluGradFn {
-  template <typename A>
-  A operator()(A g, A x, float) const {
-    return x > A(0) ? g : A(0);
-  }
-};
-struct Relu6GradFn {
-  template <typename A>
-  A operator()(A g, A x, float) const {
-    return x > A(0) && x < A(6) ? g : A(0);
-  }
-};
-struct LeakyReluGradFn {
-  template <typename A>
-  A operator()(A g, A x, float alpha) const {
-    return x > A(0) ? g : g * A(alpha);
-  }
-};
-struct EluGradFn {  // of the output
-  template <typename A>
-  A operator()(A g, A y, float) const {
-    return y < A(0) ? (y + A(1)) * g : g;
-  }
-};
-struct SoftplusGradFn {
-  template <typename A>
-  A operator()(A g, A x, float) const {
-    return g / (std::exp(-x) + A(1));
-  }
-};
 
 constexpr int64_t kBlock = 4096;
 

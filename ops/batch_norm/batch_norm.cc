@@ -75,6 +75,7 @@ Status BackwardShape(ShapeContext& c) {
   c.set_output(0, x);
   for (int i : {1, 2}) c.set_output(i, PartialShape{channels});
   for (int i : {3, 4}) c.set_output(i, PartialShape{0});
+  for (int i = 5; i < c.num_outputs(); ++i) c.set_output(i, x);
   return Status();
 }
 
@@ -125,6 +126,28 @@ void Define(OpRegistry* registry) {
   backward.Output("x_backprop: T").Output("scale_backprop: U").Output("offset_backprop: U");
   backward.Output("reserve_space_4: U").Output("reserve_space_5: U").Attr("U: {float}");
   registry->Add(AddAttrs(backward).Shape(BackwardShape));
+
+  // What FuseOps makes on GPUs: y = activation(normalised x + side input), and its gradient.
+  OpDef fused("_FusedBatchNormEx");
+  fused.Input("x: T").Input("scale: U").Input("offset: U").Input("mean: U").Input("variance: U");
+  fused.Input("side_input: num_side_inputs * T");
+  fused.Output("y: T").Output("batch_mean: U").Output("batch_variance: U");
+  fused.Output("reserve_space_1: U").Output("reserve_space_2: U").Output("reserve_space_3: U");
+  fused.Attr("U: {float}").Attr("exponential_avg_factor: float = 1.0");
+  fused.Attr("num_side_inputs: int >= 0 = 0");
+  fused.Attr("activation_mode: {'Identity', 'Relu'} = 'Identity'");
+  registry->Add(AddAttrs(fused).Shape(ForwardShape));
+
+  OpDef fused_backward("_FusedBatchNormGradEx");
+  fused_backward.Input("y_backprop: T").Input("x: T").Input("scale: float");
+  fused_backward.Input("reserve_space_1: U").Input("reserve_space_2: U");
+  fused_backward.Input("reserve_space_3: U").Input("offset: float").Input("y: T");
+  fused_backward.Output("x_backprop: T").Output("scale_backprop: U").Output("offset_backprop: U");
+  fused_backward.Output("reserve_space_4: U").Output("reserve_space_5: U");
+  fused_backward.Output("side_input_backprop: num_side_inputs * T").Attr("U: {float}");
+  fused_backward.Attr("num_side_inputs: int >= 0 = 0");
+  fused_backward.Attr("activation_mode: {'Identity', 'Relu'} = 'Identity'");
+  registry->Add(AddAttrs(fused_backward).Shape(BackwardShape));
 }
 
 }  // namespace ops::batch_norm

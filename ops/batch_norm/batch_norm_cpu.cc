@@ -144,8 +144,23 @@ class ForwardKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor target, FloatTarget<T>(c, y));
     float* out = target.data<float>();
     const float* add = offset.data<float>();
-    ForElements(c, l,
-                [=](int64_t i, int64_t k) { out[i] = (in[i] - mean[k]) * factor[k] + add[k]; });
+    const auto normalised = [=](int64_t i, int64_t k) {
+      return (in[i] - mean[k]) * factor[k] + add[k];
+    };
+    if (settings_.side || settings_.relu) {
+      Tensor beside;
+      if (settings_.side) {
+        MG_ASSIGN_OR_RETURN(beside, ToFloat<T>(c, c.input(5)));
+      }
+      const float* side = settings_.side ? beside.data<float>() : nullptr;
+      const bool relu = settings_.relu;
+      ForElements(c, l, [=](int64_t i, int64_t k) {
+        const float value = normalised(i, k) + (side == nullptr ? 0.f : side[i]);
+        out[i] = relu && value < 0.f ? 0.f : value;
+      });
+    } else {
+      ForElements(c, l, [=](int64_t i, int64_t k) { out[i] = normalised(i, k); });
+    }
     if constexpr (kIs16Bit<T>) FromFloat<T>(target, y);
     return Status();
   }
@@ -183,8 +198,11 @@ class BackwardKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const Channels l, CheckBackward(c.inputs(), settings_));
     const Tensor scale = c.input(2), means = c.input(3), variances = c.input(4);
-    MG_ASSIGN_OR_RETURN(const Tensor gradient, ToFloat<T>(c, c.input(0)));
+    MG_ASSIGN_OR_RETURN(Tensor gradient, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(const Tensor value, ToFloat<T>(c, c.input(1)));
+    if (settings_.relu) {
+      MG_ASSIGN_OR_RETURN(gradient, ThroughRelu(c, l, gradient, c.input(7)));
+    }
     MG_ASSIGN_OR_RETURN(Tensor * dx, c.AllocateOutput(0, value.shape()));
     MG_ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape{l.channels}));
     MG_ASSIGN_OR_RETURN(Tensor * doffset, c.AllocateOutput(2, Shape{l.channels}));
@@ -222,17 +240,32 @@ class BackwardKernel : public Kernel {
   }
 
  private:
+  // The gradient where y > 0, else 0.
+  static Result<Tensor> ThroughRelu(KernelContext& c, const Channels& l, const Tensor& gradient,
+                                    const Tensor& y) {
+    if (!(y.shape() == gradient.shape())) {
+      return InvalidArgument("y_backprop " + gradient.shape().ToString() + " and y " +
+                             y.shape().ToString() + " must have one shape");
+    }
+    MG_ASSIGN_OR_RETURN(const Tensor active, ToFloat<T>(c, y));
+    MG_ASSIGN_OR_RETURN(Tensor masked, c.AllocateTemp(DT_FLOAT, gradient.shape()));
+    const float *from = gradient.data<float>(), *value = active.data<float>();
+    float* to = masked.data<float>();
+    ForElements(c, l, [=](int64_t i, int64_t) { to[i] = value[i] > 0.f ? from[i] : 0.f; });
+    return masked;
+  }
+
   const Settings settings_;
 };
 
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                     \
-  registry->Add<ForwardKernel<T>>(                                                 \
-      {.op = "FusedBatchNormV3", .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
-  registry->Add<BackwardKernel<T>>(                                                \
-      {.op = "FusedBatchNormGradV3", .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}});
+#define ADD(T)                                                                                   \
+  for (const char* op : {"FusedBatchNormV3", "_FusedBatchNormEx"})                               \
+    registry->Add<ForwardKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
+  for (const char* op : {"FusedBatchNormGradV3", "_FusedBatchNormGradEx"})                       \
+    registry->Add<BackwardKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}});
   ADD(float) ADD(half) ADD(bfloat16)
 #undef ADD
 }

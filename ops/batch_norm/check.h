@@ -16,12 +16,15 @@ struct Settings {
         factor(attrs.GetOr<float>("exponential_avg_factor", 1.f)),
         channels_first(attrs.Get<std::string>("data_format")[1] == 'C'),
         rank(static_cast<int>(attrs.Get<std::string>("data_format").size())),
-        training(attrs.Get<bool>("is_training")) {}
+        training(attrs.Get<bool>("is_training")),
+        side(attrs.GetOr<int64_t>("num_side_inputs", 0) > 0),
+        relu(attrs.GetOr<std::string>("activation_mode", "Identity") == "Relu") {}
 
   float epsilon, factor;
   bool channels_first;
   int rank;
   bool training;
+  bool side, relu;  // what _FusedBatchNormEx does after: y = relu(normalised x + side input)
 };
 
 inline Status CheckVector(const Tensor& tensor, int64_t channels, const char* what) {
@@ -39,7 +42,7 @@ inline Result<Channels> CheckImages(const Tensor& x, const Settings& settings) {
   return ChannelsOf(x.shape(), settings.channels_first);
 }
 
-// Of FusedBatchNormV3's inputs.
+// Of the inputs of FusedBatchNormV3 and _FusedBatchNormEx.
 inline Result<Channels> CheckForward(std::span<const Tensor> inputs, const Settings& settings) {
   MG_ASSIGN_OR_RETURN(const Channels l, CheckImages(inputs[0], settings));
   MG_RETURN_IF_ERROR(CheckVector(inputs[1], l.channels, "scale"));
@@ -48,10 +51,14 @@ inline Result<Channels> CheckForward(std::span<const Tensor> inputs, const Setti
     MG_RETURN_IF_ERROR(CheckVector(inputs[3], l.channels, "mean"));
     MG_RETURN_IF_ERROR(CheckVector(inputs[4], l.channels, "variance"));
   }
+  if (settings.side && !(inputs[5].shape() == inputs[0].shape())) {
+    return InvalidArgument("the side input has shape " + inputs[5].shape().ToString() +
+                           ", x has shape " + inputs[0].shape().ToString());
+  }
   return l;
 }
 
-// Of FusedBatchNormGradV3's inputs.
+// Of the inputs of FusedBatchNormGradV3 and _FusedBatchNormGradEx.
 inline Result<Channels> CheckBackward(std::span<const Tensor> inputs, const Settings& settings) {
   MG_ASSIGN_OR_RETURN(const Channels l, CheckImages(inputs[1], settings));
   if (!(inputs[0].shape() == inputs[1].shape())) {
@@ -61,6 +68,8 @@ inline Result<Channels> CheckBackward(std::span<const Tensor> inputs, const Sett
   MG_RETURN_IF_ERROR(CheckVector(inputs[2], l.channels, "scale"));
   MG_RETURN_IF_ERROR(CheckVector(inputs[3], l.channels, "the mean (reserve_space_1)"));
   MG_RETURN_IF_ERROR(CheckVector(inputs[4], l.channels, "the variance (reserve_space_2)"));
+  if (settings.side) return Unimplemented("the gradient of a batch normalisation with side inputs");
+  if (settings.relu) MG_RETURN_IF_ERROR(CheckVector(inputs[6], l.channels, "offset"));
   return l;
 }
 

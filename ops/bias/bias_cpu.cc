@@ -18,11 +18,7 @@ class BiasAddKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     const Tensor& bias = c.input(1);
     MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(c.input(0).shape(), nchw_));
-    if (bias.shape().rank() != 1 || bias.elements() != l.channels) {
-      return InvalidArgument("a bias of shape " + bias.shape().ToString() + " does not fit the " +
-                             std::to_string(l.channels) + " channels of " +
-                             c.input(0).shape().ToString());
-    }
+    MG_RETURN_IF_ERROR(CheckBias(bias.shape(), l, c.input(0).shape()));
     const T* x = c.input(0).data<T>();
     const T* b = bias.data<T>();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));

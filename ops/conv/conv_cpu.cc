@@ -19,68 +19,16 @@
 #include <vector>
 
 #include "executor/kernel.h"
+#include "ops/conv/geometry.h"
 #include "ops/float_view_cpu.h"
 #include "ops/fused_ops.h"
 #include "ops/onednn_cpu.h"
-#include "ops/window.h"
+#include "ops/plan_cache.h"
 
 namespace monograph::ops::conv {
 namespace {
 
 using dnnl::memory;
-
-enum class Mode { kForward, kBackpropInput, kBackpropFilter };
-
-struct Geometry {
-  int64_t n = 0, ic = 0, oc = 0;
-  Window rows, columns;
-  bool nchw = false;
-
-  using Key = std::array<int64_t, 18>;
-  Key key() const {
-    const Window &r = rows, &c = columns;
-    return {n,        ic,         oc,         nchw,         r.in,         r.size,
-            r.stride, r.dilation, r.out,      r.pad_before, r.pad_after,  c.in,
-            c.size,   c.stride,   c.dilation, c.out,        c.pad_before, c.pad_after};
-  }
-  int64_t input_image() const { return rows.in * columns.in * ic; }
-  int64_t output_image() const { return rows.out * columns.out * oc; }
-  int64_t filter() const { return rows.size * columns.size * ic * oc; }
-  int64_t flops_per_image() const { return 2 * rows.out * columns.out * filter(); }
-  Shape OutputShape() const {
-    return nchw ? Shape{n, oc, rows.out, columns.out} : Shape{n, rows.out, columns.out, oc};
-  }
-};
-
-Result<Geometry> MakeGeometry(const Attrs& attrs, const Shape& input, const Shape& filter) {
-  if (input.rank() != 4 || filter.rank() != 4) {
-    return InvalidArgument("a convolution needs an input and a filter of 4 dimensions, got " +
-                           input.ToString() + " and " + filter.ToString());
-  }
-  MG_ASSIGN_OR_RETURN(const ImageFormat format,
-                      ParseImageFormat(attrs.Get<std::string>("data_format")));
-  Geometry g;
-  g.nchw = format.c == 1;
-  g.n = input[format.n], g.ic = input[format.c], g.oc = filter[3];
-  if (g.ic != filter[2]) {
-    return InvalidArgument("input " + input.ToString() + " has " + std::to_string(g.ic) +
-                           " channels, filter " + filter.ToString() + " is for " +
-                           std::to_string(filter[2]) + "; grouped convolution is not supported");
-  }
-  MG_RETURN_IF_ERROR(PlaceWindows(attrs, format, input[format.h], input[format.w], filter[0],
-                                  filter[1], &g.rows, &g.columns));
-  return g;
-}
-
-Result<Shape> ShapeFrom(const Tensor& sizes, const char* what) {
-  if (sizes.shape().rank() != 1)
-    return InvalidArgument(std::string(what) + " must be a vector, got shape " +
-                           sizes.shape().ToString());
-  const std::vector<int64_t> dims(sizes.data<int32_t>(), sizes.data<int32_t>() + sizes.elements());
-  auto shape = Shape::Make(dims);
-  if (!shape.ok()) return shape.status().WithContext(what);
-  return shape;
-}
 
 // ---- plain loops: the reference
 // ------------------------------------------------------------------------------------
@@ -480,7 +428,7 @@ class FloatConv {
     Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
                const float* input, const float* filter, const float* bias, const float* dy,
                float* out);
-    onednn::PlanCache<Geometry::Key, Plan> cache;
+    PlanCache<Geometry::Key, Plan> cache;
   };
 
   // The bits of the largest magnitude; those of a NaN are above infinity's.
@@ -546,35 +494,11 @@ class ConvKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
-    Shape input, filter;
-    if (kMode == Mode::kBackpropInput) {
-      MG_ASSIGN_OR_RETURN(input, ShapeFrom(c.input(0), "input_sizes"));
-    } else {
-      input = c.input(0).shape();
-    }
-    if (kMode == Mode::kBackpropFilter) {
-      MG_ASSIGN_OR_RETURN(filter, ShapeFrom(c.input(1), "filter_sizes"));
-    } else {
-      filter = c.input(1).shape();
-    }
-    MG_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(attrs_, input, filter));
-    const Shape output = g.OutputShape();
-    if (kMode != Mode::kForward && !(c.input(2).shape() == output)) {
-      return InvalidArgument("out_backprop has shape " + c.input(2).shape().ToString() +
-                             "; an input of " + input.ToString() + " and a filter of " +
-                             filter.ToString() + " give " + output.ToString());
-    }
-    if (fused_.bias && c.input(2).elements() != g.oc) {
-      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " +
-                             std::to_string(g.oc) + " channels");
-    }
-    MG_ASSIGN_OR_RETURN(Tensor * out,
-                        c.AllocateOutput(0, kMode == Mode::kForward         ? output
-                                            : kMode == Mode::kBackpropInput ? input
-                                                                            : filter));
+    MG_ASSIGN_OR_RETURN(const Call call, CallOf(kMode, attrs_, fused_, c.inputs()));
+    const Geometry& g = call.geometry;
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, call.result(kMode)));
     if (out->elements() == 0) return Status();
-    if (input.elements() == 0 || filter.elements() == 0 ||
-        output.elements() == 0) {  // a sum of nothing
+    if (call.empty()) {  // a sum of nothing
       std::memset(out->raw(), 0, out->bytes());
       return Status();
     }

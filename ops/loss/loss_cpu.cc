@@ -5,6 +5,7 @@
 
 #include "executor/kernel.h"
 #include "ops/float_view_cpu.h"
+#include "ops/loss/check.h"
 
 namespace monograph::ops::loss {
 namespace {
@@ -31,12 +32,7 @@ class SparseKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     const Tensor &logits = c.input(0), &labels = c.input(1);
     const Shape shape = logits.shape();
-    if (shape.rank() != 2)
-      return InvalidArgument("logits must be a matrix, got " + shape.ToString());
-    if (labels.shape().rank() != 1 || labels.elements() != shape[0]) {
-      return InvalidArgument("labels " + labels.shape().ToString() + " do not fit logits " +
-                             shape.ToString() + "; one label per row is needed");
-    }
+    MG_RETURN_IF_ERROR(CheckSparse(shape, labels.shape()));
     const int64_t rows = shape[0], classes = shape[1];
     const L* label = labels.data<L>();
     for (int64_t i = 0; i < rows; ++i) {
@@ -74,21 +70,14 @@ class DenseKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Shape fs = c.input(0).shape(), ls = c.input(1).shape();
-    MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(fs, ls));
-    if (shape.rank() != 2 || fs.rank() != 2 || ls.rank() != 2) {
-      return InvalidArgument("logits " + fs.ToString() + " and labels " + ls.ToString() +
-                             " must be matrices");
-    }
+    MG_ASSIGN_OR_RETURN(const Shape shape, CheckDense(fs, ls));
     const int64_t rows = shape[0], classes = shape[1];
     MG_ASSIGN_OR_RETURN(Tensor * loss, c.AllocateOutput(0, Shape{rows}));
     MG_ASSIGN_OR_RETURN(Tensor * backprop, c.AllocateOutput(1, shape));
     const T *x = c.input(0).data<T>(), *p = c.input(1).data<T>();
     T *l = loss->data<T>(), *b = backprop->data<T>();
-    // A dimension of size 1 repeats.
-    const auto stride = [](const Shape& s, int d) {
-      return s[d] == 1 ? 0 : d == 0 ? s[1] : int64_t{1};
-    };
-    const int64_t xr = stride(fs, 0), xc = stride(fs, 1), pr = stride(ls, 0), pc = stride(ls, 1);
+    const int64_t xr = RowStride(fs, 0), xc = RowStride(fs, 1), pr = RowStride(ls, 0),
+                  pc = RowStride(ls, 1);
     using A = Accumulator<T>;
     const auto body = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end && classes > 0; ++i) {
@@ -159,12 +148,7 @@ class InTopKKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Tensor &predictions = c.input(0), &targets = c.input(1);
-    if (predictions.shape().rank() != 2 || targets.shape().rank() != 1 ||
-        predictions.shape()[0] != targets.elements()) {
-      return InvalidArgument("predictions " + predictions.shape().ToString() + " and targets " +
-                             targets.shape().ToString() +
-                             " do not fit; one target per row is needed");
-    }
+    MG_RETURN_IF_ERROR(CheckInTopK(predictions.shape(), targets.shape()));
     const int64_t rows = predictions.shape()[0], classes = predictions.shape()[1];
     const int64_t k = static_cast<int64_t>(c.input(2).scalar<L>());
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows}));

@@ -6,22 +6,14 @@
 
 #include "executor/kernel.h"
 #include "ops/float_view_cpu.h"
-#include "ops/fused_ops.h"
+#include "ops/matmul/product.h"
 #include "ops/onednn_cpu.h"
+#include "ops/plan_cache.h"
 
 namespace monograph::ops::matmul {
 namespace {
 
 using dnnl::memory;
-
-// op(a) [m,k] times op(b) [k,n].
-struct Product {
-  int64_t m = 0, k = 0, n = 0;
-  bool ta = false, tb = false;
-  FusedOps fused;
-  friend bool operator==(const Product&, const Product&) = default;
-  int64_t flops() const { return 2 * m * k * n; }
-};
 
 // c = op(a) op(b), row by row.
 template <typename T>
@@ -200,7 +192,7 @@ class FloatProduct {
   }
 
  private:
-  onednn::PlanCache<Product, Plan> plans_;
+  PlanCache<Product, Plan> plans_;
 };
 
 // Whatever T is: out = op(a) op(b) + ..., where T is float, or converted to it, or computes as it
@@ -222,13 +214,6 @@ class Multiplier {
   FloatProduct product_;
 };
 
-Status CheckInner(const Tensor& a, const Tensor& b, const Product& p, int64_t other) {
-  if (p.k == other) return Status();
-  return InvalidArgument("matrices " + a.shape().ToString() + " and " + b.shape().ToString() +
-                         " do not multiply: inner dimensions " + std::to_string(p.k) + " and " +
-                         std::to_string(other) + " differ");
-}
-
 // MatMul and _FusedMatMul.
 template <typename T>
 class MatMulKernel : public Kernel {
@@ -243,17 +228,8 @@ class MatMulKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     const Tensor &a = c.input(0), &b = c.input(1);
-    if (a.shape().rank() != 2 || b.shape().rank() != 2) {
-      return InvalidArgument("MatMul needs two matrices, got " + a.shape().ToString() + " and " +
-                             b.shape().ToString());
-    }
-    Product p{
-        a.shape()[ta_ ? 1 : 0], a.shape()[ta_ ? 0 : 1], b.shape()[tb_ ? 0 : 1], ta_, tb_, fused_};
-    MG_RETURN_IF_ERROR(CheckInner(a, b, p, b.shape()[tb_ ? 1 : 0]));
-    if (fused_.bias && c.input(2).elements() != p.n) {
-      return InvalidArgument("a bias of shape " + c.input(2).shape().ToString() + " does not fit " +
-                             std::to_string(p.n) + " columns");
-    }
+    MG_ASSIGN_OR_RETURN(const Product p,
+                        ProductOf(a, b, ta_, tb_, fused_, fused_.bias ? &c.input(2) : nullptr));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{p.m, p.n}));
     using C = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const Tensor fa, ToFloat<T>(c, a));
@@ -285,24 +261,10 @@ class BatchMatMulKernel : public Kernel {
       : ax_(k.attr<bool>("adj_x")), ay_(k.attr<bool>("adj_y")) {}
 
   Status Compute(KernelContext& c) override {
-    const Shape x = c.input(0).shape(), y = c.input(1).shape();
-    const int rx = x.rank(), ry = y.rank();
-    if (rx < 2 || ry < 2)
-      return InvalidArgument("BatchMatMul needs at least matrices, got " + x.ToString() + " and " +
-                             y.ToString());
-    Product p{
-        x[ax_ ? rx - 1 : rx - 2], x[ax_ ? rx - 2 : rx - 1], y[ay_ ? ry - 2 : ry - 1], ax_, ay_, {}};
-    MG_RETURN_IF_ERROR(CheckInner(c.input(0), c.input(1), p, y[ay_ ? ry - 1 : ry - 2]));
-    const Shape bx(x.dims().first(static_cast<size_t>(rx - 2))),
-        by(y.dims().first(static_cast<size_t>(ry - 2)));
-    MG_ASSIGN_OR_RETURN(const Shape batch, BroadcastShapes(bx, by));
-    if (batch.rank() + 2 > kMaxRank)
-      return InvalidArgument("the result has more than " + std::to_string(kMaxRank) +
-                             " dimensions");
-    Shape out_shape = batch;
-    out_shape.AddDim(p.m);
-    out_shape.AddDim(p.n);
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
+    MG_ASSIGN_OR_RETURN(const BatchedProduct batched,
+                        BatchedProductOf(c.input(0), c.input(1), ax_, ay_));
+    const Product& p = batched.each;
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, batched.out));
     using C = Accumulator<T>;
     MG_ASSIGN_OR_RETURN(const Tensor fx, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(const Tensor fy, ToFloat<T>(c, c.input(1)));
@@ -310,10 +272,12 @@ class BatchMatMulKernel : public Kernel {
     if constexpr (kIs16Bit<T>) {
       MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
     }
-    const int64_t count = batch.elements();
+    const int64_t count = batched.batch.elements();
     for (int64_t i = 0; i < count; ++i) {
-      MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + Offset(i, batch, bx) * p.m * p.k,
-                                         fy.data<C>() + Offset(i, batch, by) * p.k * p.n, nullptr,
+      const int64_t ix = MatrixOf(i, batched.batch, batched.x_batch),
+                    iy = MatrixOf(i, batched.batch, batched.y_batch);
+      MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + ix * p.m * p.k,
+                                         fy.data<C>() + iy * p.k * p.n, nullptr,
                                          target.data<C>() + i * p.m * p.n));
     }
     if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
@@ -321,20 +285,6 @@ class BatchMatMulKernel : public Kernel {
   }
 
  private:
-  // Which matrix of an operand with leading dimensions `own` belongs to matrix `index` of the
-  // result.
-  static int64_t Offset(int64_t index, const Shape& batch, const Shape& own) {
-    int64_t offset = 0, stride = 1;
-    for (int d = own.rank() - 1, b = batch.rank() - 1; b >= 0; --b, --d) {
-      const int64_t at = index % batch[b];
-      index /= batch[b];
-      if (d < 0) continue;
-      if (own[d] != 1) offset += at * stride;
-      stride *= own[d];
-    }
-    return offset;
-  }
-
   const bool ax_, ay_;
   Multiplier<Accumulator<T>> multiplier_;
 };

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ops/onednn_cpu.h"
+#include "ops/plan_cache.h"
 
 namespace monograph::ops::pool {
 namespace {
@@ -150,7 +151,7 @@ class OnednnPool::Plan {
 
 struct OnednnPool::Plans {
   using Key = std::array<int64_t, 14>;
-  onednn::PlanCache<Key, Plan> cache;
+  PlanCache<Key, Plan> cache;
 };
 
 OnednnPool::OnednnPool() : plans_(std::make_unique<Plans>()) {}

@@ -7,9 +7,12 @@
 #include "graph/gradients.h"
 #include "graph/scope.h"
 #include "ops/activation/activation.h"
+#include "ops/batch_norm/batch_norm.h"
 #include "ops/bias/bias.h"
 #include "ops/constant/constant.h"
+#include "ops/control/control.h"
 #include "ops/conv/conv.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
 #include "tests/ops/testing.h"
@@ -93,6 +96,76 @@ TEST_F(FuseTest, AProductWithBiasAndReluBecomesOneNodeUnderTheLastName) {
   auto plain = Evaluate(graph_), quick = Evaluate(fused);
   ExpectNear(quick["one/relu"], plain["one/relu"], 1e-5);
   ExpectNear(quick["z"], plain["z"], 1e-5);
+}
+
+// CPUs compute 16-bit floats as floats, one op at a time; libraries of GPUs take them.
+TEST_F(FuseTest, SixteenBitProductsFuseOnGpusOnly) {
+  for (const char* type : {"CPU", "GPU"}) {
+    Graph graph(&Ops());
+    const Scope root = Scope(&graph).WithDevice(
+        "/job:localhost/replica:0/task:0/device:" + std::string(type) + ":0");
+    const Output a = Placeholder(root, DT_BFLOAT16, {4, 8}),
+                 b = Placeholder(root, DT_BFLOAT16, {8, 16}),
+                 bias = Placeholder(root, DT_BFLOAT16, {16});
+    const Output y = Relu(root, BiasAdd(root, MatMul(root, a, b), bias));
+    ASSERT_TRUE(root.ok()) << root.status();
+    const std::vector<NodeId> keep{y.node()};
+    const auto fused = FuseOps(graph, keep, nullptr);
+    ASSERT_TRUE(fused.ok()) << fused.status();
+    EXPECT_EQ(Count(*fused, "_FusedMatMul"), std::string(type) == "GPU" ? 1 : 0) << type;
+  }
+}
+
+// Two normalised layers with a way around the second, as a residual network has them.
+TEST_F(FuseTest, OnAGpuANormalisationTakesTheAdditionAndReluBehindIt) {
+  Graph graph(&Ops());
+  const Scope root = Scope(&graph).WithDevice("/job:localhost/replica:0/task:0/device:GPU:0");
+  const Shape shape{3, 4, 5, 6};
+  const Outputs in{Const(root, Random<float>(shape, 1)), Const(root, Random<float>({6}, 2)),
+                   Const(root, Random<float>({6}, 3)), Const(root, Random<float>({6}, 4)),
+                   Const(root, Random<float>({6}, 5))};
+  const FusedBatchNormOutputs one = FusedBatchNorm(root, in[0], in[1], in[2]);
+  const Output a = Relu(root.WithOpName("a"), one.y);
+  const Output y = FusedBatchNorm(root, a, in[3], in[4]).y;
+  const Output z = Relu(root.WithOpName("z"), Add(root, y, in[0]));
+  const Output mean = Identity(root.WithOpName("mean"), one.batch_mean);
+  Outputs kept;
+  for (const Output& gradient :
+       AddGradients(root, Outputs{z}, in, Outputs{Const(root, Random<float>(shape, 6))}).value())
+    kept.push_back(Identity(root, gradient));
+  kept.push_back(z);
+  kept.push_back(mean);
+  ASSERT_TRUE(root.ok()) << root.status();
+  std::vector<NodeId> keep, mapping;
+  for (const Output& output : kept) keep.push_back(output.node());
+  const auto fused = FuseOps(graph, keep, &mapping);
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  EXPECT_EQ(Count(*fused, "_FusedBatchNormEx"), 2);
+  EXPECT_EQ(Count(*fused, "_FusedBatchNormGradEx"), 1);
+  EXPECT_EQ(Count(*fused, "FusedBatchNormGradV3"), 1);  // behind the addition
+  EXPECT_EQ(Count(*fused, "Relu") + Count(*fused, "FusedBatchNormV3"), 0);
+  EXPECT_EQ(Count(*fused, "ReluGrad"), 1);
+  auto plain = Evaluate(graph), quick = Evaluate(*fused);
+  for (const Output& output : kept) {
+    const std::string name(graph.name(output.node()));
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(quick.contains(name));
+    ExpectNear(quick[name], plain[name], 1e-5);
+  }
+}
+
+TEST_F(FuseTest, ANormalisationWhoseValueOthersReadStays) {
+  Graph graph(&Ops());
+  const Scope root = Scope(&graph).WithDevice("/job:localhost/replica:0/task:0/device:GPU:0");
+  const Output x = Const(root, Random<float>({2, 3, 3, 4}, 1)),
+               scale = Const(root, Random<float>({4}, 2)),
+               offset = Const(root, Random<float>({4}, 3));
+  const FusedBatchNormOutputs norm = FusedBatchNorm(root, x, scale, offset);
+  const Output y = Relu(root, norm.y), other = Identity(root, norm.y);
+  const std::vector<NodeId> keep{y.node(), other.node()};
+  const auto fused = FuseOps(graph, keep, nullptr);
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  EXPECT_EQ(Count(*fused, "_FusedBatchNormEx"), 0);
 }
 
 TEST_F(FuseTest, ANaNPassesReluFusedAsUnfused) {

@@ -23,6 +23,8 @@ const Reasons& WithoutGoldenCase() {
       {"RandomUniformInt", "its values are ours: random_test beside this file"},
       {"_FusedMatMul", "against the separate ops: tests/ops/matmul_test"},
       {"_FusedConv2D", "against the separate ops: tests/ops/image_test"},
+      {"_FusedBatchNormEx", "against the separate ops: tests/ops/fuse_test"},
+      {"_FusedBatchNormGradEx", "against the separate ops: tests/ops/fuse_test"},
       {"Placeholder", "only a step that forgets to feed runs it: tests/ops/array_test"},
       {"MonographDatasetBatch", "ours alone: tests/ops/input_test"},
       {"CollectiveReduceV2", "needs a session: tests/client/collective_test"},
@@ -95,6 +97,8 @@ const Reasons& WithoutGradient() {
   static const Reasons reasons = {
       {"_FusedMatMul", "made by FuseOps after gradients"},
       {"_FusedConv2D", "made by FuseOps after gradients"},
+      {"_FusedBatchNormEx", "made by FuseOps after gradients"},
+      {"_FusedBatchNormGradEx", "made by FuseOps after gradients"},
       {"MaxPoolGrad", "needs an op of its own, MaxPoolGradGrad"},
       {"FusedBatchNormGradV3", "TensorFlow composes it of plain ops"},
   };

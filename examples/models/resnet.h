@@ -1,0 +1,29 @@
+// ResNet-50 and its smaller kin (K. He and others, "Deep Residual Learning for Image Recognition",
+// 2015), with the stride in the 3x3 convolution, as everybody trains it since.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "client/model.h"
+
+namespace monograph::examples {
+
+struct ResNet {
+  int64_t side = 224;  // images are [n, side, side, 3], float or uint8
+  int64_t classes = 1000;
+  int64_t width = 64;                      // channels after the first layer
+  std::vector<int> blocks = {3, 4, 6, 3};  // per stage: ResNet-50
+  DType compute = DT_FLOAT;                // of what lies between the layers; DT_BFLOAT16, DT_HALF
+                                           // keep float variables, statistics and loss
+  float epsilon = 1e-5f;                   // of batch normalisation
+
+  // Builds a replica from {images, labels}: results are loss and accuracy. Normalises by the
+  // statistics of the replica's own part of the batch; keeps no moving averages.
+  ModelFn Training() const;
+
+  // The logits, float.
+  Output Logits(const Scope& scope, const Output& images, ModelVariables& variables) const;
+};
+
+}  // namespace monograph::examples

@@ -1,0 +1,36 @@
+// PlanCache: what a kernel prepared for the shapes that it has met.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace monograph::ops {
+
+// Plans by key, the few most recent. Thread-safe; a plan in use stays alive through its shared_ptr.
+template <typename Key, typename Plan>
+class PlanCache {
+ public:
+  template <typename Make>
+  Result<std::shared_ptr<Plan>> Get(const Key& key, Make make) {
+    std::lock_guard lock(mutex_);
+    for (auto& [known, plan] : plans_) {
+      if (known == key) return plan;
+    }
+    MG_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, make());
+    if (plans_.size() >= kCapacity) plans_.erase(plans_.begin());
+    plans_.emplace_back(key, plan);
+    return plan;
+  }
+
+ private:
+  static constexpr size_t kCapacity = 16;
+  std::mutex mutex_;
+  std::vector<std::pair<Key, std::shared_ptr<Plan>>> plans_;
+};
+
+}  // namespace monograph::ops

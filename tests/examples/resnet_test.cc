@@ -1,0 +1,84 @@
+// The ResNet of the benchmarks: its size is that of the paper, and a small one learns.
+#include "examples/models/resnet.h"
+
+#include <gtest/gtest.h>
+
+#include "client/registries.h"
+#include "client/replication.h"
+#include "client/session.h"
+#include "ops/constant/constant.h"
+
+namespace monograph::examples {
+namespace {
+
+constexpr char kDevice[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+
+struct Program {
+  Graph graph = NewGraph();
+  Output images, labels;
+  ReplicatedStep step;
+
+  Program(const ResNet& net, int64_t batch) {
+    const Scope root = Scope(&graph).WithSeed(3);
+    images = Placeholder(root.WithOpName("images"), DT_FLOAT, {batch, net.side, net.side, 3});
+    labels = Placeholder(root.WithOpName("labels"), DT_INT32, {batch});
+    auto made = Replicate(root, {kDevice}, {images, labels}, net.Training(), Momentum(0.05, 0.9));
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (made.ok()) step = *std::move(made);
+  }
+};
+
+TEST(ResNet, FiftyLayersHaveThePapersParameters) {
+  const Program program(ResNet(), 2);
+  int64_t parameters = 0, convolutions = 0;
+  for (const ModelVariable& variable : program.step.variables) {
+    parameters += variable.shape.elements();
+    if (variable.shape.rank() == 4) ++convolutions;
+  }
+  EXPECT_EQ(convolutions, 53);
+  EXPECT_EQ(parameters, 25557032);  // 25.6 million
+}
+
+// Losses of `steps` steps on one batch, where a class is a colour.
+std::vector<float> Train(const ResNet& net, int steps) {
+  constexpr int64_t kBatch = 12;
+  Program program(net, kBatch);
+  Tensor images = Tensor::Allocate(DT_FLOAT, {kBatch, net.side, net.side, 3}).value(),
+         labels = Tensor::Allocate(DT_INT32, {kBatch}).value();
+  for (int64_t i = 0; i < images.elements(); ++i) {
+    const int64_t label = i / (net.side * net.side * 3) % net.classes;
+    images.data<float>()[i] =
+        (i % 3 == label ? 1.f : 0.f) + static_cast<float>((i * 31) % 17) / 17.f;
+  }
+  for (int64_t i = 0; i < kBatch; ++i)
+    labels.data<int32_t>()[i] = static_cast<int32_t>(i % net.classes);
+  auto session = Session::Local(program.graph);
+  EXPECT_TRUE(session.ok()) << session.status();
+  EXPECT_TRUE((*session)->Run({}, {}, {program.step.init}).ok());
+  std::vector<float> losses;
+  for (int i = 0; i < steps; ++i) {
+    const auto result = (*session)->Run({{program.images, images}, {program.labels, labels}},
+                                        {program.step.results[0]}, {program.step.train});
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) break;
+    losses.push_back((*result)[0].scalar<float>());
+  }
+  return losses;
+}
+
+TEST(ResNet, ASmallOneLearnsItsBatch) {
+  const std::vector<float> losses =
+      Train({.side = 16, .classes = 3, .width = 4, .blocks = {1, 1}}, 12);
+  ASSERT_EQ(losses.size(), 12u);
+  EXPECT_LT(losses.back(), 0.5f * losses.front());
+}
+
+TEST(ResNet, ASmallOneLearnsInBfloat16) {
+  const ResNet net{.side = 16, .classes = 3, .width = 4, .blocks = {1, 1}, .compute = DT_BFLOAT16};
+  const std::vector<float> losses = Train(net, 12);
+  ASSERT_EQ(losses.size(), 12u);
+  EXPECT_LT(losses.back(), 0.6f * losses.front());
+}
+
+}  // namespace
+}  // namespace monograph::examples
