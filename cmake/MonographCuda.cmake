@@ -1,4 +1,4 @@
-# CUDA: whether it is there (MG_HAVE_CUDA, MG_HAVE_NCCL), how its code is compiled, and the plug-in libmonograph_cuda.so, which alone links it.
+# CUDA: whether it is there (MG_HAVE_CUDA), how its code is compiled, and the plug-in libmonograph_cuda.so, which alone links it.
 
 # Relative to the program's folder and to the prefix: the same in the build tree and where it is installed.
 include(GNUInstallDirs)
@@ -6,7 +6,6 @@ set(MG_CUDA_PLUGIN_DIR ${CMAKE_INSTALL_LIBDIR}/monograph)
 
 function(mg_find_cuda)
   set(MG_HAVE_CUDA OFF PARENT_SCOPE)
-  set(MG_HAVE_NCCL OFF PARENT_SCOPE)
   if(NOT MG_CUDA MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "MG_CUDA is '${MG_CUDA}'; it must be AUTO, ON or OFF")
   endif()
@@ -35,10 +34,8 @@ function(mg_find_cuda)
     message(STATUS "CUDA: off, ${missing}")
     return()
   endif()
-  find_package(NCCL 2 QUIET)
-  message(STATUS "CUDA: ${CUDAToolkit_VERSION}, cuDNN ${cuDNN_VERSION}, NCCL ${NCCL_VERSION}")
+  message(STATUS "CUDA: ${CUDAToolkit_VERSION}, cuDNN ${cuDNN_VERSION}")
   set(MG_HAVE_CUDA ON PARENT_SCOPE)
-  set(MG_HAVE_NCCL ${NCCL_FOUND} PARENT_SCOPE)
 endfunction()
 
 mg_find_cuda()
@@ -50,7 +47,6 @@ if(MG_HAVE_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit 13 REQUIRED)
   find_package(cuDNN 9 REQUIRED)
-  find_package(NCCL 2 QUIET)
   # CMake 3.25 does not know that this nvcc has C++20, and would drop the option in silence.
   foreach(kind STANDARD EXTENSION)
     if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
@@ -71,9 +67,6 @@ function(mg_cuda_objects name)
   add_library(mg_${name} OBJECT ${ARGN})
   target_include_directories(mg_${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
   target_link_libraries(mg_${name} PRIVATE CUDA::cudart_static CUDA::cublasLt cuDNN::cudnn)
-  if(MG_HAVE_NCCL)
-    target_link_libraries(mg_${name} PRIVATE NCCL::headers)
-  endif()
   # As for the kernels of CPUs: integers wrap, and a*b+c is rounded twice, so that both give the same bits.
   target_compile_options(mg_${name} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fwrapv>
