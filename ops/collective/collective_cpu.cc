@@ -260,16 +260,13 @@ class Found : public K {
 };
 
 // A member on a GPU meets the others in host memory: the step's own copies bring values there and
-// back.
+// back. `args`: all inputs and outputs.
 template <typename K>
-void AddEverywhere(KernelRegistry* registry, const char* op, std::span<const DType> types) {
+void AddEverywhere(KernelRegistry* registry, const char* op, std::vector<std::string> args,
+                   std::span<const DType> types) {
   AddForTypes<Found<K>>(registry, {.op = op}, "T", types);
-  AddForTypes<Found<K>>(registry,
-                        {.op = op,
-                         .device = "GPU",
-                         .host_args = {"input", "group_size", "group_key", "instance_key", "shape",
-                                       "ordering_token", "data"}},
-                        "T", types);
+  AddForTypes<Found<K>>(registry, {.op = op, .device = "GPU", .host_args = std::move(args)}, "T",
+                        types);
 }
 
 }  // namespace
@@ -280,11 +277,17 @@ void RegisterCpu(KernelRegistry* registry) {
                                     DT_INT32, DT_INT64,  DT_UINT8};
   constexpr DType kGathered[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
   constexpr DType kSent[] = {DT_BOOL, DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
-  AddEverywhere<ReduceV2Kernel>(registry, "CollectiveReduceV2", kReduced);
-  AddEverywhere<AllReduceKernel>(registry, "MonographAllReduce", kListReduced);
-  AddEverywhere<GatherKernel>(registry, "CollectiveGatherV2", kGathered);
-  AddEverywhere<SendKernel>(registry, "CollectiveBcastSendV2", kSent);
-  AddEverywhere<RecvKernel>(registry, "CollectiveBcastRecvV2", kSent);
+  const auto with_keys = [](std::vector<std::string> args) {
+    args.insert(args.end(), {"group_size", "group_key", "instance_key", "data"});
+    return args;
+  };
+  AddEverywhere<ReduceV2Kernel>(registry, "CollectiveReduceV2",
+                                with_keys({"input", "ordering_token"}), kReduced);
+  AddEverywhere<AllReduceKernel>(registry, "MonographAllReduce", {"input", "data"}, kListReduced);
+  AddEverywhere<GatherKernel>(registry, "CollectiveGatherV2", with_keys({"input", "ordering_token"}),
+                              kGathered);
+  AddEverywhere<SendKernel>(registry, "CollectiveBcastSendV2", with_keys({"input"}), kSent);
+  AddEverywhere<RecvKernel>(registry, "CollectiveBcastRecvV2", with_keys({"shape"}), kSent);
 }
 
 }  // namespace monograph::ops::collective
