@@ -1,5 +1,6 @@
 #include "executor/kernel_runner.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -8,6 +9,26 @@
 #include "executor/thread_pools.h"
 
 namespace monograph {
+
+namespace {
+
+// By tensor, whether it lies in host memory: `args` are an op's inputs or outputs.
+std::vector<unsigned char> HostArguments(const std::vector<ArgDef>& args, const Attrs& attrs,
+                                         const KernelDef& def) {
+  std::vector<unsigned char> host;
+  for (const ArgDef& arg : args) {
+    size_t count = 1;
+    if (!arg.number_attr.empty()) count = static_cast<size_t>(attrs.Get<int64_t>(arg.number_attr));
+    if (!arg.type_list_attr.empty())
+      count = attrs.Get<std::vector<DType>>(arg.type_list_attr).size();
+    const bool on_host =
+        std::find(def.host_args.begin(), def.host_args.end(), arg.name) != def.host_args.end();
+    host.insert(host.end(), count, on_host);
+  }
+  return host;
+}
+
+}  // namespace
 
 KernelRunner::KernelRunner(const KernelRegistry* kernels, Options options)
     : kernels_(kernels), options_(std::move(options)) {
@@ -55,6 +76,22 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
   context.device_ = options_.device;
   context.step_id_ = options_.step_id;
   context.intra_op_threads_ = options_.pools == nullptr ? 1 : options_.pools->intra_op();
+  std::vector<unsigned char> host_inputs, host_outputs;
+  if (DeviceMemory* memory = options_.memory) {
+    const KernelDef& def = (*entry)->def;
+    host_inputs = HostArguments(graph.op(node).inputs(), construction.attrs(), def);
+    host_outputs = HostArguments(graph.op(node).outputs(), construction.attrs(), def);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!IsPlainData(inputs[i].dtype())) continue;
+      MG_ASSIGN_OR_RETURN(inputs[i], host_inputs[i] != 0 ? memory->HostArgument(inputs[i])
+                                                         : memory->ToDevice(inputs[i]));
+    }
+    static_assert(sizeof(bool) == 1);
+    context.host_inputs_ = reinterpret_cast<const bool*>(host_inputs.data());
+    context.host_outputs_ = reinterpret_cast<const bool*>(host_outputs.data());
+    context.allocator_ = memory->allocator();
+    context.device_stream_ = memory->stream();
+  }
 
   Status status;
   if (AsyncKernel* async = (*kernel)->AsAsync()) {
@@ -83,6 +120,10 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
                                               outputs[i].shape().ToString()
                                         : std::string("missing")) +
                     ", inferred was " + std::string(DTypeName(dtypes[i])) + inferred.ToString());
+  }
+  for (size_t i = 0; i < host_outputs.size(); ++i) {
+    if (host_outputs[i] != 0 || !IsPlainData(outputs[i].dtype())) continue;
+    MG_ASSIGN_OR_RETURN(outputs[i], options_.memory->ToHost(outputs[i]));
   }
   return outputs;
 }

@@ -18,6 +18,8 @@
 
 namespace monograph {
 
+class DeviceStream;  // executor/device_stream.h
+
 // The view of a graph's node that its kernel is made from. Lives only while the kernel is made.
 class NodeConstruction : public KernelConstruction {
  public:
@@ -46,6 +48,19 @@ class NodeConstruction : public KernelConstruction {
   const std::string_view device_;
 };
 
+// Memory that the CPU may not touch, and the queue of work beside it.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual Allocator* allocator() = 0;
+  virtual DeviceStream* stream() = 0;
+  virtual Result<Tensor> ToDevice(const Tensor& on_host) = 0;
+  // Waits for what is enqueued.
+  virtual Result<Tensor> ToHost(const Tensor& on_device) = 0;
+  // A host argument as kernels get it.
+  virtual Result<Tensor> HostArgument(const Tensor& on_host) { return on_host; }
+};
+
 class KernelRunner {
  public:
   struct Options {
@@ -53,6 +68,9 @@ class KernelRunner {
     ThreadPools* pools = nullptr;          // nullptr: everything on the calling thread
     ResourceManager* resources = nullptr;  // nullptr: one of the runner's own
     uint64_t step_id = 1;
+    // Of the device, if it has memory of its own: what the kernel does not name as host arguments is
+    // moved there, and what it computed back.
+    DeviceMemory* memory = nullptr;
   };
   explicit KernelRunner(const KernelRegistry* kernels) : KernelRunner(kernels, Options()) {}
   KernelRunner(const KernelRegistry* kernels, Options options);

@@ -1,19 +1,10 @@
 // 16-bit floats compute in float: these turn tensors into float and back.
 #pragma once
 
-#include <type_traits>
-
-#include "base/dtype.h"
 #include "executor/kernel.h"
+#include "ops/device_code.h"
 
 namespace monograph::ops {
-
-template <typename T>
-inline constexpr bool kIs16Bit = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
-
-// The type in which sums of T are kept.
-template <typename T>
-using Accumulator = std::conditional_t<kIs16Bit<T>, float, T>;
 
 // `tensor` as float: itself, or a converted copy.
 template <typename T>

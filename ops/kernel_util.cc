@@ -62,10 +62,7 @@ std::array<int64_t, kMaxRank> StridesOf(const Shape& shape) {
   return strides;
 }
 
-namespace {
-
-// Takes out dimensions of 1 and joins neighbours that are one run on both sides.
-StridedSpace Collapse(const StridedSpace& space) {
+StridedSpace Collapsed(const StridedSpace& space) {
   StridedSpace out;
   for (size_t i = 0; i < static_cast<size_t>(space.rank); ++i) {
     if (space.size[i] == 1) continue;
@@ -84,6 +81,8 @@ StridedSpace Collapse(const StridedSpace& space) {
   if (out.rank == 0) out.Add(1, 1, 1);
   return out;
 }
+
+namespace {
 
 template <typename W>
 void CopyRow(const W* from, W* to, int64_t n, int64_t from_stride, int64_t to_stride) {
@@ -204,7 +203,7 @@ void StridedCopy(KernelContext& c, size_t element_size, const void* from, void* 
   for (int i = 0; i < space.rank; ++i) {
     if (space.size[static_cast<size_t>(i)] == 0) return;
   }
-  const StridedSpace collapsed = Collapse(space);
+  const StridedSpace collapsed = Collapsed(space);
   DispatchSize(element_size, [&](auto word) {
     using W = decltype(word);
     CopyWords(c, static_cast<const W*>(from), static_cast<W*>(to), collapsed);

@@ -78,6 +78,9 @@ struct StridedSpace {
 // differ.
 void StridedCopy(KernelContext& c, size_t element_size, const void* from, void* to,
                  StridedSpace space);
+// The same copy without dimensions of 1, and with neighbours joined that are one run on both sides;
+// at least one dimension.
+StridedSpace Collapsed(const StridedSpace& space);
 
 // Row-major strides of a shape.
 std::array<int64_t, kMaxRank> StridesOf(const Shape& shape);

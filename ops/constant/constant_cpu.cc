@@ -1,7 +1,7 @@
 #include <cmath>
-#include <cstring>
 
 #include "executor/kernel.h"
+#include "ops/constant/fill_kernels.h"
 #include "ops/kernel_util.h"
 
 namespace monograph::ops::constant {
@@ -37,70 +37,6 @@ class PassKernel : public Kernel {
   explicit PassKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     c.set_output(0, c.TakeInput(0));
-    return Status();
-  }
-};
-
-void FillWords(KernelContext& c, size_t element_size, const void* value, void* out, int64_t n) {
-  StridedSpace space;
-  space.Add(n, 0, 1);
-  StridedCopy(c, element_size, value, out, space);
-}
-
-class FillKernel : public Kernel {
- public:
-  explicit FillKernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "dims"));
-    const Tensor& value = c.input(1);
-    if (value.shape().rank() != 0) {
-      return InvalidArgument("the value must be a scalar, not of shape " +
-                             value.shape().ToString());
-    }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    FillWords(c, DTypeSize(value.dtype()), value.raw(), out->raw(), shape.elements());
-    return Status();
-  }
-};
-
-class ZerosLikeKernel : public Kernel {
- public:
-  explicit ZerosLikeKernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
-    std::memset(out->raw(), 0, out->bytes());
-    return Status();
-  }
-};
-
-class OnesLikeKernel : public Kernel {
- public:
-  explicit OnesLikeKernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(0).shape()));
-    const float one_float = 1;
-    const double one_double = 1;
-    const half one_half(1.0f);
-    const bfloat16 one_bfloat16(1.0f);
-    const uint64_t one = 1;  // little-endian: also the first bytes of any smaller integer
-    const void* value = &one;
-    switch (out->dtype()) {
-      case DT_FLOAT:
-        value = &one_float;
-        break;
-      case DT_DOUBLE:
-        value = &one_double;
-        break;
-      case DT_HALF:
-        value = &one_half;
-        break;
-      case DT_BFLOAT16:
-        value = &one_bfloat16;
-        break;
-      default:
-        break;
-    }
-    FillWords(c, DTypeSize(out->dtype()), value, out->raw(), out->elements());
     return Status();
   }
 };
@@ -148,9 +84,9 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<ConstKernel>({.op = "Const", .cost = KernelCost::kCheap});
   registry->Add<PlaceholderKernel>({.op = "Placeholder", .cost = KernelCost::kCheap});
   registry->Add<PassKernel>({.op = "PlaceholderWithDefault", .cost = KernelCost::kCheap});
-  AddForPlainTypes<FillKernel>(registry, {.op = "Fill", .host_args = {"dims"}});
-  AddForPlainTypes<ZerosLikeKernel>(registry, {.op = "ZerosLike"});
-  AddForPlainTypes<OnesLikeKernel>(registry, {.op = "OnesLike"});
+  AddForPlainTypes<FillKernel<HostMoves>>(registry, {.op = "Fill", .host_args = {"dims"}});
+  AddForPlainTypes<ZerosLikeKernel<HostMoves>>(registry, {.op = "ZerosLike"});
+  AddForPlainTypes<OnesLikeKernel<HostMoves>>(registry, {.op = "OnesLike"});
 #define MG_ADD(T)                                                                    \
   registry->Add<RangeKernel<T>>({.op = "Range",                                      \
                                  .types = {{"Tidx", kDTypeOf<T>}},                   \

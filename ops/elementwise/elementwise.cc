@@ -156,6 +156,15 @@ OpDef Logical(const char* name) {
       .NoGradient();
 }
 
+Status ChainShape(ShapeContext& c) {
+  PartialShape shape = c.input(0);
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    MG_ASSIGN_OR_RETURN(shape, BroadcastShapes(shape, c.input(i)));
+  }
+  c.set_output(0, shape);
+  return Status();
+}
+
 OpDef FloatTest(const char* name) {
   return OpDef(name)
       .Input("x: T")
@@ -246,6 +255,16 @@ void Define(OpRegistry* registry) {
   registry->Add(
       OpDef("LogicalNot").Input("x: bool").Output("y: bool").Shape(UnchangedShape).NoGradient());
   for (const char* name : {"IsNan", "IsInf", "IsFinite"}) registry->Add(FloatTest(name));
+  registry->Add(OpDef("_FusedElementwise")  // chain.h
+                    .Input("inputs: N * T")
+                    .Output("y: T")
+                    .Attr("N: int >= 1")
+                    .Attr("T: {bfloat16, half, float, double}")
+                    .Attr("ops: list(string) >= 1")
+                    .Attr("operand: list(int) >= 1")
+                    .Attr("operand_first: list(int) >= 1")
+                    .Shape(ChainShape)
+                    .NoGradient());
 }
 
 }  // namespace ops::elementwise

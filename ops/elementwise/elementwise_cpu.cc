@@ -268,6 +268,7 @@ void RegisterCpu(KernelRegistry* registry) {
   RegisterDivision(registry);
   RegisterComparisons(registry);
   RegisterUnary(registry);
+  RegisterChains(registry);
   AddAddN<float, double, half, bfloat16, int32_t, int64_t, uint8_t>(registry);
 }
 

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "ops/device_code.h"
+
 namespace monograph::ops::elementwise {
 
-inline float ExpF(float x) {
+MG_HD inline float ExpF(float x) {
   const float limited = x > 89.0f ? 89.0f : (x < -104.0f ? -104.0f : x);  // NaN passes
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = limited * 1.44269504088896341f + kRound;
@@ -31,7 +33,7 @@ inline float ExpF(float x) {
   return p * scale1 * scale2;
 }
 
-inline float LogF(float x) {
+MG_HD inline float LogF(float x) {
   const bool tiny = x < std::numeric_limits<float>::min();
   const float scaled = tiny ? x * 8388608.0f : x;
   const int32_t bits = std::bit_cast<int32_t>(scaled);
@@ -60,7 +62,7 @@ inline float LogF(float x) {
   return x != x ? x : y;
 }
 
-inline float TanhF(float x) {
+MG_HD inline float TanhF(float x) {
   const float a = std::bit_cast<float>(std::bit_cast<int32_t>(x) & 0x7fffffff);
   const float z = x * x;
   float p = -5.70498872745e-3f;

@@ -167,5 +167,6 @@ void RegisterArithmetic(KernelRegistry* registry);
 void RegisterDivision(KernelRegistry* registry);
 void RegisterComparisons(KernelRegistry* registry);
 void RegisterUnary(KernelRegistry* registry);
+void RegisterChains(KernelRegistry* registry);
 
 }  // namespace monograph::ops::elementwise

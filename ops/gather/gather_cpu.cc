@@ -5,6 +5,7 @@
 
 #include "executor/kernel.h"
 #include "ops/copy_elements_cpu.h"
+#include "ops/gather/plan.h"
 #include "ops/kernel_util.h"
 
 namespace monograph::ops::gather {
@@ -21,45 +22,15 @@ class GatherKernel : public Kernel {
   explicit GatherKernel(const KernelConstruction& k)
       : batch_dims_(k.attrs().GetOr<int64_t>("batch_dims", 0)) {}
   Status Compute(KernelContext& c) override {
-    const Shape params = c.input(0).shape(), indices = c.input(1).shape();
-    if (params.rank() == 0) return InvalidArgument("params must have at least one dimension");
-    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(2), params.rank()));
-    const int64_t batch_dims = batch_dims_ < 0 ? batch_dims_ + indices.rank() : batch_dims_;
-    if (batch_dims < 0 || batch_dims > indices.rank() || batch_dims > axis) {
-      return InvalidArgument("batch_dims " + std::to_string(batch_dims_) +
-                             " does not fit indices of shape " + indices.ToString() + " and axis " +
-                             std::to_string(axis));
-    }
-    const int batch_rank = static_cast<int>(batch_dims);
-    if (params.rank() - 1 + indices.rank() - batch_rank > kMaxRank) {
-      return InvalidArgument("the result would have more than 8 dimensions");
-    }
-    int64_t batch = 1, outer = 1, inner = 1, count = 1;
-    Shape shape;
-    for (int i = 0; i < axis; ++i) {
-      (i < batch_rank ? batch : outer) *= params.dim(i);
-      if (i < batch_rank && params.dim(i) != indices.dim(i)) {
-        return InvalidArgument("batch dimension " + std::to_string(i) + " of params " +
-                               params.ToString() + " and indices " + indices.ToString() +
-                               " differ");
-      }
-      shape.AddDim(params.dim(i));
-    }
-    for (int i = batch_rank; i < indices.rank(); ++i) {
-      count *= indices.dim(i);
-      shape.AddDim(indices.dim(i));
-    }
-    for (int i = axis + 1; i < params.rank(); ++i) {
-      inner *= params.dim(i);
-      shape.AddDim(params.dim(i));
-    }
-    const int64_t limit = params.dim(axis);
+    MG_ASSIGN_OR_RETURN(const GatherPlan plan, PlanGather(c.input(0).shape(), c.input(1).shape(),
+                                                          c.input(2), batch_dims_));
+    const int64_t batch = plan.batch, outer = plan.outer, count = plan.count, limit = plan.limit;
     const Index* index = c.input(1).data<Index>();
     for (int64_t i = 0; i < batch * count; ++i) {
       if (index[i] < 0 || index[i] >= limit) return OutOfBounds(i, index[i], limit);
     }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    const size_t bytes = static_cast<size_t>(inner) * DTypeSize(out->dtype());
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    const size_t bytes = static_cast<size_t>(plan.inner) * DTypeSize(out->dtype());
     if (out->bytes() == 0) return Status();
     const char* from = static_cast<const char*>(c.input(0).raw());
     char* to = static_cast<char*>(out->raw());
@@ -84,30 +55,14 @@ class OneHotKernel : public Kernel {
  public:
   explicit OneHotKernel(const KernelConstruction& k) : axis_(k.attr<int64_t>("axis")) {}
   Status Compute(KernelContext& c) override {
-    const Shape in = c.input(0).shape();
-    MG_ASSIGN_OR_RETURN(const int64_t depth, IntOf(c.input(1), "depth"));
-    if (c.input(1).shape().rank() != 0) return InvalidArgument("depth must be a scalar");
-    if (c.input(2).shape().rank() != 0 || c.input(3).shape().rank() != 0) {
-      return InvalidArgument("on_value and off_value must be scalars");
-    }
-    const int64_t axis = axis_ < 0 ? axis_ + in.rank() + 1 : axis_;
-    if (axis < 0 || axis > in.rank() || depth < 0 || in.rank() == kMaxRank) {
-      return InvalidArgument("axis " + std::to_string(axis_) + " and depth " +
-                             std::to_string(depth) + " do not fit indices of shape " +
-                             in.ToString());
-    }
-    Shape shape;
-    int64_t inner = 1;
-    for (int i = 0; i <= in.rank(); ++i) {
-      shape.AddDim(i == axis ? depth : in.dim(i < axis ? i : i - 1));
-      if (i > axis) inner *= shape.dim(i);
-    }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    MG_ASSIGN_OR_RETURN(const OneHotPlan plan, PlanOneHot(c, axis_));
+    const int64_t depth = plan.depth, inner = plan.inner;
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     const Index* index = c.input(0).data<Index>();
-    const int64_t n = in.elements();
+    const int64_t n = c.input(0).elements();
     const void *on = c.input(2).raw(), *off = c.input(3).raw();
     void* to = out->raw();
-    const int64_t elements = shape.elements();
+    const int64_t elements = plan.output.elements();
     DispatchSize(DTypeSize(out->dtype()), [&](auto word) {
       using W = decltype(word);
       std::fill_n(static_cast<W*>(to), elements, *static_cast<const W*>(off));
@@ -224,27 +179,8 @@ class SegmentSumKernel : public Kernel {
  public:
   explicit SegmentSumKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    const Shape data = c.input(0).shape(), ids = c.input(1).shape();
-    MG_ASSIGN_OR_RETURN(const int64_t segments, IntOf(c.input(2), "num_segments"));
-    if (segments < 0) return InvalidArgument("num_segments must not be negative");
-    Shape shape{segments};
-    bool fits = data.rank() >= ids.rank();
-    int64_t columns = 1;
-    for (int i = 0; i < data.rank() && fits; ++i) {
-      if (i < ids.rank()) {
-        fits = data.dim(i) == ids.dim(i);
-      } else if (shape.rank() == kMaxRank) {
-        return InvalidArgument("the result would have more than 8 dimensions");
-      } else {
-        shape.AddDim(data.dim(i));
-        columns *= data.dim(i);
-      }
-    }
-    if (!fits) {
-      return InvalidArgument("data of shape " + data.ToString() +
-                             " does not begin with the shape " + ids.ToString() +
-                             " of segment_ids");
-    }
+    MG_ASSIGN_OR_RETURN(const SegmentPlan plan, PlanSegments(c));
+    const int64_t segments = plan.segments, columns = plan.columns;
     const auto id = c.input(1).values<Index>();
     for (size_t i = 0; i < id.size(); ++i) {
       if (id[i] >= segments) {
@@ -252,9 +188,9 @@ class SegmentSumKernel : public Kernel {
                                " is out of range [0, " + std::to_string(segments) + ")");
       }
     }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     T* to = out->data<T>();
-    std::fill_n(to, shape.elements(), T(0));
+    std::fill_n(to, plan.output.elements(), T(0));
     const T* from = c.input(0).data<T>();
     c.ParallelFor(columns, 1 + static_cast<int64_t>(id.size()), [=](int64_t begin, int64_t end) {
       for (size_t i = 0; i < id.size(); ++i) {

@@ -1,72 +1,11 @@
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
-#include "ops/random/philox.h"
+#include "ops/random/distributions.h"
 
 namespace monograph::ops::random {
 namespace {
-
-double UnitDouble(uint32_t high, uint32_t low) {  // [0, 1), 53 bits
-  return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
-}
-
-// Two independent normal values of one block (Box and Muller).
-std::array<double, 2> Normals(const PhiloxBlock& block) {
-  const double u = 1.0 - UnitDouble(block.words[0], block.words[1]);  // (0, 1]
-  const double v = UnitDouble(block.words[2], block.words[3]);
-  const double radius = std::sqrt(-2.0 * std::log(u)), angle = 2.0 * std::numbers::pi * v;
-  return {radius * std::cos(angle), radius * std::sin(angle)};
-}
-
-// Each distribution says how many elements a block of random bits gives, and which.
-struct Uniform {
-  template <typename T>
-  static constexpr int kPerBlock = sizeof(T) == 8 ? 2 : 4;
-  template <typename T>
-  static void Fill(const RandomStream& stream, uint64_t block, T* out) {
-    const PhiloxBlock bits = stream.Block(block);
-    if constexpr (sizeof(T) == 8) {
-      out[0] = UnitDouble(bits.words[0], bits.words[1]);
-      out[1] = UnitDouble(bits.words[2], bits.words[3]);
-    } else {
-      // As many bits as the type holds, so that rounding never gives 1.
-      constexpr int kBits = std::is_same_v<T, float> ? 24 : std::is_same_v<T, half> ? 11 : 8;
-      for (int i = 0; i < 4; ++i) {
-        out[i] =
-            T(static_cast<float>(bits.words[i] >> (32 - kBits)) / static_cast<float>(1 << kBits));
-      }
-    }
-  }
-};
-
-struct Normal {
-  template <typename T>
-  static constexpr int kPerBlock = 2;
-  template <typename T>
-  static void Fill(const RandomStream& stream, uint64_t block, T* out) {
-    const auto values = Normals(stream.Block(block));
-    for (size_t i = 0; i < 2; ++i)
-      out[i] = T(static_cast<std::conditional_t<sizeof(T) == 8, double, float>>(values[i]));
-  }
-};
-
-struct Truncated {
-  template <typename T>
-  static constexpr int kPerBlock = 1;
-  template <typename T>
-  static void Fill(const RandomStream& stream, uint64_t block, T* out) {
-    for (uint32_t attempt = 0;; ++attempt) {
-      for (double value : Normals(stream.Block(block, attempt))) {
-        if (std::abs(value) >= 2.0) continue;
-        *out = T(static_cast<std::conditional_t<sizeof(T) == 8, double, float>>(value));
-        return;
-      }
-    }
-  }
-};
 
 template <typename T, typename Distribution>
 class RandomKernel : public Kernel {
@@ -118,11 +57,8 @@ class RandomIntKernel : public Kernel {
     T* to = out->data<T>();
     c.ParallelFor(shape.elements(), 20, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        // The upper half of (64 random bits) * range: uniform but for 2^-64 * range.
-        const PhiloxBlock bits = stream.Block(static_cast<uint64_t>(i));
-        const auto product =
-            static_cast<unsigned __int128>(uint64_t{bits.words[0]} << 32 | bits.words[1]) * range;
-        to[i] = static_cast<T>(static_cast<uint64_t>(low) + static_cast<uint64_t>(product >> 64));
+        to[i] = static_cast<T>(
+            UniformInt(stream, static_cast<uint64_t>(i), static_cast<uint64_t>(low), range));
       }
     });
     return Status();

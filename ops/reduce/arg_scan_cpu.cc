@@ -1,18 +1,10 @@
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
+#include "ops/reduce/around.h"
 #include "ops/reduce/register.h"
 
 namespace monograph::ops::reduce {
 namespace {
-
-// [outer, n, inner] around an axis.
-struct Around {
-  int64_t outer = 1, n = 1, inner = 1;
-  Around(const Shape& shape, int axis) : n(shape.dim(axis)) {
-    for (int i = 0; i < axis; ++i) outer *= shape.dim(i);
-    for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape.dim(i);
-  }
-};
 
 template <typename T, typename Index, bool kMax>
 void ArgRows(KernelContext& c, const Around& a, const T* x, Index* out) {

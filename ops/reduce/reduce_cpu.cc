@@ -4,56 +4,11 @@
 
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
+#include "ops/reduce/plan.h"
 #include "ops/reduce/register.h"
 
 namespace monograph::ops::reduce {
 namespace {
-
-// The input as alternating kept and reduced dimensions, neighbours of a kind joined and dimensions
-// of 1 left out.
-struct ReducePlan {
-  Shape output;
-  int rank = 0;
-  std::array<int64_t, kMaxRank> size{};
-  std::array<bool, kMaxRank> reduced{};
-  int64_t kept_elements = 1, reduced_elements = 1;
-
-  bool Is(std::initializer_list<bool> pattern) const {
-    return rank == static_cast<int>(pattern.size()) &&
-           std::equal(pattern.begin(), pattern.end(), reduced.begin());
-  }
-};
-
-Result<ReducePlan> MakePlan(const Shape& in, const Tensor& axes_tensor, bool keep_dims) {
-  MG_ASSIGN_OR_RETURN(const SmallInts axes, IntsOf(axes_tensor, "the axes"));
-  std::array<bool, kMaxRank> reduced{};
-  for (int64_t axis : axes.span()) {
-    const int64_t at = axis < 0 ? axis + in.rank() : axis;
-    if (at < 0 || at >= in.rank()) {
-      return InvalidArgument("axis " + std::to_string(axis) +
-                             " is out of range for a tensor of rank " + std::to_string(in.rank()));
-    }
-    if (reduced[static_cast<size_t>(at)])
-      return InvalidArgument("axis " + std::to_string(at) + " is given twice");
-    reduced[static_cast<size_t>(at)] = true;
-  }
-  ReducePlan plan;
-  for (int i = 0; i < in.rank(); ++i) {
-    const bool gone = reduced[static_cast<size_t>(i)];
-    const int64_t size = in.dim(i);
-    if (!gone) plan.output.AddDim(size);
-    if (gone && keep_dims) plan.output.AddDim(1);
-    (gone ? plan.reduced_elements : plan.kept_elements) *= size;
-    if (size == 1) continue;
-    if (plan.rank > 0 && plan.reduced[static_cast<size_t>(plan.rank - 1)] == gone) {
-      plan.size[static_cast<size_t>(plan.rank - 1)] *= size;
-    } else {
-      plan.size[static_cast<size_t>(plan.rank)] = size;
-      plan.reduced[static_cast<size_t>(plan.rank++)] = gone;
-    }
-  }
-  return plan;
-}
 
 template <typename T, typename Op>
 Status ReduceAll(KernelContext& c, const T* x, int64_t n, T* out) {
@@ -137,22 +92,7 @@ Status ReduceAny(KernelContext& c, const ReducePlan& plan, const T* x, T* out) {
   // More alternations: bring the reduced dimensions to the end.
   MG_ASSIGN_OR_RETURN(
       Tensor moved, c.AllocateTemp(kDTypeOf<T>, Shape{plan.kept_elements, plan.reduced_elements}));
-  std::array<int64_t, kMaxRank> from{};
-  int64_t stride = 1;
-  for (int i = plan.rank - 1; i >= 0; --i) {
-    from[static_cast<size_t>(i)] = stride;
-    stride *= size[static_cast<size_t>(i)];
-  }
-  StridedSpace space;
-  stride = plan.kept_elements * plan.reduced_elements;
-  for (bool wanted : {false, true}) {
-    for (size_t i = 0; i < static_cast<size_t>(plan.rank); ++i) {
-      if (plan.reduced[i] != wanted) continue;
-      stride /= size[i];
-      space.Add(size[i], from[i], stride);
-    }
-  }
-  StridedCopy(c, sizeof(T), x, moved.raw(), space);
+  StridedCopy(c, sizeof(T), x, moved.raw(), plan.ReducedLast());
   return ReduceLast<T, Op>(c, moved.data<T>(), plan.kept_elements, plan.reduced_elements, out);
 }
 

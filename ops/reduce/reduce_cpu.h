@@ -10,51 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
+
+#include "ops/reduce/operators.h"
 
 namespace monograph::ops::reduce {
 
 inline constexpr int64_t kBlock = 4096;
 inline constexpr int64_t kRowBlock = 256;
 inline constexpr int kLanes = 16;
-
-template <typename T>
-struct SumOp {
-  static T Zero() { return T(0); }
-  static T Combine(T a, T b) { return T(a + b); }
-};
-template <typename T>
-struct ProdOp {
-  static T Zero() { return T(1); }
-  static T Combine(T a, T b) { return T(a * b); }
-};
-// NaN wins.
-template <typename T>
-struct MaxOp {
-  static T Zero() {
-    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
-                                                : std::numeric_limits<T>::lowest();
-  }
-  static T Combine(T a, T b) { return a >= b || a != a ? a : b; }
-};
-template <typename T>
-struct MinOp {
-  static T Zero() {
-    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
-                                                : std::numeric_limits<T>::max();
-  }
-  static T Combine(T a, T b) { return a <= b || a != a ? a : b; }
-};
-template <typename T>
-struct AllOp {
-  static T Zero() { return true; }
-  static T Combine(T a, T b) { return a && b; }
-};
-template <typename T>
-struct AnyOp {
-  static T Zero() { return false; }
-  static T Combine(T a, T b) { return a || b; }
-};
 
 // One block, n <= kBlock.
 template <typename T, typename Op>

@@ -8,5 +8,6 @@ class KernelRegistry;
 namespace monograph::ops::reduce {
 
 void RegisterArgAndScan(KernelRegistry* registry);
+void RegisterArgAndScanCuda(KernelRegistry* registry);
 
 }  // namespace monograph::ops::reduce

@@ -1,5 +1,6 @@
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
+#include "ops/select/space.h"
 
 namespace monograph::ops::select {
 namespace {
@@ -27,45 +28,6 @@ void SelectRow(const bool* condition, const W* t, const W* e, W* out, int64_t n,
     const W yes = *t, no = *e;
     for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? yes : no;
   }
-}
-
-struct SelectSpace {
-  int rank = 0;
-  std::array<int64_t, kMaxRank> size{}, c{}, t{}, e{};
-};
-
-// Joins neighbouring dimensions in which every operand either moves on or stays.
-SelectSpace MakeSpace(const Shape& out, const Shape& condition, const Shape& t, const Shape& e) {
-  SelectSpace space;
-  const std::array<const Shape*, 3> shapes = {&condition, &t, &e};
-  std::array<std::array<int64_t, kMaxRank>, 3> strides{};
-  for (size_t k = 0; k < 3; ++k) {
-    const auto own = StridesOf(*shapes[k]);
-    const int lead = out.rank() - shapes[k]->rank();
-    for (int i = lead; i < out.rank(); ++i) {
-      if (shapes[k]->dim(i - lead) != 1)
-        strides[k][static_cast<size_t>(i)] = own[static_cast<size_t>(i - lead)];
-    }
-  }
-  for (int i = 0; i < out.rank(); ++i) {
-    const auto d = static_cast<size_t>(i);
-    const int64_t size = out.dim(i);
-    if (size == 1) continue;
-    if (space.rank > 0) {
-      const auto last = static_cast<size_t>(space.rank - 1);
-      if (space.c[last] == strides[0][d] * size && space.t[last] == strides[1][d] * size &&
-          space.e[last] == strides[2][d] * size) {
-        space.size[last] *= size;
-        space.c[last] = strides[0][d], space.t[last] = strides[1][d], space.e[last] = strides[2][d];
-        continue;
-      }
-    }
-    const auto last = static_cast<size_t>(space.rank++);
-    space.size[last] = size;
-    space.c[last] = strides[0][d], space.t[last] = strides[1][d], space.e[last] = strides[2][d];
-  }
-  if (space.rank == 0) space.size[0] = 1, space.rank = 1;
-  return space;
 }
 
 void RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
@@ -117,18 +79,8 @@ class SelectV1Kernel : public Kernel {
  public:
   explicit SelectV1Kernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    Shape condition = c.input(0).shape();
     const Shape shape = c.input(1).shape();
-    if (!(c.input(2).shape() == shape)) {
-      return InvalidArgument("t and e must have one shape, not " + shape.ToString() + " and " +
-                             c.input(2).shape().ToString());
-    }
-    if (condition.rank() == 1 && shape.rank() > 1 && condition.dim(0) == shape.dim(0)) {
-      while (condition.rank() < shape.rank()) condition.AddDim(1);
-    } else if (condition.rank() != 0 && !(condition == shape)) {
-      return InvalidArgument("the condition has shape " + condition.ToString() + ", t and e have " +
-                             shape.ToString());
-    }
+    MG_ASSIGN_OR_RETURN(const Shape condition, ConditionOfSelect(c));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(1, 0, shape));
     if (shape.elements() > 0) RunSelect(c, MakeSpace(shape, condition, shape, shape), out);
     return Status();

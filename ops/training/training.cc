@@ -132,6 +132,19 @@ void Define(OpRegistry* registry) {
                        {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
   registry->Add(Update("ResourceApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
                        {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
+  registry->Add(OpDef("_MultiResourceApply")
+                    .Input("variables: V * resource")
+                    .Input("coefficients: C * T")
+                    .Input("gradients: N * T")
+                    .Attr("update: string")
+                    .Attr("flag: bool = false")
+                    .Attr("V: int >= 1")
+                    .Attr("C: int >= 1")
+                    .Attr("N: int >= 1")
+                    .Attr("T: {float, double, half, bfloat16}")
+                    .Stateful()
+                    .Shape([](ShapeContext&) { return Status(); })
+                    .NoGradient());
 }
 
 }  // namespace ops::training

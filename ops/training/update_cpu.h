@@ -8,8 +8,10 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 
 #include "ops/float_view_cpu.h"
+#include "ops/training/formulas.h"
 #include "ops/variable/access_cpu.h"
 
 namespace monograph::ops::training {
@@ -20,23 +22,23 @@ using variable::RequireType;
 using variable::RequireValue;
 using variable::UpdateTarget;
 
-// N variables (inputs 0..N-1) that an update holds exclusively. Locks are taken in the order of
+// N variables (inputs `first` on) that an update holds exclusively. Locks are taken in the order of
 // addresses, so that updates that name them in different orders cannot wait for each other.
 template <int N>
 class Locked {
  public:
   // Each must have the shape of the gradient.
-  static Result<Locked> Make(KernelContext& c, DType dtype, const Shape& gradient) {
-    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype));
+  static Result<Locked> Make(KernelContext& c, DType dtype, const Shape& gradient, int first = 0) {
+    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype, first));
     MG_RETURN_IF_ERROR(locked.Prepare(c, gradient, "a gradient"));
-    return locked;
+    return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
   // All must have one shape.
   static Result<Locked> MakeAlike(KernelContext& c, DType dtype) {
-    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype));
+    MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype, 0));
     const Shape shape = locked.variables_[0]->value.shape();
     MG_RETURN_IF_ERROR(locked.Prepare(c, shape, "slots and a variable"));
-    return locked;
+    return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
   const Variable& variable(int i) const { return *variables_[static_cast<size_t>(i)]; }
 
@@ -48,11 +50,11 @@ class Locked {
  private:
   Locked() = default;
 
-  static Result<Locked> Lock(KernelContext& c, DType dtype) {
+  static Result<Locked> Lock(KernelContext& c, DType dtype, int first) {
     Locked locked;
     std::array<Variable*, N> order;
     for (int i = 0; i < N; ++i) {
-      MG_ASSIGN_OR_RETURN(locked.variables_[static_cast<size_t>(i)], FindVariable(c, i));
+      MG_ASSIGN_OR_RETURN(locked.variables_[static_cast<size_t>(i)], FindVariable(c, first + i));
       order[static_cast<size_t>(i)] = locked.variables_[static_cast<size_t>(i)].get();
       MG_RETURN_IF_ERROR(RequireType(*order[static_cast<size_t>(i)], dtype));
     }
@@ -63,9 +65,9 @@ class Locked {
       MG_RETURN_IF_ERROR(LockVariable(&locked.locks_[i], *order[i], c));
     }
     for (int i = 0; i < N; ++i) {
-      MG_RETURN_IF_ERROR(RequireValue(*locked.variables_[static_cast<size_t>(i)], c, i));
+      MG_RETURN_IF_ERROR(RequireValue(*locked.variables_[static_cast<size_t>(i)], c, first + i));
     }
-    return locked;
+    return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
 
   Status Prepare(KernelContext& c, const Shape& shape, const char* what) {
@@ -86,6 +88,10 @@ class Locked {
   std::array<UpdateTarget, N> targets_;
 };
 
+inline bool FlagOf(const KernelConstruction& k, const UpdateInputs& inputs) {
+  return inputs.flag != nullptr && k.attrs().GetOr<bool>(inputs.flag, inputs.flag_default);
+}
+
 template <typename T>
 Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
   if (c.input(input).elements() != 1) {
@@ -93,16 +99,6 @@ Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
                            " must be a scalar, got shape " + c.input(input).shape().ToString());
   }
   return static_cast<Accumulator<T>>(*c.input(input).data<T>());
-}
-
-// N coefficients, inputs `first` on.
-template <typename T, size_t N>
-Result<std::array<Accumulator<T>, N>> Coefficients(const KernelContext& c, int first) {
-  std::array<Accumulator<T>, N> values;
-  for (size_t i = 0; i < N; ++i) {
-    MG_ASSIGN_OR_RETURN(values[i], Coefficient<T>(c, first + static_cast<int>(i)));
-  }
-  return values;
 }
 
 // step(i) for each of n elements, in fixed blocks on the intra-op threads. A step holds pointers
@@ -118,6 +114,18 @@ void ForElements(KernelContext& c, int64_t n, const Step& step) {
     for (int64_t i = first * kBlock; i < end; ++i) local(i);
   };
   c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
+}
+
+// One element of a variable and its slots. Written out for each of them, so that values stay in
+// registers and loops over this are vector ones.
+template <typename T, typename Formula, size_t... kIs>
+inline void UpdateElement(const Formula& formula, const T* const* before, T* const* after,
+                          Accumulator<T> g, int64_t i, std::index_sequence<kIs...>) {
+  using A = Accumulator<T>;
+  const A old[] = {static_cast<A>(before[kIs][i])...};
+  A fresh[sizeof...(kIs)];
+  formula(old, g, fresh);
+  ((after[kIs][i] = T(fresh[kIs])), ...);
 }
 
 }  // namespace monograph::ops::training

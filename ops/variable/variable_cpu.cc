@@ -7,6 +7,7 @@
 
 #include "ops/float_view_cpu.h"
 #include "ops/variable/access_cpu.h"
+#include "ops/variable/assign.h"
 
 namespace monograph::ops::variable {
 namespace {
@@ -68,36 +69,6 @@ class ReadKernel : public Kernel {
   const DType dtype_;
 };
 
-class AssignKernel : public Kernel {
- public:
-  explicit AssignKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
-    if (!variable->shape().Accepts(c.input(1).shape())) {
-      return InvalidArgument("variable '" + variable->name() + "' has shape " +
-                             variable->shape().ToString() + "; a value of shape " +
-                             c.input(1).shape().ToString() + " cannot be assigned to it");
-    }
-    Tensor value;
-    // A small view must not keep a large buffer alive.
-    if (const Tensor& given = c.input(1);
-        IsPlainData(given.dtype()) && given.buffer().size() > 2 * given.bytes() + 4096) {
-      MG_ASSIGN_OR_RETURN(value, given.Clone(c.allocator()));
-    }
-    std::unique_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
-    if (!value.valid()) value = c.TakeInput(1);
-    std::swap(variable->value, value);
-    lock.unlock();  // the old value is freed outside
-    return Status();
-  }
-
- private:
-  const DType dtype_;
-};
-
 template <typename T, bool kAdd>
 class AssignUpdateKernel : public Kernel {
  public:
@@ -110,11 +81,7 @@ class AssignUpdateKernel : public Kernel {
     std::unique_lock<std::shared_mutex> lock;
     MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-    if (!(variable->value.shape() == delta.shape())) {
-      return InvalidArgument("variable '" + variable->name() + "' of shape " +
-                             variable->value.shape().ToString() +
-                             " cannot be updated by a value of shape " + delta.shape().ToString());
-    }
+    MG_RETURN_IF_ERROR(RequireShape(*variable, delta.shape()));
     MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
     const T *before = target.before<T>(), *d = delta.data<T>();
     T* after = target.after<T>();
@@ -219,12 +186,7 @@ class ResourceGatherKernel : public Kernel {
     const Tensor& value = variable->value;
     const Tensor& indices = c.input(1);
     const Shape shape = value.shape();
-    if (shape.rank() < 1 || !IsPlainData(dtype_))
-      return InvalidArgument("variable '" + variable->name() + "' has no rows to gather");
-    if (shape.rank() - 1 + indices.shape().rank() > kMaxRank)
-      return InvalidArgument("the result has too many dimensions");
-    Shape out_shape = indices.shape();
-    for (int i = 1; i < shape.rank(); ++i) out_shape.AddDim(shape[i]);
+    MG_ASSIGN_OR_RETURN(const Shape out_shape, GatheredShape(*variable, indices.shape()));
     const I* index = indices.data<I>();
     const int64_t n = indices.elements();
     for (int64_t i = 0; i < n; ++i) {
@@ -259,18 +221,8 @@ class ResourceScatterKernel : public Kernel {
     MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Shape shape = variable->value.shape();
-    if (shape.rank() < 1)
-      return InvalidArgument("variable '" + variable->name() + "' has no rows to update");
-    Shape wanted = indices.shape();
-    bool fits = shape.rank() - 1 + wanted.rank() <= kMaxRank;
-    for (int i = 1; i < shape.rank() && fits; ++i) wanted.AddDim(shape[i]);
+    MG_RETURN_IF_ERROR(CheckUpdates(*variable, indices.shape(), updates.shape()));
     const bool scalar = updates.shape().rank() == 0;
-    if (!scalar && !(fits && updates.shape() == wanted)) {
-      return InvalidArgument("updates of shape " + updates.shape().ToString() +
-                             " do not fit indices of shape " + indices.shape().ToString() +
-                             " and variable '" + variable->name() + "' of shape " +
-                             shape.ToString());
-    }
     const I* index = indices.data<I>();
     const int64_t n = indices.elements();
     for (int64_t i = 0; i < n; ++i) {
@@ -324,7 +276,7 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<ReadKernel>(
       {.op = "ReadVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-  registry->Add<AssignKernel>(
+  registry->Add<AssignKernel<HostMoves>>(
       {.op = "AssignVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<IsInitializedKernel>(
       {.op = "VarIsInitializedOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});

@@ -72,6 +72,8 @@ const Reasons& WithoutGoldenCase() {
       {"ResourceApplyAdagradV2", "by hand: tests/ops/variable_test"},
       {"ResourceApplyRMSProp", "by hand: tests/ops/variable_test"},
       {"ResourceApplyCenteredRMSProp", "by hand: tests/ops/variable_test"},
+      {"_FusedElementwise", "against the separate ops: simulated_gpu_test beside this file"},
+      {"_MultiResourceApply", "against the single updates: simulated_gpu_test beside this file"},
       {"ResourceSparseApplyMomentum", "has state: tests/ops/sparse_test"},
       {"ResourceSparseApplyAdagrad", "has state: tests/ops/sparse_test"},
       {"ResourceSparseApplyAdagradV2", "has state: tests/ops/sparse_test"},

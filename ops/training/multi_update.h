@@ -1,0 +1,66 @@
+// _MultiResourceApply: several updates of one kind with the same coefficients, as one node.
+// GroupUpdates makes it, so that a GPU runs the updates of all its variables in one launch.
+//
+//   variables     V handles: of each update the variable and its slots, as its own op has them
+//   coefficients  C scalars, in the order of that op's inputs
+//   gradients     N
+//   update        the op that it stands for; `flag`: that op's use_nesterov or update_slots
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/kernel.h"
+#include "ops/training/formulas.h"
+
+namespace monograph::ops::training {
+
+// Where the node's inputs are.
+struct MultiInputs {
+  explicit MultiInputs(const KernelConstruction& k)
+      : updates(static_cast<int>(k.attr<int64_t>("N"))),
+        gradient(static_cast<int>(k.attr<int64_t>("V") + k.attr<int64_t>("C"))),
+        flag(k.attr<bool>("flag")) {
+    for (int i = static_cast<int>(k.attr<int64_t>("V")); i < gradient; ++i)
+      coefficients.push_back(i);
+  }
+  int updates;
+  std::vector<int> coefficients;
+  int gradient;  // the first
+  bool flag;
+};
+
+// The kernel that MakerOf<T, Formula>::Make makes for the node's update; InvalidArgument if counts
+// do not fit it.
+template <typename T, template <typename, template <typename> typename> typename MakerOf>
+Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k) {
+  const std::string& update = k.attr<std::string>("update");
+  Status unfit;
+  const auto make =
+      [&]<template <typename> typename FormulaOf>(const char* name) -> std::unique_ptr<Kernel> {
+    if (update != name) return nullptr;
+    using Formula = FormulaOf<Accumulator<T>>;
+    if (k.attr<int64_t>("V") != k.attr<int64_t>("N") * Formula::kVariables ||
+        k.attr<int64_t>("C") != Formula::kCoefficients) {
+      unfit.Update(InvalidArgument(update + " updates " + std::to_string(Formula::kVariables) +
+                                   " variables with " + std::to_string(Formula::kCoefficients) +
+                                   " coefficients and a gradient each"));
+      return nullptr;
+    }
+    return MakerOf<T, FormulaOf>::Make(k);
+  };
+  auto kernel = make.template operator()<GradientDescentFormula>("ResourceApplyGradientDescent");
+  if (!kernel) kernel = make.template operator()<MomentumFormula>("ResourceApplyMomentum");
+  if (!kernel) kernel = make.template operator()<AdamFormula>("ResourceApplyAdam");
+  if (!kernel) kernel = make.template operator()<AdagradV1>("ResourceApplyAdagrad");
+  if (!kernel) kernel = make.template operator()<AdagradV2>("ResourceApplyAdagradV2");
+  if (!kernel) kernel = make.template operator()<RMSPropFormula>("ResourceApplyRMSProp");
+  if (!kernel)
+    kernel = make.template operator()<CenteredRMSPropFormula>("ResourceApplyCenteredRMSProp");
+  MG_RETURN_IF_ERROR(unfit);
+  if (!kernel) return InvalidArgument("no update of many variables is called '" + update + "'");
+  return Result<std::unique_ptr<Kernel>>(std::move(kernel));  // nvcc would copy it
+}
+
+}  // namespace monograph::ops::training
