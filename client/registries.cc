@@ -1,6 +1,10 @@
 #include "client/registries.h"
 
+#include <utility>
+
 #include "ops/fuse.h"
+#include "ops/fuse_chains.h"
+#include "ops/group_updates.h"
 #include "ops/register.h"
 
 namespace monograph {
@@ -15,7 +19,11 @@ Registries& DefaultRegistries() {
   return *registries;
 }
 
-Result<Graph> RewriteForExecution(Graph graph) { return FuseOps(graph, {}, nullptr); }
+Result<Graph> RewriteForExecution(Graph graph) {
+  MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph), {}, nullptr));
+  MG_ASSIGN_OR_RETURN(graph, FuseOps(graph, {}, nullptr));
+  return FuseChains(std::move(graph), {}, nullptr);
+}
 
 Graph NewGraph() { return Graph(&DefaultRegistries().ops); }
 
