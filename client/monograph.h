@@ -13,6 +13,7 @@
 #include "client/flags.h"            // Flags
 #include "client/host.h"             // HostTask
 #include "client/learning_rate.h"    // ExponentialDecay, ...
+#include "client/loss_scale.h"       // LossScale
 #include "client/moving_average.h"   // ExponentialMovingAverage
 #include "client/optimizer.h"        // Adam, ...
 #include "client/registries.h"       // NewGraph, DefaultRegistries
