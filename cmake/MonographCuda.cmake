@@ -79,8 +79,9 @@ endfunction()
 function(mg_plugin name)
   add_library(${name} MODULE ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
-  add_dependencies(${name} mg_base mg_graph mg_executor)
-  target_link_libraries(${name} PRIVATE $<TARGET_FILE:mg_executor> $<TARGET_FILE:mg_graph> $<TARGET_FILE:mg_base>
+  # Of ops/ the kernels that need no library: a GPU's kernels for host memory are the CPU's (ops/on_host_cuda.h).
+  add_dependencies(${name} mg_base mg_graph mg_executor mg_ops_def mg_ops_cpu)
+  target_link_libraries(${name} PRIVATE $<TARGET_FILE:mg_ops_cpu> $<TARGET_FILE:mg_ops_def> $<TARGET_FILE:mg_executor> $<TARGET_FILE:mg_graph> $<TARGET_FILE:mg_base>
     TBB::tbb Threads::Threads ${CMAKE_DL_LIBS})
   set(map ${PROJECT_SOURCE_DIR}/ops/cuda_plugin.map)
   target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--version-script=${map})

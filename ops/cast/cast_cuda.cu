@@ -1,0 +1,105 @@
+#include "ops/kernel_util.h"
+#include "ops/launch.h"
+
+namespace monograph::ops::cast {
+namespace {
+
+template <typename To, typename From>
+MG_HD To Convert(From x) {
+  const auto wide = Widen(x);
+  if constexpr (std::is_same_v<To, bool>) {
+    return wide != decltype(wide)(0);
+  } else if constexpr (kIs16Bit<To>) {
+    return Narrow<To>(static_cast<float>(wide));
+  } else if constexpr (kIs16Bit<From>) {
+    return static_cast<To>(static_cast<float>(wide));
+  } else {
+    return static_cast<To>(wide);
+  }
+}
+
+// One body for each source type; the destination's is asked for at run time, by all threads alike.
+template <typename From>
+struct CastBody {
+  static constexpr int kPack = 4;
+  const From* from;
+  void* to;
+  DType dtype;
+  int64_t n;
+  bool packs;  // both sides are aligned for whole packs
+
+  MG_HD void operator()(int64_t group) const {
+    switch (dtype) {
+#define MG_CASE(T)  \
+  case kDTypeOf<T>: \
+    return Move(group, static_cast<T*>(to));
+      MG_ALL_TYPES(MG_CASE)
+      MG_CASE(uint32_t)
+      MG_CASE(uint64_t)
+#undef MG_CASE
+      default:
+        return;
+    }
+  }
+
+ private:
+  template <typename To>
+  MG_HD void Move(int64_t group, To* out) const {
+    const int64_t first = group * kPack;
+    // Packs of 8-byte elements would be wider than one access.
+    if constexpr (sizeof(From) <= 4 && sizeof(To) <= 4) {
+      if (packs && first + kPack <= n) {
+        const auto in = *reinterpret_cast<const Pack<From, kPack>*>(from + first);
+        Pack<To, kPack> pack;
+        MG_UNROLL
+        for (int k = 0; k < kPack; ++k) pack.values[k] = Convert<To>(in.values[k]);
+        *reinterpret_cast<Pack<To, kPack>*>(out + first) = pack;
+        return;
+      }
+    }
+    for (int64_t i = first; i < first + kPack && i < n; ++i) out[i] = Convert<To>(from[i]);
+  }
+};
+
+template <typename From>
+class DeviceCastKernel : public Kernel {
+ public:
+  explicit DeviceCastKernel(const KernelConstruction& k) : to_(k.output_dtype(0)) {}
+  Status Compute(KernelContext& c) override {
+    if (to_ == kDTypeOf<From>) {
+      c.set_output(0, c.TakeInput(0));
+      return Status();
+    }
+    if (!IsPlainData(to_)) {
+      return Unimplemented("no cast from " + std::string(DTypeName(kDTypeOf<From>)) + " to " +
+                           std::string(DTypeName(to_)));
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
+    constexpr int64_t kPack = CastBody<From>::kPack;
+    const int64_t n = out->elements();
+    const auto aligned = [&](const void* p, size_t size) {
+      return reinterpret_cast<uintptr_t>(p) % (static_cast<size_t>(kPack) * size) == 0;
+    };
+    const CastBody<From> body{
+        c.input(0).template data<From>(), out->raw(), to_, n,
+        aligned(c.input(0).raw(), sizeof(From)) && aligned(out->raw(), DTypeSize(to_))};
+    return ForEach(c, (n + kPack - 1) / kPack, body);
+  }
+
+ private:
+  const DType to_;
+};
+
+}  // namespace
+
+void RegisterCuda(KernelRegistry* registry) {
+#define MG_ADD(T)                     \
+  registry->Add<DeviceCastKernel<T>>( \
+      {.op = "Cast", .device = "GPU", .types = {{"SrcT", kDTypeOf<T>}}});
+  MG_ALL_TYPES(MG_ADD)
+  MG_ADD(uint32_t)
+  MG_ADD(uint64_t)
+#undef MG_ADD
+}
+
+}  // namespace monograph::ops::cast

@@ -1,0 +1,19 @@
+#include "ops/moves.h"
+#include "ops/on_host_cuda.h"
+
+namespace monograph::ops::control {
+
+void RegisterCpu(KernelRegistry* registry);
+
+void RegisterCuda(KernelRegistry* registry) {
+  KernelRegistry cpu;
+  RegisterCpu(&cpu);
+  AddOnHost(registry, cpu, "NoOp");
+  AddOnHost(registry, cpu, "Assert", {"condition", "data"});
+  for (const char* op : {"Identity", "IdentityN", "StopGradient", "PreventGradient"})
+    AddOnHost(registry, cpu, op);
+  for (const char* op : {"Identity", "StopGradient", "PreventGradient"})
+    AddOnHost(registry, cpu, op, {"input", "output"}, "T", kHostInt);
+}
+
+}  // namespace monograph::ops::control

@@ -1,0 +1,204 @@
+// Elementwise kernels of GPUs: bodies over functors (functors.h), one thread for a pack of
+// consecutive elements, 16 bytes wide where addresses allow it. The kernel classes know of shapes
+// but not of types, so that each op and type costs one small body.
+#pragma once
+
+#include <cstdint>
+
+#include "executor/kernel.h"
+#include "ops/launch.h"
+
+namespace monograph::ops::elementwise {
+
+// What a binary body works on. The dimensions of the result, neighbours joined where both operands
+// move on or stay alike; rank 0: operands are as long as the result, or single elements.
+struct BinaryArgs {
+  const void *x = nullptr, *y = nullptr;
+  void* z = nullptr;
+  int64_t n = 0;  // elements of the result
+  int rank = 0;
+  Divisor size[kMaxRank];
+  int64_t x_stride[kMaxRank] = {}, y_stride[kMaxRank] = {};
+  int64_t x_step = 1, y_step = 1;  // along the innermost dimension: 1, or 0 where the operand stays
+  bool packs = false;  // every pack lies in one row and is aligned in z and where an operand moves
+
+  MG_HD void Offsets(int64_t index, int64_t* x_at, int64_t* y_at) const {
+    if (rank == 0) {
+      *x_at = index * x_step;
+      *y_at = index * y_step;
+      return;
+    }
+    int64_t a = 0, b = 0;
+    for (int i = rank - 1; i >= 0; --i) {
+      const int64_t rest = size[i].Divide(index), at = index - rest * size[i].divisor();
+      index = rest;
+      a += at * x_stride[i];
+      b += at * y_stride[i];
+    }
+    *x_at = a;
+    *y_at = b;
+  }
+};
+
+struct UnaryArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+  int64_t n = 0;
+  bool packs = false;  // x and y are aligned for whole packs
+};
+
+// Elements that one thread handles: 16 bytes of the wider type.
+template <typename In, typename Out>
+inline constexpr int kPackOf = 16 / static_cast<int>(sizeof(In) > sizeof(Out) ? sizeof(In)
+                                                                              : sizeof(Out));
+
+template <typename T, typename Fn>
+struct BinaryBody {
+  using Out = std::conditional_t<std::is_same_v<typename Fn::Out, bool>, bool, T>;
+  static constexpr int kPack = kPackOf<T, Out>;
+  BinaryArgs args;
+
+  MG_HD static Out One(T x, T y) {
+    if constexpr (std::is_same_v<Out, bool>) {
+      return Fn()(Widen(x), Widen(y));
+    } else {
+      return Narrow<T>(Fn()(Widen(x), Widen(y)));
+    }
+  }
+  MG_HD void operator()(int64_t group) const {
+    const T *x = static_cast<const T*>(args.x), *y = static_cast<const T*>(args.y);
+    Out* z = static_cast<Out*>(args.z);
+    const int64_t first = group * kPack;
+    int64_t x_at, y_at;
+    if (args.packs && first + kPack <= args.n) {
+      args.Offsets(first, &x_at, &y_at);
+      Pack<T, kPack> a, b;
+      Pack<Out, kPack> out;
+      Load(x + x_at, args.x_step, &a);
+      Load(y + y_at, args.y_step, &b);
+      MG_UNROLL
+      for (int k = 0; k < kPack; ++k) out.values[k] = One(a.values[k], b.values[k]);
+      *reinterpret_cast<Pack<Out, kPack>*>(z + first) = out;
+      return;
+    }
+    for (int64_t i = first; i < first + kPack && i < args.n; ++i) {
+      args.Offsets(i, &x_at, &y_at);
+      z[i] = One(x[x_at], y[y_at]);
+    }
+  }
+
+ private:
+  MG_HD static void Load(const T* from, int64_t step, Pack<T, kPack>* pack) {
+    if (step != 0) {
+      *pack = *reinterpret_cast<const Pack<T, kPack>*>(from);
+      return;
+    }
+    const T value = *from;
+    MG_UNROLL
+    for (int k = 0; k < kPack; ++k) pack->values[k] = value;
+  }
+};
+
+template <typename T, typename Fn>
+struct UnaryBody {
+  using Out = std::conditional_t<std::is_same_v<typename Fn::Out, bool>, bool, T>;
+  static constexpr int kPack = kPackOf<T, Out>;
+  UnaryArgs args;
+
+  MG_HD static Out One(T x) {
+    if constexpr (std::is_same_v<Out, bool>) {
+      return Fn()(Widen(x));
+    } else {
+      return Narrow<T>(Fn()(Widen(x)));
+    }
+  }
+  MG_HD void operator()(int64_t group) const {
+    const T* x = static_cast<const T*>(args.x);
+    Out* y = static_cast<Out*>(args.y);
+    const int64_t first = group * kPack;
+    if (args.packs && first + kPack <= args.n) {
+      const auto in = *reinterpret_cast<const Pack<T, kPack>*>(x + first);
+      Pack<Out, kPack> out;
+      MG_UNROLL
+      for (int k = 0; k < kPack; ++k) out.values[k] = One(in.values[k]);
+      *reinterpret_cast<Pack<Out, kPack>*>(y + first) = out;
+      return;
+    }
+    for (int64_t i = first; i < first + kPack && i < args.n; ++i) y[i] = One(x[i]);
+  }
+};
+
+using BinaryLaunch = Status (*)(KernelContext& c, const BinaryArgs& args);
+using UnaryLaunch = Status (*)(KernelContext& c, const UnaryArgs& args);
+
+template <typename T, typename Fn>
+Status LaunchBinary(KernelContext& c, const BinaryArgs& args) {
+  constexpr int64_t kPack = BinaryBody<T, Fn>::kPack;
+  return ForEach(c, (args.n + kPack - 1) / kPack, BinaryBody<T, Fn>{args});
+}
+template <typename T, typename Fn>
+Status LaunchUnary(KernelContext& c, const UnaryArgs& args) {
+  constexpr int64_t kPack = UnaryBody<T, Fn>::kPack;
+  return ForEach(c, (args.n + kPack - 1) / kPack, UnaryBody<T, Fn>{args});
+}
+
+// Fills in shapes and strides. REQUIRES: z is x and y broadcast, and not empty. `pack` elements are
+// handled at a time.
+BinaryArgs MakeBinaryArgs(const Tensor& x, const Tensor& y, const Shape& z_shape, Tensor* z,
+                          int64_t pack);
+
+class DeviceBinaryKernel : public Kernel {
+ public:
+  DeviceBinaryKernel(const KernelConstruction& k, BinaryLaunch launch);
+  Status Compute(KernelContext& c) override;
+
+ private:
+  const BinaryLaunch launch_;
+  const int64_t pack_;
+  const bool differ_where_shapes_differ_;  // NotEqual with incompatible_shape_error = false
+  const bool equality_without_error_;
+};
+
+class DeviceUnaryKernel : public Kernel {
+ public:
+  DeviceUnaryKernel(const KernelConstruction& k, UnaryLaunch launch);
+  Status Compute(KernelContext& c) override;
+
+ private:
+  const UnaryLaunch launch_;
+  const int64_t pack_;
+};
+
+// The functor for T, or for float if T has 16 bits.
+template <template <typename> typename Fn, typename T>
+using FunctorOf = Fn<Accumulator<T>>;
+
+template <template <typename> typename Fn, typename T>
+Result<std::unique_ptr<Kernel>> MakeDeviceBinary(const KernelConstruction& k) {
+  return std::unique_ptr<Kernel>(new DeviceBinaryKernel(k, &LaunchBinary<T, FunctorOf<Fn, T>>));
+}
+template <template <typename> typename Fn, typename T>
+Result<std::unique_ptr<Kernel>> MakeDeviceUnary(const KernelConstruction& k) {
+  return std::unique_ptr<Kernel>(new DeviceUnaryKernel(k, &LaunchUnary<T, FunctorOf<Fn, T>>));
+}
+
+template <template <typename> typename Fn, typename... Ts>
+void AddDeviceBinary(KernelRegistry* registry, const char* op) {
+  (registry->Add({.op = op, .device = "GPU", .types = {{"T", kDTypeOf<Ts>}}},
+                 &MakeDeviceBinary<Fn, Ts>),
+   ...);
+}
+template <template <typename> typename Fn, typename... Ts>
+void AddDeviceUnary(KernelRegistry* registry, const char* op) {
+  (registry->Add({.op = op, .device = "GPU", .types = {{"T", kDTypeOf<Ts>}}},
+                 &MakeDeviceUnary<Fn, Ts>),
+   ...);
+}
+
+// Each in a file of its own.
+void RegisterArithmeticCuda(KernelRegistry* registry);
+void RegisterComparisonsCuda(KernelRegistry* registry);
+void RegisterUnaryCuda(KernelRegistry* registry);
+void RegisterChainsCuda(KernelRegistry* registry);
+
+}  // namespace monograph::ops::elementwise

@@ -1,0 +1,201 @@
+// Each update is one pass over variable, slots and gradient: the same bits as on a CPU.
+#include <algorithm>
+#include <unordered_set>
+
+#include "ops/training/multi_update.h"
+#include "ops/training/update_cuda.h"
+
+namespace monograph::ops::training {
+namespace {
+
+// One variable with its slots, and its gradient.
+template <typename T, int kN>
+struct UpdateOf {
+  const T* before[kN];
+  T* after[kN];
+  const T* gradient;
+  int64_t n;
+
+  bool packs() const {  // all are aligned for whole packs
+    const auto aligned = [](const T* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+    return aligned(gradient) && std::all_of(before, before + kN, aligned) &&
+           std::all_of(after, after + kN, aligned);
+  }
+};
+
+// Several updates in one launch; a thread handles a pack of one of them.
+template <typename T, template <typename> typename FormulaOf, int kMostUpdates>
+struct UpdateBody {
+  using A = Accumulator<T>;
+  using Formula = FormulaOf<A>;
+  static constexpr int kMost = kMostUpdates, kN = Formula::kVariables,
+                       kPack = 16 / static_cast<int>(sizeof(T));
+
+  DeviceFormula<T, FormulaOf> formula;
+  int count;
+  UpdateOf<T, kN> updates[kMost];
+  int64_t begin[kMost + 1];  // of each update, in packs
+  bool packs;
+
+  MG_HD void operator()(int64_t at) const {
+    int low = 0, high = count;  // begin[low] <= at < begin[high]
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (begin[middle] <= at ? low : high) = middle;
+    }
+    const UpdateOf<T, kN>& u = updates[low];
+    const Formula update = formula.Make();
+    const int64_t first = (at - begin[low]) * kPack;
+    if (packs && first + kPack <= u.n) {
+      Pack<T, kPack> values[kN];
+      const auto g = *reinterpret_cast<const Pack<T, kPack>*>(u.gradient + first);
+      MG_UNROLL
+      for (int v = 0; v < kN; ++v)
+        values[v] = *reinterpret_cast<const Pack<T, kPack>*>(u.before[v] + first);
+      MG_UNROLL
+      for (int k = 0; k < kPack; ++k) {
+        A old[kN], fresh[kN];
+        MG_UNROLL
+        for (int v = 0; v < kN; ++v) old[v] = Widen(values[v].values[k]);
+        update(old, Widen(g.values[k]), fresh);
+        MG_UNROLL
+        for (int v = 0; v < kN; ++v) values[v].values[k] = Narrow<T>(fresh[v]);
+      }
+      MG_UNROLL
+      for (int v = 0; v < kN; ++v)
+        *reinterpret_cast<Pack<T, kPack>*>(u.after[v] + first) = values[v];
+      return;
+    }
+    for (int64_t i = first; i < first + kPack && i < u.n; ++i) {
+      A old[kN], fresh[kN];
+      MG_UNROLL
+      for (int v = 0; v < kN; ++v) old[v] = Widen(u.before[v][i]);
+      update(old, Widen(u.gradient[i]), fresh);
+      MG_UNROLL
+      for (int v = 0; v < kN; ++v) u.after[v][i] = Narrow<T>(fresh[v]);
+    }
+  }
+
+  void Add(const UpdateOf<T, kN>& update) {
+    if (count == 0) begin[0] = 0, packs = true;
+    updates[count] = update;
+    packs = packs && update.packs();
+    begin[count + 1] = begin[count] + (update.n + kPack - 1) / kPack;
+    ++count;
+  }
+  // Launches what was added, and forgets it.
+  Status Flush(KernelContext& c) {
+    const int64_t n = count == 0 ? 0 : begin[count];
+    const Status status = ForEach(c, n, *this);
+    count = 0;
+    return status;
+  }
+};
+
+template <typename T, int kN>
+UpdateOf<T, kN> Describe(Locked<kN>& locked, const Tensor& gradient) {
+  UpdateOf<T, kN> update;
+  update.gradient = gradient.data<T>();
+  update.n = gradient.elements();
+  for (int i = 0; i < kN; ++i) {
+    update.before[i] = locked[i].template before<T>();
+    update.after[i] = locked[i].template after<T>();
+  }
+  return update;
+}
+
+template <typename T, template <typename> typename FormulaOf, const UpdateInputs& kInputs>
+class DeviceUpdateKernel : public Kernel {
+ public:
+  explicit DeviceUpdateKernel(const KernelConstruction& k) : flag_(FlagOf(k, kInputs)) {}
+  Status Compute(KernelContext& c) override {
+    UpdateBody<T, FormulaOf, 1> body{};
+    MG_ASSIGN_OR_RETURN(body.formula,
+                        (DeviceFormula<T, FormulaOf>::Of(c, kInputs.coefficients, flag_)));
+    const Tensor& gradient = c.input(kInputs.gradient);
+    MG_ASSIGN_OR_RETURN(auto locked, Locked<body.kN>::Make(c, kDTypeOf<T>, gradient.shape()));
+    body.Add(Describe<T>(locked, gradient));
+    MG_RETURN_IF_ERROR(body.Flush(c));
+    locked.Commit();
+    return Status();
+  }
+
+ private:
+  const bool flag_;
+};
+
+// _MultiResourceApply. One thread enqueues all work of a device, so that a variable's lock need not
+// be held until the launch; what a fresh value replaces lives until then.
+template <typename T, template <typename> typename FormulaOf>
+class DeviceMultiUpdateKernel : public Kernel {
+ public:
+  explicit DeviceMultiUpdateKernel(const KernelConstruction& k) : inputs_(k) {}
+  Status Compute(KernelContext& c) override {
+    using Body = UpdateBody<T, FormulaOf, 128>;
+    constexpr int kN = Body::kN;
+    auto body = std::make_unique<Body>();
+    MG_ASSIGN_OR_RETURN(body->formula, (DeviceFormula<T, FormulaOf>::Of(
+                                           c, inputs_.coefficients.data(), inputs_.flag)));
+    std::unordered_set<const Variable*> seen;
+    std::vector<Tensor> replaced;
+    for (int i = 0; i < inputs_.updates; ++i) {
+      const Tensor& gradient = c.input(inputs_.gradient + i);
+      MG_ASSIGN_OR_RETURN(auto locked, Locked<kN>::Make(c, kDTypeOf<T>, gradient.shape(), i * kN));
+      bool twice = false;
+      for (int v = 0; v < kN; ++v) twice = !seen.insert(&locked.variable(v)).second || twice;
+      if (twice || body->count == Body::kMost) MG_RETURN_IF_ERROR(body->Flush(c));
+      body->Add(Describe<T>(locked, gradient));
+      for (int v = 0; v < kN; ++v) {
+        const Tensor& old = locked.variable(v).value;
+        if (locked[v].template before<T>() != locked[v].template after<T>())
+          replaced.push_back(old);
+      }
+      locked.Commit();
+    }
+    return body->Flush(c);
+  }
+
+ private:
+  const MultiInputs inputs_;
+};
+
+template <typename T, template <typename> typename FormulaOf>
+struct MakeDeviceMulti {
+  static std::unique_ptr<Kernel> Make(const KernelConstruction& k) {
+    return std::make_unique<DeviceMultiUpdateKernel<T, FormulaOf>>(k);
+  }
+};
+
+template <template <typename> typename FormulaOf, const UpdateInputs& kInputs>
+void AddUpdate(KernelRegistry* registry, const char* op,
+               const std::vector<std::string>& variables) {
+#define ADD(T)                                              \
+  registry->Add<DeviceUpdateKernel<T, FormulaOf, kInputs>>( \
+      {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = variables});
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+}
+
+}  // namespace
+
+void RegisterCuda(KernelRegistry* registry) {
+  AddUpdate<GradientDescentFormula, kGradientDescent>(registry, "ResourceApplyGradientDescent",
+                                                      {"var"});
+  AddUpdate<MomentumFormula, kMomentum>(registry, "ResourceApplyMomentum", {"var", "accum"});
+  AddUpdate<AdamFormula, kAdam>(registry, "ResourceApplyAdam", {"var", "m", "v"});
+  AddUpdate<AdagradV1, kAdagrad>(registry, "ResourceApplyAdagrad", {"var", "accum"});
+  AddUpdate<AdagradV2, kAdagradV2>(registry, "ResourceApplyAdagradV2", {"var", "accum"});
+  AddUpdate<RMSPropFormula, kRMSProp>(registry, "ResourceApplyRMSProp", {"var", "ms", "mom"});
+  AddUpdate<CenteredRMSPropFormula, kCenteredRMSProp>(registry, "ResourceApplyCenteredRMSProp",
+                                                      {"var", "mg", "ms", "mom"});
+#define ADD(T)                                  \
+  registry->Add({.op = "_MultiResourceApply",   \
+                 .device = "GPU",               \
+                 .types = {{"T", kDTypeOf<T>}}, \
+                 .host_args = {"variables"}},   \
+                &MakeMultiUpdate<T, MakeDeviceMulti>);
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+}
+
+}  // namespace monograph::ops::training

@@ -1,0 +1,169 @@
+// Every op by name: whether it has a kernel for GPUs, or a reason; and on a GPU, the reference
+// cases through a session. Where there is no GPU these say why and are skipped.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "client/registries.h"
+#include "client/session.h"
+#include "executor/cuda_devices.h"
+#include "graph/graph.pb.h"
+#include "graph/graph_def.h"
+#include "tests/conformance/ops/evaluator.h"
+#include "tests/conformance/ops/golden.h"
+#include "tests/conformance/ops/gpu_reasons.h"
+
+namespace monograph::optest {
+namespace {
+
+constexpr char kCpu[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+
+// What a GPU may differ from the reference by, beyond what the case itself allows: sums in another
+// order, and functions of the device's own library.
+struct Tolerance {
+  double rtol, atol;
+};
+Tolerance ToleranceOf(const OpCase& op_case, DType dtype) {
+  const double unit = dtype == DT_DOUBLE     ? 1e-12
+                      : dtype == DT_HALF     ? 2e-3
+                      : dtype == DT_BFLOAT16 ? 1.6e-2
+                                             : 1e-5;
+  return {std::max(static_cast<double>(op_case.rtol()), unit),
+          std::max(static_cast<double>(op_case.atol()), unit)};
+}
+
+std::vector<std::string> OpsWithCases() {
+  std::set<std::string> names;
+  for (const GoldenFamily& family : GoldenFamilies()) {
+    for (const OpCase& op_case : family.cases.cases()) names.insert(op_case.node().op());
+  }
+  return {names.begin(), names.end()};
+}
+
+using NamedFeeds = std::vector<std::pair<std::string, Tensor>>;
+
+// The case's node on the GPU, and placeholders of its inputs on the CPU.
+Result<Graph> GraphOf(const OpCase& op_case, NamedFeeds* feeds) {
+  GraphDef def;
+  for (int i = 0; i < op_case.inputs_size(); ++i) {
+    MG_ASSIGN_OR_RETURN(Tensor value, TensorFromProto(op_case.inputs(i)));
+    NodeDef* node = def.add_node();
+    node->set_name("in" + std::to_string(i));
+    node->set_op("Placeholder");
+    node->set_device(kCpu);
+    (*node->mutable_attr())["dtype"].set_type(op_case.inputs(i).dtype());
+    (*node->mutable_attr())["shape"].mutable_shape()->set_unknown_rank(true);
+    feeds->emplace_back(node->name(), std::move(value));
+  }
+  *def.add_node() = op_case.node();
+  def.mutable_node(def.node_size() - 1)->set_device(kGpu);
+  return GraphFromDef(def, &DefaultRegistries().ops, {.keep_unknown_ops = false});
+}
+
+Result<std::vector<Tensor>> RunOnGpu(const OpCase& op_case, const Graph& graph,
+                                     const NamedFeeds& feeds) {
+  std::vector<std::string> fetches;
+  for (int i = 0; i < op_case.outputs_size(); ++i)
+    fetches.push_back(op_case.node().name() + ":" + std::to_string(i));
+  MG_ASSIGN_OR_RETURN(const auto session, Session::Local(graph));
+  // Twice: the second step may be a replay of the first.
+  MG_RETURN_IF_ERROR(session->RunByName(feeds, fetches).status());
+  return session->RunByName(feeds, fetches);
+}
+
+// The plug-in's table of kernels; reading it needs no driver.
+const KernelRegistry* GpuKernels() {
+  static const KernelRegistry* const kernels = []() -> const KernelRegistry* {
+    if (const KernelRegistry* opened = CudaKernels()) return opened;
+    void* library = dlopen(MG_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      ADD_FAILURE() << dlerror();
+      return nullptr;
+    }
+    const auto entry = reinterpret_cast<CudaPluginEntry>(dlsym(library, kCudaPluginEntry));
+    auto* registry = new KernelRegistry;
+    entry(LogLevel::kWarning)->register_kernels(registry);
+    return registry;
+  }();
+  return kernels;
+}
+
+TEST(GpuCoverage, EveryOpHasAKernelForGpusOrAReason) {
+  if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
+  ASSERT_NE(GpuKernels(), nullptr);
+  const OpRegistry structural;
+  for (const OpDef* op : Ops().All()) {
+    if (structural.Find(op->name()) != nullptr) continue;
+    const bool has = GpuKernels()->HasOp(op->name(), "GPU");
+    const bool excused = WithoutGpuKernel().contains(op->name());
+    EXPECT_TRUE(has || excused || FromLibraries().contains(op->name()))
+        << op->name() << " has no kernel for GPUs and no reason why";
+    EXPECT_FALSE(has && excused) << op->name() << " has a kernel; its excuse is out of date";
+  }
+}
+
+TEST(GpuCoverage, EveryKernelIsOfADefinedOpAndNamesItsArguments) {
+  if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
+  ASSERT_NE(GpuKernels(), nullptr);
+  for (const KernelRegistry::Entry* entry : GpuKernels()->All()) {
+    EXPECT_EQ(entry->def.device, "GPU") << entry->def.op;
+    const OpDef* op = Ops().Find(entry->def.op);
+    ASSERT_NE(op, nullptr) << entry->def.op;
+    for (const auto& [attr, dtype] : entry->def.types)
+      EXPECT_NE(op->FindAttr(attr), nullptr) << entry->def.op << " has no attribute " << attr;
+    for (const std::string& host : entry->def.host_args) {
+      const auto named = [&](const ArgDef& arg) { return arg.name == host; };
+      EXPECT_TRUE(std::any_of(op->inputs().begin(), op->inputs().end(), named) ||
+                  std::any_of(op->outputs().begin(), op->outputs().end(), named))
+          << entry->def.op << " has no argument " << host;
+    }
+  }
+}
+
+class GpuOp : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuOp, AgreesWithTheReference) {
+  if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
+  const auto reason = WithoutGpuKernel().find(GetParam());
+  if (reason != WithoutGpuKernel().end()) GTEST_SKIP() << reason->second;
+  int checked = 0;
+  for (const GoldenFamily& family : GoldenFamilies()) {
+    for (const OpCase& op_case : family.cases.cases()) {
+      // A wrong index does not fail a step on a GPU; other errors are the simulated grid's to test.
+      if (op_case.node().op() != GetParam() || !op_case.error().empty()) continue;
+      NamedFeeds feeds;
+      const auto graph = GraphOf(op_case, &feeds);
+      ASSERT_TRUE(graph.ok()) << graph.status();
+      const Attrs& attrs = graph->attrs(graph->Find(op_case.node().name()));
+      if (!CudaKernels()->Find(GetParam(), "GPU", attrs).ok()) continue;  // not for this type
+      const auto outputs = RunOnGpu(op_case, *graph, feeds);
+      ASSERT_TRUE(outputs.ok()) << family.file << ": " << op_case.name() << ": "
+                                << outputs.status();
+      for (size_t i = 0; i < outputs->size(); ++i) {
+        const Tensor expected = TensorFromProto(op_case.outputs(static_cast<int>(i))).value();
+        const Tolerance tolerance = ToleranceOf(op_case, expected.dtype());
+        EXPECT_EQ(Difference((*outputs)[i], expected, tolerance.rtol, tolerance.atol), "")
+            << family.file << ": " << op_case.name() << " output " << i;
+      }
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 0) << "no case of a type that the GPU has a kernel for";
+}
+
+std::string TestName(const testing::TestParamInfo<std::string>& op) {
+  std::string name = op.param;
+  std::replace(name.begin(), name.end(), '_', 'X');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Ops, GpuOp, testing::ValuesIn(OpsWithCases()), TestName);
+
+}  // namespace
+}  // namespace monograph::optest

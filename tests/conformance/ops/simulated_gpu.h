@@ -1,0 +1,41 @@
+// A GPU that is not there: the kernels of the *_cuda files, compiled by the host's compiler, on the
+// grid of ops/simulated_grid.h.
+//
+// Its memory can be touched only while a kernel runs, and that of host arguments only while none
+// does: a kernel class that looks at device data, or a body that looks at host data, ends the test
+// with SIGSEGV. New memory is poisoned, and what lies around each block is watched.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "executor/kernel_runner.h"
+#include "ops/simulated_grid.h"
+
+namespace monograph::optest {
+
+// The kernels for "GPU" of ops/ that are our own.
+const KernelRegistry& SimulatedKernels();
+
+class SimulatedMemory : public DeviceMemory {
+ public:
+  SimulatedMemory();
+  ~SimulatedMemory() override;
+  Allocator* allocator() override;
+  DeviceStream* stream() override { return nullptr; }
+  Result<Tensor> ToDevice(const Tensor& on_host) override;
+  Result<Tensor> ToHost(const Tensor& on_device) override;
+  Result<Tensor> HostArgument(const Tensor& on_host) override;
+
+  // Inputs begin so many elements behind an aligned address.
+  void set_shift(int elements) { shift_ = elements; }
+  // What was written beside a block since the last call: "" or where.
+  std::string Damage();
+
+ private:
+  class Arena;
+  std::unique_ptr<Arena> device_, host_;
+  int shift_ = 0;
+};
+
+}  // namespace monograph::optest

@@ -1,0 +1,698 @@
+// Our own kernels for GPUs against the reference cases and against the CPU's kernels, on a
+// simulated grid: every thread of every launch, in three orders, with aligned and with shifted
+// inputs.
+#include "tests/conformance/ops/simulated_gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+
+#include "executor/resource_manager.h"
+#include "graph/graph.pb.h"
+#include "graph/graph_def.h"
+#include "ops/device_code.h"
+#include "tests/conformance/ops/evaluator.h"
+#include "tests/conformance/ops/golden.h"
+
+namespace monograph::optest {
+namespace {
+
+using ops::simulated::Order;
+
+constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+
+// Sums whose order is the GPU's own: equal to rounding, not bit by bit.
+const std::set<std::string>& OwnOrder() {
+  static const std::set<std::string> ops = {"Sum", "Mean", "Prod", "L2Loss"};
+  return ops;
+}
+// A CPU looks at the indices and fails; a GPU cannot.
+const std::set<std::string>& IndicesUnchecked() {
+  static const std::set<std::string> ops = {"GatherV2", "UnsortedSegmentSum"};
+  return ops;
+}
+
+struct Variant {
+  Order order = Order::kForward;
+  int shift = 0;
+};
+constexpr Variant kVariants[] = {
+    {Order::kForward, 0}, {Order::kBackward, 0}, {Order::kScattered, 1}, {Order::kForward, 3}};
+
+std::string Name(const Variant& v) {
+  return std::string(v.order == Order::kForward    ? "forward"
+                     : v.order == Order::kBackward ? "backward"
+                                                   : "scattered") +
+         ", shifted by " + std::to_string(v.shift);
+}
+
+class SimulatedGpu : public testing::Test {
+ protected:
+  Result<std::vector<Tensor>> Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs,
+                                  const Variant& variant, uint64_t step = 1) {
+    memory_.set_shift(variant.shift);
+    ops::simulated::TheGrid().order = variant.order;
+    KernelRunner runner(
+        &SimulatedKernels(),
+        {.device = kGpu, .resources = &resources_, .step_id = step, .memory = &memory_});
+    auto outputs = runner.Run(graph, node, std::move(inputs));
+    const std::string damage = memory_.Damage();
+    if (!damage.empty()) return Internal(damage);
+    return outputs;
+  }
+
+  // The op alone, on CPU and GPU. `rtol` 0: the same bits.
+  void Compare(const std::string& op, const std::vector<Tensor>& inputs, const Attrs& attrs,
+               double rtol = 0, double atol = 0) {
+    SCOPED_TRACE(op);
+    Graph graph(&Ops());
+    std::vector<Endpoint> sources;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto source = std::make_shared<const Attrs>(
+          Attrs{{"T", inputs[i].dtype()}, {"index", static_cast<int64_t>(i)}});
+      auto node = graph.AddNode({.name = "in" + std::to_string(i), .op = "_Arg", .attrs = source});
+      ASSERT_TRUE(node.ok()) << node.status();
+      sources.push_back({*node, 0});
+    }
+    auto node = graph.AddNode(
+        {.name = "it", .op = op, .inputs = sources, .attrs = std::make_shared<const Attrs>(attrs)});
+    ASSERT_TRUE(node.ok()) << node.status();
+    KernelRunner cpu(&Kernels());
+    const auto expected = cpu.Run(graph, *node, inputs);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    for (const Variant& variant : kVariants) {
+      const auto got = Run(graph, *node, inputs, variant);
+      ASSERT_TRUE(got.ok()) << Name(variant) << ": " << got.status();
+      for (size_t i = 0; i < got->size(); ++i) {
+        const Tensor &g = (*got)[i], &e = (*expected)[i];
+        if (rtol == 0 && atol == 0) {
+          EXPECT_TRUE(BitEqual(g, e)) << Name(variant) << ": " << Difference(g, e, 0, 0);
+        } else {
+          EXPECT_EQ(Difference(g, e, rtol, atol), "") << Name(variant);
+        }
+      }
+    }
+  }
+
+  SimulatedMemory memory_;
+  ResourceManager resources_;
+};
+
+template <typename T>
+T Number(double value) {
+  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
+    return T(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// Values in [low, high), by `seed`.
+Tensor Random(DType dtype, const Shape& shape, int seed, double low = -4, double high = 4) {
+  std::mt19937 engine(static_cast<uint32_t>(seed));
+  std::uniform_real_distribution<double> draw(low, high);
+  Tensor tensor = Tensor::Allocate(dtype, shape).value();
+  const int64_t n = tensor.elements();
+  const auto fill = [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) tensor.data<T>()[i] = Number<T>(draw(engine));
+  };
+  switch (dtype) {
+    case DT_FLOAT:
+      fill(float{});
+      break;
+    case DT_DOUBLE:
+      fill(double{});
+      break;
+    case DT_HALF:
+      fill(half{});
+      break;
+    case DT_BFLOAT16:
+      fill(bfloat16{});
+      break;
+    case DT_INT32:
+      fill(int32_t{});
+      break;
+    case DT_INT64:
+      fill(int64_t{});
+      break;
+    case DT_UINT8:
+      fill(uint8_t{});
+      break;
+    case DT_INT16:
+      fill(int16_t{});
+      break;
+    default:
+      for (int64_t i = 0; i < n; ++i) tensor.data<bool>()[i] = draw(engine) > 0;
+      break;
+  }
+  return tensor;
+}
+
+Tensor Ints(std::initializer_list<int32_t> values) { return Tensor::Vector<int32_t>(values); }
+
+constexpr DType kFloats[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16};
+
+TEST_F(SimulatedGpu, GivesWhatTensorFlowGives) {
+  std::map<std::string, int> checked;
+  for (const GoldenFamily& family : GoldenFamilies()) {
+    for (const OpCase& op_case : family.cases.cases()) {
+      GraphDef def;
+      std::vector<Tensor> inputs;
+      for (int i = 0; i < op_case.inputs_size(); ++i) {
+        auto value = TensorFromProto(op_case.inputs(i));
+        ASSERT_TRUE(value.ok()) << value.status();
+        NodeDef* node = def.add_node();
+        node->set_name("in" + std::to_string(i));
+        node->set_op("Placeholder");
+        (*node->mutable_attr())["dtype"].set_type(op_case.inputs(i).dtype());
+        (*node->mutable_attr())["shape"].mutable_shape()->set_unknown_rank(true);
+        inputs.push_back(*std::move(value));
+      }
+      *def.add_node() = op_case.node();
+      const auto graph = GraphFromDef(def, &Ops(), {.keep_unknown_ops = false});
+      if (!graph.ok()) continue;  // golden_test tells
+      const NodeId node = graph->Find(op_case.node().name());
+      const std::string& op = op_case.node().op();
+      if (!SimulatedKernels().Find(op, "GPU", graph->attrs(node)).ok()) continue;
+      ++checked[op];
+      KernelRunner cpu(&Kernels());
+      const auto on_cpu = cpu.Run(*graph, node, inputs);
+      for (const Variant& variant : kVariants) {
+        const auto outputs = Run(*graph, node, inputs, variant);
+        const std::string where =
+            family.file + ": " + op_case.name() + " (" + Name(variant) + "): ";
+        if (!op_case.error().empty()) {
+          EXPECT_TRUE(!outputs.ok() || IndicesUnchecked().contains(op)) << where << "succeeds";
+          continue;
+        }
+        ASSERT_TRUE(outputs.ok()) << where << outputs.status();
+        ASSERT_EQ(static_cast<int>(outputs->size()), op_case.outputs_size()) << where;
+        for (size_t i = 0; i < outputs->size(); ++i) {
+          const Tensor expected = TensorFromProto(op_case.outputs(static_cast<int>(i))).value();
+          EXPECT_EQ(Difference((*outputs)[i], expected, static_cast<double>(op_case.rtol()),
+                               static_cast<double>(op_case.atol())),
+                    "")
+              << where;
+          if (!OwnOrder().contains(op) && on_cpu.ok()) {
+            EXPECT_TRUE(BitEqual((*outputs)[i], (*on_cpu)[i])) << where << "not the CPU's bits";
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked.size(), 80u);
+}
+
+TEST_F(SimulatedGpu, BroadcastsLikeTheCpu) {
+  const std::pair<Shape, Shape> shapes[] = {{{1000}, {1000}},
+                                            {{1001}, {}},
+                                            {{}, {37}},
+                                            {{13, 32}, {32}},
+                                            {{13, 31}, {31}},
+                                            {{13, 32}, {13, 1}},
+                                            {{5, 1, 8}, {3, 1}},
+                                            {{2, 1, 3, 1}, {5, 1, 16}},
+                                            {{1, 7}, {64, 1}},
+                                            {{4, 3, 2, 8}, {2, 8}},
+                                            {{0, 3}, {3}},
+                                            {{3, 4}, {1, 1}},
+                                            {{2, 3, 4}, {2, 1, 4}}};
+  int seed = 0;
+  for (const auto& [x, y] : shapes) {
+    SCOPED_TRACE(x.ToString() + y.ToString());
+    for (DType dtype : kFloats) {
+      for (const char* op : {"AddV2", "Sub", "Div", "Maximum"})
+        Compare(op, {Random(dtype, x, ++seed), Random(dtype, y, ++seed, 1, 3)}, {{"T", dtype}});
+      Compare("Less", {Random(dtype, x, ++seed), Random(dtype, y, ++seed)}, {{"T", dtype}});
+    }
+    Compare("Mul", {Random(DT_INT64, x, ++seed), Random(DT_INT64, y, ++seed)}, {{"T", DT_INT64}});
+    Compare("SelectV2",
+            {Random(DT_BOOL, x, ++seed), Random(DT_HALF, y, ++seed), Random(DT_HALF, x, ++seed)},
+            {{"T", DT_HALF}});
+  }
+}
+
+TEST_F(SimulatedGpu, ComputesChainsAsTheirOpsOneByOne) {
+  struct Step {
+    const char* op;
+    int64_t operand;  // of the inputs; -1: none
+    bool operand_first;
+  };
+  struct Chain {
+    std::vector<Shape> inputs;
+    std::vector<Step> steps;
+  };
+  const Chain chains[] = {
+      {{{1000}, {1000}, {}}, {{"Mul", 1, false}, {"AddV2", 2, false}, {"Relu", -1, false}}},
+      {{{37, 24}, {24}, {37, 1}, {37, 24}},
+       {{"Sub", 1, true}, {"Div", 2, false}, {"Maximum", 3, false}, {"Square", -1, false}}},
+      {{{5, 7, 9}, {7, 1}}, {{"SquaredDifference", 1, false}, {"Sqrt", -1, false}}},
+      {{{16}, {3, 1, 16}}, {{"Minimum", 1, false}, {"Neg", -1, false}}},
+      {{{33}, {33}},
+       {{"Sigmoid", -1, false},
+        {"SigmoidGrad", 1, false},
+        {"Exp", -1, false},
+        {"Tanh", -1, false},
+        {"TanhGrad", 1, true},
+        {"Abs", -1, false},
+        {"Rsqrt", -1, false},
+        {"Log", -1, false},
+        {"Reciprocal", -1, false},
+        {"RealDiv", 1, true},
+        {"DivNoNan", 1, false}}},
+      {{{0, 3}, {3}}, {{"AddV2", 1, false}, {"Relu", -1, false}}}};
+  int seed = 50;
+  for (const Chain& chain : chains) {
+    SCOPED_TRACE(chain.steps[0].op);
+    for (DType dtype : kFloats) {
+      std::vector<Tensor> inputs;
+      for (const Shape& shape : chain.inputs)
+        inputs.push_back(Random(dtype, shape, ++seed, 0.5, 2));
+      KernelRunner cpu(&Kernels());
+      Tensor value = inputs[0];
+      Attrs attrs = {{"T", dtype}, {"N", static_cast<int64_t>(inputs.size())}};
+      std::vector<std::string> ops;
+      std::vector<int64_t> operand, operand_first;
+      for (const Step& step : chain.steps) {
+        std::vector<Tensor> operands{value};
+        if (step.operand >= 0) {
+          const Tensor& other = inputs[static_cast<size_t>(step.operand)];
+          operands.insert(step.operand_first ? operands.begin() : operands.end(), other);
+        }
+        auto next = cpu.RunOp(Ops(), step.op, operands, {{"T", dtype}});
+        ASSERT_TRUE(next.ok()) << next.status();
+        value = (*next)[0];
+        ops.emplace_back(step.op);
+        operand.push_back(step.operand);
+        operand_first.push_back(step.operand_first ? 1 : 0);
+      }
+      attrs.Set("ops", ops);
+      attrs.Set("operand", operand);
+      attrs.Set("operand_first", operand_first);
+      Compare("_FusedElementwise", inputs, attrs);
+      auto fused = cpu.RunOp(Ops(), "_FusedElementwise", inputs, attrs);
+      ASSERT_TRUE(fused.ok()) << fused.status();
+      EXPECT_TRUE(BitEqual((*fused)[0], value)) << Difference((*fused)[0], value, 0, 0);
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, ReducesInItsOwnOrderToTheSameSums) {
+  struct Case {
+    Shape shape;
+    Tensor axes;
+  };
+  const Case cases[] = {{{100000}, Ints({0})},        {{33000}, Ints({0})},
+                        {{7, 5000}, Ints({1})},       {{3, 70000}, Ints({1})},
+                        {{1000, 10}, Ints({1})},      {{1000, 3}, Ints({1})},
+                        {{5000, 7}, Ints({0})},       {{100, 33}, Ints({0})},
+                        {{3, 700, 33}, Ints({1})},    {{4, 5, 6, 7}, Ints({0, 2})},
+                        {{4, 5, 6, 7}, Ints({1, 3})}, {{20000, 2}, Ints({0})},
+                        {{2, 0, 3}, Ints({1})},       {{0, 3}, Ints({1})},
+                        {{5, 1, 4}, Ints({1})},       {{9}, Ints({})}};
+  int seed = 0;
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.shape.ToString());
+    for (DType dtype : kFloats) {
+      const Tensor x = Random(dtype, test.shape, ++seed, 0.5, 2);
+      const double rtol = dtype == DT_DOUBLE ? 1e-12 : dtype == DT_FLOAT ? 2e-5 : 1e-2;
+      for (const char* op : {"Sum", "Mean"})
+        Compare(op, {x, test.axes}, {{"T", dtype}, {"Tidx", DT_INT32}}, rtol, 1e-30);
+      for (const char* op : {"Max", "Min"})
+        Compare(op, {x, test.axes}, {{"T", dtype}, {"Tidx", DT_INT32}});
+    }
+    const Tensor whole = Random(DT_INT64, test.shape, ++seed, -1000, 1000);
+    for (const char* op : {"Sum", "Prod", "Max"})
+      Compare(op, {whole, test.axes}, {{"T", DT_INT64}, {"Tidx", DT_INT32}});
+    for (const char* op : {"All", "Any"})
+      Compare(op, {Random(DT_BOOL, test.shape, ++seed), test.axes}, {{"Tidx", DT_INT32}});
+  }
+  for (DType dtype : kFloats)
+    Compare("L2Loss", {Random(dtype, {70001}, ++seed)}, {{"T", dtype}}, 1e-6);
+}
+
+TEST_F(SimulatedGpu, FindsTheFirstLargestElement) {
+  int seed = 100;
+  const std::pair<Shape, int32_t> cases[] = {
+      {{1000}, 0}, {{50, 10}, 1}, {{3, 5000}, 1}, {{700, 40}, 0}, {{4, 9, 3}, 1}};
+  for (const auto& [shape, axis] : cases) {
+    for (DType dtype : {DT_FLOAT, DT_HALF, DT_INT64}) {
+      // Few distinct values: there are ties.
+      Tensor x = Random(dtype, shape, ++seed, 0, 4);
+      if (dtype == DT_FLOAT) {
+        for (int64_t i = 0; i < x.elements(); i += 3)
+          x.data<float>()[i] = i % 2 == 0 ? 3.5f : std::nanf("");
+      }
+      for (const char* op : {"ArgMax", "ArgMin"}) {
+        for (DType to : {DT_INT32, DT_INT64})
+          Compare(op, {x, Tensor::Scalar<int32_t>(axis)},
+                  {{"T", dtype}, {"Tidx", DT_INT32}, {"output_type", to}});
+      }
+      if (dtype != DT_FLOAT) {
+        Compare("Cumsum", {x, Tensor::Scalar<int32_t>(axis)},
+                {{"T", dtype}, {"Tidx", DT_INT32}, {"exclusive", true}, {"reverse", true}});
+      }
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, MovesElementsOfEverySize) {
+  int seed = 200;
+  for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_UINT8, DT_INT32}) {
+    const Attrs t = {{"T", dtype}, {"Tperm", DT_INT32}};
+    const std::pair<Shape, Tensor> permutations[] = {{{70, 45}, Ints({1, 0})},
+                                                     {{2, 33, 64}, Ints({0, 2, 1})},
+                                                     {{3, 8, 9, 40}, Ints({0, 3, 1, 2})},
+                                                     {{3, 40, 8, 9}, Ints({0, 2, 3, 1})},
+                                                     {{5, 6, 7}, Ints({2, 1, 0})},
+                                                     {{4, 3, 16}, Ints({1, 0, 2})},
+                                                     {{8, 1, 8}, Ints({2, 1, 0})}};
+    for (const auto& [shape, perm] : permutations)
+      Compare("Transpose", {Random(dtype, shape, ++seed, 0, 100), perm}, t);
+    const Tensor x = Random(dtype, {6, 10, 16}, ++seed, 0, 100);
+    Compare("Slice", {x, Ints({1, 2, 4}), Ints({3, 5, 8})}, {{"T", dtype}, {"Index", DT_INT32}});
+    Compare("Slice", {x, Ints({1, 2, 3}), Ints({3, 5, 7})}, {{"T", dtype}, {"Index", DT_INT32}});
+    const Attrs strided = {{"T", dtype}, {"Index", DT_INT32}};
+    Compare("StridedSlice", {x, Ints({5, 0, 1}), Ints({0, 10, 16}), Ints({-2, 3, 2})}, strided);
+    Compare("StridedSliceGrad",
+            {Ints({6, 10, 16}), Ints({5, 0, 1}), Ints({0, 10, 16}), Ints({-2, 3, 2}),
+             Random(dtype, {3, 4, 8}, ++seed, 0, 100)},
+            strided);
+    Compare("Tile", {x, Ints({2, 1, 3})}, {{"T", dtype}, {"Tmultiples", DT_INT32}});
+    Compare("Pad", {x, Tensor::FromValues<int32_t>({3, 2}, {1, 0, 2, 3, 0, 16})},
+            {{"T", dtype}, {"Tpaddings", DT_INT32}});
+    Compare("PadV2",
+            {x, Tensor::FromValues<int32_t>({3, 2}, {1, 0, 2, 3, 0, 1}),
+             Random(dtype, {}, ++seed, 0, 100)},
+            {{"T", dtype}, {"Tpaddings", DT_INT32}});
+    Compare("ReverseV2", {x, Ints({0, 2})}, {{"T", dtype}, {"Tidx", DT_INT32}});
+    Compare("BroadcastTo", {Random(dtype, {10, 1}, ++seed), Ints({4, 10, 8})},
+            {{"T", dtype}, {"Tidx", DT_INT32}});
+    Compare("Fill", {Ints({7, 9}), Random(dtype, {}, ++seed, 0, 100)},
+            {{"T", dtype}, {"index_type", DT_INT32}});
+    Compare("ZerosLike", {x}, {{"T", dtype}});
+    Compare("OnesLike", {x}, {{"T", dtype}});
+  }
+}
+
+TEST_F(SimulatedGpu, JoinsAndPartsManyTensors) {
+  int seed = 300;
+  for (DType dtype : {DT_FLOAT, DT_HALF, DT_UINT8}) {
+    for (int64_t inner : {1, 3, 16}) {
+      std::vector<Tensor> parts;
+      for (int64_t i = 0; i < 70; ++i)
+        parts.push_back(Random(dtype, {3, i % 5, inner}, ++seed, 0, 100));
+      parts.push_back(Tensor::Scalar<int32_t>(1));
+      Compare("ConcatV2", parts, {{"N", int64_t{70}}, {"T", dtype}, {"Tidx", DT_INT32}});
+      std::vector<Tensor> rows;
+      for (int i = 0; i < 40; ++i) rows.push_back(Random(dtype, {4, inner}, ++seed, 0, 100));
+      for (int64_t axis : {0, 1, 2})
+        Compare("Pack", rows, {{"N", int64_t{40}}, {"T", dtype}, {"axis", axis}});
+      const Tensor x = Random(dtype, {4, 40, inner}, ++seed, 0, 100);
+      Compare("Split", {Tensor::Scalar<int32_t>(1), x}, {{"num_split", int64_t{40}}, {"T", dtype}});
+      Compare("SplitV", {x, Ints({1, 0, 30, 9}), Tensor::Scalar<int32_t>(1)},
+              {{"num_split", int64_t{4}}, {"T", dtype}, {"Tlen", DT_INT32}});
+      Compare("Unpack", {x}, {{"num", int64_t{40}}, {"T", dtype}, {"axis", int64_t{1}}});
+    }
+  }
+  for (DType dtype : kFloats) {
+    std::vector<Tensor> inputs;
+    for (int i = 0; i < 40; ++i) inputs.push_back(Random(dtype, {333}, ++seed));
+    Compare("AddN", inputs, {{"N", int64_t{40}}, {"T", dtype}});
+  }
+}
+
+TEST_F(SimulatedGpu, GathersAndAddsRowsInOrder) {
+  int seed = 400;
+  for (DType index : {DT_INT32, DT_INT64}) {
+    for (DType dtype : kFloats) {
+      for (int64_t columns : {1, 3, 16}) {
+        const Tensor ids = Random(index, {200}, ++seed, 0, 23);
+        const Attrs gather = {{"Tparams", dtype}, {"Tindices", index}, {"Taxis", DT_INT32}};
+        Compare("GatherV2", {Random(dtype, {23, columns}, ++seed), ids, Tensor::Scalar<int32_t>(0)},
+                gather);
+        Compare("GatherV2",
+                {Random(dtype, {2, 23, columns}, ++seed), ids, Tensor::Scalar<int32_t>(1)}, gather);
+        Compare("UnsortedSegmentSum",
+                {Random(dtype, {200, columns}, ++seed), Random(index, {200}, ++seed, -3, 23),
+                 Tensor::Scalar<int32_t>(25)},
+                {{"T", dtype}, {"Tindices", index}, {"Tnumsegments", DT_INT32}});
+      }
+      Compare("OneHot",
+              {Random(index, {5, 7}, ++seed, -2, 9), Tensor::Scalar<int32_t>(8),
+               Random(dtype, {}, ++seed), Random(dtype, {}, ++seed)},
+              {{"T", dtype}, {"TI", index}, {"axis", int64_t{1}}});
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, ConvertsBetweenAllTypes) {
+  constexpr DType kTypes[] = {DT_FLOAT, DT_DOUBLE, DT_HALF,  DT_BFLOAT16, DT_INT32,
+                              DT_INT64, DT_UINT8,  DT_INT16, DT_BOOL};
+  int seed = 500;
+  for (DType from : kTypes) {
+    for (DType to : kTypes)
+      Compare("Cast", {Random(from, {1003}, ++seed, 0, 100)}, {{"SrcT", from}, {"DstT", to}});
+  }
+}
+
+TEST_F(SimulatedGpu, DrawsTheSameRandomNumbers) {
+  for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
+    for (DType dtype : kFloats) {
+      Compare(op, {Ints({17, 61})},
+              {{"dtype", dtype}, {"T", DT_INT32}, {"seed", int64_t{7}}, {"seed2", int64_t{9}}});
+    }
+  }
+  Compare("RandomUniformInt",
+          {Ints({1000}), Tensor::Scalar<int64_t>(-5), Tensor::Scalar<int64_t>(int64_t{1} << 60)},
+          {{"Tout", DT_INT64}, {"T", DT_INT32}, {"seed", int64_t{7}}, {"seed2", int64_t{9}}});
+}
+
+// A variable and its slots on one device, updated by one op.
+class Updates {
+ public:
+  Updates(const KernelRegistry* kernels, DeviceMemory* memory, const char* device)
+      : runner_(kernels, {.device = device, .resources = &resources_, .memory = memory}),
+        device_(device) {}
+
+  Tensor Handle(const std::string& name) {
+    Tensor handle = Tensor::Allocate(DT_RESOURCE, Shape()).value();
+    *handle.handles() = {device_, "localhost", name};
+    return handle;
+  }
+  void Make(const std::string& name, const Tensor& value) {
+    Graph graph(&Ops());
+    auto attrs = std::make_shared<const Attrs>(
+        Attrs{{"dtype", value.dtype()}, {"shape", PartialShape(value.shape())}});
+    auto node = graph.AddNode({.name = name, .op = "VarHandleOp", .attrs = attrs});
+    ASSERT_TRUE(node.ok()) << node.status();
+    const auto made = runner_.Run(graph, *node, {});
+    ASSERT_TRUE(made.ok()) << made.status();
+    Call("AssignVariableOp", {Handle(name), value}, {{"dtype", value.dtype()}});
+  }
+  std::vector<Tensor> Call(const std::string& op, std::vector<Tensor> inputs, Attrs attrs) {
+    Graph graph(&Ops());
+    std::vector<Endpoint> sources;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto source = std::make_shared<const Attrs>(
+          Attrs{{"T", inputs[i].dtype()}, {"index", static_cast<int64_t>(i)}});
+      sources.push_back(
+          {graph.AddNode({.name = "in" + std::to_string(i), .op = "_Arg", .attrs = source}).value(),
+           0});
+    }
+    auto node = graph.AddNode({.name = "it",
+                               .op = op,
+                               .inputs = sources,
+                               .attrs = std::make_shared<const Attrs>(std::move(attrs))});
+    EXPECT_TRUE(node.ok()) << op << ": " << node.status();
+    if (!node.ok()) return {};
+    auto outputs = runner_.Run(graph, *node, std::move(inputs));
+    EXPECT_TRUE(outputs.ok()) << op << ": " << outputs.status();
+    return outputs.ok() ? *std::move(outputs) : std::vector<Tensor>();
+  }
+  Tensor Read(const std::string& name, DType dtype) {
+    auto values = Call("ReadVariableOp", {Handle(name)}, {{"dtype", dtype}});
+    return values.empty() ? Tensor() : values[0];
+  }
+
+ private:
+  ResourceManager resources_;
+  KernelRunner runner_;
+  const std::string device_;
+};
+
+TEST_F(SimulatedGpu, UpdatesVariablesLikeTheCpu) {
+  // Each op's inputs: v variables, c coefficients, g the gradient, i indices.
+  const std::pair<const char*, const char*> updates[] = {
+      {"ResourceApplyGradientDescent", "vcg"},
+      {"ResourceApplyMomentum", "vvcgc"},
+      {"ResourceApplyAdam", "vvvccccccg"},
+      {"ResourceApplyAdagrad", "vvcg"},
+      {"ResourceApplyAdagradV2", "vvccg"},
+      {"ResourceApplyRMSProp", "vvvccccg"},
+      {"ResourceApplyCenteredRMSProp", "vvvvccccg"},
+      {"ResourceSparseApplyMomentum", "vvcgic"},
+      {"ResourceSparseApplyAdagrad", "vvcgi"},
+      {"ResourceSparseApplyAdagradV2", "vvccgi"},
+      {"ResourceSparseApplyRMSProp", "vvvccccgi"},
+      {"ResourceSparseApplyCenteredRMSProp", "vvvvccccgi"},
+      {"ResourceScatterAdd", "vig"},
+      {"ResourceScatterSub", "vig"},
+      {"AssignAddVariableOp", "vg"},
+      {"AssignSubVariableOp", "vg"},
+  };
+  int seed = 600;
+  for (const auto& [op, inputs] : updates) {
+    for (DType dtype : kFloats) {
+      for (bool flag : {false, true}) {
+        for (const Variant& variant : kVariants) {
+          SCOPED_TRACE(std::string(op) + " " + std::string(DTypeName(dtype)) + " " + Name(variant));
+          memory_.set_shift(variant.shift);
+          ops::simulated::TheGrid().order = variant.order;
+          Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0");
+          Updates gpu(&SimulatedKernels(), &memory_, kGpu);
+          const std::string kinds = inputs;
+          const bool rows = kinds.find('i') != std::string::npos;
+          std::vector<Tensor> on_cpu, on_gpu;
+          int variables = 0;
+          for (char kind : kinds) {
+            if (kind == 'v') {
+              const std::string name = "v" + std::to_string(variables++);
+              const Tensor value = Random(dtype, {13, 7}, ++seed, 1, 2);
+              cpu.Make(name, value);
+              gpu.Make(name, value);
+              on_cpu.push_back(cpu.Handle(name));
+              on_gpu.push_back(gpu.Handle(name));
+              continue;
+            }
+            const Tensor value = kind == 'c'   ? Random(dtype, {}, ++seed, 0.1, 0.9)
+                                 : kind == 'i' ? Random(DT_INT64, {50}, ++seed, 0, 13)
+                                               : Random(dtype, {rows ? 50 : 13, 7}, ++seed, -1, 1);
+            on_cpu.push_back(value);
+            on_gpu.push_back(value);
+          }
+          const bool assign = kinds == "vg" || kinds == "vig";
+          Attrs attrs = {{assign ? "dtype" : "T", dtype}};
+          if (rows) attrs.Set("Tindices", DT_INT64);
+          const std::string name = op;
+          if (name.find("Adagrad") != std::string::npos) attrs.Set("update_slots", flag);
+          if (name.find("Momentum") != std::string::npos || name.find("Adam") != std::string::npos)
+            attrs.Set("use_nesterov", flag);
+          cpu.Call(op, on_cpu, attrs);
+          gpu.Call(op, on_gpu, attrs);
+          for (int v = 0; v < variables; ++v) {
+            const std::string variable = "v" + std::to_string(v);
+            const Tensor e = cpu.Read(variable, dtype), g = gpu.Read(variable, dtype);
+            ASSERT_TRUE(e.valid() && g.valid());
+            EXPECT_TRUE(BitEqual(g, e)) << variable << " " << Difference(g, e, 0, 0);
+          }
+          const Attrs gather = {{"dtype", dtype}, {"Tindices", DT_INT32}};
+          const auto e =
+              cpu.Call("ResourceGather", {cpu.Handle("v0"), Ints({12, 0, 5, 5})}, gather);
+          const auto g =
+              gpu.Call("ResourceGather", {gpu.Handle("v0"), Ints({12, 0, 5, 5})}, gather);
+          ASSERT_TRUE(e.size() == 1 && g.size() == 1);
+          EXPECT_TRUE(BitEqual(g[0], e[0]));
+          EXPECT_EQ(memory_.Damage(), "");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
+  struct Kind {
+    const char* op;
+    std::string inputs;
+    int64_t coefficients;
+  };
+  const Kind kinds[] = {{"ResourceApplyGradientDescent", "vcg", 1},
+                        {"ResourceApplyMomentum", "vvcgc", 2},
+                        {"ResourceApplyAdam", "vvvccccccg", 6},
+                        {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
+  int seed = 800;
+  for (const Kind& kind : kinds) {
+    for (DType dtype : {DT_FLOAT, DT_BFLOAT16}) {
+      for (const Variant& variant : kVariants) {
+        SCOPED_TRACE(std::string(kind.op) + " " + Name(variant));
+        memory_.set_shift(variant.shift);
+        ops::simulated::TheGrid().order = variant.order;
+        Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0");
+        Updates gpu(&SimulatedKernels(), &memory_, kGpu);
+        const int64_t slots = std::count(kind.inputs.begin(), kind.inputs.end(), 'v');
+        constexpr int64_t kUpdates = 150;  // more than one launch takes
+        std::vector<Tensor> coefficients, gradients, handles;
+        for (int64_t i = 0; i < kind.coefficients; ++i)
+          coefficients.push_back(Random(dtype, {}, ++seed, 0.1, 0.9));
+        for (int64_t i = 0; i < kUpdates; ++i) {
+          const Shape shape{1 + i * 7 % 40};
+          gradients.push_back(Random(dtype, shape, ++seed, -1, 1));
+          std::vector<Tensor> inputs;
+          size_t coefficient = 0;
+          for (int64_t v = 0; v < slots; ++v) {
+            const std::string name = std::to_string(i) + "_" + std::to_string(v);
+            const Tensor value = Random(dtype, shape, ++seed, 1, 2);
+            cpu.Make(name, value);
+            gpu.Make(name, value);
+            inputs.push_back(cpu.Handle(name));
+            handles.push_back(gpu.Handle(name));
+          }
+          for (char input : kind.inputs) {
+            if (input == 'c') inputs.push_back(coefficients[coefficient++]);
+            if (input == 'g') inputs.push_back(gradients.back());
+          }
+          cpu.Call(kind.op, inputs, {{"T", dtype}});
+        }
+        std::vector<Tensor> all = handles;
+        all.insert(all.end(), coefficients.begin(), coefficients.end());
+        all.insert(all.end(), gradients.begin(), gradients.end());
+        const int64_t launches = ops::simulated::TheGrid().launches;
+        gpu.Call("_MultiResourceApply", all,
+                 {{"update", std::string(kind.op)},
+                  {"V", kUpdates * slots},
+                  {"C", kind.coefficients},
+                  {"N", kUpdates},
+                  {"T", dtype}});
+        EXPECT_EQ(ops::simulated::TheGrid().launches - launches, 2);
+        for (int64_t i = 0; i < kUpdates; ++i) {
+          for (int64_t v = 0; v < slots; ++v) {
+            const std::string name = std::to_string(i) + "_" + std::to_string(v);
+            const Tensor e = cpu.Read(name, dtype), g = gpu.Read(name, dtype);
+            ASSERT_TRUE(e.valid() && g.valid() && BitEqual(g, e)) << name;
+          }
+        }
+        EXPECT_EQ(memory_.Damage(), "");
+      }
+    }
+  }
+}
+
+TEST(DivisorTest, DividesLikeTheMachine) {
+  std::mt19937_64 engine(1);
+  std::vector<int64_t> divisors = {
+      1,   2,     3,     5,     7,          31,         32,         33,
+      641, 65535, 65536, 65537, 2147483646, 2147483647, 2147483648, int64_t{1} << 40};
+  for (int i = 0; i < 2000; ++i)
+    divisors.push_back(1 + static_cast<int64_t>(engine() >> (33 + engine() % 31)));
+  for (int64_t d : divisors) {
+    const ops::Divisor divisor(d);
+    for (int i = 0; i < 200; ++i) {
+      const auto n = static_cast<int64_t>(engine() >> (1 + engine() % 63));
+      ASSERT_EQ(divisor.Divide(n), n / d) << n << " / " << d;
+    }
+    for (int64_t q : {int64_t{0}, int64_t{1}, int64_t{2147483647} / d}) {
+      for (int64_t n : {q * d - 1, q * d, q * d + d - 1}) {
+        if (n < 0) continue;
+        ASSERT_EQ(divisor.Divide(n), n / d) << n << " / " << d;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace monograph::optest
