@@ -12,7 +12,6 @@ namespace monograph {
 using collective::GroupName;
 using collective::kLeaderGrace;
 using collective::OperationPtr;
-using collective::Seconds;
 using std::chrono::milliseconds;
 
 namespace {
@@ -151,6 +150,27 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session) {
 
 // ---- arrivals
 
+// Sums and prefixes land in the outputs, a prefix only if there are outputs. False: it has to be
+// kept. True with no operation: nobody waits for it.
+bool CollectiveManager::Impl::Land(Arrival* arrival, size_t payload_bytes) {
+  const CollectiveWhat what = arrival->message.what;
+  if (what != CollectiveWhat::kSum && what != CollectiveWhat::kPrefix) return false;
+  std::lock_guard lock(mutex_);
+  const auto found = operations_.find(arrival->key);
+  const bool started = found != operations_.end() && found->second->started;
+  if (!started) return what == CollectiveWhat::kSum;
+  const Operation& op = *found->second;
+  const uint32_t index = arrival->message.index;
+  if (op.over) return true;
+  const bool fits = arrival->message.signature == op.signature && index < op.pieces.size() &&
+                    op.pieces[index].bytes == payload_bytes && !op.small() &&
+                    Expects(op, arrival->message);
+  if (!fits) return what == CollectiveWhat::kSum;
+  arrival->payload = op.SumOf(op.pieces[index]);
+  arrival->into = found->second;
+  return true;
+}
+
 PayloadSink CollectiveManager::Impl::OnMessage(const StepMessage& message, size_t payload_bytes) {
   auto arrival = std::make_shared<Arrival>();
   if (!DecodeCollective(message.body, &arrival->message).ok()) return {};
@@ -160,21 +180,10 @@ PayloadSink CollectiveManager::Impl::OnMessage(const StepMessage& message, size_
                   arrival->message.instance};
   PayloadSink sink;
   sink.done = [arrival](const Status& status) { arrival->impl->OnArrival(arrival, status); };
-  if (arrival->message.what == CollectiveWhat::kSum) {
-    std::lock_guard lock(mutex_);
-    const auto found = operations_.find(arrival->key);
-    if (found == operations_.end()) return {};
-    const OperationPtr& operation = found->second;
-    const Operation& op = *operation;
-    const uint32_t index = arrival->message.index;
-    if (!op.started || op.over || arrival->message.signature != op.signature ||
-        index >= op.pieces.size() || op.pieces[index].bytes != payload_bytes ||
-        op.owned(op.pieces[index]))
-      return {};
-    const Payload place = op.SumOf(op.pieces[index]);
-    sink.data = static_cast<char*>(place.buffer.data()) + place.offset;
-    sink.keep = place.buffer;
-    arrival->into = operation;
+  if (Land(arrival.get(), payload_bytes)) {
+    if (arrival->into == nullptr) return {};
+    sink.data = static_cast<char*>(arrival->payload.buffer.data()) + arrival->payload.offset;
+    sink.keep = arrival->payload.buffer;
     return sink;
   }
   arrival->payload = {Buffer::Allocate(HostAllocator(), payload_bytes), 0, payload_bytes};
@@ -206,7 +215,11 @@ void CollectiveManager::Impl::OnArrival(const std::shared_ptr<Arrival>& arrival,
     std::lock_guard lock(mutex_);
     const CollectiveMessage& message = arrival->message;
     if (stopped_) return;
-    if (message.what >= CollectiveWhat::kJoin) {
+    if (message.what == CollectiveWhat::kAsk) {
+      AnswerWhoIsHere(*arrival, &actions);
+    } else if (message.what == CollectiveWhat::kHere) {
+      HandleHere(*arrival, &actions);
+    } else if (IsTalk(message.what)) {
       if (status.ok())
         HandleControl(arrival->session, arrival->key.group, message, arrival->payload, &actions);
     } else {
@@ -221,8 +234,11 @@ void CollectiveManager::Impl::OnArrival(const std::shared_ptr<Arrival>& arrival,
                            status.message()),
                &actions);
         }
-      } else if (arrival->into != nullptr) {
+      } else if (arrival->into != nullptr && message.what == CollectiveWhat::kSum) {
         SumDone(operation, message.index, &actions);
+      } else if (arrival->into != nullptr) {
+        PrefixDone(operation, message.index, std::move(arrival->payload));
+        Schedule(operation, false, &actions);
       } else if (!operation->started) {
         operation->parked.emplace_back(message, std::move(arrival->payload));
       } else {
@@ -251,11 +267,7 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
     }
   }
   for (const OperationPtr& operation : late) {
-    if (operation->over) continue;
-    Fail(operation,
-         DeadlineExceeded("waited " + Seconds(operation->spec.timeout) + " for " +
-                          operation->Missing()),
-         actions);
+    if (!operation->over && !AskWhoIsHere(operation, actions)) FailLate(operation, actions);
   }
   for (auto it = forming_.begin(); it != forming_.end();) {
     auto& [group, forming] = *it;

@@ -15,15 +15,17 @@
 // Order of sums. Element k of the result is merge(...merge(merge(r0, r1), r2)..., rN-1), whatever
 // moves how: the bits are those of AddN of the inputs in rank order.
 //
-// How it moves (executor/collective/operation.h): up to kSmallBytes each member sends its input to
-// all; above, each task sums a part of the elements, which the others send it, and sends the sums
-// to the others. Payloads go from and into the tensors' own memory; within a task they do not move
-// at all.
+// How it moves (executor/collective/route.h, with the floor of each): small inputs go from each
+// member to all; larger ones to the task that sums its share of the elements, which sends the sums
+// to the others; where several tasks share a host's wire, or many have a host each, sums grow along
+// a chain of hosts, so that a host sends each byte twice, however many ranks there are. Payloads go
+// from and into the tensors' own memory; within a task they do not move at all.
 //
 // Failures. A member that does not come fails the round on those that wait, by DeadlineExceeded
-// with its name; a task that is lost by Unavailable with its name. In a group that was found a
-// failure, or a step of a member that fails, ends the epoch on every member: rounds of it that wait
-// fail, as do later operations of the same step; the next step joins anew.
+// with its name (along a chain, tasks are asked who is there once the deadline has passed); a task
+// that is lost by Unavailable with its name. In a group that was found a failure, or a step of a
+// member that fails, ends the epoch on every member: rounds of it that wait fail, as do later
+// operations of the same step; the next step joins anew.
 #pragma once
 
 #include <atomic>
@@ -102,6 +104,9 @@ class CollectiveHost {
   virtual const std::string& task() const = 0;
   // The tasks of `job` in a session, this one among them if it is of the job, by name.
   virtual std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const = 0;
+  // By task: a number that names its host; 0: not known.
+  virtual std::vector<uint64_t> HostsOf(uint64_t session,
+                                        const std::vector<std::string>& tasks) const = 0;
   // Unavailable, and `done` is not called, if the session or the task is not there.
   virtual Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                                 Payload payload, Done done) = 0;

@@ -83,6 +83,10 @@ class Transport {
   // "ucx", "inproc".
   virtual std::string_view kind() const = 0;
 
+  // A number that names the host of the transport with this address: those of one host share memory
+  // and a loopback device. 0: not known. Equal in all processes.
+  virtual uint64_t HostOf(std::string_view /*address*/) const { return 0; }
+
   // Makes `address` a peer; returns at once. `name` ("/job:worker/replica:0/task:1") is for
   // messages and logs. InvalidArgument for bytes that are no address of this kind. Connecting one
   // address twice gives two peers.

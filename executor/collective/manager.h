@@ -113,7 +113,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     uint64_t session = 0;
     CollectiveMessage message;
     Payload payload;
-    OperationPtr into;  // a sum that lands in the operation's outputs
+    OperationPtr into;  // a sum or prefix that lands in the operation's outputs
   };
 
   // All with the lock held. rounds.cc:
@@ -125,12 +125,21 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
              Actions* actions);
   void ApplyReduce(const OperationPtr& operation, const CollectiveMessage& message, Payload payload,
                    Actions* actions);
+  static bool Expects(const Operation& op, const CollectiveMessage& message);
   void MakeReady(Operation* operation, uint32_t piece);
   void MakeAllReady(Operation* operation);
   void Schedule(const OperationPtr& operation, bool may_enqueue, Actions* actions);
+  void PrefixDone(const OperationPtr& operation, uint32_t piece, Payload prefix);
+  void StationDone(const OperationPtr& operation, uint32_t piece, Actions* actions);
   void SumDone(const OperationPtr& operation, uint32_t piece, Actions* actions);
+  void SendPart(const OperationPtr& operation, CollectiveWhat what, uint32_t piece, int task,
+                Payload payload, Actions* actions);
   void CheckComplete(const OperationPtr& operation, Actions* actions);
   void Fail(const OperationPtr& operation, const Status& status, Actions* actions);
+  void FailLate(const OperationPtr& operation, Actions* actions);
+  bool AskWhoIsHere(const OperationPtr& operation, Actions* actions);
+  void AnswerWhoIsHere(const Arrival& arrival, Actions* actions);
+  void HandleHere(const Arrival& arrival, Actions* actions);
   void EndLocal(const OperationPtr& operation, const Status& status, Actions* actions);
   static CollectiveMessage MessageOf(const Operation& op, CollectiveWhat what, int rank);
   void SendPieces(const OperationPtr& operation, size_t task, Actions* actions);
@@ -155,6 +164,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions);
   void Tick(Clock::time_point now, Actions* actions);
   // Something has a deadline from now on.
+  bool Land(Arrival* arrival, size_t payload_bytes);  // takes the lock
   void WakeTimer() {
     if (!timer_.joinable() && !stopped_)
       timer_ = StartThread("mg-collective", [this] { TimeLoop(); });

@@ -29,7 +29,7 @@ std::string EncodeCollective(const CollectiveMessage& message) {
     out.Put(static_cast<uint8_t>(message.dtype));
     out.Put(static_cast<uint8_t>(message.shape.rank()));
     for (const int64_t dim : message.shape.dims()) out.Put(dim);
-  } else if (message.what >= CollectiveWhat::kJoin) {
+  } else if (IsTalk(message.what)) {
     out.PutBytes(message.device);
     out.PutBytes(std::string_view(message.text).substr(0, kMaxText));
   }
@@ -47,7 +47,8 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
   message->timeout_ms = in.Get<uint32_t>();
   message->index = in.Get<uint32_t>();
   message->signature = in.Get<uint64_t>();
-  if (!in.ok() || what < 1 || what > 8) return DataLoss("malformed message of a collective");
+  if (!in.ok() || what < 1 || what > static_cast<int>(CollectiveWhat::kHere))
+    return DataLoss("malformed message of a collective");
   const bool fails =
       message->what == CollectiveWhat::kRefused || message->what == CollectiveWhat::kBroken;
   if (fails &&
@@ -67,7 +68,7 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
     const auto size = static_cast<int64_t>(DTypeSize(message->dtype));
     if (size == 0 || message->shape.elements() > INT64_MAX / size)
       return DataLoss("collective with a tensor that cannot be");
-  } else if (message->what >= CollectiveWhat::kJoin) {
+  } else if (IsTalk(message->what)) {
     message->device = in.GetBytes();
     message->text = in.GetBytes();
     if (!in.ok()) return DataLoss("message of a collective is cut off");

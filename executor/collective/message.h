@@ -14,7 +14,12 @@
 //                       payload = members, in rank order: (length:u32 bytes)*
 //          | 7 refused  the leader's other answer; index = code
 //          | 8 broken   the epoch is over; index = code
-//   4 to 8: rest = device text, each length:u32 bytes
+//          | 9 prefix   payload = a piece of the sum of the ranks before the receiver's; index =
+//                       which one
+//          | 10 ask     a member whose deadline has passed asks which members of a task have begun;
+//                       device = its own
+//          | 11 here    the answer; text = their ranks: (rank:u16)*
+//   4 to 8, 10, 11: rest = device text, each length:u32 bytes
 //
 // `rank` is the sender's, `kind` the operation's (CollectiveKind). `signature` is a hash of what
 // all members of an operation must agree on. `timeout_ms` is how long the sender waits: what comes
@@ -40,6 +45,9 @@ enum class CollectiveWhat : uint8_t {
   kFormed = 6,
   kRefused = 7,
   kBroken = 8,
+  kPrefix = 9,
+  kAsk = 10,
+  kHere = 11,
 };
 
 struct CollectiveMessage {
@@ -53,9 +61,14 @@ struct CollectiveMessage {
   uint64_t signature = 0;
   DType dtype = DT_INVALID;  // kWhole of a gather or a broadcast
   Shape shape;
-  std::string device;  // kJoin .. kRefused
-  std::string text;    // kRefused, kBroken
+  std::string device;  // kJoin .. kRefused, kAsk
+  std::string text;    // kRefused, kBroken, kHere
 };
+
+// Whether it carries a device and a text, and no part of a tensor.
+inline bool IsTalk(CollectiveWhat what) {
+  return what >= CollectiveWhat::kJoin && what != CollectiveWhat::kPrefix;
+}
 
 // A text is cut to fit into a header.
 std::string EncodeCollective(const CollectiveMessage& message);

@@ -39,7 +39,7 @@ uint64_t SignatureOf(const CollectiveRequest& request) {
 }
 
 Status Operation::Begin(const Request& request, std::shared_ptr<const CollectiveMembers> group,
-                        int self_task) {
+                        int self_task, const std::function<std::vector<uint64_t>()>& hosts) {
   started = true;
   members = std::move(group);
   self = self_task;
@@ -69,6 +69,15 @@ Status Operation::Begin(const Request& request, std::shared_ptr<const Collective
     MG_ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(spec.dtype, input.shape()));
     outputs.push_back(std::move(output));
   }
+  size_t total = 0;
+  for (const Tensor& output : outputs) total += output.bytes();
+  route = ChooseRoute(*members, self, total, hosts);
+  for (const Lane& lane : route.lanes) {
+    const auto place = std::find_if(lane.stations.begin(), lane.stations.end(),
+                                    [&](const Station& station) { return station.task == self; });
+    my_stations_.push_back(
+        place == lane.stations.end() ? -1 : static_cast<int>(place - lane.stations.begin()));
+  }
   CutPieces();
   return Status();
 }
@@ -77,22 +86,21 @@ void Operation::CutPieces() {
   const size_t size = DTypeSize(spec.dtype);
   size_t total = 0;
   for (const Tensor& output : outputs) total += output.bytes();
-  small = !alone() && total <= kSmallBytes;
-  const size_t tasks = small ? 1 : members->tasks.size();
-  const size_t largest = small ? total : kPieceBytes;
+  const size_t lanes = route.lanes.size();
   // All tensors have one type, so that every multiple of this many bytes is an element's end.
   const size_t step = std::max<size_t>(kBufferAlignment, size);
-  const auto share_end = [&](size_t task) {
-    return task + 1 == tasks ? total : total * (task + 1) / tasks / step * step;
+  const size_t largest = small() ? total : std::max(step, route.piece_bytes / step * step);
+  const auto share_end = [&](size_t lane) {
+    return lane + 1 == lanes ? total : total * (lane + 1) / lanes / step * step;
   };
-  size_t at = 0, task = 0;
+  size_t at = 0, lane = 0;
   for (uint32_t t = 0; t < outputs.size(); ++t) {
     const size_t bytes = outputs[t].bytes();
     for (size_t offset = 0; offset < bytes;) {
-      while (share_end(task) <= at) ++task;
-      const size_t length = std::min({bytes - offset, share_end(task) - at, largest});
-      const int owner = small ? self : static_cast<int>(task);
-      pieces.push_back({.tensor = t, .offset = offset, .bytes = length, .at = at, .owner = owner});
+      while (share_end(lane) <= at) ++lane;
+      const size_t length = std::min({bytes - offset, share_end(lane) - at, largest});
+      pieces.push_back({.tensor = t, .offset = offset, .bytes = length, .at = at, .lane = lane});
+      if (const Station* station = mine(pieces.back())) pieces.back().merged = station->begin;
       offset += length;
       at += length;
     }
@@ -100,7 +108,21 @@ void Operation::CutPieces() {
   pieces_left = pieces.size();
   summed.resize(pieces.size());
   outgoing.resize(members->tasks.size());
-  if (!small) slots.resize(pieces.size() * static_cast<size_t>(ranks()));
+  if (!small()) slots.resize(pieces.size() * static_cast<size_t>(ranks()));
+  prefixes.resize(pieces.size());
+}
+
+const Station* Operation::Beside(const Piece& piece, int step) const {
+  const auto& stations = lane(piece).stations;
+  const int station = my_stations_[piece.lane] + step;
+  return station < 0 || station >= static_cast<int>(stations.size())
+             ? nullptr
+             : &stations[static_cast<size_t>(station)];
+}
+
+const Station& Operation::StationOf(const Piece& piece, int rank) const {
+  return *std::find_if(lane(piece).stations.begin(), lane(piece).stations.end(),
+                       [&](const Station& station) { return rank < station.end; });
 }
 
 Payload Operation::LocalPiece(int rank, const Piece& piece) const {
@@ -125,21 +147,26 @@ Payload Operation::SumOf(const Piece& piece) const {
   return PartOf(outputs[piece.tensor], piece.offset, piece.bytes);
 }
 
+Payload Operation::PrefixFor(const Piece& piece) const {
+  // One input alone needs no sum.
+  return mine(piece)->end == 1 ? LocalPiece(0, piece) : SumOf(piece);
+}
+
 const char* Operation::Data(int rank, uint32_t piece) const {
   const auto r = static_cast<size_t>(rank);
   const Piece& p = pieces[piece];
   if (is_local(rank)) return static_cast<const char*>(local[r]->inputs[p.tensor].raw()) + p.offset;
-  if (small) return static_cast<const char*>(whole[r].data()) + p.at;
+  if (small()) return static_cast<const char*>(whole[r].data()) + p.at;
   return static_cast<const char*>(slots[piece * static_cast<size_t>(ranks()) + r].data());
 }
 
 int Operation::Available(uint32_t piece) const {
   int rank = pieces[piece].merged;
-  for (; rank < ranks(); ++rank) {
+  for (const int end = mine(pieces[piece])->end; rank < end; ++rank) {
     const auto r = static_cast<size_t>(rank);
     const bool here =
         is_local(rank) ? local[r] != nullptr
-        : small        ? static_cast<bool>(heard[r])
+        : small()      ? static_cast<bool>(heard[r])
                        : static_cast<bool>(slots[piece * static_cast<size_t>(ranks()) + r].buffer);
     if (!here) break;
   }
@@ -150,11 +177,16 @@ void Operation::Merge(uint32_t index, int from, int to) const {
   const Piece& piece = pieces[index];
   Tensor output = outputs[piece.tensor];
   char* out = static_cast<char*>(output.raw()) + piece.offset;
+  // Where the sum of the ranks before `from` is.
+  const char* before = from == 0 ? Data(0, index)
+                       : from == mine(piece)->begin
+                           ? static_cast<const char*>(prefixes[index].data())
+                           : out;
   const auto size = static_cast<int64_t>(DTypeSize(spec.dtype));
   const auto bytes = static_cast<int64_t>(piece.bytes);
   for (int64_t begin = 0; begin < bytes; begin += kBlockBytes) {
     const int64_t n = std::min(kBlockBytes, bytes - begin) / size;
-    const char* sum = from == 0 ? Data(0, index) + begin : out + begin;
+    const char* sum = before + begin;
     for (int rank = std::max(from, 1); rank < to; ++rank) {
       spec.merge(sum, Data(rank, index) + begin, out + begin, n);
       sum = out + begin;
@@ -197,7 +229,10 @@ std::string Operation::Missing() const {
   if (!text.empty()) return text;
   std::vector<bool> owes(members->tasks.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (!summed[i]) owes[static_cast<size_t>(pieces[i].owner)] = true;
+    if (summed[i]) continue;
+    const Station* before = mine(pieces[i]) == nullptr ? nullptr : previous(pieces[i]);
+    const bool waits = before != nullptr && pieces[i].merged == before->end && !prefixes[i].buffer;
+    owes[static_cast<size_t>(waits ? before->task : lane(pieces[i]).stations.back().task)] = true;
   }
   for (size_t task = 0; task < owes.size(); ++task) {
     if (owes[task]) add("the sums of " + members->tasks[task]);
@@ -210,6 +245,7 @@ void Operation::Clear() {
   local.clear();
   whole.clear();
   slots.clear();
+  prefixes.clear();
   outgoing.clear();
   outputs.clear();
   ready.clear();

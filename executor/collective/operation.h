@@ -3,20 +3,20 @@
 // and guards it by its lock; Merge and Assemble run without the lock, on parts that no longer
 // change. Private to the executor folder.
 //
-// A reduction is cut into pieces, each within one tensor. Each piece has an owner, the task that
-// sums it:
+// A reduction is cut into pieces, each within one tensor. Each piece goes by a lane of the route
+// (executor/collective/route.h):
 //
 //   tensors   |-------- a --------|-- b --|------------- c -------------|
-//   owners    |------ task 0 ------|------ task 1 ------|---- task 2 ----|      equal shares of the
-//   elements pieces    |---|---|---|---|---||-|---|-|---|---|---||---|---|---|----|      at most
-//   kPieceBytes
+//   lanes     |------ lane 0 ------|------ lane 1 ------|---- lane 2 ----|   equal shares
+//   pieces    |---|---|---|---|---||-|---|-|---|---|---||---|---|---|----|   Route::piece_bytes
 //
-// Task t gets the pieces of its share from every member elsewhere (kPiece), merges them in rank
-// order as they come, right into its outputs, and sends each merged piece to all other tasks
-// (kSum), where it lands in their outputs. In a small reduction every task owns everything: members
-// send their whole input to all.
+// A station gets the pieces of its ranks from the members elsewhere (kPiece), merges them in rank
+// order as they come, right into its outputs, behind what the station before it has sent (kPrefix,
+// which lands in the outputs, too), and sends the result to the next station. The last one's result
+// is the sum, which every task gets once (kSum), right into its outputs, and passes on.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -27,13 +27,12 @@
 
 #include "executor/collective.h"
 #include "executor/collective/message.h"
+#include "executor/collective/route.h"
 
 namespace monograph::collective {
 
 using Clock = std::chrono::steady_clock;
 
-inline constexpr size_t kSmallBytes = 64 << 10;
-inline constexpr size_t kPieceBytes = 512 << 10;
 inline constexpr int kWindow = 4;  // pieces of an operation that are on their way to one task
 
 // What makes a round unique. In a group whose members were given, the epoch is the session and the
@@ -48,9 +47,9 @@ struct Piece {
   uint32_t tensor = 0;
   size_t offset = 0;  // bytes, in the tensor
   size_t bytes = 0;
-  size_t at = 0;   // bytes, in all tensors together
-  int owner = 0;   // index of the task that sums it
-  int merged = 0;  // ranks
+  size_t at = 0;  // bytes, in all tensors together
+  size_t lane = 0;
+  int merged = 0;  // at a station: ranks before this one are merged
   bool busy = false;
 };
 
@@ -77,9 +76,10 @@ struct Operation {
   std::vector<Payload> whole;  // by rank: inputs that came whole
   std::vector<Shape> shapes;   // by rank, of a gather
   std::vector<Shape> tensors;  // reduce
-  bool small = false;
+  Route route;
   std::vector<Piece> pieces;
-  std::vector<Payload> slots;  // pieces x ranks: what came of pieces that this task owns
+  std::vector<Payload> slots;     // pieces x ranks: what came of pieces that this task merges
+  std::vector<Payload> prefixes;  // by piece: what the station before has sent
   size_t pieces_left = 0;
   // By task: pieces of own members that are to be sent there, and how many are on their way.
   struct Outgoing {
@@ -93,26 +93,46 @@ struct Operation {
   bool assembling = false;     // gather
   std::deque<uint32_t> ready;  // pieces to merge; kAssemble
   int workers = 0;             // threads at work on `ready`
+  bool asked = false;          // the deadline has passed: others were asked who is there
+  int answers = 0;             // that still may come
 
   static constexpr uint32_t kAssemble = UINT32_MAX;
 
   int ranks() const { return members->size(); }
   bool alone() const { return members->tasks.size() == 1; }
   bool is_local(int rank) const { return members->task_of[static_cast<size_t>(rank)] == self; }
-  bool owned(const Piece& piece) const { return piece.owner == self; }
+  bool small() const { return route.way == Route::Way::kWhole; }
+  const Lane& lane(const Piece& piece) const { return route.lanes[piece.lane]; }
+  // This task's station of the piece's lane; nullptr: it has none.
+  const Station* mine(const Piece& piece) const {
+    const int station = my_stations_[piece.lane];
+    return station < 0 ? nullptr : &lane(piece).stations[static_cast<size_t>(station)];
+  }
+  // The station after and before this task's; nullptr: it is the last, the first.
+  const Station* next(const Piece& piece) const { return Beside(piece, 1); }
+  const Station* previous(const Piece& piece) const { return Beside(piece, -1); }
+  // The station that merges the rank.
+  const Station& StationOf(const Piece& piece, int rank) const;
+  // All ranks before this one have begun.
+  void HearUpTo(int rank) { std::fill_n(heard.begin(), rank, true); }
+  bool all_heard() const { return std::find(heard.begin(), heard.end(), false) == heard.end(); }
 
-  // Takes what the first own request says. ResourceExhausted if there is no memory for outputs.
+  // Takes what the first own request says. `hosts`: of ChooseRoute. ResourceExhausted if there is
+  // no memory for outputs.
   Status Begin(const Request& request, std::shared_ptr<const CollectiveMembers> group,
-               int self_task);
+               int self_task, const std::function<std::vector<uint64_t>()>& hosts);
   // Piece `index` of an own member's input.
   Payload LocalPiece(int rank, const Piece& piece) const;
   // The own member's whole input as one payload.
   Payload LocalWhole(int rank) const;
   Payload SumOf(const Piece& piece) const;
-  // Ranks that can be merged into the piece now: those before the first that is missing.
+  // What this task's station sends to the next one.
+  Payload PrefixFor(const Piece& piece) const;
+  // This station's ranks that can be merged into the piece now: those before the first that is
+  // missing.
   int Available(uint32_t piece) const;
-  // Merges ranks [from, to) into the piece's place in the outputs, and finishes it if they are the
-  // last.
+  // Merges ranks [from, to) of this task's station into the piece's place in the outputs, and
+  // finishes it if they are the last.
   void Merge(uint32_t piece, int from, int to) const;
   // The gather's output.
   Result<Tensor> Assemble() const;
@@ -126,6 +146,9 @@ struct Operation {
  private:
   const char* Data(int rank, uint32_t piece) const;
   void CutPieces();
+  const Station* Beside(const Piece& piece, int step) const;
+
+  std::vector<int> my_stations_;  // by lane: index; -1: none
 };
 
 using OperationPtr = std::shared_ptr<Operation>;

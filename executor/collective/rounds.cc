@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "base/codec.h"
+#include "base/device_name.h"
 #include "executor/collective/manager.h"
 #include "executor/step_message.h"
 #include "executor/thread_pools.h"
@@ -11,6 +13,8 @@ using collective::kLeaderGrace;
 using collective::Milliseconds;
 using collective::OperationPtr;
 using collective::Piece;
+using collective::Route;
+using collective::Station;
 using std::chrono::milliseconds;
 
 namespace {
@@ -19,6 +23,8 @@ namespace {
 constexpr int kSpareThreads = 2;
 // What is merged by the thread that finds it ready.
 constexpr size_t kInlineBytes = 64 << 10;
+// How long tasks have to say which of their members have begun.
+constexpr milliseconds kAskTime{1000};
 
 }  // namespace
 
@@ -85,10 +91,10 @@ void CollectiveManager::Impl::Work(const OperationPtr& operation) {
       if (op.over) break;
       op.pieces[piece].merged = to;
       op.pieces[piece].busy = false;
-      if (to < op.ranks()) {
+      if (to < op.mine(op.pieces[piece])->end) {
         MakeReady(&op, piece);
       } else {
-        SumDone(operation, piece, &actions);
+        StationDone(operation, piece, &actions);
       }
     }
     lock.unlock();
@@ -172,7 +178,8 @@ void CollectiveManager::Impl::Begin(const Request& request, const Key& key, cons
   if (!op.started) {
     const auto self = std::find(members->tasks.begin(), members->tasks.end(), host_->task());
     const Status status =
-        op.Begin(request, members, static_cast<int>(self - members->tasks.begin()));
+        op.Begin(request, members, static_cast<int>(self - members->tasks.begin()),
+                 [&] { return host_->HostsOf(request->session, members->tasks); });
     op.epoch_breaks = epoch_breaks;
     op.deadline = request->deadline;
     if (!status.ok()) {
@@ -240,7 +247,7 @@ void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank
     op.have_value = true;
   }
   if (op.alone()) return;
-  if (op.spec.kind != CollectiveKind::kReduce || op.small) {
+  if (op.spec.kind != CollectiveKind::kReduce || op.small()) {
     CollectiveMessage message = MessageOf(op, CollectiveWhat::kWhole, rank);
     if (op.spec.kind != CollectiveKind::kReduce) {
       message.dtype = op.spec.dtype;
@@ -249,8 +256,8 @@ void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank
     return SendToOthers(operation, message, op.LocalWhole(rank), actions);
   }
   for (uint32_t i = 0; i < op.pieces.size(); ++i) {
-    if (!op.owned(op.pieces[i]))
-      op.outgoing[static_cast<size_t>(op.pieces[i].owner)].waiting.emplace_back(i, rank);
+    const int task = op.StationOf(op.pieces[i], rank).task;
+    if (task != op.self) op.outgoing[static_cast<size_t>(task)].waiting.emplace_back(i, rank);
   }
   for (size_t task = 0; task < op.outgoing.size(); ++task) SendPieces(operation, task, actions);
 }
@@ -349,10 +356,10 @@ void CollectiveManager::Impl::ApplyReduce(const OperationPtr& operation,
   Operation& op = *operation;
   const auto rank = static_cast<size_t>(message.rank);
   size_t expected = 0;
-  if (message.what == CollectiveWhat::kWhole && op.small) {
+  if (message.what == CollectiveWhat::kWhole && op.small()) {
     for (const Piece& piece : op.pieces) expected += piece.bytes;
-  } else if (message.what != CollectiveWhat::kWhole && !op.small &&
-             message.index < op.pieces.size()) {
+  } else if (message.what != CollectiveWhat::kWhole && !op.small() &&
+             message.index < op.pieces.size() && Expects(op, message)) {
     expected = op.pieces[message.index].bytes;
   } else {
     return Fail(operation,
@@ -371,6 +378,8 @@ void CollectiveManager::Impl::ApplyReduce(const OperationPtr& operation,
   } else if (message.what == CollectiveWhat::kPiece) {
     op.slots[message.index * static_cast<size_t>(op.ranks()) + rank] = std::move(payload);
     MakeReady(&op, message.index);
+  } else if (message.what == CollectiveWhat::kPrefix) {
+    PrefixDone(operation, message.index, std::move(payload));
   } else {  // a sum that came by reference
     const Payload place = op.SumOf(op.pieces[message.index]);
     std::copy_n(static_cast<const char*>(payload.data()), payload.bytes,
@@ -379,15 +388,31 @@ void CollectiveManager::Impl::ApplyReduce(const OperationPtr& operation,
   }
 }
 
+// Whether a piece, a prefix or a sum is one that this task waits for.
+bool CollectiveManager::Impl::Expects(const Operation& op, const CollectiveMessage& message) {
+  const Piece& piece = op.pieces[message.index];
+  const Station* mine = op.mine(piece);
+  switch (message.what) {
+    case CollectiveWhat::kPiece:
+      return mine != nullptr && mine->begin <= message.rank && message.rank < mine->end;
+    case CollectiveWhat::kPrefix:
+      return mine != nullptr && mine->begin > 0 && piece.merged == mine->begin &&
+             !op.prefixes[message.index].buffer;
+    default:
+      return mine == nullptr || op.next(piece) != nullptr;
+  }
+}
+
 // Queues the piece if this task merges it and something is there to be merged.
 void CollectiveManager::Impl::MakeReady(Operation* op, uint32_t index) {
   Piece& piece = op->pieces[index];
-  if (piece.busy || !op->owned(piece)) return;
-  const int available = op->Available(index);
-  const int least = op->small || piece.merged == 0 ? 2 : 1;
-  if (available - piece.merged < std::min(least, op->ranks() - piece.merged)) return;
-  if (op->small && available < op->ranks()) return;
-  if (piece.merged == op->ranks()) return;
+  const Station* mine = op->mine(piece);
+  if (mine == nullptr || piece.busy || piece.merged == mine->end) return;
+  const bool begins = piece.merged == mine->begin;
+  if (begins && mine->begin > 0 && !op->prefixes[index].buffer) return;
+  // A sum begins with two.
+  const int least = op->small() ? op->ranks() : begins && mine->begin == 0 ? 2 : 1;
+  if (op->Available(index) - piece.merged < std::min(least, mine->end - piece.merged)) return;
   piece.busy = true;
   op->ready.push_back(index);
 }
@@ -421,31 +446,60 @@ void CollectiveManager::Impl::Schedule(const OperationPtr& operation, bool may_e
   if (op.workers == 0) add(&actions->work);
 }
 
+// What the station before this task's has sent is there.
+void CollectiveManager::Impl::PrefixDone(const OperationPtr& operation, uint32_t index,
+                                         Payload prefix) {
+  Operation& op = *operation;
+  op.HearUpTo(op.mine(op.pieces[index])->begin);
+  op.prefixes[index] = std::move(prefix);
+  MakeReady(&op, index);
+}
+
+// This task has merged its station's ranks into the piece.
+void CollectiveManager::Impl::StationDone(const OperationPtr& operation, uint32_t index,
+                                          Actions* actions) {
+  Operation& op = *operation;
+  const Piece& piece = op.pieces[index];
+  if (!op.small()) {
+    const auto ranks = static_cast<size_t>(op.ranks());
+    for (size_t rank = 0; rank < ranks; ++rank) op.slots[index * ranks + rank] = {};
+  }
+  op.prefixes[index] = {};
+  const Station* next = op.next(piece);
+  if (next == nullptr) return SumDone(operation, index, actions);
+  SendPart(operation, CollectiveWhat::kPrefix, index, next->task, op.PrefixFor(piece), actions);
+}
+
+void CollectiveManager::Impl::SendPart(const OperationPtr& operation, CollectiveWhat what,
+                                       uint32_t index, int task, Payload payload,
+                                       Actions* actions) {
+  const Operation& op = *operation;
+  const auto own = std::find(op.members->task_of.begin(), op.members->task_of.end(), op.self);
+  CollectiveMessage message =
+      MessageOf(op, what, static_cast<int>(own - op.members->task_of.begin()));
+  message.index = index;
+  actions->sends.push_back({op.spec.session, op.members->tasks[static_cast<size_t>(task)],
+                            op.key.group, op.key.round, std::move(message), std::move(payload),
+                            operation});
+}
+
 void CollectiveManager::Impl::SumDone(const OperationPtr& operation, uint32_t index,
                                       Actions* actions) {
   Operation& op = *operation;
   if (op.summed[index]) return;
   op.summed[index] = true;
   --op.pieces_left;
+  op.HearUpTo(op.ranks());
   const Piece& piece = op.pieces[index];
-  if (!op.small && op.owned(piece)) {
-    const auto ranks = static_cast<size_t>(op.ranks());
-    for (size_t rank = 0; rank < ranks; ++rank) op.slots[index * ranks + rank] = {};
-    if (!op.alone()) {
-      const auto own = std::find(op.members->task_of.begin(), op.members->task_of.end(), op.self);
-      CollectiveMessage message =
-          MessageOf(op, CollectiveWhat::kSum, static_cast<int>(own - op.members->task_of.begin()));
-      message.index = index;
-      SendToOthers(operation, message, op.SumOf(piece), actions);
-    }
-  }
+  for (const int task : op.lane(piece).passes_on[static_cast<size_t>(op.self)])
+    SendPart(operation, CollectiveWhat::kSum, index, task, op.SumOf(piece), actions);
   CheckComplete(operation, actions);
 }
 
 void CollectiveManager::Impl::CheckComplete(const OperationPtr& operation, Actions* actions) {
   Operation& op = *operation;
   if (op.over) return;
-  const bool all_heard = std::find(op.heard.begin(), op.heard.end(), false) == op.heard.end();
+  const bool all_heard = op.all_heard();
   switch (op.spec.kind) {
     case CollectiveKind::kReduce:
       if (op.local_missing > 0 || op.pieces_left > 0 || (op.pieces.empty() && !all_heard)) return;
@@ -493,6 +547,81 @@ void CollectiveManager::Impl::Fail(const OperationPtr& operation, const Status& 
   op.deadline = Clock::now() + op.spec.timeout + kLeaderGrace;
   if (op.workers == 0) op.Clear();
   if (op.epoch_breaks) Break(op.key.epoch, op.status, true, actions);
+}
+
+// The deadline has passed. Where not all members send to all, who is late is not known yet: the
+// tasks of those that were not heard of say which have begun. False: nobody is to be asked.
+bool CollectiveManager::Impl::AskWhoIsHere(const OperationPtr& operation, Actions* actions) {
+  Operation& op = *operation;
+  if (op.asked || op.spec.kind != CollectiveKind::kReduce || op.route.way != Route::Way::kChain ||
+      op.all_heard())
+    return false;
+  op.asked = true;
+  op.deadline = Clock::now() + kAskTime;
+  const auto own = std::find(op.members->task_of.begin(), op.members->task_of.end(), op.self) -
+                   op.members->task_of.begin();
+  CollectiveMessage message = MessageOf(op, CollectiveWhat::kAsk, static_cast<int>(own));
+  message.device = op.members->devices[static_cast<size_t>(own)];
+  std::vector<bool> ask(op.members->tasks.size());
+  for (size_t rank = 0; rank < op.heard.size(); ++rank) {
+    if (!op.heard[rank]) ask[static_cast<size_t>(op.members->task_of[rank])] = true;
+  }
+  for (size_t task = 0; task < ask.size(); ++task) {
+    if (!ask[task] || static_cast<int>(task) == op.self) continue;
+    ++op.answers;
+    actions->sends.push_back({op.spec.session,
+                              op.members->tasks[task],
+                              op.key.group,
+                              op.key.round,
+                              message,
+                              {},
+                              nullptr});
+  }
+  return op.answers > 0;
+}
+
+void CollectiveManager::Impl::AnswerWhoIsHere(const Arrival& arrival, Actions* actions) {
+  const Result<DeviceName> asker = DeviceName::Parse(arrival.message.device);
+  if (!asker.ok() || !asker->full()) return;
+  Encoder ranks;
+  const auto found = operations_.find(arrival.key);
+  if (found != operations_.end() && found->second->started) {
+    const Operation& op = *found->second;
+    for (int rank = 0; rank < op.ranks(); ++rank) {
+      if (op.is_local(rank) && op.heard[static_cast<size_t>(rank)])
+        ranks.Put(static_cast<uint16_t>(rank));
+    }
+  }
+  CollectiveMessage answer = arrival.message;
+  answer.what = CollectiveWhat::kHere;
+  answer.text = ranks.Take();
+  actions->sends.push_back({arrival.session,
+                            asker->TaskName(),
+                            arrival.key.group,
+                            arrival.key.round,
+                            std::move(answer),
+                            {},
+                            nullptr});
+}
+
+void CollectiveManager::Impl::HandleHere(const Arrival& arrival, Actions* actions) {
+  const auto found = operations_.find(arrival.key);
+  if (found == operations_.end() || found->second->over || !found->second->asked) return;
+  Operation& op = *found->second;
+  Decoder ranks(arrival.message.text);
+  while (!ranks.rest().empty()) {
+    const auto rank = ranks.Get<uint16_t>();
+    if (!ranks.ok() || rank >= op.ranks()) break;
+    op.heard[rank] = true;
+  }
+  if (--op.answers == 0) FailLate(found->second, actions);
+}
+
+void CollectiveManager::Impl::FailLate(const OperationPtr& operation, Actions* actions) {
+  Fail(operation,
+       DeadlineExceeded("waited " + collective::Seconds(operation->spec.timeout) + " for " +
+                        operation->Missing()),
+       actions);
 }
 
 void CollectiveManager::Impl::Cancel(const Request& request) {

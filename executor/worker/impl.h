@@ -50,6 +50,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   }
   const std::string& task() const override { return task_; }
   std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const override;
+  std::vector<uint64_t> HostsOf(uint64_t session,
+                                const std::vector<std::string>& tasks) const override;
 
   // ---- steps.cc
   // What a run-step asks for.

@@ -66,6 +66,7 @@ struct SessionPeer {
   std::string task;
   uint64_t incarnation = 0;
   PeerId id = 0;
+  uint64_t host = 0;  // Transport::HostOf
 };
 
 struct RegisteredGraph;

@@ -80,7 +80,8 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
       for (const SessionPeer& made : session->peers) transport_->Disconnect(made.id);
       return connected.status().WithContext("connecting " + task_ + " to " + spec.task);
     }
-    session->peers.push_back({spec.task, spec.incarnation, connected.value()});
+    session->peers.push_back({spec.task, spec.incarnation, connected.value(),
+                              transport_->HostOf(spec.transport_address)});
   }
   std::unique_lock lock(sessions_mutex_);
   if (!sessions_.emplace(id, session).second) {
@@ -201,6 +202,19 @@ std::vector<std::string> Worker::Impl::TasksOfJob(uint64_t id, std::string_view 
   std::vector<std::string> names;
   for (const DeviceName& task : found) names.push_back(task.TaskName());
   return names;
+}
+
+std::vector<uint64_t> Worker::Impl::HostsOf(uint64_t id,
+                                            const std::vector<std::string>& tasks) const {
+  std::vector<uint64_t> hosts(tasks.size());
+  const std::shared_ptr<WorkerSession> session = FindSession(id);
+  if (session == nullptr || transport_ == nullptr) return hosts;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const SessionPeer* peer = session->PeerOf(tasks[i]);
+    if (peer != nullptr) hosts[i] = peer->host;
+    if (tasks[i] == task_) hosts[i] = transport_->HostOf(transport_->address());
+  }
+  return hosts;
 }
 
 }  // namespace monograph

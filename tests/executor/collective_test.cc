@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -39,7 +40,7 @@ class Network {
 
   struct Message {
     uint64_t session;
-    std::string task;
+    std::string from, task;
     std::string header;
     Payload payload;
     Done done;
@@ -57,8 +58,14 @@ class Network {
   }
   void Send(Message message) {
     std::lock_guard lock(mutex_);
+    bytes_sent_[{message.from, message.task}] += static_cast<int64_t>(message.payload.bytes);
     messages_.push_back(std::move(message));
     changed_.notify_all();
+  }
+  // Payloads.
+  int64_t BytesSent(const std::string& from, const std::string& to) {
+    std::lock_guard lock(mutex_);
+    return bytes_sent_[{from, to}];
   }
   // What goes to it from now on is lost.
   void Lose(const std::string& task) {
@@ -105,14 +112,19 @@ class Network {
   std::condition_variable changed_;
   std::map<std::string, CollectiveManager*> managers_;
   std::vector<Message> messages_;
+  std::map<std::pair<std::string, std::string>, int64_t> bytes_sent_;
   bool end_ = false;
   std::thread thread_;
 };
 
 class Host : public CollectiveHost {
  public:
-  Host(Network* network, int task)
-      : network_(network), task_(Task(task)), pools_(2, 2), manager_(this, &pools_) {
+  Host(Network* network, int task, int tasks_per_host)
+      : network_(network),
+        task_(Task(task)),
+        tasks_per_host_(tasks_per_host),
+        pools_(2, 2),
+        manager_(this, &pools_) {
     network_->Connect(task_, &manager_);
   }
   ~Host() override { manager_.Stop(); }
@@ -120,13 +132,19 @@ class Host : public CollectiveHost {
   std::vector<std::string> TasksOfJob(uint64_t, std::string_view) const override {
     return network_->tasks();
   }
+  std::vector<uint64_t> HostsOf(uint64_t, const std::vector<std::string>& tasks) const override {
+    std::vector<uint64_t> hosts;
+    for (size_t task = 0; task < tasks.size(); ++task)
+      hosts.push_back(tasks_per_host_ == 0 ? 0 : 1 + task / static_cast<size_t>(tasks_per_host_));
+    return hosts;
+  }
   Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                         Payload payload, Done done) override {
     message.session = session;
     char header[kMaxHeaderBytes];
     const size_t length = EncodeStepMessage(message, header);
-    network_->Send({session, std::string(task), std::string(header, length), std::move(payload),
-                    std::move(done)});
+    network_->Send({session, task_, std::string(task), std::string(header, length),
+                    std::move(payload), std::move(done)});
     return Status();
   }
   CollectiveManager& manager() { return manager_; }
@@ -134,6 +152,7 @@ class Host : public CollectiveHost {
  private:
   Network* const network_;
   const std::string task_;
+  const int tasks_per_host_;  // 0: nobody knows
   ThreadPools pools_;
   CollectiveManager manager_;
 };
@@ -180,12 +199,13 @@ Tensor SumOf(int64_t size, int ranks, int round = 0) {
 class Group {
  public:
   // Member i is device i % per_task of task i / per_task.
-  Group(int members, int per_task, bool lend, bool given, bool one_session = true)
+  Group(int members, int per_task, bool lend, bool given, bool one_session = true,
+        int tasks_per_host = 0)
       : members_(members), one_session_(one_session), network_(lend) {
     std::vector<std::string> devices;
     for (int i = 0; i < members; ++i) devices.push_back(DeviceOf(i / per_task, i % per_task));
     for (int task = 0; task * per_task < members; ++task)
-      hosts_.push_back(std::make_unique<Host>(&network_, task));
+      hosts_.push_back(std::make_unique<Host>(&network_, task, tasks_per_host));
     per_task_ = per_task;
     if (given) given_ = MakeCollectiveMembers(devices).value();
   }
@@ -250,13 +270,14 @@ class Group {
 struct Layout {
   int members, per_task;
   bool lend, given, one_session;
+  int tasks_per_host = 0;
 };
 
 class CollectiveLayouts : public testing::TestWithParam<Layout> {};
 
 TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
   const Layout l = GetParam();
-  Group group(l.members, l.per_task, l.lend, l.given, l.one_session);
+  Group group(l.members, l.per_task, l.lend, l.given, l.one_session, l.tasks_per_host);
   const std::vector<std::vector<int64_t>> cases = {
       {0}, {1}, {3, 0, 17}, {16'000}, {20'001}, {700'003}, {5, 300'000, 1, 64, 40'000}};
   for (int round = 0; round < 3; ++round) {
@@ -268,13 +289,14 @@ TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
                                             static_cast<int>(c), cases[c], round));
     }
     for (size_t c = 0; c < cases.size(); ++c) {
+      std::vector<Tensor> expected;
+      for (const int64_t size : cases[c]) expected.push_back(SumOf(size, l.members, round));
       for (const auto& outcome : outcomes[c]) {
         const Status status = outcome->Wait();
         ASSERT_TRUE(status.ok()) << status;
         ASSERT_EQ(outcome->outputs.size(), cases[c].size());
         for (size_t t = 0; t < cases[c].size(); ++t)
-          EXPECT_TRUE(BitEqual(outcome->outputs[t], SumOf(cases[c][t], l.members, round)))
-              << c << " " << t;
+          EXPECT_TRUE(BitEqual(outcome->outputs[t], expected[t])) << c << " " << t;
       }
     }
   }
@@ -288,6 +310,77 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{5, 2, false, false, false}, Layout{2, 1, false, false, false},
                     Layout{3, 1, true, false, false}));
 
+// Two hosts with two tasks each; a third with one of two members; twelve tasks on three hosts, and
+// on twelve.
+INSTANTIATE_TEST_SUITE_P(
+    Hosts, CollectiveLayouts,
+    testing::Values(Layout{4, 1, false, true, true, 2}, Layout{4, 1, true, false, false, 2},
+                    Layout{10, 2, false, true, true, 2}, Layout{8, 1, true, true, true, 1},
+                    Layout{9, 1, false, false, false, 1}, Layout{12, 1, false, false, false, 4},
+                    Layout{12, 1, false, true, true, 1}));
+
+TEST(CollectiveHosts, SumsOfManyMiBGoAlongTheHostsWithTheBitsOfAddingInRankOrder) {
+  for (const bool one_session : {true, false}) {
+    Group group(6, 1, false, one_session, one_session, 2);
+    const std::vector<std::vector<int64_t>> cases = {{1'500'007}, {3, 900'001, 0, 65'536, 1}};
+    std::vector<std::pair<size_t, std::shared_ptr<Outcome>>> outcomes;
+    for (uint64_t step = 1; step <= 4; ++step) {  // all in flight
+      for (size_t c = 0; c < cases.size(); ++c) {
+        for (int member = 0; member < 6; ++member)
+          outcomes.emplace_back(c,
+                                group.Sum((member * 5) % 6, step, static_cast<int>(c), cases[c]));
+      }
+    }
+    std::vector<std::vector<Tensor>> expected;
+    for (const auto& sizes : cases) {
+      expected.emplace_back();
+      for (const int64_t size : sizes) expected.back().push_back(SumOf(size, 6));
+    }
+    for (const auto& [c, outcome] : outcomes) {
+      ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+      for (size_t t = 0; t < cases[c].size(); ++t)
+        EXPECT_TRUE(BitEqual(outcome->outputs[t], expected[c][t])) << c << " " << t;
+    }
+  }
+}
+
+TEST(CollectiveHosts, AHostSendsEachByteTwiceHoweverManyRanksThereAre) {
+  for (const int members : {4, 8, 12}) {
+    const int64_t size = 1'500'000, bytes = 4 * size;
+    Group group(members, 1, false, true, true, members / 2);
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    for (int member = 0; member < members; ++member)
+      outcomes.push_back(group.Sum(member, 1, 1, {size}));
+    for (const auto& outcome : outcomes) ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+    // The first host sends its prefix, the second one the sum.
+    int64_t between = 0;
+    for (int from = 0; from < members; ++from) {
+      for (int to = 0; to < members; ++to) {
+        if (from / (members / 2) != to / (members / 2))
+          between += group.network().BytesSent(Task(from), Task(to));
+      }
+    }
+    EXPECT_EQ(between, 2 * bytes) << members;
+  }
+}
+
+TEST(CollectiveHosts, ATaskAmongManySendsEachByteTwiceAndOnlyToItsNeighbours) {
+  const int members = 10;
+  const int64_t size = 1'500'000, bytes = 4 * size;
+  Group group(members, 1, false, true, true, 1);
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (int member = 0; member < members; ++member)
+    outcomes.push_back(group.Sum(member, 1, 1, {size}));
+  for (const auto& outcome : outcomes) ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+  for (int from = 0; from < members; ++from) {
+    for (int to = 0; to < members; ++to) {
+      const bool neighbours = from - to == 1 || to - from == 1;
+      EXPECT_EQ(group.network().BytesSent(Task(from), Task(to)), neighbours ? bytes : 0)
+          << from << " to " << to;
+    }
+  }
+}
+
 TEST(Collectives, AMemberThatNeverComesIsNamedWithGroupAndInstance) {
   Group group(3, 1, false, true);
   group.timeout = milliseconds(200);
@@ -298,6 +391,43 @@ TEST(Collectives, AMemberThatNeverComesIsNamedWithGroupAndInstance) {
     for (const char* part :
          {"group 5", "instance 7", "rank 2 (/job:w/replica:0/task:2/device:CPU:0)", "0.2 s"})
       EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  }
+}
+
+TEST(CollectiveHosts, AMemberInTheMiddleOfAChainThatNeverComesIsNamedByAll) {
+  for (const int absent : {0, 4, 5, 9}) {
+    for (const bool given : {true, false}) {
+      Group group(10, 1, false, given, given, 2);
+      if (!given) {
+        std::vector<std::shared_ptr<Outcome>> formed;
+        for (int member = 0; member < 10; ++member) formed.push_back(group.Sum(member, 1, 1, {5}));
+        for (const auto& outcome : formed) ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+      }
+      group.timeout = milliseconds(300);
+      std::vector<std::shared_ptr<Outcome>> outcomes;
+      for (int member = 0; member < 10; ++member)
+        if (member != absent) outcomes.push_back(group.Sum(member, 2, 7, {1'500'000}));
+      for (const auto& outcome : outcomes) {
+        const Status status = outcome->Wait();
+        EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+        const std::string name =
+            "0.3 s for rank " + std::to_string(absent) + " (" + DeviceOf(absent) + ")";
+        EXPECT_TRUE(status.message().ends_with(name)) << status;
+      }
+    }
+  }
+}
+
+TEST(CollectiveHosts, ATaskInTheMiddleOfAChainThatAnswersNothingIsNamed) {
+  Group group(10, 1, false, true, true, 1);
+  group.timeout = milliseconds(300);
+  group.network().Lose(Task(4));
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (const int member : {3, 5, 9}) outcomes.push_back(group.Sum(member, 1, 7, {1'500'000}));
+  for (const auto& outcome : outcomes) {
+    const Status status = outcome->Wait();
+    // Who sends to it hears at once that it is gone.
+    EXPECT_NE(status.message().find(Task(4)), std::string::npos) << status;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <future>
 
 #include "client/registries.h"
+#include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
@@ -104,6 +105,13 @@ class Network {
     return "mg" + std::to_string(getpid()) + "-" + std::to_string(host);
   }
   static std::string Address(int host) { return "10.86.0." + std::to_string(host + 1); }
+  // Since the start, by the host's cable, with what TCP adds.
+  static int64_t BytesSent(int host) {
+    ChildProcess reader({"ip", "netns", "exec", Name(host), "cat",
+                         "/sys/class/net/eth0/statistics/tx_bytes"});
+    EXPECT_TRUE(reader.Wait(20s).has_value()) << reader.error();
+    return std::atoll(reader.output().c_str());
+  }
   // The cable between the host and the switch.
   void SetCable(int host, bool plugged) const {
     EXPECT_EQ(Run({"ip", "-n", Name(kHosts), "link", "set", "port" + std::to_string(host),
@@ -237,6 +245,58 @@ TEST_F(ThreeHosts, AHostThatIsCutOffInAStepIsNamedWithinThreeSecondsAndTheOthers
   auto again = Session::Connect(spec_, graph, Options());
   ASSERT_TRUE(again.ok()) << again.status() << Said();
   EXPECT_TRUE((*again)->Run({{x, value}}, {alive}).ok());
+}
+
+TEST_F(ThreeHosts, FourRanksOnTwoOfThemSumWithTheBitsOfAddNAndSendEachByteOnceEachWay) {
+  ClusterSpec spec;
+  for (int rank = 0; rank < 4; ++rank) {
+    const int host = 1 + rank / 2;
+    ASSERT_TRUE(
+        spec.AddTask("rank", rank, Network::Address(host) + ":" + std::to_string(4710 + rank))
+            .ok());
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    daemons_.push_back(std::make_unique<ChildProcess>(std::vector<std::string>{
+        "ip", "netns", "exec", Network::Name(1 + rank / 2), ExecutorPath(),
+        "--cluster=" + spec.ToJson(), "--job=rank", "--task=" + std::to_string(rank),
+        "--key_file=" + folder_.File("cluster.key")}));
+  }
+  constexpr int64_t kSize = 1'000'003, kBytes = 4 * kSize;
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  CollectiveGroup group{.size = 4};
+  for (int rank = 0; rank < 4; ++rank)
+    group.members.push_back("/job:rank/task:" + std::to_string(rank));
+  Outputs parts, sums;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Scope place = root.WithDevice(group.members[static_cast<size_t>(rank)]);
+    // Made where they are summed: the wire carries sums alone.
+    const Output ones = Fill(place, IntsConst(place, {kSize}), Const(place, 1.0f / 3.0f));
+    parts.push_back(Mul(place, ones, Const(place, 1.0f + 0.37f * static_cast<float>(rank))));
+    sums.push_back(CollectiveReduce(place, parts.back(), group, 1));
+  }
+  std::vector<Operation> reduced;
+  for (const Output& sum : sums) reduced.push_back(sum);
+  const Output expected = AddN(root.WithDevice(group.members[0]), parts);
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = Session::Connect(spec, graph, Options());
+  ASSERT_TRUE(session.ok()) << session.status() << Said();
+  for (int step = 0; step < 3; ++step) {
+    auto values = (*session)->Run({}, {sums[0], sums[1], sums[2], sums[3], expected});
+    ASSERT_TRUE(values.ok()) << values.status();
+    for (size_t rank = 0; rank < 4; ++rank)
+      EXPECT_TRUE(BitEqual(values->at(rank), values->at(4))) << rank;
+  }
+  // What left host 1 by its cable: prefixes; and host 2: sums.
+  ASSERT_TRUE((*session)->Run({}, {}, reduced).ok());
+  const auto sent = [&](int host) { return network_->BytesSent(host); };
+  const int64_t before[] = {sent(1), sent(2)};
+  ASSERT_TRUE((*session)->Run({}, {}, reduced, {.steps = 10}).ok());
+  for (const int host : {1, 2}) {
+    const int64_t bytes = (sent(host) - before[host - 1]) / 10;
+    EXPECT_GE(bytes, kBytes) << "host " << host;
+    EXPECT_LT(bytes, kBytes * 5 / 4) << "host " << host;
+  }
 }
 
 }  // namespace

@@ -167,6 +167,10 @@ class UcxTransport : public Transport, private Driven {
   Status Start(const UcxOptions& options);
 
   std::string address() const override { return address_; }
+  uint64_t HostOf(std::string_view address) const override {
+    const Result<UcxAddress> decoded = DecodeUcxAddress(address);
+    return decoded.ok() ? decoded->host : 0;
+  }
   std::string_view kind() const override { return "ucx"; }
   Result<PeerId> Connect(std::string_view address, std::string_view name) override;
   void Disconnect(PeerId peer) override;
@@ -347,7 +351,7 @@ Status UcxTransport::Start(const UcxOptions& options) {
   std::random_device random;
   instance_ = (uint64_t{random()} << 32) | random();
   worker_address_.assign(reinterpret_cast<char*>(bytes), length);
-  address_ = EncodeUcxAddress({instance_, worker_address_});
+  address_ = EncodeUcxAddress({instance_, HostNumber(), worker_address_});
   ucp_worker_release_address(worker_, bytes);
   loop_.Start();
   return Status();
