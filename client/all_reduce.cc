@@ -4,6 +4,10 @@
 #include <numeric>
 #include <string>
 
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/sparse_training/sparse_training.h"
+
 namespace monograph {
 namespace {
 
@@ -70,37 +74,117 @@ Result<std::vector<std::vector<size_t>>> BucketsOf(const Outputs& gradients,
   return buckets;
 }
 
-Result<Outputs> AllReduceGradients(const Scope& scope, const Outputs& gradients,
-                                   const AllReduceOptions& options) {
+namespace {
+
+Outputs WholeOnes(const std::vector<Gradient>& gradients) {
+  Outputs whole;
+  for (const Gradient& gradient : gradients) {
+    if (!gradient.sparse()) whole.push_back(gradient.values);
+  }
+  return whole;
+}
+
+// All members' rows in rank order, added up.
+Gradient SumRows(const Scope& scope, const Gradient& rows, const AllReduceOptions& options,
+                 int instance_key) {
+  const Gradient all{CollectiveGather(scope, rows.values, options.group, instance_key),
+                     CollectiveGather(scope, rows.indices, options.group, instance_key + 1)};
+  if (!scope.ok()) return {};
+  Gradient sum = SumRepeatedRows(scope, all);
+  if (options.mean && scope.ok()) {
+    sum.values =
+        RealDiv(scope, sum.values,
+                ScalarConst(scope, static_cast<double>(options.group.size), sum.values.dtype()));
+  }
+  return sum;
+}
+
+// Adds the collectives of one replica; `buckets` are of its whole gradients.
+std::vector<Gradient> ReduceAll(const Scope& scope, const std::vector<Gradient>& gradients,
+                                const std::vector<std::vector<size_t>>& buckets,
+                                const AllReduceOptions& options) {
+  const Outputs whole = ReduceBuckets(scope, WholeOnes(gradients), buckets, options);
+  int key = options.first_instance_key + static_cast<int>(buckets.size());
+  std::vector<Gradient> sums;
+  size_t next = 0, rows = 0;
+  for (const Gradient& gradient : gradients) {
+    if (!gradient.sparse()) {
+      sums.push_back({whole[next++]});
+      continue;
+    }
+    const Scope inner = scope.SubScope("rows_" + std::to_string(rows++));
+    sums.push_back(scope.ok() ? SumRows(inner, gradient, options, key) : Gradient());
+    key += 2;
+  }
+  return sums;
+}
+
+std::vector<Gradient> AsGradients(const Outputs& values) {
+  std::vector<Gradient> gradients;
+  for (const Output& value : values) gradients.push_back({value});
+  return gradients;
+}
+
+}  // namespace
+
+Result<std::vector<Gradient>> AllReduceGradients(const Scope& scope,
+                                                 const std::vector<Gradient>& gradients,
+                                                 const AllReduceOptions& options) {
   MG_RETURN_IF_ERROR(scope.status());
-  MG_ASSIGN_OR_RETURN(const auto buckets, BucketsOf(gradients, options));
-  Outputs sums = ReduceBuckets(scope.SubScope("all_reduce"), gradients, buckets, options);
+  MG_ASSIGN_OR_RETURN(const auto buckets, BucketsOf(WholeOnes(gradients), options));
+  std::vector<Gradient> sums = ReduceAll(scope.SubScope("all_reduce"), gradients, buckets, options);
   MG_RETURN_IF_ERROR(scope.status());
   return sums;
 }
 
-Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope,
-                                               const std::vector<Outputs>& gradients,
-                                               const AllReduceOptions& options) {
+Result<std::vector<std::vector<Gradient>>> AllReduceReplicas(
+    const Scope& scope, const std::vector<std::vector<Gradient>>& gradients,
+    const AllReduceOptions& options) {
   MG_RETURN_IF_ERROR(scope.status());
   const std::vector<std::string>& devices = options.group.members;
   if (gradients.empty() || devices.size() != gradients.size()) {
     return InvalidArgument("gradients of " + std::to_string(gradients.size()) + " replicas, but " +
                            std::to_string(devices.size()) + " members in the collective group");
   }
-  MG_ASSIGN_OR_RETURN(const auto buckets, BucketsOf(gradients[0], options));
-  std::vector<Outputs> sums;
+  MG_ASSIGN_OR_RETURN(const auto buckets, BucketsOf(WholeOnes(gradients[0]), options));
+  std::vector<std::vector<Gradient>> sums;
   for (size_t replica = 0; replica < gradients.size(); ++replica) {
-    if (gradients[replica].size() != gradients[0].size()) {
+    const std::vector<Gradient>& own = gradients[replica];
+    if (own.size() != gradients[0].size()) {
       return InvalidArgument("replica " + std::to_string(replica) + " has " +
-                             std::to_string(gradients[replica].size()) +
-                             " gradients, replica 0 has " + std::to_string(gradients[0].size()));
+                             std::to_string(own.size()) + " gradients, replica 0 has " +
+                             std::to_string(gradients[0].size()));
+    }
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (own[i].sparse() != gradients[0][i].sparse()) {
+        return InvalidArgument("gradient " + std::to_string(i) + " is " +
+                               (own[i].sparse() ? "rows" : "whole") + " on replica " +
+                               std::to_string(replica) + ", but not on replica 0");
+      }
     }
     const Scope place =
         scope.SubScope("all_reduce_" + std::to_string(replica)).WithDevice(devices[replica]);
-    sums.push_back(ReduceBuckets(place, gradients[replica], buckets, options));
+    sums.push_back(ReduceAll(place, own, buckets, options));
   }
   MG_RETURN_IF_ERROR(scope.status());
+  return sums;
+}
+
+Result<Outputs> AllReduceGradients(const Scope& scope, const Outputs& gradients,
+                                   const AllReduceOptions& options) {
+  MG_ASSIGN_OR_RETURN(const std::vector<Gradient> sums,
+                      AllReduceGradients(scope, AsGradients(gradients), options));
+  return WholeOnes(sums);
+}
+
+Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope,
+                                               const std::vector<Outputs>& gradients,
+                                               const AllReduceOptions& options) {
+  std::vector<std::vector<Gradient>> replicas;
+  for (const Outputs& replica : gradients) replicas.push_back(AsGradients(replica));
+  MG_ASSIGN_OR_RETURN(const auto reduced, AllReduceReplicas(scope, replicas, options));
+  std::vector<Outputs> sums;
+  for (const std::vector<Gradient>& replica : reduced) sums.push_back(WholeOnes(replica));
   return sums;
 }
 

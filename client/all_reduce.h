@@ -17,13 +17,15 @@
 //   1000);
 //
 // Every sum is made in rank order: its bits are those of AddN of the replicas' gradients in rank
-// order.
+// order. A gradient of rows stays rows: all replicas' rows and indices are gathered, and rows of
+// one index are added in rank order, so that what travels follows the batch and not the variable.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "base/status.h"
+#include "graph/gradients.h"
 #include "graph/scope.h"
 #include "ops/collective/collective.h"
 
@@ -55,6 +57,16 @@ Result<Outputs> AllReduceGradients(const Scope& scope, const Outputs& gradients,
 Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope,
                                                const std::vector<Outputs>& gradients,
                                                const AllReduceOptions& options);
+
+// The same of gradients of which some are rows: whole ones go in buckets as above, rows by two
+// gathers each, whose instance keys follow those of the buckets. The sums of rows are rows, each
+// index once. REQUIRES: what is rows on one replica is rows on all.
+Result<std::vector<Gradient>> AllReduceGradients(const Scope& scope,
+                                                 const std::vector<Gradient>& gradients,
+                                                 const AllReduceOptions& options);
+Result<std::vector<std::vector<Gradient>>> AllReduceReplicas(
+    const Scope& scope, const std::vector<std::vector<Gradient>>& gradients,
+    const AllReduceOptions& options);
 
 // For a client per replica: the first one's `values`, at the first one and at all others, whose own
 // are only looked at for types and shapes. Value i uses instance key first_instance_key + i.

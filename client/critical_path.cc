@@ -86,8 +86,8 @@ class Threads {
 // Ops that wait for other clients or tasks inside their kernel.
 bool Waits(const std::string& op) {
   for (const char* prefix : {"Queue", "Accumulator", "ConditionalAccumulator", "SparseAccumulator",
-                             "ResourceAccumulator", "Barrier", "Collective", "MonographAllReduce",
-                             "MonographStepGate"}) {
+                             "ResourceAccumulator", "MonographSparseAccumulator", "Barrier",
+                             "Collective", "MonographAllReduce", "MonographStepGate"}) {
     if (op.starts_with(prefix)) return true;
   }
   return false;

@@ -14,7 +14,7 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/gather/gather.h"
+#include "ops/sparse_training/sparse_training.h"
 #include "ops/variable/variable.h"
 
 namespace monograph {
@@ -22,11 +22,41 @@ namespace {
 
 constexpr char kFinished[] = "a replica has no more data";
 
-Output DenseGradient(const Scope& scope, const GradientAndVariable& pair) {
-  if (!pair.sparse()) return pair.gradient;
-  const Output rows = Const(scope, pair.variable.shape.dim(0));
-  return UnsortedSegmentSum(scope, pair.gradient, pair.indices, rows);
-}
+// Where the gradients of one variable meet.
+class Meeting {
+ public:
+  Meeting(const GradientAndVariable& pair, ConditionalAccumulatorOptions options)
+      : pair_(pair), options_(std::move(options)) {}
+
+  Output Accumulator(const Scope& at) const {
+    const ModelVariable& variable = pair_.variable;
+    return pair_.sparse() ? SparseConditionalAccumulator(at, variable.dtype, variable.shape,
+                                                         pair_.indices.dtype(), options_)
+                          : ConditionalAccumulator(at, variable.dtype, variable.shape, options_);
+  }
+  Operation Push(const Scope& at, const Output& accumulator, const Output& local_step,
+                 int rank) const {
+    return pair_.sparse()
+               ? SparseAccumulatorApplyGradient(at, accumulator, local_step,
+                                                {pair_.gradient, pair_.indices}, rank)
+               : AccumulatorApplyGradient(at, accumulator, local_step, pair_.gradient, rank);
+  }
+  // The mean or sum of `count` gradients. Of rows each index comes once, as in the gradient of one
+  // replica; they are added in the order of ranks.
+  GradientAndVariable Take(const Scope& at, const Output& accumulator, const Output& required,
+                           int count) const {
+    if (!pair_.sparse())
+      return {AccumulatorTakeGradient(at, accumulator, required), {}, pair_.variable};
+    const Gradient taken = SparseAccumulatorTakeGradient(at, accumulator, required);
+    if (count == 1 || !at.ok()) return {taken.values, taken.indices, pair_.variable};
+    const Gradient sum = SumRepeatedRows(at, taken);
+    return {sum.values, sum.indices, pair_.variable};
+  }
+
+ private:
+  const GradientAndVariable pair_;
+  const ConditionalAccumulatorOptions options_;
+};
 
 // A constant input of the ops that end the wait.
 Operation CloseWith(const Scope& scope, const Output& gate, const Status& status) {
@@ -84,30 +114,25 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
                                 static_cast<int32_t>(options_.replicas_to_aggregate));
   std::vector<GradientAndVariable> means;
   std::vector<Operation> pushes, initializers, forgotten;
-  std::vector<std::pair<Scope, ConditionalAccumulatorOptions>> accumulators;
+  std::vector<std::pair<Scope, Meeting>> meetings;
   for (const GradientAndVariable& pair : pairs) {
     initializers.push_back(pair.variable.initializer);
     if (!pair.gradient.valid()) continue;
     const Scope beside = inner.SubScope(pair.variable.name).ColocateWith(pair.variable.handle);
-    const ConditionalAccumulatorOptions shared = {
-        .shared_name = options_.name + "/" + pair.variable.name + "/grad_accum",
-        .reduction = options_.weighted ? Reduction::kSum : Reduction::kMean};
-    const auto accumulator = [&](const Scope& at) {
-      return ConditionalAccumulator(at, pair.variable.dtype, pair.variable.shape, shared);
-    };
-    const Output accum = accumulator(beside.WithOpName("grad_accum"));
-    pushes.push_back(AccumulatorApplyGradient(beside.WithOpName("push"), accum, local_step.value,
-                                              DenseGradient(scope, pair), options_.rank));
+    const Meeting meeting(pair,
+                          {.shared_name = options_.name + "/" + pair.variable.name + "/grad_accum",
+                           .reduction = options_.weighted ? Reduction::kSum : Reduction::kMean});
+    const Output accum = meeting.Accumulator(beside.WithOpName("grad_accum"));
+    pushes.push_back(
+        meeting.Push(beside.WithOpName("push"), accum, local_step.value, options_.rank));
     means.push_back(
-        {.gradient = AccumulatorTakeGradient(beside.WithOpName("take"), accum, required),
-         .indices = {},
-         .variable = pair.variable});
+        meeting.Take(beside.WithOpName("take"), accum, required, options_.replicas_to_aggregate));
     step.arrived.push_back(AccumulatorRanks(beside.WithOpName("arrived"), accum));
     step.variables.push_back(pair.variable.name);
     // What an earlier run has left goes away.
     forgotten.push_back(DestroyResource(beside.WithOpName("forget"), accum));
     MG_RETURN_IF_ERROR(scope.status());
-    accumulators.emplace_back(beside, shared);
+    meetings.emplace_back(beside, meeting);
   }
 
   const Operation update = optimizer_.ApplyGradients(scope, means, &initializers,
@@ -129,11 +154,10 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
   const auto open = [&](const std::string& name, std::span<const Operation> after) {
     const Output now = ReadVariable(home.WithControlDependencies(after), global_step.handle);
     std::vector<Operation> ready;
-    for (size_t i = 0; i < accumulators.size(); ++i) {
-      const auto& [beside, shared] = accumulators[i];
-      const Output fresh = ConditionalAccumulator(
-          beside.WithOpName(name + "_accum").WithControlDependencies({forgotten[i]}),
-          means[i].variable.dtype, means[i].variable.shape, shared);
+    for (size_t i = 0; i < meetings.size(); ++i) {
+      const auto& [beside, meeting] = meetings[i];
+      const Output fresh = meeting.Accumulator(
+          beside.WithOpName(name + "_accum").WithControlDependencies({forgotten[i]}));
       ready.push_back(AccumulatorSetGlobalStep(beside.WithOpName(name + "_step"), fresh, now));
     }
     return StepGateSet(home.WithOpName(name).WithControlDependencies(ready), gate, now,

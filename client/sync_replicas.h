@@ -97,8 +97,9 @@ class SyncReplicas {
 
   // REQUIRES: every client builds the same in the same order. `global_step` is an int64 variable;
   // it counts the updates. State that all share lives beside the variables and beside global_step,
-  // which may be on different tasks. Sparse gradients are made dense. Variables
-  // without a gradient are left alone. InvalidArgument for options that make no sense.
+  // which may be on different tasks. Sparse gradients stay rows: they travel, wait and are applied
+  // as such. Variables without a gradient are left alone. InvalidArgument for options that make no
+  // sense.
   Result<SyncReplicasStep> ApplyGradients(const Scope& scope,
                                           std::span<const GradientAndVariable> pairs,
                                           const ModelVariable& global_step) const;

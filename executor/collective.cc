@@ -135,6 +135,8 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session) {
       if (member.state == Member::State::kIn) Break(member.epoch, status, true, &actions);
       StopJoining(&member, status, &actions);
     }
+    EndHeld([&](const CollectiveRequest& held) { return held.session == session; },
+            Aborted("the session was closed"), &actions);
     std::erase_if(members_, [&](const auto& entry) { return entry.second.session == session; });
     for (auto it = forming_.begin(); it != forming_.end();) {
       std::erase_if(it->second.joined,
@@ -269,6 +271,10 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
   for (const OperationPtr& operation : late) {
     if (!operation->over && !AskWhoIsHere(operation, actions)) FailLate(operation, actions);
   }
+  EndHeld(
+      [&](const CollectiveRequest& held) { return held.deadline <= now; },
+      DeadlineExceeded("a collective waited for an earlier step of its session to begin the same"),
+      actions);
   for (auto it = forming_.begin(); it != forming_.end();) {
     auto& [group, forming] = *it;
     std::vector<std::pair<std::string, Joiner>> overdue;
@@ -297,7 +303,7 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
 
 void CollectiveManager::Impl::TimeLoop() {
   std::unique_lock lock(mutex_);
-  const auto idle = [&] { return operations_.empty() && forming_.empty(); };
+  const auto idle = [&] { return operations_.empty() && forming_.empty() && held_.empty(); };
   const auto joining = [&] {
     return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
       return entry.second.state == Member::State::kJoining;
@@ -334,6 +340,7 @@ void CollectiveManager::Impl::Stop() {
       operation->epoch_breaks = false;
       if (operation->started) Fail(operation, status, &actions);
     }
+    EndHeld([](const CollectiveRequest&) { return true; }, status, &actions);
     for (auto& [where, member] : members_) {
       for (const Request& request : std::exchange(member.waiting, {}))
         actions.ends.push_back({request, status, {}});
@@ -357,6 +364,12 @@ CollectiveManager::~CollectiveManager() = default;
 void CollectiveManager::Start(std::shared_ptr<CollectiveRequest> request) { impl_->Start(request); }
 void CollectiveManager::Cancel(const std::shared_ptr<CollectiveRequest>& request) {
   impl_->Cancel(request);
+}
+void CollectiveManager::StepBegins(uint64_t session, uint64_t step, const CollectiveHome* home) {
+  impl_->StepBegins(session, step, home);
+}
+void CollectiveManager::StepEnds(uint64_t session, uint64_t step, bool ok) {
+  impl_->StepEnds(session, step, ok);
 }
 void CollectiveManager::StepFailed(uint64_t session, uint64_t step, const Status& status) {
   impl_->StepFailed(session, step, status);

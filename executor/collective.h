@@ -10,7 +10,8 @@
 // a round is a step of its session. Or they are found: each member joins at the group's leader, the
 // first task of the member's job in its session, which answers when `group_size` devices have
 // joined: ranks follow the devices' names, and the group gets an epoch, a random number. Rounds of
-// an epoch are counted by each member (or are steps, if one session drives all).
+// an epoch are counted by each member, in the order of its steps, several of which may be in flight
+// (or are steps, if one session drives all).
 //
 // Order of sums. Element k of the result is merge(...merge(merge(r0, r1), r2)..., rN-1), whatever
 // moves how: the bits are those of AddN of the inputs in rank order.
@@ -33,8 +34,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/done.h"
@@ -43,6 +46,7 @@
 
 namespace monograph {
 
+class CollectiveHome;
 class KernelConstruction;  // executor/kernel.h
 class ThreadPools;         // executor/thread_pools.h
 struct StepMessage;        // executor/step_message.h
@@ -122,6 +126,10 @@ class CollectiveManager {
   // The request's step was aborted: its operation fails, unless it is over.
   void Cancel(const std::shared_ptr<CollectiveRequest>& request);
 
+  // Around a step of a graph with collectives; `home`, the graph's, outlives it. Steps begin in the
+  // order of their numbers.
+  void StepBegins(uint64_t session, uint64_t step, const CollectiveHome* home);
+  void StepEnds(uint64_t session, uint64_t step, bool ok);
   // A step of the session failed here; only steps that could have had collectives need be told.
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
   void PeerLost(uint64_t session, const std::string& task);
@@ -153,10 +161,19 @@ class CollectiveHome {
   // Whether some kernel has asked for it.
   bool used() const { return used_.load(std::memory_order_relaxed); }
 
+  // The manager's, guarded by its lock: what steps of the graph do in groups that are found.
+  using Use = std::tuple<int32_t, int32_t, std::string>;  // group, instance, device
+  struct Order {
+    std::set<Use> uses;
+    bool learned = false;  // a whole step has run
+  };
+  Order& order() const { return order_; }
+
  private:
   CollectiveManager* const manager_;
   const uint64_t session_;
   mutable std::atomic<bool> used_{false};
+  mutable Order order_;
 };
 
 // Offered by the constructions of kernels that are made for a task.

@@ -47,7 +47,8 @@ struct ReplicaDeviceSetterOptions {
                                      "MutableDenseHashTable",
                                      "MutableDenseHashTableV2",
                                      "VarHandleOp",
-                                     "ResourceConditionalAccumulator"};
+                                     "ResourceConditionalAccumulator",
+                                     "MonographSparseConditionalAccumulator"};
   PsStrategy strategy = {};  // empty: round robin
   // Gets the InvalidArgument for a variable that the strategy puts on no task that there is, such
   // as

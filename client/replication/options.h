@@ -17,9 +17,5 @@ inline bool InGraph(const ReplicateOptions& options) {
 inline bool Mirrored(const ReplicateOptions& options) {
   return options.variable_update == VariableUpdate::kReplicated;
 }
-// Whether gradients of rows travel as rows: what is all-reduced or accumulated is whole.
-inline bool KeepsRows(const ReplicateOptions& options) {
-  return !Mirrored(options) && (InGraph(options) || options.async);
-}
 
 }  // namespace monograph::replication

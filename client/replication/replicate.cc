@@ -142,10 +142,9 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
   }
   MG_ASSIGN_OR_RETURN(
       draft.towers,
-      replication::BuildTowers(scope, options.tower_name, devices,
-                               options.rank * static_cast<int>(devices.size()), split.shards,
-                               TowerWeights(scope, devices, split, options), views, declarations,
-                               model, replication::KeepsRows(options)));
+      replication::BuildTowers(
+          scope, options.tower_name, devices, options.rank * static_cast<int>(devices.size()),
+          split.shards, TowerWeights(scope, devices, split, options), views, declarations, model));
 
   ReplicatedStep step;
   step.options = options;

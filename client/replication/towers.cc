@@ -45,13 +45,13 @@ std::vector<VariableView> Inside(const std::vector<std::vector<VariableView>>& v
 
 // The gradient of one variable from those of its arguments; invalid if none has one.
 Gradient Combine(const Scope& body, std::span<const Gradient> gradients,
-                 std::span<const Output> arguments, bool keep_rows) {
+                 std::span<const Output> arguments) {
   std::vector<Gradient> valid;
   Outputs whole;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].valid()) continue;
     valid.push_back(gradients[i]);
-    if (gradients.size() > 1 || !keep_rows)
+    if (gradients.size() > 1)
       whole.push_back(Densify(body.SubScope("densify"), gradients[i], arguments[i]));
   }
   if (valid.empty()) return {};
@@ -65,8 +65,7 @@ Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
                            const std::vector<std::string>& devices, int first_replica,
                            const std::vector<Outputs>& shards, const Outputs& weights,
                            const std::vector<std::vector<VariableView>>& views,
-                           const std::vector<Declaration>& declarations, const ModelFn& model,
-                           bool keep_rows) {
+                           const std::vector<Declaration>& declarations, const ModelFn& model) {
   const std::vector<const Declaration*> by_variable = ByVariable(declarations);
   // Arguments of a replica: its part of the batch, its weight, and the variables.
   std::vector<Outputs> args(devices.size());
@@ -96,8 +95,8 @@ Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
     size_t next = 0;
     for (size_t i = 0; i < by_variable.size(); ++i) {
       const size_t count = Arguments(*by_variable[i], inside[i]).size();
-      const Gradient gradient = Combine(body, std::span(gradients).subspan(next, count),
-                                        variables.subspan(next, count), keep_rows);
+      const Gradient gradient =
+          Combine(body, std::span(gradients).subspan(next, count), variables.subspan(next, count));
       next += count;
       if (!gradient.valid()) {
         return InvalidArgument("the loss does not depend on variable '" + by_variable[i]->name +

@@ -37,19 +37,6 @@ Gradients GradientsOf(const Draft& draft, size_t replica) {
   return gradients;
 }
 
-// The same as tensors, for those who sum whole gradients only. REQUIRES: none is rows (KeepsRows).
-Outputs WholeGradientsOf(const Draft& draft, size_t replica) {
-  Outputs gradients;
-  for (const Gradient& gradient : GradientsOf(draft, replica)) gradients.push_back(gradient.values);
-  return gradients;
-}
-
-Gradients Whole(const Outputs& gradients) {
-  Gradients whole;
-  for (const Output& gradient : gradients) whole.push_back({gradient});
-  return whole;
-}
-
 // The sum of all replicas' gradients, in their order, beside the variable.
 Gradient Sum(const Scope& beside, const std::vector<Gradient>& parts) {
   if (parts.size() == 1) return parts[0];
@@ -107,8 +94,8 @@ void AddOwnUpdates(Draft* draft, ReplicatedStep* step) {
 
 // in_graph, replicated: the replicas' gradients are all-reduced, each applies the sums to its copy.
 Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
-  std::vector<Outputs> sums;
-  for (size_t r = 0; r < draft->devices.size(); ++r) sums.push_back(WholeGradientsOf(*draft, r));
+  std::vector<Gradients> sums;
+  for (size_t r = 0; r < draft->devices.size(); ++r) sums.push_back(GradientsOf(*draft, r));
   if (sums.size() > 1) {
     AllReduceOptions reduce;
     reduce.group = {.size = static_cast<int>(sums.size()), .members = draft->devices};
@@ -116,8 +103,7 @@ Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
     MG_ASSIGN_OR_RETURN(sums, AllReduceReplicas(draft->scope, sums, reduce));
   }
   std::vector<Operation> applied;
-  for (size_t r = 0; r < sums.size(); ++r)
-    applied.push_back(Apply(draft, *step, r, Whole(sums[r])));
+  for (size_t r = 0; r < sums.size(); ++r) applied.push_back(Apply(draft, *step, r, sums[r]));
   AddTrain(draft, step, Group(draft->scope.WithOpName("update_all"), applied));
   return Status();
 }
@@ -128,13 +114,13 @@ Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   const Scope place = draft->scope.WithDevice(draft->devices[0]);
   CollectiveGroup group{.size = draft->options.num_workers};
   group.timeout_seconds = draft->options.timeout_seconds;
-  Outputs sums = WholeGradientsOf(*draft, 0);
+  Gradients sums = GradientsOf(*draft, 0);
   if (group.size > 1) {
     AllReduceOptions reduce;
     reduce.group = group;
     MG_ASSIGN_OR_RETURN(sums, AllReduceGradients(place, sums, reduce));
   }
-  AddTrain(draft, step, Apply(draft, *step, 0, Whole(sums)));
+  AddTrain(draft, step, Apply(draft, *step, 0, sums));
   if (group.size == 1) return Status();
   std::vector<ModelVariable> variables = step->variables;
   variables.push_back(step->global_step);

@@ -1,12 +1,13 @@
 // The CollectiveManager's inside: one lock, and the state that it guards. rounds.cc has what
-// happens to an operation, groups.cc how members find each other, executor/collective.cc what comes
-// from outside and when. Private to the executor folder.
+// happens to an operation, order.cc which step is next, groups.cc how members find each other,
+// executor/collective.cc what comes from outside and when. Private to the executor folder.
 //
 // Functions with the lock held collect what is to be done without it (Actions): sending, merging,
 // telling the kernels.
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,8 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
 
   void Start(const Request& request);
   void Cancel(const Request& request);
+  void StepBegins(uint64_t session, uint64_t step, const CollectiveHome* home);
+  void StepEnds(uint64_t session, uint64_t step, bool ok);
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
   void PeerLost(uint64_t session, const std::string& task);
   void SessionClosed(uint64_t session);
@@ -106,6 +109,12 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     std::map<std::string, Joiner> joined;  // by device
   };
 
+  // A step that runs here and has collectives.
+  struct OpenStep {
+    const CollectiveHome* home = nullptr;
+    std::set<CollectiveHome::Use> made;  // of groups that are found
+  };
+
   // A payload on its way.
   struct Arrival {
     std::shared_ptr<Impl> impl;
@@ -145,6 +154,12 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void SendPieces(const OperationPtr& operation, size_t task, Actions* actions);
   void SendToOthers(const OperationPtr& operation, CollectiveMessage message,
                     const Payload& payload, Actions* actions);
+  // order.cc:
+  bool MustWait(const CollectiveRequest& request) const;
+  void TakePart(const Request& request, Actions* actions);
+  void LetGo(Actions* actions);
+  void EndHeld(const std::function<bool(const CollectiveRequest&)>& which, const Status& status,
+               Actions* actions);
   // groups.cc:
   void Join(Member* member, const Request& request, Actions* actions);
   void HandleJoin(uint64_t session, const std::string& task, int32_t group,
@@ -189,6 +204,8 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   std::map<Key, OperationPtr> operations_;
   std::map<std::pair<int32_t, std::string>, Member> members_;  // by group and device
   std::map<int32_t, Forming> forming_;
+  std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_;  // by session and step
+  std::vector<Request> held_;                          // wait for an earlier step to begin the same
   std::map<uint64_t, std::vector<std::string>> lost_;  // tasks, by session
   std::set<uint64_t> broken_;  // epochs that ended before this task was told of them
   int working_ = 0;            // threads inside Work, queued ones too

@@ -124,28 +124,17 @@ void CollectiveManager::Impl::Start(const Request& request) {
   {
     std::lock_guard lock(mutex_);
     request->deadline = Clock::now() + request->timeout;
-    Member* member = nullptr;
-    if (request->members == nullptr) member = &members_[{request->group_key, request->device}];
     if (stopped_ || request->cancelled) {
       actions.ends.push_back({request, Cancelled("the step was aborted").AsDerived(), {}});
     } else if (request->members != nullptr) {
       const Key key{request->session, request->step, request->group_key, request->instance_key};
       Begin(request, key, request->members, false, &actions);
-    } else if (member->state == Member::State::kOut && !member->broken.ok() &&
-               member->broken_session == request->session && request->step <= member->broken_step) {
-      actions.ends.push_back({request, member->broken, {}});
+    } else if (MustWait(*request)) {
+      held_.push_back(request);
+      WakeTimer();
     } else {
-      if (member->state == Member::State::kIn &&
-          (member->session != request->session || member->size != request->group_size)) {
-        Break(member->epoch,
-              Aborted(request->device + " joined " + GroupName(request->group_key) + " anew"), true,
-              &actions);
-      }
-      if (member->state == Member::State::kIn) {
-        RunInEpoch(request->group_key, member, request, &actions);
-      } else {
-        Join(member, request, &actions);
-      }
+      TakePart(request, &actions);
+      LetGo(&actions);
     }
   }
   Do(&actions);
@@ -640,6 +629,8 @@ void CollectiveManager::Impl::Cancel(const Request& request) {
       Fail(operation, Aborted("the step of " + who + " was aborted").AsDerived(), &actions);
       break;
     }
+    EndHeld([&](const CollectiveRequest& held) { return &held == request.get(); }, status,
+            &actions);
     const auto found = members_.find({request->group_key, request->device});
     if (found != members_.end()) {
       Member& member = found->second;

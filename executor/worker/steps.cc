@@ -21,6 +21,8 @@ Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
 std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSession>& session,
                                                   const Request& request, bool continued,
                                                   Early* early) {
+  if (request.graph->collectives->used())
+    collectives_->StepBegins(session->id, request.step, request.graph->collectives.get());
   StepSlot& slot = session->SlotOf(request.step);
   if (slot.step != request.step) slot.Park(request.step);
   slot.state = StepSlot::kRunning;
@@ -99,8 +101,10 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   const uint64_t step_id = running->step, last = running->last;
   const bool in_row = running->in_row;
   std::shared_ptr<RegisteredGraph> graph = std::move(running->graph);
-  if (!status.ok() && graph->collectives->used())
-    collectives_->StepFailed(session->id, step_id, status);
+  if (graph->collectives->used()) {
+    if (!status.ok()) collectives_->StepFailed(session->id, step_id, status);
+    collectives_->StepEnds(session->id, step_id, status.ok());
+  }
   running->trace = nullptr;
   running_.Give(running);
   (status.ok() ? steps_done_ : steps_failed_).fetch_add(1, std::memory_order_relaxed);

@@ -18,6 +18,21 @@ Output ConditionalAccumulator(const Scope& scope, DType dtype, const PartialShap
       .BuildOutput();
 }
 
+namespace {
+
+// The node that makes the accumulator; invalid, and the scope fails, if there is none.
+Operation MakerOf(const Scope& scope, const Output& accumulator, const char* what) {
+  if (!scope.ok() || !accumulator.valid()) return {};
+  Operation node = accumulator;
+  while (node.graph->is(node.id, "Identity")) node = node.input(0);
+  if (node.attrs().GetOr<DType>("dtype", DT_INVALID) != DT_INVALID) return node;
+  scope.Fail(InvalidArgument(std::string(what) + ": '" + std::string(node.name()) +
+                             "' is not an accumulator's node"));
+  return {};
+}
+
+}  // namespace
+
 Operation AccumulatorApplyGradient(const Scope& scope, const Output& accumulator,
                                    const Output& local_step, const Output& gradient, int rank) {
   OpBuilder builder(scope, "ResourceAccumulatorApplyGradient");
@@ -28,19 +43,12 @@ Operation AccumulatorApplyGradient(const Scope& scope, const Output& accumulator
 
 Output AccumulatorTakeGradient(const Scope& scope, const Output& accumulator,
                                const Output& num_required) {
-  if (!scope.ok() || !accumulator.valid()) return {};
-  Operation node = accumulator;
-  while (node.graph->is(node.id, "Identity")) node = node.input(0);
-  const DType dtype = node.attrs().GetOr<DType>("dtype", DT_INVALID);
-  if (dtype == DT_INVALID) {
-    scope.Fail(InvalidArgument("AccumulatorTakeGradient: '" + std::string(node.name()) +
-                               "' is not an accumulator's node"));
-    return {};
-  }
+  const Operation maker = MakerOf(scope, accumulator, "AccumulatorTakeGradient");
+  if (!maker.valid()) return {};
   return OpBuilder(scope, "ResourceAccumulatorTakeGradient")
       .Input(accumulator)
       .Input(num_required)
-      .Attr("dtype", dtype)
+      .Attr("dtype", maker.attrs().Get<DType>("dtype"))
       .BuildOutput();
 }
 
@@ -48,6 +56,42 @@ Output AccumulatorTakeGradient(const Scope& scope, const Output& accumulator, in
   const Scope helper = scope.HelperScope("ResourceAccumulatorTakeGradient");
   return AccumulatorTakeGradient(scope, accumulator,
                                  Const(helper.WithOpName("num_required"), num_required));
+}
+
+Output SparseConditionalAccumulator(const Scope& scope, DType dtype, const PartialShape& shape,
+                                    DType indices_dtype,
+                                    const ConditionalAccumulatorOptions& options) {
+  const bool mean = options.reduction == ConditionalAccumulatorOptions::Reduction::kMean;
+  return OpBuilder(scope, "MonographSparseConditionalAccumulator")
+      .Attr("dtype", dtype)
+      .Attr("Tindices", indices_dtype)
+      .Attr("shape", shape)
+      .Attr("container", options.container)
+      .Attr("shared_name", options.shared_name)
+      .Attr("reduction_type", mean ? "MEAN" : "SUM")
+      .BuildOutput();
+}
+
+Operation SparseAccumulatorApplyGradient(const Scope& scope, const Output& accumulator,
+                                         const Output& local_step, const Gradient& rows, int rank) {
+  OpBuilder builder(scope, "MonographSparseAccumulatorApplyGradient");
+  builder.Input(accumulator).Input(local_step).Input(rows.indices).Input(rows.values);
+  if (rank >= 0) builder.Attr("_mg_rank", rank);
+  return builder.Build();
+}
+
+Gradient SparseAccumulatorTakeGradient(const Scope& scope, const Output& accumulator,
+                                       const Output& num_required) {
+  const Operation maker = MakerOf(scope, accumulator, "SparseAccumulatorTakeGradient");
+  if (!maker.valid()) return {};
+  const Operation take = OpBuilder(scope, "MonographSparseAccumulatorTakeGradient")
+                             .Input(accumulator)
+                             .Input(num_required)
+                             .Attr("dtype", maker.attrs().Get<DType>("dtype"))
+                             .Attr("Tindices", maker.attrs().GetOr<DType>("Tindices", DT_INT64))
+                             .Build();
+  if (!take.valid()) return {};
+  return {take.output(1), take.output(0)};
 }
 
 Operation AccumulatorSetGlobalStep(const Scope& scope, const Output& accumulator,
@@ -107,6 +151,38 @@ Status TakeShape(ShapeContext& c) {
   return Status();
 }
 
+// The variable's shape with any number of rows.
+PartialShape RowsOf(PartialShape shape) {
+  if (shape.known_rank() && shape.rank() > 0) shape.set_dim(0, -1);
+  return shape;
+}
+
+Status SparseAccumulatorShape(ShapeContext& c) {
+  const auto shape = c.attr<PartialShape>("shape");
+  if (shape.known_rank() && shape.rank() == 0)
+    return InvalidArgument("a scalar has no rows: shape must have a first dimension");
+  return ScalarShape(c);
+}
+
+Status SparseApplyShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  MG_ASSIGN_OR_RETURN(const PartialShape indices, c.WithRank(2, 1));
+  const PartialShape& rows = c.input(3);
+  if (rows.known_rank() && rows.rank() > 0 && rows.dim(0) >= 0 && indices.dim(0) >= 0 &&
+      rows.dim(0) != indices.dim(0)) {
+    return InvalidArgument(std::to_string(rows.dim(0)) + " rows of a gradient but " +
+                           std::to_string(indices.dim(0)) + " indices");
+  }
+  return PartialShape::Merge(RowsOf(c.handle_shape(0)), RowsOf(rows)).status();
+}
+
+Status SparseTakeShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  c.set_output(0, PartialShape{-1});
+  c.set_output(1, RowsOf(c.handle_shape(0)));
+  return Status();
+}
+
 Status ScalarInputsShape(ShapeContext& c) {
   for (int i = 1; i < c.num_inputs(); ++i) MG_RETURN_IF_ERROR(c.WithRank(i, 0).status());
   for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, PartialShape::Scalar());
@@ -123,6 +199,35 @@ OpDef OnHandle(const char* name) {
   OpDef def(name);
   def.Input("handle: resource").Stateful().Shape(ScalarInputsShape).NoGradient();
   return def;
+}
+
+void DefineSparse(OpRegistry* registry, const std::string& numbers) {
+  const char* const indices = "Tindices: {int32, int64} = DT_INT64";
+  registry->Add(OpDef("MonographSparseConditionalAccumulator")
+                    .Output("handle: resource")
+                    .Attr("dtype: " + numbers)
+                    .Attr(indices)
+                    .Attr("shape: shape")
+                    .Attr("container: string = ''")
+                    .Attr("shared_name: string = ''")
+                    .Attr("reduction_type: {'MEAN', 'SUM'} = 'MEAN'")
+                    .Stateful()
+                    .Shape(SparseAccumulatorShape)
+                    .NoGradient());
+  registry->Add(OnHandle("MonographSparseAccumulatorApplyGradient")
+                    .Input("local_step: int64")
+                    .Input("indices: Tindices")
+                    .Input("values: dtype")
+                    .Attr("dtype: " + numbers)
+                    .Attr(indices)
+                    .Shape(SparseApplyShape));
+  registry->Add(OnHandle("MonographSparseAccumulatorTakeGradient")
+                    .Input("num_required: int32")
+                    .Output("indices: Tindices")
+                    .Output("values: dtype")
+                    .Attr("dtype: " + numbers)
+                    .Attr(indices)
+                    .Shape(SparseTakeShape));
 }
 
 void DefineStepGate(OpRegistry* registry) {
@@ -167,6 +272,7 @@ void Define(OpRegistry* registry) {
   registry->Add(OnHandle("ResourceAccumulatorSetGlobalStep").Input("new_global_step: int64"));
   registry->Add(OnHandle("ResourceAccumulatorNumAccumulated").Output("num_accumulated: int32"));
   registry->Add(OnHandle("MonographAccumulatorRanks").Output("ranks: int64").Shape(RanksShape));
+  DefineSparse(registry, numbers);
   DefineStepGate(registry);
 }
 

@@ -7,12 +7,15 @@
 //   Output mean = AccumulatorTakeGradient(scope, accumulator, 3);
 //
 // The ops are TensorFlow's ResourceConditionalAccumulator and ResourceAccumulator*; those that are
-// ours alone begin with Monograph.
+// ours alone begin with Monograph. TensorFlow's accumulators of rows have no resource: ours are
+// SparseConditionalAccumulator, SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient
+// over a handle, with Monograph before their names.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "graph/gradients.h"
 #include "graph/scope.h"
 
 namespace monograph {
@@ -42,6 +45,21 @@ Operation AccumulatorApplyGradient(const Scope& scope, const Output& accumulator
 Output AccumulatorTakeGradient(const Scope& scope, const Output& accumulator,
                                const Output& num_required);
 Output AccumulatorTakeGradient(const Scope& scope, const Output& accumulator, int num_required);
+
+// The same for gradients of rows: `shape` is the variable's, `indices_dtype` int32 or int64. Rows
+// are kept as they come; what is taken is the rows of all gradients one after the other, with ranks
+// in their order, and an index may repeat. With kMean they are divided by the number of gradients,
+// as whole ones are. (TensorFlow adds rows of one index up, in order of arrival, and divides each
+// by the number of gradients that have it.) Setting the step, counting and ranks are the ops above
+// and below.
+Output SparseConditionalAccumulator(const Scope& scope, DType dtype, const PartialShape& shape,
+                                    DType indices_dtype,
+                                    const ConditionalAccumulatorOptions& options = {});
+Operation SparseAccumulatorApplyGradient(const Scope& scope, const Output& accumulator,
+                                         const Output& local_step, const Gradient& rows,
+                                         int rank = -1);
+Gradient SparseAccumulatorTakeGradient(const Scope& scope, const Output& accumulator,
+                                       const Output& num_required);
 
 // Sets the accumulator's step; gradients older than it are dropped from then on.
 Operation AccumulatorSetGlobalStep(const Scope& scope, const Output& accumulator,

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,16 +18,42 @@ Result<AccumulatorSpec> SpecOf(const KernelConstruction& k, const std::string& n
   return AccumulatorSpec{.name = name,
                          .dtype = k.attr<DType>("dtype"),
                          .shape = k.attr<PartialShape>("shape"),
-                         .mean = k.attr<std::string>("reduction_type") == "MEAN"};
+                         .mean = k.attr<std::string>("reduction_type") == "MEAN",
+                         .indices = k.attrs().GetOr<DType>("Tindices", DT_INVALID)};
 }
 
 Result<std::string> GateSpecOf(const KernelConstruction&, const std::string& name) { return name; }
 
-Status CheckType(const AccumulatorResource& accumulator, DType dtype) {
-  if (dtype == accumulator.spec().dtype) return Status();
-  return InvalidArgument("accumulator '" + accumulator.spec().name + "' holds " +
-                         std::string(DTypeName(accumulator.spec().dtype)) + ", this op works on " +
-                         std::string(DTypeName(dtype)));
+// `indices`: DT_INVALID for an op on whole gradients.
+Status CheckType(const AccumulatorResource& accumulator, DType dtype, DType indices) {
+  const AccumulatorSpec& spec = accumulator.spec();
+  const auto text = [](DType values, DType rows) {
+    return rows == DT_INVALID ? std::string(DTypeName(values))
+                              : "rows of " + std::string(DTypeName(values)) + " with indices of " +
+                                    std::string(DTypeName(rows));
+  };
+  if (dtype == spec.dtype && indices == spec.indices) return Status();
+  return InvalidArgument("accumulator '" + spec.name + "' holds " + text(spec.dtype, spec.indices) +
+                         ", this op works on " + text(dtype, indices));
+}
+
+// Tensors one after the other along the first dimension.
+Status Concatenate(KernelContext& c, int output, std::vector<Tensor> parts) {
+  if (parts.size() == 1) {
+    c.set_output(output, std::move(parts[0]));
+    return Status();
+  }
+  Shape shape = parts[0].shape();
+  int64_t rows = 0;
+  for (const Tensor& part : parts) rows += part.shape().dim(0);
+  shape.set_dim(0, rows);
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, shape));
+  char* to = static_cast<char*>(out->raw());
+  for (const Tensor& part : parts) {
+    if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
+    to += part.bytes();
+  }
+  return Status();
 }
 
 class ApplyKernel : public Kernel {
@@ -35,9 +62,9 @@ class ApplyKernel : public Kernel {
       : dtype_(k.attr<DType>("dtype")), rank_(k.attrs().GetOr<int64_t>("_mg_rank", -1)) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
-    MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_));
+    MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, DT_INVALID));
     const int64_t local_step = c.input(1).scalar<int64_t>();
-    return accumulator->Apply(local_step, rank_, c.TakeInput(2), c.allocator());
+    return accumulator->Apply(local_step, rank_, c.TakeInput(2), {}, c.allocator());
   }
 
  private:
@@ -45,14 +72,34 @@ class ApplyKernel : public Kernel {
   const int64_t rank_;
 };
 
+class SparseApplyKernel : public Kernel {
+ public:
+  explicit SparseApplyKernel(const KernelConstruction& k)
+      : dtype_(k.attr<DType>("dtype")),
+        indices_(k.attr<DType>("Tindices")),
+        rank_(k.attrs().GetOr<int64_t>("_mg_rank", -1)) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto accumulator, FindResource<AccumulatorResource>(c));
+    MG_RETURN_IF_ERROR(CheckType(*accumulator, dtype_, indices_));
+    const int64_t local_step = c.input(1).scalar<int64_t>();
+    return accumulator->Apply(local_step, rank_, c.TakeInput(3), c.TakeInput(2), c.allocator());
+  }
+
+ private:
+  const DType dtype_, indices_;
+  const int64_t rank_;
+};
+
 class TakeKernel : public AsyncKernel {
  public:
-  explicit TakeKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
+  explicit TakeKernel(const KernelConstruction& k)
+      : dtype_(k.attr<DType>("dtype")), indices_(k.attrs().GetOr<DType>("Tindices", DT_INVALID)) {}
   void ComputeAsync(KernelContext& c, Done done) override {
     auto found = FindResource<AccumulatorResource>(c);
     if (!found.ok()) return done(found.status());
     const std::shared_ptr<AccumulatorResource> accumulator = std::move(found).value();
-    if (Status status = CheckType(*accumulator, dtype_); !status.ok()) return done(status);
+    if (Status status = CheckType(*accumulator, dtype_, indices_); !status.ok())
+      return done(status);
     const int64_t required = c.input(1).scalar<int32_t>();
     if (required < 1) {
       return done(InvalidArgument("num_required is " + std::to_string(required) +
@@ -69,6 +116,7 @@ class TakeKernel : public AsyncKernel {
  private:
   static Status Reduce(KernelContext& c, bool mean, AccumulatorResource::Taken taken) {
     const int64_t divide_by = mean ? taken.count : 1;
+    if (!taken.indices.empty()) return Join(c, divide_by, std::move(taken));
     if (taken.gradients.size() == 1 && divide_by == 1) {
       c.set_output(0, std::move(taken.gradients[0]));
       return Status();
@@ -77,7 +125,19 @@ class TakeKernel : public AsyncKernel {
     return SumInto(c, taken.gradients, divide_by, out);
   }
 
-  const DType dtype_;
+  // Rows.
+  static Status Join(KernelContext& c, int64_t divide_by, AccumulatorResource::Taken taken) {
+    MG_RETURN_IF_ERROR(Concatenate(c, 0, std::move(taken.indices)));
+    for (Tensor& rows : taken.gradients) {
+      if (divide_by == 1 || rows.elements() == 0) continue;
+      MG_ASSIGN_OR_RETURN(Tensor mean, Tensor::Allocate(rows.dtype(), rows.shape(), c.allocator()));
+      MG_RETURN_IF_ERROR(SumInto(c, {rows}, divide_by, &mean));
+      rows = std::move(mean);
+    }
+    return Concatenate(c, 1, std::move(taken.gradients));
+  }
+
+  const DType dtype_, indices_;
 };
 
 class SetGlobalStepKernel : public Kernel {
@@ -171,6 +231,12 @@ void RegisterCpu(KernelRegistry* registry) {
   AddHandleKernel<ApplyKernel>(registry, "ResourceAccumulatorApplyGradient",
                                KernelCost::kExpensive);
   AddHandleKernel<TakeKernel>(registry, "ResourceAccumulatorTakeGradient", KernelCost::kExpensive);
+  AddHandleKernel<HandleKernel<AccumulatorResource, SpecOf>>(
+      registry, "MonographSparseConditionalAccumulator");
+  AddHandleKernel<SparseApplyKernel>(registry, "MonographSparseAccumulatorApplyGradient",
+                                     KernelCost::kExpensive);
+  AddHandleKernel<TakeKernel>(registry, "MonographSparseAccumulatorTakeGradient",
+                              KernelCost::kExpensive);
   AddHandleKernel<SetGlobalStepKernel>(registry, "ResourceAccumulatorSetGlobalStep");
   AddHandleKernel<NumAccumulatedKernel>(registry, "ResourceAccumulatorNumAccumulated");
   AddHandleKernel<RanksKernel>(registry, "MonographAccumulatorRanks");

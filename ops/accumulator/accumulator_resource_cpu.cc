@@ -68,22 +68,47 @@ Status SumInto(KernelContext& c, const std::vector<Tensor>& gradients, int64_t d
 }
 
 std::string AccumulatorSpec::ToString() const {
-  return "ConditionalAccumulator(" + std::string(DTypeName(dtype)) + shape.ToString() +
+  return std::string(sparse() ? "SparseConditionalAccumulator(" : "ConditionalAccumulator(") +
+         std::string(DTypeName(dtype)) + shape.ToString() +
+         (sparse() ? ", indices " + std::string(DTypeName(indices)) : "") +
          (mean ? ", MEAN)" : ", SUM)");
 }
 
-Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradient,
-                                  Allocator* allocator) {
-  if (!spec_.shape.Accepts(gradient.shape())) {
-    return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +
-                           spec_.shape.ToString() + ", got " + gradient.shape().ToString());
+Status AccumulatorResource::Check(const Tensor& gradient, const Tensor& indices) const {
+  const std::string who = "accumulator '" + spec_.name + "': ";
+  PartialShape expected = spec_.shape;
+  if (spec_.sparse() && expected.known_rank()) expected.set_dim(0, -1);
+  if (!expected.Accepts(gradient.shape()) || (spec_.sparse() && gradient.shape().rank() == 0)) {
+    return InvalidArgument(who + "Shape mismatch: expected " + expected.ToString() + ", got " +
+                           gradient.shape().ToString());
   }
+  if (!spec_.sparse()) return Status();
+  if (indices.shape().rank() != 1 || indices.shape().dim(0) != gradient.shape().dim(0)) {
+    return InvalidArgument(who + "rows of shape " + gradient.shape().ToString() +
+                           " with indices of shape " + indices.shape().ToString());
+  }
+  const int64_t rows = spec_.shape.known_rank() ? spec_.shape.dim(0) : -1;
+  for (int64_t i = 0; rows >= 0 && i < indices.elements(); ++i) {
+    const int64_t index =
+        indices.dtype() == DT_INT32 ? indices.data<int32_t>()[i] : indices.data<int64_t>()[i];
+    if (index < 0 || index >= rows) {
+      return InvalidArgument(who + "indices[" + std::to_string(i) + "] = " + std::to_string(index) +
+                             " is not in [0, " + std::to_string(rows) + ")");
+    }
+  }
+  return Status();
+}
+
+Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradient, Tensor indices,
+                                  Allocator* allocator) {
+  MG_RETURN_IF_ERROR(Check(gradient, indices));
   Waiter waiter;
   Taken taken;
   {
     std::lock_guard lock(mutex_);
     if (local_step < step_) return Status();  // stale
-    if (!gradients_.empty() && !(gradients_[0].sum.shape() == gradient.shape())) {
+    if (!spec_.sparse() && !gradients_.empty() &&
+        !(gradients_[0].sum.shape() == gradient.shape())) {
       return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +
                              gradients_[0].sum.shape().ToString() + ", got " +
                              gradient.shape().ToString());
@@ -93,9 +118,9 @@ Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradi
                              "' gets gradients with and without ranks");
     }
     if (rank >= 0) {
-      AddRanked(rank, std::move(gradient));
+      AddRanked(rank, std::move(gradient), std::move(indices));
     } else {
-      MG_RETURN_IF_ERROR(AddUnranked(std::move(gradient), allocator));
+      MG_RETURN_IF_ERROR(AddUnranked(std::move(gradient), std::move(indices), allocator));
     }
     if (!TakeIfReady(&waiter, &taken)) return Status();
   }
@@ -103,9 +128,10 @@ Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradi
   return Status();
 }
 
-Status AccumulatorResource::AddUnranked(Tensor gradient, Allocator* allocator) {
-  if (gradients_.empty()) {
-    gradients_.push_back({.rank = -1, .count = 1, .sum = std::move(gradient)});
+Status AccumulatorResource::AddUnranked(Tensor gradient, Tensor indices, Allocator* allocator) {
+  if (gradients_.empty() || spec_.sparse()) {
+    gradients_.push_back(
+        {.rank = -1, .count = 1, .sum = std::move(gradient), .indices = std::move(indices)});
   } else {
     Gradient& all = gradients_.front();
     std::vector<Tensor> terms = {std::move(all.sum), std::move(gradient)};
@@ -121,13 +147,15 @@ Status AccumulatorResource::AddUnranked(Tensor gradient, Allocator* allocator) {
   return Status();
 }
 
-void AccumulatorResource::AddRanked(int64_t rank, Tensor gradient) {
+void AccumulatorResource::AddRanked(int64_t rank, Tensor gradient, Tensor indices) {
   for (Gradient& known : gradients_) {
     if (known.rank != rank) continue;
     known.sum = std::move(gradient);
+    known.indices = std::move(indices);
     return;
   }
-  gradients_.push_back({.rank = rank, .count = 1, .sum = std::move(gradient)});
+  gradients_.push_back(
+      {.rank = rank, .count = 1, .sum = std::move(gradient), .indices = std::move(indices)});
   ++count_;
 }
 
@@ -143,6 +171,7 @@ bool AccumulatorResource::TakeIfReady(Waiter* waiter, Taken* taken) {
   for (Gradient& gradient : gradients_) {
     taken->count += gradient.count;
     taken->gradients.push_back(std::move(gradient.sum));
+    if (spec_.sparse()) taken->indices.push_back(std::move(gradient.indices));
   }
   gradients_.clear();
   count_ = 0;
@@ -208,7 +237,10 @@ std::string AccumulatorResource::DebugString() const {
 int64_t AccumulatorResource::bytes() const {
   std::lock_guard lock(mutex_);
   size_t total = 0;
-  for (const Gradient& gradient : gradients_) total += gradient.sum.bytes();
+  for (const Gradient& gradient : gradients_) {
+    total += gradient.sum.bytes();
+    if (spec_.sparse()) total += gradient.indices.bytes();
+  }
   return static_cast<int64_t>(total);
 }
 

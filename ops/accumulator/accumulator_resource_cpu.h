@@ -19,8 +19,11 @@ struct AccumulatorSpec {
   static constexpr const char* kNoun = "accumulator";
   std::string name;
   DType dtype = DT_INVALID;
-  PartialShape shape;
+  PartialShape shape;  // of the variable
   bool mean = true;
+  DType indices = DT_INVALID;  // of gradients of rows; DT_INVALID: gradients are whole
+
+  bool sparse() const { return indices != DT_INVALID; }
 
   // "ConditionalAccumulator(float[784,10], MEAN)"
   std::string ToString() const;
@@ -30,9 +33,10 @@ class AccumulatorResource : public Resource,
                             public std::enable_shared_from_this<AccumulatorResource> {
  public:
   using Spec = AccumulatorSpec;
-  // What was taken: the sum of `gradients`, in this order, stands for `count` gradients.
+  // What was taken: the sum of `gradients`, in this order, stands for `count` gradients. If they
+  // are rows, these one after the other, with their indices.
   struct Taken {
-    std::vector<Tensor> gradients;
+    std::vector<Tensor> gradients, indices;
     int64_t count = 0;
   };
   using TakenFn = std::function<void(const Status&, Taken)>;
@@ -41,8 +45,10 @@ class AccumulatorResource : public Resource,
 
   const AccumulatorSpec& spec() const { return spec_; }
 
-  // `rank` -1: none. May call completions of others before it returns.
-  Status Apply(int64_t local_step, int64_t rank, Tensor gradient, Allocator* allocator);
+  // `rank` -1: none. `indices`: of rows, else empty. May call completions of others before it
+  // returns.
+  Status Apply(int64_t local_step, int64_t rank, Tensor gradient, Tensor indices,
+               Allocator* allocator);
   // `done` runs once, on the thread that brings the last gradient or ends the step.
   void Take(KernelContext& c, int64_t num_required, TakenFn done);
   void SetGlobalStep(int64_t step);
@@ -56,7 +62,7 @@ class AccumulatorResource : public Resource,
  private:
   struct Gradient {
     int64_t rank = -1, count = 1;
-    Tensor sum;
+    Tensor sum, indices;
   };
   struct Waiter {
     uint64_t id = 0;
@@ -64,9 +70,11 @@ class AccumulatorResource : public Resource,
     TakenFn done;
   };
 
+  // Whether the gradient fits the variable.
+  Status Check(const Tensor& gradient, const Tensor& indices) const;
   // These three: REQUIRES mutex_.
-  Status AddUnranked(Tensor gradient, Allocator* allocator);
-  void AddRanked(int64_t rank, Tensor gradient);
+  Status AddUnranked(Tensor gradient, Tensor indices, Allocator* allocator);
+  void AddRanked(int64_t rank, Tensor gradient, Tensor indices);
   // The waiter that gets its gradients now, if there is one, and what it gets.
   bool TakeIfReady(Waiter* waiter, Taken* taken);
   void Cancel(uint64_t id);

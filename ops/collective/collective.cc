@@ -157,7 +157,7 @@ void Define(OpRegistry* registry) {
   registry->Add(Group(OpDef("CollectiveGatherV2").Input("input: T"))
                     .Input("ordering_token: Nordering_token * resource")
                     .Output("data: T")
-                    .Attr("T: {float, half, double, int32, int64}")
+                    .Attr("T: {bfloat16, float, half, double, int32, int64}")
                     .Attr("is_stateless: bool = false")
                     .Attr("Nordering_token: int >= 0 = 0")
                     .Shape(GatherShape));

@@ -31,8 +31,8 @@ struct CollectiveGroup {
   int key = 1;
   // The members' devices in rank order, if one client drives them all: they need not find each
   // other then. Parts that are left open are replica:0, task:0 and CPU:0. Empty: members meet at
-  // run time and are ranked by their names; each client runs one step with the group's ops at a
-  // time.
+  // run time and are ranked by their names; the n-th step of one client with an op of the group
+  // meets the n-th of each other, also if several are in flight.
   std::vector<std::string> members = {};
   double timeout_seconds = 0;  // 0: 30 s
 };

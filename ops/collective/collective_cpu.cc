@@ -275,7 +275,7 @@ void RegisterCpu(KernelRegistry* registry) {
   constexpr DType kReduced[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64};
   constexpr DType kListReduced[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16,
                                     DT_INT32, DT_INT64,  DT_UINT8};
-  constexpr DType kGathered[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
+  constexpr DType kGathered[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64};
   constexpr DType kSent[] = {DT_BOOL, DT_FLOAT, DT_DOUBLE, DT_HALF, DT_INT32, DT_INT64};
   const auto with_keys = [](std::vector<std::string> args) {
     args.insert(args.end(), {"group_size", "group_key", "instance_key", "data"});

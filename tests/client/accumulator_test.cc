@@ -135,6 +135,105 @@ TEST_F(AccumulatorTest, WithRanksTheSumHasTheBitsOfAddNWhateverTheOrderOfArrival
   EXPECT_EQ(step, 6);
 }
 
+// Accumulators of rows of a [5, 2] variable.
+class SparseAccumulatorTest : public testing::Test {
+ protected:
+  explicit SparseAccumulatorTest() : graph_(NewGraph()), root_(&graph_) {
+    step_ = Placeholder(root_, DT_INT64, PartialShape::Scalar());
+    rows_ = {Placeholder(root_, DT_FLOAT, {-1, 2}), Placeholder(root_, DT_INT64, {-1})};
+  }
+  void MakeAccumulator(Reduction reduction, int ranks) {
+    accumulator_ = SparseConditionalAccumulator(root_.WithOpName("acc"), DT_FLOAT, {5, 2}, DT_INT64,
+                                                {.reduction = reduction});
+    for (int rank = 0; rank < std::max(ranks, 1); ++rank)
+      puts_.push_back(SparseAccumulatorApplyGradient(root_, accumulator_, step_, rows_,
+                                                     ranks == 0 ? -1 : rank));
+    required_ = Placeholder(root_, DT_INT32, PartialShape::Scalar());
+    taken_ = SparseAccumulatorTakeGradient(root_, accumulator_, required_);
+    count_ = AccumulatorNumAccumulated(root_, accumulator_);
+    EXPECT_TRUE(root_.ok()) << root_.status();
+    EXPECT_EQ(taken_.values.shape().ToString(), PartialShape({-1, 2}).ToString());
+    session_ = Session::Local(graph_).value();
+  }
+  Status Put(int64_t step, const std::vector<int64_t>& indices, const std::vector<float>& values,
+             size_t which = 0) {
+    const auto n = static_cast<int64_t>(indices.size());
+    return session_
+        ->Run({{step_, Tensor::Scalar(step)},
+               {rows_.values, Tensor::FromValues<float>({n, 2}, values)},
+               {rows_.indices, Tensor::FromValues<int64_t>({n}, indices)}},
+              {}, {puts_[which]})
+        .status();
+  }
+  std::string Take(int required) {
+    const auto taken =
+        session_->Run({{required_, Tensor::Scalar(required)}}, {taken_.indices, taken_.values});
+    return taken.ok() ? taken->at(0).ToString(100) + taken->at(1).ToString(100)
+                      : taken.status().ToString();
+  }
+  static std::string Text(const std::vector<int64_t>& indices, const std::vector<float>& values) {
+    const auto n = static_cast<int64_t>(indices.size());
+    return Tensor::FromValues<int64_t>({n}, indices).ToString(100) +
+           Tensor::FromValues<float>({n, 2}, values).ToString(100);
+  }
+  int Count() { return session_->Run({}, {count_}).value()[0].scalar<int32_t>(); }
+
+  Graph graph_;
+  Scope root_;
+  std::unique_ptr<Session> session_;
+  Output step_, accumulator_, required_, count_;
+  Gradient rows_, taken_;
+  std::vector<Operation> puts_;
+};
+
+TEST_F(SparseAccumulatorTest, KeepsRowsApartInTheOrderOfRanksWhoeverComesFirst) {
+  MakeAccumulator(Reduction::kSum, 3);
+  ASSERT_TRUE(Put(0, {4}, {7, 8}, 2).ok());
+  ASSERT_TRUE(Put(0, {}, {}, 1).ok());
+  EXPECT_EQ(Count(), 2);
+  ASSERT_TRUE(Put(0, {1, 4}, {1, 2, 3, 4}, 0).ok());
+  EXPECT_EQ(Take(3), Text({1, 4, 4}, {1, 2, 3, 4, 7, 8}));
+  EXPECT_EQ(Count(), 0);
+}
+
+TEST_F(SparseAccumulatorTest, DividesByTheNumberOfGradientsAsWholeOnesDo) {
+  MakeAccumulator(Reduction::kMean, 0);
+  ASSERT_TRUE(Put(0, {0}, {2, 4}).ok());
+  ASSERT_TRUE(Put(0, {3}, {6, 8}).ok());
+  EXPECT_EQ(Take(2), Text({0, 3}, {1, 2, 3, 4}));
+}
+
+TEST_F(SparseAccumulatorTest, DropsStaleRowsWithoutAnError) {
+  MakeAccumulator(Reduction::kSum, 0);
+  ASSERT_TRUE(Put(0, {0}, {1, 1}).ok());
+  EXPECT_EQ(Take(1), Text({0}, {1, 1}));
+  ASSERT_TRUE(Put(0, {2}, {9, 9}).ok());
+  EXPECT_EQ(Count(), 0);
+  ASSERT_TRUE(Put(1, {3}, {2, 2}).ok());
+  EXPECT_EQ(Take(1), Text({3}, {2, 2}));
+}
+
+TEST_F(SparseAccumulatorTest, RowsThatTheVariableDoesNotHaveAreRefusedByNumber) {
+  MakeAccumulator(Reduction::kSum, 0);
+  const Status status = Put(0, {1, 5}, {1, 2, 3, 4});
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  EXPECT_NE(status.message().find("indices[1] = 5 is not in [0, 5)"), std::string::npos) << status;
+  EXPECT_EQ(Count(), 0);
+}
+
+TEST_F(SparseAccumulatorTest, OpsOnWholeGradientsAreToldThatItHoldsRows) {
+  MakeAccumulator(Reduction::kSum, 0);
+  Scope root(&graph_);
+  const Operation whole = AccumulatorApplyGradient(
+      root, accumulator_, step_,
+      Const(root, Tensor::FromValues<float>({5, 2}, std::vector<float>(10))));
+  ASSERT_TRUE(root.ok()) << root.status();
+  const Status status = session_->Run({{step_, Tensor::Scalar(int64_t{0})}}, {}, {whole}).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  EXPECT_NE(status.message().find("holds rows of float with indices of int64"), std::string::npos)
+      << status;
+}
+
 TEST_F(AccumulatorTest, ARankCountsOnceAndTheFirstOnesCount) {
   MakeAccumulator(Reduction::kMean, 4);
   ASSERT_TRUE(Put(0, Floats({100}), 2).ok());

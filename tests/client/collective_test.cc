@@ -14,6 +14,7 @@
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/gather/gather.h"
 
 namespace monograph {
 namespace {
@@ -251,6 +252,44 @@ TEST(AllReduce, SumsGradientsOfAllReplicasInsideAndOutsideTheirBody) {
   ASSERT_TRUE(values.ok()) << values.status();
   for (size_t i = 4; i < values->size(); ++i)
     ExpectSame(values->at(i), values->at(i % 4), std::to_string(i));
+}
+
+TEST(AllReduce, KeepsRowsAsRowsWithTheBitsOfAddingThemInRankOrder) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const std::vector<std::string> devices = Devices(3);
+  const AllReduceOptions options{.group = {.size = 3, .key = 1, .members = devices}};
+  const std::vector<std::vector<int64_t>> indices = {{3, 1}, {}, {1, 0, 3}};
+  std::vector<std::vector<Gradient>> gradients(3);
+  Outputs whole;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const Scope place = root.WithDevice(devices[rank]);
+    const auto rows = static_cast<int64_t>(indices[rank].size());
+    const int seed = static_cast<int>(rank);
+    const Gradient sparse{Input(place, DT_FLOAT, Shape{rows, 4}, seed),
+                          Const(place, Tensor::FromValues<int64_t>({rows}, indices[rank]))};
+    gradients[rank] = {{Input(place, DT_FLOAT, Shape{7}, seed)}, sparse};
+    whole.push_back(UnsortedSegmentSum(root, sparse.values, sparse.indices, Const(root, 5)));
+  }
+  const auto sums = AllReduceReplicas(root, gradients, options);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  const Output expected = AddN(root, whole);
+  Outputs fetches = {expected};
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const Gradient& sum = sums->at(rank)[1];
+    EXPECT_FALSE(sums->at(rank)[0].sparse());
+    ASSERT_TRUE(sum.sparse());
+    fetches.push_back(UnsortedSegmentSum(root, sum.values, sum.indices, Const(root, 5)));
+    fetches.push_back(sum.indices);
+  }
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = Local(graph, 3);
+  const auto values = session->Run({}, fetches);
+  ASSERT_TRUE(values.ok()) << values.status();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ExpectSame(values->at(1 + 2 * rank), values->at(0), std::to_string(rank));
+    EXPECT_TRUE(BitEqual(values->at(2 + 2 * rank), Tensor::FromValues<int64_t>({3}, {3, 1, 0})));
+  }
 }
 
 }  // namespace

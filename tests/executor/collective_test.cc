@@ -431,6 +431,59 @@ TEST(CollectiveHosts, ATaskInTheMiddleOfAChainThatAnswersNothingIsNamed) {
   }
 }
 
+TEST(Collectives, StepsInFlightOfSeveralClientsMeetInTheOrderOfTheirNumbers) {
+  Group group(3, 1, false, false, false);
+  // Held by the graph of a session; the manager learns from the first step what it does.
+  std::vector<std::unique_ptr<CollectiveHome>> homes;
+  for (int member = 0; member < 3; ++member)
+    homes.push_back(
+        std::make_unique<CollectiveHome>(&group.manager(member), group.session(member)));
+  constexpr uint64_t kSteps = 12, kWindow = 4;
+  for (uint64_t first = 1; first <= kSteps; first += kWindow) {
+    std::vector<std::pair<uint64_t, std::shared_ptr<Outcome>>> outcomes;
+    for (int member = 0; member < 3; ++member) {
+      // Client 1 has done other steps before.
+      const uint64_t from = first + (member == 1 ? 70 : 0);
+      for (uint64_t k = 0; k < kWindow; ++k)
+        group.manager(member).StepBegins(group.session(member), from + k,
+                                         homes[static_cast<size_t>(member)].get());
+      // Its kernels come to their collectives in another order.
+      for (const uint64_t k : {2, 0, 3, 1}) {
+        for (const int instance : {2, 1})
+          outcomes.emplace_back(first + k, group.Sum(member, from + k, instance, {100'000},
+                                                     static_cast<int>(first + k)));
+      }
+    }
+    for (const auto& [step, outcome] : outcomes) {
+      ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+      EXPECT_TRUE(BitEqual(outcome->outputs[0], SumOf(100'000, 3, static_cast<int>(step))))
+          << "step " << step;
+    }
+    for (int member = 0; member < 3; ++member) {
+      for (uint64_t k = 0; k < kWindow; ++k)
+        group.manager(member).StepEnds(group.session(member), first + k + (member == 1 ? 70 : 0),
+                                       true);
+    }
+  }
+}
+
+TEST(Collectives, AStepThatWaitsForAnEarlierOneGoesOnWhenThatEnds) {
+  Group group(2, 1, false, false, false);
+  const CollectiveHome home(&group.manager(0), group.session(0));
+  group.manager(0).StepBegins(group.session(0), 1, &home);
+  group.manager(0).StepBegins(group.session(0), 2, &home);
+  auto a = group.Sum(0, 2, 1, {10}), b = group.Sum(1, 1, 1, {10});
+  group.manager(0).StepEnds(group.session(0), 1, true);  // without the collective
+  ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+  ASSERT_TRUE(b->Wait().ok()) << b->Wait();
+  // One that never does is not waited for without end.
+  group.manager(0).StepBegins(group.session(0), 3, &home);
+  group.manager(0).StepBegins(group.session(0), 4, &home);
+  group.timeout = milliseconds(200);
+  auto held = group.Sum(0, 4, 1, {10});
+  EXPECT_EQ(held->Wait().code(), Code::kDeadlineExceeded) << held->Wait();
+}
+
 TEST(Collectives, AMemberThatNeverJoinsAGroupIsNamedByItsLeader) {
   Group group(3, 1, false, false, false);
   group.timeout = milliseconds(200);

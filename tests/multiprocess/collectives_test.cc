@@ -1,4 +1,6 @@
 // Collectives between daemons: of one client, and of a client per worker.
+#include <future>
+
 #include "client/all_reduce.h"
 #include "client/registries.h"
 #include "ops/cast/cast.h"
@@ -162,6 +164,30 @@ TEST(Collectives, AClientPerWorkerSumsInBucketsAndTakesTheFirstOnesValues) {
     EXPECT_TRUE(SameBits(values->at(0), Values(100'000, 0, 0)));
     EXPECT_EQ(values->at(1).scalar<float>(), 0.0f);
     for (int step = 0; step < 10; ++step) ExpectSums(replica.Run(*session, rank, step), 3, step);
+  });
+}
+
+TEST(Collectives, StepsInFlightOfSeveralClientsMeetInOrder) {
+  constexpr int kRanks = 3, kSteps = 24, kInFlight = 4;
+  TestCluster cluster({.ps = 0, .workers = kRanks});
+  ForRanks(kRanks, [&](int rank) {
+    Replica replica(rank, {.size = kRanks}, kSizes);
+    auto session = cluster.Connect(replica.graph);
+    const auto callable = session->MakeCallable(replica.gradients, replica.sums).value();
+    std::vector<std::promise<Result<std::vector<Tensor>>>> made(kSteps);
+    for (int step = 0; step < kSteps + kInFlight; ++step) {
+      if (step < kSteps) {
+        std::vector<Tensor> feeds;
+        for (const Output& gradient : replica.gradients)
+          feeds.push_back(Values(gradient.shape().elements(), rank, step));
+        session->RunAsync(callable, feeds, [&, step](Result<std::vector<Tensor>> result) {
+          made[static_cast<size_t>(step)].set_value(std::move(result));
+        });
+      }
+      if (step >= kInFlight)
+        ExpectSums(made[static_cast<size_t>(step - kInFlight)].get_future().get(), kRanks,
+                   step - kInFlight);
+    }
   });
 }
 

@@ -12,7 +12,9 @@
 #include "examples/models/mnist_cnn.h"
 #include "graph/replicate.h"
 #include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/input/input.h"
+#include "ops/reduce/reduce.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -51,41 +53,46 @@ Strategy StrategyOf(const Mode& mode, const ClusterSpec& cluster, int rank) {
   return strategy;
 }
 
+// What is trained, whatever the mode.
+using FeedFn = std::function<Result<std::vector<Tensor>>(int tower, int64_t batch)>;
+struct Job {
+  ModelFn model;
+  Optimizer optimizer;
+  std::function<Outputs(const Scope& client, int64_t rows)> inputs;
+  std::function<Result<FeedFn>(int shard, int num_shards)> feed;
+  // Instead of reading the weights: what the first client does after each step.
+  std::function<void(int64_t step)> after_step = {};
+};
+
 // Trains as client `rank` of the mode; the weights after each step.
-Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int rank) {
+Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int rank,
+                              const Job& job) {
   const Strategy strategy = StrategyOf(mode, cluster, rank);
   const int clients = strategy.options.num_workers;
-  const examples::MnistCnn model{.conv1 = 4, .conv2 = 8, .fc = 32, .dropout = 0.5, .seed = kSeed};
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(kSeed);
   const Scope here = root.WithDevice("/job:client/task:0");
   const int64_t rows = RowsByShares(
       kBatch, std::vector<int64_t>(static_cast<size_t>(clients), 1))[static_cast<size_t>(rank)];
-  const Outputs feeds = {Placeholder(here.WithOpName("images"), DT_FLOAT, {rows, kPixels}),
-                         Placeholder(here.WithOpName("labels"), DT_INT32, {rows})};
+  const Outputs feeds = job.inputs(here, rows);
   MG_ASSIGN_OR_RETURN(const ReplicatedStep step,
-                      strategy.Replicate(root, feeds, model.Training(), Adam(1e-2)));
-  MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> data,
-                      LoadDataset({.name = "synthetic", .seed = kSeed}));
-  MG_ASSIGN_OR_RETURN(
-      const std::unique_ptr<BatchStream> batches,
-      BatchStream::Make(
-          std::move(data),
-          {.batch_size = kBatch, .seed = kSeed, .shard = rank, .num_shards = clients}));
+                      strategy.Replicate(root, feeds, job.model, job.optimizer));
+  MG_ASSIGN_OR_RETURN(const FeedFn feed, job.feed(rank, clients));
   MG_ASSIGN_OR_RETURN(
       const std::unique_ptr<Session> session,
       Session::Connect(cluster, graph, {.device_filters = strategy.device_filters}));
-  Trainer trainer(session.get(), step, {feeds},
-                  [&](int, int64_t batch) -> Result<std::vector<Tensor>> {
-                    MG_ASSIGN_OR_RETURN(Batch fed, batches->Get(batch));
-                    return std::vector<Tensor>{std::move(fed.images), std::move(fed.labels)};
-                  });
+  Trainer trainer(session.get(), step, {feeds}, feed);
   MG_RETURN_IF_ERROR(trainer.Start());
   Outputs values;
   for (const ModelVariable& variable : step.variables) values.push_back(variable.value);
   Weights weights;
   for (int64_t until = 1; until <= kSteps; ++until) {
     MG_RETURN_IF_ERROR(trainer.Train(until));
+    if (job.after_step) {
+      if (rank == 0) job.after_step(until);
+      weights.emplace_back();
+      continue;
+    }
     // The next update needs this client's gradients: nobody changes the variables meanwhile.
     MG_ASSIGN_OR_RETURN(const std::vector<Tensor> read, session->Run({}, values));
     std::map<std::string, Tensor>& now = weights.emplace_back();
@@ -95,13 +102,13 @@ Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int 
 }
 
 // All clients of the mode; what the chief saw.
-Weights TrainIn(const Mode& mode, const ClusterSpec& cluster) {
+Weights TrainIn(const Mode& mode, const ClusterSpec& cluster, const Job& job) {
   const int clients = mode.replication == Replication::kInGraph ? 1 : kWorkers;
   std::vector<Result<Weights>> results(static_cast<size_t>(clients), Weights());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < clients; ++rank) {
     threads.push_back(StartThread("client", [&, rank] {
-      results[static_cast<size_t>(rank)] = TrainAsClient(mode, cluster, rank);
+      results[static_cast<size_t>(rank)] = TrainAsClient(mode, cluster, rank, job);
     }));
   }
   for (std::thread& thread : threads) thread.join();
@@ -123,6 +130,73 @@ std::string Difference(const Weights& a, const Weights& b) {
   return "";
 }
 
+Job Images() {
+  const examples::MnistCnn model{.conv1 = 4, .conv2 = 8, .fc = 32, .dropout = 0.5, .seed = kSeed};
+  return {.model = model.Training(),
+          .optimizer = Adam(1e-2),
+          .inputs =
+              [](const Scope& client, int64_t rows) {
+                return Outputs{Placeholder(client.WithOpName("images"), DT_FLOAT, {rows, kPixels}),
+                               Placeholder(client.WithOpName("labels"), DT_INT32, {rows})};
+              },
+          .feed = [](int shard, int num_shards) -> Result<FeedFn> {
+            MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> data,
+                                LoadDataset({.name = "synthetic", .seed = kSeed}));
+            MG_ASSIGN_OR_RETURN(std::shared_ptr<BatchStream> batches,
+                                BatchStream::Make(std::move(data), {.batch_size = kBatch,
+                                                                    .seed = kSeed,
+                                                                    .shard = shard,
+                                                                    .num_shards = num_shards}));
+            return FeedFn([batches](int, int64_t batch) -> Result<std::vector<Tensor>> {
+              MG_ASSIGN_OR_RETURN(Batch fed, batches->Get(batch));
+              return std::vector<Tensor>{std::move(fed.images), std::move(fed.labels)};
+            });
+          }};
+}
+
+constexpr int64_t kDimensions = 8;
+
+// The model of examples/embedding_main.cc: a rating is the product of a user's and a film's vector,
+// and, so that something is whole, an offset.
+Job Ratings(int64_t users, int64_t films, const Optimizer& optimizer) {
+  const auto model = [=](Scope& tower, std::span<const Output> batch,
+                         ModelVariables& variables) -> Result<Outputs> {
+    const Output user =
+        variables.Lookup("users", {users, kDimensions}, Initial::TruncatedNormal(0.5), batch[0]);
+    const Output film =
+        variables.Lookup("films", {films, kDimensions}, Initial::TruncatedNormal(0.5), batch[1]);
+    const Output offset = variables.Get("offset", Shape{}, Initial::Constant(0.1));
+    const Output guess = Add(tower, Sum(tower, Mul(tower, user, film), {1}), offset);
+    return Outputs{ReduceMean(tower, SquaredDifference(tower, guess, batch[2]))};
+  };
+  return {.model = model,
+          .optimizer = optimizer,
+          .inputs =
+              [](const Scope& client, int64_t rows) {
+                return Outputs{Placeholder(client.WithOpName("users"), DT_INT32, {rows}),
+                               Placeholder(client.WithOpName("films"), DT_INT32, {rows}),
+                               Placeholder(client.WithOpName("ratings"), DT_FLOAT, {rows})};
+              },
+          .feed = [=](int shard, int num_shards) -> Result<FeedFn> {
+            return FeedFn([=](int, int64_t batch) -> Result<std::vector<Tensor>> {
+              const int64_t begin = kBatch * shard / num_shards,
+                            end = kBatch * (shard + 1) / num_shards;
+              std::vector<int32_t> user, film;
+              std::vector<float> rating;
+              for (int64_t i = begin; i < end; ++i) {
+                // Some ids come more than once, on one replica and on several.
+                const int64_t k = batch * 7919 + i * i;
+                user.push_back(static_cast<int32_t>(k % users));
+                film.push_back(static_cast<int32_t>(k * 31 % (i % 3 == 0 ? 2 : films)));
+                rating.push_back(static_cast<float>(k % 17) / 7.0f);
+              }
+              return std::vector<Tensor>{Tensor::FromValues<int32_t>({end - begin}, user),
+                                         Tensor::FromValues<int32_t>({end - begin}, film),
+                                         Tensor::FromValues<float>({end - begin}, rating)};
+            });
+          }};
+}
+
 class ReplicationBits : public ::testing::TestWithParam<int> {};
 
 TEST_P(ReplicationBits, AreTheSameInEveryWayThatKeepsInStepAfterEachOf20Steps) {
@@ -133,7 +207,7 @@ TEST_P(ReplicationBits, AreTheSameInEveryWayThatKeepsInStepAfterEachOf20Steps) {
                          .workers = kWorkers,
                          .flags = {"--inter_op_parallelism_threads=" + threads,
                                    "--intra_op_parallelism_threads=" + threads}});
-    const Weights weights = TrainIn(mode, cluster.spec());
+    const Weights weights = TrainIn(mode, cluster.spec(), Images());
     ASSERT_EQ(weights.size(), static_cast<size_t>(kSteps)) << mode.name;
     if (expected.empty()) {
       expected = weights;
@@ -145,6 +219,48 @@ TEST_P(ReplicationBits, AreTheSameInEveryWayThatKeepsInStepAfterEachOf20Steps) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ReplicationBits, ::testing::Values(1, 4),
                          [](const auto& threads) { return std::to_string(threads.param); });
+
+TEST(ReplicationOfRows, GivesTheSameBitsInEveryWayThatKeepsInStep) {
+  Weights expected;
+  for (const Mode& mode : kInStep) {
+    TestCluster cluster({.ps = 2, .workers = kWorkers});
+    const Weights weights = TrainIn(mode, cluster.spec(), Ratings(57, 31, Adagrad(0.5)));
+    ASSERT_EQ(weights.size(), static_cast<size_t>(kSteps)) << mode.name;
+    if (expected.empty()) {
+      expected = weights;
+      EXPECT_NE(Difference({expected[0]}, {expected[1]}), "") << "the weights do not change";
+    }
+    EXPECT_EQ(Difference(expected, weights), "") << mode.name;
+  }
+}
+
+TEST(ReplicationOfRows, MovesWhatTheBatchTouchesAndNotTheTableInEveryWayThatKeepsInStep) {
+  constexpr int64_t kUsers = 100'000, kFilms = 40'000;
+  constexpr uint64_t kTableBytes = (kUsers + kFilms) * kDimensions * sizeof(float);
+  for (const Mode& mode : kInStep) {
+    TestCluster cluster({.ps = 2, .workers = kWorkers});
+    const auto sent = [&] {
+      uint64_t bytes = 0;
+      for (int task = 0; task < 2; ++task) bytes += cluster.StatusOf("ps", task).bytes_sent();
+      for (int task = 0; task < kWorkers; ++task)
+        bytes += cluster.StatusOf("worker", task).bytes_sent();
+      return bytes;
+    };
+    // Between two steps of the first client; the others are at most a step before or behind.
+    constexpr int64_t kFrom = 4;
+    uint64_t first = 0, last = 0;
+    Job job = Ratings(kUsers, kFilms, Adagrad(0.5));
+    job.after_step = [&](int64_t step) {
+      if (step == kFrom) first = sent();
+      if (step == kSteps) last = sent();
+    };
+    ASSERT_EQ(TrainIn(mode, cluster.spec(), job).size(), static_cast<size_t>(kSteps)) << mode.name;
+    const uint64_t steps = kSteps - kFrom, bytes = last - first;
+    // Rows of both tables, there or back, in the steps that were surely whole.
+    EXPECT_GT(bytes, (steps - 2) * kBatch * kDimensions * sizeof(float)) << mode.name;
+    EXPECT_LT(bytes, steps * kTableBytes / 50) << mode.name;
+  }
+}
 
 TEST(Strategies, NameTheRowsOfTheTable) {
   const ClusterSpec cluster =
