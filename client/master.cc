@@ -34,9 +34,12 @@ Status Master::PlaceGraph() {
   if (placed_nodes_ == graph_.num_nodes()) return Status();
   // A copy of the user's graph, with those calls inlined whose bodies ask for several tasks.
   const std::vector<NodeId> spanning = CallsThatSpanTasks(graph_);
-  MG_ASSIGN_OR_RETURN(Graph placed, InlineFunctions(graph_, [&spanning](NodeId call) {
-                        return std::binary_search(spanning.begin(), spanning.end(), call);
-                      }));
+  const auto spans = [&spanning](NodeId call) {
+    return std::binary_search(spanning.begin(), spanning.end(), call);
+  };
+  InlineMap map;
+  MG_ASSIGN_OR_RETURN(Graph placed,
+                      InlineFunctions(graph_, spans, spanning.empty() ? nullptr : &map));
   const bool first = placed_ == nullptr;
   if (!first) {
     // Nodes keep the device that they have.
@@ -60,7 +63,34 @@ Status Master::PlaceGraph() {
   }
   placed_ = std::make_unique<Graph>(std::move(placed));
   placed_nodes_ = graph_.num_nodes();
+  inlined_.clear();
+  for (const NodeId call : spanning) {
+    const auto id = static_cast<size_t>(call);
+    inlined_[std::string(graph_.name(call))] = {std::move(map.outputs[id]),
+                                                std::move(map.done[id])};
+  }
   return Status();
+}
+
+Result<Endpoint> Master::FindTensor(const std::string& name) const {
+  const size_t colon = name.rfind(':');
+  const auto call = inlined_.find(name.substr(0, colon));
+  if (call == inlined_.end()) return placed_->FindOutput(name);
+  const size_t index =
+      colon == std::string::npos ? 0 : std::strtoul(name.c_str() + colon + 1, nullptr, 10);
+  if (index >= call->second.outputs.size()) {
+    return NotFound("there is no tensor '" + name + "': node '" + call->first + "' has " +
+                    std::to_string(call->second.outputs.size()) + " outputs");
+  }
+  return call->second.outputs[index];
+}
+
+Result<std::vector<NodeId>> Master::FindTarget(const std::string& name) const {
+  if (const auto call = inlined_.find(name); call != inlined_.end()) return call->second.done;
+  const NodeId node = placed_->Find(name);
+  if (node >= 0) return std::vector<NodeId>{node};
+  // The lookup of tensors knows near names.
+  return placed_->FindOutput(name).status().WithContext("operation to run");
 }
 
 Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int>* fetch_index,
@@ -70,7 +100,7 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
   std::vector<Endpoint> fed, fetched, distinct;
   std::vector<NodeId> targets;
   for (const std::string& name : signature.feeds) {
-    MG_ASSIGN_OR_RETURN(const Endpoint endpoint, placed_->FindOutput(name));
+    MG_ASSIGN_OR_RETURN(const Endpoint endpoint, FindTensor(name));
     if (std::find(fed.begin(), fed.end(), endpoint) != fed.end())
       return InvalidArgument("tensor '" + name + "' is fed twice");
     fed.push_back(endpoint);
@@ -78,7 +108,7 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
         {placed_->TensorName(endpoint), placed_->dtype(endpoint), placed_->shape(endpoint), {}});
   }
   for (const std::string& name : signature.fetches) {
-    MG_ASSIGN_OR_RETURN(const Endpoint endpoint, placed_->FindOutput(name));
+    MG_ASSIGN_OR_RETURN(const Endpoint endpoint, FindTensor(name));
     const auto as_feed = std::find(fed.begin(), fed.end(), endpoint);
     fetch_of_feed->push_back(as_feed == fed.end() ? -1 : static_cast<int>(as_feed - fed.begin()));
     if (as_feed != fed.end()) {
@@ -90,12 +120,8 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
     if (seen == distinct.end()) distinct.push_back(endpoint);
   }
   for (const std::string& name : signature.targets) {
-    const NodeId node = placed_->Find(name);
-    if (node < 0) {
-      // The lookup of tensors knows near names.
-      return placed_->FindOutput(name).status().WithContext("operation to run");
-    }
-    targets.push_back(node);
+    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> nodes, FindTarget(name));
+    targets.insert(targets.end(), nodes.begin(), nodes.end());
   }
 
   std::vector<NodeId> mapping;

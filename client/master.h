@@ -81,7 +81,17 @@ class Master {
     uint64_t used = 0;  // number of the Prepare that asked for it last
   };
 
+  // A call that was inlined before placing: where its outputs come from, and what has run once it
+  // would have.
+  struct InlinedCall {
+    std::vector<Endpoint> outputs;
+    std::vector<NodeId> done;
+  };
+
   Status PlaceGraph();
+  // By the names that the user's graph has.
+  Result<Endpoint> FindTensor(const std::string& name) const;
+  Result<std::vector<NodeId>> FindTarget(const std::string& name) const;
   // Registers the parts with their tasks and fills step->parts; what is registered when it fails is
   // in there too.
   Status Register(std::vector<Partition> partitions, PreparedStep* step);
@@ -102,6 +112,7 @@ class Master {
   mutable std::mutex mutex_;
   std::unique_ptr<Graph> placed_;  // guarded by mutex_, as what follows
   int placed_nodes_ = -1;          // of graph_, when it was placed
+  std::map<std::string, InlinedCall> inlined_;
   std::map<Signature, Entry> prepared_;
   uint64_t uses_ = 0;
 };
