@@ -132,7 +132,8 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session) {
       if (member.session != session) continue;
       const Status status =
           Aborted(GroupName(where.first) + ": the session of " + where.second + " was closed");
-      if (member.state == Member::State::kIn) Break(member.epoch, status, true, &actions);
+      if (member.state == Member::State::kIn)
+        Break(member.epoch, status, true, &actions, EndedRounds(member));
       StopJoining(&member, status, &actions);
     }
     EndHeld([&](const CollectiveRequest& held) { return held.session == session; },
@@ -151,6 +152,21 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session) {
 }
 
 // ---- arrivals
+
+bool CollectiveManager::Impl::Awaits(const StepMessage& message) {
+  CollectiveMessage decoded;
+  if (!DecodeCollective(message.body, &decoded).ok()) return false;
+  std::lock_guard lock(mutex_);
+  if (decoded.what == CollectiveWhat::kBroken) {
+    return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+      return entry.second.state == Member::State::kIn && entry.second.epoch == decoded.epoch;
+    });
+  }
+  if (IsTalk(decoded.what)) return false;
+  const auto found = operations_.find(
+      {decoded.epoch, message.step, static_cast<int32_t>(message.id), decoded.instance});
+  return found != operations_.end() && found->second->started && !found->second->over;
+}
 
 // Sums and prefixes land in the outputs, a prefix only if there are outputs. False: it has to be
 // kept. True with no operation: nobody waits for it.
@@ -378,6 +394,7 @@ void CollectiveManager::PeerLost(uint64_t session, const std::string& task) {
   impl_->PeerLost(session, task);
 }
 void CollectiveManager::SessionClosed(uint64_t session) { impl_->SessionClosed(session); }
+bool CollectiveManager::Awaits(const StepMessage& message) { return impl_->Awaits(message); }
 PayloadSink CollectiveManager::OnMessage(const StepMessage& message, size_t payload_bytes) {
   return impl_->OnMessage(message, payload_bytes);
 }

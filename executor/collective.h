@@ -135,6 +135,9 @@ class CollectiveManager {
   void PeerLost(uint64_t session, const std::string& task);
   void SessionClosed(uint64_t session);
 
+  // Whether a message is for something that waits here. Only such a message is taken from a session
+  // that is closed: a client that has its own result may go while others still get theirs.
+  bool Awaits(const StepMessage& message);
   // For the transport: messages of kind collective whose session and incarnation are right.
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);

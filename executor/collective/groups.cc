@@ -17,6 +17,18 @@ namespace {
 
 constexpr size_t kBrokenKept = 64;
 
+Payload PayloadOf(const std::map<int32_t, uint64_t>& rounds) {
+  Encoder out;
+  for (const auto& [instance, round] : rounds) {
+    out.Put(instance);
+    out.Put(round);
+  }
+  if (out.bytes().empty()) return {};
+  const Buffer buffer = Buffer::Allocate(HostAllocator(), out.bytes().size());
+  std::copy(out.bytes().begin(), out.bytes().end(), static_cast<char*>(buffer.data()));
+  return {buffer, 0, out.bytes().size()};
+}
+
 auto DeviceOrder(const std::string& name) {
   const DeviceName device = DeviceName::Parse(name).value();
   return std::make_tuple(device.job, device.replica, device.task, device.type, device.id);
@@ -211,14 +223,33 @@ void CollectiveManager::Impl::HandleControl(uint64_t session, int32_t group,
       return HandleFormed(group, message, payload, actions);
     case CollectiveWhat::kRefused:
       return HandleRefused(group, message, actions);
-    default:
-      Break(message.epoch, Status(static_cast<Code>(message.index), message.text), false, actions);
+    default: {
+      Rounds ended;
+      Decoder in(std::string_view(static_cast<const char*>(payload.data()), payload.bytes));
+      while (in.ok() && !in.rest().empty()) {
+        const auto instance = in.Get<int32_t>();
+        ended[instance] = in.Get<uint64_t>();
+      }
+      Break(message.epoch, Status(static_cast<Code>(message.index), message.text), false, actions,
+            in.ok() ? ended : Rounds());
       return;
+    }
   }
 }
 
+CollectiveManager::Impl::Rounds CollectiveManager::Impl::EndedRounds(const Member& member) const {
+  if (member.one_session) return {};
+  Rounds ended(member.rounds.begin(), member.rounds.end());
+  for (auto it = operations_.lower_bound({member.epoch, 0, INT32_MIN, INT32_MIN});
+       it != operations_.end() && it->first.epoch == member.epoch; ++it) {
+    uint64_t& round = ended[it->first.instance];
+    round = std::min(round, it->first.round - 1);
+  }
+  return ended;
+}
+
 void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool tell,
-                                    Actions* actions) {
+                                    Actions* actions, const Rounds& ended) {
   bool told = !tell;
   bool known = false;
   // Others hear what happened here, not that it followed from something.
@@ -236,9 +267,10 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
     message.epoch = epoch;
     message.index = static_cast<uint32_t>(code);
     message.text = status.message();
+    const Payload rounds = PayloadOf(ended);
     for (const std::string& task : member.members->tasks) {
       if (task != host_->task())
-        actions->sends.push_back({member.session, task, where.first, 1, message, {}, nullptr});
+        actions->sends.push_back({member.session, task, where.first, 1, message, rounds, nullptr});
     }
   }
   if (!known && !tell) broken_.insert(epoch);
@@ -247,6 +279,12 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
   std::vector<OperationPtr> pending;
   for (auto it = operations_.lower_bound({epoch, 0, INT32_MIN, INT32_MIN});
        it != operations_.end() && it->first.epoch == epoch;) {
+    if (const auto round = ended.find(it->first.instance);
+        round != ended.end() && it->first.round <= round->second) {
+      it->second->epoch_breaks = false;
+      ++it;
+      continue;
+    }
     if (!it->second->started) {
       it = operations_.erase(it);
       continue;

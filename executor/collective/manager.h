@@ -52,6 +52,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
   void PeerLost(uint64_t session, const std::string& task);
   void SessionClosed(uint64_t session);
+  bool Awaits(const StepMessage& message);
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);
   void Stop();
@@ -175,7 +176,12 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void Refuse(int32_t group, const std::string& device, const Joiner& joiner, const Status& status,
               Actions* actions);
   void StopJoining(Member* member, const Status& status, Actions* actions);
-  void Break(uint64_t epoch, const Status& status, bool tell, Actions* actions);
+  // Rounds that a member has ended before it left: by instance.
+  using Rounds = std::map<int32_t, uint64_t>;
+  Rounds EndedRounds(const Member& member) const;
+  // The epoch is over; `ended`: but for these rounds, for which all has been sent that was to be.
+  void Break(uint64_t epoch, const Status& status, bool tell, Actions* actions,
+             const Rounds& ended = {});
   void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions);
   void Tick(Clock::time_point now, Actions* actions);
   // Something has a deadline from now on.

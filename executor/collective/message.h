@@ -13,7 +13,8 @@
 //          | 6 formed   the leader's answer; index = 1 if one session drives all;
 //                       payload = members, in rank order: (length:u32 bytes)*
 //          | 7 refused  the leader's other answer; index = code
-//          | 8 broken   the epoch is over; index = code
+//          | 8 broken   the epoch is over; index = code; payload = but for the rounds up to these,
+//                       which the sender has ended: (instance:i32 round:u64)*
 //          | 9 prefix   payload = a piece of the sum of the ranks before the receiver's; index =
 //                       which one
 //          | 10 ask     a member whose deadline has passed asks which members of a task have begun;

@@ -91,6 +91,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   ResourceManager resources_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<CollectiveManager> collectives_;
+  // Stands for sessions that are closed, whose last collectives others wait for.
+  const std::shared_ptr<WorkerSession> last_words_ = std::make_shared<WorkerSession>();
 
   mutable std::shared_mutex sessions_mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<WorkerSession>> sessions_;  // guarded by it

@@ -72,10 +72,16 @@ Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMess
     return Status();
   }
   sending_.fetch_add(1, std::memory_order_relaxed);
+  {
+    std::lock_guard lock(session->mutex);
+    ++session->collective_sends;
+  }
   transport_->Send(peer->id, {header, length}, std::move(payload),
-                   [this, done = std::move(done)](const Status& status) {
+                   [this, session, done = std::move(done)](const Status& status) {
                      sending_.fetch_sub(1, std::memory_order_relaxed);
                      if (done) done(status);
+                     std::lock_guard lock(session->mutex);
+                     if (--session->collective_sends == 0) session->idle.notify_all();
                    });
   return Status();
 }
@@ -92,6 +98,9 @@ std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header,
   const Status decoded = DecodeStepMessage(header, message);
   std::shared_ptr<WorkerSession> session =
       decoded.ok() || message->step != 0 ? FindSession(message->session) : nullptr;
+  if (session == nullptr && decoded.ok() && message->incarnation == incarnation_ &&
+      message->kind == StepMessageKind::kCollective && collectives_->Awaits(*message))
+    session = last_words_;
   if (session == nullptr || message->incarnation != incarnation_) {
     CountDropped(decoded.ok() ? "a message of another life" : decoded.message().c_str());
     return nullptr;

@@ -85,6 +85,7 @@ struct WorkerSession {
   std::array<StepSlot, kStepSlots> slots;
   std::vector<StepRow> rows;  // those that run
   int running = 0;
+  int collective_sends = 0;  // payloads that have not left
   bool closed = false;
   std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces;
 

@@ -7,6 +7,9 @@
 namespace monograph {
 namespace {
 
+// How long a session that closes stays for collectives of others.
+constexpr std::chrono::milliseconds kLastSends{1000};
+
 // Which peer each edge that leaves goes to.
 Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
   for (const EdgeInfo& edge : graph->plan->send_edges()) {
@@ -93,7 +96,14 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
 }
 
 Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline) {
-  std::shared_ptr<WorkerSession> session;
+  std::shared_ptr<WorkerSession> session = FindSession(id);
+  // What members of other clients still fetch of this one's parts.
+  const auto send_last = [&] {
+    std::unique_lock lock(session->mutex);
+    session->idle.wait_for(lock, std::min(deadline, kLastSends),
+                           [&] { return session->collective_sends == 0; });
+  };
+  if (session != nullptr) send_last();
   collectives_->SessionClosed(id);  // others are told while there is a way to them
   {
     std::unique_lock lock(sessions_mutex_);
@@ -123,6 +133,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
   }
   collectives_->SessionClosed(id);  // what its steps began meanwhile
+  send_last();
   for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
   if (!ended) {
     // The kernel will end some day: all that it uses must stay, and the client hears no more of it.

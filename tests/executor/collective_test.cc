@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -62,6 +63,16 @@ class Network {
     messages_.push_back(std::move(message));
     changed_.notify_all();
   }
+  void WaitUntilSent(const std::string& from) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      return std::none_of(messages_.begin(), messages_.end(),
+                          [&](const Message& message) {
+                            return message.from == from && message.payload.bytes > 0;
+                          }) &&
+             delivering_ != from;
+    });
+  }
   // Payloads.
   int64_t BytesSent(const std::string& from, const std::string& to) {
     std::lock_guard lock(mutex_);
@@ -84,9 +95,12 @@ class Network {
       Message message = std::move(messages_[static_cast<size_t>(at)]);
       messages_.erase(messages_.begin() + at);
       CollectiveManager* manager = managers_[message.task];
+      delivering_ = message.from;
       lock.unlock();
       Deliver(manager, std::move(message));
       lock.lock();
+      delivering_.clear();
+      changed_.notify_all();
     }
   }
   void Deliver(CollectiveManager* manager, Message message) {
@@ -112,6 +126,7 @@ class Network {
   std::condition_variable changed_;
   std::map<std::string, CollectiveManager*> managers_;
   std::vector<Message> messages_;
+  std::string delivering_;  // whose message
   std::map<std::pair<std::string, std::string>, int64_t> bytes_sent_;
   bool end_ = false;
   std::thread thread_;
@@ -586,6 +601,33 @@ TEST(Collectives, AMemberThatComesBackWithANewSessionMeetsTheOthersAgain) {
   ASSERT_TRUE(b->Wait().ok()) << b->Wait();
   EXPECT_TRUE(BitEqual(a->outputs[0], SumOf(50'000, 2, 4)));
   EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(50'000, 2, 4)));
+}
+
+TEST(Collectives, AMemberThatHasItsSumAndLeavesTakesNothingFromTheOthers) {
+  for (const int64_t size : {10, 100'000}) {
+    for (int round = 0; round < 30; ++round) {
+      Group group(3, 1, false, false, false);
+      std::vector<std::shared_ptr<Outcome>> outcomes;
+      for (int member = 0; member < 3; ++member)
+        outcomes.push_back(group.Sum(member, 1, 1, {size}));
+      // Whoever is first; the network brings what is on its way in any order, but the end of a
+      // client only when its payloads have left (Worker::CloseSession waits for them).
+      ASSERT_TRUE(outcomes[2]->Wait().ok()) << outcomes[2]->Wait();
+      group.network().WaitUntilSent(Task(2));
+      group.manager(2).SessionClosed(group.session(2));
+      for (const auto& outcome : outcomes) {
+        ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+        EXPECT_TRUE(BitEqual(outcome->outputs[0], SumOf(size, 3)));
+      }
+      if (round > 0) continue;
+      // The next round has nobody to meet.
+      auto next = group.Sum(0, 2, 1, {size});
+      group.timeout = milliseconds(100);
+      EXPECT_FALSE(group.Sum(1, 2, 1, {size})->Wait().ok());
+      group.manager(0).SessionClosed(group.session(0));
+      EXPECT_FALSE(next->Wait().ok());
+    }
+  }
 }
 
 TEST(Collectives, ABroadcastReachesAllMembers) {
