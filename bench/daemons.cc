@@ -11,6 +11,18 @@
 
 namespace monograph::bench {
 
+pid_t Spawn(std::vector<std::string> words, const std::function<void()>& in_child) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) Die("cannot fork");
+  if (pid != 0) return pid;
+  in_child();
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
 Daemons::Daemons(int count, int ps) {
   int task = 0;
   for (const int port : Check(FreePorts(count + ps))) {
@@ -41,17 +53,9 @@ void Daemons::StartTask(const std::string& job, int task, const std::vector<std:
                                     "--log_level=error",
                                     "--exit_with_parent"};
   words.insert(words.end(), flags.begin(), flags.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const pid_t pid = fork();
-  if (pid < 0) Die("cannot fork");
-  if (pid == 0) {
+  running_.push_back(Spawn(std::move(words), [core] {
     if (core >= 0) PinTo(core);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  running_.push_back(pid);
+  }));
 }
 
 void Daemons::Stop() {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,10 @@
 #include "client/cluster.h"
 
 namespace monograph::bench {
+
+// Starts words[0] with the others as its arguments; `in_child` runs there first. Does not return
+// there; ends the benchmark if there can be no child.
+pid_t Spawn(std::vector<std::string> words, const std::function<void()>& in_child);
 
 class Daemons {
  public:

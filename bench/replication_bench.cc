@@ -80,16 +80,9 @@ double Train(const std::vector<std::string>& mode) {
       "--seed=1",
       std::string("--result_file=") + results};
   words.insert(words.end(), mode.begin(), mode.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const pid_t pid = fork();
-  if (pid < 0) Die("cannot fork");
-  if (pid == 0) {
+  const pid_t pid = Spawn(std::move(words), [] {
     if (freopen("/dev/null", "w", stdout) == nullptr) _exit(127);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
+  });
   int status = 0;
   waitpid(pid, &status, 0);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) Die("mnist_replica failed: " + mode[0]);

@@ -229,12 +229,7 @@ void RegisterCpu(KernelRegistry* registry) {
       with(with(segment_sum, "Tindices", DT_INT32), "T", kDTypeOf<T>)); \
   registry->Add<SegmentSumKernel<T, int64_t>>(                          \
       with(with(segment_sum, "Tindices", DT_INT64), "T", kDTypeOf<T>));
-  MG_ADD(float)
-  MG_ADD(double)
-  MG_ADD(half)
-  MG_ADD(bfloat16)
-  MG_ADD(int32_t)
-  MG_ADD(int64_t)
+  MG_NUMBER_TYPES(MG_ADD)
 #undef MG_ADD
 }
 

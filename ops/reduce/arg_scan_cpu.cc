@@ -94,12 +94,7 @@ void RegisterArgAndScan(KernelRegistry* registry) {
       {.op = "ArgMax", .types = {{"T", kDTypeOf<T>}}, .host_args = {"dimension"}}); \
   registry->Add<ArgKernel<T, false>>(                                               \
       {.op = "ArgMin", .types = {{"T", kDTypeOf<T>}}, .host_args = {"dimension"}});
-  MG_ADD(float)
-  MG_ADD(double)
-  MG_ADD(half)
-  MG_ADD(bfloat16)
-  MG_ADD(int32_t)
-  MG_ADD(int64_t)
+  MG_NUMBER_TYPES(MG_ADD)
   MG_ADD(uint8_t)
   MG_ADD(bool)
 #undef MG_ADD
@@ -108,12 +103,7 @@ void RegisterArgAndScan(KernelRegistry* registry) {
       {.op = "Cumsum", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}}); \
   registry->Add<ScanKernel<T, true>>(                                          \
       {.op = "Cumprod", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}});
-  MG_ADD(float)
-  MG_ADD(double)
-  MG_ADD(half)
-  MG_ADD(bfloat16)
-  MG_ADD(int32_t)
-  MG_ADD(int64_t)
+  MG_NUMBER_TYPES(MG_ADD)
 #undef MG_ADD
 }
 

@@ -38,6 +38,23 @@ class Client : public StepClient {
   std::promise<Status> done_;
 };
 
+// y = x + 1, where x comes from outside as edge 0 and has two elements.
+Graph IncrementOfEdgeZero(const OpRegistry* ops) {
+  Graph graph(ops);
+  Scope scope = Scope(&graph).WithDevice(kDevice);
+  const Output x = OpBuilder(scope.WithOpName("x"), "_Recv")
+                       .Attr("T", AttrValue(DT_FLOAT))
+                       .Attr("edge_id", 0)
+                       .Attr("send_device", kDevice)
+                       .Attr("recv_device", kDevice)
+                       .Attr("tensor_name", "x:0")
+                       .Attr("shape", AttrValue(PartialShape({2})))
+                       .BuildOutput();
+  OpBuilder(scope.WithOpName("y"), "TInc").Input(x).Build();
+  EXPECT_TRUE(scope.ok()) << scope.status();
+  return graph;
+}
+
 class WorkerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,20 +65,7 @@ class WorkerTest : public ::testing::Test {
     options.kernels = &kernels_;
     worker_ = Worker::Create(std::move(options)).value();
     ASSERT_TRUE(worker_->CreateSession(kSession, {}, kSelf, 0, &client_).ok());
-    // y = x + 1, where x comes from outside as edge 0 and has two elements.
-    Graph graph(&ops_);
-    Scope scope = Scope(&graph).WithDevice(kDevice);
-    const Output x = OpBuilder(scope.WithOpName("x"), "_Recv")
-                         .Attr("T", AttrValue(DT_FLOAT))
-                         .Attr("edge_id", 0)
-                         .Attr("send_device", kDevice)
-                         .Attr("recv_device", kDevice)
-                         .Attr("tensor_name", "x:0")
-                         .Attr("shape", AttrValue(PartialShape({2})))
-                         .BuildOutput();
-    OpBuilder(scope.WithOpName("y"), "TInc").Input(x).Build();
-    ASSERT_TRUE(scope.ok()) << scope.status();
-    handle_ = worker_->RegisterGraph(kSession, std::move(graph)).value();
+    handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_)).value();
   }
 
   OpRegistry ops_;
@@ -117,19 +121,7 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
     const PeerSpec client{"/job:client/replica:0/task:0", wire_->address(), kClientIncarnation};
     ASSERT_TRUE(worker_->CreateSession(kSession, {client}, 0, 0, nullptr).ok());
     peer_ = wire_->Connect(worker_->transport_address(), kTask).value();
-    Graph graph(&ops_);
-    Scope scope = Scope(&graph).WithDevice(kDevice);
-    const Output x = OpBuilder(scope.WithOpName("x"), "_Recv")
-                         .Attr("T", AttrValue(DT_FLOAT))
-                         .Attr("edge_id", 0)
-                         .Attr("send_device", kDevice)
-                         .Attr("recv_device", kDevice)
-                         .Attr("tensor_name", "x:0")
-                         .Attr("shape", AttrValue(PartialShape({2})))
-                         .BuildOutput();
-    OpBuilder(scope.WithOpName("y"), "TInc").Input(x).Build();
-    ASSERT_TRUE(scope.ok()) << scope.status();
-    handle_ = worker_->RegisterGraph(kSession, std::move(graph)).value();
+    handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_)).value();
   }
   void TearDown() override {
     worker_ = nullptr;

@@ -79,17 +79,7 @@ bool WaitForAnswers(const HeartbeatMonitor& monitor, uint64_t watch, uint64_t co
   return false;
 }
 
-class HeartbeatTest : public testing::TestWithParam<bool> {
- protected:
-  std::optional<Key> key() const {
-    return GetParam() ? std::optional<Key>(KeyOf(7)) : std::nullopt;
-  }
-  ServerOptions server_options() const {
-    ServerOptions options;
-    options.key = key();
-    return options;
-  }
-};
+class HeartbeatTest : public WithAndWithoutKey {};
 
 INSTANTIATE_TEST_SUITE_P(Security, HeartbeatTest, testing::Bool(), [](const auto& security) {
   return security.param ? "WithKey" : "WithoutKey";
@@ -195,57 +185,55 @@ TEST_P(HeartbeatTest, AServerThatStopsIsReportedOnceWithItsReason) {
   EXPECT_TRUE(Contains(losses.Get()[0].why, "stops")) << losses.Get()[0].why;
 }
 
-TEST(HeartbeatProcesses, AKilledServerIsReportedAtOnceAndItsCallsFailWithItsName) {
-  PeerProcess process({"server"});
-  auto channel = Channel::Connect("127.0.0.1:" + process.first_line(), ClientOptions());
-  ASSERT_TRUE(channel.ok()) << channel.status();
-  auto monitor = HeartbeatMonitor::Start();
-  Watched<Loss> lost;
-  Watched<Status> ended;
-  const uint64_t watch =
-      monitor->Watch(*channel.value(), [&](const std::string& peer, const Status& why) {
-        lost.Set({peer, why});
-      });
-  ASSERT_TRUE(WaitForAnswers(*monitor, watch, 1));
-  channel.value()->CallAsync("Later", "", 30s,
-                             [&](Result<std::string> result) { ended.Set(result.status()); });
-  ASSERT_TRUE(channel.value()->Call("Echo", "", 5s).ok());
+// A server in a process of its own that is watched, and owes an answer.
+class WatchedProcess : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto connected = Channel::Connect("127.0.0.1:" + process_.first_line(), ClientOptions());
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    channel_ = std::move(connected).value();
+    const uint64_t watch =
+        monitor_->Watch(*channel_, [this](const std::string& peer, const Status& why) {
+          lost_.Set({peer, why});
+        });
+    ASSERT_TRUE(WaitForAnswers(*monitor_, watch, 1));
+    channel_->CallAsync("Later", "", 30s,
+                        [this](Result<std::string> result) { ended_.Set(result.status()); });
+  }
+
+  PeerProcess process_{{"server"}};
+  Watched<Loss> lost_;
+  Watched<Status> ended_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<HeartbeatMonitor> monitor_ = HeartbeatMonitor::Start();
+};
+
+TEST_F(WatchedProcess, AKilledServerIsReportedAtOnceAndItsCallsFailWithItsName) {
+  ASSERT_TRUE(channel_->Call("Echo", "", 5s).ok());
   const auto begin = Clock::now();
-  process.Signal(SIGKILL);
-  ASSERT_TRUE(lost.WaitFor(IsLost));
+  process_.Signal(SIGKILL);
+  ASSERT_TRUE(lost_.WaitFor(IsLost));
   EXPECT_LT(Clock::now() - begin, 1s);  // 0.2 s on a machine with time
-  EXPECT_TRUE(lost.Get().peer.rfind("/job:worker/replica:0/task:3 at ", 0) == 0) << lost.Get().peer;
-  ASSERT_TRUE(ended.WaitFor([](const Status& status) { return !status.ok(); }));
-  EXPECT_EQ(ended.Get().code(), Code::kUnavailable);
-  EXPECT_TRUE(Contains(ended.Get(), "/job:worker/replica:0/task:3")) << ended.Get();
+  EXPECT_TRUE(lost_.Get().peer.rfind("/job:worker/replica:0/task:3 at ", 0) == 0)
+      << lost_.Get().peer;
+  ASSERT_TRUE(ended_.WaitFor([](const Status& status) { return !status.ok(); }));
+  EXPECT_EQ(ended_.Get().code(), Code::kUnavailable);
+  EXPECT_TRUE(Contains(ended_.Get(), "/job:worker/replica:0/task:3")) << ended_.Get();
 }
 
-TEST(HeartbeatProcesses, AStoppedServerIsReportedWithinThreeSecondsAndItsCallsFail) {
-  PeerProcess process({"server"});
-  auto channel = Channel::Connect("127.0.0.1:" + process.first_line(), ClientOptions());
-  ASSERT_TRUE(channel.ok()) << channel.status();
-  auto monitor = HeartbeatMonitor::Start();
-  Watched<Loss> lost;
-  Watched<Status> ended;
-  const uint64_t watch =
-      monitor->Watch(*channel.value(), [&](const std::string& peer, const Status& why) {
-        lost.Set({peer, why});
-      });
-  ASSERT_TRUE(WaitForAnswers(*monitor, watch, 1));
-  channel.value()->CallAsync("Later", "", 30s,
-                             [&](Result<std::string> result) { ended.Set(result.status()); });
+TEST_F(WatchedProcess, AStoppedServerIsReportedWithinThreeSecondsAndItsCallsFail) {
   const auto begin = Clock::now();
-  process.Signal(SIGSTOP);
-  ASSERT_TRUE(lost.WaitFor(IsLost));
+  process_.Signal(SIGSTOP);
+  ASSERT_TRUE(lost_.WaitFor(IsLost));
   const auto took = Clock::now() - begin;
   EXPECT_GT(took, 1900ms);
   EXPECT_LT(took, 3s);
-  EXPECT_EQ(lost.Get().why.code(), Code::kUnavailable);
-  EXPECT_TRUE(Contains(lost.Get().why, "/job:worker/replica:0/task:3") &&
-              Contains(lost.Get().why, "2.5 s"))
-      << lost.Get().why;
+  EXPECT_EQ(lost_.Get().why.code(), Code::kUnavailable);
+  EXPECT_TRUE(Contains(lost_.Get().why, "/job:worker/replica:0/task:3") &&
+              Contains(lost_.Get().why, "2.5 s"))
+      << lost_.Get().why;
   ASSERT_TRUE(
-      ended.WaitFor([](const Status& status) { return status.code() == Code::kUnavailable; }));
+      ended_.WaitFor([](const Status& status) { return status.code() == Code::kUnavailable; }));
 }
 
 TEST(HeartbeatProcesses, AServerStoppedForLessThanTheTimeoutIsNotLost) {

@@ -63,19 +63,7 @@ std::string PreambleOf(Security security) {
   return EncodePreamble(preamble);
 }
 
-// Both with plain connections and with TLS.
-class ControlTest : public testing::TestWithParam<bool> {
- protected:
-  std::optional<Key> key() const {
-    return GetParam() ? std::optional<Key>(KeyOf(7)) : std::nullopt;
-  }
-  ServerOptions server_options() const {
-    ServerOptions options;
-    options.key = key();
-    return options;
-  }
-  ChannelOptions client_options() const { return ClientOptions(key()); }
-};
+class ControlTest : public WithAndWithoutKey {};
 
 INSTANTIATE_TEST_SUITE_P(Security, ControlTest, testing::Bool(), [](const auto& security) {
   return security.param ? "WithKey" : "WithoutKey";

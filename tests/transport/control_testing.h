@@ -128,6 +128,20 @@ inline ChannelOptions ClientOptions(std::optional<Key> key = std::nullopt) {
   return options;
 }
 
+// Suites that run both with plain connections and with TLS.
+class WithAndWithoutKey : public testing::TestWithParam<bool> {
+ protected:
+  std::optional<Key> key() const {
+    return GetParam() ? std::optional<Key>(KeyOf(7)) : std::nullopt;
+  }
+  ServerOptions server_options() const {
+    ServerOptions options;
+    options.key = key();
+    return options;
+  }
+  ChannelOptions client_options() const { return ClientOptions(key()); }
+};
+
 inline std::unique_ptr<Channel> MustConnect(const TestServer& server,
                                             ChannelOptions options = ClientOptions()) {
   auto channel = Channel::Connect(server.server->address(), std::move(options));
