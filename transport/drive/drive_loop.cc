@@ -18,9 +18,12 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr microseconds kTick{500};
-// An idle driver looks by itself now and then, since an event descriptor may stay silent.
+// An idle driver looks by itself now and then, since an event descriptor may stay silent: often
+// after it did.
 constexpr milliseconds kShortestSleep{1};
 constexpr milliseconds kLongestSleep{64};
+// The shortest spin is this part of the whole one.
+constexpr int kLeastSpin = 16;
 // Polls between two looks at the clock, each with a yield: others may need this core to answer.
 constexpr int kPollsPerYield = 10;
 constexpr int kPollsPerClock = 512;
@@ -28,7 +31,11 @@ constexpr int kPollsPerClock = 512;
 }  // namespace
 
 DriveLoop::DriveLoop(Driven* driven, microseconds spin, std::string thread_name)
-    : driven_(driven), spin_(spin), thread_name_(std::move(thread_name)) {
+    : driven_(driven),
+      spin_(spin),
+      thread_name_(std::move(thread_name)),
+      spin_budget_(spin),
+      trust_(kShortestSleep) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   MG_CHECK(wake_fd_ >= 0);
 }
@@ -138,6 +145,7 @@ void DriveLoop::Run() {
     }
     if (guests_.load() > 0 && thread_state_ == ThreadState::kParked) {
       thread_wake_.wait(lock);
+      quiet = false;  // a guest has just left, and may be back soon
       continue;
     }
     thread_state_ = ThreadState::kLingering;
@@ -151,11 +159,11 @@ void DriveLoop::Run() {
 bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point deadline) {
   int idle_polls = 0;
   int busy_polls = 0;
-  bool idle = false;
-  Clock::time_point idle_since;
-  auto sleep = kShortestSleep;
+  Idle idle;
+  Clock::time_point spin_since;
   while (true) {
     const bool handled = driven_->Poll();
+    if (handled && idle.is) Learn(std::exchange(idle, {}));
     if (ready != nullptr) {
       if ((*ready)()) return true;
       if (stop_.load(std::memory_order_relaxed)) return false;
@@ -169,9 +177,7 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
       return false;
     }
     if (handled) {
-      idle = false;
       idle_polls = 0;
-      sleep = kShortestSleep;
       if (ready == nullptr || ++busy_polls < kPollsPerClock) continue;
       busy_polls = 0;
       if (Clock::now() >= deadline) return false;
@@ -179,27 +185,40 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
     }
     if (++idle_polls < kPollsPerYield) continue;
     idle_polls = 0;
-    auto now = Clock::now();
+    const auto now = Clock::now();
     if (now >= deadline) return false;
-    if (!idle) {
-      idle = true;
-      idle_since = now;
+    if (!idle.is) {
+      idle = {.is = true, .since = now};
+      spin_since = now;
     }
-    if (now - idle_since < spin_) {
+    if (now - spin_since < spin_budget_) {
       sched_yield();
       continue;
     }
-    if (driven_->busy()) sleep = kShortestSleep;
-    const auto until = deadline - now > sleep ? now + sleep : deadline;
+    const Clock::duration trusted = driven_->busy() ? kShortestSleep : trust_;
+    const auto until = deadline - now > trusted ? now + trusted : deadline;
     Sleep(ready, until);
-    now = Clock::now();
-    if (now >= until) {
-      sleep = std::min(sleep * 2, kLongestSleep);  // nothing came: one look, then sleep again
+    const auto woken = Clock::now();
+    idle.slept = true;
+    idle.overslept = woken >= until;
+    if (idle.overslept) {  // one look, then sleep again, for longer
+      trust_ = std::clamp(2 * (until - now), trust_, Clock::duration(kLongestSleep));
     } else {
-      idle = false;
-      sleep = kShortestSleep;
+      spin_since = woken;
     }
   }
+}
+
+void DriveLoop::Learn(const Idle& idle) {
+  if (!idle.slept) {
+    spin_budget_ = spin_;
+    return;
+  }
+  if (idle.overslept) trust_ = kShortestSleep;
+  // A wake-up takes time as well: what came so soon would have been met by the whole spin.
+  const bool soon = Clock::now() - idle.since < 2 * spin_;
+  spin_budget_ = soon ? Clock::duration(spin_)
+                      : std::max(spin_budget_ / 2, Clock::duration(spin_) / kLeastSpin);
 }
 
 void DriveLoop::Sleep(const std::function<bool()>* ready, Clock::time_point until) {
