@@ -99,19 +99,29 @@ class Chunk {
   onednn::FramePool<onednn::Frame> frames_;
 };
 
+// How many images one call of oneDNN takes. The gradient of the maximum reads what its forward pass
+// has just written: so much that it is still in the cache. The other passes touch everything once:
+// as few calls as keep the threads evenly busy, since a call costs about a microsecond.
+int64_t ImagesPerCall(const PoolPass& pass, int64_t image_bytes, int threads) {
+  constexpr int64_t kInCache = 1 << 20, kWorthACall = 1 << 18;
+  const int64_t bytes = pass.images * image_bytes;
+  int64_t calls = threads <= 1 ? 1 : int64_t{4} * threads;
+  if (pass.kind == PoolPass::kMaxGradient) calls = bytes / kInCache;
+  calls = std::max<int64_t>(1, std::min(calls, bytes / kWorthACall));
+  return (pass.images + calls - 1) / calls;
+}
+
 }  // namespace
 
 // Equal chunks of images, and perhaps a smaller last one.
 class OnednnPool::Plan {
  public:
-  static Result<std::shared_ptr<Plan>> Make(const PoolPass& pass) {
-    constexpr int64_t kChunkBytes = 1 << 20;
+  static Result<std::shared_ptr<Plan>> Make(const PoolPass& pass, int threads) {
     auto plan = std::make_shared<Plan>();
     plan->image_ = pass.channels * pass.rows.in * pass.columns.in;
     plan->pooled_ = pass.channels * pass.rows.out * pass.columns.out;
     plan->images_ = pass.images;
-    plan->per_chunk_ =
-        std::clamp<int64_t>(kChunkBytes / ((plan->image_ + plan->pooled_) * 4), 1, pass.images);
+    plan->per_chunk_ = ImagesPerCall(pass, (plan->image_ + plan->pooled_) * 4, threads);
     MG_RETURN_IF_ERROR(onednn::Guarded([&] {
       plan->whole_.Build(pass, plan->per_chunk_);
       if (const int64_t rest = pass.images % plan->per_chunk_; rest != 0)
@@ -163,8 +173,9 @@ Status OnednnPool::Run(KernelContext& c, const PoolPass& pass, const float* imag
   const Plans::Key key = {pass.kind, pass.nchw, pass.images, pass.channels, r.in,
                           r.size,    r.stride,  r.out,       r.pad_before,  w.in,
                           w.size,    w.stride,  w.out,       w.pad_before};
-  MG_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan,
-                      plans_->cache.Get(key, [&] { return Plan::Make(pass); }));
+  MG_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan, plans_->cache.Get(key, [&] {
+    return Plan::Make(pass, c.intra_op_threads());
+  }));
   return plan->Run(c, image, pooled, image_gradient);
 }
 
