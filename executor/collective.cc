@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/device_name.h"
+#include "base/duration.h"
 #include "executor/collective/manager.h"
 #include "executor/kernel.h"
 #include "executor/step_message.h"
@@ -24,13 +25,6 @@ constexpr milliseconds kTick{20};
 namespace collective {
 
 std::string GroupName(int group) { return "collective group " + std::to_string(group); }
-
-std::string Seconds(milliseconds time) {
-  std::string text = std::to_string(static_cast<double>(time.count()) / 1000);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
-}
 
 uint32_t Milliseconds(milliseconds time) {
   return static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, UINT32_MAX));

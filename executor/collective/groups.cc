@@ -3,6 +3,7 @@
 
 #include "base/codec.h"
 #include "base/device_name.h"
+#include "base/duration.h"
 #include "executor/collective/manager.h"
 #include "transport/control/hello.h"
 
@@ -10,7 +11,6 @@ namespace monograph {
 
 using collective::GroupName;
 using collective::Milliseconds;
-using collective::Seconds;
 using std::chrono::milliseconds;
 
 namespace {

@@ -28,8 +28,7 @@ namespace collective {
 // A member waits this much longer for its leader, who knows who is missing.
 inline constexpr std::chrono::milliseconds kLeaderGrace{2000};
 
-std::string GroupName(int group);                     // "collective group 1"
-std::string Seconds(std::chrono::milliseconds time);  // "0.5 s"
+std::string GroupName(int group);  // "collective group 1"
 uint32_t Milliseconds(std::chrono::milliseconds time);
 
 }  // namespace collective

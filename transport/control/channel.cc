@@ -14,6 +14,7 @@
 #include <future>
 #include <thread>
 
+#include "base/duration.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "transport/control/asio_status.h"

@@ -15,9 +15,9 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
-#include <cstdio>
 #include <new>
 
+#include "base/duration.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/tls.h"
 
@@ -72,12 +72,6 @@ std::string EndpointName(const tcp::endpoint& endpoint) {
   const std::string host = endpoint.address().to_string();
   return (endpoint.address().is_v6() ? "[" + host + "]" : host) + ":" +
          std::to_string(endpoint.port());
-}
-
-std::string Seconds(Clock::duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
-  return text;
 }
 
 void CloseOnExec(int descriptor) { (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC); }

@@ -32,8 +32,6 @@ using Clock = std::chrono::steady_clock;
 
 // "127.0.0.1:2222", "[::1]:2222"
 std::string EndpointName(const tcp::endpoint& endpoint);
-// "2.5 s"
-std::string Seconds(Clock::duration duration);
 // No inheritance by child processes, no delay of small frames, and TCP keepalive that notices a
 // vanished host in about 10 s.
 void PrepareSocket(tcp::socket& socket);

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/duration.h"
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/channel_impl.h"

@@ -15,6 +15,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/duration.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
