@@ -71,14 +71,15 @@ class BatchStream::Impl {
     ready_changed_.wait(lock, [&] { return making_ != index; });
     std::optional<Batch> found;
     if (auto it = ready_.find(index); it != ready_.end()) found = it->second;
-    if (index + 1 != next_) {
+    const bool moved = index + 1 != next_;
+    if (moved) {
       next_ = index + 1;
       std::erase_if(ready_, [&](const auto& entry) {
         return entry.first < next_ || entry.first >= next_ + options_.prefetch;
       });
-      wake_.notify_one();
     }
     lock.unlock();
+    if (moved) wake_.notify_one();
     if (found) return *std::move(found);
     return MakeBatch(index);
   }
