@@ -2,6 +2,7 @@
 
 #include "base/codec.h"
 #include "base/device_name.h"
+#include "base/duration.h"
 #include "executor/collective/manager.h"
 #include "executor/step_message.h"
 #include "executor/thread_pools.h"
@@ -608,7 +609,7 @@ void CollectiveManager::Impl::HandleHere(const Arrival& arrival, Actions* action
 
 void CollectiveManager::Impl::FailLate(const OperationPtr& operation, Actions* actions) {
   Fail(operation,
-       DeadlineExceeded("waited " + collective::Seconds(operation->spec.timeout) + " for " +
+       DeadlineExceeded("waited " + Seconds(operation->spec.timeout) + " for " +
                         operation->Missing()),
        actions);
 }
