@@ -95,6 +95,6 @@ function(mg_add_cuda_plugin)
   mg_plugin(monograph_cuda ${PROJECT_SOURCE_DIR}/ops/cuda_plugin.cc ${objects})
   target_link_libraries(monograph_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt cuDNN::cudnn)
   set_target_properties(monograph_cuda PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${MG_CUDA_PLUGIN_DIR} INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${MG_CUDA_PLUGIN_DIR} INSTALL_RPATH "$ORIGIN;$ORIGIN/..;${CUDAToolkit_LIBRARY_DIR};/usr/local/cuda/lib64")
   install(TARGETS monograph_cuda LIBRARY DESTINATION ${MG_CUDA_PLUGIN_DIR})
 endfunction()
