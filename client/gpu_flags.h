@@ -18,8 +18,6 @@ struct GpuFlags {
   bool allow_tf32 = false;
   bool deterministic = true;
   bool cuda_graphs = true;
-  bool launch_blocking = false;
-  bool exit_when_lost = false;
 
   // REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,9 +39,6 @@ class StepTrace {
   // In order of start. Nodes that did not run are left out.
   std::vector<TraceEvent> Events() const;
 
-  // Adds what is no node of the plan: a kernel of a GPU. Any thread, while the step runs.
-  void Add(TraceEvent event);
-
  private:
   friend class Step;
   friend class StepExecutor;
@@ -55,8 +51,6 @@ class StepTrace {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<Record> records_;  // by plan node
-  std::mutex mutex_;
-  std::vector<TraceEvent> added_;  // guarded by mutex_ while the step runs
 };
 
 int64_t TraceClockNs();

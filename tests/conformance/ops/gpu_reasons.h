@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 
 namespace monograph::optest {
@@ -51,46 +50,6 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"MonographAllReduce", collective},
   };
   return reasons;
-}
-
-// Ops whose kernels come with those that call libraries of NVIDIA's.
-inline const std::set<std::string>& FromLibraries() {
-  static const std::set<std::string> ops = {
-      "AvgPool",
-      "AvgPoolGrad",
-      "BatchMatMulV2",
-      "BiasAdd",
-      "BiasAddGrad",
-      "Conv2D",
-      "Conv2DBackpropFilter",
-      "Conv2DBackpropInput",
-      "Elu",
-      "EluGrad",
-      "FusedBatchNormGradV3",
-      "FusedBatchNormV3",
-      "InTopKV2",
-      "L2Loss",
-      "LeakyRelu",
-      "LeakyReluGrad",
-      "LogSoftmax",
-      "MatMul",
-      "MaxPool",
-      "MaxPoolGrad",
-      "Relu",
-      "Relu6",
-      "Relu6Grad",
-      "ReluGrad",
-      "Softmax",
-      "SoftmaxCrossEntropyWithLogits",
-      "Softplus",
-      "SoftplusGrad",
-      "SparseSoftmaxCrossEntropyWithLogits",
-      "_FusedBatchNormEx",
-      "_FusedBatchNormGradEx",
-      "_FusedConv2D",
-      "_FusedMatMul",
-  };
-  return ops;
 }
 
 }  // namespace monograph::optest

@@ -5,13 +5,12 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/loss/l2_loss_cuda.h"
 #include "ops/register.h"
 
 namespace monograph {
 
-// Those of ops/CMakeLists.txt's lines with CUDA that need no library of NVIDIA's: see
-// CMakeLists.txt beside this file.
+// Those of ops/CMakeLists.txt's lines with CUDA; cuBLASLt and cuDNN refuse everything
+// (no_libraries.cc).
 void RegisterSimulatedKernels(KernelRegistry* registry);
 
 namespace optest {
@@ -20,7 +19,6 @@ const KernelRegistry& SimulatedKernels() {
   static const KernelRegistry* const kernels = [] {
     auto* registry = new KernelRegistry;
     RegisterSimulatedKernels(registry);
-    ops::loss::RegisterL2LossCuda(registry);
     return registry;
   }();
   return *kernels;

@@ -27,12 +27,33 @@ constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
 
 // Sums whose order is the GPU's own: equal to rounding, not bit by bit.
 const std::set<std::string>& OwnOrder() {
-  static const std::set<std::string> ops = {"Sum", "Mean", "Prod", "L2Loss"};
+  static const std::set<std::string> ops = {"Sum",
+                                            "Mean",
+                                            "Prod",
+                                            "L2Loss",
+                                            "AvgPool",
+                                            "AvgPoolGrad",
+                                            "BatchMatMulV2",
+                                            "BiasAddGrad",
+                                            "Conv2D",
+                                            "Conv2DBackpropFilter",
+                                            "Conv2DBackpropInput",
+                                            "Elu",
+                                            "FusedBatchNormGradV3",
+                                            "FusedBatchNormV3",
+                                            "LogSoftmax",
+                                            "MatMul",
+                                            "MaxPoolGrad",
+                                            "Softmax",
+                                            "SoftmaxCrossEntropyWithLogits",
+                                            "Softplus",
+                                            "SparseSoftmaxCrossEntropyWithLogits"};
   return ops;
 }
 // A CPU looks at the indices and fails; a GPU cannot.
 const std::set<std::string>& IndicesUnchecked() {
-  static const std::set<std::string> ops = {"GatherV2", "UnsortedSegmentSum"};
+  static const std::set<std::string> ops = {"GatherV2", "SparseSoftmaxCrossEntropyWithLogits",
+                                            "UnsortedSegmentSum"};
   return ops;
 }
 
@@ -206,6 +227,38 @@ TEST_F(SimulatedGpu, GivesWhatTensorFlowGives) {
     }
   }
   EXPECT_GT(checked.size(), 80u);
+}
+
+TEST_F(SimulatedGpu, SumsOfChannelsAreTheCpusToRounding) {
+  const Tensor none = Tensor::Vector<float>({});
+  for (const Shape& shape : {Shape{3, 5, 7, 8}, Shape{2, 40, 41, 3}, Shape{1, 3, 2, 600},
+                             Shape{6, 17, 16, 64}, Shape{2, 2, 2, 1}}) {
+    const int64_t channels = shape[3];
+    const Tensor scale = Random(DT_FLOAT, Shape{channels}, 3),
+                 offset = Random(DT_FLOAT, Shape{channels}, 4),
+                 mean = Random(DT_FLOAT, Shape{channels}, 5),
+                 variance = Random(DT_FLOAT, Shape{channels}, 6, 0.5, 2);
+    for (const DType dtype : {DT_FLOAT, DT_HALF, DT_BFLOAT16}) {
+      SCOPED_TRACE(shape.ToString() + " " + std::string(DTypeName(dtype)));
+      const double tolerance = dtype == DT_FLOAT ? 2e-5 : dtype == DT_HALF ? 4e-3 : 3e-2;
+      const Tensor x = Random(dtype, shape, 1), dy = Random(dtype, shape, 2);
+      const auto near = [&](const std::string& op, const std::vector<Tensor>& in, Attrs attrs) {
+        attrs.Set("T", dtype);
+        Compare(op, in, attrs, tolerance, 40 * tolerance);
+      };
+      near("BiasAddGrad", {x}, {{"data_format", std::string("NHWC")}});
+      for (const char* format : {"NHWC", "NCHW"}) {
+        if (format[1] == 'C' && shape[1] != channels) continue;
+        const Attrs attrs{{"data_format", std::string(format)}, {"U", DT_FLOAT}};
+        near("FusedBatchNormV3", {x, scale, offset, none, none}, attrs);
+        near("FusedBatchNormGradV3", {dy, x, scale, mean, variance, none}, attrs);
+      }
+      const Attrs fused{{"U", DT_FLOAT},
+                        {"num_side_inputs", int64_t{1}},
+                        {"activation_mode", std::string("Relu")}};
+      near("_FusedBatchNormEx", {x, scale, offset, none, none, dy}, fused);
+    }
+  }
 }
 
 TEST_F(SimulatedGpu, BroadcastsLikeTheCpu) {

@@ -1,0 +1,48 @@
+// What a training step costs in cuDNN's and cuBLASLt's calls alone: those that the graph's nodes
+// ask for, one after the other, captured and replayed as one CUDA graph. What has no call there
+// (optimizers, casts, the loss) is left out, which is in the reference's favour. Also a bare kernel
+// launch, and a copy from and to pinned memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace monograph {
+class Graph;
+}
+
+namespace monograph::bench {
+
+struct FloorOptions {
+  bool allow_tf32 = true;
+};
+
+class CudaFloor {
+ public:
+  virtual ~CudaFloor() = default;
+  // Seconds of one replay, device time.
+  virtual double Step() = 0;
+  // How many calls it makes.
+  virtual int calls() const = 0;
+};
+
+// The functions of a library of its own, libmonograph_gpu_floor.so, so that the program starts
+// where CUDA's libraries are absent. Errors end the program.
+class CudaFloors {
+ public:
+  virtual ~CudaFloors() = default;
+  virtual std::string why_none() = 0;  // empty if there is a GPU
+  // Of the nodes of `graph`, whose shapes must be known.
+  virtual std::unique_ptr<CudaFloor> Make(const Graph& graph, const FloorOptions& options) = 0;
+  // Seconds per launch of an empty kernel, in a row of `launches`: launched one by one, or replayed
+  // as one CUDA graph.
+  virtual double LaunchSeconds(int launches, bool replayed) = 0;
+  // Seconds of one cudaMemcpyAsync of pinned memory.
+  virtual double PinnedCopySeconds(int64_t bytes, bool to_device) = 0;
+};
+
+// The library beside this program, or nullptr and why there is none.
+CudaFloors* OpenCudaFloors(std::string* why);
+
+}  // namespace monograph::bench

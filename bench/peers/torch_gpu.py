@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""torch training on one GPU, channels last, eager and compiled: the CNN of TensorFlow's tutorials and ResNet-50 (SGD with
+momentum, one batch that lies on the GPU). Images per second.
+
+usage: torch_gpu.py [--serve] [--case="ResNet-50, batch 64, bfloat16, compiled"] [--help]
+
+bfloat16 is torch's autocast: float32 weights, as ours."""
+
+import sys
+
+import peer
+
+peer.require("torch")
+
+
+def bottleneck(nn, into, width, stride):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            out = 4 * width
+
+            def norm(a, b, kernel, step):
+                return nn.Sequential(
+                    nn.Conv2d(a, b, kernel, stride=step, padding=kernel // 2, bias=False), nn.BatchNorm2d(b)
+                )
+
+            self.one, self.two, self.three = norm(into, width, 1, 1), norm(width, width, 3, stride), norm(width, out, 1, 1)
+            self.shortcut = nn.Identity() if into == out and stride == 1 else norm(into, out, 1, stride)
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            y = self.relu(self.two(self.relu(self.one(x))))
+            return self.relu(self.three(y) + self.shortcut(x))
+
+    return Block()
+
+
+def resnet50(nn):
+    layers = [nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    layers.append(nn.MaxPool2d(3, 2, 1))
+    into, width = 64, 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            layers.append(bottleneck(nn, into, width, 2 if stage > 0 and block == 0 else 1))
+            into = 4 * width
+        width *= 2
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(into, 1000))
+
+
+def cnn(nn):
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(7 * 7 * 64, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, 10),
+    )
+
+
+def training(torch, build, shape, kind, compiled):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "TF32"
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(1)
+    model = build(torch.nn).cuda().to(memory_format=torch.channels_last)
+    x = torch.rand(*shape, device="cuda").contiguous(memory_format=torch.channels_last)
+    y = torch.randint(0, 10, (shape[0],), device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def loss(x, y):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=kind == "bfloat16"):
+            return loss_of(model(x), y)
+
+    forward = torch.compile(loss, mode="max-autotune-no-cudagraphs") if compiled else loss
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        forward(x, y).backward()
+        optimizer.step()
+
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    return step
+
+
+def main():
+    args = peer.parser(__doc__).parse_args()
+    torch = peer.load("torch", "torch_gpu.py")
+    if not torch.cuda.is_available():
+        print("torch_gpu.py: torch finds no GPU", file=sys.stderr)
+        sys.exit(peer.MISSING)
+    made = {}
+
+    def case(name, build, shape, kind, compiled):
+        def repetition(seconds):
+            if name not in made:
+                made[name] = training(torch, build, shape, kind, compiled)
+
+            def steps():
+                for _ in range(8):
+                    made[name]()
+                torch.cuda.synchronize()
+
+            return 8 * shape[0] * peer.rate(steps, seconds, at_least=2)
+
+        return repetition
+
+    cases = {}
+    for name, build, shape, kind in (
+        ("CNN, batch 100, float32", cnn, (100, 1, 28, 28), "float32"),
+        ("ResNet-50, batch 64, TF32", resnet50, (64, 3, 224, 224), "TF32"),
+        ("ResNet-50, batch 64, bfloat16", resnet50, (64, 3, 224, 224), "bfloat16"),
+    ):
+        for how in ("eager", "compiled"):
+            full = "%s, %s" % (name, how)
+            cases[full] = case(full, build, shape, kind, how == "compiled")
+    peer.main("gpu/torch", "images/s", cases, args)
+
+
+if __name__ == "__main__":
+    main()

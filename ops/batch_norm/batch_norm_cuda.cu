@@ -1,0 +1,393 @@
+// Batch normalisation: one pass over the values for the statistics, about a value of the channel's
+// own, so that a large mean costs no digits; and one pass that writes. The gradient: one pass for
+// its two sums, and one that writes. All that is between is a few numbers per channel.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "executor/kernel.h"
+#include "ops/batch_norm/check.h"
+#include "ops/channel_sums.h"
+#include "ops/launch.h"
+#include "ops/vectors.h"
+
+namespace monograph::ops::batch_norm {
+namespace {
+
+// Where a channel's first element lies.
+MG_HD inline int64_t FirstOf(int64_t k, int64_t inner) { return k * inner; }
+
+template <typename T>
+struct Moments {
+  static constexpr int kSums = 2;
+  struct Channel {
+    float origin;
+  };
+  template <int N>
+  struct Item {
+    Pack<T, N> x;
+  };
+  const T* x;
+  int64_t inner;
+
+  MG_HD Channel channel(int64_t k) const { return {Widen(x[FirstOf(k, inner)])}; }
+  template <int N>
+  MG_HD Item<N> load(int64_t at) const {
+    return {LoadPack<T, N>(x + at)};
+  }
+  template <int N>
+  MG_HD void add(const Channel& of, const Item<N>& item, int v, float* sums) const {
+    const float d = Widen(item.x.values[v]) - of.origin;
+    sums[0] += d;
+    sums[1] += d * d;
+  }
+};
+
+// What the writing pass reads of a channel: y = (x - mean) * factor + offset.
+template <typename T>
+struct FinishMoments {
+  const T* x;
+  int64_t inner;
+  double n;
+  float epsilon, averaging;
+  const float *scale, *old_mean, *old_variance;  // the old ones only if averaging < 1
+  float *mean, *variance, *running_mean, *running_variance, *factor;
+  float* nothing;  // a 0 that only the op's signature asks for
+
+  MG_HD void operator()(int64_t k, const double* sums) const {
+    if (k == 0) *nothing = 0;
+    const double shift = sums[0] / n;
+    const double centred = sums[1] / n - shift * shift;
+    const auto m = static_cast<float>(static_cast<double>(Widen(x[FirstOf(k, inner)])) + shift);
+    const auto v = static_cast<float>(centred > 0 ? centred : 0);
+    const float unbiased = v * static_cast<float>(n > 1 ? n / (n - 1) : 1);
+    const bool average = averaging != 1.f;
+    mean[k] = m;
+    variance[k] = v;
+    running_mean[k] = average ? (1 - averaging) * old_mean[k] + averaging * m : m;
+    running_variance[k] =
+        average ? (1 - averaging) * old_variance[k] + averaging * unbiased : unbiased;
+    factor[k] = scale[k] / std::sqrt(v + epsilon);
+  }
+};
+
+// The same from a given mean and variance.
+struct CopyMoments {
+  float epsilon;
+  const float *scale, *old_mean, *old_variance;
+  float *mean, *variance, *running_mean, *running_variance, *factor, *nothing;
+
+  MG_HD void operator()(int64_t k) const {
+    if (k == 0) *nothing = 0;
+    mean[k] = running_mean[k] = old_mean[k];
+    variance[k] = running_variance[k] = old_variance[k];
+    factor[k] = scale[k] / std::sqrt(old_variance[k] + epsilon);
+  }
+};
+
+struct Fill {
+  float value;
+  float* to;
+  MG_HD void operator()(int64_t i) const { to[i] = value; }
+};
+
+template <typename T>
+struct Normalize {
+  const T* x;
+  const float *mean, *factor, *offset;
+  T* y;
+  int64_t channels;
+  const T* side = nullptr;  // added, if there is one
+  bool relu = false;        // and then what is negative becomes 0
+
+  MG_HD static float Value(T in, float m, float f, float o) { return (Widen(in) - m) * f + o; }
+  MG_HD T Cut(float value) const { return Narrow<T>(relu && value < 0.f ? 0.f : value); }
+
+  template <int N>
+  MG_HD void run(int64_t row, int64_t rows, int64_t k) const {
+    const auto m = LoadPack<float, N>(mean + k), f = LoadPack<float, N>(factor + k),
+               o = LoadPack<float, N>(offset + k);
+    for (int64_t r = row; r < row + rows; ++r) {
+      const int64_t at = r * channels + k;
+      const auto in = LoadPack<T, N>(x + at);
+      float values[N];
+      MG_UNROLL
+      for (int v = 0; v < N; ++v)
+        values[v] = Value(in.values[v], m.values[v], f.values[v], o.values[v]);
+      if (side != nullptr) {
+        const auto more = LoadPack<T, N>(side + at);
+        MG_UNROLL
+        for (int v = 0; v < N; ++v) values[v] += Widen(more.values[v]);
+      }
+      Pack<T, N> out;
+      MG_UNROLL
+      for (int v = 0; v < N; ++v) out.values[v] = Cut(values[v]);
+      StorePack<T, N>(y + at, out);
+    }
+  }
+  MG_HD void element(int64_t i, int64_t k) const {
+    const float value = Value(x[i], mean[k], factor[k], offset[k]);
+    y[i] = Cut(side == nullptr ? value : value + Widen(side[i]));
+  }
+};
+
+// Channels first: body.element(i, channel).
+template <typename Body>
+struct PlaneElements {
+  Body body;
+  Divisor inner, channels;
+  MG_HD void operator()(int64_t i) const {
+    const int64_t plane = inner.Divide(i);
+    body.element(i, plane - channels.Divide(plane) * channels.divisor());
+  }
+};
+
+template <int kWide, typename Body>
+Status Write(KernelContext& c, const Channels& l, bool wide, const Body& body) {
+  if (l.elements() == 0) return Status();
+  if (l.inner != 1)
+    return ForEach(c, l.elements(),
+                   PlaneElements<Body>{body, Divisor(l.inner), Divisor(l.channels)});
+  const auto rows = [&](auto width) {
+    using Each = ChannelRows<Body, width()>;
+    const int64_t packs = l.channels / width();
+    return ForEach(c, (l.outer + Each::kRows - 1) / Each::kRows * packs,
+                   Each{body, Divisor(packs), l.outer});
+  };
+  if (wide && l.channels % kWide == 0) return rows(std::integral_constant<int, kWide>());
+  return rows(std::integral_constant<int, 1>());
+}
+
+template <typename T>
+class ForwardKernel : public Kernel {
+ public:
+  explicit ForwardKernel(const KernelConstruction& k) : settings_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Channels l, CheckForward(c.inputs(), settings_));
+    const Tensor in = c.input(0);
+    MG_ASSIGN_OR_RETURN(Tensor * y, c.AllocateOutput(0, in.shape()));
+    float* vectors[4];
+    for (int i = 0; i < 4; ++i) {
+      MG_ASSIGN_OR_RETURN(Tensor * vector, c.AllocateOutput(1 + i, Shape{l.channels}));
+      vectors[i] = vector->data<float>();
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * nothing, c.AllocateOutput(5, Shape()));
+    if (l.elements() == 0) {
+      MG_RETURN_IF_ERROR(DeviceZero(c, nothing->raw(), nothing->bytes()));
+      for (float* vector : vectors) {
+        MG_RETURN_IF_ERROR(
+            ForEach(c, l.channels, Fill{std::numeric_limits<float>::quiet_NaN(), vector}));
+      }
+      return Status();
+    }
+    MG_ASSIGN_OR_RETURN(Tensor factors, c.AllocateTemp(DT_FLOAT, Shape{l.channels}));
+    const T* x = in.data<T>();
+    const float *scale = c.input(1).data<float>(), *offset = c.input(2).data<float>(),
+                *old_mean = c.input(3).data<float>(), *old_variance = c.input(4).data<float>();
+    float *running_mean = vectors[0], *running_variance = vectors[1], *mean = vectors[2],
+          *variance = vectors[3], *factor = factors.data<float>();
+    if (settings_.training) {
+      const FinishMoments<T> finish{x,
+                                    l.inner,
+                                    static_cast<double>(l.per_channel()),
+                                    settings_.epsilon,
+                                    settings_.factor,
+                                    scale,
+                                    old_mean,
+                                    old_variance,
+                                    mean,
+                                    variance,
+                                    running_mean,
+                                    running_variance,
+                                    factor,
+                                    nothing->data<float>()};
+      MG_RETURN_IF_ERROR(
+          SumPerChannel<kWidth<T>>(c, l, Aligned({x}), Moments<T>{x, l.inner}, finish));
+    } else {
+      MG_RETURN_IF_ERROR(
+          ForEach(c, l.channels,
+                  CopyMoments{settings_.epsilon, scale, old_mean, old_variance, mean, variance,
+                              running_mean, running_variance, factor, nothing->data<float>()}));
+    }
+    T* out = y->data<T>();
+    const T* side = settings_.side ? c.input(5).data<T>() : nullptr;
+    return Write<kWidth<T>>(
+        c, l, Aligned({x, out, mean, factor, offset, side}),
+        Normalize<T>{x, mean, factor, offset, out, l.channels, side, settings_.relu});
+  }
+
+ private:
+  const Settings settings_;
+};
+
+// What passes a ReLU: the gradient where the normalised value, computed anew as Normalize does, is
+// above 0.
+template <typename T>
+MG_HD inline float Passing(bool relu, T gradient, T in, float m, float f, float o) {
+  const float g = Widen(gradient);
+  if (!relu) return g;
+  return Widen(Narrow<T>(Normalize<T>::Value(in, m, f, o))) > 0.f ? g : 0.f;
+}
+
+template <typename T>
+struct GradientTerms {
+  static constexpr int kSums = 2;
+  struct Channel {
+    float mean, factor, offset;
+  };
+  template <int N>
+  struct Item {
+    Pack<T, N> dy, x;
+  };
+  const T *dy, *x;
+  const float *mean, *variance, *scale, *offset;  // the last three only for a ReLU
+  float epsilon;
+  bool relu;
+
+  MG_HD Channel channel(int64_t k) const {
+    if (!relu) return {mean[k], 0, 0};
+    return {mean[k], scale[k] / std::sqrt(variance[k] + epsilon), offset[k]};
+  }
+  template <int N>
+  MG_HD Item<N> load(int64_t at) const {
+    return {LoadPack<T, N>(dy + at), LoadPack<T, N>(x + at)};
+  }
+  template <int N>
+  MG_HD void add(const Channel& of, const Item<N>& item, int v, float* sums) const {
+    const T in = item.x.values[v];
+    const float gradient = Passing(relu, item.dy.values[v], in, of.mean, of.factor, of.offset);
+    sums[0] += gradient;
+    sums[1] += gradient * (Widen(in) - of.mean);
+  }
+};
+
+// What the writing pass reads of a channel: dx = by_gradient * (dy - shift - by_value * (x -
+// mean)).
+struct FinishGradient {
+  double n;  // infinite where mean and variance do not depend on x
+  float epsilon;
+  const float *scale, *variance;
+  float *dscale, *doffset, *by_gradient, *shift, *by_value, *factor;
+
+  MG_HD void operator()(int64_t k, const double* sums) const {
+    const double inverse = 1 / std::sqrt(static_cast<double>(variance[k] + epsilon));
+    doffset[k] = static_cast<float>(sums[0]);
+    dscale[k] = static_cast<float>(sums[1] * inverse);
+    by_gradient[k] = static_cast<float>(inverse) * scale[k];
+    shift[k] = static_cast<float>(sums[0] / n);
+    by_value[k] = static_cast<float>(sums[1] / n * inverse * inverse);
+    factor[k] = scale[k] / std::sqrt(variance[k] + epsilon);
+  }
+};
+
+template <typename T, bool kRelu>
+struct Differentiate {
+  const T *dy, *x;
+  const float *mean, *by_gradient, *shift, *by_value;
+  T* dx;
+  int64_t channels;
+  const float *factor, *offset;  // for a ReLU
+
+  MG_HD static T One(float g, T in, float m, float a, float s, float b) {
+    return Narrow<T>(a * (g - s - b * (Widen(in) - m)));
+  }
+
+  template <int N>
+  MG_HD void run(int64_t row, int64_t rows, int64_t k) const {
+    const auto m = LoadPack<float, N>(mean + k), a = LoadPack<float, N>(by_gradient + k),
+               s = LoadPack<float, N>(shift + k), b = LoadPack<float, N>(by_value + k);
+    Pack<float, N> f = m, o = m;
+    if constexpr (kRelu) {
+      f = LoadPack<float, N>(factor + k);
+      o = LoadPack<float, N>(offset + k);
+    }
+    for (int64_t r = row; r < row + rows; ++r) {
+      const int64_t at = r * channels + k;
+      const auto g = LoadPack<T, N>(dy + at), in = LoadPack<T, N>(x + at);
+      Pack<T, N> out;
+      MG_UNROLL
+      for (int v = 0; v < N; ++v) {
+        const float passing =
+            Passing(kRelu, g.values[v], in.values[v], m.values[v], f.values[v], o.values[v]);
+        out.values[v] =
+            One(passing, in.values[v], m.values[v], a.values[v], s.values[v], b.values[v]);
+      }
+      StorePack<T, N>(dx + at, out);
+    }
+  }
+  MG_HD void element(int64_t i, int64_t k) const {
+    const float passing = kRelu ? Passing(true, dy[i], x[i], mean[k], factor[k], offset[k])
+                                : Passing(false, dy[i], x[i], 0.f, 0.f, 0.f);
+    dx[i] = One(passing, x[i], mean[k], by_gradient[k], shift[k], by_value[k]);
+  }
+};
+
+template <typename T>
+class BackwardKernel : public Kernel {
+ public:
+  explicit BackwardKernel(const KernelConstruction& k) : settings_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Channels l, CheckBackward(c.inputs(), settings_));
+    const T *dy = c.input(0).data<T>(), *x = c.input(1).data<T>();
+    const float *scale = c.input(2).data<float>(), *mean = c.input(3).data<float>(),
+                *variance = c.input(4).data<float>();
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(1).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape{l.channels}));
+    MG_ASSIGN_OR_RETURN(Tensor * doffset, c.AllocateOutput(2, Shape{l.channels}));
+    for (int i : {3, 4}) MG_RETURN_IF_ERROR(c.AllocateOutput(i, Shape{0}).status());
+    // Each vector begins where 16 bytes may be read.
+    const int64_t stride = (l.channels + 3) / 4 * 4;
+    MG_ASSIGN_OR_RETURN(Tensor factors, c.AllocateTemp(DT_FLOAT, Shape{4, stride}));
+    float *by_gradient = factors.data<float>(), *shift = by_gradient + stride,
+          *by_value = shift + stride, *factor = by_value + stride;
+    const double n = settings_.training ? static_cast<double>(l.per_channel())
+                                        : std::numeric_limits<double>::infinity();
+    const bool relu = settings_.relu;
+    const float* offset = relu ? c.input(6).data<float>() : nullptr;
+    const FinishGradient finish{n,
+                                settings_.epsilon,
+                                scale,
+                                variance,
+                                dscale->data<float>(),
+                                doffset->data<float>(),
+                                by_gradient,
+                                shift,
+                                by_value,
+                                factor};
+    MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(
+        c, l, Aligned({dy, x}),
+        GradientTerms<T>{dy, x, mean, variance, scale, offset, settings_.epsilon, relu}, finish));
+    T* dx = out->data<T>();
+    const auto write = [&](auto with_relu) {
+      return Write<kWidth<T>>(
+          c, l, Aligned({dy, x, dx, mean, offset}),
+          Differentiate<T, with_relu()>{dy, x, mean, by_gradient, shift, by_value, dx, l.channels,
+                                        factor, offset});
+    };
+    return relu ? write(std::true_type()) : write(std::false_type());
+  }
+
+ private:
+  const Settings settings_;
+};
+
+}  // namespace
+
+void RegisterCuda(KernelRegistry* registry) {
+#define ADD(T)                                                                        \
+  for (const char* op : {"FusedBatchNormV3", "_FusedBatchNormEx"}) {                  \
+    registry->Add<ForwardKernel<T>>(                                                  \
+        {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
+  }                                                                                   \
+  for (const char* op : {"FusedBatchNormGradV3", "_FusedBatchNormGradEx"}) {          \
+    registry->Add<BackwardKernel<T>>(                                                 \
+        {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
+  }
+  ADD(float) ADD(half) ADD(bfloat16)
+#undef ADD
+}
+
+}  // namespace monograph::ops::batch_norm

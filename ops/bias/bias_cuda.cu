@@ -1,0 +1,135 @@
+// Adding one value per channel, and the sums that its gradient is.
+#include <cstdint>
+#include <string>
+
+#include "executor/kernel.h"
+#include "ops/channel_sums.h"
+#include "ops/channels.h"
+#include "ops/launch.h"
+#include "ops/vectors.h"
+
+namespace monograph::ops::bias {
+namespace {
+
+template <typename T, int N>
+struct AddRows {
+  Divisor packs;  // channels / N
+  const T *x, *bias;
+  T* y;
+
+  MG_HD void operator()(int64_t i) const {
+    const int64_t k = (i - packs.Divide(i) * packs.divisor()) * N;
+    const auto in = LoadPack<T, N>(x + i * N);
+    const auto add = LoadPack<T, N>(bias + k);
+    Pack<T, N> out;
+    MG_UNROLL
+    for (int v = 0; v < N; ++v)
+      out.values[v] = Narrow<T>(Widen(in.values[v]) + Widen(add.values[v]));
+    StorePack<T, N>(y + i * N, out);
+  }
+};
+
+template <typename T>
+struct AddPlanes {
+  Divisor inner, channels;
+  const T *x, *bias;
+  T* y;
+
+  MG_HD void operator()(int64_t i) const {
+    const int64_t plane = inner.Divide(i);
+    const int64_t k = plane - channels.Divide(plane) * channels.divisor();
+    y[i] = Narrow<T>(Widen(x[i]) + Widen(bias[k]));
+  }
+};
+
+template <typename T>
+class BiasAddKernel : public Kernel {
+ public:
+  explicit BiasAddKernel(const KernelConstruction& k)
+      : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
+
+  Status Compute(KernelContext& c) override {
+    const Tensor value = c.input(0), bias = c.input(1);
+    MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(value.shape(), nchw_));
+    MG_RETURN_IF_ERROR(CheckBias(bias.shape(), l, value.shape()));
+    const T *x = value.data<T>(), *b = bias.data<T>();
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, value.shape()));
+    T* y = out->data<T>();
+    const int64_t n = l.elements();
+    if (n == 0) return Status();
+    if (l.inner != 1)
+      return ForEach(c, n, AddPlanes<T>{Divisor(l.inner), Divisor(l.channels), x, b, y});
+    constexpr int kWide = kWidth<T>;
+    if (l.channels % kWide == 0 && Aligned({x, b, y}))
+      return ForEach(c, n / kWide, AddRows<T, kWide>{Divisor(l.channels / kWide), x, b, y});
+    return ForEach(c, n, AddRows<T, 1>{Divisor(l.channels), x, b, y});
+  }
+
+ private:
+  const bool nchw_;
+};
+
+template <typename T>
+struct SumTerm {
+  static constexpr int kSums = 1;
+  struct Channel {};
+  template <int N>
+  struct Item {
+    Pack<T, N> x;
+  };
+  const T* x;
+
+  MG_HD Channel channel(int64_t) const { return {}; }
+  template <int N>
+  MG_HD Item<N> load(int64_t at) const {
+    return {LoadPack<T, N>(x + at)};
+  }
+  template <int N>
+  MG_HD void add(const Channel&, const Item<N>& item, int v, float* sums) const {
+    sums[0] += static_cast<float>(Widen(item.x.values[v]));
+  }
+};
+
+template <typename T>
+struct StoreSum {
+  T* y;
+  MG_HD void operator()(int64_t k, const double* sums) const {
+    y[k] = Narrow<T>(static_cast<Accumulator<T>>(sums[0]));
+  }
+};
+
+template <typename T>
+class BiasAddGradKernel : public Kernel {
+ public:
+  explicit BiasAddGradKernel(const KernelConstruction& k)
+      : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
+
+  Status Compute(KernelContext& c) override {
+    const Tensor in = c.input(0);
+    MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(in.shape(), nchw_));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{l.channels}));
+    const T* x = in.data<T>();
+    return SumPerChannel<kWidth<T>>(c, l, Aligned({x}), SumTerm<T>{x}, StoreSum<T>{out->data<T>()});
+  }
+
+ private:
+  const bool nchw_;
+};
+
+}  // namespace
+
+void RegisterCuda(KernelRegistry* registry) {
+#define ADD(T)                     \
+  registry->Add<BiasAddKernel<T>>( \
+      {.op = "BiasAdd", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+  MG_FLOAT_TYPES(ADD)
+  ADD(int64_t)
+#undef ADD
+#define ADD(T)                         \
+  registry->Add<BiasAddGradKernel<T>>( \
+      {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+  ADD(float) ADD(half) ADD(bfloat16)
+#undef ADD
+}
+
+}  // namespace monograph::ops::bias

@@ -1,0 +1,370 @@
+// Convolution and its two gradients: cuDNN, and plain kernels for doubles and for what it refuses.
+//
+// TensorFlow's filters are [rows, columns, in, out]; cuDNN is fast where the filter lies as the
+// images do. So the filter is transposed on its way in, and its gradient on its way out. Where a
+// window is one pixel, value and input's gradient are matrix products of things as they lie, and
+// cuBLASLt's.
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "executor/kernel.h"
+#include "ops/conv/cudnn_conv.h"
+#include "ops/conv/geometry.h"
+#include "ops/fused_ops.h"
+#include "ops/launch.h"
+#include "ops/matmul/cublaslt.h"
+
+namespace monograph::ops::conv {
+namespace {
+
+// ---- the filter's layout ----
+
+// to [columns, rows] = from [rows, columns] transposed, for each of many such matrices, in tiles.
+template <typename T>
+struct TransposeTiles {
+  static constexpr int kThreads = 256, kPhases = 2, kTile = 32, kRows = kThreads / kTile;
+  struct Shared {
+    T tile[kTile][kTile + 1];
+  };
+  int64_t rows, columns, tiles_down, tiles_across;
+  const T* from;
+  T* to;
+
+  static int64_t Tiles(int64_t size) { return (size + kTile - 1) / kTile; }
+  MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
+    const int64_t matrix = block / (tiles_down * tiles_across);
+    const int64_t tile = block - matrix * tiles_down * tiles_across;
+    const int64_t row = tile / tiles_across * kTile, column = tile % tiles_across * kTile;
+    const T* source = from + matrix * rows * columns;
+    T* target = to + matrix * rows * columns;
+    const int x = thread % kTile;
+    for (int y = thread / kTile; y < kTile; y += kRows) {
+      if (phase == 0) {
+        if (row + y < rows && column + x < columns)
+          shared.tile[y][x] = source[(row + y) * columns + column + x];
+      } else if (column + y < columns && row + x < rows) {
+        target[(column + y) * rows + row + x] = shared.tile[x][y];
+      }
+    }
+  }
+};
+
+template <typename T>
+Status Transpose(KernelContext& c, int64_t matrices, int64_t rows, int64_t columns, const T* from,
+                 T* to) {
+  const int64_t down = TransposeTiles<T>::Tiles(rows), across = TransposeTiles<T>::Tiles(columns);
+  return ForBlocks(c, matrices * down * across,
+                   TransposeTiles<T>{rows, columns, down, across, from, to});
+}
+
+// TensorFlow's [window, ic, oc] to cuDNN's [oc, window, ic], or [oc, ic, window] for channels
+// first.
+template <typename T>
+Status ToCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
+  const int64_t window = g.rows.size * g.columns.size;
+  if (!g.nchw || window == 1) return Transpose(c, 1, window * g.ic, g.oc, from, to);
+  MG_ASSIGN_OR_RETURN(Tensor between, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
+  T* middle = between.data<T>();
+  MG_RETURN_IF_ERROR(Transpose(c, 1, window * g.ic, g.oc, from, middle));
+  return Transpose<T>(c, g.oc, window, g.ic, middle, to);
+}
+
+// And back.
+template <typename T>
+Status FromCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
+  const int64_t window = g.rows.size * g.columns.size;
+  if (!g.nchw || window == 1) return Transpose(c, 1, g.oc, window * g.ic, from, to);
+  MG_ASSIGN_OR_RETURN(Tensor between, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
+  T* middle = between.data<T>();
+  MG_RETURN_IF_ERROR(Transpose(c, g.oc, g.ic, window, from, middle));
+  return Transpose<T>(c, 1, g.oc, window * g.ic, middle, to);
+}
+
+// ---- plain kernels, one thread per element of the result ----
+
+// Where things lie: strides in elements of batch, rows, columns and channels.
+struct Images {
+  int64_t rows, columns, channels;
+  int64_t sn, sh, sw, sc;
+  Images(int64_t h, int64_t w, int64_t c, bool nchw)
+      : rows(h),
+        columns(w),
+        channels(c),
+        sn(h * w * c),
+        sh(nchw ? w : w * c),
+        sw(nchw ? 1 : c),
+        sc(nchw ? h * w : 1) {}
+  MG_HD int64_t at(int64_t n, int64_t h, int64_t w, int64_t c) const {
+    return n * sn + h * sh + w * sw + c * sc;
+  }
+};
+
+struct Plain {
+  explicit Plain(const Geometry& g)
+      : n(g.n),
+        rows(g.rows),
+        columns(g.columns),
+        in(g.rows.in, g.columns.in, g.ic, g.nchw),
+        out(g.rows.out, g.columns.out, g.oc, g.nchw) {}
+  int64_t n;
+  Window rows, columns;
+  Images in, out;
+  MG_HD int64_t filter(int64_t r, int64_t s, int64_t a, int64_t b) const {
+    return ((r * columns.size + s) * in.channels + a) * out.channels + b;
+  }
+  // The row (or column) of the input under element k of window o; -1 outside.
+  MG_HD static int64_t Under(const Window& w, int64_t o, int64_t k) {
+    const int64_t at = o * w.stride - w.pad_before + k * w.dilation;
+    return at >= 0 && at < w.in ? at : -1;
+  }
+  // The window whose element k lies over `at`; -1 if there is none.
+  MG_HD static int64_t Over(const Window& w, int64_t at, int64_t k) {
+    const int64_t from = at + w.pad_before - k * w.dilation;
+    if (from < 0 || from % w.stride != 0) return -1;
+    return from / w.stride < w.out ? from / w.stride : -1;
+  }
+};
+
+template <typename T>
+struct PlainForward {
+  Plain p;
+  bool relu;
+  const T *x, *w, *bias;  // bias: nullptr if there is none
+  T* y;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    const int64_t b = i % p.out.channels, pixel = i / p.out.channels;
+    const int64_t ow = pixel % p.out.columns, oh = pixel / p.out.columns % p.out.rows,
+                  n = pixel / (p.out.columns * p.out.rows);
+    A sum = 0;
+    for (int64_t r = 0; r < p.rows.size; ++r) {
+      const int64_t h = Plain::Under(p.rows, oh, r);
+      if (h < 0) continue;
+      for (int64_t s = 0; s < p.columns.size; ++s) {
+        const int64_t c = Plain::Under(p.columns, ow, s);
+        if (c < 0) continue;
+        for (int64_t a = 0; a < p.in.channels; ++a)
+          sum += Widen(x[p.in.at(n, h, c, a)]) * Widen(w[p.filter(r, s, a, b)]);
+      }
+    }
+    if (bias != nullptr) sum += Widen(bias[b]);
+    y[p.out.at(n, oh, ow, b)] = Narrow<T>(relu && sum < A(0) ? A(0) : sum);
+  }
+};
+
+template <typename T>
+struct PlainBackpropInput {
+  Plain p;
+  const T *w, *dy;
+  T* dx;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    const int64_t a = i % p.in.channels, pixel = i / p.in.channels;
+    const int64_t c = pixel % p.in.columns, h = pixel / p.in.columns % p.in.rows,
+                  n = pixel / (p.in.columns * p.in.rows);
+    A sum = 0;
+    for (int64_t r = 0; r < p.rows.size; ++r) {
+      const int64_t oh = Plain::Over(p.rows, h, r);
+      if (oh < 0) continue;
+      for (int64_t s = 0; s < p.columns.size; ++s) {
+        const int64_t ow = Plain::Over(p.columns, c, s);
+        if (ow < 0) continue;
+        for (int64_t b = 0; b < p.out.channels; ++b)
+          sum += Widen(dy[p.out.at(n, oh, ow, b)]) * Widen(w[p.filter(r, s, a, b)]);
+      }
+    }
+    dx[p.in.at(n, h, c, a)] = Narrow<T>(sum);
+  }
+};
+
+template <typename T>
+struct PlainBackpropFilter {
+  Plain p;
+  const T *x, *dy;
+  T* dw;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    const int64_t b = i % p.out.channels, a = i / p.out.channels % p.in.channels;
+    const int64_t tap = i / (p.out.channels * p.in.channels);
+    const int64_t s = tap % p.columns.size, r = tap / p.columns.size;
+    A sum = 0;
+    for (int64_t n = 0; n < p.n; ++n) {
+      for (int64_t oh = 0; oh < p.out.rows; ++oh) {
+        const int64_t h = Plain::Under(p.rows, oh, r);
+        if (h < 0) continue;
+        for (int64_t ow = 0; ow < p.out.columns; ++ow) {
+          const int64_t c = Plain::Under(p.columns, ow, s);
+          if (c < 0) continue;
+          sum += Widen(x[p.in.at(n, h, c, a)]) * Widen(dy[p.out.at(n, oh, ow, b)]);
+        }
+      }
+    }
+    dw[i] = Narrow<T>(sum);
+  }
+};
+
+// After a convolution that cuDNN could not fuse.
+template <typename T>
+struct BiasInPlace {
+  Divisor inner, channels;  // elements of a channel that lie together
+  bool relu;
+  const T* bias;
+  T* y;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    const int64_t plane = inner.Divide(i);
+    const int64_t k = plane - channels.Divide(plane) * channels.divisor();
+    const A sum = Widen(y[i]) + Widen(bias[k]);
+    y[i] = Narrow<T>(relu && sum < A(0) ? A(0) : sum);
+  }
+};
+
+// Conv2D, _FusedConv2D, Conv2DBackpropInput and Conv2DBackpropFilter.
+template <typename T, Mode kMode>
+class ConvKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<ConvKernel>();
+    kernel->attrs_ = k.attrs();
+    if (kMode == Mode::kForward) {
+      MG_ASSIGN_OR_RETURN(kernel->fused_, FusedOps::Parse(k.attrs()));
+    }
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Call call, CallOf(kMode, attrs_, fused_, c.inputs()));
+    const Geometry& g = call.geometry;
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, call.result(kMode)));
+    if (out->elements() == 0) return Status();
+    if (call.empty()) return DeviceZero(c, out->raw(), out->bytes());  // a sum of nothing
+    if constexpr (!std::is_same_v<T, double>) {
+      const Status status = ByCudnn(c, g, out);
+      if (status.code() != Code::kUnimplemented) return status;
+    }
+    return ByPlain(c, g, out);
+  }
+
+ private:
+  // Every pixel by itself, none left out.
+  static bool IsProduct(const Geometry& g) {
+    const auto one = [](const Window& w) {
+      return w.size == 1 && w.stride == 1 && w.pad_before == 0 && w.pad_after == 0;
+    };
+    return !g.nchw && one(g.rows) && one(g.columns);
+  }
+
+  Status ByProduct(KernelContext& c, const Geometry& g, Tensor* out) {
+    matmul::CublasCall call;
+    call.dtype = kDTypeOf<T>;
+    call.product.m = g.n * g.rows.in * g.columns.in;
+    call.b = c.input(1).raw();
+    call.out = out->raw();
+    if constexpr (kMode == Mode::kForward) {
+      call.product.k = g.ic;
+      call.product.n = g.oc;
+      call.product.fused = fused_;
+      call.a = c.input(0).raw();
+      if (fused_.bias) call.bias = c.input(2).raw();
+    } else {
+      call.product.k = g.oc;
+      call.product.n = g.ic;
+      call.product.tb = true;
+      call.a = c.input(2).raw();
+    }
+    return product_.Run(c, call);
+  }
+
+  Status ByCudnn(KernelContext& c, const Geometry& g, Tensor* out) {
+    if (kMode != Mode::kBackpropFilter && IsProduct(g)) {
+      const Status status = ByProduct(c, g, out);
+      if (status.code() != Code::kUnimplemented) return status;
+    }
+    MG_ASSIGN_OR_RETURN(Tensor filter, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
+    if constexpr (kMode != Mode::kBackpropFilter) {
+      MG_RETURN_IF_ERROR(ToCudnn(c, g, c.input(1).data<T>(), filter.data<T>()));
+    }
+    CudnnCall call{.mode = kMode, .dtype = kDTypeOf<T>, .geometry = g, .filter = filter.raw()};
+    const auto reads = [&](int i) { return const_cast<void*>(c.input(i).raw()); };
+    if constexpr (kMode == Mode::kForward) {
+      call.input = reads(0), call.output = out->raw();
+      if (fused_.bias) call.bias = reads(2);
+    } else if constexpr (kMode == Mode::kBackpropInput) {
+      call.output = reads(2), call.input = out->raw();
+    } else {
+      call.input = reads(0), call.output = reads(2);
+    }
+    if constexpr (kMode == Mode::kForward) {
+      call.fused = fused_;
+      if (fused_.bias) {
+        const Status status = fused_conv_.Run(c, call);
+        if (status.code() != Code::kUnimplemented) return status;
+        call.fused = {};
+        MG_RETURN_IF_ERROR(conv_.Run(c, call));
+        return AddBias(c, g, out);
+      }
+    }
+    MG_RETURN_IF_ERROR(conv_.Run(c, call));
+    if constexpr (kMode == Mode::kBackpropFilter)
+      return FromCudnn(c, g, filter.data<T>(), out->data<T>());
+    return Status();
+  }
+
+  Status AddBias(KernelContext& c, const Geometry& g, Tensor* out) const {
+    const int64_t inner = g.nchw ? g.rows.out * g.columns.out : 1;
+    return ForEach(c, out->elements(),
+                   BiasInPlace<T>{Divisor(inner), Divisor(g.oc), fused_.relu, c.input(2).data<T>(),
+                                  out->data<T>()});
+  }
+
+  Status ByPlain(KernelContext& c, const Geometry& g, Tensor* out) const {
+    const Plain p(g);
+    T* to = out->data<T>();
+    const int64_t n = out->elements();
+    if constexpr (kMode == Mode::kForward) {
+      const T* bias = fused_.bias ? c.input(2).data<T>() : nullptr;
+      return ForEach(
+          c, n,
+          PlainForward<T>{p, fused_.relu, c.input(0).data<T>(), c.input(1).data<T>(), bias, to});
+    } else if constexpr (kMode == Mode::kBackpropInput) {
+      return ForEach(c, n,
+                     PlainBackpropInput<T>{p, c.input(1).data<T>(), c.input(2).data<T>(), to});
+    } else {
+      return ForEach(c, n,
+                     PlainBackpropFilter<T>{p, c.input(0).data<T>(), c.input(2).data<T>(), to});
+    }
+  }
+
+  Attrs attrs_;
+  FusedOps fused_;
+  CudnnConv conv_, fused_conv_;
+  matmul::Cublas product_;
+};
+
+}  // namespace
+
+void RegisterCuda(KernelRegistry* registry) {
+#define ADD(T)                                                                        \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                       \
+      {.op = "Conv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});              \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                       \
+      {.op = "_FusedConv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});        \
+  registry->Add<ConvKernel<T, Mode::kBackpropInput>>({.op = "Conv2DBackpropInput",    \
+                                                      .device = "GPU",                \
+                                                      .types = {{"T", kDTypeOf<T>}},  \
+                                                      .host_args = {"input_sizes"}}); \
+  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",  \
+                                                       .device = "GPU",               \
+                                                       .types = {{"T", kDTypeOf<T>}}, \
+                                                       .host_args = {"filter_sizes"}});
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+}
+
+}  // namespace monograph::ops::conv

@@ -1,0 +1,35 @@
+// Matrix products by cuBLASLt. One object per kernel: it keeps the algorithms of the shapes that it
+// has met.
+#pragma once
+
+#include <memory>
+
+#include "executor/kernel.h"
+#include "ops/matmul/product.h"
+
+namespace monograph::ops::matmul {
+
+// `count` products of row-major matrices, the i-th of operands that lie i strides (in elements)
+// further on; a stride of 0 repeats an operand.
+struct CublasCall {
+  Product product;
+  DType dtype = DT_FLOAT;  // float, double, half or bfloat16
+  int64_t count = 1, a_stride = 0, b_stride = 0;
+  const void *a = nullptr, *b = nullptr, *bias = nullptr;
+  void* out = nullptr;
+};
+
+class Cublas {
+ public:
+  Cublas();
+  ~Cublas();
+  // Enqueues. Unimplemented, with nothing done, if cuBLASLt has no algorithm.
+  // REQUIRES: m, n, k and count are at least 1.
+  Status Run(KernelContext& c, const CublasCall& call);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace monograph::ops::matmul

@@ -1,0 +1,280 @@
+// Pooling: one thread per element of the result, or per few neighbouring channels. The gradients
+// gather, each element from the windows that it lies in, in their order: no atomics, and the same
+// bits each time.
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+
+#include "executor/kernel.h"
+#include "ops/launch.h"
+#include "ops/pool/geometry.h"
+#include "ops/vectors.h"
+
+namespace monograph::ops::pool {
+namespace {
+
+struct Plane {
+  explicit Plane(const Geometry& g)
+      : rows(g.rows), columns(g.columns), image(g.image), pooled(g.pooled) {}
+  Window rows, columns;
+  Image image, pooled;
+};
+
+// Index to position, the dimension that lies closest in memory first; `width` channels at a time.
+struct Positions {
+  Positions(const Image& image, int width)
+      : first(image.sc != 1), c(image.c / width), h(image.h), w(image.w), pack(width) {}
+  MG_HD void At(int64_t i, int64_t* n, int64_t* y, int64_t* x, int64_t* k) const {
+    if (!first) i = Split(c, i, k);
+    i = Split(w, i, x);
+    i = Split(h, i, y);
+    if (first) i = Split(c, i, k);
+    *k *= pack;
+    *n = i;
+  }
+  MG_HD static int64_t Split(const Divisor& by, int64_t i, int64_t* rest) {
+    const int64_t quotient = by.Divide(i);
+    *rest = i - quotient * by.divisor();
+    return quotient;
+  }
+  bool first;
+  Divisor c, h, w;
+  int pack;
+};
+
+MG_HD inline int64_t Offset(const Image& image, int64_t n, int64_t y, int64_t x, int64_t k) {
+  return n * image.sn + y * image.sh + x * image.sw + k * image.sc;
+}
+
+// The windows [begin, end) that a coordinate lies in.
+struct Windows {
+  MG_HD Windows(const Window& w, int64_t at) {
+    const int64_t from = at + w.pad_before;
+    begin = from < w.size ? 0 : (from - w.size) / w.stride + 1;
+    const int64_t last = from / w.stride + 1;
+    end = last < w.out ? last : w.out;
+  }
+  int64_t begin, end;
+};
+
+template <typename T>
+MG_HD inline Accumulator<T> LowestOf() {
+  return -std::numeric_limits<Accumulator<T>>::infinity();
+}
+
+template <typename T, int N, bool kMax>
+struct Forward {
+  Plane p;
+  Positions positions;
+  const T* x;
+  T* y;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    int64_t n, oh, ow, k;
+    positions.At(i, &n, &oh, &ow, &k);
+    const Inside rows(p.rows, oh), columns(p.columns, ow);
+    A value[N];
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) value[v] = kMax ? LowestOf<T>() : A(0);
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      for (int64_t w = columns.begin; w < columns.end; ++w) {
+        const auto in = LoadPack<T, N>(x + Offset(p.image, n, h, w, k));
+        MG_UNROLL
+        for (int v = 0; v < N; ++v) {
+          const A next = Widen(in.values[v]);
+          if constexpr (kMax) {
+            value[v] = value[v] > next ? value[v] : next;
+          } else {
+            value[v] += next;
+          }
+        }
+      }
+    }
+    Pack<T, N> out;
+    const A count = static_cast<A>(rows.size() * columns.size());
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(kMax ? value[v] : value[v] / count);
+    StorePack<T, N>(y + Offset(p.pooled, n, oh, ow, k), out);
+  }
+};
+
+template <typename T, int N>
+struct AverageBackward {
+  Plane p;
+  Positions positions;
+  const T* dy;
+  T* dx;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    int64_t n, h, w, k;
+    positions.At(i, &n, &h, &w, &k);
+    const Windows rows(p.rows, h), columns(p.columns, w);
+    A sum[N];
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) sum[v] = A(0);
+    for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
+      for (int64_t ow = columns.begin; ow < columns.end; ++ow) {
+        const A count = static_cast<A>(Inside(p.rows, oh).size() * Inside(p.columns, ow).size());
+        const auto in = LoadPack<T, N>(dy + Offset(p.pooled, n, oh, ow, k));
+        MG_UNROLL
+        for (int v = 0; v < N; ++v) sum[v] += Widen(in.values[v]) / count;
+      }
+    }
+    Pack<T, N> out;
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(sum[v]);
+    StorePack<T, N>(dx + Offset(p.image, n, h, w, k), out);
+  }
+};
+
+// A window's gradient goes to the first element, row by row, that equals its maximum.
+template <typename T, int N>
+struct MaxBackward {
+  Plane p;
+  Positions positions;
+  const T *x, *y, *dy;
+  T* dx;
+
+  MG_HD void operator()(int64_t i) const {
+    using A = Accumulator<T>;
+    int64_t n, h, w, k;
+    positions.At(i, &n, &h, &w, &k);
+    const Windows rows(p.rows, h), columns(p.columns, w);
+    const int64_t at = Offset(p.image, n, h, w, k);
+    const auto own = LoadPack<T, N>(x + at);
+    A sum[N];
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) sum[v] = A(0);
+    for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
+      for (int64_t ow = columns.begin; ow < columns.end; ++ow) {
+        const int64_t from = Offset(p.pooled, n, oh, ow, k);
+        const auto top = LoadPack<T, N>(y + from);
+        MG_UNROLL
+        for (int v = 0; v < N; ++v) {
+          const A maximum = Widen(top.values[v]);
+          if (Widen(own.values[v]) == maximum && First(n, oh, ow, h, w, k + v, maximum))
+            sum[v] += Widen(dy[from + v]);
+        }
+      }
+    }
+    Pack<T, N> out;
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(sum[v]);
+    StorePack<T, N>(dx + at, out);
+  }
+
+  // Whether no element of the window before (h, w) equals `maximum`.
+  MG_HD bool First(int64_t n, int64_t oh, int64_t ow, int64_t h, int64_t w, int64_t k,
+                   Accumulator<T> maximum) const {
+    const Inside rows(p.rows, oh), columns(p.columns, ow);
+    for (int64_t a = rows.begin; a <= h; ++a) {
+      const int64_t end = a == h ? w : columns.end;
+      for (int64_t b = columns.begin; b < end; ++b) {
+        if (Widen(x[Offset(p.image, n, a, b, k)]) == maximum) return false;
+      }
+    }
+    return true;
+  }
+};
+
+// fn(width) with how many channels a thread takes at a time: 16 bytes where they lie together.
+template <typename T, typename Fn>
+Status WithWidth(const Geometry& g, std::initializer_list<const void*> pointers, const Fn& fn) {
+  constexpr int kWide = kWidth<T>;
+  if (g.image.sc == 1 && g.image.c % kWide == 0 && Aligned(pointers))
+    return fn(std::integral_constant<int, kWide>());
+  return fn(std::integral_constant<int, 1>());
+}
+
+template <typename T, bool kMax>
+class ForwardKernel : public Kernel {
+ public:
+  explicit ForwardKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    const T* x = c.input(0).data<T>();
+    T* y = out->data<T>();
+    const int64_t n = out->elements();
+    if (n == 0) return Status();
+    return WithWidth<T>(g, {x, y}, [&](auto width) {
+      return ForEach(c, n / width,
+                     Forward<T, width(), kMax>{Plane(g), Positions(g.pooled, width), x, y});
+    });
+  }
+
+ private:
+  const Attrs attrs_;
+};
+
+template <typename T>
+class MaxGradKernel : public Kernel {
+ public:
+  explicit MaxGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(2), g.pooled_shape, "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
+    const T *x = c.input(0).data<T>(), *y = c.input(1).data<T>(), *dy = c.input(2).data<T>();
+    T* dx = out->data<T>();
+    const int64_t n = out->elements();
+    if (n == 0) return Status();
+    return WithWidth<T>(g, {x, y, dy, dx}, [&](auto width) {
+      return ForEach(c, n / width,
+                     MaxBackward<T, width()>{Plane(g), Positions(g.image, width), x, y, dy, dx});
+    });
+  }
+
+ private:
+  const Attrs attrs_;
+};
+
+template <typename T>
+class AverageGradKernel : public Kernel {
+ public:
+  explicit AverageGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Shape shape, ImageShape(c.input(0)));
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    const T* dy = c.input(1).data<T>();
+    T* dx = out->data<T>();
+    const int64_t n = out->elements();
+    if (n == 0) return Status();
+    return WithWidth<T>(g, {dy, dx}, [&](auto width) {
+      return ForEach(c, n / width,
+                     AverageBackward<T, width()>{Plane(g), Positions(g.image, width), dy, dx});
+    });
+  }
+
+ private:
+  const Attrs attrs_;
+};
+
+}  // namespace
+
+void RegisterCuda(KernelRegistry* registry) {
+#define ADD(T)                                                                \
+  registry->Add<ForwardKernel<T, true>>(                                      \
+      {.op = "MaxPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});     \
+  registry->Add<ForwardKernel<T, false>>(                                     \
+      {.op = "AvgPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});     \
+  registry->Add<MaxGradKernel<T>>(                                            \
+      {.op = "MaxPoolGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<AverageGradKernel<T>>({.op = "AvgPoolGrad",                   \
+                                       .device = "GPU",                       \
+                                       .types = {{"T", kDTypeOf<T>}},         \
+                                       .host_args = {"orig_input_shape"}});
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+}
+
+}  // namespace monograph::ops::pool
