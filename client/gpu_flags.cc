@@ -18,6 +18,11 @@ void GpuFlags::AddTo(Flags* flags) {
              "split GPUs into logical devices: memory in MiB of each, GPUs parted by ';': "
              "2x4096;8192");
   flags->Add("cuda_graphs", &cuda_graphs, "replay parts of a step as CUDA graphs");
+  flags->Add("gpu_launch_blocking", &launch_blocking,
+             "wait for each kernel, so that the error of one that fails on the GPU names its node");
+  flags->Add("exit_when_gpu_lost", &exit_when_lost,
+             "end the process with status 75 when a GPU's context is lost, for a supervisor to "
+             "start it anew");
   flags->Add("allow_tf32", &allow_tf32, "float32 products and convolutions may round to TF32");
   flags->Add("deterministic", &deterministic, "only algorithms that give the same bits each time");
   flags->Add("algorithm_cache", &algorithm_cache,
@@ -34,6 +39,8 @@ Result<GpuOptions> GpuFlags::Options() const {
   options.allow_tf32 = allow_tf32;
   options.deterministic = deterministic;
   options.cuda_graphs = cuda_graphs;
+  options.launch_blocking = launch_blocking;
+  options.exit_when_lost = exit_when_lost;
   options.algorithm_cache = algorithm_cache;
   MG_RETURN_IF_ERROR(CheckGpuOptions(options));
   return options;

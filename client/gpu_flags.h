@@ -18,6 +18,8 @@ struct GpuFlags {
   bool allow_tf32 = false;
   bool deterministic = true;
   bool cuda_graphs = true;
+  bool launch_blocking = false;
+  bool exit_when_lost = false;
 
   // REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);

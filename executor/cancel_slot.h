@@ -6,7 +6,10 @@
 
 namespace monograph {
 
+class StepTrace;
+
 struct CancelSlot {
+  StepTrace* trace = nullptr;  // of a traced step, for kernels that run other nodes
   std::mutex mutex;
   std::function<void()> callback;  // guarded by mutex
   bool cancelled = false;          // guarded by mutex

@@ -10,6 +10,9 @@
 
 namespace monograph {
 
+class DeviceStream;  // executor/device_stream.h
+class GpuDevice;     // executor/gpu/device.h
+
 // Immutable; outlives every plan that names it.
 class Device {
  public:
@@ -22,6 +25,9 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   const std::string& name() const { return name_; }  // full
   Allocator* allocator() const { return allocator_; }
+  // A GPU's; nullptr for a CPU.
+  virtual GpuDevice* gpu() { return nullptr; }
+  virtual DeviceStream* stream() { return nullptr; }
 
  private:
   const DeviceInfo info_;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "executor/collective.h"
+#include "executor/gpu/lower.h"
 #include "executor/kernel_runner.h"
 #include "executor/step/call_kernel.h"
 #include "executor/step/plan_data.h"
@@ -31,6 +32,21 @@ class TaskNodeConstruction : public NodeConstruction, public CollectiveConstruct
 };
 
 }  // namespace
+
+Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId node,
+                                                    const std::string& device_type,
+                                                    const PlanOptions& options) {
+  const std::string& op = graph.op(node).name();
+  const KernelRegistry* gpu = options.gpu_kernels;
+  const bool there = device_type == "GPU" && gpu != nullptr && gpu->HasOp(op, device_type);
+  return (there ? gpu : options.kernels)->Find(op, device_type, graph.attrs(node));
+}
+
+Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,
+                                               std::string_view device, const PlanOptions& options,
+                                               const KernelRegistry::Entry& entry) {
+  return entry.factory(TaskNodeConstruction(graph, node, device, options.collectives));
+}
 
 std::unique_ptr<StepState> PlanData::TakeState() const {
   {
@@ -93,6 +109,18 @@ class PlanCompiler {
         is_body_(is_body),
         plan_(std::make_unique<PlanData>()) {}
 
+  // Of a graph with or without nodes on GPUs.
+  static Result<std::shared_ptr<const Plan>> CompileAny(const Graph& graph,
+                                                        const PlanOptions& options,
+                                                        const DeviceName& outer, bool is_body) {
+    if (!HasGpuNodes(graph, options, outer))
+      return PlanCompiler(graph, options, outer, is_body).Compile();
+    MG_ASSIGN_OR_RETURN(LoweredGraph lowered, LowerGpuNodes(graph, options, outer));
+    PlanCompiler compiler(lowered.graph, options, outer, is_body);
+    compiler.made_ = &lowered.kernels;
+    return compiler.Compile();
+  }
+
   Result<std::shared_ptr<const Plan>> Compile() {
     MG_RETURN_IF_ERROR(Classify());
     Connect();
@@ -152,13 +180,6 @@ class PlanCompiler {
     return edge;
   }
 
-  const KernelRegistry& KernelsFor(const std::string& op, const std::string& device_type) {
-    const KernelRegistry* gpu = options_.gpu_kernels;
-    return device_type == "GPU" && gpu != nullptr && gpu->HasOp(op, device_type)
-               ? *gpu
-               : *options_.kernels;
-  }
-
   // Devices, kinds, kernels' entries; links the pairs that lie within the plan.
   Status Classify() {
     items_.resize(static_cast<size_t>(graph_.num_nodes()));
@@ -186,13 +207,11 @@ class PlanCompiler {
       } else if (graph_.is(id, "_Arg") || graph_.is(id, "_Retval")) {
         if (!is_body_) return InvalidArgument(Who(id) + ": belongs into a function's body");
         item.kind = graph_.is(id, "_Arg") ? NodeKind::kRecv : NodeKind::kSend;
-      } else if (IsCall(graph_, id) && options_.inline_functions == false) {
+      } else if ((IsCall(graph_, id) && options_.inline_functions == false) || IsMade(id)) {
         item.kind = NodeKind::kAsync;
       } else {
         const Device& device = *options_.devices[item.device];
-        auto entry =
-            KernelsFor(graph_.op(id).name(), device.info().name.type)
-                .Find(graph_.op(id).name(), device.info().name.type, graph_.attrs(id));
+        auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
         if (!entry.ok()) return entry.status().WithContext(Who(id));
         item.entry = *entry;
       }
@@ -443,14 +462,15 @@ class PlanCompiler {
 
   Status MakeKernel(NodeId id, PlanNode* node, uint32_t* serial) {
     std::unique_ptr<Kernel> kernel;
-    if (at(id).entry == nullptr) {
+    if (IsMade(id)) {
+      kernel = std::move(made_->at(id));
+    } else if (at(id).entry == nullptr) {
       auto body = CompileBody(id);
       if (!body.ok()) return body.status().WithContext(Who(id));
       kernel = MakeCallKernel(std::move(body).value());
     } else {
-      const TaskNodeConstruction construction(graph_, id, options_.devices[at(id).device]->name(),
-                                              options_.collectives);
-      auto made = at(id).entry->factory(construction);
+      auto made = MakeTaskKernel(graph_, id, options_.devices[at(id).device]->name(), options_,
+                                 *at(id).entry);
       if (!made.ok()) return made.status().WithContext(Who(id));
       kernel = std::move(made).value();
       plan_->SetCost(at(id).number,
@@ -462,7 +482,7 @@ class PlanCompiler {
       plan_->SetCost(at(id).number, 100);  // it only begins something
       node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
       plan_->frame_outputs.push_back(node->num_outputs);
-    } else if (at(id).entry->def.serial) {
+    } else if (at(id).entry != nullptr && at(id).entry->def.serial) {
       node->kind = NodeKind::kSerial;
       node->aux = (*serial)++;
     }
@@ -475,13 +495,17 @@ class PlanCompiler {
     const Function* function = graph_.functions().Find(name);
     if (function == nullptr)
       return NotFound("function '" + name + "' is not in the graph's library");
-    return PlanCompiler(*function->body, options_, FullDevice(call), true).Compile();
+    return CompileAny(*function->body, options_, FullDevice(call), true);
   }
+
+  // Whether the node came with its kernel.
+  bool IsMade(NodeId id) const { return made_ != nullptr && made_->contains(id); }
 
   const Graph& graph_;
   const PlanOptions& options_;
   const DeviceName outer_;
   const bool is_body_;
+  std::unordered_map<NodeId, std::unique_ptr<Kernel>>* made_ = nullptr;
   std::unique_ptr<PlanData> plan_;
   std::vector<Item> items_;
   std::vector<NodeId> order_;
@@ -495,7 +519,7 @@ Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& 
   if (calls && options.inline_functions) {
     MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph));
   }
-  return PlanCompiler(graph, options, DeviceName(), false).Compile();
+  return PlanCompiler::CompileAny(graph, options, DeviceName(), false);
 }
 
 }  // namespace monograph

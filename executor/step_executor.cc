@@ -395,6 +395,7 @@ class StepExecutor::Loop {
         frame.context.outputs_ = frame.outputs;
         frame.context.output_dtypes_ = dtypes_ + node.first_dtype;
         frame.context.cancel_ = &frame.cancel;
+        frame.cancel.trace = step_.trace_;
         frame.start_ns = step_.trace_ == nullptr ? 0 : TraceClockNs();
         step_.Hold();
         node.kernel->AsAsync()->ComputeAsync(
@@ -555,7 +556,9 @@ void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
                                                         TraceThread()};
   }
   if (!status.ok()) {
-    step.AbortHeld(status.WithContext(plan.Describe(node)));
+    // A segment names the node itself.
+    const bool named = plan.ops[static_cast<size_t>(node)] == "_GpuSegment";
+    step.AbortHeld(named ? status : status.WithContext(plan.Describe(node)));
   } else if (step.aborted()) {
     // Nothing follows any more.
   } else if (plan.sequential) {

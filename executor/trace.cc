@@ -113,6 +113,11 @@ std::vector<int32_t> StepTrace::LastPredecessors() const {
   return after;
 }
 
+void StepTrace::Add(TraceEvent event) {
+  std::lock_guard lock(mutex_);
+  added_.push_back(std::move(event));
+}
+
 std::vector<TraceEvent> StepTrace::Events() const {
   std::vector<TraceEvent> events;
   if (plan_ == nullptr) return events;
@@ -140,6 +145,7 @@ std::vector<TraceEvent> StepTrace::Events() const {
     }
     events.push_back(std::move(event));
   }
+  events.insert(events.end(), added_.begin(), added_.end());
   std::sort(events.begin(), events.end(),
             [](const TraceEvent& a, const TraceEvent& b) { return a.start_ns < b.start_ns; });
   return events;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ class StepTrace {
   // In order of start. Nodes that did not run are left out.
   std::vector<TraceEvent> Events() const;
 
+  // Adds what is no node of the plan: a kernel of a GPU. Any thread, while the step runs.
+  void Add(TraceEvent event);
+
  private:
   friend class Step;
   friend class StepExecutor;
@@ -51,6 +55,8 @@ class StepTrace {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<Record> records_;  // by plan node
+  std::mutex mutex_;
+  std::vector<TraceEvent> added_;  // guarded by mutex_ while the step runs
 };
 
 int64_t TraceClockNs();

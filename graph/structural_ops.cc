@@ -21,6 +21,8 @@ Status RecvShape(ShapeContext& c) {
   return Status();
 }
 
+Status UnknownShapes(ShapeContext&) { return Status(); }
+
 Status CallShape(ShapeContext& c) {
   const std::string& name = c.attr<FunctionName>("f").name;
   const Function* function = c.FindFunction(name);
@@ -99,6 +101,21 @@ void AddStructuralOps(OpRegistry* registry) {
       OpDef("_Retval").Input("input: T").Attr("T: type").Attr("index: int >= 0").Stateful());
   registry->Add(Transfer("_Send").Input("tensor: N * T").Attr("N: int >= 0"));
   registry->Add(Transfer("_Recv").Output("tensor: T").Attr("shape: shape = ?").Shape(RecvShape));
+  registry->Add(OpDef("_GpuSegment")
+                    .Input("args: Tin")
+                    .Output("results: Tout")
+                    .Attr("Tin: list(type) >= 0")
+                    .Attr("Tout: list(type) >= 0")
+                    .Stateful()
+                    .Shape(UnknownShapes));
+  registry->Add(OpDef("_GpuCopy")
+                    .Input("tensor: T")
+                    .Output("copy: T")
+                    .Attr("T: type")
+                    .Attr("tensor_name: string")
+                    .Stateful()
+                    .Shape(UnknownShapes));
+  registry->Add(OpDef("_GpuFence").Stateful());
   registry->Add(Call("PartitionedCall"));
   registry->Add(Call("StatefulPartitionedCall").Stateful());
 }

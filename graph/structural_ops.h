@@ -6,6 +6,8 @@
 //   _Recv() -> tensor: T attrs T (named tensor_type in TensorFlow), the same others, and shape
 //                        A control edge between tasks is a _Send with attr control = true and no
 //                        input, and a _Recv whose (empty float) output nobody reads.
+//   _GpuSegment, _GpuCopy, _GpuFence   what an executor makes of a GPU's nodes when it compiles its
+//                        part; no graph that a client builds has them
 //   PartitionedCall, StatefulPartitionedCall   attrs Tin, Tout, f
 #pragma once
 

@@ -2,6 +2,7 @@
 #include "executor/cuda_plugin.h"
 
 #include "base/log.h"
+#include "executor/cuda/devices.h"
 #include "executor/cuda/gpus.h"
 #include "executor/cuda_stamp.h"
 #include "executor/device.h"
@@ -11,14 +12,10 @@
 namespace monograph {
 namespace {
 
-Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName&, const GpuOptions&) {
-  return std::vector<std::unique_ptr<Device>>();
-}
-
 constexpr CudaPlugin kPlugin = {
     .stamp = MG_CUDA_STAMP,
     .list = cuda::ListGpus,
-    .make_devices = MakeDevices,
+    .make_devices = cuda::MakeDevices,
     .register_kernels = RegisterCudaKernels,
 };
 

@@ -125,4 +125,12 @@ struct PlanData {
   std::string Describe(int32_t node) const;
 };
 
+// Which kernel a node has on a device of its task, and the kernel itself.
+Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId node,
+                                                    const std::string& device_type,
+                                                    const PlanOptions& options);
+Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,
+                                               std::string_view device, const PlanOptions& options,
+                                               const KernelRegistry::Entry& entry);
+
 }  // namespace monograph

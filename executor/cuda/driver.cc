@@ -1,0 +1,251 @@
+#include "executor/cuda/driver.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "executor/cuda/error.h"
+#include "executor/cuda/stream.h"
+
+namespace monograph::cuda {
+namespace {
+
+class CudaStream : public Stream {
+ public:
+  cudnnContext* cudnn() override { return cudnn_; }
+  cublasLtContext* cublaslt() override { return cublaslt_; }
+
+  Status Make() {
+    MG_CUDNN_RETURN_IF_ERROR(cudnnCreate(&cudnn_));
+    MG_CUDNN_RETURN_IF_ERROR(cudnnSetStream(cudnn_, stream));
+    MG_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&cublaslt_));
+    return Status();
+  }
+  ~CudaStream() override {
+    if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
+    if (cublaslt_ != nullptr) cublasLtDestroy(cublaslt_);
+  }
+
+ private:
+  cudnnHandle_t cudnn_ = nullptr;
+  cublasLtHandle_t cublaslt_ = nullptr;
+};
+
+// Ids for handles of CUDA. Thread-safe.
+template <typename Handle>
+class Handles {
+ public:
+  int32_t Add(Handle handle) {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      const int32_t id = free_.back();
+      free_.pop_back();
+      handles_[static_cast<size_t>(id)] = handle;
+      return id;
+    }
+    handles_.push_back(handle);
+    return static_cast<int32_t>(handles_.size() - 1);
+  }
+  Handle Get(int32_t id) const {
+    std::lock_guard lock(mutex_);
+    return handles_[static_cast<size_t>(id)];
+  }
+  Handle Remove(int32_t id) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(id);
+    return std::exchange(handles_[static_cast<size_t>(id)], nullptr);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Handle> handles_;
+  std::vector<int32_t> free_;
+};
+
+class CudaDriver : public StreamDriver {
+ public:
+  explicit CudaDriver(int device) : device_(device) {}
+  ~CudaDriver() override;
+  Status Make(const GpuOptions& options);
+
+  DeviceStream* stream() override { return &stream_; }
+  Status Enter() override { return Check(cudaSetDevice(device_), "cudaSetDevice"); }
+  bool lost() override;
+
+  Result<void*> AllocateDevice(size_t bytes) override;
+  void FreeDevice(void* data) override { (void)cudaFree(data); }
+  Result<void*> AllocatePinned(size_t bytes) override;
+  void FreePinned(void* data) override { (void)cudaFreeHost(data); }
+
+  Result<EventId> MakeEvent(bool timed) override;
+  void DropEvent(EventId event) override { (void)cudaEventDestroy(events_.Remove(event)); }
+  Status Record(EventId event, Queue queue) override {
+    return Check(cudaEventRecord(events_.Get(event), Of(queue)), "cudaEventRecord");
+  }
+  Status Wait(Queue queue, StreamDriver& other, EventId event) override {
+    const cudaEvent_t handle = static_cast<CudaDriver&>(other).events_.Get(event);
+    return Check(cudaStreamWaitEvent(Of(queue), handle, 0), "cudaStreamWaitEvent");
+  }
+  Result<bool> Done(EventId event) override;
+  Result<int64_t> ElapsedNs(EventId from, EventId to) override;
+
+  Status Copy(Queue queue, void* to, const void* from, size_t bytes) override;
+  Status CopyFromPeer(void* to, StreamDriver& other, const void* from, size_t bytes) override;
+
+  Status BeginCapture() override {
+    return Check(cudaStreamBeginCapture(Of(Queue::kCompute), cudaStreamCaptureModeThreadLocal),
+                 "cudaStreamBeginCapture");
+  }
+  Result<GraphId> EndCapture() override;
+  Status Launch(GraphId graph) override {
+    return Check(cudaGraphLaunch(graphs_.Get(graph), Of(Queue::kCompute)), "cudaGraphLaunch");
+  }
+  void DropGraph(GraphId graph) override { (void)cudaGraphExecDestroy(graphs_.Remove(graph)); }
+
+ private:
+  cudaStream_t Of(Queue queue) const { return streams_[static_cast<size_t>(queue)]; }
+  // What is not lost is not remembered by CUDA either.
+  Status Check(cudaError_t error, const char* call) {
+    if (error == cudaSuccess) [[likely]]
+      return Status();
+    if (IsSticky(error)) {
+      lost_ = true;
+    } else {
+      (void)cudaGetLastError();
+    }
+    return CudaStatus(error, call);
+  }
+
+  const int device_;
+  std::array<cudaStream_t, kQueues> streams_{};
+  CudaStream stream_;
+  Handles<cudaEvent_t> events_;
+  Handles<cudaGraphExec_t> graphs_;
+  std::atomic<bool> lost_{false};
+};
+
+Status CudaDriver::Make(const GpuOptions& options) {
+  MG_RETURN_IF_ERROR(Enter());
+  for (cudaStream_t& stream : streams_)
+    MG_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cudaDeviceProp properties;
+  MG_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device_));
+  stream_.stream = Of(Queue::kCompute);
+  stream_.device = device_;
+  stream_.multiprocessors = properties.multiProcessorCount;
+  stream_.compute_capability = 10 * properties.major + properties.minor;
+  stream_.options = options;
+  return stream_.Make();
+}
+
+CudaDriver::~CudaDriver() {
+  (void)cudaSetDevice(device_);
+  for (const cudaStream_t stream : streams_) {
+    if (stream != nullptr) (void)cudaStreamDestroy(stream);
+  }
+}
+
+// A kernel's own calls do not come by here: ask the stream.
+bool CudaDriver::lost() {
+  if (lost_) return true;
+  const cudaError_t error = cudaStreamQuery(Of(Queue::kToDevice));
+  if (IsSticky(error)) {
+    lost_ = true;
+  } else if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
+  return lost_;
+}
+
+// While a graph is captured, too: what the pool takes is no part of it.
+Result<void*> CudaDriver::AllocateDevice(size_t bytes) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  void* data = nullptr;
+  const Status status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
+  return data;
+}
+
+Result<void*> CudaDriver::AllocatePinned(size_t bytes) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  void* data = nullptr;
+  Status status = Enter();  // any thread of the task may come here
+  if (status.ok())
+    status = Check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
+  return data;
+}
+
+Result<EventId> CudaDriver::MakeEvent(bool timed) {
+  cudaEvent_t event = nullptr;
+  MG_RETURN_IF_ERROR(Enter());
+  MG_RETURN_IF_ERROR(
+      Check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+            "cudaEventCreateWithFlags"));
+  return events_.Add(event);
+}
+
+Result<bool> CudaDriver::Done(EventId event) {
+  const cudaError_t error = cudaEventQuery(events_.Get(event));
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  MG_RETURN_IF_ERROR(Check(error, "cudaEventQuery"));
+  return true;
+}
+
+Result<int64_t> CudaDriver::ElapsedNs(EventId from, EventId to) {
+  float ms = 0;
+  MG_RETURN_IF_ERROR(
+      Check(cudaEventElapsedTime(&ms, events_.Get(from), events_.Get(to)), "cudaEventElapsedTime"));
+  return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+}
+
+Status CudaDriver::Copy(Queue queue, void* to, const void* from, size_t bytes) {
+  const cudaMemcpyKind kind = queue == Queue::kToDevice ? cudaMemcpyHostToDevice
+                              : queue == Queue::kToHost ? cudaMemcpyDeviceToHost
+                                                        : cudaMemcpyDeviceToDevice;
+  return Check(cudaMemcpyAsync(to, from, bytes, kind, Of(queue)), "cudaMemcpyAsync");
+}
+
+Status CudaDriver::CopyFromPeer(void* to, StreamDriver& other, const void* from, size_t bytes) {
+  const int source = static_cast<CudaDriver&>(other).device_;
+  const cudaStream_t stream = Of(Queue::kPeer);
+  if (source == device_)
+    return Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
+                 "cudaMemcpyAsync");
+  return Check(cudaMemcpyPeerAsync(to, device_, from, source, bytes, stream),
+               "cudaMemcpyPeerAsync");
+}
+
+Result<GraphId> CudaDriver::EndCapture() {
+  cudaGraph_t graph = nullptr;
+  MG_RETURN_IF_ERROR(
+      Check(cudaStreamEndCapture(Of(Queue::kCompute), &graph), "cudaStreamEndCapture"));
+  cudaGraphExec_t exec = nullptr;
+  const Status status = Check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+  (void)cudaGraphDestroy(graph);
+  MG_RETURN_IF_ERROR(status);
+  return graphs_.Add(exec);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<StreamDriver>> MakeCudaDriver(int device, const GpuOptions& options) {
+  auto driver = std::make_shared<CudaDriver>(device);
+  MG_RETURN_IF_ERROR(driver->Make(options));
+  return std::shared_ptr<StreamDriver>(std::move(driver));
+}
+
+}  // namespace monograph::cuda

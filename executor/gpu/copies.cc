@@ -1,0 +1,272 @@
+#include "executor/gpu/copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "executor/thread_pools.h"
+
+namespace monograph {
+namespace {
+
+// Host tensors that are not in pinned memory go through it. Up to kInline bytes are copied on the
+// thread that has them; larger ones on an inter-op thread, in pieces, so that the device's copy of
+// one piece runs beside the host's copy of the next.
+constexpr size_t kInline = size_t{64} << 10;
+constexpr size_t kPiece = size_t{1} << 20;
+
+// One copy, from its start until the device has passed it.
+class CopyIn;
+struct CopyInRecord : Arrival, LaunchTask {
+  std::shared_ptr<CopyIn>
+      kernel;  // while it is under way: the plan may go before the device has passed
+  KernelContext* context = nullptr;  // until done
+  Done done;
+  Tensor from, to;
+  Buffer staging;
+  uint64_t wait_tick = 0;
+
+  void Arrived(const Status& status) override;
+  void Run() override;
+  void Clear() {
+    from.Reset();
+    to.Reset();
+    staging = Buffer();
+  }
+};
+
+void Keep(Inbound* inbound, EventId event, uint64_t number) {
+  inbound->event.store(event, std::memory_order_release);
+  inbound->number.store(number, std::memory_order_release);
+}
+
+// Into a device's memory, from the host or from a peer.
+class CopyIn : public std::enable_shared_from_this<CopyIn> {
+ public:
+  using Record = CopyInRecord;
+
+  CopyIn(GpuDevice* to, const std::string* owner, ThreadPools* pools, GpuDevice* peer,
+         EventId ready)
+      : to_(*to), owner_(owner), pools_(pools), peer_(peer), ready_(ready) {
+    inbound_.device = to;
+    inbound_.queue = peer == nullptr ? Queue::kToDevice : Queue::kPeer;
+  }
+  const Inbound& inbound() const { return inbound_; }
+
+  void Begin(KernelContext& context, Done done) {
+    Record* run = records_.Take();
+    run->kernel = shared_from_this();
+    run->context = &context;
+    run->done = std::move(done);
+    run->step = context.step_id();
+    run->from = std::as_const(context).input(0);
+    Start(run, /*launching=*/false);
+  }
+
+  void Start(Record* run, bool launching) {
+    if (const Status status = to_.health(); !status.ok()) return Fail(run, status);
+    const Tensor& from = run->from;
+    bool busy = false;
+    Buffer memory = to_.memory().AllocateFor(from.bytes(), owner_, &run->wait_tick, &busy);
+    if (!memory && busy && !launching) return to_.Post(run);
+    if (!memory) {
+      return Fail(run,
+                  ResourceExhausted("no memory for " + std::string(DTypeName(from.dtype())) +
+                                    from.shape().ToString() + " (" + std::to_string(from.bytes()) +
+                                    " bytes). " + to_.memory().Table()));
+    }
+    run->to = Tensor(from.dtype(), from.shape(), std::move(memory));
+    if (peer_ != nullptr) {
+      return Finish(run, [this, run] {
+        MG_RETURN_IF_ERROR(to_.WaitForTick(Queue::kPeer, run->wait_tick));
+        MG_RETURN_IF_ERROR(to_.driver().Wait(Queue::kPeer, peer_->driver(), ready_));
+        return to_.driver().CopyFromPeer(run->to.raw(), peer_->driver(),
+                                         std::as_const(run->from).raw(), run->from.bytes());
+      });
+    }
+    const void* source = std::as_const(run->from).raw();
+    if (from.bytes() > 0 && !to_.pinned().Contains(source)) {
+      run->staging = Buffer::Allocate(&to_.pinned(), from.bytes());
+      if (!run->staging) return Fail(run, ResourceExhausted("no pinned host memory for a copy"));
+      if (from.bytes() > kInline) {
+        pools_->Enqueue(
+            [](void* record, int32_t) {
+              auto* big = static_cast<Record*>(record);
+              big->kernel->CopyPieces(big);
+            },
+            run, 0);
+        return;
+      }
+      std::memcpy(run->staging.data(), source, from.bytes());
+      source = run->staging.data();
+    }
+    Finish(run, [this, run, source] { return CopyRange(run, source, 0, run->from.bytes()); });
+  }
+
+  void CopyPieces(Record* run) {
+    const size_t bytes = run->from.bytes();
+    auto* staging = static_cast<char*>(run->staging.data());
+    const auto* source = static_cast<const char*>(std::as_const(run->from).raw());
+    for (size_t at = 0; at < bytes; at += kPiece) {
+      const size_t piece = std::min(kPiece, bytes - at);
+      std::memcpy(staging + at, source + at, piece);
+      const auto issue = [&] { return CopyRange(run, staging, at, piece); };
+      if (at + piece == bytes) return Finish(run, issue);
+      if (const Status status = to_.Issue(Queue::kToDevice, issue); !status.ok())
+        return Fail(run, status);
+    }
+  }
+
+  void GiveBack(Record* run) {
+    const std::shared_ptr<CopyIn> self = std::move(run->kernel);
+    run->Clear();
+    records_.Give(run);
+  }
+
+ private:
+  // The first piece waits for the memory.
+  Status CopyRange(Record* run, const void* from, size_t at, size_t bytes) {
+    if (at == 0) MG_RETURN_IF_ERROR(to_.WaitForTick(Queue::kToDevice, run->wait_tick));
+    if (bytes == 0) return Status();
+    return to_.driver().Copy(Queue::kToDevice, static_cast<char*>(run->to.raw()) + at,
+                             static_cast<const char*>(from) + at, bytes);
+  }
+
+  template <typename IssueFn>
+  void Finish(Record* run, IssueFn issue) {
+    // The record may go to the next step as soon as it is issued.
+    const Done done = std::move(run->done);
+    run->context->set_output(0, run->to);
+    const Status status = to_.IssueAndAwait(
+        inbound_.queue, run, issue,
+        [this](EventId event, uint64_t number) { Keep(&inbound_, event, number); });
+    if (status.ok()) return done(status);
+    run->done = done;
+    Fail(run, status);
+  }
+
+  void Fail(Record* run, const Status& status) {
+    const Done done = std::move(run->done);
+    GiveBack(run);
+    done(status);
+  }
+
+  GpuDevice& to_;
+  const std::string* const owner_;
+  ThreadPools* const pools_;
+  GpuDevice* const peer_;  // nullptr: the host
+  const EventId ready_;
+  Inbound inbound_;
+  Recycled<Record> records_;
+};
+
+void CopyInRecord::Arrived(const Status&) { kernel->GiveBack(this); }
+// On the launching thread, between segments.
+void CopyInRecord::Run() { kernel->Start(this, /*launching=*/true); }
+
+class CopyInKernel : public InboundKernel {
+ public:
+  explicit CopyInKernel(std::shared_ptr<CopyIn> copy) : copy_(std::move(copy)) {}
+  const Inbound& inbound() const override { return copy_->inbound(); }
+  void ComputeAsync(KernelContext& context, Done done) override {
+    copy_->Begin(context, std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<CopyIn> copy_;
+};
+
+class CopyToHost : public AsyncKernel {
+ public:
+  struct Record : Arrival {
+    CopyToHost* kernel = nullptr;
+    KernelContext* context = nullptr;
+    Done done;
+    Tensor from, to;
+    void Arrived(const Status& status) override { kernel->Arrived(this, status); }
+  };
+
+  CopyToHost(GpuDevice* from, EventId ready) : from_(*from), ready_(ready) {}
+
+  void ComputeAsync(KernelContext& context, Done done) override {
+    Record* run = records_.Take();
+    run->kernel = this;
+    run->context = &context;
+    run->done = std::move(done);
+    run->from = std::as_const(context).input(0);
+    Result<Tensor> to = Tensor::Allocate(run->from.dtype(), run->from.shape(), &from_.pinned());
+    if (!to.ok()) return Arrived(run, to.status());
+    run->to = std::move(to).value();
+    const Status status = from_.IssueAndAwait(
+        Queue::kToHost, run,
+        [this, run] {
+          MG_RETURN_IF_ERROR(from_.driver().Wait(Queue::kToHost, from_.driver(), ready_));
+          if (run->from.bytes() == 0) return Status();
+          return from_.driver().Copy(Queue::kToHost, run->to.raw(), std::as_const(run->from).raw(),
+                                     run->from.bytes());
+        },
+        [](EventId, uint64_t) {});
+    if (!status.ok()) Arrived(run, status);
+  }
+
+  void Arrived(Record* run, const Status& status) {
+    const Done done = std::move(run->done);
+    if (status.ok()) run->context->set_output(0, std::move(run->to));
+    run->from.Reset();
+    run->to.Reset();
+    records_.Give(run);
+    done(status);
+  }
+
+ private:
+  GpuDevice& from_;
+  const EventId ready_;
+  Recycled<Record> records_;
+};
+
+class Fence : public AsyncKernel {
+ public:
+  explicit Fence(GpuDevice* device) : device_(*device) {}
+
+  void ComputeAsync(KernelContext&, Done done) override {
+    Record* run = records_.Take();
+    run->fence = this;
+    run->done = std::move(done);
+    device_.AwaitLast(Queue::kCompute, run);
+  }
+
+ private:
+  struct Record : Arrival {
+    Fence* fence = nullptr;
+    Done done;
+    void Arrived(const Status& status) override {
+      const Done finished = std::move(done);
+      fence->records_.Give(this);
+      finished(status);
+    }
+  };
+  GpuDevice& device_;
+  Recycled<Record> records_;
+};
+
+}  // namespace
+
+std::unique_ptr<InboundKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
+                                                ThreadPools* pools) {
+  return std::make_unique<CopyInKernel>(std::make_shared<CopyIn>(to, owner, pools, nullptr, -1));
+}
+
+std::unique_ptr<InboundKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
+                                                GpuDevice* from, EventId ready) {
+  return std::make_unique<CopyInKernel>(std::make_shared<CopyIn>(to, owner, nullptr, from, ready));
+}
+
+std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, EventId ready) {
+  return std::make_unique<CopyToHost>(from, ready);
+}
+
+std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device) {
+  return std::make_unique<Fence>(device);
+}
+
+}  // namespace monograph

@@ -1,0 +1,44 @@
+// Copies: the edges of a plan that cross between the host and a GPU, or between two GPUs, as
+// asynchronous kernels of the plan. Fence: the end of a segment on the device.
+//
+// A copy to a GPU is done, for the step, when it is issued: segments wait for its event. A copy to
+// the host is done when the tensor is there. All hold what they read and write until the device has
+// passed them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "executor/gpu/device.h"
+#include "executor/kernel.h"
+
+namespace monograph {
+
+class ThreadPools;
+
+// Where a copy to a device stands. Steps overlap: it is that of the last one, and to wait for a
+// later copy of the same queue is to wait for the earlier one, too.
+struct Inbound {
+  GpuDevice* device = nullptr;
+  Queue queue = Queue::kToDevice;
+  std::atomic<EventId> event{-1};
+  std::atomic<uint64_t> number{0};  // on the queue
+};
+
+class InboundKernel : public AsyncKernel {
+ public:
+  virtual const Inbound& inbound() const = 0;
+};
+
+// `owner`: of the memory, for its table.
+std::unique_ptr<InboundKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
+                                                ThreadPools* pools);
+// `ready`: recorded on `from`'s kCompute when the tensor was made (by a segment).
+std::unique_ptr<InboundKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
+                                                GpuDevice* from, EventId ready);
+std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, EventId ready);
+// Done when the device has finished the segments that were launched before.
+std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device);
+
+}  // namespace monograph

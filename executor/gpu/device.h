@@ -1,0 +1,186 @@
+// GpuDevice: a logical GPU of a task: its memory, its launching thread, and the thread that hears
+// when copies and segments are over.
+//
+// The launching thread is the only one that issues work to Queue::kCompute; it never waits for the
+// device. Copies to and from the host are issued by whichever thread has the tensor. What is to
+// happen when the device has come to a point is an Arrival: the completing thread looks at events,
+// at once while it is busy and after naps of some tens of microseconds when nothing comes, and
+// sleeps when nothing is awaited.
+//
+// A lost context (an illegal address in a kernel, say) ends everything that waits with Unavailable,
+// and refuses what comes, until the process is started anew.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/device.h"
+#include "executor/gpu/driver.h"
+#include "executor/gpu/memory.h"
+
+namespace monograph {
+
+// Work for the launching thread. Linked while it waits.
+struct LaunchTask {
+  virtual ~LaunchTask() = default;
+  virtual void Run() = 0;  // once per Post
+  uint64_t step = 0;       // earlier steps first, then
+  int32_t order = 0;       // smaller first
+  LaunchTask* next = nullptr;
+};
+
+// Who waits for the device. Linked while it waits.
+struct Arrival {
+  virtual ~Arrival() = default;
+  virtual void Arrived(const Status& status) = 0;  // on the completing thread
+  EventId event = -1;  // of the device; -1: when all that was awaited on the queue before arrived
+  Arrival* next = nullptr;
+};
+
+class GpuDevice : public Device {
+ public:
+  struct Options {
+    size_t memory_limit = 0;
+    bool allow_growth = false;
+    bool replay = true;            // CUDA graphs
+    int32_t min_replayed = 4;      // nodes
+    bool launch_blocking = false;  // waits for each kernel, to name the one that fails
+    bool exit_when_lost = false;   // ends the process, for a supervisor to start it anew
+  };
+  // `info` has name, description and memory limit.
+  static Result<std::unique_ptr<GpuDevice>> Make(DeviceInfo info,
+                                                 std::shared_ptr<StreamDriver> driver,
+                                                 Options options);
+  ~GpuDevice() override;  // waits for what is issued, but not for a device that hangs
+
+  GpuDevice* gpu() override { return this; }
+  DeviceStream* stream() override { return driver_->stream(); }
+
+  StreamDriver& driver() { return *driver_; }
+  const std::shared_ptr<StreamDriver>& shared_driver() const { return driver_; }
+  GpuMemory& memory() { return *memory_; }
+  PinnedMemory& pinned() { return *pinned_; }
+  const Options& options() const { return options_; }
+
+  Status health() const;  // Unavailable once the context is lost
+  // Makes the context lost if the driver says so. Returns `status`, or the loss.
+  Status Check(const Status& status);
+
+  void Post(LaunchTask* task);
+
+  // Issues what `issue` does to `queue`. Several threads may issue to one queue, but to kCompute
+  // only the launching thread.
+  template <typename IssueFn>
+  Status Issue(Queue queue, IssueFn issue) {
+    std::lock_guard lock(issue_mutexes_[static_cast<size_t>(queue)]);
+    MG_RETURN_IF_ERROR(health());
+    return Check(issue());
+  }
+  // The same, and then an event; `arrival` hears of it, and may do so before this returns. Before
+  // that, publish(event, number) is called, with the event's number on the queue. After a failure
+  // `arrival` is not called.
+  template <typename IssueFn, typename PublishFn>
+  Status IssueAndAwait(Queue queue, Arrival* arrival, IssueFn issue, PublishFn publish) {
+    std::lock_guard lock(issue_mutexes_[static_cast<size_t>(queue)]);
+    MG_RETURN_IF_ERROR(health());
+    MG_RETURN_IF_ERROR(Check(issue()));
+    MG_ASSIGN_OR_RETURN(const EventId event, TakeEvent(queue));
+    MG_RETURN_IF_ERROR(Check(driver_->Record(event, queue)));
+    arrival->event = event;
+    publish(event, ++issued_[static_cast<size_t>(queue)]);
+    Await(queue, arrival);
+    return Status();
+  }
+  // `arrival` follows everything that is awaited on the queue so far.
+  void AwaitLast(Queue queue, Arrival* arrival);
+  // Lets `queue` wait until the device has completed `tick` (GpuMemory). REQUIRES: the tick ended.
+  Status WaitForTick(Queue queue, uint64_t tick);
+  // The launching thread's: begins a segment; ends it, with an event on kCompute.
+  uint64_t BeginSegment() { return memory_->BeginTick(); }
+  Status EndSegment(uint64_t tick);
+  // The number up to which kCompute has waited for another queue of this device; the launching
+  // thread's.
+  uint64_t& compute_knows(Queue queue) { return compute_knows_[static_cast<size_t>(queue)]; }
+
+ private:
+  struct Tick;
+  GpuDevice(DeviceInfo info, std::shared_ptr<StreamDriver> driver, Options options,
+            GpuMemory::Owner memory);
+  Result<EventId> TakeEvent(Queue queue);
+  void Await(Queue queue, Arrival* arrival);
+  void Launching();
+  void Completing();
+  void Lose(const Status& status);
+
+  const std::shared_ptr<StreamDriver> driver_;
+  const Options options_;
+  const GpuMemory::Owner memory_;
+  PinnedMemory* const pinned_;
+
+  std::array<std::mutex, kQueues> issue_mutexes_;
+  std::array<uint64_t, kQueues> issued_{};  // guarded by the queue's issue mutex
+
+  std::array<uint64_t, kQueues> compute_knows_{};
+
+  mutable std::mutex lost_mutex_;
+  Status loss_;  // guarded by lost_mutex_
+  std::atomic<bool> lost_{false};
+
+  std::mutex launch_mutex_;
+  std::condition_variable launch_changed_;
+  LaunchTask* tasks_ = nullptr;  // guarded by launch_mutex_
+  bool launch_stop_ = false;     // guarded by launch_mutex_
+
+  std::mutex await_mutex_;
+  std::condition_variable await_changed_;
+  struct Line {
+    Arrival* first = nullptr;
+    Arrival* last = nullptr;
+  };
+  std::array<Line, kQueues> lines_;                   // guarded by await_mutex_
+  std::array<std::vector<EventId>, kQueues> events_;  // that are free; guarded by await_mutex_
+  bool await_stop_ = false;                           // guarded by await_mutex_
+
+  std::mutex ticks_mutex_;
+  std::vector<Tick*> free_ticks_;             // guarded by ticks_mutex_
+  std::vector<std::unique_ptr<Tick>> ticks_;  // all; guarded by ticks_mutex_
+  Tick* first_tick_ = nullptr;                // in flight, in order; guarded by ticks_mutex_
+  Tick* last_tick_ = nullptr;
+
+  std::thread launching_, completing_;
+};
+
+// Records that serve again and again, so that a steady step takes none from the heap. Thread-safe.
+template <typename T>
+class Recycled {
+ public:
+  T* Take() {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      all_.push_back(std::make_unique<T>());
+      free_.reserve(all_.size());
+      return all_.back().get();
+    }
+    T* record = free_.back();
+    free_.pop_back();
+    return record;
+  }
+  void Give(T* record) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(record);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<T>> all_;
+  std::vector<T*> free_;
+};
+
+}  // namespace monograph

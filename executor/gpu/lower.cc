@@ -1,0 +1,541 @@
+#include "executor/gpu/lower.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "executor/gpu/copies.h"
+#include "executor/gpu/device.h"
+#include "executor/gpu/segment.h"
+#include "executor/gpu/segments.h"
+#include "executor/step/plan_data.h"
+
+namespace monograph {
+namespace {
+
+constexpr int32_t kHost = -1;  // a place; otherwise the index of a GPU among the plan's devices
+
+// Ops that compute nothing: what they give is what they got, or what a variable has.
+bool ReadsOnly(const std::string& op) {
+  static const char* const kOps[] = {"ReadVariableOp", "VarHandleOp",  "VarIsInitializedOp",
+                                     "ResourceGather", "Identity",     "IdentityN",
+                                     "Snapshot",       "StopGradient", "PreventGradient",
+                                     "Reshape",        "ExpandDims",   "Squeeze"};
+  return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
+}
+
+// By argument in order: whether KernelDef::host_args names it.
+std::vector<bool> HostArgs(const std::vector<ArgDef>& args, const Attrs& attrs,
+                           const KernelDef& def) {
+  std::vector<bool> host;
+  for (const ArgDef& arg : args) {
+    size_t count = 1;
+    if (!arg.number_attr.empty()) {
+      count = static_cast<size_t>(attrs.Get<int64_t>(arg.number_attr));
+    } else if (!arg.type_list_attr.empty()) {
+      count = attrs.Get<std::vector<DType>>(arg.type_list_attr).size();
+    }
+    const bool named =
+        std::find(def.host_args.begin(), def.host_args.end(), arg.name) != def.host_args.end();
+    host.insert(host.end(), count, named);
+  }
+  return host;
+}
+
+std::unique_ptr<bool[]> Flags(const std::vector<bool>& from) {
+  auto flags = std::make_unique<bool[]>(std::max<size_t>(1, from.size()));
+  std::copy(from.begin(), from.end(), flags.get());
+  return flags;
+}
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, const PlanOptions& options, const DeviceName& outer)
+      : graph_(graph), options_(options), outer_(outer), out_{Graph(&graph.registry()), {}} {}
+
+  Result<LoweredGraph> Run() {
+    MG_RETURN_IF_ERROR(Classify());
+    MG_RETURN_IF_ERROR(Order());
+    PlaceOutputs();
+    PlanCopies();
+    Group();
+    MG_RETURN_IF_ERROR(Build());
+    out_.graph.ShareFunctions(graph_.shared_functions());
+    return std::move(out_);
+  }
+
+ private:
+  struct Info {
+    int32_t gpu = kHost;  // its device, if that is one
+    const KernelRegistry::Entry* entry = nullptr;
+    std::unique_ptr<Kernel> kernel;
+    bool launched = false;    // it belongs into a segment
+    bool linked = false;      // a _Send or _Recv whose other half is here
+    NodeId linked_send = -1;  // of a _Recv
+    std::vector<bool> host_inputs, host_outputs;
+    std::vector<int32_t> places;  // of the outputs
+  };
+  // A tensor at a place where it was not made.
+  struct Copy {
+    Endpoint from;
+    int32_t to;
+    NodeId id = -1;  // in the new graph
+  };
+  // Nodes of the planned graph: those of graph_, then the copies.
+  size_t CopyNode(size_t copy) const { return nodes_.size() + copy; }
+  Info& at(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
+  const std::string& DeviceOf(int32_t gpu) const {
+    return options_.devices[static_cast<size_t>(gpu)]->name();
+  }
+  GpuDevice* Gpu(int32_t gpu) const { return options_.devices[static_cast<size_t>(gpu)]->gpu(); }
+  std::string Who(NodeId id) const {
+    return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ") on " +
+           MergeScope(graph_.device(id), outer_).ToString();
+  }
+
+  Status Classify() {
+    nodes_.resize(static_cast<size_t>(graph_.num_nodes()));
+    std::map<int64_t, NodeId> sends;
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      if (graph_.is(id, "_Send")) sends[graph_.attrs(id).Get<int64_t>("edge_id")] = id;
+    }
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      Info& node = at(id);
+      const DeviceName device = MergeScope(graph_.device(id), outer_);
+      for (size_t i = 0; i < options_.devices.size(); ++i) {
+        if (options_.devices[i]->info().name == device && options_.devices[i]->gpu() != nullptr)
+          node.gpu = static_cast<int32_t>(i);
+      }
+      node.host_inputs.assign(graph_.inputs(id).size(), true);
+      node.host_outputs.assign(static_cast<size_t>(graph_.num_outputs(id)), true);
+      if (graph_.is(id, "_Recv")) {
+        const auto send = sends.find(graph_.attrs(id).Get<int64_t>("edge_id"));
+        if (send != sends.end()) {
+          node.linked = at(send->second).linked = true;
+          node.linked_send = send->second;
+        }
+      }
+      if (node.gpu != kHost) MG_RETURN_IF_ERROR(MakeKernel(id));
+    }
+    return Status();
+  }
+
+  Status MakeKernel(NodeId id) {
+    Info& node = at(id);
+    if (graph_.is(id, "_Send") || graph_.is(id, "_Recv") || graph_.is(id, "_Arg") ||
+        graph_.is(id, "_Retval") || !graph_.op(id).known())
+      return Status();
+    const bool call = graph_.is(id, "PartitionedCall") || graph_.is(id, "StatefulPartitionedCall");
+    if (call && !options_.inline_functions) return Status();
+    const auto& device = *options_.devices[static_cast<size_t>(node.gpu)];
+    auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
+    if (!entry.ok()) return entry.status().WithContext(Who(id));
+    node.entry = *entry;
+    MG_RETURN_IF_ERROR(Gpu(node.gpu)->driver().Enter());  // a kernel may prepare things there
+    auto kernel = MakeTaskKernel(graph_, id, device.name(), options_, *node.entry);
+    if (!kernel.ok()) return kernel.status().WithContext(Who(id));
+    node.kernel = std::move(kernel).value();
+    node.launched = node.kernel->AsAsync() == nullptr;
+    node.host_inputs = HostArgs(graph_.op(id).inputs(), graph_.attrs(id), node.entry->def);
+    node.host_outputs = HostArgs(graph_.op(id).outputs(), graph_.attrs(id), node.entry->def);
+    for (size_t i = 0; i < node.host_inputs.size(); ++i) {
+      if (!IsPlainData(graph_.dtype(graph_.inputs(id)[i]))) node.host_inputs[i] = true;
+    }
+    for (size_t i = 0; i < node.host_outputs.size(); ++i) {
+      if (!IsPlainData(graph_.dtype({id, static_cast<int32_t>(i)}))) node.host_outputs[i] = true;
+    }
+    return Status();
+  }
+
+  // What a node waits for, a _Recv for its _Send.
+  template <typename Fn>
+  void ForEachSource(NodeId id, Fn fn) {
+    for (const Endpoint& e : graph_.inputs(id)) fn(e.node);
+    for (const NodeId control : graph_.control_inputs(id)) fn(control);
+    if (at(id).linked_send >= 0) fn(at(id).linked_send);
+  }
+
+  Status Order() {
+    std::vector<size_t> missing(nodes_.size(), 0);
+    std::vector<std::vector<NodeId>> after(nodes_.size());
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      ForEachSource(id, [&](NodeId source) {
+        ++missing[static_cast<size_t>(id)];
+        after[static_cast<size_t>(source)].push_back(id);
+      });
+      if (missing[static_cast<size_t>(id)] == 0) order_.push_back(id);
+    }
+    for (size_t next = 0; next < order_.size(); ++next) {
+      for (const NodeId target : after[static_cast<size_t>(order_[next])]) {
+        if (--missing[static_cast<size_t>(target)] == 0) order_.push_back(target);
+      }
+    }
+    if (order_.size() == nodes_.size()) return Status();
+    MG_RETURN_IF_ERROR(graph_.TopologicalOrder().status());  // names the cycle
+    return InvalidArgument(
+        "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
+  }
+
+  int32_t PlaceOf(Endpoint e) { return at(e.node).places[static_cast<size_t>(e.index)]; }
+
+  void PlaceOutputs() {
+    for (const NodeId id : order_) {
+      Info& node = at(id);
+      for (const bool host : node.host_outputs) node.places.push_back(host ? kHost : node.gpu);
+      if (node.linked_send >= 0 && !graph_.inputs(node.linked_send).empty())
+        node.places[0] = PlaceOf(graph_.inputs(node.linked_send)[0]);
+    }
+  }
+
+  // The place where a node wants its input.
+  int32_t Wants(NodeId id, size_t input) {
+    if (graph_.is(id, "_Send") && at(id).linked) return PlaceOf(graph_.inputs(id)[input]);
+    return at(id).host_inputs[input] ? kHost : at(id).gpu;
+  }
+
+  void PlanCopies() {
+    for (const NodeId id : order_) {
+      for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
+        const Endpoint from = graph_.inputs(id)[i];
+        const int32_t to = Wants(id, i);
+        if (to == PlaceOf(from)) continue;
+        // From one GPU to another; where they cannot see each other, the driver finds a way.
+        if (copy_of_.emplace(std::pair(from, to), copies_.size()).second)
+          copies_.push_back({from, to});
+      }
+    }
+  }
+
+  // The endpoint's copy at `to`, or -1.
+  int64_t FindCopy(Endpoint from, int32_t to) const {
+    const auto found = copy_of_.find({from, to});
+    return found == copy_of_.end() ? -1 : static_cast<int64_t>(found->second);
+  }
+
+  void Group() {
+    std::vector<SegmentNode> nodes(nodes_.size() + copies_.size());
+    const auto number = [](size_t i) { return static_cast<int32_t>(i); };
+    for (const NodeId id : order_) {
+      SegmentNode& node = nodes[static_cast<size_t>(id)];
+      if (at(id).launched) {
+        node.device = at(id).gpu;
+        node.cost = at(id).entry->def.cost == KernelCost::kExpensive ? 10 : 1;
+      }
+      for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
+        const Endpoint from = graph_.inputs(id)[i];
+        const int64_t copy = FindCopy(from, Wants(id, i));
+        node.before.push_back(copy < 0 ? from.node : number(CopyNode(static_cast<size_t>(copy))));
+      }
+      for (const NodeId control : graph_.control_inputs(id)) node.before.push_back(control);
+      if (at(id).linked_send >= 0) node.before.push_back(at(id).linked_send);
+    }
+    for (size_t i = 0; i < copies_.size(); ++i)
+      nodes[CopyNode(i)].before.push_back(copies_[i].from.node);
+    plan_ = PlanSegments(nodes);
+    waits_ = std::move(nodes);
+  }
+
+  // ---- the new graph
+
+  struct Made {
+    NodeId id = -1;
+    SegmentSpec spec;
+    std::map<Endpoint, int32_t> exits;  // of the old graph, to output
+    Segment* kernel = nullptr;
+  };
+
+  int32_t SegmentOf(NodeId id) const { return plan_.segment_of[static_cast<size_t>(id)]; }
+
+  // Everything once, after what it waits for: old nodes, copies, segments.
+  Status Build() {
+    made_.resize(plan_.segments.size());
+    new_ids_.assign(nodes_.size(), -1);
+    FindExits();
+    const size_t count = nodes_.size() + copies_.size();
+    const auto unit = [&](size_t node) {
+      const int32_t segment = node < nodes_.size() ? SegmentOf(static_cast<NodeId>(node)) : -1;
+      return segment >= 0 ? count + static_cast<size_t>(segment) : node;
+    };
+    std::vector<size_t> missing(count + made_.size(), 0), ready;
+    std::vector<std::vector<size_t>> after(missing.size());
+    std::vector<bool> is_unit(missing.size(), false);
+    for (size_t node = 0; node < count; ++node) {
+      is_unit[unit(node)] = true;
+      for (const int32_t source : waits_[node].before) {
+        const size_t from = unit(static_cast<size_t>(source));
+        if (from == unit(node)) continue;
+        ++missing[unit(node)];
+        after[from].push_back(unit(node));
+      }
+    }
+    for (size_t i = missing.size(); i-- > 0;) {
+      if (is_unit[i] && missing[i] == 0) ready.push_back(i);
+    }
+    size_t done = 0;
+    const size_t units = static_cast<size_t>(std::count(is_unit.begin(), is_unit.end(), true));
+    while (!ready.empty()) {
+      const size_t next = ready.back();
+      ready.pop_back();
+      ++done;
+      if (next < nodes_.size()) {
+        MG_RETURN_IF_ERROR(CopyOld(static_cast<NodeId>(next)));
+      } else if (next < count) {
+        MG_RETURN_IF_ERROR(AddCopy(&copies_[next - nodes_.size()]));
+      } else {
+        MG_RETURN_IF_ERROR(AddSegment(next - count));
+      }
+      for (const size_t target : after[next]) {
+        if (--missing[target] == 0) ready.push_back(target);
+      }
+    }
+    MG_CHECK(done == units);
+    return Status();
+  }
+
+  // Endpoints that leave their segment, with and without a copy.
+  void FindExits() {
+    const auto leave = [&](Endpoint e, bool awaited) {
+      const int32_t segment = SegmentOf(e.node);
+      if (segment < 0) return;
+      Made& made = made_[static_cast<size_t>(segment)];
+      const auto [exit, fresh] = made.exits.emplace(e, static_cast<int32_t>(made.exits.size()));
+      if (fresh) {
+        made.spec.awaited_exits.push_back(false);
+        made.spec.host_exits.push_back(PlaceOf(e) == kHost);
+      }
+      if (awaited && PlaceOf(e) != kHost)
+        made.spec.awaited_exits[static_cast<size_t>(exit->second)] = true;
+    };
+    for (const NodeId id : order_) {
+      for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
+        const Endpoint from = graph_.inputs(id)[i];
+        if (FindCopy(from, Wants(id, i)) < 0 &&
+            (SegmentOf(id) < 0 || SegmentOf(id) != SegmentOf(from.node)))
+          leave(from, false);
+      }
+    }
+    for (const Copy& copy : copies_) leave(MadeAt(copy.from), true);
+  }
+
+  // Behind linked _Sends and _Recvs.
+  Endpoint MadeAt(Endpoint e) {
+    while (at(e.node).linked_send >= 0 && !graph_.inputs(at(e.node).linked_send).empty())
+      e = graph_.inputs(at(e.node).linked_send)[0];
+    return e;
+  }
+
+  // An endpoint of the old graph in the new one.
+  Endpoint Mapped(Endpoint e) {
+    const int32_t segment = SegmentOf(e.node);
+    if (segment < 0) return {new_ids_[static_cast<size_t>(e.node)], e.index};
+    const Made& made = made_[static_cast<size_t>(segment)];
+    return {made.id, made.exits.at(e)};
+  }
+  NodeId MappedNode(NodeId id) const {
+    const int32_t segment = SegmentOf(id);
+    return segment < 0 ? new_ids_[static_cast<size_t>(id)] : made_[static_cast<size_t>(segment)].id;
+  }
+  Endpoint MappedInput(NodeId id, size_t input) {
+    const Endpoint from = graph_.inputs(id)[input];
+    const int64_t copy = FindCopy(from, Wants(id, input));
+    return copy < 0 ? Mapped(from) : Endpoint{copies_[static_cast<size_t>(copy)].id, 0};
+  }
+
+  Status CopyOld(NodeId id) {
+    std::vector<Endpoint> inputs;
+    for (size_t i = 0; i < graph_.inputs(id).size(); ++i) inputs.push_back(MappedInput(id, i));
+    std::vector<NodeId> controls;
+    for (const NodeId control : graph_.control_inputs(id)) controls.push_back(MappedNode(control));
+    std::sort(controls.begin(), controls.end());
+    controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
+    const NodeId copy = out_.graph.CopyNode(graph_, id, graph_.name(id), inputs, controls);
+    new_ids_[static_cast<size_t>(id)] = copy;
+    Info& node = at(id);
+    if (node.gpu != kHost && node.kernel != nullptr)  // an asynchronous one
+      out_.kernels[copy] = MakeLaunched(Gpu(node.gpu), std::move(node.kernel),
+                                        Flags(node.host_inputs), Flags(node.host_outputs));
+    return Status();
+  }
+
+  Result<NodeId> Add(const std::string& name, std::string_view op,
+                     const std::vector<Endpoint>& inputs, const std::vector<NodeId>& controls,
+                     Attrs attrs, int32_t gpu) {
+    const std::string unique = FreeName(name);
+    return out_.graph.AddNode({.name = unique,
+                               .op = op,
+                               .inputs = inputs,
+                               .control_inputs = controls,
+                               .attrs = std::make_shared<const Attrs>(std::move(attrs)),
+                               .device = DeviceOf(gpu)});
+  }
+  std::string FreeName(const std::string& name) const {
+    std::string free = name;
+    for (int i = 1; graph_.Find(free) >= 0 || out_.graph.Find(free) >= 0; ++i)
+      free = name + "_" + std::to_string(i);
+    return free;
+  }
+
+  Status AddCopy(Copy* copy) {
+    const int32_t from = PlaceOf(copy->from);
+    const int32_t gpu = copy->to == kHost ? from : copy->to;
+    const std::string name = graph_.TensorName(copy->from);
+    MG_ASSIGN_OR_RETURN(copy->id,
+                        Add("gpu/copy", "_GpuCopy", {Mapped(copy->from)}, {},
+                            Attrs{{"T", graph_.dtype(copy->from)}, {"tensor_name", name}}, gpu));
+    out_.graph.SetShape({copy->id, 0}, graph_.shape(copy->from));
+    EventId ready = -1;
+    if (from != kHost) {
+      const Endpoint source = MadeAt(copy->from);
+      const int32_t segment = SegmentOf(source.node);
+      if (segment < 0) {
+        return Unimplemented(Who(source.node) +
+                             ": what an asynchronous kernel leaves in a GPU's memory cannot be "
+                             "copied from there; let a node of that GPU take it first");
+      }
+      const Made& made = made_[static_cast<size_t>(segment)];
+      ready = made.kernel->exit_event(static_cast<uint32_t>(made.exits.at(source)));
+    }
+    if (copy->to == kHost) {
+      out_.kernels[copy->id] = MakeCopyToHost(Gpu(from), ready);
+      return Status();
+    }
+    const std::string* owner = Gpu(copy->to)->memory().Intern("'" + name + "' (copied here)");
+    auto kernel = from == kHost ? MakeCopyToDevice(Gpu(copy->to), owner, options_.pools)
+                                : MakeCopyFromPeer(Gpu(copy->to), owner, Gpu(from), ready);
+    inbounds_[copy->id] = &kernel->inbound();
+    out_.kernels[copy->id] = std::move(kernel);
+    return Status();
+  }
+
+  Status AddSegment(size_t index) {
+    Made& made = made_[index];
+    SegmentSpec& spec = made.spec;
+    const NodeGroup& group = plan_.segments[index];
+    spec.device = Gpu(group.device);
+    spec.order = static_cast<int32_t>(index);
+    std::map<NodeId, uint32_t> item_of;
+    for (const int32_t id : group.nodes) {
+      item_of[id] = static_cast<uint32_t>(spec.items.size());
+      spec.items.push_back(MakeItem(id, &spec.slots));
+    }
+    std::vector<Endpoint> inputs;
+    std::map<Endpoint, size_t> entries;
+    std::vector<NodeId> controls;
+    for (const int32_t id : group.nodes) {
+      const SegmentItem& item = spec.items[item_of[id]];
+      for (size_t i = 0; i < graph_.inputs(id).size(); ++i) {
+        const Endpoint from = graph_.inputs(id)[i];
+        const uint32_t slot = item.first_input + static_cast<uint32_t>(i);
+        if (FindCopy(from, Wants(id, i)) < 0 &&
+            SegmentOf(from.node) == static_cast<int32_t>(index)) {
+          spec.items[item_of[from.node]].uses.push_back({static_cast<uint32_t>(from.index), slot});
+          continue;
+        }
+        const Endpoint mapped = MappedInput(id, i);
+        const auto [entry, fresh] = entries.emplace(mapped, inputs.size());
+        if (fresh) {
+          inputs.push_back(mapped);
+          spec.entries.emplace_back();
+          spec.host_entries.push_back(at(id).host_inputs[i]);
+          if (const auto inbound = inbounds_.find(mapped.node); inbound != inbounds_.end())
+            spec.inbounds.push_back(inbound->second);
+        }
+        spec.entries[entry->second].push_back(slot);
+      }
+      for (const NodeId control : graph_.control_inputs(id)) {
+        if (SegmentOf(control) != static_cast<int32_t>(index))
+          controls.push_back(MappedNode(control));
+      }
+    }
+    std::sort(controls.begin(), controls.end());
+    controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
+    for (SegmentItem& item : spec.items) {
+      std::stable_sort(item.uses.begin(), item.uses.end(),
+                       [](const auto& a, const auto& b) { return a.output < b.output; });
+    }
+    std::vector<Endpoint> leaving(made.exits.size());
+    for (const auto& [e, exit] : made.exits) {
+      leaving[static_cast<size_t>(exit)] = e;
+      spec.items[item_of[e.node]].exits.emplace_back(static_cast<uint32_t>(e.index),
+                                                     static_cast<uint32_t>(exit));
+    }
+    std::vector<DType> input_types, output_types;
+    for (const Endpoint& e : inputs) input_types.push_back(out_.graph.dtype(e));
+    for (const Endpoint& e : leaving) output_types.push_back(graph_.dtype(e));
+    MG_ASSIGN_OR_RETURN(made.id,
+                        Add("gpu/segment", "_GpuSegment", inputs, controls,
+                            Attrs{{"Tin", input_types}, {"Tout", output_types}}, group.device));
+    for (size_t i = 0; i < leaving.size(); ++i)
+      out_.graph.SetShape({made.id, static_cast<int32_t>(i)}, graph_.shape(leaving[i]));
+    MG_ASSIGN_OR_RETURN(auto kernel, Segment::Make(std::move(spec)));
+    made.kernel = kernel.get();
+    out_.kernels[made.id] = std::move(kernel);
+    MG_ASSIGN_OR_RETURN(const NodeId fence,
+                        Add("gpu/fence", "_GpuFence", {}, {made.id}, {}, group.device));
+    out_.kernels[fence] = MakeFence(Gpu(group.device));
+    return Status();
+  }
+
+  SegmentItem MakeItem(NodeId id, uint32_t* slots) {
+    Info& node = at(id);
+    SegmentItem item;
+    item.kernel = std::move(node.kernel);
+    item.name = graph_.name(id);
+    item.op = graph_.op(id).name();
+    item.who = Who(id);
+    item.owner = Gpu(node.gpu)->memory().Intern("node '" + item.name + "' (" + item.op + ")");
+    item.first_input = *slots;
+    *slots += static_cast<uint32_t>(node.host_inputs.size());
+    bool resources = false;
+    for (const Endpoint& e : graph_.inputs(id)) {
+      item.inputs.push_back(graph_.dtype(e));
+      resources = resources || item.inputs.back() == DT_RESOURCE;
+    }
+    for (int32_t i = 0; i < graph_.num_outputs(id); ++i)
+      item.outputs.push_back(graph_.dtype({id, i}));
+    item.host_inputs = Flags(node.host_inputs);
+    item.host_outputs = Flags(node.host_outputs);
+    item.reads_only = ReadsOnly(item.op);
+    // Of the ops with state only those on variables can be replayed.
+    item.replayable = node.entry->def.replayable &&
+                      (!graph_.op(id).stateful() || resources || item.op == "VarHandleOp");
+    return item;
+  }
+
+  const Graph& graph_;
+  const PlanOptions& options_;
+  const DeviceName outer_;
+  LoweredGraph out_;
+  std::vector<Info> nodes_;
+  std::vector<NodeId> order_;
+  std::vector<Copy> copies_;
+  std::map<std::pair<Endpoint, int32_t>, size_t> copy_of_;
+  std::vector<SegmentNode> waits_;
+  SegmentPlan plan_;
+  std::vector<Made> made_;
+  std::vector<NodeId> new_ids_;
+  std::map<NodeId, const Inbound*> inbounds_;  // by copy in the new graph
+};
+
+}  // namespace
+
+bool HasGpuNodes(const Graph& graph, const PlanOptions& options, const DeviceName& outer) {
+  const bool gpus = std::any_of(options.devices.begin(), options.devices.end(),
+                                [](Device* device) { return device->gpu() != nullptr; });
+  if (!gpus) return false;
+  for (NodeId id = 0; id < graph.num_nodes(); ++id) {
+    const DeviceName name = MergeScope(graph.device(id), outer);
+    for (Device* device : options.devices) {
+      if (device->gpu() != nullptr && device->info().name == name) return true;
+    }
+  }
+  return false;
+}
+
+Result<LoweredGraph> LowerGpuNodes(const Graph& graph, const PlanOptions& options,
+                                   const DeviceName& outer) {
+  return Lowering(graph, options, outer).Run();
+}
+
+}  // namespace monograph

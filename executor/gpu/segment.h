@@ -1,0 +1,70 @@
+// Segment: nodes of one GPU that are launched together (executor/gpu/segments.h), as one
+// asynchronous kernel of the plan. It is done, for the step, when all is issued.
+//
+// The first run of each set of input shapes measures which memory the nodes take. The next ones
+// have it planned: what does not leave the segment shares one arena of the device, in stream order,
+// and nothing is allocated but what leaves. Then the stretches of replayable nodes are captured as
+// graphs, and replayed as long as everything that a graph has fixed is as it was: shapes,
+// addresses, values of host arguments, and variables that stay in their place; where it is not, the
+// nodes are launched one by one, and captured anew, or not any more if that happens again and
+// again. A traced step is launched node by node.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/gpu/copies.h"
+#include "executor/gpu/device.h"
+#include "executor/gpu/segments.h"
+#include "executor/kernel.h"
+
+namespace monograph {
+
+struct SegmentItem {
+  struct Use {
+    uint32_t output;
+    uint32_t slot;
+  };
+  std::unique_ptr<Kernel> kernel;
+  std::string name, op;
+  std::string who;                     // "node 'x' (Op) on /job:..."
+  const std::string* owner = nullptr;  // for the table of memory
+  uint32_t first_input = 0;            // slot
+  std::vector<DType> inputs, outputs;
+  // By input and output; bool[] because a context points to them.
+  std::unique_ptr<bool[]> host_inputs, host_outputs;
+  std::vector<Use> uses;                             // by nodes of the segment
+  std::vector<std::pair<uint32_t, uint32_t>> exits;  // output, and its number outside
+  bool replayable = false;
+  bool reads_only = false;  // it leaves the variables that it is given as they are
+};
+
+struct SegmentSpec {
+  GpuDevice* device = nullptr;
+  int32_t order = 0;               // among the segments of a step that could be launched
+  std::vector<SegmentItem> items;  // in launch order
+  uint32_t slots = 0;
+  std::vector<std::vector<uint32_t>> entries;  // by input: the slots that it goes to
+  std::vector<bool> host_entries;
+  std::vector<const Inbound*> inbounds;  // copies that inputs come from
+  std::vector<bool> host_exits;
+  // By output: whether somebody waits for an event of its own.
+  std::vector<bool> awaited_exits;
+};
+
+class Segment : public AsyncKernel {
+ public:
+  static Result<std::unique_ptr<Segment>> Make(SegmentSpec spec);
+  // Recorded when output `exit` was issued last.
+  virtual EventId exit_event(uint32_t exit) const = 0;
+};
+
+// An asynchronous kernel of a GPU, begun on the device's launching thread.
+// `host_inputs` and `host_outputs`: by argument, whether it lies in host memory.
+std::unique_ptr<AsyncKernel> MakeLaunched(GpuDevice* device, std::unique_ptr<Kernel> kernel,
+                                          std::unique_ptr<bool[]> host_inputs,
+                                          std::unique_ptr<bool[]> host_outputs);
+
+}  // namespace monograph

@@ -1,0 +1,32 @@
+#include "tests/executor/gpu/fake_gpus.h"
+
+#include <vector>
+
+namespace monograph::testing {
+
+void UseCpuKernelsOnGpus(KernelRegistry* kernels) {
+  std::vector<const KernelRegistry::Entry*> missing;
+  for (const KernelRegistry::Entry* entry : kernels->All()) {
+    if (entry->def.device == "CPU" && !kernels->HasOp(entry->def.op, "GPU"))
+      missing.push_back(entry);
+  }
+  for (const KernelRegistry::Entry* entry : missing) {
+    KernelDef def = entry->def;
+    def.device = "GPU";
+    kernels->Add(std::move(def), entry->factory);
+  }
+}
+
+FakeGpu MakeFakeGpu(const std::string& name, std::shared_ptr<World> world, uint32_t seed,
+                    GpuDevice::Options options) {
+  FakeGpu gpu;
+  gpu.driver = std::make_shared<RecordingDriver>(std::move(world), seed);
+  DeviceInfo info{.name = DeviceName::Parse(name).value(),
+                  .description = "a GPU that is none",
+                  .memory_limit = static_cast<int64_t>(options.memory_limit),
+                  .incarnation = seed};
+  gpu.device = GpuDevice::Make(std::move(info), gpu.driver, options).value();
+  return gpu;
+}
+
+}  // namespace monograph::testing

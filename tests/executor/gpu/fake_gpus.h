@@ -1,0 +1,26 @@
+// GPUs that compute on the CPU (recording_driver.h), as devices of a task.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "executor/gpu/device.h"
+#include "executor/kernel.h"
+#include "tests/executor/gpu/recording_driver.h"
+
+namespace monograph::testing {
+
+inline constexpr char kGpu0[] = "/job:test/replica:0/task:0/device:GPU:0";
+inline constexpr char kGpu1[] = "/job:test/replica:0/task:0/device:GPU:1";
+
+// Registers the kernels for the CPU for the GPU, too, for every op that has none there.
+void UseCpuKernelsOnGpus(KernelRegistry* kernels);
+
+struct FakeGpu {
+  std::shared_ptr<RecordingDriver> driver;
+  std::unique_ptr<GpuDevice> device;
+};
+FakeGpu MakeFakeGpu(const std::string& name, std::shared_ptr<World> world, uint32_t seed,
+                    GpuDevice::Options options);
+
+}  // namespace monograph::testing

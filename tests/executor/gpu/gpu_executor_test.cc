@@ -1,0 +1,502 @@
+// The GPU executor over devices that compute on the CPU and check every dependency.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "executor/gpu/copies.h"
+#include "executor/trace.h"
+#include "tests/executor/gpu/gpu_task.h"
+
+namespace monograph {
+namespace {
+
+using testing::Builder;
+using testing::Collector;
+using testing::GpuTask;
+using testing::kCpu0;
+using testing::kGpu0;
+using testing::kGpu1;
+using testing::MakeFakeGpu;
+using testing::RecordingDriver;
+using testing::RunStep;
+using Values = std::map<int32_t, float>;
+
+// Runs the plan as often as it takes to measure, capture and replay, and some more.
+constexpr int kSteps = 6;
+
+// Both ends of a crossing between two devices of the task, as partitioning makes it.
+Endpoint Cross(Builder& b, int64_t edge, Endpoint from, std::string_view source,
+               std::string_view target) {
+  b.Send(edge, from, 0, {}, source, target);
+  return b.Recv(edge, {}, target, PartialShape(), source);
+}
+
+void ExpectNoRaces(GpuTask& task) {
+  for (size_t i = 0; i < 2; ++i) {
+    for (const std::string& race : task.driver(i).races()) ADD_FAILURE() << race;
+  }
+}
+
+// Waits until all that steps held on GPU 0 is let go of; what is left after ten seconds.
+int64_t BytesLeft(GpuTask& task) {
+  GpuMemory& memory = task.gpu(0).device->memory();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (memory.bytes_in_use() != 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  return memory.bytes_in_use();
+}
+
+TEST(GpuExecutor, AChainOnAGpuGivesTheNumbersOfTheCpu) {
+  for (const int threads : {1, 2}) {
+    GpuTask task(threads);
+    Graph graph = task.NewGraph();
+    Builder b(&graph);
+    Endpoint x = Cross(b, 1, b.Recv(0), kCpu0, kGpu0);
+    for (int i = 0; i < 10; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
+    b.Send(3, Cross(b, 2, x, kGpu0, kCpu0));
+    const auto plan = task.Compile(std::move(graph)).value();
+    for (int i = 0; i < kSteps; ++i) {
+      const auto values = RunStep(plan, {{0, static_cast<float>(i)}}, 1 + static_cast<uint64_t>(i));
+      ASSERT_TRUE(values.ok()) << values.status();
+      EXPECT_EQ(*values, (Values{{3, static_cast<float>(i) + 10}}));
+    }
+    ExpectNoRaces(task);
+    EXPECT_GT(task.driver(0).counts().launches, 1) << "nothing was replayed";
+    EXPECT_EQ(task.driver(1).counts().kernels, 0);
+  }
+}
+
+TEST(GpuExecutor, ATensorOfAnotherTaskComesAndGoesThroughTheHost) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (int i = 0; i < kSteps; ++i) EXPECT_EQ(*RunStep(plan, {{0, 4.0f}}), (Values{{1, 5.0f}}));
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, LargeTensorsGoThroughPinnedMemoryInPieces) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  Tensor x = Tensor::Allocate(DT_FLOAT, Shape{300'000}).value();  // 1.2 MB: two pieces
+  for (int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = static_cast<float>(i);
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    Collector collector;
+    auto running = StepExecutor::Prepare(plan, step, &collector, collector.done());
+    running->Deliver(0, x);
+    running->Start();
+    ASSERT_TRUE(collector.Wait().ok());
+    const Tensor y = collector.Take().at(1);
+    for (int64_t i = 0; i < y.elements(); ++i)
+      ASSERT_EQ(std::as_const(y).data<float>()[i], static_cast<float>(i) + 1);
+  }
+  EXPECT_GE(task.driver(0).counts().copies, kSteps * 3);
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, GpusOfATaskExchangeTensorsDirectly) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  const Endpoint x = b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0);
+  const Endpoint there = b.Op("TInc", {Cross(b, 1, x, kGpu0, kGpu1)}, {}, {}, kGpu1);
+  const Endpoint back = Cross(b, 2, there, kGpu1, kGpu0);
+  b.Send(3, b.Op("TAdd", {x, back}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (uint64_t i = 1; i <= kSteps; ++i)
+    EXPECT_EQ(*RunStep(plan, {{0, 1.0f}}, i), (Values{{3, 5.0f}}));
+  ExpectNoRaces(task);
+}
+
+// The same random graph on the CPU alone and over both GPUs.
+struct RandomGraph {
+  std::mt19937 random;
+  void Build(Builder& b, bool gpus) {
+    const char* const devices[] = {kCpu0, gpus ? kGpu0 : kCpu0, gpus ? kGpu1 : kCpu0,
+                                   gpus ? kGpu0 : kCpu0};
+    std::map<std::pair<Endpoint, std::string>, Endpoint> crossed;
+    int64_t edge = 10'000;
+    std::vector<std::pair<Endpoint, std::string>> made = {{b.Recv(1000), kCpu0},
+                                                          {b.Recv(1001), kCpu0}};
+    const auto pick = [&](const std::string& device) {
+      const auto& [from, where] =
+          made[made.size() - 1 - random() % std::min<size_t>(12, made.size())];
+      if (where == device) return from;
+      const auto [it, fresh] = crossed.emplace(std::pair(from, device), Endpoint());
+      if (fresh) it->second = Cross(b, edge++, from, where, device);
+      return it->second;
+    };
+    for (int i = 0; i < 120; ++i) {
+      const std::string device = devices[random() % 4];
+      const unsigned kind = random() % 4;
+      if (kind == 0) {
+        const Endpoint p = pick(device), q = pick(device);
+        made.emplace_back(b.Op("TSum", {p, q}, {{"N", int64_t{2}}}, {}, device), device);
+      } else {
+        made.emplace_back(b.Op(kind == 1 ? "TIncSlow" : "TInc", {pick(device)}, {}, {}, device),
+                          device);
+      }
+      if (random() % 12 == 0) b.Send(i, made.back().first, 0, {}, device);
+    }
+    b.Send(999, made.back().first, 0, {}, made.back().second);
+  }
+};
+
+TEST(GpuExecutor, RandomGraphsOverSeveralDevicesGiveTheNumbersOfTheCpuWithoutARace) {
+  for (uint32_t seed = 1; seed <= 12; ++seed) {
+    GpuTask task(seed % 2 == 0 ? 1 : 3, GpuTask::DefaultOptions(), seed);
+    std::shared_ptr<const Plan> plans[2];
+    for (const bool gpus : {false, true}) {
+      Graph graph = task.NewGraph();
+      Builder b(&graph);
+      RandomGraph{std::mt19937(seed)}.Build(b, gpus);
+      auto plan = task.Compile(std::move(graph));
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      plans[gpus] = *plan;
+    }
+    for (int i = 0; i < kSteps; ++i) {
+      const std::map<int32_t, float> feeds = {{1000, static_cast<float>(i)}, {1001, 2.0f}};
+      const auto step = static_cast<uint64_t>(i + 1);
+      const auto expected = RunStep(plans[0], feeds, step), got = RunStep(plans[1], feeds, step);
+      ASSERT_TRUE(got.ok()) << got.status();
+      ASSERT_EQ(*got, *expected) << "seed " << seed << ", step " << step;
+    }
+    ExpectNoRaces(task);
+  }
+}
+
+TEST(GpuExecutor, SeveralStepsAtOnceDoNotDisturbEachOther) {
+  GpuTask task(3);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  Endpoint x = b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0);
+  for (int i = 0; i < 5; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
+  // Back to the host in the middle.
+  const Endpoint host = b.Op("TInc", {Cross(b, 1, x, kGpu0, kCpu0)});
+  Endpoint y = Cross(b, 2, host, kCpu0, kGpu0);
+  for (int i = 0; i < 5; ++i) y = b.Op("TAdd", {y, x}, {}, {}, kGpu0);
+  b.Send(3, y, 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  constexpr int kAtOnce = 8;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::unique_ptr<Collector>> collectors;
+    for (int i = 0; i < kAtOnce; ++i) {
+      collectors.push_back(std::make_unique<Collector>());
+      auto step = StepExecutor::Prepare(plan, static_cast<uint64_t>(round * kAtOnce + i + 1),
+                                        collectors.back().get(), collectors.back()->done());
+      step->Start();
+      step->Deliver(0, Tensor::Scalar(static_cast<float>(i)));
+    }
+    for (int i = 0; i < kAtOnce; ++i) {
+      ASSERT_TRUE(collectors[static_cast<size_t>(i)]->Wait().ok());
+      const float in = static_cast<float>(i) + 6;
+      EXPECT_EQ(collectors[static_cast<size_t>(i)]->Value(3), in + 1 + 5 * in);
+    }
+  }
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, ASteadyStepTakesNoMemoryAndMakesNoEventsOrGraphs) {
+  for (const bool replay : {true, false}) {
+    auto options = GpuTask::DefaultOptions();
+    options.replay = replay;
+    GpuTask task(2, options);
+    Graph graph = task.NewGraph();
+    Builder b(&graph);
+    Endpoint x = b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0);
+    for (int i = 0; i < 20; ++i) x = b.Op("TSum", {x, x}, {{"N", int64_t{2}}}, {}, kGpu0);
+    const Endpoint y = b.Op("TInc", {Cross(b, 1, x, kGpu0, kGpu1)}, {}, {}, kGpu1);
+    b.Send(2, y, 0, {}, kGpu1);
+    const auto plan = task.Compile(std::move(graph)).value();
+    uint64_t step = 0;
+    const auto run = [&](int count) {
+      for (int i = 0; i < count; ++i) ASSERT_TRUE(RunStep(plan, {{0, 0.0f}}, ++step).ok());
+    };
+    run(20);
+    int64_t before[2];
+    for (size_t i = 0; i < 2; ++i) before[i] = task.driver(i).counts().allocations;
+    run(100);
+    // An event may be made late, when an earlier step's is still looked at. One a step would be
+    // 100.
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_LE(task.driver(i).counts().allocations - before[i], 5) << "GPU " << i;
+    EXPECT_EQ(task.driver(0).counts().launches > 0, replay);
+    ExpectNoRaces(task);
+  }
+}
+
+TEST(GpuExecutor, AGraphIsCapturedAnewWhenShapesChange) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  Endpoint x = b.Recv(0, {}, kGpu0, PartialShape({-1}));
+  for (int i = 0; i < 4; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
+  b.Send(1, x, 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  uint64_t step = 0;
+  for (const int64_t size : {3, 3, 3, 5, 5, 5, 3, 5, 7, 9, 11, 13, 3}) {
+    Tensor in = Tensor::Allocate(DT_FLOAT, Shape{size}).value();
+    for (int64_t i = 0; i < size; ++i) in.data<float>()[i] = static_cast<float>(i);
+    Collector collector;
+    auto running = StepExecutor::Prepare(plan, ++step, &collector, collector.done());
+    running->Start();
+    running->Deliver(0, in);
+    ASSERT_TRUE(collector.Wait().ok());
+    const Tensor out = collector.Take().at(1);
+    ASSERT_EQ(out.shape(), in.shape());
+    for (int64_t i = 0; i < size; ++i)
+      ASSERT_EQ(std::as_const(out).data<float>()[i], static_cast<float>(i) + 4);
+  }
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, WhatCannotBeAGraphIsLaunchedNodeByNode) {
+  GpuTask task;
+  task.driver(0).RefuseCaptures(true);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  Endpoint x = b.Recv(0, {}, kGpu0);
+  for (int i = 0; i < 4; ++i) x = b.Op("TSum", {x, x}, {{"N", int64_t{2}}}, {}, kGpu0);
+  b.Send(1, x, 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (uint64_t i = 1; i <= kSteps; ++i)
+    EXPECT_EQ(*RunStep(plan, {{0, 1.0f}}, i), (Values{{1, 16.0f}}));
+  EXPECT_EQ(task.driver(0).counts().launches, 0);
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, AKernelsFailureNamesItsNodeAndOpOnce) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  const NodeId fail = b.Add("TFail", {}, {{"message", std::string("no such row")}}, {}, kGpu0);
+  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {fail}, kGpu0), 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (uint64_t i = 1; i <= 3; ++i) {
+    const Status status = RunStep(plan, {{0, 1.0f}}, i).status();
+    EXPECT_EQ(status.message(), "node 'TFail' (TFail) on " + std::string(kGpu0) + ": no such row");
+  }
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, OutOfMemoryFailsTheStepWithATableOfWhoHoldsWhat) {
+  auto options = GpuTask::DefaultOptions();
+  options.memory_limit = 64 << 10;
+  GpuTask task(2, options);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  const Endpoint x = b.Recv(0, {}, kGpu0);
+  const Endpoint big = b.Op("TInc", {x}, {}, {}, kGpu0);
+  const Endpoint bigger = b.Op("TInc", {x}, {}, {}, kGpu0);
+  b.Send(1, b.Op("TAdd", {big, bigger}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (uint64_t i = 1; i <= 3; ++i) {
+    Collector collector;
+    auto step = StepExecutor::Prepare(plan, i, &collector, collector.done());
+    step->Start();
+    step->Deliver(0, Tensor::Allocate(DT_FLOAT, Shape{6000}).value());  // 24 kB each
+    const Status status = collector.Wait();
+    EXPECT_EQ(status.code(), Code::kResourceExhausted);
+    EXPECT_NE(status.message().find("node 'TInc_1' (TInc) on " + std::string(kGpu0)),
+              std::string::npos)
+        << status;
+    EXPECT_NE(status.message().find("24064 bytes in 1 blocks: node 'TInc' (TInc)"),
+              std::string::npos)
+        << status;
+    EXPECT_NE(status.message().find("limit 65536 bytes"), std::string::npos) << status;
+    EXPECT_EQ(BytesLeft(task), 0);
+  }
+  // A step that fits still runs, and nothing is left behind.
+  EXPECT_EQ(*RunStep(plan, {{0, 1.0f}}, 9), (Values{{1, 4.0f}}));
+}
+
+TEST(GpuExecutor, AllowGrowthTakesMemoryAsItIsNeeded) {
+  auto options = GpuTask::DefaultOptions();
+  options.memory_limit = size_t{256} << 20;
+  options.allow_growth = true;
+  GpuTask task(2, options);
+  EXPECT_EQ(task.driver(0).counts().device_bytes, 0);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  EXPECT_TRUE(RunStep(plan, {{0, 1.0f}}).ok());
+  EXPECT_EQ(task.driver(0).counts().device_bytes, 64 << 20);
+  EXPECT_EQ(task.driver(1).counts().device_bytes, 0);
+}
+
+TEST(GpuExecutor, ALostContextFailsEveryStepAndHangsNone) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  Endpoint x = b.Recv(0, {}, kGpu0);
+  for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
+  b.Send(1, x, 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  EXPECT_TRUE(RunStep(plan, {{0, 1.0f}}, 1).ok());
+  // While a step waits for the device.
+  task.driver(0).Hold();
+  Collector collector;
+  auto step = StepExecutor::Prepare(plan, 2, &collector, collector.done());
+  step->Start();
+  step->Deliver(0, Tensor::Scalar(1.0f));
+  task.driver(0).Lose();
+  const Status status = collector.Wait();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_NE(status.message().find("the context of " + std::string(kGpu0) + " is lost"),
+            std::string::npos)
+      << status;
+  EXPECT_NE(status.message().find("illegal memory access"), std::string::npos) << status;
+  for (uint64_t i = 3; i < 6; ++i)
+    EXPECT_EQ(RunStep(plan, {{0, 1.0f}}, i).status().code(), Code::kUnavailable);
+}
+
+TEST(GpuExecutor, AnAbortedStepEndsAndLeavesNothingBehind) {
+  GpuTask task;
+  task.gate("g");
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  const Endpoint gate = b.Op("TGate", {b.Recv(1)}, {{"gate", std::string("g")}});
+  const Endpoint late = Cross(b, 2, gate, kCpu0, kGpu0);
+  b.Send(3,
+         b.Op("TAdd", {b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), late}, {}, {}, kGpu0),
+         0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (uint64_t i = 1; i <= 5; ++i) {
+    Collector collector;
+    auto step = StepExecutor::Prepare(plan, i, &collector, collector.done());
+    step->Start();
+    step->Deliver(0, Tensor::Scalar(1.0f));
+    step->Deliver(1, Tensor::Scalar(1.0f));
+    step->Abort(Cancelled("enough"));
+    EXPECT_EQ(collector.Wait().message(), "enough");
+  }
+  EXPECT_EQ(BytesLeft(task), 0);
+  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, ATracedStepHasARecordOfEachNode) {
+  GpuTask task;
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  Endpoint x = b.Recv(0, {}, kGpu0);
+  for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
+  b.Send(1, x, 0, {}, kGpu0);
+  const auto plan = task.Compile(std::move(graph)).value();
+  for (uint64_t step = 1; step <= 4; ++step) {
+    StepTrace trace;
+    ASSERT_TRUE(RunStep(plan, {{0, 1.0f}}, step, false, &trace).ok());
+    int64_t last = 0;
+    std::vector<std::string> names;
+    for (const TraceEvent& event : trace.Events()) {
+      if (event.op != "TInc") continue;
+      EXPECT_EQ(event.device, kGpu0);
+      EXPECT_GE(event.start_ns, last);
+      EXPECT_GT(event.end_ns, event.start_ns);
+      last = event.start_ns;
+      names.push_back(event.name);
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"TInc", "TInc_1", "TInc_2"}));
+  }
+}
+
+// ---- does the check find what it is for?
+
+// A copy to the GPU and a kernel that reads it, with and without the event between them.
+TEST(RecordingDriver, FindsAWaitThatIsLeftOut) {
+  for (const int64_t skipped : {-1, 0, 1}) {
+    GpuTask task(1);
+    Graph graph = task.NewGraph();
+    Builder b(&graph);
+    b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+    const auto plan = task.Compile(std::move(graph)).value();
+    task.driver(0).Hold();             // so that the host does not see the copy's end first
+    task.driver(0).SkipWait(skipped);  // 0: kernel behind copy; 1: copy to the host behind kernel
+    Collector collector;
+    auto step = StepExecutor::Prepare(plan, 1, &collector, collector.done());
+    step->Start();
+    step->Deliver(0, Tensor::Scalar(1.0f));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (task.driver(0).counts().waits < 2 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    task.driver(0).Resume();
+    ASSERT_TRUE(collector.Wait().ok());
+    const auto races = task.driver(0).races();
+    EXPECT_EQ(races.empty(), skipped < 0) << "wait " << skipped;
+  }
+}
+
+TEST(RecordingDriver, FindsMemoryThatIsUsedAgainTooEarly) {
+  for (const bool early : {false, true}) {
+    auto world = RecordingDriver::NewWorld();
+    auto gpu = MakeFakeGpu(kGpu0, world, 1, {.memory_limit = 4096});
+    RecordingDriver& driver = *gpu.driver;
+    GpuMemory& memory = gpu.device->memory();
+    driver.Hold();
+    // A kernel of tick 1 writes a block that is then let go of.
+    const uint64_t tick = gpu.device->BeginSegment();
+    {
+      const Buffer block = Buffer::Allocate(&memory, 4096);
+      const MemoryAccess write{block.data(), 4096};
+      driver.OnKernel({.name = "kernel", .reads = {}, .writes = {&write, 1}, .again = {}});
+    }
+    ASSERT_TRUE(gpu.device->EndSegment(tick).ok());
+    // The only memory there is goes to a copy: behind the kernel, or, if the memory believes that
+    // the device has come further than it has, at once.
+    if (early) memory.Completed(tick);
+    uint64_t wait = 0;
+    bool busy = false;
+    const Buffer block = memory.AllocateFor(4096, nullptr, &wait, &busy);
+    ASSERT_TRUE(block);
+    ASSERT_TRUE(gpu.device->WaitForTick(Queue::kToDevice, wait).ok());
+    char host[4096] = {};
+    ASSERT_TRUE(driver.Copy(Queue::kToDevice, block.data(), host, sizeof host).ok());
+    EXPECT_EQ(driver.races().empty(), !early);
+    driver.Resume();
+  }
+}
+
+TEST(GpuMemory, WhatTheLaunchedSegmentUsesIsBusyForCopies) {
+  auto gpu = MakeFakeGpu(kGpu0, RecordingDriver::NewWorld(), 1, {.memory_limit = 4096});
+  GpuMemory& memory = gpu.device->memory();
+  const uint64_t tick = gpu.device->BeginSegment();
+  (void)Buffer::Allocate(&memory, 4096);
+  uint64_t wait = 0;
+  bool busy = false;
+  EXPECT_FALSE(memory.AllocateFor(4096, nullptr, &wait, &busy));
+  EXPECT_TRUE(busy);
+  ASSERT_TRUE(gpu.device->EndSegment(tick).ok());
+  EXPECT_TRUE(memory.AllocateFor(4096, nullptr, &wait, &busy));
+  EXPECT_FALSE(memory.AllocateFor(8192, nullptr, &wait, &busy));
+  EXPECT_FALSE(busy);
+}
+
+TEST(GpuMemory, BlocksJoinAgainWhenTheyAreFreed) {
+  auto gpu = MakeFakeGpu(kGpu0, RecordingDriver::NewWorld(), 1, {.memory_limit = 1 << 20});
+  GpuMemory& memory = gpu.device->memory();
+  std::mt19937 random(1);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Buffer> blocks;
+    for (int i = 0; i < 200; ++i) {
+      if (!blocks.empty() && random() % 3 == 0) {
+        std::swap(blocks[random() % blocks.size()], blocks.back());
+        blocks.pop_back();
+      } else if (Buffer block = Buffer::Allocate(&memory, random() % 8000)) {
+        blocks.push_back(std::move(block));
+      }
+    }
+    blocks.clear();
+    EXPECT_EQ(memory.bytes_in_use(), 0);
+    EXPECT_TRUE(Buffer::Allocate(&memory, 1 << 20)) << "it is in pieces";
+  }
+}
+
+}  // namespace
+}  // namespace monograph

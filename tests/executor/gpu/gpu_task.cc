@@ -1,0 +1,22 @@
+#include "tests/executor/gpu/gpu_task.h"
+
+namespace monograph::testing {
+
+GpuTask::GpuTask(int inter_op, GpuDevice::Options options, uint32_t seed)
+    : TestTask(inter_op), world_(RecordingDriver::NewWorld()) {
+  UseCpuKernelsOnGpus(&kernels());
+  gpus_.push_back(MakeFakeGpu(kGpu0, world_, seed, options));
+  gpus_.push_back(MakeFakeGpu(kGpu1, world_, seed + 1, options));
+}
+
+GpuDevice::Options GpuTask::DefaultOptions() {
+  return {.memory_limit = size_t{8} << 20, .min_replayed = 2};
+}
+
+Result<std::shared_ptr<const Plan>> GpuTask::Compile(Graph graph) {
+  PlanOptions with = options();
+  for (FakeGpu& gpu : gpus_) with.devices.push_back(gpu.device.get());
+  return CompilePlan(std::move(graph), with);
+}
+
+}  // namespace monograph::testing

@@ -1,0 +1,28 @@
+// A task of the executor's tests with GPUs that compute on the CPU.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/executor/gpu/fake_gpus.h"
+#include "tests/executor/test_ops.h"
+
+namespace monograph::testing {
+
+// A task with CPU:0, CPU:1, GPU:0 and GPU:1.
+class GpuTask : public TestTask {
+ public:
+  explicit GpuTask(int inter_op = 2, GpuDevice::Options options = DefaultOptions(),
+                   uint32_t seed = 1);
+  static GpuDevice::Options DefaultOptions();
+
+  Result<std::shared_ptr<const Plan>> Compile(Graph graph);
+  FakeGpu& gpu(size_t i) { return gpus_[i]; }
+  RecordingDriver& driver(size_t i) { return *gpus_[i].driver; }
+
+ private:
+  std::shared_ptr<World> world_;
+  std::vector<FakeGpu> gpus_;
+};
+
+}  // namespace monograph::testing

@@ -1,0 +1,323 @@
+#include "tests/executor/gpu/recording_driver.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace monograph::testing {
+
+using Clock = std::vector<uint64_t>;
+
+namespace {
+
+void Join(Clock* clock, const Clock& other) {
+  if (clock->size() < other.size()) clock->resize(other.size());
+  for (size_t i = 0; i < other.size(); ++i) (*clock)[i] = std::max((*clock)[i], other[i]);
+}
+
+}  // namespace
+
+struct World {
+  // One access: at its own queue's time.
+  struct Stamp {
+    size_t queue = 0;
+    uint64_t time = 0;
+    std::string who;
+  };
+  struct Cell {
+    bool written = false;
+    Stamp write;
+    std::vector<Stamp> reads;  // since; the last one of each queue
+  };
+
+  mutable std::recursive_mutex mutex;
+  std::vector<Clock> clocks;  // by queue
+  Clock host;
+  std::map<const char*, size_t> regions;  // device memory: only that is watched
+  // Ranges of it: each cell begins at its key and ends at the next one's.
+  std::map<const char*, Cell> cells;
+  std::vector<std::string> races;
+
+  std::map<const char*, Cell>::iterator Split(const char* at) {
+    const auto after = cells.upper_bound(at);
+    if (after == cells.begin()) return after;
+    const auto it = std::prev(after);
+    if (it->first == at) return it;
+    return cells.emplace(at, it->second).first;
+  }
+  bool Watched(const char* at) const {
+    const auto after = regions.upper_bound(at);
+    return after != regions.begin() && at < std::prev(after)->first + std::prev(after)->second;
+  }
+  bool Before(const Stamp& stamp, const Clock& clock) const {
+    return stamp.queue < clock.size() && stamp.time <= clock[stamp.queue];
+  }
+  void Report(const Stamp& earlier, const char* how, std::string_view who, const char* does) {
+    if (races.size() < 20)
+      races.push_back(std::string(who) + " " + does + " what " + earlier.who + " " + how +
+                      ", and nothing orders them");
+  }
+};
+
+struct RecordingDriver::Event {
+  bool timed = false;
+  Clock clock;
+  int polls = 0;                             // until it is done
+  int64_t at = 0;                            // for ElapsedNs
+  std::vector<std::function<void()>> lands;  // copies to the host that come before it
+};
+
+struct RecordingDriver::Graph {
+  struct Step {
+    std::string who;
+    std::vector<MemoryAccess> reads, writes;
+    std::function<Status()> again;
+  };
+  std::vector<Step> steps;
+  bool fresh = true;  // its kernels were computed while it was captured
+};
+
+std::shared_ptr<World> RecordingDriver::NewWorld() { return std::make_shared<World>(); }
+
+RecordingDriver::RecordingDriver(std::shared_ptr<World> world, uint32_t seed)
+    : world_(std::move(world)), base_(static_cast<int>(world_->clocks.size())), random_(seed) {
+  world_->clocks.resize(world_->clocks.size() + kQueues);
+}
+
+RecordingDriver::~RecordingDriver() = default;
+
+Status RecordingDriver::Broken() const {
+  return lost_ ? Unavailable("an illegal memory access was encountered") : Status();
+}
+
+Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  if (refuse_memory_) return ResourceExhausted("out of memory");
+  ++counts_.allocations;
+  counts_.device_bytes += static_cast<int64_t>(bytes);
+  void* data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  if (data == nullptr) return ResourceExhausted("out of memory");
+  world_->regions[static_cast<char*>(data)] = bytes;
+  world_->cells[static_cast<char*>(data)] = {};
+  world_->cells.emplace(static_cast<char*>(data) + bytes, World::Cell());
+  return data;
+}
+
+void RecordingDriver::FreeDevice(void* data) { std::free(data); }
+
+Result<void*> RecordingDriver::AllocatePinned(size_t bytes) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  ++counts_.allocations;
+  return std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+}
+
+void RecordingDriver::FreePinned(void* data) { std::free(data); }
+
+Result<EventId> RecordingDriver::MakeEvent(bool timed) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  ++counts_.allocations;
+  auto event = std::make_unique<Event>();
+  event->timed = timed;
+  events_[++last_event_] = std::move(event);
+  return last_event_;
+}
+
+void RecordingDriver::DropEvent(EventId event) {
+  std::lock_guard lock(world_->mutex);
+  events_.erase(event);
+}
+
+void RecordingDriver::Tick(Queue queue) {
+  const auto index = static_cast<size_t>(base_) + static_cast<size_t>(queue);
+  Clock& clock = world_->clocks[index];
+  // What the host has seen happened before it issued this.
+  Join(&clock, world_->host);
+  if (clock.size() <= index) clock.resize(index + 1);
+  ++clock[index];
+}
+
+void RecordingDriver::Touch(Queue queue, std::string_view who, const void* data, size_t bytes,
+                            bool write) {
+  if (bytes == 0 || !world_->Watched(static_cast<const char*>(data))) return;
+  const auto index = static_cast<size_t>(base_) + static_cast<size_t>(queue);
+  const Clock& clock = world_->clocks[index];
+  static constexpr const char* kNames[] = {"kCompute", "kToDevice", "kToHost", "kPeer"};
+  const World::Stamp stamp{index, clock[index],
+                           std::string(who) + " (" + kNames[static_cast<size_t>(queue)] +
+                               " of driver " + std::to_string(base_ / kQueues) + ")"};
+  const auto* begin = static_cast<const char*>(data);
+  const auto* end = begin + bytes;
+  auto it = world_->Split(begin);
+  world_->Split(end);
+  for (; it != world_->cells.end() && it->first < end; ++it) {
+    World::Cell& cell = it->second;
+    if (cell.written && !world_->Before(cell.write, clock))
+      world_->Report(cell.write, "wrote", stamp.who, write ? "writes" : "reads");
+    if (!write) {
+      std::erase_if(cell.reads, [&](const auto& read) { return read.queue == index; });
+      cell.reads.push_back(stamp);
+      continue;
+    }
+    for (const auto& read : cell.reads) {
+      if (!world_->Before(read, clock)) world_->Report(read, "read", stamp.who, "writes");
+    }
+    cell = {true, stamp, {}};
+  }
+}
+
+void RecordingDriver::Issue(Queue queue, std::string_view who, std::span<const MemoryAccess> reads,
+                            std::span<const MemoryAccess> writes) {
+  Tick(queue);
+  for (const auto& read : reads) Touch(queue, who, read.data, read.bytes, false);
+  for (const auto& write : writes) Touch(queue, who, write.data, write.bytes, true);
+}
+
+Status RecordingDriver::Record(EventId id, Queue queue) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  ++counts_.records;
+  if (capturing_ != nullptr && queue == Queue::kCompute)
+    return Internal("an event was recorded into a graph");
+  Event& event = *events_.at(id);
+  Tick(queue);
+  event.clock = world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)];
+  event.polls = static_cast<int>(random_() % 4);
+  if (queue == Queue::kToHost) {
+    for (auto& land : pending_) event.lands.push_back(std::move(land));
+    pending_.clear();
+  }
+  static int64_t time = 0;
+  event.at = time += 1000;
+  return Status();
+}
+
+Status RecordingDriver::Wait(Queue queue, StreamDriver& other, EventId id) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  ++counts_.waits;
+  if (skip_wait_ >= 0 && skip_wait_-- == 0) return Status();
+  Tick(queue);
+  Join(&world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)],
+       static_cast<RecordingDriver&>(other).events_.at(id)->clock);
+  return Status();
+}
+
+Result<bool> RecordingDriver::Done(EventId id) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  if (held_) return false;
+  Event& event = *events_.at(id);
+  if (event.polls > 0) {
+    --event.polls;
+    return false;
+  }
+  for (auto& land : event.lands) land();
+  event.lands.clear();
+  Join(&world_->host, event.clock);
+  return true;
+}
+
+Result<int64_t> RecordingDriver::ElapsedNs(EventId from, EventId to) {
+  std::lock_guard lock(world_->mutex);
+  return events_.at(to)->at - events_.at(from)->at;
+}
+
+Status RecordingDriver::Copy(Queue queue, void* to, const void* from, size_t bytes) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  ++counts_.copies;
+  const MemoryAccess read{from, bytes}, write{to, bytes};
+  if (capturing_ != nullptr && queue == Queue::kCompute)
+    return Internal("a copy was issued into a graph");
+  Issue(queue, "a copy of " + std::to_string(bytes) + " bytes", {&read, 1}, {&write, 1});
+  if (queue != Queue::kToHost) {
+    std::memcpy(to, from, bytes);
+    return Status();
+  }
+  // It lands when the host hears of an event behind it; until then the place holds garbage.
+  std::memset(to, 0xcd, bytes);
+  pending_.push_back([to, data = std::string(static_cast<const char*>(from), bytes)] {
+    std::memcpy(to, data.data(), data.size());
+  });
+  return Status();
+}
+
+Status RecordingDriver::CopyFromPeer(void* to, StreamDriver& other, const void* from,
+                                     size_t bytes) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(static_cast<RecordingDriver&>(other).Broken());
+  ++counts_.copies;
+  const MemoryAccess read{from, bytes}, write{to, bytes};
+  Issue(Queue::kPeer, "a peer copy of " + std::to_string(bytes) + " bytes", {&read, 1},
+        {&write, 1});
+  std::memcpy(to, from, bytes);
+  return Status();
+}
+
+Status RecordingDriver::BeginCapture() {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  if (capturing_ != nullptr) return Internal("a capture within a capture");
+  ++counts_.allocations;
+  graphs_[++last_graph_] = std::make_unique<Graph>();
+  capturing_ = graphs_[last_graph_].get();
+  return Status();
+}
+
+Result<GraphId> RecordingDriver::EndCapture() {
+  std::lock_guard lock(world_->mutex);
+  capturing_ = nullptr;
+  MG_RETURN_IF_ERROR(Broken());
+  if (refuse_captures_) return Internal("operation not permitted when stream is capturing");
+  return last_graph_;
+}
+
+Status RecordingDriver::Launch(GraphId id) {
+  std::vector<Graph::Step>* steps = nullptr;
+  bool again = false;
+  {
+    std::lock_guard lock(world_->mutex);
+    MG_RETURN_IF_ERROR(Broken());
+    ++counts_.launches;
+    Graph& graph = *graphs_.at(id);
+    again = !std::exchange(graph.fresh, false);
+    steps = &graph.steps;
+    for (const auto& step : *steps) Issue(Queue::kCompute, step.who, step.reads, step.writes);
+  }
+  if (!again) return Status();
+  for (const auto& step : *steps) MG_RETURN_IF_ERROR(step.again());
+  return Status();
+}
+
+void RecordingDriver::DropGraph(GraphId graph) {
+  std::lock_guard lock(world_->mutex);
+  graphs_.erase(graph);
+}
+
+void RecordingDriver::OnKernel(IssuedKernel kernel) {
+  std::lock_guard lock(world_->mutex);
+  ++counts_.kernels;
+  if (capturing_ == nullptr)
+    return Issue(Queue::kCompute, kernel.name, kernel.reads, kernel.writes);
+  capturing_->steps.push_back({std::string(kernel.name),
+                               {kernel.reads.begin(), kernel.reads.end()},
+                               {kernel.writes.begin(), kernel.writes.end()},
+                               std::move(kernel.again)});
+}
+
+std::vector<std::string> RecordingDriver::races() const {
+  std::lock_guard lock(world_->mutex);
+  return world_->races;
+}
+
+RecordingDriver::Counts RecordingDriver::counts() const {
+  std::lock_guard lock(world_->mutex);
+  return counts_;
+}
+
+}  // namespace monograph::testing

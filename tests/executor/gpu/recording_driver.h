@@ -1,0 +1,97 @@
+// RecordingDriver: a GPU without a GPU. Its memory is the host's, and what is issued is computed at
+// once, on the issuing thread; but nothing counts as done before some polls later, and a copy to
+// the host arrives only then. It keeps a vector clock per queue and, for every byte of its memory,
+// who wrote it last and who read it since, and reports each pair of accesses that no event orders.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "executor/device_stream.h"
+#include "executor/gpu/driver.h"
+
+namespace monograph::testing {
+
+// Clocks of all queues of all drivers of a world, and of the host.
+struct World;
+
+class RecordingDriver : public StreamDriver {
+ public:
+  // Drivers of one world may copy from each other. `seed`: of the delays.
+  RecordingDriver(std::shared_ptr<World> world, uint32_t seed);
+  static std::shared_ptr<World> NewWorld();
+  ~RecordingDriver() override;
+
+  DeviceStream* stream() override { return &stream_; }
+  Status Enter() override { return Status(); }
+  bool lost() override { return lost_.load(); }
+  Result<void*> AllocateDevice(size_t bytes) override;
+  void FreeDevice(void* data) override;
+  Result<void*> AllocatePinned(size_t bytes) override;
+  void FreePinned(void* data) override;
+  Result<EventId> MakeEvent(bool timed) override;
+  void DropEvent(EventId event) override;
+  Status Record(EventId event, Queue queue) override;
+  Status Wait(Queue queue, StreamDriver& other, EventId event) override;
+  Result<bool> Done(EventId event) override;
+  Result<int64_t> ElapsedNs(EventId from, EventId to) override;
+  Status Copy(Queue queue, void* to, const void* from, size_t bytes) override;
+  Status CopyFromPeer(void* to, StreamDriver& other, const void* from, size_t bytes) override;
+  Status BeginCapture() override;
+  Result<GraphId> EndCapture() override;
+  Status Launch(GraphId graph) override;
+  void DropGraph(GraphId graph) override;
+  bool observes() const override { return true; }
+  void OnKernel(IssuedKernel kernel) override;
+
+  // What it found; empty if all is ordered.
+  std::vector<std::string> races() const;
+  struct Counts {
+    int64_t allocations = 0;  // of device and pinned memory, events and graphs
+    int64_t kernels = 0, launches = 0, copies = 0, waits = 0, records = 0;
+    int64_t device_bytes = 0;
+  };
+  Counts counts() const;
+
+  // Faults. The wait number `wait` from now on (0: the next) is left out.
+  void SkipWait(int64_t wait) { skip_wait_ = wait; }
+  void RefuseMemory(bool refuse) { refuse_memory_ = refuse; }
+  void RefuseCaptures(bool refuse) { refuse_captures_ = refuse; }
+  // From now on every call fails, as after an illegal address.
+  void Lose() { lost_ = true; }
+  // Nothing is done any more, until Resume.
+  void Hold() { held_ = true; }
+  void Resume() { held_ = false; }
+
+ private:
+  struct Event;
+  struct Graph;
+  void Tick(Queue queue);
+  void Touch(Queue queue, std::string_view who, const void* data, size_t bytes, bool write);
+  void Issue(Queue queue, std::string_view who, std::span<const MemoryAccess> reads,
+             std::span<const MemoryAccess> writes);
+  Status Broken() const;
+
+  const std::shared_ptr<World> world_;
+  const int base_;  // its queues' first clock
+  std::mt19937 random_;
+  DeviceStream stream_;
+  std::map<EventId, std::unique_ptr<Event>> events_;
+  std::map<GraphId, std::unique_ptr<Graph>> graphs_;
+  std::vector<std::function<void()>> pending_;  // copies to the host behind which no event is
+  Graph* capturing_ = nullptr;
+  EventId last_event_ = 0;
+  GraphId last_graph_ = 0;
+  Counts counts_;
+  int64_t skip_wait_ = -1;
+  std::atomic<bool> lost_{false}, held_{false};
+  bool refuse_memory_ = false, refuse_captures_ = false;
+};
+
+}  // namespace monograph::testing
