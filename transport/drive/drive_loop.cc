@@ -161,9 +161,13 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   int busy_polls = 0;
   Idle idle;
   Clock::time_point spin_since;
+  if (ready == nullptr) Forget();
   while (true) {
     const bool handled = driven_->Poll();
-    if (handled && idle.is) Learn(std::exchange(idle, {}));
+    if (handled && idle.is) {
+      ready == nullptr ? Forget() : Learn(idle);
+      idle = {};
+    }
     if (ready != nullptr) {
       if ((*ready)()) return true;
       if (stop_.load(std::memory_order_relaxed)) return false;
@@ -207,6 +211,12 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
       spin_since = woken;
     }
   }
+}
+
+// A task that computes for others answers sooner if it spins and looks as often as it may.
+void DriveLoop::Forget() {
+  spin_budget_ = spin_;
+  trust_ = kShortestSleep;
 }
 
 void DriveLoop::Learn(const Idle& idle) {

@@ -2,7 +2,7 @@
 //
 // Exactly one thread at a time holds the driving role: the loop's own progress thread, or a guest
 // inside DriveUntil. The driver polls, spins while nothing comes, then sleeps on file descriptors.
-// It spins the less, the longer nothing came the last times.
+// A guest spins the less, the longer nothing came the last times.
 //
 //   progress thread:  driving --guest comes--> lingering --a tick without any guest--> driving
 //                                                 |  ^
@@ -77,7 +77,8 @@ class DriveLoop {
 
   void Run();
   bool Drive(const std::function<bool()>* ready, Clock::time_point deadline);
-  void Learn(const Idle& idle);  // something has come
+  void Learn(const Idle& idle);  // something has come, to a guest
+  void Forget();
   void Sleep(const std::function<bool()>* ready, Clock::time_point until);
   void SignalSleeper();
 
@@ -86,7 +87,7 @@ class DriveLoop {
   const std::string thread_name_;
   int wake_fd_ = -1;
 
-  // The driver's, handed on with the role. Both learn (Learn): a spin that finds nothing, and a
+  // The driver's, handed on with the role. Guests learn (Learn): a spin that finds nothing, and a
   // look at nothing, take processor time from whoever computes the awaited answer.
   Clock::duration spin_budget_;  // shorter than spin_ where messages keep coming far apart
   Clock::duration trust_;  // how long to sleep at a time: longer while the descriptors tell of all
