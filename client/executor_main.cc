@@ -35,7 +35,7 @@ int Main(int argc, char** argv) {
       log_level = "info";
   int task = 0, cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
   double drain_seconds = 10;
-  bool key_stdin = false, with_parent = false, with_stdin = false;
+  bool key_stdin = false, with_parent = false, with_stdin = false, say_ready = false;
   flags.Section("Cluster");
   flags.Add("cluster", &cluster_file,
             "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}");
@@ -69,6 +69,7 @@ int Main(int argc, char** argv) {
   flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
   flags.Add("exit_on_stdin_end", &with_stdin,
             "end when standard input ends (for daemons that were started over ssh)");
+  flags.Add("say_ready", &say_ready, "print a line on standard output once clients are served");
   flags.AddChoice("log_level", &log_level, {"debug", "info", "warning", "error", "off"},
                   "what to log");
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
@@ -109,6 +110,10 @@ int Main(int argc, char** argv) {
   options.spin = std::chrono::microseconds(spin_us);
   Result<std::unique_ptr<Server>> server = HostTask(cluster.value(), job, task, options);
   if (!server.ok()) return Fail(server.status());
+  if (say_ready) {
+    std::printf("%s\n", kDaemonReady);
+    std::fflush(stdout);
+  }
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
 
   bool failed = false;

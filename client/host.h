@@ -20,6 +20,9 @@
 
 namespace monograph {
 
+// The line that monograph-executor prints on standard output with --say_ready, once it listens.
+inline constexpr char kDaemonReady[] = "monograph-executor is ready";
+
 struct HostOptions {
   // Address to listen on. Empty: the one by which the cluster names the task.
   std::string bind = {};

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <random>
@@ -24,6 +25,7 @@
 
 #include "base/log.h"
 #include "client/cluster.h"
+#include "client/host.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -56,9 +58,13 @@ struct Child {
   Descriptor output;  // both streams
   Descriptor input;   // kept open: its end tells a daemon on another machine to stop
   std::string line;   // begun, not ended
+  bool ready = false;                  // a daemon that said so
+  std::deque<std::string> last_lines;  // of a daemon
   bool running = false;
   int status = 0;
 };
+
+constexpr size_t kLastLines = 4;
 
 // Starts `argv`. Output goes to a pipe if `label` is set, input comes from a pipe if `input` is not
 // null (and its text is written first).
@@ -108,6 +114,19 @@ Result<Child> Spawn(std::string label, const std::vector<std::string>& argv,
   return child;
 }
 
+// A line that a child printed: text with its label for our own output, or nothing.
+std::string TakeLine(Child& child, const std::string& line) {
+  if (!child.client && line == kDaemonReady) {
+    child.ready = true;
+    return "";
+  }
+  if (!child.client) {
+    child.last_lines.push_back(line);
+    if (child.last_lines.size() > kLastLines) child.last_lines.pop_front();
+  }
+  return "[" + child.label + "] " + line + "\n";
+}
+
 // Copies what there is of the child's output to ours, line by line with its label. False at its
 // end.
 bool Forward(Child& child) {
@@ -123,13 +142,22 @@ bool Forward(Child& child) {
   size_t begin = 0;
   for (size_t end = child.line.find('\n'); end != std::string::npos;
        end = child.line.find('\n', begin)) {
-    text += "[" + child.label + "] " + child.line.substr(begin, end + 1 - begin);
+    text += TakeLine(child, child.line.substr(begin, end - begin));
     begin = end + 1;
   }
   child.line.erase(0, begin);
   [[maybe_unused]] ssize_t written =
       write(child.client ? STDOUT_FILENO : STDERR_FILENO, text.data(), text.size());
   return count > 0;
+}
+
+// What has been printed and not read yet.
+void Drain(Child& child) {
+  while (child.output.get() >= 0) {
+    pollfd fd{child.output.get(), POLLIN, 0};
+    if (poll(&fd, 1, 0) <= 0) return;
+    if (!Forward(child)) child.output.Close();
+  }
 }
 
 std::string DescribeExit(int status) {
@@ -215,6 +243,8 @@ class Launcher {
   // Waits for output, signals and ended children, at most until `until`.
   void Pump(Clock::time_point until);
   void Reap();
+  void ReapClient(const Child& child);
+  void ReapDaemon(Child& child);
   void EndAll();
   Status StartClients(const ClusterSpec& cluster, const std::string& json);
   bool AnyRunning() const {
@@ -225,6 +255,11 @@ class Launcher {
     return std::any_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.client && child.running; });
   }
+  // Every daemon was ready at some time: the program can have reached them all.
+  bool Complete() const {
+    return std::all_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.client || child.ready; });
+  }
   void SignalClients(int signal);
 
   const LaunchOptions& options_;
@@ -234,6 +269,7 @@ class Launcher {
   Descriptor signals_;
   int interrupted_ = 0;
   bool ending_ = false;
+  Status never_complete_;  // which daemon ended before the cluster was there, and why
 };
 
 Status Launcher::Start() {
@@ -277,6 +313,7 @@ Status Launcher::Start() {
     } else {
       argv = {options_.executor, "--exit_with_parent", "--cluster=" + cluster_file_.path()};
     }
+    argv.push_back("--say_ready");
     argv.push_back("--job=" + task.job);
     argv.push_back("--task=" + std::to_string(task.task));
     // Who holds parameters leaves GPUs and their memory to who computes, unless the user says more.
@@ -321,20 +358,35 @@ void Launcher::SignalClients(int signal) {
   }
 }
 
+void Launcher::ReapClient(const Child& child) {
+  const int code =
+      WIFSIGNALED(child.status) ? 128 + WTERMSIG(child.status) : WEXITSTATUS(child.status);
+  if (code_ == 0) code_ = code;
+  if (code != 0 && !child.label.empty() && !ending_ && never_complete_.ok())
+    LogError(child.label + " ended: " + DescribeExit(child.status));
+}
+
+void Launcher::ReapDaemon(Child& child) {
+  Drain(child);
+  if (ending_) return;
+  const std::string how = DescribeExit(child.status);
+  LogError("daemon " + child.label + " ended before the program: " + how);
+  if (Complete() || !never_complete_.ok()) return;
+  std::string why = "daemon " + child.label + " ended before every daemon was up: " + how;
+  if (!child.last_lines.empty()) why += "; it said last:";
+  for (const std::string& line : child.last_lines) why += "\n  " + line;
+  never_complete_ = Unavailable(why);
+}
+
 void Launcher::Reap() {
   for (Child& child : children_) {
     if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
     child.running = false;
     child.input.Close();
     if (child.client) {
-      const int code =
-          WIFSIGNALED(child.status) ? 128 + WTERMSIG(child.status) : WEXITSTATUS(child.status);
-      if (code_ == 0) code_ = code;
-      if (code != 0 && !child.label.empty() && !ending_)
-        LogError(child.label + " ended: " + DescribeExit(child.status));
-    } else if (!ending_) {
-      LogError("daemon " + child.label +
-               " ended before the program: " + DescribeExit(child.status));
+      ReapClient(child);
+    } else {
+      ReapDaemon(child);
     }
   }
 }
@@ -377,12 +429,7 @@ void Launcher::EndAll() {
     while (AnyRunning() && Clock::now() < until) Pump(until);
   }
   // What daemons said last.
-  for (Child& child : children_) {
-    while (child.output.get() >= 0) {
-      pollfd fd{child.output.get(), POLLIN, 0};
-      if (poll(&fd, 1, 0) <= 0 || !Forward(child)) child.output.Close();
-    }
-  }
+  for (Child& child : children_) Drain(child);
 }
 
 Result<int> Launcher::Run() {
@@ -396,15 +443,16 @@ Result<int> Launcher::Run() {
   auto kill_at = Clock::time_point::max();
   while (ClientsRunning()) {
     Pump(Clock::now() + std::chrono::seconds(1));
-    if (interrupted_ != 0 && !std::exchange(told, true)) {
+    if ((interrupted_ != 0 || !never_complete_.ok()) && !std::exchange(told, true)) {
       // Ctrl-C has reached an only client from the terminal already; a second signal of the same
-      // kind does no harm.
-      SignalClients(interrupted_);
+      // kind does no harm. A program would wait in vain for a cluster that never comes up.
+      SignalClients(interrupted_ != 0 ? interrupted_ : SIGTERM);
       kill_at = Clock::now() + std::chrono::seconds(5);
     }
     if (Clock::now() > kill_at) SignalClients(SIGKILL);
   }
   EndAll();
+  if (!never_complete_.ok() && interrupted_ == 0) return never_complete_;
   return code_;
 }
 

@@ -109,11 +109,18 @@ struct ReplicatedStep {
   std::vector<TowerStep> towers;  // replicas of this client
 
   // Who starts. A client with `init` runs it (variables, slots and global_step get their initial
-  // values); one without waits until all of `initialized` are true. Then each runs `start`, if it
-  // is valid.
+  // values); one without waits until all of `initialized` are true, and it may join `run`. Then
+  // each runs `start`, if it is valid.
   Operation init, start;
   std::vector<ModelVariable> shared;  // what other clients see, too; empty with one client
   Outputs initialized;                // bool, of each of `shared`, then of `sync`
+  // What keeps others off variables that an earlier run has left (ops/job_run/job_run.h); not valid
+  // if nothing is shared. The chief runs `begin` before init, `ready` after it, and `finish` at the
+  // end of the training; the others fetch `join`, or `rejoin` if they come back to a run.
+  struct Run {
+    Operation begin, ready, finish;
+    Output join, rejoin;
+  } run;
   // between_graph with parameter servers, in step: the chief runs its updates beside training.
   std::shared_ptr<const struct SyncReplicasStep> sync;
   ReplicateOptions options;

@@ -166,6 +166,10 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
   step.init = open("init", initializers);
   step.chief_init = open("chief_init", {});
 
+  step.hold = StepGateHold(
+      home.WithOpName("hold"), gate,
+      "the chief" + (options_.replica_names.empty() ? std::string()
+                                                    : " (" + options_.replica_names[0] + ")"));
   step.finish = CloseWith(home.WithOpName("finish"), gate,
                           OutOfRange("'" + options_.name + "' has ended: " + kFinished));
   step.close_code = Placeholder(home.WithOpName("close_code"), DT_INT32, PartialShape::Scalar());
@@ -250,6 +254,8 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
         session_->MakeCallable({step_.close_code, step_.close_message}, {}, {step_.close})
             .status());
     MG_RETURN_IF_ERROR(Look(session_, step_).status());
+    MG_ASSIGN_OR_RETURN(hold_, session_->MakeCallable({}, {}, {step_.hold}));
+    MG_RETURN_IF_ERROR(session_->RunCallable(hold_, {}, {.timeout = kLookTimeout}).status());
     thread_ = StartThread("mg-sync", [this] { Loop(); });
     return Status();
   }
@@ -335,7 +341,7 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
   Session* const session_;
   const SyncReplicasStep step_;
   Coordinator* const coordinator_;
-  Callable update_;
+  Callable update_, hold_;  // held as long as the runner lives
   std::thread thread_;
 
   std::mutex mutex_;

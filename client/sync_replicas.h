@@ -31,6 +31,7 @@
 //     have come, and which replicas are missing,
 //   OutOfRange once some worker has run `finish`: the end of the data, for everybody,
 //   Aborted if the chief has started anew (run local_init again),
+//   Unavailable if the chief's session has ended, or its client is lost,
 //   what made the chief's runner end, if that failed.
 #pragma once
 
@@ -80,8 +81,10 @@ struct SyncReplicasStep {
   // The same without initialising: variables were restored, or the chief was restarted.
   Operation chief_init;
 
-  // For the chief's runner: one update; state of the gradients; ending everybody's wait.
+  // For the chief's runner: one update; saying that it is there; state of the gradients; ending
+  // everybody's wait.
   Operation update;
+  Operation hold;
   Outputs arrived;                   // per variable: ranks whose gradients are there
   Output step;                       // of the last update; -1: closed
   Output close_code, close_message;  // placeholders of `close`

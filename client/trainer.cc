@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/sync_replicas.h"
+#include "ops/job_run/job_run.h"
 #include "ops/variable/variable.h"
 
 namespace monograph {
@@ -25,6 +27,8 @@ constexpr uint64_t kStride = (uint64_t{1} << 20) + 1;
 
 // How often a waiting client looks, and how often it says what it waits for.
 constexpr std::chrono::milliseconds kLookEvery(100), kSayEvery(5000);
+// Longest wait for the farewell.
+constexpr std::chrono::seconds kFinishTimeout(2);
 
 std::string Join(const std::vector<std::string>& words) {
   std::string text;
@@ -75,6 +79,7 @@ struct Trainer::Loop {
   Operation train;
   Callable callable;
   int64_t next_batch = 0;
+  bool lost = false;  // its worker, while others train beside it
 };
 
 Trainer::Trainer(Session* session, const ReplicatedStep& step, std::vector<Outputs> feeds,
@@ -92,7 +97,10 @@ Trainer::Trainer(Session* session, const ReplicatedStep& step, std::vector<Outpu
   }
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (!step_.run.finish.valid() || !said_ready_ || failed_) return;
+  (void)session_->Run({}, {}, {step_.run.finish}, {.timeout = kFinishTimeout});
+}
 
 void Trainer::Say(const std::string& text) const {
   if (options_.say) {
@@ -144,33 +152,70 @@ Result<std::vector<std::string>> Trainer::Uninitialized() {
   return missing;
 }
 
+Result<JobRunJoined> Trainer::JoinRun(bool rejoin) {
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> joined,
+                      session_->Run({}, {rejoin ? step_.run.rejoin : step_.run.join}));
+  return static_cast<JobRunJoined>(joined[0].scalar<int32_t>());
+}
+
 Status Trainer::Initialize() {
-  if (options_.join && !step_.shared.empty()) {
+  const auto init = [this] {
+    return session_->Run({}, {}, {step_.init}, {.step = kInitStep}).status();
+  };
+  if (step_.shared.empty()) return init();
+  if (options_.join) {
     MG_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized());
-    if (missing.empty()) {
-      return step_.sync == nullptr ? Status()
-                                   : session_->Run({}, {}, {step_.sync->chief_init}).status();
+    MG_ASSIGN_OR_RETURN(const JobRunJoined joined, JoinRun(true));
+    if (missing.empty() && joined == JobRunJoined::kJoined) {
+      if (step_.sync != nullptr)
+        MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.sync->chief_init}).status());
+      return SayReady();
     }
   }
-  return session_->Run({}, {}, {step_.init}, {.step = kInitStep}).status();
+  // Nobody is to take what is there for the model from here on, until it is.
+  MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.run.begin}).status());
+  MG_RETURN_IF_ERROR(init());
+  return SayReady();
+}
+
+Status Trainer::SayReady() {
+  // Kept: the chief counts as gone when the signature is.
+  MG_ASSIGN_OR_RETURN(ready_, session_->MakeCallable({}, {}, {step_.run.ready}));
+  MG_RETURN_IF_ERROR(session_->RunCallable(ready_, {}).status());
+  said_ready_ = true;
+  return Status();
 }
 
 Status Trainer::WaitForModel() {
+  if (step_.shared.empty()) return Status();
   const auto begin = Clock::now(), until = begin + options_.start_timeout;
   auto say_at = begin;
   while (true) {
     MG_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized());
-    if (missing.empty()) return Status();
-    const std::string what =
-        "Waiting for model to be ready: variables not initialized: " + Join(missing);
-    const auto now = Clock::now();
-    if (now >= until) {
-      return DeadlineExceeded(what + "; the chief (worker 0) has not initialized them within " +
-                              std::to_string(options_.start_timeout.count() / 1000.0) + " s");
+    std::string what = "Waiting for model to be ready: variables not initialized: " + Join(missing);
+    std::string lacks = "the chief (worker 0) has not initialized them";
+    if (missing.empty()) {
+      MG_ASSIGN_OR_RETURN(const JobRunJoined joined, JoinRun(options_.join));
+      if (joined == JobRunJoined::kJoined) return Status();
+      what = "Waiting for model to be ready: the chief (worker 0) is initializing it";
+      lacks = "it has not ended";
+      if (joined == JobRunJoined::kLeftOver) {
+        what =
+            "Waiting for model to be ready: the variables that are there were left by a run whose "
+            "chief (worker 0) is gone";
+        lacks =
+            "no chief has initialized them anew (to come back to that run, join it by the name of "
+            "its container)";
+      }
     }
+    const auto now = Clock::now();
     if (now >= say_at) {
       Say(what);
       say_at = now + kSayEvery;
+    }
+    if (now >= until) {
+      return DeadlineExceeded(what + "; " + lacks + " within " +
+                              std::to_string(options_.start_timeout.count() / 1000.0) + " s");
     }
     std::this_thread::sleep_for(kLookEvery);  // nothing tells of another client's assignment
   }
@@ -204,6 +249,12 @@ void Trainer::TakeCount(TrainedStep* step) {
 }
 
 Status Trainer::Train(int64_t until, const StepFn& on_step) {
+  const Status status = TrainLoops(until, on_step);
+  if (!status.ok()) failed_ = true;
+  return status;
+}
+
+Status Trainer::TrainLoops(int64_t until, const StepFn& on_step) {
   if (loops_.size() > 1) return TrainBeside(until, on_step);
   if (options_.steps_in_flight > 1) return TrainInFlight(until, on_step);
   while (global_step_ < until) {
@@ -213,22 +264,46 @@ Status Trainer::Train(int64_t until, const StepFn& on_step) {
   return Status();
 }
 
+// The failure is the loss of the task that the loop's replica is on, which other loops do not need.
+bool Trainer::LostItsWorker(const Loop& loop, const Status& failure) const {
+  if (failure.code() != Code::kUnavailable) return false;
+  const Result<DeviceName> device =
+      session_->DeviceOf(step_.towers[static_cast<size_t>(loop.index)].call);
+  if (!device.ok()) return false;
+  const std::string task = device->TaskName();
+  const size_t at = failure.message().find(task);
+  const size_t end = at + task.size();  // "task:1" begins "task:10", too
+  return at != std::string::npos &&
+         (end == failure.message().size() || std::isdigit(failure.message()[end]) == 0);
+}
+
 Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   std::mutex mutex;
   Status first;  // guarded by mutex
   std::atomic<bool> stop = false;
+  const auto alone = [this] {
+    return std::count_if(loops_.begin(), loops_.end(),
+                         [](const Loop& loop) { return !loop.lost; }) == 1;
+  };
   std::vector<std::thread> threads;
   for (Loop& loop : loops_) {
+    if (loop.lost) continue;
     threads.push_back(StartThread("mg-train-" + std::to_string(loop.index), [&] {
       while (!stop.load() && global_step_ < until) {
         const Result<TrainedStep> step = Step(loop);
         std::lock_guard lock(mutex);
-        if (!step.ok()) {
-          first.Update(step.status());
-          stop = true;
-        } else if (on_step) {
-          on_step(*step);
+        if (step.ok()) {
+          if (on_step) on_step(*step);
+          continue;
         }
+        if (LostItsWorker(loop, step.status()) && !alone()) {
+          loop.lost = true;
+          Say("Going on without replica " + std::to_string(loop.index) + ": " +
+              step.status().message());
+          return;
+        }
+        first.Update(step.status());
+        stop = true;
       }
     }));
   }

@@ -6,8 +6,12 @@
 //   MG_RETURN_IF_ERROR(trainer.Train(5000, [](const TrainedStep& step) {...}));
 //
 // The chief (rank 0) and a client that has no company initialise. The others wait until every
-// shared variable has a value, and say which have none. A client that comes back, the chief too,
-// finds the variables as they are and goes on from their global_step if `join` is set.
+// shared variable has a value, and say which have none. Values that an earlier run left in the
+// daemons do not count: the chief of that run is gone, and a chief that starts makes them anew. A
+// client that comes back, the chief too, finds the variables as they are and goes on from their
+// global_step if `join` is set; to a run whose chief is there any client may come back.
+//
+// A replica of in_graph with `async` whose worker is lost leaves the others to go on, and says so.
 //
 // Random ops see the number of the batch, not of the session's step: a run draws the same values
 // however many other steps its session makes, in every way of replication but in_graph with
@@ -31,6 +35,7 @@
 namespace monograph {
 
 class SyncReplicasRunner;
+enum class JobRunJoined : int32_t;  // ops/job_run/job_run.h
 
 struct TrainedStep {
   using Clock = std::chrono::steady_clock;
@@ -44,7 +49,8 @@ struct TrainedStep {
 struct TrainerOptions {
   // Longest wait for variables that the chief has not initialised yet.
   std::chrono::milliseconds start_timeout{30000};
-  // The chief keeps variables that have values already (it comes back to a job that runs).
+  // The client comes back to a run: the chief keeps variables that have values already, the others
+  // do not ask whether the chief is there.
   bool join = false;
   // At most so many steps at a time in one loop; above 1 a step may read weights before the last
   // update, and results vary from run to run.
@@ -64,6 +70,8 @@ class Trainer {
   // Session and graph outlive the trainer.
   Trainer(Session* session, const ReplicatedStep& step, std::vector<Outputs> feeds, FeedFn feed,
           TrainerOptions options = {});
+  // The chief, if nothing has failed, tells those who come late that the run has finished: a short
+  // call to the task of global_step.
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -85,11 +93,15 @@ class Trainer {
  private:
   struct Loop;
   Result<std::vector<std::string>> Uninitialized();
+  Result<JobRunJoined> JoinRun(bool rejoin);
   Status Initialize();
+  Status SayReady();
   Status WaitForModel();
   Result<TrainedStep> Step(Loop& loop, const RunOptions& options = {},
                            RunMetadata* metadata = nullptr);
   void TakeCount(TrainedStep* step);
+  Status TrainLoops(int64_t until, const StepFn& on_step);
+  bool LostItsWorker(const Loop& loop, const Status& failure) const;
   Status TrainBeside(int64_t until, const StepFn& on_step);
   Status TrainInFlight(int64_t until, const StepFn& on_step);
   void Say(const std::string& text) const;
@@ -99,6 +111,8 @@ class Trainer {
   const FeedFn feed_;
   const TrainerOptions options_;
   std::unique_ptr<SyncReplicasRunner> runner_;  // the chief's, of a step with `sync`
+  Callable ready_;  // the chief's, if others share its variables: says that it is there
+  bool said_ready_ = false, failed_ = false;
   std::vector<Loop> loops_;
   std::atomic<int64_t> global_step_ = 0;
 };

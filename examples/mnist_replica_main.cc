@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -41,6 +42,7 @@ class Run {
   Status WriteTrace(const std::string& trace);
   Status Timed();
   Status WriteResult();
+  bool IsDisplayed(int64_t number) const;
   void Display(const TrainedStep& step);
   Result<double> Evaluate();
 
@@ -156,15 +158,26 @@ Status Run::WriteResult() {
   return metrics_.Write(ResultPath(settings_.result_file, layout_.rank));
 }
 
+bool Run::IsDisplayed(int64_t number) const {
+  if (number <= 0) return false;
+  // One of several clients does not see every number if others make updates without it (backup
+  // workers). Where each client speaks for itself, exactly one of them makes each number.
+  if (settings_.in_graph() || settings_.asynchronous())
+    return number % settings_.display_every == 0;
+  return number / settings_.display_every > displayed_ / settings_.display_every;
+}
+
 void Run::Display(const TrainedStep& step) {
   const int64_t number = step.global_step - settings_.num_warmup_batches;
-  if (number <= 0 || number % settings_.display_every != 0) return;
+  if (!IsDisplayed(number)) return;
   const float loss = step.results[0].scalar<float>(), accuracy = step.results[1].scalar<float>();
   if (!settings_.result_file.empty()) metrics_.Display(number, loss, accuracy);
+  const int64_t since = number - std::exchange(displayed_, number);
+  const double seconds =
+      std::chrono::duration<double>(step.end - std::exchange(displayed_at_, step.end)).count();
   if (!settings_.asynchronous() && layout_.rank != 0) return;  // the chief speaks for all
   if (settings_.in_graph() && !settings_.async) {
-    const double seconds = std::chrono::duration<double>(step.end - displayed_at_).count();
-    const double rate = static_cast<double>((number - displayed_) * settings_.batch_size) / seconds;
+    const double rate = static_cast<double>(since * settings_.batch_size) / seconds;
     std::printf("step %lld  loss %.3f  accuracy %.2f  images/sec %.1f\n",
                 static_cast<long long>(number), loss, accuracy, rate);
   } else {
@@ -172,8 +185,6 @@ void Run::Display(const TrainedStep& step) {
                 static_cast<long long>(number), accuracy);
   }
   std::fflush(stdout);
-  displayed_ = number;
-  displayed_at_ = step.end;
 }
 
 Result<double> Run::Evaluate() {

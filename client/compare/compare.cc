@@ -101,7 +101,9 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
   launch.ps = mode.uses_ps ? options_.ps : 0;
   launch.clients = mode.per_worker ? LaunchClients::kPerWorker : LaunchClients::kOne;
   launch.executor = options_.executor;
-  launch.executor_flags = options_.executor_flags;
+  launch.executor_flags = mode.executor_flags;
+  launch.executor_flags.insert(launch.executor_flags.end(), options_.executor_flags.begin(),
+                               options_.executor_flags.end());
   launch.command = options_.command;
   launch.command.insert(launch.command.end(), mode.flags.begin(), mode.flags.end());
   if (options_.batch_per_worker > 0)

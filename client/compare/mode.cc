@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "client/compare.h"
 #include "client/flags.h"
@@ -25,6 +26,14 @@ CompareMode Mode(std::string name, std::string title, const std::string& replica
   return mode;
 }
 
+// A worker that holds several replicas needs a device for each.
+CompareMode Hybrid() {
+  CompareMode mode = Mode("hybrid", "Hybrid", "hybrid", "parameter_server", false);
+  mode.flags.push_back("--replicas_per_worker=2");
+  mode.executor_flags = {"--cpu_devices=2"};
+  return mode;
+}
+
 // "NAME=FLAG FLAG ...": what the flags say of replication decides how it is run.
 CompareMode Custom(const std::string& name, const std::string& flags) {
   CompareMode mode{.name = name, .title = name};
@@ -35,6 +44,9 @@ CompareMode Custom(const std::string& name, const std::string& flags) {
     if (word.starts_with("--variable_update=")) ps = word == "--variable_update=parameter_server";
     if (word == "--async" || word == "--async=true") async = true;
     if (word == "--sync" || word == "--sync=true") sync = true;
+    constexpr std::string_view kPerWorker = "--replicas_per_worker=";
+    if (word.starts_with(kPerWorker))
+      mode.executor_flags = {"--cpu_devices=" + word.substr(kPerWorker.size())};
     mode.flags.push_back(word);
   }
   mode.uses_ps = ps;
@@ -56,6 +68,7 @@ const std::vector<CompareMode>& KnownModes() {
       Mode("in_graph_async", "In-graph (async)", "in_graph", "parameter_server", false),
       Mode("between_graph_async", "Between-graph (async)", "between_graph", "parameter_server",
            false),
+      Hybrid(),
   };
   return *modes;
 }

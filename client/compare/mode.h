@@ -12,6 +12,7 @@ struct CompareMode {
   std::string name;   // "in_graph_replicated"
   std::string title;  // "In-graph (all-reduce)"
   std::vector<std::string> flags;
+  std::vector<std::string> executor_flags;  // that its daemons need
   bool uses_ps = false;
   bool per_worker = false;  // a client for each worker, else one for all
   bool synchronous =

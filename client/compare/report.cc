@@ -78,7 +78,7 @@ RunFigures::Traffic TrafficOf(const RunResult::Task& task, const std::string& na
           per_step(task.messages_sent), per_step(task.messages_received)};
 }
 
-// At each step that every client displayed.
+// At each step that any client displayed, of those that did.
 std::vector<RunResult::Progress> MeanLoss(const std::vector<RunResult>& clients) {
   std::map<int64_t, RunResult::Progress> sums;
   std::map<int64_t, size_t> counts;
@@ -94,12 +94,12 @@ std::vector<RunResult::Progress> MeanLoss(const std::vector<RunResult>& clients)
   }
   std::vector<RunResult::Progress> means;
   for (auto& [step, sum] : sums) {
-    if (counts[step] != clients.size()) continue;
-    sum.loss /= static_cast<double>(clients.size());
-    sum.accuracy /= static_cast<double>(clients.size());
+    const auto count = static_cast<double>(counts[step]);
+    sum.loss /= count;
+    sum.accuracy /= count;
     means.push_back(sum);
   }
-  return means.empty() && !clients.empty() ? clients[0].display : means;
+  return means;
 }
 
 // The digest that a run stands for: its clients read the same variables.

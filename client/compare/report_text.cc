@@ -120,6 +120,7 @@ Json CellJson(const Cell& cell) {
   }
   return {{"mode", cell.mode->name},
           {"workers", cell.workers},
+          {"clients", cell.runs.empty() ? 0 : cell.runs[0]->clients.size()},
           {"batch_size", cell.runs.empty() ? 0 : cell.runs[0]->clients[0].batch_size},
           {"images_per_second", ToJsonValue(cell.images_per_second)},
           {"step_p50_us", ToJsonValue(cell.step_p50_us)},
@@ -199,11 +200,12 @@ std::string ReportTable(const CompareReport& report) {
                      EqualityText(report, equalities) + "\n\n";
 
   std::vector<std::vector<std::string>> rows = {
-      {"mode", "workers", "images/sec", "step p50 ms", "step p99 ms", "client CPU ms/step",
-       "MiB/step", "critical path ms: compute+transfer+wait", "loss", "weights"}};
+      {"mode", "workers", "clients", "images/sec", "step p50 ms", "step p99 ms",
+       "CPU ms/step, all clients", "MiB/step", "critical path ms: compute+transfer+wait", "loss",
+       "weights"}};
   for (const Cell& cell : cells) {
     if (cell.runs.empty()) {
-      rows.push_back({cell.mode->name, std::to_string(cell.workers), "failed"});
+      rows.push_back({cell.mode->name, std::to_string(cell.workers), "-", "failed"});
       continue;
     }
     double sent = 0;
@@ -219,9 +221,10 @@ std::string ReportTable(const CompareReport& report) {
     const auto& loss = cell.figures[0].loss;
     rows.push_back(
         {cell.mode->name, std::to_string(cell.workers),
-         WithRange(cell.images_per_second, "%.1f", 1), WithRange(cell.step_p50_us, "%.2f", 1e-3),
-         WithRange(cell.step_p99_us, "%.2f", 1e-3), WithRange(cell.client_cpu_us, "%.3f", 1e-3),
-         MiB(sent), path_text, loss.empty() ? "-" : Format("%.4f", loss.back().loss),
+         std::to_string(cell.runs[0]->clients.size()), WithRange(cell.images_per_second, "%.1f", 1),
+         WithRange(cell.step_p50_us, "%.2f", 1e-3), WithRange(cell.step_p99_us, "%.2f", 1e-3),
+         WithRange(cell.client_cpu_us, "%.3f", 1e-3), MiB(sent), path_text,
+         loss.empty() ? "-" : Format("%.4f", loss.back().loss),
          cell.runs[0]->clients[0].digest.substr(0, 8)});
   }
   text += AlignColumns(rows);
@@ -260,7 +263,8 @@ std::string ReportTable(const CompareReport& report) {
   if (report.interrupted) text += "\nInterrupted: the figures are of the runs that had ended.\n";
   text += "\n" + std::to_string(report.repeats) + " interleaved repeats, " + report.machine.cpu +
           ", " + std::to_string(report.machine.cores) + " cores, " + report.date +
-          "\nmedian (lowest..highest); a step trains one global batch\n";
+          "\nmedian (lowest..highest); a step trains one global batch; CPU of all clients of a run "
+          "together\n";
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include "client/sync_replicas.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/job_run/job_run.h"
 #include "ops/variable/variable.h"
 
 namespace monograph {
@@ -97,6 +98,13 @@ void AddStart(Draft* draft, ReplicatedStep* step) {
         VarIsInitialized(scope.SubScope("ready").ColocateWith(variable.handle), variable.handle));
   }
   if (step->sync != nullptr) step->initialized.push_back(step->sync->ready);
+  const Scope home = scope.SubScope("job").ColocateWith(step->global_step.handle);
+  const Output run = JobRun(home.WithOpName("run"), "job_run");
+  step->run = {.begin = JobRunBegin(home.WithOpName("begin"), run),
+               .ready = JobRunReady(home.WithOpName("ready"), run),
+               .finish = JobRunFinish(home.WithOpName("finish"), run),
+               .join = JobRunJoin(home.WithOpName("join"), run, options.rank, false),
+               .rejoin = JobRunJoin(home.WithOpName("rejoin"), run, options.rank, true)};
 }
 
 Result<std::vector<std::vector<ModelVariable>>> MakeCopies(const Scope& scope,

@@ -131,6 +131,10 @@ Operation StepGateClose(const Scope& scope, const Output& gate, const Output& co
   return OpBuilder(scope, "MonographStepGateClose").Input(gate).Input(code).Input(message).Build();
 }
 
+Operation StepGateHold(const Scope& scope, const Output& gate, const std::string& holder) {
+  return OpBuilder(scope, "MonographStepGateHold").Input(gate).Attr("holder", holder).Build();
+}
+
 Output StepGateStep(const Scope& scope, const Output& gate) {
   return OpBuilder(scope, "MonographStepGateStep").Input(gate).BuildOutput();
 }
@@ -243,6 +247,7 @@ void DefineStepGate(OpRegistry* registry) {
   registry->Add(OnHandle("MonographStepGateWait").Input("local_step: int64").Output("step: int64"));
   registry->Add(OnHandle("MonographStepGateClose").Input("code: int32").Input("message: string"));
   registry->Add(OnHandle("MonographStepGateStep").Output("step: int64"));
+  registry->Add(OnHandle("MonographStepGateHold").Attr("holder: string"));
 }
 
 }  // namespace

@@ -83,6 +83,10 @@ Output StepGateWait(const Scope& scope, const Output& gate, const Output& local_
 // string). The first one counts. StepGateSet with `restart` opens it again.
 Operation StepGateClose(const Scope& scope, const Output& gate, const Output& code,
                         const Output& message);
+// Says that this session sets the gate, from now until it ends (or lets go of the signature). Who
+// then waits for a step, or comes to wait for one, gets Unavailable with `holder`, the name of who
+// was there, until another session holds the gate or restarts it.
+Operation StepGateHold(const Scope& scope, const Output& gate, const std::string& holder);
 // Its step; -1: never set, or closed.
 Output StepGateStep(const Scope& scope, const Output& gate);
 

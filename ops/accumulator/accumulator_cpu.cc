@@ -1,5 +1,6 @@
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -221,6 +222,27 @@ class GateStepKernel : public Kernel {
   }
 };
 
+// Lives as long as its graph is registered: until the session that registered it ends.
+class GateHoldKernel : public Kernel {
+ public:
+  explicit GateHoldKernel(const KernelConstruction& k) : name_(k.attr<std::string>("holder")) {}
+  ~GateHoldKernel() override {
+    if (gate_ != nullptr) gate_->LetGo(this, name_);
+  }
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(auto gate, FindResource<StepGateResource>(c));
+    gate->Hold(this);
+    std::lock_guard lock(mutex_);
+    gate_ = std::move(gate);
+    return Status();
+  }
+
+ private:
+  const std::string name_;
+  std::mutex mutex_;
+  std::shared_ptr<StepGateResource> gate_;  // guarded by mutex_
+};
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -245,6 +267,7 @@ void RegisterCpu(KernelRegistry* registry) {
   AddHandleKernel<GateWaitKernel>(registry, "MonographStepGateWait");
   AddHandleKernel<GateCloseKernel>(registry, "MonographStepGateClose");
   AddHandleKernel<GateStepKernel>(registry, "MonographStepGateStep");
+  AddHandleKernel<GateHoldKernel>(registry, "MonographStepGateHold");
 }
 
 }  // namespace monograph::ops::accumulator

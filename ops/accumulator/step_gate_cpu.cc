@@ -11,7 +11,8 @@ void StepGateResource::Set(int64_t step, bool restart) {
   {
     std::lock_guard lock(mutex_);
     if (restart) {
-      closed_ = Status();
+      closed_ = gone_ = Status();
+      holder_ = nullptr;
       step_ = step;
       waiters.swap(waiters_);
       status = Aborted("'" + name_ + "' was started anew at step " + std::to_string(step) +
@@ -42,6 +43,7 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
                        std::to_string(step) + " of '" + name_ +
                        "', which was started anew; begin again from there (run local_init)");
     }
+    if (status.ok() && local_step >= step) status = gone_;
     if (status.ok() && local_step >= step) {
       id = ++last_id_;
       waiters_.push_back({id, local_step, std::move(done)});
@@ -58,6 +60,26 @@ void StepGateResource::Close(const Status& status) {
     std::lock_guard lock(mutex_);
     if (!closed_.ok()) return;
     closed_ = status;
+    waiters.swap(waiters_);
+  }
+  for (Waiter& waiter : waiters) waiter.done(status, 0);
+}
+
+void StepGateResource::Hold(const void* holder) {
+  std::lock_guard lock(mutex_);
+  holder_ = holder;
+  gone_ = Status();
+}
+
+void StepGateResource::LetGo(const void* holder, const std::string& name) {
+  std::list<Waiter> waiters;
+  Status status;
+  {
+    std::lock_guard lock(mutex_);
+    if (holder_ != holder) return;
+    holder_ = nullptr;
+    status = gone_ = Unavailable("who makes the updates of '" + name_ + "', " + name +
+                                 ", has ended its session");
     waiters.swap(waiters_);
   }
   for (Waiter& waiter : waiters) waiter.done(status, 0);

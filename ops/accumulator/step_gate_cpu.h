@@ -24,6 +24,11 @@ class StepGateResource : public Resource, public std::enable_shared_from_this<St
   // `done` runs once, on the thread that sets or closes the gate or ends the step.
   void Wait(KernelContext& c, int64_t local_step, Passed done);
   void Close(const Status& status);
+  // Until `holder` lets go, or another takes its place, somebody is there to set the gate. When it
+  // lets go, who waits for the next step gets Unavailable, and who comes later too; a restart, or
+  // a new holder, ends that.
+  void Hold(const void* holder);
+  void LetGo(const void* holder, const std::string& name);
   int64_t step() const;  // -1: never set, or closed
 
   std::string DebugString() const override;
@@ -41,6 +46,8 @@ class StepGateResource : public Resource, public std::enable_shared_from_this<St
   mutable std::mutex mutex_;
   int64_t step_ = -1;  // guarded by mutex_, as all below
   Status closed_;      // not OK: closed
+  const void* holder_ = nullptr;  // only compared
+  Status gone_;                   // not OK: the holder let go
   std::list<Waiter> waiters_;
   uint64_t last_id_ = 0;
 };

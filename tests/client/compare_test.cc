@@ -60,7 +60,8 @@ CompareReport TwoModes() {
 TEST(CompareModes, NamesStandForFlags) {
   const auto modes =
       ParseModes({"in_graph", "between_graph", "between_graph_async", "in_graph_replicated",
-                  "in_graph_async", "mine=--replication=in_graph --split=measured"});
+                  "in_graph_async", "mine=--replication=in_graph --split=measured", "hybrid",
+                  "four=--replication=hybrid --replicas_per_worker=4"});
   ASSERT_TRUE(modes.ok()) << modes.status();
   const auto flags = [&](size_t i) {
     std::string all;
@@ -76,6 +77,12 @@ TEST(CompareModes, NamesStandForFlags) {
   EXPECT_EQ(modes->at(5).name, "mine");
   EXPECT_EQ(flags(5), "--replication=in_graph --split=measured ");
   EXPECT_TRUE(modes->at(5).synchronous);
+  EXPECT_EQ(flags(6),
+            "--replication=hybrid --variable_update=parameter_server --replicas_per_worker=2 ");
+  EXPECT_FALSE(modes->at(6).synchronous);
+  EXPECT_TRUE(modes->at(6).per_worker);
+  EXPECT_EQ(modes->at(6).executor_flags, std::vector<std::string>{"--cpu_devices=2"});
+  EXPECT_EQ(modes->at(7).executor_flags, std::vector<std::string>{"--cpu_devices=4"});
 }
 
 TEST(CompareModes, AnUnknownOneIsRefusedWithTheNearestName) {
@@ -185,8 +192,9 @@ TEST(CompareReport, AFailedRunIsNamedAndTheOthersStandForTheMode) {
 TEST(CompareReport, TheTableHasARowForEachModeAndNumberOfWorkers) {
   const std::string table = ReportTable(TwoModes());
   EXPECT_TRUE(std::regex_search(
-      table, std::regex("in_graph +2 +250000\\.0 \\(250000\\.0\\.\\.250000\\.0\\) +0\\.80 ")))
+      table, std::regex("in_graph +2 +1 +250000\\.0 \\(250000\\.0\\.\\.250000\\.0\\) +0\\.80 ")))
       << table;
+  EXPECT_NE(table.find("CPU ms/step, all clients"), std::string::npos) << table;
   EXPECT_TRUE(std::regex_search(table, std::regex("in_graph / between_graph +2 +1\\.250 ")))
       << table;
   EXPECT_TRUE(std::regex_search(table, std::regex("in_graph / between_graph +1 .*spread larger")))

@@ -133,9 +133,9 @@ std::string ChildProcess::error() const {
 }
 
 bool ChildProcess::WaitForText(const std::string& stream, const std::string& text,
-                               std::chrono::milliseconds limit) const {
+                               std::chrono::milliseconds limit, size_t from) const {
   std::unique_lock lock(mutex_);
-  auto there = [&] { return stream.find(text) != std::string::npos; };
+  auto there = [&] { return stream.find(text, from) != std::string::npos; };
   changed_.wait_for(lock, limit, [&] { return ended_ || there(); });
   return there();
 }
@@ -144,6 +144,10 @@ bool ChildProcess::WaitForError(const std::string& text, std::chrono::millisecon
 }
 bool ChildProcess::WaitForOutput(const std::string& text, std::chrono::milliseconds limit) const {
   return WaitForText(output_, text, limit);
+}
+bool ChildProcess::WaitForMoreOutput(const std::string& text,
+                                     std::chrono::milliseconds limit) const {
+  return WaitForText(output_, text, limit, output().size());
 }
 
 TestCluster::TestCluster(ClusterOptions options) : options_(std::move(options)) {

@@ -56,10 +56,12 @@ class ChildProcess {
   // come.
   bool WaitForError(const std::string& text, std::chrono::milliseconds limit = 20s) const;
   bool WaitForOutput(const std::string& text, std::chrono::milliseconds limit = 20s) const;
+  // The same for text that it prints from now on.
+  bool WaitForMoreOutput(const std::string& text, std::chrono::milliseconds limit = 20s) const;
 
  private:
   bool WaitForText(const std::string& stream, const std::string& text,
-                   std::chrono::milliseconds limit) const;
+                   std::chrono::milliseconds limit, size_t from = 0) const;
   void Read(int out, int error);
 
   pid_t pid_ = -1;

@@ -132,12 +132,59 @@ TEST(Launch, AProgramThatDoesNotExistIsOneErrorAndLeavesNoDaemon) {
   EXPECT_TRUE(WaitForNoneWith("--drain_seconds=0.7654321"));
 }
 
-TEST(Launch, ADaemonThatEndsBeforeTheProgramIsReported) {
-  ChildProcess bad({MonographPath(), "launch", "--workers=1", "--executor_flags=--no_such_flag=1",
-                    "--", "sh", "-c", "exec sleep 1000"});
-  EXPECT_TRUE(bad.WaitForError("daemon worker/0 ended before the program: exit code 2"))
-      << bad.error();
-  EXPECT_NE(bad.error().find("[worker/0] "), std::string::npos) << bad.error();
+TEST(Launch, ADaemonThatNeverComesUpEndsTheProgramAndIsNamedWithItsLastWords) {
+  // Its port is taken: a stand-in for ssh runs the daemon here, on the port that is asked for.
+  TemporaryFolder folder;
+  const std::string ssh =
+      folder.Write("ssh", "#!/bin/sh\nwhile [ \"$1\" != exec ]; do shift; done\neval \"$@\"\n");
+  ASSERT_EQ(chmod(ssh.c_str(), 0700), 0);
+  const std::string bin = std::filesystem::path(ExecutorPath()).parent_path();
+  TestCluster other({.ps = 0, .workers = 1});
+  other.StatusOf("worker", 0);  // it listens
+  const std::string address = other.address("worker", 0);
+  ChildProcess process(
+      {MonographPath(), "launch", "-H", "127.0.0.1",
+       "--base_port=" + address.substr(address.find(':') + 1), "--", "sh", "-c", "exec sleep 1000"},
+      {{"PATH", folder.path() + ":" + bin + ":" + getenv("PATH")}});
+  const std::optional<Exit> exit = process.Wait(60s);
+  ASSERT_TRUE(exit.has_value()) << process.error();
+  EXPECT_EQ(exit->code, 1);
+  const std::string error = process.error();
+  const size_t last =
+      error.rfind("UNAVAILABLE: daemon worker/0 ended before every daemon was up: ");
+  ASSERT_NE(last, std::string::npos) << error;
+  EXPECT_NE(error.find(address, last), std::string::npos) << error;
+  EXPECT_NE(error.find("in use", last), std::string::npos) << error;
+}
+
+TEST(Launch, ADaemonThatDoesNotKnowAFlagEndsTheProgramOfEveryWorker) {
+  ChildProcess process({MonographPath(), "launch", "--workers=2", "--clients=per_worker",
+                        "--executor_flags=--no_such_flag=1", "--", "sh", "-c", "exec sleep 1000"});
+  const std::optional<Exit> exit = process.Wait(60s);
+  ASSERT_TRUE(exit.has_value()) << process.error();
+  EXPECT_EQ(exit->code, 1);
+  EXPECT_NE(process.error().find("ended before the program: exit code 2"), std::string::npos)
+      << process.error();
+  EXPECT_NE(process.error().find("ended before every daemon was up: exit code 2; it said last:"),
+            std::string::npos)
+      << process.error();
+}
+
+TEST(Launch, ADaemonThatDiesLaterIsReportedAndTheProgramGoesOn) {
+  Launched launched("cat \"$GATE\"; exit 5");
+  for (const char* label : {"[worker/1] ", "[worker/0] ", "[ps/0] "})
+    ASSERT_TRUE(launched.process.WaitForError(label)) << launched.process.error();
+  const std::vector<pid_t> daemons = ProcessesWith(launched.mark);
+  ASSERT_EQ(daemons.size(), 3u);
+  kill(daemons[1], SIGKILL);
+  ASSERT_TRUE(launched.process.WaitForError("ended before the program: signal Killed"))
+      << launched.process.error();
+  launched.OpenGate();
+  const std::optional<Exit> exit = launched.process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 5) << launched.process.error();
+  EXPECT_EQ(launched.process.error().find("UNAVAILABLE"), std::string::npos)
+      << launched.process.error();
 }
 
 TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {

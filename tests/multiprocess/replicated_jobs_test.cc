@@ -6,48 +6,10 @@
 #include <cstdio>
 #include <thread>
 
-#include "tests/multiprocess/cluster_fixture.h"
+#include "tests/multiprocess/mnist_jobs.h"
 
 namespace monograph {
 namespace {
-
-// A short job of two workers.
-std::vector<std::string> Client(const TestCluster& cluster, int rank,
-                                const std::vector<std::string>& flags) {
-  std::vector<std::string> argv = {MG_MNIST_REPLICA,
-                                   "--data_name=synthetic",
-                                   "--fc=16",
-                                   "--batch_size=20",
-                                   "--num_warmup_batches=0",
-                                   "--display_every=5",
-                                   "--num_batches=30",
-                                   "--replication=between_graph",
-                                   "--cluster=" + cluster.json(),
-                                   "--task_index=" + std::to_string(rank)};
-  argv.insert(argv.end(), flags.begin(), flags.end());
-  return argv;
-}
-
-constexpr auto kLimit = 60s;
-const char kForever[] = "--num_batches=1000000";
-
-bool Succeeds(ChildProcess& client) {
-  const std::optional<Exit> exit = client.Wait(kLimit);
-  return exit && !exit->signalled && exit->code == 0;
-}
-
-// It ends with 1 and says all of `parts` in its error.
-void ExpectFails(ChildProcess& client, std::initializer_list<std::string> parts) {
-  const std::optional<Exit> exit = client.Wait(kLimit);
-  ASSERT_TRUE(exit) << "it still runs: " << client.output() << client.error();
-  EXPECT_EQ(exit->code, 1) << client.error();
-  const std::string error = client.error();
-  const size_t line = error.find("mnist_replica: ");
-  ASSERT_NE(line, std::string::npos) << error;
-  EXPECT_EQ(error.find("mnist_replica: ", line + 1), std::string::npos) << error;
-  for (const std::string& part : parts)
-    EXPECT_NE(error.find(part, line), std::string::npos) << "no '" << part << "' in: " << error;
-}
 
 TEST(ReplicatedJobs, EveryWayOfSeveralClientsTrains) {
   const std::vector<std::vector<std::string>> modes = {
@@ -64,14 +26,22 @@ TEST(ReplicatedJobs, EveryWayOfSeveralClientsTrains) {
     EXPECT_TRUE(Succeeds(chief)) << name << ": " << chief.error();
     EXPECT_TRUE(Succeeds(other)) << name << ": " << other.error();
     EXPECT_NE(chief.output().find("\nTest-Accuracy: "), std::string::npos) << chief.output();
-    EXPECT_NE((chief.output() + other.output()).find(", Step: 25, Accuracy(batch): "),
-              std::string::npos)
-        << name << ": " << chief.output() << other.output();
+    const std::string output = chief.output() + other.output();
+    if (name != "--replicas_to_aggregate=1") {
+      EXPECT_NE(output.find(", Step: 25, Accuracy(batch): "), std::string::npos)
+          << name << ": " << output;
+    } else {
+      // The chief, who prints, has no part in every update: it prints the first of its steps that
+      // is past a multiple of 5.
+      EXPECT_NE(output.find(", Accuracy(batch): "), std::string::npos) << output;
+    }
   }
 }
 
 TEST(ReplicatedJobs, OthersWaitForTheChiefAndSayWhatFor) {
   TestCluster cluster({.ps = 1, .workers = 2});
+  for (const auto& [job, task] : {std::pair("ps", 0), std::pair("worker", 1)})
+    cluster.StatusOf(job, task);  // it is up: what is left to wait for is the chief
   ChildProcess other(Client(cluster, 1, {"--start_timeout=2"}));
   ExpectFails(other, {"DEADLINE_EXCEEDED",
                       "Waiting for model to be ready: variables not initialized: conv1/weights, ",
@@ -95,7 +65,7 @@ TEST(ReplicatedJobs, TasksMayComeUpInAnyOrder) {
 
 TEST(ReplicatedJobs, AWorkerOfAnAsyncJobMayDieAndComeBackWhileTheOthersGoOn) {
   TestCluster cluster({.ps = 1, .workers = 2});
-  const std::vector<std::string> flags = {"--num_batches=400", "--container=job_1"};
+  const std::vector<std::string> flags = {kForever, "--container=job_1"};
   ChildProcess chief(Client(cluster, 0, flags));
   {
     ChildProcess other(Client(cluster, 1, flags));
@@ -103,11 +73,12 @@ TEST(ReplicatedJobs, AWorkerOfAnAsyncJobMayDieAndComeBackWhileTheOthersGoOn) {
     cluster.daemon("worker", 1).Signal(SIGKILL);
     ExpectFails(other, {"UNAVAILABLE", "/job:worker/replica:0/task:1"});
   }
+  EXPECT_TRUE(chief.WaitForMoreOutput("Worker: 0, Step: ", kLimit)) << chief.error();
   cluster.Start("worker", 1);
   ChildProcess again(Client(cluster, 1, flags));
   EXPECT_TRUE(again.WaitForError("Going on at global step ", kLimit)) << again.error();
-  EXPECT_TRUE(Succeeds(chief)) << chief.error();
-  EXPECT_TRUE(Succeeds(again)) << again.error();
+  EXPECT_TRUE(again.WaitForOutput("Worker: 1, Step: ", kLimit)) << again.error();
+  EXPECT_TRUE(chief.WaitForMoreOutput("Worker: 0, Step: ", kLimit)) << chief.error();
 }
 
 TEST(ReplicatedJobs, AChiefThatComesBackKeepsTheVariables) {
@@ -124,34 +95,41 @@ TEST(ReplicatedJobs, AChiefThatComesBackKeepsTheVariables) {
   EXPECT_TRUE(chief.WaitForError("Going on at global step ", kLimit)) << chief.error();
 }
 
-TEST(ReplicatedJobs, ALostParameterServerIsOneClearErrorAtEveryClient) {
-  TestCluster cluster({.ps = 1, .workers = 2});
-  ChildProcess chief(Client(cluster, 0, {kForever})), other(Client(cluster, 1, {kForever}));
-  ASSERT_TRUE(chief.WaitForOutput(", Step: ", kLimit)) << chief.error();
-  ASSERT_TRUE(other.WaitForOutput(", Step: ", kLimit)) << other.error();
-  cluster.daemon("ps", 0).Signal(SIGKILL);
-  ExpectFails(chief, {"UNAVAILABLE", "/job:ps/replica:0/task:0"});
-  ExpectFails(other, {"UNAVAILABLE", "/job:ps/replica:0/task:0"});
-}
-
-TEST(ReplicatedJobs, InStepALostWorkerFailsTheJobWithItsName) {
-  for (const std::string mode : {"--sync", "--variable_update=replicated"}) {
-    TestCluster cluster({.ps = 1, .workers = 2});
-    const std::vector<std::string> flags = {kForever, mode, "--worker_timeout=3"};
-    ChildProcess chief(Client(cluster, 0, flags)), other(Client(cluster, 1, flags));
-    ASSERT_TRUE(chief.WaitForOutput(", Step: ", kLimit)) << chief.error();
-    other.Signal(SIGKILL);
-    ExpectFails(chief, {"/job:worker", "task:1"});
+TEST(ReplicatedJobs, OnReusedDaemonsNobodyStartsOnTheValuesOfAnEarlierRun) {
+  for (const std::string mode : {"--async=false", "--sync"}) {
+    TestCluster cluster({.ps = 2, .workers = 2});
+    {
+      ChildProcess chief(Client(cluster, 0, {mode})), other(Client(cluster, 1, {mode}));
+      EXPECT_TRUE(Succeeds(chief)) << chief.error();
+      EXPECT_TRUE(Succeeds(other)) << other.error();
+    }
+    // The next run: the chief comes last.
+    ChildProcess other(Client(cluster, 1, {mode}));
+    EXPECT_TRUE(other.WaitForError("were left by a run whose chief (worker 0) is gone", kLimit))
+        << other.error();
+    ChildProcess chief(Client(cluster, 0, {mode}));
+    EXPECT_TRUE(Succeeds(chief)) << chief.error();
+    EXPECT_TRUE(Succeeds(other)) << other.error();
+    EXPECT_EQ(chief.error().find("Going on at global step"), std::string::npos) << chief.error();
+    EXPECT_NE(chief.output().find("\nTest-Accuracy: "), std::string::npos) << chief.output();
+    if (mode == "--sync") {
+      EXPECT_NE(chief.output().find(", Step: 5, "), std::string::npos) << chief.output();
+    }
   }
 }
 
-TEST(ReplicatedJobs, BackupWorkersCoverALostWorker) {
+TEST(ReplicatedJobs, OnReusedDaemonsAKilledRunIsNoModelToStartFrom) {
   TestCluster cluster({.ps = 1, .workers = 2});
-  const std::vector<std::string> flags = {"--sync", "--replicas_to_aggregate=1",
-                                          "--num_batches=200"};
-  ChildProcess chief(Client(cluster, 0, flags)), other(Client(cluster, 1, flags));
-  ASSERT_TRUE(chief.WaitForOutput(", Step: 5,", kLimit)) << chief.error();
-  other.Signal(SIGKILL);
+  {
+    ChildProcess chief(Client(cluster, 0, {kForever}));
+    ASSERT_TRUE(chief.WaitForOutput(", Step: ", kLimit)) << chief.error();
+  }  // killed
+  ASSERT_TRUE(cluster.WaitForStatus(
+      "ps", 0, [](const auto& status) { return status.sessions() == 0; }, kLimit));
+  ChildProcess other(Client(cluster, 1, {"--start_timeout=1"}));
+  ExpectFails(other, {"DEADLINE_EXCEEDED", "were left by a run whose chief (worker 0) is gone",
+                      "no chief has initialized them anew"});
+  ChildProcess chief(Client(cluster, 0, {}));
   EXPECT_TRUE(Succeeds(chief)) << chief.error();
 }
 
@@ -200,14 +178,14 @@ TEST(ReplicatedJobs, HybridWorkersOfTheCifarExampleShareTheStepsOfOneJob) {
         << launch.output();
 }
 
-// Stops a process for three quarters of its time.
+// Lets a process run for less than a twentieth of its time.
 class SlowedDown {
  public:
   explicit SlowedDown(pid_t pid) : pid_(pid) {
     thread_ = std::thread([this] {
       while (!over_) {
         kill(pid_, SIGSTOP);
-        std::this_thread::sleep_for(3ms);
+        std::this_thread::sleep_for(25ms);
         kill(pid_, SIGCONT);
         std::this_thread::sleep_for(1ms);
       }
@@ -226,9 +204,10 @@ class SlowedDown {
 
 TEST(ReplicatedJobs, AMeasuredSplitGivesTheSlowerWorkerLess) {
   TestCluster cluster({.ps = 1, .workers = 2});
+  for (int worker = 0; worker < 2; ++worker) cluster.StatusOf("worker", worker);  // it is up
   const SlowedDown slow(cluster.daemon("worker", 1).pid());
   ChildProcess client({MG_MNIST_REPLICA, "--data_name=synthetic", "--fc=64", "--batch_size=160",
-                       "--num_warmup_batches=2", "--num_batches=3", "--display_every=1",
+                       "--num_warmup_batches=1", "--num_batches=1", "--display_every=1",
                        "--cluster=" + cluster.json(), "--split=measured"});
   EXPECT_TRUE(Succeeds(client)) << client.error();
   int fast = 0, slower = 0;

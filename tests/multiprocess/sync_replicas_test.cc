@@ -221,6 +221,24 @@ TEST_F(SyncReplicasTest, ABackupWorkerCoversForOneThatIsDead) {
   EXPECT_EQ(chief().State()[2].scalar<int64_t>(), 8);
 }
 
+TEST_F(SyncReplicasTest, OnceTheChiefIsGoneNobodyWaitsAndWhoIsBehindCatchesUp) {
+  Begin(3, {.replicas_to_aggregate = 2,
+            .total_num_replicas = 3,
+            .replica_names = {"/job:worker/task:0", "/job:worker/task:1", "/job:worker/task:2"}});
+  for (auto& thread : TrainAll({0, 1}, 3)) EXPECT_TRUE(thread.get().ok());
+  auto waiting = std::async(std::launch::async, [this] { return workers_[1]->Train(1, 3); });
+  ASSERT_TRUE(cluster_->WaitForStatus("ps", 1, [&](const auto&) {
+    return chief().session->Run({}, {chief().step.arrived[1]}).value()[0].elements() == 1;
+  }));
+  (void)runner_->Close();
+  ASSERT_TRUE(chief().session->Close().ok());
+  ExpectError(waiting.get(), Code::kUnavailable,
+              {"the chief (/job:worker/task:0)", "has ended its session"});
+  ExpectError(workers_[1]->Train(1, 3), Code::kUnavailable, {"the chief"});
+  const Status late = workers_[2]->Train(2, 0);  // its step is over
+  EXPECT_TRUE(late.ok()) << late;
+}
+
 TEST_F(SyncReplicasTest, AGradientThatComesTooLateIsDroppedAndItsWorkerGoesOn) {
   Begin(3, {.replicas_to_aggregate = 2, .total_num_replicas = 3});
   for (auto& thread : TrainAll({0, 1}, 3)) EXPECT_TRUE(thread.get().ok());
@@ -289,7 +307,7 @@ TEST_F(SyncReplicasTest, AChiefThatStartsAnewForgetsTheOldRun) {
   ASSERT_TRUE(chief().session->Close().ok());
   chief().session = cluster_->Connect(chief().graph);
   ASSERT_TRUE(chief().Run(chief().step.init).ok());
-  ExpectError(waiting.get(), Code::kAborted, {"started anew at step 0", "local_init"});
+  ExpectError(waiting.get(), Code::kUnavailable, {"the chief", "has ended its session"});
   ExpectError(workers_[1]->Train(1, 3), Code::kAborted, {"local_init"});
   runner_ = SyncReplicasRunner::Start(chief().session.get(), chief().step).value();
   for (auto& worker : workers_) ASSERT_TRUE(worker->Run(worker->step.local_init).ok());

@@ -1,0 +1,118 @@
+// What the loss of a task means to a job, in every way of replication: the table in
+// docs/replication.md, row by row.
+#include <signal.h>
+
+#include "tests/multiprocess/mnist_jobs.h"
+
+namespace monograph {
+namespace {
+
+constexpr char kLostPs[] = "/job:ps/replica:0/task:",
+               kLostWorker[] = "/job:worker/replica:0/task:1";
+// Far beyond kLimit: whoever ends in time did not end because of it.
+constexpr char kPatient[] = "--worker_timeout=600";
+
+const JobMode kInGraph{"in_graph", {"--replication=in_graph"}, 2, 1, "step "};
+const JobMode kInGraphAsync{"in_graph async", {"--replication=in_graph", "--async"}, 2, 1};
+const JobMode kInGraphReplicated{"in_graph replicated",
+                                 {"--replication=in_graph", "--variable_update=replicated"},
+                                 0,
+                                 1,
+                                 "step "};
+const JobMode kInGraphCentral{
+    "in_graph central", {"--replication=in_graph", "--variable_update=central"}, 0, 1, "step "};
+const JobMode kAsync{"between_graph async", {}, 2, 2};
+const JobMode kSync{"between_graph sync", {"--sync"}, 2, 2};
+const JobMode kBackup{"between_graph sync, backup", {"--sync", "--replicas_to_aggregate=1"}, 2, 2};
+const JobMode kReplicated{"between_graph replicated", {"--variable_update=replicated"}, 0, 2};
+const JobMode kHybrid{"hybrid", {"--replication=hybrid", "--replicas_per_worker=2"}, 2, 2};
+
+TEST(LostTasks, ALostParameterServerIsOneClearErrorAtEveryClientOfEveryMode) {
+  int lost = 0;
+  for (const JobMode& mode : {kInGraph, kInGraphAsync, kAsync, kSync, kBackup, kHybrid}) {
+    Job job(mode, {kPatient});
+    ASSERT_TRUE(job.Trains()) << job.Said();
+    // In turn the one that counts the steps, and one that holds variables only.
+    lost = 1 - lost;
+    job.cluster.daemon("ps", lost).Signal(SIGKILL);
+    for (const auto& client : job.clients) {
+      SCOPED_TRACE(job.Said());
+      ExpectFails(*client, {"UNAVAILABLE", kLostPs + std::to_string(lost)});
+    }
+  }
+}
+
+TEST(LostTasks, InOneGraphInStepALostWorkerFailsTheJobWithItsName) {
+  for (const JobMode& mode : {kInGraph, kInGraphReplicated, kInGraphCentral}) {
+    Job job(mode, {kPatient});
+    ASSERT_TRUE(job.Trains()) << job.Said();
+    job.cluster.daemon("worker", 1).Signal(SIGKILL);
+    ExpectFails(job.client(0), {"UNAVAILABLE", kLostWorker});
+  }
+}
+
+TEST(LostTasks, WorkersOfTheirOwnPaceGoOnWithoutALostOne) {
+  for (const JobMode& mode : {kInGraphAsync, kAsync, kBackup, kHybrid}) {
+    Job job(mode, {kPatient});
+    ASSERT_TRUE(job.Trains()) << job.Said();
+    job.cluster.daemon("worker", 1).Signal(SIGKILL);
+    if (mode.clients == 2) {
+      ExpectFails(job.client(1), {"UNAVAILABLE", kLostWorker});
+    } else {
+      EXPECT_TRUE(job.client(0).WaitForError("Going on without replica 1", kLimit)) << job.Said();
+    }
+    EXPECT_TRUE(job.GoesOn(0)) << job.Said();
+  }
+}
+
+TEST(LostTasks, WorkersOfTheirOwnPaceGoOnWithoutALostClient) {
+  for (const JobMode& mode : {kAsync, kBackup, kHybrid}) {
+    Job job(mode, {kPatient});
+    ASSERT_TRUE(job.Trains()) << job.Said();
+    job.client(1).Signal(SIGKILL);
+    ASSERT_TRUE(job.client(1).Wait(kLimit));
+    EXPECT_TRUE(job.GoesOn(0)) << job.Said();
+  }
+}
+
+// The others learn of it when nothing has come from it for worker_timeout: long enough for all to
+// start on a busy machine.
+constexpr char kImpatient[] = "--worker_timeout=8";
+
+TEST(LostTasks, InStepALostWorkerFailsTheOthersWithItsName) {
+  Job sync(kSync, {kImpatient}), replicated(kReplicated, {kPatient});
+  ASSERT_TRUE(sync.Trains()) << sync.Said();
+  ASSERT_TRUE(replicated.Trains()) << replicated.Said();
+  for (Job* job : {&sync, &replicated}) {
+    job->cluster.daemon("worker", 1).Signal(SIGKILL);
+    ExpectFails(job->client(1), {"UNAVAILABLE", kLostWorker});
+  }
+  ExpectFails(replicated.client(0), {"UNAVAILABLE", kLostWorker});
+  ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
+}
+
+TEST(LostTasks, InStepALostClientFailsTheOthersWithItsWorkersName) {
+  Job sync(kSync, {kImpatient}), replicated(kReplicated, {kImpatient});
+  ASSERT_TRUE(sync.Trains()) << sync.Said();
+  ASSERT_TRUE(replicated.Trains()) << replicated.Said();
+  for (Job* job : {&sync, &replicated}) job->client(1).Signal(SIGKILL);
+  ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
+  ExpectFails(replicated.client(0), {"DEADLINE_EXCEEDED", "/job:worker", "task:1"});
+}
+
+TEST(LostTasks, WithoutItsChiefAnAsyncJobGoesOnAndOneInStepEndsWithItsName) {
+  for (const JobMode& mode : {kAsync, kHybrid, kSync, kBackup}) {
+    Job job(mode, {kPatient});
+    ASSERT_TRUE(job.Trains()) << job.Said();
+    job.client(0).Signal(SIGKILL);
+    ASSERT_TRUE(job.client(0).Wait(kLimit));
+    if (mode.flags == kAsync.flags || mode.flags == kHybrid.flags) {
+      EXPECT_TRUE(job.GoesOn(1)) << job.Said();
+    } else {
+      ExpectFails(job.client(1), {"UNAVAILABLE", "the chief (/job:worker/task:0)"});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace monograph
