@@ -62,6 +62,9 @@ TEST(LostTasks, WorkersOfTheirOwnPaceGoOnWithoutALostOne) {
       EXPECT_TRUE(job.client(0).WaitForError("Going on without replica 1", kLimit)) << job.Said();
     }
     EXPECT_TRUE(job.GoesOn(0)) << job.Said();
+    if (mode.clients == 2) continue;
+    job.cluster.daemon("worker", 0).Signal(SIGKILL);  // the last one
+    ExpectFails(job.client(0), {"UNAVAILABLE", "/job:worker/replica:0/task:0"});
   }
 }
 
@@ -72,6 +75,9 @@ TEST(LostTasks, WorkersOfTheirOwnPaceGoOnWithoutALostClient) {
     job.client(1).Signal(SIGKILL);
     ASSERT_TRUE(job.client(1).Wait(kLimit));
     EXPECT_TRUE(job.GoesOn(0)) << job.Said();
+    // It comes back; the chief is there.
+    job.StartClient(1);
+    EXPECT_TRUE(job.client(1).WaitForError("Going on at global step ", kLimit)) << job.Said();
   }
 }
 
@@ -92,10 +98,13 @@ TEST(LostTasks, InStepALostWorkerFailsTheOthersWithItsName) {
 }
 
 TEST(LostTasks, InStepALostClientFailsTheOthersWithItsWorkersName) {
-  Job sync(kSync, {kImpatient}), replicated(kReplicated, {kImpatient});
-  ASSERT_TRUE(sync.Trains()) << sync.Said();
-  ASSERT_TRUE(replicated.Trains()) << replicated.Said();
+  Job sync(kSync, {kImpatient}), replicated(kReplicated, {kImpatient}),
+      without_chief(kReplicated, {kImpatient});
+  for (const Job* job : {&sync, &replicated, &without_chief})
+    ASSERT_TRUE(job->client(0).WaitForOutput(job->mode.progress, kLimit)) << job->Said();
   for (Job* job : {&sync, &replicated}) job->client(1).Signal(SIGKILL);
+  without_chief.client(0).Signal(SIGKILL);
+  ExpectFails(without_chief.client(1), {"DEADLINE_EXCEEDED", "/job:worker", "task:0"});
   ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
   ExpectFails(replicated.client(0), {"DEADLINE_EXCEEDED", "/job:worker", "task:1"});
 }

@@ -38,11 +38,16 @@ void ExpectFails(ChildProcess& client, std::initializer_list<std::string> parts)
 Job::Job(JobMode its_mode, const std::vector<std::string>& flags)
     : mode(std::move(its_mode)),
       cluster({.ps = mode.ps, .workers = 2, .flags = {"--cpu_devices=2"}}) {
-  std::vector<std::string> all = mode.flags;
-  all.push_back(kForever);
-  all.insert(all.end(), flags.begin(), flags.end());
-  for (int rank = 0; rank < mode.clients; ++rank)
-    clients.push_back(std::make_unique<ChildProcess>(Client(cluster, rank, all)));
+  flags_ = mode.flags;
+  flags_.push_back(kForever);
+  flags_.insert(flags_.end(), flags.begin(), flags.end());
+  clients.resize(static_cast<size_t>(mode.clients));
+  for (int rank = 0; rank < mode.clients; ++rank) StartClient(rank);
+}
+
+void Job::StartClient(int rank) {
+  clients[static_cast<size_t>(rank)] =
+      std::make_unique<ChildProcess>(Client(cluster, rank, flags_));
 }
 
 bool Job::Trains() {

@@ -37,6 +37,8 @@ class Job {
  public:
   explicit Job(JobMode its_mode, const std::vector<std::string>& flags = {});
 
+  // Again, after it has ended.
+  void StartClient(int rank);
   // Every client has trained.
   bool Trains();
   // The client prints steps that it makes from now on.
@@ -48,6 +50,9 @@ class Job {
   const JobMode mode;
   TestCluster cluster;
   std::vector<std::unique_ptr<ChildProcess>> clients;
+
+ private:
+  std::vector<std::string> flags_;
 };
 
 }  // namespace monograph
