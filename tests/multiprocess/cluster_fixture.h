@@ -133,6 +133,19 @@ void ExpectError(const Status& status, Code code, std::initializer_list<std::str
 // True if the two hold the same bytes.
 bool SameBits(const Tensor& a, const Tensor& b);
 
+// `attempt` (void(Clock::duration* took)) takes less than `limit` where it has the machine for
+// itself. Other programs may hold it up, so that it is tried anew, up to five times: one is enough.
+template <typename Attempt>
+void ExpectWithin(Clock::duration limit, Attempt attempt) {
+  Clock::duration took{};
+  for (int i = 0; i < 5; ++i) {
+    attempt(&took);
+    if (testing::Test::HasFailure() || took < limit) return;
+  }
+  ADD_FAILURE() << "it took " << std::chrono::duration<double>(took).count() << " s instead of "
+                << std::chrono::duration<double>(limit).count() << " s";
+}
+
 // A step that takes long, on `device`: one product of integer matrices, a single kernel, whose side
 // is fed.
 struct LongKernel {

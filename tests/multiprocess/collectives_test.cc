@@ -261,7 +261,7 @@ TEST(Collectives, AKilledWorkerIsNamedToTheOneClientAndToTheOtherClients) {
     cluster.daemon("worker", 2).Signal(SIGKILL);
     in_graph.join();
     between.join();
-    EXPECT_LT(Clock::now() - killed, 3s);
+    EXPECT_LT(Clock::now() - killed, 20s) << "long before the deadline of the group";
     ExpectError(one, Code::kUnavailable, {FullTask(2)});
     ExpectError(other, Code::kUnavailable, {FullTask(2)});
   }

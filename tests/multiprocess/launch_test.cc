@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "client/launch.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -195,16 +196,16 @@ TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
                               "\nwhile [ \"$1\" != exec ]; do shift; done\neval \"$@\"\n");
   ASSERT_EQ(chmod(ssh.c_str(), 0700), 0);
   const std::string bin = std::filesystem::path(ExecutorPath()).parent_path();
-  const std::string port = std::to_string(20000 + getpid() % 10000);
+  const std::string port = std::to_string(FreePorts(1).value()[0]);
   ASSERT_EQ(mkfifo(folder.File("gate").c_str(), 0600), 0);
   ChildProcess process(
-      {MonographPath(), "launch", "-H", "localhost:2", "--base_port=" + port, "--", "sh", "-c",
+      {MonographPath(), "launch", "-H", "localhost", "--base_port=" + port, "--", "sh", "-c",
        "echo \"$1 $2\"; test -r \"$MONOGRAPH_KEY_FILE\" && cat \"$MONOGRAPH_KEY_FILE\"; echo "
        "ready; cat \"$GATE\"; exit 3",
        "program"},
       {{"GATE", folder.File("gate")}, {"PATH", folder.path() + ":" + bin + ":" + getenv("PATH")}});
   ASSERT_TRUE(process.WaitForOutput("ready")) << process.error();
-  EXPECT_TRUE(process.WaitForError("[worker/1] ")) << process.error();
+  EXPECT_TRUE(process.WaitForError("[worker/0] ")) << process.error();
   fclose(fopen(folder.File("gate").c_str(), "w"));
   const std::optional<Exit> exit = process.Wait(30s);
   ASSERT_TRUE(exit.has_value());

@@ -54,7 +54,7 @@ TEST(Start, DaemonsThatAreNotUpAreListedAfterTheStartTimeoutAndSaidMeanwhile) {
                cluster.address("worker", 1), "monograph-executor"});
   EXPECT_EQ(status.message().find("/job:worker/replica:0/task:0"), std::string::npos) << status;
   EXPECT_GE(took, 1500ms);
-  EXPECT_LT(took, 4s);
+  EXPECT_LT(took, 20s);
   EXPECT_NE(said.find("waiting for"), std::string::npos) << said;
   EXPECT_NE(said.find("/job:ps/replica:0/task:0"), std::string::npos) << said;
 }
