@@ -33,7 +33,7 @@ bool NoProcessWith(const std::string& text) {
 }
 
 // A comparison whose daemons can be told from all others by a number in their command lines. The
-// program is a script; $RESULT is the file that it has to leave, $GOOD one that it may copy there.
+// program is a script; $RESULT is the file that it has to leave, `good` puts a good one there.
 struct Comparison {
   Comparison(const std::vector<std::string>& flags, const std::string& script)
       : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "2"),
@@ -47,7 +47,9 @@ struct Comparison {
     command.insert(command.end(), flags.begin(), flags.end());
     command.insert(command.end(), {"--", "sh", "-c",
                                    "for w; do case $w in --result_file=*) RESULT=${w#*=};; "
-                                   "--replication=*) MODE=${w#*=};; esac; done; " +
+                                   "--replication=*) MODE=${w#*=};; esac; done; "
+                                   // Whole or not at all: several clients may be at it.
+                                   "good() { cp $GOOD $RESULT.$$ && mv $RESULT.$$ $RESULT; }; " +
                                        script,
                                    "program"});
     return command;
@@ -73,7 +75,7 @@ struct Comparison {
 
 TEST(Compare, RunsEveryModeInTurnAndWritesTableJsonAndPage) {
   Comparison comparison({"--workers=1,2", "--repeats=2"},
-                        "echo $MODE $MONOGRAPH_CLUSTER >> $FOLDER/runs; cp $GOOD $RESULT");
+                        "echo $MODE $MONOGRAPH_CLUSTER >> $FOLDER/runs; good");
   const std::optional<Exit> exit = comparison.process.Wait(90s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 0) << comparison.output();
@@ -95,7 +97,7 @@ TEST(Compare, RunsEveryModeInTurnAndWritesTableJsonAndPage) {
 TEST(Compare, ARunThatFailsIsNamedWithItsLastWordsAndThePageShowsTheRest) {
   Comparison comparison(
       {"--workers=1", "--repeats=1"},
-      "if [ $MODE = between_graph ]; then echo 'out of coffee'; exit 3; fi; cp $GOOD $RESULT");
+      "if [ $MODE = between_graph ]; then echo 'out of coffee'; exit 3; fi; good");
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 1);
@@ -131,7 +133,7 @@ TEST(Compare, ADaemonThatDoesNotComeUpIsWhatARunFailsOf) {
 TEST(Compare, ARunThatTakesTooLongIsEndedAndTheNextOneComes) {
   Comparison comparison(
       {"--workers=1", "--repeats=1", "--run_timeout=2", "--modes=in_graph,in_graph_replicated"},
-      "mkdir $FOLDER/first && exec sleep 1000; cp $GOOD $RESULT");
+      "mkdir $FOLDER/first && exec sleep 1000; good");
   const std::optional<Exit> exit = comparison.process.Wait(90s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 1);
@@ -147,7 +149,7 @@ TEST(Compare, ARunThatTakesTooLongIsEndedAndTheNextOneComes) {
 TEST(Compare, CtrlCEndsTheDaemonsAndThePageShowsWhatWasMeasured) {
   Comparison comparison(
       {"--workers=1", "--repeats=2", "--modes=in_graph,in_graph_replicated"},
-      "mkdir $FOLDER/first && cp $GOOD $RESULT && exit 0; touch $FOLDER/second; exec sleep 1000");
+      "mkdir $FOLDER/first && good && exit 0; touch $FOLDER/second; exec sleep 1000");
   for (const auto until = Clock::now() + 40s;
        Clock::now() < until && !std::filesystem::exists(comparison.folder.File("second"));
        usleep(10000)) {
