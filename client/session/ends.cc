@@ -51,6 +51,11 @@ bool Session::Impl::InFlight::EndParts(int peer) {
   return expected;
 }
 
+bool Session::Impl::InFlight::HasPart(int peer) const {
+  return std::any_of(prepared->parts.begin(), prepared->parts.end(),
+                     [peer](const auto& part) { return part.peer == peer; });
+}
+
 void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
   Completion completion;
   std::vector<int> stop;
@@ -126,11 +131,29 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
   for (int peer : peers) worker_->AbortStep(id_, peer, step, status.AsDerived());
 }
 
+bool Session::Impl::AwaitCauseLocked(InFlight& flight) {
+  const auto consequence = [&] {
+    return flight.status.code() == Code::kUnavailable && flight.status.derived();
+  };
+  for (size_t task = 0; task < lost_.size() && consequence(); ++task) {
+    if (!lost_[task].ok() && flight.HasPart(static_cast<int>(task)))
+      flight.status.Update(lost_[task]);
+  }
+  if (!consequence() || cluster_ == nullptr) return false;
+  if (!std::exchange(flight.awaits_cause, true)) {
+    flight.aborting = true;
+    flight.deadline = Clock::now() + kCauseGrace;
+    WatchLocked();
+  }
+  return true;
+}
+
 Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool force) {
   Completion completion;
   const bool over =
       flight.parts_missing == 0 && (!flight.status.ok() || flight.fetches_missing == 0);
   if (!over && !force) return completion;
+  if (!force && AwaitCauseLocked(flight)) return completion;
   if (!flight.status.ok()) {
     completion.result = flight.status;
   } else {
@@ -217,7 +240,9 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
     if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
     lost_[static_cast<size_t>(task)] = why;
     for (InFlight& flight : flights_) {
-      if (!flight.active || !flight.EndParts(task)) continue;
+      if (!flight.active ||
+          !(flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task))))
+        continue;
       stops.emplace_back(flight.step, FailLocked(flight, why, kLostGrace));
       completions.push_back(FinishLocked(flight));
     }

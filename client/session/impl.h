@@ -34,8 +34,8 @@ class Session::Impl : public StepClient {
   static constexpr std::chrono::seconds kControlTimeout{10};
   // What a step may still take after it failed or timed out, for every task to say that it stopped;
   // and after a task was lost: the caller is to hear of that soon, also if another task is inside a
-  // long kernel.
-  static constexpr std::chrono::milliseconds kAbortGrace{5000}, kLostGrace{100};
+  // long kernel. And how long after a transfer broke off it takes to know which task was lost.
+  static constexpr std::chrono::milliseconds kAbortGrace{5000}, kLostGrace{100}, kCauseGrace{1000};
 
   Impl(const Graph& graph, SessionOptions options) : graph_(graph), options_(std::move(options)) {}
   ~Impl() override { (void)Close(); }
@@ -108,12 +108,16 @@ class Session::Impl : public StepClient {
     int fetches_missing = 0;
     Status status;
     bool aborting = false;
+    // All parts have ended, by what follows from a failure that is not known yet: a transfer broke
+    // off, and which task was lost will be known in a moment.
+    bool awaits_cause = false;
     Clock::time_point deadline = Clock::time_point::max();
     std::chrono::milliseconds timeout{0};
     Listener listener;
 
     // Peer `peer` does no more for the step. False if that was known, or it has no part in it.
     bool EndParts(int peer);
+    bool HasPart(int peer) const;
   };
   // What completes a step that is over, to be run without the mutex.
   struct Completion {
@@ -152,6 +156,9 @@ class Session::Impl : public StepClient {
   // they have, or after `grace`. REQUIRES: mutex_.
   std::vector<int> FailLocked(InFlight& flight, const Status& status,
                               std::chrono::milliseconds grace = kAbortGrace);
+  // True if a step that is over should wait for the loss of a task that explains how it ended.
+  // REQUIRES: mutex_.
+  bool AwaitCauseLocked(InFlight& flight);
   // If the step is over: takes it out of the ring and returns what completes it. REQUIRES: mutex_.
   Completion FinishLocked(InFlight& flight, bool force = false);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);

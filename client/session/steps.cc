@@ -103,7 +103,7 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight.parts_missing = static_cast<int>(prepared->parts.size());
   flight.fetches_missing = prepared->distinct_fetches;
   flight.status = Status();
-  flight.aborting = false;
+  flight.aborting = flight.awaits_cause = false;
   flight.deadline = deadline;
   flight.timeout = timeout;
   flight.listener = std::move(listener);
