@@ -43,10 +43,20 @@ void CollectiveManager::Impl::Join(Member* member, const Request& request, Actio
                 Aborted(request->device + " joined " + GroupName(request->group_key) + " anew"),
                 actions);
   }
+  const std::string job = DeviceName::Parse(request->device).value().job;
+  // A task that was lost between two rounds is not waited for in the next one.
+  const auto lost = lost_.find(request->session);
+  for (const std::string& task : lost == lost_.end() ? std::vector<std::string>() : lost->second) {
+    if (const Result<DeviceName> name = DeviceName::Parse(task); !name.ok() || name->job != job)
+      continue;
+    const Status status =
+        Unavailable("joining " + GroupName(request->group_key) + ": " + task + " is lost");
+    actions->ends.push_back({request, status, {}});
+    return;
+  }
   member->waiting.push_back(request);
   if (member->state == Member::State::kJoining) return;
   WakeTimer();
-  const std::string job = DeviceName::Parse(request->device).value().job;
   const std::vector<std::string> tasks = host_->TasksOfJob(request->session, job);
   member->state = Member::State::kJoining;
   member->session = request->session;
