@@ -8,17 +8,20 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <random>
 #include <sstream>
 #include <utility>
@@ -470,6 +473,24 @@ std::pair<int, int> PortsNobodyIsGiven() {
   return {0, 0};
 }
 
+// Takes a name that only one socket can have where the port is (abstract names belong to the network
+// namespace, as ports do), until this process ends: between being found free and being listened on
+// by a daemon, a port is no other caller's, in this process or another. False if it is taken.
+bool Reserve(int port) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<Descriptor>();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "monograph-port-" + std::to_string(port);  // after a zero: abstract
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return false;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(socket));
+  return true;
+}
+
 }  // namespace
 
 Result<std::vector<int>> FreePorts(int count) {
@@ -492,8 +513,13 @@ Result<std::vector<int>> FreePorts(int count) {
       if (errno == EADDRINUSE && tries < kTries) continue;
       return Internal(std::string("no free port: ") + std::strerror(errno));
     }
+    const int port = ntohs(address.sin_port);
+    if (!Reserve(port)) {
+      if (tries < kTries) continue;
+      return ResourceExhausted("no free port that nobody has reserved");
+    }
     sockets.push_back(std::move(socket));
-    ports.push_back(ntohs(address.sin_port));
+    ports.push_back(port);
   }
   return ports;
 }

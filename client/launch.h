@@ -43,7 +43,8 @@ struct LaunchOptions {
 Result<int> Launch(const LaunchOptions& options);
 
 // `count` ports that are free on loopback now, outside the range from which the kernel gives ports
-// to whoever asks for any, where there is such a range: nobody takes them by chance.
+// to whoever asks for any, where there is such a range: nobody takes them by chance. No other call,
+// in any process of this machine, gets them before this process ends.
 Result<std::vector<int>> FreePorts(int count);
 
 }  // namespace monograph
