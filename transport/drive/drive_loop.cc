@@ -22,8 +22,6 @@ constexpr microseconds kTick{500};
 // after it did.
 constexpr milliseconds kShortestSleep{1};
 constexpr milliseconds kLongestSleep{64};
-// The shortest spin is this part of the whole one.
-constexpr int kLeastSpin = 16;
 // Polls between two looks at the clock, each with a yield: others may need this core to answer.
 constexpr int kPollsPerYield = 10;
 constexpr int kPollsPerClock = 512;
@@ -31,11 +29,7 @@ constexpr int kPollsPerClock = 512;
 }  // namespace
 
 DriveLoop::DriveLoop(Driven* driven, microseconds spin, std::string thread_name)
-    : driven_(driven),
-      spin_(spin),
-      thread_name_(std::move(thread_name)),
-      spin_budget_(spin),
-      trust_(kShortestSleep) {
+    : driven_(driven), spin_(spin), thread_name_(std::move(thread_name)), trust_(kShortestSleep) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   MG_CHECK(wake_fd_ >= 0);
 }
@@ -161,11 +155,11 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   int busy_polls = 0;
   Idle idle;
   Clock::time_point spin_since;
-  if (ready == nullptr) Forget();
+  if (ready == nullptr) trust_ = kShortestSleep;  // who computes for others looks often
   while (true) {
     const bool handled = driven_->Poll();
     if (handled && idle.is) {
-      ready == nullptr ? Forget() : Learn(idle);
+      if (ready == nullptr || idle.overslept) trust_ = kShortestSleep;
       idle = {};
     }
     if (ready != nullptr) {
@@ -192,10 +186,10 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
     const auto now = Clock::now();
     if (now >= deadline) return false;
     if (!idle.is) {
-      idle = {.is = true, .since = now};
+      idle.is = true;
       spin_since = now;
     }
-    if (now - spin_since < spin_budget_) {
+    if (now - spin_since < spin_) {
       sched_yield();
       continue;
     }
@@ -203,7 +197,6 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
     const auto until = deadline - now > trusted ? now + trusted : deadline;
     Sleep(ready, until);
     const auto woken = Clock::now();
-    idle.slept = true;
     idle.overslept = woken >= until;
     if (idle.overslept) {  // one look, then sleep again, for longer
       trust_ = std::clamp(2 * (until - now), trust_, Clock::duration(kLongestSleep));
@@ -211,24 +204,6 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
       spin_since = woken;
     }
   }
-}
-
-// A task that computes for others answers sooner if it spins and looks as often as it may.
-void DriveLoop::Forget() {
-  spin_budget_ = spin_;
-  trust_ = kShortestSleep;
-}
-
-void DriveLoop::Learn(const Idle& idle) {
-  if (!idle.slept) {
-    spin_budget_ = spin_;
-    return;
-  }
-  if (idle.overslept) trust_ = kShortestSleep;
-  // A wake-up takes time as well: what came so soon would have been met by the whole spin.
-  const bool soon = Clock::now() - idle.since < 2 * spin_;
-  spin_budget_ = soon ? Clock::duration(spin_)
-                      : std::max(spin_budget_ / 2, Clock::duration(spin_) / kLeastSpin);
 }
 
 void DriveLoop::Sleep(const std::function<bool()>* ready, Clock::time_point until) {

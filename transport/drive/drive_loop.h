@@ -2,7 +2,6 @@
 //
 // Exactly one thread at a time holds the driving role: the loop's own progress thread, or a guest
 // inside DriveUntil. The driver polls, spins while nothing comes, then sleeps on file descriptors.
-// A guest spins the less, the longer nothing came the last times.
 //
 //   progress thread:  driving --guest comes--> lingering --a tick without any guest--> driving
 //                                                 |  ^
@@ -70,15 +69,12 @@ class DriveLoop {
 
   // A time without messages.
   struct Idle {
-    bool is = false, slept = false;
+    bool is = false;
     bool overslept = false;  // the last sleep ended by the clock
-    Clock::time_point since;
   };
 
   void Run();
   bool Drive(const std::function<bool()>* ready, Clock::time_point deadline);
-  void Learn(const Idle& idle);  // something has come, to a guest
-  void Forget();
   void Sleep(const std::function<bool()>* ready, Clock::time_point until);
   void SignalSleeper();
 
@@ -87,10 +83,9 @@ class DriveLoop {
   const std::string thread_name_;
   int wake_fd_ = -1;
 
-  // The driver's, handed on with the role. Guests learn (Learn): a spin that finds nothing, and a
-  // look at nothing, take processor time from whoever computes the awaited answer.
-  Clock::duration spin_budget_;  // shorter than spin_ where messages keep coming far apart
-  Clock::duration trust_;  // how long to sleep at a time: longer while the descriptors tell of all
+  // The driver's, handed on with the role: how long to sleep at a time; for guests the longer, the
+  // longer the descriptors have told of every message.
+  Clock::duration trust_;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> finish_{false};
