@@ -140,7 +140,7 @@ void ExpectWithin(Clock::duration limit, Attempt attempt) {
   Clock::duration took{};
   for (int i = 0; i < 5; ++i) {
     attempt(&took);
-    if (testing::Test::HasFailure() || took < limit) return;
+    if (::testing::Test::HasFailure() || took < limit) return;
   }
   ADD_FAILURE() << "it took " << std::chrono::duration<double>(took).count() << " s instead of "
                 << std::chrono::duration<double>(limit).count() << " s";
