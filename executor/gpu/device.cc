@@ -27,13 +27,12 @@ struct GpuDevice::Tick : Arrival {
   Tick* following = nullptr;
 
   void Arrived(const Status& status) override {
-    {
-      std::lock_guard lock(device->ticks_mutex_);
-      device->first_tick_ = following;
-      if (following == nullptr) device->last_tick_ = nullptr;
-      device->free_ticks_.push_back(this);
-    }
+    // All of it under the lock: once it is free, the launching thread gives it another tick.
+    std::lock_guard lock(device->ticks_mutex_);
     if (status.ok()) device->memory_->Completed(tick);
+    device->first_tick_ = following;
+    if (following == nullptr) device->last_tick_ = nullptr;
+    device->free_ticks_.push_back(this);
   }
 };
 
