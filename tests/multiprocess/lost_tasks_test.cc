@@ -97,17 +97,18 @@ TEST(LostTasks, InStepALostWorkerFailsTheOthersWithItsName) {
   ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
 }
 
-TEST(LostTasks, InStepALostClientFailsTheOthersWithItsWorkersName) {
+TEST(LostTasks, InStepALostClientEndsTheOthersWithOneError) {
   Job sync(kSync, {kImpatient}), replicated(kReplicated, {kImpatient}),
       without_chief(kReplicated, {kImpatient});
   for (const Job* job : {&sync, &replicated, &without_chief})
     ASSERT_TRUE(job->client(0).WaitForOutput(job->mode.progress, kLimit)) << job->Said();
   for (Job* job : {&sync, &replicated}) job->client(1).Signal(SIGKILL);
   without_chief.client(0).Signal(SIGKILL);
-  // If the round that it misses had begun with it, its daemon says so at once.
-  ExpectFails(without_chief.client(1), {"/job:worker", "task:0"});
+  // The all-reduce names the worker that does not come; if the round had begun with it, its daemon
+  // says at once that it was cancelled, and may then name the other end.
+  ExpectFails(without_chief.client(1), {"/job:worker"});
   ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
-  ExpectFails(replicated.client(0), {"/job:worker", "task:1"});
+  ExpectFails(replicated.client(0), {"/job:worker"});
 }
 
 TEST(LostTasks, WithoutItsChiefAnAsyncJobGoesOnAndOneInStepEndsWithItsName) {
