@@ -295,8 +295,9 @@ Status RecordingDriver::Launch(GraphId id) {
 }
 
 void RecordingDriver::DropGraph(GraphId graph) {
+  decltype(graphs_)::node_type gone;  // after the lock: what it holds is freed under other locks
   std::lock_guard lock(world_->mutex);
-  graphs_.erase(graph);
+  gone = graphs_.extract(graph);
 }
 
 void RecordingDriver::OnKernel(IssuedKernel kernel) {
