@@ -1,6 +1,7 @@
 #include "client/optimizer.h"
 
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "graph/gradients.h"
@@ -15,13 +16,14 @@
 namespace monograph {
 
 // What one optimizer has made so far: slots of variables, and values that the variables of a device
-// share.
+// share. Any thread: clients of one process may share an optimizer, each with its graph.
 class OptimizerSlots {
  public:
   // nullptr if there is none. A graph that is gone may have had the same address, so the variable's
   // node must be there, too.
   const ModelVariable* Find(const Graph* graph, const std::string& owner,
                             std::string_view slot) const {
+    std::lock_guard lock(mutex_);
     const auto it = made_.find({graph, owner, std::string(slot)});
     if (it == made_.end()) return nullptr;
     const NodeId node = it->second.handle.node();
@@ -30,10 +32,12 @@ class OptimizerSlots {
   }
   const ModelVariable& Keep(const Graph* graph, const std::string& owner, std::string_view slot,
                             ModelVariable made) {
+    std::lock_guard lock(mutex_);
     return made_.insert_or_assign({graph, owner, std::string(slot)}, std::move(made)).first->second;
   }
 
  private:
+  mutable std::mutex mutex_;
   std::map<std::tuple<const Graph*, std::string, std::string>, ModelVariable> made_;
 };
 

@@ -70,8 +70,8 @@ struct ApplyOptions {
 class OptimizerRule;   // client/optimizer.cc
 class OptimizerSlots;  // client/optimizer.cc
 
-// A value; cheap to copy. Copies are one optimizer: they share its slots. Building is for one
-// thread.
+// A value; cheap to copy. Copies are one optimizer: they share its slots, from any thread. A graph
+// is built by one thread.
 class Optimizer {
  public:
   explicit Optimizer(std::shared_ptr<const OptimizerRule> rule);
