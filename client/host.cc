@@ -34,7 +34,6 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   UcxOptions ucx;
   ucx.lanes = options.lanes;
   ucx.net_devices = options.net_devices.empty() && loopback ? "lo" : options.net_devices;
-  ucx.peer_errors = !loopback;
   ucx.spin = options.spin;
   server.worker.make_transport = [ucx](MessageHandler* handler) {
     return MakeUcxTransport(ucx, handler);

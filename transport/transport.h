@@ -138,9 +138,6 @@ struct UcxOptions {
   // UCX_NET_DEVICES; "lo" by default keeps the data plane on this host as the control plane is.
   // Empty: UCX chooses.
   std::string net_devices = "lo";
-  // Ask UCX to watch peers (needed between hosts; disables shared memory in UCX 1.13, see
-  // docs/wire.md).
-  bool peer_errors = false;
   std::string thread_name = "mg-ucx";
 };
 

@@ -101,7 +101,6 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
     const bool loopback = OnLoopback(*cluster);
     ucx.lanes = options_.lanes;
     ucx.net_devices = options_.net_devices.empty() && loopback ? "lo" : options_.net_devices;
-    ucx.peer_errors = !loopback;
     ucx.spin = options_.spin;
     worker.make_transport = [ucx](MessageHandler* handler) {
       return MakeUcxTransport(ucx, handler);

@@ -279,8 +279,17 @@ TEST_F(ThreeHosts, FourRanksOnTwoOfThemSumWithTheBitsOfAddNAndSendEachByteOnceEa
   for (const Output& sum : sums) reduced.push_back(sum);
   const Output expected = AddN(root.WithDevice(group.members[0]), parts);
   ASSERT_TRUE(root.ok()) << root.status();
+  ::testing::internal::CaptureStderr();
   auto session = Session::Connect(spec, graph, Options());
+  const std::string lanes = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(session.ok()) << session.status() << Said();
+  // Tasks of one host share memory, whatever their addresses.
+  EXPECT_NE(lanes.find("/job:rank/replica:0/task:0 -> /job:rank/replica:0/task:1: shm("),
+            std::string::npos)
+      << lanes;
+  EXPECT_NE(lanes.find("/job:rank/replica:0/task:1 -> /job:rank/replica:0/task:2: tcp("),
+            std::string::npos)
+      << lanes;
   for (int step = 0; step < 3; ++step) {
     auto values = (*session)->Run({}, {sums[0], sums[1], sums[2], sums[3], expected});
     ASSERT_TRUE(values.ok()) << values.status();

@@ -1,6 +1,6 @@
 // The other process of ucx_process_test: a UCX transport that does what its first argument says.
 //
-//   ucx_peer echo|send LANES(or -) watch|trust
+//   ucx_peer echo|send LANES(or -)
 //
 // Writes its address in hex and a newline to standard output, reads the tester's from standard
 // input, connects, writes "ready". echo: answers every message with its header. send: sends
@@ -51,11 +51,10 @@ void SendForEver(Echo& echo, const Payload& payload) {
 }
 
 int Main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 3) return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   UcxOptions options;
   if (strcmp(argv[2], "-") != 0) options.lanes = argv[2];
-  options.peer_errors = strcmp(argv[3], "watch") == 0;
   Echo echo;
   auto made = MakeUcxTransport(options, &echo);
   if (!made.ok()) {

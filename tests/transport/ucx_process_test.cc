@@ -36,9 +36,8 @@ class PeerProcess {
     posix_spawn_file_actions_adddup2(&actions, to[0], 0);
     posix_spawn_file_actions_adddup2(&actions, from[1], 1);
     std::string lanes = options.lanes.empty() ? "-" : options.lanes;
-    std::string program = MG_UCX_PEER, first = mode,
-                watch = options.peer_errors ? "watch" : "trust";
-    char* argv[] = {program.data(), first.data(), lanes.data(), watch.data(), nullptr};
+    std::string program = MG_UCX_PEER, first = mode;
+    char* argv[] = {program.data(), first.data(), lanes.data(), nullptr};
     EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]);
@@ -244,8 +243,7 @@ INSTANTIATE_TEST_SUITE_P(Lanes, UcxProcess,
                          testing::Values(Lanes{"chosen_by_ucx", {}},
                                          Lanes{"shared_memory", {.lanes = "posix,cma"}},
                                          Lanes{"shared_memory_without_cma", {.lanes = "posix"}},
-                                         Lanes{"tcp", {.lanes = "tcp"}},
-                                         Lanes{"watching_peers", {.peer_errors = true}}),
+                                         Lanes{"tcp", {.lanes = "tcp"}}),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(UcxOptions, NameTheLanesOfThisMachineWhenOneIsAbsent) {

@@ -13,7 +13,7 @@ namespace monograph {
 namespace {
 
 constexpr std::string_view kMagic = "MGUX";
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 constexpr size_t kPrefixBytes = 28;  // before the CRC
 
 uint32_t Crc32(uint32_t crc, std::string_view bytes) {

@@ -3,7 +3,7 @@
 //
 //   address  = "MGUX" version:u8 ucx_major:u8 ucx_minor:u8 0:u8 instance:u64 host:u64 length:u32
 //              crc:u32 worker_address
-//   version  = 2
+//   version  = 3
 //   instance   names one transport of one process; 64 random bits
 //   host       names the host: a hash of the kernel's boot and of the network namespace; 0: not known
 //   length   = number of bytes of worker_address (UCX's own, opaque)

@@ -144,7 +144,7 @@ Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
   // A connection to this very transport does not pass through UCX: see UcxTransport::Connect.
   UcxContext context;
   MG_ASSIGN_OR_RETURN(context.handle, Init(lanes.empty() ? "^self" : lanes, options.net_devices));
-  context.peer_errors = options.peer_errors || lanes == "tcp";
+  context.shared_memory = lanes != "tcp";
   return context;
 }
 

@@ -13,9 +13,7 @@ namespace monograph {
 
 struct UcxContext {
   ucp_context_h handle = nullptr;
-  // Endpoints watch their peers (UCP_ERR_HANDLING_MODE_PEER): asked for, or free because no shared
-  // memory is in play.
-  bool peer_errors = false;
+  bool shared_memory = true;  // false: the lanes are TCP's only
 };
 
 // InvalidArgument for a lane that this machine lacks, naming those it has. The caller frees

@@ -121,6 +121,7 @@ struct Peer {
   uint64_t instance = 0;
   ucp_ep_h endpoint = nullptr;  // nullptr for the transport itself, and after closing
   bool self = false;
+  bool watched = false;  // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
   bool connected = true;
   SendContext* held =
       nullptr;  // contexts that UCX holds, also those whose Done has run; newest first
@@ -270,8 +271,9 @@ class UcxTransport : public Transport, private Driven {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
-  bool peer_errors_ = false;
+  bool shared_memory_ = true;
   uint64_t instance_ = 0;
+  uint64_t host_ = 0;
   std::string address_;
 
   alignas(64) std::atomic<bool> locked_{false};
@@ -321,7 +323,7 @@ class UcxTransport : public Transport, private Driven {
 Status UcxTransport::Start(const UcxOptions& options) {
   MG_ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(options));
   context_ = context.handle;
-  peer_errors_ = context.peer_errors;
+  shared_memory_ = context.shared_memory;
   auto fail = [&](ucs_status_t status, const char* what) {
     if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
     ucp_cleanup(context_);
@@ -351,7 +353,8 @@ Status UcxTransport::Start(const UcxOptions& options) {
   std::random_device random;
   instance_ = (uint64_t{random()} << 32) | random();
   worker_address_.assign(reinterpret_cast<char*>(bytes), length);
-  address_ = EncodeUcxAddress({instance_, HostNumber(), worker_address_});
+  host_ = HostNumber();
+  address_ = EncodeUcxAddress({instance_, host_, worker_address_});
   ucp_worker_release_address(worker_, bytes);
   loop_.Start();
   return Status();
@@ -411,6 +414,7 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
   peer->name = name;
   peer->instance = decoded->instance;
   peer->self = decoded->instance == instance_;
+  peer->watched = !shared_memory_ || host_ == 0 || decoded->host != host_;
   Guard guard(this);
   if (closed_) return Cancelled(what + ": the transport is closed");
   if (!peer->self) {
@@ -418,7 +422,7 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.address = reinterpret_cast<const ucp_address_t*>(decoded->worker_address.data());
-    params.err_mode = peer_errors_ ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+    params.err_mode = peer->watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
     // Also without PEER: a failure that has no handler (reading the memory of a process that was
     // killed) ends this process.
     params.err_handler.cb = OnEndpointError;
@@ -440,7 +444,7 @@ void UcxTransport::CloseEndpoint(Peer* peer) {
   if (peer->endpoint == nullptr) return;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = peer_errors_ && !closed_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  param.flags = peer->watched && !closed_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
 }
@@ -544,7 +548,7 @@ void UcxTransport::Disconnect(PeerId id) {
     CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
   }
   if (!peer->self) StartProbe(peer->name);
-  if (peer_errors_ || peer->held == nullptr) to_close_.push_back(peer);
+  if (peer->watched || peer->held == nullptr) to_close_.push_back(peer);
   needs_drive_ = true;
 }
 

@@ -3,11 +3,9 @@
 namespace monograph {
 namespace {
 
-TransportCase Ucx(std::string name, std::string lanes, std::string expected_lane,
-                  bool peer_errors = false) {
+TransportCase Ucx(std::string name, std::string lanes, std::string expected_lane) {
   UcxOptions options;
   options.lanes = std::move(lanes);
-  options.peer_errors = peer_errors;
   return {.name = std::move(name),
           .make = [options](MessageHandler* handler) { return MakeUcxTransport(options, handler); },
           .expected_lane = std::move(expected_lane)};
@@ -19,8 +17,7 @@ INSTANTIATE_TEST_SUITE_P(Ucx, TransportConformance,
                          testing::Values(Ucx("chosen_by_ucx", "", "shm("),
                                          Ucx("shared_memory", "posix,cma", "shm(posix,cma)"),
                                          Ucx("shared_memory_without_cma", "posix", "shm(posix)"),
-                                         Ucx("tcp", "tcp", "tcp(lo)"),
-                                         Ucx("watching_peers", "", "tcp(lo)", true)),
+                                         Ucx("tcp", "tcp", "tcp(lo)")),
                          CaseName);
 
 }  // namespace monograph
