@@ -139,7 +139,7 @@ void Report::Compare(const std::string& bench, const std::string& unit,
         b.push_back(second.of_repetition[r][s]);
         c.push_back(theirs[k].of_repetition[r][s]);
       }
-      Add(bench, unit, subjects[s].name, k == 0 ? subjects[s].goal : std::nullopt,
+      Add(bench, unit, subjects[s].name, k == 0 ? subjects[s].goal : references[k].goal,
           references[k].name, a, b, c);
     }
   }

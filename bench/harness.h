@@ -55,6 +55,7 @@ struct Side {
   std::string name;
   std::function<std::optional<std::vector<double>>()> repetition;
   int every = 1;  // runs only in every so-manieth repetition: for references that are slow
+  std::optional<Goal> goal = {};  // of the ratio to it, where it is not the first reference
 
   static Side Of(std::string name, std::function<double()> repetition);  // one subject
 };

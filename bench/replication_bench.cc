@@ -1,7 +1,9 @@
-// What one client costs. In-graph replication against between-graph on the same daemons; and steps
-// of a given length on executors that the client drives, against the same executors running by
-// themselves.
+// What one client costs. In-graph replication against between-graph on the same daemons; steps of a
+// given length on executors that the client drives, against the same executors running by
+// themselves; and what it gains where one worker is slower.
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,39 +55,25 @@ void DrivenAgainstFree(const Args& args, Report* report, const std::string& name
   Check(session->Close());
 }
 
-// Images per second of mnist_replica on 1 ps and 2 workers of its own.
-double Train(const std::vector<std::string>& mode) {
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path();
+std::string Program(const std::string& name) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
+}
+
+// Images per second of a run of mnist_replica, all clients together. `words`: the command so far.
+double Train(std::vector<std::string> words, const std::vector<std::string>& flags) {
   char results[] = "/tmp/monograph-bench-XXXXXX";
   const int file = mkstemp(results);
   if (file < 0) Die("cannot make a temporary file");
   close(file);
-  std::vector<std::string> words = {
-      folder / "monograph",
-      "launch",
-      "--ps=1",
-      "--workers=2",
-      "--executor_flags=--log_level=error --inter_op_parallelism_threads=1 "
-      "--intra_op_parallelism_threads=1",
-      "--",
-      folder / "mnist_replica",
-      "--data_name=synthetic",
-      "--batch_size=100",
-      "--fc=512",
-      "--dropout=0",
-      "--num_warmup_batches=10",
-      "--num_batches=60",
-      "--display_every=1000",
-      "--seed=1",
-      std::string("--result_file=") + results};
-  words.insert(words.end(), mode.begin(), mode.end());
+  words.insert(words.end(), {"--data_name=synthetic", "--dropout=0", "--display_every=1000",
+                             "--seed=1", std::string("--result_file=") + results});
+  words.insert(words.end(), flags.begin(), flags.end());
   const pid_t pid = Spawn(std::move(words), [] {
     if (freopen("/dev/null", "w", stdout) == nullptr) _exit(127);
   });
   int status = 0;
   waitpid(pid, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) Die("mnist_replica failed: " + mode[0]);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) Die("mnist_replica failed: " + flags[0]);
   double rate = 0;
   for (int client = 0, clients = 1; client < clients; ++client) {
     const RunResult result = Check(ReadRunResult(ResultPath(results, client)));
@@ -96,26 +84,78 @@ double Train(const std::vector<std::string>& mode) {
   return rate;
 }
 
+const std::vector<std::string> kOneThread = {"--inter_op_parallelism_threads=1",
+                                             "--intra_op_parallelism_threads=1"};
+
+// On 1 ps and 2 workers of its own. Steps take about 35 ms where a core does 1300 images/s.
+double TrainLaunched(const std::vector<std::string>& mode) {
+  std::vector<std::string> flags = mode;
+  flags.insert(flags.end(),
+               {"--batch_size=90", "--fc=512", "--num_warmup_batches=10", "--num_batches=60"});
+  return Train({Program("monograph"), "launch", "--ps=1", "--workers=2",
+                "--executor_flags=--log_level=error " + kOneThread[0] + " " + kOneThread[1], "--",
+                Program("mnist_replica")},
+               flags);
+}
+
+// A loop that does nothing else takes half of a core.
+class Burner {
+ public:
+  explicit Burner(int core)
+      : pid_(Spawn({"/bin/sh", "-c", "while :; do :; done"}, [core] {
+          PinTo(core);
+          prctl(PR_SET_PDEATHSIG, SIGKILL);
+        })) {}
+  ~Burner() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Burner(const Burner&) = delete;
+
+ private:
+  const pid_t pid_;
+};
+
+// In-graph on two workers with a core each, of which the second has half: the batch cut by measured
+// speed against halves.
+void MeasuredAgainstEven(const Args& args, Report* report) {
+  const std::string name = "one of 2 workers at half speed, --split=measured";
+  if (!args.Wants(name)) return;
+  Daemons daemons(2);
+  daemons.Start(kOneThread, /*pinned=*/true);
+  const Burner burner(1);
+  const auto train = [&](const std::string& split) {
+    return Train({Program("mnist_replica"), "--cluster=" + daemons.cluster().ToJson()},
+                 {"--split=" + split, "--variable_update=central", "--batch_size=120", "--fc=256",
+                  "--num_warmup_batches=4", "--num_batches=30"});
+  };
+  report->Compare("replication", "images/s", {{name, Goal{1.2, Goal::kMin}}},
+                  Side::Of("ours", [&] { return train("measured"); }),
+                  {Side::Of("--split=even", [&] { return train("even"); })}, args.Repetitions(8));
+}
+
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(argc, argv,
                                 "replication_bench: in-graph against between-graph on 2 workers; "
-                                "steps of K executors that one client drives against K that run by "
-                                "themselves");
+                                "a batch that is cut by speed against halves, one worker slowed "
+                                "down; steps of K executors that one client drives against K that "
+                                "run by themselves");
   SetLogLevel(LogLevel::kWarning);
-  StubExecutors two(2), many(32);
   Report report(args);
-  DrivenAgainstFree(args, &report, "2 executors, 200 us", &two, 200e-6);
-  DrivenAgainstFree(args, &report, "32 executors, 2 ms", &many, 2e-3);
   const std::string training = "2 workers, in-graph";
   if (args.Wants(training)) {
     report.Compare("replication", "images/s", {{training, Goal{0.98, Goal::kMin}}},
-                   Side::Of("ours", [] { return Train({"--replication=in_graph"}); }),
+                   Side::Of("ours", [] { return TrainLaunched({"--replication=in_graph"}); }),
                    {Side::Of("between-graph, sync",
                              [] {
-                               return Train({"--replication=between_graph", "--sync"});
+                               return TrainLaunched({"--replication=between_graph", "--sync"});
                              })},
                    args.Repetitions(8));
   }
+  MeasuredAgainstEven(args, &report);
+  StubExecutors two(2), many(32);
+  DrivenAgainstFree(args, &report, "2 executors, 200 us", &two, 200e-6);
+  DrivenAgainstFree(args, &report, "32 executors, 2 ms", &many, 2e-3);
   return 0;
 }
 
