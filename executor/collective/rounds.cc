@@ -543,9 +543,10 @@ void CollectiveManager::Impl::Fail(const OperationPtr& operation, const Status& 
 // tasks of those that were not heard of say which have begun. False: nobody is to be asked.
 bool CollectiveManager::Impl::AskWhoIsHere(const OperationPtr& operation, Actions* actions) {
   Operation& op = *operation;
-  if (op.asked || op.spec.kind != CollectiveKind::kReduce || op.route.way != Route::Way::kChain ||
-      op.all_heard())
-    return false;
+  const bool all_tell =
+      op.spec.kind == CollectiveKind::kGather ||
+      (op.spec.kind == CollectiveKind::kReduce && op.route.way != Route::Way::kChain);
+  if (op.asked || all_tell || op.all_heard()) return false;
   op.asked = true;
   op.deadline = Clock::now() + kAskTime;
   const auto own = std::find(op.members->task_of.begin(), op.members->task_of.end(), op.self) -

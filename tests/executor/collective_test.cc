@@ -645,5 +645,30 @@ TEST(Collectives, ABroadcastReachesAllMembers) {
   }
 }
 
+TEST(Collectives, ASenderThatNeverComesIsNamedAndNotThoseThatWaitForIt) {
+  for (const bool given : {true, false}) {
+    Group group(4, 1, false, given, given);
+    if (!given) {
+      std::vector<std::shared_ptr<Outcome>> formed;
+      for (int member = 0; member < 4; ++member) formed.push_back(group.Sum(member, 1, 1, {5}));
+      for (const auto& outcome : formed) ASSERT_TRUE(outcome->Wait().ok()) << outcome->Wait();
+    }
+    // Long enough for the others to come, also where the machine is busy.
+    group.timeout = milliseconds(2500);
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    for (const int member : {0, 1, 3}) {
+      auto request = group.Request(member, 2, 7);
+      request->kind = CollectiveKind::kBroadcast;
+      request->shape = Shape{70'000};
+      outcomes.push_back(group.Start(member, request));
+    }
+    for (const auto& outcome : outcomes) {
+      const Status status = outcome->Wait();
+      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+      EXPECT_TRUE(status.message().ends_with("2.5 s for rank 2 (" + DeviceOf(2) + ")")) << status;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace monograph
