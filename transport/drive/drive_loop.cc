@@ -25,6 +25,11 @@ constexpr milliseconds kLongestSleep{64};
 // Polls between two looks at the clock, each with a yield: others may need this core to answer.
 constexpr int kPollsPerYield = 10;
 constexpr int kPollsPerClock = 512;
+// A visit is long from so many times the spin on. After so many long ones in a row a guest spins
+// for a part of the time only, until one was not long.
+constexpr int kLongVisit = 40;
+constexpr int kPatience = 4;
+constexpr int kShortSpin = 16;
 
 }  // namespace
 
@@ -146,7 +151,7 @@ void DriveLoop::Run() {
     const uint64_t visits = visits_;
     thread_wake_.wait_for(lock, kTick);
     quiet = visits == visits_;
-    if (quiet && guests_.load() > 0) thread_state_ = ThreadState::kParked;
+    if (guests_.load() > 0 && (quiet || sleeping_.load())) thread_state_ = ThreadState::kParked;
   }
 }
 
@@ -154,16 +159,24 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   int idle_polls = 0;
   int busy_polls = 0;
   Idle idle;
-  Clock::time_point spin_since;
-  if (ready == nullptr) trust_ = kShortestSleep;  // who computes for others looks often
+  Clock::time_point spin_since, first_idle;
+  bool slept = false;
+  const Clock::duration spin =
+      ready != nullptr && long_visits_ >= kPatience ? Clock::duration(spin_) / kShortSpin : spin_;
+  Clock::duration often = kShortestSleep;  // who computes for others looks often
+  Clock::duration& trust = ready != nullptr ? trust_ : often;
   while (true) {
     const bool handled = driven_->Poll();
     if (handled && idle.is) {
-      if (ready == nullptr || idle.overslept) trust_ = kShortestSleep;
+      if (ready == nullptr || idle.overslept) trust = kShortestSleep;
       idle = {};
     }
     if (ready != nullptr) {
-      if ((*ready)()) return true;
+      if ((*ready)()) {
+        const bool was_long = slept && Clock::now() - first_idle >= kLongVisit * spin_;
+        long_visits_ = was_long ? long_visits_ + 1 : 0;
+        return true;
+      }
       if (stop_.load(std::memory_order_relaxed)) return false;
       if (handled && waiting_.load(std::memory_order_relaxed) > 0) {
         std::lock_guard lock(mutex_);
@@ -188,18 +201,20 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
     if (!idle.is) {
       idle.is = true;
       spin_since = now;
+      if (first_idle == Clock::time_point()) first_idle = now;
     }
-    if (now - spin_since < spin_) {
+    if (now - spin_since < spin) {
       sched_yield();
       continue;
     }
-    const Clock::duration trusted = driven_->busy() ? kShortestSleep : trust_;
+    const Clock::duration trusted = driven_->busy() ? kShortestSleep : trust;
     const auto until = deadline - now > trusted ? now + trusted : deadline;
     Sleep(ready, until);
+    slept = true;
     const auto woken = Clock::now();
     idle.overslept = woken >= until;
     if (idle.overslept) {  // one look, then sleep again, for longer
-      trust_ = std::clamp(2 * (until - now), trust_, Clock::duration(kLongestSleep));
+      trust = std::clamp(2 * (until - now), trust, Clock::duration(kLongestSleep));
     } else {
       spin_since = woken;
     }

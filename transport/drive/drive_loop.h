@@ -2,10 +2,11 @@
 //
 // Exactly one thread at a time holds the driving role: the loop's own progress thread, or a guest
 // inside DriveUntil. The driver polls, spins while nothing comes, then sleeps on file descriptors.
+// A guest whose last visits were all long spins less.
 //
 //   progress thread:  driving --guest comes--> lingering --a tick without any guest--> driving
 //                                                 |  ^
-//                       a guest stays for a tick  v  |  the guest leaves
+//             a guest sleeps or stays for a tick  v  |  the guest leaves
 //                                                parked
 //
 // Lingering keeps hand-overs cheap: a client that calls DriveUntil again and again takes the role
@@ -83,9 +84,10 @@ class DriveLoop {
   const std::string thread_name_;
   int wake_fd_ = -1;
 
-  // The driver's, handed on with the role: how long to sleep at a time; for guests the longer, the
+  // The driving guest's, handed on with the role. How long to sleep at a time: the longer, the
   // longer the descriptors have told of every message.
   Clock::duration trust_;
+  uint64_t long_visits_ = 0;  // in a row, until now: steps that compute leave their cores to those
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> finish_{false};
