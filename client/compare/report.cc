@@ -290,8 +290,12 @@ std::string Headline(const CompareReport& report, const std::vector<Ratio>& rati
   const int workers = HeadlineWorkers(ratios);
   for (const Ratio& ratio : ratios) {
     if (ratio.workers != workers) continue;
-    return TitleOf(report, ratio.baseline) + " is " + Number(ratio.ratio.median, 2) + "x " +
-           InSentence(TitleOf(report, ratio.mode)) + " at " + WorkersText(workers);
+    const std::string ours = TitleOf(report, ratio.baseline),
+                      other = InSentence(TitleOf(report, ratio.mode)),
+                      where = " at " + WorkersText(workers);
+    if (!ratio.clear && ratio.ratio.count > 1)
+      return ours + " and " + other + " are equally fast, within the spread," + where;
+    return ours + " is " + Number(ratio.ratio.median, 2) + "x " + other + where;
   }
   const std::vector<Cell> cells = Cells(report);
   const Cell* last = nullptr;

@@ -99,7 +99,7 @@ struct Equality {
 std::vector<Equality> Equalities(const CompareReport& report);
 
 // The finding in one sentence, as the page's title states it: "In-graph is 1.02x between-graph at 2
-// workers".
+// workers"; where the repeats do not agree, that both are equally fast.
 std::string Headline(const CompareReport& report, const std::vector<Ratio>& ratios);
 // How certain it is: "5 repeats: 1.01x to 1.04x", or that the spread is larger than the difference.
 std::string Certainty(const CompareReport& report, const std::vector<Ratio>& ratios);

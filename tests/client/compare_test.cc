@@ -147,7 +147,8 @@ TEST(CompareReport, StatesTheFindingAndHowCertainItIs) {
   EXPECT_FALSE(ratios[0].clear) << "0.98, 1.00 and 1.02";
   report.workers = {1};
   const std::vector<Ratio> unclear = Ratios(report, Cells(report));
-  EXPECT_EQ(Headline(report, unclear), "In-graph is 1.00x between-graph at 1 worker");
+  EXPECT_EQ(Headline(report, unclear),
+            "In-graph and between-graph are equally fast, within the spread, at 1 worker");
   EXPECT_EQ(Certainty(report, unclear),
             "The spread is larger than the difference: 0.98x to 1.02x over 3 interleaved repeats.");
 }
