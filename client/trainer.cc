@@ -79,7 +79,8 @@ struct Trainer::Loop {
   Operation train;
   Callable callable;
   int64_t next_batch = 0;
-  bool lost = false;  // its worker, while others train beside it
+  bool lost = false;             // its worker, while others train beside it
+  std::unique_ptr<Session> own;  // once its worker has come back
 };
 
 Trainer::Trainer(Session* session, const ReplicatedStep& step, std::vector<Outputs> feeds,
@@ -227,8 +228,9 @@ Result<TrainedStep> Trainer::Step(Loop& loop, const RunOptions& options, RunMeta
   RunOptions numbered = options;
   if (loops_.size() == 1) numbered.step = StepNumber(step.batch);
   step.begin = Clock::now();
+  Session* const session = loop.own != nullptr ? loop.own.get() : session_;
   Result<std::vector<Tensor>> results =
-      session_->RunCallable(loop.callable, feeds, numbered, metadata);
+      session->RunCallable(loop.callable, feeds, numbered, metadata);
   if (!results.ok()) {
     return step_.sync == nullptr ? results.status()
                                  : ExplainWait(session_, *step_.sync, results.status());
@@ -277,6 +279,15 @@ bool Trainer::LostItsWorker(const Loop& loop, const Status& failure) const {
          (end == failure.message().size() || std::isdigit(failure.message()[end]) == 0);
 }
 
+Status Trainer::Reconnect(Loop& loop) {
+  loop.callable = {};  // before the session that it is of
+  loop.own = nullptr;
+  MG_ASSIGN_OR_RETURN(loop.own, options_.reconnect());
+  MG_ASSIGN_OR_RETURN(loop.callable,
+                      loop.own->MakeCallable(loop.feeds, loop.fetches, {loop.train}));
+  return Status();
+}
+
 Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   std::mutex mutex;
   Status first;  // guarded by mutex
@@ -287,9 +298,19 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   };
   std::vector<std::thread> threads;
   for (Loop& loop : loops_) {
-    if (loop.lost) continue;
+    if (loop.lost && !options_.reconnect) continue;
     threads.push_back(StartThread("mg-train-" + std::to_string(loop.index), [&] {
+      const std::string name = "replica " + std::to_string(loop.index);
       while (!stop.load() && global_step_ < until) {
+        if (loop.lost) {  // which no other thread changes
+          if (!Reconnect(loop).ok()) {
+            std::this_thread::sleep_for(kLookEvery);  // nothing tells of a task that comes up
+            continue;
+          }
+          std::lock_guard lock(mutex);
+          loop.lost = false;
+          Say("Going on with " + name + ": its worker is back");
+        }
         const Result<TrainedStep> step = Step(loop);
         std::lock_guard lock(mutex);
         if (step.ok()) {
@@ -298,9 +319,9 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
         }
         if (LostItsWorker(loop, step.status()) && !alone()) {
           loop.lost = true;
-          Say("Going on without replica " + std::to_string(loop.index) + ": " +
-              step.status().message());
-          return;
+          Say("Going on without " + name + ": " + step.status().message());
+          if (!options_.reconnect) return;
+          continue;
         }
         first.Update(step.status());
         stop = true;

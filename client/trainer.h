@@ -12,6 +12,7 @@
 // global_step if `join` is set; to a run whose chief is there any client may come back.
 //
 // A replica of in_graph with `async` whose worker is lost leaves the others to go on, and says so.
+// When the worker is back, the replica goes on in a session of its own (TrainerOptions::reconnect).
 //
 // Random ops see the number of the batch, not of the session's step: a run draws the same values
 // however many other steps its session makes, in every way of replication but in_graph with
@@ -55,6 +56,10 @@ struct TrainerOptions {
   // At most so many steps at a time in one loop; above 1 a step may read weights before the last
   // update, and results vary from run to run.
   int steps_in_flight = 1;
+  // in_graph with `async`: opens another session like the trainer's, in a time that is short, since
+  // the end of the training waits for it. Asked again and again while the worker of a replica is
+  // lost and others train. Empty: who is lost stays lost.
+  std::function<Result<std::unique_ptr<Session>>()> reconnect = {};
   // Gets what the trainer has to say ("Waiting for model to be ready: ..."). Empty: the log.
   std::function<void(const std::string&)> say = {};
 };
@@ -102,6 +107,7 @@ class Trainer {
   void TakeCount(TrainedStep* step);
   Status TrainLoops(int64_t until, const StepFn& on_step);
   bool LostItsWorker(const Loop& loop, const Status& failure) const;
+  Status Reconnect(Loop& loop);
   Status TrainBeside(int64_t until, const StepFn& on_step);
   Status TrainInFlight(int64_t until, const StepFn& on_step);
   void Say(const std::string& text) const;

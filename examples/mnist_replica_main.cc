@@ -25,6 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How long a replica whose worker was lost looks for it at a time.
+constexpr double kReconnectSeconds = 3;
+
 // One client's run.
 class Run {
  public:
@@ -90,12 +93,17 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
   MG_ASSIGN_OR_RETURN(
       session_, flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size())));
   MG_ASSIGN_OR_RETURN(const SessionOptions options, flags.Options());
+  TrainerOptions how{.start_timeout = options.start_timeout,
+                     .join = !settings_.container.empty(),
+                     .steps_in_flight = settings_.steps_in_flight};
+  if (cluster_) {
+    flags.start_timeout = kReconnectSeconds;
+    flags.log_device_placement = "none";  // it is the same
+    how.reconnect = [this, flags] { return flags.Open(cluster_, program_->graph); };
+  }
   trainer_ = std::make_unique<Trainer>(
       session_.get(), program_->step, program_->feeds,
-      [this](int loop, int64_t batch) { return data_->Feeds(loop, batch); },
-      TrainerOptions{.start_timeout = options.start_timeout,
-                     .join = !settings_.container.empty(),
-                     .steps_in_flight = settings_.steps_in_flight});
+      [this](int loop, int64_t batch) { return data_->Feeds(loop, batch); }, std::move(how));
   return trainer_->Start();
 }
 

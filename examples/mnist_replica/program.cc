@@ -130,8 +130,10 @@ Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const La
   program->eval_labels = Placeholder(client.WithOpName("eval_labels"), DT_INT32, {-1});
   MG_ASSIGN_OR_RETURN(
       program->evaluation,
-      BuildEvaluation(root, layout.replicas[0], {program->eval_images, program->eval_labels},
-                      model.Evaluation(), program->step));
+      // Replicas of their own pace may be without the first one at the end.
+      BuildEvaluation(
+          root, settings.in_graph() && settings.async ? layout.client : layout.replicas[0],
+          {program->eval_images, program->eval_labels}, model.Evaluation(), program->step));
   return program;
 }
 

@@ -49,7 +49,10 @@ void Settings::AddTo(Flags* flags) {
   flags->AddChoice("variable_update", &variable_update,
                    {"parameter_server", "replicated", "central"},
                    "variables: spread over the tasks of job ps; a copy beside each replica, all "
-                   "updated by the sum of all gradients; or all beside the first replica");
+                   "updated by the sum of all gradients; or all on one device");
+  flags->AddChoice("central_device", &central_device, {"worker", "client"},
+                   "--variable_update=central: that device: beside the first replica, or the CPU of "
+                   "this program");
   flags->Add("async", &async, "in_graph: every replica trains at its own pace");
   flags->Add("sync", &sync,
              "between_graph with parameter servers: all workers make one update together");
@@ -108,6 +111,8 @@ Status Settings::Check() const {
     return InvalidArgument("--replication=hybrid is async between workers: leave out --sync");
   if (async && variable_update == "replicated")
     return InvalidArgument("--variable_update=replicated keeps in step: leave out --async");
+  if (central_device != "worker" && variable_update != "central")
+    return InvalidArgument("--central_device is for --variable_update=central");
   if (!(worker_timeout > 0)) return InvalidArgument("--worker_timeout must be greater than 0");
   if (job_name != "worker" && job_name != "ps")
     return InvalidArgument("--job_name is worker or ps, not '" + job_name + "'");
@@ -121,6 +126,11 @@ Status Settings::Check() const {
   if (split == "measured" && num_warmup_batches == 0)
     return InvalidArgument(
         "--split=measured measures in the warm-up: --num_warmup_batches above 0");
+  if (split == "measured" && central_device == "client") {
+    return InvalidArgument(
+        "--split=measured opens a session anew, and variables in this program end with their "
+        "session: leave out --central_device=client");
+  }
   return Status();
 }
 
@@ -194,6 +204,7 @@ Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterS
   } else {
     layout.client = "/job:client/replica:0/task:0";
     MG_ASSIGN_OR_RETURN(layout.replicas, Replicas(settings, *cluster, &layout));
+    if (settings.central_device == "client") layout.variables = {layout.client + "/device:CPU:0"};
     if (settings.variable_update == "parameter_server") {
       layout.variables = cluster->Tasks("ps");
       if (layout.variables.empty()) {

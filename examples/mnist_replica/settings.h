@@ -18,6 +18,7 @@ struct Settings {
 
   // Replication.
   std::string replication = "in_graph", variable_update = "parameter_server";
+  std::string central_device = "worker";
   bool async = false, sync = false;
   std::string job_name = "worker";
   int task_index = 0, num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;

@@ -219,6 +219,10 @@ TEST(Examples, MnistReplicaGivesTheSameCurveWhereverTheVariablesAre) {
   ASSERT_EQ(curve.size(), 3u);
   EXPECT_EQ(Curve(RunProgram(two + "--variable_update=replicated")), curve);
   EXPECT_EQ(Curve(RunProgram(two + "--variable_update=central")), curve);
+  const Ran client =
+      Launch("--workers=2", kQuick, "--variable_update=central --central_device=client");
+  EXPECT_THAT(client.output, HasSubstr("fc1/weights: (VarHandleOp): /job:client/"));
+  EXPECT_EQ(Curve(client), curve);
   EXPECT_EQ(Curve(RunProgram(two + "--max_variable_bytes=20000")), curve);
   EXPECT_EQ(Curve(RunProgram(two + "--split=weights=1,1")), curve);
 }
@@ -260,6 +264,9 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
       {"--num_replicas=2 --split=weights=3", "1 weights for 2 replicas"},
       {"--num_replicas=2 --split=weights=3,x", "'x' is no whole number above 0"},
       {"--split=measured", "--split=measured compares the workers of a cluster"},
+      {"--central_device=client", "--central_device is for --variable_update=central"},
+      {"--variable_update=central --central_device=client --split=measured",
+       "leave out --central_device=client"},
       {"--replication=between_graph --worker_hosts=localhost:1 --task_index=1",
        "--task_index=1, but there are 1 workers"},
       {"--lerning_rate=1", "did you mean --learning_rate?"},

@@ -62,10 +62,29 @@ TEST(LostTasks, WorkersOfTheirOwnPaceGoOnWithoutALostOne) {
       EXPECT_TRUE(job.client(0).WaitForError("Going on without replica 1", kLimit)) << job.Said();
     }
     EXPECT_TRUE(job.GoesOn(0)) << job.Said();
-    if (mode.clients == 2) continue;
-    job.cluster.daemon("worker", 0).Signal(SIGKILL);  // the last one
-    ExpectFails(job.client(0), {"UNAVAILABLE", "/job:worker/replica:0/task:0"});
+    // It comes back, and trains.
+    job.cluster.Start("worker", 1);
+    if (mode.clients == 2) {
+      job.StartClient(1);
+      EXPECT_TRUE(job.client(1).WaitForError("Going on at global step ", kLimit)) << job.Said();
+    } else {
+      EXPECT_TRUE(job.client(0).WaitForError("Going on with replica 1", kLimit)) << job.Said();
+    }
+    EXPECT_TRUE(job.cluster.WaitForStatus(
+        "worker", 1, [](const auto& status) { return status.steps_done() > 10; }, kLimit))
+        << job.Said();
+    EXPECT_TRUE(job.GoesOn(0)) << job.Said();
   }
+}
+
+TEST(LostTasks, InOneGraphTheLastOfTheWorkersOfTheirOwnPaceEndsTheJobWithItsName) {
+  Job job(kInGraphAsync);
+  ASSERT_TRUE(job.Trains()) << job.Said();
+  job.cluster.daemon("worker", 0).Signal(SIGKILL);
+  EXPECT_TRUE(job.client(0).WaitForError("Going on without replica 0", kLimit)) << job.Said();
+  EXPECT_TRUE(job.GoesOn(0)) << job.Said();
+  job.cluster.daemon("worker", 1).Signal(SIGKILL);
+  ExpectFails(job.client(0), {"UNAVAILABLE", kLostWorker});
 }
 
 TEST(LostTasks, WorkersOfTheirOwnPaceGoOnWithoutALostClient) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <sstream>
 #include <thread>
 
 #include "tests/multiprocess/mnist_jobs.h"
@@ -139,6 +140,38 @@ TEST(ReplicatedJobs, ClientsThatDefineAVariableDifferentlyHearOfBoth) {
   ASSERT_TRUE(chief.WaitForOutput(", Step: ", kLimit)) << chief.error();
   ChildProcess other(Client(cluster, 1, {"--fc=24"}));
   ExpectFails(other, {"FAILED_PRECONDITION", "'fc1/weights'", "float[3136,24]", "float[3136,16]"});
+}
+
+// The losses and accuracies that a job in one graph prints.
+std::vector<std::string> Curve(const ChildProcess& client) {
+  std::vector<std::string> curve;
+  std::istringstream in(client.output());
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("step ")) curve.push_back(line.substr(0, line.find("  images/sec")));
+    if (line.starts_with("test accuracy")) curve.push_back(line);
+  }
+  return curve;
+}
+
+TEST(ReplicatedJobs, JobsInContainersOfTheirOwnTrainAtOnceOnOneSetOfDaemonsAsIfAlone) {
+  TestCluster cluster({.ps = 2, .workers = 2});
+  const auto job = [&](const std::string& seed, const std::string& container) {
+    return std::make_unique<ChildProcess>(Client(
+        cluster, 0, {"--replication=in_graph", "--seed=" + seed, "--container=" + container}));
+  };
+  std::vector<std::vector<std::string>> alone;
+  for (const std::string seed : {"1", "2"}) {
+    const auto client = job(seed, "alone_" + seed);
+    ASSERT_TRUE(Succeeds(*client)) << client->error();
+    alone.push_back(Curve(*client));
+    EXPECT_EQ(alone.back().size(), 7u) << client->output();
+  }
+  EXPECT_NE(alone[0], alone[1]);
+  const auto one = job("1", "one"), other = job("2", "other");
+  EXPECT_TRUE(Succeeds(*one)) << one->error();
+  EXPECT_TRUE(Succeeds(*other)) << other->error();
+  EXPECT_EQ(Curve(*one), alone[0]);
+  EXPECT_EQ(Curve(*other), alone[1]);
 }
 
 TEST(ReplicatedJobs, LaunchStartsEveryTaskOfTheBooksRunAndEndsThem) {

@@ -30,26 +30,33 @@ struct Mode {
   const char* name;
   Replication replication;
   VariableUpdate update;
+  const char* central = "";  // the one device of variables that are on one; empty: the first worker
 };
 constexpr Mode kInStep[] = {
     {"in_graph_parameter_server", Replication::kInGraph, VariableUpdate::kParameterServer},
     {"in_graph_replicated", Replication::kInGraph, VariableUpdate::kReplicated},
+    {"in_graph_central", Replication::kInGraph, VariableUpdate::kCentral},
+    {"in_graph_central_on_the_client", Replication::kInGraph, VariableUpdate::kCentral,
+     "/job:client/replica:0/task:0/device:CPU:0"},
     {"between_graph_parameter_server", Replication::kBetweenGraph,
      VariableUpdate::kParameterServer},
     {"between_graph_replicated", Replication::kBetweenGraph, VariableUpdate::kReplicated}};
 
 Strategy StrategyOf(const Mode& mode, const ClusterSpec& cluster, int rank) {
-  Strategy strategy;
+  const std::vector<std::string> workers = cluster.Tasks("worker");
+  const bool ps = mode.update == VariableUpdate::kParameterServer;
   if (mode.replication == Replication::kInGraph) {
-    strategy.devices = cluster.Tasks("worker");
-  } else {
-    strategy = MultiWorkerMirroredStrategy(cluster, rank).value();
-    strategy.options.global_batch_size = kBatch;
-    strategy.device_filters.clear();
+    if (mode.update == VariableUpdate::kReplicated) return MirroredStrategy(workers);
+    if (!ps)
+      return CentralStorageStrategy(workers, *mode.central == '\0' ? workers[0] : mode.central);
+    return {.devices = workers, .options = {.variable_devices = cluster.Tasks("ps")}};
   }
-  strategy.options.variable_update = mode.update;
-  if (mode.update == VariableUpdate::kParameterServer)
-    strategy.options.variable_devices = cluster.Tasks("ps");
+  // The one with parameter servers, told to keep in step.
+  Strategy strategy = ps ? ParameterServerStrategy(cluster, rank).value()
+                         : MultiWorkerMirroredStrategy(cluster, rank).value();
+  strategy.options.async = false;
+  strategy.options.global_batch_size = kBatch;
+  strategy.device_filters.clear();
   return strategy;
 }
 
