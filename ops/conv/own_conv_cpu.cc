@@ -39,7 +39,7 @@ Status ForRanges(KernelContext& c, int64_t count, int64_t flops, const Fn& fn) {
 // Into how many sums, each over a run of equal length, a filter's gradient is cut. From the shape
 // alone, so that its bits do not depend on threads.
 struct Runs {
-  Runs(int64_t units, int64_t most) : units(units), length((units + most - 1) / most) {}
+  Runs(int64_t of, int64_t most) : units(of), length((of + most - 1) / most) {}
   int64_t count() const { return (units + length - 1) / length; }
   int64_t begin(int64_t run) const { return run * length; }
   int64_t end(int64_t run) const { return std::min(units, (run + 1) * length); }
