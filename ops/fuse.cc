@@ -1,7 +1,10 @@
 #include "ops/fuse.h"
 
-#include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
+
+#include "ops/rewrite.h"
 
 namespace monograph {
 namespace {
@@ -29,16 +32,14 @@ class Fuser {
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       if (graph_.is(id, "FusedBatchNormGradV3")) FindNormGradient(id);
     }
-    Graph out(&graph_.registry());
-    out.ShareFunctions(graph_.shared_functions());
-    mapped_.assign(kept_.size(), -1);
+    Rewrite out(graph_);
     small_.assign(kept_.size(), -1);
     for (NodeId id : order) {
       const auto i = static_cast<size_t>(id);
       if (absorbed_[i]) continue;
       switch (group_[i].kind) {
         case Kind::kNone:
-          MG_RETURN_IF_ERROR(Copy(id, &out));
+          Copy(id, &out);
           break;
         case Kind::kProduct:
           MG_RETURN_IF_ERROR(AddProduct(id, &out));
@@ -54,8 +55,7 @@ class Fuser {
           break;
       }
     }
-    if (mapping != nullptr) *mapping = std::move(mapped_);
-    return out;
+    return out.Finish(mapping);
   }
 
  private:
@@ -186,23 +186,8 @@ class Fuser {
     absorbed_[static_cast<size_t>(relu_grad)] = true;
   }
 
-  Endpoint Map(Endpoint e) const { return {mapped_[static_cast<size_t>(e.node)], e.index}; }
-
-  std::vector<NodeId> Controls(std::initializer_list<NodeId> nodes) const {
-    std::vector<NodeId> controls;
-    for (NodeId id : nodes) {
-      if (id < 0) continue;
-      for (NodeId control : graph_.control_inputs(id))
-        controls.push_back(mapped_[static_cast<size_t>(control)]);
-    }
-    std::sort(controls.begin(), controls.end());
-    controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
-    return controls;
-  }
-
-  Status Copy(NodeId id, Graph* out) {
-    std::vector<Endpoint> inputs;
-    for (Endpoint e : graph_.inputs(id)) inputs.push_back(Map(e));
+  void Copy(NodeId id, Rewrite* out) {
+    std::vector<Endpoint> inputs = out->Inputs(id);
     if (graph_.is(id, "BiasAddGrad")) {
       // The bias gradient of a spread gradient is that of the small one, as long as channels lie in
       // the same place.
@@ -214,101 +199,71 @@ class Fuser {
         inputs[0] = {small_[static_cast<size_t>(source)], 0};
       }
     }
-    mapped_[static_cast<size_t>(id)] =
-        out->CopyNode(graph_, id, graph_.name(id), inputs, Controls({id}));
-    return Status();
+    out->Copy(id, inputs);
   }
 
-  Status AddProduct(NodeId last, Graph* out) {
+  Status AddProduct(NodeId last, Rewrite* out) {
     const Group& group = group_[static_cast<size_t>(last)];
     const auto sources = graph_.inputs(group.product);
-    const std::vector<Endpoint> inputs{Map(sources[0]), Map(sources[1]),
-                                       Map(graph_.inputs(group.bias)[1])};
+    const std::vector<Endpoint> inputs{out->Map(sources[0]), out->Map(sources[1]),
+                                       out->Map(graph_.inputs(group.bias)[1])};
     auto attrs = std::make_shared<Attrs>(graph_.attrs(group.product));
     std::vector<std::string> fused{"BiasAdd"};
     if (group.relu >= 0) fused.push_back("Relu");
     attrs->Set("fused_ops", fused);
     attrs->Set("num_args", int64_t{1});
-    const std::vector<NodeId> controls = Controls({group.product, group.bias, group.relu});
-    const std::string device = graph_.device(last).ToString();
     MG_ASSIGN_OR_RETURN(
-        mapped_[static_cast<size_t>(last)],
-        out->AddNode({.name = graph_.name(last),
-                      .op = graph_.is(group.product, "Conv2D") ? "_FusedConv2D" : "_FusedMatMul",
-                      .inputs = inputs,
-                      .control_inputs = controls,
-                      .attrs = std::move(attrs),
-                      .device = device}));
-    // What is known beyond inference (a feed's shape that a caller set) is not lost.
-    out->SetShape({mapped_[static_cast<size_t>(last)], 0}, graph_.shape({last, 0}));
+        const NodeId made,
+        out->Add(last, graph_.is(group.product, "Conv2D") ? "_FusedConv2D" : "_FusedMatMul", inputs,
+                 std::move(attrs), std::array{group.product, group.bias, group.relu}));
+    out->Replace(last, made);
     return Status();
   }
 
-  Status AddPoolGradient(NodeId relu, Graph* out) {
+  Status AddPoolGradient(NodeId relu, Rewrite* out) {
     const NodeId pool = group_[static_cast<size_t>(relu)].product;
     const auto sources = graph_.inputs(pool);
-    const std::vector<Endpoint> small_inputs{Map(sources[2]), Map(sources[1])};
-    const std::string device = graph_.device(relu).ToString();
-    MG_ASSIGN_OR_RETURN(const NodeId small, out->AddNode({.name = graph_.name(pool),
-                                                          .op = "ReluGrad",
-                                                          .inputs = small_inputs,
-                                                          .control_inputs = Controls({pool, relu}),
-                                                          .device = device}));
+    const std::vector<Endpoint> small_inputs{out->Map(sources[2]), out->Map(sources[1])};
+    MG_ASSIGN_OR_RETURN(const NodeId small, out->Add(pool, "ReluGrad", small_inputs, nullptr,
+                                                     std::array{pool, relu}));
     small_[static_cast<size_t>(relu)] = small;
-    const std::vector<Endpoint> inputs{Map(sources[0]), Map(sources[1]), {small, 0}};
-    MG_ASSIGN_OR_RETURN(mapped_[static_cast<size_t>(relu)],
-                        out->AddNode({.name = graph_.name(relu),
-                                      .op = "MaxPoolGrad",
-                                      .inputs = inputs,
-                                      .attrs = graph_.shared_attrs(pool),
-                                      .device = device}));
-    out->SetShape({mapped_[static_cast<size_t>(relu)], 0}, graph_.shape({relu, 0}));
+    const std::vector<Endpoint> inputs{out->Map(sources[0]), out->Map(sources[1]), {small, 0}};
+    MG_ASSIGN_OR_RETURN(const NodeId made, out->Add(relu, "MaxPoolGrad", inputs,
+                                                    graph_.shared_attrs(pool), {}));
+    out->Replace(relu, made);
     return Status();
   }
 
-  Status AddNorm(NodeId relu, Graph* out) {
+  Status AddNorm(NodeId relu, Rewrite* out) {
     const Group& group = group_[static_cast<size_t>(relu)];
-    std::vector<Endpoint> inputs;
-    for (Endpoint e : graph_.inputs(group.product)) inputs.push_back(Map(e));
+    std::vector<Endpoint> inputs = out->Inputs(group.product);
     if (group.side >= 0)
-      inputs.push_back(Map(graph_.inputs(group.bias)[static_cast<size_t>(group.side)]));
+      inputs.push_back(out->Map(graph_.inputs(group.bias)[static_cast<size_t>(group.side)]));
     auto attrs = std::make_shared<Attrs>(graph_.attrs(group.product));
     attrs->Set("activation_mode", std::string("Relu"));
     attrs->Set("num_side_inputs", int64_t{group.side >= 0 ? 1 : 0});
-    const std::string device = graph_.device(relu).ToString();
     MG_ASSIGN_OR_RETURN(const NodeId made,
-                        out->AddNode({.name = graph_.name(relu),
-                                      .op = "_FusedBatchNormEx",
-                                      .inputs = inputs,
-                                      .control_inputs = Controls({group.product, group.bias, relu}),
-                                      .attrs = std::move(attrs),
-                                      .device = device}));
-    mapped_[static_cast<size_t>(relu)] = mapped_[static_cast<size_t>(group.product)] = made;
-    for (int i = 0; i < graph_.num_outputs(group.product); ++i)
-      out->SetShape({made, i}, graph_.shape({group.product, i}));
+                        out->Add(relu, "_FusedBatchNormEx", inputs, std::move(attrs),
+                                 std::array{group.product, group.bias, relu}));
+    out->Replace(relu, made);
+    out->Replace(group.product, made);
     return Status();
   }
 
-  Status AddNormGradient(NodeId gradient, Graph* out) {
+  Status AddNormGradient(NodeId gradient, Rewrite* out) {
     const Group& group = group_[static_cast<size_t>(gradient)];
     const auto through = graph_.inputs(group.relu);
-    std::vector<Endpoint> inputs{Map(through[0])};
+    std::vector<Endpoint> inputs{out->Map(through[0])};
     const auto own = graph_.inputs(gradient);
-    for (size_t i = 1; i < own.size(); ++i) inputs.push_back(Map(own[i]));
-    inputs.push_back(Map(graph_.inputs(group.product)[2]));  // offset
-    inputs.push_back(Map(through[1]));
+    for (size_t i = 1; i < own.size(); ++i) inputs.push_back(out->Map(own[i]));
+    inputs.push_back(out->Map(graph_.inputs(group.product)[2]));  // offset
+    inputs.push_back(out->Map(through[1]));
     auto attrs = std::make_shared<Attrs>(graph_.attrs(gradient));
     attrs->Set("activation_mode", std::string("Relu"));
-    const std::string device = graph_.device(gradient).ToString();
-    MG_ASSIGN_OR_RETURN(mapped_[static_cast<size_t>(gradient)],
-                        out->AddNode({.name = graph_.name(gradient),
-                                      .op = "_FusedBatchNormGradEx",
-                                      .inputs = inputs,
-                                      .control_inputs = Controls({group.relu, gradient}),
-                                      .attrs = std::move(attrs),
-                                      .device = device}));
-    for (int i = 0; i < graph_.num_outputs(gradient); ++i)
-      out->SetShape({mapped_[static_cast<size_t>(gradient)], i}, graph_.shape({gradient, i}));
+    MG_ASSIGN_OR_RETURN(const NodeId made,
+                        out->Add(gradient, "_FusedBatchNormGradEx", inputs, std::move(attrs),
+                                 std::array{group.relu, gradient}));
+    out->Replace(gradient, made);
     return Status();
   }
 
@@ -318,7 +273,6 @@ class Fuser {
   std::vector<Group> group_;
   std::vector<bool> absorbed_;
   std::vector<size_t> position_;  // in topological order
-  std::vector<NodeId> mapped_;    // old node to new
   std::vector<NodeId> small_;     // of a pool-gradient group: its new ReluGrad
 };
 

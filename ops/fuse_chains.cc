@@ -1,10 +1,10 @@
 #include "ops/fuse_chains.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "ops/elementwise/chain_ops.h"
+#include "ops/rewrite.h"
 
 namespace monograph {
 namespace {
@@ -41,19 +41,16 @@ class ChainFuser {
 
   Result<Graph> Run(std::vector<NodeId>* mapping) {
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
-    Graph out(&graph_.registry());
-    out.ShareFunctions(graph_.shared_functions());
-    mapped_.assign(kept_.size(), -1);
+    Rewrite out(graph_);
     for (NodeId id : order) {
       if (absorbed_[static_cast<size_t>(id)]) continue;
       if (chains_[static_cast<size_t>(id)].empty()) {
-        Copy(id, &out);
+        out.Copy(id);
       } else {
         MG_RETURN_IF_ERROR(Add(id, &out));
       }
     }
-    if (mapping != nullptr) *mapping = std::move(mapped_);
-    return out;
+    return out.Finish(mapping);
   }
 
  private:
@@ -95,28 +92,9 @@ class ChainFuser {
     return chain;
   }
 
-  Endpoint Map(Endpoint e) const { return {mapped_[static_cast<size_t>(e.node)], e.index}; }
-  std::vector<NodeId> Controls(const std::vector<NodeId>& nodes) const {
-    std::vector<NodeId> controls;
-    for (NodeId id : nodes) {
-      for (NodeId control : graph_.control_inputs(id))
-        controls.push_back(mapped_[static_cast<size_t>(control)]);
-    }
-    std::sort(controls.begin(), controls.end());
-    controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
-    return controls;
-  }
-
-  void Copy(NodeId id, Graph* out) {
-    std::vector<Endpoint> inputs;
-    for (Endpoint e : graph_.inputs(id)) inputs.push_back(Map(e));
-    mapped_[static_cast<size_t>(id)] =
-        out->CopyNode(graph_, id, graph_.name(id), inputs, Controls({id}));
-  }
-
-  Status Add(NodeId last, Graph* out) {
+  Status Add(NodeId last, Rewrite* out) {
     const std::vector<NodeId>& chain = chains_[static_cast<size_t>(last)];
-    std::vector<Endpoint> inputs{Map(graph_.inputs(chain[0])[0])};
+    std::vector<Endpoint> inputs{out->Map(graph_.inputs(chain[0])[0])};
     std::vector<std::string> ops;
     std::vector<int64_t> operand, operand_first;
     for (size_t i = 0; i < chain.size(); ++i) {
@@ -126,7 +104,7 @@ class ChainFuser {
       const bool second = i > 0 && sources.size() == 2 && sources[0].node != chain[i - 1];
       operand_first.push_back(second ? 1 : 0);
       operand.push_back(sources.size() == 2 ? static_cast<int64_t>(inputs.size()) : -1);
-      if (sources.size() == 2) inputs.push_back(Map(sources[second ? 0 : 1]));
+      if (sources.size() == 2) inputs.push_back(out->Map(sources[second ? 0 : 1]));
     }
     const DType dtype = graph_.dtype({last, 0});
     auto attrs = std::make_shared<const Attrs>(Attrs{{"T", dtype},
@@ -134,16 +112,9 @@ class ChainFuser {
                                                      {"ops", std::move(ops)},
                                                      {"operand", std::move(operand)},
                                                      {"operand_first", std::move(operand_first)}});
-    const std::vector<NodeId> controls = Controls(chain);
-    const std::string device = graph_.device(last).ToString();
-    MG_ASSIGN_OR_RETURN(const NodeId id, out->AddNode({.name = graph_.name(last),
-                                                       .op = "_FusedElementwise",
-                                                       .inputs = inputs,
-                                                       .control_inputs = controls,
-                                                       .attrs = std::move(attrs),
-                                                       .device = device}));
-    out->SetShape({id, 0}, graph_.shape({last, 0}));
-    mapped_[static_cast<size_t>(last)] = id;
+    MG_ASSIGN_OR_RETURN(const NodeId id,
+                        out->Add(last, "_FusedElementwise", inputs, std::move(attrs), chain));
+    out->Replace(last, id);
     return Status();
   }
 
@@ -151,24 +122,17 @@ class ChainFuser {
   const OutEdges consumers_;
   std::vector<bool> kept_, absorbed_;
   std::vector<std::vector<NodeId>> chains_;  // by last node
-  std::vector<NodeId> mapped_;
 };
 
 }  // namespace
 
 Result<Graph> FuseChains(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping) {
-  const bool any_gpu = std::any_of(graph.devices().begin(), graph.devices().end(),
-                                   [](const DeviceName& device) { return device.type == "GPU"; });
-  if (any_gpu) {
+  if (MentionsGpu(graph)) {
     ChainFuser fuser(graph, keep);
     MG_ASSIGN_OR_RETURN(const bool found, fuser.Find());
     if (found) return fuser.Run(mapping);
   }
-  if (mapping != nullptr) {
-    mapping->resize(static_cast<size_t>(graph.num_nodes()));
-    std::iota(mapping->begin(), mapping->end(), 0);
-  }
-  return graph;
+  return Unchanged(std::move(graph), mapping);
 }
 
 }  // namespace monograph

@@ -1,11 +1,10 @@
 #include "ops/group_updates.h"
 
-#include <algorithm>
 #include <map>
-#include <numeric>
 #include <string>
 #include <tuple>
 
+#include "ops/rewrite.h"
 #include "ops/training/formulas.h"
 
 namespace monograph {
@@ -14,15 +13,13 @@ namespace {
 using ops::training::UpdateInputs;
 
 const UpdateInputs* InputsOf(std::string_view op) {
-  static const std::map<std::string, UpdateInputs, std::less<>> updates = {
-      {"ResourceApplyGradientDescent", ops::training::kGradientDescent},
-      {"ResourceApplyMomentum", ops::training::kMomentum},
-      {"ResourceApplyAdam", ops::training::kAdam},
-      {"ResourceApplyAdagrad", ops::training::kAdagrad},
-      {"ResourceApplyAdagradV2", ops::training::kAdagradV2},
-      {"ResourceApplyRMSProp", ops::training::kRMSProp},
-      {"ResourceApplyCenteredRMSProp", ops::training::kCenteredRMSProp},
-  };
+  static const auto updates = [] {
+    std::map<std::string, UpdateInputs, std::less<>> all;
+    ops::training::ForEachUpdate(
+        [&]<template <typename> typename, const UpdateInputs& kInputs>(
+            const char* name, std::initializer_list<const char*>) { all.emplace(name, kInputs); });
+    return all;
+  }();
   const auto found = updates.find(op);
   return found == updates.end() ? nullptr : &found->second;
 }
@@ -42,12 +39,9 @@ class Grouper {
   }
 
   Result<Graph> Run(std::vector<NodeId>* mapping) {
-    Graph out(&graph_.registry());
-    out.ShareFunctions(graph_.shared_functions());
-    mapped_.assign(leader_.size(), -1);
+    Rewrite out(graph_);
     MG_RETURN_IF_ERROR(Build(&out));
-    if (mapping != nullptr) *mapping = std::move(mapped_);
-    return out;
+    return out.Finish(mapping);
   }
 
  private:
@@ -99,7 +93,7 @@ class Grouper {
   }
 
   // Every node after all that it needs, a group as one.
-  Status Build(Graph* out) {
+  Status Build(Rewrite* out) {
     const OutEdges consumers(graph_);
     std::vector<int> missing(leader_.size());
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
@@ -112,7 +106,11 @@ class Grouper {
     }
     for (size_t at = 0; at < ready.size(); ++at) {
       const std::vector<NodeId> members = Members(ready[at]);
-      MG_RETURN_IF_ERROR(members.size() == 1 ? Copy(members[0], out) : Add(members, out));
+      if (members.size() == 1) {
+        out->Copy(members[0]);
+      } else {
+        MG_RETURN_IF_ERROR(Add(members, out));
+      }
       for (NodeId member : members) {
         for (const OutEdge& edge : consumers.of(member)) {
           const NodeId next = Leader(edge.target);
@@ -124,38 +122,19 @@ class Grouper {
   }
 
   NodeId Leader(NodeId id) const { return leader_[static_cast<size_t>(id)]; }
-  Endpoint Map(Endpoint e) const { return {mapped_[static_cast<size_t>(e.node)], e.index}; }
-  std::vector<NodeId> Controls(const std::vector<NodeId>& nodes) const {
-    std::vector<NodeId> controls;
-    for (NodeId id : nodes) {
-      for (NodeId control : graph_.control_inputs(id))
-        controls.push_back(mapped_[static_cast<size_t>(control)]);
-    }
-    std::sort(controls.begin(), controls.end());
-    controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
-    return controls;
-  }
 
-  Status Copy(NodeId id, Graph* out) {
-    std::vector<Endpoint> inputs;
-    for (Endpoint e : graph_.inputs(id)) inputs.push_back(Map(e));
-    mapped_[static_cast<size_t>(id)] =
-        out->CopyNode(graph_, id, graph_.name(id), inputs, Controls({id}));
-    return Status();
-  }
-
-  Status Add(const std::vector<NodeId>& members, Graph* out) {
+  Status Add(const std::vector<NodeId>& members, Rewrite* out) {
     const NodeId leader = members[0];
     const UpdateInputs& from = *InputsOf(graph_.op(leader).name());
     std::vector<Endpoint> inputs;
     for (NodeId id : members) {
       for (int v = 0; v < from.variables; ++v)
-        inputs.push_back(Map(graph_.inputs(id)[static_cast<size_t>(v)]));
+        inputs.push_back(out->Map(graph_.inputs(id)[static_cast<size_t>(v)]));
     }
     const std::vector<Endpoint> coefficients = Coefficients(leader, from);
-    for (const Endpoint& e : coefficients) inputs.push_back(Map(e));
+    for (const Endpoint& e : coefficients) inputs.push_back(out->Map(e));
     for (NodeId id : members)
-      inputs.push_back(Map(graph_.inputs(id)[static_cast<size_t>(from.gradient)]));
+      inputs.push_back(out->Map(graph_.inputs(id)[static_cast<size_t>(from.gradient)]));
     const auto count = static_cast<int64_t>(members.size());
     const Attrs& attrs = graph_.attrs(leader);
     auto made =
@@ -165,15 +144,10 @@ class Grouper {
                                             {"C", static_cast<int64_t>(coefficients.size())},
                                             {"N", count},
                                             {"T", attrs.Get<DType>("T")}});
-    const std::vector<NodeId> controls = Controls(members);
-    const std::string device = graph_.device(leader).ToString();
-    MG_ASSIGN_OR_RETURN(const NodeId id, out->AddNode({.name = graph_.name(leader),
-                                                       .op = "_MultiResourceApply",
-                                                       .inputs = inputs,
-                                                       .control_inputs = controls,
-                                                       .attrs = std::move(made),
-                                                       .device = device}));
-    for (NodeId member : members) mapped_[static_cast<size_t>(member)] = id;
+    MG_ASSIGN_OR_RETURN(
+        const NodeId id,
+        out->Add(leader, "_MultiResourceApply", inputs, std::move(made), members));
+    for (NodeId member : members) out->Replace(member, id);
     return Status();
   }
 
@@ -181,26 +155,18 @@ class Grouper {
   std::vector<NodeId> leader_;  // of a node's group; itself if it has none
   std::vector<bool> kept_;
   std::map<NodeId, std::vector<NodeId>> groups_;  // by leader
-  std::vector<NodeId> mapped_;
 };
 
 }  // namespace
 
 Result<Graph> GroupUpdates(Graph graph, std::span<const NodeId> keep,
                            std::vector<NodeId>* mapping) {
-  const bool any_gpu = std::any_of(graph.devices().begin(), graph.devices().end(),
-                                   [](const DeviceName& device) { return device.type == "GPU"; });
-  Grouper grouper(graph, keep);
-  bool found = false;
-  if (any_gpu) {
-    MG_ASSIGN_OR_RETURN(found, grouper.Find());
+  if (MentionsGpu(graph)) {
+    Grouper grouper(graph, keep);
+    MG_ASSIGN_OR_RETURN(const bool found, grouper.Find());
+    if (found) return grouper.Run(mapping);
   }
-  if (found) return grouper.Run(mapping);
-  if (mapping != nullptr) {
-    mapping->resize(static_cast<size_t>(graph.num_nodes()));
-    std::iota(mapping->begin(), mapping->end(), 0);
-  }
-  return graph;
+  return Unchanged(std::move(graph), mapping);
 }
 
 }  // namespace monograph

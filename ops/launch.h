@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -140,6 +141,15 @@ inline Status DeviceUpload(KernelContext& c, void* to, const void* from, size_t 
 struct alignas(16) Word16 {
   uint64_t low, high;
 };
+
+inline uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+// The largest word that all of these addresses and sizes are multiples of.
+inline size_t WordOf(std::initializer_list<uintptr_t> places) {
+  uintptr_t all = 16;
+  for (uintptr_t place : places) all |= place;
+  return static_cast<size_t>(all & (~all + 1));
+}
 
 template <typename Fn>
 Status DispatchWord(size_t size, Fn fn) {

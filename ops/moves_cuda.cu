@@ -9,9 +9,7 @@
 namespace monograph::ops {
 namespace {
 
-bool Aligned(const void* pointer, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
+bool Aligned(const void* pointer, size_t bytes) { return AddressOf(pointer) % bytes == 0; }
 
 // Words of the innermost dimension joined to wider ones, as long as all fits.
 size_t Widened(size_t word, const void* from, const void* to, StridedSpace* space) {
@@ -172,19 +170,15 @@ struct PartsBody {
 
 template <bool kJoin>
 Status MoveParts(KernelContext& c, std::span<const RowPart> parts, int64_t outer, char* whole) {
-  size_t pitch = 0, word = 16;
-  const auto fit = [&](size_t offset) {
-    while (offset % word != 0) word /= 2;
-  };
-  fit(reinterpret_cast<uintptr_t>(whole));
+  size_t pitch = 0;
+  uintptr_t fit = AddressOf(whole);
   for (const RowPart& part : parts) {
     if (part.bytes == 0) continue;
     pitch += part.bytes;
-    fit(part.bytes);
-    fit(reinterpret_cast<uintptr_t>(part.data));
+    fit |= part.bytes | AddressOf(part.data);
   }
   if (pitch == 0 || outer == 0) return Status();
-  return DispatchWord(word, [&](auto zero) {
+  return DispatchWord(WordOf({fit}), [&](auto zero) {
     using W = decltype(zero);
     using Body = PartsBody<W, kJoin>;
     Body body;

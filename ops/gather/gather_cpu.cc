@@ -11,11 +11,6 @@
 namespace monograph::ops::gather {
 namespace {
 
-Status OutOfBounds(int64_t position, int64_t index, int64_t limit) {
-  return InvalidArgument("indices[" + std::to_string(position) + "] = " + std::to_string(index) +
-                         " is not in [0, " + std::to_string(limit) + ")");
-}
-
 template <typename Index>
 class GatherKernel : public Kernel {
  public:
@@ -26,9 +21,7 @@ class GatherKernel : public Kernel {
                                                           c.input(2), batch_dims_));
     const int64_t batch = plan.batch, outer = plan.outer, count = plan.count, limit = plan.limit;
     const Index* index = c.input(1).data<Index>();
-    for (int64_t i = 0; i < batch * count; ++i) {
-      if (index[i] < 0 || index[i] >= limit) return OutOfBounds(i, index[i], limit);
-    }
+    MG_RETURN_IF_ERROR(CheckIndices(c.input(1).values<Index>(), limit));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     const size_t bytes = static_cast<size_t>(plan.inner) * DTypeSize(out->dtype());
     if (out->bytes() == 0) return Status();
@@ -84,40 +77,19 @@ class DynamicPartitionKernel : public Kernel {
  public:
   explicit DynamicPartitionKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    const Shape data = c.input(0).shape(), partitions = c.input(1).shape();
-    const auto part = c.input(1).values<int32_t>();
-    const auto n = static_cast<size_t>(c.num_outputs());
-    bool fits = partitions.rank() <= data.rank() && data.rank() - partitions.rank() < kMaxRank;
-    for (int i = 0; i < partitions.rank() && fits; ++i) fits = partitions.dim(i) == data.dim(i);
-    if (!fits) {
-      return InvalidArgument("data of shape " + data.ToString() +
-                             " does not begin with the shape " + partitions.ToString() +
-                             " of partitions");
-    }
-    std::vector<int64_t> rows(n);
-    for (size_t i = 0; i < part.size(); ++i) {
-      if (part[i] < 0 || static_cast<size_t>(part[i]) >= n) {
-        return InvalidArgument("partitions[" + std::to_string(i) +
-                               "] = " + std::to_string(part[i]) + " is not in [0, " +
-                               std::to_string(n) + ")");
-      }
-      ++rows[static_cast<size_t>(part[i])];
-    }
-    std::vector<char*> to(n);
-    size_t bytes = DTypeSize(c.input(0).dtype());
-    for (int i = partitions.rank(); i < data.rank(); ++i) bytes *= static_cast<size_t>(data.dim(i));
-    for (size_t p = 0; p < n; ++p) {
-      Shape shape{rows[p]};
-      for (int i = partitions.rank(); i < data.rank(); ++i) shape.AddDim(data.dim(i));
-      MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(p), shape));
+    MG_ASSIGN_OR_RETURN(const PartitionPlan plan, PlanPartition(c));
+    const size_t bytes = plan.row_bytes;
+    std::vector<char*> to(plan.rows.size());
+    for (size_t p = 0; p < to.size(); ++p) {
+      MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(p), plan.output(p)));
       to[p] = static_cast<char*>(out->raw());
     }
     if (bytes == 0) return Status();
     const char* from = static_cast<const char*>(c.input(0).raw());
-    for (size_t i = 0; i < part.size(); ++i) {
-      char*& next = to[static_cast<size_t>(part[i])];
-      std::memcpy(next, from + i * bytes, bytes);
-      next += bytes;
+    for (int32_t p : c.input(1).values<int32_t>()) {
+      char*& next = to[static_cast<size_t>(p)];
+      std::memcpy(next, from, bytes);
+      next += bytes, from += bytes;
     }
     return Status();
   }
@@ -127,39 +99,12 @@ class DynamicStitchKernel : public Kernel {
  public:
   explicit DynamicStitchKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const StitchPlan plan, PlanStitch(c));
     const int n = c.num_inputs() / 2;
-    int64_t rows = 0;
-    Shape row;
-    for (int i = 0; i < n; ++i) {
-      const Shape indices = c.input(i).shape(), data = c.input(n + i).shape();
-      Shape tail;
-      bool fits = data.rank() >= indices.rank();
-      for (int d = 0; d < data.rank() && fits; ++d) {
-        if (d < indices.rank()) {
-          fits = indices.dim(d) == data.dim(d);
-        } else {
-          tail.AddDim(data.dim(d));
-        }
-      }
-      if (i == 0) row = tail;
-      if (!fits || !(row == tail)) {
-        return InvalidArgument("data[" + std::to_string(i) + "] of shape " + data.ToString() +
-                               " fits neither its indices of shape " + indices.ToString() +
-                               " nor rows of shape " + row.ToString());
-      }
-      for (int32_t index : c.input(i).values<int32_t>()) {
-        if (index < 0) return InvalidArgument("index " + std::to_string(index) + " is negative");
-        rows = std::max<int64_t>(rows, index + int64_t{1});
-      }
-    }
-    Shape shape{rows};
-    if (row.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
-    for (int64_t dim : row.dims()) shape.AddDim(dim);
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    const size_t bytes = static_cast<size_t>(row.elements()) * DTypeSize(out->dtype());
+    const size_t bytes = plan.row_bytes;
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    if (out->bytes() == 0) return Status();
     std::memset(out->raw(), 0, out->bytes());  // rows that no index names
-    if (bytes == 0) return Status();
     for (int i = 0; i < n; ++i) {
       const auto indices = c.input(i).values<int32_t>();
       const char* from = static_cast<const char*>(c.input(n + i).raw());

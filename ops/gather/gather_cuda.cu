@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "ops/gather/plan.h"
 #include "ops/gather/rows_cuda.h"
 #include "ops/moves.h"
@@ -74,6 +76,47 @@ class DeviceSegmentSumKernel : public Kernel {
   }
 };
 
+// Rows that indices name are read and written on the device; which ones is known on the host, since
+// the result's shape depends on it.
+class DeviceStitchKernel : public Kernel {
+ public:
+  explicit DeviceStitchKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const StitchPlan plan, PlanStitch(c));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    if (out->bytes() == 0) return Status();
+    std::vector<char*> rows(static_cast<size_t>(plan.rows));  // nullptr: no index names it
+    const int n = c.num_inputs() / 2;
+    for (int i = 0; i < n; ++i) {
+      char* from = static_cast<char*>(const_cast<void*>(c.input(n + i).raw()));
+      for (int32_t index : c.input(i).values<int32_t>()) {
+        rows[static_cast<size_t>(index)] = from;  // of several the last one
+        from += plan.row_bytes;
+      }
+    }
+    return MoveRows<true>(c, rows, plan.row_bytes, static_cast<char*>(out->raw()));
+  }
+};
+
+class DevicePartitionKernel : public Kernel {
+ public:
+  explicit DevicePartitionKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const PartitionPlan plan, PlanPartition(c));
+    std::vector<char*> next(plan.rows.size()), rows;
+    for (size_t p = 0; p < next.size(); ++p) {
+      MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(p), plan.output(p)));
+      next[p] = static_cast<char*>(out->raw());
+    }
+    for (int32_t p : c.input(1).values<int32_t>()) {
+      rows.push_back(next[static_cast<size_t>(p)]);
+      next[static_cast<size_t>(p)] += plan.row_bytes;
+    }
+    return MoveRows<false>(c, rows, plan.row_bytes,
+                           static_cast<char*>(const_cast<void*>(c.input(0).raw())));
+  }
+};
+
 template <typename K>
 void AddWithIndices(KernelRegistry* registry, const KernelDef& def, const char* index_attr,
                     std::initializer_list<DType> indices, const char* type_attr,
@@ -108,8 +151,15 @@ void RegisterCuda(KernelRegistry* registry) {
   RegisterCpu(&cpu);
   AddOnHost(registry, cpu, "GatherV2", {"params", "indices", "output"}, "Tparams", kHostInt);
   AddOnHost(registry, cpu, "UnsortedSegmentSum", {"data", "segment_ids", "output"}, "T", kHostInt);
-  for (const char* op : {"DynamicStitch", "ParallelDynamicStitch"})
+  for (const char* op : {"DynamicStitch", "ParallelDynamicStitch"}) {
+    AddForTypes<DeviceStitchKernel>(
+        registry, {.op = op, .device = "GPU", .host_args = {"indices"}}, "T", kDeviceTypes);
     AddOnHost(registry, cpu, op, {"data", "merged"}, "T", kHostInt);
+  }
+  AddForTypes<DevicePartitionKernel>(
+      registry, {.op = "DynamicPartition", .device = "GPU", .host_args = {"partitions"}}, "T",
+      kDeviceTypes);
+  AddOnHost(registry, cpu, "DynamicPartition", {"data", "partitions", "outputs"}, "T", kHostInt);
 }
 
 }  // namespace monograph::ops::gather

@@ -1,7 +1,11 @@
 // What gathering and adding of rows ask of their shapes, on any device.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "executor/kernel.h"
+#include "ops/check_indices.h"
 #include "ops/kernel_util.h"
 
 namespace monograph::ops::gather {
@@ -103,6 +107,83 @@ inline Result<SegmentPlan> PlanSegments(const KernelContext& c) {
     return InvalidArgument("data of shape " + data.ToString() + " does not begin with the shape " +
                            ids.ToString() + " of segment_ids");
   }
+  return plan;
+}
+
+// DynamicStitch: inputs are n lists of indices and, behind them, a tensor of rows for each.
+struct StitchPlan {
+  Shape output;
+  int64_t rows = 0;
+  size_t row_bytes = 0;
+};
+
+inline Result<StitchPlan> PlanStitch(const KernelContext& c) {
+  const int n = c.num_inputs() / 2;
+  StitchPlan plan;
+  Shape row;
+  for (int i = 0; i < n; ++i) {
+    const Shape indices = c.input(i).shape(), data = c.input(n + i).shape();
+    Shape tail;
+    bool fits = data.rank() >= indices.rank();
+    for (int d = 0; d < data.rank() && fits; ++d) {
+      if (d < indices.rank()) {
+        fits = indices.dim(d) == data.dim(d);
+      } else {
+        tail.AddDim(data.dim(d));
+      }
+    }
+    if (i == 0) row = tail;
+    if (!fits || !(row == tail)) {
+      return InvalidArgument("data[" + std::to_string(i) + "] of shape " + data.ToString() +
+                             " fits neither its indices of shape " + indices.ToString() +
+                             " nor rows of shape " + row.ToString());
+    }
+    for (int32_t index : c.input(i).values<int32_t>()) {
+      if (index < 0) return InvalidArgument("index " + std::to_string(index) + " is negative");
+      plan.rows = std::max<int64_t>(plan.rows, index + int64_t{1});
+    }
+  }
+  if (row.rank() == kMaxRank)
+    return InvalidArgument("the result would have more than 8 dimensions");
+  plan.output.AddDim(plan.rows);
+  for (int64_t dim : row.dims()) plan.output.AddDim(dim);
+  plan.row_bytes = static_cast<size_t>(row.elements()) * DTypeSize(c.output_dtype(0));
+  return plan;
+}
+
+// DynamicPartition: `rows` of each output.
+struct PartitionPlan {
+  std::vector<int64_t> rows;
+  Shape row;
+  size_t row_bytes = 0;
+
+  Shape output(size_t p) const {
+    Shape shape{rows[p]};
+    for (int64_t dim : row.dims()) shape.AddDim(dim);
+    return shape;
+  }
+};
+
+inline Result<PartitionPlan> PlanPartition(const KernelContext& c) {
+  const Shape data = c.input(0).shape(), partitions = c.input(1).shape();
+  PartitionPlan plan;
+  bool fits = partitions.rank() <= data.rank() && data.rank() - partitions.rank() < kMaxRank;
+  for (int i = 0; i < data.rank() && fits; ++i) {
+    if (i < partitions.rank()) {
+      fits = partitions.dim(i) == data.dim(i);
+    } else {
+      plan.row.AddDim(data.dim(i));
+    }
+  }
+  if (!fits) {
+    return InvalidArgument("data of shape " + data.ToString() + " does not begin with the shape " +
+                           partitions.ToString() + " of partitions");
+  }
+  plan.rows.resize(static_cast<size_t>(c.num_outputs()));
+  const auto part = c.input(1).values<int32_t>();
+  MG_RETURN_IF_ERROR(CheckIndices(part, c.num_outputs(), "partitions"));
+  for (int32_t p : part) ++plan.rows[static_cast<size_t>(p)];
+  plan.row_bytes = static_cast<size_t>(plan.row.elements()) * DTypeSize(c.input(0).dtype());
   return plan;
 }
 

@@ -3,6 +3,10 @@
 // host, which a CPU does to fail the step.
 #pragma once
 
+#include <algorithm>
+#include <memory>
+#include <span>
+
 #include "ops/index_list.h"
 #include "ops/launch.h"
 
@@ -32,17 +36,56 @@ inline Status GatherRows(KernelContext& c, const void* table, void* out, const T
                          size_t row_bytes, int64_t rows, int64_t count, int64_t outer,
                          int64_t limit) {
   if (rows == 0 || row_bytes == 0) return Status();
-  size_t word = 16;
-  const uintptr_t fit =
-      row_bytes | reinterpret_cast<uintptr_t>(table) | reinterpret_cast<uintptr_t>(out);
-  while (fit % word != 0) word /= 2;
-  return DispatchWord(word, [&](auto zero) {
+  return DispatchWord(WordOf({row_bytes, AddressOf(table), AddressOf(out)}), [&](auto zero) {
     using W = decltype(zero);
     const auto words = static_cast<int64_t>(row_bytes / sizeof(W));
     return ForEach(
         c, rows * words,
         GatherBody<W>{static_cast<const W*>(table), static_cast<W*>(out), IndexList(indices),
                       Divisor(words), Divisor(count), Divisor(outer), limit});
+  });
+}
+
+// Rows that lie anywhere, and the same rows side by side in `whole`: kCollect moves them there (a
+// nullptr is a row of zeros), else from there. A launch handles at most kMost.
+template <typename W, bool kCollect>
+struct MoveRowsBody {
+  static constexpr int kMost = 2048;
+  Divisor words;  // of a row
+  W* whole;
+  W* rows[kMost];
+
+  MG_HD void operator()(int64_t i) const {
+    const int64_t r = words.Divide(i), word = i - r * words.divisor();
+    W* const row = rows[r];
+    if constexpr (kCollect) {
+      whole[i] = row == nullptr ? W{} : row[word];
+    } else {
+      row[word] = whole[i];
+    }
+  }
+};
+
+template <bool kCollect>
+Status MoveRows(KernelContext& c, std::span<char* const> rows, size_t row_bytes, char* whole) {
+  if (rows.empty() || row_bytes == 0) return Status();
+  uintptr_t fit = row_bytes | AddressOf(whole);
+  for (const char* row : rows) fit |= AddressOf(row);
+  return DispatchWord(WordOf({fit}), [&](auto zero) {
+    using W = decltype(zero);
+    using Body = MoveRowsBody<W, kCollect>;
+    const auto words = static_cast<int64_t>(row_bytes / sizeof(W));
+    auto body = std::make_unique<Body>();
+    body->words = Divisor(words);
+    body->whole = reinterpret_cast<W*>(whole);
+    for (size_t first = 0; first < rows.size(); first += Body::kMost) {
+      const size_t count = std::min<size_t>(Body::kMost, rows.size() - first);
+      for (size_t k = 0; k < count; ++k) body->rows[k] = reinterpret_cast<W*>(rows[first + k]);
+      const int64_t n = static_cast<int64_t>(count) * words;
+      MG_RETURN_IF_ERROR(ForEach(c, n, *body));
+      body->whole += n;
+    }
+    return Status();
   });
 }
 

@@ -17,6 +17,7 @@ struct Image {
   int64_t n = 0, h = 0, w = 0, c = 0;
   int64_t sn = 0, sh = 0, sw = 0, sc = 0;  // strides in elements
 
+  int64_t elements() const { return n * h * w * c; }
   static Image Of(const Shape& s, const ImageFormat& f) {
     int64_t strides[4];
     strides[3] = 1;

@@ -9,9 +9,8 @@
 #include <limits>
 #include <string>
 
-#include "executor/kernel.h"
 #include "ops/float_view_cpu.h"
-#include "ops/pool/geometry.h"
+#include "ops/pool/frames.h"
 #include "ops/pool/onednn_pool_cpu.h"
 
 namespace monograph::ops::pool {
@@ -42,16 +41,10 @@ void WithChannelStride(int64_t stride, const Fn& fn) {
 }
 
 template <typename T>
-class MaxPoolKernel : public Kernel {
+class MaxPass {
  public:
-  explicit MaxPoolKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
-    if (out->elements() == 0) return Status();
-    const T* x = c.input(0).data<T>();
-    T* y = out->data<T>();
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, T* y) {
     if constexpr (std::is_same_v<T, float>) {
       if (!(g.tiles() && g.rows.size == 2 && g.columns.size == 2)) {
         const Status status = onednn_.Run(c, PassOf(PoolPass::kMax, g), x, y);
@@ -101,23 +94,14 @@ class MaxPoolKernel : public Kernel {
   }
   static T Max(T a, T b) { return a > b ? a : b; }
 
-  const Attrs attrs_;
   OnednnPool onednn_;
 };
 
 template <typename T>
-class MaxPoolGradKernel : public Kernel {
+class MaxGradPass {
  public:
-  explicit MaxPoolGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
-    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
-    MG_RETURN_IF_ERROR(RequireShape(c.input(2), g.pooled_shape, "the gradient"));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
-    if (out->elements() == 0) return Status();
-    const T *x = c.input(0).data<T>(), *y = c.input(1).data<T>(), *dy = c.input(2).data<T>();
-    T* dx = out->data<T>();
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* dy, T* dx) {
     if constexpr (std::is_same_v<T, float>) {
       const Status status = onednn_.Run(c, PassOf(PoolPass::kMaxGradient, g), x, dy, dx);
       if (status.code() != Code::kUnimplemented) return status;
@@ -195,21 +179,14 @@ class MaxPoolGradKernel : public Kernel {
     }
   }
 
-  const Attrs attrs_;
   OnednnPool onednn_;
 };
 
 template <typename T>
-class AvgPoolKernel : public Kernel {
+class AveragePass {
  public:
-  explicit AvgPoolKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
-    if (out->elements() == 0) return Status();
-    const T* x = c.input(0).data<T>();
-    T* y = out->data<T>();
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, T* y) {
     if constexpr (std::is_same_v<T, float>) {
       const Status status = onednn_.Run(c, PassOf(PoolPass::kAverage, g), x, y);
       if (status.code() != Code::kUnimplemented) return status;
@@ -247,27 +224,19 @@ class AvgPoolKernel : public Kernel {
   }
 
  private:
-  const Attrs attrs_;
   OnednnPool onednn_;
 };
 
 template <typename T>
-class AvgPoolGradKernel : public Kernel {
+class AverageGradPass {
  public:
-  explicit AvgPoolGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Shape shape, ImageShape(c.input(0)));
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
-    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    if (shape.elements() == 0) return Status();
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* dy, Tensor* out) {
     using A = Accumulator<T>;
     Tensor sums = *out;  // 16-bit gradients of overlapping windows add up in float
     if constexpr (kIs16Bit<T>) {
-      MG_ASSIGN_OR_RETURN(sums, c.AllocateTemp(DT_FLOAT, shape));
+      MG_ASSIGN_OR_RETURN(sums, c.AllocateTemp(DT_FLOAT, out->shape()));
     }
-    const T* dy = c.input(1).data<T>();
     A* dx = sums.template data<A>();
     if constexpr (std::is_same_v<T, float>) {
       const Status status = onednn_.Run(c, PassOf(PoolPass::kAverageGradient, g), dx, dy);
@@ -301,18 +270,18 @@ class AvgPoolGradKernel : public Kernel {
   }
 
  private:
-  const Attrs attrs_;
   OnednnPool onednn_;
 };
 
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                               \
-  registry->Add<MaxPoolKernel<T>>({.op = "MaxPool", .types = {{"T", kDTypeOf<T>}}});         \
-  registry->Add<MaxPoolGradKernel<T>>({.op = "MaxPoolGrad", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<AvgPoolKernel<T>>({.op = "AvgPool", .types = {{"T", kDTypeOf<T>}}});         \
-  registry->Add<AvgPoolGradKernel<T>>(                                                       \
+#define ADD(T)                                                                                   \
+  registry->Add<ForwardKernel<MaxPass<T>>>({.op = "MaxPool", .types = {{"T", kDTypeOf<T>}}});     \
+  registry->Add<ForwardKernel<AveragePass<T>>>({.op = "AvgPool", .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<MaxGradKernel<MaxGradPass<T>>>(                                                   \
+      {.op = "MaxPoolGrad", .types = {{"T", kDTypeOf<T>}}});                                      \
+  registry->Add<AverageGradKernel<AverageGradPass<T>>>(                                           \
       {.op = "AvgPoolGrad", .types = {{"T", kDTypeOf<T>}}, .host_args = {"orig_input_shape"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

@@ -8,7 +8,7 @@
 
 #include "executor/kernel.h"
 #include "ops/launch.h"
-#include "ops/pool/geometry.h"
+#include "ops/pool/frames.h"
 #include "ops/vectors.h"
 
 namespace monograph::ops::pool {
@@ -63,6 +63,14 @@ MG_HD inline Accumulator<T> LowestOf() {
   return -std::numeric_limits<Accumulator<T>>::infinity();
 }
 
+template <typename T, int N>
+MG_HD inline void StoreNarrow(T* to, const Accumulator<T> (&values)[N]) {
+  Pack<T, N> out;
+  MG_UNROLL
+  for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(values[v]);
+  StorePack<T, N>(to, out);
+}
+
 template <typename T, int N, bool kMax>
 struct Forward {
   Plane p;
@@ -92,11 +100,12 @@ struct Forward {
         }
       }
     }
-    Pack<T, N> out;
-    const A count = static_cast<A>(rows.size() * columns.size());
-    MG_UNROLL
-    for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(kMax ? value[v] : value[v] / count);
-    StorePack<T, N>(y + Offset(p.pooled, n, oh, ow, k), out);
+    if constexpr (!kMax) {
+      const A count = static_cast<A>(rows.size() * columns.size());
+      MG_UNROLL
+      for (int v = 0; v < N; ++v) value[v] /= count;
+    }
+    StoreNarrow(y + Offset(p.pooled, n, oh, ow, k), value);
   }
 };
 
@@ -123,10 +132,7 @@ struct AverageBackward {
         for (int v = 0; v < N; ++v) sum[v] += Widen(in.values[v]) / count;
       }
     }
-    Pack<T, N> out;
-    MG_UNROLL
-    for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(sum[v]);
-    StorePack<T, N>(dx + Offset(p.image, n, h, w, k), out);
+    StoreNarrow(dx + Offset(p.image, n, h, w, k), sum);
   }
 };
 
@@ -160,10 +166,7 @@ struct MaxBackward {
         }
       }
     }
-    Pack<T, N> out;
-    MG_UNROLL
-    for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(sum[v]);
-    StorePack<T, N>(dx + at, out);
+    StoreNarrow(dx + at, sum);
   }
 
   // Whether no element of the window before (h, w) equals `maximum`.
@@ -190,86 +193,51 @@ Status WithWidth(const Geometry& g, std::initializer_list<const void*> pointers,
 }
 
 template <typename T, bool kMax>
-class ForwardKernel : public Kernel {
- public:
-  explicit ForwardKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
-    const T* x = c.input(0).data<T>();
-    T* y = out->data<T>();
-    const int64_t n = out->elements();
-    if (n == 0) return Status();
+struct ForwardPass {
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, T* y) const {
     return WithWidth<T>(g, {x, y}, [&](auto width) {
-      return ForEach(c, n / width,
+      return ForEach(c, g.pooled_shape.elements() / width,
                      Forward<T, width(), kMax>{Plane(g), Positions(g.pooled, width), x, y});
     });
   }
-
- private:
-  const Attrs attrs_;
 };
 
 template <typename T>
-class MaxGradKernel : public Kernel {
- public:
-  explicit MaxGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
-    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
-    MG_RETURN_IF_ERROR(RequireShape(c.input(2), g.pooled_shape, "the gradient"));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
-    const T *x = c.input(0).data<T>(), *y = c.input(1).data<T>(), *dy = c.input(2).data<T>();
-    T* dx = out->data<T>();
-    const int64_t n = out->elements();
-    if (n == 0) return Status();
+struct MaxGradPass {
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* dy,
+             T* dx) const {
     return WithWidth<T>(g, {x, y, dy, dx}, [&](auto width) {
-      return ForEach(c, n / width,
+      return ForEach(c, g.image.elements() / width,
                      MaxBackward<T, width()>{Plane(g), Positions(g.image, width), x, y, dy, dx});
     });
   }
-
- private:
-  const Attrs attrs_;
 };
 
 template <typename T>
-class AverageGradKernel : public Kernel {
- public:
-  explicit AverageGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Shape shape, ImageShape(c.input(0)));
-    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
-    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    const T* dy = c.input(1).data<T>();
+struct AverageGradPass {
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* dy, Tensor* out) const {
     T* dx = out->data<T>();
-    const int64_t n = out->elements();
-    if (n == 0) return Status();
     return WithWidth<T>(g, {dy, dx}, [&](auto width) {
-      return ForEach(c, n / width,
+      return ForEach(c, g.image.elements() / width,
                      AverageBackward<T, width()>{Plane(g), Positions(g.image, width), dy, dx});
     });
   }
-
- private:
-  const Attrs attrs_;
 };
 
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
 #define ADD(T)                                                                \
-  registry->Add<ForwardKernel<T, true>>(                                      \
+  registry->Add<ForwardKernel<ForwardPass<T, true>>>(                         \
       {.op = "MaxPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});     \
-  registry->Add<ForwardKernel<T, false>>(                                     \
+  registry->Add<ForwardKernel<ForwardPass<T, false>>>(                        \
       {.op = "AvgPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});     \
-  registry->Add<MaxGradKernel<T>>(                                            \
+  registry->Add<MaxGradKernel<MaxGradPass<T>>>(                               \
       {.op = "MaxPoolGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<AverageGradKernel<T>>({.op = "AvgPoolGrad",                   \
+  registry->Add<AverageGradKernel<AverageGradPass<T>>>({.op = "AvgPoolGrad",  \
                                        .device = "GPU",                       \
                                        .types = {{"T", kDTypeOf<T>}},         \
                                        .host_args = {"orig_input_shape"}});

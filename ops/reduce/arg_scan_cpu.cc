@@ -29,19 +29,9 @@ class ArgKernel : public Kernel {
  public:
   explicit ArgKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    const Shape in = c.input(0).shape();
-    if (in.rank() == 0) return InvalidArgument("the input must have at least one dimension");
-    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), in.rank()));
-    if (in.dim(axis) == 0) {
-      return InvalidArgument("Reduction axis " + std::to_string(axis) + " is empty in shape " +
-                             in.ToString());
-    }
-    Shape shape;
-    for (int i = 0; i < in.rank(); ++i) {
-      if (i != axis) shape.AddDim(in.dim(i));
-    }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    const Around around(in, axis);
+    MG_ASSIGN_OR_RETURN(const ArgPlan plan, PlanArg(c.input(0).shape(), c.input(1)));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    const Around& around = plan.around;
     if (out->dtype() == DT_INT32) {
       ArgRows<T, int32_t, kMax>(c, around, c.input(0).data<T>(), out->data<int32_t>());
     } else {

@@ -73,24 +73,14 @@ class DeviceArgKernel : public Kernel {
  public:
   explicit DeviceArgKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    const Shape in = c.input(0).shape();
-    if (in.rank() == 0) return InvalidArgument("the input must have at least one dimension");
-    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), in.rank()));
-    if (in.dim(axis) == 0) {
-      return InvalidArgument("Reduction axis " + std::to_string(axis) + " is empty in shape " +
-                             in.ToString());
-    }
-    Shape shape;
-    for (int i = 0; i < in.rank(); ++i) {
-      if (i != axis) shape.AddDim(in.dim(i));
-    }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    const Around around(in, axis);
-    if (shape.elements() == 0) return Status();
+    MG_ASSIGN_OR_RETURN(const ArgPlan plan, PlanArg(c.input(0).shape(), c.input(1)));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
+    const Around& around = plan.around;
+    if (out->elements() == 0) return Status();
     ArgBody<T, kMax> body{c.input(0).template data<T>(),
                           out->raw(),
                           out->dtype() == DT_INT32,
-                          shape.elements(),
+                          out->elements(),
                           around.n,
                           Divisor(around.inner),
                           1};

@@ -138,4 +138,19 @@ inline constexpr UpdateInputs kCenteredRMSProp = {4, nullptr, false, {4, 5, 6, 7
 // With rows: the indices are the input behind the gradient, and Momentum's momentum behind them.
 inline constexpr UpdateInputs kSparseMomentum = {2, "use_nesterov", false, {2, 5}, 3};
 
+// Calls fn.operator()<Formula, kInputs>(op, {names of its variables}) for each update of whole
+// variables.
+template <typename Fn>
+void ForEachUpdate(const Fn& fn) {
+  fn.template operator()<GradientDescentFormula, kGradientDescent>("ResourceApplyGradientDescent",
+                                                                   {"var"});
+  fn.template operator()<MomentumFormula, kMomentum>("ResourceApplyMomentum", {"var", "accum"});
+  fn.template operator()<AdamFormula, kAdam>("ResourceApplyAdam", {"var", "m", "v"});
+  fn.template operator()<AdagradV1, kAdagrad>("ResourceApplyAdagrad", {"var", "accum"});
+  fn.template operator()<AdagradV2, kAdagradV2>("ResourceApplyAdagradV2", {"var", "accum"});
+  fn.template operator()<RMSPropFormula, kRMSProp>("ResourceApplyRMSProp", {"var", "ms", "mom"});
+  fn.template operator()<CenteredRMSPropFormula, kCenteredRMSProp>("ResourceApplyCenteredRMSProp",
+                                                                   {"var", "mg", "ms", "mom"});
+}
+
 }  // namespace monograph::ops::training

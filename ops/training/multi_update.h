@@ -7,6 +7,7 @@
 //   update        the op that it stands for; `flag`: that op's use_nesterov or update_slots
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,27 +38,20 @@ template <typename T, template <typename, template <typename> typename> typename
 Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k) {
   const std::string& update = k.attr<std::string>("update");
   Status unfit;
-  const auto make =
-      [&]<template <typename> typename FormulaOf>(const char* name) -> std::unique_ptr<Kernel> {
-    if (update != name) return nullptr;
+  std::unique_ptr<Kernel> kernel;
+  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs&>(
+                    const char* name, std::initializer_list<const char*>) {
+    if (update != name) return;
     using Formula = FormulaOf<Accumulator<T>>;
     if (k.attr<int64_t>("V") != k.attr<int64_t>("N") * Formula::kVariables ||
         k.attr<int64_t>("C") != Formula::kCoefficients) {
       unfit.Update(InvalidArgument(update + " updates " + std::to_string(Formula::kVariables) +
                                    " variables with " + std::to_string(Formula::kCoefficients) +
                                    " coefficients and a gradient each"));
-      return nullptr;
+      return;
     }
-    return MakerOf<T, FormulaOf>::Make(k);
-  };
-  auto kernel = make.template operator()<GradientDescentFormula>("ResourceApplyGradientDescent");
-  if (!kernel) kernel = make.template operator()<MomentumFormula>("ResourceApplyMomentum");
-  if (!kernel) kernel = make.template operator()<AdamFormula>("ResourceApplyAdam");
-  if (!kernel) kernel = make.template operator()<AdagradV1>("ResourceApplyAdagrad");
-  if (!kernel) kernel = make.template operator()<AdagradV2>("ResourceApplyAdagradV2");
-  if (!kernel) kernel = make.template operator()<RMSPropFormula>("ResourceApplyRMSProp");
-  if (!kernel)
-    kernel = make.template operator()<CenteredRMSPropFormula>("ResourceApplyCenteredRMSProp");
+    kernel = MakerOf<T, FormulaOf>::Make(k);
+  });
   MG_RETURN_IF_ERROR(unfit);
   if (!kernel) return InvalidArgument("no update of many variables is called '" + update + "'");
   return Result<std::unique_ptr<Kernel>>(std::move(kernel));  // nvcc would copy it

@@ -6,18 +6,6 @@
 namespace monograph::ops::training {
 namespace {
 
-// The formula with the coefficients that the inputs `indices` hold.
-template <typename T, template <typename> typename FormulaOf>
-Result<FormulaOf<Accumulator<T>>> MakeFormula(const KernelContext& c, const int* indices,
-                                              bool flag) {
-  using Formula = FormulaOf<Accumulator<T>>;
-  std::array<Accumulator<T>, Formula::kCoefficients> values;
-  for (size_t i = 0; i < values.size(); ++i) {
-    MG_ASSIGN_OR_RETURN(values[i], Coefficient<T>(c, indices[i]));
-  }
-  return Formula::Make(values.data(), flag);
-}
-
 // Updates the variable that input `first` names, and the slots behind it.
 template <typename T, typename Formula>
 Status Update(KernelContext& c, const Formula& formula, int first, const Tensor& gradient) {
@@ -78,28 +66,18 @@ struct MakeMulti {
   }
 };
 
-template <template <typename> typename FormulaOf, const UpdateInputs& kInputs>
-void AddUpdate(KernelRegistry* registry, const char* op,
-               const std::vector<std::string>& variables) {
-#define ADD(T)                                        \
-  registry->Add<UpdateKernel<T, FormulaOf, kInputs>>( \
-      {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = variables});
-  MG_FLOAT_TYPES(ADD)
-#undef ADD
-}
-
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddUpdate<GradientDescentFormula, kGradientDescent>(registry, "ResourceApplyGradientDescent",
-                                                      {"var"});
-  AddUpdate<MomentumFormula, kMomentum>(registry, "ResourceApplyMomentum", {"var", "accum"});
-  AddUpdate<AdamFormula, kAdam>(registry, "ResourceApplyAdam", {"var", "m", "v"});
-  AddUpdate<AdagradV1, kAdagrad>(registry, "ResourceApplyAdagrad", {"var", "accum"});
-  AddUpdate<AdagradV2, kAdagradV2>(registry, "ResourceApplyAdagradV2", {"var", "accum"});
-  AddUpdate<RMSPropFormula, kRMSProp>(registry, "ResourceApplyRMSProp", {"var", "ms", "mom"});
-  AddUpdate<CenteredRMSPropFormula, kCenteredRMSProp>(registry, "ResourceApplyCenteredRMSProp",
-                                                      {"var", "mg", "ms", "mom"});
+  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs& kInputs>(
+                    const char* op, std::initializer_list<const char*> variables) {
+    const std::vector<std::string> host_args(variables.begin(), variables.end());
+#define ADD(T)                                        \
+  registry->Add<UpdateKernel<T, FormulaOf, kInputs>>( \
+      {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = host_args});
+    MG_FLOAT_TYPES(ADD)
+#undef ADD
+  });
 #define ADD(T)                                                                                  \
   registry->Add(                                                                                \
       {.op = "_MultiResourceApply", .types = {{"T", kDTypeOf<T>}}, .host_args = {"variables"}}, \

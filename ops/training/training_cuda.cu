@@ -23,13 +23,19 @@ struct UpdateOf {
   }
 };
 
+// How many updates fit into the arguments of one launch, which may have 32764 bytes.
+template <typename T, int kN>
+inline constexpr int kMostUpdates =
+    static_cast<int>(31'700 / (sizeof(UpdateOf<T, kN>) + sizeof(int64_t)));
+// Of a model with few variables: less to pass.
+inline constexpr int kFewUpdates = 32;
+
 // Several updates in one launch; a thread handles a pack of one of them.
-template <typename T, template <typename> typename FormulaOf, int kMostUpdates>
+template <typename T, template <typename> typename FormulaOf, int kMost>
 struct UpdateBody {
   using A = Accumulator<T>;
   using Formula = FormulaOf<A>;
-  static constexpr int kMost = kMostUpdates, kN = Formula::kVariables,
-                       kPack = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kN = Formula::kVariables, kPack = 16 / static_cast<int>(sizeof(T));
 
   DeviceFormula<T, FormulaOf> formula;
   int count;
@@ -109,7 +115,7 @@ class DeviceUpdateKernel : public Kernel {
  public:
   explicit DeviceUpdateKernel(const KernelConstruction& k) : flag_(FlagOf(k, kInputs)) {}
   Status Compute(KernelContext& c) override {
-    UpdateBody<T, FormulaOf, 1> body{};
+    UpdateBody<T, FormulaOf, kFewUpdates> body{};
     MG_ASSIGN_OR_RETURN(body.formula,
                         (DeviceFormula<T, FormulaOf>::Of(c, kInputs.coefficients, flag_)));
     const Tensor& gradient = c.input(kInputs.gradient);
@@ -131,7 +137,14 @@ class DeviceMultiUpdateKernel : public Kernel {
  public:
   explicit DeviceMultiUpdateKernel(const KernelConstruction& k) : inputs_(k) {}
   Status Compute(KernelContext& c) override {
-    using Body = UpdateBody<T, FormulaOf, 128>;
+    if (inputs_.updates <= kFewUpdates) return Run<kFewUpdates>(c);
+    return Run<kMostUpdates<T, FormulaOf<Accumulator<T>>::kVariables>>(c);
+  }
+
+ private:
+  template <int kMost>
+  Status Run(KernelContext& c) const {
+    using Body = UpdateBody<T, FormulaOf, kMost>;
     constexpr int kN = Body::kN;
     auto body = std::make_unique<Body>();
     MG_ASSIGN_OR_RETURN(body->formula, (DeviceFormula<T, FormulaOf>::Of(
@@ -143,7 +156,7 @@ class DeviceMultiUpdateKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(auto locked, Locked<kN>::Make(c, kDTypeOf<T>, gradient.shape(), i * kN));
       bool twice = false;
       for (int v = 0; v < kN; ++v) twice = !seen.insert(&locked.variable(v)).second || twice;
-      if (twice || body->count == Body::kMost) MG_RETURN_IF_ERROR(body->Flush(c));
+      if (twice || body->count == kMost) MG_RETURN_IF_ERROR(body->Flush(c));
       body->Add(Describe<T>(locked, gradient));
       for (int v = 0; v < kN; ++v) {
         const Tensor& old = locked.variable(v).value;
@@ -155,7 +168,6 @@ class DeviceMultiUpdateKernel : public Kernel {
     return body->Flush(c);
   }
 
- private:
   const MultiInputs inputs_;
 };
 
@@ -166,28 +178,18 @@ struct MakeDeviceMulti {
   }
 };
 
-template <template <typename> typename FormulaOf, const UpdateInputs& kInputs>
-void AddUpdate(KernelRegistry* registry, const char* op,
-               const std::vector<std::string>& variables) {
-#define ADD(T)                                              \
-  registry->Add<DeviceUpdateKernel<T, FormulaOf, kInputs>>( \
-      {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = variables});
-  MG_FLOAT_TYPES(ADD)
-#undef ADD
-}
-
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  AddUpdate<GradientDescentFormula, kGradientDescent>(registry, "ResourceApplyGradientDescent",
-                                                      {"var"});
-  AddUpdate<MomentumFormula, kMomentum>(registry, "ResourceApplyMomentum", {"var", "accum"});
-  AddUpdate<AdamFormula, kAdam>(registry, "ResourceApplyAdam", {"var", "m", "v"});
-  AddUpdate<AdagradV1, kAdagrad>(registry, "ResourceApplyAdagrad", {"var", "accum"});
-  AddUpdate<AdagradV2, kAdagradV2>(registry, "ResourceApplyAdagradV2", {"var", "accum"});
-  AddUpdate<RMSPropFormula, kRMSProp>(registry, "ResourceApplyRMSProp", {"var", "ms", "mom"});
-  AddUpdate<CenteredRMSPropFormula, kCenteredRMSProp>(registry, "ResourceApplyCenteredRMSProp",
-                                                      {"var", "mg", "ms", "mom"});
+  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs& kInputs>(
+                    const char* op, std::initializer_list<const char*> variables) {
+    const std::vector<std::string> host_args(variables.begin(), variables.end());
+#define ADD(T)                                              \
+  registry->Add<DeviceUpdateKernel<T, FormulaOf, kInputs>>( \
+      {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = host_args});
+    MG_FLOAT_TYPES(ADD)
+#undef ADD
+  });
 #define ADD(T)                                  \
   registry->Add({.op = "_MultiResourceApply",   \
                  .device = "GPU",               \

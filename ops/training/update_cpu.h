@@ -92,13 +92,26 @@ inline bool FlagOf(const KernelConstruction& k, const UpdateInputs& inputs) {
   return inputs.flag != nullptr && k.attrs().GetOr<bool>(inputs.flag, inputs.flag_default);
 }
 
+// Where a coefficient is, in the device's memory.
 template <typename T>
-Result<Accumulator<T>> Coefficient(const KernelContext& c, int input) {
-  if (c.input(input).elements() != 1) {
-    return InvalidArgument("coefficient " + std::to_string(input) +
-                           " must be a scalar, got shape " + c.input(input).shape().ToString());
+Result<const T*> CoefficientAt(const KernelContext& c, int input) {
+  const Tensor& value = c.input(input);
+  if (value.elements() == 1) return value.data<T>();
+  return InvalidArgument("coefficient " + std::to_string(input) + " must be a scalar, got shape " +
+                         value.shape().ToString());
+}
+
+// The formula with the coefficients that the inputs `indices` hold.
+template <typename T, template <typename> typename FormulaOf>
+Result<FormulaOf<Accumulator<T>>> MakeFormula(const KernelContext& c, const int* indices,
+                                              bool flag) {
+  using Formula = FormulaOf<Accumulator<T>>;
+  std::array<Accumulator<T>, Formula::kCoefficients> values;
+  for (size_t i = 0; i < values.size(); ++i) {
+    MG_ASSIGN_OR_RETURN(const T* value, CoefficientAt<T>(c, indices[i]));
+    values[i] = static_cast<Accumulator<T>>(*value);
   }
-  return static_cast<Accumulator<T>>(*c.input(input).data<T>());
+  return Formula::Make(values.data(), flag);
 }
 
 // step(i) for each of n elements, in fixed blocks on the intra-op threads. A step holds pointers

@@ -25,12 +25,7 @@ struct DeviceFormula {
     DeviceFormula formula;
     formula.flag = flag;
     for (int i = 0; i < Formula::kCoefficients; ++i) {
-      const Tensor& value = c.input(indices[i]);
-      if (value.elements() != 1) {
-        return InvalidArgument("coefficient " + std::to_string(indices[i]) +
-                               " must be a scalar, got shape " + value.shape().ToString());
-      }
-      formula.coefficients[i] = value.data<T>();
+      MG_ASSIGN_OR_RETURN(formula.coefficients[i], CoefficientAt<T>(c, indices[i]));
     }
     return formula;
   }

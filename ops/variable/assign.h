@@ -1,6 +1,9 @@
-// AssignVariableOp's kernel, for any device (ops/moves.h), and what updates of variables ask of
-// shapes.
+// Kernels of variables for any device: moves are those of ops/moves.h, and `Rows` reads and adds
+// rows that indices name. What updates of variables ask of shapes.
 #pragma once
+
+#include <mutex>
+#include <shared_mutex>
 
 #include "ops/moves.h"
 #include "ops/variable/access_cpu.h"
@@ -39,6 +42,25 @@ class AssignKernel : public Kernel {
   const DType dtype_;
 };
 
+// A variable that has a value, and its lock.
+template <template <typename> typename Lock>
+struct Held {
+  std::shared_ptr<Variable> variable;
+  Lock<std::shared_mutex> lock;
+};
+
+// The variable behind input 0, with a value of that type, locked: shared to read, exclusively to
+// update it.
+template <template <typename> typename Lock>
+Result<Held<Lock>> Hold(KernelContext& c, DType dtype) {
+  Held<Lock> held;
+  MG_ASSIGN_OR_RETURN(held.variable, FindVariable(c, 0));
+  MG_RETURN_IF_ERROR(RequireType(*held.variable, dtype));
+  MG_RETURN_IF_ERROR(LockVariable(&held.lock, *held.variable, c));
+  MG_RETURN_IF_ERROR(RequireValue(*held.variable, c, 0));
+  return Result<Held<Lock>>(std::move(held));  // nvcc would copy it
+}
+
 // The functions below: REQUIRES: the variable's lock is held, and it has a value.
 
 inline Status RequireShape(const Variable& variable, const Shape& delta) {
@@ -73,5 +95,58 @@ inline Status CheckUpdates(const Variable& variable, const Shape& indices, const
                          " do not fit indices of shape " + indices.ToString() + " and variable '" +
                          variable.name() + "' of shape " + shape.ToString());
 }
+
+// ResourceGather. Rows::Gather(c, table, limit, row_bytes, indices, out).
+template <typename Rows>
+class GatherKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    if (k.attrs().GetOr<int64_t>("batch_dims", 0) != 0)
+      return Unimplemented("ResourceGather with batch_dims is not supported; batch_dims must be 0");
+    auto kernel = std::make_unique<GatherKernel>();
+    kernel->dtype_ = k.attr<DType>("dtype");
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    // Held to the end: a snapshot would make the next update copy the whole table.
+    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::shared_lock>(c, dtype_));
+    const Tensor &value = held.variable->value, &indices = c.input(1);
+    MG_ASSIGN_OR_RETURN(const Shape shape, GatheredShape(*held.variable, indices.shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    const auto n = static_cast<size_t>(indices.elements());
+    return Rows::Gather(c, value.raw(), value.shape()[0], n == 0 ? 0 : out->bytes() / n, indices,
+                        out->raw());
+  }
+
+ private:
+  DType dtype_ = DT_INVALID;
+};
+
+// ResourceScatterAdd and ResourceScatterSub. Rows::Add(c, table, limit, columns, indices, updates,
+// subtract).
+template <typename T, typename Moves, typename Rows, bool kAdd>
+class ScatterKernel : public Kernel {
+ public:
+  explicit ScatterKernel(const KernelConstruction&) {}
+
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::unique_lock>(c, kDTypeOf<T>));
+    const Tensor &indices = c.input(1), &updates = c.input(2);
+    const Shape shape = held.variable->value.shape();
+    const size_t bytes = held.variable->value.bytes();
+    MG_RETURN_IF_ERROR(CheckUpdates(*held.variable, indices.shape(), updates.shape()));
+    MG_RETURN_IF_ERROR(Rows::Check(indices, shape[0]));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(held.variable.get(), c));
+    const T* before = target.before<T>();
+    T* after = target.after<T>();
+    if (after != before) MG_RETURN_IF_ERROR(Moves::Copy(c, after, before, bytes));
+    const int64_t columns = shape[0] == 0 ? 0 : shape.elements() / shape[0];
+    MG_RETURN_IF_ERROR(
+        Rows::template Add<T>(c, after, shape[0], columns, indices, updates, !kAdd));
+    target.Commit();
+    return Status();
+  }
+};
 
 }  // namespace monograph::ops::variable

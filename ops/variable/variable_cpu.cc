@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/check_indices.h"
 #include "ops/float_view_cpu.h"
 #include "ops/variable/access_cpu.h"
 #include "ops/variable/assign.h"
@@ -56,12 +57,8 @@ class ReadKernel : public Kernel {
   explicit ReadKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
-    std::shared_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
-    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-    c.set_output(0, variable->value);
+    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::shared_lock>(c, dtype_));
+    c.set_output(0, held.variable->value);
     return Status();
   }
 
@@ -75,14 +72,10 @@ class AssignUpdateKernel : public Kernel {
   explicit AssignUpdateKernel(const KernelConstruction&) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::unique_lock>(c, kDTypeOf<T>));
     const Tensor& delta = c.input(1);
-    std::unique_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
-    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-    MG_RETURN_IF_ERROR(RequireShape(*variable, delta.shape()));
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
+    MG_RETURN_IF_ERROR(RequireShape(*held.variable, delta.shape()));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(held.variable.get(), c));
     const T *before = target.before<T>(), *d = delta.data<T>();
     T* after = target.after<T>();
     constexpr int64_t kBlock = 16384;
@@ -166,86 +159,34 @@ class VariableShapeKernel : public Kernel {
 };
 
 template <typename I>
-class ResourceGatherKernel : public Kernel {
- public:
-  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
-    if (k.attrs().GetOr<int64_t>("batch_dims", 0) != 0)
-      return Unimplemented("ResourceGather with batch_dims is not supported; batch_dims must be 0");
-    auto kernel = std::make_unique<ResourceGatherKernel>();
-    kernel->dtype_ = k.attr<DType>("dtype");
-    return std::unique_ptr<Kernel>(std::move(kernel));
+struct HostRows {
+  static Status Check(const Tensor& indices, int64_t limit) {
+    return CheckIndices(indices.values<I>(), limit);
   }
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
-    // Under the lock to the end: a snapshot would make the next update copy the whole table.
-    std::shared_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
-    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-    const Tensor& value = variable->value;
-    const Tensor& indices = c.input(1);
-    const Shape shape = value.shape();
-    MG_ASSIGN_OR_RETURN(const Shape out_shape, GatheredShape(*variable, indices.shape()));
-    const I* index = indices.data<I>();
-    const int64_t n = indices.elements();
-    for (int64_t i = 0; i < n; ++i) {
-      if (index[i] >= 0 && index[i] < shape[0]) continue;
-      return InvalidArgument("indices[" + std::to_string(i) + "] = " + std::to_string(index[i]) +
-                             " is not in [0, " + std::to_string(shape[0]) + ")");
+  static Status Gather(KernelContext&, const void* table, int64_t limit, size_t row,
+                       const Tensor& indices, void* out) {
+    MG_RETURN_IF_ERROR(Check(indices, limit));
+    const char* from = static_cast<const char*>(table);
+    char* to = static_cast<char*>(out);
+    for (const I index : indices.values<I>()) {
+      std::memcpy(to, from + static_cast<size_t>(index) * row, row);
+      to += row;
     }
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
-    const size_t row = shape[0] == 0 ? 0 : value.bytes() / static_cast<size_t>(shape[0]);
-    const char* from = static_cast<const char*>(std::as_const(value).raw());
-    char* to = static_cast<char*>(out->raw());
-    for (int64_t i = 0; i < n; ++i)
-      std::memcpy(to + static_cast<size_t>(i) * row, from + static_cast<size_t>(index[i]) * row,
-                  row);
     return Status();
   }
-
- private:
-  DType dtype_ = DT_INVALID;
-};
-
-template <typename T, typename I, bool kAdd>
-class ResourceScatterKernel : public Kernel {
- public:
-  explicit ResourceScatterKernel(const KernelConstruction&) {}
-
-  Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
-    const Tensor &indices = c.input(1), &updates = c.input(2);
-    std::unique_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
-    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-    const Shape shape = variable->value.shape();
-    MG_RETURN_IF_ERROR(CheckUpdates(*variable, indices.shape(), updates.shape()));
+  template <typename T>
+  static Status Add(KernelContext&, T* table, int64_t, int64_t columns, const Tensor& indices,
+                    const Tensor& updates, bool subtract) {
     const bool scalar = updates.shape().rank() == 0;
-    const I* index = indices.data<I>();
-    const int64_t n = indices.elements();
-    for (int64_t i = 0; i < n; ++i) {
-      if (index[i] >= 0 && index[i] < shape[0]) continue;
-      return InvalidArgument("indices[" + std::to_string(i) + "] = " + std::to_string(index[i]) +
-                             " is not in [0, " + std::to_string(shape[0]) + ")");
-    }
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
-    const T* before = target.before<T>();
-    T* after = target.after<T>();
-    if (after != before && variable->value.bytes() > 0)
-      std::memcpy(after, before, variable->value.bytes());
-    const T* update = updates.data<T>();
-    const int64_t row = shape[0] == 0 ? 0 : shape.elements() / shape[0];
-    for (int64_t i = 0; i < n; ++i) {
-      T* to = after + static_cast<int64_t>(index[i]) * row;
-      const T* from = scalar ? update : update + i * row;
-      for (int64_t k = 0; k < row; ++k) {
+    const T* from = updates.data<T>();
+    for (const I index : indices.values<I>()) {
+      T* to = table + static_cast<int64_t>(index) * columns;
+      for (int64_t k = 0; k < columns; ++k) {
         const T& change = from[scalar ? 0 : k];
-        to[k] = kAdd ? T(to[k] + change) : T(to[k] - change);
+        to[k] = subtract ? T(to[k] - change) : T(to[k] + change);
       }
+      if (!scalar) from += columns;
     }
-    target.Commit();
     return Status();
   }
 };
@@ -300,12 +241,12 @@ void RegisterCpu(KernelRegistry* registry) {
                                          .types = {{"out_type", kDTypeOf<T>}}, \
                                          .host_args = {"input", "output"},     \
                                          .cost = KernelCost::kCheap});         \
-  registry->Add<ResourceGatherKernel<T>>(                                      \
+  registry->Add<GatherKernel<HostRows<T>>>(                                    \
       {.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
   MG_INDEX_TYPES(ADD)
 #undef ADD
 #define ADD_ONE(NAME, T, I, ADDS)                                    \
-  registry->Add<ResourceScatterKernel<T, I, ADDS>>(                  \
+  registry->Add<ScatterKernel<T, HostMoves, HostRows<I>, ADDS>>(     \
       {.op = NAME,                                                   \
        .types = {{"dtype", kDTypeOf<T>}, {"Tindices", kDTypeOf<I>}}, \
        .host_args = {"resource"}});

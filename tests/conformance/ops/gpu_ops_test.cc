@@ -18,6 +18,7 @@
 #include "tests/conformance/ops/evaluator.h"
 #include "tests/conformance/ops/golden.h"
 #include "tests/conformance/ops/gpu_reasons.h"
+#include "tests/conformance/ops/update_cases.h"
 
 namespace monograph::optest {
 namespace {
@@ -72,7 +73,9 @@ Result<std::vector<Tensor>> RunOnGpu(const OpCase& op_case, const Graph& graph,
   std::vector<std::string> fetches;
   for (int i = 0; i < op_case.outputs_size(); ++i)
     fetches.push_back(op_case.node().name() + ":" + std::to_string(i));
-  MG_ASSIGN_OR_RETURN(const auto session, Session::Local(graph));
+  SessionOptions options;
+  options.gpu.allow_growth = true;
+  MG_ASSIGN_OR_RETURN(const auto session, Session::Local(graph, options));
   // Twice: the second step may be a replay of the first.
   MG_RETURN_IF_ERROR(session->RunByName(feeds, fetches).status());
   return session->RunByName(feeds, fetches);
@@ -123,6 +126,21 @@ TEST(GpuCoverage, EveryKernelIsOfADefinedOpAndNamesItsArguments) {
                   std::any_of(op->outputs().begin(), op->outputs().end(), named))
           << entry->def.op << " has no argument " << host;
     }
+  }
+}
+
+TEST(GpuCoverage, EveryKernelForGpusIsComparedWithTheCpusByName) {
+  if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
+  ASSERT_NE(GpuKernels(), nullptr);
+  std::set<std::string> compared;
+  for (const std::string& op : OpsWithCases()) compared.insert(op);
+  for (const UpdateCase& update : kUpdateCases) compared.insert(update.op);
+  const OpRegistry structural;
+  for (const OpDef* op : Ops().All()) {
+    if (structural.Find(op->name()) != nullptr || !GpuKernels()->HasOp(op->name(), "GPU")) continue;
+    const bool has = compared.contains(op->name()), elsewhere = ComparedOnGpuBy().contains(op->name());
+    EXPECT_TRUE(has || elsewhere) << op->name() << ": nothing compares its kernel for GPUs";
+    EXPECT_FALSE(has && elsewhere) << op->name() << " has a case; its reason is out of date";
   }
 }
 

@@ -7,16 +7,11 @@
 namespace monograph::optest {
 
 inline const std::map<std::string, std::string>& WithoutGpuKernel() {
-  static const std::string shape = "the shape of its output depends on values",
-                           host = "works on what lives in host memory",
-                           fails = "fails the step by a value, which only the host can look at",
+  static const std::string host = "works on what lives in host memory",
+                           fails = "fails the step by a variable's value, which lies on the GPU",
                            collective =
                                "has one beside the CPU's: members on GPUs meet in host memory";
   static const std::map<std::string, std::string> reasons = {
-      {"Unique", shape},
-      {"ListDiff", shape},
-      {"DynamicPartition", shape},
-      {"CheckNumerics", fails},
       {"ResourceCountUpTo", fails},
       {"MonographDatasetBatch", host},
       {"FIFOQueueV2", host},
@@ -56,6 +51,33 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"MonographAllReduce", collective},
   };
   return reasons;
+}
+
+// Ops that have a kernel for GPUs and no reference case: what compares it with the CPU's on a GPU.
+inline const std::map<std::string, std::string>& ComparedOnGpuBy() {
+  static const std::string state = "gpu_state_test", kernels = "gpu_kernels_test",
+                           training = "gpu_training_test";
+  static const std::map<std::string, std::string> tests = {
+      {"RandomUniform", state},
+      {"RandomStandardNormal", state},
+      {"TruncatedNormal", state},
+      {"RandomUniformInt", state},
+      {"VarHandleOp", state},
+      {"ReadVariableOp", state},
+      {"AssignVariableOp", state},
+      {"VarIsInitializedOp", state},
+      {"VariableShape", state},
+      {"DestroyResourceOp", state},
+      {"ResourceGather", state},
+      {"_FusedElementwise", state},
+      {"_FusedMatMul", kernels},
+      {"_FusedConv2D", kernels},
+      {"_FusedBatchNormEx", kernels},
+      {"_FusedBatchNormGradEx", kernels},
+      {"_MultiResourceApply", training},
+      {"Placeholder", "none: it is always fed"},
+  };
+  return tests;
 }
 
 }  // namespace monograph::optest

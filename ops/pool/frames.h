@@ -1,0 +1,72 @@
+// The frames of pooling's kernels, for any device: attributes, shapes and what inputs must be. A
+// pass computes; it has `Type`, and a kernel keeps one for all its runs.
+#pragma once
+
+#include "executor/kernel.h"
+#include "ops/pool/geometry.h"
+
+namespace monograph::ops::pool {
+
+// Pass::Run(c, geometry, x, y).
+template <typename Pass>
+class ForwardKernel : public Kernel {
+ public:
+  explicit ForwardKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    using T = typename Pass::Type;
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    if (out->elements() == 0) return Status();
+    return pass_.Run(c, g, c.input(0).data<T>(), out->data<T>());
+  }
+
+ private:
+  const Attrs attrs_;
+  Pass pass_;
+};
+
+// MaxPoolGrad. Pass::Run(c, geometry, x, y, dy, dx).
+template <typename Pass>
+class MaxGradKernel : public Kernel {
+ public:
+  explicit MaxGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    using T = typename Pass::Type;
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(2), g.pooled_shape, "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
+    if (out->elements() == 0) return Status();
+    return pass_.Run(c, g, c.input(0).data<T>(), c.input(1).data<T>(), c.input(2).data<T>(),
+                     out->data<T>());
+  }
+
+ private:
+  const Attrs attrs_;
+  Pass pass_;
+};
+
+// AvgPoolGrad. Pass::Run(c, geometry, dy, tensor for dx).
+template <typename Pass>
+class AverageGradKernel : public Kernel {
+ public:
+  explicit AverageGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    using T = typename Pass::Type;
+    MG_ASSIGN_OR_RETURN(const Shape shape, ImageShape(c.input(0)));
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    if (out->elements() == 0) return Status();
+    return pass_.Run(c, g, c.input(1).data<T>(), out);
+  }
+
+ private:
+  const Attrs attrs_;
+  Pass pass_;
+};
+
+}  // namespace monograph::ops::pool

@@ -1,0 +1,49 @@
+// Rewrite: a graph made from another one, node by node, most of them copied and some replaced: what
+// the passes of ops/ that fuse nodes share.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+class Rewrite {
+ public:
+  explicit Rewrite(const Graph& from);  // outlives this
+
+  // Of the new graph. REQUIRES: the old node was copied or replaced.
+  Endpoint Map(Endpoint e) const { return {mapped_[static_cast<size_t>(e.node)], e.index}; }
+  std::vector<Endpoint> Inputs(NodeId old) const;
+
+  void Copy(NodeId old) { Copy(old, Inputs(old)); }
+  void Copy(NodeId old, std::span<const Endpoint> inputs);
+  // A new node with the name and the device of the old node `like`, behind what the nodes
+  // `stands_for` (-1: none) had to wait for.
+  Result<NodeId> Add(NodeId like, std::string_view op, std::span<const Endpoint> inputs,
+                     std::shared_ptr<const Attrs> attrs, std::span<const NodeId> stands_for);
+  // `made` gives what `old` gave; shapes that are known beyond inference (a feed's shape that a
+  // caller set) are not lost.
+  void Replace(NodeId old, NodeId made);
+
+  // `mapping` (may be null) gets for every old node its new id or -1.
+  Graph Finish(std::vector<NodeId>* mapping);
+
+ private:
+  std::vector<NodeId> Controls(std::span<const NodeId> nodes) const;
+
+  const Graph& from_;
+  Graph out_;
+  std::vector<NodeId> mapped_;
+};
+
+// What a pass gives that finds nothing to do.
+Graph Unchanged(Graph graph, std::vector<NodeId>* mapping);
+
+// Whether any node is on a GPU, or wants to be.
+bool MentionsGpu(const Graph& graph);
+
+}  // namespace monograph

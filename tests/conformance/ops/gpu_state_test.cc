@@ -1,0 +1,251 @@
+// What has no reference case, on a GPU against the CPU: variables and their updates, random
+// numbers, chains of elementwise ops. The same graph runs once on each; the results have the same
+// bits. Where there is no GPU each test says why and is skipped.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/registries.h"
+#include "client/session.h"
+#include "executor/cuda_devices.h"
+#include "ops/activation/activation.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "tests/conformance/ops/evaluator.h"
+#include "tests/conformance/ops/update_cases.h"
+
+namespace monograph::optest {
+namespace {
+
+constexpr char kCpu[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+
+using Values = std::vector<Tensor>;
+
+// A graph whose nodes lie on one device, but for what is fed.
+class OneDevice {
+ public:
+  explicit OneDevice(const char* device) : device_(device), graph_(NewGraph()) {}
+
+  Graph& graph() { return graph_; }
+  Endpoint Add(const std::string& name, const std::string& op, const std::vector<Endpoint>& inputs,
+               Attrs attrs) {
+    return Add(name, op, inputs, std::move(attrs), device_);
+  }
+  Endpoint Feed(const Tensor& value) {
+    const std::string name = "feed" + std::to_string(feeds_.size());
+    feeds_.emplace_back(name, value);
+    return Add(name, "Placeholder", {}, {{"dtype", value.dtype()}, {"shape", PartialShape()}},
+               kCpu);
+  }
+  // A variable; `Start` gives it the value.
+  Endpoint Variable(const std::string& name, const Tensor& value) {
+    const Endpoint handle = Add(name, "VarHandleOp", {},
+                                {{"dtype", value.dtype()}, {"shape", PartialShape(value.shape())}});
+    Add("assign_" + name, "AssignVariableOp", {handle, Feed(value)}, {{"dtype", value.dtype()}});
+    assigns_.push_back("assign_" + name);
+    Add("read_" + name, "ReadVariableOp", {handle}, {{"dtype", value.dtype()}});
+    return handle;
+  }
+  void Start() {
+    SessionOptions options;
+    options.gpu.allow_growth = true;
+    auto session = Session::Local(graph_, options);
+    ASSERT_TRUE(session.ok()) << session.status();
+    session_ = std::move(session).value();
+  }
+  void Assign() { Run({}, assigns_); }
+  Values Run(const std::vector<std::string>& fetches,
+             const std::vector<std::string>& targets = {}) {
+    auto values = session_->RunByName(feeds_, fetches, targets);
+    EXPECT_TRUE(values.ok()) << values.status();
+    return values.ok() ? *std::move(values) : Values();
+  }
+
+ private:
+  Endpoint Add(const std::string& name, const std::string& op, const std::vector<Endpoint>& inputs,
+               Attrs attrs, const char* device) {
+    auto node = graph_.AddNode({.name = name,
+                                .op = op,
+                                .inputs = inputs,
+                                .attrs = std::make_shared<const Attrs>(std::move(attrs)),
+                                .device = device});
+    EXPECT_TRUE(node.ok()) << node.status();
+    return {node.ok() ? *node : 0, 0};
+  }
+
+  const char* const device_;
+  Graph graph_;
+  std::vector<std::pair<std::string, Tensor>> feeds_;
+  std::vector<std::string> assigns_;
+  std::unique_ptr<Session> session_;
+};
+
+// Numbers in [low, high) that half precision holds, so that each type starts from the same ones.
+Tensor Numbers(DType dtype, const Shape& shape, uint32_t seed, double low, double high) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<double> draw(low, high);
+  Tensor tensor = Tensor::Allocate(dtype, shape).value();
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const auto value = static_cast<float>(draw(engine));
+    switch (dtype) {
+      case DT_FLOAT:
+        tensor.data<float>()[i] = value;
+        break;
+      case DT_DOUBLE:
+        tensor.data<double>()[i] = static_cast<double>(value);
+        break;
+      case DT_HALF:
+        tensor.data<half>()[i] = half(value);
+        break;
+      case DT_BFLOAT16:
+        tensor.data<bfloat16>()[i] = bfloat16(value);
+        break;
+      default:
+        tensor.data<int64_t>()[i] = static_cast<int64_t>(value);
+    }
+  }
+  return tensor;
+}
+
+void ExpectSameBits(const Values& gpu, const Values& cpu) {
+  ASSERT_EQ(gpu.size(), cpu.size());
+  ASSERT_FALSE(cpu.empty());
+  for (size_t i = 0; i < cpu.size(); ++i)
+    EXPECT_TRUE(BitEqual(gpu[i], cpu[i]))
+        << "result " << i << ": " << Difference(gpu[i], cpu[i], 0, 0);
+}
+
+// What `run` gives on each.
+void ExpectSameOnBoth(const std::function<Values(OneDevice&)>& run) {
+  OneDevice cpu(kCpu);
+  const Values expected = run(cpu);
+  ASSERT_FALSE(expected.empty());
+  if (!WhyNoCuda().empty()) return;
+  OneDevice gpu(kGpu);
+  ExpectSameBits(run(gpu), expected);
+}
+
+void SkipIfOnlyTheCpuRan() {
+  if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
+}
+
+constexpr DType kFloats[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16};
+
+class GpuUpdate : public testing::TestWithParam<UpdateCase> {};
+
+TEST_P(GpuUpdate, GivesTheBitsOfTheCpu) {
+  const UpdateCase update = GetParam();
+  for (DType dtype : kFloats) {
+    for (bool flag : {false, true}) {
+      if (flag && !update.has_flag()) continue;
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + (flag ? " with its flag" : ""));
+      ExpectSameOnBoth([&](OneDevice& device) -> Values {
+        uint32_t seed = 1;
+        std::vector<Endpoint> inputs;
+        std::vector<std::string> reads;
+        for (const char kind : std::string(update.inputs)) {
+          ++seed;
+          if (kind == 'v') {
+            const std::string name = "v" + std::to_string(reads.size());
+            inputs.push_back(device.Variable(name, Numbers(dtype, {13, 7}, seed, 1, 2)));
+            reads.push_back("read_" + name);
+          } else if (kind == 'c') {
+            inputs.push_back(device.Feed(Numbers(dtype, {}, seed, 0.1, 0.9)));
+          } else if (kind == 'i') {
+            inputs.push_back(device.Feed(Numbers(DT_INT64, {50}, seed, 0, 13)));
+          } else {
+            const Shape shape{update.has_rows() ? 50 : 13, 7};
+            inputs.push_back(device.Feed(Numbers(dtype, shape, seed, -1, 1)));
+          }
+        }
+        device.Add("it", update.op, inputs, update.AttrsFor(dtype, flag));
+        device.Start();
+        device.Assign();
+        for (int step = 0; step < 3; ++step) device.Run({}, {"it"});  // the third may be a replay
+        return device.Run(reads);
+      });
+    }
+  }
+  SkipIfOnlyTheCpuRan();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GpuUpdate, testing::ValuesIn(kUpdateCases),
+                         [](const auto& update) { return std::string(update.param.op); });
+
+TEST(GpuState, VariablesAreReadAndForgottenLikeTheCpus) {
+  for (DType dtype : kFloats) {
+    SCOPED_TRACE(DTypeName(dtype));
+    ExpectSameOnBoth([&](OneDevice& device) -> Values {
+      const Endpoint v = device.Variable("v", Numbers(dtype, {13, 7}, 3, 1, 2));
+      device.Add("known", "VarIsInitializedOp", {v}, {});
+      device.Add("shape", "VariableShape", {v}, {});
+      const Endpoint rows = device.Feed(Tensor::Vector<int32_t>({12, 0, 5, 5}));
+      device.Add("rows", "ResourceGather", {v, rows}, {{"dtype", dtype}, {"Tindices", DT_INT32}});
+      device.Add("forget", "DestroyResourceOp", {v}, {});
+      device.Start();
+      Values all = device.Run({"known"});
+      device.Assign();
+      for (Tensor& value : device.Run({"known", "shape", "rows", "read_v"})) all.push_back(value);
+      device.Run({}, {"forget"});
+      return all;
+    });
+  }
+  SkipIfOnlyTheCpuRan();
+}
+
+TEST(GpuState, RandomNumbersHaveTheBitsOfTheCpus) {
+  for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
+    for (DType dtype : kFloats) {
+      SCOPED_TRACE(std::string(op) + " " + std::string(DTypeName(dtype)));
+      ExpectSameOnBoth([&](OneDevice& device) -> Values {
+        const Endpoint shape = device.Feed(Tensor::Vector<int32_t>({1000, 61}));
+        device.Add("it", op, {shape},
+                   {{"dtype", dtype}, {"seed", int64_t{7}}, {"seed2", int64_t{9}}});
+        device.Start();
+        Values all = device.Run({"it"});  // the second step draws other numbers
+        all.push_back(device.Run({"it"}).at(0));
+        return all;
+      });
+    }
+  }
+  ExpectSameOnBoth([](OneDevice& device) -> Values {
+    const Endpoint shape = device.Feed(Tensor::Vector<int32_t>({100000})),
+                   low = device.Feed(Tensor::Scalar<int64_t>(-5)),
+                   high = device.Feed(Tensor::Scalar<int64_t>(int64_t{1} << 60));
+    device.Add("it", "RandomUniformInt", {shape, low, high},
+               {{"seed", int64_t{7}}, {"seed2", int64_t{9}}});
+    device.Start();
+    return device.Run({"it"});
+  });
+  SkipIfOnlyTheCpuRan();
+}
+
+TEST(GpuState, ChainsOfElementwiseOpsHaveTheBitsOfTheCpus) {
+  for (DType dtype : kFloats) {
+    SCOPED_TRACE(DTypeName(dtype));
+    ExpectSameOnBoth([&](OneDevice& device) -> Values {
+      const Attrs t{{"T", dtype}};
+      const Endpoint x = device.Feed(Numbers(dtype, {37, 24}, 1, -2, 2)),
+                     row = device.Feed(Numbers(dtype, {24}, 2, 1, 2));
+      const Endpoint start = device.Add("start", "Identity", {x}, t);
+      const Endpoint product = device.Add("product", "Mul", {start, row}, t);
+      const Endpoint sum = device.Add("sum", "AddV2", {product, start}, t);
+      const Endpoint square = device.Add("square", "Square", {sum}, t);
+      const Endpoint root = device.Add("root", "Sqrt", {square}, t);
+      device.Add("it", "Relu", {root}, t);
+      device.Start();
+      device.Run({"it"});
+      return device.Run({"it"});
+    });
+  }
+  SkipIfOnlyTheCpuRan();
+}
+
+}  // namespace
+}  // namespace monograph::optest
