@@ -43,23 +43,37 @@ void Cublas(cublasStatus_t code, const char* call) { Check(cuda::CublasStatus(co
 
 __global__ void Empty() {}
 
-// Device memory that is reused for everything: what is computed does not matter, but its traffic
-// does, so that each operand has a place of its own.
+// Device memory. What is computed does not matter, but its traffic does, so that each operand has a
+// place of its own, as long as there is memory: then earlier places are used again, in turn.
 class Memory {
  public:
   ~Memory() {
-    for (void* block : blocks_) cudaFree(block);
+    for (const Block& block : blocks_) cudaFree(block.data);
   }
-  void* Take(size_t bytes) {
-    void* block = nullptr;
-    CUDA(cudaMalloc(&block, std::max<size_t>(bytes, 256)));
-    CUDA(cudaMemset(block, 0, std::max<size_t>(bytes, 256)));
+  void* Take(size_t wanted) {
+    const size_t bytes = std::max<size_t>(wanted, 256);
+    Block block{nullptr, bytes};
+    const cudaError_t code = cudaMalloc(&block.data, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // it is dealt with
+      for (size_t i = 0; i < blocks_.size(); ++i) {
+        next_ = (next_ + 1) % blocks_.size();
+        if (blocks_[next_].bytes >= bytes) return blocks_[next_].data;
+      }
+    }
+    Cuda(code, "cudaMalloc");
+    CUDA(cudaMemset(block.data, 0, bytes));
     blocks_.push_back(block);
-    return block;
+    return block.data;
   }
 
  private:
-  std::vector<void*> blocks_;
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
+  std::vector<Block> blocks_;
+  size_t next_ = 0;
 };
 
 class Timer {
@@ -102,10 +116,8 @@ class Floor : public CudaFloor {
     CUBLAS(cublasLtCreate(&cublas_));
     workspace_ = memory_.Take(kWorkspace);
     for (NodeId id : Check(graph.TopologicalOrder())) Add(id);
-    for (const auto& call : calls_) call();  // loads what is loaded late
-    CUDA(cudaStreamSynchronize(stream_));
     CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    for (const auto& call : calls_) call();
+    for (const auto& call : calls_) Check(call());
     cudaGraph_t captured = nullptr;
     CUDA(cudaStreamEndCapture(stream_, &captured));
     CUDA(cudaGraphInstantiate(&replay_, captured, 0));
@@ -116,6 +128,7 @@ class Floor : public CudaFloor {
     return timer_.Seconds(stream_, [&] { CUDA(cudaGraphLaunch(replay_, stream_)); });
   }
   int calls() const override { return static_cast<int>(calls_.size()); }
+  const std::string& refused() const override { return refused_; }
 
  private:
   static constexpr size_t kWorkspace = size_t{1} << 30;
@@ -130,6 +143,7 @@ class Floor : public CudaFloor {
   }
 
   void Add(NodeId id) {
+    if (!options_.only.empty() && !graph_.is(id, options_.only)) return;
     if (graph_.is(id, "Conv2D")) return AddConv(id, ops::conv::Mode::kForward);
     if (graph_.is(id, "Conv2DBackpropInput")) return AddConv(id, ops::conv::Mode::kBackpropInput);
     if (graph_.is(id, "Conv2DBackpropFilter")) return AddConv(id, ops::conv::Mode::kBackpropFilter);
@@ -138,6 +152,26 @@ class Floor : public CudaFloor {
       return AddNorm(id);
     if (graph_.is(id, "Relu") || graph_.is(id, "ReluGrad")) return AddRelu(id);
     if (graph_.is(id, "MaxPool") || graph_.is(id, "MaxPoolGrad")) return AddPool(id);
+    if (graph_.is(id, "Softmax")) return AddSoftmax(id);
+  }
+
+  using Call = std::function<Status()>;
+  // Runs it once, which loads what is loaded late. False if the library refuses it.
+  bool Keep(Call call) {
+    status_ = call();
+    if (!status_.ok()) return false;
+    CUDA(cudaStreamSynchronize(stream_));
+    calls_.push_back(std::move(call));
+    return true;
+  }
+  void Refuse(NodeId id) {
+    refused_ += (refused_.empty() ? "" : "; ") + std::string(graph_.name(id)) + " (" +
+                status_.ToString() + ")";
+  }
+  // Some of cuDNN's calls know no bfloat16: half moves as many bytes.
+  void KeepAs(NodeId id, DType dtype, const std::function<Call(cudnnDataType_t)>& make) {
+    if (Keep(make(DnnType(dtype)))) return;
+    if (dtype != DT_BFLOAT16 || !Keep(make(CUDNN_DATA_HALF))) Refuse(id);
   }
 
   void AddConv(NodeId id, ops::conv::Mode mode) {
@@ -178,10 +212,11 @@ class Floor : public CudaFloor {
       }
       if (++tried >= 8) break;
     }
-    if (!best->plan.valid()) Die("cuDNN has no engine for node " + std::string(graph_.name(id)));
-    calls_.push_back([this, best, ids, pointers] {
-      Check(ops::cudnn::Execute(cudnn_, *best, ids, pointers, workspace_));
-    });
+    status_ = Unimplemented("cuDNN has no engine");
+    if (!best->plan.valid() || !Keep([this, best, ids, pointers] {
+          return ops::cudnn::Execute(cudnn_, *best, ids, pointers, workspace_);
+        }))
+      Refuse(id);
   }
 
   void AddMatMul(NodeId id) {
@@ -220,26 +255,31 @@ class Floor : public CudaFloor {
     int count = 0;
     CUBLAS(cublasLtMatmulAlgoGetHeuristic(cublas_, operation, lb, la, lc, lc, preference, 1,
                                           &result, &count));
-    if (count == 0) Die("cuBLASLt has no algorithm for node " + std::string(graph_.name(id)));
+    if (count == 0) {
+      status_ = Unimplemented("cuBLASLt has no algorithm");
+      return Refuse(id);
+    }
     void *pa = Room(in[0]), *pb = Room(in[1]), *pc = Room({id, 0});
-    calls_.push_back([=, this] {
+    const bool kept = Keep([=, this] {
       const float one = 1, zero = 0;
-      CUBLAS(cublasLtMatmul(cublas_, operation, &one, pb, lb, pa, la, &zero, pc, lc, pc, lc,
-                            &result.algo, workspace_, bytes, stream_));
+      MG_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(cublas_, operation, &one, pb, lb, pa, la, &zero, pc,
+                                               lc, pc, lc, &result.algo, workspace_, bytes,
+                                               stream_));
+      return Status();
     });
+    if (!kept) Refuse(id);
   }
 
   // A descriptor that lives as long as the program.
-  cudnnTensorDescriptor_t Describe(const Shape& s, DType dtype) {
+  cudnnTensorDescriptor_t Describe(const Shape& s, cudnnDataType_t type) {
     cudnnTensorDescriptor_t made = nullptr;
     CUDNN(cudnnCreateTensorDescriptor(&made));
     const auto dim = [&](int i) { return static_cast<int>(i < s.rank() ? s[i] : 1); };
     if (s.rank() == 4) {
-      CUDNN(cudnnSetTensor4dDescriptor(made, CUDNN_TENSOR_NHWC, DnnType(dtype), dim(0), dim(3),
-                                       dim(1), dim(2)));
+      CUDNN(cudnnSetTensor4dDescriptor(made, CUDNN_TENSOR_NHWC, type, dim(0), dim(3), dim(1),
+                                       dim(2)));
     } else {
-      CUDNN(cudnnSetTensor4dDescriptor(made, CUDNN_TENSOR_NHWC, DnnType(dtype), dim(0), dim(1), 1,
-                                       1));
+      CUDNN(cudnnSetTensor4dDescriptor(made, CUDNN_TENSOR_NHWC, type, dim(0), dim(1), 1, 1));
     }
     return made;
   }
@@ -247,52 +287,59 @@ class Floor : public CudaFloor {
   void AddNorm(NodeId id) {
     const bool forward = graph_.is(id, "FusedBatchNormV3");
     const Shape shape = ShapeOf({id, 0});
-    const auto x = Describe(shape, graph_.dtype({id, 0}));
-    cudnnTensorDescriptor_t vector = nullptr;
-    CUDNN(cudnnCreateTensorDescriptor(&vector));
-    constexpr auto kMode = CUDNN_BATCHNORM_SPATIAL_PERSISTENT;
-    CUDNN(cudnnDeriveBNTensorDescriptor(vector, x, kMode));
     const size_t channels = sizeof(float) * static_cast<size_t>(shape[3]);
     std::vector<void*> images, vectors;
     for (int i = 0; i < 3; ++i) images.push_back(Room({id, 0}));
     for (int i = 0; i < 6; ++i) vectors.push_back(memory_.Take(channels));
-    calls_.push_back([=, this] {
-      const float one = 1, zero = 0;
-      if (forward) {
-        CUDNN(cudnnBatchNormalizationForwardTraining(
-            cudnn_, kMode, &one, &zero, x, images[0], x, images[1], vector, vectors[0], vectors[1],
-            1.0, vectors[2], vectors[3], 1e-5, vectors[4], vectors[5]));
-      } else {
-        CUDNN(cudnnBatchNormalizationBackward(
-            cudnn_, kMode, &one, &zero, &one, &zero, x, images[0], x, images[1], x, images[2],
-            vector, vectors[0], vectors[1], vectors[2], 1e-5, vectors[4], vectors[5]));
-      }
+    KeepAs(id, graph_.dtype({id, 0}), [=, this](cudnnDataType_t type) -> Call {
+      const auto x = Describe(shape, type);
+      cudnnTensorDescriptor_t vector = nullptr;
+      CUDNN(cudnnCreateTensorDescriptor(&vector));
+      constexpr auto kMode = CUDNN_BATCHNORM_SPATIAL_PERSISTENT;
+      CUDNN(cudnnDeriveBNTensorDescriptor(vector, x, kMode));
+      return [=, this] {
+        const float one = 1, zero = 0;
+        if (forward) {
+          MG_CUDNN_RETURN_IF_ERROR(cudnnBatchNormalizationForwardTraining(
+              cudnn_, kMode, &one, &zero, x, images[0], x, images[1], vector, vectors[0],
+              vectors[1], 1.0, vectors[2], vectors[3], 1e-5, vectors[4], vectors[5]));
+        } else {
+          MG_CUDNN_RETURN_IF_ERROR(cudnnBatchNormalizationBackward(
+              cudnn_, kMode, &one, &zero, &one, &zero, x, images[0], x, images[1], x, images[2],
+              vector, vectors[0], vectors[1], vectors[2], 1e-5, vectors[4], vectors[5]));
+        }
+        return Status();
+      };
     });
   }
 
   void AddRelu(NodeId id) {
     const bool forward = graph_.is(id, "Relu");
-    const auto x = Describe(ShapeOf({id, 0}), graph_.dtype({id, 0}));
+    const Shape shape = ShapeOf({id, 0});
     cudnnActivationDescriptor_t relu = nullptr;
     CUDNN(cudnnCreateActivationDescriptor(&relu));
     CUDNN(cudnnSetActivationDescriptor(relu, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0));
     void *a = Room({id, 0}), *b = Room({id, 0}), *c = forward ? nullptr : Room({id, 0});
-    calls_.push_back([=, this] {
-      const float one = 1, zero = 0;
-      if (forward) {
-        CUDNN(cudnnActivationForward(cudnn_, relu, &one, x, a, &zero, x, b));
-      } else {
-        CUDNN(cudnnActivationBackward(cudnn_, relu, &one, x, a, x, b, x, a, &zero, x, c));
-      }
+    KeepAs(id, graph_.dtype({id, 0}), [=, this](cudnnDataType_t type) -> Call {
+      const auto x = Describe(shape, type);
+      return [=, this] {
+        const float one = 1, zero = 0;
+        if (forward) {
+          MG_CUDNN_RETURN_IF_ERROR(cudnnActivationForward(cudnn_, relu, &one, x, a, &zero, x, b));
+        } else {
+          MG_CUDNN_RETURN_IF_ERROR(
+              cudnnActivationBackward(cudnn_, relu, &one, x, a, x, b, x, a, &zero, x, c));
+        }
+        return Status();
+      };
     });
   }
 
   void AddPool(NodeId id) {
     const bool forward = graph_.is(id, "MaxPool");
     const Endpoint image = graph_.inputs(id)[0];
-    const auto g = Check(ops::pool::Place(graph_.attrs(id), ShapeOf(image)));
-    const auto x = Describe(ShapeOf(image), graph_.dtype(image)),
-               y = Describe(g.pooled_shape, graph_.dtype(image));
+    const Shape shape = ShapeOf(image);
+    const auto g = Check(ops::pool::Place(graph_.attrs(id), shape));
     cudnnPoolingDescriptor_t pool = nullptr;
     CUDNN(cudnnCreatePoolingDescriptor(&pool));
     const auto n = [](int64_t value) { return static_cast<int>(value); };
@@ -304,13 +351,33 @@ class Floor : public CudaFloor {
     const size_t bytes =
         static_cast<size_t>(g.pooled_shape.elements()) * DTypeSize(graph_.dtype(image));
     void *py = memory_.Take(2 * bytes), *dy = memory_.Take(2 * bytes);
-    calls_.push_back([=, this] {
-      const float one = 1, zero = 0;
-      if (forward) {
-        CUDNN(cudnnPoolingForward(cudnn_, pool, &one, x, px, &zero, y, py));
-      } else {
-        CUDNN(cudnnPoolingBackward(cudnn_, pool, &one, y, py, y, dy, x, px, &zero, x, dx));
-      }
+    KeepAs(id, graph_.dtype(image), [=, this](cudnnDataType_t type) -> Call {
+      const auto x = Describe(shape, type), y = Describe(g.pooled_shape, type);
+      return [=, this] {
+        const float one = 1, zero = 0;
+        if (forward) {
+          MG_CUDNN_RETURN_IF_ERROR(cudnnPoolingForward(cudnn_, pool, &one, x, px, &zero, y, py));
+        } else {
+          MG_CUDNN_RETURN_IF_ERROR(
+              cudnnPoolingBackward(cudnn_, pool, &one, y, py, y, dy, x, px, &zero, x, dx));
+        }
+        return Status();
+      };
+    });
+  }
+
+  void AddSoftmax(NodeId id) {
+    const Shape shape = ShapeOf({id, 0});
+    void *from = Room({id, 0}), *to = Room({id, 0});
+    KeepAs(id, graph_.dtype({id, 0}), [=, this](cudnnDataType_t type) -> Call {
+      const auto x = Describe(shape, type);
+      return [=, this] {
+        const float one = 1, zero = 0;
+        MG_CUDNN_RETURN_IF_ERROR(cudnnSoftmaxForward(cudnn_, CUDNN_SOFTMAX_ACCURATE,
+                                                     CUDNN_SOFTMAX_MODE_INSTANCE, &one, x, from,
+                                                     &zero, x, to));
+        return Status();
+      };
     });
   }
 
@@ -323,7 +390,9 @@ class Floor : public CudaFloor {
   cublasLtHandle_t cublas_ = nullptr;
   cudaGraphExec_t replay_ = nullptr;
   void* workspace_ = nullptr;
-  std::vector<std::function<void()>> calls_;
+  std::vector<Call> calls_;
+  Status status_;  // of what was refused last
+  std::string refused_;
 };
 
 double Now() {
@@ -341,6 +410,11 @@ class Floors : public CudaFloors {
   }
   std::unique_ptr<CudaFloor> Make(const Graph& graph, const FloorOptions& options) override {
     return std::make_unique<Floor>(graph, options);
+  }
+  int64_t FreeBytes() override {
+    size_t free = 0, total = 0;
+    CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
   }
   double LaunchSeconds(int launches, bool replayed) override {
     cudaStream_t stream = nullptr;

@@ -1,7 +1,7 @@
 // What a training step costs in cuDNN's and cuBLASLt's calls alone: those that the graph's nodes
 // ask for, one after the other, captured and replayed as one CUDA graph. What has no call there
 // (optimizers, casts, the loss) is left out, which is in the reference's favour. Also a bare kernel
-// launch, and a copy from and to pinned memory.
+// launch, a copy from and to pinned memory, and how much memory of the device is free.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ namespace monograph::bench {
 
 struct FloorOptions {
   bool allow_tf32 = true;
+  std::string only = {};  // nodes of this op; empty: all
 };
 
 class CudaFloor {
@@ -25,6 +26,8 @@ class CudaFloor {
   virtual double Step() = 0;
   // How many calls it makes.
   virtual int calls() const = 0;
+  // Nodes that should have a call and that the library refuses: "conv1 (why); ...".
+  virtual const std::string& refused() const = 0;
 };
 
 // The functions of a library of its own, libmonograph_gpu_floor.so, so that the program starts
@@ -38,6 +41,7 @@ class CudaFloors {
   // Seconds per launch of an empty kernel, in a row of `launches`: launched one by one, or replayed
   // as one CUDA graph.
   virtual double LaunchSeconds(int launches, bool replayed) = 0;
+  virtual int64_t FreeBytes() = 0;
   // Seconds of one cudaMemcpyAsync of pinned memory.
   virtual double PinnedCopySeconds(int64_t bytes, bool to_device) = 0;
 };

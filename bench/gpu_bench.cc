@@ -1,9 +1,10 @@
 // Training steps on one GPU: the MNIST CNN and ResNet-50, against the library calls of the same
-// graph replayed as one CUDA graph, and against torch where it is; the cost of a launch against a
-// bare one; copies against pinned cudaMemcpyAsync.
+// graph replayed as one CUDA graph, and against torch where it is; what a steady step allocates;
+// the cost of a launch against a bare one; copies against pinned cudaMemcpyAsync; and our own
+// kernels against the library's for the same op.
 #include <cstdio>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,14 @@
 #include "client/variable_scope.h"
 #include "examples/models/mnist_cnn.h"
 #include "examples/models/resnet.h"
-#include "ops/activation/activation.h"
+#include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/pool/pool.h"
+#include "ops/random/random.h"
+#include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
+#include "tests/executor/allocation_counter.h"
 
 namespace monograph::bench {
 namespace {
@@ -41,6 +46,7 @@ SessionOptions OnGpu(bool allow_tf32) {
   SessionOptions options;
   options.gpu.allow_tf32 = allow_tf32;
   options.gpu.deterministic = false;
+  options.gpu.allow_growth = true;  // the reference and torch need memory, too
   return options;
 }
 
@@ -88,19 +94,19 @@ class Training {
 };
 
 struct Case {
-  std::string name;
+  std::string name;  // the peer's, too
   ModelFn model;
   Shape images;
   bool allow_tf32;
-  std::string torch;  // the peer's case
 };
 
 void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const Case& c,
                   Peer* torch) {
-  if (!args.Wants(c.name)) return;
   Training training(c.model, c.images, DT_FLOAT, c.allow_tf32);
   const std::unique_ptr<CudaFloor> floor =
       floors.Make(training.graph(), {.allow_tf32 = c.allow_tf32});
+  if (!floor->refused().empty())
+    std::printf("%s: the reference lacks %s\n", c.name.c_str(), floor->refused().c_str());
   const auto batch = static_cast<double>(training.batch());
   constexpr int kSteps = 16;
   const Side ours = Side::Of("ours", [&] {
@@ -114,113 +120,277 @@ void CompareSteps(const Args& args, CudaFloors& floors, Report& report, const Ca
     for (int i = 0; i < kSteps; ++i) seconds += floor->Step();
     return kSteps * batch / seconds;
   }));
-  if (torch != nullptr && !c.torch.empty()) {
+  if (torch != nullptr) {
     for (const char* how : {"eager", "compiled"})
-      references.push_back(torch->AsSide(std::string("torch ") + how, c.torch + ", " + how, 3));
+      references.push_back(torch->AsSide(std::string("torch ") + how, c.name + ", " + how, 3));
   }
   report.Compare("gpu", "images/s", {{c.name, Goal{0.95, Goal::kMin}}}, ours, references,
                  args.Repetitions(15));
 }
 
-// A row of ReLUs on few elements: what a launch costs.
-void CompareLaunches(const Args& args, CudaFloors& floors, Report& report) {
-  constexpr int kOps = 2000;
-  for (const bool replayed : {false, true}) {
-    const std::string name = replayed ? "launch, replayed" : "launch, one by one";
-    if (!args.Wants(name)) continue;
-    Graph graph = NewGraph();
-    Scope root = Scope(&graph).WithDevice(kGpu);
-    std::vector<Operation> init;
-    const ModelVariable from =
-        MakeVariable(root, "from", Const(root, Check(Tensor::Allocate(DT_FLOAT, Shape{32}))));
-    Output x = from.value;
-    for (int i = 0; i < kOps; ++i) x = Relu(root, x);
-    const Operation last = NoOp(root.WithControlDependencies({Operation(x)}));
-    SessionOptions options = OnGpu(false);
-    options.gpu.cuda_graphs = replayed;
-    auto session = Check(Session::Local(graph, options));
-    Check(session->Run({}, {}, {from.initializer}).status());
-    const Callable call = Check(session->MakeCallable({}, {}, {last}));
-    const auto step = [&] { Check(session->RunCallable(call, {}).status()); };
-    for (int i = 0; i < 3; ++i) step();
-    report.Compare(
-        "gpu", "us", {{name, Goal{1.3, Goal::kMax}}},
-        Side::Of("ours, per op",
-                 [&] {
-                   const double start = Now();
-                   step();
-                   return 1e6 * (Now() - start) / kOps;
-                 }),
-        {Side::Of("bare launch", [&] { return 1e6 * floors.LaunchSeconds(kOps, replayed); })},
-        args.Repetitions(30));
-  }
+// What steps of a warm session take anew, each against one unit: none is the goal.
+void CountAllocations(const Args& args, CudaFloors& floors, Report& report, const Case& c,
+                      const std::string& name) {
+  Training training(c.model, c.images, DT_FLOAT, c.allow_tf32);
+  constexpr int kSteps = 50;
+  training.Steps(4 * kSteps);
+  const auto heap = [&](int steps) {
+    const int64_t before = testing::Allocations();
+    training.Steps(steps);
+    return testing::Allocations() - before;
+  };
+  const Side one = Side::Of("one", [] { return 1.0; });
+  report.Compare("gpu", "a step", {{name + ", of the heap", Goal{0, Goal::kMax}}},
+                 Side::Of("ours",
+                          [&] {  // without those of the call itself
+                            const int64_t call = heap(kSteps);
+                            return static_cast<double>(heap(2 * kSteps) - call) / kSteps;
+                          }),
+                 {one}, args.Repetitions(9));
+  report.Compare("gpu", "bytes", {{name + ", of the device", Goal{0, Goal::kMax}}},
+                 Side::Of("ours",
+                          [&] {
+                            const int64_t before = floors.FreeBytes();
+                            training.Steps(kSteps);
+                            return static_cast<double>(before - floors.FreeBytes());
+                          }),
+                 {one}, args.Repetitions(9));
 }
 
-void CompareCopies(const Args& args, CudaFloors& floors, Report& report) {
+// A row of small kernels: what a launch costs. Of an op that nothing fuses.
+void CompareLaunches(const Args& args, CudaFloors& floors, Report& report, bool replayed,
+                     const std::string& name) {
+  constexpr int kOps = 2000;
+  Graph graph = NewGraph();
+  Scope root = Scope(&graph).WithDevice(kGpu);
+  const ModelVariable from = MakeVariable(root, "from", Zeros(root, Shape{1, 32}));
+  const Output axis = Const(root, int32_t{0});
+  Output x = from.value;
+  for (int i = 0; i < kOps; ++i) x = Cumsum(root, x, axis);
+  const Operation last = NoOp(root.WithControlDependencies({Operation(x)}));
+  SessionOptions options = OnGpu(false);
+  options.gpu.cuda_graphs = replayed;
+  auto session = Check(Session::Local(graph, options));
+  Check(session->Run({}, {}, {from.initializer}).status());
+  const Callable call = Check(session->MakeCallable({}, {}, {last}));
+  const auto step = [&] { Check(session->RunCallable(call, {}).status()); };
+  for (int i = 0; i < 3; ++i) step();
+  report.Compare(
+      "gpu", "us", {{name, Goal{1.3, Goal::kMax}}},
+      Side::Of("ours, per op",
+               [&] {
+                 const double start = Now();
+                 step();
+                 return 1e6 * (Now() - start) / kOps;
+               }),
+      {Side::Of("bare launch", [&] { return 1e6 * floors.LaunchSeconds(kOps, replayed); })},
+      args.Repetitions(30));
+}
+
+void CompareCopies(const Args& args, CudaFloors& floors, Report& report, bool to_device,
+                   const std::string& name) {
   constexpr int64_t kBytes = int64_t{64} << 20;
-  for (const bool to_device : {true, false}) {
-    const std::string name = to_device ? "copy to the GPU, 64 MiB" : "copy from the GPU, 64 MiB";
-    if (!args.Wants(name)) continue;
-    Graph graph = NewGraph();
-    Scope root(&graph);
-    const Shape shape{kBytes / 4};
-    const Output fed = Placeholder(root, DT_FLOAT, shape);
-    const ModelVariable kept =
-        MakeVariable(root.WithDevice(kGpu), "kept", Zeros(root.WithDevice(kGpu), shape));
-    const Operation store = AssignVariable(root.WithDevice(kGpu), kept.handle, fed);
-    auto session = Check(Session::Local(graph, OnGpu(false)));
-    Check(session->Run({}, {}, {kept.initializer}).status());
-    const Callable call = to_device ? Check(session->MakeCallable({fed}, {}, {store}))
-                                    : Check(session->MakeCallable({}, {kept.value}));
-    const Tensor value = Check(Tensor::Allocate(DT_FLOAT, shape));
-    const std::vector<Tensor> feeds = to_device ? std::vector{value} : std::vector<Tensor>();
-    const auto rate = [](double seconds) { return static_cast<double>(kBytes) / seconds * 1e-9; };
-    report.Compare("gpu", "GB/s", {{name, Goal{0.9, Goal::kMin}}},
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Shape shape{kBytes / 4};
+  const Output fed = Placeholder(root, DT_FLOAT, shape);
+  const ModelVariable kept =
+      MakeVariable(root.WithDevice(kGpu), "kept", Zeros(root.WithDevice(kGpu), shape));
+  const Operation store = AssignVariable(root.WithDevice(kGpu), kept.handle, fed);
+  auto session = Check(Session::Local(graph, OnGpu(false)));
+  Check(session->Run({}, {}, {kept.initializer}).status());
+  const Callable call = to_device ? Check(session->MakeCallable({fed}, {}, {store}))
+                                  : Check(session->MakeCallable({}, {kept.value}));
+  const Tensor value = Check(Tensor::Allocate(DT_FLOAT, shape));
+  const std::vector<Tensor> feeds = to_device ? std::vector{value} : std::vector<Tensor>();
+  const auto rate = [](double seconds) { return static_cast<double>(kBytes) / seconds * 1e-9; };
+  report.Compare("gpu", "GB/s", {{name, Goal{0.9, Goal::kMin}}},
+                 Side::Of("ours",
+                          [&] {
+                            const double start = Now();
+                            Check(session->RunCallable(call, feeds).status());
+                            return rate(Now() - start);
+                          }),
+                 {Side::Of("pinned cudaMemcpyAsync",
+                           [&] { return rate(floors.PinnedCopySeconds(kBytes, to_device)); })},
+                 args.Repetitions(30));
+}
+
+// One of our own kernels, several times on data of its own in one step, against the library's call.
+class KernelCase {
+ public:
+  static constexpr int kCopies = 8;
+
+  KernelCase() : root_(Scope(&graph_).WithSeed(1).WithDevice(kGpu)) {}
+  const Scope& root() const { return root_; }
+
+  // A tensor that lies on the GPU before the step; `value` is computed once.
+  Output Held(const Output& value) {
+    const ModelVariable variable =
+        MakeVariable(root_, "held" + std::to_string(initializers_.size()), value);
+    initializers_.push_back(variable.initializer);
+    return variable.value;
+  }
+  Output Numbers(const Shape& shape, DType dtype) {
+    std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
+    return Held(Cast(root_, RandomUniform(root_, IntsConst(root_, dims), DT_FLOAT), dtype));
+  }
+  // A node that is measured.
+  void Measure(const std::string& op, const std::vector<Output>& inputs, const Attrs& attrs) {
+    measured_.push_back(root_.Add(op, inputs, attrs));
+  }
+
+  void Compare(const Args& args, CudaFloors& floors, Report& report, const std::string& op,
+               const std::string& name) {
+    const Operation all = NoOp(root_.WithControlDependencies(measured_));
+    Check(root_.status());
+    auto session = Check(Session::Local(graph_, OnGpu(false)));
+    for (const Operation& initializer : initializers_)  // some need others
+      Check(session->Run({}, {}, {initializer}).status());
+    const Callable call = Check(session->MakeCallable({}, {}, {all}));
+    constexpr int kSteps = 20;
+    const auto steps = [&] { Check(session->RunCallable(call, {}, {.steps = kSteps}).status()); };
+    steps();
+    const std::unique_ptr<CudaFloor> floor = floors.Make(graph_, {.only = op});
+    if (!floor->refused().empty() || floor->calls() == 0) {
+      std::printf("%s: the library has no such call: %s\n", name.c_str(), floor->refused().c_str());
+      return;
+    }
+    report.Compare("gpu", "us", {{name, Goal{1, Goal::kMax}}},
                    Side::Of("ours",
                             [&] {
                               const double start = Now();
-                              Check(session->RunCallable(call, feeds).status());
-                              return rate(Now() - start);
+                              steps();
+                              return 1e6 * (Now() - start) / (kSteps * kCopies);
                             }),
-                   {Side::Of("pinned cudaMemcpyAsync",
-                             [&] { return rate(floors.PinnedCopySeconds(kBytes, to_device)); })},
-                   args.Repetitions(30));
+                   {Side::Of("cuDNN",
+                             [&] {
+                               double seconds = 0;
+                               for (int i = 0; i < kSteps; ++i) seconds += floor->Step();
+                               return 1e6 * seconds / (kSteps * floor->calls());
+                             })},
+                   args.Repetitions(15));
   }
+
+ private:
+  Graph graph_ = NewGraph();
+  const Scope root_;
+  std::vector<Operation> initializers_, measured_;
+};
+
+// The shapes are those of ResNet-50's first layers.
+void CompareKernel(const Args& args, CudaFloors& floors, Report& report, const std::string& op,
+                   DType dtype, const std::string& name) {
+  KernelCase c;
+  const Shape wide{64, 112, 112, 64}, half_size{64, 56, 56, 64}, channels{64};
+  const Attrs window{{"T", dtype},
+                     {"ksize", std::vector<int64_t>{1, 3, 3, 1}},
+                     {"strides", std::vector<int64_t>{1, 2, 2, 1}},
+                     {"padding", std::string("SAME")}};
+  for (int i = 0; i < KernelCase::kCopies; ++i) {
+    if (op == "Softmax") {
+      c.Measure(op, {c.Numbers({8192, 1000}, dtype)}, {{"T", dtype}});
+      continue;
+    }
+    const Output x = c.Numbers(wide, dtype);
+    if (op == "MaxPool") {
+      c.Measure(op, {x}, window);
+    } else if (op == "MaxPoolGrad") {
+      const Output y = c.Held(MaxPool(c.root(), x, {1, 3, 3, 1}, {1, 2, 2, 1}, "SAME"));
+      c.Measure(op, {x, y, c.Numbers(half_size, dtype)}, window);
+    } else if (op == "FusedBatchNormV3") {
+      const Output scale = c.Numbers(channels, DT_FLOAT),
+                   none = Const(c.root(), Tensor::Vector<float>({}));
+      c.Measure(op, {x, scale, scale, none, none}, {{"T", dtype}, {"U", DT_FLOAT}});
+    } else {
+      const Output v = c.Numbers(channels, DT_FLOAT), dy = c.Numbers(wide, dtype);
+      c.Measure(op, {dy, x, v, v, v, v}, {{"T", dtype}, {"U", DT_FLOAT}});
+    }
+  }
+  c.Compare(args, floors, report, op, name);
+}
+
+struct Row {
+  std::string name;
+  std::function<void(CudaFloors&, Report&)> run;
+};
+
+std::vector<Row> AllRows(const Args& args, const std::function<Peer*()>& torch) {
+  std::vector<Row> rows;
+  constexpr int64_t kImages = 64;
+  const examples::MnistCnn cnn{.dropout = 0};
+  examples::MnistCnn cnn16 = cnn;
+  examples::ResNet resnet, resnet16;
+  cnn16.compute = resnet16.compute = DT_BFLOAT16;
+  const Shape digits{kImages, 28 * 28}, photos{kImages, resnet.side, resnet.side, 3};
+  const std::vector<Case> cases = {
+      {"CNN, batch 64, float32", cnn.Training(), digits, false},
+      {"CNN, batch 64, TF32", cnn.Training(), digits, true},
+      {"CNN, batch 64, bfloat16", cnn16.Training(), digits, true},
+      {"ResNet-50, batch 64, float32", resnet.Training(), photos, false},
+      {"ResNet-50, batch 64, TF32", resnet.Training(), photos, true},
+      {"ResNet-50, batch 64, bfloat16", resnet16.Training(), photos, true}};
+  for (const Case& c : cases) {
+    rows.push_back({c.name, [&args, c, torch](CudaFloors& floors, Report& report) {
+                      CompareSteps(args, floors, report, c, torch());
+                    }});
+  }
+  for (const Case& c : {cases[0], cases[4]}) {
+    const std::string name = "allocations, " + c.name.substr(0, c.name.find(','));
+    rows.push_back({name, [&args, c, name](CudaFloors& floors, Report& report) {
+                      CountAllocations(args, floors, report, c, name);
+                    }});
+  }
+  for (const bool replayed : {false, true}) {
+    const std::string name = replayed ? "launch, replayed" : "launch, one by one";
+    rows.push_back({name, [&args, replayed, name](CudaFloors& floors, Report& report) {
+                      CompareLaunches(args, floors, report, replayed, name);
+                    }});
+  }
+  for (const bool to_device : {true, false}) {
+    const std::string name = to_device ? "copy to the GPU, 64 MiB" : "copy from the GPU, 64 MiB";
+    rows.push_back({name, [&args, to_device, name](CudaFloors& floors, Report& report) {
+                      CompareCopies(args, floors, report, to_device, name);
+                    }});
+  }
+  for (const char* op :
+       {"MaxPool", "MaxPoolGrad", "FusedBatchNormV3", "FusedBatchNormGradV3", "Softmax"}) {
+    for (const DType dtype : {DT_FLOAT, DT_BFLOAT16}) {
+      const std::string name = "kernel, " + std::string(op) + ", " + std::string(DTypeName(dtype));
+      rows.push_back({name, [&args, op, dtype, name](CudaFloors& floors, Report& report) {
+                        CompareKernel(args, floors, report, op, dtype, name);
+                      }});
+    }
+  }
+  return rows;
 }
 
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(argc, argv,
-                                "gpu_bench: training steps, launches and copies on a GPU against "
-                                "the same library calls, bare "
-                                "launches and pinned copies; without a GPU it says so and ends");
+                                "gpu_bench: training steps, allocations, launches, copies and "
+                                "kernels on a GPU against the same library calls, bare launches "
+                                "and pinned copies; without a GPU it says so and ends");
   SetLogLevel(LogLevel::kWarning);
+  std::unique_ptr<Peer> torch;
+  bool torch_started = false;
+  std::vector<Row> wanted;
+  for (Row& row : AllRows(args, [&] {
+         if (!torch_started) torch = Peer::Start(args.torch, "torch_gpu.py", {"--seconds=1"});
+         if (!torch_started && torch && !torch->WaitReady()) torch.reset();
+         torch_started = true;
+         return torch.get();
+       })) {
+    if (args.Wants(row.name)) wanted.push_back(std::move(row));
+  }
+  if (args.list) return 0;
   std::string why;
   CudaFloors* const floors = OpenCudaFloors(&why);
   if (floors == nullptr) {
     std::printf("gpu: nothing is measured: %s\n", why.c_str());
     return 0;
   }
-  auto torch = Peer::Start(args.torch, "torch_gpu.py", {"--seconds=1"});
-  if (torch && !torch->WaitReady()) torch.reset();
   Report report(args);
-  const examples::MnistCnn cnn{.dropout = 0};
-  examples::ResNet resnet, resnet16;
-  resnet16.compute = DT_BFLOAT16;
-  constexpr int64_t kImages = 64, kCnnImages = 100;
-  const Shape photos{kImages, resnet.side, resnet.side, 3};
-  for (const Case& c : {Case{"CNN, batch 100, float32",
-                             cnn.Training(),
-                             {kCnnImages, 28 * 28},
-                             false,
-                             "CNN, batch 100, float32"},
-                        Case{"ResNet-50, batch 64, TF32", resnet.Training(), photos, true,
-                             "ResNet-50, batch 64, TF32"},
-                        Case{"ResNet-50, batch 64, bfloat16", resnet16.Training(), photos, true,
-                             "ResNet-50, batch 64, bfloat16"}}) {
-    CompareSteps(args, *floors, report, c, torch.get());
-  }
-  CompareLaunches(args, *floors, report);
-  CompareCopies(args, *floors, report);
+  for (const Row& row : wanted) row.run(*floors, report);
   return 0;
 }
 

@@ -46,6 +46,8 @@ Args Args::Parse(int argc, char** argv, const char* what) {
       args.quick = true;
     } else if (arg == "--profile") {
       args.profile = true;
+    } else if (arg == "--list") {
+      args.list = true;
     } else if (const auto json = value("json")) {
       args.json = *json;
     } else if (const auto repetitions = value("repetitions")) {
@@ -68,6 +70,7 @@ Args Args::Parse(int argc, char** argv, const char* what) {
           "  --quick              a third of the repetitions\n"
           "  --repetitions=N      repetitions of every case\n"
           "  --case=TEXT          only cases whose names contain TEXT\n"
+          "  --list               only the names of the cases\n"
           "  --tensorflow=PYTHON  interpreter that has TensorFlow: run it in turn with ours\n"
           "  --ray=PYTHON         the same for Ray\n"
           "  --torch=PYTHON       the same for torch\n"
@@ -77,6 +80,12 @@ Args Args::Parse(int argc, char** argv, const char* what) {
     }
   }
   return args;
+}
+
+bool Args::Wants(const std::string& name) const {
+  const bool wanted = name.find(only) != std::string::npos;
+  if (wanted && list) std::printf("%s\n", name.c_str());
+  return wanted && !list;
 }
 
 int Args::Repetitions(int standard) const {
@@ -157,7 +166,7 @@ void Report::Add(const std::string& bench, const std::string& unit, const std::s
     ours.push_back((first[r] + second[r]) / 2);
   }
   const double value = Median(ours), reference_value = Median(theirs), ratio = Median(ratios);
-  const double spread = std::abs(Median(a) - Median(b)) / ratio;
+  const double spread = ratio == 0 ? 0 : std::abs(Median(a) - Median(b)) / ratio;
   std::sort(ratios.begin(), ratios.end());
   const size_t tenth = ratios.size() / 10;
   const double low = ratios[tenth], high = ratios[ratios.size() - 1 - tenth];

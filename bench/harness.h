@@ -32,10 +32,12 @@ struct Args {
   std::string tensorflow, ray,
       torch;             // Python interpreters that have them; empty: leave the peer out
   bool profile = false;  // benchmark's own meaning: where the time goes
+  bool list = false;     // only print the names of the cases
 
   // Ends the program for --help (0) and for what it does not know (2).
   static Args Parse(int argc, char** argv, const char* what);
-  bool Wants(const std::string& name) const { return name.find(only) != std::string::npos; }
+  // With `list` prints the name and wants nothing.
+  bool Wants(const std::string& name) const;
   int Repetitions(int standard) const;
 };
 

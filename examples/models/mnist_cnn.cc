@@ -20,19 +20,23 @@ constexpr int64_t kKernel = 5;
 
 // As in the tutorials: weights with a little noise, biases slightly positive so that no unit is
 // born dead.
-Output Weights(ModelVariables& variables, const std::string& name, const Shape& shape) {
-  return variables.Get(name, shape, Initial::TruncatedNormal(0.1));
+// As the type of what they meet.
+Output Weights(const Scope& scope, ModelVariables& variables, const std::string& name,
+               const Shape& shape, DType dtype) {
+  return Cast(scope, variables.Get(name, shape, Initial::TruncatedNormal(0.1)), dtype);
 }
-Output Biases(ModelVariables& variables, const std::string& name, int64_t size) {
-  return variables.Get(name, Shape{size}, Initial::Constant(0.1));
+Output Biases(const Scope& scope, ModelVariables& variables, const std::string& name, int64_t size,
+              DType dtype) {
+  return Cast(scope, variables.Get(name, Shape{size}, Initial::Constant(0.1)), dtype);
 }
 
 Output ConvLayer(const Scope& scope, const Output& x, int64_t in, int64_t out,
                  const std::string& name, ModelVariables& variables) {
-  const Output filter = Weights(variables, name + "/weights", Shape{kKernel, kKernel, in, out});
+  const Output filter =
+      Weights(scope, variables, name + "/weights", Shape{kKernel, kKernel, in, out}, x.dtype());
   const Output conv = Conv2D(scope.WithOpName("Conv2D"), x, filter, {1, 1, 1, 1}, "SAME");
-  const Output sum =
-      BiasAdd(scope.WithOpName("BiasAdd"), conv, Biases(variables, name + "/biases", out));
+  const Output sum = BiasAdd(scope.WithOpName("BiasAdd"), conv,
+                             Biases(scope, variables, name + "/biases", out, x.dtype()));
   const Output active = Relu(scope.WithOpName("Relu"), sum);
   return MaxPool(scope.WithOpName("MaxPool"), active, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
 }
@@ -60,7 +64,8 @@ Output MnistCnn::Convolutions(const Scope& scope, const Output& images,
     const Scope input = scope.SubScope("input");
     pixels = Mul(input, Cast(input, images, DT_FLOAT), Const(input, 1.0f / 255.0f));
   }
-  const Output image = Reshape(scope.WithOpName("image"), pixels, {-1, side, side, 1});
+  const Output image =
+      Reshape(scope.WithOpName("image"), Cast(scope, pixels, compute), {-1, side, side, 1});
   const Output first = ConvLayer(scope.SubScope("conv1"), image, 1, conv1, "conv1", variables);
   const Output second = ConvLayer(scope.SubScope("conv2"), first, conv1, conv2, "conv2", variables);
   return Reshape(scope.WithOpName("features"), second, {-1, features()});
@@ -69,15 +74,20 @@ Output MnistCnn::Convolutions(const Scope& scope, const Output& images,
 Output MnistCnn::Dense(const Scope& scope, const Output& input, ModelVariables& variables,
                        bool training) const {
   const Scope hidden = scope.SubScope("fc1");
-  const Output product = MatMul(hidden.WithOpName("MatMul"), input,
-                                Weights(variables, "fc1/weights", Shape{features(), fc}));
-  Output units = Relu(hidden.WithOpName("Relu"), BiasAdd(hidden.WithOpName("BiasAdd"), product,
-                                                         Biases(variables, "fc1/biases", fc)));
+  const Output product =
+      MatMul(hidden.WithOpName("MatMul"), input,
+             Weights(hidden, variables, "fc1/weights", Shape{features(), fc}, input.dtype()));
+  const Output sum = BiasAdd(hidden.WithOpName("BiasAdd"), product,
+                             Biases(hidden, variables, "fc1/biases", fc, input.dtype()));
+  Output units = Relu(hidden.WithOpName("Relu"), sum);
   if (training && dropout > 0) units = Dropout(scope, units, 1 - dropout, seed);
   const Scope last = scope.SubScope("fc2");
-  const Output scores = MatMul(last.WithOpName("MatMul"), units,
-                               Weights(variables, "fc2/weights", Shape{fc, classes}));
-  return BiasAdd(last.WithOpName("logits"), scores, Biases(variables, "fc2/biases", classes));
+  const Output scores =
+      MatMul(last.WithOpName("MatMul"), units,
+             Weights(last, variables, "fc2/weights", Shape{fc, classes}, input.dtype()));
+  const Output logits = BiasAdd(last.WithOpName("logits"), scores,
+                                Biases(last, variables, "fc2/biases", classes, input.dtype()));
+  return Cast(last, logits, DT_FLOAT);
 }
 
 Outputs LossAndAccuracy(const Scope& scope, const Output& logits, const Output& labels) {

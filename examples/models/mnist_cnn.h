@@ -13,8 +13,10 @@ struct MnistCnn {
   int64_t conv1 = 32, conv2 = 64;  // channels
   int64_t fc = 1024;               // units of the dense layer
   int64_t classes = 10;
-  double dropout = 0.5;  // fraction of the dense layer's units that a training step drops
-  int64_t seed = 0;      // of the dropout
+  double dropout = 0.5;      // fraction of the dense layer's units that a training step drops
+  int64_t seed = 0;          // of the dropout
+  DType compute = DT_FLOAT;  // of what lies between the layers; DT_BFLOAT16, DT_HALF keep float
+                             // variables and loss
 
   // Builds a replica from {images, labels}: results are loss and accuracy. Without dropout for
   // evaluation.
