@@ -6,6 +6,8 @@
 #include <immintrin.h>
 #endif
 
+#include "ops/words.h"
+
 namespace monograph {
 
 Result<SmallInts> IntsOf(const Tensor& tensor, std::string_view what) {
@@ -204,10 +206,12 @@ void StridedCopy(KernelContext& c, size_t element_size, const void* from, void* 
     if (space.size[static_cast<size_t>(i)] == 0) return;
   }
   const StridedSpace collapsed = Collapsed(space);
-  DispatchSize(element_size, [&](auto word) {
+  const Status status = ops::DispatchWord(element_size, [&](auto word) {
     using W = decltype(word);
     CopyWords(c, static_cast<const W*>(from), static_cast<W*>(to), collapsed);
+    return Status();
   });
+  MG_CHECK(status.ok());
 }
 
 void ToFloats(const half* in, float* out, int64_t n) {

@@ -85,24 +85,6 @@ StridedSpace Collapsed(const StridedSpace& space);
 // Row-major strides of a shape.
 std::array<int64_t, kMaxRank> StridesOf(const Shape& shape);
 
-// Calls fn with a value of the unsigned type of that size: DispatchSize(size, [&](auto word) {
-// using W = decltype(word); ... }).
-template <typename Fn>
-void DispatchSize(size_t element_size, Fn fn) {
-  switch (element_size) {
-    case 1:
-      return fn(uint8_t{});
-    case 2:
-      return fn(uint16_t{});
-    case 4:
-      return fn(uint32_t{});
-    case 8:
-      return fn(uint64_t{});
-    default:
-      FatalBug(__FILE__, __LINE__, "elements of " + std::to_string(element_size) + " bytes");
-  }
-}
-
 // Rows of 16-bit floats to floats and back, vectorised.
 void ToFloats(const half* in, float* out, int64_t n);
 void ToFloats(const bfloat16* in, float* out, int64_t n);

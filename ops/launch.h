@@ -10,12 +10,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
-#include <string>
 #include <type_traits>
 
 #include "executor/kernel.h"
 #include "ops/device_code.h"
+#include "ops/words.h"
 #ifdef __CUDACC__
 #include "executor/cuda/error.h"
 #include "executor/cuda/stream.h"
@@ -134,39 +133,6 @@ inline Status DeviceUpload(KernelContext& c, void* to, const void* from, size_t 
   simulated::Copy(to, from, bytes);
 #endif
   return Status();
-}
-
-// Elements whose type does not matter, by size: fn(W{}) with a plain type of 1, 2, 4, 8 or 16
-// bytes.
-struct alignas(16) Word16 {
-  uint64_t low, high;
-};
-
-inline uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
-// The largest word that all of these addresses and sizes are multiples of.
-inline size_t WordOf(std::initializer_list<uintptr_t> places) {
-  uintptr_t all = 16;
-  for (uintptr_t place : places) all |= place;
-  return static_cast<size_t>(all & (~all + 1));
-}
-
-template <typename Fn>
-Status DispatchWord(size_t size, Fn fn) {
-  switch (size) {
-    case 1:
-      return fn(uint8_t{});
-    case 2:
-      return fn(uint16_t{});
-    case 4:
-      return fn(uint32_t{});
-    case 8:
-      return fn(uint64_t{});
-    case 16:
-      return fn(Word16{});
-    default:
-      return Internal("elements of " + std::to_string(size) + " bytes cannot be moved");
-  }
 }
 
 }  // namespace monograph::ops

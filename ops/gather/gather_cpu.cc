@@ -7,6 +7,7 @@
 #include "ops/copy_elements_cpu.h"
 #include "ops/gather/plan.h"
 #include "ops/kernel_util.h"
+#include "ops/words.h"
 
 namespace monograph::ops::gather {
 namespace {
@@ -56,7 +57,7 @@ class OneHotKernel : public Kernel {
     const void *on = c.input(2).raw(), *off = c.input(3).raw();
     void* to = out->raw();
     const int64_t elements = plan.output.elements();
-    DispatchSize(DTypeSize(out->dtype()), [&](auto word) {
+    return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
       using W = decltype(word);
       std::fill_n(static_cast<W*>(to), elements, *static_cast<const W*>(off));
       for (int64_t i = 0; i < n; ++i) {
@@ -65,8 +66,8 @@ class OneHotKernel : public Kernel {
         static_cast<W*>(to)[(i / inner * depth + hot) * inner + i % inner] =
             *static_cast<const W*>(on);
       }
+      return Status();
     });
-    return Status();
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
 #include "ops/select/space.h"
+#include "ops/words.h"
 
 namespace monograph::ops::select {
 namespace {
@@ -30,7 +31,7 @@ void SelectRow(const bool* condition, const W* t, const W* e, W* out, int64_t n,
   }
 }
 
-void RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
+Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
   const auto inner = static_cast<size_t>(space.rank - 1);
   const int64_t n = space.size[inner];
   int64_t outer = 1;
@@ -38,7 +39,7 @@ void RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
   const bool* condition = c.input(0).data<bool>();
   const void *t = c.input(1).raw(), *e = c.input(2).raw();
   void* to = out->raw();
-  DispatchSize(DTypeSize(out->dtype()), [&](auto word) {
+  return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
     using W = decltype(word);
     constexpr int64_t kChunk = 8192;
     const int64_t chunks = (n + kChunk - 1) / kChunk;  // long rows are cut
@@ -59,6 +60,7 @@ void RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
                   space.c[inner], space.t[inner], space.e[inner]);
       }
     });
+    return Status();
   });
 }
 
@@ -70,8 +72,8 @@ class SelectV2Kernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const Shape data, BroadcastShapes(t, e));
     MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(condition, data));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(t == shape ? 1 : 2, 0, shape));
-    if (shape.elements() > 0) RunSelect(c, MakeSpace(shape, condition, t, e), out);
-    return Status();
+    if (shape.elements() == 0) return Status();
+    return RunSelect(c, MakeSpace(shape, condition, t, e), out);
   }
 };
 
@@ -82,8 +84,8 @@ class SelectV1Kernel : public Kernel {
     const Shape shape = c.input(1).shape();
     MG_ASSIGN_OR_RETURN(const Shape condition, ConditionOfSelect(c));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(1, 0, shape));
-    if (shape.elements() > 0) RunSelect(c, MakeSpace(shape, condition, shape, shape), out);
-    return Status();
+    if (shape.elements() == 0) return Status();
+    return RunSelect(c, MakeSpace(shape, condition, shape, shape), out);
   }
 };
 

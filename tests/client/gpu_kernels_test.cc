@@ -1,8 +1,11 @@
 // Kernels of GPUs that call libraries, and what stands beside them, against the CPU's: values and
 // gradients over a table of shapes. Where there is no GPU every test says so and is skipped.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
@@ -235,6 +238,19 @@ std::vector<Case> Cases() {
                        .summands = 315});
     }
   }
+  for (const bool with_side : {false, true}) {
+    cases.push_back({.name = std::string("FusedBatchNormV3, ") + (with_side ? "Add and Relu" : "Relu"),
+                     .inputs = {{5, 9, 7, 16}, {16}, {16}, {5, 9, 7, 16}},
+                     .build =
+                         [=](const Scope& s, const Outputs& in) {
+                           const Output y = FusedBatchNorm(s, in[0], Cast(s, in[1], DT_FLOAT),
+                                                           Cast(s, in[2], DT_FLOAT), {}, {})
+                                                .y;
+                           return Relu(s, with_side ? Add(s, y, in[3]) : y);
+                         },
+                     .summands = 315});
+    if (!with_side) cases.back().inputs.pop_back();
+  }
   for (const char* op : {"MaxPool", "AvgPool"}) {
     for (const Shape& shape : {Shape{2, 15, 14, 16}, Shape{2, 9, 9, 3}}) {
       cases.push_back({.name = std::string(op) + " of " + shape.ToString(),
@@ -277,6 +293,34 @@ std::vector<Case> Cases() {
                        },
                    .summands = 300});
   return cases;
+}
+
+TEST(GpuAlgorithms, AreKeptInAFileALineForEachShape) {
+  if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
+  const std::string file = ::testing::TempDir() + "gpu_algorithms_" + std::to_string(getpid());
+  GpuOptions options;
+  options.deterministic = false;
+  options.allow_growth = true;
+  options.algorithm_cache = file;
+  const auto lines = [&] {
+    std::ifstream in(file);
+    int count = 0;
+    for (std::string line; std::getline(in, line); ++count) {
+    }
+    return count;
+  };
+  // A shape that no other test has: what the process has found before is not written again.
+  const Case first = Conv("first", {3, 10, 13, 24}, {3, 3, 24, 40}, 1, "SAME"),
+             second = Conv("second", {3, 10, 13, 24}, {3, 3, 24, 56}, 1, "SAME");
+  Results results;
+  results.Compute(first, DT_FLOAT, kGpu, options);
+  const int of_one = lines();
+  EXPECT_GE(of_one, 3);  // the convolution and its two gradients
+  results.Compute(first, DT_FLOAT, kGpu, options);
+  EXPECT_EQ(lines(), of_one);
+  results.Compute(second, DT_FLOAT, kGpu, options);
+  EXPECT_GE(lines(), of_one + 3);
+  std::remove(file.c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, GpuKernels, ::testing::ValuesIn(Cases()));
