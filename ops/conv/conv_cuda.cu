@@ -15,48 +15,22 @@
 #include "ops/fused_ops.h"
 #include "ops/launch.h"
 #include "ops/matmul/cublaslt.h"
+#include "ops/moves.h"
 
 namespace monograph::ops::conv {
 namespace {
 
 // ---- the filter's layout ----
 
-// to [columns, rows] = from [rows, columns] transposed, for each of many such matrices, in tiles.
-template <typename T>
-struct TransposeTiles {
-  static constexpr int kThreads = 256, kPhases = 2, kTile = 32, kRows = kThreads / kTile;
-  struct Shared {
-    T tile[kTile][kTile + 1];
-  };
-  int64_t rows, columns, tiles_down, tiles_across;
-  const T* from;
-  T* to;
-
-  static int64_t Tiles(int64_t size) { return (size + kTile - 1) / kTile; }
-  MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
-    const int64_t matrix = block / (tiles_down * tiles_across);
-    const int64_t tile = block - matrix * tiles_down * tiles_across;
-    const int64_t row = tile / tiles_across * kTile, column = tile % tiles_across * kTile;
-    const T* source = from + matrix * rows * columns;
-    T* target = to + matrix * rows * columns;
-    const int x = thread % kTile;
-    for (int y = thread / kTile; y < kTile; y += kRows) {
-      if (phase == 0) {
-        if (row + y < rows && column + x < columns)
-          shared.tile[y][x] = source[(row + y) * columns + column + x];
-      } else if (column + y < columns && row + x < rows) {
-        target[(column + y) * rows + row + x] = shared.tile[x][y];
-      }
-    }
-  }
-};
-
+// to [columns, rows] = from [rows, columns] transposed, for each of many such matrices.
 template <typename T>
 Status Transpose(KernelContext& c, int64_t matrices, int64_t rows, int64_t columns, const T* from,
                  T* to) {
-  const int64_t down = TransposeTiles<T>::Tiles(rows), across = TransposeTiles<T>::Tiles(columns);
-  return ForBlocks(c, matrices * down * across,
-                   TransposeTiles<T>{rows, columns, down, across, from, to});
+  StridedSpace space;
+  space.Add(matrices, rows * columns, rows * columns);
+  space.Add(columns, 1, rows);
+  space.Add(rows, columns, 1);
+  return DeviceMoves::Strided(c, sizeof(T), from, to, space);
 }
 
 // TensorFlow's [window, ic, oc] to cuDNN's [oc, window, ic], or [oc, ic, window] for channels
