@@ -158,15 +158,15 @@ class Floor : public CudaFloor {
   using Call = std::function<Status()>;
   // Runs it once, which loads what is loaded late. False if the library refuses it.
   bool Keep(Call call) {
-    status_ = call();
-    if (!status_.ok()) return false;
+    const Status status = call();
+    if (!status.ok()) why_ = status.ToString();
+    if (!status.ok()) return false;
     CUDA(cudaStreamSynchronize(stream_));
     calls_.push_back(std::move(call));
     return true;
   }
   void Refuse(NodeId id) {
-    refused_ += (refused_.empty() ? "" : "; ") + std::string(graph_.name(id)) + " (" +
-                status_.ToString() + ")";
+    refused_ += (refused_.empty() ? "" : "; ") + std::string(graph_.name(id)) + " (" + why_ + ")";
   }
   // Some of cuDNN's calls know no bfloat16: half moves as many bytes.
   void KeepAs(NodeId id, DType dtype, const std::function<Call(cudnnDataType_t)>& make) {
@@ -212,7 +212,7 @@ class Floor : public CudaFloor {
       }
       if (++tried >= 8) break;
     }
-    status_ = Unimplemented("cuDNN has no engine");
+    why_ = "cuDNN has no engine";
     if (!best->plan.valid() || !Keep([this, best, ids, pointers] {
           return ops::cudnn::Execute(cudnn_, *best, ids, pointers, workspace_);
         }))
@@ -256,7 +256,7 @@ class Floor : public CudaFloor {
     CUBLAS(cublasLtMatmulAlgoGetHeuristic(cublas_, operation, lb, la, lc, lc, preference, 1,
                                           &result, &count));
     if (count == 0) {
-      status_ = Unimplemented("cuBLASLt has no algorithm");
+      why_ = "cuBLASLt has no algorithm";
       return Refuse(id);
     }
     void *pa = Room(in[0]), *pb = Room(in[1]), *pc = Room({id, 0});
@@ -391,7 +391,7 @@ class Floor : public CudaFloor {
   cudaGraphExec_t replay_ = nullptr;
   void* workspace_ = nullptr;
   std::vector<Call> calls_;
-  Status status_;  // of what was refused last
+  std::string why_;  // of what was refused last
   std::string refused_;
 };
 
