@@ -106,7 +106,7 @@ TEST_F(DriveLoopTest, AsLongAsTheDescriptorTellsOfEveryMessageItIsTrusted) {
             static_cast<int>(2 * kMessages + 10 + static_cast<uint64_t>(long_sleeps)));
 }
 
-TEST(DriveLoopSpin, AGuestWhoseVisitsAreLongSpinsLess) {
+TEST(DriveLoopSpin, AGuestWhoseVisitsAreLongDoesNotSpin) {
   Fake fake;
   DriveLoop loop(&fake, milliseconds(5), "mg-test");
   loop.Start();

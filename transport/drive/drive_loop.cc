@@ -25,11 +25,10 @@ constexpr milliseconds kLongestSleep{64};
 // Polls between two looks at the clock, each with a yield: others may need this core to answer.
 constexpr int kPollsPerYield = 10;
 constexpr int kPollsPerClock = 512;
-// A visit is long from so many times the spin on. After so many long ones in a row a guest spins
-// for a part of the time only, until one was not long.
+// A visit is long from so many times the spin on. After so many long ones in a row a guest does not
+// spin, until one was not long.
 constexpr int kLongVisit = 40;
 constexpr int kPatience = 4;
-constexpr int kShortSpin = 16;
 
 }  // namespace
 
@@ -162,7 +161,7 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   Clock::time_point spin_since, first_idle;
   bool slept = false;
   const Clock::duration spin =
-      ready != nullptr && long_visits_ >= kPatience ? Clock::duration(spin_) / kShortSpin : spin_;
+      ready != nullptr && long_visits_ >= kPatience ? Clock::duration::zero() : spin_;
   Clock::duration often = kShortestSleep;  // who computes for others looks often
   Clock::duration& trust = ready != nullptr ? trust_ : often;
   while (true) {

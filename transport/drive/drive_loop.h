@@ -2,7 +2,7 @@
 //
 // Exactly one thread at a time holds the driving role: the loop's own progress thread, or a guest
 // inside DriveUntil. The driver polls, spins while nothing comes, then sleeps on file descriptors.
-// A guest whose last visits were all long spins less.
+// A guest whose last visits were all long does not spin.
 //
 //   progress thread:  driving --guest comes--> lingering --a tick without any guest--> driving
 //                                                 |  ^
