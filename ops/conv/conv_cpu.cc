@@ -6,7 +6,7 @@
 // throughout, where plain NHWC loses 5 to 13 %. Chunks are also what threads share out. Their
 // number follows from the shape alone, and the filter's gradient adds up per-chunk sums in a fixed
 // order, so the result's bits do not depend on threads. Other types, and what oneDNN refuses, take
-// the plain loops below; what our own vector code does faster goes there first (own_conv_cpu.h).
+// the plain loops below.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,7 +20,6 @@
 
 #include "executor/kernel.h"
 #include "ops/conv/geometry.h"
-#include "ops/conv/own_conv_cpu.h"
 #include "ops/float_view_cpu.h"
 #include "ops/fused_ops.h"
 #include "ops/onednn_cpu.h"
@@ -414,10 +413,6 @@ class FloatConv {
  public:
   Status Run(KernelContext& c, Mode mode, const Geometry& g, FusedOps fused, const float* input,
              const float* filter, const float* bias, const float* dy, float* out) {
-    if (HasOwn(mode, g)) {
-      MG_ASSIGN_OR_RETURN(const bool done, RunOwn(c, mode, g, fused, input, filter, bias, dy, out));
-      if (done) return Status();
-    }
     // oneDNN's fused relu makes 0 of a NaN.
     if (fused.relu && MayGiveNaN(c, g, input, filter, bias)) {
       fused.relu = false;
