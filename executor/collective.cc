@@ -63,16 +63,20 @@ const CollectiveHome* CollectivesOf(const KernelConstruction& construction) {
 
 void CollectiveManager::Impl::StepFailed(uint64_t session, uint64_t step, const Status& status) {
   Actions actions;
+  // A transfer broke off: what was lost will be known in a moment.
+  const bool cause_comes = status.derived() && status.code() == Code::kUnavailable;
+  const auto cause = [&](const std::string& device) {
+    return Aborted("a step failed on " + device + ": " + status.message());
+  };
   {
     std::lock_guard lock(mutex_);
+    if (!cause_comes) Tell(session, cause, &actions);
     for (auto& [where, member] : members_) {
       if (member.state != Member::State::kIn || member.session != session || member.one_session)
         continue;
       member.last_step = std::max(member.last_step, step);
-      Break(member.epoch,
-            Aborted(GroupName(where.first) + ": a step failed on " + where.second + ": " +
-                    status.message()),
-            true, &actions);
+      Break(member.epoch, cause(where.second).WithContext(GroupName(where.first)), true, &actions);
+      if (cause_comes) Withhold(where.second, &actions);
     }
     // What others sent for it.
     for (auto it = operations_.lower_bound({session, step, INT32_MIN, INT32_MIN});
@@ -89,6 +93,8 @@ void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task
     std::lock_guard lock(mutex_);
     lost_[session].push_back(task);
     const Status status = Unavailable(task + " is lost");
+    Tell(
+        session, [&](const std::string&) { return status; }, &actions);
     std::vector<OperationPtr> hit;
     for (const auto& [key, operation] : operations_) {
       if (!operation->started || operation->over || operation->spec.session != session) continue;
@@ -117,15 +123,21 @@ void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task
   Do(&actions);
 }
 
-void CollectiveManager::Impl::SessionClosed(uint64_t session) {
+void CollectiveManager::Impl::SessionClosed(uint64_t session, const Status& why) {
   Actions actions;
   {
     std::lock_guard lock(mutex_);
     lost_.erase(session);
+    const auto loss = [&](const std::string& device) {
+      return why.ok() ? Status()
+                      : Unavailable("the client of " + device + " is lost: " + why.message());
+    };
+    Tell(session, loss, &actions);
     for (auto& [where, member] : members_) {
       if (member.session != session) continue;
-      const Status status =
-          Aborted(GroupName(where.first) + ": the session of " + where.second + " was closed");
+      const Status cause =
+          why.ok() ? Aborted("the session of " + where.second + " was closed") : loss(where.second);
+      const Status status = cause.WithContext(GroupName(where.first));
       if (member.state == Member::State::kIn)
         Break(member.epoch, status, true, &actions, EndedRounds(member));
       StopJoining(&member, status, &actions);
@@ -151,12 +163,15 @@ bool CollectiveManager::Impl::Awaits(const StepMessage& message) {
   CollectiveMessage decoded;
   if (!DecodeCollective(message.body, &decoded).ok()) return false;
   std::lock_guard lock(mutex_);
-  if (decoded.what == CollectiveWhat::kBroken) {
-    return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-      return entry.second.state == Member::State::kIn && entry.second.epoch == decoded.epoch;
-    });
-  }
-  if (IsTalk(decoded.what)) return false;
+  const bool broken = decoded.what == CollectiveWhat::kBroken;
+  if (IsTalk(decoded.what) && !broken) return false;
+  // Also for rounds that are still to begin here.
+  const bool known = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    const Member& member = entry.second;
+    return (member.state == Member::State::kIn && member.epoch == decoded.epoch) ||
+           (member.state == Member::State::kJoining && broken);
+  });
+  if (known || broken) return known;
   const auto found = operations_.find(
       {decoded.epoch, message.step, static_cast<int32_t>(message.id), decoded.instance});
   return found != operations_.end() && found->second->started && !found->second->over;
@@ -281,6 +296,11 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
   for (const OperationPtr& operation : late) {
     if (!operation->over && !AskWhoIsHere(operation, actions)) FailLate(operation, actions);
   }
+  std::erase_if(withheld_, [&](Withheld& word) {
+    if (word.due > now) return false;
+    actions->sends.push_back(std::move(word.send));
+    return true;
+  });
   EndHeld(
       [&](const CollectiveRequest& held) { return held.deadline <= now; },
       DeadlineExceeded("a collective waited for an earlier step of its session to begin the same"),
@@ -313,7 +333,9 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
 
 void CollectiveManager::Impl::TimeLoop() {
   std::unique_lock lock(mutex_);
-  const auto idle = [&] { return operations_.empty() && forming_.empty() && held_.empty(); };
+  const auto idle = [&] {
+    return operations_.empty() && forming_.empty() && held_.empty() && withheld_.empty();
+  };
   const auto joining = [&] {
     return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
       return entry.second.state == Member::State::kJoining;
@@ -361,6 +383,7 @@ void CollectiveManager::Impl::Stop() {
     operations_.clear();
     forming_.clear();
     members_.clear();
+    withheld_.clear();
   }
   Do(&actions);
   if (timer.joinable()) timer.join();
@@ -387,7 +410,9 @@ void CollectiveManager::StepFailed(uint64_t session, uint64_t step, const Status
 void CollectiveManager::PeerLost(uint64_t session, const std::string& task) {
   impl_->PeerLost(session, task);
 }
-void CollectiveManager::SessionClosed(uint64_t session) { impl_->SessionClosed(session); }
+void CollectiveManager::SessionClosed(uint64_t session, const Status& why) {
+  impl_->SessionClosed(session, why);
+}
 bool CollectiveManager::Awaits(const StepMessage& message) { return impl_->Awaits(message); }
 PayloadSink CollectiveManager::OnMessage(const StepMessage& message, size_t payload_bytes) {
   return impl_->OnMessage(message, payload_bytes);

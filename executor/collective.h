@@ -26,10 +26,11 @@
 //
 // Failures. A member that does not come fails the round on those that wait, by DeadlineExceeded
 // with its name (where members do not hear from all others, along a chain or of a broadcast, tasks
-// are asked who is there once the deadline has passed); a task
-// that is lost by Unavailable with its name. In a group that was found a failure, or a step of a
-// member that fails, ends the epoch on every member: rounds of it that wait fail, as do later
-// operations of the same step; the next step joins anew.
+// are asked who is there once the deadline has passed); a task that is lost, or whose client is, by
+// Unavailable with its name. In a group that was found a failure, or a step of a member that fails,
+// ends the epoch on every member: rounds of it that wait fail, as do later operations of the same
+// step; the next step joins anew. After a loss it does not: it, and all later ones of the session,
+// fail at once with what was lost.
 #pragma once
 
 #include <atomic>
@@ -136,7 +137,8 @@ class CollectiveManager {
   // A step of the session failed here; only steps that could have had collectives need be told.
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
   void PeerLost(uint64_t session, const std::string& task);
-  void SessionClosed(uint64_t session);
+  // `why`: how its client was lost; OK if it closed the session itself.
+  void SessionClosed(uint64_t session, const Status& why = Status());
 
   // Whether a message is for something that waits here. Only such a message is taken from a session
   // that is closed: a client that has its own result may go while others still get theirs.

@@ -44,6 +44,7 @@ control::Method ProtoMethod(Handler handler) {
 
 constexpr size_t kConnectionsRemembered = 256;
 constexpr int kClosers = 2;
+constexpr std::chrono::seconds kCloseDeadline{10};  // for kernels of a client that is gone
 
 struct Empty {
   bool ParseFromString(const std::string& bytes) { return bytes.empty(); }
@@ -203,11 +204,14 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
     sessions = std::move(it->second);
     owned_.erase(it);
   }
+  // If it is this server that ends the connections, no client is lost.
+  const Status lost =
+      why.code() == Code::kCancelled ? Status() : why.WithContext(connection.name());
   // Closing waits for running kernels: not here, where the next client's going would wait too.
-  closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why] {
+  closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why, lost] {
     for (uint64_t session : sessions) {
       // NotFound: the client closed it itself before it went.
-      const Status closed = worker_->CloseSession(session);
+      const Status closed = worker_->CloseSession(session, kCloseDeadline, lost);
       if (closed.code() == Code::kNotFound) continue;
       LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + name + ": " +
               why.message());

@@ -48,8 +48,9 @@ Status Worker::CreateSession(uint64_t session, const std::vector<PeerSpec>& peer
                              int self_index, StepClient* client) {
   return impl_->CreateSession(session, peers, client_peer, self_index, client);
 }
-Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline) {
-  return impl_->CloseSession(session, deadline);
+Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline,
+                            const Status& why) {
+  return impl_->CloseSession(session, deadline, why);
 }
 
 std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
@@ -65,10 +66,11 @@ std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
 void Worker::DropPeer(uint64_t id, const std::string& task) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;
+  // First the reason, then what follows from it.
+  impl_->collectives_->PeerLost(id, task);
   for (const SessionPeer& peer : session->peers) {
     if (peer.task == task) impl_->transport_->Disconnect(peer.id);
   }
-  impl_->collectives_->PeerLost(id, task);
 }
 
 Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph, bool inline_functions) {

@@ -104,9 +104,11 @@ class Worker {
   Status CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
                        int self_index, StepClient* client);
   // Aborts its steps, waits for running kernels (at most `deadline`), drops its graphs and
-  // disconnects its peers. NotFound if there is none.
+  // disconnects its peers. NotFound if there is none. `why`: how its client was lost, which others
+  // that meet it in collectives are told; OK if it closes the session itself.
   Status CloseSession(uint64_t session,
-                      std::chrono::milliseconds deadline = std::chrono::seconds(10));
+                      std::chrono::milliseconds deadline = std::chrono::seconds(10),
+                      const Status& why = Status());
   // One line per peer: task, lanes.
   std::vector<std::string> DescribePeers(uint64_t session) const;
   // A peer is gone: its endpoint closes, pending transfers with it end.

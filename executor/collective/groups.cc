@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kBrokenKept = 64;
+// How long after a transfer broke off it takes to know what was lost.
+constexpr milliseconds kCauseGrace{1000};
 
 Payload PayloadOf(const std::map<int32_t, uint64_t>& rounds) {
   Encoder out;
@@ -172,8 +174,9 @@ void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessag
   const auto found = members_.find({group, message.device});
   if (!in.ok() || !members.ok() || found == members_.end()) return;
   Member& member = found->second;
-  if (member.state == Member::State::kJoining && broken_.contains(message.epoch)) {
-    StopJoining(&member, Aborted(GroupName(group) + " broke while it formed"), actions);
+  if (const auto broken = broken_.find(message.epoch);
+      member.state == Member::State::kJoining && broken != broken_.end()) {
+    StopJoining(&member, broken->second, actions);
     return;
   }
   if (member.state == Member::State::kJoining) {
@@ -210,9 +213,13 @@ void CollectiveManager::Impl::HandleRefused(int32_t group, const CollectiveMessa
                                             Actions* actions) {
   const auto found = members_.find({group, message.device});
   if (found == members_.end() || found->second.state != Member::State::kJoining) return;
-  const Status status(static_cast<Code>(message.index), message.text);
-  found->second.state = Member::State::kOut;
-  for (const Request& request : std::exchange(found->second.waiting, {})) {
+  Member& member = found->second;
+  std::string text = message.text;
+  if (!member.broken.ok() && member.broken_session == member.session)
+    text += "; before, it ended with: " + member.broken.message();
+  const Status status(static_cast<Code>(message.index), std::move(text));
+  member.state = Member::State::kOut;
+  for (const Request& request : std::exchange(member.waiting, {})) {
     actions->ends.push_back({request, status, {}});
   }
 }
@@ -283,7 +290,7 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
         actions->sends.push_back({member.session, task, where.first, 1, message, rounds, nullptr});
     }
   }
-  if (!known && !tell) broken_.insert(epoch);
+  if (!known && !tell) broken_.emplace(epoch, Status(code, status.message()));
   if (broken_.size() > kBrokenKept) broken_.erase(broken_.begin());
   // Also data that came before its own member did.
   std::vector<OperationPtr> pending;
@@ -311,6 +318,29 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
     operation->deadline = Clock::now() + operation->spec.timeout;
     if (operation->workers == 0) operation->Clear();
   }
+}
+
+void CollectiveManager::Impl::Withhold(const std::string& device, Actions* actions) {
+  std::erase_if(actions->sends, [&](Actions::Send& send) {
+    if (send.message.what != CollectiveWhat::kBroken) return false;
+    withheld_.push_back({device, Clock::now() + kCauseGrace, std::move(send)});
+    return true;
+  });
+  WakeTimer();
+}
+
+void CollectiveManager::Impl::Tell(uint64_t session,
+                                   const std::function<Status(const std::string& device)>& cause,
+                                   Actions* actions) {
+  std::erase_if(withheld_, [&](Withheld& word) {
+    if (word.send.session != session) return false;
+    if (const Status status = cause(word.device); !status.ok()) {
+      word.send.message.index = static_cast<uint32_t>(status.code());
+      word.send.message.text = GroupName(word.send.group) + ": " + status.message();
+    }
+    actions->sends.push_back(std::move(word.send));
+    return true;
+  });
 }
 
 Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,

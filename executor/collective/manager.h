@@ -50,7 +50,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void StepEnds(uint64_t session, uint64_t step, bool ok);
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
   void PeerLost(uint64_t session, const std::string& task);
-  void SessionClosed(uint64_t session);
+  void SessionClosed(uint64_t session, const Status& why);
   bool Awaits(const StepMessage& message);
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);
@@ -95,6 +95,13 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     // The last epoch that was broken: what the steps that used it are told.
     uint64_t broken_session = 0, broken_step = 0;
     Status broken;
+  };
+
+  // The end of an epoch that others are to hear of once its cause is known, or soon.
+  struct Withheld {
+    std::string device;  // the member that ended it
+    Clock::time_point due;
+    Actions::Send send;
   };
 
   // At the leader: a group that is not complete.
@@ -175,6 +182,11 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void Refuse(int32_t group, const std::string& device, const Joiner& joiner, const Status& status,
               Actions* actions);
   void StopJoining(Member* member, const Status& status, Actions* actions);
+  // The others hear later why the epochs ended of which `actions` would tell them now.
+  void Withhold(const std::string& device, Actions* actions);
+  // What was withheld in the session is told, with `cause` of the member; OK: as it is.
+  void Tell(uint64_t session, const std::function<Status(const std::string& device)>& cause,
+            Actions* actions);
   // Rounds that a member has ended before it left: by instance.
   using Rounds = std::map<int32_t, uint64_t>;
   Rounds EndedRounds(const Member& member) const;
@@ -210,10 +222,11 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   std::map<std::pair<int32_t, std::string>, Member> members_;  // by group and device
   std::map<int32_t, Forming> forming_;
   std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_;  // by session and step
-  std::vector<Request> held_;                          // wait for an earlier step to begin the same
+  std::vector<Request> held_;  // wait for an earlier step to begin the same
+  std::vector<Withheld> withheld_;
   std::map<uint64_t, std::vector<std::string>> lost_;  // tasks, by session
-  std::set<uint64_t> broken_;  // epochs that ended before this task was told of them
-  int working_ = 0;            // threads inside Work, queued ones too
+  std::map<uint64_t, Status> broken_;  // epochs that ended before this task was told of them
+  int working_ = 0;                    // threads inside Work, queued ones too
   bool stopped_ = false;
   bool waiting_ = false;  // the timer sleeps until it is told
   std::thread timer_;

@@ -47,8 +47,10 @@ void CollectiveManager::Impl::TakePart(const Request& request, Actions* actions)
     open->second.home->order().uses.insert(use);
   }
   Member* member = &members_[{request->group_key, request->device}];
-  if (member->state == Member::State::kOut && !member->broken.ok() &&
-      member->broken_session == request->session && request->step <= member->broken_step) {
+  // What was lost stays lost for the session.
+  if (member->state == Member::State::kOut && member->broken_session == request->session &&
+      (member->broken.code() == Code::kUnavailable ||
+       (!member->broken.ok() && request->step <= member->broken_step))) {
     actions->ends.push_back({request, member->broken, {}});
     return;
   }

@@ -629,6 +629,7 @@ void CollectiveManager::Impl::Cancel(const Request& request) {
       actions.ends.push_back({request, status, {}});
       request->rank = -1;
       Fail(operation, Aborted("the step of " + who + " was aborted").AsDerived(), &actions);
+      Withhold(request->device, &actions);  // StepFailed comes, with the reason
       break;
     }
     EndHeld([&](const CollectiveRequest& held) { return &held == request.get(); }, status,

@@ -40,7 +40,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   void Shutdown();
   Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
                        int self_index, StepClient* client);
-  Status CloseSession(uint64_t id, std::chrono::milliseconds deadline);
+  Status CloseSession(uint64_t id, std::chrono::milliseconds deadline, const Status& why);
   Result<uint32_t> RegisterGraph(uint64_t id, Graph graph, bool inline_functions);
   Status DeregisterGraph(uint64_t id, uint32_t handle);
   std::shared_ptr<WorkerSession> FindSession(uint64_t id) const {

@@ -57,7 +57,7 @@ void Worker::Impl::Shutdown() {
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
   for (uint64_t id : ids) {
-    if (Status status = CloseSession(id, std::chrono::seconds(10)); !status.ok())
+    if (Status status = CloseSession(id, std::chrono::seconds(10), Status()); !status.ok())
       LogWarning(task_ + ": " + status.ToString());
   }
   if (transport_ != nullptr) {
@@ -95,7 +95,8 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
   return Status();
 }
 
-Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline) {
+Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline,
+                                  const Status& why) {
   std::shared_ptr<WorkerSession> session = FindSession(id);
   // What members of other clients still fetch of this one's parts.
   const auto send_last = [&] {
@@ -104,7 +105,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
                            [&] { return session->collective_sends == 0; });
   };
   if (session != nullptr) send_last();
-  collectives_->SessionClosed(id);  // others are told while there is a way to them
+  collectives_->SessionClosed(id, why);  // others are told while there is a way to them
   {
     std::unique_lock lock(sessions_mutex_);
     auto it = sessions_.find(id);
@@ -132,7 +133,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     std::unique_lock lock(session->mutex);
     ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
   }
-  collectives_->SessionClosed(id);  // what its steps began meanwhile
+  collectives_->SessionClosed(id, why);  // what its steps began meanwhile
   send_last();
   for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
   if (!ended) {

@@ -602,6 +602,41 @@ TEST(Collectives, AMemberThatComesBackWithANewSessionMeetsTheOthersAgain) {
   EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(50'000, 2, 4)));
 }
 
+TEST(Collectives, ALostClientIsNamedByAllThatMeetItAndNewSessionsMeetAgain) {
+  enum { kBetween, kInTheMiddle, kAfterABrokenTransfer };
+  for (const int when : {kBetween, kInTheMiddle, kAfterABrokenTransfer}) {
+    Group group(3, 1, false, false, false);
+    std::vector<std::shared_ptr<Outcome>> sums;
+    for (int member = 0; member < 3; ++member) sums.push_back(group.Sum(member, 1, 1, {50'000}));
+    for (const auto& sum : sums) ASSERT_TRUE(sum->Wait().ok()) << sum->Wait();
+    sums.clear();
+    if (when != kBetween) sums = {group.Sum(0, 2, 1, {50'000}), group.Sum(1, 2, 1, {50'000})};
+    if (when == kAfterABrokenTransfer)
+      group.manager(2).StepFailed(group.session(2), 2, Unavailable("no more").AsDerived());
+    group.manager(2).SessionClosed(group.session(2), Unavailable("/job:client at 1.2.3.4:5"));
+    if (when == kBetween) sums = {group.Sum(0, 2, 1, {50'000}), group.Sum(1, 2, 1, {50'000})};
+    for (int member : {0, 1}) sums.push_back(group.Sum(member, 3, 1, {50'000}));
+    for (const auto& sum : sums) {
+      EXPECT_EQ(sum->Wait().code(), Code::kUnavailable) << sum->Wait();
+      EXPECT_NE(sum->Wait().message().find(DeviceOf(2) + " is lost"), std::string::npos)
+          << sum->Wait();
+      EXPECT_NE(sum->Wait().message().find("/job:client at 1.2.3.4:5"), std::string::npos)
+          << sum->Wait();
+    }
+    sums.clear();
+    for (int member = 0; member < 3; ++member) {
+      auto request = group.Request(member, 1, 1);
+      request->session = 700 + static_cast<uint64_t>(member);
+      request->inputs.push_back(Values(50'000, member, 4));
+      sums.push_back(group.Start(member, request));
+    }
+    for (const auto& sum : sums) {
+      ASSERT_TRUE(sum->Wait().ok()) << sum->Wait();
+      EXPECT_TRUE(BitEqual(sum->outputs[0], SumOf(50'000, 3, 4)));
+    }
+  }
+}
+
 TEST(Collectives, AMemberThatHasItsSumAndLeavesTakesNothingFromTheOthers) {
   for (const int64_t size : {10, 100'000}) {
     for (int round = 0; round < 30; ++round) {

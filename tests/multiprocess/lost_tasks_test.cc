@@ -116,18 +116,17 @@ TEST(LostTasks, InStepALostWorkerFailsTheOthersWithItsName) {
   ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
 }
 
-TEST(LostTasks, InStepALostClientEndsTheOthersWithOneError) {
+TEST(LostTasks, InStepALostClientFailsTheOthersWithItsWorkersName) {
   Job sync(kSync, {kImpatient}), replicated(kReplicated, {kImpatient}),
       without_chief(kReplicated, {kImpatient});
   for (const Job* job : {&sync, &replicated, &without_chief})
     ASSERT_TRUE(job->client(0).WaitForOutput(job->mode.progress, kLimit)) << job->Said();
   for (Job* job : {&sync, &replicated}) job->client(1).Signal(SIGKILL);
   without_chief.client(0).Signal(SIGKILL);
-  // The all-reduce names the worker that does not come; if the round had begun with it, its daemon
-  // says at once that it was cancelled, and may then name the other end.
-  ExpectFails(without_chief.client(1), {"/job:worker"});
+  ExpectFails(without_chief.client(1),
+              {"UNAVAILABLE", "the client of /job:worker/replica:0/task:0"});
   ExpectFails(sync.client(0), {"DEADLINE_EXCEEDED", "missing: replica 1 (/job:worker/task:1)"});
-  ExpectFails(replicated.client(0), {"/job:worker"});
+  ExpectFails(replicated.client(0), {"UNAVAILABLE", "the client of /job:worker/replica:0/task:1"});
 }
 
 TEST(LostTasks, WithoutItsChiefAnAsyncJobGoesOnAndOneInStepEndsWithItsName) {

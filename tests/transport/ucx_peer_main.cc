@@ -4,7 +4,9 @@
 //
 // Writes its address in hex and a newline to standard output, reads the tester's from standard
 // input, connects, writes "ready". echo: answers every message with its header. send: sends
-// payloads of 8 MiB for ever. Ends when standard input ends.
+// payloads of 8 MiB for ever. Ends when standard input ends. A line there: it is killed in the
+// middle of writing into the tester's queue, after it has written how many queues it has begun to
+// write into.
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 
 #include "tests/transport/hex.h"
 #include "transport/transport.h"
+#include "transport/ucx/ucx_queue.h"
 
 namespace monograph {
 namespace {
@@ -77,7 +80,9 @@ int Main(int argc, char** argv) {
   if (strcmp(argv[1], "send") == 0) {
     for (int i = 0; i < 4; ++i) SendForEver(echo, payload);
   }
-  while (std::getline(std::cin, line)) {
+  if (std::getline(std::cin, line)) {
+    std::cout << LeaveGaps() << std::endl;
+    raise(SIGKILL);
   }
   echo.transport->Close();
   echo.transport->Join();

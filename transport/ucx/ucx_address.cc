@@ -1,11 +1,8 @@
 #include "transport/ucx/ucx_address.h"
 
 #include <ucp/api/ucp.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "base/codec.h"
 
@@ -13,8 +10,8 @@ namespace monograph {
 namespace {
 
 constexpr std::string_view kMagic = "MGUX";
-constexpr uint8_t kVersion = 3;
-constexpr size_t kPrefixBytes = 28;  // before the CRC
+constexpr uint8_t kVersion = 4;
+constexpr size_t kPrefixBytes = 48;  // before the CRC
 
 uint32_t Crc32(uint32_t crc, std::string_view bytes) {
   static const std::array<uint32_t, 256> table = [] {
@@ -34,18 +31,6 @@ uint32_t Crc32(uint32_t crc, std::string_view bytes) {
 
 }  // namespace
 
-uint64_t HostNumber() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string name;
-  std::array<char, 64> space;
-  const ssize_t length = readlink("/proc/self/ns/net", space.data(), space.size());
-  if (!std::getline(file, name) || length <= 0) return 0;
-  name.append(space.data(), static_cast<size_t>(length));
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return std::max<uint64_t>(hash, 1);
-}
-
 std::string EncodeUcxAddress(const UcxAddress& address) {
   unsigned major, minor, release;
   ucp_get_version(&major, &minor, &release);
@@ -57,6 +42,9 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   encoder.Put(uint8_t{0});
   encoder.Put(address.instance);
   encoder.Put(address.host);
+  encoder.Put(address.process.space);
+  encoder.Put(address.process.started);
+  encoder.Put(address.process.id);
   encoder.Put(static_cast<uint32_t>(address.worker_address.size()));
   const uint32_t crc = Crc32(Crc32(0, encoder.bytes()), address.worker_address);
   encoder.Put(crc);
@@ -74,6 +62,9 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
   UcxAddress address;
   address.instance = decoder.Get<uint64_t>();
   address.host = decoder.Get<uint64_t>();
+  address.process.space = decoder.Get<uint64_t>();
+  address.process.started = decoder.Get<uint64_t>();
+  address.process.id = decoder.Get<uint32_t>();
   const auto length = decoder.Get<uint32_t>();
   const auto crc = decoder.Get<uint32_t>();
   if (!decoder.ok() || decoder.rest().size() != length || length == 0) {

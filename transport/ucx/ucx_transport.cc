@@ -3,6 +3,7 @@
 //   id 1: a header alone. UCX's data = the header.
 //   id 2: a header and a payload. UCX's header = sender's instance:u64 header, its data = payload.
 //   id 3: a probe, from a transport to itself. UCX's data = number:u64.
+//   id 4: the sender's transport ends. UCX's data = its instance:u64.
 //
 // The worker has one lock. A sender that gets it sends at once, from its own thread. One that does
 // not leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
@@ -15,6 +16,11 @@
 //      \--UCX's request, in Peer::held--OnSent----------> Done
 //                  \--Disconnect--> Done(Cancelled) by `ready_`; the context and its payload stay
 //                                   until UCX is through with the memory, or Join
+//
+// Peers with one address share one endpoint of UCX, and it outlives them as long as the transport
+// at its other end is there. UCX pairs the endpoints of two processes in the order in which they
+// were made, and refuses a rendezvous whose partner is closed: with an endpoint for each peer, the
+// end of one session could break off the transfers of another one between the same two tasks.
 //
 // UCX 1.13 can tear down an endpoint by force only in its error mode PEER, and that mode takes
 // shared memory away. So without it an endpoint is closed by flushing, once nothing is pending on
@@ -40,6 +46,8 @@
 #include "transport/transport.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_process.h"
+#include "transport/ucx/ucx_queue.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace monograph {
@@ -51,6 +59,7 @@ using std::chrono::milliseconds;
 constexpr unsigned kHeaderOnly = 1;
 constexpr unsigned kWithPayload = 2;
 constexpr unsigned kProbe = 3;
+constexpr unsigned kGoodbye = 4;
 // After a Disconnect, how long a payload that is still arriving may take.
 constexpr milliseconds kReceiveGrace{250};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
@@ -115,13 +124,25 @@ void Unlink(T*& first, T* item) {
   if (item->older != nullptr) item->older->newer = item->newer;
 }
 
+// UCX's way to another transport.
+struct Endpoint {
+  UcxTransport* transport = nullptr;
+  std::string name;  // its first peer's
+  uint64_t instance = 0;
+  UcxProcess process;
+  ucp_ep_h handle = nullptr;  // nullptr: closed
+  int peers = 0;              // connected ones
+  int held = 0;               // contexts in their Peer::held
+  bool watched = false;       // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
+  bool over = false;          // the other transport has ended, or UCX failed to reach it
+};
+
 struct Peer {
   UcxTransport* transport = nullptr;
   std::string name;
   uint64_t instance = 0;
-  ucp_ep_h endpoint = nullptr;  // nullptr for the transport itself, and after closing
+  std::shared_ptr<Endpoint> endpoint;  // nullptr for the transport itself
   bool self = false;
-  bool watched = false;  // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
   bool connected = true;
   SendContext* held =
       nullptr;  // contexts that UCX holds, also those whose Done has run; newest first
@@ -238,10 +259,14 @@ class UcxTransport : public Transport, private Driven {
   void FinishSend(SendContext* context, Status status);  // Done comes from the driver, later
   bool RunReady();
   bool CheckGrace();
-  void CloseEndpoint(Peer* peer);
+  Result<std::shared_ptr<Endpoint>> EndpointTo(const UcxAddress& address, std::string_view name);
+  void CloseEndpoint(Endpoint* endpoint);
+  void CloseUnused();
   bool CheckClosing();
+  void SayGoodbye(const Endpoint* endpoint);
   void StartProbe(const std::string& lost);
   void CheckProbe(bool any);
+  bool SkipUnwritten();
   void CancelSends(Peer* peer, const Status& status);
   void CancelReceives(uint64_t source, Clock::time_point deadline);
   void CompleteReceive(ReceiveContext* context, const Status& status);
@@ -263,9 +288,11 @@ class UcxTransport : public Transport, private Driven {
                                 size_t bytes, const ucp_am_recv_param_t* param);
   static ucs_status_t OnProbe(void* self, const void* header, size_t header_bytes, void* data,
                               size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t OnGoodbye(void* self, const void* header, size_t header_bytes, void* data,
+                                size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* context);
   static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* context);
-  static void OnEndpointError(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  static void OnEndpointError(void* endpoint, ucp_ep_h handle, ucs_status_t status);
 
   MessageHandler* const handler_;
   ucp_context_h context_ = nullptr;
@@ -290,23 +317,27 @@ class UcxTransport : public Transport, private Driven {
   bool needs_drive_ = false;
   bool closed_ = false;
   bool finished_ = false;
-  std::vector<SendContext*> ready_;     // completed; and messages to this transport itself
-  std::vector<SendContext*> running_;   // RunReady's
-  std::vector<Peer*> to_close_;         // endpoints with nothing pending any more
-  ReceiveContext* receives_ = nullptr;  // that UCX still holds, newest first
-  int receives_cancelled_ = 0;          // of them, those in their grace
+  std::vector<SendContext*> ready_;    // completed; and messages to this transport itself
+  std::vector<SendContext*> running_;  // RunReady's
+  std::vector<std::shared_ptr<Endpoint>> endpoints_;  // those that are open
+  bool check_endpoints_ = false;                      // one may be of no use any more
+  ReceiveContext* receives_ = nullptr;                // that UCX still holds, newest first
+  int receives_cancelled_ = 0;                        // of them, those in their grace
   std::vector<ReceiveContext*> free_receives_;
   std::vector<ReceiveContext*> receive_contexts_;  // all
   std::vector<void*> closing_;  // UCX's requests of endpoints that are being closed
 
   // The probe. Senders write into one shared-memory queue of this process. One that is killed in
   // the middle of that leaves the queue blocked for every other sender, and UCX does not notice. So
-  // after each Disconnect the transport sends itself a message through that queue.
+  // after each Disconnect the transport sends itself a message through that queue. If it does not
+  // come, what the dead sender left is skipped (transport/ucx/ucx_queue.h).
   std::string worker_address_;
   ucp_ep_h probe_endpoint_ = nullptr;
   bool probing_ = false;
   uint64_t probe_ = 0;
   std::string probe_lost_;  // the peer after whose end the probe was sent
+  // Ways to the peers that were disconnected since the last probe that came back.
+  std::vector<std::shared_ptr<Endpoint>> suspects_;
   Clock::time_point quiet_since_;
   int quiet_polls_ = 0;
 
@@ -336,12 +367,14 @@ Status UcxTransport::Start(const UcxOptions& options) {
   if (status != UCS_OK) return fail(status, "creating a UCX worker");
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
-  for (const unsigned id : {kHeaderOnly, kWithPayload, kProbe}) {
+  const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {
+      {kHeaderOnly, OnHeader}, {kWithPayload, OnPayload}, {kProbe, OnProbe}, {kGoodbye, OnGoodbye}};
+  for (const auto& [id, callback] : handlers) {
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = id;
-    handler.cb = id == kHeaderOnly ? OnHeader : id == kWithPayload ? OnPayload : OnProbe;
+    handler.cb = callback;
     handler.arg = this;
     status = ucp_worker_set_am_recv_handler(worker_, &handler);
     if (status != UCS_OK) return fail(status, "setting UCX's message handler");
@@ -353,8 +386,8 @@ Status UcxTransport::Start(const UcxOptions& options) {
   std::random_device random;
   instance_ = (uint64_t{random()} << 32) | random();
   worker_address_.assign(reinterpret_cast<char*>(bytes), length);
-  host_ = HostNumber();
-  address_ = EncodeUcxAddress({instance_, host_, worker_address_});
+  host_ = NamespaceNumber("net");
+  address_ = EncodeUcxAddress({instance_, host_, ThisProcess(), worker_address_});
   ucp_worker_release_address(worker_, bytes);
   loop_.Start();
   return Status();
@@ -414,38 +447,72 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
   peer->name = name;
   peer->instance = decoded->instance;
   peer->self = decoded->instance == instance_;
-  peer->watched = !shared_memory_ || host_ == 0 || decoded->host != host_;
   Guard guard(this);
   if (closed_) return Cancelled(what + ": the transport is closed");
   if (!peer->self) {
-    ucp_ep_params_t params{};
-    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address = reinterpret_cast<const ucp_address_t*>(decoded->worker_address.data());
-    params.err_mode = peer->watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
-    // Also without PEER: a failure that has no handler (reading the memory of a process that was
-    // killed) ends this process.
-    params.err_handler.cb = OnEndpointError;
-    params.err_handler.arg = peer.get();
-    MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &peer->endpoint), what));
+    MG_ASSIGN_OR_RETURN(peer->endpoint, EndpointTo(*decoded, name));
+    ++peer->endpoint->peers;
   }
-  needs_drive_ = true;
+  check_endpoints_ = needs_drive_ = true;
   gone_.erase(peer->instance);
   peers_.push_back(std::move(peer));
   return static_cast<PeerId>(peers_.size() - 1);
 }
 
-void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
-  auto* peer = static_cast<Peer*>(arg);
-  LogDebug("UCX lost " + peer->name + ": " + ucs_status_string(status));
+Result<std::shared_ptr<Endpoint>> UcxTransport::EndpointTo(const UcxAddress& address,
+                                                           std::string_view name) {
+  const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
+    return endpoint->instance == address.instance && !endpoint->over;
+  });
+  if (found != endpoints_.end()) return *found;
+  auto endpoint = std::make_shared<Endpoint>();
+  endpoint->transport = this;
+  endpoint->name = name;
+  endpoint->instance = address.instance;
+  endpoint->process = address.process;
+  endpoint->watched = !shared_memory_ || host_ == 0 || address.host != host_;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.worker_address.data());
+  params.err_mode = endpoint->watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  // Also without PEER: a failure that has no handler (reading the memory of a process that was
+  // killed) ends this process.
+  params.err_handler.cb = OnEndpointError;
+  params.err_handler.arg = endpoint.get();
+  MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &endpoint->handle),
+                             "cannot connect to " + std::string(name)));
+  endpoints_.push_back(endpoint);
+  return endpoint;
 }
 
-void UcxTransport::CloseEndpoint(Peer* peer) {
-  if (peer->endpoint == nullptr) return;
+void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* endpoint = static_cast<Endpoint*>(arg);
+  endpoint->over = true;
+  endpoint->transport->check_endpoints_ = true;
+  LogDebug("UCX lost " + endpoint->name + ": " + ucs_status_string(status));
+}
+
+void UcxTransport::CloseUnused() {
+  check_endpoints_ = false;
+  const auto over = [](const std::shared_ptr<Endpoint>& endpoint) {
+    if (endpoint->peers > 0) return false;
+    if (endpoint->held > 0) return endpoint->watched;  // by force: UCX is to let go of the payloads
+    return endpoint->over || StateOf(endpoint->process) == ProcessState::kEnded;
+  };
+  std::erase_if(endpoints_, [&](const std::shared_ptr<Endpoint>& endpoint) {
+    if (!over(endpoint)) return false;
+    CloseEndpoint(endpoint.get());
+    return true;
+  });
+}
+
+void UcxTransport::CloseEndpoint(Endpoint* endpoint) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = peer->watched && !closed_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
+  param.flags = endpoint->watched && !closed_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  const ucs_status_ptr_t request =
+      ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
 }
 
@@ -487,6 +554,18 @@ ucs_status_t UcxTransport::OnProbe(void* arg, const void*, size_t, void* data, s
   if (bytes == sizeof number) std::memcpy(&number, data, bytes);
   if (number == self->probe_ && std::exchange(self->probing_, false)) {
     self->in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    self->suspects_.clear();
+  }
+  return UCS_OK;
+}
+
+ucs_status_t UcxTransport::OnGoodbye(void* arg, const void*, size_t, void* data, size_t bytes,
+                                     const ucp_am_recv_param_t*) {
+  auto* self = static_cast<UcxTransport*>(arg);
+  uint64_t instance = 0;
+  if (bytes == sizeof instance) std::memcpy(&instance, data, bytes);
+  for (const auto& endpoint : self->endpoints_) {
+    if (endpoint->instance == instance) endpoint->over = self->check_endpoints_ = true;
   }
   return UCS_OK;
 }
@@ -498,6 +577,11 @@ void UcxTransport::CheckProbe(bool any) {
     return;
   }
   if (++quiet_polls_ < kProbeQuietPolls || Clock::now() - quiet_since_ < kProbeQuiet) return;
+  if (SkipUnwritten()) {
+    quiet_since_ = Clock::now();  // there may be another one
+    quiet_polls_ = 0;
+    return;
+  }
   probing_ = false;
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
   const Status status = Unavailable(
@@ -507,6 +591,23 @@ void UcxTransport::CheckProbe(bool any) {
   LogError(status.message());
   std::lock_guard lock(health_mutex_);
   health_ = status;
+}
+
+// A message that was begun may be skipped if its writer does not go on: if a process that sent here
+// has ended, and no other was only stopped.
+bool UcxTransport::SkipUnwritten() {
+  const auto find = [](const auto& endpoints, ProcessState state) {
+    return std::find_if(endpoints.begin(), endpoints.end(),
+                        [&](const auto& endpoint) { return StateOf(endpoint->process) == state; });
+  };
+  const auto ended = find(suspects_, ProcessState::kEnded);
+  if (ended == suspects_.end() || find(suspects_, ProcessState::kStopped) != suspects_.end() ||
+      find(endpoints_, ProcessState::kStopped) != endpoints_.end() || !FillGap(event_fd_, kProbe))
+    return false;
+  LogWarning((*ended)->name +
+             " ended while it was writing into the shared-memory queue of this process; what it "
+             "did not finish is skipped");
+  return true;
 }
 
 void UcxTransport::CancelSends(Peer* peer, const Status& status) {
@@ -547,9 +648,12 @@ void UcxTransport::Disconnect(PeerId id) {
     gone_.insert(peer->instance);
     CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
   }
-  if (!peer->self) StartProbe(peer->name);
-  if (peer->watched || peer->held == nullptr) to_close_.push_back(peer);
-  needs_drive_ = true;
+  if (!peer->self) {
+    --peer->endpoint->peers;
+    suspects_.push_back(peer->endpoint);
+    StartProbe(peer->name);
+  }
+  check_endpoints_ = needs_drive_ = true;
 }
 
 std::string UcxTransport::Describe(PeerId id) const {
@@ -557,7 +661,7 @@ std::string UcxTransport::Describe(PeerId id) const {
   Guard guard(self);
   if (id >= peers_.size() || !peers_[id]->connected) return "not connected";
   if (peers_[id]->self) return "self (by reference)";
-  return DescribeEndpoint(peers_[id]->endpoint);
+  return DescribeEndpoint(peers_[id]->endpoint->handle);
 }
 
 void UcxTransport::Send(PeerId to, std::string_view header, Payload payload, Done done) {
@@ -627,10 +731,10 @@ void UcxTransport::Submit(SendContext* context) {
   ucs_status_ptr_t request;
   if (payload_bytes == 0) {
     param.flags = UCP_AM_SEND_FLAG_EAGER;
-    request = ucp_am_send_nbx(peer->endpoint, kHeaderOnly, nullptr, 0, context->header.bytes,
-                              header_bytes, &param);
+    request = ucp_am_send_nbx(peer->endpoint->handle, kHeaderOnly, nullptr, 0,
+                              context->header.bytes, header_bytes, &param);
   } else {
-    request = ucp_am_send_nbx(peer->endpoint, kWithPayload, &context->header,
+    request = ucp_am_send_nbx(peer->endpoint->handle, kWithPayload, &context->header,
                               sizeof(uint64_t) + header_bytes, context->payload.data(),
                               payload_bytes, &param);
   }
@@ -643,6 +747,7 @@ void UcxTransport::Submit(SendContext* context) {
     context->open = true;
     context->request = request;
     Link(peer->held, context);
+    ++peer->endpoint->held;
     in_flight_.fetch_add(1, std::memory_order_relaxed);
     needs_drive_ = true;
   }
@@ -675,7 +780,7 @@ void UcxTransport::OnSent(void* request, ucs_status_t status, void* arg) {
     self->in_flight_.fetch_sub(1, std::memory_order_relaxed);
   }
   Unlink(peer->held, context);
-  if (peer->held == nullptr && !peer->connected) self->to_close_.push_back(peer);
+  if (--peer->endpoint->held == 0 && peer->endpoint->peers == 0) self->check_endpoints_ = true;
   self->FinishSend(context,
                    status == UCS_OK ? Status() : FromUcx(status, "sending to " + peer->name));
 }
@@ -749,12 +854,7 @@ bool UcxTransport::Poll() {
   if (!ready_.empty()) any |= RunReady();
   if (receives_cancelled_ != 0) any |= CheckGrace();
   if (!closing_.empty()) any |= CheckClosing();
-  while (!to_close_.empty()) {
-    Peer* peer = to_close_.back();
-    to_close_.pop_back();
-    CloseEndpoint(peer);
-    any = true;
-  }
+  if (check_endpoints_) CloseUnused();
   if (probing_) CheckProbe(any);
   polling_ = false;
   needs_drive_ = false;  // the driver looks again before it sleeps
@@ -764,7 +864,7 @@ bool UcxTransport::Poll() {
 
 bool UcxTransport::Arm() {
   Lock();
-  const bool quiet = submitted_.empty() && ready_.empty() && to_close_.empty() &&
+  const bool quiet = submitted_.empty() && ready_.empty() && !check_endpoints_ &&
                      ucp_worker_arm(worker_) == UCS_OK;
   Unlock();
   return quiet;
@@ -866,6 +966,15 @@ void UcxTransport::Close() {
   loop_.Stop();
 }
 
+void UcxTransport::SayGoodbye(const Endpoint* endpoint) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(endpoint->handle, kGoodbye, nullptr, 0, &instance_, sizeof instance_, &param);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+}
+
 void UcxTransport::Finish() {
   // Peers may still be fetching what was sent from memory that its owner thinks of as sent: let
   // them.
@@ -881,7 +990,10 @@ void UcxTransport::Finish() {
   });
   SilenceUcx(true);  // it would name each request that a dead peer never answered
   Lock();
-  for (const auto& peer : peers_) CloseEndpoint(peer.get());
+  for (const auto& endpoint : std::exchange(endpoints_, {})) {
+    if (!endpoint->over) SayGoodbye(endpoint.get());
+    CloseEndpoint(endpoint.get());
+  }
   probing_ = false;
   Unlock();
   poll_until(kFlushGrace, [&] { return closing_.empty(); });

@@ -398,6 +398,24 @@ TEST_P(TransportConformance, GivesTwoPeersForTwoConnections) {
   EXPECT_EQ(sent.ok(), 1);
 }
 
+TEST_P(TransportConformance, TakesNothingFromAConnectionWhenTheOtherSideEndsOneOfItsOwn) {
+  const auto second = a_->Connect(b_->address(), "/job:b again");
+  const auto other = b_->Connect(a_->address(), "/job:a again");
+  ASSERT_TRUE(second.ok() && other.ok());
+  Completions sent;
+  a_->Send(b_of_a_, "m", MakePayload(1 << 20, 1), sent.Add());
+  b_->Send(a_of_b_, "m", MakePayload(1 << 20, 1), sent.Add());
+  EXPECT_TRUE(sent.WaitForAll());
+  b_->Disconnect(a_of_b_);
+  b_->Send(*other, "m", MakePayload(1 << 20, 1), sent.Add());
+  EXPECT_TRUE(sent.WaitForAll());
+  for (int i = 0; i < 20; ++i)
+    a_->Send(i % 2 == 0 ? b_of_a_ : *second, "m", MakePayload(1 << 20, 1), sent.Add());
+  EXPECT_TRUE(sent.WaitForAll());
+  EXPECT_EQ(sent.ok(), sent.added());
+  EXPECT_TRUE(at_b_.WaitFor(21));
+}
+
 TEST_P(TransportConformance, CancelsWhatIsPendingAtADisconnect) {
   Completions sent;
   for (int i = 0; i < 300; ++i) {
