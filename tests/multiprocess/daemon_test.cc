@@ -23,7 +23,7 @@ long RssKiB(pid_t pid) {
 }
 
 TEST(Daemon, SigtermLetsARunningStepEndAndThenEndsTheDaemonWithZero) {
-  TestCluster cluster({.ps = 0, .workers = 1});
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--drain_seconds=60"}});
   Graph graph = NewGraph();
   Scope root(&graph);
   const LongKernel kernel(root, "/job:worker/task:0");
