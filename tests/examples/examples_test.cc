@@ -286,7 +286,8 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
 
 TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
   for (const std::string program :
-       {"linear_regression", "embedding", "split_model", "towers_by_hand", "mnist_replica"}) {
+       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression", "mnist_replica",
+        "split_model", "towers_by_hand"}) {
     const Ran ran = RunProgram(program + " --help");
     EXPECT_EQ(ran.code, 0) << program;
     EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))
