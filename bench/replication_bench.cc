@@ -70,6 +70,7 @@ double Train(std::vector<std::string> words, const std::vector<std::string>& fla
   words.insert(words.end(), flags.begin(), flags.end());
   const pid_t pid = Spawn(std::move(words), [] {
     if (freopen("/dev/null", "w", stdout) == nullptr) _exit(127);
+    setenv("MONOGRAPH_LOG", "error", 1);
   });
   int status = 0;
   waitpid(pid, &status, 0);
