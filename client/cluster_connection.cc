@@ -131,8 +131,8 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     task.incarnation = response.incarnation();
     for (const wire::Device& device : response.devices()) {
       MG_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device.name()));
-      task.devices.push_back(
-          {std::move(name), device.description(), device.memory_limit(), response.incarnation()});
+      task.devices.push_back({std::move(name), device.description(), device.memory_limit(),
+                              response.incarnation(), device.link()});
     }
     // Kernels of one op and types that differ in priority are one here.
     std::set<std::pair<std::string, std::vector<std::pair<std::string, DType>>>> seen;

@@ -18,6 +18,9 @@ void GpuFlags::AddTo(Flags* flags) {
              "split GPUs into logical devices: memory in MiB of each, GPUs parted by ';': "
              "2x4096;8192");
   flags->Add("cuda_graphs", &cuda_graphs, "replay parts of a step as CUDA graphs");
+  flags->Add("nccl", &nccl,
+             "collectives go from GPU to GPU, by NCCL, where it can be loaded; else through host "
+             "memory");
   flags->Add("gpu_launch_blocking", &launch_blocking,
              "wait for each kernel, so that the error of one that fails on the GPU names its node");
   flags->Add("exit_when_gpu_lost", &exit_when_lost,
@@ -39,6 +42,7 @@ Result<GpuOptions> GpuFlags::Options() const {
   options.allow_tf32 = allow_tf32;
   options.deterministic = deterministic;
   options.cuda_graphs = cuda_graphs;
+  options.nccl = nccl;
   options.launch_blocking = launch_blocking;
   options.exit_when_lost = exit_when_lost;
   options.algorithm_cache = algorithm_cache;

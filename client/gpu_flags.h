@@ -18,6 +18,7 @@ struct GpuFlags {
   bool allow_tf32 = false;
   bool deterministic = true;
   bool cuda_graphs = true;
+  bool nccl = true;
   bool launch_blocking = false;
   bool exit_when_lost = false;
 

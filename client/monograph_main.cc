@@ -266,7 +266,7 @@ std::string Gibibytes(int64_t bytes) {
 }
 
 // "NVIDIA H200, 139.8 GiB, compute capability 9.0, 132 multiprocessors, PCI 0000:05:00.0, CUDA 13.0
-// (driver 13.1), cuDNN 9.19.0"
+// (driver 13.1), cuDNN 9.19.0, NCCL 2.28.9"
 std::string Describe(const GpuInfo& gpu) {
   const auto cuda = [](int version) {
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -277,7 +277,7 @@ std::string Describe(const GpuInfo& gpu) {
        << gpu.compute_major << "." << gpu.compute_minor << ", " << gpu.multiprocessors
        << " multiprocessors, PCI " << gpu.pci_bus_id << ", CUDA " << cuda(gpu.runtime_version)
        << " (driver " << cuda(gpu.driver_version) << "), cuDNN " << cudnn / 10000 << "."
-       << cudnn % 10000 / 100 << "." << cudnn % 100;
+       << cudnn % 10000 / 100 << "." << cudnn % 100 << ", " << gpu.nccl;
   return text.str();
 }
 

@@ -1,4 +1,4 @@
-# CUDA: whether it is there (MG_HAVE_CUDA), how its code is compiled, and the plug-in libmonograph_cuda.so, which alone links it.
+# CUDA: whether it is there (MG_HAVE_CUDA, and with it MG_HAVE_NCCL), how its code is compiled, and the plug-in libmonograph_cuda.so, which alone links it.
 
 # Relative to the program's folder and to the prefix: the same in the build tree and where it is installed.
 include(GNUInstallDirs)
@@ -6,6 +6,7 @@ set(MG_CUDA_PLUGIN_DIR ${CMAKE_INSTALL_LIBDIR}/monograph)
 
 function(mg_find_cuda)
   set(MG_HAVE_CUDA OFF PARENT_SCOPE)
+  set(MG_HAVE_NCCL OFF PARENT_SCOPE)
   if(NOT MG_CUDA MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "MG_CUDA is '${MG_CUDA}'; it must be AUTO, ON or OFF")
   endif()
@@ -34,8 +35,14 @@ function(mg_find_cuda)
     message(STATUS "CUDA: off, ${missing}")
     return()
   endif()
-  message(STATUS "CUDA: ${CUDAToolkit_VERSION}, cuDNN ${cuDNN_VERSION}")
+  find_package(NCCL 2.28 QUIET)
+  set(nccl "no NCCL 2.28 (-DNCCL_ROOT=)")
+  if(NCCL_FOUND)
+    set(nccl "NCCL ${NCCL_VERSION}")
+  endif()
+  message(STATUS "CUDA: ${CUDAToolkit_VERSION}, cuDNN ${cuDNN_VERSION}, ${nccl}")
   set(MG_HAVE_CUDA ON PARENT_SCOPE)
+  set(MG_HAVE_NCCL ${NCCL_FOUND} PARENT_SCOPE)
 endfunction()
 
 mg_find_cuda()
@@ -47,6 +54,9 @@ if(MG_HAVE_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit 13 REQUIRED)
   find_package(cuDNN 9 REQUIRED)
+  if(MG_HAVE_NCCL)
+    find_package(NCCL 2.28 REQUIRED)
+  endif()
   # CMake 3.25 does not know that this nvcc has C++20, and would drop the option in silence.
   foreach(kind STANDARD EXTENSION)
     if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
@@ -94,7 +104,12 @@ function(mg_add_cuda_plugin)
   list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
   mg_plugin(monograph_cuda ${PROJECT_SOURCE_DIR}/ops/cuda_plugin.cc ${objects})
   target_link_libraries(monograph_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt cuDNN::cudnn)
+  # NCCL is not linked but opened, and found by the same paths.
+  set(nccl "")
+  if(MG_HAVE_NCCL)
+    get_filename_component(nccl ${NCCL_LIBRARY} DIRECTORY)
+  endif()
   set_target_properties(monograph_cuda PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${MG_CUDA_PLUGIN_DIR} INSTALL_RPATH "$ORIGIN;$ORIGIN/..;${CUDAToolkit_LIBRARY_DIR};/usr/local/cuda/lib64")
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${MG_CUDA_PLUGIN_DIR} BUILD_RPATH "${nccl}" INSTALL_RPATH "$ORIGIN;$ORIGIN/..;${CUDAToolkit_LIBRARY_DIR};/usr/local/cuda/lib64;${nccl}")
   install(TARGETS monograph_cuda LIBRARY DESTINATION ${MG_CUDA_PLUGIN_DIR})
 endfunction()

@@ -32,6 +32,7 @@ struct GpuInfo {
   int driver_version = 0;     // of CUDA, that the driver supports: 13000 is 13.0
   int runtime_version = 0;    // of CUDA, that the plug-in was built with
   int64_t cudnn_version = 0;  // 91900 is 9.19.0
+  std::string nccl = {};      // "NCCL 2.28.9", or why there is none
 };
 
 struct CudaPlugin {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,8 @@ struct PlanOptions {
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;
   const CollectiveHome* collectives = nullptr;  // nullptr: kernels meet nobody
+  // DeviceInfo::link of the devices of the session, by full name; nullptr: none has one.
+  const std::map<std::string, std::string>* links = nullptr;
   std::string step_container;
   // Splice the bodies of function calls in; otherwise each call runs as a step of its own.
   bool inline_functions = true;

@@ -106,7 +106,10 @@ Status Server::Impl::Start(ServerOptions options) {
             MG_RETURN_IF_ERROR(CheckNotDraining());
             std::vector<PeerSpec> peers;
             for (const wire::Peer& peer : request.peers()) {
-              peers.push_back({peer.task(), peer.transport_address(), peer.incarnation()});
+              peers.push_back({peer.task(),
+                               peer.transport_address(),
+                               peer.incarnation(),
+                               {peer.links().begin(), peer.links().end()}});
             }
             if (request.client_peer() < 0 || request.client_peer() >= request.peers_size()) {
               return InvalidArgument("session without a client among its " +

@@ -59,6 +59,7 @@ void DescribeTask(const Worker& worker, wire::StatusResponse* response) {
     device->set_name(info.name.ToString());
     device->set_description(info.description);
     device->set_memory_limit(info.memory_limit);
+    device->set_link(info.link);
   }
   if (const KernelRegistry* kernels = worker.gpu_kernels(); kernels != nullptr) {
     for (const KernelRegistry::Entry* entry : kernels->All()) {

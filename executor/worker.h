@@ -45,6 +45,7 @@ struct PeerSpec {
   std::string task;               // "/job:worker/replica:0/task:1"
   std::string transport_address;  // empty in a session without other tasks
   uint64_t incarnation = 0;
+  std::vector<std::pair<std::string, std::string>> links = {};  // its devices that have one
 };
 
 // What a session's own client, if it lives in this process, hears of its steps. Called on whichever

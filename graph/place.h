@@ -14,6 +14,10 @@ struct DeviceInfo {
   std::string description = {};  // "NVIDIA H200, 139 GiB"; empty for CPUs
   int64_t memory_limit = 0;
   uint64_t incarnation = 0;  // changes when the task restarts
+  // How other GPUs reach this one without the host, and the card that it is on, as
+  // "NCCL 2.28.9/card"; empty: not at all. Devices with the same part before the '/' reach each
+  // other if they are on different cards.
+  std::string link = {};
 };
 
 struct PlaceOptions {

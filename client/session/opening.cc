@@ -32,6 +32,7 @@ wire::CreateSessionRequest CreateRequest(uint64_t session, const std::vector<Pee
     peer->set_task(spec.task);
     peer->set_transport_address(spec.transport_address);
     peer->set_incarnation(spec.incarnation);
+    for (const auto& [device, link] : spec.links) (*peer->mutable_links())[device] = link;
   };
   for (size_t other = 0; other < tasks.size(); ++other) {
     if (other != self) add(tasks[other]);
@@ -55,8 +56,13 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     connect.fingerprint = std::to_string(DefaultRegistries().ops.fingerprint());
     connect.on_lost = [this](int task, const Status& why) { OnTaskLost(task, why); };
     MG_ASSIGN_OR_RETURN(cluster_, ClusterConnection::Connect(*cluster, std::move(connect)));
-    for (const RemoteTask& task : cluster_->tasks())
-      peers.push_back({task.task, task.transport_address, task.incarnation});
+    for (const RemoteTask& task : cluster_->tasks()) {
+      PeerSpec peer{task.task, task.transport_address, task.incarnation};
+      for (const DeviceInfo& device : task.devices) {
+        if (!device.link.empty()) peer.links.emplace_back(device.name.ToString(), device.link);
+      }
+      peers.push_back(std::move(peer));
+    }
   }
   {
     std::lock_guard lock(mutex_);

@@ -3,12 +3,15 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <string>
 
+#include "base/log.h"
 #include "executor/cuda/driver.h"
 #include "executor/cuda/error.h"
+#include "executor/cuda/nccl.h"
 #include "executor/gpu/device.h"
 
 namespace monograph::cuda {
@@ -47,6 +50,19 @@ Result<std::vector<int64_t>> Limits(int gpu, const std::vector<int64_t>& split,
                              "or set allow_growth");
   }
   return limits;
+}
+
+// DeviceInfo::link. The card is that of this boot of this machine at this place on its bus: the
+// same for all processes, containers and parts of the GPU.
+std::string LinkOf(int gpu, const GpuOptions& options) {
+  const Result<std::string> nccl = NcclVersion();
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char bus[32] = "";
+  if (!options.nccl || !nccl.ok() || boot.empty() ||
+      cudaDeviceGetPCIBusId(bus, sizeof bus, gpu) != cudaSuccess)
+    return "";
+  return *nccl + "/" + boot + "/" + bus;
 }
 
 // Lets GPUs read each other's memory where the machine allows it; elsewhere copies go through the
@@ -108,6 +124,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
       if (limits.size() > 1)
         info.description += ", part " + std::to_string(part + 1) + " of " +
                             std::to_string(limits.size()) + " of GPU " + std::to_string(gpus[i]);
+      info.link = LinkOf(gpus[i], options);
       info.name.type = "GPU";
       info.name.id = static_cast<int>(devices.size());
       MG_ASSIGN_OR_RETURN(auto driver, MakeCudaDriver(gpus[i], options));
@@ -122,6 +139,10 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
     }
   }
   JoinPeers(gpus);
+  if (devices.size() > 1 && options.nccl) {
+    if (const Result<std::string> nccl = NcclVersion(); !nccl.ok())
+      LogInfo("collectives of GPUs go through host memory: no NCCL: " + nccl.status().message());
+  }
   return devices;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor/cuda/error.h"
+#include "executor/cuda/nccl.h"
 #include "executor/cuda/stream.h"
 
 namespace monograph::cuda {
@@ -75,6 +76,8 @@ class CudaDriver : public StreamDriver {
   Status Make(const GpuOptions& options);
 
   DeviceStream* stream() override { return &stream_; }
+  DeviceStream* members_stream() override { return &members_stream_; }
+  Communicators* communicators() override { return communicators_.get(); }
   Status Enter() override { return Check(cudaSetDevice(device_), "cudaSetDevice"); }
   bool lost() override;
 
@@ -124,7 +127,8 @@ class CudaDriver : public StreamDriver {
 
   const int device_;
   std::array<cudaStream_t, kQueues> streams_{};
-  CudaStream stream_;
+  CudaStream stream_, members_stream_;
+  std::unique_ptr<Communicators> communicators_;
   Handles<cudaEvent_t> events_;
   Handles<cudaGraphExec_t> graphs_;
   std::atomic<bool> lost_{false};
@@ -141,7 +145,15 @@ Status CudaDriver::Make(const GpuOptions& options) {
   stream_.multiprocessors = properties.multiProcessorCount;
   stream_.compute_capability = 10 * properties.major + properties.minor;
   stream_.options = options;
-  return stream_.Make();
+  MG_RETURN_IF_ERROR(stream_.Make());
+  members_stream_.stream = Of(Queue::kMembers);
+  members_stream_.device = device_;
+  members_stream_.multiprocessors = stream_.multiprocessors;
+  members_stream_.compute_capability = stream_.compute_capability;
+  members_stream_.options = options;
+  if (options.nccl && NcclVersion().ok())
+    communicators_ = MakeNcclCommunicators(Of(Queue::kMembers));
+  return Status();
 }
 
 CudaDriver::~CudaDriver() {

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "executor/cuda/nccl.h"
+
 namespace monograph::cuda {
 namespace {
 
@@ -35,6 +37,7 @@ Result<std::vector<GpuInfo>> ListGpus() {
   cudaDriverGetVersion(&driver);
   if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess)
     return Explain(error, driver, runtime);
+  const Result<std::string> nccl = NcclVersion();
   std::vector<GpuInfo> gpus;
   for (int id = 0; id < count; ++id) {
     cudaDeviceProp properties;
@@ -51,7 +54,8 @@ Result<std::vector<GpuInfo>> ListGpus() {
                     .pci_bus_id = bus,
                     .driver_version = driver,
                     .runtime_version = runtime,
-                    .cudnn_version = static_cast<int64_t>(cudnnGetVersion())});
+                    .cudnn_version = static_cast<int64_t>(cudnnGetVersion()),
+                    .nccl = nccl.ok() ? *nccl : "no NCCL (" + nccl.status().message() + ")"});
   }
   return gpus;
 }

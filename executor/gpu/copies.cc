@@ -79,7 +79,8 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     if (peer_ != nullptr) {
       return Finish(run, [this, run] {
         MG_RETURN_IF_ERROR(to_.WaitForTick(Queue::kPeer, run->wait_tick));
-        MG_RETURN_IF_ERROR(to_.driver().Wait(Queue::kPeer, peer_->driver(), ready_));
+        if (ready_ >= 0)
+          MG_RETURN_IF_ERROR(to_.driver().Wait(Queue::kPeer, peer_->driver(), ready_));
         return to_.driver().CopyFromPeer(run->to.raw(), peer_->driver(),
                                          std::as_const(run->from).raw(), run->from.bytes());
       });
@@ -148,7 +149,9 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
   void Fail(Record* run, const Status& status) {
     const Done done = std::move(run->done);
     GiveBack(run);
-    done(status);
+    // That there is no memory may follow from a lost context, and it may be the other device's.
+    const Status checked = to_.Check(peer_ == nullptr ? status : peer_->Check(status));
+    done(checked.WithContext(*owner_));
   }
 
   GpuDevice& to_;
@@ -186,7 +189,8 @@ class CopyToHost : public AsyncKernel {
     void Arrived(const Status& status) override { kernel->Arrived(this, status); }
   };
 
-  CopyToHost(GpuDevice* from, EventId ready) : from_(*from), ready_(ready) {}
+  CopyToHost(GpuDevice* from, const std::string* what, EventId ready)
+      : from_(*from), what_(what), ready_(ready) {}
 
   void ComputeAsync(KernelContext& context, Done done) override {
     Record* run = records_.Take();
@@ -195,12 +199,13 @@ class CopyToHost : public AsyncKernel {
     run->done = std::move(done);
     run->from = std::as_const(context).input(0);
     Result<Tensor> to = Tensor::Allocate(run->from.dtype(), run->from.shape(), &from_.pinned());
-    if (!to.ok()) return Arrived(run, to.status());
+    if (!to.ok()) return Arrived(run, from_.Check(to.status()));
     run->to = std::move(to).value();
     const Status status = from_.IssueAndAwait(
         Queue::kToHost, run,
         [this, run] {
-          MG_RETURN_IF_ERROR(from_.driver().Wait(Queue::kToHost, from_.driver(), ready_));
+          if (ready_ >= 0)
+            MG_RETURN_IF_ERROR(from_.driver().Wait(Queue::kToHost, from_.driver(), ready_));
           if (run->from.bytes() == 0) return Status();
           return from_.driver().Copy(Queue::kToHost, run->to.raw(), std::as_const(run->from).raw(),
                                      run->from.bytes());
@@ -215,18 +220,19 @@ class CopyToHost : public AsyncKernel {
     run->from.Reset();
     run->to.Reset();
     records_.Give(run);
-    done(status);
+    done(status.WithContext(*what_));
   }
 
  private:
   GpuDevice& from_;
+  const std::string* const what_;
   const EventId ready_;
   Recycled<Record> records_;
 };
 
 class Fence : public AsyncKernel {
  public:
-  explicit Fence(GpuDevice* device) : device_(*device) {}
+  Fence(GpuDevice* device, std::string what) : device_(*device), what_(std::move(what)) {}
 
   void ComputeAsync(KernelContext&, Done done) override {
     Record* run = records_.Take();
@@ -241,15 +247,37 @@ class Fence : public AsyncKernel {
     Done done;
     void Arrived(const Status& status) override {
       const Done finished = std::move(done);
+      const Fence* const self = fence;
       fence->records_.Give(this);
-      finished(status);
+      finished(status.WithContext(self->what_));
     }
   };
   GpuDevice& device_;
+  const std::string what_;
   Recycled<Record> records_;
 };
 
 }  // namespace
+
+Status WaitForCopies(GpuDevice& device, std::span<const Inbound* const> inbounds) {
+  for (const Queue queue : {Queue::kToDevice, Queue::kPeer}) {
+    // A queue's last copy comes after its others.
+    const Inbound* last = nullptr;
+    uint64_t number = device.compute_knows(queue);
+    for (const Inbound* inbound : inbounds) {
+      const uint64_t issued = inbound->number.load(std::memory_order_acquire);
+      if (inbound->queue != queue || issued <= number) continue;
+      number = issued;
+      last = inbound;
+    }
+    if (last == nullptr) continue;
+    StreamDriver& driver = device.driver();
+    MG_RETURN_IF_ERROR(device.Check(
+        driver.Wait(Queue::kCompute, driver, last->event.load(std::memory_order_acquire))));
+    device.compute_knows(queue) = number;
+  }
+  return Status();
+}
 
 std::unique_ptr<InboundKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
                                                 ThreadPools* pools) {
@@ -261,12 +289,13 @@ std::unique_ptr<InboundKernel> MakeCopyFromPeer(GpuDevice* to, const std::string
   return std::make_unique<CopyInKernel>(std::make_shared<CopyIn>(to, owner, nullptr, from, ready));
 }
 
-std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, EventId ready) {
-  return std::make_unique<CopyToHost>(from, ready);
+std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, const std::string* what,
+                                            EventId ready) {
+  return std::make_unique<CopyToHost>(from, what, ready);
 }
 
-std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device) {
-  return std::make_unique<Fence>(device);
+std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what) {
+  return std::make_unique<Fence>(device, std::move(what));
 }
 
 }  // namespace monograph

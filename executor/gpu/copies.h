@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "executor/gpu/device.h"
 #include "executor/kernel.h"
@@ -26,19 +27,25 @@ struct Inbound {
   std::atomic<uint64_t> number{0};  // on the queue
 };
 
+// Lets kCompute wait for what these copies have issued. The launching thread's.
+Status WaitForCopies(GpuDevice& device, std::span<const Inbound* const> inbounds);
+
 class InboundKernel : public AsyncKernel {
  public:
   virtual const Inbound& inbound() const = 0;
 };
 
-// `owner`: of the memory, for its table.
+// `owner`: of the memory, for its table and for errors.
 std::unique_ptr<InboundKernel> MakeCopyToDevice(GpuDevice* to, const std::string* owner,
                                                 ThreadPools* pools);
-// `ready`: recorded on `from`'s kCompute when the tensor was made (by a segment).
+// `ready`: recorded on `from`'s kCompute when the tensor was made (by a segment); -1: it is there
+// when the copy begins (from a collective).
 std::unique_ptr<InboundKernel> MakeCopyFromPeer(GpuDevice* to, const std::string* owner,
                                                 GpuDevice* from, EventId ready);
-std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, EventId ready);
-// Done when the device has finished the segments that were launched before.
-std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device);
+std::unique_ptr<AsyncKernel> MakeCopyToHost(GpuDevice* from, const std::string* what,
+                                            EventId ready);
+// Done when the device has finished the segments that were launched before. `what`: the last one's
+// nodes, for errors.
+std::unique_ptr<AsyncKernel> MakeFence(GpuDevice* device, std::string what);
 
 }  // namespace monograph

@@ -66,6 +66,7 @@ GpuDevice::~GpuDevice() {
     launch_changed_.notify_all();
   }
   launching_.join();
+  if (members_ != nullptr) members_->Stop();
   {
     std::lock_guard lock(await_mutex_);
     await_stop_ = true;

@@ -44,6 +44,13 @@ struct Arrival {
   Arrival* next = nullptr;
 };
 
+// What else issues work to a device, and ends before it.
+class DeviceWork {
+ public:
+  virtual ~DeviceWork() = default;
+  virtual void Stop() = 0;
+};
+
 class GpuDevice : public Device {
  public:
   struct Options {
@@ -69,6 +76,15 @@ class GpuDevice : public Device {
   PinnedMemory& pinned() { return *pinned_; }
   const Options& options() const { return options_; }
 
+  // The device's collectives from GPU to GPU (executor/gpu/members.h), which `make` makes at the
+  // first call. This file knows them not: it is in the plug-in, too, where there are no sessions.
+  template <typename MakeFn>
+  std::shared_ptr<DeviceWork> members(MakeFn make) {
+    std::lock_guard lock(members_mutex_);
+    if (members_ == nullptr) members_ = make();
+    return members_;
+  }
+
   Status health() const;  // Unavailable once the context is lost
   // Makes the context lost if the driver says so. Returns `status`, or the loss.
   Status Check(const Status& status);
@@ -91,10 +107,11 @@ class GpuDevice : public Device {
     std::lock_guard lock(issue_mutexes_[static_cast<size_t>(queue)]);
     MG_RETURN_IF_ERROR(health());
     MG_RETURN_IF_ERROR(Check(issue()));
-    MG_ASSIGN_OR_RETURN(const EventId event, TakeEvent(queue));
-    MG_RETURN_IF_ERROR(Check(driver_->Record(event, queue)));
-    arrival->event = event;
-    publish(event, ++issued_[static_cast<size_t>(queue)]);
+    const Result<EventId> event = TakeEvent(queue);
+    if (!event.ok()) return Check(event.status());
+    MG_RETURN_IF_ERROR(Check(driver_->Record(*event, queue)));
+    arrival->event = *event;
+    publish(*event, ++issued_[static_cast<size_t>(queue)]);
     Await(queue, arrival);
     return Status();
   }
@@ -153,6 +170,9 @@ class GpuDevice : public Device {
   std::vector<std::unique_ptr<Tick>> ticks_;  // all; guarded by ticks_mutex_
   Tick* first_tick_ = nullptr;                // in flight, in order; guarded by ticks_mutex_
   Tick* last_tick_ = nullptr;
+
+  std::mutex members_mutex_;
+  std::shared_ptr<DeviceWork> members_;  // guarded by members_mutex_
 
   std::thread launching_, completing_;
 };

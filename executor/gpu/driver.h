@@ -20,6 +20,7 @@
 
 namespace monograph {
 
+class Communicators;  // executor/gpu/communicator.h
 class DeviceStream;
 
 enum class Queue : uint8_t {
@@ -27,8 +28,9 @@ enum class Queue : uint8_t {
   kToDevice,  // host to device
   kToHost,    // device to host
   kPeer,      // other devices to this one
+  kMembers,   // collectives that go from GPU to GPU; nothing on another queue waits for this one
 };
-inline constexpr int kQueues = 4;
+inline constexpr int kQueues = 5;
 
 using EventId = int32_t;  // of one driver; -1: none
 using GraphId = int32_t;
@@ -38,11 +40,12 @@ struct MemoryAccess {
   size_t bytes;
 };
 
-// A kernel that was just issued to Queue::kCompute, for drivers that check or compute themselves.
+// A kernel that was just issued, for drivers that check or compute themselves.
 struct IssuedKernel {
   std::string_view name;
   std::span<const MemoryAccess> reads, writes;
-  std::function<Status()> again;  // computes the same once more, for replays
+  std::function<Status()> again = {};  // computes the same once more, for replays
+  Queue queue = Queue::kCompute;
 };
 
 class StreamDriver {
@@ -50,6 +53,10 @@ class StreamDriver {
   virtual ~StreamDriver() = default;
 
   virtual DeviceStream* stream() = 0;  // what kernels enqueue on: Queue::kCompute
+  // The same for Queue::kMembers, without handles of libraries.
+  virtual DeviceStream* members_stream() { return nullptr; }
+  // How this GPU joins others on kMembers; nullptr: it does not. Used by one thread.
+  virtual Communicators* communicators() { return nullptr; }
   virtual Status Enter() = 0;          // once per thread that calls the rest
   virtual bool lost() = 0;
 
@@ -66,7 +73,7 @@ class StreamDriver {
   // Nanoseconds between two timed events that are done.
   virtual Result<int64_t> ElapsedNs(EventId from, EventId to) = 0;
 
-  // kToDevice and kToHost: the host side is pinned memory. kCompute: within the device.
+  // kToDevice and kToHost: the host side is pinned memory. kCompute, kMembers: within the device.
   virtual Status Copy(Queue queue, void* to, const void* from, size_t bytes) = 0;
   virtual Status CopyFromPeer(void* to, StreamDriver& other, const void* from, size_t bytes) = 0;
 

@@ -31,6 +31,9 @@ class GpuLauncher {
   static void UseMemory(KernelContext* context, Allocator* allocator) {
     context->allocator_ = allocator;
   }
+  static void UseStream(KernelContext* context, DeviceStream* stream) {
+    context->device_stream_ = stream;
+  }
   static void Set(KernelContext* context, std::span<Tensor> inputs, std::span<Tensor> outputs,
                   const DType* dtypes, const bool* host_inputs, const bool* host_outputs) {
     context->inputs_ = inputs;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "executor/gpu/copies.h"
 #include "executor/gpu/device.h"
+#include "executor/gpu/members.h"
 #include "executor/gpu/segment.h"
 #include "executor/gpu/segments.h"
 #include "executor/step/plan_data.h"
@@ -71,6 +74,8 @@ class Lowering {
     const KernelRegistry::Entry* entry = nullptr;
     std::unique_ptr<Kernel> kernel;
     bool launched = false;    // it belongs into a segment
+    bool direct = false;      // a collective from GPU to GPU
+    DeviceMerge merge;        // of that
     bool linked = false;      // a _Send or _Recv whose other half is here
     NodeId linked_send = -1;  // of a _Recv
     std::vector<bool> host_inputs, host_outputs;
@@ -137,8 +142,15 @@ class Lowering {
     if (!kernel.ok()) return kernel.status().WithContext(Who(id));
     node.kernel = std::move(kernel).value();
     node.launched = node.kernel->AsAsync() == nullptr;
-    node.host_inputs = HostArgs(graph_.op(id).inputs(), graph_.attrs(id), node.entry->def);
-    node.host_outputs = HostArgs(graph_.op(id).outputs(), graph_.attrs(id), node.entry->def);
+    MG_RETURN_IF_ERROR(FindDirectWay(id));
+    KernelDef def = node.entry->def;
+    if (node.direct) {
+      // Tensors that are exchanged; a roll call's keys stay on the host.
+      std::erase_if(def.host_args,
+                    [](const std::string& arg) { return arg == "input" || arg == "data"; });
+    }
+    node.host_inputs = HostArgs(graph_.op(id).inputs(), graph_.attrs(id), def);
+    node.host_outputs = HostArgs(graph_.op(id).outputs(), graph_.attrs(id), def);
     for (size_t i = 0; i < node.host_inputs.size(); ++i) {
       if (!IsPlainData(graph_.dtype(graph_.inputs(id)[i]))) node.host_inputs[i] = true;
     }
@@ -146,6 +158,81 @@ class Lowering {
       if (!IsPlainData(graph_.dtype({id, static_cast<int32_t>(i)}))) node.host_outputs[i] = true;
     }
     return Status();
+  }
+
+  // Whether a collective can go from GPU to GPU (executor/gpu/members.h). All members decide alike:
+  // they know the same links.
+  Status FindDirectWay(NodeId id) {
+    Info& node = at(id);
+    const auto* collective = dynamic_cast<const CollectiveKernel*>(node.kernel.get());
+    if (collective == nullptr || collective->members() == nullptr ||
+        collective->manager() == nullptr || options_.links == nullptr)
+      return Status();
+    const CollectiveMembers& members = *collective->members();
+    const bool gpus = std::all_of(
+        members.devices.begin(), members.devices.end(),
+        [](const std::string& device) { return device.find("/device:GPU:") != std::string::npos; });
+    const DType dtype = graph_.dtype({id, 0});
+    // int32 lies in host memory.
+    const bool floats = IsFloating(dtype);
+    if (!gpus || members.size() < 2 || !(floats || dtype == DT_INT64)) return Status();
+    std::string why = WhyNoLink(members, *options_.links);
+    const std::string merge = collective->merge_op();
+    if (why.empty() && !merge.empty()) {
+      if (!floats) return Status();
+      if (collective->divides()) {
+        why = "final_op is Div";
+      } else {
+        Result<DeviceMerge> made = MakeMerge(id, merge, members.size());
+        if (made.ok()) {
+          node.merge = std::move(made).value();
+        } else {
+          why = made.status().message();
+        }
+      }
+    }
+    node.direct = why.empty();
+    std::string text = "collectives of " + members.devices.front() + " and " +
+                       std::to_string(members.size() - 1) + " other GPUs go ";
+    if (node.direct) {
+      const std::string& link = options_.links->at(members.devices.front());
+      text += "from GPU to GPU by " + link.substr(0, link.find('/'));
+    } else {
+      text += "through host memory: " + why;
+    }
+    if (told_.insert(text).second) LogInfo(text);
+    return Status();
+  }
+
+  // A kernel of this GPU for `op`, of as many inputs as it merges at once.
+  Result<DeviceMerge> MakeMerge(NodeId id, const std::string& op, int ranks) {
+    DeviceMerge merge;
+    merge.all_at_once = op == "AddN";
+    const DType dtype = graph_.dtype({id, 0});
+    Graph alone(&graph_.registry());
+    const Attrs argument{{"T", dtype}, {"index", int64_t{0}}};
+    MG_ASSIGN_OR_RETURN(
+        const NodeId from,
+        alone.AddNode(
+            {.name = "from", .op = "_Arg", .attrs = std::make_shared<const Attrs>(argument)}));
+    const std::vector<Endpoint> inputs(merge.all_at_once ? static_cast<size_t>(ranks) : 2,
+                                       Endpoint{from, 0});
+    Attrs attrs{{"T", dtype}};
+    if (merge.all_at_once) attrs.Set("N", static_cast<int64_t>(ranks));
+    MG_ASSIGN_OR_RETURN(const NodeId node,
+                        alone.AddNode({.name = "merge",
+                                       .op = op,
+                                       .inputs = inputs,
+                                       .attrs = std::make_shared<const Attrs>(std::move(attrs))}));
+    MG_ASSIGN_OR_RETURN(const KernelRegistry::Entry* entry,
+                        FindTaskKernel(alone, node, "GPU", options_));
+    MG_ASSIGN_OR_RETURN(merge.kernel,
+                        MakeTaskKernel(alone, node, DeviceOf(at(id).gpu), options_, *entry));
+    return merge;
+  }
+
+  static std::unique_ptr<CollectiveKernel> TakeCollective(std::unique_ptr<Kernel>* kernel) {
+    return std::unique_ptr<CollectiveKernel>(static_cast<CollectiveKernel*>(kernel->release()));
   }
 
   // What a node waits for, a _Recv for its _Send.
@@ -352,9 +439,21 @@ class Lowering {
     const NodeId copy = out_.graph.CopyNode(graph_, id, graph_.name(id), inputs, controls);
     new_ids_[static_cast<size_t>(id)] = copy;
     Info& node = at(id);
-    if (node.gpu != kHost && node.kernel != nullptr)  // an asynchronous one
+    if (node.direct) {
+      std::vector<const Inbound*> inbounds;
+      for (const Endpoint& input : inputs) {
+        if (const auto inbound = inbounds_.find(input.node); inbound != inbounds_.end())
+          inbounds.push_back(inbound->second);
+      }
+      const std::string* owner = Gpu(node.gpu)->memory().Intern(
+          "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ")");
+      out_.kernels[copy] = MakeMemberKernel(
+          Gpu(node.gpu), TakeCollective(&node.kernel), std::move(node.merge), std::move(inbounds),
+          Flags(node.host_inputs), Flags(node.host_outputs), owner);
+    } else if (node.gpu != kHost && node.kernel != nullptr) {  // an asynchronous one
       out_.kernels[copy] = MakeLaunched(Gpu(node.gpu), std::move(node.kernel),
                                         Flags(node.host_inputs), Flags(node.host_outputs));
+    }
     return Status();
   }
 
@@ -388,16 +487,19 @@ class Lowering {
     if (from != kHost) {
       const Endpoint source = MadeAt(copy->from);
       const int32_t segment = SegmentOf(source.node);
-      if (segment < 0) {
+      if (segment < 0 && !at(source.node).direct) {
         return Unimplemented(Who(source.node) +
                              ": what an asynchronous kernel leaves in a GPU's memory cannot be "
                              "copied from there; let a node of that GPU take it first");
       }
-      const Made& made = made_[static_cast<size_t>(segment)];
-      ready = made.kernel->exit_event(static_cast<uint32_t>(made.exits.at(source)));
+      if (segment >= 0) {
+        const Made& made = made_[static_cast<size_t>(segment)];
+        ready = made.kernel->exit_event(static_cast<uint32_t>(made.exits.at(source)));
+      }
     }
     if (copy->to == kHost) {
-      out_.kernels[copy->id] = MakeCopyToHost(Gpu(from), ready);
+      const std::string* what = Gpu(from)->memory().Intern("'" + name + "' (copied to the host)");
+      out_.kernels[copy->id] = MakeCopyToHost(Gpu(from), what, ready);
       return Status();
     }
     const std::string* owner = Gpu(copy->to)->memory().Intern("'" + name + "' (copied here)");
@@ -414,6 +516,7 @@ class Lowering {
     const NodeGroup& group = plan_.segments[index];
     spec.device = Gpu(group.device);
     spec.order = static_cast<int32_t>(index);
+    spec.what = LateNames(group);
     std::map<NodeId, uint32_t> item_of;
     for (const int32_t id : group.nodes) {
       item_of[id] = static_cast<uint32_t>(spec.items.size());
@@ -473,8 +576,19 @@ class Lowering {
     out_.kernels[made.id] = std::move(kernel);
     MG_ASSIGN_OR_RETURN(const NodeId fence,
                         Add("gpu/fence", "_GpuFence", {}, {made.id}, {}, group.device));
-    out_.kernels[fence] = MakeFence(Gpu(group.device));
+    out_.kernels[fence] = MakeFence(Gpu(group.device), LateNames(group));
     return Status();
+  }
+
+  // What to say when the GPU fails later, at one of these.
+  std::string LateNames(const NodeGroup& group) const {
+    const auto name = [&](int32_t id) {
+      return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ")";
+    };
+    const size_t count = group.nodes.size();
+    if (count == 1) return name(group.nodes[0]);
+    return "one of the " + std::to_string(count) + " nodes from " + name(group.nodes.front()) +
+           " to " + name(group.nodes.back()) + " (--gpu_launch_blocking says which)";
   }
 
   SegmentItem MakeItem(NodeId id, uint32_t* slots) {
@@ -516,6 +630,7 @@ class Lowering {
   std::vector<Made> made_;
   std::vector<NodeId> new_ids_;
   std::map<NodeId, const Inbound*> inbounds_;  // by copy in the new graph
+  std::set<std::string> told_;                 // of collectives, to the log
 };
 
 }  // namespace

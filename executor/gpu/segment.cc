@@ -139,7 +139,6 @@ class SegmentImpl : public Segment {
   }
   Status Execute(KernelContext& outer, Job* run);
   Status Enqueue(KernelContext& outer, Job* run);
-  Status WaitForCopies();
   Status TakeEntries(Variant& variant, bool staged);
   Variant& FindVariant();
   Status RunRange(KernelContext& outer, Variant& variant, size_t index);
@@ -174,6 +173,7 @@ class SegmentImpl : public Segment {
   std::vector<Tensor> slots_, outputs_, entries_;
   std::vector<std::unique_ptr<Variant>> variants_;
   uint64_t uses_ = 0;
+  bool named_ = false;                // the run's failure names its node
   MemoryScript* script_ = nullptr;    // that is open
   MemoryScript* measured_ = nullptr;  // in the run that measures
   Variant* variant_ = nullptr;
@@ -282,19 +282,21 @@ void SegmentImpl::Traced(Job* run, const Status& status) {
 }
 
 Status SegmentImpl::Execute(KernelContext& outer, Job* run) {
-  MG_RETURN_IF_ERROR(device_.health());
+  if (const Status health = device_.health(); !health.ok()) return health.WithContext(spec_.what);
   const uint64_t tick = device_.BeginSegment();
-  const Status status = Enqueue(outer, run);
+  named_ = false;
+  Status status = Enqueue(outer, run);
   for (Tensor& slot : slots_) slot.Reset();
   for (Tensor& output : outputs_) output.Reset();
   for (Tensor& entry : entries_) entry.Reset();
   memory_.SetOwner(nullptr);
   const Status ended = device_.EndSegment(tick);
-  return status.ok() ? ended : status;
+  if (status.ok()) status = ended;
+  return named_ ? status : device_.Check(status).WithContext(spec_.what);
 }
 
 Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
-  MG_RETURN_IF_ERROR(WaitForCopies());
+  MG_RETURN_IF_ERROR(WaitForCopies(device_, spec_.inbounds));
   for (size_t i = 0; i < entries_.size(); ++i) entries_[i] = outer.TakeInput(static_cast<int>(i));
   Variant& variant = FindVariant();
   const bool measure = !variant.script.planned();
@@ -328,26 +330,6 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
     variant.stale = 0;
   }
   return status;
-}
-
-Status SegmentImpl::WaitForCopies() {
-  for (const Queue queue : {Queue::kToDevice, Queue::kPeer}) {
-    // A queue's last copy comes after its others.
-    const Inbound* last = nullptr;
-    uint64_t number = device_.compute_knows(queue);
-    for (const Inbound* inbound : spec_.inbounds) {
-      const uint64_t issued = inbound->number.load(std::memory_order_acquire);
-      if (inbound->queue != queue || issued <= number) continue;
-      number = issued;
-      last = inbound;
-    }
-    if (last == nullptr) continue;
-    StreamDriver& driver = device_.driver();
-    MG_RETURN_IF_ERROR(device_.Check(
-        driver.Wait(Queue::kCompute, driver, last->event.load(std::memory_order_acquire))));
-    device_.compute_knows(queue) = number;
-  }
-  return Status();
 }
 
 Variant& SegmentImpl::FindVariant() {
@@ -439,6 +421,7 @@ Status SegmentImpl::RunOnce(KernelContext& outer, const Range& range, Job* run) 
 }
 
 Status SegmentImpl::Fail(const SegmentItem& item, const Status& status) {
+  named_ = true;
   const Status checked = device_.Check(status);
   if (checked.code() == Code::kResourceExhausted)
     return Status(checked.code(), checked.message() + ". " + memory_.Table()).WithContext(item.who);
@@ -620,6 +603,7 @@ Status SegmentImpl::Capture(KernelContext& outer, const Range& range, CapturedRa
     captured->off = true;
     for (size_t i = 0; i < before.size(); ++i) slots_[range.live_ins[i].first] = before[i];
     script_->SkipTo(first_block);
+    named_ = false;
     return RunOnce(outer, range, nullptr);
   }
   before.clear();

@@ -44,6 +44,7 @@ struct SegmentItem {
 struct SegmentSpec {
   GpuDevice* device = nullptr;
   int32_t order = 0;               // among the segments of a step that could be launched
+  std::string what;                // its nodes, for errors of none of them alone
   std::vector<SegmentItem> items;  // in launch order
   uint32_t slots = 0;
   std::vector<std::vector<uint32_t>> entries;  // by input: the slots that it goes to

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -76,6 +77,7 @@ struct WorkerSession {
   std::vector<SessionPeer> peers;
   int client_peer = kSelf;
   int self_index = 0;
+  std::map<std::string, std::string> links;  // of all devices that have one, by name
   std::atomic<StepClient*> client = nullptr;
 
   mutable std::mutex mutex;  // guards what follows

@@ -77,7 +77,11 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
   if (!peers.empty() && transport_ == nullptr)
     return FailedPrecondition(
         task_ + " has no data plane, so it cannot take part in a session with other tasks");
+  for (const DeviceInfo& info : device_infos_) {
+    if (!info.link.empty()) session->links[info.name.ToString()] = info.link;
+  }
   for (const PeerSpec& spec : peers) {
+    session->links.insert(spec.links.begin(), spec.links.end());
     Result<PeerId> connected = transport_->Connect(spec.transport_address, spec.task);
     if (!connected.ok()) {
       for (const SessionPeer& made : session->peers) transport_->Disconnect(made.id);
@@ -176,6 +180,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   plan_options.pools = pools_.get();
   plan_options.resources = &resources_;
   plan_options.collectives = registered->collectives.get();
+  plan_options.links = &session->links;
   plan_options.inline_functions = inline_functions;
   MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
   MG_RETURN_IF_ERROR(RouteEdges(*session, task_, registered.get()));

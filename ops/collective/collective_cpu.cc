@@ -2,8 +2,7 @@
 #include <string>
 #include <type_traits>
 
-#include "executor/collective.h"
-#include "executor/kernel.h"
+#include "executor/collective_kernel.h"
 #include "ops/elementwise/functors.h"
 #include "ops/elementwise/rows.h"
 #include "ops/kernel_util.h"
@@ -67,7 +66,7 @@ Merger MergerOf(DType dtype, const std::string& op) {
 }
 
 // What the kernels share: who the members are, and the way to the task's collectives.
-class CollectiveKernel : public AsyncKernel {
+class MeetingKernel : public CollectiveKernel {
  public:
   void ComputeAsync(KernelContext& c, Done done) override {
     auto request = std::make_shared<CollectiveRequest>();
@@ -98,8 +97,30 @@ class CollectiveKernel : public AsyncKernel {
     manager->Start(request);
   }
 
+  const std::shared_ptr<const CollectiveMembers>& members() const override { return members_; }
+  CollectiveManager* manager() const override {
+    return home_ == nullptr ? nullptr : home_->manager();
+  }
+  std::string merge_op() const override { return ""; }
+  bool divides() const override { return false; }
+  Status Fill(KernelContext& c, CollectiveRequest* request) override {
+    request->kind = kind_;
+    request->op = op_;
+    request->device = device_;
+    request->step = c.step_id();
+    request->session = home_ == nullptr ? 0 : home_->session();
+    request->members = members_;
+    request->dtype = dtype_;
+    request->timeout = timeout_;
+    MG_RETURN_IF_ERROR(FillInputs(c, request));
+    if (request->group_size < 1)
+      return InvalidArgument("group_size must be at least 1, got " +
+                             std::to_string(request->group_size));
+    return Status();
+  }
+
  protected:
-  CollectiveKernel(const KernelConstruction& k, CollectiveKind kind, std::string_view op)
+  MeetingKernel(const KernelConstruction& k, CollectiveKind kind, std::string_view op)
       : kind_(kind),
         op_(op),
         dtype_(k.output_dtype(0)),
@@ -134,22 +155,6 @@ class CollectiveKernel : public AsyncKernel {
   }
 
  private:
-  Status Fill(KernelContext& c, CollectiveRequest* request) {
-    request->kind = kind_;
-    request->op = op_;
-    request->device = device_;
-    request->step = c.step_id();
-    request->session = home_ == nullptr ? 0 : home_->session();
-    request->members = members_;
-    request->dtype = dtype_;
-    request->timeout = timeout_;
-    MG_RETURN_IF_ERROR(FillInputs(c, request));
-    if (request->group_size < 1)
-      return InvalidArgument("group_size must be at least 1, got " +
-                             std::to_string(request->group_size));
-    return Status();
-  }
-
   const CollectiveKind kind_;
   const std::string_view op_;
   const DType dtype_;
@@ -159,12 +164,18 @@ class CollectiveKernel : public AsyncKernel {
   std::chrono::milliseconds timeout_{30'000};
 };
 
-class ReduceKernel : public CollectiveKernel {
+class ReduceKernel : public MeetingKernel {
  public:
   ReduceKernel(const KernelConstruction& k, std::string_view op)
-      : CollectiveKernel(k, CollectiveKind::kReduce, op),
+      : MeetingKernel(k, CollectiveKind::kReduce, op),
         merger_(MergerOf(k.output_dtype(0), k.attr<std::string>("merge_op"))),
         divide_(k.attr<std::string>("final_op") == "Div") {}
+
+  std::string merge_op() const override {
+    static constexpr const char* kOps[] = {"", "AddN", "Mul", "Maximum", "Minimum"};
+    return kOps[merger_.number];
+  }
+  bool divides() const override { return divide_; }
 
  protected:
   Status FillInputs(KernelContext&, CollectiveRequest* request) override {
@@ -210,10 +221,10 @@ class AllReduceKernel : public ReduceKernel {
   const int size_, group_, instance_;
 };
 
-class GatherKernel : public CollectiveKernel {
+class GatherKernel : public MeetingKernel {
  protected:
   explicit GatherKernel(const KernelConstruction& k)
-      : CollectiveKernel(k, CollectiveKind::kGather, "CollectiveGatherV2") {}
+      : MeetingKernel(k, CollectiveKind::kGather, "CollectiveGatherV2") {}
   Status FillInputs(KernelContext& c, CollectiveRequest* request) override {
     if (c.input(0).shape().rank() == 0)
       return InvalidArgument("input must have a first dimension, it is a scalar");
@@ -223,10 +234,10 @@ class GatherKernel : public CollectiveKernel {
   }
 };
 
-class SendKernel : public CollectiveKernel {
+class SendKernel : public MeetingKernel {
  protected:
   explicit SendKernel(const KernelConstruction& k)
-      : CollectiveKernel(k, CollectiveKind::kBroadcast, "CollectiveBcastSendV2") {}
+      : MeetingKernel(k, CollectiveKind::kBroadcast, "CollectiveBcastSendV2") {}
   Status FillInputs(KernelContext& c, CollectiveRequest* request) override {
     MG_RETURN_IF_ERROR(FillKeys(c, 1, request));
     request->inputs.push_back(c.TakeInput(0));
@@ -234,10 +245,10 @@ class SendKernel : public CollectiveKernel {
   }
 };
 
-class RecvKernel : public CollectiveKernel {
+class RecvKernel : public MeetingKernel {
  protected:
   explicit RecvKernel(const KernelConstruction& k)
-      : CollectiveKernel(k, CollectiveKind::kBroadcast, "CollectiveBcastRecvV2") {}
+      : MeetingKernel(k, CollectiveKind::kBroadcast, "CollectiveBcastRecvV2") {}
   Status FillInputs(KernelContext& c, CollectiveRequest* request) override {
     MG_RETURN_IF_ERROR(FillKeys(c, 0, request));
     MG_ASSIGN_OR_RETURN(request->shape, ShapeFrom(c.input(3), "shape"));
@@ -259,8 +270,9 @@ class Found : public K {
   explicit Found(const KernelConstruction& k) : K(k) {}
 };
 
-// A member on a GPU meets the others in host memory: the step's own copies bring values there and
-// back. `args`: all inputs and outputs.
+// A member on a GPU meets the others in host memory, where the step's own copies bring values there
+// and back, unless they can go from GPU to GPU (executor/gpu/members.h). `args`: all inputs and
+// outputs.
 template <typename K>
 void AddEverywhere(KernelRegistry* registry, const char* op, std::vector<std::string> args,
                    std::span<const DType> types) {

@@ -63,7 +63,7 @@ TEST_F(GpuPlugin, DevicesListsCpuAndGpusWithWhatTheyAre) {
   ExpectText(ran.output,
              {"/device:CPU:0  ", " cores, ", "GiB\n",
               "/device:GPU:0  Fake 0, 8.0 GiB, compute capability 9.0, 4 multiprocessors, PCI "
-              "0000:00:00.0, CUDA 13.0 (driver 13.1), cuDNN 9.19.0\n",
+              "0000:00:00.0, CUDA 13.0 (driver 13.1), cuDNN 9.19.0, NCCL 2.28.9\n",
               "/device:GPU:1  Fake 1"});
   EXPECT_EQ(ran.output.find("no GPU"), std::string::npos) << ran.output;
 }

@@ -18,13 +18,17 @@ void UseCpuKernelsOnGpus(KernelRegistry* kernels) {
 }
 
 FakeGpu MakeFakeGpu(const std::string& name, std::shared_ptr<World> world, uint32_t seed,
-                    GpuDevice::Options options) {
+                    GpuDevice::Options options, const std::string& card) {
   FakeGpu gpu;
   gpu.driver = std::make_shared<RecordingDriver>(std::move(world), seed);
   DeviceInfo info{.name = DeviceName::Parse(name).value(),
                   .description = "a GPU that is none",
                   .memory_limit = static_cast<int64_t>(options.memory_limit),
                   .incarnation = seed};
+  if (!card.empty()) {
+    gpu.driver->Link();
+    info.link = "recorded/" + card;
+  }
   gpu.device = GpuDevice::Make(std::move(info), gpu.driver, options).value();
   return gpu;
 }

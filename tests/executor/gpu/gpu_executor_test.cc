@@ -358,6 +358,54 @@ TEST(GpuExecutor, ALostContextFailsEveryStepAndHangsNone) {
     EXPECT_EQ(RunStep(plan, {{0, 1.0f}}, i).status().code(), Code::kUnavailable);
 }
 
+TEST(GpuExecutor, AStickyErrorOfAnyCallFailsTheStepWithNodeAndOpAndHangsNone) {
+  using Call = RecordingDriver::Call;
+  const std::map<Call, int> calls = {
+      {Call::kMakeEvent, 2},    {Call::kRecord, 12},      {Call::kWait, 8},
+      {Call::kDone, 16},        {Call::kCopy, 8},         {Call::kLaunch, 3},
+      {Call::kCopyFromPeer, 3}, {Call::kBeginCapture, 1}, {Call::kEndCapture, 1}};
+  for (const auto& [call, most] : calls) {
+    int failed = 0;
+    for (int after = 0; after < most; ++after) {
+      for (const size_t gpu : {size_t{0}, size_t{1}}) {
+        GpuTask task;
+        Graph graph = task.NewGraph();
+        Builder b(&graph);
+        Endpoint x = b.Recv(0, {}, kGpu0);
+        for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
+        x = Cross(b, 1, x, kGpu0, kGpu1);
+        for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu1);
+        b.Send(2, x, 0, {}, kGpu1);
+        const auto plan = task.Compile(std::move(graph)).value();
+        task.driver(gpu).LoseAt(call, after);
+        Status first;
+        for (uint64_t step = 1; step <= kSteps; ++step) {
+          const Status status = RunStep(plan, {{0, 1.0f}}, step).status();
+          if (first.ok()) {
+            first = status;
+          } else {
+            EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+          }
+        }
+        if (first.ok()) continue;  // there are not so many calls
+        ++failed;
+        EXPECT_EQ(first.code(), Code::kUnavailable) << first;
+        for (const std::string& part :
+             {"the context of " + task.gpu(gpu).device->name() + " is lost",
+              std::string("illegal memory access"), std::string("node '")}) {
+          EXPECT_NE(first.message().find(part), std::string::npos)
+              << "no '" << part << "': " << first;
+        }
+        // Of the nodes, or of the tensor that is copied.
+        const bool names = first.message().find("TInc") != std::string::npos ||
+                           first.message().find("'_Recv") != std::string::npos;
+        EXPECT_TRUE(names) << first;
+      }
+    }
+    EXPECT_GT(failed, 0) << "call " << static_cast<int>(call);
+  }
+}
+
 TEST(GpuExecutor, AnAbortedStepEndsAndLeavesNothingBehind) {
   GpuTask task;
   task.gate("g");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 namespace monograph::testing {
@@ -11,7 +12,7 @@ using Clock = std::vector<uint64_t>;
 
 namespace {
 
-void Join(Clock* clock, const Clock& other) {
+void JoinClock(Clock* clock, const Clock& other) {
   if (clock->size() < other.size()) clock->resize(other.size());
   for (size_t i = 0; i < other.size(); ++i) (*clock)[i] = std::max((*clock)[i], other[i]);
 }
@@ -39,6 +40,18 @@ struct World {
   std::map<const char*, Cell> cells;
   std::vector<std::string> races;
 
+  // A communicator: what is on its way, by sender and receiver.
+  struct Parcel {
+    std::string bytes;
+    Clock clock;
+  };
+  struct Meeting {
+    int joined = 0;
+    std::map<std::pair<int, int>, std::deque<Parcel>> parcels;
+  };
+  std::map<std::string, Meeting> meetings;
+  int last_id = 0;
+
   std::map<const char*, Cell>::iterator Split(const char* at) {
     const auto after = cells.upper_bound(at);
     if (after == cells.begin()) return after;
@@ -64,6 +77,7 @@ struct RecordingDriver::Event {
   bool timed = false;
   Clock clock;
   int polls = 0;                             // until it is done
+  Queue queue = Queue::kCompute;
   int64_t at = 0;                            // for ElapsedNs
   std::vector<std::function<void()>> lands;  // copies to the host that come before it
 };
@@ -87,13 +101,14 @@ RecordingDriver::RecordingDriver(std::shared_ptr<World> world, uint32_t seed)
 
 RecordingDriver::~RecordingDriver() = default;
 
-Status RecordingDriver::Broken() const {
+Status RecordingDriver::Broken(Call call) {
+  if (call != Call::kNone && lose_at_ == call && lose_after_-- == 0) lost_ = true;
   return lost_ ? Unavailable("an illegal memory access was encountered") : Status();
 }
 
 Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kAllocate));
   if (refuse_memory_) return ResourceExhausted("out of memory");
   ++counts_.allocations;
   counts_.device_bytes += static_cast<int64_t>(bytes);
@@ -109,7 +124,7 @@ void RecordingDriver::FreeDevice(void* data) { std::free(data); }
 
 Result<void*> RecordingDriver::AllocatePinned(size_t bytes) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kAllocate));
   ++counts_.allocations;
   return std::aligned_alloc(512, (bytes + 511) / 512 * 512);
 }
@@ -118,7 +133,7 @@ void RecordingDriver::FreePinned(void* data) { std::free(data); }
 
 Result<EventId> RecordingDriver::MakeEvent(bool timed) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kMakeEvent));
   ++counts_.allocations;
   auto event = std::make_unique<Event>();
   event->timed = timed;
@@ -135,7 +150,7 @@ void RecordingDriver::Tick(Queue queue) {
   const auto index = static_cast<size_t>(base_) + static_cast<size_t>(queue);
   Clock& clock = world_->clocks[index];
   // What the host has seen happened before it issued this.
-  Join(&clock, world_->host);
+  JoinClock(&clock, world_->host);
   if (clock.size() <= index) clock.resize(index + 1);
   ++clock[index];
 }
@@ -145,7 +160,7 @@ void RecordingDriver::Touch(Queue queue, std::string_view who, const void* data,
   if (bytes == 0 || !world_->Watched(static_cast<const char*>(data))) return;
   const auto index = static_cast<size_t>(base_) + static_cast<size_t>(queue);
   const Clock& clock = world_->clocks[index];
-  static constexpr const char* kNames[] = {"kCompute", "kToDevice", "kToHost", "kPeer"};
+  static constexpr const char* kNames[] = {"kCompute", "kToDevice", "kToHost", "kPeer", "kMembers"};
   const World::Stamp stamp{index, clock[index],
                            std::string(who) + " (" + kNames[static_cast<size_t>(queue)] +
                                " of driver " + std::to_string(base_ / kQueues) + ")"};
@@ -178,7 +193,7 @@ void RecordingDriver::Issue(Queue queue, std::string_view who, std::span<const M
 
 Status RecordingDriver::Record(EventId id, Queue queue) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kRecord));
   ++counts_.records;
   if (capturing_ != nullptr && queue == Queue::kCompute)
     return Internal("an event was recorded into a graph");
@@ -186,6 +201,7 @@ Status RecordingDriver::Record(EventId id, Queue queue) {
   Tick(queue);
   event.clock = world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)];
   event.polls = static_cast<int>(random_() % 4);
+  event.queue = queue;
   if (queue == Queue::kToHost) {
     for (auto& land : pending_) event.lands.push_back(std::move(land));
     pending_.clear();
@@ -197,27 +213,28 @@ Status RecordingDriver::Record(EventId id, Queue queue) {
 
 Status RecordingDriver::Wait(Queue queue, StreamDriver& other, EventId id) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kWait));
   ++counts_.waits;
   if (skip_wait_ >= 0 && skip_wait_-- == 0) return Status();
   Tick(queue);
-  Join(&world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)],
-       static_cast<RecordingDriver&>(other).events_.at(id)->clock);
+  JoinClock(&world_->clocks[static_cast<size_t>(base_) + static_cast<size_t>(queue)],
+            static_cast<RecordingDriver&>(other).events_.at(id)->clock);
   return Status();
 }
 
 Result<bool> RecordingDriver::Done(EventId id) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kDone));
   if (held_) return false;
   Event& event = *events_.at(id);
+  if (event.queue == Queue::kMembers && hung_) return false;
   if (event.polls > 0) {
     --event.polls;
     return false;
   }
   for (auto& land : event.lands) land();
   event.lands.clear();
-  Join(&world_->host, event.clock);
+  JoinClock(&world_->host, event.clock);
   return true;
 }
 
@@ -228,7 +245,7 @@ Result<int64_t> RecordingDriver::ElapsedNs(EventId from, EventId to) {
 
 Status RecordingDriver::Copy(Queue queue, void* to, const void* from, size_t bytes) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kCopy));
   ++counts_.copies;
   const MemoryAccess read{from, bytes}, write{to, bytes};
   if (capturing_ != nullptr && queue == Queue::kCompute)
@@ -249,7 +266,7 @@ Status RecordingDriver::Copy(Queue queue, void* to, const void* from, size_t byt
 Status RecordingDriver::CopyFromPeer(void* to, StreamDriver& other, const void* from,
                                      size_t bytes) {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kCopyFromPeer));
   MG_RETURN_IF_ERROR(static_cast<RecordingDriver&>(other).Broken());
   ++counts_.copies;
   const MemoryAccess read{from, bytes}, write{to, bytes};
@@ -261,7 +278,7 @@ Status RecordingDriver::CopyFromPeer(void* to, StreamDriver& other, const void* 
 
 Status RecordingDriver::BeginCapture() {
   std::lock_guard lock(world_->mutex);
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kBeginCapture));
   if (capturing_ != nullptr) return Internal("a capture within a capture");
   ++counts_.allocations;
   graphs_[++last_graph_] = std::make_unique<Graph>();
@@ -272,7 +289,7 @@ Status RecordingDriver::BeginCapture() {
 Result<GraphId> RecordingDriver::EndCapture() {
   std::lock_guard lock(world_->mutex);
   capturing_ = nullptr;
-  MG_RETURN_IF_ERROR(Broken());
+  MG_RETURN_IF_ERROR(Broken(Call::kEndCapture));
   if (refuse_captures_) return Internal("operation not permitted when stream is capturing");
   return last_graph_;
 }
@@ -282,7 +299,7 @@ Status RecordingDriver::Launch(GraphId id) {
   bool again = false;
   {
     std::lock_guard lock(world_->mutex);
-    MG_RETURN_IF_ERROR(Broken());
+    MG_RETURN_IF_ERROR(Broken(Call::kLaunch));
     ++counts_.launches;
     Graph& graph = *graphs_.at(id);
     again = !std::exchange(graph.fresh, false);
@@ -303,12 +320,103 @@ void RecordingDriver::DropGraph(GraphId graph) {
 void RecordingDriver::OnKernel(IssuedKernel kernel) {
   std::lock_guard lock(world_->mutex);
   ++counts_.kernels;
-  if (capturing_ == nullptr)
-    return Issue(Queue::kCompute, kernel.name, kernel.reads, kernel.writes);
+  if (capturing_ == nullptr || kernel.queue != Queue::kCompute)
+    return Issue(kernel.queue, kernel.name, kernel.reads, kernel.writes);
   capturing_->steps.push_back({std::string(kernel.name),
                                {kernel.reads.begin(), kernel.reads.end()},
                                {kernel.writes.begin(), kernel.writes.end()},
                                std::move(kernel.again)});
+}
+
+// ---- communicators
+
+// An exchange is on the queue, as far as the host goes, when all that it receives has come: the
+// strictest that a library may do. So collectives that are launched in different orders hang here,
+// too.
+class RecordingCommunicator : public Communicator {
+ public:
+  RecordingCommunicator(RecordingDriver* driver, const std::string& id, int rank, int size)
+      : driver_(*driver), meeting_(driver->world_->meetings[id]), rank_(rank), size_(size) {
+    ++meeting_.joined;
+  }
+  ~RecordingCommunicator() override { RecordingCommunicator::Abort(); }
+
+  Result<bool> Ready() override {
+    std::lock_guard lock(driver_.world_->mutex);
+    MG_RETURN_IF_ERROR(driver_.Broken());
+    if (aborted_) return Aborted("the communicator was aborted");
+    if (meeting_.joined < size_) return false;
+    while (!missing_.empty()) {
+      const Receive& next = missing_.front();
+      auto& parcels = meeting_.parcels[{next.rank, rank_}];
+      if (parcels.empty()) return false;
+      const World::Parcel parcel = std::move(parcels.front());
+      parcels.pop_front();
+      if (parcel.bytes.size() != next.bytes) {
+        driver_.world_->races.push_back("rank " + std::to_string(rank_) + " wants " +
+                                        std::to_string(next.bytes) + " bytes of rank " +
+                                        std::to_string(next.rank) + ", which sends " +
+                                        std::to_string(parcel.bytes.size()));
+        return Internal("an exchange that does not fit");
+      }
+      JoinClock(
+          &driver_.world_
+               ->clocks[static_cast<size_t>(driver_.base_) + static_cast<size_t>(Queue::kMembers)],
+          parcel.clock);
+      const MemoryAccess write{next.data, next.bytes};
+      driver_.Issue(Queue::kMembers, "an exchange", {}, {&write, 1});
+      std::memcpy(next.data, parcel.bytes.data(), next.bytes);
+      missing_.pop_front();
+    }
+    return true;
+  }
+
+  Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
+    std::lock_guard lock(driver_.world_->mutex);
+    MG_RETURN_IF_ERROR(driver_.Broken());
+    if (aborted_ || meeting_.joined < size_ || !missing_.empty())
+      return Internal("an exchange on a communicator that is not ready");
+    if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
+    ++driver_.counts_.exchanges;
+    for (const Send& send : sends) {
+      const MemoryAccess read{send.data, send.bytes};
+      driver_.Issue(Queue::kMembers, "an exchange", {&read, 1}, {});
+      meeting_.parcels[{rank_, send.rank}].push_back(
+          {std::string(static_cast<const char*>(send.data), send.bytes),
+           driver_.world_->clocks[static_cast<size_t>(driver_.base_) +
+                                  static_cast<size_t>(Queue::kMembers)]});
+    }
+    missing_.assign(receives.begin(), receives.end());
+    return Status();
+  }
+
+  void Abort() override {
+    std::lock_guard lock(driver_.world_->mutex);
+    if (std::exchange(aborted_, true)) return;
+    ++driver_.counts_.aborts;
+    driver_.hung_ = false;
+  }
+
+ private:
+  RecordingDriver& driver_;
+  World::Meeting& meeting_;
+  const int rank_, size_;
+  std::deque<Receive> missing_;
+  bool aborted_ = false;
+};
+
+Result<std::string> RecordingDriver::NewId() {
+  std::lock_guard lock(world_->mutex);
+  return "communicator " + std::to_string(++world_->last_id);
+}
+
+Result<std::unique_ptr<Communicator>> RecordingDriver::Join(const std::string& id, int rank,
+                                                            int size) {
+  std::lock_guard lock(world_->mutex);
+  MG_RETURN_IF_ERROR(Broken());
+  ++counts_.joins;
+  return std::unique_ptr<Communicator>(
+      std::make_unique<RecordingCommunicator>(this, id, rank, size));
 }
 
 std::vector<std::string> RecordingDriver::races() const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "executor/device_stream.h"
+#include "executor/gpu/communicator.h"
 #include "executor/gpu/driver.h"
 
 namespace monograph::testing {
@@ -21,7 +22,7 @@ namespace monograph::testing {
 // Clocks of all queues of all drivers of a world, and of the host.
 struct World;
 
-class RecordingDriver : public StreamDriver {
+class RecordingDriver : public StreamDriver, private Communicators {
  public:
   // Drivers of one world may copy from each other. `seed`: of the delays.
   RecordingDriver(std::shared_ptr<World> world, uint32_t seed);
@@ -29,6 +30,8 @@ class RecordingDriver : public StreamDriver {
   ~RecordingDriver() override;
 
   DeviceStream* stream() override { return &stream_; }
+  DeviceStream* members_stream() override { return &stream_; }
+  Communicators* communicators() override { return linked_ ? this : nullptr; }
   Status Enter() override { return Status(); }
   bool lost() override { return lost_.load(); }
   Result<void*> AllocateDevice(size_t bytes) override;
@@ -56,6 +59,7 @@ class RecordingDriver : public StreamDriver {
     int64_t allocations = 0;  // of device and pinned memory, events and graphs
     int64_t kernels = 0, launches = 0, copies = 0, waits = 0, records = 0;
     int64_t device_bytes = 0;
+    int64_t joins = 0, exchanges = 0, aborts = 0;  // of communicators
   };
   Counts counts() const;
 
@@ -65,18 +69,46 @@ class RecordingDriver : public StreamDriver {
   void RefuseCaptures(bool refuse) { refuse_captures_ = refuse; }
   // From now on every call fails, as after an illegal address.
   void Lose() { lost_ = true; }
+  // The same, from call number `after` of that kind on (0: the next).
+  enum class Call : uint8_t {
+    kNone,
+    kAllocate,
+    kMakeEvent,
+    kRecord,
+    kWait,
+    kDone,
+    kCopy,
+    kCopyFromPeer,
+    kBeginCapture,
+    kEndCapture,
+    kLaunch,
+  };
+  void LoseAt(Call call, int64_t after) {
+    lose_after_ = after;
+    lose_at_ = call;
+  }
+  // It joins communicators with others of its world.
+  void Link() { linked_ = true; }
+  // What is on kMembers does not end, as if another member's card hung, until a communicator of
+  // this one is aborted.
+  void HangExchanges() { hung_ = true; }
+  // The next exchange is refused.
+  void RefuseExchange() { refuse_exchange_ = true; }
   // Nothing is done any more, until Resume.
   void Hold() { held_ = true; }
   void Resume() { held_ = false; }
 
  private:
+  friend class RecordingCommunicator;
   struct Event;
   struct Graph;
+  Result<std::string> NewId() override;
+  Result<std::unique_ptr<Communicator>> Join(const std::string& id, int rank, int size) override;
   void Tick(Queue queue);
   void Touch(Queue queue, std::string_view who, const void* data, size_t bytes, bool write);
   void Issue(Queue queue, std::string_view who, std::span<const MemoryAccess> reads,
              std::span<const MemoryAccess> writes);
-  Status Broken() const;
+  Status Broken(Call call = Call::kNone);
 
   const std::shared_ptr<World> world_;
   const int base_;  // its queues' first clock
@@ -89,9 +121,12 @@ class RecordingDriver : public StreamDriver {
   EventId last_event_ = 0;
   GraphId last_graph_ = 0;
   Counts counts_;
-  int64_t skip_wait_ = -1;
+  int64_t skip_wait_ = -1, lose_after_ = -1;
+  std::atomic<Call> lose_at_{Call::kNone};
   std::atomic<bool> lost_{false}, held_{false};
   bool refuse_memory_ = false, refuse_captures_ = false;
+  bool linked_ = false;
+  std::atomic<bool> hung_{false}, refuse_exchange_{false};
 };
 
 }  // namespace monograph::testing

@@ -40,7 +40,8 @@ Result<std::vector<GpuInfo>> List() {
                     .pci_bus_id = "0000:0" + std::to_string(id) + ":00.0",
                     .driver_version = 13010,
                     .runtime_version = 13000,
-                    .cudnn_version = 91900});
+                    .cudnn_version = 91900,
+                    .nccl = "NCCL 2.28.9"});
   }
   return gpus;
 }

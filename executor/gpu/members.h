@@ -1,0 +1,145 @@
+// Collectives that go from GPU to GPU, without the host's memory.
+//
+//   the plan's thread   the inputs are on the GPU, or will be: an event is recorded on kCompute
+//   roll call           the members meet as in any collective (executor/collective.h): each gathers
+//                       a row of every other. Whoever does not come is named, by a deadline
+//   members thread      one per device. In the order on which the roll calls agree (LaunchOrder) it
+//                       enqueues on kMembers: an exchange, merging, another exchange
+//   completing thread   the device has done it: the kernel is done
+//
+// Sums are made in rank order, as in host memory: each rank gets all inputs of its share of the
+// elements, merges them by the device's own kernels, and sends the result to the others. A ring
+// would send as many bytes, and add up in another order for each share.
+//
+// Nothing on another queue waits for kMembers: who needs a result begins when it is there. So
+// whatever a collective waits for on the device comes to an end, and no order of launches but the
+// one of collectives matters.
+//
+// Communicators. A row names the communicator that the member has. If all have the same it is used;
+// else the members meet a second time, when it is the collective's turn, and make one by an id of
+// rank 0's. One is used for the same collectives in the same order by all members, or no more: who
+// leaves out a collective that others may have launched (its step was aborted) closes its own, and
+// when a step with a collective under way is aborted, or a deadline passes, the communicator is
+// aborted, so that what is enqueued ends.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "executor/collective_kernel.h"
+#include "executor/gpu/communicator.h"
+#include "executor/gpu/copies.h"
+#include "executor/gpu/device.h"
+#include "executor/gpu/launch_order.h"
+#include "executor/gpu/shares.h"
+#include "executor/kernel.h"
+
+namespace monograph {
+
+// Links of the devices of a session (DeviceInfo::link), by full name. Devices without are not
+// there.
+using DeviceLinks = std::map<std::string, std::string>;
+
+// Empty if all of these devices reach each other without the host; else why not, in words.
+std::string WhyNoLink(const CollectiveMembers& members, const DeviceLinks& links);
+
+// Merges on the device, in rank order.
+struct DeviceMerge {
+  std::unique_ptr<Kernel> kernel;  // nullptr: nothing is merged
+  bool all_at_once = false;        // it takes all ranks; else two
+};
+
+// One member's part in one collective.
+struct MemberOperation;
+using MemberOperationPtr = std::shared_ptr<MemberOperation>;
+
+class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMembers> {
+ public:
+  static std::shared_ptr<GpuMembers> Of(GpuDevice* device);
+  explicit GpuMembers(GpuDevice* device) : device_(*device) {}
+  ~GpuMembers() override;  // REQUIRES: Stop was called
+
+  // On the launching thread. `operation->done` is called once, on any thread.
+  void Begin(const MemberOperationPtr& operation);
+  void Cancel(const MemberOperationPtr& operation);
+  // Ends what is under way; nothing begins any more.
+  void Stop() override;
+
+ private:
+  friend struct MemberOperation;
+  // A communicator that was joined.
+  struct Connection {
+    uint64_t key = 0;  // of its id
+    std::unique_ptr<Communicator> communicator;
+    bool closed = false;  // for what is not under way
+    bool broken = false;  // aborted
+  };
+  // The members of one list of devices.
+  struct Group {
+    std::shared_ptr<Connection> connection;
+    uint64_t left_out = 0;  // collectives that others may have launched
+  };
+
+  Status Announce(const MemberOperationPtr& operation);
+  void Heard(const MemberOperationPtr& operation, const Status& status,
+             const std::vector<Tensor>& rows);
+  void LeaveOut(MemberOperation& operation);  // with the lock held
+  void Thread();
+  void Retire(std::unique_lock<std::mutex>* lock);
+  void Watch(std::unique_lock<std::mutex>* lock);
+  void Launch(const MemberOperationPtr& operation);
+  Status Enqueue(MemberOperation& operation);
+  Status Connect(MemberOperation& operation);
+  // Which communicator is to be used; one with an id is to be joined.
+  struct Agreement {
+    uint64_t key = 0;
+    std::string id;
+  };
+  Result<Agreement> Agree(MemberOperation& operation);
+  std::shared_ptr<CollectiveRequest> RollCall(const MemberOperation& operation, int instance,
+                                              const std::string& row) const;
+  Status WaitUntilReady(MemberOperation& operation);
+  Status Exchange(MemberOperation& operation, std::span<const Communicator::Send> sends,
+                  std::span<const Communicator::Receive> receives);
+  Status Reduce(MemberOperation& operation);
+  Status Broadcast(MemberOperation& operation);
+  Status Gather(MemberOperation& operation);
+  Result<Buffer> Allocate(MemberOperation& operation, size_t bytes);
+  Result<Tensor> AllocateTensor(MemberOperation& operation, const Shape& shape);
+  Status Merge(MemberOperation& operation, const std::vector<Tensor>& inputs, Tensor output);
+  // Aborts it, and fails what is under way on it: `culprit` by `why`.
+  void BreakOff(const std::shared_ptr<Connection>& connection, const Status& why,
+                const MemberOperation* culprit);
+  void Passed(const MemberOperationPtr& operation, const Status& status);
+  void End(const MemberOperationPtr& operation, const Status& status);
+  void Wake() { changed_.notify_all(); }
+
+  GpuDevice& device_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  LaunchOrder<MemberOperationPtr> order_;
+  std::vector<MemberOperationPtr> under_way_;
+  std::map<std::vector<std::string>, Group> groups_;  // by devices in rank order
+  std::vector<std::shared_ptr<Connection>> retired_;  // may still be in use
+  std::vector<EventId> events_;                       // that are free
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
+// The kernel of a collective whose inputs and outputs are on the GPU. `kernel`: that of the op.
+// `host_inputs`, `host_outputs`: of MakeLaunched. `inbounds`: copies that its inputs come from.
+// `owner`: of memory.
+std::unique_ptr<AsyncKernel> MakeMemberKernel(
+    GpuDevice* device, std::unique_ptr<CollectiveKernel> kernel, DeviceMerge merge,
+    std::vector<const Inbound*> inbounds, std::unique_ptr<bool[]> host_inputs,
+    std::unique_ptr<bool[]> host_outputs, const std::string* owner);
+
+}  // namespace monograph

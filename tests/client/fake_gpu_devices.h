@@ -1,0 +1,27 @@
+// GPUs that compute on the CPU (tests/executor/gpu/recording_driver.h), as those of a session in
+// one process: the functions here stand in for those of executor/cuda_devices.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/executor/gpu/fake_gpus.h"
+
+namespace monograph::testing {
+
+// What the devices of the next session are like.
+struct FakeGpuOptions {
+  int count = 2;
+  bool replay = true;              // CUDA graphs
+  std::vector<std::string> cards;  // of each; empty: none has a link to others
+  // Several tasks of this process have `count` each, of the cards in order, and see each other.
+  bool tasks = false;
+};
+inline FakeGpuOptions fake_gpus;
+
+// Of the devices that were made last.
+std::vector<std::shared_ptr<RecordingDriver>>& FakeDrivers();
+void ExpectNoRaces();
+
+}  // namespace monograph::testing

@@ -1,0 +1,480 @@
+// Collectives that go from GPU to GPU, over GPUs that are none: bits, order, races, and what
+// happens when a member does not come, hangs, or is lost. The communicator is tests/executor/gpu's.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "client/all_reduce.h"
+#include "client/monograph.h"
+#include "client/registries.h"
+#include "executor/server.h"
+#include "ops/cast/cast.h"
+#include "ops/collective/collective.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "tests/client/fake_gpu_devices.h"
+#include "transport/transport.h"
+
+namespace monograph::testing {
+namespace {
+
+std::string Gpu(int i) { return "/device:GPU:" + std::to_string(i); }
+
+std::vector<std::string> Gpus(int count) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(Gpu(i));
+  return devices;
+}
+
+// Sets what the next session's GPUs are like, until the test ends.
+class GpuCollective : public ::testing::Test {
+ protected:
+  static void Use(int count, bool linked = true) {
+    fake_gpus.count = count;
+    fake_gpus.cards.clear();
+    for (int i = 0; i < count && linked; ++i)
+      fake_gpus.cards.push_back("card " + std::to_string(i));
+  }
+  void TearDown() override { fake_gpus = {}; }
+
+  static std::unique_ptr<Session> Open(const Graph& graph, bool devices_are_cpus = false) {
+    SessionOptions options;
+    if (devices_are_cpus) options.device_count = {{"CPU", 4}, {"GPU", 0}};
+    options.inter_op_parallelism_threads = 2;
+    options.intra_op_parallelism_threads = 2;
+    return Session::Local(graph, std::move(options)).value();
+  }
+  static int64_t Exchanges() {
+    int64_t exchanges = 0;
+    for (const auto& driver : FakeDrivers()) exchanges += driver->counts().exchanges;
+    return exchanges;
+  }
+};
+
+Output Input(const Scope& scope, DType dtype, const Shape& shape, int rank) {
+  Tensor values = Tensor::Allocate(DT_FLOAT, shape).value();
+  for (int64_t i = 0; i < shape.elements(); ++i)
+    values.data<float>()[i] = static_cast<float>((i * 7 + rank * 13) % 101 + 1) /
+                              static_cast<float>(1 + rank * 3 + i % 5);
+  return Cast(scope, Const(scope, std::move(values)), dtype);
+}
+
+// Every kind, many types and sizes, in one step.
+struct Everything {
+  Everything(int ranks, const std::string& type) : graph(NewGraph()), root(&graph) {
+    std::vector<std::string> devices;
+    for (int i = 0; i < ranks; ++i) devices.push_back("/device:" + type + ":" + std::to_string(i));
+    const CollectiveGroup group{.size = ranks, .key = 3, .members = devices, .timeout_seconds = 60};
+    int instance = 1;
+    const auto place = [&](int rank) {
+      return root.WithDevice(devices[static_cast<size_t>(rank)]);
+    };
+    for (const DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64}) {
+      for (const char* op : {"Add", "Mul", "Max", "Min"}) {
+        for (const int64_t size : {0, 1, 700}) {
+          for (int rank = 0; rank < ranks; ++rank)
+            fetches.push_back(CollectiveReduce(
+                place(rank), Input(place(rank), dtype, Shape{size}, rank), group, instance, op));
+          ++instance;
+        }
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        fetches.push_back(CollectiveGather(
+            place(rank), Input(place(rank), dtype, Shape{3 * rank, 5}, rank), group, instance));
+      }
+      ++instance;
+      if (dtype != DT_BFLOAT16) {
+        const int root_rank = instance % ranks;
+        for (int rank = 0; rank < ranks; ++rank) {
+          fetches.push_back(
+              rank == root_rank
+                  ? CollectiveBroadcastSend(place(rank), Input(place(rank), dtype, {40, 9}, rank),
+                                            group, instance)
+                  : CollectiveBroadcastRecv(place(rank), dtype, {40, 9}, group, instance));
+        }
+        ++instance;
+      }
+    }
+    // Buckets of several tensors; what they give is computed with on the GPU, and one input has
+    // another user.
+    std::vector<Outputs> gradients;
+    for (int rank = 0; rank < ranks; ++rank) {
+      Outputs own;
+      for (const int64_t size : {1, 0, 5000, 64, 70'001})
+        own.push_back(Input(place(rank), DT_FLOAT, Shape{size}, rank));
+      fetches.push_back(Neg(place(rank), own[2]));
+      const Outputs sums = MonographAllReduce(place(rank), own, group, instance);
+      for (const Output& sum : sums) fetches.push_back(Square(place(rank), sum));
+    }
+  }
+  Graph graph;
+  Scope root;
+  Outputs fetches;
+};
+
+TEST_F(GpuCollective, EveryKindTypeAndSizeHasTheBitsOfCpus) {
+  for (const int ranks : {2, 3, 4}) {
+    Everything on_cpus(ranks, "CPU"), on_gpus(ranks, "GPU");
+    ASSERT_TRUE(on_cpus.root.ok()) << on_cpus.root.status();
+    ASSERT_TRUE(on_gpus.root.ok()) << on_gpus.root.status();
+    const auto expected = Open(on_cpus.graph, true)->Run({}, on_cpus.fetches);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    for (const bool linked : {true, false}) {
+      Use(ranks, linked);
+      const auto session = Open(on_gpus.graph);
+      for (int step = 0; step < 3; ++step) {
+        const auto values = session->Run({}, on_gpus.fetches);
+        ASSERT_TRUE(values.ok()) << values.status();
+        for (size_t i = 0; i < values->size(); ++i) {
+          EXPECT_TRUE(BitEqual(values->at(i), expected->at(i)))
+              << on_gpus.fetches[i].name() << " of " << ranks << " GPUs in step " << step;
+        }
+      }
+      EXPECT_EQ(Exchanges() > 0, linked);
+      for (const auto& driver : FakeDrivers()) EXPECT_EQ(driver->counts().joins, linked ? 1 : 0);
+      ExpectNoRaces();
+    }
+  }
+}
+
+// A sum of one float from each of `devices`.
+Outputs SumOf(const Scope& root, const Output& x, const std::vector<std::string>& devices,
+              int instance, int key = 1, double timeout = 60) {
+  const CollectiveGroup group{.size = static_cast<int>(devices.size()),
+                              .key = key,
+                              .members = devices,
+                              .timeout_seconds = timeout};
+  Outputs sums;
+  for (const std::string& device : devices) {
+    const Scope place = root.WithDevice(device);
+    sums.push_back(CollectiveReduce(place, Add(place, x, x), group, instance));
+  }
+  return sums;
+}
+
+TEST_F(GpuCollective, PartsOfOneCardGoThroughHostMemory) {
+  Use(2);
+  fake_gpus.cards = {"card 0", "card 0"};
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(2), 1);
+  const auto values = Open(graph)->Run({{x, Tensor::Scalar(2.0f)}}, sums);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 8.0f);
+  EXPECT_EQ(Exchanges(), 0);
+}
+
+// Groups that overlap, many at once, steps in flight together: launched in different orders they
+// would wait for each other until their deadline.
+TEST_F(GpuCollective, OverlappingGroupsInStepsThatOverlapDoNotWaitForEachOther) {
+  Use(4);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  Outputs sums;
+  std::vector<float> factors;
+  const std::vector<std::vector<std::string>> groups = {
+      {Gpu(0), Gpu(1)}, {Gpu(1), Gpu(2)}, {Gpu(2), Gpu(0)}, {Gpu(3), Gpu(1), Gpu(0)}, Gpus(4)};
+  for (int instance = 1; instance <= 6; ++instance) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (const Output& sum : SumOf(root, x, groups[g], instance, static_cast<int>(g))) {
+        sums.push_back(sum);
+        factors.push_back(2.0f * static_cast<float>(groups[g].size()));
+      }
+    }
+  }
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto session = Open(graph);
+  const Callable callable = session->MakeCallable({x}, sums).value();
+  constexpr int kThreads = 3, kSteps = 5;
+  std::vector<std::future<void>> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.push_back(std::async(std::launch::async, [&, t] {
+      for (int step = 0; step < kSteps; ++step) {
+        const auto value = static_cast<float>(1 + t * kSteps + step);
+        const std::vector<Tensor> feeds{Tensor::Scalar(value)};
+        const auto values = session->RunCallable(callable, feeds);
+        ASSERT_TRUE(values.ok()) << values.status();
+        for (size_t i = 0; i < factors.size(); ++i)
+          EXPECT_EQ(values->at(i).scalar<float>(), value * factors[i]);
+      }
+    }));
+  }
+  for (auto& thread : threads) thread.get();
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollective, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
+  Use(3);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(3), 1, 1, /*timeout=*/0.5);
+  const auto session = Open(graph);
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  const auto missing = session->Run(feeds, {sums[0], sums[1]});
+  EXPECT_EQ(missing.status().code(), Code::kDeadlineExceeded) << missing.status();
+  EXPECT_NE(
+      missing.status().message().find("rank 2 (/job:localhost/replica:0/task:0/device:GPU:2)"),
+      std::string::npos)
+      << missing.status();
+  const auto values = session->Run(feeds, sums);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(2).scalar<float>(), 6.0f);
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollective, OneThatHangsOnTheGpuEndsAtItsDeadlineAndTheNextStepConnectsAnew) {
+  Use(2);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(2), 1, 1, /*timeout=*/0.5);
+  const auto session = Open(graph);
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  for (const size_t hung : {size_t{0}, size_t{1}}) {
+    FakeDrivers()[hung]->HangExchanges();
+    const Status status = session->Run(feeds, sums).status();
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+    EXPECT_NE(status.message().find("collective 'CollectiveReduceV2' (group 1, instance 1)"),
+              std::string::npos)
+        << status;
+    const auto values = session->Run(feeds, sums);
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_EQ(values->at(0).scalar<float>(), 4.0f);
+  }
+  for (const auto& driver : FakeDrivers()) EXPECT_EQ(driver->counts().joins, 3);
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollective, AStepThatIsAbortedMeanwhileEndsAtOnceAndTheNextOneRuns) {
+  Use(2);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(2), 1);
+  const auto session = Open(graph);
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  FakeDrivers()[1]->HangExchanges();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto aborted =
+      session->Run(feeds, sums, {}, RunOptions{.timeout = std::chrono::milliseconds(200)});
+  EXPECT_EQ(aborted.status().code(), Code::kDeadlineExceeded) << aborted.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
+  EXPECT_GT(FakeDrivers()[1]->counts().aborts, 0);
+  const auto values = session->Run(feeds, sums);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(1).scalar<float>(), 4.0f);
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollective, AnExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
+  Use(3);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(3), 1);
+  const auto session = Open(graph);
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  for (int round = 0; round < 3; ++round) {
+    FakeDrivers()[static_cast<size_t>(round)]->RefuseExchange();
+    const Status status = session->Run(feeds, sums).status();
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
+    EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
+    const auto values = session->Run(feeds, sums);
+    ASSERT_TRUE(values.ok()) << values.status();
+  }
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollective, ALostContextInTheMiddleFailsTheStepAndHangsNone) {
+  Use(2);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(2), 1);
+  const auto session = Open(graph);
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  FakeDrivers()[0]->HangExchanges();
+  const int64_t before = FakeDrivers()[0]->counts().exchanges;
+  auto running = std::async(std::launch::async, [&] { return session->Run(feeds, sums).status(); });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (FakeDrivers()[0]->counts().exchanges == before &&
+         std::chrono::steady_clock::now() < deadline &&
+         running.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+  }
+  FakeDrivers()[0]->Lose();
+  const Status status = running.get();
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+  EXPECT_NE(status.message().find("is lost"), std::string::npos) << status;
+  for (int step = 0; step < 3; ++step)
+    EXPECT_EQ(session->Run(feeds, sums).status().code(), Code::kUnavailable);
+}
+
+TEST_F(GpuCollective, MembersThatDifferAreAnErrorThatNamesOne) {
+  Use(2);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const CollectiveGroup group{.size = 2, .key = 1, .members = Gpus(2), .timeout_seconds = 20};
+  const Scope first = root.WithDevice(Gpu(0)), second = root.WithDevice(Gpu(1));
+  const Outputs sums = {
+      CollectiveReduce(first, Input(first, DT_FLOAT, {4}, 0), group, 1),
+      CollectiveReduce(second, Input(second, DT_FLOAT, {5}, 1), group, 1),
+  };
+  const Status status = Open(graph)->Run({}, sums).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  EXPECT_NE(status.message().find("the members differ in operation, types or shapes"),
+            std::string::npos)
+      << status;
+  const Outputs senders = {
+      CollectiveBroadcastSend(first, Input(first, DT_FLOAT, {4}, 0), group, 2),
+      CollectiveBroadcastSend(second, Input(second, DT_FLOAT, {4}, 1), group, 2),
+  };
+  const Status two = Open(graph)->Run({}, senders).status();
+  EXPECT_EQ(two.code(), Code::kInvalidArgument) << two;
+  EXPECT_NE(two.message().find("2 members send; one must"), std::string::npos) << two;
+}
+
+TEST_F(GpuCollective, ASteadyStepMakesNoCommunicatorsEventsOrMemory) {
+  Use(2);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Outputs sums = SumOf(root, x, Gpus(2), 1);
+  const auto session = Open(graph);
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  for (int step = 0; step < 8; ++step) ASSERT_TRUE(session->Run(feeds, sums).ok());
+  std::vector<RecordingDriver::Counts> before;
+  for (const auto& driver : FakeDrivers()) before.push_back(driver->counts());
+  for (int step = 0; step < 8; ++step) ASSERT_TRUE(session->Run(feeds, sums).ok());
+  for (size_t i = 0; i < before.size(); ++i) {
+    const auto after = FakeDrivers()[i]->counts();
+    EXPECT_EQ(after.joins, before[i].joins);
+    EXPECT_LE(after.allocations, before[i].allocations + 2);  // events, of steps that end late
+    EXPECT_EQ(after.exchanges, before[i].exchanges + 16);
+  }
+}
+
+// ---- GPUs of several daemons, all in this process
+
+std::unique_ptr<Server> Daemon(int task) {
+  Registries& registries = DefaultRegistries();
+  ServerOptions options;
+  options.worker.task = {.job = "worker", .replica = 0, .task = task, .type = "", .id = -1};
+  options.worker.ops = &registries.ops;
+  options.worker.kernels = &registries.kernels;
+  options.worker.gpu = GpuOptions();
+  options.worker.make_transport = [](MessageHandler* handler) {
+    return MakeUcxTransport(UcxOptions(), handler);
+  };
+  return Server::Start(std::move(options)).value();
+}
+
+class GpuCollectiveOfTasks : public GpuCollective {
+ protected:
+  void SetUp() override {
+    FakeDrivers().clear();
+    Use(1);
+    fake_gpus.tasks = true;
+    fake_gpus.cards = {"card 0", "card 1"};
+  }
+  void Start() {
+    for (int task = 0; task < 2; ++task) daemons_.push_back(Daemon(task));
+    session_ = Session::Connect(ClusterSpec::FromHosts({{"worker", daemons_[0]->address() + "," +
+                                                                       daemons_[1]->address()}})
+                                    .value(),
+                                graph_)
+                   .value();
+  }
+  static std::vector<std::string> Members() {
+    return {"/job:worker/task:0/device:GPU:0", "/job:worker/task:1/device:GPU:0"};
+  }
+  void TearDown() override {
+    session_ = nullptr;
+    daemons_.clear();
+    GpuCollective::TearDown();
+  }
+  Graph graph_ = NewGraph();
+  Scope root_{&graph_};
+  std::vector<std::unique_ptr<Server>> daemons_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(GpuCollectiveOfTasks, GpusOfTwoDaemonsSumAndPassOnWithoutHostMemory) {
+  const CollectiveGroup group{.size = 2, .key = 1, .members = Members(), .timeout_seconds = 60};
+  Outputs fetches;
+  std::vector<Tensor> expected;
+  int instance = 1;
+  for (const int64_t size : {1, 3000}) {
+    Outputs inputs;
+    for (int rank = 0; rank < 2; ++rank) {
+      const Scope place = root_.WithDevice(Members()[static_cast<size_t>(rank)]);
+      inputs.push_back(Input(place, DT_FLOAT, Shape{size}, rank));
+      fetches.push_back(CollectiveReduce(place, inputs.back(), group, instance));
+      fetches.push_back(CollectiveGather(place, inputs.back(), group, instance + 1));
+    }
+    fetches.push_back(AddN(root_.WithDevice("/job:worker/task:0/device:CPU:0"), inputs));
+    instance += 2;
+  }
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  Start();
+  for (int step = 0; step < 5; ++step) {
+    const auto values = session_->Run({}, fetches);
+    ASSERT_TRUE(values.ok()) << values.status();
+    for (size_t i = 0; i < values->size(); i += 5) {
+      EXPECT_TRUE(BitEqual(values->at(i), values->at(i + 4)));
+      EXPECT_TRUE(BitEqual(values->at(i + 2), values->at(i + 4)));
+      EXPECT_TRUE(BitEqual(values->at(i + 1), values->at(i + 3)));
+    }
+  }
+  EXPECT_GT(Exchanges(), 0);
+  ExpectNoRaces();
+}
+
+TEST_F(GpuCollectiveOfTasks, PartsOfOneCardInTwoDaemonsGoThroughHostMemory) {
+  fake_gpus.cards = {"card 0", "card 0"};
+  const Output x = Placeholder(root_, DT_FLOAT, {});
+  const Outputs sums = SumOf(root_, x, Members(), 1);
+  Start();
+  const auto values = session_->Run({{x, Tensor::Scalar(2.0f)}}, sums);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(1).scalar<float>(), 8.0f);
+  EXPECT_EQ(Exchanges(), 0);
+}
+
+TEST_F(GpuCollectiveOfTasks, ADaemonThatGoesEndsWhatWaitsForItOnTheGpu) {
+  const Output x = Placeholder(root_, DT_FLOAT, {});
+  const Outputs sums = SumOf(root_, x, Members(), 1, 1, /*timeout=*/300);
+  Start();
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  ASSERT_TRUE(session_->Run(feeds, sums).ok());
+  const auto& waiting = *FakeDrivers()[0];
+  for (const auto& driver : FakeDrivers()) driver->HangExchanges();
+  const int64_t before = waiting.counts().exchanges;
+  auto running = std::async(std::launch::async, [&] { return session_->Run(feeds, sums).status(); });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (waiting.counts().exchanges < before + 2 && std::chrono::steady_clock::now() < deadline &&
+         running.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+  }
+  daemons_[1] = nullptr;
+  ASSERT_EQ(running.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  const Status status = running.get();
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+  EXPECT_NE(status.message().find("/job:worker/replica:0/task:1"), std::string::npos) << status;
+  // The other daemon's GPU is free again.
+  const auto ended = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (waiting.counts().aborts == 0 && std::chrono::steady_clock::now() < ended)
+    std::this_thread::yield();
+  EXPECT_GT(waiting.counts().aborts, 0);
+}
+
+}  // namespace
+}  // namespace monograph::testing
