@@ -64,36 +64,11 @@ Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
   });
 }
 
-class SelectV2Kernel : public Kernel {
- public:
-  explicit SelectV2Kernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    const Shape condition = c.input(0).shape(), t = c.input(1).shape(), e = c.input(2).shape();
-    MG_ASSIGN_OR_RETURN(const Shape data, BroadcastShapes(t, e));
-    MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(condition, data));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(t == shape ? 1 : 2, 0, shape));
-    if (shape.elements() == 0) return Status();
-    return RunSelect(c, MakeSpace(shape, condition, t, e), out);
-  }
-};
-
-class SelectV1Kernel : public Kernel {
- public:
-  explicit SelectV1Kernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    const Shape shape = c.input(1).shape();
-    MG_ASSIGN_OR_RETURN(const Shape condition, ConditionOfSelect(c));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(1, 0, shape));
-    if (shape.elements() == 0) return Status();
-    return RunSelect(c, MakeSpace(shape, condition, shape, shape), out);
-  }
-};
-
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddForPlainTypes<SelectV2Kernel>(registry, {.op = "SelectV2"});
-  AddForPlainTypes<SelectV1Kernel>(registry, {.op = "Select"});
+  AddForPlainTypes<SelectV2Kernel<&RunSelect>>(registry, {.op = "SelectV2"});
+  AddForPlainTypes<SelectKernel<&RunSelect>>(registry, {.op = "Select"});
 }
 
 }  // namespace monograph::ops::select

@@ -31,7 +31,7 @@ struct SelectBody {
   }
 };
 
-Status Run(KernelContext& c, const SelectSpace& space, Tensor* out) {
+Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
   return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
     using W = decltype(word);
     SelectBody<W> body{c.input(0).data<bool>(),
@@ -54,37 +54,13 @@ Status Run(KernelContext& c, const SelectSpace& space, Tensor* out) {
   });
 }
 
-class DeviceSelectV2Kernel : public Kernel {
- public:
-  explicit DeviceSelectV2Kernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    const Shape condition = c.input(0).shape(), t = c.input(1).shape(), e = c.input(2).shape();
-    MG_ASSIGN_OR_RETURN(const Shape data, BroadcastShapes(t, e));
-    MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(condition, data));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(t == shape ? 1 : 2, 0, shape));
-    if (shape.elements() == 0) return Status();
-    return Run(c, MakeSpace(shape, condition, t, e), out);
-  }
-};
-
-class DeviceSelectKernel : public Kernel {
- public:
-  explicit DeviceSelectKernel(const KernelConstruction&) {}
-  Status Compute(KernelContext& c) override {
-    const Shape shape = c.input(1).shape();
-    MG_ASSIGN_OR_RETURN(const Shape condition, ConditionOfSelect(c));
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(1, 0, shape));
-    if (shape.elements() == 0) return Status();
-    return Run(c, MakeSpace(shape, condition, shape, shape), out);
-  }
-};
-
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  AddForTypes<DeviceSelectV2Kernel>(registry, {.op = "SelectV2", .device = "GPU"}, "T",
-                                    kDeviceTypes);
-  AddForTypes<DeviceSelectKernel>(registry, {.op = "Select", .device = "GPU"}, "T", kDeviceTypes);
+  AddForTypes<SelectV2Kernel<&RunSelect>>(registry, {.op = "SelectV2", .device = "GPU"}, "T",
+                                          kDeviceTypes);
+  AddForTypes<SelectKernel<&RunSelect>>(registry, {.op = "Select", .device = "GPU"}, "T",
+                                        kDeviceTypes);
   KernelRegistry cpu;
   RegisterCpu(&cpu);
   for (const char* op : {"SelectV2", "Select"})

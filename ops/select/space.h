@@ -64,4 +64,34 @@ inline Result<Shape> ConditionOfSelect(const KernelContext& c) {
   return condition;
 }
 
+// The kernels, for any device: kRun(c, space, out) chooses.
+using RunSelectFn = Status(KernelContext& c, const SelectSpace& space, Tensor* out);
+
+template <RunSelectFn* kRun>
+class SelectV2Kernel : public Kernel {
+ public:
+  explicit SelectV2Kernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    const Shape condition = c.input(0).shape(), t = c.input(1).shape(), e = c.input(2).shape();
+    MG_ASSIGN_OR_RETURN(const Shape data, BroadcastShapes(t, e));
+    MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(condition, data));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(t == shape ? 1 : 2, 0, shape));
+    if (shape.elements() == 0) return Status();
+    return kRun(c, MakeSpace(shape, condition, t, e), out);
+  }
+};
+
+template <RunSelectFn* kRun>
+class SelectKernel : public Kernel {
+ public:
+  explicit SelectKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(1).shape();
+    MG_ASSIGN_OR_RETURN(const Shape condition, ConditionOfSelect(c));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(1, 0, shape));
+    if (shape.elements() == 0) return Status();
+    return kRun(c, MakeSpace(shape, condition, shape, shape), out);
+  }
+};
+
 }  // namespace monograph::ops::select
