@@ -132,14 +132,13 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
 }
 
 bool Session::Impl::AwaitCauseLocked(InFlight& flight) {
-  const auto consequence = [&] {
-    return flight.status.code() == Code::kUnavailable && flight.status.derived();
-  };
-  for (size_t task = 0; task < lost_.size() && consequence(); ++task) {
+  // Also of a task whose own part had ended: others may still have been sending to it.
+  for (size_t task = 0; task < lost_.size() && flight.status.derived(); ++task) {
     if (!lost_[task].ok() && flight.HasPart(static_cast<int>(task)))
       flight.status.Update(lost_[task]);
   }
-  if (!consequence() || cluster_ == nullptr) return false;
+  const bool broke_off = flight.status.derived() && flight.status.code() == Code::kUnavailable;
+  if (!broke_off || cluster_ == nullptr) return false;
   if (!std::exchange(flight.awaits_cause, true)) {
     flight.aborting = true;
     flight.deadline = Clock::now() + kCauseGrace;
