@@ -81,13 +81,16 @@ Result<std::vector<Tensor>> RunOnGpu(const OpCase& op_case, const Graph& graph,
   return session->RunByName(feeds, fetches);
 }
 
-// The plug-in's table of kernels; reading it needs no driver.
+// The plug-in's table of kernels; reading it needs no driver. nullptr without CUDA's libraries.
 const KernelRegistry* GpuKernels() {
   static const KernelRegistry* const kernels = []() -> const KernelRegistry* {
     if (const KernelRegistry* opened = CudaKernels()) return opened;
     void* library = dlopen(MG_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      ADD_FAILURE() << dlerror();
+      const std::string why = dlerror();
+      // CUDA's own libraries may be absent where the bundle runs; nothing else may.
+      const bool absent = why.starts_with("libcublasLt.so") || why.starts_with("libcudnn.so");
+      EXPECT_TRUE(absent) << why;
       return nullptr;
     }
     const auto entry = reinterpret_cast<CudaPluginEntry>(dlsym(library, kCudaPluginEntry));
@@ -100,7 +103,7 @@ const KernelRegistry* GpuKernels() {
 
 TEST(GpuCoverage, EveryOpHasAKernelForGpusOrAReason) {
   if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
-  ASSERT_NE(GpuKernels(), nullptr);
+  if (GpuKernels() == nullptr) GTEST_SKIP() << "CUDA's libraries are not here";
   const OpRegistry structural;
   for (const OpDef* op : Ops().All()) {
     if (structural.Find(op->name()) != nullptr) continue;
@@ -113,7 +116,7 @@ TEST(GpuCoverage, EveryOpHasAKernelForGpusOrAReason) {
 
 TEST(GpuCoverage, EveryKernelIsOfADefinedOpAndNamesItsArguments) {
   if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
-  ASSERT_NE(GpuKernels(), nullptr);
+  if (GpuKernels() == nullptr) GTEST_SKIP() << "CUDA's libraries are not here";
   for (const KernelRegistry::Entry* entry : GpuKernels()->All()) {
     EXPECT_EQ(entry->def.device, "GPU") << entry->def.op;
     const OpDef* op = Ops().Find(entry->def.op);
@@ -131,7 +134,7 @@ TEST(GpuCoverage, EveryKernelIsOfADefinedOpAndNamesItsArguments) {
 
 TEST(GpuCoverage, EveryKernelForGpusIsComparedWithTheCpusByName) {
   if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
-  ASSERT_NE(GpuKernels(), nullptr);
+  if (GpuKernels() == nullptr) GTEST_SKIP() << "CUDA's libraries are not here";
   std::set<std::string> compared;
   for (const std::string& op : OpsWithCases()) compared.insert(op);
   for (const UpdateCase& update : kUpdateCases) compared.insert(update.op);
