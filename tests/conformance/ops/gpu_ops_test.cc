@@ -141,7 +141,8 @@ TEST(GpuCoverage, EveryKernelForGpusIsComparedWithTheCpusByName) {
   const OpRegistry structural;
   for (const OpDef* op : Ops().All()) {
     if (structural.Find(op->name()) != nullptr || !GpuKernels()->HasOp(op->name(), "GPU")) continue;
-    const bool has = compared.contains(op->name()), elsewhere = ComparedOnGpuBy().contains(op->name());
+    const bool has = compared.contains(op->name()),
+               elsewhere = ComparedOnGpuBy().contains(op->name());
     EXPECT_TRUE(has || elsewhere) << op->name() << ": nothing compares its kernel for GPUs";
     EXPECT_FALSE(has && elsewhere) << op->name() << " has a case; its reason is out of date";
   }
