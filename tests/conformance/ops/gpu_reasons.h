@@ -7,10 +7,11 @@
 namespace monograph::optest {
 
 inline const std::map<std::string, std::string>& WithoutGpuKernel() {
-  static const std::string host = "works on what lives in host memory",
-                           fails = "fails the step by a variable's value, which lies on the GPU",
-                           collective =
-                               "has one beside the CPU's: members on GPUs meet in host memory";
+  static const std::string
+      host = "works on what lives in host memory",
+      fails = "fails the step by a variable's value, which lies on the GPU",
+      collective =
+          "has one beside the CPU's, not in the plug-in: values meet in host memory or go by NCCL";
   static const std::map<std::string, std::string> reasons = {
       {"ResourceCountUpTo", fails},
       {"MonographDatasetBatch", host},
