@@ -32,7 +32,6 @@ WorkerStats Worker::stats() const {
   WorkerStats stats;
   stats.steps_done = impl_->steps_done_.load(std::memory_order_relaxed);
   stats.steps_failed = impl_->steps_failed_.load(std::memory_order_relaxed);
-  stats.messages_leaving = impl_->sending_.load(std::memory_order_relaxed);
   stats.messages_dropped = impl_->dropped_.load(std::memory_order_relaxed);
   std::shared_lock lock(impl_->sessions_mutex_);
   stats.sessions = static_cast<int>(impl_->sessions_.size());
@@ -41,6 +40,8 @@ WorkerStats Worker::stats() const {
     stats.running_steps += session->running;
     stats.graphs += static_cast<int>(session->graphs.size());
   }
+  // After the steps: one that is no longer counted has sent its report.
+  stats.messages_leaving = impl_->sending_.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -232,6 +232,15 @@ void Session::Impl::Watch() {
 }
 
 void Session::Impl::OnTaskLost(int task, const Status& why) {
+  // What the task sent before it went may have come and not been read.
+  worker_->transport()->DriveUntil(
+      [this, task] {
+        std::lock_guard lock(mutex_);
+        return std::none_of(flights_.begin(), flights_.end(), [task](const InFlight& flight) {
+          return flight.active && flight.HasPart(task);
+        });
+      },
+      Clock::now() + kLostGrace);
   std::vector<Completion> completions;
   std::vector<std::pair<uint64_t, std::vector<int>>> stops;
   {
