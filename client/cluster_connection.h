@@ -37,7 +37,7 @@ class ClusterConnection {
     std::optional<control::Key> key;
     std::string fingerprint;  // of the op registry
     // A task was lost: its index in tasks() and why, naming the task. At most once per task, on a
-    // thread of the control plane; must not block.
+    // thread of the control plane; must not block for more than a tenth of a second.
     std::function<void(int task, const Status& why)> on_lost;
   };
 

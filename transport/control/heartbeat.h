@@ -49,7 +49,7 @@ class HeartbeatMonitor {
  public:
   // Runs on the heartbeat thread, once, when the watched channel is lost, for whatever reason; not
   // after the channel's own Close, and not after Unwatch has returned. `peer` is
-  // Channel::peer_name(). Must not block.
+  // Channel::peer_name(). Must not block for more than a tenth of a second.
   using LostCallback = std::function<void(const std::string& peer, const Status& why)>;
 
   static std::unique_ptr<HeartbeatMonitor> Start(HeartbeatOptions options = {});
