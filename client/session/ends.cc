@@ -232,6 +232,11 @@ void Session::Impl::Watch() {
 }
 
 void Session::Impl::OnTaskLost(int task, const Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
+    lost_[static_cast<size_t>(task)] = why;
+  }
   // What the task sent before it went may have come and not been read.
   worker_->transport()->DriveUntil(
       [this, task] {
@@ -245,8 +250,6 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
   std::vector<std::pair<uint64_t, std::vector<int>>> stops;
   {
     std::lock_guard lock(mutex_);
-    if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
-    lost_[static_cast<size_t>(task)] = why;
     for (InFlight& flight : flights_) {
       if (!flight.active ||
           !(flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task))))
