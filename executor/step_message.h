@@ -41,7 +41,7 @@ enum class StepMessageKind : uint8_t {
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
-inline constexpr uint32_t kMaxStepsInRow = 16;       // so that two rows may be in flight
+inline constexpr uint32_t kMaxStepsInRow = 16;       // so that two threads may have a row each in flight
 
 struct StepMessage {
   StepMessageKind kind = StepMessageKind::kRunStep;

@@ -162,51 +162,33 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
         "RunOptions: steps is " + std::to_string(options.steps) +
         (options.trace ? " with trace; a trace is of one step" : "; it must be 1 or more"));
   }
-  // Two rows at a time: the tasks have the next one when they end one.
-  struct Row {
-    std::atomic<bool> finished = false;
-    Result<std::vector<Tensor>> result = std::vector<Tensor>();
-    uint64_t step = 0;
-  };
-  std::array<Row, 2> rows;
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   RunOptions row_options = options;
-  Status failure;
-  size_t begun = 0, ended = 0;
-  for (int64_t left = options.steps; ended < begun || (left > 0 && failure.ok());) {
-    if (left > 0 && failure.ok() && begun - ended < rows.size()) {
-      Row& row = rows[begun % rows.size()];
-      const auto count = static_cast<uint32_t>(std::min<int64_t>(left, kMaxStepsInRow));
-      row.finished = false;
-      failure = Begin(prepared, feeds, row_options, count,
-                      {.finished = &row.finished, .result = &row.result}, &row.step);
-      if (!failure.ok()) continue;
-      row_options.step = 0;  // the next rows follow
-      left -= count;
-      ++begun;
-      Dispatch(*prepared, feeds, row.step, count, options.trace, true);
-      continue;
-    }
-    Row& row = rows[ended % rows.size()];
-    if (!failure.ok()) OnStepFailed(row.step, failure.AsDerived());
-    if (!WaitUntil(row.finished, deadline)) {
-      Expire(row.step);
+  std::atomic<bool> finished = false;
+  Result<std::vector<Tensor>> result = std::vector<Tensor>();
+  uint64_t step = 0;
+  // One row at a time: the steps of two would run side by side.
+  for (int64_t left = options.steps; left > 0 && result.ok();) {
+    const auto count = static_cast<uint32_t>(std::min<int64_t>(left, kMaxStepsInRow));
+    finished = false;
+    MG_RETURN_IF_ERROR(Begin(prepared, feeds, row_options, count,
+                             {.finished = &finished, .result = &result}, &step));
+    row_options.step = 0;  // the next rows follow
+    left -= count;
+    Dispatch(*prepared, feeds, step, count, options.trace, true);
+    if (!WaitUntil(finished, deadline)) {
+      Expire(step);
       // Ends by itself: when every task has stopped, or when the grace is over. Its heartbeats tell
       // of a task that does not even say that it stopped.
-      (void)WaitUntil(row.finished, Clock::time_point::max());
+      (void)WaitUntil(finished, Clock::time_point::max());
     }
-    ++ended;
-    if (failure.ok()) failure = row.result.status();
   }
-  if (begun == 0) return failure;
-  const Row& last = rows[(begun - 1) % rows.size()];
   if (metadata != nullptr) {
-    metadata->step_id = last.step;
-    if (options.trace && failure.ok()) TraceOf(last.step, *prepared, metadata);
+    metadata->step_id = step;
+    if (options.trace && result.ok()) TraceOf(step, *prepared, metadata);
   }
-  if (!failure.ok()) return failure;
-  return std::move(rows[(begun - 1) % rows.size()].result);
+  return result;
 }
 
 }  // namespace monograph
