@@ -73,7 +73,7 @@ int Main(int argc, char** argv) {
     return ends;
   };
   const std::vector<Operation> together = summed(1, int64_t{64} << 20),
-                               buckets = summed(2, int64_t{25} << 20);
+                               buckets = summed(2, int64_t{4} << 20);
   Check(root.status());
   const std::unique_ptr<Session> session = Check(Session::Connect(daemons.cluster(), graph));
   Check(session->Run({}, {}, init).status());
@@ -102,7 +102,7 @@ int Main(int argc, char** argv) {
                    args.Repetitions(40));
   };
   compare("one bucket", together, true);
-  compare("1 and 25 MiB buckets", buckets, false);
+  compare("1 and 4 MiB buckets", buckets, false);
   Check(session->Close());
   return 0;
 }

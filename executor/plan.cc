@@ -125,6 +125,7 @@ class PlanCompiler {
     MG_RETURN_IF_ERROR(Classify());
     Connect();
     MG_RETURN_IF_ERROR(Number());
+    MG_RETURN_IF_ERROR(MakeKernels());
     Rank();
     Renumber();
     MG_RETURN_IF_ERROR(Fill());
@@ -138,12 +139,15 @@ class PlanCompiler {
     NodeId linked_send = -1;  // of a _Recv whose _Send is here
     uint16_t device = 0;
     const KernelRegistry::Entry* entry = nullptr;
+    std::unique_ptr<Kernel> kernel;
     std::vector<NodeId> before;  // distinct predecessors
     std::vector<NodeId> after;
     uint32_t slot = 0;  // first input slot
     uint32_t inputs = 0;
     int32_t number = -1;  // in the plan
     int64_t rank = 0;     // length of the longest path to the end, in cost units
+    int32_t depth = 0;
+    int32_t needed = 0;  // depth at which somebody else first needs what follows
   };
   Item& at(NodeId id) { return items_[static_cast<size_t>(id)]; }
 
@@ -312,30 +316,65 @@ class PlanCompiler {
         "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
   }
 
-  // How much work follows a node: what the executor takes first. A send counts the work that waits
-  // elsewhere.
-  void Rank() {
-    std::vector<std::pair<int32_t, NodeId>> sends;
+  // The kernels, which say of what kind their nodes are.
+  Status MakeKernels() {
     for (const NodeId id : order_) {
-      if (at(id).kind == NodeKind::kSend) sends.emplace_back(Edge(id).priority, id);
+      Item& item = at(id);
+      if (item.kind == NodeKind::kSend || item.kind == NodeKind::kRecv ||
+          item.kind == NodeKind::kForward)
+        continue;
+      if (IsMade(id)) {
+        item.kernel = std::move(made_->at(id));
+      } else if (item.entry == nullptr) {
+        auto body = CompileBody(id);
+        if (!body.ok()) return body.status().WithContext(Who(id));
+        item.kernel = MakeCallKernel(std::move(body).value());
+      } else {
+        auto made = MakeTaskKernel(graph_, id, options_.devices[item.device]->name(), options_,
+                                   *item.entry);
+        if (!made.ok()) return made.status().WithContext(Who(id));
+        item.kernel = std::move(made).value();
+      }
+      if (item.kernel->AsAsync() != nullptr) {
+        item.kind = NodeKind::kAsync;
+      } else if (item.entry != nullptr && item.entry->def.serial) {
+        item.kind = NodeKind::kSerial;
+      }
     }
-    std::stable_sort(sends.begin(), sends.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (size_t i = 0; i < sends.size(); ++i) {
-      at(sends[i].second).rank = 20 + static_cast<int64_t>(200 * (sends.size() - i) / sends.size());
+    return Status();
+  }
+
+  // What the executor takes first: what leads to the work elsewhere that is needed soonest (a send,
+  // or an asynchronous kernel: this task goes on meanwhile), then what has the longest path to the
+  // end. For one thread that is Lawler's rule for jobs with precedence and tails.
+  void Rank() {
+    // Depths in the whole graph, as far as it can be known here: priorities of edges are such.
+    for (const NodeId id : order_) {
+      Item& item = at(id);
+      item.needed = INT32_MAX;
+      if (item.kind == NodeKind::kRecv) item.depth = Edge(id).priority;
+      for (const NodeId source : item.before)
+        item.depth = std::max(item.depth, at(source).depth + 1);
     }
     for (size_t i = order_.size(); i-- > 0;) {
       Item& item = at(order_[i]);
+      if (item.kind == NodeKind::kSend) item.needed = Edge(order_[i]).priority;
+      if (item.kind == NodeKind::kAsync) item.needed = item.depth;
       int64_t longest = 0;
-      for (const NodeId target : item.after) longest = std::max(longest, at(target).rank);
+      for (const NodeId target : item.after) {
+        item.needed = std::min(item.needed, at(target).needed);
+        longest = std::max(longest, at(target).rank);
+      }
       const bool expensive =
           item.entry != nullptr && item.entry->def.cost == KernelCost::kExpensive;
-      item.rank += longest + (expensive ? 10 : 1);
+      item.rank = longest + (expensive ? 10 : 1);
     }
   }
 
   bool LessUrgent(NodeId a, NodeId b) {
-    return at(a).rank != at(b).rank ? at(a).rank < at(b).rank : at(a).number > at(b).number;
+    const Item &left = at(a), &right = at(b);
+    if (left.needed != right.needed) return left.needed > right.needed;
+    return left.rank != right.rank ? left.rank < right.rank : left.number > right.number;
   }
 
   // Numbers nodes in the order in which one thread runs them, so that a step walks through the
@@ -388,7 +427,6 @@ class PlanCompiler {
       for (const Endpoint& e : InputsOf(id))
         uses[static_cast<size_t>(e.node)].push_back({e.index, slot++});
     }
-    uint32_t serial = 0;
     for (const NodeId id : order_) {
       Item& item = at(id);
       PlanNode& node = plan_->nodes[static_cast<size_t>(item.number)];
@@ -437,13 +475,13 @@ class PlanCompiler {
         node.aux = static_cast<uint32_t>(plan_->send_edges.size());
         plan_->send_edges.push_back(Edge(id));
       } else if (item.kind != NodeKind::kForward) {
-        MG_RETURN_IF_ERROR(MakeKernel(id, &node, &serial));
+        AddKernel(&item, &node);
       }
     }
     for (const NodeId id : roots_) {
       if (at(id).kind != NodeKind::kRecv) plan_->roots.push_back(at(id).number);
     }
-    plan_->serial_mutexes = std::make_unique<std::mutex[]>(serial);
+    plan_->serial_mutexes = std::make_unique<std::mutex[]>(serial_);
     if (!plan_->recv_edges.empty()) {
       int32_t first = INT32_MAX, last = INT32_MIN;
       for (const EdgeInfo& edge : plan_->recv_edges) {
@@ -460,34 +498,18 @@ class PlanCompiler {
     return Status();
   }
 
-  Status MakeKernel(NodeId id, PlanNode* node, uint32_t* serial) {
-    std::unique_ptr<Kernel> kernel;
-    if (IsMade(id)) {
-      kernel = std::move(made_->at(id));
-    } else if (at(id).entry == nullptr) {
-      auto body = CompileBody(id);
-      if (!body.ok()) return body.status().WithContext(Who(id));
-      kernel = MakeCallKernel(std::move(body).value());
-    } else {
-      auto made = MakeTaskKernel(graph_, id, options_.devices[at(id).device]->name(), options_,
-                                 *at(id).entry);
-      if (!made.ok()) return made.status().WithContext(Who(id));
-      kernel = std::move(made).value();
-      plan_->SetCost(at(id).number,
-                     at(id).entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
-    }
-    node->kernel = kernel.get();
-    if (kernel->AsAsync() != nullptr) {
-      node->kind = NodeKind::kAsync;
-      plan_->SetCost(at(id).number, 100);  // it only begins something
+  void AddKernel(Item* item, PlanNode* node) {
+    node->kernel = item->kernel.get();
+    if (item->kind == NodeKind::kAsync) {
+      plan_->SetCost(item->number, 100);  // it only begins something
       node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
       plan_->frame_outputs.push_back(node->num_outputs);
-    } else if (at(id).entry != nullptr && at(id).entry->def.serial) {
-      node->kind = NodeKind::kSerial;
-      node->aux = (*serial)++;
+    } else {
+      plan_->SetCost(item->number,
+                     item->entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
+      if (item->kind == NodeKind::kSerial) node->aux = serial_++;
     }
-    plan_->kernels.push_back(std::move(kernel));
-    return Status();
+    plan_->kernels.push_back(std::move(item->kernel));
   }
 
   Result<std::shared_ptr<const Plan>> CompileBody(NodeId call) {
@@ -510,6 +532,7 @@ class PlanCompiler {
   std::vector<Item> items_;
   std::vector<NodeId> order_;
   std::vector<NodeId> roots_;  // the most urgent one last
+  uint32_t serial_ = 0;        // serial kernels
 };
 
 Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options) {

@@ -680,5 +680,49 @@ TEST(SequentialStep, SendsTheUrgentTensorFirst) {
   EXPECT_EQ(sink.priorities, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
+// The ops of a step of one thread that takes nothing from elsewhere, in the order in which they
+// ran.
+std::vector<std::string> OrderOfOps(const std::shared_ptr<const Plan>& plan) {
+  StepTrace trace;
+  EXPECT_TRUE(RunStep(plan, {}, 1, /*inline_all=*/true, &trace).ok());
+  std::vector<TraceEvent> events = trace.Events();
+  std::stable_sort(events.begin(), events.end(),
+                   [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  std::vector<std::string> ops;
+  for (const TraceEvent& event : events) ops.push_back(event.op);
+  return ops;
+}
+
+// In a backward pass: a layer's large gradient leaves before the layers below are computed.
+TEST(SequentialStep, WhatIsNeededSoonestElsewhereGoesFirstHoweverMuchWorkFollowsTheRest) {
+  TestTask task(1);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  const Endpoint x = b.Const(1);
+  Endpoint below = x;
+  for (int i = 0; i < 50; ++i) below = b.Op("TIncSlow", {below});
+  b.Send(1, below, /*priority=*/60);
+  b.Send(2, b.Op("TInc", {x}), /*priority=*/3);
+  const std::vector<std::string> ops = OrderOfOps(task.Compile(std::move(graph)).value());
+  ASSERT_EQ(ops.size(), 54u);
+  EXPECT_EQ((std::vector<std::string>(ops.begin(), ops.begin() + 4)),
+            (std::vector<std::string>{"TConst", "TInc", "_Send", "TIncSlow"}));
+}
+
+TEST(SequentialStep, AnAsynchronousKernelBeginsBeforeTheWorkThatCanGoOnMeanwhile) {
+  TestTask task(1);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  task.gate("g")->Open();
+  const Endpoint x = b.Const(1);
+  Endpoint rest = x;
+  for (int i = 0; i < 50; ++i) rest = b.Op("TIncSlow", {rest});
+  b.Op("TGate", {b.Op("TInc", {x})}, {{"gate", std::string("g")}});
+  const std::vector<std::string> ops = OrderOfOps(task.Compile(std::move(graph)).value());
+  ASSERT_EQ(ops.size(), 53u);
+  EXPECT_EQ((std::vector<std::string>(ops.begin(), ops.begin() + 4)),
+            (std::vector<std::string>{"TConst", "TInc", "TGate", "TIncSlow"}));
+}
+
 }  // namespace
 }  // namespace monograph
