@@ -38,6 +38,9 @@ class Communicator {
   virtual Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) = 0;
   // What is enqueued ends soon, with anything in its memory. Nothing but the destructor may follow.
   virtual void Abort() = 0;
+  // The same where the device's context is lost, in which nothing can be ended: what the library
+  // keeps stays to the end of the process.
+  virtual void Abandon() = 0;
 };
 
 // What a GPU's driver offers.

@@ -390,8 +390,7 @@ void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
   if (gone.empty()) return;
   lock->unlock();
   for (const auto& connection : gone) {
-    // Of a lost context nothing can be ended.
-    if (!device_.health().ok()) static_cast<void>(connection->communicator.release());
+    if (!device_.health().ok()) connection->communicator->Abandon();
   }
   gone.clear();
   lock->lock();
@@ -442,7 +441,7 @@ void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const S
   if (device_.health().ok()) {
     connection->communicator->Abort();
   } else {
-    static_cast<void>(connection->communicator.release());
+    connection->communicator->Abandon();
   }
 }
 

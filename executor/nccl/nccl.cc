@@ -98,6 +98,7 @@ class NcclCommunicator : public Communicator {
   void Abort() override {
     if (comm_ != nullptr) (void)Nccl().abort(std::exchange(comm_, nullptr));
   }
+  void Abandon() override { comm_ = nullptr; }
 
  private:
   Status Enqueue(std::span<const Send> sends, std::span<const Receive> receives) {

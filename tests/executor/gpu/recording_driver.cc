@@ -396,6 +396,10 @@ class RecordingCommunicator : public Communicator {
     ++driver_.counts_.aborts;
     driver_.hung_ = false;
   }
+  void Abandon() override {
+    std::lock_guard lock(driver_.world_->mutex);
+    aborted_ = true;
+  }
 
  private:
   RecordingDriver& driver_;
