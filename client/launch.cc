@@ -224,15 +224,31 @@ class TemporaryFile {
   std::string path_;
 };
 
-// The last --replication among the words, as --replication=X or --replication X.
-bool SaysClientPerWorker(const std::vector<std::string>& words) {
-  const std::string flag = "--replication";
+// What the last `flag` among the words says, as FLAG=X or FLAG X; empty if there is none.
+std::string FlagIn(const std::vector<std::string>& words, const std::string& flag) {
   std::string value;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i].rfind(flag + "=", 0) == 0) value = words[i].substr(flag.size() + 1);
     if (words[i] == flag && i + 1 < words.size()) value = words[i + 1];
   }
-  return value == "between_graph" || value == "hybrid";
+  return value;
+}
+
+bool SaysClientPerWorker(const std::vector<std::string>& words) {
+  const std::string replication = FlagIn(words, "--replication");
+  return replication == "between_graph" || replication == "hybrid";
+}
+
+// Several replicas of one worker have a CPU device each. Empty: as many as a daemon makes anyway,
+// or as the user says.
+std::string CpuDevicesFlag(const LaunchOptions& options) {
+  constexpr char kFlag[] = "--cpu_devices";
+  for (const std::string& word : options.executor_flags) {
+    if (word.rfind(kFlag, 0) == 0) return "";
+  }
+  if (FlagIn(options.command, "--replication") != "hybrid") return "";
+  const std::string replicas = FlagIn(options.command, "--replicas_per_worker");
+  return std::string(kFlag) + "=" + (replicas.empty() ? "2" : replicas);
 }
 
 class Launcher {
@@ -299,6 +315,7 @@ Status Launcher::Start() {
     key_line = control::FormatKey(key) + "\n";
     MG_RETURN_IF_ERROR(key_file_.Write(key_line));
   }
+  const std::string cpu_devices = CpuDevicesFlag(options_);
   for (const Placement& task : tasks) {
     std::vector<std::string> argv;
     if (remote) {
@@ -321,6 +338,7 @@ Status Launcher::Start() {
     argv.push_back("--task=" + std::to_string(task.task));
     // Who holds parameters leaves GPUs and their memory to who computes, unless the user says more.
     if (task.job == "ps") argv.push_back("--gpu_devices=0");
+    if (task.job == "worker" && !cpu_devices.empty()) argv.push_back(cpu_devices);
     argv.insert(argv.end(), options_.executor_flags.begin(), options_.executor_flags.end());
     MG_ASSIGN_OR_RETURN(Child child, Spawn(task.job + "/" + std::to_string(task.task), argv, {},
                                            remote ? &key_line : nullptr));

@@ -34,12 +34,14 @@ struct LaunchOptions {
 // with `hosts`, MONOGRAPH_KEY_FILE in its environment. Every line that a daemon prints is prefixed
 // "[worker/1] ", to standard error. A client per worker runs on this machine, gets
 // --job_name=worker and --task_index=N too, and every line that it prints is prefixed "[client/N]
-// ", to standard output. Returns the program's exit code (128 + signal if one ended it), of many
-// clients the first that is not 0; they all run to their end. A daemon that ends before the
-// program, and one of many clients that fails, is reported. If a daemon ends before every daemon
-// was up, the program, which would wait for it in vain, gets SIGTERM, and the result is Unavailable
-// with the daemon's name and its last words. One that ends later is the program's business. Uses
-// signals and child processes: for main() of a program with one thread.
+// ", to standard output. If the command says --replication=hybrid, workers get --cpu_devices=N with
+// the N of its --replicas_per_worker (2 if it has none), unless `executor_flags` say it. Returns
+// the program's exit code (128 + signal if one ended it), of many clients the first that is not 0;
+// they all run to their end. A daemon that ends before the program, and one of many clients that
+// fails, is reported. If a daemon ends before every daemon was up, the program, which would wait
+// for it in vain, gets SIGTERM, and the result is Unavailable with the daemon's name and its last
+// words. One that ends later is the program's business. Uses signals and child processes: for
+// main() of a program with one thread.
 Result<int> Launch(const LaunchOptions& options);
 
 // `count` ports that are free on loopback now, outside the range from which the kernel gives ports

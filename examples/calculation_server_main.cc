@@ -1,18 +1,19 @@
 // calculation_server: workers collect data with the current weights and put it in a queue; this
 // client takes it out, trains, and gives the workers new weights. Weights go in and data comes out
-// through the session; nobody waits for anybody but at the queue.
+// through the session; nobody waits for anybody but at the queue. Each run has a container of its
+// own, so that it meets neither the closed queue of the run before nor another run's weights.
 //
 // The task: for a state s, choose the action a = s w + noise that earns most; the reward
 // -(a - s best)^2 is all that a worker hears of `best`. Noise that earned more than usual shows
 // where to go.
 #include <cstdio>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "client/coordinator.h"
 #include "client/flags.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
 #include "client/session_flags.h"
@@ -31,13 +32,14 @@ constexpr float kBest[] = {2, -1}, kNoise = 0.3f, kRate = 0.1f;
 constexpr int64_t kStates = 50;  // in one element of the queue
 
 // One worker: reads the weights, tries actions, and enqueues what it saw.
-Operation Collect(const Scope& worker, const ModelVariable& weights, const Output& queue) {
+Operation Collect(const Scope& worker, const Output& weights, const Output& queue) {
   const auto normal = [&](const char* name, std::initializer_list<int64_t> shape) {
     return RandomNormal(worker.WithOpName(name), IntsConst(worker, shape));
   };
   const Output states = normal("states", {kStates, 2}), noise = normal("noise", {kStates, 1});
   const Output actions =
-      Add(worker, MatMul(worker, states, weights.value), Mul(worker, noise, Const(worker, kNoise)));
+      Add(worker, MatMul(worker, states, ReadVariable(worker.ColocateWith(weights), weights)),
+          Mul(worker, noise, Const(worker, kNoise)));
   const Output best = MatMul(worker, states, Const(worker, Shape{2, 1}, {kBest[0], kBest[1]}));
   const Output rewards = Neg(worker, SquaredDifference(worker, actions, best));
   return QueueEnqueue(worker.WithOpName("collect"), queue, {states, noise, rewards});
@@ -55,10 +57,13 @@ Status Run(const SessionFlags& session_flags, int batches) {
   const Scope root = Scope(&graph).WithSeed(7);
   // Weights and queue are where everybody finds them.
   const Scope meeting = root.WithDevice(has_ps ? "/job:ps/task:0" : workers[0]);
-  const ModelVariable weights = MakeVariable(meeting, "weights", Zeros(meeting, {2, 1}, DT_FLOAT));
-  const Output queue =
-      FIFOQueue(meeting.WithOpName("experience"), {DT_FLOAT, DT_FLOAT, DT_FLOAT},
-                {.capacity = 2, .shapes = {{kStates, 2}, {kStates, 1}, {kStates, 1}}});
+  const std::string container = "calculation_server." + std::to_string(std::random_device()());
+  const Output weights = VarHandle(meeting.WithOpName("weights"), DT_FLOAT, {2, 1}, container);
+  const Operation initialize = AssignVariable(meeting, weights, Zeros(meeting, {2, 1}, DT_FLOAT));
+  const Output queue = FIFOQueue(meeting.WithOpName("experience"), {DT_FLOAT, DT_FLOAT, DT_FLOAT},
+                                 {.capacity = 2,
+                                  .shapes = {{kStates, 2}, {kStates, 1}, {kStates, 1}},
+                                  .container = container});
   std::vector<Operation> collect;
   for (size_t i = 0; i < workers.size(); ++i) {
     const Scope worker = root.SubScope("worker_" + std::to_string(i)).WithDevice(workers[i]);
@@ -77,14 +82,14 @@ Status Run(const SessionFlags& session_flags, int batches) {
   const Output direction = MatMul(trainer, data[0], surprise, {.transpose_a = true});
   const Output next = Add(trainer.WithOpName("next"), current,
                           Mul(trainer, direction, Const(trainer, kRate / kStates)));
-  const Operation publish = AssignVariable(meeting.WithOpName("publish"), weights.handle, fresh);
+  const Operation publish = AssignVariable(meeting.WithOpName("publish"), weights, fresh);
   const QueueRunner collectors(collect, QueueClose(meeting, queue),
                                QueueClose(meeting, queue, /*cancel_pending_enqueues=*/true));
   MG_RETURN_IF_ERROR(root.status());
 
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       session_flags.Open(cluster, graph, 2));
-  MG_RETURN_IF_ERROR(session->Run({}, {}, {weights.initializer}).status());
+  MG_RETURN_IF_ERROR(session->Run({}, {}, {initialize}).status());
   Coordinator coordinator;
   collectors.Start(session.get(), &coordinator);
   Tensor value = Tensor::FromValues<float>({2, 1}, {0, 0});
@@ -97,6 +102,7 @@ Status Run(const SessionFlags& session_flags, int batches) {
   }
   coordinator.RequestStop();
   MG_RETURN_IF_ERROR(coordinator.Join());
+  MG_RETURN_IF_ERROR(session->Reset({container}));
   std::printf("weights %.2f %.2f (best: %.0f %.0f)\n", value.data<float>()[0],
               value.data<float>()[1], kBest[0], kBest[1]);
   return session->Close();

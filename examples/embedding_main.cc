@@ -26,7 +26,7 @@ namespace monograph::examples {
 namespace {
 
 struct Sizes {
-  int64_t users = 500, films = 200, dimensions = 8, batch_size = 512;
+  int64_t users = 500, films = 200, dimensions = 8, batch_size = 0;
 };
 
 // What a user thinks of a film: a rule that vectors of two numbers could follow.
@@ -65,11 +65,18 @@ Output Loss(const VariableScope& tower, const Sizes& sizes, const Outputs& batch
   return ReduceMean(scope.WithOpName("loss"), SquaredDifference(scope, guess, batch[2]));
 }
 
-Status Run(const SessionFlags& session_flags, const Sizes& sizes, int steps) {
+constexpr int64_t kBatchPerWorker = 256;
+
+Status Run(const SessionFlags& session_flags, Sizes sizes, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> workers = {"/device:CPU:0", "/device:CPU:1"};
   if (cluster) workers = cluster->Tasks("worker");
   if (workers.empty()) return InvalidArgument("embedding needs a cluster with a job worker");
+  const auto towers = static_cast<int64_t>(workers.size());
+  if (sizes.batch_size == 0) sizes.batch_size = kBatchPerWorker * towers;
+  if (sizes.batch_size < 1 || sizes.batch_size % towers != 0)
+    return InvalidArgument("--batch_size must be a multiple of the number of workers, " +
+                           std::to_string(towers));
   const int64_t shards = cluster ? std::max(1, cluster->num_tasks("ps")) : 2;
 
   Graph graph = NewGraph();
@@ -85,7 +92,7 @@ Status Run(const SessionFlags& session_flags, const Sizes& sizes, int steps) {
                          Placeholder(root.WithOpName("ratings"), DT_FLOAT, shape)};
   std::vector<Outputs> parts;
   for (const Output& input : batch)
-    parts.push_back(Split(root, input, static_cast<int>(workers.size()), 0));
+    parts.push_back(Split(root, input, static_cast<int>(towers), 0));
 
   // Variables go to the parameter servers in turn; where there are none, to the first worker.
   std::vector<std::vector<GradientAndVariable>> gradients;
@@ -110,8 +117,7 @@ Status Run(const SessionFlags& session_flags, const Sizes& sizes, int steps) {
   std::vector<Operation> initializers = {GlobalVariablesInitializer(root, collections)};
   const Operation train = Adagrad(2.0).ApplyGradients(root, mean, &initializers);
   const Operation init = Group(root, initializers);
-  const Output loss =
-      Mul(root, AddN(root, losses), Const(root, 1.0f / static_cast<float>(workers.size())));
+  const Output loss = Mul(root, AddN(root, losses), Const(root, 1.0f / static_cast<float>(towers)));
   MG_RETURN_IF_ERROR(root.status());
 
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
@@ -147,7 +153,8 @@ int main(int argc, char** argv) {
   flags.Add("users", &sizes.users, "rows of the users' table");
   flags.Add("films", &sizes.films, "rows of the films' table");
   flags.Add("dimensions", &sizes.dimensions, "numbers in a row");
-  flags.Add("batch_size", &sizes.batch_size, "ratings per step, a multiple of the workers");
+  flags.Add("batch_size", &sizes.batch_size,
+            "ratings per step, a multiple of the workers; 0: 256 for each");
   flags.Add("num_batches", &steps, "training steps");
   SessionFlags session_flags;
   session_flags.AddTo(&flags);

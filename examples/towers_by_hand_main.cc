@@ -52,6 +52,8 @@ Output Loss(const VariableScope& tower, const Output& images, const Output& labe
                     SparseSoftmaxCrossEntropyWithLogits(scope, logits, labels));
 }
 
+constexpr int64_t kBatchPerTower = 32;
+
 Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> devices = {"/device:CPU:0", "/device:CPU:1"};
@@ -62,7 +64,8 @@ Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
     home = cluster->num_tasks("ps") > 0 ? cluster->Tasks("ps")[0] : devices[0];
   }
   const int towers = static_cast<int>(devices.size());
-  if (batch_size % towers != 0)
+  if (batch_size == 0) batch_size = kBatchPerTower * towers;
+  if (batch_size < 1 || batch_size % towers != 0)
     return InvalidArgument("--batch_size must be a multiple of the number of towers, " +
                            std::to_string(towers));
 
@@ -127,9 +130,9 @@ int main(int argc, char** argv) {
       "process\n"
       "  monograph launch --ps=1 --workers=2 -- towers_by_hand   two workers and a parameter "
       "server\n");
-  int64_t batch_size = 64;
+  int64_t batch_size = 0;
   int steps = 50;
-  flags.Add("batch_size", &batch_size, "examples per step, of all towers together");
+  flags.Add("batch_size", &batch_size, "examples per step, of all towers together; 0: 32 for each");
   flags.Add("num_batches", &steps, "training steps");
   SessionFlags session_flags;
   session_flags.AddTo(&flags);

@@ -67,8 +67,10 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("task_index", &task_index, "between_graph: this client's worker; 0 is the chief");
   flags->Add("num_replicas", &num_replicas,
              "workers that take part; default: every task of job worker, or 1 without a cluster");
-  flags->Add("replicas_per_worker", &replicas_per_worker,
-             "hybrid: CPU devices of each worker that hold a replica");
+  flags->Add(
+      "replicas_per_worker", &replicas_per_worker,
+      "hybrid: CPU devices of each worker that hold a replica; monograph launch gives workers so "
+      "many, by hand it is monograph-executor's --cpu_devices");
   flags->AddChoice(
       "ps_strategy", &ps_strategy, {"greedy", "round_robin"},
       "which task of job ps gets a variable: the one with the fewest bytes, or each in "

@@ -112,6 +112,41 @@ TEST(Examples, CalculationServerKeepsWeightsAndQueueOnTheParameterServer) {
   ExpectBestWeights(ran);
 }
 
+TEST(Examples, CalculationServerRunsAgainOnTheDaemonsOfARunBefore) {
+  const std::string run =
+      MG_PROGRAMS "/calculation_server --num_batches=20 --cluster=\"$MONOGRAPH_CLUSTER\"";
+  const Ran ran =
+      RunProgram("monograph launch --ps=1 --workers=1 -- sh -c '" + run + " && " + run + "'");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  int runs = 0;
+  for (const std::string& line : ran.lines()) runs += line.rfind("weights ", 0) == 0 ? 1 : 0;
+  EXPECT_EQ(runs, 2) << ran.output;
+}
+
+TEST(Examples, EveryExampleOfTowersTakesANumberOfWorkersThatIsNoPowerOfTwo) {
+  for (const std::string program : {"embedding", "towers_by_hand"}) {
+    const Ran ran = Launch("--ps=1 --workers=3", program, "--num_batches=2");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+  }
+  const Ran uneven = RunProgram("embedding --batch_size=63");
+  EXPECT_EQ(uneven.code, 1);
+  EXPECT_THAT(uneven.output,
+              HasSubstr("--batch_size must be a multiple of the number of workers, 2"));
+}
+
+TEST(Examples, LaunchGivesHybridWorkersADeviceForEachReplica) {
+  const std::string hybrid =
+      "monograph launch --ps=1 --workers=1 -- " MG_PROGRAMS
+      "/mnist_replica --data_name=synthetic --fc=8 --batch_size=6 --num_batches=2 "
+      "--num_warmup_batches=0 --replication=hybrid --log_device_placement=full ";
+  for (const std::string flags : {"", "--replicas_per_worker=3"}) {
+    const Ran ran = RunProgram(hybrid + flags);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_THAT(ran.output,
+                HasSubstr(flags.empty() ? "task:0/device:CPU:1\n" : "task:0/device:CPU:2\n"));
+  }
+}
+
 // The losses of lines "step N  loss X".
 std::vector<double> Losses(const Ran& ran) {
   std::vector<double> losses;
