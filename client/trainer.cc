@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/duration.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/sync_replicas.h"
@@ -215,8 +216,7 @@ Status Trainer::WaitForModel() {
       say_at = now + kSayEvery;
     }
     if (now >= until) {
-      return DeadlineExceeded(what + "; " + lacks + " within " +
-                              std::to_string(options_.start_timeout.count() / 1000.0) + " s");
+      return DeadlineExceeded(what + "; " + lacks + " within " + Seconds(options_.start_timeout));
     }
     std::this_thread::sleep_for(kLookEvery);  // nothing tells of another client's assignment
   }

@@ -46,7 +46,7 @@ TEST(ReplicatedJobs, OthersWaitForTheChiefAndSayWhatFor) {
   ChildProcess other(Client(cluster, 1, {"--start_timeout=2"}));
   ExpectFails(other, {"DEADLINE_EXCEEDED",
                       "Waiting for model to be ready: variables not initialized: conv1/weights, ",
-                      ", global_step", "the chief (worker 0)"});
+                      ", global_step", "the chief (worker 0) has not initialized them within 2 s"});
   EXPECT_NE(other.error().find("Waiting for model to be ready"),
             other.error().rfind("Waiting for model to be ready"))
       << "it did not say so before it gave up";
