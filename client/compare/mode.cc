@@ -55,6 +55,22 @@ CompareMode Custom(const std::string& name, const std::string& flags) {
   return mode;
 }
 
+// Words that were cut at commas which belong to a flag: "cut=--split=weights=3" and "1" are one.
+std::vector<std::string> Rejoined(const std::vector<std::string>& words) {
+  std::vector<std::string> modes;
+  for (const std::string& word : words) {
+    const bool value_goes_on = !word.empty() && word[0] >= '0' && word[0] <= '9' &&
+                               word.find("=--") == std::string::npos && !modes.empty() &&
+                               modes.back().find("=--") != std::string::npos;
+    if (value_goes_on) {
+      modes.back() += "," + word;
+    } else {
+      modes.push_back(word);
+    }
+  }
+  return modes;
+}
+
 }  // namespace
 
 const std::vector<CompareMode>& KnownModes() {
@@ -82,7 +98,7 @@ std::vector<std::string> CompareModeNames() {
 Result<std::vector<CompareMode>> ParseModes(const std::vector<std::string>& words) {
   std::vector<CompareMode> modes;
   std::set<std::string> seen;
-  for (const std::string& word : words) {
+  for (const std::string& word : Rejoined(words)) {
     const size_t equals = word.find('=');
     const auto known = std::find_if(KnownModes().begin(), KnownModes().end(),
                                     [&](const CompareMode& mode) { return mode.name == word; });
@@ -92,8 +108,8 @@ Result<std::vector<CompareMode>> ParseModes(const std::vector<std::string>& word
       modes.push_back(Custom(word.substr(0, equals), word.substr(equals + 1)));
     } else {
       std::string message = "--modes: unknown mode '" + word + "'";
-      if (const std::string near = NearestName(word, CompareModeNames()); !near.empty())
-        message += "; did you mean '" + near + "'?";
+      const std::string near = NearestName(word, CompareModeNames());
+      message += near.empty() ? "." : "; did you mean '" + near + "'?";
       message += " Known are";
       for (const std::string& name : CompareModeNames()) message += " " + name;
       return InvalidArgument(message + "; or give NAME=FLAGS");

@@ -20,7 +20,9 @@ struct CompareMode {
 };
 
 const std::vector<CompareMode>& KnownModes();
-// One entry of --modes. InvalidArgument with the nearest name, and for names that are given twice.
+// The words of --modes between its commas; a number after one of NAME=FLAGS goes on with its last
+// flag (--split=weights=3,1). InvalidArgument with the nearest name, and for names that are given
+// twice.
 Result<std::vector<CompareMode>> ParseModes(const std::vector<std::string>& words);
 
 }  // namespace monograph

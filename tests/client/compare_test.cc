@@ -85,6 +85,19 @@ TEST(CompareModes, NamesStandForFlags) {
   EXPECT_EQ(modes->at(7).executor_flags, std::vector<std::string>{"--cpu_devices=4"});
 }
 
+// The command line cuts --modes at its commas.
+TEST(CompareModes, AFlagOfOnesOwnModeMayHaveNumbersWithCommas) {
+  const auto modes =
+      ParseModes({"cut=--split=weights=3", "1", "2 --fc=8", "in_graph", "fast=--fc=1"});
+  ASSERT_TRUE(modes.ok()) << modes.status();
+  ASSERT_EQ(modes->size(), 3u);
+  EXPECT_EQ(modes->at(0).name, "cut");
+  EXPECT_EQ(modes->at(0).flags, (std::vector<std::string>{"--split=weights=3,1,2", "--fc=8"}));
+  EXPECT_EQ(modes->at(2).flags, std::vector<std::string>{"--fc=1"});
+  for (const char* before : {"in_graph", ""})
+    EXPECT_EQ(ParseModes({before, "1"}).status().code(), Code::kInvalidArgument) << before;
+}
+
 TEST(CompareModes, AnUnknownOneIsRefusedWithTheNearestName) {
   const Status unknown = ParseModes({"in_grap"}).status();
   EXPECT_EQ(unknown.code(), Code::kInvalidArgument);
