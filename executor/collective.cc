@@ -20,6 +20,10 @@ namespace {
 // How often deadlines are looked at while something waits.
 constexpr milliseconds kTick{20};
 
+collective::Key KeyOf(const StepMessage& message, const CollectiveMessage& body) {
+  return {body.epoch, message.step, static_cast<int32_t>(message.id), body.instance, body.meeting};
+}
+
 }  // namespace
 
 namespace collective {
@@ -172,8 +176,7 @@ bool CollectiveManager::Impl::Awaits(const StepMessage& message) {
            (member.state == Member::State::kJoining && broken);
   });
   if (known || broken) return known;
-  const auto found = operations_.find(
-      {decoded.epoch, message.step, static_cast<int32_t>(message.id), decoded.instance});
+  const auto found = operations_.find(KeyOf(message, decoded));
   return found != operations_.end() && found->second->started && !found->second->over;
 }
 
@@ -203,8 +206,7 @@ PayloadSink CollectiveManager::Impl::OnMessage(const StepMessage& message, size_
   if (!DecodeCollective(message.body, &arrival->message).ok()) return {};
   arrival->impl = shared_from_this();
   arrival->session = message.session;
-  arrival->key = {arrival->message.epoch, message.step, static_cast<int32_t>(message.id),
-                  arrival->message.instance};
+  arrival->key = KeyOf(message, arrival->message);
   PayloadSink sink;
   sink.done = [arrival](const Status& status) { arrival->impl->OnArrival(arrival, status); };
   if (Land(arrival.get(), payload_bytes)) {
@@ -229,8 +231,7 @@ void CollectiveManager::Impl::OnDelivered(const StepMessage& message, Payload pa
   if (!DecodeCollective(message.body, &arrival->message).ok()) return;
   arrival->impl = shared_from_this();
   arrival->session = message.session;
-  arrival->key = {arrival->message.epoch, message.step, static_cast<int32_t>(message.id),
-                  arrival->message.instance};
+  arrival->key = KeyOf(message, arrival->message);
   arrival->payload = std::move(payload);
   OnArrival(arrival, Status());
 }

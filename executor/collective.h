@@ -85,6 +85,9 @@ struct CollectiveRequest {
   int group_size = 0;
   int group_key = 0;
   int instance_key = 0;
+  // Of members that are given: meetings of one instance in one step, each with another number, do
+  // not know of each other.
+  uint8_t meeting = 0;
   std::shared_ptr<const CollectiveMembers> members;  // nullptr: to be found
   DType dtype = DT_INVALID;
   std::vector<Tensor>

@@ -19,6 +19,7 @@ std::string EncodeCollective(const CollectiveMessage& message) {
   Encoder out;
   out.Put(static_cast<uint8_t>(message.what));
   out.Put(message.kind);
+  out.Put(message.meeting);
   out.Put(message.rank);
   out.Put(message.instance);
   out.Put(message.epoch);
@@ -41,6 +42,7 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
   const auto what = in.Get<uint8_t>();
   message->what = static_cast<CollectiveWhat>(what);
   message->kind = in.Get<uint8_t>();
+  message->meeting = in.Get<uint8_t>();
   message->rank = in.Get<uint16_t>();
   message->instance = in.Get<int32_t>();
   message->epoch = in.Get<uint64_t>();

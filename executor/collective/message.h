@@ -1,11 +1,11 @@
 // The body of a collective's message (kind 5 of executor/step_message.h, whose id is the group's
 // key and whose step is the round). Private to the executor folder.
 //
-//   body   = what:u8 kind:u8 rank:u16 instance:i32 epoch:u64 timeout_ms:u32 index:u32 signature:u64
-//   rest what   = 1 whole    the sender's whole input: payload = its tensors, one after the other;
-//   index = 1 if it is empty
-//                       (then there is no payload); rest = dtype:u8 dims:u8 dim:i64*dims for a
-//                       gather or a broadcast
+//   body   = what:u8 kind:u8 meeting:u8 rank:u16 instance:i32 epoch:u64 timeout_ms:u32 index:u32
+//            signature:u64 rest
+//   what   = 1 whole    the sender's whole input: payload = its tensors, one after the other;
+//                       index = 1 if it is empty (then there is no payload); rest = dtype:u8
+//                       dims:u8 dim:i64*dims for a gather or a broadcast
 //          | 2 piece    payload = a piece of the input of `rank`; index = which one
 //          | 3 sum      payload = a piece of the result; index = which one
 //          | 4 join     a device wants to become a member; index = group size
@@ -22,9 +22,9 @@
 //          | 11 here    the answer; text = their ranks: (rank:u16)*
 //   4 to 8, 10, 11: rest = device text, each length:u32 bytes
 //
-// `rank` is the sender's, `kind` the operation's (CollectiveKind). `signature` is a hash of what
-// all members of an operation must agree on. `timeout_ms` is how long the sender waits: what comes
-// for an operation that does not begin is kept as long.
+// `rank` is the sender's, `kind` the operation's (CollectiveKind), `meeting` the request's.
+// `signature` is a hash of what all members of an operation must agree on. `timeout_ms` is how long
+// the sender waits: what comes for an operation that does not begin is kept as long.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,7 @@ enum class CollectiveWhat : uint8_t {
 struct CollectiveMessage {
   CollectiveWhat what = CollectiveWhat::kWhole;
   uint8_t kind = 0;
+  uint8_t meeting = 0;
   uint16_t rank = 0;
   int32_t instance = 0;
   uint64_t epoch = 0;

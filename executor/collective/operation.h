@@ -36,10 +36,11 @@ using Clock = std::chrono::steady_clock;
 inline constexpr int kWindow = 4;  // pieces of an operation that are on their way to one task
 
 // What makes a round unique. In a group whose members were given, the epoch is the session and the
-// round its step.
+// round its step. `meeting`: CollectiveRequest::meeting.
 struct Key {
   uint64_t epoch = 0, round = 0;
   int32_t group = 0, instance = 0;
+  uint8_t meeting = 0;
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 

@@ -128,7 +128,8 @@ void CollectiveManager::Impl::Start(const Request& request) {
     if (stopped_ || request->cancelled) {
       actions.ends.push_back({request, Cancelled("the step was aborted").AsDerived(), {}});
     } else if (request->members != nullptr) {
-      const Key key{request->session, request->step, request->group_key, request->instance_key};
+      const Key key{request->session, request->step, request->group_key, request->instance_key,
+                    request->meeting};
       Begin(request, key, request->members, false, &actions);
     } else if (MustWait(*request)) {
       held_.push_back(request);
@@ -296,6 +297,7 @@ CollectiveMessage CollectiveManager::Impl::MessageOf(const Operation& op, Collec
   message.kind = static_cast<uint8_t>(op.spec.kind);
   message.rank = static_cast<uint16_t>(rank);
   message.instance = op.key.instance;
+  message.meeting = op.key.meeting;
   message.epoch = op.key.epoch;
   message.timeout_ms = Milliseconds(op.spec.timeout);
   message.signature = op.signature;

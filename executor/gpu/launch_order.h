@@ -5,7 +5,8 @@
 // Each device proposes the next number of its own clock; the greatest of the proposals is the
 // collective's number, and it is launched when no other one here has, or may get, a smaller one
 // (Skeen's total order multicast, in Birman and Joseph, "Reliable Communication in the Presence of
-// Failures", 1987). Not thread-safe.
+// Failures", 1987). What is proposed and not decided holds up all that come after it, so nothing
+// that it waits for may wait for one of these. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,10 @@
 // GpuLauncher: sets up contexts of kernels that run outside the step executor's own loop.
+// PostedKernel: one that begins on a GPU's launching thread.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "executor/cancel_slot.h"
 #include "executor/gpu/device.h"
@@ -45,6 +48,50 @@ class GpuLauncher {
     context->host_inputs_ = host_inputs;
     context->host_outputs_ = host_outputs;
   }
+};
+
+// By argument, whether it lies in host memory; bool[] because a context points to them.
+struct HostPlaces {
+  std::unique_ptr<bool[]> inputs, outputs;
+};
+
+class PostedKernel : public AsyncKernel {
+ public:
+  PostedKernel(GpuDevice* device, HostPlaces places)
+      : device_(*device), places_(std::move(places)) {}
+
+  void ComputeAsync(KernelContext& context, Done done) final {
+    Job* run = jobs_.Take();
+    run->kernel = this;
+    run->context = &context;
+    run->done = std::move(done);
+    run->step = context.step_id();
+    device_.Post(run);
+  }
+
+ protected:
+  // On the launching thread; the context is that of a kernel of the device. Calls `done` once.
+  virtual void Begin(KernelContext& context, Done done) = 0;
+  GpuDevice& device() const { return device_; }
+
+ private:
+  struct Job : LaunchTask {
+    PostedKernel* kernel = nullptr;
+    KernelContext* context = nullptr;
+    Done done;
+    void Run() override {
+      Done finished = std::move(done);
+      KernelContext& c = *context;
+      PostedKernel& self = *kernel;
+      self.jobs_.Give(this);
+      GpuLauncher::Begin(&c, c, self.device_);
+      GpuLauncher::SetPlaces(&c, self.places_.inputs.get(), self.places_.outputs.get());
+      self.Begin(c, std::move(finished));
+    }
+  };
+  GpuDevice& device_;
+  const HostPlaces places_;
+  Recycled<Job> jobs_;
 };
 
 }  // namespace monograph

@@ -449,10 +449,10 @@ class Lowering {
           "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ")");
       out_.kernels[copy] = MakeMemberKernel(
           Gpu(node.gpu), TakeCollective(&node.kernel), std::move(node.merge), std::move(inbounds),
-          Flags(node.host_inputs), Flags(node.host_outputs), owner);
+          {Flags(node.host_inputs), Flags(node.host_outputs)}, owner);
     } else if (node.gpu != kHost && node.kernel != nullptr) {  // an asynchronous one
       out_.kernels[copy] = MakeLaunched(Gpu(node.gpu), std::move(node.kernel),
-                                        Flags(node.host_inputs), Flags(node.host_outputs));
+                                        {Flags(node.host_inputs), Flags(node.host_outputs)});
     }
     return Status();
   }

@@ -10,7 +10,6 @@
 #include "base/thread.h"
 #include "executor/collective/manager.h"
 #include "executor/collective/operation.h"
-#include "executor/gpu/launcher.h"
 
 namespace monograph {
 
@@ -25,14 +24,11 @@ constexpr std::chrono::milliseconds kTick{20};
 constexpr std::chrono::microseconds kPoll{50};
 // A device that is destroyed while a collective is under way is waited for so long.
 constexpr std::chrono::seconds kDrain{10};
-// The members' second meeting for one collective has another instance key.
-constexpr int kSecondCall = 1 << 30;
 constexpr size_t kSlotAlignment = 64;
 
 // What each member says of itself in the roll call. A row as bytes:
-//   number:u64 signature:u64 current:u64 sends:u8 dims:u8 dim:i64*dims
+//   signature:u64 current:u64 sends:u8 dims:u8 dim:i64*dims
 struct Row {
-  uint64_t number = 0;     // LaunchOrder's proposal
   uint64_t signature = 0;  // of what members must agree on
   uint64_t current = 0;    // the communicator that it has; 0: none
   bool sends = false;      // a broadcast's sender
@@ -41,7 +37,6 @@ struct Row {
 
 std::string EncodeRow(const Row& row) {
   Encoder out;
-  out.Put(row.number);
   out.Put(row.signature);
   out.Put(row.current);
   out.Put(static_cast<uint8_t>(row.sends));
@@ -55,7 +50,6 @@ Result<std::vector<Row>> DecodeRows(std::string_view bytes, int ranks) {
   Decoder in(bytes);
   for (int rank = 0; rank < ranks && in.ok(); ++rank) {
     Row& row = rows.emplace_back();
-    row.number = in.Get<uint64_t>();
     row.signature = in.Get<uint64_t>();
     row.current = in.Get<uint64_t>();
     row.sends = in.Get<uint8_t>() != 0;
@@ -135,7 +129,8 @@ std::string WhyNoLink(const CollectiveMembers& members, const DeviceLinks& links
 struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> {
   enum class State {
     kRollCall,  // not all are there
-    kWaits,     // all are; it is not its turn
+    kNumbers,   // all are; its place in the order is not known
+    kWaits,     // it is; it is not its turn
     kUnderWay,  // the members thread has it, then the device
     kOver,
   };
@@ -154,10 +149,10 @@ struct MemberOperation : Arrival, std::enable_shared_from_this<MemberOperation> 
   // Guarded by the members' mutex.
   State state = State::kRollCall;
   bool cancelled = false;
-  std::shared_ptr<CollectiveRequest> roll_call;
+  std::shared_ptr<CollectiveRequest> meeting;  // under way: kRollCall, kNumbers
   LaunchOrder<MemberOperationPtr>::Place place;
   uint64_t left_out = 0;         // of the group, when it was announced
-  std::optional<Status> agreed;  // the second meeting is over
+  std::optional<Status> agreed;  // the meeting for a communicator is over
   std::vector<Tensor> agreement;
   Status failure;
   Clock::time_point deadline = Clock::time_point::max();  // when under way
@@ -195,10 +190,10 @@ void GpuMembers::Begin(const MemberOperationPtr& operation) {
     }
     return End(operation, status);
   }
-  operation->manager->Start(operation->roll_call);
+  operation->manager->Start(operation->meeting);
 }
 
-// Takes a place in the order, and writes the row.
+// Writes the row.
 Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   MemberOperation& op = *operation;
   const CollectiveRequest& request = *op.request;
@@ -236,23 +231,21 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   const Group& group = groups_[devices];
   if (group.connection != nullptr && !group.connection->closed) row.current = group.connection->key;
   op.left_out = group.left_out;
-  op.place = order_.Propose(
-      {request.session, request.step, request.group_key, request.instance_key}, operation);
-  row.number = op.place.first;
   if (!thread_.joinable()) {
     thread_ = StartThread("mg-gpu" + std::to_string(device_.info().name.id) + "-peers",
                           [this] { Thread(); });
   }
-  op.roll_call = RollCall(op, request.instance_key, EncodeRow(row));
-  op.roll_call->done = [self = shared_from_this(), operation](const Status& status,
-                                                              std::vector<Tensor> outputs) {
+  op.meeting = MeetingFor(op, Meeting::kRollCall, EncodeRow(row));
+  op.meeting->done = [self = shared_from_this(), operation](const Status& status,
+                                                            std::vector<Tensor> outputs) {
     self->Heard(operation, status, outputs);
   };
   return Status();
 }
 
-std::shared_ptr<CollectiveRequest> GpuMembers::RollCall(const MemberOperation& op, int instance,
-                                                        const std::string& row) const {
+std::shared_ptr<CollectiveRequest> GpuMembers::MeetingFor(const MemberOperation& op,
+                                                          Meeting meeting,
+                                                          std::string_view row) const {
   const CollectiveRequest& request = *op.request;
   auto call = std::make_shared<CollectiveRequest>();
   call->kind = CollectiveKind::kGather;
@@ -262,7 +255,8 @@ std::shared_ptr<CollectiveRequest> GpuMembers::RollCall(const MemberOperation& o
   call->step = request.step;
   call->group_size = request.group_size;
   call->group_key = request.group_key;
-  call->instance_key = instance;
+  call->instance_key = request.instance_key;
+  call->meeting = static_cast<uint8_t>(meeting);
   call->members = request.members;
   call->dtype = DT_UINT8;
   call->timeout = request.timeout;
@@ -278,6 +272,12 @@ void GpuMembers::LeaveOut(MemberOperation& op) {
   if (group.connection != nullptr) group.connection->closed = true;
 }
 
+Status GpuMembers::MayGoOn(const MemberOperation& op, const Status& status) const {
+  if (status.ok() && (stopped_ || op.cancelled))
+    return Cancelled("the step was aborted").AsDerived();
+  return status;
+}
+
 void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status,
                        const std::vector<Tensor>& rows) {
   MemberOperation& op = *operation;
@@ -291,10 +291,8 @@ void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status
     }
   }
   int senders = 0;
-  uint64_t number = 0;
   for (int rank = 0; rank < static_cast<int>(op.rows.size()); ++rank) {
     const Row& row = op.rows[static_cast<size_t>(rank)];
-    number = std::max(number, row.number);
     senders += row.sends ? 1 : 0;
     if (failure.ok() && row.signature != op.rows[0].signature) {
       failure = InvalidArgument(op.Describe() + ": the members differ in operation, types or " +
@@ -305,11 +303,50 @@ void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status
     failure =
         InvalidArgument(op.Describe() + ": " + std::to_string(senders) + " members send; one must");
   }
+  std::shared_ptr<CollectiveRequest> numbers;
   {
     std::lock_guard lock(mutex_);
-    op.roll_call = nullptr;
-    if (failure.ok() && (stopped_ || op.cancelled))
-      failure = Cancelled("the step was aborted").AsDerived();
+    op.meeting = nullptr;
+    failure = MayGoOn(op, failure);
+    if (failure.ok()) {
+      const CollectiveRequest& request = *op.request;
+      op.place = order_.Propose(
+          {request.session, request.step, request.group_key, request.instance_key}, operation);
+      op.state = MemberOperation::State::kNumbers;
+      Encoder number;
+      number.Put(op.place.first);
+      numbers = op.meeting = MeetingFor(op, Meeting::kNumbers, number.bytes());
+      numbers->done = [self = shared_from_this(), operation](const Status& met,
+                                                             std::vector<Tensor> outputs) {
+        self->Numbered(operation, met, outputs);
+      };
+    } else {
+      op.state = MemberOperation::State::kOver;
+      LeaveOut(op);
+    }
+  }
+  if (numbers != nullptr) {
+    op.manager->Start(numbers);
+  } else {
+    End(operation, failure);
+  }
+}
+
+void GpuMembers::Numbered(const MemberOperationPtr& operation, const Status& status,
+                          const std::vector<Tensor>& rows) {
+  MemberOperation& op = *operation;
+  Status failure = status;
+  uint64_t number = 0;
+  if (status.ok()) {
+    Decoder in(BytesOf(rows[0]));
+    for (int rank = 0; rank < op.size(); ++rank) number = std::max(number, in.Get<uint64_t>());
+    if (!in.ok() || !in.rest().empty())
+      failure = DataLoss(op.Describe() + ": numbers of its place that are none");
+  }
+  {
+    std::lock_guard lock(mutex_);
+    op.meeting = nullptr;
+    failure = MayGoOn(op, failure);
     if (failure.ok()) {
       op.place = order_.Decide(op.place, number);
       op.state = MemberOperation::State::kWaits;
@@ -324,13 +361,14 @@ void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status
 }
 
 void GpuMembers::Cancel(const MemberOperationPtr& operation) {
-  std::shared_ptr<CollectiveRequest> roll_call;
+  std::shared_ptr<CollectiveRequest> meeting;
   bool over = false;
   {
     std::lock_guard lock(mutex_);
     operation->cancelled = true;
-    if (operation->state == MemberOperation::State::kRollCall) {
-      roll_call = operation->roll_call;
+    if (operation->state == MemberOperation::State::kRollCall ||
+        operation->state == MemberOperation::State::kNumbers) {
+      meeting = operation->meeting;
     } else if (operation->state == MemberOperation::State::kWaits) {
       order_.Remove(operation->place);
       operation->state = MemberOperation::State::kOver;
@@ -339,7 +377,7 @@ void GpuMembers::Cancel(const MemberOperationPtr& operation) {
     }
     Wake();
   }
-  if (roll_call != nullptr) operation->manager->Cancel(roll_call);
+  if (meeting != nullptr) operation->manager->Cancel(meeting);
   if (over) End(operation, Cancelled("the step was aborted").AsDerived());
 }
 
@@ -531,7 +569,7 @@ Status GpuMembers::Connect(MemberOperation& op) {
   return WaitUntilReady(op).WithContext("connecting the GPUs of " + name);
 }
 
-// The members' second meeting, when all have launched what comes before: each says which
+// The members' last meeting, when all have launched what comes before: each says which
 // communicator it has now, and rank 0 the id of a new one, unless it thinks that there is one since
 // the first meeting. A row as bytes:
 //   current:u64 id   (length:u32 bytes)
@@ -549,7 +587,7 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
     MG_ASSIGN_OR_RETURN(id, device_.driver().communicators()->NewId());
   }
   row.PutBytes(id);
-  const auto call = RollCall(op, op.request->instance_key ^ kSecondCall, row.bytes());
+  const auto call = MeetingFor(op, Meeting::kCommunicator, row.bytes());
   call->done = [self = shared_from_this(), operation = op.shared_from_this()](
                    const Status& status, std::vector<Tensor> outputs) {
     std::lock_guard lock(self->mutex_);
@@ -578,7 +616,8 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
     if (rank == 0) agreement = {key, std::string(offered)};
     same = same && key != 0 && key == agreement.key;
   }
-  if (!in.ok() || !in.rest().empty()) return DataLoss("a second roll call with rows that are none");
+  if (!in.ok() || !in.rest().empty())
+    return DataLoss("a meeting for a communicator with rows that are none");
   if (same) {
     agreement.id.clear();
   } else {
@@ -861,46 +900,18 @@ void GpuMembers::Stop() {
 
 namespace {
 
-class MemberKernel : public AsyncKernel {
+class MemberKernel : public PostedKernel {
  public:
   MemberKernel(GpuDevice* device, std::unique_ptr<CollectiveKernel> kernel, DeviceMerge merge,
-               std::vector<const Inbound*> inbounds, std::unique_ptr<bool[]> host_inputs,
-               std::unique_ptr<bool[]> host_outputs, const std::string* owner)
-      : device_(*device),
+               std::vector<const Inbound*> inbounds, HostPlaces places, const std::string* owner)
+      : PostedKernel(device, std::move(places)),
         kernel_(std::move(kernel)),
         merge_(std::move(merge)),
         inbounds_(std::move(inbounds)),
-        host_inputs_(std::move(host_inputs)),
-        host_outputs_(std::move(host_outputs)),
         owner_(owner) {}
 
-  void ComputeAsync(KernelContext& context, Done done) override {
-    Job* run = jobs_.Take();
-    run->kernel = this;
-    run->context = &context;
-    run->done = std::move(done);
-    run->step = context.step_id();
-    device_.Post(run);
-  }
-
  private:
-  struct Job : LaunchTask {
-    MemberKernel* kernel = nullptr;
-    KernelContext* context = nullptr;
-    Done done;
-    void Run() override {
-      Done finished = std::move(done);
-      KernelContext& c = *context;
-      MemberKernel& self = *kernel;
-      self.jobs_.Give(this);
-      self.Begin(c, std::move(finished));
-    }
-  };
-
-  // On the launching thread.
-  void Begin(KernelContext& c, Done done) {
-    GpuLauncher::Begin(&c, c, device_);
-    GpuLauncher::SetPlaces(&c, host_inputs_.get(), host_outputs_.get());
+  void Begin(KernelContext& c, Done done) override {
     auto operation = std::make_shared<MemberOperation>();
     operation->request = std::make_shared<CollectiveRequest>();
     if (const Status status = Prepare(c, operation.get()); !status.ok()) return done(status);
@@ -913,10 +924,10 @@ class MemberKernel : public AsyncKernel {
   }
 
   Status Prepare(KernelContext& c, MemberOperation* operation) {
-    MG_RETURN_IF_ERROR(device_.health());
-    MG_RETURN_IF_ERROR(WaitForCopies(device_, inbounds_));
+    MG_RETURN_IF_ERROR(device().health());
+    MG_RETURN_IF_ERROR(WaitForCopies(device(), inbounds_));
     MG_RETURN_IF_ERROR(kernel_->Fill(c, operation->request.get()));
-    operation->members = GpuMembers::Of(&device_);
+    operation->members = GpuMembers::Of(&device());
     operation->manager = kernel_->manager();
     operation->merge = &merge_;
     operation->owner = owner_;
@@ -925,24 +936,21 @@ class MemberKernel : public AsyncKernel {
     return Status();
   }
 
-  GpuDevice& device_;
   const std::unique_ptr<CollectiveKernel> kernel_;
   const DeviceMerge merge_;
   const std::vector<const Inbound*> inbounds_;
-  const std::unique_ptr<bool[]> host_inputs_, host_outputs_;
   const std::string* const owner_;
-  Recycled<Job> jobs_;
 };
 
 }  // namespace
 
-std::unique_ptr<AsyncKernel> MakeMemberKernel(
-    GpuDevice* device, std::unique_ptr<CollectiveKernel> kernel, DeviceMerge merge,
-    std::vector<const Inbound*> inbounds, std::unique_ptr<bool[]> host_inputs,
-    std::unique_ptr<bool[]> host_outputs, const std::string* owner) {
+std::unique_ptr<AsyncKernel> MakeMemberKernel(GpuDevice* device,
+                                              std::unique_ptr<CollectiveKernel> kernel,
+                                              DeviceMerge merge,
+                                              std::vector<const Inbound*> inbounds,
+                                              HostPlaces places, const std::string* owner) {
   return std::make_unique<MemberKernel>(device, std::move(kernel), std::move(merge),
-                                        std::move(inbounds), std::move(host_inputs),
-                                        std::move(host_outputs), owner);
+                                        std::move(inbounds), std::move(places), owner);
 }
 
 }  // namespace monograph

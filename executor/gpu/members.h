@@ -3,8 +3,10 @@
 //   the plan's thread   the inputs are on the GPU, or will be: an event is recorded on kCompute
 //   roll call           the members meet as in any collective (executor/collective.h): each gathers
 //                       a row of every other. Whoever does not come is named, by a deadline
-//   members thread      one per device. In the order on which the roll calls agree (LaunchOrder) it
-//                       enqueues on kMembers: an exchange, merging, another exchange
+//   numbers             all are there: they meet again, to agree on the collective's place in the
+//                       order of launches (LaunchOrder)
+//   members thread      one per device. In that order it enqueues on kMembers: an exchange, merging,
+//                       another exchange
 //   completing thread   the device has done it: the kernel is done
 //
 // Sums are made in rank order, as in host memory: each rank gets all inputs of its share of the
@@ -13,11 +15,13 @@
 //
 // Nothing on another queue waits for kMembers: who needs a result begins when it is there. So
 // whatever a collective waits for on the device comes to an end, and no order of launches but the
-// one of collectives matters.
+// one of collectives matters. A place in the order is asked for only when all members are there: a
+// member that waits for the result of another collective keeps that one from its place no longer
+// than a message takes.
 //
 // Communicators. A row names the communicator that the member has. If all have the same it is used;
-// else the members meet a second time, when it is the collective's turn, and make one by an id of
-// rank 0's. One is used for the same collectives in the same order by all members, or no more: who
+// else the members meet once more, when it is the collective's turn, and make one by an id of rank
+// 0's. One is used for the same collectives in the same order by all members, or no more: who
 // leaves out a collective that others may have launched (its step was aborted) closes its own, and
 // when a step with a collective under way is aborted, or a deadline passes, the communicator is
 // aborted, so that what is enqueued ends.
@@ -39,6 +43,7 @@
 #include "executor/gpu/copies.h"
 #include "executor/gpu/device.h"
 #include "executor/gpu/launch_order.h"
+#include "executor/gpu/launcher.h"
 #include "executor/gpu/shares.h"
 #include "executor/kernel.h"
 
@@ -91,6 +96,10 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   Status Announce(const MemberOperationPtr& operation);
   void Heard(const MemberOperationPtr& operation, const Status& status,
              const std::vector<Tensor>& rows);
+  void Numbered(const MemberOperationPtr& operation, const Status& status,
+                const std::vector<Tensor>& rows);
+  // With the lock held: whether it may go on, after it met the others with `status`.
+  Status MayGoOn(const MemberOperation& operation, const Status& status) const;
   void LeaveOut(MemberOperation& operation);  // with the lock held
   void Thread();
   void Retire(std::unique_lock<std::mutex>* lock);
@@ -104,8 +113,10 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
     std::string id;
   };
   Result<Agreement> Agree(MemberOperation& operation);
-  std::shared_ptr<CollectiveRequest> RollCall(const MemberOperation& operation, int instance,
-                                              const std::string& row) const;
+  // What the members meet for in one collective.
+  enum class Meeting : uint8_t { kRollCall, kNumbers, kCommunicator };
+  std::shared_ptr<CollectiveRequest> MeetingFor(const MemberOperation& operation, Meeting meeting,
+                                                std::string_view row) const;
   Status WaitUntilReady(MemberOperation& operation);
   Status Exchange(MemberOperation& operation, std::span<const Communicator::Send> sends,
                   std::span<const Communicator::Receive> receives);
@@ -135,11 +146,11 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
 };
 
 // The kernel of a collective whose inputs and outputs are on the GPU. `kernel`: that of the op.
-// `host_inputs`, `host_outputs`: of MakeLaunched. `inbounds`: copies that its inputs come from.
-// `owner`: of memory.
-std::unique_ptr<AsyncKernel> MakeMemberKernel(
-    GpuDevice* device, std::unique_ptr<CollectiveKernel> kernel, DeviceMerge merge,
-    std::vector<const Inbound*> inbounds, std::unique_ptr<bool[]> host_inputs,
-    std::unique_ptr<bool[]> host_outputs, const std::string* owner);
+// `inbounds`: copies that its inputs come from. `owner`: of memory.
+std::unique_ptr<AsyncKernel> MakeMemberKernel(GpuDevice* device,
+                                              std::unique_ptr<CollectiveKernel> kernel,
+                                              DeviceMerge merge,
+                                              std::vector<const Inbound*> inbounds,
+                                              HostPlaces places, const std::string* owner);
 
 }  // namespace monograph

@@ -380,8 +380,9 @@ void GpuMemory::KeepApart(MemoryScript* script, const void* data) {
 }
 
 bool GpuMemory::Owns(const MemoryScript& script, const void* data) const {
-  return std::any_of(script.entries_.begin(), script.entries_.end(),
-                     [data](const auto& entry) { return entry.apart && entry.data == data; });
+  return std::any_of(script.entries_.begin(), script.entries_.end(), [&](const auto& entry) {
+    return (script.planned_ ? entry.apart : entry.live) && entry.data == data;
+  });
 }
 
 void GpuMemory::SetOwner(const std::string* owner) {

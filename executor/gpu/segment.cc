@@ -161,6 +161,7 @@ class SegmentImpl : public Segment {
   void Drop(CapturedRange* captured);
   void Forget(Variant& variant);
   void CheckKept(Variant& variant);
+  bool OnlyKept(Variant& variant, const HeldOutput& first);
 
   SegmentSpec spec_;
   GpuDevice& device_;
@@ -182,6 +183,7 @@ class SegmentImpl : public Segment {
   CapturedRange once_;
   std::vector<Tensor> observed_;
   std::vector<HeldOutput> spare_views_;
+  std::vector<HeldOutput*> twins_;
 };
 
 Status SegmentImpl::Prepare() {
@@ -766,7 +768,7 @@ void SegmentImpl::CheckKept(Variant& variant) {
   for (const Tensor& tensor : variant.staging) kept = kept || shared(tensor);
   for (const CapturedRange& captured : variant.ranges) {
     for (const HeldOutput& held : captured.outputs)
-      kept = kept || (held.owned && shared(held.tensor));
+      kept = kept || (held.owned && shared(held.tensor) && !OnlyKept(variant, held));
   }
   if (!kept) return;
   for (CapturedRange& captured : variant.ranges) {
@@ -775,6 +777,27 @@ void SegmentImpl::CheckKept(Variant& variant) {
   }
   variant.staging.clear();
   variant.replay = false;
+}
+
+// Whether what is kept for graphs is all that holds the memory of `first`: several outputs may view
+// one block, as a Reshape's does that of its input.
+bool SegmentImpl::OnlyKept(Variant& variant, const HeldOutput& first) {
+  const Buffer& buffer = first.tensor.buffer();
+  for (CapturedRange& captured : variant.ranges) {
+    for (HeldOutput& held : captured.outputs) {
+      if (&held == &first || !held.tensor.valid() || !(held.tensor.buffer() == buffer)) continue;
+      held.dtype = held.tensor.dtype();
+      held.shape = held.tensor.shape();
+      held.offset = held.tensor.offset();
+      held.tensor.Reset();
+      twins_.push_back(&held);
+    }
+  }
+  const bool only = buffer.unique();
+  for (HeldOutput* held : twins_)
+    held->tensor = Tensor(held->dtype, held->shape, buffer, held->offset);
+  twins_.clear();
+  return only;
 }
 
 // ---- for drivers that check
@@ -829,43 +852,16 @@ void SegmentImpl::Observe(const SegmentItem& item, std::span<const Tensor> input
       {.name = item.name, .reads = reads, .writes = writes, .again = std::move(compute)});
 }
 
-// An asynchronous kernel that begins on the launching thread.
-class Launched : public AsyncKernel {
+class Launched : public PostedKernel {
  public:
-  Launched(GpuDevice* device, std::unique_ptr<Kernel> kernel, std::unique_ptr<bool[]> host_inputs,
-           std::unique_ptr<bool[]> host_outputs)
-      : device_(*device),
-        kernel_(std::move(kernel)),
-        host_inputs_(std::move(host_inputs)),
-        host_outputs_(std::move(host_outputs)) {}
-  void ComputeAsync(KernelContext& context, Done done) override {
-    Job* run = jobs_.Take();
-    run->launched = this;
-    run->context = &context;
-    run->done = std::move(done);
-    run->step = context.step_id();
-    device_.Post(run);
-  }
+  Launched(GpuDevice* device, std::unique_ptr<Kernel> kernel, HostPlaces places)
+      : PostedKernel(device, std::move(places)), kernel_(std::move(kernel)) {}
 
  private:
-  struct Job : LaunchTask {
-    Launched* launched = nullptr;
-    KernelContext* context = nullptr;
-    Done done;
-    void Run() override {
-      Done finished = std::move(done);
-      KernelContext& c = *context;
-      Launched& self = *launched;
-      self.jobs_.Give(this);
-      GpuLauncher::Begin(&c, c, self.device_);
-      GpuLauncher::SetPlaces(&c, self.host_inputs_.get(), self.host_outputs_.get());
-      self.kernel_->AsAsync()->ComputeAsync(c, std::move(finished));
-    }
-  };
-  GpuDevice& device_;
+  void Begin(KernelContext& context, Done done) override {
+    kernel_->AsAsync()->ComputeAsync(context, std::move(done));
+  }
   const std::unique_ptr<Kernel> kernel_;
-  const std::unique_ptr<bool[]> host_inputs_, host_outputs_;
-  Recycled<Job> jobs_;
 };
 
 }  // namespace
@@ -877,10 +873,8 @@ Result<std::unique_ptr<Segment>> Segment::Make(SegmentSpec spec) {
 }
 
 std::unique_ptr<AsyncKernel> MakeLaunched(GpuDevice* device, std::unique_ptr<Kernel> kernel,
-                                          std::unique_ptr<bool[]> host_inputs,
-                                          std::unique_ptr<bool[]> host_outputs) {
-  return std::make_unique<Launched>(device, std::move(kernel), std::move(host_inputs),
-                                    std::move(host_outputs));
+                                          HostPlaces places) {
+  return std::make_unique<Launched>(device, std::move(kernel), std::move(places));
 }
 
 }  // namespace monograph

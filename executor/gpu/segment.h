@@ -17,6 +17,7 @@
 
 #include "executor/gpu/copies.h"
 #include "executor/gpu/device.h"
+#include "executor/gpu/launcher.h"
 #include "executor/gpu/segments.h"
 #include "executor/kernel.h"
 
@@ -63,9 +64,7 @@ class Segment : public AsyncKernel {
 };
 
 // An asynchronous kernel of a GPU, begun on the device's launching thread.
-// `host_inputs` and `host_outputs`: by argument, whether it lies in host memory.
 std::unique_ptr<AsyncKernel> MakeLaunched(GpuDevice* device, std::unique_ptr<Kernel> kernel,
-                                          std::unique_ptr<bool[]> host_inputs,
-                                          std::unique_ptr<bool[]> host_outputs);
+                                          HostPlaces places);
 
 }  // namespace monograph

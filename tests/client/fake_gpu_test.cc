@@ -60,6 +60,41 @@ TEST(FakeGpuTraining, DropoutDrawsTheSameNumbersInEveryStep) {
   ExpectNoRaces();
 }
 
+TEST(FakeGpuGraphs, AnOutputAndAViewOfItBothLeaveWhatIsReplayed) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope gpu = root.WithDevice("/device:GPU:0");
+  const Output x = Placeholder(root, DT_FLOAT, {2, 2});
+  const auto add_up = [&](Output value, int times) {
+    for (int i = 0; i < times; ++i) value = Cumsum(gpu, value, Const(root, int32_t{0}));
+    return value;
+  };
+  const Output sums = add_up(x, 2);
+  const Output row = Reshape(gpu, sums, Const(root, Tensor::Vector<int32_t>({4})));
+  const Output last = add_up(row, 6);
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto session = Session::Local(graph, {}).value();
+  constexpr int kSteps = 12, kSteady = 4;
+  RecordingDriver::Counts before;
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == kSteps - kSteady) before = FakeDrivers()[0]->counts();
+    const auto one = static_cast<float>(step);
+    const std::vector<float> fed{one, 2, 3, 4}, once{one, 2, 3 + 2 * one, 4 + 2 * 2};
+    const auto values =
+        session->Run({{x, Tensor::FromValues<float>(Shape{2, 2}, fed)}}, {sums, row, last});
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_TRUE(BitEqual(values->at(0), Tensor::FromValues<float>(Shape{2, 2}, once)));
+    EXPECT_TRUE(BitEqual(values->at(1), Tensor::FromValues<float>(Shape{4}, once)));
+    // C(5 + k, k) times what stands k places before.
+    EXPECT_EQ(values->at(2).values<float>()[3],
+              once[3] + 6 * once[2] + 21 * once[1] + 56 * once[0]);
+  }
+  const RecordingDriver::Counts after = FakeDrivers()[0]->counts();
+  EXPECT_GE(after.launches, before.launches + kSteady);
+  EXPECT_EQ(after.kernels, before.kernels);
+  ExpectNoRaces();
+}
+
 }  // namespace
 }  // namespace testing
 }  // namespace monograph

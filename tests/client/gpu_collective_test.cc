@@ -14,6 +14,7 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
 #include "tests/client/fake_gpu_devices.h"
 #include "transport/transport.h"
 
@@ -205,6 +206,44 @@ TEST_F(GpuCollective, OverlappingGroupsInStepsThatOverlapDoNotWaitForEachOther) 
   }
   for (auto& thread : threads) thread.get();
   ExpectNoRaces();
+}
+
+// One member of the second collective waits for the first one's result, the other one does not and
+// may come before it comes to the first. The instances may differ in any bit.
+TEST_F(GpuCollective, OneThatWaitsForAnothersResultOnOneMemberOnlyHoldsUpNone) {
+  Use(2);
+  for (const bool late_first : {false, true}) {
+    for (const int other : {1 | 1 << 30, 2}) {
+      Graph graph = NewGraph();
+      Scope root(&graph);
+      const Output x = Placeholder(root, DT_FLOAT, {-1});
+      // Zeros that take a while.
+      Output late = Sub(root, x, x);
+      for (int i = 0; i < 100; ++i)
+        late = Cumsum(root.WithDevice("/device:CPU:0"), late, Const(root, int32_t{0}));
+      const CollectiveGroup group{.size = 2, .key = 1, .members = Gpus(2), .timeout_seconds = 60};
+      const auto sum = [&](int rank, const Output& value, int instance) {
+        return CollectiveReduce(root.WithDevice(Gpu(rank)),
+                                Square(root.WithDevice(Gpu(rank)), value), group, instance);
+      };
+      const Output late_x = Add(root, x, late);
+      const Output first0 = sum(0, late_first ? x : late_x, 1);
+      const Output first1 = sum(1, late_first ? late_x : x, 1);
+      const Outputs fetches{first1, sum(0, first0, other), sum(1, x, other)};
+      ASSERT_TRUE(root.ok()) << root.status();
+      const auto session = Open(graph);
+      const std::vector<float> ones(10'000, 1.0f);
+      const std::vector<Feed> feeds = {{x, Tensor::FromValues<float>(Shape{10'000}, ones)}};
+      for (int step = 0; step < 3; ++step) {
+        const auto values = session->Run(feeds, fetches);
+        ASSERT_TRUE(values.ok()) << values.status();
+        EXPECT_EQ(values->at(0).values<float>()[9999], 2.0f);
+        EXPECT_EQ(values->at(1).values<float>()[9999], 5.0f);
+        EXPECT_TRUE(BitEqual(values->at(1), values->at(2)));
+      }
+      ExpectNoRaces();
+    }
+  }
 }
 
 TEST_F(GpuCollective, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {

@@ -13,6 +13,12 @@ void UseCpuKernelsOnGpus(KernelRegistry* kernels) {
   for (const KernelRegistry::Entry* entry : missing) {
     KernelDef def = entry->def;
     def.device = "GPU";
+    kernels->Add(def, entry->factory);
+    if (def.op != "Const") continue;
+    // Shapes and axes, which kernels want in host memory.
+    def.types = {{"dtype", DT_INT32}};
+    def.host_args = {"output"};
+    def.priority = 1;
     kernels->Add(std::move(def), entry->factory);
   }
 }
