@@ -14,6 +14,7 @@ namespace monograph::testing {
 struct FakeGpuOptions {
   int count = 2;
   bool replay = true;              // CUDA graphs
+  bool quiet = false;              // RecordingDriver::BeQuiet
   std::vector<std::string> cards;  // of each; empty: none has a link to others
   // Several tasks of this process have `count` each, of the cards in order, and see each other.
   bool tasks = false;
