@@ -1,7 +1,9 @@
 #include "base/tensor.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <iterator>
 #include <memory>
 
 namespace monograph {
@@ -18,11 +20,17 @@ Tensor AllocateObjects(DType dtype, const Shape& shape) {
 template <typename T>
 void AppendValues(const Tensor& tensor, int64_t count, std::string* text) {
   for (int64_t i = 0; i < count; ++i) {
+    char number[32];  // the shortest text that reads back as the same value
+    char* end;
     if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, half>) {
-      *text += " " + std::to_string(static_cast<float>(tensor.data<T>()[i]));
+      const auto value = static_cast<float>(tensor.data<T>()[i]);
+      end = std::to_chars(number, std::end(number), value).ptr;
+    } else if constexpr (std::is_same_v<T, bool>) {
+      end = std::to_chars(number, std::end(number), static_cast<int>(tensor.data<T>()[i])).ptr;
     } else {
-      *text += " " + std::to_string(tensor.data<T>()[i]);
+      end = std::to_chars(number, std::end(number), tensor.data<T>()[i]).ptr;
     }
+    text->append(" ").append(number, end);
   }
 }
 

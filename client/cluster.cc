@@ -92,6 +92,7 @@ Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_vie
 
 Result<ClusterSpec> ClusterSpec::FromFile(const std::string& path) {
   std::ifstream file(path);
+  file.peek();  // a folder opens, but has nothing to read
   if (!file) return NotFound("cannot read cluster file '" + path + "'");
   std::ostringstream text;
   text << file.rdbuf();

@@ -90,7 +90,11 @@ Result<std::vector<NodeId>> Master::FindTarget(const std::string& name) const {
   const NodeId node = placed_->Find(name);
   if (node >= 0) return std::vector<NodeId>{node};
   // The lookup of tensors knows near names.
-  return placed_->FindOutput(name).status().WithContext("operation to run");
+  const Result<Endpoint> tensor = placed_->FindOutput(name);
+  if (!tensor.ok()) return tensor.status().WithContext("operation to run");
+  return InvalidArgument("operation to run: '" + name +
+                         "' is a tensor; an operation is named by its node, '" +
+                         std::string(placed_->name(tensor->node)) + "'");
 }
 
 Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int>* fetch_index,
@@ -103,6 +107,10 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
     MG_ASSIGN_OR_RETURN(const Endpoint endpoint, FindTensor(name));
     if (std::find(fed.begin(), fed.end(), endpoint) != fed.end())
       return InvalidArgument("tensor '" + name + "' is fed twice");
+    if (const OpDef& op = placed_->op(endpoint.node); !op.known()) {  // so is the tensor's type
+      return placed_->registry().Require(op.name()).status().WithContext(
+          "tensor '" + name + "', which this step feeds");
+    }
     fed.push_back(endpoint);
     feeds->push_back(
         {placed_->TensorName(endpoint), placed_->dtype(endpoint), placed_->shape(endpoint), {}});

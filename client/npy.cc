@@ -42,6 +42,7 @@ Result<std::string> Field(const std::string& header, const std::string& key,
 
 Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   std::ifstream file(path, std::ios::binary);
+  file.peek();  // a folder opens, but has nothing to read
   if (!file) return NotFound("cannot read '" + path + "'");
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0)
@@ -100,8 +101,9 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   }
   if (code == "<V2" && wanted == DT_HALF) dtype = DT_HALF;
   if (dtype == DT_INVALID)
-    return InvalidArgument(path + " has type '" + code +
-                           "', which is not supported (little-endian numbers and bool are)");
+    return InvalidArgument(
+        path + " has type '" + code +
+        "', which is not supported (little-endian numbers, bool and byte strings are)");
   const size_t expected = static_cast<size_t>(shape->elements()) * DTypeSize(dtype);
   if (data.size() != expected) {
     return DataLoss(path + " has " + std::to_string(data.size()) + " bytes of data where shape " +

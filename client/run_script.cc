@@ -1,5 +1,6 @@
 #include "client/run_script.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,13 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json Outcome(const Status& status) {
-  return {{"code", status.ok() ? "OK" : std::string(CodeName(status.code()))},
-          {"message", status.message()}};
-}
-
 Result<Json> ReadJson(const std::string& path) {
   std::ifstream file(path);
+  file.peek();  // a folder opens, but has nothing to read
   if (!file) return NotFound("cannot read script '" + path + "'");
   try {
     return Json::parse(file);
@@ -45,6 +42,13 @@ Result<std::vector<std::string>> Names(const Json& step, const char* key,
   return names;
 }
 
+// A failure is said at once, too: result.json is for programs.
+Json Outcome(const std::string& what, const Status& status) {
+  if (!status.ok()) std::fprintf(stderr, "%s: %s\n", what.c_str(), status.ToString().c_str());
+  return {{"code", status.ok() ? "OK" : std::string(CodeName(status.code()))},
+          {"message", status.message()}};
+}
+
 Status RunStep(Session& session, const Graph& graph, const Json& step, const std::string& where,
                const std::filesystem::path& folder, const std::filesystem::path& out, size_t index,
                Json* outputs) {
@@ -59,9 +63,10 @@ Status RunStep(Session& session, const Graph& graph, const Json& step, const std
       if (!file.is_string())
         return InvalidArgument(where + ": feed '" + name + "' must name a .npy file");
       MG_ASSIGN_OR_RETURN(const Endpoint endpoint, graph.FindOutput(name));
-      MG_ASSIGN_OR_RETURN(Tensor value, ReadNpy((folder / file.get<std::string>()).string(),
-                                                graph.dtype(endpoint)));
-      feeds.emplace_back(name, std::move(value));
+      Result<Tensor> value =
+          ReadNpy((folder / file.get<std::string>()).string(), graph.dtype(endpoint));
+      if (!value.ok()) return value.status().WithContext("feed '" + name + "'");
+      feeds.emplace_back(name, std::move(value).value());
     }
   }
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values, session.RunByName(feeds, fetches, targets));
@@ -90,7 +95,7 @@ Result<bool> RunScript(const RunScriptOptions& options) {
   Json result;
   bool good = true;
   Result<Graph> graph = ReadGraph(options.graph, &DefaultRegistries().ops);
-  result["load"] = Outcome(graph.status());
+  result["load"] = Outcome("load", graph.status());
   result["steps"] = Json::array();
   if (graph.ok()) {
     Result<std::unique_ptr<Session>> session =
@@ -100,9 +105,10 @@ Result<bool> RunScript(const RunScriptOptions& options) {
     const std::filesystem::path folder = std::filesystem::path(options.script).parent_path();
     for (size_t i = 0; i < script["steps"].size(); ++i) {
       Json outputs = Json::array();
-      const Status status = RunStep(**session, graph.value(), script["steps"][i],
-                                    "step " + std::to_string(i), folder, options.out, i, &outputs);
-      Json outcome = Outcome(status);
+      const std::string where = "step " + std::to_string(i);
+      const Status status = RunStep(**session, graph.value(), script["steps"][i], where, folder,
+                                    options.out, i, &outputs);
+      Json outcome = Outcome(where, status);
       outcome["outputs"] = status.ok() ? outputs : Json::array();
       result["steps"].push_back(outcome);
       good = good && status.ok();

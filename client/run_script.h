@@ -24,8 +24,8 @@ struct RunScriptOptions {
 };
 
 // True if the graph loaded and every step succeeded. A failed step is recorded and the next one
-// still runs. The Status is for what has no place in result.json: a script that is none, a folder
-// that cannot be written.
+// still runs; it is also said on standard error. The Status is for what has no place in
+// result.json: a script that is none, a folder that cannot be written.
 Result<bool> RunScript(const RunScriptOptions& options);
 
 }  // namespace monograph

@@ -447,6 +447,12 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
     return NotFound("there is no node '" + std::string(node_name) + "' in the graph" + near.Hint());
   }
   if (index >= num_outputs(id)) {
+    // Of an op that we lack only those outputs are known that other nodes read.
+    if (!op(id).known())
+      return registry()
+          .Require(op(id).name())
+          .status()
+          .WithContext("node '" + std::string(node_name) + "'");
     return NotFound("there is no tensor '" + std::string(tensor_name) + "': node '" +
                     std::string(node_name) + "' (" + op(id).name() + ") has " +
                     std::to_string(num_outputs(id)) +

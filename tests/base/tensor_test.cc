@@ -12,7 +12,16 @@ TEST(Tensor, SlicesAndReshapesShareTheBuffer) {
   EXPECT_EQ(rows.data<float>()[0], 2.0f);
   EXPECT_TRUE(rows.buffer() == tensor.buffer());
   EXPECT_FALSE(tensor.unique());
-  EXPECT_EQ(rows.Reshaped({4}).ToString(), "float[4] = 2.000000 3.000000 4.000000 5.000000");
+  EXPECT_EQ(rows.Reshaped({4}).ToString(), "float[4] = 2 3 4 5");
+}
+
+TEST(Tensor, PrintsEachNumberAsTheShortestTextThatMeansIt) {
+  EXPECT_EQ(Tensor::Vector<float>({0.1f, 1e-10f, 1e10f, -0.0f}).ToString(),
+            "float[4] = 0.1 1e-10 1e+10 -0");
+  EXPECT_EQ(Tensor::Vector<double>({1.0 / 3}).ToString(), "double[1] = 0.3333333333333333");
+  EXPECT_EQ(Tensor::Vector<half>({half(1.5f)}).ToString(), "half[1] = 1.5");
+  EXPECT_EQ(Tensor::Vector<bool>({true, false}).ToString(), "bool[2] = 1 0");
+  EXPECT_EQ(Tensor::Vector<int8_t>({-3, 65}).ToString(), "int8[2] = -3 65");
 }
 
 TEST(Tensor, CloneOwnsItsBytes) {

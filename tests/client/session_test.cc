@@ -155,8 +155,8 @@ TEST_F(SessionTest, AFailingKernelNamesItsNodeAndTheNextStepRuns) {
   const Output zero = Const(root_, 0.0f);
   const Operation check = Assert(root_.WithOpName("check"), Greater(root_, x, zero), {x});
   const Output y = Neg(root_.WithControlDependencies({check}), x);
-  ExpectError(session().Run({{x, Tensor::Scalar(-1.0f)}}, {y}), Code::kInvalidArgument,
-              {"check", "CPU:0"});
+  ExpectError(session().Run({{x, Tensor::Scalar(-1.5f)}}, {y}), Code::kInvalidArgument,
+              {"check", "CPU:0", "assertion failed: [-1.5]"});
   auto values = session().Run({{x, Tensor::Scalar(1.0f)}}, {y});
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(0).scalar<float>(), -1.0f);

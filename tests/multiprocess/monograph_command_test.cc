@@ -66,6 +66,32 @@ TEST(MonographRun, AGraphThatIsNoneIsRecordedAsItsLoad) {
   ExpectText(result["load"]["message"], {"bad.pbtxt"});
 }
 
+TEST(MonographRun, WhatAStepAsksForInVainIsItsOwnErrorAndIsSaid) {
+  TemporaryFolder folder;
+  const std::string graph =
+      folder.Write("graph.pbtxt",
+                   "node { name: \"x\" op: \"Placeholder\" attr { key: \"dtype\" value { type: "
+                   "DT_FLOAT } } }\nnode { name: \"c\" op: \"Cholesky\" input: \"x\" }\n");
+  const std::string script =
+      folder.Write("steps.json",
+                   "{\"steps\": [{\"fetches\": [\"c:0\"]}, {\"fetches\": [\"c:1\"]}, {\"targets\": "
+                   "[\"x:0\"]}, {\"feeds\": {\"x:0\": \".\"}, \"fetches\": [\"x:0\"]}]}");
+  const Ran ran = Command({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  std::ifstream file(folder.File("out/result.json"));
+  const nlohmann::json steps = nlohmann::json::parse(file)["steps"];
+  ASSERT_EQ(steps.size(), 4u) << ran.error;
+  for (int i : {0, 1}) {
+    EXPECT_EQ(steps[i]["code"], "UNIMPLEMENTED");
+    ExpectText(steps[i]["message"], {"'c'", "Cholesky"});
+  }
+  EXPECT_EQ(steps[2]["code"], "INVALID_ARGUMENT");
+  ExpectText(steps[2]["message"], {"'x:0' is a tensor", "'x'"});
+  EXPECT_EQ(steps[3]["code"], "NOT_FOUND");
+  ExpectText(steps[3]["message"], {"feed 'x:0'", "cannot read"});
+  ExpectText(ran.error, {"step 0: UNIMPLEMENTED: ", "step 2: INVALID_ARGUMENT: "});
+}
+
 TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
   TemporaryFolder folder;
   const std::string graph = Golden("scalar_arithmetic") + "/graph.pb";
@@ -74,6 +100,8 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
              {script, "not JSON"});
   ExpectText(Command({"run", graph, "--script=/nowhere.json", "--out=" + folder.path()}).error,
              {"/nowhere.json"});
+  ExpectText(Command({"run", graph, "--script=" + folder.path(), "--out=" + folder.path()}).error,
+             {"cannot read script"});
   const Ran slip = Command({"run", graph, "--scirpt=x"});
   EXPECT_EQ(slip.code, 2);
   ExpectText(slip.error, {"--scirpt", "--script"});

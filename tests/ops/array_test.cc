@@ -168,5 +168,32 @@ TEST(ReduceTest, ALongSumOfFloatsStaysAccurate) {
   EXPECT_EQ(Run1("Sum", {ones, Tensor::Scalar<int32_t>(0)}).scalar<float>(), 33554432.0f);
 }
 
+// The texts are TensorFlow's.
+TEST(AssertTest, ShowsAsManyValuesOfEachTensorAsSummarizeSays) {
+  Tensor cube = Tensor::Allocate(DT_FLOAT, {2, 3, 4}).value();
+  for (int i = 0; i < 24; ++i) cube.data<float>()[i] = static_cast<float>(i) / 2;
+  Tensor words = Tensor::Allocate(DT_STRING, {2}).value();
+  words.strings()[0] = "a b";
+  words.strings()[1] = "c";
+  const auto message = [&](int64_t summarize) {
+    return RunOp("Assert",
+                 {Tensor::Scalar(false), cube, Tensor::Vector<int32_t>({1, 2, 3}), words,
+                  Tensor::Scalar(true), Tensor::Allocate(DT_FLOAT, {0, 2}).value()},
+                 {{"T", std::vector<DType>{DT_FLOAT, DT_INT32, DT_STRING, DT_BOOL, DT_FLOAT}},
+                  {"summarize", summarize}})
+        .status()
+        .message();
+  };
+  const auto expect = [&](int64_t summarize, const std::string& text) {
+    EXPECT_NE(message(summarize).find("assertion failed: " + text), std::string::npos)
+        << message(summarize);
+  };
+  expect(2, "[[[0 0.5...]]...] [1 2...] [a b c] [1] []");
+  expect(6, "[[[0 0.5 1 1.5][2 2.5...]]...] [1 2 3] [a b c] [1] []");
+  expect(-1,
+         "[[[0 0.5 1 1.5][2 2.5 3 3.5][4 4.5 5 5.5]][[6 6.5 7 7.5][8 8.5 9 9.5][10 10.5 11 11.5]]] "
+         "[1 2 3] [a b c] [1] []");
+}
+
 }  // namespace
 }  // namespace monograph::testing
