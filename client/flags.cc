@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <set>
 
 #include "transport/control/hello.h"
 
@@ -38,6 +39,7 @@ struct Flags::Impl {
   std::string program;
   std::string section = "Flags";
   std::vector<std::string> names;
+  std::set<std::string> texts;  // "--name=" of flags that may be empty
   std::vector<std::string>* command = nullptr;
 
   CLI::Option* Finish(CLI::Option* option, const std::string& name) {
@@ -56,6 +58,7 @@ Flags::Flags(std::string program, std::string description)
 Flags::~Flags() = default;
 
 void Flags::Add(const std::string& name, std::string* value, const std::string& help) {
+  impl_->texts.insert("--" + name.substr(0, name.find(',')) + "=");
   impl_->Finish(impl_->app.add_option("--" + name, *value, help), name);
 }
 void Flags::Add(const std::string& name, int* value, const std::string& help) {
@@ -95,6 +98,12 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
       impl_->command->assign(split + 1, own.end());
       own.erase(split, own.end());
     }
+  }
+  // CLI11 takes "--name=" for a flag whose value is the next argument.
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (!impl_->texts.contains(own[i])) continue;
+    own[i].pop_back();
+    own.insert(own.begin() + static_cast<std::ptrdiff_t>(++i), "");
   }
   std::reverse(own.begin(), own.end());  // CLI11 takes them last first
   try {

@@ -10,7 +10,7 @@ struct Parsed {
   std::string error, output;
   int batch_size = 100;
   bool sync = true;
-  std::string name;
+  std::string name, text = "default";
 };
 
 Parsed Parse(std::vector<std::string> arguments) {
@@ -19,6 +19,7 @@ Parsed Parse(std::vector<std::string> arguments) {
   flags.Add("batch_size", &parsed.batch_size, "global batch");
   flags.Add("sync", &parsed.sync, "wait for all");
   flags.AddChoice("name", &parsed.name, {"first", "second"}, "which");
+  flags.Add("text", &parsed.text, "some text");
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
   parsed.exit = flags.Parse(arguments);
@@ -33,6 +34,17 @@ TEST(Flags, TakesValuesInBothForms) {
   EXPECT_FALSE(Parse({"--sync=false"}).sync);
   EXPECT_FALSE(Parse({"--nosync"}).sync);
   EXPECT_EQ(Parse({}).batch_size, 100);
+}
+
+TEST(Flags, AnEmptyValueIsAValueAndDoesNotTakeTheNextArgument) {
+  const Parsed parsed = Parse({"--text=", "--batch_size=7"});
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.error;
+  EXPECT_EQ(parsed.text, "");
+  EXPECT_EQ(parsed.batch_size, 7);
+  const Parsed extra = Parse({"--text=", "surplus"});
+  EXPECT_EQ(extra.exit, 2);
+  EXPECT_NE(extra.error.find("surplus"), std::string::npos) << extra.error;
+  EXPECT_NE(Parse({"--batch_size="}).error.find("--batch_size"), std::string::npos);
 }
 
 TEST(Flags, OfAFlagGivenTwiceTheLastCounts) {
