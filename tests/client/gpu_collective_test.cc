@@ -29,16 +29,47 @@ std::vector<std::string> Gpus(int count) {
   return devices;
 }
 
-// Sets what the next session's GPUs are like, until the test ends.
+// A sum of one float from each of `devices`.
+Outputs SumOf(const Scope& root, const Output& x, const std::vector<std::string>& devices,
+              int instance, int key = 1, double timeout = 60) {
+  const CollectiveGroup group{.size = static_cast<int>(devices.size()),
+                              .key = key,
+                              .members = devices,
+                              .timeout_seconds = timeout};
+  Outputs sums;
+  for (const std::string& device : devices) {
+    const Scope place = root.WithDevice(device);
+    sums.push_back(CollectiveReduce(place, Add(place, x, x), group, instance));
+  }
+  return sums;
+}
+
 class GpuCollective : public ::testing::Test {
  protected:
+  // What the next session's GPUs are like, until the test ends.
   static void Use(int count, bool linked = true) {
     fake_gpus.count = count;
     fake_gpus.cards.clear();
     for (int i = 0; i < count && linked; ++i)
       fake_gpus.cards.push_back("card " + std::to_string(i));
   }
-  void TearDown() override { fake_gpus = {}; }
+  void TearDown() override {
+    session_ = nullptr;
+    fake_gpus = {};
+  }
+
+  // A graph that adds up one float of each.
+  void AddSums(const std::vector<std::string>& devices, double timeout = 60) {
+    x_ = Placeholder(root_, DT_FLOAT, {});
+    sums_ = SumOf(root_, x_, devices, 1, 1, timeout);
+    feeds_ = {{x_, Tensor::Scalar(1.0f)}};
+  }
+  void OpenSums(int gpus, double timeout = 60) {
+    Use(gpus);
+    AddSums(Gpus(gpus), timeout);
+    session_ = Open(graph_);
+  }
+  Result<std::vector<Tensor>> Step() { return session_->Run(feeds_, sums_); }
 
   static std::unique_ptr<Session> Open(const Graph& graph, bool devices_are_cpus = false) {
     SessionOptions options;
@@ -52,6 +83,13 @@ class GpuCollective : public ::testing::Test {
     for (const auto& driver : FakeDrivers()) exchanges += driver->counts().exchanges;
     return exchanges;
   }
+
+  Graph graph_ = NewGraph();
+  Scope root_{&graph_};
+  Output x_;
+  Outputs sums_;
+  std::vector<Feed> feeds_;
+  std::unique_ptr<Session> session_;
 };
 
 Output Input(const Scope& scope, DType dtype, const Shape& shape, int rank) {
@@ -140,31 +178,14 @@ TEST_F(GpuCollective, EveryKindTypeAndSizeHasTheBitsOfCpus) {
   }
 }
 
-// A sum of one float from each of `devices`.
-Outputs SumOf(const Scope& root, const Output& x, const std::vector<std::string>& devices,
-              int instance, int key = 1, double timeout = 60) {
-  const CollectiveGroup group{.size = static_cast<int>(devices.size()),
-                              .key = key,
-                              .members = devices,
-                              .timeout_seconds = timeout};
-  Outputs sums;
-  for (const std::string& device : devices) {
-    const Scope place = root.WithDevice(device);
-    sums.push_back(CollectiveReduce(place, Add(place, x, x), group, instance));
-  }
-  return sums;
-}
-
 TEST_F(GpuCollective, PartsOfOneCardGoThroughHostMemory) {
   Use(2);
   fake_gpus.cards = {"card 0", "card 0"};
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(2), 1);
-  const auto values = Open(graph)->Run({{x, Tensor::Scalar(2.0f)}}, sums);
+  AddSums(Gpus(2));
+  session_ = Open(graph_);
+  const auto values = Step();
   ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_EQ(values->at(0).scalar<float>(), 8.0f);
+  EXPECT_EQ(values->at(0).scalar<float>(), 4.0f);
   EXPECT_EQ(Exchanges(), 0);
 }
 
@@ -247,43 +268,31 @@ TEST_F(GpuCollective, OneThatWaitsForAnothersResultOnOneMemberOnlyHoldsUpNone) {
 }
 
 TEST_F(GpuCollective, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
-  Use(3);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(3), 1, 1, /*timeout=*/0.5);
-  const auto session = Open(graph);
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
-  ASSERT_TRUE(session->Run(feeds, sums).ok());
-  const auto missing = session->Run(feeds, {sums[0], sums[1]});
+  OpenSums(3, /*timeout=*/0.5);
+  ASSERT_TRUE(Step().ok());
+  const auto missing = session_->Run(feeds_, {sums_[0], sums_[1]});
   EXPECT_EQ(missing.status().code(), Code::kDeadlineExceeded) << missing.status();
   EXPECT_NE(
       missing.status().message().find("rank 2 (/job:localhost/replica:0/task:0/device:GPU:2)"),
       std::string::npos)
       << missing.status();
-  const auto values = session->Run(feeds, sums);
+  const auto values = Step();
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(2).scalar<float>(), 6.0f);
   ExpectNoRaces();
 }
 
 TEST_F(GpuCollective, OneThatHangsOnTheGpuEndsAtItsDeadlineAndTheNextStepConnectsAnew) {
-  Use(2);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(2), 1, 1, /*timeout=*/0.5);
-  const auto session = Open(graph);
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
-  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  OpenSums(2, /*timeout=*/0.5);
+  ASSERT_TRUE(Step().ok());
   for (const size_t hung : {size_t{0}, size_t{1}}) {
     FakeDrivers()[hung]->HangExchanges();
-    const Status status = session->Run(feeds, sums).status();
+    const Status status = Step().status();
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
     EXPECT_NE(status.message().find("collective 'CollectiveReduceV2' (group 1, instance 1)"),
               std::string::npos)
         << status;
-    const auto values = session->Run(feeds, sums);
+    const auto values = Step();
     ASSERT_TRUE(values.ok()) << values.status();
     EXPECT_EQ(values->at(0).scalar<float>(), 4.0f);
   }
@@ -292,59 +301,41 @@ TEST_F(GpuCollective, OneThatHangsOnTheGpuEndsAtItsDeadlineAndTheNextStepConnect
 }
 
 TEST_F(GpuCollective, AStepThatIsAbortedMeanwhileEndsAtOnceAndTheNextOneRuns) {
-  Use(2);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(2), 1);
-  const auto session = Open(graph);
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
-  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  OpenSums(2);
+  ASSERT_TRUE(Step().ok());
   FakeDrivers()[1]->HangExchanges();
   const auto begin = std::chrono::steady_clock::now();
   const auto aborted =
-      session->Run(feeds, sums, {}, RunOptions{.timeout = std::chrono::milliseconds(200)});
+      session_->Run(feeds_, sums_, {}, RunOptions{.timeout = std::chrono::milliseconds(200)});
   EXPECT_EQ(aborted.status().code(), Code::kDeadlineExceeded) << aborted.status();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   EXPECT_GT(FakeDrivers()[1]->counts().aborts, 0);
-  const auto values = session->Run(feeds, sums);
+  const auto values = Step();
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(1).scalar<float>(), 4.0f);
   ExpectNoRaces();
 }
 
 TEST_F(GpuCollective, AnExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
-  Use(3);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(3), 1);
-  const auto session = Open(graph);
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
+  OpenSums(3);
   for (int round = 0; round < 3; ++round) {
     FakeDrivers()[static_cast<size_t>(round)]->RefuseExchange();
-    const Status status = session->Run(feeds, sums).status();
+    const Status status = Step().status();
     EXPECT_EQ(status.code(), Code::kUnavailable) << status;
     EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
     EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
-    const auto values = session->Run(feeds, sums);
+    const auto values = Step();
     ASSERT_TRUE(values.ok()) << values.status();
   }
   ExpectNoRaces();
 }
 
 TEST_F(GpuCollective, ALostContextInTheMiddleFailsTheStepAndHangsNone) {
-  Use(2);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(2), 1);
-  const auto session = Open(graph);
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
-  ASSERT_TRUE(session->Run(feeds, sums).ok());
+  OpenSums(2);
+  ASSERT_TRUE(Step().ok());
   FakeDrivers()[0]->HangExchanges();
   const int64_t before = FakeDrivers()[0]->counts().exchanges;
-  auto running = std::async(std::launch::async, [&] { return session->Run(feeds, sums).status(); });
+  auto running = std::async(std::launch::async, [&] { return Step().status(); });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (FakeDrivers()[0]->counts().exchanges == before &&
          std::chrono::steady_clock::now() < deadline &&
@@ -355,7 +346,7 @@ TEST_F(GpuCollective, ALostContextInTheMiddleFailsTheStepAndHangsNone) {
   EXPECT_EQ(status.code(), Code::kUnavailable) << status;
   EXPECT_NE(status.message().find("is lost"), std::string::npos) << status;
   for (int step = 0; step < 3; ++step)
-    EXPECT_EQ(session->Run(feeds, sums).status().code(), Code::kUnavailable);
+    EXPECT_EQ(Step().status().code(), Code::kUnavailable);
 }
 
 TEST_F(GpuCollective, MembersThatDifferAreAnErrorThatNamesOne) {
@@ -383,17 +374,11 @@ TEST_F(GpuCollective, MembersThatDifferAreAnErrorThatNamesOne) {
 }
 
 TEST_F(GpuCollective, ASteadyStepMakesNoCommunicatorsEventsOrMemory) {
-  Use(2);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  const Outputs sums = SumOf(root, x, Gpus(2), 1);
-  const auto session = Open(graph);
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
-  for (int step = 0; step < 8; ++step) ASSERT_TRUE(session->Run(feeds, sums).ok());
+  OpenSums(2);
+  for (int step = 0; step < 8; ++step) ASSERT_TRUE(Step().ok());
   std::vector<RecordingDriver::Counts> before;
   for (const auto& driver : FakeDrivers()) before.push_back(driver->counts());
-  for (int step = 0; step < 8; ++step) ASSERT_TRUE(session->Run(feeds, sums).ok());
+  for (int step = 0; step < 8; ++step) ASSERT_TRUE(Step().ok());
   for (size_t i = 0; i < before.size(); ++i) {
     const auto after = FakeDrivers()[i]->counts();
     EXPECT_EQ(after.joins, before[i].joins);
@@ -441,10 +426,7 @@ class GpuCollectiveOfTasks : public GpuCollective {
     daemons_.clear();
     GpuCollective::TearDown();
   }
-  Graph graph_ = NewGraph();
-  Scope root_{&graph_};
   std::vector<std::unique_ptr<Server>> daemons_;
-  std::unique_ptr<Session> session_;
 };
 
 TEST_F(GpuCollectiveOfTasks, GpusOfTwoDaemonsSumAndPassOnWithoutHostMemory) {
@@ -480,25 +462,22 @@ TEST_F(GpuCollectiveOfTasks, GpusOfTwoDaemonsSumAndPassOnWithoutHostMemory) {
 
 TEST_F(GpuCollectiveOfTasks, PartsOfOneCardInTwoDaemonsGoThroughHostMemory) {
   fake_gpus.cards = {"card 0", "card 0"};
-  const Output x = Placeholder(root_, DT_FLOAT, {});
-  const Outputs sums = SumOf(root_, x, Members(), 1);
+  AddSums(Members());
   Start();
-  const auto values = session_->Run({{x, Tensor::Scalar(2.0f)}}, sums);
+  const auto values = Step();
   ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_EQ(values->at(1).scalar<float>(), 8.0f);
+  EXPECT_EQ(values->at(1).scalar<float>(), 4.0f);
   EXPECT_EQ(Exchanges(), 0);
 }
 
 TEST_F(GpuCollectiveOfTasks, ADaemonThatGoesEndsWhatWaitsForItOnTheGpu) {
-  const Output x = Placeholder(root_, DT_FLOAT, {});
-  const Outputs sums = SumOf(root_, x, Members(), 1, 1, /*timeout=*/300);
+  AddSums(Members(), /*timeout=*/300);
   Start();
-  const std::vector<Feed> feeds = {{x, Tensor::Scalar(1.0f)}};
-  ASSERT_TRUE(session_->Run(feeds, sums).ok());
+  ASSERT_TRUE(Step().ok());
   const auto& waiting = *FakeDrivers()[0];
   for (const auto& driver : FakeDrivers()) driver->HangExchanges();
   const int64_t before = waiting.counts().exchanges;
-  auto running = std::async(std::launch::async, [&] { return session_->Run(feeds, sums).status(); });
+  auto running = std::async(std::launch::async, [&] { return Step().status(); });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (waiting.counts().exchanges < before + 2 && std::chrono::steady_clock::now() < deadline &&
          running.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
