@@ -199,6 +199,8 @@ int RunGraph(const Arguments& arguments) {
 Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds,
                         const std::string& fetches, const std::string& targets,
                         const std::filesystem::path& out) {
+  if (fetches.empty() && targets.empty())
+    return InvalidArgument("--partitions needs to know what runs: --fetches or --targets");
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
   MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, flags.Open(cluster, graph));
   MG_ASSIGN_OR_RETURN(auto parts,

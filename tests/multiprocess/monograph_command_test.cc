@@ -108,6 +108,10 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
   const Ran command = Command({"lanch"});
   EXPECT_EQ(command.code, 2);
   ExpectText(command.error, {"'lanch'", "'launch'"});
+  const Ran nothing = Command({"graph", "export", graph, "--out=" + folder.File("part.pb"),
+                               "--partitions", "--fetches=", "--targets="});
+  EXPECT_EQ(nothing.code, 1);
+  ExpectText(nothing.error, {"--fetches or --targets"});
 }
 
 class Export : public testing::Test {
