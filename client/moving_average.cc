@@ -111,7 +111,13 @@ Output ExponentialMovingAverage::Rate(const Scope& scope) const {
   const Output one = ScalarConst(scope, 1, DT_FLOAT), decay = ScalarConst(scope, decay_, DT_FLOAT);
   if (!options_.num_updates.valid()) return Sub(scope, one, decay);
   const Scope place = scope.ColocateWith(options_.num_updates);
-  const Output updates = Cast(place, options_.num_updates, DT_FLOAT);
+  // A variable counts as it is then, after what `scope` waits for: not as a read without order
+  // found it.
+  const Operation given(options_.num_updates);
+  const Output now = given.graph->is(given.id, "ReadVariableOp")
+                         ? ReadVariable(place, given.input(0), options_.num_updates.dtype())
+                         : options_.num_updates;
+  const Output updates = Cast(place, now, DT_FLOAT);
   const Output at_first = RealDiv(place, Add(place, one, updates),
                                   Add(place, ScalarConst(place, 10, DT_FLOAT), updates));
   return Sub(place, one, Minimum(place, decay, at_first));

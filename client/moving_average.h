@@ -17,7 +17,8 @@ namespace monograph {
 
 struct MovingAverageOptions {
   // If valid, a scalar: the decay is min(decay, (1 + num_updates) / (10 + num_updates)), so that
-  // averages move faster at first.
+  // averages move faster at first. The value of a variable is read when the averaged variables are:
+  // behind an update of the model global_step.value counts that update, as in TensorFlow.
   Output num_updates = {};
   // Averages of tensors start at 0; this takes the zero out again. Averages of variables start at
   // the variable's initial value.

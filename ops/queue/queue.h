@@ -1,7 +1,8 @@
 // Queues: tensors that wait in a task until somebody takes them.
 //
 //   Output queue = FIFOQueue(scope.WithDevice("/job:ps/task:0"), {DT_FLOAT, DT_INT32},
-//                            {.capacity = 100, .shapes = {{784}, {}}, .shared_name = "batches"});
+//                            {.capacity = 100, .shapes = {{784}, PartialShape::Scalar()},
+//                             .shared_name = "batches"});
 //   Operation put = QueueEnqueue(scope, queue, {image, label});
 //   Outputs batch = QueueDequeueMany(scope, queue, 32);
 //   Operation close = QueueClose(scope, queue);
@@ -30,7 +31,8 @@ namespace monograph {
 
 struct QueueOptions {
   int64_t capacity = -1;  // elements; -1: no limit
-  // Of each component of one element. Empty: any; then the Many and UpTo forms are refused.
+  // Of each component of one element; `{}` is any, a scalar is PartialShape::Scalar(). Empty: any.
+  // Where a shape is not fully known the Many and UpTo forms are refused.
   std::vector<PartialShape> shapes = {};
   // Empty names: the default container, the node's own name. All who name one queue must agree on
   // everything here.

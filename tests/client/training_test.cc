@@ -454,7 +454,7 @@ TEST_P(MovingAverageTest, GivesTensorFlowsAverages) {
       {AssignVariable(root_, v.handle, fed),
        AssignAddVariable(root_, count.handle, Const(root_, int64_t{1}))});
   MovingAverageOptions options{.zero_debias = kind == "zero_debias"};
-  if (kind == "num_updates") options.num_updates = ReadVariable(after, count.handle, DT_INT64);
+  if (kind == "num_updates") options.num_updates = count.value;  // read anew, behind the update
   ExponentialMovingAverage averages(0.9, options);
   const auto of_variable = averages.Apply(after, std::vector<ModelVariable>{v}, &init_);
   const auto of_tensor = averages.Apply(after, tensor, &init_);
