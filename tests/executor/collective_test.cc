@@ -30,13 +30,15 @@ std::string DeviceOf(int task, int id = 0) {
 class Network {
  public:
   explicit Network(bool lend) : lend_(lend), thread_([this] { Loop(); }) {}
-  ~Network() {
+  ~Network() { Stop(); }
+  // Nothing is delivered any more.
+  void Stop() {
     {
       std::lock_guard lock(mutex_);
       end_ = true;
       changed_.notify_all();
     }
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   struct Message {
@@ -226,6 +228,7 @@ class Group {
   }
   ~Group() {
     for (auto& host : hosts_) host->manager().Stop();
+    network_.Stop();
   }
 
   std::shared_ptr<CollectiveRequest> Request(int member, uint64_t step, int instance) {

@@ -26,7 +26,9 @@ TEST(ReplicatedJobs, EveryWayOfSeveralClientsTrains) {
     const std::string name = mode.empty() ? "async" : mode.back();
     EXPECT_TRUE(Succeeds(chief)) << name << ": " << chief.error();
     EXPECT_TRUE(Succeeds(other)) << name << ": " << other.error();
-    EXPECT_NE(chief.output().find("\nTest-Accuracy: "), std::string::npos) << chief.output();
+    // It may have had no part in a step that is shown.
+    EXPECT_NE(("\n" + chief.output()).find("\nTest-Accuracy: "), std::string::npos)
+        << chief.output();
     const std::string output = chief.output() + other.output();
     if (name != "--replicas_to_aggregate=1") {
       EXPECT_NE(output.find(", Step: 25, Accuracy(batch): "), std::string::npos)
@@ -112,7 +114,8 @@ TEST(ReplicatedJobs, OnReusedDaemonsNobodyStartsOnTheValuesOfAnEarlierRun) {
     EXPECT_TRUE(Succeeds(chief)) << chief.error();
     EXPECT_TRUE(Succeeds(other)) << other.error();
     EXPECT_EQ(chief.error().find("Going on at global step"), std::string::npos) << chief.error();
-    EXPECT_NE(chief.output().find("\nTest-Accuracy: "), std::string::npos) << chief.output();
+    EXPECT_NE(("\n" + chief.output()).find("\nTest-Accuracy: "), std::string::npos)
+        << chief.output();
     if (mode == "--sync") {
       EXPECT_NE(chief.output().find(", Step: 5, "), std::string::npos) << chief.output();
     }
