@@ -261,6 +261,7 @@ class UcxTransport : public Transport, private Driven {
   bool CheckGrace();
   Result<std::shared_ptr<Endpoint>> EndpointTo(const UcxAddress& address, std::string_view name);
   void CloseEndpoint(Endpoint* endpoint);
+  void FlushEndpoint(Endpoint* endpoint);
   void CloseUnused();
   bool CheckClosing();
   void SayGoodbye(const Endpoint* endpoint);
@@ -325,7 +326,7 @@ class UcxTransport : public Transport, private Driven {
   int receives_cancelled_ = 0;                        // of them, those in their grace
   std::vector<ReceiveContext*> free_receives_;
   std::vector<ReceiveContext*> receive_contexts_;  // all
-  std::vector<void*> closing_;  // UCX's requests of endpoints that are being closed
+  std::vector<void*> closing_;  // UCX's requests to flush endpoints that are to be closed
 
   // The probe. Senders write into one shared-memory queue of this process. One that is killed in
   // the middle of that leaves the queue blocked for every other sender, and UCX does not notice. So
@@ -510,9 +511,15 @@ void UcxTransport::CloseUnused() {
 void UcxTransport::CloseEndpoint(Endpoint* endpoint) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = endpoint->watched && !closed_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  param.flags = endpoint->watched ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   const ucs_status_ptr_t request =
       ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
+  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
+void UcxTransport::FlushEndpoint(Endpoint* endpoint) {
+  const ucp_request_param_t param{};
+  const ucs_status_ptr_t request = ucp_ep_flush_nbx(endpoint->handle, &param);
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
 }
 
@@ -990,15 +997,20 @@ void UcxTransport::Finish() {
   });
   SilenceUcx(true);  // it would name each request that a dead peer never answered
   Lock();
-  for (const auto& endpoint : std::exchange(endpoints_, {})) {
+  const auto endpoints = std::exchange(endpoints_, {});
+  for (const auto& endpoint : endpoints) {
     if (!endpoint->over) SayGoodbye(endpoint.get());
-    CloseEndpoint(endpoint.get());
+    endpoint->watched ? FlushEndpoint(endpoint.get()) : CloseEndpoint(endpoint.get());
   }
   probing_ = false;
   Unlock();
   poll_until(kFlushGrace, [&] { return closing_.empty(); });
   Lock();
   polling_ = true;
+  // UCX insists that a watched endpoint has nothing pending when its worker ends.
+  for (const auto& endpoint : endpoints) {
+    if (endpoint->watched) CloseEndpoint(endpoint.get());
+  }
   // What the peers never answered: UCX lets go of it, without a callback, when the worker ends.
   for (void* request : closing_) ucp_request_free(request);
   std::vector<SendContext*> abandoned;
