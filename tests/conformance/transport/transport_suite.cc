@@ -482,7 +482,7 @@ TEST_P(TransportConformance, ReturnsFromDriveUntilAtTheDeadline) {
   EXPECT_FALSE(a_->DriveUntil([] { return false; }, In(milliseconds(120))));
   const auto took = steady_clock::now() - start;
   EXPECT_GE(took, milliseconds(119));
-  EXPECT_LT(took, seconds(5));
+  EXPECT_LT(took, seconds(10));
   EXPECT_TRUE(a_->DriveUntil([] { return true; }, steady_clock::now() - seconds(1)));
   EXPECT_FALSE(a_->DriveUntil([] { return false; }, steady_clock::now() - seconds(1)));
 }
@@ -552,7 +552,7 @@ TEST_P(TransportConformance, DeliversToASleepingPeer) {
     const auto start = steady_clock::now();
     a_->Send(b_of_a_, "m", {}, nullptr);
     ASSERT_TRUE(at_b_.WaitFor(i + 1));
-    EXPECT_LT(steady_clock::now() - start, seconds(1));
+    EXPECT_LT(steady_clock::now() - start, seconds(5));
   }
 }
 
