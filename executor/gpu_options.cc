@@ -62,7 +62,9 @@ Result<std::vector<std::vector<int64_t>>> ParseVirtualGpus(std::string_view text
       std::string_view size = part;
       if (const size_t x = part.find('x'); x != std::string_view::npos) {
         if (!ParseNumber(part.substr(0, x), &times) || times < 1 || times > kMost)
-          return Refuse(kOption, text, "'" + std::string(part) + "' does not start with how many");
+          return Refuse(kOption, text,
+                        "'" + std::string(part) + "' does not start with how many, 1 to " +
+                            std::to_string(kMost) + "; write, for instance, '2x4096;8192'");
         size = part.substr(x + 1);
       }
       int64_t mebibytes = 0;
@@ -101,14 +103,13 @@ Status CheckGpuOptions(const GpuOptions& options) {
   for (const std::vector<int64_t>& limits : split) {
     for (int64_t mebibytes : limits) {
       if (mebibytes < 1) {
-        return InvalidArgument("a virtual GPU has at least 1 MiB, not " +
+        return InvalidArgument("virtual_gpus: a virtual GPU has at least 1 MiB, not " +
                                std::to_string(mebibytes));
       }
     }
     if (!limits.empty() && fraction != 0) {
-      return InvalidArgument(
-          "give either per_process_gpu_memory_fraction or virtual_gpus, which limits memory "
-          "itself");
+      return InvalidArgument("per_process_gpu_memory_fraction is " + std::to_string(fraction) +
+                             ", and virtual_gpus limits memory itself; give one of the two");
     }
   }
   return Status();

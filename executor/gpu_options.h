@@ -17,8 +17,8 @@ struct GpuOptions {
   int device_count = -1;
   // The GPUs that this process may use and their order, by CUDA's numbers: "2,0". Empty: all.
   std::string visible_device_list;
-  // Part of a GPU's memory that this process takes, split evenly among the logical devices of that
-  // GPU; 0: all that is free but for a reserve for CUDA's own needs.
+  // Part of each GPU's memory that this process takes; 0: all that is free but for a reserve for
+  // CUDA's own needs. Not for GPUs that are split, which have limits of their own.
   double per_process_gpu_memory_fraction = 0;
   // Take memory as it is needed instead of all at the start. What was taken is not given back.
   bool allow_growth = false;
