@@ -102,6 +102,8 @@ class OptimizerRule {
   virtual ~OptimizerRule() = default;
   virtual std::string name() const = 0;
   const LearningRate& rate() const { return rate_; }
+  // Its arguments make sense.
+  virtual Status Check() const { return Status(); }
 
   virtual std::vector<Slot> slots() const { return {}; }
   // Scalars that the variables of a device share.
@@ -159,6 +161,12 @@ class AdagradRule : public OptimizerRule {
   AdagradRule(LearningRate rate, double initial)
       : OptimizerRule(std::move(rate)), initial_(initial) {}
   std::string name() const override { return "Adagrad"; }
+  // From 0, an element without a gradient would become 0 / 0.
+  Status Check() const override {
+    if (initial_ > 0) return Status();
+    return InvalidArgument("Adagrad: initial_accumulator_value must be positive: " +
+                           std::to_string(initial_));
+  }
   std::vector<Slot> slots() const override { return {{"accumulator", initial_}}; }
   Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
     return ResourceApplyAdagrad(scope, u.var(), u.slot(0), site.Rate(u.dtype()), u.grad());
@@ -270,6 +278,8 @@ class Application {
         initializers_(initializers) {}
 
   Operation Run(std::span<const GradientAndVariable> pairs, const ApplyOptions& options) {
+    scope_.Fail(rule_.Check());
+    if (!scope_.ok()) return {};
     Output rate;
     if (rule_.rate().number() == nullptr) {
       const bool counted = options.global_step != nullptr && options.global_step->handle.valid();

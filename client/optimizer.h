@@ -106,8 +106,9 @@ class Optimizer {
 Optimizer GradientDescent(LearningRate learning_rate);
 Optimizer Momentum(LearningRate learning_rate, double momentum,
                    bool use_nesterov = false);  // "momentum"
-Optimizer Adagrad(LearningRate learning_rate,
-                  double initial_accumulator_value = 0.1);  // "accumulator"
+// "accumulator"; InvalidArgument in the scope that it is applied in unless its initial value is
+// positive.
+Optimizer Adagrad(LearningRate learning_rate, double initial_accumulator_value = 0.1);
 // "rms", from 1; "momentum"; with `centered` "mg" between them: the mean gradient, whose square is
 // taken from the mean square.
 Optimizer RMSProp(LearningRate learning_rate, double decay = 0.9, double momentum = 0,

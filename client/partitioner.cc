@@ -12,14 +12,27 @@ Result<std::vector<int64_t>> Along(const Shape& shape, int axis, int64_t parts) 
   return partitions;
 }
 
-Status CheckAxis(const Shape& shape, int axis) {
-  if (axis >= 0 && axis < shape.rank()) return Status();
+// `axis`, counted from the front.
+Result<int> Axis(const Shape& shape, int axis) {
+  const int front = axis < 0 ? axis + shape.rank() : axis;
+  if (front >= 0 && front < shape.rank()) return front;
   return InvalidArgument("Cannot partition variable along axis " + std::to_string(axis) +
                          " when shape is only " + shape.ToString());
 }
 
-int64_t Bytes(const Shape& shape, DType dtype) {
-  return shape.elements() * static_cast<int64_t>(DTypeSize(dtype));
+// A partitioner's sizes; `name` is its own.
+Status CheckPositive(const char* name, const char* what, int64_t value) {
+  if (value > 0) return Status();
+  return InvalidArgument(std::string(name) + ": " + what + " is " + std::to_string(value) +
+                         "; it must be positive");
+}
+
+Result<int64_t> ElementBytes(const char* name, DType dtype, int64_t bytes_per_string_element) {
+  MG_RETURN_IF_ERROR(CheckPositive(name, "bytes_per_string_element", bytes_per_string_element));
+  if (dtype == DT_STRING) return bytes_per_string_element;
+  if (const auto size = static_cast<int64_t>(DTypeSize(dtype)); size > 0) return size;
+  return InvalidArgument(std::string(name) + ": variables of type " +
+                         std::string(DTypeName(dtype)) + " have no size");
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -28,41 +41,40 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Partitioner FixedSizePartitioner(int64_t num_shards, int axis) {
   return [=](const Shape& shape, DType) -> Result<std::vector<int64_t>> {
-    if (num_shards < 1) {
-      return InvalidArgument("FixedSizePartitioner: num_shards is " + std::to_string(num_shards) +
-                             "; it must be positive");
-    }
-    MG_RETURN_IF_ERROR(CheckAxis(shape, axis));
-    return Along(shape, axis, num_shards);
+    MG_RETURN_IF_ERROR(CheckPositive("FixedSizePartitioner", "num_shards", num_shards));
+    MG_ASSIGN_OR_RETURN(const int along, Axis(shape, axis));
+    return Along(shape, along, num_shards);
   };
 }
 
-Partitioner MinMaxVariablePartitioner(int64_t max_partitions, int axis, int64_t min_slice_size) {
+Partitioner MinMaxVariablePartitioner(int64_t max_partitions, int axis, int64_t min_slice_size,
+                                      int64_t bytes_per_string_element) {
   return [=](const Shape& shape, DType dtype) -> Result<std::vector<int64_t>> {
-    if (max_partitions < 1 || min_slice_size < 1) {
-      return InvalidArgument(
-          "MinMaxVariablePartitioner: max_partitions and min_slice_size must be positive, not " +
-          std::to_string(max_partitions) + " and " + std::to_string(min_slice_size));
-    }
-    MG_RETURN_IF_ERROR(CheckAxis(shape, axis));
-    return Along(shape, axis,
-                 std::min(max_partitions, CeilDiv(Bytes(shape, dtype), min_slice_size)));
+    constexpr char kName[] = "MinMaxVariablePartitioner";
+    MG_RETURN_IF_ERROR(CheckPositive(kName, "max_partitions", max_partitions));
+    MG_RETURN_IF_ERROR(CheckPositive(kName, "min_slice_size", min_slice_size));
+    MG_ASSIGN_OR_RETURN(const int64_t element_bytes,
+                        ElementBytes(kName, dtype, bytes_per_string_element));
+    MG_ASSIGN_OR_RETURN(const int along, Axis(shape, axis));
+    return Along(shape, along, std::min(max_partitions, CeilDiv(shape.elements() * element_bytes,
+                                                                min_slice_size)));
   };
 }
 
-Partitioner VariableAxisSizePartitioner(int64_t max_shard_bytes, int axis, int64_t max_shards) {
+Partitioner VariableAxisSizePartitioner(int64_t max_shard_bytes, int axis, int64_t max_shards,
+                                        int64_t bytes_per_string_element) {
   return [=](const Shape& shape, DType dtype) -> Result<std::vector<int64_t>> {
-    if (max_shard_bytes < 1 || max_shards < 0) {
-      return InvalidArgument("VariableAxisSizePartitioner: max_shard_bytes must be positive, not " +
-                             std::to_string(max_shard_bytes) + ", and max_shards not " +
-                             std::to_string(max_shards));
-    }
-    MG_RETURN_IF_ERROR(CheckAxis(shape, axis));
-    if (shape.elements() == 0) return Along(shape, axis, 1);
-    const int64_t slice_bytes = Bytes(shape, dtype) / shape[axis];
+    constexpr char kName[] = "VariableAxisSizePartitioner";
+    MG_RETURN_IF_ERROR(CheckPositive(kName, "max_shard_bytes", max_shard_bytes));
+    MG_ASSIGN_OR_RETURN(const int64_t element_bytes,
+                        ElementBytes(kName, dtype, bytes_per_string_element));
+    if (max_shards != 0) MG_RETURN_IF_ERROR(CheckPositive(kName, "max_shards", max_shards));
+    MG_ASSIGN_OR_RETURN(const int along, Axis(shape, axis));
+    if (shape.elements() == 0) return Along(shape, along, 1);
+    const int64_t slice_bytes = shape.elements() / shape[along] * element_bytes;
     const int64_t slices_per_shard = std::max<int64_t>(1, max_shard_bytes / slice_bytes);
-    const int64_t shards = CeilDiv(shape[axis], slices_per_shard);
-    return Along(shape, axis, max_shards > 0 ? std::min(max_shards, shards) : shards);
+    const int64_t shards = CeilDiv(shape[along], slices_per_shard);
+    return Along(shape, along, max_shards > 0 ? std::min(max_shards, shards) : shards);
   };
 }
 

@@ -78,6 +78,8 @@ class EnqueueKernel : public AsyncKernel {
     if (!queue.ok()) return done(queue.status());
     auto tuples = Tuples(c, **queue);
     if (!tuples.ok()) return done(tuples.status());
+    // No rows: nothing to wait for, also where the queue is full or closed, as in TensorFlow.
+    if (tuples->empty()) return done(Status());
     (*queue)->Enqueue(c, std::move(tuples).value(), std::move(done));
   }
 
@@ -203,7 +205,8 @@ class DequeueKernel : public AsyncKernel {
     if (!many_) return Status();
     if (c.input(1).elements() != 1) return InvalidArgument("n must be a scalar");
     if (const int n = c.input(1).scalar<int32_t>(); n < 0) {
-      return InvalidArgument("DequeueManyOp requested " + std::to_string(n) + " < 0 elements");
+      return InvalidArgument(std::string(up_to_ ? "DequeueUpToOp" : "DequeueManyOp") +
+                             " requested " + std::to_string(n) + " < 0 elements");
     }
     bool specified = !queue.spec().shapes.empty();
     for (const PartialShape& shape : queue.spec().shapes) {

@@ -171,6 +171,33 @@ TEST_F(QueueTest, AClosedQueueGivesWhatIsLeftAndThenOutOfRange) {
       "FIFOQueue 'q' is closed and has insufficient elements (requested 1, current size 0)");
 }
 
+TEST_F(QueueTest, NoRowsAtAllWaitForNothing) {
+  MakeQueue(1);
+  ASSERT_TRUE(Put(1).ok());
+  auto put = Async({{number_, Tensor::Scalar(2)}}, {}, {put_});
+  EXPECT_TRUE(Waits(put));
+  EXPECT_TRUE(PutMany({}).ok());
+  EXPECT_EQ(Text(Get()), Tensor::Scalar(1).ToString());
+  EXPECT_TRUE(End(put).ok());
+  ASSERT_TRUE(Close().ok());
+  EXPECT_TRUE(PutMany({}).ok());
+}
+
+TEST_F(QueueTest, AWaitThatClosingEndsLeavesWhatItHeldToTheNext) {
+  MakeQueue();
+  ASSERT_TRUE(PutMany({1, 2}).ok());
+  auto many = Async({{count_, Tensor::Scalar(3)}}, {get_many_});
+  EXPECT_TRUE(Waits(many));
+  auto one = Async({}, {get_});
+  EXPECT_TRUE(Waits(one));
+  auto up_to = Async({{count_, Tensor::Scalar(5)}}, {get_up_to_});
+  EXPECT_TRUE(Waits(up_to));
+  ASSERT_TRUE(Close(true).ok());
+  ExpectError(End(many).status(), Code::kOutOfRange, "(requested 3, current size 2)");
+  EXPECT_EQ(Text(End(one)), Tensor::Scalar(1).ToString());
+  EXPECT_EQ(Text(End(up_to)), Tensor::Vector<int32_t>({2}).ToString());
+}
+
 TEST_F(QueueTest, ClosingWakesThoseWhoWaitForElements) {
   MakeQueue();
   ASSERT_TRUE(PutMany({1, 2}).ok());

@@ -230,6 +230,14 @@ TEST_F(TrainingTest, NoGradientAtAllIsAnErrorThatNamesTheVariables) {
              {"No gradients provided for any variable: 'w'"});
 }
 
+TEST_F(TrainingTest, AnAccumulatorThatStartsAtZeroIsRefused) {
+  const ModelVariable w = Variable("w", Tensor::Vector<float>({1, 2}));
+  const Output none = Const(root_, {0.0f, 0.0f});
+  Adagrad(0.1, 0).ApplyGradients(root_, std::vector<GradientAndVariable>{{none, {}, w}}, &init_);
+  ExpectSays(root_.status(), Code::kInvalidArgument,
+             {"initial_accumulator_value must be positive: 0"});
+}
+
 TEST_F(TrainingTest, AGradientOfAnotherTypeIsRefusedWithBothTypes) {
   const ModelVariable w = Variable("w", Tensor::Scalar(1.0f));
   Adam().ApplyGradients(root_, std::vector<GradientAndVariable>{{Const(root_, 1.0), {}, w}},

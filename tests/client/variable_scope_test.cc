@@ -239,9 +239,8 @@ TEST_F(VariableScopeTest, APartitionerThatMakesNoSenseIsRefused) {
 
 TEST(Partitioners, GiveTensorFlowsNumbersOfParts) {
   using Parts = std::vector<int64_t>;
-  const auto parts = [](const Partitioner& partitioner, const Shape& shape) {
-    return partitioner(shape, DT_FLOAT).value();
-  };
+  const auto parts = [](const Partitioner& partitioner, const Shape& shape,
+                        DType dtype = DT_FLOAT) { return partitioner(shape, dtype).value(); };
   EXPECT_EQ(parts(FixedSizePartitioner(3), {2, 9}), (Parts{2, 1}));
   EXPECT_EQ(parts(MinMaxVariablePartitioner(16), {1024, 1024}), (Parts{16, 1}));
   EXPECT_EQ(parts(MinMaxVariablePartitioner(10), {1024, 1024}), (Parts{10, 1}));
@@ -251,6 +250,19 @@ TEST(Partitioners, GiveTensorFlowsNumbersOfParts) {
   EXPECT_EQ(parts(VariableAxisSizePartitioner(16), {4, 2}), (Parts{2, 1}));
   EXPECT_EQ(parts(VariableAxisSizePartitioner(1), {4, 2}), (Parts{4, 1}));
   EXPECT_EQ(parts(VariableAxisSizePartitioner(16, 0, 3), {100, 2}), (Parts{3, 1}));
+  // An element's size is that of its type, a string's an argument.
+  EXPECT_EQ(parts(MinMaxVariablePartitioner(100, 0, 1024), {1024, 3}, DT_HALF), (Parts{6, 1}));
+  EXPECT_EQ(parts(MinMaxVariablePartitioner(100, 0, 1024), {1024, 3}, DT_BOOL), (Parts{3, 1}));
+  EXPECT_EQ(parts(MinMaxVariablePartitioner(100, 0, 1024), {1024, 3}, DT_DOUBLE), (Parts{24, 1}));
+  EXPECT_EQ(parts(MinMaxVariablePartitioner(100, 0, 1024), {1024, 3}, DT_STRING), (Parts{48, 1}));
+  EXPECT_EQ(parts(MinMaxVariablePartitioner(100, 0, 1024, 5), {1024, 3}, DT_STRING),
+            (Parts{15, 1}));
+  EXPECT_EQ(parts(VariableAxisSizePartitioner(1000), {4097, 5}, DT_STRING), (Parts{342, 1}));
+  EXPECT_EQ(parts(VariableAxisSizePartitioner(1000, 1, 2, 1), {5, 1000}, DT_STRING), (Parts{1, 2}));
+  // From the last dimension.
+  EXPECT_EQ(parts(FixedSizePartitioner(3, -1), {2, 9}), (Parts{1, 3}));
+  EXPECT_EQ(parts(MinMaxVariablePartitioner(100, -2, 1), {4, 7}), (Parts{4, 1}));
+  EXPECT_EQ(FixedSizePartitioner(3, -3)({2, 9}, DT_FLOAT).status().code(), Code::kInvalidArgument);
 }
 
 TEST_F(VariableScopeTest, TowersShareVariablesAndHaveNameScopesOfTheirOwn) {
