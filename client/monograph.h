@@ -7,6 +7,7 @@
 #include "client/clip.h"             // ClipByGlobalNorm, L2Regularizer, ...
 #include "client/cluster.h"          // ClusterSpec
 #include "client/collections.h"      // Collections
+#include "client/container.h"        // ContainerScope
 #include "client/coordinator.h"      // Coordinator, QueueRunner
 #include "client/device_setter.h"    // ReplicaDeviceSetter
 #include "client/embedding.h"        // EmbeddingLookup

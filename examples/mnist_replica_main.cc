@@ -259,6 +259,11 @@ Status Main(const Settings& settings) {
   MG_RETURN_IF_ERROR(settings.Check());
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
   if (settings.job_name == "ps") return Serve(settings, cluster);
+  if (TakesNoPart(settings, cluster)) {
+    std::printf("Worker: %d takes no part: --num_replicas=%d\n", settings.task_index,
+                settings.num_replicas);
+    return Status();
+  }
   MG_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(settings, cluster));
   return Run(settings, cluster, layout).Train();
 }

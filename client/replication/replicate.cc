@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "client/container.h"
 #include "client/replication.h"
 #include "client/replication/model_variables.h"
 #include "client/replication/options.h"
@@ -60,18 +61,6 @@ Outputs TowerWeights(const Scope& scope, const std::vector<std::string>& devices
     }
   }
   return weights;
-}
-
-// Variables of jobs that are not to see each other go by the container.
-void SetContainer(Graph* graph, NodeId first, const std::string& container) {
-  for (NodeId node = first; node < graph->num_nodes(); ++node) {
-    const AttrValue* value = graph->attrs(node).Find("container");
-    const auto* current = value == nullptr ? nullptr : std::get_if<std::string>(value);
-    if (current == nullptr || !current->empty()) continue;
-    auto attrs = std::make_shared<Attrs>(graph->attrs(node));
-    attrs->Set("container", container);
-    graph->SetAttrs(node, std::move(attrs));
-  }
 }
 
 // Who initialises, and what the others wait for.
@@ -134,7 +123,7 @@ VariableView ViewOf(const ModelVariable& variable) {
 Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::string>& devices,
                                      const BatchShards& split, const ModelFn& model,
                                      const Optimizer& optimizer, const ReplicateOptions& options) {
-  const NodeId first_node = scope.graph()->num_nodes();
+  const ContainerScope container(scope.graph(), options.container);
   MG_ASSIGN_OR_RETURN(std::vector<Declaration> declarations,
                       replication::Declare(scope, split.shards[0], model));
   Draft draft{.scope = scope, .options = options, .optimizer = optimizer, .devices = devices};
@@ -170,7 +159,6 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
   MG_RETURN_IF_ERROR(replication::AddUpdate(&draft, &step));
   AddStart(&draft, &step);
   MG_RETURN_IF_ERROR(scope.status());
-  if (!options.container.empty()) SetContainer(scope.graph(), first_node, options.container);
   return step;
 }
 

@@ -190,6 +190,12 @@ Result<std::vector<std::string>> Replicas(const Settings& settings, const Cluste
 
 }  // namespace
 
+bool TakesNoPart(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
+  return cluster && !settings.in_graph() && settings.num_replicas > 0 &&
+         settings.task_index >= settings.num_replicas &&
+         settings.task_index < cluster->num_tasks("worker");
+}
+
 Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
   Layout layout;
   if (!cluster && settings.split == "measured")

@@ -50,6 +50,9 @@ struct Settings {
   }
 };
 
+// True: a client of a worker that --num_replicas leaves out; it has nothing to do.
+bool TakesNoPart(const Settings& settings, const std::optional<ClusterSpec>& cluster);
+
 // Where the parts of the program go, for this client.
 struct Layout {
   std::vector<std::string> replicas;   // of this client: a device each

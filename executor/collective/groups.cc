@@ -345,20 +345,28 @@ void CollectiveManager::Impl::Tell(uint64_t session,
 
 Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,
                                         const Joiner& joiner) const {
-  std::string here, missing;
+  std::string here, absent;
   std::vector<std::string> tasks;
+  int absent_tasks = 0;
   for (const auto& [device, other] : forming.joined) {
     here += (here.empty() ? "" : ", ") + device;
     tasks.push_back(other.task);
   }
   const std::string job = DeviceName::Parse(joiner.task).value().job;
   for (const std::string& task : host_->TasksOfJob(joiner.session, job)) {
-    if (std::find(tasks.begin(), tasks.end(), task) == tasks.end())
-      missing += (missing.empty() ? "" : ", ") + task;
+    if (std::find(tasks.begin(), tasks.end(), task) != tasks.end()) continue;
+    absent += (absent.empty() ? "" : ", ") + task;
+    ++absent_tasks;
   }
-  return DeadlineExceeded(GroupName(group) + " of " + std::to_string(forming.size) +
-                          " members: after " + Seconds(joiner.timeout) + " only " + here +
-                          " had joined" + (missing.empty() ? "" : "; nobody came from " + missing));
+  std::string text = GroupName(group) + " of " + std::to_string(forming.size) + " members: after " +
+                     Seconds(joiner.timeout) + " only " + here + " had joined";
+  const int missing = forming.size - static_cast<int>(forming.joined.size());
+  if (absent_tasks > missing) {  // a group of some tasks of the job: which, its members would know
+    text += "; " + std::to_string(missing) + " of these had to come, too: " + absent;
+  } else if (absent_tasks > 0) {
+    text += "; nobody came from " + absent;
+  }
+  return DeadlineExceeded(text);
 }
 
 }  // namespace monograph

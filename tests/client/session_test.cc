@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "client/container.h"
 #include "client/optimizer.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"
@@ -239,6 +240,41 @@ TEST_F(SessionTest, ResetDropsVariables) {
   ASSERT_TRUE(session().Run({}, {}, {w.initializer}).ok());
   ASSERT_TRUE(session().Reset().ok());
   EXPECT_EQ(session().Run({}, {w.value}).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(SessionTest, ResetOfAContainerDropsWhatWasBuiltInItsScopeSlotsToo) {
+  const auto variable = [&](const char* name) {
+    return MakeVariable(root_, name, Const(root_, {1.0f, 2.0f}));
+  };
+  const Output gradient = Const(root_, {0.5f, 0.5f});
+  const Optimizer momentum = Momentum(1, 0.9);
+  const ModelVariable outside = variable("outside");
+  std::vector<Operation> init = {outside.initializer};
+  ModelVariable outer, inner;
+  {
+    const ContainerScope a(&graph_, "a");
+    outer = variable("outer");
+    {
+      const ContainerScope b(&graph_, "b");
+      inner = variable("inner");
+    }
+    momentum.ApplyGradients(root_, std::vector<GradientAndVariable>{{gradient, {}, outer}}, &init);
+  }
+  init.insert(init.end(), {outer.initializer, inner.initializer});
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  ASSERT_TRUE(session().Run({}, {}, init).ok());
+  const Output slot = momentum.slot(outer, "momentum")->value;
+
+  ASSERT_TRUE(session().Reset({"a"}).ok());
+  for (const Output& gone : {outer.value, slot}) {
+    const Status status = session().Run({}, {gone}).status();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
+    EXPECT_NE(status.message().find("from Container: a."), std::string::npos) << status;
+  }
+  EXPECT_TRUE(session().Run({}, {outside.value, inner.value}).ok());
+  ASSERT_TRUE(session().Reset({"b"}).ok());
+  EXPECT_FALSE(session().Run({}, {inner.value}).ok());
+  EXPECT_TRUE(session().Run({}, {outside.value}).ok());
 }
 
 TEST_F(SessionTest, ATraceShowsEveryOpOfTheStep) {

@@ -284,6 +284,18 @@ TEST(Examples, MnistReplicaKeepsSeveralStepsInFlightAndWritesATrace) {
   std::filesystem::remove(path);
 }
 
+TEST(Examples, AWorkersClientThatNumReplicasLeavesOutSaysSoAndEnds) {
+  for (const char* mode : {"between_graph", "between_graph --sync", "hybrid",
+                           "between_graph --variable_update=replicated"}) {
+    const Ran ran = RunProgram(std::string(kQuick) +
+                               "--ps_hosts=localhost:1 --worker_hosts=localhost:2,localhost:3 "
+                               "--num_replicas=1 --task_index=1 --replication=" + mode);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("Worker: 1 takes no part: --num_replicas=1")) << mode;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+}
+
 TEST(Examples, MnistReplicaNamesEachMistake) {
   struct Case {
     const char* flags;
@@ -304,6 +316,9 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
        "leave out --central_device=client"},
       {"--replication=between_graph --worker_hosts=localhost:1 --task_index=1",
        "--task_index=1, but there are 1 workers"},
+      {"--replication=between_graph --worker_hosts=localhost:1,localhost:2 --num_replicas=1 "
+       "--task_index=2",
+       "--task_index=2, but there are 1 workers"},
       {"--lerning_rate=1", "did you mean --learning_rate?"},
       {"--dropout=1", "--dropout must be in [0, 1)"},
       {"--worker_hosts=localhost:1 --cluster=x.json", "not both"},

@@ -514,6 +514,19 @@ TEST(Collectives, AMemberThatNeverJoinsAGroupIsNamedByItsLeader) {
   }
 }
 
+TEST(Collectives, OfAGroupThatIsPartOfAJobTheTasksThatMayBeMissingAreNamed) {
+  Group group(3, 1, false, false, false);
+  group.timeout = milliseconds(200);
+  auto request = group.Request(0, 1, 7);
+  request->group_size = 2;
+  request->inputs.push_back(Values(3, 1));
+  const Status status = group.Start(0, request)->Wait();
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+  for (const char* part :
+       {"of 2 members", "1 of these had to come, too: ", "/job:w/replica:0/task:1", "task:2"})
+    EXPECT_NE(status.message().find(part), std::string::npos) << status;
+}
+
 TEST(Collectives, MembersThatDisagreeOnTheSizeOfTheirGroupAreToldSo) {
   Group group(3, 1, false, false, false);
   auto request = group.Request(1, 1, 7);
