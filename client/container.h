@@ -18,9 +18,9 @@
 namespace monograph {
 
 // While it lives, what is added to the graph belongs to the container: every resource that names
-// none itself, slots of optimizers too. Scopes may be nested; the inner one counts. The container is
-// set when the scope ends: run the new nodes after that. `graph` outlives it; one thread, that which
-// builds.
+// none itself, slots of optimizers too. Scopes may be nested; the inner one counts. The container
+// is set when the scope ends: run the new nodes after that. `graph` outlives it; one thread, that
+// which builds.
 class ContainerScope {
  public:
   ContainerScope(Graph* graph, std::string container)

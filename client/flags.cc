@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -31,6 +33,20 @@ std::string NearestName(const std::string& word, const std::vector<std::string>&
   }
   return best;
 }
+
+namespace {
+
+// A check of an option's text, which is a number already or will be refused as none.
+std::function<std::string(const std::string&)> AtLeast(int64_t limit) {
+  return [limit](const std::string& text) {
+    int64_t value = limit;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value >= limit ? std::string()
+                          : "must be at least " + std::to_string(limit) + ", not " + text;
+  };
+}
+
+}  // namespace
 
 struct Flags::Impl {
   Impl(const std::string& name, const std::string& description)
@@ -69,6 +85,13 @@ void Flags::Add(const std::string& name, int64_t* value, const std::string& help
 }
 void Flags::Add(const std::string& name, double* value, const std::string& help) {
   impl_->Finish(impl_->app.add_option("--" + name, *value, help), name);
+}
+void Flags::Add(const std::string& name, int* value, const std::string& help, int64_t at_least) {
+  impl_->Finish(impl_->app.add_option("--" + name, *value, help)->check(AtLeast(at_least)), name);
+}
+void Flags::Add(const std::string& name, int64_t* value, const std::string& help,
+                int64_t at_least) {
+  impl_->Finish(impl_->app.add_option("--" + name, *value, help)->check(AtLeast(at_least)), name);
 }
 void Flags::Add(const std::string& name, bool* value, const std::string& help) {
   impl_->Finish(impl_->app.add_flag("--" + name + ",!--no" + name, *value, help), name);

@@ -33,6 +33,9 @@ class Flags {
   void Add(const std::string& name, int* value, const std::string& help);
   void Add(const std::string& name, int64_t* value, const std::string& help);
   void Add(const std::string& name, double* value, const std::string& help);
+  // Smaller values are refused.
+  void Add(const std::string& name, int* value, const std::string& help, int64_t at_least);
+  void Add(const std::string& name, int64_t* value, const std::string& help, int64_t at_least);
   void Add(const std::string& name, bool* value, const std::string& help);
   // One of a few words.
   void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,

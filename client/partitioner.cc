@@ -56,8 +56,9 @@ Partitioner MinMaxVariablePartitioner(int64_t max_partitions, int axis, int64_t 
     MG_ASSIGN_OR_RETURN(const int64_t element_bytes,
                         ElementBytes(kName, dtype, bytes_per_string_element));
     MG_ASSIGN_OR_RETURN(const int along, Axis(shape, axis));
-    return Along(shape, along, std::min(max_partitions, CeilDiv(shape.elements() * element_bytes,
-                                                                min_slice_size)));
+    return Along(
+        shape, along,
+        std::min(max_partitions, CeilDiv(shape.elements() * element_bytes, min_slice_size)));
   };
 }
 

@@ -76,7 +76,7 @@ class Trainer {
   Trainer(Session* session, const ReplicatedStep& step, std::vector<Outputs> feeds, FeedFn feed,
           TrainerOptions options = {});
   // The chief, if nothing has failed, tells those who come late that the run has finished: a short
-  // call to the task of global_step.
+  // call to the task of global_step. REQUIRES: before Session::Close.
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

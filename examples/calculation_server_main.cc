@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
               "this process\n"
               "  monograph launch --ps=1 --workers=3 -- calculation_server   three workers\n");
   int batches = 400;
-  flags.Add("num_batches", &batches, "batches of data to train with");
+  flags.Add("num_batches", &batches, "batches of data to train with", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;

@@ -90,8 +90,25 @@ struct Settings {
   int64_t batch_size = 32;
 };
 
+// What the flags ask for is there.
+Status Check(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
+  const int workers = cluster ? cluster->num_tasks("worker") : 1;
+  if (settings.task_index < 0 || settings.task_index >= workers) {
+    return InvalidArgument("--task_index=" + std::to_string(settings.task_index) +
+                           ", but there are " + std::to_string(workers) + " workers" +
+                           (cluster ? "" : ": give --cluster, or use monograph launch"));
+  }
+  if (cluster && cluster->num_tasks("ps") == 0) {
+    return InvalidArgument(
+        "the cluster has no job 'ps': its tasks hold the variables that the workers share "
+        "(monograph launch --ps=1)");
+  }
+  return Status();
+}
+
 Status Run(const Settings& settings) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
+  MG_RETURN_IF_ERROR(Check(settings, cluster));
   // Without a cluster, one worker: this process.
   ReplicateOptions options;
   std::string worker, client = "/device:CPU:0";
@@ -120,17 +137,19 @@ Status Run(const Settings& settings) {
                       Replicate(root, devices, feeds, Model, Adam(1e-3), options));
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       session_flags.Open(cluster, graph, settings.replicas_per_worker));
-  Trainer trainer(session.get(), step, {feeds}, [&](int, int64_t batch) {
-    return Result<std::vector<Tensor>>(MakeBatch(batch, options.rank, rows));
-  });
-  MG_RETURN_IF_ERROR(trainer.Start());
-  MG_RETURN_IF_ERROR(trainer.Train(settings.num_batches, [&](const TrainedStep& made) {
-    if (made.global_step % 20 != 0) return;
-    std::printf("Worker: %d, Step: %lld, Loss: %.3f, Accuracy(batch): %.2f\n", options.rank,
-                static_cast<long long>(made.global_step), made.results[0].scalar<float>(),
-                made.results[1].scalar<float>());
-    std::fflush(stdout);
-  }));
+  {
+    Trainer trainer(session.get(), step, {feeds}, [&](int, int64_t batch) {
+      return Result<std::vector<Tensor>>(MakeBatch(batch, options.rank, rows));
+    });
+    MG_RETURN_IF_ERROR(trainer.Start());
+    MG_RETURN_IF_ERROR(trainer.Train(settings.num_batches, [&](const TrainedStep& made) {
+      if (made.global_step % 20 != 0) return;
+      std::printf("Worker: %d, Step: %lld, Loss: %.3f, Accuracy(batch): %.2f\n", options.rank,
+                  static_cast<long long>(made.global_step), made.results[0].scalar<float>(),
+                  made.results[1].scalar<float>());
+      std::fflush(stdout);
+    }));
+  }  // says that the run has finished, for workers that come late
   return session->Close();
 }
 
@@ -144,10 +163,10 @@ int Main(int argc, char** argv) {
       "  cifar_hybrid                                          two replicas in this process\n"
       "  monograph launch --ps=1 --workers=2 --clients=per_worker "
       "--executor_flags=--cpu_devices=2 -- cifar_hybrid\n");
-  flags.Add("batch_size", &settings.batch_size, "examples of one step of one worker");
-  flags.Add("num_batches", &settings.num_batches, "updates of all workers together");
+  flags.Add("batch_size", &settings.batch_size, "examples of one step of one worker", 1);
+  flags.Add("num_batches", &settings.num_batches, "updates of all workers together", 1);
   flags.Add("replicas_per_worker", &settings.replicas_per_worker,
-            "CPU devices of each worker that hold a replica");
+            "CPU devices of each worker that hold a replica", 1);
   flags.AddChoice("job_name", &settings.job_name, {"worker"}, "whose client this is");
   flags.Add("task_index", &settings.task_index, "this client's worker; 0 is the chief");
   settings.session.AddTo(&flags);

@@ -150,12 +150,12 @@ int main(int argc, char** argv) {
               "servers\n");
   examples::Sizes sizes;
   int steps = 600;
-  flags.Add("users", &sizes.users, "rows of the users' table");
-  flags.Add("films", &sizes.films, "rows of the films' table");
-  flags.Add("dimensions", &sizes.dimensions, "numbers in a row");
+  flags.Add("users", &sizes.users, "rows of the users' table", 1);
+  flags.Add("films", &sizes.films, "rows of the films' table", 1);
+  flags.Add("dimensions", &sizes.dimensions, "numbers in a row", 1);
   flags.Add("batch_size", &sizes.batch_size,
-            "ratings per step, a multiple of the workers; 0: 256 for each");
-  flags.Add("num_batches", &steps, "training steps");
+            "ratings per step, a multiple of the workers; 0: 256 for each", 0);
+  flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;

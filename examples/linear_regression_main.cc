@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
               "  monograph launch --ps=2 --workers=3 -- linear_regression   three workers and two "
               "parameter servers\n");
   int steps = 50;
-  flags.Add("num_batches", &steps, "training steps");
+  flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;

@@ -71,8 +71,8 @@ int main(int argc, char** argv) {
               "  monograph launch --workers=2 -- split_model                two tasks\n");
   int64_t batch_size = 50;
   int steps = 50;
-  flags.Add("batch_size", &batch_size, "examples per step");
-  flags.Add("num_batches", &steps, "training steps");
+  flags.Add("batch_size", &batch_size, "examples per step", 1);
+  flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;

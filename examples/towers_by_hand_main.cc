@@ -132,8 +132,9 @@ int main(int argc, char** argv) {
       "server\n");
   int64_t batch_size = 0;
   int steps = 50;
-  flags.Add("batch_size", &batch_size, "examples per step, of all towers together; 0: 32 for each");
-  flags.Add("num_batches", &steps, "training steps");
+  flags.Add("batch_size", &batch_size, "examples per step, of all towers together; 0: 32 for each",
+            0);
+  flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;

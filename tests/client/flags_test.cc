@@ -9,6 +9,7 @@ struct Parsed {
   std::optional<int> exit;
   std::string error, output;
   int batch_size = 100;
+  int64_t steps = 5;
   bool sync = true;
   std::string name, text = "default";
 };
@@ -20,6 +21,7 @@ Parsed Parse(std::vector<std::string> arguments) {
   flags.Add("sync", &parsed.sync, "wait for all");
   flags.AddChoice("name", &parsed.name, {"first", "second"}, "which");
   flags.Add("text", &parsed.text, "some text");
+  flags.Add("steps", &parsed.steps, "steps to train", 1);
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
   parsed.exit = flags.Parse(arguments);
@@ -69,6 +71,17 @@ TEST(Flags, AWrongValueNamesTheFlag) {
   EXPECT_NE(Parse({"--batch_size=many"}).error.find("batch_size"), std::string::npos);
   EXPECT_NE(Parse({"--name=third"}).error.find("second"), std::string::npos)
       << Parse({"--name=third"}).error;
+}
+
+TEST(Flags, AValueBelowItsLimitIsRefusedWithBoth) {
+  EXPECT_EQ(Parse({"--steps=1"}).steps, 1);
+  for (const char* value : {"0", "-4"}) {
+    const Parsed parsed = Parse({std::string("--steps=") + value});
+    EXPECT_EQ(parsed.exit, 2);
+    EXPECT_EQ(parsed.error, std::string("program: --steps: must be at least 1, not ") + value +
+                                " (see --help)\n");
+  }
+  EXPECT_EQ(Parse({"--steps=many"}).exit, 2);
 }
 
 TEST(Flags, HelpShowsExamplesFirstAndExitsWithZero) {

@@ -289,7 +289,8 @@ TEST(Examples, AWorkersClientThatNumReplicasLeavesOutSaysSoAndEnds) {
                            "between_graph --variable_update=replicated"}) {
     const Ran ran = RunProgram(std::string(kQuick) +
                                "--ps_hosts=localhost:1 --worker_hosts=localhost:2,localhost:3 "
-                               "--num_replicas=1 --task_index=1 --replication=" + mode);
+                               "--num_replicas=1 --task_index=1 --replication=" +
+                               mode);
     EXPECT_EQ(ran.code, 0) << ran.output;
     EXPECT_THAT(ran.output, HasSubstr("Worker: 1 takes no part: --num_replicas=1")) << mode;
     EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
@@ -330,6 +331,33 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
     const Ran ran = RunProgram(std::string(kQuick) + c.flags);
     EXPECT_NE(ran.code, 0) << c.flags;
     EXPECT_THAT(ran.output, HasSubstr(c.message)) << c.flags;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+}
+
+TEST(Examples, NumbersThatMakeNoSenseAreRefusedByEveryProgram) {
+  for (const std::string command :
+       {"calculation_server --num_batches=0", "cifar_hybrid --batch_size=-4",
+        "cifar_hybrid --num_batches=-1", "cifar_hybrid --replicas_per_worker=0",
+        "embedding --dimensions=0", "embedding --batch_size=-1",
+        "linear_regression --num_batches=0", "split_model --batch_size=0",
+        "towers_by_hand --num_batches=-1", "towers_by_hand --batch_size=-2"}) {
+    const Ran ran = RunProgram(command);
+    EXPECT_EQ(ran.code, 2) << command;
+    EXPECT_THAT(ran.output, HasSubstr("must be at least ")) << command;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+}
+
+TEST(Examples, CifarHybridNamesWhatItsClusterLacks) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--task_index=1", "--task_index=1, but there are 1 workers: give --cluster"},
+      {"--ps_hosts=localhost:1 --worker_hosts=localhost:2 --task_index=2", "there are 1 workers"},
+      {"--worker_hosts=localhost:2", "no job 'ps'"}};
+  for (const auto& [flags, message] : cases) {
+    const Ran ran = RunProgram(std::string("cifar_hybrid ") + flags);
+    EXPECT_EQ(ran.code, 1) << flags;
+    EXPECT_THAT(ran.output, HasSubstr(message)) << flags;
     EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
   }
 }

@@ -214,6 +214,16 @@ TEST(ReplicatedJobs, HybridWorkersOfTheCifarExampleShareTheStepsOfOneJob) {
         << launch.output();
 }
 
+TEST(ReplicatedJobs, AWorkerOfTheCifarExampleThatComesAfterTheEndFindsNothingToDo) {
+  TestCluster cluster({.ps = 1, .workers = 2, .flags = {"--cpu_devices=2"}});
+  for (const char* task : {"0", "1"}) {
+    ChildProcess client({MG_CIFAR_HYBRID, "--cluster=" + cluster.json(),
+                         std::string("--task_index=") + task, "--num_batches=2", "--batch_size=4",
+                         "--start_timeout=20"});
+    EXPECT_TRUE(Succeeds(client)) << task << ": " << client.error();
+  }
+}
+
 // Lets a process run for less than a twentieth of its time.
 class SlowedDown {
  public:
