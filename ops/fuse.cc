@@ -1,5 +1,6 @@
 #include "ops/fuse.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -22,7 +23,11 @@ class Fuser {
   }
 
   Result<Graph> Run(std::vector<NodeId>* mapping) {
-    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
+    MG_ASSIGN_OR_RETURN(std::vector<NodeId> order, graph_.TopologicalOrder());
+    // Sources first: a group may stand at any place behind what it computes from.
+    std::stable_partition(order.begin(), order.end(), [&](NodeId id) {
+      return graph_.inputs(id).empty() && graph_.control_inputs(id).empty();
+    });
     for (size_t i = 0; i < order.size(); ++i) position_[static_cast<size_t>(order[i])] = i;
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       if (graph_.is(id, "BiasAdd")) FindProduct(id);
@@ -31,6 +36,7 @@ class Fuser {
     }
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       if (graph_.is(id, "FusedBatchNormGradV3")) FindNormGradient(id);
+      if (graph_.is(id, "Conv2DBackpropFilter")) FindConvGradients(id);
     }
     Rewrite out(graph_);
     small_.assign(kept_.size(), -1);
@@ -53,20 +59,26 @@ class Fuser {
         case Kind::kNormGradient:
           MG_RETURN_IF_ERROR(AddNormGradient(id, &out));
           break;
+        case Kind::kConvGradients:
+          MG_RETURN_IF_ERROR(AddConvGradients(id, &out));
+          break;
       }
     }
     return out.Finish(mapping);
   }
 
  private:
-  enum class Kind { kNone, kProduct, kPoolGradient, kNorm, kNormGradient };
-  // What the last node of a group stands for.
+  enum class Kind { kNone, kProduct, kPoolGradient, kNorm, kNormGradient, kConvGradients };
+  // What the last node of a group stands for (of kConvGradients: the first).
   struct Group {
     Kind kind = Kind::kNone;
-    NodeId product = -1;  // Conv2D or MatMul; or MaxPoolGrad, or FusedBatchNormV3
-    NodeId bias = -1;     // BiasAdd; or the AddV2 after a normalisation
-    NodeId relu = -1;     // Relu; or ReluGrad
-    int side = -1;        // which input of the AddV2 does not come from the normalisation
+    NodeId product =
+        -1;            // Conv2D or MatMul; or MaxPoolGrad, FusedBatchNormV3, Conv2DBackpropFilter
+    NodeId bias = -1;  // BiasAdd; or the AddV2 after a normalisation, or Conv2DBackpropInput
+    NodeId relu = -1;  // Relu; or ReluGrad
+    int side = -1;     // which input of the AddV2 does not come from the normalisation
+    NodeId pool = -1;  // MaxPoolGrad, or the ReluGrad that stands for it, before kConvGradients
+    bool spread_later = false;  // kPoolGradient: only its small gradient is computed
   };
 
   bool kept(NodeId id) const { return kept_[static_cast<size_t>(id)]; }
@@ -186,19 +198,106 @@ class Fuser {
     absorbed_[static_cast<size_t>(relu_grad)] = true;
   }
 
+  // Whether `sizes` is the shape of `value`, now and later.
+  bool IsShapeOf(Endpoint sizes, Endpoint value) const {
+    if (graph_.is(sizes.node, "Shape")) return graph_.inputs(sizes.node)[0] == value;
+    const PartialShape& shape = graph_.shape(value);
+    if (!graph_.is(sizes.node, "Const") || !shape.fully_known()) return false;
+    const Tensor& dims = graph_.attrs(sizes.node).Get<Tensor>("value");
+    return dims.dtype() == DT_INT32 && dims.elements() == shape.rank() &&
+           std::equal(shape.dims().begin(), shape.dims().end(), dims.data<int32_t>());
+  }
+
+  // The input's gradient of the convolution whose filter's gradient is `filter`, or -1.
+  NodeId InputGradientFor(NodeId filter) const {
+    const auto of = graph_.inputs(filter);
+    for (const auto& edge : consumers_.of(of[2].node)) {
+      const NodeId input = edge.target;
+      if (edge.input != 2 || !graph_.is(input, "Conv2DBackpropInput")) continue;
+      const auto in = graph_.inputs(input);
+      if (in[2] == of[2] && SamePlace(filter, input) && !kept(input) && IsShapeOf(in[0], of[0]) &&
+          IsShapeOf(of[1], in[1]) && graph_.attrs(input) == graph_.attrs(filter))
+        return input;
+    }
+    return -1;
+  }
+
+  // Whether `gradient` spreads what was pooled by windows of 2x2 that do not overlap, only for
+  // `users` and for gradients of a bias, which read the small one.
+  bool SpreadsFor(Endpoint gradient, std::span<const NodeId> users) const {
+    const NodeId last = gradient.node;
+    const Group& group = group_[static_cast<size_t>(last)];
+    const bool moved = group.kind == Kind::kPoolGradient;
+    const NodeId pool = moved ? group.product : last;
+    if (!graph_.is(pool, "MaxPoolGrad") || kept(last) || !(moved || Free(pool))) return false;
+    if (graph_.device_index(last) != graph_.device_index(users[0])) return false;
+    const Attrs& attrs = graph_.attrs(pool);
+    const std::vector<int64_t> window{1, 2, 2, 1};
+    const auto padding = attrs.Get<std::string>("padding");
+    if (attrs.Get<std::vector<int64_t>>("ksize") != window ||
+        attrs.Get<std::vector<int64_t>>("strides") != window ||
+        attrs.GetOr<std::string>("data_format", "NHWC") != "NHWC" ||
+        (padding != "SAME" && padding != "VALID"))
+      return false;
+    for (const auto& edge : consumers_.of(last)) {
+      const bool used =
+          edge.input == 2 && std::find(users.begin(), users.end(), edge.target) != users.end();
+      if (!used && !(moved && ReadsSmall(edge.target, last) && edge.input == 0)) return false;
+    }
+    return true;
+  }
+
+  void FindConvGradients(NodeId filter) {
+    if (graph_.device(filter).type == "GPU" || graph_.dtype({filter, 0}) != DT_FLOAT ||
+        !Free(filter) || graph_.registry().Find("_Conv2DBackprop") == nullptr)
+      return;
+    const NodeId input = InputGradientFor(filter);
+    const Endpoint gradient = graph_.inputs(filter)[2];
+    std::vector<NodeId> members{filter};
+    if (input >= 0) members.push_back(input);
+    const bool spreads = graph_.attrs(filter).GetOr<std::string>("data_format", "NHWC") == "NHWC" &&
+                         SpreadsFor(gradient, members);
+    if (input < 0 && !spreads) return;
+    const auto position = [&](NodeId id) { return position_[static_cast<size_t>(id)]; };
+    NodeId first = filter, second = input;
+    if (input >= 0 && position(input) < position(filter)) std::swap(first, second);
+    if (second >= 0) {
+      // The sizes of the input's gradient are those of the filter gradient's first input.
+      auto inputs = graph_.inputs(second);
+      if (second == input) inputs = inputs.subspan(1);
+      const auto late = [&](NodeId source) { return position(source) > position(first); };
+      const auto controls = graph_.control_inputs(second);
+      if (std::any_of(inputs.begin(), inputs.end(), [&](Endpoint e) { return late(e.node); }) ||
+          std::any_of(controls.begin(), controls.end(), late))
+        return;
+      absorbed_[static_cast<size_t>(second)] = true;
+    }
+    group_[static_cast<size_t>(first)] = {
+        .kind = Kind::kConvGradients, .product = filter, .bias = input};
+    if (!spreads) return;
+    group_[static_cast<size_t>(first)].pool = gradient.node;
+    if (Group& group = group_[static_cast<size_t>(gradient.node)];
+        group.kind == Kind::kPoolGradient) {
+      group.spread_later = true;
+    } else {
+      absorbed_[static_cast<size_t>(gradient.node)] = true;
+    }
+  }
+
+  // Whether the node is the gradient of a bias that takes the small gradient of the pooling that
+  // ends at `last`: channels must lie in the same place.
+  bool ReadsSmall(NodeId id, NodeId last) const {
+    const Group& group = group_[static_cast<size_t>(last)];
+    return graph_.is(id, "BiasAddGrad") && group.kind == Kind::kPoolGradient &&
+           graph_.attrs(id).GetOr<std::string>("data_format", "NHWC") ==
+               graph_.attrs(group.product).GetOr<std::string>("data_format", "NHWC");
+  }
+
   void Copy(NodeId id, Rewrite* out) {
     std::vector<Endpoint> inputs = out->Inputs(id);
-    if (graph_.is(id, "BiasAddGrad")) {
-      // The bias gradient of a spread gradient is that of the small one, as long as channels lie in
-      // the same place.
-      const NodeId source = graph_.inputs(id)[0].node;
-      const Group& group = group_[static_cast<size_t>(source)];
-      if (group.kind == Kind::kPoolGradient &&
-          graph_.attrs(id).GetOr<std::string>("data_format", "NHWC") ==
-              graph_.attrs(group.product).GetOr<std::string>("data_format", "NHWC")) {
-        inputs[0] = {small_[static_cast<size_t>(source)], 0};
-      }
-    }
+    if (const NodeId source = inputs.empty() ? -1 : graph_.inputs(id)[0].node;
+        source >= 0 && ReadsSmall(id, source))
+      inputs[0] = {small_[static_cast<size_t>(source)], 0};
     out->Copy(id, inputs);
   }
 
@@ -224,12 +323,13 @@ class Fuser {
     const NodeId pool = group_[static_cast<size_t>(relu)].product;
     const auto sources = graph_.inputs(pool);
     const std::vector<Endpoint> small_inputs{out->Map(sources[2]), out->Map(sources[1])};
-    MG_ASSIGN_OR_RETURN(const NodeId small, out->Add(pool, "ReluGrad", small_inputs, nullptr,
-                                                     std::array{pool, relu}));
+    MG_ASSIGN_OR_RETURN(const NodeId small,
+                        out->Add(pool, "ReluGrad", small_inputs, nullptr, std::array{pool, relu}));
     small_[static_cast<size_t>(relu)] = small;
+    if (group_[static_cast<size_t>(relu)].spread_later) return Status();
     const std::vector<Endpoint> inputs{out->Map(sources[0]), out->Map(sources[1]), {small, 0}};
-    MG_ASSIGN_OR_RETURN(const NodeId made, out->Add(relu, "MaxPoolGrad", inputs,
-                                                    graph_.shared_attrs(pool), {}));
+    MG_ASSIGN_OR_RETURN(const NodeId made,
+                        out->Add(relu, "MaxPoolGrad", inputs, graph_.shared_attrs(pool), {}));
     out->Replace(relu, made);
     return Status();
   }
@@ -264,6 +364,35 @@ class Fuser {
                         out->Add(gradient, "_FusedBatchNormGradEx", inputs, std::move(attrs),
                                  std::array{group.relu, gradient}));
     out->Replace(gradient, made);
+    return Status();
+  }
+
+  Status AddConvGradients(NodeId first, Rewrite* out) {
+    const Group& group = group_[static_cast<size_t>(first)];
+    const auto of = graph_.inputs(group.product);
+    auto attrs = std::make_shared<Attrs>(graph_.attrs(group.product));
+    attrs->Set("num_filters", int64_t{group.bias >= 0 ? 1 : 0});
+    attrs->Set("num_args", int64_t{group.pool >= 0 ? 2 : 0});
+    std::vector<Endpoint> inputs{out->Map(of[0]), out->Map(of[1]), {}}, pooled;
+    NodeId pool = group.pool;
+    if (pool < 0) {
+      inputs[2] = out->Map(of[2]);
+    } else {
+      const NodeId small = small_[static_cast<size_t>(pool)];
+      if (small >= 0) pool = group_[static_cast<size_t>(pool)].product;
+      const auto sources = graph_.inputs(pool);
+      inputs[2] = small >= 0 ? Endpoint{small, 0} : out->Map(sources[2]);
+      pooled = {out->Map(sources[0]), out->Map(sources[1])};
+      attrs->Set("fused_ops", std::vector<std::string>{"MaxPoolGrad"});
+      attrs->Set("pool_padding", graph_.attrs(pool).Get<std::string>("padding"));
+    }
+    if (group.bias >= 0) inputs.push_back(out->Map(graph_.inputs(group.bias)[1]));
+    inputs.insert(inputs.end(), pooled.begin(), pooled.end());
+    MG_ASSIGN_OR_RETURN(const NodeId made,
+                        out->Add(group.product, "_Conv2DBackprop", inputs, std::move(attrs),
+                                 std::array{group.product, group.bias, group.pool}));
+    out->Replace(group.product, made);
+    if (group.bias >= 0) out->Replace(group.bias, made, 1);
     return Status();
   }
 

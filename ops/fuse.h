@@ -5,6 +5,10 @@
 //                                               fused_ops = ["BiasAdd", "Relu"]
 //   MatMul + BiasAdd (+ Relu)          becomes  _FusedMatMul, the same
 //   ReluGrad(MaxPoolGrad(x, y, g), x)  becomes  MaxPoolGrad(x, y, ReluGrad(g, y))
+//   on a CPU:
+//   Conv2DBackpropFilter(MaxPoolGrad), Conv2DBackpropInput(MaxPoolGrad)
+//                                      become   _Conv2DBackprop: the two of one convolution, or one
+//                                               or two of them behind a 2x2 pooling
 //   on a GPU:
 //   FusedBatchNormV3 (+ AddV2) + Relu  becomes  _FusedBatchNormEx, attr activation_mode = "Relu"
 //   its gradient after a ReluGrad      becomes  _FusedBatchNormGradEx, if there was no AddV2

@@ -8,7 +8,10 @@
 namespace monograph {
 
 Rewrite::Rewrite(const Graph& from)
-    : from_(from), out_(&from.registry()), mapped_(static_cast<size_t>(from.num_nodes()), -1) {
+    : from_(from),
+      out_(&from.registry()),
+      mapped_(static_cast<size_t>(from.num_nodes()), -1),
+      shift_(mapped_.size()) {
   out_.ShareFunctions(from.shared_functions());
 }
 
@@ -48,9 +51,11 @@ Result<NodeId> Rewrite::Add(NodeId like, std::string_view op, std::span<const En
                        .device = device});
 }
 
-void Rewrite::Replace(NodeId old, NodeId made) {
+void Rewrite::Replace(NodeId old, NodeId made, int first) {
   mapped_[static_cast<size_t>(old)] = made;
-  for (int i = 0; i < from_.num_outputs(old); ++i) out_.SetShape({made, i}, from_.shape({old, i}));
+  shift_[static_cast<size_t>(old)] = first;
+  for (int i = 0; i < from_.num_outputs(old); ++i)
+    out_.SetShape({made, first + i}, from_.shape({old, i}));
 }
 
 Graph Rewrite::Finish(std::vector<NodeId>* mapping) {

@@ -16,7 +16,10 @@ class Rewrite {
   explicit Rewrite(const Graph& from);  // outlives this
 
   // Of the new graph. REQUIRES: the old node was copied or replaced.
-  Endpoint Map(Endpoint e) const { return {mapped_[static_cast<size_t>(e.node)], e.index}; }
+  Endpoint Map(Endpoint e) const {
+    const auto i = static_cast<size_t>(e.node);
+    return {mapped_[i], e.index + shift_[i]};
+  }
   std::vector<Endpoint> Inputs(NodeId old) const;
 
   void Copy(NodeId old) { Copy(old, Inputs(old)); }
@@ -25,9 +28,9 @@ class Rewrite {
   // `stands_for` (-1: none) had to wait for.
   Result<NodeId> Add(NodeId like, std::string_view op, std::span<const Endpoint> inputs,
                      std::shared_ptr<const Attrs> attrs, std::span<const NodeId> stands_for);
-  // `made` gives what `old` gave; shapes that are known beyond inference (a feed's shape that a
-  // caller set) are not lost.
-  void Replace(NodeId old, NodeId made);
+  // `made` gives, from its output `first` on, what `old` gave; shapes that are known beyond
+  // inference (a feed's shape that a caller set) are not lost.
+  void Replace(NodeId old, NodeId made, int first = 0);
 
   // `mapping` (may be null) gets for every old node its new id or -1.
   Graph Finish(std::vector<NodeId>* mapping);
@@ -38,6 +41,7 @@ class Rewrite {
   const Graph& from_;
   Graph out_;
   std::vector<NodeId> mapped_;
+  std::vector<int> shift_;  // of outputs
 };
 
 // What a pass gives that finds nothing to do.

@@ -91,6 +91,12 @@ Status BackpropFilterShape(ShapeContext& c) {
   return Status();
 }
 
+Status BackpropShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(BackpropFilterShape(c));
+  if (c.num_outputs() == 2) c.set_output(1, c.input(0));
+  return Status();
+}
+
 struct Parsed {
   std::vector<int64_t> strides;
   std::string padding;
@@ -190,6 +196,24 @@ void Define(OpRegistry* registry) {
       .Output("output: T");
   registry->Add(
       AddConvAttrs(backprop_filter).Shape(BackpropFilterShape).Gradient(BackpropFilterGradient));
+  // Conv2DBackpropFilter and, if num_filters is 1, Conv2DBackpropInput for the same gradient;
+  // fused_ops = ["MaxPoolGrad"] puts the gradient of a 2x2 max pooling with strides 2 before them,
+  // whose input and output are `args`.
+  OpDef backprop("_Conv2DBackprop");
+  backprop.Input("input: T")
+      .Input("filter_sizes: int32")
+      .Input("out_backprop: T")
+      .Input("filter: num_filters * T")
+      .Input("args: num_args * T")
+      .Output("filter_backprop: T")
+      .Output("input_backprop: num_filters * T")
+      .Shape(BackpropShape);
+  AddConvAttrs(backprop)
+      .Attr("num_filters: int >= 0")
+      .Attr("num_args: int >= 0")
+      .Attr("fused_ops: list(string) = []")
+      .Attr("pool_padding: {'SAME', 'VALID'} = 'VALID'");
+  registry->Add(backprop);
 }
 
 }  // namespace ops::conv

@@ -26,6 +26,7 @@
 #include "ops/fused_ops.h"
 #include "ops/onednn_cpu.h"
 #include "ops/plan_cache.h"
+#include "ops/pool/max_gradient.h"
 
 namespace monograph::ops::conv {
 namespace {
@@ -207,6 +208,51 @@ class Chunk {
     return status;
   }
 
+  // Both gradients of a chunk, of which the second one may be missing.
+  struct BackpropFrame {
+    onednn::Frame frame;
+    int x = -1, dy = -1, filter_gradient = -1, filter = -1, dx = -1;
+  };
+  // The steps of two chunks of the same images, with one copy of the gradient. `dy` has memory of
+  // its own if `own_gradient`. Throws as Frame does.
+  static std::unique_ptr<BackpropFrame> MakeBackpropFrame(const Chunk& filter, const Chunk* input,
+                                                          bool own_gradient) {
+    auto made = std::make_unique<BackpropFrame>();
+    onednn::Frame& frame = made->frame;
+    const auto plain_dst = filter.same_dst_ ? filter.dst_ : filter.plain_dst_;
+    made->dy = own_gradient ? frame.Owned(plain_dst) : frame.Bound(plain_dst);
+    const auto gradient = [&](const Chunk& chunk) {
+      if (chunk.same_dst_) return made->dy;
+      const int dst = frame.Owned(chunk.dst_);
+      frame.AddReorder(made->dy, dst);
+      return dst;
+    };
+    made->x = frame.Bound(filter.same_src_ ? filter.src_ : filter.plain_src_);
+    made->filter_gradient = frame.Bound(filter.weights_);
+    const int dst = gradient(filter);
+    int src = made->x;
+    if (!filter.same_src_) {
+      src = frame.Owned(filter.src_);
+      frame.AddReorder(made->x, src);
+    }
+    frame.Add(filter.primitive_,
+              {{DNNL_ARG_SRC, src},
+               {DNNL_ARG_DIFF_DST, dst},
+               {DNNL_ARG_DIFF_WEIGHTS, made->filter_gradient}},
+              filter.scratchpad_);
+    if (input == nullptr) return made;
+    made->filter = frame.Bound(input->weights_);
+    made->dx = frame.Bound(input->same_src_ ? input->src_ : input->plain_src_);
+    const int dx = input->same_src_ ? made->dx : frame.Owned(input->src_);
+    frame.Add(input->primitive_,
+              {{DNNL_ARG_DIFF_DST, input->dst_ == filter.dst_ ? dst : gradient(*input)},
+               {DNNL_ARG_WEIGHTS, made->filter},
+               {DNNL_ARG_DIFF_SRC, dx}},
+              input->scratchpad_);
+    if (!input->same_src_) frame.AddReorder(dx, made->dx);
+    return made;
+  }
+
  private:
   static bool PlainIsFaster(Mode mode, const Geometry& g) {
     if (g.nchw || mode == Mode::kBackpropInput) return false;
@@ -300,51 +346,64 @@ class Plan {
     return plan;
   }
 
+  // A filter in the layout of the whole chunks, and of the last one if that is smaller.
+  struct Packed {
+    Tensor whole, tail;
+    const void *of_whole = nullptr, *of_tail = nullptr;
+  };
+  Result<Packed> Pack(KernelContext& c, const float* filter) {
+    Packed packed{.of_whole = filter, .of_tail = filter};
+    const auto pack = [&](Chunk& chunk, Tensor* memory, const void** result) -> Status {
+      if (chunk.same_weights()) return Status();
+      MG_ASSIGN_OR_RETURN(*memory, Bytes(c, chunk.weights_bytes()));
+      *result = memory->raw();
+      onednn::SingleThread single;
+      return chunk.PackFilter(filter, memory->raw());
+    };
+    MG_RETURN_IF_ERROR(pack(*whole_, &packed.whole, &packed.of_whole));
+    if (tail_ != nullptr) MG_RETURN_IF_ERROR(pack(*tail_, &packed.tail, &packed.of_tail));
+    return packed;
+  }
+
   // Forward and the input's gradient: chunks are independent.
   Status RunImages(KernelContext& c, const float* src, const float* filter, const float* bias,
                    const float* dst) {
-    MG_ASSIGN_OR_RETURN(Tensor packed, Bytes(c, whole_->weights_bytes()));
-    Tensor packed_tail;
-    const void *weights = filter, *tail_weights = filter;
-    {
-      onednn::SingleThread single;
-      if (!whole_->same_weights()) {
-        MG_RETURN_IF_ERROR(whole_->PackFilter(filter, packed.raw()));
-        weights = packed.raw();
-      }
-      if (tail_ != nullptr && !tail_->same_weights()) {
-        MG_ASSIGN_OR_RETURN(packed_tail, Bytes(c, tail_->weights_bytes()));
-        MG_RETURN_IF_ERROR(tail_->PackFilter(filter, packed_tail.raw()));
-        tail_weights = packed_tail.raw();
-      }
-    }
+    MG_ASSIGN_OR_RETURN(const Packed packed, Pack(c, filter));
     return ForChunks(c, chunks_, [&](int64_t i) {
       const int64_t first = i * whole_->images();
-      Chunk& chunk = i < whole_chunks_ ? *whole_ : *tail_;
-      return chunk.Run(src + first * g_.input_image(), i < whole_chunks_ ? weights : tail_weights,
-                       bias, dst + first * g_.output_image());
+      const bool whole = i < whole_chunks_;
+      return (whole ? *whole_ : *tail_)
+          .Run(src + first * g_.input_image(), whole ? packed.of_whole : packed.of_tail, bias,
+               dst + first * g_.output_image());
     });
   }
 
   // The filter's gradient: each of `sums` adds up a run of chunks; then the sums are added in
   // order.
   Status RunFilter(KernelContext& c, const float* src, const float* dst, float* gradient) {
+    return SumChunks(c, gradient, [&](Chunk& chunk, int64_t first, void* sum) {
+      return chunk.Run(src + first * g_.input_image(), sum, nullptr,
+                       dst + first * g_.output_image());
+    });
+  }
+
+  // run(chunk, its first image, memory for its packed gradient of the filter).
+  template <typename Fn>
+  Status SumChunks(KernelContext& c, float* gradient, const Fn& run) {
     constexpr int64_t kMaxSumBytes = 32 << 20;
     const auto bytes = static_cast<int64_t>(whole_->weights_bytes());
     const int64_t floats = bytes / static_cast<int64_t>(sizeof(float));
     const int64_t sums = std::clamp<int64_t>(std::min(whole_chunks_, kMaxSumBytes / bytes), 1, 16);
-    const int64_t run = (whole_chunks_ + sums - 1) / sums;
+    const int64_t length = (whole_chunks_ + sums - 1) / sums;
     // Sum k lies at k; a scratch place for a further chunk of the same run beside it.
-    const int64_t places = run > 1 ? 2 : 1;
+    const int64_t places = length > 1 ? 2 : 1;
     MG_ASSIGN_OR_RETURN(Tensor partial, Bytes(c, static_cast<size_t>(sums * places * bytes)));
     auto* const base = static_cast<float*>(partial.raw());
     const auto add_run = [&](int64_t k) -> Status {
       float* const sum = base + k * places * floats;
-      for (int64_t i = k * run; i < std::min(whole_chunks_, (k + 1) * run); ++i) {
-        float* const target = i == k * run ? sum : sum + floats;
-        const int64_t first = i * whole_->images();
-        MG_RETURN_IF_ERROR(whole_->Run(src + first * g_.input_image(), target, nullptr,
-                                       dst + first * g_.output_image()));
+      for (int64_t i = k * length; i < std::min(whole_chunks_, (k + 1) * length); ++i) {
+        float* const target = i == k * length ? sum : sum + floats;
+        MG_RETURN_IF_ERROR(run(*whole_, i * whole_->images(), target));
         if (target != sum) AddTo(sum, target, floats);
       }
       return Status();
@@ -352,7 +411,7 @@ class Plan {
     MG_RETURN_IF_ERROR(ForChunks(c, sums, add_run));
     onednn::SingleThread single;
     for (int64_t k = 1; k < sums; ++k) {
-      if (k * run < whole_chunks_) AddTo(base, base + k * places * floats, floats);
+      if (k * length < whole_chunks_) AddTo(base, base + k * places * floats, floats);
     }
     if (whole_->same_weights()) {
       std::copy_n(base, g_.filter(), gradient);
@@ -362,9 +421,7 @@ class Plan {
     if (tail_ == nullptr) return Status();
     MG_ASSIGN_OR_RETURN(Tensor packed, Bytes(c, tail_->weights_bytes()));
     MG_ASSIGN_OR_RETURN(Tensor plain, c.AllocateTemp(DT_FLOAT, Shape{g_.filter()}));
-    const int64_t first = whole_chunks_ * whole_->images();
-    MG_RETURN_IF_ERROR(tail_->Run(src + first * g_.input_image(), packed.raw(), nullptr,
-                                  dst + first * g_.output_image()));
+    MG_RETURN_IF_ERROR(run(*tail_, whole_chunks_ * whole_->images(), packed.raw()));
     if (tail_->same_weights()) {
       AddTo(gradient, static_cast<float*>(packed.raw()), g_.filter());
     } else {
@@ -373,6 +430,9 @@ class Plan {
     }
     return Status();
   }
+
+  Chunk& whole() { return *whole_; }
+  Chunk* tail() { return tail_.get(); }
 
  private:
   static int64_t ImagesPerChunk(const Geometry& g) {
@@ -415,6 +475,75 @@ class Plan {
   Geometry g_;
   int64_t chunks_ = 0, whole_chunks_ = 0;
   std::unique_ptr<Chunk> whole_, tail_;
+};
+
+// What _Conv2DBackprop computes.
+struct BackpropData {
+  const float *x, *filter, *dy;  // dy: of what was pooled, if there is a pooling
+  const float *pool_x, *pool_y;
+  float *filter_gradient, *dx;  // dx == nullptr: not wanted
+};
+
+// Both gradients of a convolution, chunk by chunk: a chunk of the gradient is reordered once for
+// both. And what comes from a pooling is spread while its chunk is in the cache, and never as a
+// whole. The bits are those of the separate kernels.
+class Backprop {
+ public:
+  static Result<std::shared_ptr<Backprop>> Make(const Geometry& g, bool input_gradient,
+                                                bool pooled) {
+    auto made = std::make_shared<Backprop>();
+    made->g_ = g;
+    made->pooled_ = pooled;
+    MG_ASSIGN_OR_RETURN(made->filter_, Plan::Make(Mode::kBackpropFilter, g, {}));
+    if (input_gradient) {
+      MG_ASSIGN_OR_RETURN(made->input_, Plan::Make(Mode::kBackpropInput, g, {}));
+    }
+    return made;
+  }
+
+  Status Run(KernelContext& c, const pool::Geometry& pool, const BackpropData& data) {
+    Plan::Packed packed;
+    if (input_ != nullptr) {
+      MG_ASSIGN_OR_RETURN(packed, input_->Pack(c, data.filter));
+    }
+    return filter_->SumChunks(
+        c, data.filter_gradient, [&](Chunk& chunk, int64_t first, void* sum) -> Status {
+          const bool whole = &chunk == &filter_->whole();
+          auto& frames = whole ? whole_frames_ : tail_frames_;
+          std::unique_ptr<Chunk::BackpropFrame> f;
+          MG_RETURN_IF_ERROR(onednn::Guarded([&] {
+            f = frames.Take([&] {
+              Chunk* input = input_ == nullptr ? nullptr
+                             : whole           ? &input_->whole()
+                                               : input_->tail();
+              return Chunk::MakeBackpropFrame(chunk, input, pooled_);
+            });
+          }));
+          f->frame.Bind(f->x, data.x + first * g_.input_image());
+          f->frame.Bind(f->filter_gradient, sum);
+          if (pooled_) {
+            const int64_t at = first * pool.pooled.sn;
+            pool::MaxGradient<float>::Run(pool, chunk.images(), data.pool_x + first * pool.image.sn,
+                                          data.pool_y + at, data.dy + at,
+                                          static_cast<float*>(f->frame.data(f->dy)));
+          } else {
+            f->frame.Bind(f->dy, data.dy + first * g_.output_image());
+          }
+          if (input_ != nullptr) {
+            f->frame.Bind(f->filter, whole ? packed.of_whole : packed.of_tail);
+            f->frame.Bind(f->dx, data.dx + first * g_.input_image());
+          }
+          Status status = f->frame.Run();
+          frames.Give(std::move(f));
+          return status;
+        });
+  }
+
+ private:
+  Geometry g_;
+  bool pooled_ = false;
+  std::shared_ptr<Plan> filter_, input_;
+  onednn::FramePool<Chunk::BackpropFrame> whole_frames_, tail_frames_;
 };
 
 class FloatConv {
@@ -542,6 +671,87 @@ class ConvKernel : public Kernel {
   FloatConv conv_;
 };
 
+// _Conv2DBackprop: inputs x, filter_sizes, dy, the filter if dx is wanted, and x and y of a pooling
+// if dy is behind one.
+class BackpropKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<BackpropKernel>();
+    kernel->attrs_ = k.attrs();
+    kernel->wants_dx_ = k.attrs().Get<int64_t>("num_filters") == 1;
+    kernel->pooled_ = k.attrs().Get<int64_t>("num_args") == 2;
+    const std::vector<int64_t> window{1, 2, 2, 1};
+    kernel->pool_attrs_.Set("ksize", window);
+    kernel->pool_attrs_.Set("strides", window);
+    kernel->pool_attrs_.Set("padding", k.attrs().Get<std::string>("pool_padding"));
+    kernel->pool_attrs_.Set("data_format", std::string("NHWC"));
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const Tensor &x = c.input(0), &dy = c.input(2);
+    MG_ASSIGN_OR_RETURN(const Shape filter_shape, ShapeFrom(c.input(1), "filter_sizes"));
+    MG_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(attrs_, x.shape(), filter_shape));
+    pool::Geometry pool;
+    if (pooled_) {
+      const Tensor& pool_x = c.input(c.num_inputs() - 2);
+      MG_ASSIGN_OR_RETURN(pool, pool::Place(pool_attrs_, pool_x.shape()));
+      MG_RETURN_IF_ERROR(pool::RequireShape(pool_x, g.OutputShape(), "the pooling's input"));
+      MG_RETURN_IF_ERROR(pool::RequireShape(c.input(c.num_inputs() - 1), pool.pooled_shape,
+                                            "the pooling's output"));
+    }
+    MG_RETURN_IF_ERROR(
+        pool::RequireShape(dy, pooled_ ? pool.pooled_shape : g.OutputShape(), "out_backprop"));
+    MG_ASSIGN_OR_RETURN(Tensor * filter_gradient, c.AllocateOutput(0, filter_shape));
+    Tensor* dx = nullptr;
+    if (wants_dx_) {
+      MG_RETURN_IF_ERROR(pool::RequireShape(c.input(3), filter_shape, "the filter"));
+      MG_ASSIGN_OR_RETURN(dx, c.AllocateOutput(1, x.shape()));
+    }
+    if (x.elements() == 0 || filter_gradient->elements() == 0 || g.OutputShape().elements() == 0) {
+      std::memset(filter_gradient->raw(), 0, filter_gradient->bytes());
+      if (dx != nullptr) std::memset(dx->raw(), 0, dx->bytes());
+      return Status();
+    }
+    const auto optional = [&](bool there, int input) {
+      return there ? c.input(input).data<float>() : nullptr;
+    };
+    const BackpropData data{.x = x.data<float>(),
+                            .filter = optional(wants_dx_, 3),
+                            .dy = dy.data<float>(),
+                            .pool_x = optional(pooled_, c.num_inputs() - 2),
+                            .pool_y = optional(pooled_, c.num_inputs() - 1),
+                            .filter_gradient = filter_gradient->data<float>(),
+                            .dx = dx != nullptr ? dx->data<float>() : nullptr};
+    auto plan = plans_.Get(g.key(), [&] { return Backprop::Make(g, wants_dx_, pooled_); });
+    if (plan.ok()) return (*plan)->Run(c, pool, data);
+    if (plan.status().code() != Code::kUnimplemented) return plan.status();
+    return RunPlain(c, g, pool, data);
+  }
+
+ private:
+  Status RunPlain(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
+                  const BackpropData& data) {
+    const float* dy = data.dy;
+    Tensor spread;
+    if (pooled_) {
+      MG_ASSIGN_OR_RETURN(spread, c.AllocateTemp(DT_FLOAT, g.OutputShape()));
+      pool::MaxGradient<float>::Run(pool, g.n, data.pool_x, data.pool_y, data.dy,
+                                    spread.data<float>());
+      dy = spread.data<float>();
+    }
+    Plain<float>(c, Mode::kBackpropFilter, g, {}, data.x, nullptr, nullptr, dy,
+                 data.filter_gradient);
+    if (data.dx != nullptr)
+      Plain<float>(c, Mode::kBackpropInput, g, {}, nullptr, data.filter, nullptr, dy, data.dx);
+    return Status();
+  }
+
+  Attrs attrs_, pool_attrs_;
+  bool wants_dx_ = false, pooled_ = false;
+  PlanCache<Geometry::Key, Backprop> plans_;
+};
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -556,6 +766,8 @@ void RegisterCpu(KernelRegistry* registry) {
                                                        .host_args = {"filter_sizes"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
+  registry->Add<BackpropKernel>(
+      {.op = "_Conv2DBackprop", .types = {{"T", DT_FLOAT}}, .host_args = {"filter_sizes"}});
 }
 
 }  // namespace monograph::ops::conv

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "graph/gradients.h"
+#include "graph/prune.h"
 #include "graph/scope.h"
 #include "ops/activation/activation.h"
 #include "ops/batch_norm/batch_norm.h"
@@ -250,6 +251,128 @@ TEST_F(FuseTest, TheReluGradientMovesBeforeThePoolingGradient) {
     return true;
   }());
   ExpectNear(quick["db"], plain["db"], 1e-5);
+}
+
+// Two convolutions, each with a pooling behind it: conv -> bias -> relu -> pool -> conv -> pool.
+Output Sizes(const Scope& root, const Output& value) {
+  std::vector<int32_t> dims;
+  for (const int64_t dim : value.shape().dims()) dims.push_back(static_cast<int32_t>(dim));
+  return Const(root, Tensor::FromValues<int32_t>({4}, dims));
+}
+
+// Gives the gradients of the weights, and of what the first pooling reads if that is asked for.
+Outputs AddPooledNet(const Scope& root, const Shape& image, const char* padding,
+                     bool fetch_spread) {
+  const Output x = Const(root, Random<float>(image, 1)),
+               w1 = Const(root, Random<float>({3, 3, image[3], 24}, 2)),
+               b1 = Const(root, Random<float>({24}, 3)),
+               w2 = Const(root, Random<float>({5, 5, 24, 16}, 4));
+  const auto pool = [&](const Output& y) {
+    return MaxPool(root, y, {1, 2, 2, 1}, {1, 2, 2, 1}, padding);
+  };
+  const Output relu = Relu(root, BiasAdd(root, Conv2D(root, x, w1, {1, 1, 1, 1}, "SAME"), b1));
+  const Output y = pool(Conv2D(root, pool(relu), w2, {1, 1, 1, 1}, "SAME"));
+  Outputs of{w1, b1, w2};
+  if (fetch_spread) of.push_back(relu);
+  Outputs kept;
+  const Output dy = Const(root, Random<float>(y.shape().AsShape(), 5));
+  for (const Output& gradient : AddGradients(root, Outputs{y}, of, Outputs{dy}).value())
+    kept.push_back(Identity(root, gradient));
+  return kept;
+}
+
+TEST_F(FuseTest, TheGradientsOfAConvolutionAndOfThePoolingBehindItAreOneNode) {
+  for (const char* padding : {"SAME", "VALID"}) {
+    // A last chunk that is smaller; rows that VALID leaves out; one image.
+    for (const Shape& image : {Shape{7, 29, 29, 32}, Shape{5, 9, 6, 3}, Shape{1, 4, 4, 1}}) {
+      SCOPED_TRACE(image.ToString() + " " + padding);
+      Graph graph(&Ops());
+      const Scope root(&graph);
+      const Outputs kept = AddPooledNet(root, image, padding, false);
+      ASSERT_TRUE(root.ok()) << root.status();
+      std::vector<NodeId> keep;
+      for (const Output& output : kept) keep.push_back(output.node());
+      const auto pruned = Prune(graph, {}, {}, keep, nullptr);
+      ASSERT_TRUE(pruned.ok()) << pruned.status();
+      const auto fused = FuseOps(*pruned, {}, nullptr);
+      ASSERT_TRUE(fused.ok()) << fused.status();
+      EXPECT_EQ(Count(*fused, "_Conv2DBackprop"), 2);
+      EXPECT_EQ(Count(*fused, "MaxPoolGrad") + Count(*fused, "Conv2DBackpropFilter") +
+                    Count(*fused, "Conv2DBackpropInput"),
+                0);
+      auto plain = Evaluate(*pruned), quick = Evaluate(*fused);
+      for (const Output& output : kept) {
+        const std::string name(graph.name(output.node()));
+        ASSERT_TRUE(quick.contains(name)) << name;
+        ExpectNear(quick[name], plain[name], 1e-3);  // of sums of thousands
+      }
+    }
+  }
+}
+
+TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
+  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts.
+  for (const int64_t channels : {32, 3}) {
+    for (const bool wants_input : {true, false}) {
+      Graph graph(&Ops());
+      const Scope root(&graph);
+      const Output x = Const(root, Random<float>({7, 29, 28, channels}, 1)),
+                   w = Const(root, Random<float>({5, 5, channels, 32}, 2)),
+                   y = Const(root, Random<float>({7, 29, 28, 32}, 3));
+      const Output pooled = MaxPool(root, y, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
+      const Output dp = MaxPoolGrad(root, y, pooled, Const(root, Random<float>({7, 15, 14, 32}, 4)),
+                                    {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
+      Outputs kept{
+          Identity(root, Conv2DBackpropFilter(root, x, Sizes(root, w), dp, {1, 1, 1, 1}, "SAME"))};
+      if (wants_input)
+        kept.push_back(
+            Identity(root, Conv2DBackpropInput(root, Sizes(root, x), w, dp, {1, 1, 1, 1}, "SAME")));
+      ASSERT_TRUE(root.ok()) << root.status();
+      const auto fused = FuseOps(graph, {}, nullptr);
+      ASSERT_TRUE(fused.ok()) << fused.status();
+      EXPECT_EQ(Count(*fused, "_Conv2DBackprop"), 1);
+      EXPECT_EQ(Count(*fused, "MaxPoolGrad"), 0);
+      auto plain = Evaluate(graph), quick = Evaluate(*fused);
+      for (const Output& output : kept) {
+        const std::string name(graph.name(output.node()));
+        EXPECT_TRUE(BitEqual(quick[name], plain[name])) << name << ", " << channels << " channels";
+      }
+    }
+  }
+}
+
+TEST_F(FuseTest, ASpreadGradientThatIsReadElsewhereIsComputed) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Outputs kept = AddPooledNet(root, {4, 9, 8, 3}, "SAME", true);
+  ASSERT_TRUE(root.ok()) << root.status();
+  std::vector<NodeId> keep;
+  for (const Output& output : kept) keep.push_back(output.node());
+  const auto fused = FuseOps(Prune(graph, {}, {}, keep, nullptr).value(), {}, nullptr);
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  EXPECT_EQ(Count(*fused, "MaxPoolGrad"), 1);
+  EXPECT_EQ(Count(*fused, "Conv2DBackpropFilter"), 1);
+  EXPECT_EQ(Count(*fused, "_Conv2DBackprop"), 1);
+  auto plain = Evaluate(graph), quick = Evaluate(*fused);
+  for (const Output& output : kept) {
+    const std::string name(graph.name(output.node()));
+    ExpectNear(quick[name], plain[name], 1e-5);
+  }
+}
+
+TEST_F(FuseTest, GradientsOfTwoConvolutionsStayApart) {
+  const Output dy = Value("dy", {2, 6, 6, 4}, 1), x = Value("x", {2, 6, 6, 3}, 2),
+               w = Value("w", {3, 3, 3, 4}, 3), v = Value("v", {5, 5, 3, 4}, 4),
+               wide = Value("wide", {2, 12, 12, 3}, 5);
+  const std::vector<int64_t> one{1, 1, 1, 1}, two{1, 2, 2, 1};
+  const Output filter = Conv2DBackpropFilter(root_, x, Sizes(root_, w), dy, one, "SAME");
+  const Output other = Conv2DBackpropInput(root_, Sizes(root_, x), v, dy, one, "SAME");
+  const Output strided = Conv2DBackpropInput(root_, Sizes(root_, wide), w, dy, two, "SAME");
+  for (const Output& output : {filter, other, strided}) Identity(root_, output);
+  EXPECT_EQ(Count(Fuse({}), "_Conv2DBackprop"), 0);
+  const Output input = Conv2DBackpropInput(root_, Sizes(root_, x), w, dy, one, "SAME");
+  EXPECT_EQ(Count(Fuse({input.node()}), "_Conv2DBackprop"), 0) << "its output is fetched";
+  EXPECT_EQ(Count(Fuse({}), "_Conv2DBackprop"), 1);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ const Reasons& WithoutGoldenCase() {
       {"RandomUniformInt", "its values are ours: random_test beside this file"},
       {"_FusedMatMul", "against the separate ops: tests/ops/matmul_test"},
       {"_FusedConv2D", "against the separate ops: tests/ops/image_test"},
+      {"_Conv2DBackprop", "against the separate ops: tests/ops/fuse_test"},
       {"_FusedBatchNormEx", "against the separate ops: tests/ops/fuse_test"},
       {"_FusedBatchNormGradEx", "against the separate ops: tests/ops/fuse_test"},
       {"Placeholder", "only a step that forgets to feed runs it: tests/ops/array_test"},
@@ -108,6 +109,7 @@ const Reasons& WithoutGradient() {
   static const Reasons reasons = {
       {"_FusedMatMul", "made by FuseOps after gradients"},
       {"_FusedConv2D", "made by FuseOps after gradients"},
+      {"_Conv2DBackprop", "made by FuseOps after gradients"},
       {"_FusedBatchNormEx", "made by FuseOps after gradients"},
       {"_FusedBatchNormGradEx", "made by FuseOps after gradients"},
       {"MaxPoolGrad", "needs an op of its own, MaxPoolGradGrad"},
