@@ -49,7 +49,8 @@ Status OpenFile(const std::string& path, Opened* opened) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     // As "libcudnn.so.9: cannot open shared object file: No such file or directory".
-    return NotFound(path + " cannot be loaded: " + dlerror());
+    return NotFound(path + " cannot be loaded: " + dlerror() +
+                    "; LD_LIBRARY_PATH can name the folder of a library that is missing");
   }
   const auto entry = reinterpret_cast<CudaPluginEntry>(dlsym(library, kCudaPluginEntry));
   if (entry == nullptr) {

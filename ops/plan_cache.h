@@ -1,6 +1,7 @@
 // PlanCache: what a kernel prepared for the shapes that it has met.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -11,15 +12,18 @@
 
 namespace monograph::ops {
 
-// Plans by key, the few most recent. Thread-safe; a plan in use stays alive through its shared_ptr.
+// Plans by key, the few that were asked for last. Thread-safe; a plan in use stays alive through
+// its shared_ptr.
 template <typename Key, typename Plan>
 class PlanCache {
  public:
   template <typename Make>
   Result<std::shared_ptr<Plan>> Get(const Key& key, Make make) {
     std::lock_guard lock(mutex_);
-    for (auto& [known, plan] : plans_) {
-      if (known == key) return plan;
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if (!(it->first == key)) continue;
+      std::rotate(it, it + 1, plans_.end());
+      return plans_.back().second;
     }
     MG_ASSIGN_OR_RETURN(std::shared_ptr<Plan> plan, make());
     if (plans_.size() >= kCapacity) plans_.erase(plans_.begin());

@@ -6,10 +6,12 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "executor/cuda/captured.h"
 #include "executor/cuda/error.h"
 #include "executor/cuda/nccl.h"
 #include "executor/cuda/stream.h"
@@ -21,6 +23,8 @@ class CudaStream : public Stream {
  public:
   cudnnContext* cudnn() override { return cudnn_; }
   cublasLtContext* cublaslt() override { return cublaslt_; }
+  bool captures = false;
+  std::vector<std::shared_ptr<const void>> captured;  // what the graph that is captured needs
 
   Status Make() {
     MG_CUDNN_RETURN_IF_ERROR(cudnnCreate(&cudnn_));
@@ -28,9 +32,11 @@ class CudaStream : public Stream {
     MG_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&cublaslt_));
     return Status();
   }
-  ~CudaStream() override {
-    if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
-    if (cublaslt_ != nullptr) cublasLtDestroy(cublaslt_);
+  ~CudaStream() override { Close(); }
+  // Before the stream goes, which cuDNN's handle knows.
+  void Close() {
+    if (cudnn_ != nullptr) (void)cudnnDestroy(std::exchange(cudnn_, nullptr));
+    if (cublaslt_ != nullptr) (void)cublasLtDestroy(std::exchange(cublaslt_, nullptr));
   }
 
  private:
@@ -47,10 +53,10 @@ class Handles {
     if (!free_.empty()) {
       const int32_t id = free_.back();
       free_.pop_back();
-      handles_[static_cast<size_t>(id)] = handle;
+      handles_[static_cast<size_t>(id)] = std::move(handle);
       return id;
     }
-    handles_.push_back(handle);
+    handles_.push_back(std::move(handle));
     return static_cast<int32_t>(handles_.size() - 1);
   }
   Handle Get(int32_t id) const {
@@ -67,6 +73,14 @@ class Handles {
   mutable std::mutex mutex_;
   std::vector<Handle> handles_;
   std::vector<int32_t> free_;
+};
+
+struct CapturedGraph {
+  ~CapturedGraph() {
+    if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
+  }
+  cudaGraphExec_t exec = nullptr;
+  std::vector<std::shared_ptr<const void>> needs;  // KeepForGraph
 };
 
 class CudaDriver : public StreamDriver {
@@ -102,14 +116,17 @@ class CudaDriver : public StreamDriver {
   Status CopyFromPeer(void* to, StreamDriver& other, const void* from, size_t bytes) override;
 
   Status BeginCapture() override {
-    return Check(cudaStreamBeginCapture(Of(Queue::kCompute), cudaStreamCaptureModeThreadLocal),
-                 "cudaStreamBeginCapture");
+    MG_RETURN_IF_ERROR(
+        Check(cudaStreamBeginCapture(Of(Queue::kCompute), cudaStreamCaptureModeThreadLocal),
+              "cudaStreamBeginCapture"));
+    stream_.captures = true;
+    return Status();
   }
   Result<GraphId> EndCapture() override;
   Status Launch(GraphId graph) override {
-    return Check(cudaGraphLaunch(graphs_.Get(graph), Of(Queue::kCompute)), "cudaGraphLaunch");
+    return Check(cudaGraphLaunch(graphs_.Get(graph)->exec, Of(Queue::kCompute)), "cudaGraphLaunch");
   }
-  void DropGraph(GraphId graph) override { (void)cudaGraphExecDestroy(graphs_.Remove(graph)); }
+  void DropGraph(GraphId graph) override { graphs_.Remove(graph); }
 
  private:
   cudaStream_t Of(Queue queue) const { return streams_[static_cast<size_t>(queue)]; }
@@ -130,7 +147,7 @@ class CudaDriver : public StreamDriver {
   CudaStream stream_, members_stream_;
   std::unique_ptr<Communicators> communicators_;
   Handles<cudaEvent_t> events_;
-  Handles<cudaGraphExec_t> graphs_;
+  Handles<std::shared_ptr<CapturedGraph>> graphs_;
   std::atomic<bool> lost_{false};
 };
 
@@ -158,6 +175,8 @@ Status CudaDriver::Make(const GpuOptions& options) {
 
 CudaDriver::~CudaDriver() {
   (void)cudaSetDevice(device_);
+  communicators_.reset();
+  stream_.Close();
   for (const cudaStream_t stream : streams_) {
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
   }
@@ -242,17 +261,25 @@ Status CudaDriver::CopyFromPeer(void* to, StreamDriver& other, const void* from,
 }
 
 Result<GraphId> CudaDriver::EndCapture() {
+  stream_.captures = false;
+  const auto captured = std::make_shared<CapturedGraph>();
+  captured->needs = std::exchange(stream_.captured, {});
   cudaGraph_t graph = nullptr;
   MG_RETURN_IF_ERROR(
       Check(cudaStreamEndCapture(Of(Queue::kCompute), &graph), "cudaStreamEndCapture"));
-  cudaGraphExec_t exec = nullptr;
-  const Status status = Check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+  const Status status =
+      Check(cudaGraphInstantiate(&captured->exec, graph, 0), "cudaGraphInstantiate");
   (void)cudaGraphDestroy(graph);
   MG_RETURN_IF_ERROR(status);
-  return graphs_.Add(exec);
+  return graphs_.Add(captured);
 }
 
 }  // namespace
+
+void KeepForGraph(Stream& stream, std::shared_ptr<const void> need) {
+  auto& of = static_cast<CudaStream&>(stream);
+  if (of.captures) of.captured.push_back(std::move(need));
+}
 
 Result<std::shared_ptr<StreamDriver>> MakeCudaDriver(int device, const GpuOptions& options) {
   auto driver = std::make_shared<CudaDriver>(device);

@@ -3,13 +3,16 @@
 // TensorFlow's filters are [rows, columns, in, out]; cuDNN is fast where the filter lies as the
 // images do. So the filter is transposed on its way in, and its gradient on its way out. Where a
 // window is one pixel, value and input's gradient are matrix products of things as they lie, and
-// cuBLASLt's.
+// cuBLASLt's. Where cuDNN has no engine for images as they lie, they are moved to planes with the
+// padding around them, which is what its oldest engines know.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "executor/kernel.h"
+#include "ops/bias_in_place.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/conv/geometry.h"
 #include "ops/fused_ops.h"
@@ -56,7 +59,7 @@ Status FromCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
   return Transpose<T>(c, 1, g.oc, window * g.ic, middle, to);
 }
 
-// ---- plain kernels, one thread per element of the result ----
+// ---- images ----
 
 // Where things lie: strides in elements of batch, rows, columns and channels.
 struct Images {
@@ -74,14 +77,38 @@ struct Images {
     return n * sn + h * sh + w * sw + c * sc;
   }
 };
+Images InputOf(const Geometry& g) { return {g.rows.in, g.columns.in, g.ic, g.nchw}; }
+Images OutputOf(const Geometry& g) { return {g.rows.out, g.columns.out, g.oc, g.nchw}; }
+
+// The same convolution over planes that have their padding around them.
+Geometry PaddedPlanes(Geometry g) {
+  g.nchw = true;
+  for (Window* w : {&g.rows, &g.columns}) {
+    w->in += w->pad_before + w->pad_after;
+    w->pad_before = w->pad_after = 0;
+  }
+  return g;
+}
+
+// `n` images of the smaller of two sizes; `from` and `to` are the addresses of their corners.
+template <typename T>
+Status MoveImages(KernelContext& c, int64_t n, const Images& a, const T* from, const Images& b,
+                  T* to) {
+  const int64_t rows = std::min(a.rows, b.rows), columns = std::min(a.columns, b.columns);
+  StridedSpace space;
+  space.Add(n, a.sn, b.sn);
+  if (b.sc != 1) space.Add(b.channels, a.sc, b.sc);
+  space.Add(rows, a.sh, b.sh);
+  space.Add(columns, a.sw, b.sw);
+  if (b.sc == 1) space.Add(b.channels, a.sc, b.sc);
+  return DeviceMoves::Strided(c, sizeof(T), from, to, space);
+}
+
+// ---- plain kernels, one thread per element of the result ----
 
 struct Plain {
   explicit Plain(const Geometry& g)
-      : n(g.n),
-        rows(g.rows),
-        columns(g.columns),
-        in(g.rows.in, g.columns.in, g.ic, g.nchw),
-        out(g.rows.out, g.columns.out, g.oc, g.nchw) {}
+      : n(g.n), rows(g.rows), columns(g.columns), in(InputOf(g)), out(OutputOf(g)) {}
   int64_t n;
   Window rows, columns;
   Images in, out;
@@ -182,23 +209,6 @@ struct PlainBackpropFilter {
   }
 };
 
-// After a convolution that cuDNN could not fuse.
-template <typename T>
-struct BiasInPlace {
-  Divisor inner, channels;  // elements of a channel that lie together
-  bool relu;
-  const T* bias;
-  T* y;
-
-  MG_HD void operator()(int64_t i) const {
-    using A = Accumulator<T>;
-    const int64_t plane = inner.Divide(i);
-    const int64_t k = plane - channels.Divide(plane) * channels.divisor();
-    const A sum = Widen(y[i]) + Widen(bias[k]);
-    y[i] = Narrow<T>(relu && sum < A(0) ? A(0) : sum);
-  }
-};
-
 // Conv2D, _FusedConv2D, Conv2DBackpropInput and Conv2DBackpropFilter.
 template <typename T, Mode kMode>
 class ConvKernel : public Kernel {
@@ -260,33 +270,75 @@ class ConvKernel : public Kernel {
       const Status status = ByProduct(c, g, out);
       if (status.code() != Code::kUnimplemented) return status;
     }
-    MG_ASSIGN_OR_RETURN(Tensor filter, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
-    if constexpr (kMode != Mode::kBackpropFilter) {
-      MG_RETURN_IF_ERROR(ToCudnn(c, g, c.input(1).data<T>(), filter.data<T>()));
-    }
-    CudnnCall call{.mode = kMode, .dtype = kDTypeOf<T>, .geometry = g, .filter = filter.raw()};
-    const auto reads = [&](int i) { return const_cast<void*>(c.input(i).raw()); };
+    const auto reads = [&](int i) { return const_cast<T*>(c.input(i).data<T>()); };
+    T *x = nullptr, *filter = nullptr, *y = nullptr;
     if constexpr (kMode == Mode::kForward) {
-      call.input = reads(0), call.output = out->raw();
-      if (fused_.bias) call.bias = reads(2);
+      x = reads(0), filter = reads(1), y = out->data<T>();
     } else if constexpr (kMode == Mode::kBackpropInput) {
-      call.output = reads(2), call.input = out->raw();
+      x = out->data<T>(), filter = reads(1), y = reads(2);
     } else {
-      call.input = reads(0), call.output = reads(2);
+      x = reads(0), filter = out->data<T>(), y = reads(2);
     }
-    if constexpr (kMode == Mode::kForward) {
+    bool biased = false;
+    const Status direct = ByEngine(c, g, x, filter, y, &biased);
+    if (direct.code() == Code::kUnimplemented) {
+      MG_RETURN_IF_ERROR(ByPlanes(c, g, x, filter, y));
+    } else {
+      MG_RETURN_IF_ERROR(direct);
+    }
+    return fused_.bias && !biased ? AddBias(c, g, out) : Status();
+  }
+
+  // By one of cuDNN's engines; with bias and activation if `biased` is given and set. `filter` lies
+  // as TensorFlow's.
+  Status ByEngine(KernelContext& c, const Geometry& g, T* x, T* filter, T* y,
+                  bool* biased = nullptr) {
+    MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
+    if constexpr (kMode != Mode::kBackpropFilter)
+      MG_RETURN_IF_ERROR(ToCudnn<T>(c, g, filter, moved.data<T>()));
+    CudnnCall call{.mode = kMode,
+                   .dtype = kDTypeOf<T>,
+                   .geometry = g,
+                   .input = x,
+                   .filter = moved.raw(),
+                   .output = y};
+    if (biased != nullptr && fused_.bias) {
       call.fused = fused_;
-      if (fused_.bias) {
-        const Status status = fused_conv_.Run(c, call);
-        if (status.code() != Code::kUnimplemented) return status;
-        call.fused = {};
-        MG_RETURN_IF_ERROR(conv_.Run(c, call));
-        return AddBias(c, g, out);
-      }
+      call.bias = c.input(2).raw();
+      const Status status = fused_conv_.Run(c, call);
+      *biased = status.ok();
+      if (status.code() != Code::kUnimplemented) return status;
+      call.fused = {};
     }
     MG_RETURN_IF_ERROR(conv_.Run(c, call));
     if constexpr (kMode == Mode::kBackpropFilter)
-      return FromCudnn(c, g, filter.data<T>(), out->data<T>());
+      return FromCudnn<T>(c, g, moved.data<T>(), filter);
+    return Status();
+  }
+
+  // The same over padded planes.
+  Status ByPlanes(KernelContext& c, const Geometry& g, T* x, T* filter, T* y) {
+    const Geometry planes = PaddedPlanes(g);
+    if (planes.key() == g.key()) return Unimplemented("the images lie so");
+    const Images in = InputOf(g), out = OutputOf(g), padded = InputOf(planes),
+                 plane = OutputOf(planes);
+    MG_ASSIGN_OR_RETURN(Tensor x_tensor,
+                        c.AllocateTemp(kDTypeOf<T>, Shape{g.n * planes.input_image()}));
+    MG_ASSIGN_OR_RETURN(Tensor y_tensor,
+                        c.AllocateTemp(kDTypeOf<T>, Shape{g.n * planes.output_image()}));
+    T *px = x_tensor.data<T>(), *py = y_tensor.data<T>();
+    T* const corner = px + padded.at(0, g.rows.pad_before, g.columns.pad_before, 0);
+    if constexpr (kMode != Mode::kBackpropInput) {
+      if (planes.input_image() != g.input_image())
+        MG_RETURN_IF_ERROR(DeviceZero(c, px, x_tensor.bytes()));
+      MG_RETURN_IF_ERROR(MoveImages<T>(c, g.n, in, x, padded, corner));
+    }
+    if constexpr (kMode != Mode::kForward)
+      MG_RETURN_IF_ERROR(MoveImages<T>(c, g.n, out, y, plane, py));
+    MG_RETURN_IF_ERROR(ByEngine(c, planes, px, filter, py));
+    if constexpr (kMode == Mode::kForward) return MoveImages<T>(c, g.n, plane, py, out, y);
+    if constexpr (kMode == Mode::kBackpropInput)
+      return MoveImages<T>(c, g.n, padded, corner, in, x);
     return Status();
   }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "executor/cuda/captured.h"
 #include "executor/cuda/error.h"
 #include "executor/cuda/stream.h"
 #include "ops/conv/cudnn_conv.h"
@@ -287,8 +288,8 @@ class ConvPlan {
                              (stream.options.deterministic ? " deterministic" : "") + " " + shape;
     auto described = Describe(stream.cudnn(), call, alignment);
     if (!described.ok()) {
-      if (described.status().code() == Code::kUnimplemented) return made;
-      return described.status();
+      Refused(call, what, described.status());
+      return made;
     }
     made->operations_ = std::move(described).value();
     Choice known;
@@ -306,6 +307,13 @@ class ConvPlan {
   }
 
  private:
+  // A convolution with bias and activation is tried without them first.
+  static void Refused(const CudnnCall& call, const std::string& what, const Status& why) {
+    if (call.fused.bias) return;
+    LogWarning("cuDNN has no engine for the convolution " + what +
+               (why.ok() ? "" : " (" + why.message() + ")") + "; a slower way takes its place");
+  }
+
   static Status RunPlan(KernelContext& c, cuda::Stream& stream, const cudnn::Plan& plan,
                         const Bindings& bindings) {
     Tensor workspace;
@@ -325,10 +333,11 @@ class ConvPlan {
   Status Search(KernelContext& c, cuda::Stream& stream, const CudnnCall& call,
                 const std::string& what) {
     const bool wide = call.dtype == DT_FLOAT && !stream.options.allow_tf32;
-    MG_ASSIGN_OR_RETURN(
-        const std::vector<Descriptor> configs,
-        cudnn::Configs(operations_.graph,
-                       {.deterministic = stream.options.deterministic, .tensor_cores = !wide}));
+    auto found = cudnn::Configs(
+        operations_.graph, {.deterministic = stream.options.deterministic, .tensor_cores = !wide});
+    Status why = found.status();
+    const std::vector<Descriptor> configs =
+        found.ok() ? std::move(found).value() : std::vector<Descriptor>();
     cudaStreamCaptureStatus capture{};
     MG_CUDA_RETURN_IF_ERROR(cudaStreamIsCapturing(stream.stream, &capture));
     // While a CUDA graph is captured nothing runs that could be timed.
@@ -338,6 +347,7 @@ class ConvPlan {
     size_t tried = 0;
     for (const Descriptor& config : configs) {
       auto plan = cudnn::MakePlan(stream.cudnn(), config);
+      if (!plan.ok()) why = plan.status();
       if (!plan.ok() || plan->workspace_bytes > kMaxWorkspaceBytes) continue;
       float ms = 0;
       if (timed) {
@@ -355,9 +365,7 @@ class ConvPlan {
       }
       if (!timed || ++tried >= kCandidates) break;
     }
-    if (!plan_.plan.valid() && !call.fused.bias)
-      LogWarning("cuDNN has no engine for the convolution " + what +
-                 "; a slow kernel takes its place");
+    if (!plan_.plan.valid()) Refused(call, what, why);
     if (timed || stream.options.deterministic)
       Found::Global().Keep(stream.options.algorithm_cache, what, best);
     return Status();
@@ -410,7 +418,10 @@ Status CudnnConv::Run(KernelContext& c, const CudnnCall& call) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<ConvPlan> plan, impl_->plans.Get(key, [&] {
     return ConvPlan::Make(c, call, TextOf(key), alignment);
   }));
-  return plan->Run(c, call);
+  MG_RETURN_IF_ERROR(plan->Run(c, call));
+  // The plan has the code that cuDNN compiled for it.
+  cuda::KeepForGraph(cuda::StreamOf(c), std::move(plan));
+  return Status();
 }
 
 }  // namespace monograph::ops::conv

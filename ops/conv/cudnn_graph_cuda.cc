@@ -175,27 +175,40 @@ Result<Descriptor> ConfigOf(const Descriptor& graph, const Choice& choice) {
   return config.Finish();
 }
 
+namespace {
+
+Result<std::vector<Descriptor>> Ranked(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+  MG_ASSIGN_OR_RETURN(const Descriptor heuristic,
+                      Builder(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)
+                          .Of(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+                          .Set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode)
+                          .Finish());
+  int64_t count = 0;
+  MG_CUDNN_RETURN_IF_ERROR(
+      cudnnBackendGetAttribute(heuristic.handle(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
+  if (count == 0) return std::vector<Descriptor>();
+  return heuristic.Children(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                            count);
+}
+
+}  // namespace
+
 Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& allowed) {
   std::vector<Descriptor> configs;
+  Status refusal;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    auto heuristic = Builder(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)
-                         .Of(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-                         .Set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode)
-                         .Finish();
-    if (!heuristic.ok()) continue;  // it knows nothing of such a graph
-    int64_t count = 0;
-    MG_CUDNN_RETURN_IF_ERROR(
-        cudnnBackendGetAttribute(heuristic->handle(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
-    if (count == 0) continue;
-    MG_ASSIGN_OR_RETURN(std::vector<Descriptor> ranked,
-                        heuristic->Children(CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                            CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count));
-    for (Descriptor& config : ranked) {
-      MG_ASSIGN_OR_RETURN(const bool out, RuledOut(config, allowed));
-      if (!out) configs.push_back(std::move(config));
+    auto ranked = Ranked(graph, mode);
+    if (!ranked.ok()) {  // it knows nothing of such a graph
+      refusal = ranked.status();
+      continue;
+    }
+    for (Descriptor& config : *ranked) {
+      const Result<bool> out = RuledOut(config, allowed);
+      if (out.ok() && !*out) configs.push_back(std::move(config));
     }
   }
+  if (configs.empty() && !refusal.ok()) return refusal;
   return configs;
 }
 

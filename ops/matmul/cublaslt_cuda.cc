@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 
+#include "base/log.h"
 #include "executor/cuda/error.h"
 #include "executor/cuda/stream.h"
 #include "ops/matmul/cublaslt.h"
@@ -162,14 +164,27 @@ class Plan {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(stream.cublaslt(), operation_, first_.handle, second_.handle,
                                        out_.handle, out_.handle, preference, 1, &result, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0))
+    // What it takes for invalid is its limits, such as those of addresses and strides.
+    const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                         status == CUBLAS_STATUS_INVALID_VALUE ||
+                         status == CUBLAS_STATUS_ARCH_MISMATCH;
+    if (!refused) MG_CUBLAS_RETURN_IF_ERROR(status);
+    if (refused || count == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+      if (!call.product.fused.bias) Refused(call);  // with a bias it is tried without it first
       return Status();
-    MG_CUBLAS_RETURN_IF_ERROR(status);
-    if (result.state != CUBLAS_STATUS_SUCCESS) return Status();
+    }
     algorithm_ = result.algo;
     workspace_bytes_ = result.workspaceSize;
     found_ = true;
     return Status();
+  }
+
+  static void Refused(const CublasCall& call) {
+    const Product& p = call.product;
+    LogWarning("cuBLASLt has no algorithm for " + std::to_string(call.count) + " products of " +
+               std::string(DTypeName(call.dtype)) + " [" + std::to_string(p.m) + ", " +
+               std::to_string(p.k) + "] and [" + std::to_string(p.k) + ", " + std::to_string(p.n) +
+               "]; a slower way takes its place");
   }
 
   cublasLtMatmulDesc_t operation_ = nullptr;

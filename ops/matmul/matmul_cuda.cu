@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "executor/kernel.h"
+#include "ops/bias_in_place.h"
 #include "ops/fused_ops.h"
 #include "ops/launch.h"
 #include "ops/matmul/cublaslt.h"
@@ -47,16 +48,27 @@ class Multiplier {
     if (p.m * p.n * count == 0) return Status();
     if constexpr (!std::is_integral_v<T>) {
       if (p.k > 0) {
-        const Status status = cublas_.Run(c, {.product = p,
-                                              .dtype = kDTypeOf<T>,
-                                              .count = count,
-                                              .a_stride = a_stride,
-                                              .b_stride = b_stride,
-                                              .a = a,
-                                              .b = b,
-                                              .bias = bias,
-                                              .out = out});
+        CublasCall call{.product = p,
+                        .dtype = kDTypeOf<T>,
+                        .count = count,
+                        .a_stride = a_stride,
+                        .b_stride = b_stride,
+                        .a = a,
+                        .b = b,
+                        .bias = bias,
+                        .out = out};
+        const Status status = cublas_.Run(c, call);
         if (status.code() != Code::kUnimplemented) return status;
+        if (p.fused.bias) {
+          call.product.fused = {};
+          call.bias = nullptr;
+          const Status product = cublas_.Run(c, call);
+          if (product.ok()) {
+            return ForEach(c, p.m * p.n * count,
+                           BiasInPlace<T>{Divisor(1), Divisor(p.n), p.fused.relu, bias, out});
+          }
+          if (product.code() != Code::kUnimplemented) return product;
+        }
       }
     }
     return ForEach(c, p.m * p.n * count,

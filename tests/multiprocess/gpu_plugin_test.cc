@@ -100,7 +100,8 @@ TEST_F(GpuPlugin, DevicesNamesTheLibraryThatThePluginLacks) {
   Use(kNeedy);
   const Ran ran = Devices();
   EXPECT_EQ(ran.code, 0) << ran.error;
-  ExpectText(ran.output, {"no GPU: ", "cannot be loaded: libfake_missing.so"});
+  ExpectText(ran.output, {"no GPU: ", "cannot be loaded: libfake_missing.so",
+                          "LD_LIBRARY_PATH can name the folder"});
 }
 
 TEST_F(GpuPlugin, DevicesSaysThatThereIsNoDriver) {

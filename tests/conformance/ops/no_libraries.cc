@@ -1,21 +1,121 @@
-// cuBLASLt and cuDNN of a simulated GPU: they refuse everything, so that the plain kernels compute.
+// cuBLASLt and cuDNN of a simulated GPU. By themselves they refuse everything, so that the plain
+// kernels compute. A test may let them compute what the least of such libraries does
+// (simulated_libraries in simulated_gpu.h), slowly, so that the ways around what they refuse are
+// run, too.
+#include <vector>
+
 #include "ops/conv/cudnn_conv.h"
+#include "ops/device_code.h"
+#include "ops/launch.h"
 #include "ops/matmul/cublaslt.h"
+#include "tests/conformance/ops/simulated_gpu.h"
 
 namespace monograph::ops {
+namespace {
+
+// fn(zero of the type).
+template <typename Fn>
+Status ForFloats(DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case DT_FLOAT:
+      return fn(float{});
+    case DT_DOUBLE:
+      return fn(double{});
+    case DT_HALF:
+      return fn(half{});
+    default:
+      return fn(bfloat16{});
+  }
+}
+
+template <typename T>
+struct ProductBody {
+  matmul::CublasCall call;
+  void operator()(int64_t i) const {
+    const matmul::Product& p = call.product;
+    const int64_t which = i / (p.m * p.n), row = i / p.n % p.m, column = i % p.n;
+    const T *a = static_cast<const T*>(call.a) + which * call.a_stride,
+            *b = static_cast<const T*>(call.b) + which * call.b_stride;
+    Accumulator<T> sum = 0;
+    for (int64_t k = 0; k < p.k; ++k)
+      sum += Widen(a[p.ta ? k * p.m + row : row * p.k + k]) *
+             Widen(b[p.tb ? column * p.k + k : k * p.n + column]);
+    static_cast<T*>(call.out)[i] = Narrow<T>(sum);
+  }
+};
+
+// Planes without padding; the filter lies as [oc, ic, rows, columns].
+template <typename T>
+struct PlanesBody {
+  conv::CudnnCall call;
+
+  // fn(element of the input, of the filter, of the output) for each product that is added up.
+  template <typename Fn>
+  void ForTaps(const Fn& fn) const {
+    const conv::Geometry& g = call.geometry;
+    const T *x = static_cast<const T*>(call.input), *w = static_cast<const T*>(call.filter),
+            *y = static_cast<const T*>(call.output);
+    for (int64_t n = 0; n < g.n; ++n)
+      for (int64_t b = 0; b < g.oc; ++b)
+        for (int64_t oh = 0; oh < g.rows.out; ++oh)
+          for (int64_t ow = 0; ow < g.columns.out; ++ow)
+            for (int64_t a = 0; a < g.ic; ++a)
+              for (int64_t r = 0; r < g.rows.size; ++r)
+                for (int64_t s = 0; s < g.columns.size; ++s) {
+                  const int64_t h = oh * g.rows.stride + r * g.rows.dilation,
+                                v = ow * g.columns.stride + s * g.columns.dilation;
+                  fn(x + ((n * g.ic + a) * g.rows.in + h) * g.columns.in + v,
+                     w + ((b * g.ic + a) * g.rows.size + r) * g.columns.size + s,
+                     y + ((n * g.oc + b) * g.rows.out + oh) * g.columns.out + ow);
+                }
+  }
+  // All of it at once: the result is small.
+  void operator()(int64_t) const {
+    using conv::Mode;
+    const conv::Geometry& g = call.geometry;
+    const Mode mode = call.mode;
+    T* const out = static_cast<T*>(mode == Mode::kForward         ? call.output
+                                   : mode == Mode::kBackpropInput ? call.input
+                                                                  : call.filter);
+    const int64_t size = mode == Mode::kForward         ? g.n * g.output_image()
+                         : mode == Mode::kBackpropInput ? g.n * g.input_image()
+                                                        : g.filter();
+    std::vector<Accumulator<T>> sums(static_cast<size_t>(size));
+    ForTaps([&](const T* x, const T* w, const T* y) {
+      const T* const to = mode == Mode::kForward ? y : mode == Mode::kBackpropInput ? x : w;
+      sums[static_cast<size_t>(to - out)] += mode == Mode::kForward         ? Widen(*x) * Widen(*w)
+                                             : mode == Mode::kBackpropInput ? Widen(*y) * Widen(*w)
+                                                                            : Widen(*x) * Widen(*y);
+    });
+    for (size_t i = 0; i < sums.size(); ++i) out[i] = Narrow<T>(sums[i]);
+  }
+};
+
+}  // namespace
 
 struct matmul::Cublas::Impl {};
 matmul::Cublas::Cublas() = default;
 matmul::Cublas::~Cublas() = default;
-Status matmul::Cublas::Run(KernelContext&, const CublasCall&) {
-  return Unimplemented("a simulated GPU has no cuBLASLt");
+Status matmul::Cublas::Run(KernelContext& c, const CublasCall& call) {
+  const Product& p = call.product;
+  if (!optest::simulated_libraries || p.fused.bias)
+    return Unimplemented("a simulated GPU has no such product");
+  return ForFloats(call.dtype, [&](auto zero) {
+    return ForEach(c, p.m * p.n * call.count, ProductBody<decltype(zero)>{call});
+  });
 }
 
 struct conv::CudnnConv::Impl {};
 conv::CudnnConv::CudnnConv() = default;
 conv::CudnnConv::~CudnnConv() = default;
-Status conv::CudnnConv::Run(KernelContext&, const CudnnCall&) {
-  return Unimplemented("a simulated GPU has no cuDNN");
+Status conv::CudnnConv::Run(KernelContext& c, const CudnnCall& call) {
+  const Geometry& g = call.geometry;
+  const auto padded = [](const Window& w) { return w.pad_before != 0 || w.pad_after != 0; };
+  if (!optest::simulated_libraries || call.fused.bias || !g.nchw || padded(g.rows) ||
+      padded(g.columns))
+    return Unimplemented("a simulated GPU has no such engine");
+  return ForFloats(call.dtype,
+                   [&](auto zero) { return ForEach(c, 1, PlanesBody<decltype(zero)>{call}); });
 }
 
 }  // namespace monograph::ops

@@ -61,15 +61,23 @@ const std::set<std::string>& IndicesUnchecked() {
 struct Variant {
   Order order = Order::kForward;
   int shift = 0;
+  bool libraries = false;  // simulated_libraries
 };
-constexpr Variant kVariants[] = {
-    {Order::kForward, 0}, {Order::kBackward, 0}, {Order::kScattered, 1}, {Order::kForward, 3}};
+constexpr Variant kVariants[] = {{Order::kForward, 0},
+                                 {Order::kBackward, 0},
+                                 {Order::kScattered, 1},
+                                 {Order::kForward, 3},
+                                 {Order::kForward, 0, true}};
+// Ops that call libraries.
+bool Calls(const std::string& op) {
+  return op.find("Conv2D") != std::string::npos || op.find("MatMul") != std::string::npos;
+}
 
 std::string Name(const Variant& v) {
   return std::string(v.order == Order::kForward    ? "forward"
                      : v.order == Order::kBackward ? "backward"
                                                    : "scattered") +
-         ", shifted by " + std::to_string(v.shift);
+         ", shifted by " + std::to_string(v.shift) + (v.libraries ? ", with libraries" : "");
 }
 
 class SimulatedGpu : public testing::Test {
@@ -78,6 +86,7 @@ class SimulatedGpu : public testing::Test {
                                   const Variant& variant, uint64_t step = 1) {
     memory_.set_shift(variant.shift);
     ops::simulated::TheGrid().order = variant.order;
+    simulated_libraries = variant.libraries;
     KernelRunner runner(
         &SimulatedKernels(),
         {.device = kGpu, .resources = &resources_, .step_id = step, .memory = &memory_});
@@ -107,6 +116,7 @@ class SimulatedGpu : public testing::Test {
     const auto expected = cpu.Run(graph, *node, inputs);
     ASSERT_TRUE(expected.ok()) << expected.status();
     for (const Variant& variant : kVariants) {
+      if (variant.libraries && !Calls(op)) continue;
       const auto got = Run(graph, *node, inputs, variant);
       ASSERT_TRUE(got.ok()) << Name(variant) << ": " << got.status();
       for (size_t i = 0; i < got->size(); ++i) {
@@ -205,6 +215,7 @@ TEST_F(SimulatedGpu, GivesWhatTensorFlowGives) {
       KernelRunner cpu(&Kernels());
       const auto on_cpu = cpu.Run(*graph, node, inputs);
       for (const Variant& variant : kVariants) {
+        if (variant.libraries && !Calls(op)) continue;
         const auto outputs = Run(*graph, node, inputs, variant);
         const std::string where =
             family.file + ": " + op_case.name() + " (" + Name(variant) + "): ";
@@ -259,6 +270,56 @@ TEST_F(SimulatedGpu, SumsOfChannelsAreTheCpusToRounding) {
                         {"activation_mode", std::string("Relu")}};
       near("_FusedBatchNormEx", {x, scale, offset, none, none, dy}, fused);
     }
+  }
+}
+
+TEST_F(SimulatedGpu, ConvolvesAndMultipliesWhateverItsLibrariesRefuse) {
+  const Tensor bias = Random(DT_FLOAT, Shape{5}, 3);
+  for (const bool nchw : {false, true}) {
+    for (const int64_t stride : {1, 2}) {
+      for (const int64_t size : {1, 3}) {
+        SCOPED_TRACE((nchw ? "NCHW, stride " : "NHWC, stride ") + std::to_string(stride));
+        const auto shape = [&](int64_t h, int64_t w, int64_t c) {
+          return nchw ? Shape{2, c, h, w} : Shape{2, h, w, c};
+        };
+        // With a padding of its own on each of the four sides.
+        const std::vector<int64_t> pads = nchw ? std::vector<int64_t>{0, 0, 0, 0, 0, 1, 2, 1}
+                                               : std::vector<int64_t>{0, 0, 0, 1, 2, 1, 0, 0};
+        Attrs attrs{{"T", DT_FLOAT},
+                    {"data_format", std::string(nchw ? "NCHW" : "NHWC")},
+                    {"padding", std::string(size == 1 ? "VALID" : "EXPLICIT")},
+                    {"strides", nchw ? std::vector<int64_t>{1, 1, stride, stride}
+                                     : std::vector<int64_t>{1, stride, stride, 1}}};
+        if (size != 1) attrs.Set("explicit_paddings", pads);
+        const int64_t h = size == 1 ? 8 : 9, w = size == 1 ? 7 : 10;  // with the padding
+        const Tensor x = Random(DT_FLOAT, shape(8, 7, 3), 1),
+                     filter = Random(DT_FLOAT, Shape{size, size, 3, 5}, 2),
+                     dy = Random(DT_FLOAT,
+                                 shape((h - size) / stride + 1, (w - size) / stride + 1, 5), 4);
+        const Tensor x_sizes = nchw ? Ints({2, 3, 8, 7}) : Ints({2, 8, 7, 3}),
+                     filter_sizes = Tensor::Vector<int32_t>(
+                         {static_cast<int32_t>(size), static_cast<int32_t>(size), 3, 5});
+        Compare("Conv2D", {x, filter}, attrs, 1e-5, 1e-4);
+        Compare("Conv2DBackpropInput", {x_sizes, filter, dy}, attrs, 1e-5, 1e-4);
+        Compare("Conv2DBackpropFilter", {x, filter_sizes, dy}, attrs, 1e-5, 1e-4);
+        Attrs with_bias = attrs;
+        with_bias.Set("num_args", int64_t{1});
+        with_bias.Set("fused_ops", std::vector<std::string>{"BiasAdd", "Relu"});
+        Compare("_FusedConv2D", {x, filter, bias}, with_bias, 1e-5, 1e-4);
+      }
+    }
+  }
+  for (const bool relu : {false, true}) {
+    const std::vector<std::string> ops =
+        relu ? std::vector<std::string>{"BiasAdd", "Relu"} : std::vector<std::string>{"BiasAdd"};
+    Compare("_FusedMatMul",
+            {Random(DT_FLOAT, Shape{7, 9}, 5), Random(DT_FLOAT, Shape{5, 9}, 6), bias},
+            {{"T", DT_FLOAT},
+             {"transpose_a", false},
+             {"transpose_b", true},
+             {"num_args", int64_t{1}},
+             {"fused_ops", ops}},
+            1e-5, 1e-4);
   }
 }
 

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <thread>
 
+#include "executor/cuda/captured.h"
 #include "executor/cuda/devices.h"
 #include "executor/cuda/driver.h"
 #include "executor/cuda/stream.h"
@@ -116,6 +118,26 @@ TEST_F(CudaDriver, AGraphRunsOncePerLaunchAndNotWhileItIsCaptured) {
   EXPECT_EQ(host_[kCount - 1], 1005);
   driver_->DropGraph(*graph);
   if (more.ok()) driver_->FreeDevice(*more);
+}
+
+TEST_F(CudaDriver, AGraphKeepsWhatItsKernelsNeedUntilItIsDropped) {
+  auto& stream = *static_cast<cuda::Stream*>(driver_->stream());
+  std::weak_ptr<const int> needed, elsewhere;
+  const auto keep = [&](std::weak_ptr<const int>* seen) {
+    auto need = std::make_shared<const int>(1);
+    *seen = need;
+    cuda::KeepForGraph(stream, std::move(need));
+  };
+  ASSERT_TRUE(driver_->BeginCapture().ok());
+  AddOne(compute(), data_, kCount);
+  keep(&needed);
+  const Result<GraphId> graph = driver_->EndCapture();
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  keep(&elsewhere);  // nothing is captured any more
+  EXPECT_TRUE(elsewhere.expired());
+  EXPECT_FALSE(needed.expired());
+  driver_->DropGraph(*graph);
+  EXPECT_TRUE(needed.expired());
 }
 
 TEST_F(CudaDriver, TimedEventsTellHowLongAKernelRan) {
