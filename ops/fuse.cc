@@ -200,7 +200,8 @@ class Fuser {
 
   // Whether `sizes` is the shape of `value`, now and later.
   bool IsShapeOf(Endpoint sizes, Endpoint value) const {
-    if (graph_.is(sizes.node, "Shape")) return graph_.inputs(sizes.node)[0] == value;
+    if (graph_.is(sizes.node, "Shape") || graph_.is(sizes.node, "ShapeN"))
+      return graph_.inputs(sizes.node)[static_cast<size_t>(sizes.index)] == value;
     const PartialShape& shape = graph_.shape(value);
     if (!graph_.is(sizes.node, "Const") || !shape.fully_known()) return false;
     const Tensor& dims = graph_.attrs(sizes.node).Get<Tensor>("value");

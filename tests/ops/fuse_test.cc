@@ -16,6 +16,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
+#include "ops/shape/shape.h"
 #include "tests/ops/testing.h"
 
 namespace monograph {
@@ -373,6 +374,25 @@ TEST_F(FuseTest, GradientsOfTwoConvolutionsStayApart) {
   const Output input = Conv2DBackpropInput(root_, Sizes(root_, x), w, dy, one, "SAME");
   EXPECT_EQ(Count(Fuse({input.node()}), "_Conv2DBackprop"), 0) << "its output is fetched";
   EXPECT_EQ(Count(Fuse({}), "_Conv2DBackprop"), 1);
+}
+
+// As TensorFlow's own gradient names sizes.
+TEST_F(FuseTest, SizesMayBeTheShapesOfTheVeryTensors) {
+  const Output dy = Value("dy", {2, 6, 6, 4}, 1), x = Value("x", {2, 6, 6, 3}, 2),
+               w = Value("w", {3, 3, 3, 4}, 3), x2 = Value("x2", {2, 6, 6, 3}, 4);
+  const std::vector<int64_t> one{1, 1, 1, 1};
+  const Outputs sizes = ShapeN(root_, Outputs{x, w}), others = ShapeN(root_, Outputs{x2, w});
+  const Output input = Conv2DBackpropInput(root_, others[0], w, dy, one, "SAME");
+  const Output filter = Conv2DBackpropFilter(root_, x, sizes[1], dy, one, "SAME");
+  Identity(root_, input);
+  EXPECT_EQ(Count(Fuse({}), "_Conv2DBackprop"), 0) << "sizes of another tensor";
+  Conv2DBackpropInput(root_, sizes[0], w, dy, one, "SAME");
+  const Graph fused = Fuse({});
+  EXPECT_EQ(Count(fused, "_Conv2DBackprop"), 1);
+  EXPECT_EQ(Count(fused, "Conv2DBackpropInput"), 1);
+  auto plain = Evaluate(graph_), quick = Evaluate(fused);
+  const std::string name(graph_.name(filter.node()));
+  EXPECT_TRUE(BitEqual(quick[name], plain[name]));
 }
 
 }  // namespace
