@@ -6,6 +6,8 @@
 #include "ops/channel_sums.h"
 #include "ops/channels.h"
 #include "ops/launch.h"
+#include "ops/reduce/operators.h"
+#include "ops/reduce/rows_cuda.h"
 #include "ops/vectors.h"
 
 namespace monograph::ops::bias {
@@ -116,6 +118,33 @@ class BiasAddGradKernel : public Kernel {
   const bool nchw_;
 };
 
+// Of types that are not summed as floats.
+template <typename T>
+class WideBiasAddGradKernel : public Kernel {
+ public:
+  explicit WideBiasAddGradKernel(const KernelConstruction& k)
+      : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
+
+  Status Compute(KernelContext& c) override {
+    const Tensor in = c.input(0);
+    MG_ASSIGN_OR_RETURN(const Channels l, ChannelsOf(in.shape(), nchw_));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{l.channels}));
+    if (l.elements() == 0) return DeviceZero(c, out->raw(), out->bytes());
+    reduce::ReduceData<T, T> data{in.raw(), out->raw(), false, false, T(1)};
+    Tensor planes;
+    if (l.inner != 1) {
+      MG_ASSIGN_OR_RETURN(planes, c.AllocateTemp(kDTypeOf<T>, Shape{l.outer, l.channels}));
+      MG_RETURN_IF_ERROR((reduce::ReduceRows<T, T, reduce::SumOp<T>>(
+          c, {in.raw(), planes.raw(), false, false, T(1)}, l.outer * l.channels, l.inner)));
+      data.in = planes.raw();
+    }
+    return reduce::ReduceColumns<T, T, reduce::SumOp<T>>(c, data, 1, l.outer, l.channels);
+  }
+
+ private:
+  const bool nchw_;
+};
+
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
@@ -128,8 +157,13 @@ void RegisterCuda(KernelRegistry* registry) {
 #define ADD(T)                         \
   registry->Add<BiasAddGradKernel<T>>( \
       {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
-  ADD(float) ADD(half) ADD(bfloat16)
+  ADD(float)
+  ADD(half) ADD(bfloat16)
 #undef ADD
+      registry->Add<WideBiasAddGradKernel<double>>(
+          {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", DT_DOUBLE}}});
+  registry->Add<WideBiasAddGradKernel<int64_t>>(
+      {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", DT_INT64}}});
 }
 
 }  // namespace monograph::ops::bias

@@ -14,6 +14,7 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
           "has one beside the CPU's, not in the plug-in: values meet in host memory or go by NCCL";
   static const std::map<std::string, std::string> reasons = {
       {"ResourceCountUpTo", fails},
+      {"_Conv2DBackprop", "FuseOps makes it of nodes of CPUs alone"},
       {"MonographDatasetBatch", host},
       {"FIFOQueueV2", host},
       {"RandomShuffleQueueV2", host},

@@ -323,6 +323,20 @@ TEST_F(SimulatedGpu, ConvolvesAndMultipliesWhateverItsLibrariesRefuse) {
   }
 }
 
+TEST_F(SimulatedGpu, SumsOfChannelsOfWideTypesAreTheCpus) {
+  for (const DType dtype : {DT_DOUBLE, DT_INT64}) {
+    for (const char* format : {"NHWC", "NCHW"}) {
+      for (const Shape& shape : {Shape{3, 4, 5, 7}, Shape{70, 33, 3, 2}, Shape{600, 5},
+                                 Shape{2, 3, 0, 4}, Shape{2, 3, 1, 1}}) {
+        SCOPED_TRACE(shape.ToString() + format);
+        Compare("BiasAddGrad", {Random(dtype, shape, 1)},
+                {{"T", dtype}, {"data_format", std::string(format)}},
+                dtype == DT_DOUBLE ? 1e-12 : 0, dtype == DT_DOUBLE ? 1e-12 : 0);
+      }
+    }
+  }
+}
+
 TEST_F(SimulatedGpu, BroadcastsLikeTheCpu) {
   const std::pair<Shape, Shape> shapes[] = {{{1000}, {1000}},
                                             {{1001}, {}},
