@@ -19,12 +19,10 @@
 namespace monograph::cuda {
 namespace {
 
-class CudaStream : public Stream {
+class CudaStream : public CapturingStream {
  public:
   cudnnContext* cudnn() override { return cudnn_; }
   cublasLtContext* cublaslt() override { return cublaslt_; }
-  bool captures = false;
-  std::vector<std::shared_ptr<const void>> captured;  // what the graph that is captured needs
 
   Status Make() {
     MG_CUDNN_RETURN_IF_ERROR(cudnnCreate(&cudnn_));
@@ -275,11 +273,6 @@ Result<GraphId> CudaDriver::EndCapture() {
 }
 
 }  // namespace
-
-void KeepForGraph(Stream& stream, std::shared_ptr<const void> need) {
-  auto& of = static_cast<CudaStream&>(stream);
-  if (of.captures) of.captured.push_back(std::move(need));
-}
 
 Result<std::shared_ptr<StreamDriver>> MakeCudaDriver(int device, const GpuOptions& options) {
   auto driver = std::make_shared<CudaDriver>(device);
