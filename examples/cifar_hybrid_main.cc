@@ -93,6 +93,8 @@ struct Settings {
 // What the flags ask for is there.
 Status Check(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
   const int workers = cluster ? cluster->num_tasks("worker") : 1;
+  if (workers == 0)
+    return InvalidArgument("the cluster has no job 'worker': its tasks hold the replicas");
   if (settings.task_index < 0 || settings.task_index >= workers) {
     return InvalidArgument("--task_index=" + std::to_string(settings.task_index) +
                            ", but there are " + std::to_string(workers) + " workers" +
@@ -137,10 +139,12 @@ Status Run(const Settings& settings) {
                       Replicate(root, devices, feeds, Model, Adam(1e-3), options));
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       session_flags.Open(cluster, graph, settings.replicas_per_worker));
+  MG_ASSIGN_OR_RETURN(const SessionOptions opened, session_flags.Options());
+  const auto feed = [&](int, int64_t batch) {
+    return Result<std::vector<Tensor>>(MakeBatch(batch, options.rank, rows));
+  };
   {
-    Trainer trainer(session.get(), step, {feeds}, [&](int, int64_t batch) {
-      return Result<std::vector<Tensor>>(MakeBatch(batch, options.rank, rows));
-    });
+    Trainer trainer(session.get(), step, {feeds}, feed, {.start_timeout = opened.start_timeout});
     MG_RETURN_IF_ERROR(trainer.Start());
     MG_RETURN_IF_ERROR(trainer.Train(settings.num_batches, [&](const TrainedStep& made) {
       if (made.global_step % 20 != 0) return;

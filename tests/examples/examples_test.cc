@@ -353,6 +353,7 @@ TEST(Examples, CifarHybridNamesWhatItsClusterLacks) {
   const std::pair<const char*, const char*> cases[] = {
       {"--task_index=1", "--task_index=1, but there are 1 workers: give --cluster"},
       {"--ps_hosts=localhost:1 --worker_hosts=localhost:2 --task_index=2", "there are 1 workers"},
+      {"--ps_hosts=localhost:1", "no job 'worker'"},
       {"--worker_hosts=localhost:2", "no job 'ps'"}};
   for (const auto& [flags, message] : cases) {
     const Ran ran = RunProgram(std::string("cifar_hybrid ") + flags);

@@ -214,6 +214,19 @@ TEST(ReplicatedJobs, HybridWorkersOfTheCifarExampleShareTheStepsOfOneJob) {
         << launch.output();
 }
 
+TEST(ReplicatedJobs, AWorkerOfTheCifarExampleWaitsForItsChiefAsLongAsItIsTold) {
+  TestCluster cluster({.ps = 1, .workers = 2, .flags = {"--cpu_devices=2"}});
+  for (const auto& [job, task] : {std::pair("ps", 0), std::pair("worker", 1)})
+    cluster.StatusOf(job, task);
+  ChildProcess other(
+      {MG_CIFAR_HYBRID, "--cluster=" + cluster.json(), "--task_index=1", "--start_timeout=2"});
+  const std::optional<Exit> end = other.Wait(60s);
+  ASSERT_TRUE(end.has_value()) << other.error();
+  EXPECT_EQ(end->code, 1);
+  EXPECT_NE(other.error().find("has not initialized them within 2 s"), std::string::npos)
+      << other.error();
+}
+
 TEST(ReplicatedJobs, AWorkerOfTheCifarExampleThatComesAfterTheEndFindsNothingToDo) {
   TestCluster cluster({.ps = 1, .workers = 2, .flags = {"--cpu_devices=2"}});
   for (const char* task : {"0", "1"}) {
