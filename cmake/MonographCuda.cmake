@@ -98,18 +98,39 @@ function(mg_plugin name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX LINK_DEPENDS ${map})
 endfunction()
 
+# mg_find_cuda_libraries(LIBRARY_TARGET): where CUDA's libraries are looked for, from the build tree and from where it is installed.
+function(mg_find_cuda_libraries name)
+  # NCCL is not linked but opened, and found by the same paths.
+  set(nccl "")
+  if(MG_HAVE_NCCL)
+    get_filename_component(nccl ${NCCL_LIBRARY} DIRECTORY)
+  endif()
+  set_target_properties(${name} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${MG_CUDA_PLUGIN_DIR} BUILD_RPATH "${nccl}"
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/..;${CUDAToolkit_LIBRARY_DIR};/usr/local/cuda/lib64;${nccl}")
+endfunction()
+
+# mg_cuda_test(NAME SOURCES...): a test that calls CUDA's libraries itself. They are linked to a library that the program opens.
+function(mg_cuda_test name)
+  add_library(${name}_cases MODULE ${ARGN})
+  target_include_directories(${name}_cases PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name}_cases SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(${name}_cases PRIVATE monograph::executor CUDA::cudart_static CUDA::cublasLt cuDNN::cudnn)
+  set_target_properties(${name}_cases PROPERTIES LINKER_LANGUAGE CXX)
+  mg_find_cuda_libraries(${name}_cases)
+  mg_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/cuda_tests_main.cc LINK ${CMAKE_DL_LIBS} LABELS gpu)
+  # GoogleTest is the program's.
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
+  target_compile_definitions(${name} PRIVATE MG_CUDA_TESTS="${MG_PROGRAM_ROOT}/../${MG_CUDA_PLUGIN_DIR}/lib${name}_cases.so")
+  add_dependencies(${name} ${name}_cases)
+endfunction()
+
 # The plug-in libmonograph_cuda.so: all that mg_cuda_objects named.
 function(mg_add_cuda_plugin)
   get_property(objects GLOBAL PROPERTY MG_CUDA_OBJECTS)
   list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
   mg_plugin(monograph_cuda ${PROJECT_SOURCE_DIR}/ops/cuda_plugin.cc ${objects})
   target_link_libraries(monograph_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt cuDNN::cudnn)
-  # NCCL is not linked but opened, and found by the same paths.
-  set(nccl "")
-  if(MG_HAVE_NCCL)
-    get_filename_component(nccl ${NCCL_LIBRARY} DIRECTORY)
-  endif()
-  set_target_properties(monograph_cuda PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${MG_CUDA_PLUGIN_DIR} BUILD_RPATH "${nccl}" INSTALL_RPATH "$ORIGIN;$ORIGIN/..;${CUDAToolkit_LIBRARY_DIR};/usr/local/cuda/lib64;${nccl}")
+  mg_find_cuda_libraries(monograph_cuda)
   install(TARGETS monograph_cuda LIBRARY DESTINATION ${MG_CUDA_PLUGIN_DIR})
 endfunction()
