@@ -1,0 +1,51 @@
+// Convolutions of floats by oneDNN. Both classes belong to one kernel, keep what they made for each
+// shape, and are thread-safe. Unimplemented: what oneDNN refuses.
+#pragma once
+
+#include <memory>
+
+#include "executor/kernel.h"
+#include "ops/conv/geometry.h"
+#include "ops/fused_ops.h"
+#include "ops/pool/geometry.h"
+
+namespace monograph::ops::conv {
+
+class OnednnConv {
+ public:
+  OnednnConv();
+  ~OnednnConv();
+  // `input`, `filter` and `dy` as far as `mode` reads them, `bias` if it is fused.
+  Status Run(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused,
+             const float* input, const float* filter, const float* bias, const float* dy,
+             float* out);
+
+ private:
+  struct Plans;
+  std::unique_ptr<Plans> plain_, without_relu_;
+};
+
+// What _Conv2DBackprop computes.
+struct BackpropData {
+  const float *x, *filter, *dy;  // dy: of what was pooled, if there is a pooling
+  const float *pool_x, *pool_y;  // nullptr: there is none
+  float *filter_gradient, *dx;   // dx == nullptr: not wanted
+};
+
+// Both gradients of a convolution, chunk by chunk: a chunk of the gradient is reordered once for
+// both. And what comes from a 2x2 pooling is spread while its chunk is in the cache, and never as a
+// whole. The bits are those of the separate kernels. A kernel's calls agree in what is nullptr.
+class OnednnBackprop {
+ public:
+  OnednnBackprop();
+  ~OnednnBackprop();
+  Status Run(KernelContext& c, const Geometry& g, const pool::Geometry& pool,
+             const BackpropData& data);
+
+ private:
+  class Plan;
+  struct Plans;
+  std::unique_ptr<Plans> plans_;
+};
+
+}  // namespace monograph::ops::conv
