@@ -67,7 +67,7 @@ struct Tensors {
         .Set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, d.data())
         .Set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data())
         .Ints(CUDNN_ATTR_TENSOR_UNIQUE_ID, {id})
-        .Ints(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {alignment});
+        .Ints(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {between ? int64_t{sizeof(float)} : alignment});
     if (between) tensor.Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &between);
     return tensor.Finish();
   }

@@ -79,21 +79,29 @@ struct Choice {
   static Result<Choice> Parse(const std::string& text);
 };
 Result<Choice> ChoiceOf(const Descriptor& config);
+
+// The functions below are about the GPU of their handle, or of the graph's. With `gpu`, a
+// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, they are about the one that it describes: neither handle nor
+// driver is needed then.
+//
 // A configuration for `graph`; fails where this cuDNN has none of that name.
-Result<Descriptor> ConfigOf(const Descriptor& graph, const Choice& choice);
+Result<Descriptor> ConfigOf(const Descriptor& graph, const Choice& choice,
+                            const Descriptor* gpu = nullptr);
 
 struct Allowed {
   bool deterministic = false;  // only engines that always give the same bits
   bool tensor_cores = true;    // false: float32 stays float32
 };
 // Configurations for `graph`, best first as cuDNN ranks them; those that are not allowed left out.
-Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& allowed);
+Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& allowed,
+                                        const Descriptor* gpu = nullptr);
 
 struct Plan {
   Descriptor plan;
   int64_t workspace_bytes = 0;
 };
-Result<Plan> MakePlan(cudnnHandle_t handle, const Descriptor& config);
+Result<Plan> MakePlan(cudnnHandle_t handle, const Descriptor& config,
+                      const Descriptor* gpu = nullptr);
 Status Execute(cudnnHandle_t handle, const Plan& plan, const std::vector<int64_t>& ids,
                const std::vector<void*>& pointers, void* workspace);
 

@@ -153,12 +153,12 @@ Result<Choice> ChoiceOf(const Descriptor& config) {
   return choice;
 }
 
-Result<Descriptor> ConfigOf(const Descriptor& graph, const Choice& choice) {
-  MG_ASSIGN_OR_RETURN(const Descriptor engine,
-                      Builder(CUDNN_BACKEND_ENGINE_DESCRIPTOR)
-                          .Of(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph)
-                          .Ints(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine})
-                          .Finish());
+Result<Descriptor> ConfigOf(const Descriptor& graph, const Choice& choice, const Descriptor* gpu) {
+  Builder named(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  named.Of(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph)
+      .Ints(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
+  if (gpu != nullptr) named.Of(CUDNN_ATTR_ENGINE_DEVICEPROP, *gpu);
+  MG_ASSIGN_OR_RETURN(const Descriptor engine, named.Finish());
   std::vector<Descriptor> knobs;
   for (const auto& [knob, value] : choice.knobs) {
     const auto type = static_cast<cudnnBackendKnobType_t>(knob);
@@ -177,12 +177,13 @@ Result<Descriptor> ConfigOf(const Descriptor& graph, const Choice& choice) {
 
 namespace {
 
-Result<std::vector<Descriptor>> Ranked(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
-  MG_ASSIGN_OR_RETURN(const Descriptor heuristic,
-                      Builder(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)
-                          .Of(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-                          .Set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode)
-                          .Finish());
+Result<std::vector<Descriptor>> Ranked(const Descriptor& graph, cudnnBackendHeurMode_t mode,
+                                       const Descriptor* gpu) {
+  Builder asked(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  asked.Of(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+      .Set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  if (gpu != nullptr) asked.Of(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *gpu);
+  MG_ASSIGN_OR_RETURN(const Descriptor heuristic, asked.Finish());
   int64_t count = 0;
   MG_CUDNN_RETURN_IF_ERROR(
       cudnnBackendGetAttribute(heuristic.handle(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -194,11 +195,12 @@ Result<std::vector<Descriptor>> Ranked(const Descriptor& graph, cudnnBackendHeur
 
 }  // namespace
 
-Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& allowed) {
+Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& allowed,
+                                        const Descriptor* gpu) {
   std::vector<Descriptor> configs;
   Status refusal;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    auto ranked = Ranked(graph, mode);
+    auto ranked = Ranked(graph, mode, gpu);
     if (!ranked.ok()) {  // it knows nothing of such a graph
       refusal = ranked.status();
       continue;
@@ -212,12 +214,15 @@ Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& 
   return configs;
 }
 
-Result<Plan> MakePlan(cudnnHandle_t handle, const Descriptor& config) {
+Result<Plan> MakePlan(cudnnHandle_t handle, const Descriptor& config, const Descriptor* gpu) {
+  Builder made(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (gpu != nullptr) {
+    made.Of(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *gpu);
+  } else {
+    made.Handle(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
+  }
   Plan plan;
-  MG_ASSIGN_OR_RETURN(plan.plan, Builder(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
-                                     .Handle(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
-                                     .Of(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config)
-                                     .Finish());
+  MG_ASSIGN_OR_RETURN(plan.plan, made.Of(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config).Finish());
   MG_ASSIGN_OR_RETURN(plan.workspace_bytes,
                       plan.plan.Int(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
   return plan;
