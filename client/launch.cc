@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "client/cluster.h"
 #include "client/host.h"
+#include "executor/cuda_devices.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -58,11 +59,13 @@ struct Child {
   std::string label;  // "worker/1", "client/1"; empty: the only client, whose output is not touched
   bool client = false;
   pid_t pid = -1;
-  Descriptor output;  // both streams
-  Descriptor input;   // kept open: its end tells a daemon on another machine to stop
-  std::string line;   // begun, not ended
-  bool ready = false;                  // a daemon that said so
+  Descriptor output;   // both streams
+  Descriptor input;    // kept open: its end tells a daemon on another machine to stop
+  std::string line;    // begun, not ended
+  bool ready = false;  // a daemon that said so
   std::deque<std::string> last_lines;  // of a daemon
+  std::vector<std::string> argv;       // of a daemon
+  int restarts = 0;                    // how often it was started anew
   bool running = false;
   int status = 0;
 };
@@ -264,6 +267,7 @@ class Launcher {
   void Reap();
   void ReapClient(const Child& child);
   void ReapDaemon(Child& child);
+  bool StartAnew(Child& child);
   void EndAll();
   Status StartClients(const ClusterSpec& cluster, const std::string& json);
   bool AnyRunning() const {
@@ -283,6 +287,7 @@ class Launcher {
 
   const LaunchOptions& options_;
   TemporaryFile cluster_file_, key_file_;
+  std::string key_line_;         // what daemons on other machines read
   std::vector<Child> children_;  // the daemons, then the clients
   int code_ = 0;                 // of the clients
   Descriptor signals_;
@@ -309,11 +314,10 @@ Status Launcher::Start() {
   }
   const std::string json = cluster.ToJson();
   MG_RETURN_IF_ERROR(cluster_file_.Write(json + "\n"));
-  std::string key_line;
   if (remote) {
     MG_ASSIGN_OR_RETURN(const control::Key key, control::GenerateKey());
-    key_line = control::FormatKey(key) + "\n";
-    MG_RETURN_IF_ERROR(key_file_.Write(key_line));
+    key_line_ = control::FormatKey(key) + "\n";
+    MG_RETURN_IF_ERROR(key_file_.Write(key_line_));
   }
   const std::string cpu_devices = CpuDevicesFlag(options_);
   for (const Placement& task : tasks) {
@@ -339,9 +343,11 @@ Status Launcher::Start() {
     // Who holds parameters leaves GPUs and their memory to who computes, unless the user says more.
     if (task.job == "ps") argv.push_back("--gpu_devices=0");
     if (task.job == "worker" && !cpu_devices.empty()) argv.push_back(cpu_devices);
+    if (options_.restarts > 0) argv.push_back("--exit_when_gpu_lost");
     argv.insert(argv.end(), options_.executor_flags.begin(), options_.executor_flags.end());
     MG_ASSIGN_OR_RETURN(Child child, Spawn(task.job + "/" + std::to_string(task.task), argv, {},
-                                           remote ? &key_line : nullptr));
+                                           remote ? &key_line_ : nullptr));
+    child.argv = std::move(argv);
     children_.push_back(std::move(child));
   }
   return StartClients(cluster, json);
@@ -387,10 +393,36 @@ void Launcher::ReapClient(const Child& child) {
     LogError(child.label + " ended: " + DescribeExit(child.status));
 }
 
+// True if the daemon ended because a GPU was lost, and runs again.
+bool Launcher::StartAnew(Child& child) {
+  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kGpuLostExit ||
+      child.restarts >= options_.restarts) {
+    return false;
+  }
+  Result<Child> anew =
+      Spawn(child.label, child.argv, {}, options_.hosts.empty() ? nullptr : &key_line_);
+  if (!anew.ok()) {
+    LogError("daemon " + child.label + " cannot be started anew: " + anew.status().message());
+    return false;
+  }
+  anew->argv = std::move(child.argv);
+  anew->ready = child.ready;
+  anew->restarts = child.restarts + 1;
+  child = std::move(*anew);
+  LogWarning("daemon " + child.label + " ended with status " + std::to_string(kGpuLostExit) +
+             ", a GPU's context is lost; it is started anew (" + std::to_string(child.restarts) +
+             " of " + std::to_string(options_.restarts) + ")");
+  return true;
+}
+
 void Launcher::ReapDaemon(Child& child) {
   Drain(child);
-  if (ending_) return;
-  const std::string how = DescribeExit(child.status);
+  if (ending_ || StartAnew(child)) return;
+  std::string how = DescribeExit(child.status);
+  if (child.restarts > 0) {
+    how += ", after " + std::to_string(child.restarts) +
+           (child.restarts == 1 ? " restart" : " restarts") + " (--restarts)";
+  }
   LogError("daemon " + child.label + " ended before the program: " + how);
   if (Complete() || !never_complete_.ok()) return;
   std::string why = "daemon " + child.label + " ended before every daemon was up: " + how;
@@ -491,9 +523,10 @@ std::pair<int, int> PortsNobodyIsGiven() {
   return {0, 0};
 }
 
-// Takes a name that only one socket can have where the port is (abstract names belong to the network
-// namespace, as ports do), until this process ends: between being found free and being listened on
-// by a daemon, a port is no other caller's, in this process or another. False if it is taken.
+// Takes a name that only one socket can have where the port is (abstract names belong to the
+// network namespace, as ports do), until this process ends: between being found free and being
+// listened on by a daemon, a port is no other caller's, in this process or another. False if it is
+// taken.
 bool Reserve(int port) {
   static std::mutex mutex;
   static auto* kept = new std::vector<Descriptor>();
@@ -544,6 +577,7 @@ Result<std::vector<int>> FreePorts(int count) {
 
 Result<int> Launch(const LaunchOptions& options) {
   if (options.command.empty()) return InvalidArgument("no program to run; give it after --");
+  if (options.restarts < 0) return InvalidArgument("--restarts must be 0 or more");
   if (options.workers < 0 || options.ps < 0 ||
       (options.hosts.empty() && options.workers + options.ps == 0)) {
     return InvalidArgument("at least one worker or ps is needed");

@@ -28,6 +28,10 @@ Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName& t
                                                              const GpuOptions& options);
 // The GPUs as the driver counts them; makes no context. Empty where CUDA cannot be used.
 Result<std::vector<GpuInfo>> ListGpus();
+// How a process ends whose GPU's context is lost, if GpuOptions::exit_when_lost says so:
+// EX_TEMPFAIL, start me again.
+inline constexpr int kGpuLostExit = 75;
+
 // Why there are no GPUs, for one line; empty if there are.
 std::string WhyNoCuda();
 // The kernels for "GPU"; nullptr where CUDA cannot be used. Lives until the process ends.

@@ -50,9 +50,10 @@ struct InlineMap {
 // without a wish get the call's device, wishes inside are completed from it, the call's control
 // edges go to and from all of the body that has effects (through one NoOp with the call's name
 // where nodes wait for the call). InvalidArgument for a recursive function or one that the library
-// lacks. `should_inline` (may be empty) picks the calls. `map` may be null.
+// lacks. `should_inline` (may be empty) picks the calls. `map` may be null, and so may `inherited`:
+// it gets the new nodes whose type of device is the call's, since the body asks for none.
 Result<Graph> InlineFunctions(const Graph& graph,
                               const std::function<bool(NodeId)>& should_inline = {},
-                              InlineMap* map = nullptr);
+                              InlineMap* map = nullptr, std::vector<NodeId>* inherited = nullptr);
 
 }  // namespace monograph

@@ -12,7 +12,8 @@ bool IsCall(const Graph& graph, NodeId id) {
 
 class Inliner {
  public:
-  Inliner(const Graph& graph, Graph* out, InlineMap* map) : graph_(graph), out_(out), map_(map) {}
+  Inliner(const Graph& graph, Graph* out, InlineMap* map, std::vector<NodeId>* inherited)
+      : graph_(graph), out_(out), map_(map), inherited_(inherited) {}
 
   Status Run(const std::function<bool(NodeId)>& should_inline) {
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
@@ -174,6 +175,7 @@ class Inliner {
       if (has_effects) controls.insert(controls.end(), before.begin(), before.end());
       const NodeId copy = out_->CopyNode(body, id, node_name, inner.Inputs(body, id), controls);
       out_->SetDevice(copy, out_->InternDevice(wish));
+      if (inherited_ != nullptr && body.device(id).type.empty()) inherited_->push_back(copy);
       RenameColocation(body, name, copy);
       inner.SetNode(body, id, copy);
       if (has_effects) effects.push_back(copy);
@@ -250,6 +252,7 @@ class Inliner {
   const Graph& graph_;
   Graph* out_;
   InlineMap* map_;
+  std::vector<NodeId>* inherited_;
   std::map<std::string, NodeId>
       expanded_;  // calls by their full names, and a node that stands for each
 };
@@ -257,11 +260,11 @@ class Inliner {
 }  // namespace
 
 Result<Graph> InlineFunctions(const Graph& graph, const std::function<bool(NodeId)>& should_inline,
-                              InlineMap* map) {
+                              InlineMap* map, std::vector<NodeId>* inherited) {
   Graph out(&graph.registry());
   out.Reserve(graph.num_nodes());
   out.ShareFunctions(graph.shared_functions());
-  MG_RETURN_IF_ERROR(Inliner(graph, &out, map).Run(should_inline));
+  MG_RETURN_IF_ERROR(Inliner(graph, &out, map, inherited).Run(should_inline));
   return out;
 }
 

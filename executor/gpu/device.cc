@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "executor/cuda_devices.h"
 
 namespace monograph {
 namespace {
@@ -16,7 +17,6 @@ constexpr auto kNap = std::chrono::microseconds(20);
 constexpr auto kDrain = std::chrono::seconds(10);
 // Steps that a lost device failed get so long to be reported before the process ends.
 constexpr auto kReport = std::chrono::seconds(2);
-constexpr int kExitLost = 75;  // EX_TEMPFAIL: start me again
 
 }  // namespace
 
@@ -98,8 +98,10 @@ void GpuDevice::Lose(const Status& status) {
     std::lock_guard lock(lost_mutex_);
     if (lost_.load(std::memory_order_relaxed)) return;
     loss_ = Unavailable("the context of " + name() + " is lost (" + status.message() +
-                        "); what it held is gone. The task must be started anew, and training "
-                        "resumes from its last checkpoint");
+                        "); what it held is gone, and the task must be started anew, which " +
+                        (options_.exit_when_lost
+                             ? "this process leaves to who started it"
+                             : "`monograph launch` or --exit_when_gpu_lost do by themselves"));
     lost_.store(true, std::memory_order_release);
     LogError(loss_.message());
   }
@@ -236,7 +238,7 @@ void GpuDevice::Completing() {
         await_changed_.wait_for(lock, kReport, [this] { return await_stop_; });
         if (!await_stop_) {
           LogError("the process ends: a GPU's context is lost");
-          std::_Exit(kExitLost);
+          std::_Exit(kGpuLostExit);
         }
       }
       if (await_stop_) return;

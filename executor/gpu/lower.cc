@@ -59,6 +59,10 @@ class Lowering {
 
   Result<LoweredGraph> Run() {
     MG_RETURN_IF_ERROR(Classify());
+    for (const Info& node : nodes_) {
+      // A lost device computes nothing any more: who asks again hears it before the first step.
+      if (node.gpu != kHost) MG_RETURN_IF_ERROR(Gpu(node.gpu)->health());
+    }
     MG_RETURN_IF_ERROR(Order());
     PlaceOutputs();
     PlanCopies();

@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "base/log.h"
 #include "executor/cuda_devices.h"
+#include "executor/step/plan_data.h"
 #include "executor/worker/impl.h"
 #include "graph/function.h"
 
@@ -161,18 +163,45 @@ Result<std::shared_ptr<WorkerSession>> Worker::Impl::RequireSession(uint64_t id)
   return session;
 }
 
+namespace {
+
+bool UsesResources(const Graph& graph, NodeId id) {
+  const auto inputs = graph.inputs(id);
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](Endpoint input) { return graph.dtype(input) == DT_RESOURCE; });
+}
+
+// Bodies of functions are not placed node by node: of what they leave to the call's device, a GPU
+// gets what it has a kernel for, and the CPU beside it the rest.
+void LeaveToHost(std::span<const NodeId> inherited, const PlanOptions& options, Graph* graph) {
+  NodeId first = -1;
+  int count = 0;
+  for (const NodeId id : inherited) {
+    DeviceName device = graph->device(id);
+    if (device.type != "GPU" || !graph->op(id).known() || UsesResources(*graph, id) ||
+        FindTaskKernel(*graph, id, "GPU", options).ok() ||
+        !FindTaskKernel(*graph, id, "CPU", options).ok())
+      continue;
+    device.type = "CPU";
+    device.id = 0;
+    graph->SetDevice(id, graph->InternDevice(device));
+    if (count++ == 0) first = id;
+  }
+  if (count == 0) return;
+  LogInfo("node '" + std::string(graph->name(first)) + "' (" + graph->op(first).name() + ")" +
+          (count == 1 ? " has" : " and " + std::to_string(count - 1) + " others have") +
+          " no kernel for GPUs and " + (count == 1 ? "is" : "are") + " computed on " +
+          graph->device(first).ToString());
+}
+
+}  // namespace
+
 Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inline_functions) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<WorkerSession> session, RequireSession(id));
   auto registered = std::make_shared<RegisteredGraph>();
   registered->worker = this;
   registered->session = session.get();
   registered->collectives = std::make_unique<const CollectiveHome>(collectives_.get(), id);
-  if (inline_functions) {
-    MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph));
-  }
-  if (options_.rewrite) {
-    MG_ASSIGN_OR_RETURN(graph, options_.rewrite(std::move(graph)));
-  }
   PlanOptions plan_options;
   plan_options.kernels = options_.kernels;
   plan_options.gpu_kernels = gpu_kernels_;
@@ -182,6 +211,14 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   plan_options.collectives = registered->collectives.get();
   plan_options.links = &session->links;
   plan_options.inline_functions = inline_functions;
+  if (inline_functions) {
+    std::vector<NodeId> inherited;
+    MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph, {}, nullptr, &inherited));
+    LeaveToHost(inherited, plan_options, &graph);
+  }
+  if (options_.rewrite) {
+    MG_ASSIGN_OR_RETURN(graph, options_.rewrite(std::move(graph)));
+  }
   MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
   MG_RETURN_IF_ERROR(RouteEdges(*session, task_, registered.get()));
   std::lock_guard lock(session->mutex);

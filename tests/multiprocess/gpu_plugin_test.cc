@@ -3,14 +3,16 @@
 // (tests/multiprocess/fake_gpu) makes each case on any machine.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <string>
 #include <vector>
 
 #include "client/registries.h"
+#include "ops/activation/activation.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
-#include "tests/multiprocess/cluster_fixture.h"
+#include "tests/multiprocess/mnist_jobs.h"
 
 namespace monograph {
 namespace {
@@ -46,6 +48,7 @@ class GpuPlugin : public testing::Test {
   }
 
   static constexpr char kPlugin[] = MG_FAKES "/libfake_plugin.so";
+  static constexpr char kLosable[] = MG_FAKES "/libfake_plugin_losable.so";
   static constexpr char kStale[] = MG_FAKES "/libfake_plugin_stale.so";
   static constexpr char kNeedy[] = MG_FAKES "/libfake_plugin_needy.so";
   static constexpr char kDriver[] = MG_FAKES "/libcuda.so.1";
@@ -197,6 +200,120 @@ TEST_F(GpuPlugin, AProgramThatWantsNoGpuOpensNothing) {
   Graph graph = NewGraph();
   auto session = cluster.Connect(graph);
   EXPECT_EQ(cluster.StatusOf("worker", 0).devices_size(), 1);
+}
+
+// Daemons with a GPU each, whose contexts are lost at the test's word. Their program waits at the
+// gate, unless it is given.
+class LosableGpus {
+ public:
+  explicit LosableGpus(std::vector<std::string> flags, std::vector<std::string> command = {}) {
+    setenv("FAKE_GPU_LOSE", folder_.File("lose").c_str(), 1);
+    EXPECT_EQ(mkfifo(folder_.File("gate").c_str(), 0600), 0);
+    if (command.empty()) {
+      command = {
+          "sh", "-c",
+          "echo \"$MONOGRAPH_CLUSTER\"; echo told; cat " + folder_.File("gate") + "; exit 4"};
+    }
+    flags.insert(flags.begin(), {MonographPath(), "launch"});
+    flags.push_back("--");
+    flags.insert(flags.end(), command.begin(), command.end());
+    launch = std::make_unique<ChildProcess>(flags);
+  }
+  ~LosableGpus() { unsetenv("FAKE_GPU_LOSE"); }
+
+  ClusterSpec Cluster() const {
+    EXPECT_TRUE(launch->WaitForOutput("told\n", kLimit)) << launch->error();
+    const std::string text = launch->output();
+    return ClusterSpec::FromFlag(text.substr(0, text.find('\n'))).value();
+  }
+  void Lose() const { folder_.Write("lose", ""); }
+  void OpenGate() const { fclose(fopen(folder_.File("gate").c_str(), "w")); }
+
+  std::unique_ptr<ChildProcess> launch;
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(GpuPlugin, ADaemonWhoseGpuIsLostIsStartedAnewAFewTimes) {
+  Use(kLosable);
+  const LosableGpus gpus({"--workers=1", "--restarts=1"});
+  const ClusterSpec cluster = gpus.Cluster();
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {2});
+  const Output y = Relu(root.WithDevice("/job:worker/task:0/device:GPU:0"), x);
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto run = [&](Session& session) {
+    return session.Run({{x, Tensor::FromValues<float>({2}, {-1, 2})}}, {y});
+  };
+  for (int lost = 0; lost < 2; ++lost) {
+    auto session = Session::Connect(cluster, graph, {.start_timeout = kLimit});
+    ASSERT_TRUE(session.ok()) << session.status() << gpus.launch->error();
+    const auto got = run(**session);
+    ASSERT_TRUE(got.ok()) << got.status() << gpus.launch->error();
+    EXPECT_TRUE(SameBits((*got)[0], Tensor::FromValues<float>({2}, {0, 2})));
+    gpus.Lose();
+    // The step fails with the reason, or the daemon has ended meanwhile.
+    const Status failure = run(**session).status();
+    EXPECT_EQ(failure.code(), Code::kUnavailable) << failure;
+    EXPECT_NE(failure.message().find("/job:worker/replica:0/task:0"), std::string::npos) << failure;
+    EXPECT_TRUE(gpus.launch->WaitForError(
+        lost == 0 ? "daemon worker/0 ended with status 75, a GPU's context is lost; it is started "
+                    "anew (1 of 1)"
+                  : "daemon worker/0 ended before the program: exit code 75, after 1 restart "
+                    "(--restarts)",
+        kLimit))
+        << gpus.launch->error();
+  }
+  EXPECT_NE(
+      gpus.launch->error().find("the context of /job:worker/replica:0/task:0/device:GPU:0 is lost"),
+      std::string::npos)
+      << gpus.launch->error();
+  gpus.OpenGate();
+  const std::optional<Exit> exit = gpus.launch->Wait(kLimit);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 4) << gpus.launch->error();
+}
+
+TEST_F(GpuPlugin, WithoutRestartsADaemonWhoseGpuIsLostLivesAndRefusesGraphsForIt) {
+  Use(kLosable);
+  const LosableGpus gpus({"--workers=1", "--restarts=0"});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {2});
+  const Output y = Relu(root.WithDevice("/job:worker/task:0/device:GPU:0"), x);
+  const Output on_cpu = Relu(root.WithDevice("/job:worker/task:0/device:CPU:0"), x);
+  const Output twice = Add(root.WithDevice("/job:worker/task:0/device:CPU:0"), y, y);
+  ASSERT_TRUE(root.ok()) << root.status();
+  auto session = Session::Connect(gpus.Cluster(), graph, {.start_timeout = kLimit});
+  ASSERT_TRUE(session.ok()) << session.status();
+  const Feed fed{x, Tensor::FromValues<float>({2}, {-1, 2})};
+  gpus.Lose();
+  const Status lost = (*session)->Run({fed}, {y}).status();
+  ExpectError(lost, Code::kUnavailable,
+              {"the context of /job:worker/replica:0/task:0/device:GPU:0 is lost"});
+  // Another signature, which was not registered yet.
+  ExpectError((*session)->MakeCallable({x}, {twice}).status(), Code::kUnavailable,
+              {"the context of /job:worker/replica:0/task:0/device:GPU:0 is lost"});
+  EXPECT_TRUE((*session)->Run({fed}, {on_cpu}).ok());
+  gpus.OpenGate();
+  EXPECT_TRUE(gpus.launch->Wait(kLimit).has_value());
+}
+
+TEST_F(GpuPlugin, AJobWhoseReplicasKeepTheirOwnPaceGoesOnWithTheOneWhoseGpuWasLost) {
+  Use(kLosable);
+  const LosableGpus gpus(
+      {"--ps=1", "--workers=2"},
+      {MG_MNIST_REPLICA, "--replication=in_graph", "--async", "--data_name=synthetic", "--fc=16",
+       "--batch_size=20", "--num_warmup_batches=0", "--display_every=5", kForever});
+  ASSERT_TRUE(gpus.launch->WaitForOutput(", Step: ", kLimit)) << gpus.launch->error();
+  gpus.Lose();
+  for (const char* text :
+       {"Going on without replica ", "is started anew (1 of 3)", "Going on with replica "}) {
+    EXPECT_TRUE(gpus.launch->WaitForError(text, kLimit)) << text << ": " << gpus.launch->error();
+  }
+  EXPECT_TRUE(gpus.launch->WaitForMoreOutput(", Step: ", kLimit)) << gpus.launch->error();
 }
 
 }  // namespace
