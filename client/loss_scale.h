@@ -7,6 +7,8 @@
 //   Operation train = adam.ApplyGradients(root, unscaled.pairs, &init);
 //   run {train, unscaled.update}
 //
+// Replicate does it by itself: ReplicateOptions::loss_scale.
+//
 // Weights best stay float and are cast for the products (Cast's gradient is float again): then
 // nothing is lost when gradients are divided. bfloat16 has float's range and needs no scaling.
 #pragma once
@@ -48,6 +50,9 @@ class LossScale {
   UnscaledGradients Unscaled(const Scope& scope, std::span<const GradientAndVariable> pairs) const;
 
   const ModelVariable& variable() const { return scale_; }
+  std::vector<Operation> initializers() const {
+    return {scale_.initializer, good_steps_.initializer};
+  }
 
  private:
   Operation Update(const Scope& scope, const Output& finite) const;

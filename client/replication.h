@@ -36,10 +36,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "client/loss_scale.h"
 #include "client/model.h"
 #include "client/optimizer.h"
 #include "graph/device_setter.h"
@@ -88,6 +90,10 @@ struct ReplicateOptions {
   // Of every resource of the step: jobs in containers of their own do not see each other's
   // variables. Empty: the default container.
   std::string container = {};
+  // Scales the loss of every replica, for models that compute in half. Gradients are divided by the
+  // scale when they have met, just before the update, in every way of replication: if one of them
+  // is not finite, the update is made with zeros, for all variables.
+  std::optional<LossScaleOptions> loss_scale = {};
   std::string tower_name = "tower";
 };
 
@@ -106,6 +112,7 @@ struct ReplicatedStep {
   Operation train;  // one update; invalid for in_graph with `async`: see towers
   Output updates;   // int64, fetched with train: the number of updates before this one
   ModelVariable global_step;
+  Output loss_scale;  // float, before the update; valid with ReplicateOptions::loss_scale
   std::vector<TowerStep> towers;  // replicas of this client
 
   // Who starts. A client with `init` runs it (variables, slots and global_step get their initial

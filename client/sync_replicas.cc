@@ -9,6 +9,7 @@
 
 #include "base/thread.h"
 #include "client/coordinator.h"
+#include "client/loss_scale.h"
 #include "client/session.h"
 #include "ops/accumulator/accumulator.h"
 #include "ops/constant/constant.h"
@@ -135,11 +136,19 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
     meetings.emplace_back(beside, meeting);
   }
 
-  const Operation update = optimizer_.ApplyGradients(scope, means, &initializers,
-                                                     {.global_step = &global_step, .count = false});
+  std::vector<Operation> updates;
+  if (options_.loss_scale != nullptr) {
+    for (const Operation& initializer : options_.loss_scale->initializers())
+      initializers.push_back(initializer);
+    UnscaledGradients unscaled = options_.loss_scale->Unscaled(home, means);
+    means = std::move(unscaled.pairs);
+    updates.push_back(unscaled.update);
+  }
+  updates.push_back(optimizer_.ApplyGradients(scope, means, &initializers,
+                                              {.global_step = &global_step, .count = false}));
   MG_RETURN_IF_ERROR(scope.status());
   const Operation counted =
-      AssignAddVariable(home.WithOpName("count").WithControlDependencies({update}),
+      AssignAddVariable(home.WithOpName("count").WithControlDependencies(updates),
                         global_step.handle, Const(home, int64_t{1}));
   step.update =
       StepGateSet(home.WithOpName("update"), gate,

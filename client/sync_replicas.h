@@ -47,6 +47,7 @@
 namespace monograph {
 
 class Coordinator;
+class LossScale;  // client/loss_scale.h
 class Session;
 
 struct SyncReplicasOptions {
@@ -56,6 +57,9 @@ struct SyncReplicasOptions {
   // True: each gradient is a part of the whole already (its loss was scaled by the replica's share
   // of the batch), so they are added. False: they are averaged.
   bool weighted = false;
+  // Set: the losses are scaled by it, and what has met is divided by it before it is applied. The
+  // same scale in all clients.
+  std::shared_ptr<const LossScale> loss_scale = {};
   // How long an update may lack gradients after the first one came.
   std::chrono::milliseconds operation_timeout{60000};
   // What errors call the replicas, by rank ("/job:worker/task:1"). Empty: their numbers alone.

@@ -13,6 +13,7 @@
 #include "client/sync_replicas.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/job_run/job_run.h"
 #include "ops/variable/variable.h"
 
@@ -45,7 +46,8 @@ Output WorkerWeight(const Scope& scope, const ReplicateOptions& options, const O
 
 // Each replica's weight in the mean that one update takes.
 Outputs TowerWeights(const Scope& scope, const std::vector<std::string>& devices,
-                     const BatchShards& split, const ReplicateOptions& options) {
+                     const BatchShards& split, const ReplicateOptions& options,
+                     const std::vector<LossScale>& scales) {
   const Scope inner = scope.ReuseScope("weights");
   Outputs weights;
   for (size_t r = 0; r < devices.size(); ++r) {
@@ -59,6 +61,9 @@ Outputs TowerWeights(const Scope& scope, const std::vector<std::string>& devices
     } else {
       weights.push_back(split.weights[r]);
     }
+    // The gradient of a loss that is scaled by both.
+    if (!scales.empty())
+      weights[r] = Mul(place, weights[r], scales[std::min(r, scales.size() - 1)].variable().value);
   }
   return weights;
 }
@@ -137,15 +142,23 @@ Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::
   for (const std::vector<ModelVariable>& copy : draft.variables) {
     for (const ModelVariable& variable : copy) draft.initializers.push_back(variable.initializer);
   }
+  for (size_t c = 0; options.loss_scale && c < draft.variables.size(); ++c) {
+    const Scope place = c == 0
+                            ? scope.WithDevice(draft.home)
+                            : scope.SubScope("replica_" + std::to_string(c)).WithDevice(devices[c]);
+    draft.scales.emplace_back(place, *options.loss_scale, &draft.initializers);
+  }
   MG_ASSIGN_OR_RETURN(
       draft.towers,
-      replication::BuildTowers(
-          scope, options.tower_name, devices, options.rank * static_cast<int>(devices.size()),
-          split.shards, TowerWeights(scope, devices, split, options), views, declarations, model));
+      replication::BuildTowers(scope, options.tower_name, devices,
+                               options.rank * static_cast<int>(devices.size()), split.shards,
+                               TowerWeights(scope, devices, split, options, draft.scales), views,
+                               declarations, model));
 
   ReplicatedStep step;
   step.options = options;
   step.variables = draft.variables[0];
+  if (!draft.scales.empty()) step.loss_scale = draft.scales[0].variable().value;
   const Scope mean = scope.SubScope("mean");
   for (const Outputs& by_replica : draft.towers.results) {
     MG_ASSIGN_OR_RETURN(const Output value, WeightedMean(mean, by_replica, split.weights));

@@ -62,9 +62,16 @@ Gradients SumsBesideVariables(const Draft& draft) {
 // Applies; the schedule of a learning rate reads global_step, which CountUpdate counts.
 Operation Apply(Draft* draft, const ReplicatedStep& step, size_t copy, const Gradients& gradients) {
   if (!draft->scope.ok()) return {};
-  return draft->optimizer.ApplyGradients(draft->scope, Pairs(draft->variables[copy], gradients),
-                                         &draft->initializers,
-                                         {.global_step = &step.global_step, .count = false});
+  UnscaledGradients unscaled{.pairs = Pairs(draft->variables[copy], gradients)};
+  const bool scaled = !draft->scales.empty();
+  if (scaled) {
+    const Scope place = draft->scope.WithDevice(copy == 0 ? draft->home : draft->devices[copy]);
+    unscaled = draft->scales[copy].Unscaled(place, unscaled.pairs);
+  }
+  const Operation applied =
+      draft->optimizer.ApplyGradients(draft->scope, unscaled.pairs, &draft->initializers,
+                                      {.global_step = &step.global_step, .count = false});
+  return scaled && draft->scope.ok() ? Group(draft->scope, {applied, unscaled.update}) : applied;
 }
 
 // Counts one update once `after` has run; the count before, which no other update gets.
@@ -152,7 +159,9 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
                            .total_num_replicas = options.num_workers,
                            .rank = options.rank,
                            .weighted = true,
+                           .loss_scale = {},
                            .replica_names = WorkerNames(*draft)};
+  if (!draft->scales.empty()) sync.loss_scale = std::make_shared<LossScale>(draft->scales[0]);
   if (sync.replicas_to_aggregate == 0) sync.replicas_to_aggregate = options.num_workers;
   if (options.timeout_seconds > 0) {
     sync.operation_timeout =

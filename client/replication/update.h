@@ -16,6 +16,7 @@ struct Draft {
   std::vector<std::string> devices;                   // by replica
   std::vector<std::vector<ModelVariable>> variables;  // [copy]; one unless replicated
   Towers towers;
+  std::vector<LossScale> scales;  // by copy; empty: the loss is not scaled
   std::vector<Operation> initializers;
   std::string home;  // of global_step and what else belongs to no variable
 };

@@ -46,7 +46,8 @@ ReplicateOptions OptionsOf(const Settings& settings, const Layout& layout,
                            .variable_devices = layout.variables,
                            .max_variable_bytes = settings.max_variable_bytes,
                            .shares = shares,
-                           .container = settings.container};
+                           .container = settings.container,
+                           .loss_scale = LossScaleOf(settings).value()};
   if (!settings.in_graph() && !options.async) options.global_batch_size = settings.batch_size;
   if (settings.ps_strategy == "round_robin" && !layout.variables.empty())
     options.strategy = RoundRobinStrategy(static_cast<int>(layout.variables.size()));
@@ -109,6 +110,7 @@ Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const La
   MnistCnn model = settings.model;
   model.side = std::llround(std::sqrt(static_cast<double>(pixels)));
   model.seed = settings.seed;
+  model.compute = settings.compute();
   const ReplicateOptions options = OptionsOf(settings, layout, shares);
   const Optimizer adam = Adam(settings.learning_rate);
 

@@ -1,6 +1,7 @@
 #include "examples/mnist_replica/settings.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 
 namespace monograph::examples {
@@ -31,6 +32,12 @@ void Settings::AddTo(Flags* flags) {
   flags->Add(
       "dropout", &model.dropout,
       "fraction of them that each training step drops (1 - keep_prob of the tutorials); 0: none");
+  flags->AddChoice("dtype", &dtype, {"float", "bfloat16", "half"},
+                   "what lies between the layers; variables, their updates and the loss are float");
+  flags->Add("loss_scale", &loss_scale,
+             "multiplies the loss, so that small gradients survive in half: none, a number of at "
+             "least 1, or dynamic (halved when a gradient overflows, doubled after 2000 steps); "
+             "auto: dynamic with --dtype=half, else none");
   flags->Section("Data");
   flags->AddChoice("data_name", &data_name, {"fashion_mnist", "mnist", "synthetic"},
                    "data set; synthetic needs no files");
@@ -50,9 +57,10 @@ void Settings::AddTo(Flags* flags) {
                    {"parameter_server", "replicated", "central"},
                    "variables: spread over the tasks of job ps; a copy beside each replica, all "
                    "updated by the sum of all gradients; or all on one device");
-  flags->AddChoice("central_device", &central_device, {"worker", "client"},
-                   "--variable_update=central: that device: beside the first replica, or the CPU of "
-                   "this program");
+  flags->AddChoice(
+      "central_device", &central_device, {"worker", "client"},
+      "--variable_update=central: that device: beside the first replica, or the CPU of "
+      "this program");
   flags->Add("async", &async, "in_graph: every replica trains at its own pace");
   flags->Add("sync", &sync,
              "between_graph with parameter servers: all workers make one update together");
@@ -133,7 +141,21 @@ Status Settings::Check() const {
         "--split=measured opens a session anew, and variables in this program end with their "
         "session: leave out --central_device=client");
   }
-  return Status();
+  return LossScaleOf(*this).status();
+}
+
+Result<std::optional<LossScaleOptions>> LossScaleOf(const Settings& settings) {
+  using Scale = std::optional<LossScaleOptions>;
+  const std::string& word = settings.loss_scale;
+  if (word == "none" || (word == "auto" && settings.dtype != "half")) return Scale();
+  if (word == "dynamic" || word == "auto") return Scale(LossScaleOptions());
+  char* end = nullptr;
+  const double scale = std::strtod(word.c_str(), &end);
+  if (word.empty() || *end != '\0' || !(scale >= 1 && scale <= 1e30)) {
+    return InvalidArgument("--loss_scale is auto, none, dynamic or a number of at least 1, not '" +
+                           word + "'");
+  }
+  return Scale({.initial = scale, .dynamic = false, .largest = scale});
 }
 
 Result<std::vector<int64_t>> SharesOf(const Settings& settings, size_t replicas) {

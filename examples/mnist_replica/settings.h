@@ -32,6 +32,7 @@ struct Settings {
   double learning_rate = 1e-4;
   int64_t seed = 0;
   std::string trace_file, result_file;
+  std::string dtype = "float", loss_scale = "auto";
   MnistCnn model;
 
   // Data.
@@ -41,6 +42,9 @@ struct Settings {
   // InvalidArgument names the flag.
   Status Check() const;
 
+  DType compute() const {
+    return dtype == "half" ? DT_HALF : dtype == "bfloat16" ? DT_BFLOAT16 : DT_FLOAT;
+  }
   DType images() const { return image_type == "uint8" ? DT_UINT8 : DT_FLOAT; }
   bool in_graph() const { return replication == "in_graph"; }
   // Replicas or workers apply their gradients each by itself: asked for in one graph, the default
@@ -65,6 +69,9 @@ struct Layout {
 };
 
 Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterSpec>& cluster);
+
+// What --dtype and --loss_scale ask for. InvalidArgument names the flag.
+Result<std::optional<LossScaleOptions>> LossScaleOf(const Settings& settings);
 
 // The cut that --split asks for; empty: even, or not known before replicas are measured.
 Result<std::vector<int64_t>> SharesOf(const Settings& settings, size_t replicas);

@@ -16,6 +16,7 @@ TEST(ReplicatedJobs, EveryWayOfSeveralClientsTrains) {
   const std::vector<std::vector<std::string>> modes = {
       {},
       {"--sync"},
+      {"--dtype=half"},
       {"--sync", "--replicas_to_aggregate=1"},
       {"--variable_update=replicated"},
       {"--replication=hybrid", "--replicas_per_worker=2"},

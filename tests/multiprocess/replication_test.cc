@@ -69,12 +69,14 @@ struct Job {
   std::function<Result<FeedFn>(int shard, int num_shards)> feed;
   // Instead of reading the weights: what the first client does after each step.
   std::function<void(int64_t step)> after_step = {};
+  std::optional<LossScaleOptions> loss_scale = {};
 };
 
 // Trains as client `rank` of the mode; the weights after each step.
 Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int rank,
                               const Job& job) {
-  const Strategy strategy = StrategyOf(mode, cluster, rank);
+  Strategy strategy = StrategyOf(mode, cluster, rank);
+  strategy.options.loss_scale = job.loss_scale;
   const int clients = strategy.options.num_workers;
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(kSeed);
@@ -92,6 +94,7 @@ Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int 
   MG_RETURN_IF_ERROR(trainer.Start());
   Outputs values;
   for (const ModelVariable& variable : step.variables) values.push_back(variable.value);
+  if (step.loss_scale.valid()) values.push_back(step.loss_scale);
   Weights weights;
   for (int64_t until = 1; until <= kSteps; ++until) {
     MG_RETURN_IF_ERROR(trainer.Train(until));
@@ -103,7 +106,8 @@ Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int 
     // The next update needs this client's gradients: nobody changes the variables meanwhile.
     MG_ASSIGN_OR_RETURN(const std::vector<Tensor> read, session->Run({}, values));
     std::map<std::string, Tensor>& now = weights.emplace_back();
-    for (size_t i = 0; i < read.size(); ++i) now[step.variables[i].name] = read[i];
+    for (size_t i = 0; i < read.size(); ++i)
+      now[i < step.variables.size() ? step.variables[i].name : "loss_scale"] = read[i];
   }
   return weights;
 }
@@ -137,8 +141,9 @@ std::string Difference(const Weights& a, const Weights& b) {
   return "";
 }
 
-Job Images() {
-  const examples::MnistCnn model{.conv1 = 4, .conv2 = 8, .fc = 32, .dropout = 0.5, .seed = kSeed};
+Job Images(DType compute = DT_FLOAT) {
+  const examples::MnistCnn model{
+      .conv1 = 4, .conv2 = 8, .fc = 32, .dropout = 0.5, .seed = kSeed, .compute = compute};
   return {.model = model.Training(),
           .optimizer = Adam(1e-2),
           .inputs =
@@ -226,6 +231,34 @@ TEST_P(ReplicationBits, AreTheSameInEveryWayThatKeepsInStepAfterEachOf20Steps) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ReplicationBits, ::testing::Values(1, 4),
                          [](const auto& threads) { return std::to_string(threads.param); });
+
+TEST(ReplicationInHalf, ScalesTheLossAndGivesTheSameBitsInEveryWayThatKeepsInStep) {
+  Weights expected;
+  for (const Mode& mode : kInStep) {
+    TestCluster cluster({.ps = 2, .workers = kWorkers});
+    Job job = Images(DT_HALF);
+    job.loss_scale = {.initial = 0x1p22, .growth_steps = 3, .largest = 0x1p22};
+    const Weights weights = TrainIn(mode, cluster.spec(), job);
+    ASSERT_EQ(weights.size(), static_cast<size_t>(kSteps)) << mode.name;
+    if (expected.empty()) {
+      expected = weights;
+      int halved = 0, doubled = 0, kept = 0;
+      for (size_t step = 1; step < weights.size(); ++step) {
+        const auto before = weights[step - 1].at("loss_scale").scalar<float>(),
+                   after = weights[step].at("loss_scale").scalar<float>();
+        halved += after == before / 2;
+        doubled += after == before * 2;
+        kept += after == before;
+      }
+      EXPECT_GT(halved, 0);
+      EXPECT_GT(doubled, 0);
+      EXPECT_GT(kept, 0);
+      EXPECT_EQ(halved + doubled + kept, kSteps - 1);
+      EXPECT_NE(Difference({weights[kSteps - 2]}, {weights[kSteps - 1]}), "");
+    }
+    EXPECT_EQ(Difference(expected, weights), "") << mode.name;
+  }
+}
 
 TEST(ReplicationOfRows, GivesTheSameBitsInEveryWayThatKeepsInStep) {
   Weights expected;
