@@ -3,27 +3,12 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <map>
 #include <utility>
-
-#include "ops/register.h"
 
 namespace monograph {
 
-// Those of ops/CMakeLists.txt's lines with CUDA; cuBLASLt and cuDNN refuse everything
-// (no_libraries.cc).
-void RegisterSimulatedKernels(KernelRegistry* registry);
-
 namespace optest {
-
-const KernelRegistry& SimulatedKernels() {
-  static const KernelRegistry* const kernels = [] {
-    auto* registry = new KernelRegistry;
-    RegisterSimulatedKernels(registry);
-    return registry;
-  }();
-  return *kernels;
-}
-
 namespace {
 
 constexpr size_t kArena = size_t{1} << 30;  // address space; only touched pages count
@@ -65,7 +50,7 @@ class SimulatedMemory::Arena : public Allocator {
     if (used_ + whole + 2 * kGuard > kArena) return nullptr;
     char* const block = base_ + used_ + kGuard;
     used_ += whole + 2 * kGuard;
-    ++live_;
+    live_[block] = bytes;
     Touch([&] {
       std::memset(block - kGuard, kWatch, kGuard);
       std::memset(block, kPoison, bytes);
@@ -87,14 +72,21 @@ class SimulatedMemory::Arena : public Allocator {
       watch(block + bytes, kGuard);
       std::memset(block, kPoison, bytes);
     });
-    if (--live_ == 0) used_ = 0;
+    live_.erase(block);
+    if (live_.empty()) used_ = 0;
+  }
+  std::span<const std::byte> BlockAt(const void* address) const {
+    auto block = live_.upper_bound(static_cast<const char*>(address));
+    if (block == live_.begin()) return {};
+    --block;
+    return {reinterpret_cast<const std::byte*>(block->first), block->second};
   }
   std::string TakeDamage() { return std::exchange(damage_, ""); }
 
  private:
   char* const base_;
   size_t used_ = 0;
-  int64_t live_ = 0;
+  std::map<const char*, size_t> live_;  // blocks and their bytes
   bool open_ = true;
   std::string damage_;
 };
@@ -149,6 +141,10 @@ Result<Tensor> SimulatedMemory::HostArgument(const Tensor& on_host) {
   Tensor copy(on_host.dtype(), on_host.shape(), std::move(buffer));
   std::memcpy(copy.raw(), on_host.raw(), on_host.bytes());
   return copy;
+}
+
+std::span<const std::byte> SimulatedMemory::BlockAt(const void* address) {
+  return current == nullptr ? std::span<const std::byte>() : current->device_->BlockAt(address);
 }
 
 std::string SimulatedMemory::Damage() { return device_->TakeDamage(); }

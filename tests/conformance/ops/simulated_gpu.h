@@ -1,12 +1,15 @@
-// A GPU that is not there: the kernels of the *_cuda files, compiled by the host's compiler, on the
-// grid of ops/simulated_grid.h.
+// A GPU that is not there: the kernels of the *_cuda files, on the grid of ops/simulated_grid.h.
+// simulated_gpu_test has them as the host's compiler makes them, emulated_gpu_test as nvcc does,
+// run by tests/emulated_gpu/ptx.h.
 //
 // Its memory can be touched only while a kernel runs, and that of host arguments only while none
 // does: a kernel class that looks at device data, or a body that looks at host data, ends the test
 // with SIGSEGV. New memory is poisoned, and what lies around each block is watched.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "executor/kernel_runner.h"
@@ -21,18 +24,26 @@ inline bool simulated_libraries = false;
 // The kernels for "GPU" of ops/ that are our own.
 const KernelRegistry& SimulatedKernels();
 
+// "", or why these kernels cannot run here.
+std::string WhyNotSimulated();
+
+// Whether exp, log and their like are the device's own: near to the host's, but of other bits.
+bool HasOwnFunctions();
+
 class SimulatedMemory : public DeviceMemory {
  public:
   SimulatedMemory();
   ~SimulatedMemory() override;
   Allocator* allocator() override;
-  DeviceStream* stream() override { return nullptr; }
+  DeviceStream* stream() override;
   Result<Tensor> ToDevice(const Tensor& on_host) override;
   Result<Tensor> ToHost(const Tensor& on_device) override;
   Result<Tensor> HostArgument(const Tensor& on_host) override;
 
   // Inputs begin so many elements behind an aligned address.
   void set_shift(int elements) { shift_ = elements; }
+  // The block of the memory that lives now which `address` lies in or behind; empty: there is none.
+  static std::span<const std::byte> BlockAt(const void* address);
   // What was written beside a block since the last call: "" or where.
   std::string Damage();
 

@@ -1,6 +1,6 @@
 // Our own kernels for GPUs against the reference cases and against the CPU's kernels, on a
 // simulated grid: every thread of every launch, in three orders, with aligned and with shifted
-// inputs.
+// inputs. Built twice: with the kernels of the host's compiler, and with nvcc's (simulated_gpu.h).
 #include "tests/conformance/ops/simulated_gpu.h"
 
 #include <gtest/gtest.h>
@@ -82,6 +82,10 @@ std::string Name(const Variant& v) {
 
 class SimulatedGpu : public testing::Test {
  protected:
+  void SetUp() override {
+    if (const std::string why = WhyNotSimulated(); !why.empty()) GTEST_SKIP() << why;
+  }
+
   Result<std::vector<Tensor>> Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs,
                                   const Variant& variant, uint64_t step = 1) {
     memory_.set_shift(variant.shift);
