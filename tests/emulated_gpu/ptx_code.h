@@ -84,7 +84,7 @@ class Thread {
   enum class State { kRunning, kAtBarrier, kEnded, kFailed };
   struct Frame {
     const Function* function = nullptr;
-    uint32_t pc = 0;  // of the next instruction
+    const Instruction* next = nullptr;  // of a caller: what comes after its call
     std::unique_ptr<uint64_t[]> registers;
     std::unique_ptr<std::max_align_t[]> local;
     char* local_begin() const { return reinterpret_cast<char*>(local.get()); }
@@ -123,6 +123,7 @@ class Thread {
   }
 
   void Branch(const Instruction& at);
+  const Instruction& last() const { return next_[-1]; }  // that was run
   Frame& frame() { return frames_.back(); }
   const Frame& frame() const { return frames_.back(); }
   bool in_kernel() const { return frames_.size() == 1; }
@@ -139,7 +140,9 @@ class Thread {
   Block* block_ = nullptr;
   uint32_t index_ = 0;
   uint64_t branches_left_ = 0;
-  uint64_t* registers_ = nullptr;  // of the frame on top
+  // Of the frame on top.
+  uint64_t* registers_ = nullptr;
+  const Instruction* next_ = nullptr;
   std::vector<Frame> frames_;
 };
 

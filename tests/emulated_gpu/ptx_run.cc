@@ -160,7 +160,7 @@ void Thread::Fail(const Instruction& at, const std::string& why) {
 }
 
 Thread::Frame Thread::MakeFrame(const Function& function) const {
-  Frame frame{&function, 0, std::make_unique<uint64_t[]>(function.registers),
+  Frame frame{&function, nullptr, std::make_unique<uint64_t[]>(function.registers),
               AlignedBytes(function.local_bytes)};
   std::memset(frame.registers.get(), kPoison, function.registers * sizeof(uint64_t));
   std::memset(frame.local.get(), kPoison, function.local_bytes);
@@ -183,7 +183,7 @@ void Thread::Start(uint32_t index, const uint32_t (&specials)[kSpecials]) {
   index_ = index;
   registers_ = frame().registers.get();
   for (uint32_t i = 0; i < kSpecials; ++i) registers_[i] = specials[i];
-  frame().pc = 0;
+  next_ = frame().function->code.data();
   branches_left_ = kMostBranches;
   state = State::kRunning;
 }
@@ -196,17 +196,18 @@ void Thread::Enter(const Call& call) {
     std::memcpy(next.local_begin() + callee.parameters[i].offset,
                 frame().local_begin() + call.arguments[i].offset, call.arguments[i].bytes);
   }
+  frame().next = next_;
   frames_.push_back(std::move(next));
   registers_ = frame().registers.get();
+  next_ = callee.code.data();
 }
 
 void Thread::Leave() {
   const Frame done = std::move(frames_.back());
   frames_.pop_back();
   registers_ = frame().registers.get();
-  // The caller stands behind its call.
-  const Call& call =
-      frame().function->calls[static_cast<size_t>(frame().function->code[frame().pc - 1].offset)];
+  next_ = frame().next;
+  const Call& call = frame().function->calls[static_cast<size_t>(last().offset)];
   for (size_t i = 0; i < call.results.size(); ++i) {
     std::memcpy(frame().local_begin() + call.results[i].offset,
                 done.local_begin() + done.function->results[i].offset, call.results[i].bytes);
@@ -215,13 +216,12 @@ void Thread::Leave() {
 
 void Thread::Branch(const Instruction& at) {
   if (--branches_left_ == 0) return Fail(at, "it does not come to its end");
-  frame().pc = static_cast<uint32_t>(at.offset);
+  next_ = frame().function->code.data() + at.offset;
 }
 
 void Thread::Run() {
   while (state == State::kRunning) {
-    Frame& top = frames_.back();
-    const Instruction& next = top.function->code[top.pc++];
+    const Instruction& next = *next_++;
     if (next.guard >= 0 && Get<bool>(static_cast<uint32_t>(next.guard)) != next.guard_value)
       continue;
     next.step(*this, next);
@@ -273,16 +273,13 @@ Status Block::RunToBarrier(bool* ended) {
   }
   *ended = running_[0].state == Thread::State::kEnded;
   for (Thread& thread : running_) {
-    const auto at = [](const Thread& t) -> const Instruction& {
-      return t.frame().function->code[t.frame().pc - 1];
-    };
-    if (thread.state != running_[0].state || (!*ended && &at(thread) != &at(running_[0]))) {
+    if (thread.state != running_[0].state || (!*ended && &thread.last() != &running_[0].last())) {
       Thread& waiting = thread.state == Thread::State::kAtBarrier ? thread : running_[0];
       const Thread& other = &waiting == &thread ? running_[0] : thread;
-      waiting.Fail(at(waiting),
+      waiting.Fail(waiting.last(),
                    ThreadName(other.index()) + " does not come to this barrier: it " +
                        (other.state == Thread::State::kEnded ? "has ended at " : "waits at ") +
-                       other.Where(at(other)));
+                       other.Where(other.last()));
       return waiting.error;
     }
   }

@@ -41,7 +41,6 @@ class Runtime {
     const auto found = kernels_.find(stub);
     return found == kernels_.end() ? nullptr : &found->second;
   }
-  // All of them, as far as they can be.
   Status ParseAll() {
     for (Image& image : images_) MG_RETURN_IF_ERROR(Parse(&image));
     return Status();
@@ -120,9 +119,9 @@ DeviceStream* SimulatedMemory::stream() {
   return &stream;
 }
 
-std::string WhyNotSimulated() {
+Status CanSimulate() {
   static const Status parsed = Runtime::The().ParseAll();
-  return parsed.code() == Code::kFailedPrecondition ? parsed.message() : "";
+  return parsed;
 }
 
 bool HasOwnFunctions() { return true; }

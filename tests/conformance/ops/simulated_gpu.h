@@ -24,8 +24,8 @@ inline bool simulated_libraries = false;
 // The kernels for "GPU" of ops/ that are our own.
 const KernelRegistry& SimulatedKernels();
 
-// "", or why these kernels cannot run here.
-std::string WhyNotSimulated();
+// FAILED_PRECONDITION: these kernels cannot run here.
+Status CanSimulate();
 
 // Whether exp, log and their like are the device's own: near to the host's, but of other bits.
 bool HasOwnFunctions();

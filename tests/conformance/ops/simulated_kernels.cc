@@ -21,7 +21,7 @@ const KernelRegistry& SimulatedKernels() {
 
 DeviceStream* SimulatedMemory::stream() { return nullptr; }
 
-std::string WhyNotSimulated() { return ""; }
+Status CanSimulate() { return Status(); }
 
 bool HasOwnFunctions() { return false; }
 
