@@ -12,6 +12,7 @@ namespace optest {
 namespace {
 
 constexpr size_t kArena = size_t{1} << 30;  // address space; only touched pages count
+constexpr size_t kStep = size_t{256} << 10;
 constexpr size_t kGuard = 64;
 constexpr unsigned char kPoison = 0xcb, kWatch = 0xa7;
 
@@ -21,8 +22,8 @@ constexpr unsigned char kPoison = 0xcb, kWatch = 0xa7;
 class SimulatedMemory::Arena : public Allocator {
  public:
   Arena()
-      : base_(static_cast<char*>(mmap(nullptr, kArena, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+      : base_(static_cast<char*>(
+            mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
     MG_CHECK(base_ != MAP_FAILED);
   }
   ~Arena() override { munmap(base_, kArena); }
@@ -31,7 +32,7 @@ class SimulatedMemory::Arena : public Allocator {
 
   void Open(bool open) {
     open_ = open;
-    MG_CHECK(mprotect(base_, kArena, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+    MG_CHECK(mprotect(base_, reach_, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
   }
 
   // fn() with the memory open.
@@ -51,6 +52,10 @@ class SimulatedMemory::Arena : public Allocator {
     char* const block = base_ + used_ + kGuard;
     used_ += whole + 2 * kGuard;
     live_[block] = bytes;
+    if (used_ > reach_) {
+      reach_ = (used_ + kStep - 1) / kStep * kStep;
+      Open(open_);
+    }
     Touch([&] {
       std::memset(block - kGuard, kWatch, kGuard);
       std::memset(block, kPoison, bytes);
@@ -73,7 +78,7 @@ class SimulatedMemory::Arena : public Allocator {
       std::memset(block, kPoison, bytes);
     });
     live_.erase(block);
-    if (live_.empty()) used_ = 0;
+    if (live_.empty()) Clear();
   }
   std::span<const std::byte> BlockAt(const void* address) const {
     auto block = live_.upper_bound(static_cast<const char*>(address));
@@ -84,8 +89,17 @@ class SimulatedMemory::Arena : public Allocator {
   std::string TakeDamage() { return std::exchange(damage_, ""); }
 
  private:
+  void Clear() {
+    used_ = 0;
+    if (reach_ == kStep) return;
+    MG_CHECK(madvise(base_, reach_, MADV_DONTNEED) == 0);
+    MG_CHECK(mprotect(base_, reach_, PROT_NONE) == 0);
+    reach_ = 0;
+  }
+
   char* const base_;
   size_t used_ = 0;
+  size_t reach_ = 0;  // what is opened and closed, which costs time by the page; the rest is closed
   std::map<const char*, size_t> live_;  // blocks and their bytes
   bool open_ = true;
   std::string damage_;
