@@ -4,9 +4,13 @@
 #include "executor/kernel.h"
 #include "ops/activation/functors.h"
 #include "ops/launch.h"
+#include "ops/on_host_cuda.h"
 #include "ops/vectors.h"
 
 namespace monograph::ops::activation {
+
+void RegisterCpu(KernelRegistry* registry);
+
 namespace {
 
 // Elements [i * N, i * N + N), those that there are.
@@ -125,6 +129,13 @@ void RegisterCuda(KernelRegistry* registry) {
   AddGradient<T, SoftplusGradFn>(registry, "SoftplusGrad");
   MG_FLOAT_TYPES(ADD)
 #undef ADD
+  KernelRegistry cpu;
+  RegisterCpu(&cpu);
+  constexpr DType kInt32[] = {DT_INT32};
+  for (const char* op : {"Relu", "Relu6"})
+    AddOnHost(registry, cpu, op, {"features", "activations"}, "T", kInt32);
+  for (const char* op : {"ReluGrad", "Relu6Grad"})
+    AddOnHost(registry, cpu, op, {"gradients", "features", "backprops"}, "T", kInt32);
 }
 
 }  // namespace monograph::ops::activation

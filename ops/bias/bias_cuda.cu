@@ -151,19 +151,21 @@ void RegisterCuda(KernelRegistry* registry) {
 #define ADD(T)                     \
   registry->Add<BiasAddKernel<T>>( \
       {.op = "BiasAdd", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
-  MG_FLOAT_TYPES(ADD)
-  ADD(int64_t)
+  MG_NUMBER_TYPES(ADD)
 #undef ADD
 #define ADD(T)                         \
   registry->Add<BiasAddGradKernel<T>>( \
       {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
   ADD(float)
-  ADD(half) ADD(bfloat16)
+  ADD(half)
+  ADD(bfloat16)
 #undef ADD
-      registry->Add<WideBiasAddGradKernel<double>>(
-          {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", DT_DOUBLE}}});
-  registry->Add<WideBiasAddGradKernel<int64_t>>(
-      {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", DT_INT64}}});
+#define ADD(T)                             \
+  registry->Add<WideBiasAddGradKernel<T>>( \
+      {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+  ADD(double)
+  MG_INDEX_TYPES(ADD)
+#undef ADD
 }
 
 }  // namespace monograph::ops::bias

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "executor/kernel.h"
+#include "ops/cast/truncate.h"
 #include "ops/kernel_util.h"
 
 namespace monograph::ops::cast {
@@ -64,6 +65,19 @@ RowFn RowTo(DType to) {
   }
 }
 
+// The same with the last bits cut off before. REQUIRES: From is float or double.
+template <typename From>
+void CutRow(RowFn row, int cut, const void* from, void* to, size_t to_size, int64_t n) {
+  constexpr int64_t kChunk = 256;
+  From exact[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    for (int64_t k = 0; k < count; ++k)
+      exact[k] = CutBits(static_cast<const From*>(from)[i + k], cut);
+    row(exact, static_cast<char*>(to) + static_cast<size_t>(i) * to_size, count);
+  }
+}
+
 RowFn FindRow(DType from, DType to) {
   switch (from) {
 #define MG_CASE(From)  \
@@ -85,7 +99,8 @@ class CastKernel : public Kernel {
       return Unimplemented("no cast from " + std::string(DTypeName(from)) + " to " +
                            std::string(DTypeName(to)));
     }
-    return std::unique_ptr<Kernel>(new CastKernel(from, to, row));
+    const int cut = k.attrs().GetOr<bool>("Truncate", false) ? BitsToCut(from, to) : 0;
+    return std::unique_ptr<Kernel>(new CastKernel(from, to, row, cut));
   }
 
   Status Compute(KernelContext& c) override {
@@ -98,16 +113,25 @@ class CastKernel : public Kernel {
     char* to = static_cast<char*>(out->raw());
     const size_t from_size = DTypeSize(from_), to_size = DTypeSize(to_);
     c.ParallelFor(out->elements(), 1, [=, this](int64_t begin, int64_t end) {
-      row_(from + static_cast<size_t>(begin) * from_size, to + static_cast<size_t>(begin) * to_size,
-           end - begin);
+      const char* first = from + static_cast<size_t>(begin) * from_size;
+      char* out_first = to + static_cast<size_t>(begin) * to_size;
+      if (cut_ == 0) {
+        row_(first, out_first, end - begin);
+      } else if (from_ == DT_FLOAT) {
+        CutRow<float>(row_, cut_, first, out_first, to_size, end - begin);
+      } else {
+        CutRow<double>(row_, cut_, first, out_first, to_size, end - begin);
+      }
     });
     return Status();
   }
 
  private:
-  CastKernel(DType from, DType to, RowFn row) : from_(from), to_(to), row_(row) {}
+  CastKernel(DType from, DType to, RowFn row, int cut)
+      : from_(from), to_(to), row_(row), cut_(cut) {}
   const DType from_, to_;
   const RowFn row_;
+  const int cut_;
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "ops/cast/truncate.h"
 #include "ops/kernel_util.h"
 #include "ops/launch.h"
 
@@ -27,6 +28,7 @@ struct CastBody {
   DType dtype;
   int64_t n;
   bool packs;  // both sides are aligned for whole packs
+  int cut;     // BitsToCut
 
   MG_HD void operator()(int64_t group) const {
     switch (dtype) {
@@ -52,19 +54,22 @@ struct CastBody {
         const auto in = *reinterpret_cast<const Pack<From, kPack>*>(from + first);
         Pack<To, kPack> pack;
         MG_UNROLL
-        for (int k = 0; k < kPack; ++k) pack.values[k] = Convert<To>(in.values[k]);
+        for (int k = 0; k < kPack; ++k) pack.values[k] = Convert<To>(CutBits(in.values[k], cut));
         *reinterpret_cast<Pack<To, kPack>*>(out + first) = pack;
         return;
       }
     }
-    for (int64_t i = first; i < first + kPack && i < n; ++i) out[i] = Convert<To>(from[i]);
+    for (int64_t i = first; i < first + kPack && i < n; ++i) 
+      out[i] = Convert<To>(CutBits(from[i], cut));
   }
 };
 
 template <typename From>
 class DeviceCastKernel : public Kernel {
  public:
-  explicit DeviceCastKernel(const KernelConstruction& k) : to_(k.output_dtype(0)) {}
+  explicit DeviceCastKernel(const KernelConstruction& k)
+      : to_(k.output_dtype(0)),
+        cut_(k.attrs().GetOr<bool>("Truncate", false) ? BitsToCut(kDTypeOf<From>, to_) : 0) {}
   Status Compute(KernelContext& c) override {
     if (to_ == kDTypeOf<From>) {
       c.set_output(0, c.TakeInput(0));
@@ -82,12 +87,13 @@ class DeviceCastKernel : public Kernel {
     };
     const CastBody<From> body{
         c.input(0).template data<From>(), out->raw(), to_, n,
-        aligned(c.input(0).raw(), sizeof(From)) && aligned(out->raw(), DTypeSize(to_))};
+        aligned(c.input(0).raw(), sizeof(From)) && aligned(out->raw(), DTypeSize(to_)), cut_};
     return ForEach(c, (n + kPack - 1) / kPack, body);
   }
 
  private:
   const DType to_;
+  const int cut_;
 };
 
 }  // namespace

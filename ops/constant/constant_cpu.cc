@@ -2,6 +2,7 @@
 
 #include "executor/kernel.h"
 #include "ops/constant/fill_kernels.h"
+#include "ops/device_code.h"
 #include "ops/kernel_util.h"
 
 namespace monograph::ops::constant {
@@ -50,7 +51,8 @@ class RangeKernel : public Kernel {
       if (c.input(i).elements() != 1)
         return InvalidArgument("start, limit and delta must be scalars");
     }
-    const T start = c.input(0).scalar<T>(), limit = c.input(1).scalar<T>(),
+    using C = Accumulator<T>;
+    const C start = c.input(0).scalar<T>(), limit = c.input(1).scalar<T>(),
             delta = c.input(2).scalar<T>();
     if (delta == 0) return InvalidArgument("delta must not be 0");
     if (delta > 0 ? start > limit : start < limit) {
@@ -72,8 +74,9 @@ class RangeKernel : public Kernel {
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{size}));
     T* to = out->data<T>();
-    T value = start;
-    for (int64_t i = 0; i < size; ++i, value = static_cast<T>(value + delta)) to[i] = value;
+    T value = static_cast<T>(start);
+    for (int64_t i = 0; i < size; ++i, value = static_cast<T>(static_cast<C>(value) + delta))
+      to[i] = value;
     return Status();
   }
 };
@@ -96,6 +99,7 @@ void RegisterCpu(KernelRegistry* registry) {
   MG_ADD(int64_t)
   MG_ADD(float)
   MG_ADD(double)
+  MG_ADD(bfloat16)
 #undef MG_ADD
 }
 

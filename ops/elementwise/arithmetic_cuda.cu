@@ -103,6 +103,7 @@ void RegisterArithmeticCuda(KernelRegistry* r) {
   r->Add<DeviceAddNKernel<T>>({.op = "AddN", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(MG_ADD)
   MG_ADD(int64_t)
+  MG_ADD(uint8_t)
 #undef MG_ADD
 }
 

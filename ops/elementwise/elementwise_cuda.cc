@@ -113,6 +113,7 @@ void RegisterCuda(KernelRegistry* registry) {
   RegisterArithmeticCuda(registry);
   RegisterComparisonsCuda(registry);
   RegisterUnaryCuda(registry);
+  RegisterSmallIntegersCuda(registry);
   RegisterChainsCuda(registry);
   // Shapes are computed with int32, so that type stays on the host; whole numbers are divided there
   // too, since a division by zero must fail the step.
@@ -123,7 +124,7 @@ void RegisterCuda(KernelRegistry* registry) {
                          "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"}) {
     AddOnHost(registry, cpu, op, {"x", "y", "z"}, "T", kInt32);
   }
-  constexpr DType kIntegers[] = {DT_INT32, DT_INT64};
+  constexpr DType kIntegers[] = {DT_INT32, DT_INT64, DT_INT8, DT_INT16, DT_UINT8, DT_UINT16};
   for (const char* op : {"Div", "FloorDiv", "FloorMod", "Pow"})
     AddOnHost(registry, cpu, op, {"x", "y", "z"}, "T", kIntegers);
   for (const char* op : {"Neg", "Abs", "Sign", "Square", "Round"})

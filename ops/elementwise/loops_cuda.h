@@ -199,6 +199,7 @@ void AddDeviceUnary(KernelRegistry* registry, const char* op) {
 void RegisterArithmeticCuda(KernelRegistry* registry);
 void RegisterComparisonsCuda(KernelRegistry* registry);
 void RegisterUnaryCuda(KernelRegistry* registry);
+void RegisterSmallIntegersCuda(KernelRegistry* registry);
 void RegisterChainsCuda(KernelRegistry* registry);
 
 }  // namespace monograph::ops::elementwise

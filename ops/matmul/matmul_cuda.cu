@@ -153,7 +153,7 @@ void RegisterCuda(KernelRegistry* registry) {
   registry->Add<BatchMatMulKernel<T>>(                                   \
       {.op = "BatchMatMulV2", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
-  ADD(int64_t)
+  MG_INDEX_TYPES(ADD)
 #undef ADD
 #define ADD(T)                    \
   registry->Add<MatMulKernel<T>>( \

@@ -48,6 +48,28 @@ class MaxGradKernel : public Kernel {
   Pass pass_;
 };
 
+// MaxPoolGradGrad. Pass::Run(c, geometry, x, y, gradient of dx, gradient of dy).
+template <typename Pass>
+class MaxGradGradKernel : public Kernel {
+ public:
+  explicit MaxGradGradKernel(const KernelConstruction& k) : attrs_(k.attrs()) {}
+
+  Status Compute(KernelContext& c) override {
+    using T = typename Pass::Type;
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
+    MG_RETURN_IF_ERROR(RequireShape(c.input(2), c.input(0).shape(), "the gradient"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    if (out->elements() == 0) return Status();
+    return pass_.Run(c, g, c.input(0).data<T>(), c.input(1).data<T>(), c.input(2).data<T>(),
+                     out->data<T>());
+  }
+
+ private:
+  const Attrs attrs_;
+  Pass pass_;
+};
+
 // AvgPoolGrad. Pass::Run(c, geometry, dy, tensor for dx).
 template <typename Pass>
 class AverageGradKernel : public Kernel {

@@ -41,6 +41,13 @@ Output MaxPoolGrad(const Scope& scope, Output orig_input, Output orig_output, Ou
                data_format);
 }
 
+Output MaxPoolGradGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad,
+                       const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+                       const std::string& padding, const std::string& data_format) {
+  return Build(scope, "MaxPoolGradGrad", {orig_input, orig_output, grad}, ksize, strides, padding,
+               data_format);
+}
+
 Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad,
                    const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
                    const std::string& padding, const std::string& data_format) {
@@ -80,6 +87,15 @@ Status MaxPoolGradShape(ShapeContext& c) {
   return Status();
 }
 
+Status MaxPoolGradGradShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(0, 4));
+  MG_ASSIGN_OR_RETURN(const PartialShape pooled, Pooled(c, input));
+  MG_RETURN_IF_ERROR(PartialShape::Merge(pooled, c.input(1)).status());
+  MG_RETURN_IF_ERROR(PartialShape::Merge(input, c.input(2)).status());
+  c.set_output(0, pooled);
+  return Status();
+}
+
 Status AvgPoolGradShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(c.WithRank(1, 4).status());
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(0));
@@ -96,6 +112,28 @@ Status MaxPoolGradient(GradientContext& c) {
       0, MaxPoolGrad(c.scope(), c.input(0), c.output(0), c.grad(0),
                      a.Get<std::vector<int64_t>>("ksize"), a.Get<std::vector<int64_t>>("strides"),
                      a.Get<std::string>("padding"), a.Get<std::string>("data_format")));
+  return Status();
+}
+
+// Which element of a window is the largest does not change: MaxPoolGrad is linear in the gradient,
+// and so is what it is the gradient of.
+Status MaxPoolGradGradient(GradientContext& c) {
+  const Attrs& a = c.attrs();
+  const auto ksize = a.Get<std::vector<int64_t>>("ksize"),
+             strides = a.Get<std::vector<int64_t>>("strides");
+  const auto padding = a.Get<std::string>("padding"), format = a.Get<std::string>("data_format");
+  c.set_grad(2, MaxPoolGradGrad(c.scope(), c.input(0), c.input(1), c.grad(0), ksize, strides,
+                                padding, format));
+  return Status();
+}
+
+Status MaxPoolGradGradGradient(GradientContext& c) {
+  const Attrs& a = c.attrs();
+  const auto ksize = a.Get<std::vector<int64_t>>("ksize"),
+             strides = a.Get<std::vector<int64_t>>("strides");
+  const auto padding = a.Get<std::string>("padding"), format = a.Get<std::string>("data_format");
+  c.set_grad(2, MaxPoolGrad(c.scope(), c.input(0), c.input(1), c.grad(0), ksize, strides, padding,
+                            format));
   return Status();
 }
 
@@ -138,7 +176,18 @@ void Define(OpRegistry* registry) {
   max_pool_grad.Attr("T: {half, bfloat16, float, double} = DT_FLOAT");
   max_pool_grad.Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}")
       .Attr("explicit_paddings: list(int) = []");
-  registry->Add(AddPoolAttrs(max_pool_grad).Shape(MaxPoolGradShape));
+  registry->Add(
+      AddPoolAttrs(max_pool_grad).Shape(MaxPoolGradShape).Gradient(MaxPoolGradGradient));
+
+  OpDef max_pool_grad_grad("MaxPoolGradGrad");
+  max_pool_grad_grad.Input("orig_input: T")
+      .Input("orig_output: T")
+      .Input("grad: T")
+      .Output("output: T");
+  max_pool_grad_grad.Attr("T: {half, bfloat16, float, double}").Attr("padding: {'SAME', 'VALID'}");
+  registry->Add(AddPoolAttrs(max_pool_grad_grad)
+                    .Shape(MaxPoolGradGradShape)
+                    .Gradient(MaxPoolGradGradGradient));
 
   OpDef avg_pool("AvgPool");
   avg_pool.Input("value: T")

@@ -23,6 +23,11 @@ Output AvgPool(const Scope& scope, Output value, const std::vector<int64_t>& ksi
 Output MaxPoolGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad,
                    const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
                    const std::string& padding, const std::string& data_format = "NHWC");
+// The gradient with regard to MaxPoolGrad's `grad`: from each window the value of `grad`, which has
+// the image's shape, at its first largest element.
+Output MaxPoolGradGrad(const Scope& scope, Output orig_input, Output orig_output, Output grad,
+                       const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
+                       const std::string& padding, const std::string& data_format = "NHWC");
 Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad,
                    const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
                    const std::string& padding, const std::string& data_format = "NHWC");

@@ -106,6 +106,44 @@ class MaxGradPass {
   OnednnPool onednn_;
 };
 
+// From each window the value at its first largest element, row by row.
+template <typename T>
+class MaxGradGradPass {
+ public:
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* ddx, T* ddy) {
+    const auto body = [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
+        for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+          const int64_t to = n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw;
+          for (int64_t k = 0; k < g.image.c; ++k) {
+            const int64_t at = to + k * g.pooled.sc;
+            const int64_t first = First(g, oh, ow, x + n * g.image.sn + k * g.image.sc, y[at]);
+            ddy[at] = first < 0 ? T(0) : ddx[n * g.image.sn + k * g.image.sc + first];
+          }
+        }
+      }
+    };
+    c.ParallelFor(g.image.n * g.rows.out,
+                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size, std::ref(body));
+    return Status();
+  }
+
+ private:
+  // Where in the channel; -1: nowhere.
+  static int64_t First(const Geometry& g, int64_t oh, int64_t ow, const T* channel, T maximum) {
+    const Inside rows(g.rows, oh), columns(g.columns, ow);
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      for (int64_t w = columns.begin; w < columns.end; ++w) {
+        const int64_t at = h * g.image.sh + w * g.image.sw;
+        if (channel[at] == maximum) return at;
+      }
+    }
+    return -1;
+  }
+};
+
 template <typename T>
 class AveragePass {
  public:
@@ -205,6 +243,8 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<ForwardKernel<AveragePass<T>>>({.op = "AvgPool", .types = {{"T", kDTypeOf<T>}}}); \
   registry->Add<MaxGradKernel<MaxGradPass<T>>>(                                                   \
       {.op = "MaxPoolGrad", .types = {{"T", kDTypeOf<T>}}});                                      \
+  registry->Add<MaxGradGradKernel<MaxGradGradPass<T>>>(                                           \
+      {.op = "MaxPoolGradGrad", .types = {{"T", kDTypeOf<T>}}});                                  \
   registry->Add<AverageGradKernel<AverageGradPass<T>>>(                                           \
       {.op = "AvgPoolGrad", .types = {{"T", kDTypeOf<T>}}, .host_args = {"orig_input_shape"}});
   MG_FLOAT_TYPES(ADD)

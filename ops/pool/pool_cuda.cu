@@ -183,6 +183,33 @@ struct MaxBackward {
   }
 };
 
+// From each window the value at the first element, row by row, that equals its maximum.
+template <typename T>
+struct MaxSecond {
+  Plane p;
+  Positions positions;
+  const T *x, *y, *ddx;
+  T* ddy;
+
+  MG_HD void operator()(int64_t i) const {
+    int64_t n, oh, ow, k;
+    positions.At(i, &n, &oh, &ow, &k);
+    const int64_t to = Offset(p.pooled, n, oh, ow, k);
+    const Accumulator<T> maximum = Widen(y[to]);
+    const Inside rows(p.rows, oh), columns(p.columns, ow);
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      for (int64_t w = columns.begin; w < columns.end; ++w) {
+        const int64_t at = Offset(p.image, n, h, w, k);
+        if (Widen(x[at]) == maximum) {
+          ddy[to] = ddx[at];
+          return;
+        }
+      }
+    }
+    ddy[to] = Narrow<T>(Accumulator<T>(0));
+  }
+};
+
 // fn(width) with how many channels a thread takes at a time: 16 bytes where they lie together.
 template <typename T, typename Fn>
 Status WithWidth(const Geometry& g, std::initializer_list<const void*> pointers, const Fn& fn) {
@@ -216,6 +243,16 @@ struct MaxGradPass {
 };
 
 template <typename T>
+struct MaxGradGradPass {
+  using Type = T;
+  Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* ddx,
+             T* ddy) const {
+    return ForEach(c, g.pooled_shape.elements(),
+                   MaxSecond<T>{Plane(g), Positions(g.pooled, 1), x, y, ddx, ddy});
+  }
+};
+
+template <typename T>
 struct AverageGradPass {
   using Type = T;
   Status Run(KernelContext& c, const Geometry& g, const T* dy, Tensor* out) const {
@@ -230,17 +267,19 @@ struct AverageGradPass {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                                \
-  registry->Add<ForwardKernel<ForwardPass<T, true>>>(                         \
-      {.op = "MaxPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});     \
-  registry->Add<ForwardKernel<ForwardPass<T, false>>>(                        \
-      {.op = "AvgPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});     \
-  registry->Add<MaxGradKernel<MaxGradPass<T>>>(                               \
-      {.op = "MaxPoolGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<AverageGradKernel<AverageGradPass<T>>>({.op = "AvgPoolGrad",  \
-                                       .device = "GPU",                       \
-                                       .types = {{"T", kDTypeOf<T>}},         \
-                                       .host_args = {"orig_input_shape"}});
+#define ADD(T)                                                                         \
+  registry->Add<ForwardKernel<ForwardPass<T, true>>>(                                  \
+      {.op = "MaxPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});              \
+  registry->Add<ForwardKernel<ForwardPass<T, false>>>(                                 \
+      {.op = "AvgPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});              \
+  registry->Add<MaxGradKernel<MaxGradPass<T>>>(                                        \
+      {.op = "MaxPoolGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});          \
+  registry->Add<MaxGradGradKernel<MaxGradGradPass<T>>>(                                \
+      {.op = "MaxPoolGradGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});      \
+  registry->Add<AverageGradKernel<AverageGradPass<T>>>({.op = "AvgPoolGrad",           \
+                                                        .device = "GPU",               \
+                                                        .types = {{"T", kDTypeOf<T>}}, \
+                                                        .host_args = {"orig_input_shape"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -150,6 +150,8 @@ void RegisterArgAndScanCuda(KernelRegistry* registry) {
                                             .host_args = {"dimension"}});
   MG_FLOAT_TYPES(MG_ADD)
   MG_INDEX_TYPES(MG_ADD)
+  MG_ADD(uint8_t)
+  MG_ADD(bool)
 #undef MG_ADD
 #define MG_ADD(T)                                                                               \
   registry->Add<DeviceScanKernel<T, false>>(                                                    \

@@ -456,6 +456,11 @@ def elementwise():
     source = np.array([[-3.0, -1.7, -0.4], [0.0, 0.6, 5.9]])
     for a, b in itertools.product(ALL, ALL):
         case("Cast", "%s_to_%s" % (SHORT[a], SHORT[b]), [source.astype(a)], DstT=b)
+    digits = [1.999999, -1.999999, 65519.9, 1e6, 3e-8, 6.1e-5, np.nan, np.inf, -np.inf, 0.1, -0.1, 0.0]
+    for a, b in ((F, H), (F, BF16), (F, D), (F, I), (D, H), (D, F), (D, BF16), (H, BF16)):
+        with np.errstate(over="ignore"):
+            source = np.array(digits if b is not I else [1.9, -1.9], a)
+        case("Cast", "truncates_%s_to_%s" % (SHORT[a], SHORT[b]), [source], DstT=b, Truncate=True, rtol=0.0, atol=0.0)
     case("Cast", "empty", [np.zeros((0, 2), F)], DstT=I)
     case("Cast", "scalar", [np.array(2.5, F)], DstT=I)
     case("Cast", "uint8_to_float", [np.array([0, 7, 255], np.uint8)], DstT=F)
@@ -840,6 +845,8 @@ def array():
         (F, 1, -1, -0.5),
         (D, 0.5, 3, 0.75),
         (F, 0, 1, 0.3),
+        (BF16, 0, 3, 0.3),
+        (BF16, 3, -1, -0.7),
     ):
         case("Range", "%s_%s_%s_%s" % (SHORT[t], a, b, c), [np.asarray(a, t), np.asarray(b, t), np.asarray(c, t)])
     fails("Range", "zero_delta", [ints(0), ints(3), ints(0)])
@@ -1176,6 +1183,7 @@ def pool():
         y = case("MaxPool", label, [x], **attrs)[0]
         dy = val(t, y.shape, "dy")
         case("MaxPoolGrad", label, [x, y, dy], **attrs)
+        case("MaxPoolGradGrad", label, [x, y, val(t, s, "ddx")], **attrs)
         case("AvgPool", label, [x], **attrs)
         case("AvgPoolGrad", label, [ints(s), dy], **attrs)
     # After a ReLU many windows hold equal values: the gradient goes to the first of them, row by row.
@@ -1186,6 +1194,7 @@ def pool():
             label = "ties_%s_k%d_s%d_%s" % (label, k[0], st[0], p.lower())
             y = case("MaxPool", label, [x], **attrs)[0]
             case("MaxPoolGrad", label, [x, y, val(F, y.shape, "dy")], **attrs)
+            case("MaxPoolGradGrad", label, [x, y, val(F, x.shape, "ddx")], **attrs)
     attrs = dict(ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
     case("MaxPool", "negative_border", [-1 - np.abs(val(F, (1, 3, 3, 2)))], **attrs)
     fails("MaxPool", "rank", [val(F, (4, 4, 1))], **attrs)
@@ -1193,6 +1202,7 @@ def pool():
         "AvgPool", "window_too_large", [val(F, (1, 2, 2, 1))], ksize=[1, 5, 5, 1], strides=[1, 1, 1, 1], padding="VALID"
     )
     fails("AvgPoolGrad", "dy_shape", [ints([1, 4, 4, 1]), val(F, (1, 4, 4, 1))], **attrs)
+    fails("MaxPoolGradGrad", "ddx_shape", [val(F, (1, 4, 4, 1)), val(F, (1, 2, 2, 1)), val(F, (1, 2, 2, 1))], **attrs)
     fails("MaxPoolGrad", "dy_shape", [val(F, (1, 4, 4, 1)), val(F, (1, 2, 2, 1)), val(F, (1, 4, 4, 1))], **attrs)
 
 

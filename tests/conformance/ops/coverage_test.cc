@@ -112,7 +112,6 @@ const Reasons& WithoutGradient() {
       {"_Conv2DBackprop", "made by FuseOps after gradients"},
       {"_FusedBatchNormEx", "made by FuseOps after gradients"},
       {"_FusedBatchNormGradEx", "made by FuseOps after gradients"},
-      {"MaxPoolGrad", "needs an op of its own, MaxPoolGradGrad"},
       {"FusedBatchNormGradV3", "TensorFlow composes it of plain ops"},
   };
   return reasons;

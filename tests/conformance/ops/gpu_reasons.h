@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "base/dtype.h"
+
 namespace monograph::optest {
 
 inline const std::map<std::string, std::string>& WithoutGpuKernel() {
@@ -53,6 +55,11 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"MonographAllReduce", collective},
   };
   return reasons;
+}
+
+// Why no op has a kernel for GPUs of this type; empty: those that have one for CPUs have one for GPUs.
+inline std::string WithoutGpuKernelOf(DType dtype) {
+  return dtype == DT_STRING ? "strings live in host memory" : "";
 }
 
 // Ops that have a kernel for GPUs and no reference case: what compares it with the CPU's on a GPU.

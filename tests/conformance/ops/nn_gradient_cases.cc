@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
 #include "ops/constant/constant.h"
@@ -167,6 +169,28 @@ void AddImages(std::vector<GradientCase>* cases) {
     cases->push_back({"MaxPool" + name,
                       [p](S s, In x) {
                         return Outputs{MaxPool(s, x[0], p.ksize, p.strides, p.padding, p.format)};
+                      },
+                      {p.input}});
+    // Of an image whose elements are all different.
+    const auto image = [p](S s) {
+      std::vector<double> values(static_cast<size_t>(Shape(p.input).elements()));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(7 * i));
+      return Const(s, Tensor::FromValues<double>(p.input, values));
+    };
+    cases->push_back({"MaxPoolGrad" + name,
+                      [p, image](S s, In x) {
+                        const Output y =
+                            MaxPool(s, image(s), p.ksize, p.strides, p.padding, p.format);
+                        return Outputs{MaxPoolGrad(s, image(s), y, x[0], p.ksize, p.strides,
+                                                   p.padding, p.format)};
+                      },
+                      {p.output}});
+    cases->push_back({"MaxPoolGradGrad" + name,
+                      [p, image](S s, In x) {
+                        const Output y =
+                            MaxPool(s, image(s), p.ksize, p.strides, p.padding, p.format);
+                        return Outputs{MaxPoolGradGrad(s, image(s), y, x[0], p.ksize, p.strides,
+                                                       p.padding, p.format)};
                       },
                       {p.input}});
     cases->push_back({"AvgPool" + name,

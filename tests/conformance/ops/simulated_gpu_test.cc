@@ -18,6 +18,7 @@
 #include "ops/device_code.h"
 #include "tests/conformance/ops/evaluator.h"
 #include "tests/conformance/ops/golden.h"
+#include "tests/conformance/ops/gpu_reasons.h"
 #include "tests/conformance/ops/update_cases.h"
 
 namespace monograph::optest {
@@ -217,8 +218,14 @@ Tensor Random(DType dtype, const Shape& shape, int seed, double low = -4, double
     case DT_UINT8:
       fill(uint8_t{});
       break;
+    case DT_INT8:
+      fill(int8_t{});
+      break;
     case DT_INT16:
       fill(int16_t{});
+      break;
+    case DT_UINT16:
+      fill(uint16_t{});
       break;
     default:
       for (int64_t i = 0; i < n; ++i) tensor.data<bool>()[i] = draw(engine) > 0;
@@ -283,6 +290,79 @@ TEST_F(SimulatedGpu, GivesWhatTensorFlowGives) {
     }
   }
   EXPECT_GT(checked.size(), 80u);
+}
+
+TEST(SimulatedGpuCoverage, EveryTypeThatAnOpHasOnCpusItHasOnGpusOrAReason) {
+  for (const KernelRegistry::Entry* entry : Kernels().All()) {
+    const KernelDef& def = entry->def;
+    if (def.device != "CPU" || !SimulatedKernels().HasOp(def.op, "GPU")) continue;
+    Attrs attrs;
+    std::string why, types;
+    for (const auto& [attr, dtype] : def.types) {
+      attrs.Set(attr, dtype);
+      types += " " + attr + "=" + std::string(DTypeName(dtype));
+      if (why.empty()) why = WithoutGpuKernelOf(dtype);
+    }
+    // Kernels of any type on CPUs may be those of all plain types on GPUs.
+    if (def.types.empty()) continue;
+    EXPECT_EQ(SimulatedKernels().Find(def.op, "GPU", attrs).ok(), why.empty())
+        << def.op << types << ": " << why;
+  }
+}
+
+TEST_F(SimulatedGpu, SmallIntegersHaveTheCpusBits) {
+  for (const DType dtype : {DT_INT8, DT_INT16, DT_UINT8, DT_UINT16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const bool is_signed = dtype == DT_INT8 || dtype == DT_INT16;
+    const double low = dtype == DT_INT8 ? -128 : dtype == DT_INT16 ? -32768 : 0,
+                 high = dtype == DT_INT8    ? 127.9
+                        : dtype == DT_UINT8 ? 255.9
+                        : is_signed         ? 32767.9
+                                            : 65535.9;
+    const Attrs attrs{{"T", dtype}};
+    const Tensor x = Random(dtype, Shape{3, 41}, 1, low, high),
+                 y = Random(dtype, Shape{3, 41}, 2, low, high),
+                 row = Random(dtype, Shape{41}, 3, low, high),
+                 column = Random(dtype, Shape{3, 1}, 4, low, high),
+                 divisor = Random(dtype, Shape{41}, 5, 1, high);
+    for (const char* op : {"Add", "AddV2", "Sub", "Mul", "Equal", "NotEqual"}) {
+      Compare(op, {x, y}, attrs);
+      Compare(op, {x, row}, attrs);
+      Compare(op, {column, x}, attrs);
+      Compare(op, {x, x}, attrs);
+    }
+    for (const char* op : {"Div", "FloorDiv", "FloorMod"}) Compare(op, {x, divisor}, attrs);
+    Compare("Square", {x}, attrs);
+    if (is_signed) {
+      for (const char* op : {"Neg", "Abs", "Sign"}) Compare(op, {x}, attrs);
+    }
+  }
+  const auto bytes = [](int seed) { return Random(DT_UINT8, Shape{5, 37}, seed, 0, 255.9); };
+  Compare("AddN", {bytes(1), bytes(2), bytes(3)}, {{"T", DT_UINT8}, {"N", int64_t{3}}});
+  for (const DType dtype : {DT_UINT8, DT_BOOL}) {
+    for (const char* op : {"ArgMax", "ArgMin"}) {
+      for (const int32_t axis : {0, 1}) {
+        for (const DType output : {DT_INT32, DT_INT64}) {
+          Compare(op, {Random(dtype, Shape{9, 300}, 7, -1, 3), Tensor::Scalar<int32_t>(axis)},
+                  {{"T", dtype}, {"Tidx", DT_INT32}, {"output_type", output}});
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, Int32HasTheCpusBits) {
+  const Attrs attrs{{"T", DT_INT32}};
+  const Tensor x = Random(DT_INT32, Shape{6, 7}, 1, -2e9, 2e9),
+               y = Random(DT_INT32, Shape{7, 5}, 2, -2e9, 2e9),
+               batch = Random(DT_INT32, Shape{2, 6, 7}, 3, -2e9, 2e9);
+  Compare("MatMul", {x, y}, {{"T", DT_INT32}, {"transpose_a", false}, {"transpose_b", false}});
+  Compare("BatchMatMulV2", {batch, y}, {{"T", DT_INT32}, {"adj_x", false}, {"adj_y", false}});
+  for (const char* op : {"Relu", "Relu6"}) Compare(op, {x}, attrs);
+  for (const char* op : {"ReluGrad", "Relu6Grad"}) Compare(op, {x, x}, attrs);
+  const Attrs nhwc{{"T", DT_INT32}, {"data_format", std::string("NHWC")}};
+  Compare("BiasAdd", {x, Random(DT_INT32, Shape{7}, 4, -2e9, 2e9)}, nhwc);
+  Compare("BiasAddGrad", {x}, nhwc);
 }
 
 TEST_F(SimulatedGpu, SumsOfChannelsAreTheCpusToRounding) {
