@@ -76,9 +76,10 @@ Result<std::vector<Tensor>> RunOnGpu(const OpCase& op_case, const Graph& graph,
   SessionOptions options;
   options.gpu.allow_growth = true;
   MG_ASSIGN_OR_RETURN(const auto session, Session::Local(graph, options));
+  const std::vector<std::string> targets{op_case.node().name()};  // it may have no output
   // Twice: the second step may be a replay of the first.
-  MG_RETURN_IF_ERROR(session->RunByName(feeds, fetches).status());
-  return session->RunByName(feeds, fetches);
+  MG_RETURN_IF_ERROR(session->RunByName(feeds, fetches, targets).status());
+  return session->RunByName(feeds, fetches, targets);
 }
 
 // The plug-in's table of kernels; reading it needs no driver. nullptr without CUDA's libraries.
