@@ -1,12 +1,14 @@
 // The kernels by nvcc, for simulated_gpu.h: the plug-in's own objects, and below them what they
 // call of CUDA's run time. A launch runs the PTX that lies in the object beside the machine code.
 #include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
 
 #include <deque>
 #include <map>
-#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "executor/cuda/error.h"
 #include "executor/cuda/stream.h"
@@ -46,10 +48,28 @@ class Runtime {
     return Status();
   }
 
+  // Those that no launch has run, but for what comes of DispatchWord alone: no type has elements of
+  // 16 bytes.
+  std::vector<std::string> NeverRun() const {
+    std::vector<std::string> names;
+    for (const Image& image : images_) {
+      if (image.module == nullptr) continue;
+      for (const auto& [name, kernel] : image.module->kernels()) {
+        const bool elements = name.find("FillBody") != name.npos ||
+                              name.find("OneHotBody") != name.npos ||
+                              name.find("SelectBody") != name.npos;
+        if (elements && name.find("Word16") != name.npos) continue;
+        if (!launched_.contains(&kernel)) names.push_back(name);
+      }
+    }
+    return names;
+  }
+
   Status Launch(const Registered& kernel, const ptx::LaunchDims& dims, void* const* args) {
     MG_RETURN_IF_ERROR(Parse(kernel.image));
     const ptx::Kernel* const code = kernel.image->module->Find(kernel.name);
     if (code == nullptr) return NotFound("no PTX of " + kernel.name);
+    launched_.insert(code);
     ptx::LaunchOptions options;
     options.memory = &SimulatedMemory::BlockAt;
     options.order = [this](size_t k, size_t n) { return OrderOf(n)[k]; };
@@ -85,7 +105,20 @@ class Runtime {
   std::deque<Image> images_;
   std::map<const void*, Registered> kernels_;
   std::map<size_t, std::vector<size_t>> orders_;
+  std::set<const ptx::Kernel*> launched_;
 };
+
+// After all tests, when none was left out: every kernel has been run.
+class EveryKernel : public testing::Environment {
+ public:
+  void TearDown() override {
+    const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+    if (tests.test_to_run_count() != tests.total_test_count()) return;
+    for (const std::string& name : Runtime::The().NeverRun())
+      ADD_FAILURE() << "no test runs " << name << " (c++filt reads its name)";
+  }
+};
+const testing::Environment* const kEveryKernel = testing::AddGlobalTestEnvironment(new EveryKernel);
 
 // Kernels take from it the size of their grids.
 struct EmulatedStream : cuda::Stream {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -853,16 +854,20 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
     std::string inputs;
     int64_t coefficients;
   };
-  const Kind kinds[] = {{"ResourceApplyGradientDescent", "vcg", 1},
-                        {"ResourceApplyMomentum", "vvcgc", 2},
-                        {"ResourceApplyAdam", "vvvccccccg", 6},
-                        {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
+  const Kind kinds[] = {
+      {"ResourceApplyGradientDescent", "vcg", 1},      {"ResourceApplyMomentum", "vvcgc", 2},
+      {"ResourceApplyAdam", "vvvccccccg", 6},          {"ResourceApplyAdagrad", "vvcg", 1},
+      {"ResourceApplyAdagradV2", "vvccg", 2},          {"ResourceApplyRMSProp", "vvvccccg", 4},
+      {"ResourceApplyCenteredRMSProp", "vvvvccccg", 4}};
   int seed = 800;
   for (const Kind& kind : kinds) {
-    for (DType dtype : {DT_FLOAT, DT_BFLOAT16}) {
+    for (DType dtype : kFloats) {
       // As many as a large model has; and, once, more than a launch takes.
       std::vector<std::pair<Variant, int64_t>> runs;
-      for (const Variant& variant : kVariants) runs.emplace_back(variant, 20 + 100 * variant.shift);
+      for (const Variant& variant : kVariants) {
+        if (dtype == DT_FLOAT || variant.shift == 1 || &variant == kVariants)
+          runs.emplace_back(variant, 20 + 100 * variant.shift);
+      }
       if (dtype == DT_FLOAT) runs.emplace_back(kVariants[0], 800);
       for (const auto& [variant, updates] : runs) {
         SCOPED_TRACE(std::string(kind.op) + " " + Name(variant) + " " + std::to_string(updates));
@@ -902,6 +907,7 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
                   {"V", updates * slots},
                   {"C", kind.coefficients},
                   {"N", updates},
+                  {"flag", std::string(kind.op).find("Adagrad") != std::string::npos},
                   {"T", dtype}});
         const int64_t taken = ops::simulated::TheGrid().launches - launches;
         if (updates < 800) {
@@ -919,6 +925,246 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
         EXPECT_EQ(memory_.Damage(), "");
       }
     }
+  }
+}
+
+// A type's unit of comparison between functions of two libraries.
+double Unit(DType dtype) {
+  return dtype == DT_DOUBLE ? 1e-12 : dtype == DT_FLOAT ? 1e-5 : dtype == DT_HALF ? 2e-3 : 1.6e-2;
+}
+
+TEST_F(SimulatedGpu, NormalizesPlanesAndGatesGradientsLikeTheCpu) {
+  const Tensor none = Tensor::Vector<float>({});
+  for (const Shape& shape : {Shape{2, 16, 9, 16}, Shape{1, 3, 4, 3}}) {
+    const Shape channels{shape[3]};
+    const Tensor scale = Random(DT_FLOAT, channels, 3), offset = Random(DT_FLOAT, channels, 4);
+    for (const DType dtype : {DT_FLOAT, DT_HALF, DT_BFLOAT16}) {
+      for (const char* format : {"NHWC", "NCHW"}) {
+        SCOPED_TRACE(shape.ToString() + " " + std::string(DTypeName(dtype)) + " " + format);
+        const double tolerance = 2 * Unit(dtype);
+        const Tensor x = Random(dtype, shape, 1), dy = Random(dtype, shape, 2);
+        Attrs attrs{{"T", dtype}, {"U", DT_FLOAT}, {"data_format", std::string(format)}};
+        const auto near = [&](const std::string& op, const std::vector<Tensor>& in) {
+          Compare(op, in, attrs, tolerance, 40 * tolerance);
+        };
+        const std::vector<Tensor> inputs = {x, scale, offset, none, none};
+        near("FusedBatchNormV3", inputs);
+        const Tensor average = Random(DT_FLOAT, channels, 5),
+                     square = Random(DT_FLOAT, channels, 6, 0.5, 2);
+        near("FusedBatchNormGradV3", {dy, x, scale, average, square, none});
+        attrs.Set("activation_mode", std::string("Relu"));
+        KernelRunner cpu(&Kernels());
+        const auto forward = cpu.RunOp(Ops(), "_FusedBatchNormEx", inputs, attrs);
+        ASSERT_TRUE(forward.ok()) << forward.status();
+        const Tensor &y = (*forward)[0], &mean = (*forward)[3], &variance = (*forward)[4];
+        near("_FusedBatchNormGradEx", {dy, x, scale, mean, variance, none, offset, y});
+      }
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, AddsBiasesInEveryLayoutAndType) {
+  int seed = 900;
+  for (const DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT64}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    for (const Shape& shape : {Shape{2, 3, 5, 16}, Shape{7, 24}, Shape{4, 3}}) {
+      Compare("BiasAdd",
+              {Random(dtype, shape, ++seed), Random(dtype, {shape[shape.rank() - 1]}, ++seed)},
+              {{"T", dtype}, {"data_format", std::string("NHWC")}});
+    }
+    for (const Shape& shape : {Shape{2, 6, 5, 3}, Shape{3, 4, 8, 8}}) {
+      const Attrs nchw{{"T", dtype}, {"data_format", std::string("NCHW")}};
+      const Tensor x = Random(dtype, shape, ++seed);
+      Compare("BiasAdd", {x, Random(dtype, {shape[1]}, ++seed)}, nchw);
+      Compare("BiasAddGrad", {x}, nchw, Unit(dtype), 10 * Unit(dtype));
+    }
+    if (dtype == DT_INT64) continue;
+    // In place, after a library that has no bias.
+    const std::vector<std::string> fused = {"BiasAdd", "Relu"};
+    Compare(
+        "_FusedMatMul",
+        {Random(dtype, {7, 9}, ++seed), Random(dtype, {9, 5}, ++seed), Random(dtype, {5}, ++seed)},
+        {{"T", dtype},
+         {"transpose_a", false},
+         {"transpose_b", false},
+         {"num_args", int64_t{1}},
+         {"fused_ops", fused}},
+        Unit(dtype), 10 * Unit(dtype));
+  }
+}
+
+TEST_F(SimulatedGpu, PoolsVectorsOfChannelsLikeTheCpu) {
+  int seed = 1000;
+  for (const DType dtype : kFloats) {
+    for (const int64_t channels : {16, 3}) {
+      for (const char* padding : {"SAME", "VALID"}) {
+        SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(channels) + padding);
+        const Attrs attrs{{"T", dtype},
+                          {"ksize", std::vector<int64_t>{1, 3, 2, 1}},
+                          {"strides", std::vector<int64_t>{1, 2, 1, 1}},
+                          {"padding", std::string(padding)}};
+        const Shape shape{2, 7, 6, channels};
+        Tensor x = Random(DT_INT32, shape, ++seed, -2, 3);  // few values: there are ties
+        KernelRunner cpu(&Kernels());
+        auto cast = cpu.RunOp(Ops(), "Cast", {x}, {{"SrcT", DT_INT32}, {"DstT", dtype}});
+        ASSERT_TRUE(cast.ok()) << cast.status();
+        x = (*cast)[0];
+        const auto y = cpu.RunOp(Ops(), "MaxPool", {x}, attrs);
+        ASSERT_TRUE(y.ok()) << y.status();
+        const Tensor dy = Random(dtype, (*y)[0].shape(), ++seed);
+        Compare("MaxPool", {x}, attrs);
+        Compare("MaxPoolGrad", {x, (*y)[0], dy}, attrs, Unit(dtype), Unit(dtype));
+        Compare("AvgPool", {Random(dtype, shape, ++seed)}, attrs, Unit(dtype), Unit(dtype));
+        Compare("AvgPoolGrad", {Ints({2, 7, 6, static_cast<int32_t>(channels)}), dy}, attrs,
+                Unit(dtype), Unit(dtype));
+      }
+    }
+  }
+}
+
+// Where floats round, end, begin and are none.
+Tensor Specials(DType dtype, const Shape& shape) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  static constexpr double kValues[] = {0,
+                                       -0.0,
+                                       1,
+                                       -1,
+                                       0.5,
+                                       -0.5,
+                                       1.5,
+                                       2.5,
+                                       -2.5,
+                                       3,
+                                       1e-3,
+                                       100,
+                                       -100,
+                                       88.8,
+                                       -88.8,
+                                       700,
+                                       -700,
+                                       65504,
+                                       -65520,
+                                       1e5,
+                                       1e30,
+                                       -1e30,
+                                       1e-30,
+                                       1e-38,
+                                       1e-40,
+                                       1e-45,
+                                       6e-8,
+                                       -6e-8,
+                                       1e300,
+                                       -1e300,
+                                       1e-310,
+                                       3.4e38,
+                                       1234567.5,
+                                       kInf,
+                                       -kInf,
+                                       0.999,
+                                       3.14159265358979,
+                                       16777217,
+                                       4503599627370497.5,
+                                       std::numeric_limits<double>::quiet_NaN()};
+  static_assert(std::size(kValues) == 40);
+  Tensor tensor = Tensor::Allocate(dtype, shape).value();
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const double value = kValues[i % 40];
+    if (dtype == DT_DOUBLE) tensor.data<double>()[i] = value;
+    if (dtype == DT_FLOAT) tensor.data<float>()[i] = Number<float>(value);
+    if (dtype == DT_HALF) tensor.data<half>()[i] = Number<half>(value);
+    if (dtype == DT_BFLOAT16) tensor.data<bfloat16>()[i] = Number<bfloat16>(value);
+  }
+  return tensor;
+}
+
+TEST_F(SimulatedGpu, SpecialValuesGiveWhatTheyGiveOnTheCpu) {
+  const auto tolerance = [](const std::string& op, DType dtype) {
+    static const std::set<std::string> made = {"Elu", "EluGrad", "Softplus"};
+    return HasOwnFunctions() && (OwnFunctions().contains(op) || made.contains(op)) ? Unit(dtype)
+                                                                                   : 0;
+  };
+  for (const DType dtype : kFloats) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const double least = dtype == DT_DOUBLE ? 1e-307 : dtype == DT_HALF ? 1e-7 : 1e-37;
+    const auto compare = [&](const char* op, const std::vector<Tensor>& inputs) {
+      const double rtol = tolerance(op, dtype);
+      Compare(op, inputs, {{"T", dtype}}, rtol, rtol == 0 ? 0 : least);
+    };
+    const Tensor x = Specials(dtype, {40});
+    for (const char* op :
+         {"Abs",      "Ceil",  "Cos",    "Elu",   "Exp",     "Floor",     "IsFinite",
+          "IsInf",    "IsNan", "Log",    "Log1p", "Neg",     "LeakyRelu", "Reciprocal",
+          "Relu",     "Relu6", "Round",  "Rsqrt", "Sigmoid", "Sign",      "Sin",
+          "Softplus", "Sqrt",  "Square", "Tanh"})
+      compare(op, {x});
+    const Tensor column = Specials(dtype, {40, 1});
+    for (const char* op : {"AddV2", "Div", "DivNoNan", "Equal", "FloorDiv", "FloorMod", "Greater",
+                           "GreaterEqual", "Less", "LessEqual", "Maximum", "Minimum", "Mul",
+                           "NotEqual", "Pow", "RealDiv", "SquaredDifference", "Sub"})
+      compare(op, {column, x});
+    KernelRunner cpu(&Kernels());
+    const auto all = [&](const Tensor& values) {
+      return cpu
+          .RunOp(Ops(), "BroadcastTo", {values, Ints({40, 40})}, {{"T", dtype}, {"Tidx", DT_INT32}})
+          .value()[0];
+    };
+    const Tensor across = all(x), down = all(column);
+    for (const char* op : {"EluGrad", "LeakyReluGrad", "ReciprocalGrad", "Relu6Grad", "ReluGrad",
+                           "RsqrtGrad", "SigmoidGrad", "SoftplusGrad", "SqrtGrad", "TanhGrad"})
+      compare(op, {down, across});
+    for (const DType to : kFloats) Compare("Cast", {x}, {{"SrcT", dtype}, {"DstT", to}});
+  }
+}
+
+TEST_F(SimulatedGpu, WholeNumbersOfEveryTypeGiveTheCpusBits) {
+  int seed = 1100;
+  KernelRunner cpu(&Kernels());
+  const Tensor numbers = Random(DT_INT64, {3, 41}, ++seed, 0, 100);
+  const auto of = [&](DType dtype) {
+    return cpu.RunOp(Ops(), "Cast", {numbers}, {{"SrcT", DT_INT64}, {"DstT", dtype}}).value()[0];
+  };
+  constexpr DType kTypes[] = {DT_INT8,  DT_UINT8, DT_INT16,  DT_UINT16,
+                              DT_INT32, DT_INT64, DT_UINT32, DT_UINT64};
+  for (const DType from : kTypes) {
+    for (const DType to : {DT_FLOAT, DT_HALF, DT_INT8, DT_INT64})
+      Compare("Cast", {of(from)}, {{"SrcT", from}, {"DstT", to}});
+  }
+  for (const char* op : {"Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"}) {
+    const Tensor bytes = of(DT_UINT8);
+    Compare(op, {bytes, Random(DT_UINT8, {41}, ++seed, 0, 100)}, {{"T", DT_UINT8}});
+  }
+  const Tensor x = Random(DT_INT64, {5, 32}, ++seed, -20, 20);
+  for (const char* op : {"Round", "Relu6"}) Compare(op, {x}, {{"T", DT_INT64}});
+  Compare("Relu6Grad", {x, Random(DT_INT64, {5, 32}, ++seed, -4, 10)}, {{"T", DT_INT64}});
+  Compare("UnsortedSegmentSum",
+          {Random(DT_INT32, {200, 3}, ++seed), Random(DT_INT64, {200}, ++seed, -3, 23),
+           Tensor::Scalar<int32_t>(25)},
+          {{"T", DT_INT32}, {"Tindices", DT_INT64}, {"Tnumsegments", DT_INT32}});
+  Compare("RandomUniformInt", {Ints({1000}), Tensor::Scalar<int32_t>(-5), Tensor::Scalar(1 << 30)},
+          {{"Tout", DT_INT32}, {"T", DT_INT32}, {"seed", int64_t{7}}, {"seed2", int64_t{9}}});
+  for (const DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT64}) {
+    for (const char* op : {"Cumsum", "Cumprod"}) {
+      Compare(op, {Random(dtype, {4, 9, 3}, ++seed, 1, 3), Tensor::Scalar<int32_t>(1)},
+              {{"T", dtype}, {"Tidx", DT_INT32}});
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, CountersCountLikeTheCpus) {
+  for (const DType dtype : {DT_INT32, DT_INT64}) {
+    Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0"),
+        gpu(&SimulatedKernels(), &memory_, kGpu);
+    for (Updates* device : {&cpu, &gpu}) {
+      device->Make("v", Random(dtype, {13}, 1, 0, 1000));
+      for (const char* op : {"AssignAddVariableOp", "AssignSubVariableOp"}) {
+        device->Call(op, {device->Handle("v"), Random(dtype, {13}, op[6], 0, 1000)},
+                     {{"dtype", dtype}});
+      }
+      device->Call("ResourceScatterAdd",
+                   {device->Handle("v"), Ints({3, 12, 3}), Random(dtype, {3}, 2, 0, 1000)},
+                   {{"dtype", dtype}, {"Tindices", DT_INT32}});
+    }
+    EXPECT_TRUE(BitEqual(gpu.Read("v", dtype), cpu.Read("v", dtype)));
   }
 }
 
