@@ -150,6 +150,8 @@ class AsyncKernel : public Kernel {
   }
   AsyncKernel* AsAsync() final { return this; }
   virtual void ComputeAsync(KernelContext& context, Done done) = 0;
+  // Whether it does nothing but put off the end of the step (Step::OnIssued). REQUIRES: no outputs.
+  virtual bool trails() const { return false; }
 };
 
 enum class KernelCost : uint8_t {

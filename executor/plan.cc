@@ -335,8 +335,8 @@ class PlanCompiler {
         if (!made.ok()) return made.status().WithContext(Who(id));
         item.kernel = std::move(made).value();
       }
-      if (item.kernel->AsAsync() != nullptr) {
-        item.kind = NodeKind::kAsync;
+      if (const AsyncKernel* const async = item.kernel->AsAsync()) {
+        item.kind = async->trails() && item.after.empty() ? NodeKind::kTrailing : NodeKind::kAsync;
       } else if (item.entry != nullptr && item.entry->def.serial) {
         item.kind = NodeKind::kSerial;
       }
@@ -500,7 +500,8 @@ class PlanCompiler {
 
   void AddKernel(Item* item, PlanNode* node) {
     node->kernel = item->kernel.get();
-    if (item->kind == NodeKind::kAsync) {
+    if (item->kind == NodeKind::kAsync || item->kind == NodeKind::kTrailing) {
+      plan_->trails = plan_->trails || item->kind == NodeKind::kTrailing;
       plan_->SetCost(item->number, 100);  // it only begins something
       node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
       plan_->frame_outputs.push_back(node->num_outputs);

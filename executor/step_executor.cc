@@ -387,6 +387,9 @@ class StepExecutor::Loop {
         }
         return Propagate<kSequential>(id, node, nullptr);
       }
+      case NodeKind::kTrailing:
+        ++finished_;
+        [[fallthrough]];
       case NodeKind::kAsync: {
         StepState::AsyncFrame& frame = *state_.frames[node.aux];
         EnterDevice(node.device);
@@ -555,7 +558,9 @@ void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
     step.trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0,
                                                         TraceThread()};
   }
-  if (!status.ok()) {
+  if (plan.nodes[static_cast<size_t>(node)].kind == NodeKind::kTrailing) {
+    if (!status.ok()) step.TrailingDone(status.WithContext(plan.Describe(node)));
+  } else if (!status.ok()) {
     // A segment names the node itself.
     const bool named = plan.ops[static_cast<size_t>(node)] == "_GpuSegment";
     step.AbortHeld(named ? status : status.WithContext(plan.Describe(node)));
@@ -651,6 +656,7 @@ void Step::Release() {
 void Step::Complete() {
   int expected = kOpen;
   if (outcome_.compare_exchange_strong(expected, kComplete, std::memory_order_acq_rel)) {
+    if (issued_) std::exchange(issued_, nullptr)();
     holds_.fetch_sub(1, std::memory_order_acq_rel);  // never the last: the caller has one
   }
 }
@@ -669,6 +675,13 @@ void Step::AbortHeld(const Status& status) {
   holds_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
+// A trailing kernel failed: the step does, even if all else has finished.
+void Step::TrailingDone(const Status& status) {
+  AbortHeld(status);
+  std::lock_guard lock(status_mutex_);
+  status_.Update(status);
+}
+
 void Step::Finish() {
   const bool complete = outcome_.load(std::memory_order_relaxed) == kComplete;
   Clear(plan_->data(), *state_, complete);
@@ -681,6 +694,10 @@ void Step::Finish() {
     status = status_;
   }
   if (done) done(status);
+}
+
+void Step::OnIssued(std::function<void()> issued) {
+  if (plan_->data().trails) issued_ = std::move(issued);
 }
 
 void Step::Start(bool inline_all) {

@@ -13,8 +13,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/done.h"
 #include "base/tensor.h"
@@ -41,6 +43,13 @@ class Step : public std::enable_shared_from_this<Step> {
   Step& operator=(const Step&) = delete;
 
   uint64_t step_id() const { return step_id_; }
+
+  // `issued` runs when nothing of the step is left but the ends of trailing kernels
+  // (AsyncKernel::trails): what it gave to devices with an order of their own is all there, and a
+  // step that begins now comes behind it. Before `done`, at most once; not if the step is aborted
+  // before, nor if its plan has no such kernel. On the thread that ended the last other node, with
+  // no lock held; may start other steps. REQUIRES: before Start.
+  void OnIssued(std::function<void()> issued);
 
   // Starts the step, once. The calling thread runs cheap nodes that are ready, for some tens of
   // microseconds at most, and leaves the others to the inter-op threads; with `inline_all` it
@@ -77,6 +86,7 @@ class Step : public std::enable_shared_from_this<Step> {
   // The caller has a hold.
   void Complete();
   void AbortHeld(const Status& status);
+  void TrailingDone(const Status& status);
   bool aborted() const { return outcome_.load(std::memory_order_relaxed) == kAborted; }
 
   std::shared_ptr<const Plan> plan_;
@@ -87,13 +97,14 @@ class Step : public std::enable_shared_from_this<Step> {
   bool caller_runs_cheap_nodes_ = true;
   bool timed_ = false;
   Done done_;
+  std::function<void()> issued_;
   std::shared_ptr<Step> self_;  // while it runs
   std::atomic<bool> started_{false};
   std::atomic<int> outcome_{kOpen};
   // One while the outcome is open, and one each for a thread at work, a queued list of nodes, an
   // asynchronous kernel.
   std::atomic<int> holds_{1};
-  std::atomic<int32_t> remaining_{0};  // nodes
+  std::atomic<int32_t> remaining_{0};  // nodes that have not finished; trailing ones: not begun
   // Sequential steps only: what came from other threads, and who has the right to run nodes.
   std::atomic<int32_t> inbox_{-1};
   std::atomic<int> token_{0};  // 0: free; 1: taken; 2: taken, and the inbox was filled since

@@ -234,6 +234,8 @@ class Fence : public AsyncKernel {
  public:
   Fence(GpuDevice* device, std::string what) : device_(*device), what_(std::move(what)) {}
 
+  bool trails() const override { return true; }
+
   void ComputeAsync(KernelContext&, Done done) override {
     Record* run = records_.Take();
     run->fence = this;

@@ -19,6 +19,7 @@ enum class NodeKind : uint8_t {
   kKernel,   // a synchronous kernel
   kSerial,   // a synchronous kernel that one thread at a time runs; aux: its mutex
   kAsync,    // an asynchronous kernel; aux: its frame
+  kTrailing,  // the same, for which nothing waits but the end of the step
   kRecv,     // a tensor from outside; aux: index of the edge
   kSend,     // a tensor to outside; aux: index of the edge
   kForward,  // hands its input on, if it has one: what is left of a linked pair that also orders
@@ -102,6 +103,7 @@ struct PlanData {
   uint32_t max_outputs = 0;
   std::vector<uint32_t> frame_outputs;  // by frame
   bool sequential = false;              // inter_op == 1: one node at a time
+  bool trails = false;                  // some node is kTrailing
 
   std::vector<EdgeInfo> recv_edges, send_edges;
   std::vector<std::unique_ptr<Kernel>> kernels;

@@ -121,7 +121,9 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // The following two: REQUIRES session's mutex.
   Status RefusalLocked(const StepSlot& slot, const Request& request, bool continued) const;
   std::shared_ptr<Step> PrepareLocked(const std::shared_ptr<WorkerSession>& session,
-                                      const Request& request, bool continued, Early* early);
+                                      const Request& request, Early* early);
+  // The step has left only what a GPU does in its own order: the next one of its row may begin.
+  void StepIssued(const Running& running);
   void EndStep(Running* running, const Status& status);
   void ReportDone(WorkerSession& session, uint64_t step, const Status& status);
 

@@ -1,6 +1,7 @@
 #include "executor/worker/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "executor/trace.h"
 
@@ -19,17 +20,35 @@ const SessionPeer* WorkerSession::PeerOf(std::string_view task) const {
 
 StepRow* WorkerSession::RowOf(uint64_t step) {
   for (StepRow& row : rows) {
-    if (row.first <= step && step <= row.last) return &row;
+    if (row.Holds(step)) return &row;
   }
   return nullptr;
 }
 
-void WorkerSession::EndRow(uint64_t last, uint64_t step) {
-  std::erase_if(rows, [last](const StepRow& row) { return row.last == last; });
-  for (uint64_t ahead = step + 1; ahead <= last; ++ahead) {
+void WorkerSession::BeginRow(uint64_t first, uint64_t last) {
+  rows.push_back({.first = first, .last = last, .current = first});
+  // An abort that came first has the last one's number.
+  StepSlot& end = SlotOf(last);
+  if (end.Waits(last)) rows.back().status = std::exchange(end.aborted, Status());
+}
+
+std::vector<std::shared_ptr<Step>> WorkerSession::RunningOf(const StepRow& row) {
+  std::vector<std::shared_ptr<Step>> steps;
+  for (uint64_t step = row.first; step <= row.current; ++step) {
+    StepSlot& slot = SlotOf(step);
+    if (slot.Runs(step)) steps.push_back(slot.running);
+  }
+  return steps;
+}
+
+void WorkerSession::EndRow(uint64_t last) {
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [last](const StepRow& other) { return other.last == last; });
+  for (uint64_t ahead = row->current + 1; ahead <= last; ++ahead) {
     StepSlot& slot = SlotOf(ahead);
     if (slot.step <= ahead && slot.state != StepSlot::kRunning) slot.End(ahead);
   }
+  rows.erase(row);
 }
 
 std::shared_ptr<StepTrace> WorkerSession::NewTrace(uint64_t step) {

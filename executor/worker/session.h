@@ -56,11 +56,31 @@ struct StepSlot {
   }
 };
 
-// Steps that run in a row. Their slots are those of single steps.
+// Steps that run in a row. Their slots are those of single steps. The next one begins when the one
+// before has ended, or has left only what a GPU does in its own order; then two are under way.
 struct StepRow {
+  static constexpr int kUnderWay = 2;
+
   uint64_t first = 0, last = 0;
-  uint64_t current = 0;  // the one that runs, or is about to
-  Status aborted;
+  uint64_t current = 0;  // the newest one that runs, or is about to
+  int under_way = 1;
+  bool issued = false;  // `current` has ended or left only such work
+  Status status;        // of those that have ended, and of aborts
+
+  bool Holds(uint64_t step) const { return first <= step && step <= last; }
+  void End(uint64_t step, const Status& ended) {
+    status.Update(ended);
+    issued = issued || step == current;
+    --under_way;
+  }
+  // Whether the next step begins now; then it is `current`.
+  bool Advance() {
+    if (!status.ok() || !issued || current == last || under_way == kUnderWay) return false;
+    ++current;
+    ++under_way;
+    issued = false;
+    return true;
+  }
 };
 
 struct SessionPeer {
@@ -96,8 +116,10 @@ struct WorkerSession {
   // The following want the mutex.
   StepSlot& SlotOf(uint64_t step) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step);  // that runs, or nullptr
-  // The row is over with `step`: what still comes for the rest of it is dropped.
-  void EndRow(uint64_t last, uint64_t step);
+  void BeginRow(uint64_t first, uint64_t last);
+  std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row);
+  // The row is over: what still comes for the rest of it is dropped.
+  void EndRow(uint64_t last);
   // A record for a traced step; the last few are kept.
   std::shared_ptr<StepTrace> NewTrace(uint64_t step);
 };

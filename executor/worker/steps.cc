@@ -19,8 +19,7 @@ Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
 }
 
 std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSession>& session,
-                                                  const Request& request, bool continued,
-                                                  Early* early) {
+                                                  const Request& request, Early* early) {
   if (request.graph->collectives->used())
     collectives_->StepBegins(session->id, request.step, request.graph->collectives.get());
   StepSlot& slot = session->SlotOf(request.step);
@@ -31,7 +30,7 @@ std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSe
   running->session = session;
   running->step = request.step;
   running->last = request.last;
-  running->in_row = continued || request.last != request.step;
+  running->in_row = session->RowOf(request.step) != nullptr;
   running->graph = request.graph;
   running->trace = request.trace ? session->NewTrace(request.step) : nullptr;
   slot.running = StepExecutor::Prepare(
@@ -40,16 +39,8 @@ std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSe
   early->tensors.swap(slot.parked);
   early->aborted = std::exchange(slot.aborted, Status());
   if (running->in_row) {
-    if (!continued) {
-      session->rows.push_back({request.step, request.last, request.step, Status()});
-      // An abort that came first has the last one's number.
-      StepSlot& end = session->SlotOf(request.last);
-      if (end.Waits(request.last))
-        session->rows.back().aborted = std::exchange(end.aborted, Status());
-    }
-    StepRow* row = session->RowOf(request.step);
-    row->current = request.step;
-    early->aborted.Update(row->aborted);
+    early->aborted.Update(session->RowOf(request.step)->status);
+    slot.running->OnIssued([this, running] { StepIssued(*running); });
   }
   return slot.running;
 }
@@ -60,6 +51,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
   std::shared_ptr<Step> step;
   Early early;
   Status refused;
+  bool over = true;
   {
     std::lock_guard lock(session->mutex);
     if (session->closed) return;
@@ -71,17 +63,23 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     if (!continued) {
       if (auto it = session->graphs.find(request.handle); it != session->graphs.end())
         request.graph = it->second;
+      if (request.last != request.step) session->BeginRow(request.step, request.last);
     }
     refused = RefusalLocked(slot, request, continued);
     if (refused.ok()) {
-      step = PrepareLocked(session, request, continued, &early);
+      step = PrepareLocked(session, request, &early);
     } else {
       if (slot.state != StepSlot::kRunning) slot.End(request.step);
-      if (continued || request.last != request.step) session->EndRow(request.last, request.step);
+      if (StepRow* row = session->RowOf(request.step)) {
+        row->End(request.step, refused);
+        refused = row->status;
+        over = row->under_way == 0;
+        if (over) session->EndRow(request.last);
+      }
     }
   }
   if (!refused.ok()) {
-    ReportDone(*session, request.last, refused);
+    if (over) ReportDone(*session, request.last, refused);
     return;
   }
   // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
@@ -94,6 +92,19 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
   }
   step->Start(caller_computes);
   if (!early.aborted.ok()) step->Abort(early.aborted);
+}
+
+void Worker::Impl::StepIssued(const Running& running) {
+  uint64_t next = 0;
+  {
+    std::lock_guard lock(running.session->mutex);
+    StepRow* row = running.session->RowOf(running.step);
+    row->issued = true;
+    if (!running.session->closed && row->Advance()) next = row->current;
+  }
+  if (next != 0) {
+    RunStep(running.session, {.step = next, .last = running.last, .graph = running.graph}, false);
+  }
 }
 
 void Worker::Impl::EndStep(Running* running, const Status& status) {
@@ -109,8 +120,10 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   running_.Give(running);
   (status.ok() ? steps_done_ : steps_failed_).fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Step> finished;  // freed outside the lock
+  std::vector<std::shared_ptr<Step>> useless;
   Status result = status;
-  bool closed, more = false;
+  uint64_t next = 0;
+  bool closed, over = true;
   {
     std::lock_guard lock(session->mutex);
     StepSlot& slot = session->SlotOf(step_id);
@@ -121,18 +134,22 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
     closed = session->closed;
     if (in_row) {
       StepRow* row = session->RowOf(step_id);
-      result.Update(row->aborted);
-      more = step_id != last && result.ok() && !closed;
-      if (more) {
-        row->current = step_id + 1;
-      } else {
-        session->EndRow(last, step_id);
+      row->End(step_id, status);
+      if (closed) row->status.Update(Cancelled("Session has been closed."));
+      if (row->Advance()) next = row->current;
+      over = row->under_way == 0;
+      result = row->status;
+      if (over) {
+        session->EndRow(last);
+      } else if (!result.ok()) {
+        useless = session->RunningOf(*row);
       }
     }
   }
-  if (more) {
-    RunStep(session, {.step = step_id + 1, .last = last, .graph = std::move(graph)}, false);
-  } else if (!closed || session->client != nullptr) {
+  for (const auto& step : useless) step->Abort(result);
+  if (next != 0) {
+    RunStep(session, {.step = next, .last = last, .graph = std::move(graph)}, false);
+  } else if (over && (!closed || session->client != nullptr)) {
     ReportDone(*session, last, result);
   }
   graph = nullptr;  // freed here if it was deregistered meanwhile
@@ -155,22 +172,22 @@ void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const St
 }
 
 void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Status& status) {
-  std::shared_ptr<Step> step;
+  std::vector<std::shared_ptr<Step>> steps;
   {
     std::lock_guard lock(session.mutex);
-    StepRow* row = session.RowOf(step_id);
-    if (row != nullptr) row->aborted.Update(status);
-    const uint64_t current = row != nullptr ? row->current : step_id;
-    StepSlot& slot = session.SlotOf(current);
-    if (slot.Runs(current)) {
-      step = slot.running;
-    } else if (row == nullptr) {  // else it is between two steps: the next one sees it
+    StepSlot& slot = session.SlotOf(step_id);
+    if (StepRow* row = session.RowOf(step_id)) {
+      row->status.Update(status);  // one that is about to begin sees it
+      steps = session.RunningOf(*row);
+    } else if (slot.Runs(step_id)) {
+      steps.push_back(slot.running);
+    } else {
       // The abort came first; run-step of this very step may still follow.
       if (slot.step < step_id && slot.state != StepSlot::kRunning) slot.Park(step_id);
       if (slot.Waits(step_id)) slot.aborted = status;
     }
   }
-  if (step != nullptr) step->Abort(status);
+  for (const auto& step : steps) step->Abort(status);
 }
 
 void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Status& status) {

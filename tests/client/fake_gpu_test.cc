@@ -3,6 +3,12 @@
 // it is, and they report each access that nothing orders.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <thread>
+
 #include "client/monograph.h"
 #include "tests/client/fake_gpu_devices.h"
 #include "tests/client/training_curve.h"
@@ -57,6 +63,112 @@ TEST(FakeGpuTraining, DropoutDrawsTheSameNumbersInEveryStep) {
   CurveOptions cpu = On({"/device:CPU:0"}), gpu = On({"/device:GPU:0"});
   cpu.dropout = gpu.dropout = 0.5;
   EXPECT_EQ(Difference(RunCurve(gpu), RunCurve(cpu)), "");
+  ExpectNoRaces();
+}
+
+TEST(FakeGpuTraining, StepsInARowGiveTheBitsOfTheCpu) {
+  for (const int gpus : {1, 2}) {
+    for (const bool variables_on_cpu : {false, true}) {
+      CurveOptions gpu = On({"/device:GPU:0"}), cpu = On({"/device:CPU:0"});
+      if (gpus == 2) {
+        gpu.replicas.push_back("/device:GPU:1");
+        cpu.replicas.push_back("/device:CPU:1");
+      }
+      for (CurveOptions* options : {&gpu, &cpu}) {
+        options->row = 9;
+        options->steps = 5;
+        options->dropout = 0.5;
+        if (variables_on_cpu) options->variable_devices = {"/device:CPU:0"};
+      }
+      EXPECT_EQ(Difference(RunCurve(gpu), RunCurve(cpu)), "")
+          << gpus << " GPUs" << (variables_on_cpu ? ", variables on the CPU" : "");
+      ExpectNoRaces();
+    }
+  }
+}
+
+// A variable on a GPU, {1, 0} at first, whose first element every step doubles.
+class FakeGpuRow : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Scope gpu = root_.WithDevice("/device:GPU:0");
+    const ModelVariable v = MakeVariable(gpu, "v", Const(gpu, {1.0f, 0.0f}));
+    Output sums = v.value;
+    for (int i = 0; i < 6; ++i) sums = Cumsum(gpu, sums, Const(root_, int32_t{0}));
+    const Operation add = AssignAddVariable(gpu, v.handle, sums);
+    ASSERT_TRUE(root_.ok()) << root_.status();
+    session_ = Session::Local(graph_, {}).value();
+    ASSERT_TRUE(session_->Run({}, {}, {v.initializer}).ok());
+    step_ = session_->MakeCallable({}, {}, {add}).value();
+    value_ = v.value;
+    ASSERT_TRUE(Run(4).ok());
+  }
+  Status Run(int64_t steps, std::optional<std::chrono::milliseconds> timeout = {}) {
+    const Status status =
+        session_->RunCallable(step_, {}, {.timeout = timeout, .steps = steps}).status();
+    if (status.ok()) doubled_ += steps;
+    return status;
+  }
+  // While the GPU ends nothing: it launches the first two.
+  void HoldRowOf(int64_t steps, const std::function<void()>& meanwhile, Status* status) {
+    const int64_t before = driver().counts().launches;
+    driver().Hold();
+    std::thread caller([&] { *status = Run(steps); });
+    EXPECT_EQ(LaunchesAfter(before + 2), before + 2);
+    meanwhile();
+    driver().Resume();
+    caller.join();
+  }
+  void ExpectDoubled() {
+    const auto value = session_->Run({}, {value_});
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_EQ(value->at(0).values<float>()[0], std::ldexp(1.0f, static_cast<int>(doubled_)));
+    ExpectNoRaces();
+  }
+  RecordingDriver& driver() { return *FakeDrivers()[0]; }
+  // Waits until so many graphs were launched; then for a while.
+  int64_t LaunchesAfter(int64_t launches) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (driver().counts().launches < launches && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return driver().counts().launches;
+  }
+
+  Graph graph_ = NewGraph();
+  Scope root_{&graph_};
+  std::unique_ptr<Session> session_;
+  Callable step_;
+  Output value_;
+  int64_t doubled_ = 0;
+};
+
+TEST_F(FakeGpuRow, TheNextStepIsLaunchedBeforeTheGpuHasEndedTheOneBefore) {
+  const int64_t before = driver().counts().launches;
+  Status status;
+  HoldRowOf(
+      10, [] {}, &status);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(driver().counts().launches, before + 10);
+  ExpectDoubled();
+}
+
+TEST_F(FakeGpuRow, ALostContextFailsTheStepsThatAreUnderWay) {
+  const int64_t before = driver().counts().launches;
+  Status status;
+  HoldRowOf(
+      10, [this] { driver().Lose(); }, &status);
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+  EXPECT_EQ(driver().counts().launches, before + 2);
+}
+
+TEST_F(FakeGpuRow, ARowThatTakesTooLongEndsAndTheNextOneRuns) {
+  driver().Hold();
+  const Status late = Run(10, std::chrono::milliseconds(50));
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late;
+  driver().Resume();
+  const Status next = Run(10);
+  EXPECT_TRUE(next.ok()) << next;
   ExpectNoRaces();
 }
 

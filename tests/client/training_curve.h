@@ -21,6 +21,7 @@ struct CurveOptions {
       {};  // empty: in this process, with as many CPU devices as replicas
   SessionOptions session = {};
   int steps = 20;
+  int64_t row = 1;  // times that each of them runs, with the same batch; the last loss counts
   int64_t batch_size = 24;
   double dropout = 0;
   bool executor_input = false;  // each replica reads its own part of the batch
