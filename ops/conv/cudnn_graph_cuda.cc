@@ -21,6 +21,7 @@ Result<bool> RuledOut(const Descriptor& config, const Allowed& allowed) {
   for (int64_t i = 0; i < std::min<int64_t>(count, CUDNN_NUMERICAL_NOTE_TYPE_COUNT); ++i) {
     switch (notes[i]) {
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+      case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:  // half and bfloat16 add up in float
         return true;
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
         if (allowed.deterministic) return true;
