@@ -158,6 +158,7 @@ class Placer {
       if (interned[device] < 0) interned[device] = graph_.InternDevice(devices_[device].name);
       graph_.SetDevice(node, interned[device]);
     }
+    if (notes_ != nullptr && options_.has_kernel) NoteBodies();
     return Status();
   }
 
@@ -182,6 +183,36 @@ class Placer {
       node = parent_[Index(node)];
     }
     return node;
+  }
+
+  // What a task leaves to its CPU of a body that it runs on a GPU (the task decides, and in this
+  // way), once for each function.
+  void NoteBodies() {
+    std::set<const Function*> told;
+    for (NodeId call = 0; call < graph_.num_nodes(); ++call) {
+      const std::string& type = graph_.device(call).type;
+      const Function* function = type != "CPU" && IsCall(graph_, call)
+                                     ? Callee(graph_, call, graph_.functions())
+                                     : nullptr;
+      if (function == nullptr || !told.insert(function).second) continue;
+      const Graph& body = *function->body;
+      NodeId first = -1;
+      int others = -1;
+      for (NodeId node = 0; node < body.num_nodes(); ++node) {
+        if (!body.device(node).type.empty() || IsCall(body, node) ||
+            options_.has_kernel(body, node, type) || !options_.has_kernel(body, node, "CPU"))
+          continue;
+        if (first < 0) first = node;
+        ++others;
+      }
+      if (first < 0) continue;
+      Note(call, NodeText(graph_, call) + " runs on " + graph_.device(call).ToString() + ", but " +
+                     NodeText(body, first) +
+                     (others > 0 ? " and " + std::to_string(others) + " more of its nodes" : "") +
+                     " on the CPU of that task, the only device with a kernel; so do other calls "
+                     "of " +
+                     Quoted(function->name));
+    }
   }
 
   void Note(NodeId node, std::string text) {

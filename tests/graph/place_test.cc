@@ -306,6 +306,26 @@ Output Call(const Scope& scope, const std::string& function, const Output& x) {
       .BuildOutput();
 }
 
+TEST_F(PlaceTest, WhatABodyOnAGpuLeavesToTheCpuIsNoted) {
+  PlaceOptions options;
+  options.has_kernel = [](const Graph& graph, NodeId node, const std::string& type) {
+    return type == "CPU" || !graph.is(node, "Square");
+  };
+  AddSquareFunction(&graph_, "free", "");
+  AddSquareFunction(&graph_, "asks", "/device:CPU:0");
+  for (const char* function : {"free", "free", "asks"}) {
+    Call(root_.WithDevice("/task:10/device:GPU:0").WithOpName("call"), function,
+         Placeholder(root_));
+  }
+  ASSERT_TRUE(root_.ok()) << root_.status();
+  ASSERT_TRUE(Place(&graph_, GpuCluster(), options, &notes_).ok());
+  ASSERT_EQ(notes_.size(), 1u);
+  EXPECT_TRUE(Has(notes_[0].text,
+                  "'call' (PartitionedCall) runs on /job:worker/replica:0/task:10/device:GPU:0, "
+                  "but 'deep/Square' (Square) on the CPU of that task"))
+      << notes_[0].text;
+}
+
 TEST_F(PlaceTest, ACallIsPlacedAsOneNodeAndPrintedAsItsBody) {
   AddSquareFunction(&graph_, "f", "/device:CPU:0");
   const Output call =
