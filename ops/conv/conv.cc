@@ -2,6 +2,7 @@
 
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
+#include "ops/conv/geometry.h"
 #include "ops/dims.h"
 #include "ops/window.h"
 
@@ -51,9 +52,9 @@ Status Conv2DShape(ShapeContext& c) {
                       ParseImageFormat(c.attr<std::string>("data_format")));
   MG_ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(0, 4));
   MG_ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(1, 4));
-  MG_RETURN_IF_ERROR(
-      MergeDim(input.dim(format.c), filter.dim(2), "channels of the input and of the filter")
-          .status());
+  const int64_t channels = input.dim(format.c), filter_channels = filter.dim(2);
+  if (channels >= 0 && filter_channels >= 0 && channels != filter_channels)
+    MG_RETURN_IF_ERROR(GroupsOf(channels, filter_channels, filter.dim(3)).status());
   Window rows, columns;
   MG_RETURN_IF_ERROR(PlaceWindows(c.attrs(), format, input.dim(format.h), input.dim(format.w),
                                   filter.dim(0), filter.dim(1), &rows, &columns));
@@ -74,7 +75,6 @@ Status BackpropInputShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(0));
   MG_ASSIGN_OR_RETURN(out, PartialShape::Merge(out, PartialShape::UnknownOfRank(4)));
   if (out.dim(format.n) < 0) out.set_dim(format.n, dy.dim(format.n));
-  if (out.dim(format.c) < 0 && c.input(1).known_rank()) out.set_dim(format.c, c.input(1).dim(2));
   c.set_output(0, out);
   return Status();
 }
@@ -82,11 +82,10 @@ Status BackpropInputShape(ShapeContext& c) {
 Status BackpropFilterShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const ImageFormat format,
                       ParseImageFormat(c.attr<std::string>("data_format")));
-  MG_ASSIGN_OR_RETURN(const PartialShape x, c.WithRank(0, 4));
+  MG_RETURN_IF_ERROR(c.WithRank(0, 4).status());
   MG_ASSIGN_OR_RETURN(const PartialShape dy, c.WithRank(2, 4));
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(1));
-  MG_ASSIGN_OR_RETURN(
-      out, PartialShape::Merge(out, PartialShape{-1, -1, x.dim(format.c), dy.dim(format.c)}));
+  MG_ASSIGN_OR_RETURN(out, PartialShape::Merge(out, PartialShape{-1, -1, -1, dy.dim(format.c)}));
   c.set_output(0, out);
   return Status();
 }

@@ -18,7 +18,8 @@ struct Conv2DOptions {
 
 // input [batch, height, width, in_channels], filter [rows, columns, in_channels, out_channels].
 // `strides` has one entry per dimension of data_format; those of batch and channels are 1. padding:
-// "SAME", "VALID" or "EXPLICIT".
+// "SAME", "VALID" or "EXPLICIT". A filter of fewer in_channels than the input convolves in groups:
+// the first in_channels give the first out_channels / groups, and so on.
 Output Conv2D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides,
               const std::string& padding, const Conv2DOptions& options = {});
 

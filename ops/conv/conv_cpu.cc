@@ -32,9 +32,21 @@ void ForPixels(const Geometry& g, int64_t n, const Fn& fn) {
           const int64_t w = x * g.columns.stride - g.columns.pad_before + s * g.columns.dilation;
           if (w < 0 || w >= g.columns.in) continue;
           fn(n * g.input_image() + h * ih + w * iw, n * g.output_image() + y * oh + x * ow,
-             (r * g.columns.size + s) * g.ic * g.oc);
+             (r * g.columns.size + s) * g.filter_channels() * g.oc);
         }
       }
+    }
+  }
+}
+
+// Calls fn(input channel, output channel, filter offset from the first channels') for each pair of
+// channels that a filter element joins.
+template <typename Fn>
+void ForChannels(const Geometry& g, const Fn& fn) {
+  const int64_t in = g.filter_channels(), out = g.oc / g.groups;
+  for (int64_t group = 0; group < g.groups; ++group) {
+    for (int64_t a = 0; a < in; ++a) {
+      for (int64_t b = group * out; b < (group + 1) * out; ++b) fn(group * in + a, b, a * g.oc + b);
     }
   }
 }
@@ -48,10 +60,9 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
     std::fill_n(out, g.filter(), T(0));
     for (int64_t n = 0; n < g.n; ++n) {
       ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
-        for (int64_t a = 0; a < g.ic; ++a) {
-          for (int64_t b = 0; b < g.oc; ++b)
-            out[f + a * g.oc + b] += input[i + a * ic_step] * dy[o + b * oc_step];
-        }
+        ForChannels(g, [&](int64_t a, int64_t b, int64_t w) {
+          out[f + w] += input[i + a * ic_step] * dy[o + b * oc_step];
+        });
       });
     }
     return;
@@ -61,10 +72,9 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
       if (mode == Mode::kForward) {
         std::fill_n(out + n * g.output_image(), g.output_image(), T(0));
         ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
-          for (int64_t a = 0; a < g.ic; ++a) {
-            for (int64_t b = 0; b < g.oc; ++b)
-              out[o + b * oc_step] += input[i + a * ic_step] * filter[f + a * g.oc + b];
-          }
+          ForChannels(g, [&](int64_t a, int64_t b, int64_t w) {
+            out[o + b * oc_step] += input[i + a * ic_step] * filter[f + w];
+          });
         });
         if (!fused.bias) continue;
         T* image = out + n * g.output_image();
@@ -75,10 +85,9 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
       } else {
         std::fill_n(out + n * g.input_image(), g.input_image(), T(0));
         ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
-          for (int64_t a = 0; a < g.ic; ++a) {
-            for (int64_t b = 0; b < g.oc; ++b)
-              out[i + a * ic_step] += dy[o + b * oc_step] * filter[f + a * g.oc + b];
-          }
+          ForChannels(g, [&](int64_t a, int64_t b, int64_t w) {
+            out[i + a * ic_step] += dy[o + b * oc_step] * filter[f + w];
+          });
         });
       }
     }

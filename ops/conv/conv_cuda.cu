@@ -41,22 +41,22 @@ Status Transpose(KernelContext& c, int64_t matrices, int64_t rows, int64_t colum
 template <typename T>
 Status ToCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
   const int64_t window = g.rows.size * g.columns.size;
-  if (!g.nchw || window == 1) return Transpose(c, 1, window * g.ic, g.oc, from, to);
+  if (!g.nchw || window == 1) return Transpose(c, 1, window * g.filter_channels(), g.oc, from, to);
   MG_ASSIGN_OR_RETURN(Tensor between, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
   T* middle = between.data<T>();
-  MG_RETURN_IF_ERROR(Transpose(c, 1, window * g.ic, g.oc, from, middle));
-  return Transpose<T>(c, g.oc, window, g.ic, middle, to);
+  MG_RETURN_IF_ERROR(Transpose(c, 1, window * g.filter_channels(), g.oc, from, middle));
+  return Transpose<T>(c, g.oc, window, g.filter_channels(), middle, to);
 }
 
 // And back.
 template <typename T>
 Status FromCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
   const int64_t window = g.rows.size * g.columns.size;
-  if (!g.nchw || window == 1) return Transpose(c, 1, g.oc, window * g.ic, from, to);
+  if (!g.nchw || window == 1) return Transpose(c, 1, g.oc, window * g.filter_channels(), from, to);
   MG_ASSIGN_OR_RETURN(Tensor between, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
   T* middle = between.data<T>();
-  MG_RETURN_IF_ERROR(Transpose(c, g.oc, g.ic, window, from, middle));
-  return Transpose<T>(c, 1, g.oc, window * g.ic, middle, to);
+  MG_RETURN_IF_ERROR(Transpose(c, g.oc, g.filter_channels(), window, from, middle));
+  return Transpose<T>(c, 1, g.oc, window * g.filter_channels(), middle, to);
 }
 
 // ---- images ----
@@ -108,13 +108,23 @@ Status MoveImages(KernelContext& c, int64_t n, const Images& a, const T* from, c
 
 struct Plain {
   explicit Plain(const Geometry& g)
-      : n(g.n), rows(g.rows), columns(g.columns), in(InputOf(g)), out(OutputOf(g)) {}
-  int64_t n;
+      : n(g.n),
+        filter_channels(g.filter_channels()),
+        group_outputs(g.oc / g.groups),
+        rows(g.rows),
+        columns(g.columns),
+        in(InputOf(g)),
+        out(OutputOf(g)) {}
+  int64_t n, filter_channels, group_outputs;
   Window rows, columns;
   Images in, out;
   MG_HD int64_t filter(int64_t r, int64_t s, int64_t a, int64_t b) const {
-    return ((r * columns.size + s) * in.channels + a) * out.channels + b;
+    return ((r * columns.size + s) * filter_channels + a) * out.channels + b;
   }
+  // The first input channel that output channel b sees, and the first output channel that sees
+  // input channel a.
+  MG_HD int64_t first_in(int64_t b) const { return b / group_outputs * filter_channels; }
+  MG_HD int64_t first_out(int64_t a) const { return a / filter_channels * group_outputs; }
   // The row (or column) of the input under element k of window o; -1 outside.
   MG_HD static int64_t Under(const Window& w, int64_t o, int64_t k) {
     const int64_t at = o * w.stride - w.pad_before + k * w.dilation;
@@ -140,6 +150,7 @@ struct PlainForward {
     const int64_t b = i % p.out.channels, pixel = i / p.out.channels;
     const int64_t ow = pixel % p.out.columns, oh = pixel / p.out.columns % p.out.rows,
                   n = pixel / (p.out.columns * p.out.rows);
+    const int64_t first = p.first_in(b);
     A sum = 0;
     for (int64_t r = 0; r < p.rows.size; ++r) {
       const int64_t h = Plain::Under(p.rows, oh, r);
@@ -147,8 +158,8 @@ struct PlainForward {
       for (int64_t s = 0; s < p.columns.size; ++s) {
         const int64_t c = Plain::Under(p.columns, ow, s);
         if (c < 0) continue;
-        for (int64_t a = 0; a < p.in.channels; ++a)
-          sum += Widen(x[p.in.at(n, h, c, a)]) * Widen(w[p.filter(r, s, a, b)]);
+        for (int64_t a = 0; a < p.filter_channels; ++a)
+          sum += Widen(x[p.in.at(n, h, c, first + a)]) * Widen(w[p.filter(r, s, a, b)]);
       }
     }
     if (bias != nullptr) sum += Widen(bias[b]);
@@ -167,6 +178,7 @@ struct PlainBackpropInput {
     const int64_t a = i % p.in.channels, pixel = i / p.in.channels;
     const int64_t c = pixel % p.in.columns, h = pixel / p.in.columns % p.in.rows,
                   n = pixel / (p.in.columns * p.in.rows);
+    const int64_t first = p.first_out(a), own = a % p.filter_channels;
     A sum = 0;
     for (int64_t r = 0; r < p.rows.size; ++r) {
       const int64_t oh = Plain::Over(p.rows, h, r);
@@ -174,8 +186,8 @@ struct PlainBackpropInput {
       for (int64_t s = 0; s < p.columns.size; ++s) {
         const int64_t ow = Plain::Over(p.columns, c, s);
         if (ow < 0) continue;
-        for (int64_t b = 0; b < p.out.channels; ++b)
-          sum += Widen(dy[p.out.at(n, oh, ow, b)]) * Widen(w[p.filter(r, s, a, b)]);
+        for (int64_t b = first; b < first + p.group_outputs; ++b)
+          sum += Widen(dy[p.out.at(n, oh, ow, b)]) * Widen(w[p.filter(r, s, own, b)]);
       }
     }
     dx[p.in.at(n, h, c, a)] = Narrow<T>(sum);
@@ -190,8 +202,8 @@ struct PlainBackpropFilter {
 
   MG_HD void operator()(int64_t i) const {
     using A = Accumulator<T>;
-    const int64_t b = i % p.out.channels, a = i / p.out.channels % p.in.channels;
-    const int64_t tap = i / (p.out.channels * p.in.channels);
+    const int64_t b = i % p.out.channels, a = i / p.out.channels % p.filter_channels;
+    const int64_t tap = i / (p.out.channels * p.filter_channels), channel = p.first_in(b) + a;
     const int64_t s = tap % p.columns.size, r = tap / p.columns.size;
     A sum = 0;
     for (int64_t n = 0; n < p.n; ++n) {
@@ -201,7 +213,7 @@ struct PlainBackpropFilter {
         for (int64_t ow = 0; ow < p.out.columns; ++ow) {
           const int64_t c = Plain::Under(p.columns, ow, s);
           if (c < 0) continue;
-          sum += Widen(x[p.in.at(n, h, c, a)]) * Widen(dy[p.out.at(n, oh, ow, b)]);
+          sum += Widen(x[p.in.at(n, h, c, channel)]) * Widen(dy[p.out.at(n, oh, ow, b)]);
         }
       }
     }
@@ -241,7 +253,7 @@ class ConvKernel : public Kernel {
     const auto one = [](const Window& w) {
       return w.size == 1 && w.stride == 1 && w.pad_before == 0 && w.pad_after == 0;
     };
-    return !g.nchw && one(g.rows) && one(g.columns);
+    return !g.nchw && g.groups == 1 && one(g.rows) && one(g.columns);
   }
 
   Status ByProduct(KernelContext& c, const Geometry& g, Tensor* out) {

@@ -131,8 +131,8 @@ Result<cudnn::Operations> Describe(cudnnHandle_t handle, const CudnnCall& call, 
   const bool bias = call.fused.bias, relu = call.fused.relu;
   cudnn::Operations made;
   MG_ASSIGN_OR_RETURN(Descriptor x, tensors.Make(kInput, {g.n, g.ic, g.rows.in, g.columns.in}));
-  MG_ASSIGN_OR_RETURN(Descriptor w,
-                      tensors.Make(kFilter, {g.oc, g.ic, g.rows.size, g.columns.size}));
+  MG_ASSIGN_OR_RETURN(Descriptor w, tensors.Make(kFilter, {g.oc, g.filter_channels(), g.rows.size,
+                                                           g.columns.size}));
   MG_ASSIGN_OR_RETURN(Descriptor y, tensors.Make(kOutput, out));
   Descriptor product, sum, b;
   if (bias) {

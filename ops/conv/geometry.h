@@ -17,24 +17,49 @@ enum class Mode { kForward, kBackpropInput, kBackpropFilter };
 
 struct Geometry {
   int64_t n = 0, ic = 0, oc = 0;
+  // Channels in so many groups: the output channels of a group see the input channels of that
+  // group.
+  int64_t groups = 1;
   Window rows, columns;
   bool nchw = false;
 
-  using Key = std::array<int64_t, 18>;
+  using Key = std::array<int64_t, 19>;
   Key key() const {
     const Window &r = rows, &c = columns;
-    return {n,        ic,         oc,         nchw,         r.in,         r.size,
-            r.stride, r.dilation, r.out,      r.pad_before, r.pad_after,  c.in,
-            c.size,   c.stride,   c.dilation, c.out,        c.pad_before, c.pad_after};
+    return {n,          ic,    oc,           nchw,        r.in,  r.size, r.stride,
+            r.dilation, r.out, r.pad_before, r.pad_after, c.in,  c.size, c.stride,
+            c.dilation, c.out, c.pad_before, c.pad_after, groups};
   }
+  int64_t filter_channels() const {
+    return ic / groups;
+  }  // the filter is [rows, columns, this, oc]
   int64_t input_image() const { return rows.in * columns.in * ic; }
   int64_t output_image() const { return rows.out * columns.out * oc; }
-  int64_t filter() const { return rows.size * columns.size * ic * oc; }
+  int64_t filter() const { return rows.size * columns.size * filter_channels() * oc; }
   int64_t flops_per_image() const { return 2 * rows.out * columns.out * filter(); }
   Shape OutputShape() const {
     return nchw ? Shape{n, oc, rows.out, columns.out} : Shape{n, rows.out, columns.out, oc};
   }
 };
+
+// Groups of a convolution whose filter has fewer channels than its input. InvalidArgument if it
+// does not divide into such. Negative: not known.
+inline Result<int64_t> GroupsOf(int64_t input_channels, int64_t filter_channels,
+                                int64_t output_channels) {
+  if (filter_channels <= 0 || input_channels <= 0 || input_channels % filter_channels != 0) {
+    return InvalidArgument("the input has " + std::to_string(input_channels) +
+                           " channels, which is no multiple of the filter's " +
+                           std::to_string(filter_channels));
+  }
+  const int64_t groups = input_channels / filter_channels;
+  if (output_channels >= 0 && output_channels % groups != 0) {
+    return InvalidArgument("an input of " + std::to_string(input_channels) +
+                           " channels and a filter of " + std::to_string(filter_channels) +
+                           " make " + std::to_string(groups) + " groups, into which " +
+                           std::to_string(output_channels) + " output channels do not divide");
+  }
+  return groups;
+}
 
 inline Result<Geometry> MakeGeometry(const Attrs& attrs, const Shape& input, const Shape& filter) {
   if (input.rank() != 4 || filter.rank() != 4) {
@@ -47,9 +72,7 @@ inline Result<Geometry> MakeGeometry(const Attrs& attrs, const Shape& input, con
   g.nchw = format.c == 1;
   g.n = input[format.n], g.ic = input[format.c], g.oc = filter[3];
   if (g.ic != filter[2]) {
-    return InvalidArgument("input " + input.ToString() + " has " + std::to_string(g.ic) +
-                           " channels, filter " + filter.ToString() + " is for " +
-                           std::to_string(filter[2]) + "; grouped convolution is not supported");
+    MG_ASSIGN_OR_RETURN(g.groups, GroupsOf(g.ic, filter[2], g.oc));
   }
   MG_RETURN_IF_ERROR(PlaceWindows(attrs, format, input[format.h], input[format.w], filter[0],
                                   filter[1], &g.rows, &g.columns));

@@ -36,8 +36,12 @@ class Chunk {
     const auto plain = g.nchw ? memory::format_tag::nchw : memory::format_tag::nhwc;
     const memory::dims src{images, g.ic, g.rows.in, g.columns.in},
         dst{images, g.oc, g.rows.out, g.columns.out};
-    const memory::dims weights{g.oc, g.ic, g.rows.size, g.columns.size},
-        strides{g.rows.stride, g.columns.stride};
+    const bool grouped = g.groups > 1;
+    const int64_t window[] = {g.rows.size, g.columns.size}, fc = g.filter_channels();
+    const memory::dims weights =
+        grouped ? memory::dims{g.groups, g.oc / g.groups, fc, window[0], window[1]}
+                : memory::dims{g.oc, fc, window[0], window[1]};
+    const memory::dims strides{g.rows.stride, g.columns.stride};
     const memory::dims dilations{g.rows.dilation - 1, g.columns.dilation - 1};
     const memory::dims before{g.rows.pad_before, g.columns.pad_before},
         after{g.rows.pad_after, g.columns.pad_after};
@@ -91,7 +95,8 @@ class Chunk {
     }
     plain_src_ = memory::desc(src, f32, plain);
     plain_dst_ = memory::desc(dst, f32, plain);
-    plain_weights_ = memory::desc(weights, f32, memory::format_tag::hwio);
+    plain_weights_ = memory::desc(
+        weights, f32, grouped ? memory::format_tag::hwigo : memory::format_tag::hwio);
     // With one channel all plain orders are the same bytes.
     same_src_ = src_ == plain_src_ ||
                 (g.ic == 1 && src_ == memory::desc(src, f32, memory::format_tag::nchw));

@@ -1145,7 +1145,12 @@ def conv():
         if t in WIDE:  # the three are adjoint
             np.testing.assert_allclose(np.vdot(x, dx), np.vdot(y, dy), rtol=1e-3, atol=1e-4, err_msg=label)
             np.testing.assert_allclose(np.vdot(w, dw), np.vdot(y, dy), rtol=1e-3, atol=1e-4, err_msg=label)
+    # In groups: TensorFlow's CPUs have no gradients of these.
+    for t, xs, ws, st in ((F, (2, 5, 4, 4), (3, 3, 2, 6), 1), (F, (1, 6, 5, 6), (1, 1, 1, 12), 2), (D, (1, 4, 4, 6), (2, 3, 3, 4), 1)):
+        label = "groups_%s_%s_%s" % (dims(xs), dims(ws), SHORT[t])
+        case("Conv2D", label, [val(t, xs, "x"), val(t, ws, "w")], strides=[1, st, st, 1], padding="SAME", atol=1e-5)
     one = dict(strides=[1, 1, 1, 1], padding="VALID")
+    fails("Conv2D", "groups", [val(F, (1, 4, 4, 4)), val(F, (2, 2, 2, 3))], **one)
     fails("Conv2D", "depth", [val(F, (1, 4, 4, 3)), val(F, (2, 2, 2, 4))], **one)
     fails("Conv2D", "filter_too_large", [val(F, (1, 2, 2, 1)), val(F, (5, 5, 1, 1))], **one)
     fails("Conv2D", "rank", [val(F, (4, 4, 3)), val(F, (2, 2, 3, 4))], **one)

@@ -120,21 +120,24 @@ TEST(CudnnGraph, AnEngineIsReadAsItWasWritten) {
 // The convolutions of ResNet-50 and of the MNIST CNN.
 std::vector<conv::Geometry> Trained() {
   std::vector<conv::Geometry> all;
-  const auto add = [&](int64_t side, int64_t in, int64_t out, int64_t kernel, int64_t stride) {
+  const auto add = [&](int64_t side, int64_t in, int64_t out, int64_t kernel, int64_t stride,
+                       int64_t groups = 1) {
     const int64_t pad = kernel / 2;
     const Attrs attrs{{"strides", std::vector<int64_t>{1, stride, stride, 1}},
                       {"dilations", std::vector<int64_t>{1, 1, 1, 1}},
                       {"padding", std::string("EXPLICIT")},
                       {"explicit_paddings", std::vector<int64_t>{0, 0, pad, pad, pad, pad, 0, 0}},
                       {"data_format", std::string("NHWC")}};
-    const auto geometry =
-        conv::MakeGeometry(attrs, Shape{64, side, side, in}, Shape{kernel, kernel, in, out});
+    const auto geometry = conv::MakeGeometry(attrs, Shape{64, side, side, in},
+                                             Shape{kernel, kernel, in / groups, out});
     EXPECT_TRUE(geometry.ok()) << geometry.status();
     if (geometry.ok()) all.push_back(*geometry);
   };
   add(28, 1, 32, 5, 1);
   add(14, 32, 64, 5, 1);
   add(224, 3, 64, 7, 2);
+  add(27, 96, 256, 5, 1, 2);
+  add(56, 128, 128, 3, 1, 32);
   int64_t side = 56, in = 64;
   for (const int64_t width : {64, 128, 256, 512}) {
     const int64_t stride = width == 64 ? 1 : 2, out = 4 * width;

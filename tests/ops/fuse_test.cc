@@ -312,13 +312,13 @@ TEST_F(FuseTest, TheGradientsOfAConvolutionAndOfThePoolingBehindItAreOneNode) {
 }
 
 TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
-  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts.
-  for (const int64_t channels : {32, 3}) {
+  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts; groups.
+  for (const auto& [channels, groups] : {std::pair(32, 1), std::pair(3, 1), std::pair(32, 4)}) {
     for (const bool wants_input : {true, false}) {
       Graph graph(&Ops());
       const Scope root(&graph);
       const Output x = Const(root, Random<float>({7, 29, 28, channels}, 1)),
-                   w = Const(root, Random<float>({5, 5, channels, 32}, 2)),
+                   w = Const(root, Random<float>({5, 5, channels / groups, 32}, 2)),
                    y = Const(root, Random<float>({7, 29, 28, 32}, 3));
       const Output pooled = MaxPool(root, y, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
       const Output dp = MaxPoolGrad(root, y, pooled, Const(root, Random<float>({7, 15, 14, 32}, 4)),

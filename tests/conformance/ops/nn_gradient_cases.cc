@@ -106,6 +106,7 @@ void AddImages(std::vector<GradientCase>* cases) {
   };
   for (const Conv& c :
        {Conv{"", {2, 4, 3, 2}, {3, 2, 2, 3}, {2, 4, 3, 3}, {1, 1, 1, 1}, "SAME"},
+        Conv{", groups", {1, 3, 4, 4}, {2, 2, 2, 6}, {1, 3, 4, 6}, {1, 1, 1, 1}, "SAME"},
         Conv{", strides", {1, 5, 4, 2}, {2, 2, 2, 2}, {1, 2, 3, 2}, {1, 2, 1, 1}, "VALID"},
         Conv{", dilations",
              {1, 6, 5, 1},

@@ -44,7 +44,7 @@ struct ProductBody {
   }
 };
 
-// Planes without padding; the filter lies as [oc, ic, rows, columns].
+// Planes without padding; the filter lies as [oc, channels of a group, rows, columns].
 template <typename T>
 struct PlanesBody {
   conv::CudnnCall call;
@@ -59,13 +59,14 @@ struct PlanesBody {
       for (int64_t b = 0; b < g.oc; ++b)
         for (int64_t oh = 0; oh < g.rows.out; ++oh)
           for (int64_t ow = 0; ow < g.columns.out; ++ow)
-            for (int64_t a = 0; a < g.ic; ++a)
+            for (int64_t a = 0; a < g.filter_channels(); ++a)
               for (int64_t r = 0; r < g.rows.size; ++r)
                 for (int64_t s = 0; s < g.columns.size; ++s) {
                   const int64_t h = oh * g.rows.stride + r * g.rows.dilation,
                                 v = ow * g.columns.stride + s * g.columns.dilation;
-                  fn(x + ((n * g.ic + a) * g.rows.in + h) * g.columns.in + v,
-                     w + ((b * g.ic + a) * g.rows.size + r) * g.columns.size + s,
+                  const int64_t channel = b / (g.oc / g.groups) * g.filter_channels() + a;
+                  fn(x + ((n * g.ic + channel) * g.rows.in + h) * g.columns.in + v,
+                     w + ((b * g.filter_channels() + a) * g.rows.size + r) * g.columns.size + s,
                      y + ((n * g.oc + b) * g.rows.out + oh) * g.columns.out + ow);
                 }
   }

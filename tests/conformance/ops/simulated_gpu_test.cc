@@ -315,7 +315,9 @@ TEST_F(SimulatedGpu, SmallIntegersHaveTheCpusBits) {
   for (const DType dtype : {DT_INT8, DT_INT16, DT_UINT8, DT_UINT16}) {
     SCOPED_TRACE(DTypeName(dtype));
     const bool is_signed = dtype == DT_INT8 || dtype == DT_INT16;
-    const double low = dtype == DT_INT8 ? -128 : dtype == DT_INT16 ? -32768 : 0,
+    const double low = dtype == DT_INT8    ? -128
+                       : dtype == DT_INT16 ? -32768
+                                           : 0,
                  high = dtype == DT_INT8    ? 127.9
                         : dtype == DT_UINT8 ? 255.9
                         : is_signed         ? 32767.9
@@ -445,6 +447,45 @@ TEST_F(SimulatedGpu, ConvolvesAndMultipliesWhateverItsLibrariesRefuse) {
              {"num_args", int64_t{1}},
              {"fused_ops", ops}},
             1e-5, 1e-4);
+  }
+}
+
+TEST_F(SimulatedGpu, ConvolvesInGroups) {
+  for (const DType dtype : kFloats) {
+    const double tolerance = dtype == DT_FLOAT || dtype == DT_DOUBLE ? 1e-5
+                             : dtype == DT_HALF                      ? 4e-3
+                                                                     : 3e-2;
+    for (const bool nchw : {false, true}) {
+      for (const int64_t groups : {2, 3, 6}) {
+        for (const int64_t size : {1, 3}) {
+          SCOPED_TRACE(std::string(DTypeName(dtype)) + (nchw ? ", NCHW, " : ", NHWC, ") +
+                       std::to_string(groups) + " groups, window " + std::to_string(size));
+          const auto shape = [&](int64_t c) {
+            return nchw ? Shape{2, c, 5, 6} : Shape{2, 5, 6, c};
+          };
+          const int64_t channels = 6 / groups;
+          const Attrs attrs{{"T", dtype},
+                            {"data_format", std::string(nchw ? "NCHW" : "NHWC")},
+                            {"padding", std::string("SAME")},
+                            {"strides", std::vector<int64_t>{1, 1, 1, 1}}};
+          const Tensor x = Random(dtype, shape(6), 1, -1, 1),
+                       filter = Random(dtype, Shape{size, size, channels, 12}, 2, -1, 1),
+                       dy = Random(dtype, shape(12), 3, -1, 1);
+          const Tensor x_sizes = nchw ? Ints({2, 6, 5, 6}) : Ints({2, 5, 6, 6}),
+                       filter_sizes = Tensor::Vector<int32_t>({static_cast<int32_t>(size),
+                                                               static_cast<int32_t>(size),
+                                                               static_cast<int32_t>(channels), 12});
+          Compare("Conv2D", {x, filter}, attrs, tolerance, tolerance * 10);
+          Compare("Conv2DBackpropInput", {x_sizes, filter, dy}, attrs, tolerance, tolerance * 10);
+          Compare("Conv2DBackpropFilter", {x, filter_sizes, dy}, attrs, tolerance, tolerance * 10);
+          Attrs with_bias = attrs;
+          with_bias.Set("num_args", int64_t{1});
+          with_bias.Set("fused_ops", std::vector<std::string>{"BiasAdd", "Relu"});
+          Compare("_FusedConv2D", {x, filter, Random(dtype, Shape{12}, 4)}, with_bias, tolerance,
+                  tolerance * 10);
+        }
+      }
+    }
   }
 }
 
