@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/device_name.h"
 #include "client/all_reduce.h"
 #include "client/replication/options.h"
 #include "client/sync_replicas.h"
@@ -185,7 +186,10 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
 }  // namespace
 
 Status AddUpdate(Draft* draft, ReplicatedStep* step) {
-  step->global_step = MakeGlobalStep(draft->scope.WithDevice(draft->home));
+  // Beside GPUs it is their task's CPU's: what counts has no kernel for them.
+  MG_ASSIGN_OR_RETURN(DeviceName counter, DeviceName::Parse(draft->home));
+  if (counter.type == "GPU") counter.type = "CPU", counter.id = 0;
+  step->global_step = MakeGlobalStep(draft->scope.WithDevice(counter.ToString()));
   draft->initializers.push_back(step->global_step.initializer);
   MG_RETURN_IF_ERROR(draft->scope.status());
   const ReplicateOptions& options = draft->options;

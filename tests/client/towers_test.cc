@@ -165,5 +165,22 @@ TEST_P(TowersTest, ALoopByHandGivesTheNumbersOfReplicate) {
   }
 }
 
+TEST(GlobalStep, OfReplicasOnGpusIsOnTheirTasksCpu) {
+  for (const bool mirrored : {false, true}) {
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    ReplicateOptions options;
+    if (mirrored) options.variable_update = VariableUpdate::kReplicated;
+    const auto step =
+        Replicate(root, {"/job:worker/task:1/device:GPU:0", "/job:worker/task:1/device:GPU:1"},
+                  MakeBatch(root), Model, Adam(0.05), options);
+    ASSERT_TRUE(step.ok()) << step.status();
+    const auto place = [&](const Output& of) { return graph.device(of.node()).ToString(); };
+    EXPECT_EQ(place(step->variables[0].handle), "/job:worker/task:1/device:GPU:0");
+    EXPECT_EQ(place(step->global_step.handle), "/job:worker/task:1/device:CPU:0");
+    EXPECT_EQ(place(step->updates), "/job:worker/task:1/device:CPU:0");
+  }
+}
+
 }  // namespace
 }  // namespace monograph
