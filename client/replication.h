@@ -67,6 +67,8 @@ struct ReplicateOptions {
 
   // between_graph, hybrid: which of the job's workers this client drives. Worker 0 is the chief.
   int rank = 0, num_workers = 1;
+  // What errors call the workers, by rank (ClusterSpec::Tasks). Empty: their numbers alone.
+  std::vector<std::string> worker_names = {};
   // between_graph in step: examples of one step of all workers together, so that unequal parts get
   // their due weight in the mean. 0: all parts are equal.
   int64_t global_batch_size = 0;

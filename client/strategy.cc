@@ -15,6 +15,7 @@ Result<Strategy> OnWorker(const ClusterSpec& cluster, int rank) {
   strategy.options.replication = Replication::kBetweenGraph;
   strategy.options.rank = rank;
   strategy.options.num_workers = static_cast<int>(workers.size());
+  strategy.options.worker_names = workers;
   return strategy;
 }
 

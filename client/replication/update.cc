@@ -143,16 +143,6 @@ Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   return Status();
 }
 
-// The workers' tasks by rank, if this one's task is its rank.
-std::vector<std::string> WorkerNames(const Draft& draft) {
-  std::vector<std::string> names;
-  Result<DeviceName> own = DeviceName::Parse(draft.devices[0]);
-  if (!own.ok() || own->task != draft.options.rank) return names;
-  for (own->task = 0; own->task < draft.options.num_workers; ++own->task)
-    names.push_back("/job:" + own->job + "/task:" + std::to_string(own->task));
-  return names;
-}
-
 // between_graph, parameter servers, in step.
 Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
   const ReplicateOptions& options = draft->options;
@@ -161,7 +151,7 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
                            .rank = options.rank,
                            .weighted = true,
                            .loss_scale = {},
-                           .replica_names = WorkerNames(*draft)};
+                           .replica_names = options.worker_names};
   if (!draft->scales.empty()) sync.loss_scale = std::make_shared<LossScale>(draft->scales[0]);
   if (sync.replicas_to_aggregate == 0) sync.replicas_to_aggregate = options.num_workers;
   if (options.timeout_seconds > 0) {

@@ -202,6 +202,7 @@ Result<std::vector<std::string>> Replicas(const Settings& settings, const Cluste
     return InvalidArgument("--task_index=" + std::to_string(layout->rank) + ", but there are " +
                            std::to_string(layout->workers) + " workers");
   }
+  layout->worker_names = workers;
   const std::string own = workers[static_cast<size_t>(layout->rank)];
   if (settings.replication == "between_graph") return std::vector<std::string>{own};
   std::vector<std::string> devices;

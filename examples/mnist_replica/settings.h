@@ -59,11 +59,12 @@ bool TakesNoPart(const Settings& settings, const std::optional<ClusterSpec>& clu
 
 // Where the parts of the program go, for this client.
 struct Layout {
-  std::vector<std::string> replicas;   // of this client: a device each
-  std::vector<std::string> variables;  // devices; empty: the first replica's
-  std::string client;                  // the device of this process
-  int workers = 1;                     // clients: 1 in one graph
-  int rank = 0;                        // this client
+  std::vector<std::string> replicas;      // of this client: a device each
+  std::vector<std::string> variables;     // devices; empty: the first replica's
+  std::string client;                     // the device of this process
+  int workers = 1;                        // clients: 1 in one graph
+  int rank = 0;                           // this client
+  std::vector<std::string> worker_names;  // by rank; empty in one graph
 
   int replicas_of_all() const { return workers * static_cast<int>(replicas.size()); }
 };

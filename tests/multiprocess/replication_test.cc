@@ -317,6 +317,12 @@ TEST(Strategies, NameTheRowsOfTheTable) {
   EXPECT_EQ(MultiWorkerMirroredStrategy(cluster, 0).value().num_replicas_in_sync(), 2);
   ExpectError(MultiWorkerMirroredStrategy(cluster, 2).status(), Code::kInvalidArgument,
               {"no worker 2", "has 2"});
+  // Errors name workers by their tasks, which are not their ranks where tasks are left out.
+  const ClusterSpec sparse =
+      ClusterSpec::FromJson(R"({"worker": {"0": "localhost:2", "2": "localhost:3"}})", "test")
+          .value();
+  EXPECT_EQ(MultiWorkerMirroredStrategy(sparse, 1).value().options.worker_names,
+            (std::vector<std::string>{"/job:worker/task:0", "/job:worker/task:2"}));
 }
 
 }  // namespace
