@@ -28,6 +28,9 @@ constexpr uint64_t kStride = (uint64_t{1} << 20) + 1;
 
 // How often a waiting client looks, and how often it says what it waits for.
 constexpr std::chrono::milliseconds kLookEvery(100), kSayEvery(5000);
+// Between two attempts at the session of a replica whose worker is lost, which may be there without
+// its GPU.
+constexpr std::chrono::milliseconds kReconnectEvery(500);
 // Longest wait for the farewell.
 constexpr std::chrono::seconds kFinishTimeout(2);
 
@@ -304,7 +307,7 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
       while (!stop.load() && global_step_ < until) {
         if (loop.lost) {  // which no other thread changes
           if (!Reconnect(loop).ok()) {
-            std::this_thread::sleep_for(kLookEvery);  // nothing tells of a task that comes up
+            std::this_thread::sleep_for(kReconnectEvery);  // nothing tells of a task that comes up
             continue;
           }
           std::lock_guard lock(mutex);
