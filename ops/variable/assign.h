@@ -10,7 +10,8 @@
 
 namespace monograph::ops::variable {
 
-template <typename Moves>
+// kKeepsPlaces: what is small is copied to where the variable's value lies.
+template <typename Moves, bool kKeepsPlaces>
 class AssignKernel : public Kernel {
  public:
   explicit AssignKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
@@ -32,6 +33,8 @@ class AssignKernel : public Kernel {
     }
     std::unique_lock<std::shared_mutex> lock;
     MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
+    if (kKeepsPlaces && Stays(variable->value, c.input(1)))
+      return Moves::Copy(c, variable->value.raw(), c.input(1).raw(), c.input(1).bytes());
     if (!value.valid()) value = c.TakeInput(1);
     std::swap(variable->value, value);
     lock.unlock();  // the old value is freed outside
@@ -39,6 +42,15 @@ class AssignKernel : public Kernel {
   }
 
  private:
+  // A CUDA graph is replayed as long as its variables stay where they are: a small one that every
+  // step assigns, such as a power of Adam's, is worth a copy.
+  static constexpr size_t kWorthACopy = 4096;
+  static bool Stays(const Tensor& old, const Tensor& given) {
+    return old.valid() && old.unique() && old.dtype() == given.dtype() &&
+           old.shape() == given.shape() && IsPlainData(given.dtype()) &&
+           given.bytes() <= kWorthACopy;
+  }
+
   const DType dtype_;
 };
 

@@ -217,7 +217,7 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<ReadKernel>(
       {.op = "ReadVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
-  registry->Add<AssignKernel<HostMoves>>(
+  registry->Add<AssignKernel<HostMoves, false>>(
       {.op = "AssignVariableOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<IsInitializedKernel>(
       {.op = "VarIsInitializedOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});

@@ -56,7 +56,7 @@ struct DeviceRows {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  registry->Add<AssignKernel<DeviceMoves>>(
+  registry->Add<AssignKernel<DeviceMoves, true>>(
       {.op = "AssignVariableOp", .device = "GPU", .host_args = {"resource"}});
 #define ADD(T)                                                                          \
   registry->Add<DeviceAssignUpdateKernel<T, true>>({.op = "AssignAddVariableOp",        \

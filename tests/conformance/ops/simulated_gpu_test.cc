@@ -1202,6 +1202,24 @@ TEST_F(SimulatedGpu, CountersCountLikeTheCpus) {
   }
 }
 
+// Where CUDA graphs look for it.
+TEST_F(SimulatedGpu, ASmallVariableStaysWhereItIsUnlessItsValueIsHeld) {
+  Updates gpu(&SimulatedKernels(), &memory_, kGpu);
+  const Tensor first = Random(DT_FLOAT, {13}, 1, 0, 1), second = Random(DT_FLOAT, {13}, 2, 0, 1);
+  gpu.Make("v", first);
+  const auto assign = [&](const Tensor& value) {
+    gpu.Call("AssignVariableOp", {gpu.Handle("v"), value}, {{"dtype", DT_FLOAT}});
+  };
+  const void* const before = gpu.Read("v", DT_FLOAT).buffer().data();
+  assign(second);
+  EXPECT_EQ(gpu.Read("v", DT_FLOAT).buffer().data(), before);
+  EXPECT_TRUE(BitEqual(gpu.Read("v", DT_FLOAT), second));
+  const Tensor held = gpu.Read("v", DT_FLOAT);
+  assign(first);
+  EXPECT_TRUE(BitEqual(held, second));
+  EXPECT_TRUE(BitEqual(gpu.Read("v", DT_FLOAT), first));
+}
+
 TEST(DivisorTest, DividesLikeTheMachine) {
   std::mt19937_64 engine(1);
   std::vector<int64_t> divisors = {
