@@ -94,7 +94,9 @@ Outputs LossAndAccuracy(const Scope& scope, const Output& logits, const Output& 
   if (!logits.valid() || !labels.valid()) return {};
   const Scope loss = scope.SubScope("loss"), accuracy = scope.SubScope("accuracy");
   const Output entropy = SparseSoftmaxCrossEntropyWithLogits(loss, logits, labels);
-  const Output hits = Equal(accuracy, ArgMax(accuracy, logits, 1, labels.dtype()), labels);
+  // int32 is compared on the host, also beside a GPU, which would cut the step in two.
+  const Output classes = labels.dtype() == DT_INT32 ? Cast(accuracy, labels, DT_INT64) : labels;
+  const Output hits = Equal(accuracy, ArgMax(accuracy, logits, 1, DT_INT64), classes);
   return {ReduceMean(loss.WithOpName("mean"), entropy),
           ReduceMean(accuracy.WithOpName("mean"), Cast(accuracy, hits, DT_FLOAT))};
 }
