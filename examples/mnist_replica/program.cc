@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/device_name.h"
 #include "client/registries.h"
 #include "graph/replicate.h"
 #include "ops/constant/constant.h"
@@ -55,6 +56,13 @@ ReplicateOptions OptionsOf(const Settings& settings, const Layout& layout,
   return options;
 }
 
+// The CPU of the task that has a GPU; other devices as they are.
+std::string HostOf(const std::string& device) {
+  DeviceName name = DeviceName::Parse(device).value();
+  if (name.type == "GPU") name.type = "CPU", name.id = 0;
+  return name.ToString();
+}
+
 // Placeholders {images, labels} of `rows` examples.
 Outputs FedBatch(const Scope& client, const Settings& settings, int64_t rows, int64_t pixels) {
   return {Placeholder(client.WithOpName("images"), settings.images(), {rows, pixels}),
@@ -90,7 +98,7 @@ std::vector<Outputs> ReadShards(const Scope& root, const Scope& client, const Se
   for (size_t r = 0; r < layout.replicas.size(); ++r) {
     const Output index = program->feeds[program->feeds.size() > 1 ? r : 0][0];
     const DatasetBatchOutputs shard =
-        DatasetBatch(root.WithDevice(layout.replicas[r]).WithOpName("input"), index, input);
+        DatasetBatch(root.WithDevice(HostOf(layout.replicas[r])).WithOpName("input"), index, input);
     shards.push_back({shard.images, shard.labels});
     ++input.shard;
   }

@@ -73,6 +73,11 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("job_name", &job_name,
              "between_graph: worker, or ps: serve as that task until SIGTERM");
   flags->Add("task_index", &task_index, "between_graph: this client's worker; 0 is the chief");
+  flags->Add("num_gpus", &num_gpus,
+             "GPUs of each worker, or of this process without a cluster. in_graph: a replica on "
+             "each; else replica i is on GPU i % N. 0: workers compute on a GPU if they have one, "
+             "and what is split over CPU devices on those",
+             0);
   flags->Add("num_replicas", &num_replicas,
              "workers that take part; default: every task of job worker, or 1 without a cluster");
   flags->Add(
@@ -185,6 +190,12 @@ Result<std::vector<int64_t>> SharesOf(const Settings& settings, size_t replicas)
 namespace {
 
 // The devices of this client's replicas on a cluster.
+// Where replica `i` of several in `task` computes.
+std::string DeviceIn(const std::string& task, int i, const Settings& settings) {
+  return task + (settings.num_gpus > 0 ? "/device:GPU:" + std::to_string(i % settings.num_gpus)
+                                       : "/device:CPU:" + std::to_string(i));
+}
+
 Result<std::vector<std::string>> Replicas(const Settings& settings, const ClusterSpec& cluster,
                                           Layout* layout) {
   std::vector<std::string> workers = cluster.Tasks("worker");
@@ -195,7 +206,14 @@ Result<std::vector<std::string>> Replicas(const Settings& settings, const Cluste
                            ", but job worker has " + std::to_string(workers.size()) + " tasks");
   }
   if (settings.num_replicas > 0) workers.resize(static_cast<size_t>(settings.num_replicas));
-  if (settings.in_graph()) return workers;
+  std::vector<std::string> devices;
+  if (settings.in_graph()) {
+    if (settings.num_gpus == 0) return workers;
+    for (const std::string& worker : workers) {
+      for (int i = 0; i < settings.num_gpus; ++i) devices.push_back(DeviceIn(worker, i, settings));
+    }
+    return devices;
+  }
   layout->workers = static_cast<int>(workers.size());
   layout->rank = settings.task_index;
   if (layout->rank < 0 || layout->rank >= layout->workers) {
@@ -204,10 +222,12 @@ Result<std::vector<std::string>> Replicas(const Settings& settings, const Cluste
   }
   layout->worker_names = workers;
   const std::string own = workers[static_cast<size_t>(layout->rank)];
-  if (settings.replication == "between_graph") return std::vector<std::string>{own};
-  std::vector<std::string> devices;
+  if (settings.replication == "between_graph") {
+    devices = {settings.num_gpus == 0 ? own : DeviceIn(own, layout->rank, settings)};
+    return devices;
+  }
   for (int i = 0; i < settings.replicas_per_worker; ++i)
-    devices.push_back(own + "/device:CPU:" + std::to_string(i));
+    devices.push_back(DeviceIn(own, i, settings));
   return devices;
 }
 
@@ -229,9 +249,11 @@ Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterS
                              " has a client per worker of a cluster: give --cluster, or use "
                              "monograph launch");
     }
-    layout.client = "/job:localhost/replica:0/task:0/device:CPU:0";
-    for (int i = 0; i < std::max(1, settings.num_replicas); ++i)
-      layout.replicas.push_back("/job:localhost/replica:0/task:0/device:CPU:" + std::to_string(i));
+    const std::string task = "/job:localhost/replica:0/task:0";
+    layout.client = task + "/device:CPU:0";
+    const int replicas = settings.num_replicas > 0 ? settings.num_replicas : settings.num_gpus;
+    for (int i = 0; i < std::max(1, replicas); ++i)
+      layout.replicas.push_back(DeviceIn(task, i, settings));
   } else {
     layout.client = "/job:client/replica:0/task:0";
     MG_ASSIGN_OR_RETURN(layout.replicas, Replicas(settings, *cluster, &layout));

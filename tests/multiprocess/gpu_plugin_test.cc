@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class GpuPlugin : public testing::Test {
 
   static constexpr char kPlugin[] = MG_FAKES "/libfake_plugin.so";
   static constexpr char kLosable[] = MG_FAKES "/libfake_plugin_losable.so";
+  static constexpr char kComputing[] = MG_FAKES "/libfake_plugin_computing.so";
   static constexpr char kStale[] = MG_FAKES "/libfake_plugin_stale.so";
   static constexpr char kNeedy[] = MG_FAKES "/libfake_plugin_needy.so";
   static constexpr char kDriver[] = MG_FAKES "/libcuda.so.1";
@@ -200,6 +202,39 @@ TEST_F(GpuPlugin, AProgramThatWantsNoGpuOpensNothing) {
   Graph graph = NewGraph();
   auto session = cluster.Connect(graph);
   EXPECT_EQ(cluster.StatusOf("worker", 0).devices_size(), 1);
+}
+
+// The lines of a short run that say how well the model does.
+std::string Learned(const std::vector<std::string>& launch, const std::vector<std::string>& flags) {
+  std::vector<std::string> argv = {MonographPath(), "launch", "--ps=1"};
+  argv.insert(argv.end(), launch.begin(), launch.end());
+  for (const char* word :
+       {"--", MG_MNIST_REPLICA, "--data_name=synthetic", "--num_batches=6", "--display_every=1",
+        "--num_warmup_batches=0", "--batch_size=16", "--fc=32", "--log_device_placement=summary"})
+    argv.push_back(word);
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  const Ran ran = RunProgram(argv);
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  std::string lines;
+  std::istringstream text(ran.output);
+  for (std::string line; std::getline(text, line);) {
+    if (line.find("accuracy") != std::string::npos)
+      lines += line.substr(0, line.find("  images/sec")) + "\n";
+  }
+  EXPECT_NE(lines, "") << ran.output;
+  if (flags.empty()) return lines;
+  for (const char* device :
+       {"/job:worker/replica:0/task:0/device:GPU:0", "/job:worker/replica:0/task:0/device:GPU:1",
+        "/job:worker/replica:0/task:1/device:GPU:1"})
+    EXPECT_NE(ran.output.find(device), std::string::npos) << ran.output;
+  return lines;
+}
+
+TEST_F(GpuPlugin, AReplicaOnEachGpuOfEachWorkerLearnsAsOneOnEachOfAsManyCpus) {
+  Use(kComputing);
+  const std::string gpus = Learned({"--workers=2"}, {"--num_gpus=2"});
+  Use("none");
+  EXPECT_EQ(gpus, Learned({"--workers=4"}, {}));
 }
 
 // Daemons with a GPU each, whose contexts are lost at the test's word. Their program waits at the

@@ -1,6 +1,7 @@
 // A stand-in for libmonograph_cuda.so whose GPUs compute Relu, on the CPU, and lose their context,
 // as after an illegal address, when the file that the environment's FAKE_GPU_LOSE names is there: a
-// kernel takes it away, so that one file loses the GPUs of one process, once.
+// kernel takes it away, so that one file loses the GPUs of one process, once. With FAKE_COMPUTES it
+// has two, which compute all that CPUs do.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "executor/cuda_plugin.h"
 #include "executor/cuda_stamp.h"
 #include "executor/kernel.h"
+#include "ops/register.h"
 #include "tests/executor/gpu/fake_gpus.h"
 
 namespace monograph {
@@ -26,22 +28,38 @@ std::vector<std::shared_ptr<RecordingDriver>>& Drivers() {
   return *drivers;
 }
 
+#ifdef FAKE_COMPUTES
+constexpr bool kComputes = true;
+#else
+constexpr bool kComputes = false;
+#endif
+constexpr int kGpus = kComputes ? 2 : 1;
+
 Result<std::vector<GpuInfo>> List() {
-  return std::vector<GpuInfo>{{.id = 0, .name = "Fake", .memory_bytes = int64_t{1} << 30}};
+  std::vector<GpuInfo> gpus;
+  for (int id = 0; id < kGpus; ++id)
+    gpus.push_back({.id = id, .name = "Fake", .memory_bytes = int64_t{1} << 30});
+  return gpus;
 }
 
 Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
                                                          const GpuOptions& options) {
-  DeviceName name = task;
-  name.type = "GPU";
-  name.id = 0;
-  testing::FakeGpu gpu = testing::MakeFakeGpu(name.ToString(), RecordingDriver::NewWorld(), 1,
-                                              {.memory_limit = size_t{64} << 20,
-                                               .replay = false,
-                                               .exit_when_lost = options.exit_when_lost});
-  Drivers().push_back(gpu.driver);
+  const auto world = RecordingDriver::NewWorld();
   std::vector<std::unique_ptr<Device>> devices;
-  devices.push_back(std::move(gpu.device));
+  for (int id = 0; id < kGpus && options.device_count != 0; ++id) {
+    DeviceName name = task;
+    name.type = "GPU";
+    name.id = id;
+    testing::FakeGpu gpu =
+        testing::MakeFakeGpu(name.ToString(), world, static_cast<uint32_t>(id + 1),
+                             {.memory_limit = size_t{1} << 30,
+                              .allow_growth = true,
+                              .replay = false,
+                              .exit_when_lost = options.exit_when_lost});
+    if (kComputes) gpu.driver->BeQuiet();
+    Drivers().push_back(gpu.driver);
+    devices.push_back(std::move(gpu.device));
+  }
   return devices;
 }
 
@@ -63,7 +81,12 @@ class Relu : public Kernel {
 };
 
 void RegisterKernels(KernelRegistry* registry) {
+#ifdef FAKE_COMPUTES
+  RegisterCpuKernels(registry);
+  testing::UseCpuKernelsOnGpus(registry);
+#else
   registry->Add<Relu>({.op = "Relu", .device = "GPU", .types = {{"T", DT_FLOAT}}});
+#endif
 }
 
 constexpr CudaPlugin kPlugin = {
