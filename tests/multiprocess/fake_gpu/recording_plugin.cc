@@ -1,7 +1,8 @@
-// A stand-in for libmonograph_cuda.so whose GPUs compute Relu, on the CPU, and lose their context,
-// as after an illegal address, when the file that the environment's FAKE_GPU_LOSE names is there: a
-// kernel takes it away, so that one file loses the GPUs of one process, once. With FAKE_COMPUTES it
-// has two, which compute all that CPUs do.
+// Stand-ins for libmonograph_cuda.so whose GPUs are those of tests/executor/gpu/recording_driver.h.
+// One computes Relu, on the CPU, and loses its context, as after an illegal address, when the file
+// that the environment's FAKE_GPU_LOSE names is there: a kernel takes it away, so that one file
+// loses the GPUs of one process, once. The other, with FAKE_COMPUTES, has two GPUs, which compute
+// all that CPUs do.
 #include <unistd.h>
 
 #include <algorithm>
