@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cfenv>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -175,6 +176,13 @@ void AddMoves(Table& table, std::initializer_list<const char*> types) {
     table.Add("mov." + type, [](T a) { return a; });
     table.Add("selp." + type, [](T a, T b, bool which) { return which ? a : b; });
   }
+}
+
+void AddTime(Table& table) {
+  table.Add("mov.u64 %globaltimer", [] {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+  });
 }
 
 // Of more than one register's width. `carry` is the borrow of a subtraction, too.
@@ -364,6 +372,7 @@ std::map<std::string, Opcode, std::less<>> MakeOpcodes() {
   AddBits<uint32_t>(table, "b32");
   AddBits<uint64_t>(table, "b64");
   AddPredicates(table);
+  AddTime(table);
   AddMoves<uint16_t>(table, {"b16", "u16", "s16"});
   AddMoves<uint32_t>(table, {"b32", "u32", "s32", "f32"});
   AddMoves<uint64_t>(table, {"b64", "u64", "s64", "f64"});

@@ -385,6 +385,7 @@ class Parser {
 
   void Operation(std::string_view name, Instruction i) {
     int count = 0;
+    bool reads_time = false;
     bool vectors[2] = {};  // whether the first, the second operand is one
     const auto add = [&](uint32_t reg) {
       if (count < static_cast<int>(std::size(i.operands))) i.operands[count] = reg;
@@ -402,11 +403,14 @@ class Parser {
         add(Value());
         if (Accept("+")) i.offset = static_cast<int64_t>(Number());
         Expect("]");
+      } else if (Accept("%globaltimer")) {
+        reads_time = true;
       } else {
         add(Value());
       }
     }
     std::string full(name);
+    if (reads_time) full += " %globaltimer";
     if (name.starts_with("mov.") && vectors[0]) full += " {}";
     if (name.starts_with("mov.") && vectors[1]) full += " ,{}";
     const Opcode* const opcode = FindOpcode(full);

@@ -4,11 +4,14 @@ namespace monograph::cudatest {
 namespace {
 
 __global__ void SlowFillKernel(int32_t* data, int32_t value, int64_t count, long long ns) {
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-  do {
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  } while (now - begin < static_cast<unsigned long long>(ns));
+  if (threadIdx.x == 0) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do {
+      asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - begin < static_cast<unsigned long long>(ns));
+  }
+  __syncthreads();
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) data[i] = value;
 }
 
