@@ -94,16 +94,27 @@ class CudaDriver : public StreamDriver {
   bool lost() override;
 
   Result<void*> AllocateDevice(size_t bytes) override;
-  void FreeDevice(void* data) override { (void)cudaFree(data); }
+  void FreeDevice(void* data) override {
+    (void)Use();
+    (void)cudaFree(data);
+  }
   Result<void*> AllocatePinned(size_t bytes) override;
-  void FreePinned(void* data) override { (void)cudaFreeHost(data); }
+  void FreePinned(void* data) override {
+    (void)Use();
+    (void)cudaFreeHost(data);
+  }
 
   Result<EventId> MakeEvent(bool timed) override;
-  void DropEvent(EventId event) override { (void)cudaEventDestroy(events_.Remove(event)); }
+  void DropEvent(EventId event) override {
+    (void)Use();
+    (void)cudaEventDestroy(events_.Remove(event));
+  }
   Status Record(EventId event, Queue queue) override {
+    MG_RETURN_IF_ERROR(Use());
     return Check(cudaEventRecord(events_.Get(event), Of(queue)), "cudaEventRecord");
   }
   Status Wait(Queue queue, StreamDriver& other, EventId event) override {
+    MG_RETURN_IF_ERROR(Use());
     const cudaEvent_t handle = static_cast<CudaDriver&>(other).events_.Get(event);
     return Check(cudaStreamWaitEvent(Of(queue), handle, 0), "cudaStreamWaitEvent");
   }
@@ -128,6 +139,14 @@ class CudaDriver : public StreamDriver {
 
  private:
   cudaStream_t Of(Queue queue) const { return streams_[static_cast<size_t>(queue)]; }
+  // Any thread of the task may come here. CUDA takes one that has named no device for one of the
+  // first GPU: it would allocate there, and give a process that does not use it a context on it.
+  Status Use() {
+    int current = -1;
+    if (cudaGetDevice(&current) == cudaSuccess && current == device_) [[likely]]
+      return Status();
+    return Enter();
+  }
   // What is not lost is not remembered by CUDA either.
   Status Check(cudaError_t error, const char* call) {
     if (error == cudaSuccess) [[likely]]
@@ -183,6 +202,7 @@ CudaDriver::~CudaDriver() {
 // A kernel's own calls do not come by here: ask the stream.
 bool CudaDriver::lost() {
   if (lost_) return true;
+  (void)Use();
   const cudaError_t error = cudaStreamQuery(Of(Queue::kToDevice));
   if (IsSticky(error)) {
     lost_ = true;
@@ -197,7 +217,8 @@ Result<void*> CudaDriver::AllocateDevice(size_t bytes) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   void* data = nullptr;
-  const Status status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
+  Status status = Use();
+  if (status.ok()) status = Check(cudaMalloc(&data, bytes), "cudaMalloc");
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   if (!status.ok()) return status.WithContext(std::to_string(bytes) + " bytes");
   return data;
@@ -207,7 +228,7 @@ Result<void*> CudaDriver::AllocatePinned(size_t bytes) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   void* data = nullptr;
-  Status status = Enter();  // any thread of the task may come here
+  Status status = Use();
   if (status.ok())
     status = Check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
@@ -217,7 +238,7 @@ Result<void*> CudaDriver::AllocatePinned(size_t bytes) {
 
 Result<EventId> CudaDriver::MakeEvent(bool timed) {
   cudaEvent_t event = nullptr;
-  MG_RETURN_IF_ERROR(Enter());
+  MG_RETURN_IF_ERROR(Use());
   MG_RETURN_IF_ERROR(
       Check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
             "cudaEventCreateWithFlags"));
@@ -225,6 +246,7 @@ Result<EventId> CudaDriver::MakeEvent(bool timed) {
 }
 
 Result<bool> CudaDriver::Done(EventId event) {
+  MG_RETURN_IF_ERROR(Use());
   const cudaError_t error = cudaEventQuery(events_.Get(event));
   if (error == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -236,12 +258,14 @@ Result<bool> CudaDriver::Done(EventId event) {
 
 Result<int64_t> CudaDriver::ElapsedNs(EventId from, EventId to) {
   float ms = 0;
+  MG_RETURN_IF_ERROR(Use());
   MG_RETURN_IF_ERROR(
       Check(cudaEventElapsedTime(&ms, events_.Get(from), events_.Get(to)), "cudaEventElapsedTime"));
   return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
 }
 
 Status CudaDriver::Copy(Queue queue, void* to, const void* from, size_t bytes) {
+  MG_RETURN_IF_ERROR(Use());
   const cudaMemcpyKind kind = queue == Queue::kToDevice ? cudaMemcpyHostToDevice
                               : queue == Queue::kToHost ? cudaMemcpyDeviceToHost
                                                         : cudaMemcpyDeviceToDevice;
@@ -251,6 +275,7 @@ Status CudaDriver::Copy(Queue queue, void* to, const void* from, size_t bytes) {
 Status CudaDriver::CopyFromPeer(void* to, StreamDriver& other, const void* from, size_t bytes) {
   const int source = static_cast<CudaDriver&>(other).device_;
   const cudaStream_t stream = Of(Queue::kPeer);
+  MG_RETURN_IF_ERROR(Use());
   if (source == device_)
     return Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
                  "cudaMemcpyAsync");

@@ -169,6 +169,35 @@ TEST_F(CudaDriver, TwoPartsOfOneGpuExchangeMemory) {
   other->FreeDevice(there);
 }
 
+TEST(CudaDrivers, WorkOnTheirOwnGpuOnThreadsThatHaveNamedNone) {
+  if (const std::string why = WhyNoGpu(); !why.empty()) GTEST_SKIP() << why;
+  int count = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  if (count < 2) GTEST_SKIP() << "there is one GPU only";
+  auto driver = cuda::MakeCudaDriver(1, GpuOptions()).value();
+  constexpr size_t kTaken = size_t{64} << 20;
+  const auto free_bytes = [] {
+    size_t free = 0, total = 0;
+    EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    return free;
+  };
+  const size_t before = free_bytes();
+  void* data = nullptr;
+  std::thread([&] { data = driver->AllocateDevice(kTaken).value(); }).join();
+  EXPECT_LE(free_bytes() + kTaken, before) << "it is another GPU's memory";
+  std::thread([&] {
+    const EventId event = driver->MakeEvent(false).value();
+    EXPECT_TRUE(driver->Record(event, Queue::kToDevice).ok());
+    EXPECT_TRUE(driver->Wait(Queue::kCompute, *driver, event).ok());
+    int current = -1;
+    EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+    EXPECT_EQ(current, 1);
+    driver->DropEvent(event);
+    driver->FreeDevice(data);
+  }).join();
+}
+
 TEST(CudaDevices, AreSplitAndLimitedAsTheOptionsSay) {
   if (const std::string why = WhyNoGpu(); !why.empty()) GTEST_SKIP() << why;
   const DeviceName task = DeviceName::Parse("/job:test/replica:0/task:0").value();
