@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "executor/thread_pools.h"
@@ -10,10 +11,12 @@ namespace monograph {
 namespace {
 
 // Host tensors that are not in pinned memory go through it. Up to kInline bytes are copied on the
-// thread that has them; larger ones on an inter-op thread, in pieces, so that the device's copy of
-// one piece runs beside the host's copy of the next.
+// thread that has them; larger ones on inter-op threads, in pieces, so that the device's copy of
+// one piece runs beside the host's copies of others. One thread moves some 10 GB/s, a card takes
+// 50: as many as have nothing else to do share the pieces.
 constexpr size_t kInline = size_t{64} << 10;
 constexpr size_t kPiece = size_t{1} << 20;
+constexpr int kMostHelpers = 8;
 
 // One copy, from its start until the device has passed it.
 class CopyIn;
@@ -25,6 +28,11 @@ struct CopyInRecord : Arrival, LaunchTask {
   Tensor from, to;
   Buffer staging;
   uint64_t wait_tick = 0;
+  // Of a copy in pieces.
+  std::atomic<size_t> next_piece{0};
+  std::atomic<int> helpers{0};  // that have not ended
+  std::mutex mutex;
+  Status failure;  // the first one; guarded by mutex
 
   void Arrived(const Status& status) override;
   void Run() override;
@@ -32,6 +40,7 @@ struct CopyInRecord : Arrival, LaunchTask {
     from.Reset();
     to.Reset();
     staging = Buffer();
+    failure = Status();
   }
 };
 
@@ -89,33 +98,60 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     if (from.bytes() > 0 && !to_.pinned().Contains(source)) {
       run->staging = Buffer::Allocate(&to_.pinned(), from.bytes());
       if (!run->staging) return Fail(run, ResourceExhausted("no pinned host memory for a copy"));
-      if (from.bytes() > kInline) {
-        pools_->Enqueue(
-            [](void* record, int32_t) {
-              auto* big = static_cast<Record*>(record);
-              big->kernel->CopyPieces(big);
-            },
-            run, 0);
-        return;
-      }
+      if (from.bytes() > kInline) return StartPieces(run);
       std::memcpy(run->staging.data(), source, from.bytes());
       source = run->staging.data();
     }
-    Finish(run, [this, run, source] { return CopyRange(run, source, 0, run->from.bytes()); });
+    Finish(run, [this, run, source]() -> Status {
+      MG_RETURN_IF_ERROR(to_.WaitForTick(Queue::kToDevice, run->wait_tick));
+      if (run->from.bytes() == 0) return Status();
+      return to_.driver().Copy(Queue::kToDevice, run->to.raw(), source, run->from.bytes());
+    });
   }
 
+  void StartPieces(Record* run) {
+    const size_t pieces = (run->from.bytes() + kPiece - 1) / kPiece;
+    const int helpers =
+        std::clamp(pools_->idle(), 1, static_cast<int>(std::min<size_t>(kMostHelpers, pieces)));
+    // Before any piece.
+    const Status waits = to_.Issue(Queue::kToDevice, [this, run] {
+      return to_.WaitForTick(Queue::kToDevice, run->wait_tick);
+    });
+    if (!waits.ok()) return Fail(run, waits);
+    run->next_piece = 0;
+    run->helpers = helpers;
+    for (int i = 0; i < helpers; ++i) {
+      pools_->Enqueue(
+          [](void* record, int32_t) {
+            auto* big = static_cast<Record*>(record);
+            big->kernel->CopyPieces(big);
+          },
+          run, 0);
+    }
+  }
+
+  // One helper's part. The last one to end ends the copy.
   void CopyPieces(Record* run) {
     const size_t bytes = run->from.bytes();
     auto* staging = static_cast<char*>(run->staging.data());
     const auto* source = static_cast<const char*>(std::as_const(run->from).raw());
-    for (size_t at = 0; at < bytes; at += kPiece) {
+    for (;;) {
+      const size_t at = kPiece * run->next_piece.fetch_add(1);
+      if (at >= bytes) break;
       const size_t piece = std::min(kPiece, bytes - at);
       std::memcpy(staging + at, source + at, piece);
-      const auto issue = [&] { return CopyRange(run, staging, at, piece); };
-      if (at + piece == bytes) return Finish(run, issue);
-      if (const Status status = to_.Issue(Queue::kToDevice, issue); !status.ok())
-        return Fail(run, status);
+      const Status status = to_.Issue(Queue::kToDevice, [&] {
+        return to_.driver().Copy(Queue::kToDevice, static_cast<char*>(run->to.raw()) + at,
+                                 staging + at, piece);
+      });
+      if (status.ok()) continue;
+      std::lock_guard lock(run->mutex);
+      if (run->failure.ok()) run->failure = status;
     }
+    if (run->helpers.fetch_sub(1) > 1) return;
+    if (run->failure.ok()) return Finish(run, [] { return Status(); });
+    const Status failure = run->failure;
+    Fail(run, failure);
   }
 
   void GiveBack(Record* run) {
@@ -125,14 +161,6 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
   }
 
  private:
-  // The first piece waits for the memory.
-  Status CopyRange(Record* run, const void* from, size_t at, size_t bytes) {
-    if (at == 0) MG_RETURN_IF_ERROR(to_.WaitForTick(Queue::kToDevice, run->wait_tick));
-    if (bytes == 0) return Status();
-    return to_.driver().Copy(Queue::kToDevice, static_cast<char*>(run->to.raw()) + at,
-                             static_cast<const char*>(from) + at, bytes);
-  }
-
   template <typename IssueFn>
   void Finish(Record* run, IssueFn issue) {
     // The record may go to the next step as soon as it is issued.

@@ -79,26 +79,51 @@ TEST(GpuExecutor, ATensorOfAnotherTaskComesAndGoesThroughTheHost) {
   ExpectNoRaces(task);
 }
 
-TEST(GpuExecutor, LargeTensorsGoThroughPinnedMemoryInPieces) {
-  GpuTask task;
-  Graph graph = task.NewGraph();
-  Builder b(&graph);
-  b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
-  Tensor x = Tensor::Allocate(DT_FLOAT, Shape{300'000}).value();  // 1.2 MB: two pieces
-  for (int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = static_cast<float>(i);
-  for (uint64_t step = 1; step <= kSteps; ++step) {
-    Collector collector;
-    auto running = StepExecutor::Prepare(plan, step, &collector, collector.done());
-    running->Deliver(0, x);
-    running->Start();
-    ASSERT_TRUE(collector.Wait().ok());
-    const Tensor y = collector.Take().at(1);
-    for (int64_t i = 0; i < y.elements(); ++i)
-      ASSERT_EQ(std::as_const(y).data<float>()[i], static_cast<float>(i) + 1);
+TEST(GpuExecutor, LargeTensorsGoThroughPinnedMemoryInPiecesWhichThreadsShare) {
+  GpuDevice::Options options = GpuTask::DefaultOptions();
+  options.memory_limit = size_t{64} << 20;
+  for (const int threads : {1, 4}) {
+    GpuTask task(threads, options);
+    Graph graph = task.NewGraph();
+    Builder b(&graph);
+    b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+    const auto plan = task.Compile(std::move(graph)).value();
+    Tensor x = Tensor::Allocate(DT_FLOAT, Shape{1'500'000}).value();  // 6 MB: six pieces
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      for (int64_t i = 0; i < x.elements(); ++i)
+        x.data<float>()[i] = static_cast<float>(i + static_cast<int64_t>(step));
+      Collector collector;
+      auto running = StepExecutor::Prepare(plan, step, &collector, collector.done());
+      running->Deliver(0, x);
+      running->Start();
+      ASSERT_TRUE(collector.Wait().ok());
+      const Tensor y = collector.Take().at(1);
+      for (int64_t i = 0; i < y.elements(); ++i) {
+        ASSERT_EQ(std::as_const(y).data<float>()[i],
+                  static_cast<float>(i + static_cast<int64_t>(step)) + 1);
+      }
+    }
+    EXPECT_GE(task.driver(0).counts().copies, kSteps * 7);
+    ExpectNoRaces(task);
   }
-  EXPECT_GE(task.driver(0).counts().copies, kSteps * 3);
-  ExpectNoRaces(task);
+}
+
+TEST(GpuExecutor, ACopyInPiecesThatFailsEndsTheStepOnceAndKeepsNothing) {
+  for (const int64_t after : {0, 2, 5}) {
+    GpuTask task(4);
+    Graph graph = task.NewGraph();
+    Builder b(&graph);
+    b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
+    const auto plan = task.Compile(std::move(graph)).value();
+    task.driver(0).LoseAt(RecordingDriver::Call::kCopy, after);
+    Collector collector;
+    auto running = StepExecutor::Prepare(plan, 1, &collector, collector.done());
+    running->Deliver(0, Tensor::Allocate(DT_FLOAT, Shape{1'500'000}).value());
+    running->Start();
+    EXPECT_EQ(collector.Wait().code(), Code::kUnavailable);
+    running = nullptr;
+    EXPECT_EQ(BytesLeft(task), 0);
+  }
 }
 
 TEST(GpuExecutor, GpusOfATaskExchangeTensorsDirectly) {
