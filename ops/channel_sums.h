@@ -30,7 +30,7 @@ namespace monograph::ops {
 
 namespace channel_sums {
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 256, kMostLanes = 32;
 
 // Channels last: `lanes` threads side by side along the channels, N channels each; the rest of the
 // block takes every (kThreads / lanes)-th row of the chunk.
@@ -39,17 +39,18 @@ struct RowChunks {
   static constexpr int kThreads = channel_sums::kThreads, kPhases = 2;
   static constexpr int kSums = Term::kSums;
   struct Shared {
-    float sums[kSums * N * kThreads];
+    float sums[kSums * N * (kThreads + kMostLanes)];
   };
   Term term;
   int64_t rows, channels, chunk_rows, tiles;
-  int lanes;
+  int lanes;       // a power of two, at most kMostLanes
   float* partial;  // [chunk][sum][channel]
 
   MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
     const int64_t chunk = block / tiles, tile = block - chunk * tiles;
     const int lane = thread % lanes, first = thread / lanes, step = kThreads / lanes;
     const int64_t k = (tile * lanes + lane) * N;
+    const int pitch = kThreads + lanes;
     if (phase == 0) {
       float sums[kSums * N];
       MG_UNROLL
@@ -59,14 +60,19 @@ struct RowChunks {
         Sum(k, chunk * chunk_rows + first, end, step, sums);
       }
       MG_UNROLL
-      for (int i = 0; i < kSums * N; ++i) shared.sums[i * kThreads + thread] = sums[i];
-    } else if (first == 0 && k < channels) {
-      MG_UNROLL
-      for (int i = 0; i < kSums * N; ++i) {
-        float sum = 0;
-        for (int t = lane; t < kThreads; t += lanes) sum += shared.sums[i * kThreads + t];
-        partial[(chunk * kSums + i / N) * channels + k + i % N] = sum;
-      }
+      for (int i = 0; i < kSums * N; ++i) shared.sums[i * pitch + thread] = sums[i];
+      return;
+    }
+    // Each thread adds up what several have of one sum of one lane. With this pitch neighbours read
+    // neighbouring words.
+    for (int at = thread; at < kSums * N * lanes; at += kThreads) {
+      const int i = at / lanes, of = at - i * lanes;
+      const int64_t channel = (tile * lanes + of) * N + i % N;
+      if (channel >= channels) continue;
+      float sum = 0;
+      MG_UNROLL_BY(8)
+      for (int t = of; t < kThreads; t += lanes) sum += shared.sums[i * pitch + t];
+      partial[(chunk * kSums + i / N) * channels + channel] = sum;
     }
   }
 
@@ -152,13 +158,17 @@ struct Total {
     const int64_t k = block * kLanes + lane;
     if (k >= channels) return;
     if (phase == 0) {
+      double sums[kSums];
       MG_UNROLL
-      for (int s = 0; s < kSums; ++s) {
-        double sum = 0;
-        for (int64_t chunk = first; chunk < chunks; chunk += kThreads / kLanes)
-          sum += static_cast<double>(partial[(chunk * kSums + s) * channels + k]);
-        shared.sums[s * kThreads + thread] = sum;
+      for (int s = 0; s < kSums; ++s) sums[s] = 0;
+      MG_UNROLL_BY(8)  // loads in flight
+      for (int64_t chunk = first; chunk < chunks; chunk += kThreads / kLanes) {
+        MG_UNROLL
+        for (int s = 0; s < kSums; ++s)
+          sums[s] += static_cast<double>(partial[(chunk * kSums + s) * channels + k]);
       }
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s) shared.sums[s * kThreads + thread] = sums[s];
     } else if (first == 0) {
       double sums[kSums];
       MG_UNROLL
@@ -173,11 +183,11 @@ struct Total {
 
 template <typename Term, int N>
 int64_t Chunk(const Channels& l, RowChunks<Term, N>* body) {
-  constexpr int64_t kBlocks = 512;  // about as many as keep a large GPU busy
+  constexpr int64_t kBlocks = 1024;  // some for each place of a large GPU, so that none idles long
   body->rows = l.outer;
   body->channels = l.channels;
   body->lanes = 1;
-  while (body->lanes < 32 && body->lanes * N < l.channels) body->lanes *= 2;
+  while (body->lanes < kMostLanes && body->lanes * N < l.channels) body->lanes *= 2;
   body->tiles = (l.channels + body->lanes * N - 1) / (body->lanes * N);
   const int64_t least = 4 * (kThreads / body->lanes);  // rows that are worth a block
   const int64_t wanted = std::max<int64_t>(1, kBlocks / body->tiles);
@@ -223,19 +233,20 @@ Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term&
 }
 
 // body(row, channel) for every N-th channel, kRows rows of one channel per thread, so that what is
-// read of a channel serves them all. Body: `template <int N> MG_HD void run(int64_t row, int64_t
-// rows, int64_t channel) const` for rows [row, row + rows).
+// read of a channel serves them all. Body: `template <int N, int kRows> MG_HD void run(int64_t row,
+// int64_t channel) const` for rows [row, row + kRows).
 template <typename Body, int N>
 struct ChannelRows {
-  static constexpr int64_t kRows = 4;
+  static constexpr int kRows = 4;
   Body body;
   Divisor packs;  // channels / N
   int64_t rows;
 
   MG_HD void operator()(int64_t i) const {
     const int64_t group = packs.Divide(i), k = (i - group * packs.divisor()) * N;
-    const int64_t row = group * kRows;
-    body.template run<N>(row, rows - row < kRows ? rows - row : kRows, k);
+    int64_t row = group * kRows;
+    if (row + kRows <= rows) return body.template run<N, kRows>(row, k);
+    for (; row < rows; ++row) body.template run<N, 1>(row, k);
   }
 };
 

@@ -104,26 +104,29 @@ struct Normalize {
   MG_HD static float Value(T in, float m, float f, float o) { return (Widen(in) - m) * f + o; }
   MG_HD T Cut(float value) const { return Narrow<T>(relu && value < 0.f ? 0.f : value); }
 
-  template <int N>
-  MG_HD void run(int64_t row, int64_t rows, int64_t k) const {
+  // All loads are under way before the first store, which might change what is loaded.
+  template <int N, int kRows>
+  MG_HD void run(int64_t row, int64_t k) const {
+    const int64_t at = row * channels + k;
+    Pack<T, N> in[kRows], more[kRows] = {};
+    MG_UNROLL
+    for (int r = 0; r < kRows; ++r) in[r] = LoadPack<T, N>(x + at + r * channels);
+    if (side != nullptr) {
+      MG_UNROLL
+      for (int r = 0; r < kRows; ++r) more[r] = LoadPack<T, N>(side + at + r * channels);
+    }
     const auto m = LoadPack<float, N>(mean + k), f = LoadPack<float, N>(factor + k),
                o = LoadPack<float, N>(offset + k);
-    for (int64_t r = row; r < row + rows; ++r) {
-      const int64_t at = r * channels + k;
-      const auto in = LoadPack<T, N>(x + at);
-      float values[N];
-      MG_UNROLL
-      for (int v = 0; v < N; ++v)
-        values[v] = Value(in.values[v], m.values[v], f.values[v], o.values[v]);
-      if (side != nullptr) {
-        const auto more = LoadPack<T, N>(side + at);
-        MG_UNROLL
-        for (int v = 0; v < N; ++v) values[v] += Widen(more.values[v]);
-      }
+    MG_UNROLL
+    for (int r = 0; r < kRows; ++r) {
       Pack<T, N> out;
       MG_UNROLL
-      for (int v = 0; v < N; ++v) out.values[v] = Cut(values[v]);
-      StorePack<T, N>(y + at, out);
+      for (int v = 0; v < N; ++v) {
+        float value = Value(in[r].values[v], m.values[v], f.values[v], o.values[v]);
+        if (side != nullptr) value += Widen(more[r].values[v]);
+        out.values[v] = Cut(value);
+      }
+      StorePack<T, N>(y + at + r * channels, out);
     }
   }
   MG_HD void element(int64_t i, int64_t k) const {
@@ -294,8 +297,15 @@ struct Differentiate {
     return Narrow<T>(a * (g - s - b * (Widen(in) - m)));
   }
 
-  template <int N>
-  MG_HD void run(int64_t row, int64_t rows, int64_t k) const {
+  template <int N, int kRows>
+  MG_HD void run(int64_t row, int64_t k) const {
+    const int64_t at = row * channels + k;
+    Pack<T, N> g[kRows], in[kRows];
+    MG_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      g[r] = LoadPack<T, N>(dy + at + r * channels);
+      in[r] = LoadPack<T, N>(x + at + r * channels);
+    }
     const auto m = LoadPack<float, N>(mean + k), a = LoadPack<float, N>(by_gradient + k),
                s = LoadPack<float, N>(shift + k), b = LoadPack<float, N>(by_value + k);
     Pack<float, N> f = m, o = m;
@@ -303,18 +313,17 @@ struct Differentiate {
       f = LoadPack<float, N>(factor + k);
       o = LoadPack<float, N>(offset + k);
     }
-    for (int64_t r = row; r < row + rows; ++r) {
-      const int64_t at = r * channels + k;
-      const auto g = LoadPack<T, N>(dy + at), in = LoadPack<T, N>(x + at);
+    MG_UNROLL
+    for (int r = 0; r < kRows; ++r) {
       Pack<T, N> out;
       MG_UNROLL
       for (int v = 0; v < N; ++v) {
-        const float passing =
-            Passing(kRelu, g.values[v], in.values[v], m.values[v], f.values[v], o.values[v]);
+        const float passing = Passing(kRelu, g[r].values[v], in[r].values[v], m.values[v],
+                                      f.values[v], o.values[v]);
         out.values[v] =
-            One(passing, in.values[v], m.values[v], a.values[v], s.values[v], b.values[v]);
+            One(passing, in[r].values[v], m.values[v], a.values[v], s.values[v], b.values[v]);
       }
-      StorePack<T, N>(dx + at, out);
+      StorePack<T, N>(dx + at + r * channels, out);
     }
   }
   MG_HD void element(int64_t i, int64_t k) const {
