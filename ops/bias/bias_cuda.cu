@@ -3,6 +3,7 @@
 #include <string>
 
 #include "executor/kernel.h"
+#include "ops/add_bias.h"
 #include "ops/channel_sums.h"
 #include "ops/channels.h"
 #include "ops/launch.h"
@@ -12,37 +13,6 @@
 
 namespace monograph::ops::bias {
 namespace {
-
-template <typename T, int N>
-struct AddRows {
-  Divisor packs;  // channels / N
-  const T *x, *bias;
-  T* y;
-
-  MG_HD void operator()(int64_t i) const {
-    const int64_t k = (i - packs.Divide(i) * packs.divisor()) * N;
-    const auto in = LoadPack<T, N>(x + i * N);
-    const auto add = LoadPack<T, N>(bias + k);
-    Pack<T, N> out;
-    MG_UNROLL
-    for (int v = 0; v < N; ++v)
-      out.values[v] = Narrow<T>(Widen(in.values[v]) + Widen(add.values[v]));
-    StorePack<T, N>(y + i * N, out);
-  }
-};
-
-template <typename T>
-struct AddPlanes {
-  Divisor inner, channels;
-  const T *x, *bias;
-  T* y;
-
-  MG_HD void operator()(int64_t i) const {
-    const int64_t plane = inner.Divide(i);
-    const int64_t k = plane - channels.Divide(plane) * channels.divisor();
-    y[i] = Narrow<T>(Widen(x[i]) + Widen(bias[k]));
-  }
-};
 
 template <typename T>
 class BiasAddKernel : public Kernel {
@@ -57,14 +27,8 @@ class BiasAddKernel : public Kernel {
     const T *x = value.data<T>(), *b = bias.data<T>();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, value.shape()));
     T* y = out->data<T>();
-    const int64_t n = l.elements();
-    if (n == 0) return Status();
-    if (l.inner != 1)
-      return ForEach(c, n, AddPlanes<T>{Divisor(l.inner), Divisor(l.channels), x, b, y});
-    constexpr int kWide = kWidth<T>;
-    if (l.channels % kWide == 0 && Aligned({x, b, y}))
-      return ForEach(c, n / kWide, AddRows<T, kWide>{Divisor(l.channels / kWide), x, b, y});
-    return ForEach(c, n, AddRows<T, 1>{Divisor(l.channels), x, b, y});
+    if (l.elements() == 0) return Status();
+    return AddBias(c, l.elements(), l.inner, l.channels, /*relu=*/false, x, b, y);
   }
 
  private:

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "executor/kernel.h"
-#include "ops/bias_in_place.h"
+#include "ops/add_bias.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/conv/geometry.h"
 #include "ops/fused_ops.h"
@@ -298,7 +298,7 @@ class ConvKernel : public Kernel {
     } else {
       MG_RETURN_IF_ERROR(direct);
     }
-    return fused_.bias && !biased ? AddBias(c, g, out) : Status();
+    return fused_.bias && !biased ? AddOwnBias(c, g, out) : Status();
   }
 
   // By one of cuDNN's engines; with bias and activation if `biased` is given and set. `filter` lies
@@ -354,11 +354,10 @@ class ConvKernel : public Kernel {
     return Status();
   }
 
-  Status AddBias(KernelContext& c, const Geometry& g, Tensor* out) const {
+  Status AddOwnBias(KernelContext& c, const Geometry& g, Tensor* out) const {
     const int64_t inner = g.nchw ? g.rows.out * g.columns.out : 1;
-    return ForEach(c, out->elements(),
-                   BiasInPlace<T>{Divisor(inner), Divisor(g.oc), fused_.relu, c.input(2).data<T>(),
-                                  out->data<T>()});
+    T* const y = out->data<T>();
+    return AddBias<T>(c, out->elements(), inner, g.oc, fused_.relu, y, c.input(2).data<T>(), y);
   }
 
   Status ByPlain(KernelContext& c, const Geometry& g, Tensor* out) const {

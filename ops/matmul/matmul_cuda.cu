@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "executor/kernel.h"
-#include "ops/bias_in_place.h"
+#include "ops/add_bias.h"
 #include "ops/fused_ops.h"
 #include "ops/launch.h"
 #include "ops/matmul/cublaslt.h"
@@ -63,10 +63,8 @@ class Multiplier {
           call.product.fused = {};
           call.bias = nullptr;
           const Status product = cublas_.Run(c, call);
-          if (product.ok()) {
-            return ForEach(c, p.m * p.n * count,
-                           BiasInPlace<T>{Divisor(1), Divisor(p.n), p.fused.relu, bias, out});
-          }
+          if (product.ok())
+            return AddBias(c, p.m * p.n * count, 1, p.n, p.fused.relu, out, bias, out);
           if (product.code() != Code::kUnimplemented) return product;
         }
       }
