@@ -57,7 +57,7 @@ class Runtime {
       for (const auto& [name, kernel] : image.module->kernels()) {
         const bool elements = name.find("FillBody") != name.npos ||
                               name.find("OneHotBody") != name.npos ||
-                              name.find("SelectBody") != name.npos;
+                              name.find("Select") != name.npos;
         if (elements && name.find("Word16") != name.npos) continue;
         if (!launched_.contains(name)) names.insert(name);
       }
