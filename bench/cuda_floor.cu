@@ -9,6 +9,9 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,7 +44,25 @@ void Cublas(cublasStatus_t code, const char* call) { Check(cuda::CublasStatus(co
 #define CUDNN(call) Cudnn(call, #call)
 #define CUBLAS(call) Cublas(call, #call)
 
-__global__ void Empty() {}
+// The least that a kernel can do: one warp reads a number each, and writes it.
+constexpr int kFew = 32;
+__global__ void MoveFew(const float* from, float* to) { to[threadIdx.x] = from[threadIdx.x]; }
+
+// 16-bit words that are small numbers of either sign, whether they are taken for floats, halfs or
+// bfloat16s. Zeros would cost the card less power, so that it would run faster than on a model's
+// numbers.
+__global__ void Noise(uint4* to, int64_t n) {
+  const auto word = [](uint32_t of) {
+    of = (of ^ (of >> 16)) * 0x85ebca6bu;
+    of = (of ^ (of >> 13)) * 0xc2b2ae35u;
+    return (of & 0x83ff83ffu) | 0x38003800u;
+  };
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const auto seed = static_cast<uint32_t>(4 * i);
+    to[i] = {word(seed + 1), word(seed + 2), word(seed + 3), word(seed + 4)};
+  }
+}
 
 // Device memory. What is computed does not matter, but its traffic does, so that each operand has a
 // place of its own, as long as there is memory: then earlier places are used again, in turn.
@@ -50,8 +71,9 @@ class Memory {
   ~Memory() {
     for (const Block& block : blocks_) cudaFree(block.data);
   }
-  void* Take(size_t wanted) {
-    const size_t bytes = std::max<size_t>(wanted, 256);
+  // Filled on `stream`.
+  void* Take(size_t wanted, cudaStream_t stream) {
+    const size_t bytes = (std::max<size_t>(wanted, 256) + 15) / 16 * 16;
     Block block{nullptr, bytes};
     const cudaError_t code = cudaMalloc(&block.data, bytes);
     if (code == cudaErrorMemoryAllocation) {
@@ -62,7 +84,10 @@ class Memory {
       }
     }
     Cuda(code, "cudaMalloc");
-    CUDA(cudaMemset(block.data, 0, bytes));
+    const auto words = static_cast<int64_t>(bytes / sizeof(uint4));
+    const auto grid = static_cast<unsigned>(std::min<int64_t>((words + 255) / 256, 4096));
+    Noise<<<grid, 256, 0, stream>>>(static_cast<uint4*>(block.data), words);
+    CUDA(cudaGetLastError());
     blocks_.push_back(block);
     return block.data;
   }
@@ -114,7 +139,7 @@ class Floor : public CudaFloor {
     CUDNN(cudnnCreate(&cudnn_));
     CUDNN(cudnnSetStream(cudnn_, stream_));
     CUBLAS(cublasLtCreate(&cublas_));
-    workspace_ = memory_.Take(kWorkspace);
+    CUDA(cudaMalloc(&workspace_, kWorkspace));
     for (NodeId id : Check(graph.TopologicalOrder())) Add(id);
     CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     for (const auto& call : calls_) Check(call());
@@ -123,6 +148,7 @@ class Floor : public CudaFloor {
     CUDA(cudaGraphInstantiate(&replay_, captured, 0));
     CUDA(cudaGraphDestroy(captured));
   }
+  ~Floor() override { cudaFree(workspace_); }
 
   double Step() override {
     return timer_.Seconds(stream_, [&] { CUDA(cudaGraphLaunch(replay_, stream_)); });
@@ -138,8 +164,9 @@ class Floor : public CudaFloor {
       Die("the shape of " + graph_.TensorName(e) + " is not known");
     return graph_.shape(e).AsShape();
   }
+  void* Take(size_t bytes) { return memory_.Take(bytes, stream_); }
   void* Room(Endpoint e) {
-    return memory_.Take(static_cast<size_t>(ShapeOf(e).elements()) * DTypeSize(graph_.dtype(e)));
+    return Take(static_cast<size_t>(ShapeOf(e).elements()) * DTypeSize(graph_.dtype(e)));
   }
 
   void Add(NodeId id) {
@@ -185,14 +212,28 @@ class Floor : public CudaFloor {
         .dtype = graph_.dtype({id, 0}),
         .geometry = Check(ops::conv::MakeGeometry(graph_.attrs(id), image, filter))};
     const size_t element = DTypeSize(call.dtype);
-    call.input = memory_.Take(static_cast<size_t>(image.elements()) * element);
-    call.filter = memory_.Take(static_cast<size_t>(filter.elements()) * element);
+    call.input = Take(static_cast<size_t>(image.elements()) * element);
+    call.filter = Take(static_cast<size_t>(filter.elements()) * element);
     call.output = forward ? Room({id, 0}) : Room(in[2]);
+    const std::vector<int64_t> ids{ops::conv::kInput, ops::conv::kFilter, ops::conv::kOutput};
+    const std::vector<void*> pointers{call.input, call.filter, call.output};
+    std::shared_ptr<ops::cudnn::Plan>& best =
+        plans_[{static_cast<int>(mode), call.dtype, call.geometry.key()}];
+    if (best == nullptr) best = Fastest(call, ids, pointers);
+    why_ = "cuDNN has no engine";
+    if (!best->plan.valid() || !Keep([this, best, ids, pointers] {
+          return ops::cudnn::Execute(cudnn_, *best, ids, pointers, workspace_);
+        }))
+      Refuse(id);
+  }
+
+  // Of cuDNN's first engines; no plan if it has none.
+  std::shared_ptr<ops::cudnn::Plan> Fastest(const ops::conv::CudnnCall& call,
+                                            const std::vector<int64_t>& ids,
+                                            const std::vector<void*>& pointers) {
     const auto operations = Check(ops::conv::Describe(cudnn_, call, 16));
     const auto configs = Check(ops::cudnn::Configs(
         operations.graph, {.tensor_cores = options_.allow_tf32 || call.dtype != DT_FLOAT}));
-    const std::vector<int64_t> ids{ops::conv::kInput, ops::conv::kFilter, ops::conv::kOutput};
-    const std::vector<void*> pointers{call.input, call.filter, call.output};
     auto best = std::make_shared<ops::cudnn::Plan>();
     double best_seconds = std::numeric_limits<double>::infinity();
     int tried = 0;
@@ -212,11 +253,7 @@ class Floor : public CudaFloor {
       }
       if (++tried >= 8) break;
     }
-    why_ = "cuDNN has no engine";
-    if (!best->plan.valid() || !Keep([this, best, ids, pointers] {
-          return ops::cudnn::Execute(cudnn_, *best, ids, pointers, workspace_);
-        }))
-      Refuse(id);
+    return best;
   }
 
   void AddMatMul(NodeId id) {
@@ -290,7 +327,7 @@ class Floor : public CudaFloor {
     const size_t channels = sizeof(float) * static_cast<size_t>(shape[3]);
     std::vector<void*> images, vectors;
     for (int i = 0; i < 3; ++i) images.push_back(Room({id, 0}));
-    for (int i = 0; i < 6; ++i) vectors.push_back(memory_.Take(channels));
+    for (int i = 0; i < 6; ++i) vectors.push_back(Take(channels));
     KeepAs(id, graph_.dtype({id, 0}), [=, this](cudnnDataType_t type) -> Call {
       const auto x = Describe(shape, type);
       cudnnTensorDescriptor_t vector = nullptr;
@@ -350,7 +387,7 @@ class Floor : public CudaFloor {
     void *px = Room(image), *dx = Room(image);
     const size_t bytes =
         static_cast<size_t>(g.pooled_shape.elements()) * DTypeSize(graph_.dtype(image));
-    void *py = memory_.Take(2 * bytes), *dy = memory_.Take(2 * bytes);
+    void *py = Take(2 * bytes), *dy = Take(2 * bytes);
     KeepAs(id, graph_.dtype(image), [=, this](cudnnDataType_t type) -> Call {
       const auto x = Describe(shape, type), y = Describe(g.pooled_shape, type);
       return [=, this] {
@@ -390,6 +427,9 @@ class Floor : public CudaFloor {
   cublasLtHandle_t cublas_ = nullptr;
   cudaGraphExec_t replay_ = nullptr;
   void* workspace_ = nullptr;
+  // By mode, type and shape: a model has many alike.
+  std::map<std::tuple<int, DType, ops::conv::Geometry::Key>, std::shared_ptr<ops::cudnn::Plan>>
+      plans_;
   std::vector<Call> calls_;
   std::string why_;  // of what was refused last
   std::string refused_;
@@ -418,9 +458,11 @@ class Floors : public CudaFloors {
   }
   double LaunchSeconds(int launches, bool replayed) override {
     cudaStream_t stream = nullptr;
+    float* data = nullptr;
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA(cudaMalloc(&data, kFew * sizeof(float)));
     const auto all = [&] {
-      for (int i = 0; i < launches; ++i) Empty<<<1, 32, 0, stream>>>();
+      for (int i = 0; i < launches; ++i) MoveFew<<<1, kFew, 0, stream>>>(data, data);
       CUDA(cudaGetLastError());
     };
     all();
@@ -448,6 +490,7 @@ class Floors : public CudaFloors {
       seconds = Now() - start;
     }
     cudaStreamDestroy(stream);
+    cudaFree(data);
     return seconds / launches;
   }
   double PinnedCopySeconds(int64_t bytes, bool to_device) override {

@@ -38,8 +38,8 @@ class CudaFloors {
   virtual std::string why_none() = 0;  // empty if there is a GPU
   // Of the nodes of `graph`, whose shapes must be known.
   virtual std::unique_ptr<CudaFloor> Make(const Graph& graph, const FloorOptions& options) = 0;
-  // Seconds per launch of an empty kernel, in a row of `launches`: launched one by one, or replayed
-  // as one CUDA graph.
+  // Seconds per launch of a kernel that moves 32 numbers, in a row of `launches`: launched one by
+  // one, or replayed as one CUDA graph.
   virtual double LaunchSeconds(int launches, bool replayed) = 0;
   virtual int64_t FreeBytes() = 0;
   // Seconds of one cudaMemcpyAsync of pinned memory.
