@@ -11,7 +11,7 @@
 //   };
 //
 // Chunks of rows are summed in float, side by side; the chunks in double, in order, by a second
-// launch, which hands each channel's sums to `finish`:
+// launch, unless there is but one chunk. Who has a channel's sums hands them to `finish`:
 //
 //   struct Finish { MG_HD void operator()(int64_t channel, const double* sums) const; };
 //
@@ -34,9 +34,9 @@ inline constexpr int kThreads = 256, kMostLanes = 32;
 
 // Channels last: `lanes` threads side by side along the channels, N channels each; the rest of the
 // block takes every (kThreads / lanes)-th row of the chunk.
-template <typename Term, int N>
+template <typename Term, int N, typename Finish>
 struct RowChunks {
-  static constexpr int kThreads = channel_sums::kThreads, kPhases = 2;
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 3;
   static constexpr int kSums = Term::kSums;
   struct Shared {
     float sums[kSums * N * (kThreads + kMostLanes)];
@@ -44,7 +44,8 @@ struct RowChunks {
   Term term;
   int64_t rows, channels, chunk_rows, tiles;
   int lanes;       // a power of two, at most kMostLanes
-  float* partial;  // [chunk][sum][channel]
+  float* partial;  // [chunk][sum][channel]; nullptr: there is but one chunk
+  Finish finish;
 
   MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
     const int64_t chunk = block / tiles, tile = block - chunk * tiles;
@@ -63,6 +64,10 @@ struct RowChunks {
       for (int i = 0; i < kSums * N; ++i) shared.sums[i * pitch + thread] = sums[i];
       return;
     }
+    if (phase == 2) {
+      if (partial == nullptr) Finished(tile, thread, shared);
+      return;
+    }
     // Each thread adds up what several have of one sum of one lane. With this pitch neighbours read
     // neighbouring words.
     for (int at = thread; at < kSums * N * lanes; at += kThreads) {
@@ -72,7 +77,24 @@ struct RowChunks {
       float sum = 0;
       MG_UNROLL_BY(8)
       for (int t = of; t < kThreads; t += lanes) sum += shared.sums[i * pitch + t];
-      partial[(chunk * kSums + i / N) * channels + channel] = sum;
+      if (partial == nullptr) {
+        shared.sums[i * pitch + of] = sum;  // which only this thread reads
+      } else {
+        partial[(chunk * kSums + i / N) * channels + channel] = sum;
+      }
+    }
+  }
+
+  MG_HD void Finished(int64_t tile, int thread, const Shared& shared) const {
+    for (int at = thread; at < lanes * N; at += kThreads) {
+      const int of = at / N, v = at - of * N;
+      const int64_t channel = (tile * lanes + of) * N + v;
+      if (channel >= channels) continue;
+      double sums[kSums];
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s)
+        sums[s] = static_cast<double>(shared.sums[(s * N + v) * (kThreads + lanes) + of]);
+      finish(channel, sums);
     }
   }
 
@@ -181,15 +203,16 @@ struct Total {
   }
 };
 
-template <typename Term, int N>
-int64_t Chunk(const Channels& l, RowChunks<Term, N>* body) {
+template <typename Term, int N, typename Finish>
+int64_t Chunk(const Channels& l, RowChunks<Term, N, Finish>* body) {
   constexpr int64_t kBlocks = 1024;  // some for each place of a large GPU, so that none idles long
   body->rows = l.outer;
   body->channels = l.channels;
   body->lanes = 1;
   while (body->lanes < kMostLanes && body->lanes * N < l.channels) body->lanes *= 2;
   body->tiles = (l.channels + body->lanes * N - 1) / (body->lanes * N);
-  const int64_t least = 4 * (kThreads / body->lanes);  // rows that are worth a block
+  // Rows that are worth a block.
+  const int64_t least = std::max<int64_t>(64, 4 * (kThreads / body->lanes));
   const int64_t wanted = std::max<int64_t>(1, kBlocks / body->tiles);
   body->chunk_rows = std::max(least, (l.outer + wanted - 1) / wanted);
   return (l.outer + body->chunk_rows - 1) / body->chunk_rows;
@@ -214,18 +237,22 @@ Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term&
   };
   const auto rows = [&](auto body) -> Status {
     body.term = term;
-    MG_RETURN_IF_ERROR(allocate(Chunk(l, &body)));
-    body.partial = partial.template data<float>();
-    return ForBlocks(c, chunks * body.tiles, body);
+    body.finish = finish;
+    const int64_t count = Chunk(l, &body);
+    if (count > 1) {
+      MG_RETURN_IF_ERROR(allocate(count));
+      body.partial = partial.template data<float>();
+    }
+    return ForBlocks(c, std::max<int64_t>(1, count) * body.tiles, body);
   };
   if (l.inner != 1) {
     MG_RETURN_IF_ERROR(allocate(l.outer));
     MG_RETURN_IF_ERROR(ForBlocks(c, l.outer * l.channels,
                                  Planes<Term>{term, l.channels, l.inner, partial.data<float>()}));
-  } else if (wide && l.channels % kWidth == 0) {
-    MG_RETURN_IF_ERROR(rows(RowChunks<Term, kWidth>()));
   } else {
-    MG_RETURN_IF_ERROR(rows(RowChunks<Term, 1>()));
+    MG_RETURN_IF_ERROR(wide && l.channels % kWidth == 0 ? rows(RowChunks<Term, kWidth, Finish>())
+                                                        : rows(RowChunks<Term, 1, Finish>()));
+    if (chunks == 0) return Status();  // it is finished
   }
   using Last = Total<Term::kSums, Finish>;
   return ForBlocks(c, (l.channels + Last::kLanes - 1) / Last::kLanes,
