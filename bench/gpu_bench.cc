@@ -1,8 +1,12 @@
 // Training steps on one GPU: the MNIST CNN and ResNet-50, against the library calls of the same
 // graph replayed as one CUDA graph, and against torch where it is; what a steady step allocates;
-// the cost of a launch against a bare one; copies against pinned cudaMemcpyAsync; and our own
-// kernels against the library's for the same op.
+// the cost of a launch against a bare one; copies against pinned cudaMemcpyAsync; and layers that
+// both our own kernels and cuDNN compute, by the way that a search takes, against both.
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -216,7 +220,8 @@ void CompareCopies(const Args& args, CudaFloors& floors, Report& report, bool to
                  args.Repetitions(30));
 }
 
-// One of our own kernels, several times on data of its own in one step, against the library's call.
+// A layer's kernel, several times on data of its own in one step: as a search takes it, against our
+// own alone and against cuDNN's call.
 class KernelCase {
  public:
   static constexpr int kCopies = 8;
@@ -244,35 +249,68 @@ class KernelCase {
                const std::string& name) {
     const Operation all = NoOp(root_.WithControlDependencies(measured_));
     Check(root_.status());
-    auto session = Check(Session::Local(graph_, OnGpu(false)));
-    for (const Operation& initializer : initializers_)  // some need others
-      Check(session->Run({}, {}, {initializer}).status());
-    const Callable call = Check(session->MakeCallable({}, {}, {all}));
-    constexpr int kSteps = 20;
-    const auto steps = [&] { Check(session->RunCallable(call, {}, {.steps = kSteps}).status()); };
-    steps();
     const std::unique_ptr<CudaFloor> floor = floors.Make(graph_, {.only = op});
+    Steps searched(*this, all, ""), own(*this, all, "own");
+    std::printf("%s: a search takes %s\n", name.c_str(), searched.way().c_str());
+    std::vector<Side> references{Side::Of("our own kernel", [&] { return own.Microseconds(); })};
     if (!floor->refused().empty() || floor->calls() == 0) {
       std::printf("%s: the library has no such call: %s\n", name.c_str(), floor->refused().c_str());
-      return;
+    } else {
+      references.push_back(Side::Of("cuDNN", [&] {
+        double seconds = 0;
+        for (int i = 0; i < kSteps; ++i) seconds += floor->Step();
+        return 1e6 * seconds / (kSteps * floor->calls());
+      }));
     }
     report.Compare("gpu", "us", {{name, Goal{1, Goal::kMax}}},
-                   Side::Of("ours",
-                            [&] {
-                              const double start = Now();
-                              steps();
-                              return 1e6 * (Now() - start) / (kSteps * kCopies);
-                            }),
-                   {Side::Of("cuDNN",
-                             [&] {
-                               double seconds = 0;
-                               for (int i = 0; i < kSteps; ++i) seconds += floor->Step();
-                               return 1e6 * seconds / (kSteps * floor->calls());
-                             })},
+                   Side::Of("ours", [&] { return searched.Microseconds(); }), references,
                    args.Repetitions(15));
   }
 
  private:
+  static constexpr int kSteps = 20;
+
+  // The measured nodes in a session of their own, by `way` (ops/layer.h); empty: by a search.
+  class Steps {
+   public:
+    Steps(const KernelCase& of, const Operation& all, const std::string& way) {
+      static int files = 0;
+      file_ = std::filesystem::temp_directory_path() /
+              ("gpu_bench_" + std::to_string(getpid()) + "_" + std::to_string(files++));
+      if (!way.empty()) {
+        std::ofstream file(file_);
+        for (const char* family : {"pool", "softmax", "norm"})
+          file << family << " 1\t*\t" << way << "\n";
+      }
+      SessionOptions options = OnGpu(false);
+      options.gpu.algorithm_cache = file_;
+      session_ = Check(Session::Local(of.graph_, options));
+      for (const Operation& initializer : of.initializers_)  // some need others
+        Check(session_->Run({}, {}, {initializer}).status());
+      call_ = Check(session_->MakeCallable({}, {}, {all}));
+      Run();
+    }
+    ~Steps() { std::filesystem::remove(file_); }
+    void Run() { Check(session_->RunCallable(call_, {}, {.steps = kSteps}).status()); }
+    double Microseconds() {
+      const double start = Now();
+      Run();
+      return 1e6 * (Now() - start) / (kSteps * kCopies);
+    }
+    // What the search found, and where it had no choice.
+    std::string way() const {
+      std::ifstream file(file_);
+      std::string line, found = "our own kernel: cuDNN has no such layer";
+      while (std::getline(file, line)) found = line.substr(line.rfind('\t') + 1);
+      return found;
+    }
+
+   private:
+    std::filesystem::path file_;
+    std::unique_ptr<Session> session_;
+    Callable call_;
+  };
+
   Graph graph_ = NewGraph();
   const Scope root_;
   std::vector<Operation> initializers_, measured_;

@@ -1,6 +1,8 @@
 // Batch normalisation: one pass over the values for the statistics, about a value of the channel's
 // own, so that a large mean costs no digits; and one pass that writes. The gradient: one pass for
-// its two sums, and one that writes. All that is between is a few numbers per channel.
+// its two sums, and one that writes. All that is between is a few numbers per channel. cuDNN stands
+// beside what has no activation behind it (ops/cudnn_layer.h).
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -9,6 +11,7 @@
 #include "executor/kernel.h"
 #include "ops/batch_norm/check.h"
 #include "ops/channel_sums.h"
+#include "ops/cudnn_layer.h"
 #include "ops/launch.h"
 #include "ops/vectors.h"
 
@@ -44,23 +47,16 @@ struct Moments {
   }
 };
 
-// What the writing pass reads of a channel: y = (x - mean) * factor + offset.
-template <typename T>
-struct FinishMoments {
-  const T* x;
-  int64_t inner;
+// What the op gives of a channel besides y.
+struct Averages {
   double n;
-  float epsilon, averaging;
-  const float *scale, *old_mean, *old_variance;  // the old ones only if averaging < 1
-  float *mean, *variance, *running_mean, *running_variance, *factor;
+  float averaging;
+  const float *old_mean, *old_variance;  // only if averaging < 1
+  float *mean, *variance, *running_mean, *running_variance;
   float* nothing;  // a 0 that only the op's signature asks for
 
-  MG_HD void operator()(int64_t k, const double* sums) const {
+  MG_HD void Keep(int64_t k, float m, float v) const {
     if (k == 0) *nothing = 0;
-    const double shift = sums[0] / n;
-    const double centred = sums[1] / n - shift * shift;
-    const auto m = static_cast<float>(static_cast<double>(Widen(x[FirstOf(k, inner)])) + shift);
-    const auto v = static_cast<float>(centred > 0 ? centred : 0);
     const float unbiased = v * static_cast<float>(n > 1 ? n / (n - 1) : 1);
     const bool average = averaging != 1.f;
     mean[k] = m;
@@ -68,8 +64,48 @@ struct FinishMoments {
     running_mean[k] = average ? (1 - averaging) * old_mean[k] + averaging * m : m;
     running_variance[k] =
         average ? (1 - averaging) * old_variance[k] + averaging * unbiased : unbiased;
+  }
+};
+
+// What the writing pass reads of a channel: y = (x - mean) * factor + offset.
+template <typename T>
+struct FinishMoments {
+  const T* x;
+  int64_t inner;
+  float epsilon;
+  const float* scale;
+  Averages averages;
+  float* factor;
+
+  MG_HD void operator()(int64_t k, const double* sums) const {
+    const double shift = sums[0] / averages.n;
+    const double centred = sums[1] / averages.n - shift * shift;
+    const auto m = static_cast<float>(static_cast<double>(Widen(x[FirstOf(k, inner)])) + shift);
+    const auto v = static_cast<float>(centred > 0 ? centred : 0);
+    averages.Keep(k, m, v);
     factor[k] = scale[k] / std::sqrt(v + epsilon);
   }
+};
+
+// From what cuDNN gives: the mean, where it belongs, and 1 / sqrt(variance + epsilon).
+struct FinishCudnn {
+  float epsilon;
+  const float* inverse;
+  Averages averages;
+
+  MG_HD void operator()(int64_t k) const {
+    const double i = static_cast<double>(inverse[k]);
+    const double v = 1 / (i * i) - static_cast<double>(epsilon);
+    averages.Keep(k, averages.mean[k], v > 0 ? static_cast<float>(v) : 0.f);
+  }
+};
+
+// What cuDNN's gradient wants.
+struct InverseDeviation {
+  float epsilon;
+  const float* variance;
+  float* inverse;
+  MG_HD void operator()(int64_t k) const { inverse[k] = 1.f / std::sqrt(variance[k] + epsilon); }
 };
 
 // The same from a given mean and variance.
@@ -163,6 +199,18 @@ Status Write(KernelContext& c, const Channels& l, bool wide, const Body& body) {
 }
 
 template <typename T>
+LayerCall CallOf(Layer layer, const Settings& settings, const Shape& shape, const Channels& l) {
+  const int64_t images = shape[0],
+                columns = shape[settings.rank - (settings.channels_first ? 1 : 2)];
+  const int64_t pixels = l.per_channel() / std::max<int64_t>(images, 1);
+  return {.layer = layer,
+          .dtype = kDTypeOf<T>,
+          .nchw = settings.channels_first,
+          .image = {images, l.channels, pixels / std::max<int64_t>(columns, 1), columns},
+          .epsilon = settings.epsilon};
+}
+
+template <typename T>
 class ForwardKernel : public Kernel {
  public:
   explicit ForwardKernel(const KernelConstruction& k) : settings_(k.attrs()) {}
@@ -191,38 +239,47 @@ class ForwardKernel : public Kernel {
                 *old_mean = c.input(3).data<float>(), *old_variance = c.input(4).data<float>();
     float *running_mean = vectors[0], *running_variance = vectors[1], *mean = vectors[2],
           *variance = vectors[3], *factor = factors.data<float>();
-    if (settings_.training) {
-      const FinishMoments<T> finish{x,
-                                    l.inner,
-                                    static_cast<double>(l.per_channel()),
-                                    settings_.epsilon,
-                                    settings_.factor,
-                                    scale,
-                                    old_mean,
-                                    old_variance,
-                                    mean,
-                                    variance,
-                                    running_mean,
-                                    running_variance,
-                                    factor,
-                                    nothing->data<float>()};
-      MG_RETURN_IF_ERROR(
-          SumPerChannel<kWidth<T>>(c, l, Aligned({x}), Moments<T>{x, l.inner}, finish));
-    } else {
+    T* out = y->data<T>();
+    const T* side = settings_.side ? c.input(5).data<T>() : nullptr;
+    const auto write = [&] {
+      return Write<kWidth<T>>(
+          c, l, Aligned({x, out, mean, factor, offset, side}),
+          Normalize<T>{x, mean, factor, offset, out, l.channels, side, settings_.relu});
+    };
+    if (!settings_.training) {
       MG_RETURN_IF_ERROR(
           ForEach(c, l.channels,
                   CopyMoments{settings_.epsilon, scale, old_mean, old_variance, mean, variance,
                               running_mean, running_variance, factor, nothing->data<float>()}));
+      return write();
     }
-    T* out = y->data<T>();
-    const T* side = settings_.side ? c.input(5).data<T>() : nullptr;
-    return Write<kWidth<T>>(
-        c, l, Aligned({x, out, mean, factor, offset, side}),
-        Normalize<T>{x, mean, factor, offset, out, l.channels, side, settings_.relu});
+    const Averages averages{static_cast<double>(l.per_channel()),
+                            settings_.factor,
+                            old_mean,
+                            old_variance,
+                            mean,
+                            variance,
+                            running_mean,
+                            running_variance,
+                            nothing->data<float>()};
+    const auto own = [&] {
+      MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(
+          c, l, Aligned({x}), Moments<T>{x, l.inner},
+          FinishMoments<T>{x, l.inner, settings_.epsilon, scale, averages, factor}));
+      return write();
+    };
+    if (settings_.side || settings_.relu) return own();
+    LayerCall call = CallOf<T>(Layer::kBatchNorm, settings_, in.shape(), l);
+    call.in = {x, scale, offset}, call.out = {out, mean, factor};
+    return layer_.Run(c, call, own, [&](const auto& cudnn) {
+      MG_RETURN_IF_ERROR(cudnn());
+      return ForEach(c, l.channels, FinishCudnn{settings_.epsilon, factor, averages});
+    });
   }
 
  private:
   const Settings settings_;
+  CudnnLayer layer_;
 };
 
 // What passes a ReLU: the gradient where the normalised value, computed anew as Normalize does, is
@@ -343,7 +400,13 @@ class BackwardKernel : public Kernel {
     const T *dy = c.input(0).data<T>(), *x = c.input(1).data<T>();
     const float *scale = c.input(2).data<float>(), *mean = c.input(3).data<float>(),
                 *variance = c.input(4).data<float>();
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, c.input(1).shape()));
+    const Shape shape = c.input(1).shape();
+    LayerCall call = CallOf<T>(Layer::kBatchNormGrad, settings_, shape, l);
+    call.in = {x, dy, scale, mean};
+    const bool alone = settings_.training && !settings_.relu;  // cuDNN has only that
+    MG_ASSIGN_OR_RETURN(Tensor * out, alone && CudnnLayer::Considered(c, call)
+                                          ? c.AllocateOutput(0, shape)
+                                          : c.ForwardOrAllocate(0, 0, shape));
     MG_ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape{l.channels}));
     MG_ASSIGN_OR_RETURN(Tensor * doffset, c.AllocateOutput(2, Shape{l.channels}));
     for (int i : {3, 4}) MG_RETURN_IF_ERROR(c.AllocateOutput(i, Shape{0}).status());
@@ -366,9 +429,6 @@ class BackwardKernel : public Kernel {
                                 shift,
                                 by_value,
                                 factor};
-    MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(
-        c, l, Aligned({dy, x}),
-        GradientTerms<T>{dy, x, mean, variance, scale, offset, settings_.epsilon, relu}, finish));
     T* dx = out->data<T>();
     const auto write = [&](auto with_relu) {
       return Write<kWidth<T>>(
@@ -376,11 +436,25 @@ class BackwardKernel : public Kernel {
           Differentiate<T, with_relu()>{dy, x, mean, by_gradient, shift, by_value, dx, l.channels,
                                         factor, offset});
     };
-    return relu ? write(std::true_type()) : write(std::false_type());
+    const auto own = [&] {
+      MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(
+          c, l, Aligned({dy, x}),
+          GradientTerms<T>{dy, x, mean, variance, scale, offset, settings_.epsilon, relu}, finish));
+      return relu ? write(std::true_type()) : write(std::false_type());
+    };
+    if (!alone) return own();
+    float* inverse = factor;
+    call.in[4] = inverse, call.out = {dx, dscale->data<float>(), doffset->data<float>()};
+    return layer_.Run(c, call, own, [&](const auto& cudnn) {
+      MG_RETURN_IF_ERROR(
+          ForEach(c, l.channels, InverseDeviation{settings_.epsilon, variance, inverse}));
+      return cudnn();
+    });
   }
 
  private:
   const Settings settings_;
+  CudnnLayer layer_;
 };
 
 }  // namespace

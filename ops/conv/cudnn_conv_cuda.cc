@@ -1,13 +1,7 @@
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <fstream>
 #include <limits>
-#include <map>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +12,8 @@
 #include "executor/cuda/stream.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/conv/cudnn_graph.h"
+#include "ops/cudnn_search.h"
+#include "ops/found_algorithms.h"
 #include "ops/plan_cache.h"
 
 namespace monograph::ops::conv {
@@ -28,7 +24,6 @@ using cudnn::Choice;
 using cudnn::Descriptor;
 
 constexpr size_t kCandidates = 8;  // engines that a search times
-constexpr int kTimedRuns = 3;
 constexpr int64_t kMaxWorkspaceBytes = int64_t{2} << 30;
 
 Result<cudnnDataType_t> TypeOf(DType dtype) {
@@ -184,83 +179,8 @@ Result<cudnn::Operations> Describe(cudnnHandle_t handle, const CudnnCall& call, 
 
 namespace {
 
-// ---- what was found, for the whole process and on disk ----
-
-// One line of the file: "conv 1 <tab> what <tab> engine". `what` names device, versions and shape.
-class Found {
- public:
-  static Found& Global() {
-    static Found* const found = new Found;
-    return *found;
-  }
-
-  bool Look(const std::string& file, const std::string& what, Choice* choice) {
-    std::lock_guard lock(mutex_);
-    Load(file);
-    const auto it = choices_.find(what);
-    if (it == choices_.end()) return false;
-    *choice = it->second;
-    return true;
-  }
-  void Keep(const std::string& file, const std::string& what, const Choice& choice) {
-    std::lock_guard lock(mutex_);
-    choices_[what] = choice;
-    if (file.empty()) return;
-    std::ofstream out(file, std::ios::app);
-    out << (kMark + what + "\t" + choice.ToString() + "\n") << std::flush;
-    if (!out) LogWarning("cannot write the algorithm cache " + file);
-  }
-
- private:
-  static inline const std::string kMark = "conv 1\t";
-
-  void Load(const std::string& file) {
-    if (file.empty() || !loaded_.insert(file).second) return;
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) {
-      const size_t tab = line.rfind('\t');
-      if (!line.starts_with(kMark) || tab < kMark.size()) continue;
-      auto choice = Choice::Parse(line.substr(tab + 1));
-      if (choice.ok()) choices_[line.substr(kMark.size(), tab - kMark.size())] = *choice;
-    }
-  }
-
-  std::mutex mutex_;
-  std::map<std::string, Choice> choices_;
-  std::set<std::string> loaded_;
-};
-
-Result<std::string> DeviceName(int device) {
-  static std::mutex mutex;
-  static std::map<int, std::string>* const names = new std::map<int, std::string>;
-  std::lock_guard lock(mutex);
-  std::string& name = (*names)[device];
-  if (name.empty()) {
-    cudaDeviceProp properties;
-    MG_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
-    name = properties.name;
-  }
-  return name;
-}
-
-class Event {
- public:
-  Event() = default;
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
-  }
-  Status Record(cudaStream_t stream) {
-    if (event_ == nullptr) MG_CUDA_RETURN_IF_ERROR(cudaEventCreate(&event_));
-    MG_CUDA_RETURN_IF_ERROR(cudaEventRecord(event_, stream));
-    return Status();
-  }
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
+// In FoundAlgorithms; the choice is Choice's text.
+constexpr char kFamily[] = "conv";
 
 struct Bindings {
   std::vector<int64_t> ids;
@@ -282,20 +202,18 @@ class ConvPlan {
                                                 const std::string& shape, int64_t alignment) {
     cuda::Stream& stream = cuda::StreamOf(c);
     auto made = std::make_shared<ConvPlan>();
-    MG_ASSIGN_OR_RETURN(const std::string device, DeviceName(stream.device));
-    const std::string what = device + " cudnn " + std::to_string(cudnnGetVersion()) +
-                             (stream.options.allow_tf32 ? " tf32" : "") +
-                             (stream.options.deterministic ? " deterministic" : "") + " " + shape;
+    MG_ASSIGN_OR_RETURN(const std::string what, SearchName(stream, shape));
     auto described = Describe(stream.cudnn(), call, alignment);
     if (!described.ok()) {
       Refused(call, what, described.status());
       return made;
     }
     made->operations_ = std::move(described).value();
-    Choice known;
-    if (Found::Global().Look(stream.options.algorithm_cache, what, &known)) {
-      if (known.engine == Choice::kNone) return made;
-      if (made->Take(stream, known).ok()) return made;
+    if (const auto kept =
+            FoundAlgorithms::Global().Look(stream.options.algorithm_cache, kFamily, what)) {
+      const Result<Choice> known = Choice::Parse(*kept);
+      if (known.ok() && known->engine == Choice::kNone) return made;
+      if (known.ok() && made->Take(stream, *known).ok()) return made;
     }
     MG_RETURN_IF_ERROR(made->Search(c, stream, call, what));
     return made;
@@ -338,10 +256,8 @@ class ConvPlan {
     Status why = found.status();
     const std::vector<Descriptor> configs =
         found.ok() ? std::move(found).value() : std::vector<Descriptor>();
-    cudaStreamCaptureStatus capture{};
-    MG_CUDA_RETURN_IF_ERROR(cudaStreamIsCapturing(stream.stream, &capture));
-    // While a CUDA graph is captured nothing runs that could be timed.
-    const bool timed = !stream.options.deterministic && capture == cudaStreamCaptureStatusNone;
+    MG_ASSIGN_OR_RETURN(const bool capturing, Capturing(stream));
+    const bool timed = !stream.options.deterministic && !capturing;
     Choice best;
     float best_ms = std::numeric_limits<float>::infinity();
     size_t tried = 0;
@@ -351,7 +267,8 @@ class ConvPlan {
       if (!plan.ok() || plan->workspace_bytes > kMaxWorkspaceBytes) continue;
       float ms = 0;
       if (timed) {
-        auto time = Time(c, stream, *plan, Bind(call));
+        const Bindings bindings = Bind(call);
+        auto time = TimeOnDevice(stream, [&] { return RunPlan(c, stream, *plan, bindings); });
         if (!time.ok()) {
           if (time.status().code() == Code::kUnavailable) return time.status();
           continue;
@@ -367,22 +284,9 @@ class ConvPlan {
     }
     if (!plan_.plan.valid()) Refused(call, what, why);
     if (timed || stream.options.deterministic)
-      Found::Global().Keep(stream.options.algorithm_cache, what, best);
+      FoundAlgorithms::Global().Keep(stream.options.algorithm_cache, kFamily, what,
+                                     best.ToString());
     return Status();
-  }
-
-  // Milliseconds per run. Waits for the device.
-  static Result<float> Time(KernelContext& c, cuda::Stream& stream, const cudnn::Plan& plan,
-                            const Bindings& bindings) {
-    Event start, stop;
-    MG_RETURN_IF_ERROR(RunPlan(c, stream, plan, bindings));
-    MG_RETURN_IF_ERROR(start.Record(stream.stream));
-    for (int i = 0; i < kTimedRuns; ++i) MG_RETURN_IF_ERROR(RunPlan(c, stream, plan, bindings));
-    MG_RETURN_IF_ERROR(stop.Record(stream.stream));
-    MG_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(stop.get()));
-    float ms = 0;
-    MG_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&ms, start.get(), stop.get()));
-    return ms / kTimedRuns;
   }
 
   cudnn::Operations operations_;

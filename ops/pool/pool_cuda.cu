@@ -1,12 +1,13 @@
 // Pooling: one thread per element of the result, or per few neighbouring channels. The gradients
 // gather, each element from the windows that it lies in, in their order: no atomics, and the same
-// bits each time.
+// bits each time. cuDNN stands beside them (ops/cudnn_layer.h).
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
 
 #include "executor/kernel.h"
+#include "ops/cudnn_layer.h"
 #include "ops/launch.h"
 #include "ops/pool/frames.h"
 #include "ops/vectors.h"
@@ -219,27 +220,52 @@ Status WithWidth(const Geometry& g, std::initializer_list<const void*> pointers,
   return fn(std::integral_constant<int, 1>());
 }
 
+template <typename T>
+LayerCall CallOf(Layer layer, const Geometry& g) {
+  return {.layer = layer,
+          .dtype = kDTypeOf<T>,
+          .nchw = g.image.sc != 1,
+          .image = {g.image.n, g.image.c, g.image.h, g.image.w},
+          .rows = g.rows,
+          .columns = g.columns};
+}
+
 template <typename T, bool kMax>
-struct ForwardPass {
+class ForwardPass {
+ public:
   using Type = T;
-  Status Run(KernelContext& c, const Geometry& g, const T* x, T* y) const {
-    return WithWidth<T>(g, {x, y}, [&](auto width) {
-      return ForEach(c, g.pooled_shape.elements() / width,
-                     Forward<T, width(), kMax>{Plane(g), Positions(g.pooled, width), x, y});
+  Status Run(KernelContext& c, const Geometry& g, const T* x, T* y) {
+    LayerCall call = CallOf<T>(kMax ? Layer::kMaxPool : Layer::kAvgPool, g);
+    call.in[0] = x, call.out[0] = y;
+    return layer_.Run(c, call, [&] {
+      return WithWidth<T>(g, {x, y}, [&](auto width) {
+        return ForEach(c, g.pooled_shape.elements() / width,
+                       Forward<T, width(), kMax>{Plane(g), Positions(g.pooled, width), x, y});
+      });
     });
   }
+
+ private:
+  CudnnLayer layer_;
 };
 
 template <typename T>
-struct MaxGradPass {
+class MaxGradPass {
+ public:
   using Type = T;
-  Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* dy,
-             T* dx) const {
-    return WithWidth<T>(g, {x, y, dy, dx}, [&](auto width) {
-      return ForEach(c, g.image.elements() / width,
-                     MaxBackward<T, width()>{Plane(g), Positions(g.image, width), x, y, dy, dx});
+  Status Run(KernelContext& c, const Geometry& g, const T* x, const T* y, const T* dy, T* dx) {
+    LayerCall call = CallOf<T>(Layer::kMaxPoolGrad, g);
+    call.in = {y, dy, x}, call.out[0] = dx;
+    return layer_.Run(c, call, [&] {
+      return WithWidth<T>(g, {x, y, dy, dx}, [&](auto width) {
+        return ForEach(c, g.image.elements() / width,
+                       MaxBackward<T, width()>{Plane(g), Positions(g.image, width), x, y, dy, dx});
+      });
     });
   }
+
+ private:
+  CudnnLayer layer_;
 };
 
 template <typename T>
@@ -253,15 +279,23 @@ struct MaxGradGradPass {
 };
 
 template <typename T>
-struct AverageGradPass {
+class AverageGradPass {
+ public:
   using Type = T;
-  Status Run(KernelContext& c, const Geometry& g, const T* dy, Tensor* out) const {
+  Status Run(KernelContext& c, const Geometry& g, const T* dy, Tensor* out) {
     T* dx = out->data<T>();
-    return WithWidth<T>(g, {dy, dx}, [&](auto width) {
-      return ForEach(c, g.image.elements() / width,
-                     AverageBackward<T, width()>{Plane(g), Positions(g.image, width), dy, dx});
+    LayerCall call = CallOf<T>(Layer::kAvgPoolGrad, g);
+    call.in[0] = dy, call.out[0] = dx;
+    return layer_.Run(c, call, [&] {
+      return WithWidth<T>(g, {dy, dx}, [&](auto width) {
+        return ForEach(c, g.image.elements() / width,
+                       AverageBackward<T, width()>{Plane(g), Positions(g.image, width), dy, dx});
+      });
     });
   }
+
+ private:
+  CudnnLayer layer_;
 };
 
 }  // namespace

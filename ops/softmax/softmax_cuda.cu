@@ -1,5 +1,7 @@
-// Softmax and LogSoftmax: a block of threads for each row.
+// Softmax and LogSoftmax: a block of threads for each row. cuDNN stands beside them
+// (ops/cudnn_layer.h).
 #include "executor/kernel.h"
+#include "ops/cudnn_layer.h"
 #include "ops/launch.h"
 #include "ops/softmax/row_softmax.h"
 
@@ -41,9 +43,21 @@ class SoftmaxKernel : public Kernel {
     const int64_t classes = shape[shape.rank() - 1];
     const int64_t rows = classes == 0 ? 0 : shape.elements() / classes;
     const T* x = c.input(0).data<T>();
-    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, shape));
-    return ForBlocks(c, rows, Rows<T, kLog>{classes, x, out->data<T>()});
+    LayerCall call{.layer = kLog ? Layer::kLogSoftmax : Layer::kSoftmax,
+                   .dtype = kDTypeOf<T>,
+                   .nchw = true,
+                   .image = {rows, classes, 1, 1}};
+    call.in[0] = x;
+    MG_ASSIGN_OR_RETURN(Tensor * out, CudnnLayer::Considered(c, call)
+                                          ? c.AllocateOutput(0, shape)
+                                          : c.ForwardOrAllocate(0, 0, shape));
+    T* y = out->data<T>();
+    call.out[0] = y;
+    return layer_.Run(c, call, [&] { return ForBlocks(c, rows, Rows<T, kLog>{classes, x, y}); });
   }
+
+ private:
+  CudnnLayer layer_;
 };
 
 }  // namespace

@@ -2,8 +2,11 @@
 // cases through a session. Where there is no GPU these say why and are skipped.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -69,11 +72,12 @@ Result<Graph> GraphOf(const OpCase& op_case, NamedFeeds* feeds) {
 }
 
 Result<std::vector<Tensor>> RunOnGpu(const OpCase& op_case, const Graph& graph,
-                                     const NamedFeeds& feeds) {
+                                     const NamedFeeds& feeds, const GpuOptions& gpu) {
   std::vector<std::string> fetches;
   for (int i = 0; i < op_case.outputs_size(); ++i)
     fetches.push_back(op_case.node().name() + ":" + std::to_string(i));
   SessionOptions options;
+  options.gpu = gpu;
   options.gpu.allow_growth = true;
   MG_ASSIGN_OR_RETURN(const auto session, Session::Local(graph, options));
   const std::vector<std::string> targets{op_case.node().name()};  // it may have no output
@@ -149,36 +153,123 @@ TEST(GpuCoverage, EveryKernelForGpusIsComparedWithTheCpusByName) {
   }
 }
 
+// The reference cases of an op on the GPU. How many there are of types that it has a kernel for.
+int CompareWithReference(const std::string& op, const GpuOptions& gpu) {
+  int checked = 0;
+  for (const GoldenFamily& family : GoldenFamilies()) {
+    for (const OpCase& op_case : family.cases.cases()) {
+      // A wrong index does not fail a step on a GPU; other errors are the simulated grid's to test.
+      if (op_case.node().op() != op || !op_case.error().empty()) continue;
+      SCOPED_TRACE(family.file + ": " + op_case.name());
+      NamedFeeds feeds;
+      const auto graph = GraphOf(op_case, &feeds);
+      EXPECT_TRUE(graph.ok()) << graph.status();
+      if (!graph.ok()) return checked;
+      const Attrs& attrs = graph->attrs(graph->Find(op_case.node().name()));
+      if (!CudaKernels()->Find(op, "GPU", attrs).ok()) continue;  // not for this type
+      const auto outputs = RunOnGpu(op_case, *graph, feeds, gpu);
+      EXPECT_TRUE(outputs.ok()) << outputs.status();
+      if (!outputs.ok()) return checked;
+      for (size_t i = 0; i < outputs->size(); ++i) {
+        const Tensor expected = TensorFromProto(op_case.outputs(static_cast<int>(i))).value();
+        const Tolerance tolerance = ToleranceOf(op_case, expected.dtype());
+        EXPECT_EQ(Difference((*outputs)[i], expected, tolerance.rtol, tolerance.atol), "")
+            << "output " << i;
+      }
+      ++checked;
+    }
+  }
+  return checked;
+}
+
 class GpuOp : public testing::TestWithParam<std::string> {};
 
 TEST_P(GpuOp, AgreesWithTheReference) {
   if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
   const auto reason = WithoutGpuKernel().find(GetParam());
   if (reason != WithoutGpuKernel().end()) GTEST_SKIP() << reason->second;
-  int checked = 0;
-  for (const GoldenFamily& family : GoldenFamilies()) {
-    for (const OpCase& op_case : family.cases.cases()) {
-      // A wrong index does not fail a step on a GPU; other errors are the simulated grid's to test.
-      if (op_case.node().op() != GetParam() || !op_case.error().empty()) continue;
-      NamedFeeds feeds;
-      const auto graph = GraphOf(op_case, &feeds);
-      ASSERT_TRUE(graph.ok()) << graph.status();
-      const Attrs& attrs = graph->attrs(graph->Find(op_case.node().name()));
-      if (!CudaKernels()->Find(GetParam(), "GPU", attrs).ok()) continue;  // not for this type
-      const auto outputs = RunOnGpu(op_case, *graph, feeds);
-      ASSERT_TRUE(outputs.ok()) << family.file << ": " << op_case.name() << ": "
-                                << outputs.status();
-      for (size_t i = 0; i < outputs->size(); ++i) {
-        const Tensor expected = TensorFromProto(op_case.outputs(static_cast<int>(i))).value();
-        const Tolerance tolerance = ToleranceOf(op_case, expected.dtype());
-        EXPECT_EQ(Difference((*outputs)[i], expected, tolerance.rtol, tolerance.atol), "")
-            << family.file << ": " << op_case.name() << " output " << i;
-      }
-      ++checked;
-    }
-  }
-  EXPECT_GT(checked, 0) << "no case of a type that the GPU has a kernel for";
+  EXPECT_GT(CompareWithReference(GetParam(), {}), 0)
+      << "no case of a type that the GPU has a kernel for";
 }
+
+// Layers that cuDNN computes, too, by each of the ways that there are (ops/layer.h).
+class GpuLayer : public testing::TestWithParam<const char*> {
+ protected:
+  ~GpuLayer() override { std::remove(gpu_.algorithm_cache.c_str()); }
+  void SetUp() override {
+    if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
+    gpu_.deterministic = false;
+    static int files = 0;
+    gpu_.algorithm_cache = testing::TempDir() + "gpu_layers_" + std::to_string(getpid()) + "_" +
+                           std::to_string(files++);
+  }
+  // For all shapes of all layers.
+  void Force(const std::string& way) {
+    std::ofstream file(gpu_.algorithm_cache);
+    for (const char* family : {"pool", "softmax", "norm"})
+      file << family << " 1\t*\t" << way << "\n";
+  }
+  // Shapes of the op whose ways were timed.
+  int Searched(const std::string& op) const {
+    std::ifstream file(gpu_.algorithm_cache);
+    int count = 0;
+    for (std::string line; std::getline(file, line);)
+      count += line.find(" " + op + " ") != std::string::npos;
+    return count;
+  }
+
+  GpuOptions gpu_;
+};
+
+TEST_P(GpuLayer, AgreesWithTheReferenceWhenItsFastestWayIsTaken) {
+  EXPECT_GT(CompareWithReference(GetParam(), gpu_), 0);
+}
+
+TEST_P(GpuLayer, AgreesWithTheReferenceByOurOwnKernel) {
+  Force("own");
+  EXPECT_GT(CompareWithReference(GetParam(), gpu_), 0);
+}
+
+TEST_P(GpuLayer, AgreesWithTheReferenceByCudnn) {
+  Force("cudnn");
+  EXPECT_GT(CompareWithReference(GetParam(), gpu_), 0);
+}
+
+TEST_P(GpuLayer, AgreesWithTheReferenceByCudnnsOtherWays) {
+  for (const char* way : {"cudnn-atomic", "cudnn-channel", "cudnn-persistent"}) {
+    SCOPED_TRACE(way);
+    Force(way);
+    EXPECT_GT(CompareWithReference(GetParam(), gpu_), 0);
+    std::remove(gpu_.algorithm_cache.c_str());
+    gpu_.algorithm_cache += "_";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GpuLayer,
+                         testing::Values("MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad",
+                                         "Softmax", "LogSoftmax", "FusedBatchNormV3",
+                                         "FusedBatchNormGradV3"),
+                         [](const auto& op) { return std::string(op.param); });
+
+using GpuLayerSearch = GpuLayer;
+
+TEST_P(GpuLayerSearch, TimesAShapeOnceAndNoneWhoseWayIsGiven) {
+  CompareWithReference(GetParam(), gpu_);
+  const int shapes = Searched(GetParam());
+  EXPECT_GT(shapes, 0);
+  CompareWithReference(GetParam(), gpu_);
+  EXPECT_EQ(Searched(GetParam()), shapes);
+  for (const char* way : {"own", "cudnn"}) {
+    gpu_.algorithm_cache += "_";
+    Force(way);
+    CompareWithReference(GetParam(), gpu_);
+    EXPECT_EQ(Searched(GetParam()), 0) << way;
+    std::remove(gpu_.algorithm_cache.c_str());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GpuLayerSearch, testing::Values("MaxPool", "Softmax"),
+                         [](const auto& op) { return std::string(op.param); });
 
 std::string TestName(const testing::TestParamInfo<std::string>& op) {
   std::string name = op.param;

@@ -2,9 +2,12 @@
 // kernels compute. A test may let them compute what the least of such libraries does
 // (simulated_libraries in simulated_gpu.h), slowly, so that the ways around what they refuse are
 // run, too.
+#include <cmath>
+#include <memory>
 #include <vector>
 
 #include "ops/conv/cudnn_conv.h"
+#include "ops/cudnn_layer.h"
 #include "ops/device_code.h"
 #include "ops/launch.h"
 #include "ops/matmul/cublaslt.h"
@@ -92,7 +95,73 @@ struct PlanesBody {
   }
 };
 
+// Batch normalisation, of one channel.
+template <typename T>
+struct NormBody {
+  LayerCall call;
+
+  void operator()(int64_t k) const {
+    const auto [n, channels, rows, columns] = call.image;
+    const int64_t pixels = rows * columns;
+    const auto at = [&](int64_t i) {
+      return call.nchw ? (i / pixels * channels + k) * pixels + i % pixels : i * channels + k;
+    };
+    const auto vector = [&](size_t i) { return static_cast<const float*>(call.in[i]); };
+    const auto result = [&](size_t i) { return static_cast<float*>(call.out[i]); };
+    const auto* x = static_cast<const T*>(call.in[0]);
+    auto* out = static_cast<T*>(call.out[0]);
+    const int64_t count = n * pixels;
+    const auto value = [&](int64_t i) { return static_cast<double>(Widen(x[at(i)])); };
+    if (call.layer == Layer::kBatchNorm) {
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < count; ++i) mean += value(i) / static_cast<double>(count);
+      for (int64_t i = 0; i < count; ++i)
+        variance += (value(i) - mean) * (value(i) - mean) / static_cast<double>(count);
+      const double inverse = 1 / std::sqrt(variance + static_cast<double>(call.epsilon));
+      for (int64_t i = 0; i < count; ++i)
+        out[at(i)] = Narrow<T>(static_cast<float>((value(i) - mean) * inverse) * vector(1)[k] +
+                               vector(2)[k]);
+      result(1)[k] = static_cast<float>(mean);
+      result(2)[k] = static_cast<float>(inverse);
+      return;
+    }
+    const auto* dy = static_cast<const T*>(call.in[1]);
+    const auto gradient = [&](int64_t i) { return static_cast<double>(Widen(dy[at(i)])); };
+    const double mean = static_cast<double>(vector(3)[k]),
+                 inverse = static_cast<double>(vector(4)[k]);
+    double dscale = 0, doffset = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      doffset += gradient(i);
+      dscale += gradient(i) * (value(i) - mean) * inverse;
+    }
+    const auto all = static_cast<double>(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const double rest =
+          gradient(i) - doffset / all - (value(i) - mean) * inverse * dscale / all;
+      out[at(i)] = Narrow<T>(static_cast<float>(rest * inverse) * vector(2)[k]);
+    }
+    result(1)[k] = static_cast<float>(dscale);
+    result(2)[k] = static_cast<float>(doffset);
+  }
+};
+
 }  // namespace
+
+struct CudnnLayer::Plan {};
+bool CudnnLayer::Considered(KernelContext&, const LayerCall& call) {
+  const bool norm = call.layer == Layer::kBatchNorm || call.layer == Layer::kBatchNormGrad;
+  return norm && optest::simulated_libraries && !LibraryWays(call, true).empty();
+}
+Result<std::shared_ptr<CudnnLayer::Plan>> CudnnLayer::Make(
+    KernelContext& c, const LayerCall& call, const std::function<Status()>&,
+    const std::function<Status(const Plan&)>&) {
+  return Considered(c, call) ? std::make_shared<Plan>() : nullptr;
+}
+Status CudnnLayer::Enqueue(KernelContext& c, const Plan&, const LayerCall& call) {
+  return ForFloats(call.dtype, [&](auto zero) {
+    return ForEach(c, call.image[1], NormBody<decltype(zero)>{call});
+  });
+}
 
 struct matmul::Cublas::Impl {};
 matmul::Cublas::Cublas() = default;

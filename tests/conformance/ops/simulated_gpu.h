@@ -18,7 +18,7 @@
 namespace monograph::optest {
 
 // Whether cuBLASLt computes products without bias, and cuDNN convolutions over planes without
-// padding; else they refuse everything.
+// padding and batch normalisation; else they refuse everything.
 inline bool simulated_libraries = false;
 
 // The kernels for "GPU" of ops/ that are our own.

@@ -108,7 +108,8 @@ constexpr Variant kVariants[] = {{Order::kForward, 0},
                                  {Order::kForward, 0, true}};
 // Ops that call libraries.
 bool Calls(const std::string& op) {
-  return op.find("Conv2D") != std::string::npos || op.find("MatMul") != std::string::npos;
+  return op.find("Conv2D") != std::string::npos || op.find("MatMul") != std::string::npos ||
+         op.find("BatchNorm") != std::string::npos;
 }
 
 std::string Name(const Variant& v) {

@@ -1,0 +1,39 @@
+// FoundAlgorithms: what searches on GPUs found to be the fastest, for the process and on disk.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace monograph::ops {
+
+// Thread-safe. One line of a file:
+//
+//   family " 1" TAB what TAB choice
+//
+// `family` says whose words `choice` is in ("conv", "pool"); `what` names device, versions and
+// shape. Of lines of the same family and `what` the last one counts. Lines that are no such lines,
+// or of another version, are left alone. What has no file (the name is empty) is kept for the
+// process.
+class FoundAlgorithms {
+ public:
+  static FoundAlgorithms& Global();
+
+  std::optional<std::string> Look(const std::string& file, const std::string& family,
+                                  const std::string& what);
+  // Appends a line. A file that cannot be written costs a warning.
+  void Keep(const std::string& file, const std::string& family, const std::string& what,
+            const std::string& choice);
+
+ private:
+  using Choices = std::map<std::pair<std::string, std::string>, std::string>;
+  // REQUIRES: the lock is held.
+  Choices& Of(const std::string& file);
+
+  std::mutex mutex_;
+  std::map<std::string, Choices> files_;
+};
+
+}  // namespace monograph::ops
