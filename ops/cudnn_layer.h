@@ -35,7 +35,9 @@ class CudnnLayer {
       });
     }));
     if (plan == nullptr) return own();
-    return library([&] { return Enqueue(c, *plan, call); });
+    const Status status = library([&] { return Enqueue(c, *plan, call); });
+    // A way that was not tried before may be one that cuDNN refuses when it is called.
+    return status.code() == Code::kUnimplemented ? own() : status;
   }
   template <typename Own>
   Status Run(KernelContext& c, const LayerCall& call, const Own& own) {

@@ -20,14 +20,14 @@ namespace {
 using namespace monograph;
 
 struct Image {
-  cudnnStatus_t status;
+  cudnnStatus_t status = CUDNN_STATUS_BAD_PARAM;
   cudnnDataType_t type{};
   std::array<int, 4> dims{}, strides{};
 
-  explicit Image(cudnnTensorDescriptor_t d)
-      : status(REAL(cudnnGetTensor4dDescriptor)(d, &type, &dims[0], &dims[1], &dims[2], &dims[3],
-                                                &strides[0], &strides[1], &strides[2],
-                                                &strides[3])) {}
+  explicit Image(cudnnTensorDescriptor_t d) {
+    status = REAL(cudnnGetTensor4dDescriptor)(d, &type, &dims[0], &dims[1], &dims[2], &dims[3],
+                                              &strides[0], &strides[1], &strides[2], &strides[3]);
+  }
   DType dtype() const {
     return type == CUDNN_DATA_HALF       ? DT_HALF
            : type == CUDNN_DATA_BFLOAT16 ? DT_BFLOAT16
@@ -69,15 +69,15 @@ cudnnStatus_t Enqueue(cudnnHandle_t handle, const char* what, std::function<void
 // ---- pooling ----
 
 struct Pool {
-  cudnnStatus_t status;
+  cudnnStatus_t status = CUDNN_STATUS_BAD_PARAM;
   cudnnPoolingMode_t mode{};
   cudnnNanPropagation_t nan{};
   std::array<int, 2> size{}, pad{}, stride{}, out{};
   int n = 0, c = 0;
 
-  Pool(cudnnPoolingDescriptor_t pool, cudnnTensorDescriptor_t x)
-      : status(REAL(cudnnGetPooling2dDescriptor)(pool, &mode, &nan, &size[0], &size[1], &pad[0],
-                                                 &pad[1], &stride[0], &stride[1])) {
+  Pool(cudnnPoolingDescriptor_t pool, cudnnTensorDescriptor_t x) {
+    status = REAL(cudnnGetPooling2dDescriptor)(pool, &mode, &nan, &size[0], &size[1], &pad[0],
+                                               &pad[1], &stride[0], &stride[1]);
     if (status == CUDNN_STATUS_SUCCESS)
       status = REAL(cudnnGetPooling2dForwardOutputDim)(pool, x, &n, &c, &out[0], &out[1]);
   }
