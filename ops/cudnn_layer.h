@@ -30,9 +30,8 @@ class CudnnLayer {
   template <typename Own, typename Library>
   Status Run(KernelContext& c, const LayerCall& call, const Own& own, const Library& library) {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan, plans_.Get(call.key(), [&] {
-      return Make(c, call, own, [&](const Plan& way) {
-        return library([&] { return Enqueue(c, way, call); });
-      });
+      return Make(c, call, own,
+                  [&](const Plan& way) { return library([&] { return Enqueue(c, way, call); }); });
     }));
     if (plan == nullptr) return own();
     const Status status = library([&] { return Enqueue(c, *plan, call); });

@@ -1,8 +1,6 @@
-// By cuDNN's functions for layers, not by its graph API: that has no maximum's gradient without the
-// indices that its own forward pass writes, and pools only some layouts and types. All of them are
-// enqueued on the handle's stream, need no workspace, and may be captured.
-#include "ops/cudnn_layer.h"
-
+// By cuDNN's functions for layers, not by its graph API: there a maximum's gradient wants, channels
+// last, the indices that its own forward pass has written, which TensorFlow's op does not have. All
+// of them are enqueued on the handle's stream, and need no workspace.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -10,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "base/log.h"
 #include "executor/cuda/error.h"
 #include "executor/cuda/stream.h"
+#include "ops/cudnn_layer.h"
 #include "ops/cudnn_search.h"
 #include "ops/found_algorithms.h"
 
@@ -170,18 +168,17 @@ Status CudnnLayer::Enqueue(KernelContext& c, const Plan& plan, const LayerCall& 
           cudnnPoolingForward(handle, plan.pool.get(), &one, x, i0, &zero, y, o0));
       return Status();
     case Layer::kMaxPoolGrad:
-      MG_CUDNN_RETURN_IF_ERROR(cudnnPoolingBackward(handle, plan.pool.get(), &one, y, i0, y, i1, x,
-                                                    i2, &zero, x, o0));
+      MG_CUDNN_RETURN_IF_ERROR(
+          cudnnPoolingBackward(handle, plan.pool.get(), &one, y, i0, y, i1, x, i2, &zero, x, o0));
       return Status();
     case Layer::kAvgPoolGrad:  // the averages and their input are asked for, and not read
-      MG_CUDNN_RETURN_IF_ERROR(cudnnPoolingBackward(handle, plan.pool.get(), &one, y, i0, y, i0, x,
-                                                    o0, &zero, x, o0));
+      MG_CUDNN_RETURN_IF_ERROR(
+          cudnnPoolingBackward(handle, plan.pool.get(), &one, y, i0, y, i0, x, o0, &zero, x, o0));
       return Status();
     case Layer::kSoftmax:
     case Layer::kLogSoftmax:
       MG_CUDNN_RETURN_IF_ERROR(cudnnSoftmaxForward(
-          handle,
-          call.layer == Layer::kSoftmax ? CUDNN_SOFTMAX_ACCURATE : CUDNN_SOFTMAX_LOG,
+          handle, call.layer == Layer::kSoftmax ? CUDNN_SOFTMAX_ACCURATE : CUDNN_SOFTMAX_LOG,
           plan.softmax, &one, x, i0, &zero, x, o0));
       return Status();
     case Layer::kBatchNorm:

@@ -16,8 +16,7 @@ FoundAlgorithms& FoundAlgorithms::Global() {
   return *found;
 }
 
-std::optional<std::string> FoundAlgorithms::Look(const std::string& file,
-                                                 const std::string& family,
+std::optional<std::string> FoundAlgorithms::Look(const std::string& file, const std::string& family,
                                                  const std::string& what) {
   std::lock_guard lock(mutex_);
   const Choices& choices = Of(file);

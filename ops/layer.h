@@ -31,7 +31,7 @@ struct LayerCall {
   // Batch, channels, rows, columns of the input; {rows, classes, 1, 1} of a softmax.
   std::array<int64_t, 4> image{};
   Window rows{}, columns{};  // of pooling
-  float epsilon = 0;          // of batch normalisation
+  float epsilon = 0;         // of batch normalisation
   // Device memory, none of it twice:
   //   kMaxPool, kAvgPool       x -> y
   //   kMaxPoolGrad             y, dy, x -> dx

@@ -29,9 +29,7 @@ struct Image {
                                               &strides[0], &strides[1], &strides[2], &strides[3]);
   }
   DType dtype() const {
-    return type == CUDNN_DATA_HALF       ? DT_HALF
-           : type == CUDNN_DATA_BFLOAT16 ? DT_BFLOAT16
-                                         : DT_FLOAT;
+    return type == CUDNN_DATA_HALF ? DT_HALF : type == CUDNN_DATA_BFLOAT16 ? DT_BFLOAT16 : DT_FLOAT;
   }
   bool known() const {
     return status == CUDNN_STATUS_SUCCESS &&
@@ -202,8 +200,8 @@ cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, const cudnnPoolingDescr
         pool.ForWindow(image, oh, ow, [&](int64_t h, int64_t w) {
           if (pool.average()) {
             sum(n, c, h, w) += gradient / count;
-          } else if (!found && emulated::Load(type, x, image.at(n, c, h, w)) ==
-                                   emulated::Load(type, y, at)) {
+          } else if (!found &&
+                     emulated::Load(type, x, image.at(n, c, h, w)) == emulated::Load(type, y, at)) {
             sum(n, c, h, w) += gradient;
             found = true;
           }
@@ -293,8 +291,8 @@ cudnnStatus_t cudnnBatchNormalizationBackward(
     const void* vector_alpha, const void* vector_beta, const cudnnTensorDescriptor_t x_descriptor,
     const void* x, const cudnnTensorDescriptor_t dy_descriptor, const void* dy,
     const cudnnTensorDescriptor_t dx_descriptor, void* dx,
-    const cudnnTensorDescriptor_t vector_descriptor, const void* scale, void* dscale,
-    void* doffset, double epsilon, const void* mean, const void* inverse) {
+    const cudnnTensorDescriptor_t vector_descriptor, const void* scale, void* dscale, void* doffset,
+    double epsilon, const void* mean, const void* inverse) {
   const Image image(x_descriptor);
   if (!NormFits(mode, image, Image(vector_descriptor), epsilon) ||
       !(Image(dy_descriptor) == image) || !(Image(dx_descriptor) == image) ||

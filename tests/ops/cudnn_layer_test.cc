@@ -29,10 +29,9 @@ TEST(CudnnLayers, PlaceTheWindowsOfPoolingAsOursWhereTheyAreAWay) {
           ASSERT_EQ(cudnnSetTensor4dDescriptor(image, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 2, 8,
                                                side, side),
                     CUDNN_STATUS_SUCCESS);
-          const bool set =
-              cudnnSetPooling2dDescriptor(pool, CUDNN_POOLING_MAX_DETERMINISTIC,
-                                          CUDNN_PROPAGATE_NAN, size, size, pad, pad, stride,
-                                          stride) == CUDNN_STATUS_SUCCESS;
+          const bool set = cudnnSetPooling2dDescriptor(pool, CUDNN_POOLING_MAX_DETERMINISTIC,
+                                                       CUDNN_PROPAGATE_NAN, size, size, pad, pad,
+                                                       stride, stride) == CUDNN_STATUS_SUCCESS;
           int n = 0, c = 0, h = 0, w = 0;
           const bool placed = set && cudnnGetPooling2dForwardOutputDim(pool, image, &n, &c, &h,
                                                                        &w) == CUDNN_STATUS_SUCCESS;

@@ -32,7 +32,7 @@ LayerCall Pool(Layer layer, int64_t side, int64_t size, int64_t stride,
 TEST(LayerWays, OfPoolingAreCudnnsWhereItPadsAlikeOnBothSides) {
   for (const Layer layer : {Layer::kMaxPool, Layer::kAvgPool, Layer::kAvgPoolGrad}) {
     EXPECT_EQ(LibraryWays(Pool(layer, 8, 2, 2, "VALID"), false), Ways{"cudnn"});
-    EXPECT_EQ(LibraryWays(Pool(layer, 7, 3, 2, "SAME"), false), Ways{"cudnn"});      // 1 and 1
+    EXPECT_EQ(LibraryWays(Pool(layer, 7, 3, 2, "SAME"), false), Ways{"cudnn"});  // 1 and 1
     EXPECT_EQ(LibraryWays(Pool(layer, 9, 3, 2, "VALID"), false), Ways{"cudnn"});
     EXPECT_EQ(LibraryWays(Pool(layer, 112, 3, 2, "EXPLICIT"), false), Ways{"cudnn"});
     EXPECT_EQ(LibraryWays(Pool(layer, 112, 3, 2, "SAME"), false), Ways{});  // 0 and 1
@@ -58,9 +58,10 @@ TEST(LayerWays, OfBatchNormalizationKeepNumbersInRange) {
 TEST(LayerWays, AreOnlyOurOwnForWhatCudnnCannotSay) {
   LayerCall call{.layer = Layer::kSoftmax, .image = {4, 10, 1, 1}};
   EXPECT_EQ(LibraryWays(call, true), (Ways{"cudnn", "cudnn-channel"}));
-  for (const std::array<int64_t, 4>& image :
-       {std::array<int64_t, 4>{0, 10, 1, 1}, {4, 0, 1, 1}, {int64_t{1} << 31, 1, 1, 1},
-        {1 << 16, 1 << 15, 1, 1}}) {
+  for (const std::array<int64_t, 4>& image : {std::array<int64_t, 4>{0, 10, 1, 1},
+                                              {4, 0, 1, 1},
+                                              {int64_t{1} << 31, 1, 1, 1},
+                                              {1 << 16, 1 << 15, 1, 1}}) {
     LayerCall other = call;
     other.image = image;
     EXPECT_EQ(LibraryWays(other, true), Ways{}) << ShapeText(other);
@@ -137,8 +138,9 @@ TEST_F(FoundFile, IsReadByALaterProcess) {
 }
 
 TEST_F(FoundFile, MayHaveLinesThatNobodyUnderstandsOrThatAreOld) {
-  Write("\n\t\t\npool 0\told\town\npool 1\tno choice\nrubbish\npool 1\tgood\tcudnn\n"
-        "pool 1\tgood\town\npool 1\tcut off");
+  Write(
+      "\n\t\t\npool 0\told\town\npool 1\tno choice\nrubbish\npool 1\tgood\tcudnn\n"
+      "pool 1\tgood\town\npool 1\tcut off");
   FoundAlgorithms found;
   EXPECT_EQ(found.Look(file_, "pool", "old"), std::nullopt);
   EXPECT_EQ(found.Look(file_, "pool", "no choice"), std::nullopt);

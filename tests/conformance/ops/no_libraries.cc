@@ -136,8 +136,7 @@ struct NormBody {
     }
     const auto all = static_cast<double>(count);
     for (int64_t i = 0; i < count; ++i) {
-      const double rest =
-          gradient(i) - doffset / all - (value(i) - mean) * inverse * dscale / all;
+      const double rest = gradient(i) - doffset / all - (value(i) - mean) * inverse * dscale / all;
       out[at(i)] = Narrow<T>(static_cast<float>(rest * inverse) * vector(2)[k]);
     }
     result(1)[k] = static_cast<float>(dscale);
