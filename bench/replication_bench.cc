@@ -59,8 +59,13 @@ std::string Program(const std::string& name) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
-// Images per second of a run of mnist_replica, all clients together. `words`: the command so far.
-double Train(std::vector<std::string> words, const std::vector<std::string>& flags) {
+struct Trained {
+  double images_per_second = 0;   // all clients together
+  double client_us_per_step = 0;  // processor time of the first one
+};
+
+// A run of mnist_replica. `words`: the command so far.
+Trained Train(std::vector<std::string> words, const std::vector<std::string>& flags) {
   char results[] = "/tmp/monograph-bench-XXXXXX";
   const int file = mkstemp(results);
   if (file < 0) Die("cannot make a temporary file");
@@ -75,21 +80,24 @@ double Train(std::vector<std::string> words, const std::vector<std::string>& fla
   int status = 0;
   waitpid(pid, &status, 0);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) Die("mnist_replica failed: " + flags[0]);
-  double rate = 0;
+  Trained trained;
   for (int client = 0, clients = 1; client < clients; ++client) {
     const RunResult result = Check(ReadRunResult(ResultPath(results, client)));
     clients = result.clients;
-    rate += result.images_per_second();
+    trained.images_per_second += result.images_per_second();
+    if (client == 0)
+      trained.client_us_per_step =
+          1e6 * result.cpu_seconds / static_cast<double>(result.steps.size());
     unlink(ResultPath(results, client).c_str());
   }
-  return rate;
+  return trained;
 }
 
 const std::vector<std::string> kOneThread = {"--inter_op_parallelism_threads=1",
                                              "--intra_op_parallelism_threads=1"};
 
 // On 1 ps and 2 workers of its own. Steps take about 35 ms where a core does 1300 images/s.
-double TrainLaunched(const std::vector<std::string>& mode) {
+Trained TrainLaunched(const std::vector<std::string>& mode) {
   std::vector<std::string> flags = mode;
   flags.insert(flags.end(),
                {"--batch_size=90", "--fc=512", "--num_warmup_batches=10", "--num_batches=60"});
@@ -128,7 +136,8 @@ void MeasuredAgainstEven(const Args& args, Report* report) {
   const auto train = [&](const std::string& split) {
     return Train({Program("mnist_replica"), "--cluster=" + daemons.cluster().ToJson()},
                  {"--split=" + split, "--variable_update=central", "--batch_size=120", "--fc=256",
-                  "--num_warmup_batches=4", "--num_batches=30"});
+                  "--num_warmup_batches=4", "--num_batches=30"})
+        .images_per_second;
   };
   report->Compare("replication", "images/s", {{name, Goal{1.2, Goal::kMin}}},
                   Side::Of("ours", [&] { return train("measured"); }),
@@ -138,6 +147,7 @@ void MeasuredAgainstEven(const Args& args, Report* report) {
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(argc, argv,
                                 "replication_bench: in-graph against between-graph on 2 workers; "
+                                "what the client costs if it hears of each step, and of each 30th; "
                                 "a batch that is cut by speed against halves, one worker slowed "
                                 "down; steps of K executors that one client drives against K that "
                                 "run by themselves");
@@ -145,12 +155,25 @@ int Main(int argc, char** argv) {
   Report report(args);
   const std::string training = "2 workers, in-graph";
   if (args.Wants(training)) {
-    report.Compare("replication", "images/s", {{training, Goal{0.98, Goal::kMin}}},
-                   Side::Of("ours", [] { return TrainLaunched({"--replication=in_graph"}); }),
-                   {Side::Of("between-graph, sync",
-                             [] {
-                               return TrainLaunched({"--replication=between_graph", "--sync"});
-                             })},
+    report.Compare(
+        "replication", "images/s", {{training, Goal{0.98, Goal::kMin}}},
+        Side::Of("ours",
+                 [] { return TrainLaunched({"--replication=in_graph"}).images_per_second; }),
+        {Side::Of(
+            "between-graph, sync",
+            [] {
+              return TrainLaunched({"--replication=between_graph", "--sync"}).images_per_second;
+            })},
+        args.Repetitions(8));
+  }
+  const std::string client = "2 workers, in-graph, 30 steps per run, client's processor time";
+  if (args.Wants(client)) {
+    const auto time = [](const char* steps) {
+      return TrainLaunched({"--input=executor", steps}).client_us_per_step;
+    };
+    report.Compare("replication", "us/step", {{client, Goal{0.3, Goal::kMax}}},
+                   Side::Of("ours", [&] { return time("--steps_per_run=30"); }),
+                   {Side::Of("one step per run", [&] { return time("--steps_per_run=1"); })},
                    args.Repetitions(8));
   }
   MeasuredAgainstEven(args, &report);

@@ -235,12 +235,13 @@ Status RunMetrics::End(Session* session) {
   return Status();
 }
 
-void RunMetrics::Step(Clock::time_point begin, Clock::time_point end, int64_t images) {
+void RunMetrics::Step(Clock::time_point begin, Clock::time_point end, int64_t images, int steps) {
   const auto us = [](Clock::duration duration) {
     return std::chrono::duration<double, std::micro>(duration).count();
   };
   std::lock_guard lock(mutex_);
-  result_.steps.push_back({us(begin - begin_), us(end - begin)});
+  const double each = us(end - begin) / steps;
+  for (int i = 0; i < steps; ++i) result_.steps.push_back({us(begin - begin_) + i * each, each});
   result_.images += images;
 }
 

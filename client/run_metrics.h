@@ -105,7 +105,8 @@ class RunMetrics {
   // The timed part is between these two. They ask every task for its counters.
   Status Begin(Session* session);
   Status End(Session* session);
-  void Step(Clock::time_point begin, Clock::time_point end, int64_t images);
+  // `steps` of a row, with so many images in all: each counts as its equal part of the time.
+  void Step(Clock::time_point begin, Clock::time_point end, int64_t images, int steps = 1);
   void Display(int64_t step, double loss, double accuracy);
   void TestAccuracy(double accuracy) { result_.test_accuracy = accuracy; }
   // Reads the variables and keeps their digests.

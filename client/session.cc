@@ -118,20 +118,21 @@ void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, 
     done(usable);
     return;
   }
-  uint64_t step = 0;
+  StepNumbers steps;
   const std::shared_ptr<PreparedStep> prepared = callable.prepared_;
   Status begun;
   if (options.steps != 1) {
     begun = InvalidArgument("RunOptions: RunAsync runs one step, steps is " +
                             std::to_string(options.steps));
   } else {
-    begun = impl_->Begin(prepared, feeds, options, 1, {.done = done}, &step);
+    begun = impl_->CheckFeeds(*prepared, feeds, 1);
+    if (begun.ok()) begun = impl_->Begin(prepared, feeds, options, 1, {.done = done}, &steps);
   }
   if (!begun.ok()) {
     done(begun);
     return;
   }
-  impl_->Dispatch(*prepared, feeds, step, 1, options.trace, false);
+  impl_->Dispatch(*prepared, feeds, steps, options.trace, false);
 }
 
 const std::vector<DeviceInfo>& Session::devices() const { return impl_->devices_; }

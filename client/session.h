@@ -78,11 +78,13 @@ struct RunOptions {
   // The step's number in the session, on which random ops depend; it must be larger than all
   // before. 0: the next one.
   uint64_t step = 0;
-  // Runs the step so many times in a row, with the same feeds; the results are those of the last
-  // time. The client sends one message per task for up to 16 steps, and each task goes on by
-  // itself: for steps whose input is read at the executors. A failure ends the row. Not with trace,
-  // nor in RunAsync. `timeout` is of all together.
+  // Runs the step so many times in a row; the results are those of the last time. The client sends
+  // one message per task for up to 16 steps, and each task goes on by itself. RunCallable takes the
+  // feeds once, for all, or those of the first step, then those of the second, ... A failure ends
+  // the row. Not with trace, nor in RunAsync. `timeout` is of all together.
   int64_t steps = 1;
+  // Between the numbers of the steps of a row: odd.
+  uint64_t step_stride = 1;
 };
 struct RunMetadata {
   uint64_t step_id = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cctype>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -82,6 +83,7 @@ struct Trainer::Loop {
   Outputs fetches;  // results, then the count of updates
   Operation train;
   Callable callable;
+  Callable quiet;  // fetches nothing; with steps_per_run
   int64_t next_batch = 0;
   bool lost = false;             // its worker, while others train beside it
   std::unique_ptr<Session> own;  // once its worker has come back
@@ -119,6 +121,16 @@ Status Trainer::Start() {
   if (options_.steps_in_flight > 1 && step_.options.num_workers > 1) {
     return InvalidArgument("steps in flight are for one client; several clients overlap as it is");
   }
+  if (options_.steps_per_run > 1 && (options_.steps_in_flight > 1 || loops_.size() > 1)) {
+    return InvalidArgument("steps per run are for one loop with one step in flight; there are " +
+                           std::to_string(loops_.size()) + " loops with " +
+                           std::to_string(options_.steps_in_flight));
+  }
+  if (options_.steps_per_run > 1 && step_.sync != nullptr) {
+    return InvalidArgument(
+        "steps per run are not for clients that keep in step by parameter servers: each step waits "
+        "there for the chief's update, of which only one server hears");
+  }
   const size_t wanted = step_.train.valid() ? 1 : step_.towers.size();
   if (loops_.size() != wanted) {
     return InvalidArgument("feeds for " + std::to_string(loops_.size()) + " loops; this step has " +
@@ -139,6 +151,9 @@ Status Trainer::Start() {
   for (Loop& loop : loops_) {
     MG_ASSIGN_OR_RETURN(loop.callable,
                         session_->MakeCallable(loop.feeds, loop.fetches, {loop.train}));
+    if (options_.steps_per_run > 1) {
+      MG_ASSIGN_OR_RETURN(loop.quiet, session_->MakeCallable(loop.feeds, {}, {loop.train}));
+    }
     loop.next_batch = global_step_ / beside;
   }
   if (global_step_ > 0) Say("Going on at global step " + std::to_string(global_step_));
@@ -225,15 +240,42 @@ Status Trainer::WaitForModel() {
   }
 }
 
-Result<TrainedStep> Trainer::Step(Loop& loop, const RunOptions& options, RunMetadata* metadata) {
-  TrainedStep step{.loop = loop.index, .batch = loop.next_batch++};
-  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> feeds, feed_(step.loop, step.batch));
+Result<std::vector<Tensor>> Trainer::RunLoop(const Loop& loop, int64_t first, int count,
+                                             std::span<const Tensor> feeds,
+                                             const RunOptions& options, RunMetadata* metadata) {
   RunOptions numbered = options;
-  if (loops_.size() == 1) numbered.step = StepNumber(step.batch);
-  step.begin = Clock::now();
   Session* const session = loop.own != nullptr ? loop.own.get() : session_;
-  Result<std::vector<Tensor>> results =
-      session->RunCallable(loop.callable, feeds, numbered, metadata);
+  const std::span<const Tensor> last = feeds.last(loop.feeds.size());
+  if (count > 1) {
+    numbered.step = StepNumber(first);
+    numbered.step_stride = kStride;
+    numbered.steps = count - 1;
+    MG_RETURN_IF_ERROR(
+        session->RunCallable(loop.quiet, feeds.first(feeds.size() - last.size()), numbered)
+            .status());
+    numbered.steps = 1;
+  }
+  if (loops_.size() == 1) numbered.step = StepNumber(first + count - 1);
+  return session->RunCallable(loop.callable, last, numbered, metadata);
+}
+
+Result<TrainedStep> Trainer::Step(Loop& loop, int count, const RunOptions& options,
+                                  RunMetadata* metadata) {
+  const int64_t first = loop.next_batch;
+  loop.next_batch += count;
+  TrainedStep step{.loop = loop.index, .batch = loop.next_batch - 1, .steps = count};
+  std::vector<Tensor> feeds;
+  for (int64_t batch = first; batch < loop.next_batch; ++batch) {
+    MG_ASSIGN_OR_RETURN(std::vector<Tensor> fed, feed_(step.loop, batch));
+    if (fed.size() != loop.feeds.size()) {
+      return InvalidArgument("batch " + std::to_string(batch) + " has " +
+                             std::to_string(fed.size()) + " tensors for " +
+                             std::to_string(loop.feeds.size()) + " feeds");
+    }
+    std::move(fed.begin(), fed.end(), std::back_inserter(feeds));
+  }
+  step.begin = Clock::now();
+  Result<std::vector<Tensor>> results = RunLoop(loop, first, count, feeds, options, metadata);
   if (!results.ok()) {
     return step_.sync == nullptr ? results.status()
                                  : ExplainWait(session_, *step_.sync, results.status());
@@ -263,7 +305,8 @@ Status Trainer::TrainLoops(int64_t until, const StepFn& on_step) {
   if (loops_.size() > 1) return TrainBeside(until, on_step);
   if (options_.steps_in_flight > 1) return TrainInFlight(until, on_step);
   while (global_step_ < until) {
-    MG_ASSIGN_OR_RETURN(const TrainedStep step, Step(loops_[0]));
+    const int64_t count = std::min<int64_t>(options_.steps_per_run, until - global_step_);
+    MG_ASSIGN_OR_RETURN(const TrainedStep step, Step(loops_[0], static_cast<int>(count)));
     if (on_step) on_step(step);
   }
   return Status();
@@ -368,7 +411,7 @@ Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
 Result<std::string> Trainer::TraceStep() {
   if (loops_.size() != 1) return FailedPrecondition("one step of many loops cannot be traced");
   RunMetadata metadata;
-  MG_RETURN_IF_ERROR(Step(loops_[0], {.trace = true}, &metadata).status());
+  MG_RETURN_IF_ERROR(Step(loops_[0], 1, {.trace = true}, &metadata).status());
   return std::move(metadata.trace_json);
 }
 

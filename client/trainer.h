@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct TrainedStep {
   using Clock = std::chrono::steady_clock;
   int loop = 0;             // which loop made it; 0 unless in_graph with `async`
   int64_t batch = 0;        // the loop's batch that it was made of
+  int steps = 1;            // above 1: it and those before it, which are not reported each
   int64_t global_step = 0;  // after it; no other step of the job has the same number
   std::vector<Tensor> results;
   Clock::time_point begin, end;
@@ -56,6 +58,11 @@ struct TrainerOptions {
   // At most so many steps at a time in one loop; above 1 a step may read weights before the last
   // update, and results vary from run to run.
   int steps_in_flight = 1;
+  // So many steps for one answer of the executors, each with the feeds of its own batch and with
+  // the bits that it has alone (TPUEstimator's iterations_per_loop): the client is asked for
+  // nothing between them. Only the last one's results come back. For one loop, one step at a time;
+  // not for clients that keep in step by parameter servers.
+  int steps_per_run = 1;
   // in_graph with `async`: opens another session like the trainer's, in a time that is short, since
   // the end of the training waits for it. Asked again and again while the worker of a replica is
   // lost and others train. Empty: who is lost stays lost.
@@ -84,8 +91,8 @@ class Trainer {
   // Initialises or waits. DeadlineExceeded lists the variables that had no value in time.
   Status Start();
   // Trains until `until` updates are made, by all clients together; loops that run beside each
-  // other may make a few more. `on_step` is called once per step of this client, never by two
-  // threads at once. The first failure ends all loops.
+  // other may make a few more. `on_step` is called once per step of this client, or for the last
+  // one of steps_per_run, never by two threads at once. The first failure ends all loops.
   Status Train(int64_t until, const StepFn& on_step = {});
   // One more update, traced: RunMetadata::trace_json. Not for in_graph with `async`.
   Result<std::string> TraceStep();
@@ -102,8 +109,13 @@ class Trainer {
   Status Initialize();
   Status SayReady();
   Status WaitForModel();
-  Result<TrainedStep> Step(Loop& loop, const RunOptions& options = {},
+  // `count` steps, of which the last one's results are fetched.
+  Result<TrainedStep> Step(Loop& loop, int count = 1, const RunOptions& options = {},
                            RunMetadata* metadata = nullptr);
+  // Batches `first` and those after it, whose feeds follow each other.
+  Result<std::vector<Tensor>> RunLoop(const Loop& loop, int64_t first, int count,
+                                      std::span<const Tensor> feeds, const RunOptions& options,
+                                      RunMetadata* metadata);
   void TakeCount(TrainedStep* step);
   Status TrainLoops(int64_t until, const StepFn& on_step);
   bool LostItsWorker(const Loop& loop, const Status& failure) const;

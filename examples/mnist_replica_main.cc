@@ -95,7 +95,8 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
   MG_ASSIGN_OR_RETURN(const SessionOptions options, flags.Options());
   TrainerOptions how{.start_timeout = options.start_timeout,
                      .join = !settings_.container.empty(),
-                     .steps_in_flight = settings_.steps_in_flight};
+                     .steps_in_flight = settings_.steps_in_flight,
+                     .steps_per_run = settings_.steps_per_run};
   if (cluster_) {
     flags.start_timeout = kReconnectSeconds;
     flags.log_device_placement = "none";  // it is the same
@@ -151,7 +152,7 @@ Status Run::Timed() {
   const Clock::time_point start = displayed_at_ = Clock::now();
   const int64_t last = settings_.num_warmup_batches + settings_.num_batches;
   MG_RETURN_IF_ERROR(trainer_->Train(last, [&](const TrainedStep& step) {
-    if (measure) metrics_.Step(step.begin, step.end, rows);
+    if (measure) metrics_.Step(step.begin, step.end, rows * step.steps, step.steps);
     Display(step);
   }));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -169,8 +170,9 @@ Status Run::WriteResult() {
 bool Run::IsDisplayed(int64_t number) const {
   if (number <= 0) return false;
   // One of several clients does not see every number if others make updates without it (backup
-  // workers). Where each client speaks for itself, exactly one of them makes each number.
-  if (settings_.in_graph() || settings_.asynchronous())
+  // workers), or within a run of several steps. Where each client speaks for itself, exactly one of
+  // them makes each number.
+  if (settings_.steps_per_run == 1 && (settings_.in_graph() || settings_.asynchronous()))
     return number % settings_.display_every == 0;
   return number / settings_.display_every > displayed_ / settings_.display_every;
 }

@@ -43,6 +43,7 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     p += message.body.size();
   } else if (message.count > 1) {
     p = Put(p, message.count);
+    p = Put(p, message.stride);
   } else if (!message.status.ok()) {
     const std::string& text = message.status.message();
     const size_t length = std::min(text.size(), kMaxHeaderBytes - kFixedBytes);
@@ -112,10 +113,16 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
     return Status();
   }
   message->count = 1;
+  message->stride = 1;
   if (message->kind == StepMessageKind::kRunStep && !in.rest().empty()) {
     message->count = in.Get<uint32_t>();
-    if (!in.ok() || message->count < 2 || message->count > kMaxStepsInRow)
+    message->stride = in.Get<uint64_t>();
+    if (!in.ok()) return Malformed("a row's count and stride are cut off");
+    if (message->count < 2 || message->count > kMaxStepsInRow)
       return Malformed("a row of " + std::to_string(message->count) + " steps");
+    if (message->stride % 2 == 0 ||
+        message->stride > (UINT64_MAX - message->step) / (message->count - 1))
+      return Malformed("a row's stride is " + std::to_string(message->stride));
   }
   if (message->kind == StepMessageKind::kAbortStep && code == 0)
     return Malformed("an abort without a reason");

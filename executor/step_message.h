@@ -3,8 +3,8 @@
 // Grammar (little-endian, fixed widths; a message is one transport header, and a payload where
 // noted):
 //   message  = kind:u8 flags:u8 code:u16 id:u32 session:u64 incarnation:u64 step:u64 body
-//   kind     = 1 run-step    id = graph handle; body = nothing, or count:u32, 2 or more:
-//                            run `step` and those after it, so many in a row
+//   kind     = 1 run-step    id = graph handle; body = nothing, or count:u32 stride:u64, 2 or
+//                            more and odd: so many steps in a row, the first is `step`
 //            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
 //            | 3 step-done   id = sender's index in the session; code = status; body = message text.
@@ -26,6 +26,7 @@
 #include "base/shape.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "executor/step_numbers.h"
 #include "transport/transport.h"
 
 namespace monograph {
@@ -41,7 +42,6 @@ enum class StepMessageKind : uint8_t {
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
-inline constexpr uint32_t kMaxStepsInRow = 16;       // so that two threads may have a row each in flight
 
 struct StepMessage {
   StepMessageKind kind = StepMessageKind::kRunStep;
@@ -51,6 +51,7 @@ struct StepMessage {
   uint64_t incarnation = 0;
   uint64_t step = 0;
   uint32_t count = 1;        // kRunStep
+  uint64_t stride = 1;       // kRunStep; between the numbers of a row
   DType dtype = DT_INVALID;  // kTensor
   Shape shape;               // kTensor
   Status status;             // kStepDone, kAbortStep

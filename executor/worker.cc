@@ -91,13 +91,12 @@ void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tens
   }
 }
 
-void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool trace,
-                     bool caller_computes, uint32_t count) {
+void Worker::RunStep(uint64_t id, int peer, uint32_t handle, const StepNumbers& steps, bool trace,
+                     bool caller_computes) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;
   if (peer == kSelf) {
-    impl_->RunStep(session,
-                   {.handle = handle, .step = step, .last = step + count - 1, .trace = trace},
+    impl_->RunStep(session, {.handle = handle, .step = steps.first, .row = steps, .trace = trace},
                    caller_computes);
     return;
   }
@@ -105,8 +104,9 @@ void Worker::RunStep(uint64_t id, int peer, uint32_t handle, uint64_t step, bool
   message.kind = StepMessageKind::kRunStep;
   message.flags = trace ? kTraceFlag : 0;
   message.id = handle;
-  message.step = step;
-  message.count = count;
+  message.step = steps.first;
+  message.count = steps.count();
+  message.stride = steps.stride;
   impl_->SendMessage(*session, peer, std::move(message));
 }
 

@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "executor/gpu_options.h"
+#include "executor/step_numbers.h"
 #include "graph/graph.h"
 #include "graph/place.h"
 #include "transport/transport.h"
@@ -34,10 +35,6 @@ class KernelRegistry;
 class ResourceManager;
 class StepTrace;
 
-inline constexpr int kMaxStepsInFlight = 32;  // per session
-// Client and workers keep the steps of a session in rings of so many: a step and the one kStepSlots
-// later share a place, and are never in flight together.
-inline constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;
 inline constexpr int kSelf = -1;  // peer index: this worker itself
 
 // A task that takes part in a session.
@@ -122,12 +119,11 @@ class Worker {
 
   // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at
   // once for kSelf. PushTensor may come before RunStep. `caller_computes`: for kSelf, the calling
-  // thread also runs expensive kernels. `count`: runs `step` and those after it in a row, at most
-  // kMaxStepsInRow (executor/step_message.h); its end is reported, and it is aborted, by the number
-  // of the last one.
+  // thread also runs expensive kernels. Of a row, at most kMaxStepsInRow, the end is reported, and
+  // it is aborted, by the number of the last one.
   void PushTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
-  void RunStep(uint64_t session, int peer, uint32_t handle, uint64_t step, bool trace,
-               bool caller_computes, uint32_t count = 1);
+  void RunStep(uint64_t session, int peer, uint32_t handle, const StepNumbers& steps, bool trace,
+               bool caller_computes);
   void AbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
 
   // What a traced step recorded here, once; nullptr if there is nothing. The last few traced steps

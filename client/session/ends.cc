@@ -9,10 +9,10 @@ namespace monograph {
 
 Session::Impl::InFlight* Session::Impl::FindLocked(uint64_t step) {
   InFlight& flight = flights_[step % kStepSlots];
-  if (flight.active && flight.step == step) return &flight;
+  if (flight.active && flight.steps.last == step) return &flight;
   if (rows_ == 0) return nullptr;
   const auto row = std::find_if(flights_.begin(), flights_.end(), [step](const InFlight& other) {
-    return other.active && other.first <= step && step <= other.step;
+    return other.active && other.steps.Holds(step);
   });
   return row == flights_.end() ? nullptr : &*row;
 }
@@ -28,7 +28,7 @@ bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
     if (edge < 0 || static_cast<size_t>(edge) >= fetches.size()) return false;
     const int32_t fetch = fetches[static_cast<size_t>(edge)];
     if (fetch < 0) return false;
-    if (step != flight.step) return true;  // only the last one's are asked for
+    if (step != flight.steps.last) return true;  // only the last one's are asked for
     Tensor& place = flight.fetched[static_cast<size_t>(fetch)];
     if (!place.valid()) {
       place = std::move(tensor);
@@ -63,7 +63,7 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
   {
     std::lock_guard lock(mutex_);
     InFlight& flight = flights_[step % kStepSlots];
-    if (!flight.active || flight.step != step) return;
+    if (!flight.active || flight.steps.last != step) return;
     if (!flight.EndParts(peer)) return;  // it has no part in the step, or was given up already
     if (!status.ok()) stop = FailLocked(flight, status);
     cause = flight.status;
@@ -81,7 +81,7 @@ void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
     std::lock_guard lock(mutex_);
     InFlight* flight = FindLocked(step);
     if (flight == nullptr) return;
-    last = flight->step;
+    last = flight->steps.last;
     stop = FailLocked(*flight, status);
     completion = FinishLocked(*flight);
   }
@@ -172,8 +172,9 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
   flight.prepared = nullptr;
   flight.fetched.clear();
   flight.feeds.clear();
-  running_ -= static_cast<int>(flight.step - flight.first + 1);
-  if (flight.step != flight.first) --rows_;
+  running_ -= static_cast<int>(flight.steps.count());
+  places_ &= ~flight.steps.Places();
+  if (flight.steps.count() > 1) --rows_;
   if (listener.finished != nullptr) {
     *listener.result = std::move(completion.result);
     listener.finished->store(true, std::memory_order_release);
@@ -215,7 +216,7 @@ void Session::Impl::Watch() {
       if (flight.deadline > now) {
         next = std::min(next, flight.deadline);
       } else if (!flight.aborting) {
-        expired.push_back(flight.step);
+        expired.push_back(flight.steps.last);
       } else {
         forced.push_back(FinishLocked(flight, true));
       }
@@ -254,7 +255,7 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
       if (!flight.active ||
           !(flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task))))
         continue;
-      stops.emplace_back(flight.step, FailLocked(flight, why, kLostGrace));
+      stops.emplace_back(flight.steps.last, FailLocked(flight, why, kLostGrace));
       completions.push_back(FinishLocked(flight));
     }
   }

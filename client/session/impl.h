@@ -57,13 +57,16 @@ class Session::Impl : public StepClient {
   Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
                                           std::span<const Tensor> feeds, const RunOptions& options,
                                           RunMetadata* metadata);
-  // Begins `count` steps in a row; *step_id gets the number of the last one.
+  // Begins `count` steps in a row, and says their numbers. `feeds`: as for RunCallable.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-               const RunOptions& options, uint32_t count, Listener listener, uint64_t* step_id);
-  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, uint64_t step,
-                uint32_t count, bool trace, bool caller_computes);
+               const RunOptions& options, uint32_t count, Listener listener, StepNumbers* steps);
+  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds,
+                const StepNumbers& steps, bool trace, bool caller_computes);
   // OK if the callable is one of this session.
   Status CheckCallable(const PreparedStep* prepared) const;
+  // OK if these can be fed to `steps` steps.
+  Status CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds,
+                    int64_t steps) const;
 
   // ---- ends.cc
   bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) override;
@@ -98,7 +101,7 @@ class Session::Impl : public StepClient {
   // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
   // here.
   struct InFlight {
-    uint64_t first = 0, step = 0;  // a row of steps, known by its last; usually one
+    StepNumbers steps;  // a row, known by its last; usually one
     bool active = false;
     std::shared_ptr<PreparedStep> prepared;
     std::vector<Tensor> fetched;  // distinct fetches
@@ -139,14 +142,13 @@ class Session::Impl : public StepClient {
   }
 
   // ---- steps.cc
-  Status CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds) const;
   // OK if every task that has a part in the step can be reached. REQUIRES: mutex_.
   Status ReachableLocked(const PreparedStep& prepared) const;
-  // The number of the first of `count` steps that may begin next. REQUIRES: mutex_.
-  uint64_t NextLocked(uint64_t wanted, uint32_t count) const;
-  // The `count` numbers up to `last` have their places in the ring, here and at every task.
-  // REQUIRES: mutex_.
-  bool RoomLocked(uint64_t last, uint32_t count) const;
+  // The numbers of the `count` steps that may begin next. REQUIRES: mutex_.
+  StepNumbers NextLocked(const RunOptions& options, uint32_t count) const;
+  // The steps may run beside those that do, and have their places in the ring, here and at every
+  // task. REQUIRES: mutex_.
+  bool RoomLocked(const StepNumbers& steps) const;
   bool WaitUntil(const std::atomic<bool>& finished, Clock::time_point until);
 
   // ---- ends.cc
@@ -187,6 +189,7 @@ class Session::Impl : public StepClient {
   uint64_t last_step_ = 0;
   uint64_t last_given_ = 0;  // the last one with RunOptions::step
   int running_ = 0;          // steps, those of rows counted each
+  uint64_t places_ = 0;      // that they have in the ring (StepNumbers::Places)
   int rows_ = 0;             // of more than one step
   bool closed_ = false;
   std::vector<Status> lost_;  // by task

@@ -201,7 +201,7 @@ Status Session::Impl::Close() {
     if (std::exchange(closed_, true)) return Status();
     closing_ = true;
     for (InFlight& flight : flights_) {
-      if (flight.active) stops.emplace_back(flight.step, FailLocked(flight, closing));
+      if (flight.active) stops.emplace_back(flight.steps.last, FailLocked(flight, closing));
     }
   }
   slot_free_.notify_all();

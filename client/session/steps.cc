@@ -17,14 +17,18 @@ Status Session::Impl::CheckCallable(const PreparedStep* prepared) const {
   return Status();
 }
 
-Status Session::Impl::CheckFeeds(const PreparedStep& prepared,
-                                 std::span<const Tensor> feeds) const {
-  if (feeds.size() != prepared.feeds.size()) {
+Status Session::Impl::CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds,
+                                 int64_t steps) const {
+  const size_t all = prepared.feeds.size() * static_cast<size_t>(steps);
+  if (feeds.size() != prepared.feeds.size() && feeds.size() != all) {
     return InvalidArgument(std::to_string(feeds.size()) + " tensors fed to a signature of " +
-                           std::to_string(prepared.feeds.size()));
+                           std::to_string(prepared.feeds.size()) +
+                           (steps > 1 ? "; " + std::to_string(steps) +
+                                            " steps take these once, or " + std::to_string(all)
+                                      : ""));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
-    const PreparedStep::FeedInfo& info = prepared.feeds[i];
+    const PreparedStep::FeedInfo& info = prepared.feeds[i % prepared.feeds.size()];
     if (feeds[i].dtype() != info.dtype || !info.shape.Accepts(feeds[i].shape())) {
       return InvalidArgument("cannot feed " + std::string(DTypeName(feeds[i].dtype())) +
                              feeds[i].shape().ToString() + " for tensor '" + info.name +
@@ -43,36 +47,30 @@ Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {
   return Status();
 }
 
-uint64_t Session::Impl::NextLocked(uint64_t wanted, uint32_t count) const {
-  if (wanted > 0) return wanted;
-  uint64_t step = last_step_ + 1;
-  if (count > 1 || rows_ > 0) return step;
-  // Steps that wait for long (for a queue) keep their slots: others go around them. Steps whose
-  // numbers the caller gives cannot; so these keep out of the slots that such steps need next.
-  if (last_given_ > 0) step = std::max(step, last_given_ + kStepSlots / 2);
-  while (flights_[step % kStepSlots].active) ++step;
-  return step;
+StepNumbers Session::Impl::NextLocked(const RunOptions& options, uint32_t count) const {
+  if (options.step > 0) return StepNumbers::Of(options.step, count, options.step_stride);
+  uint64_t first = last_step_ + 1;
+  // Steps that wait for long (for a queue) keep their places: others go around them. Steps whose
+  // numbers the caller gives cannot; so these keep out of the places that such steps need next.
+  if (last_given_ > 0) first = std::max(first, last_given_ + kStepSlots / 2);
+  StepNumbers steps = StepNumbers::Of(first, count, options.step_stride);
+  for (size_t i = 0; i < kStepSlots && (steps.Places() & places_) != 0; ++i)
+    steps = StepNumbers::Of(++first, count, options.step_stride);
+  return steps;
 }
 
-bool Session::Impl::RoomLocked(uint64_t last, uint32_t count) const {
-  if (running_ + static_cast<int>(count) > kMaxStepsInFlight || flights_[last % kStepSlots].active)
-    return false;
-  if (count == 1 && rows_ == 0) return true;
-  return std::none_of(flights_.begin(), flights_.end(), [last](const InFlight& flight) {
-    return flight.active && flight.first + kStepSlots <= last;
-  });
+bool Session::Impl::RoomLocked(const StepNumbers& steps) const {
+  return running_ + static_cast<int>(steps.count()) <= kMaxStepsInFlight &&
+         (steps.Places() & places_) == 0;
 }
 
 Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
                             std::span<const Tensor> feeds, const RunOptions& options,
-                            uint32_t count, Listener listener, uint64_t* step_id) {
-  MG_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds));
+                            uint32_t count, Listener listener, StepNumbers* steps) {
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  auto next_free = [&] {
-    return closed_ || RoomLocked(NextLocked(options.step, count) + count - 1, count);
-  };
+  auto next_free = [&] { return closed_ || RoomLocked(NextLocked(options, count)); };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
     if (!slot_free_.wait_until(lock, until, next_free)) {
@@ -82,16 +80,15 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   }
   if (closed_) return FailedPrecondition("Session is closed.");
   MG_RETURN_IF_ERROR(ReachableLocked(*prepared));
-  const uint64_t first = NextLocked(options.step, count);
-  if (first <= last_step_) {
+  *steps = NextLocked(options, count);
+  if (steps->first <= last_step_) {
     return InvalidArgument("step " + std::to_string(options.step) + " comes after step " +
                            std::to_string(last_step_) + "; numbers of steps grow");
   }
-  *step_id = last_step_ = first + count - 1;
+  last_step_ = steps->last;
   if (options.step > 0) last_given_ = last_step_;
   InFlight& flight = flights_[last_step_ % kStepSlots];
-  flight.first = first;
-  flight.step = last_step_;
+  flight.steps = *steps;
   flight.active = true;
   flight.prepared = prepared;
   flight.fetched.assign(static_cast<size_t>(prepared->distinct_fetches), Tensor());
@@ -99,7 +96,7 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight.feeds.clear();
   if (std::any_of(prepared->fetch_of_feed.begin(), prepared->fetch_of_feed.end(),
                   [](int feed) { return feed >= 0; }))
-    flight.feeds.assign(feeds.begin(), feeds.end());
+    flight.feeds.assign(feeds.end() - static_cast<ptrdiff_t>(prepared->feeds.size()), feeds.end());
   flight.parts_missing = static_cast<int>(prepared->parts.size());
   flight.fetches_missing = prepared->distinct_fetches;
   flight.status = Status();
@@ -108,38 +105,40 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight.timeout = timeout;
   flight.listener = std::move(listener);
   running_ += static_cast<int>(count);
+  places_ |= steps->Places();
   if (count > 1) ++rows_;
   if (flight.listener.done && deadline != Clock::time_point::max()) WatchLocked();
   return Status();
 }
 
 void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds,
-                             uint64_t step, uint32_t count, bool trace, bool caller_computes) {
+                             const StepNumbers& steps, bool trace, bool caller_computes) {
   if (prepared.parts.empty()) {  // what is fetched is what is fed
     Completion completion;
     {
       std::lock_guard lock(mutex_);
-      InFlight& flight = flights_[step % kStepSlots];
-      if (flight.active && flight.step == step) completion = FinishLocked(flight);
+      InFlight& flight = flights_[steps.last % kStepSlots];
+      if (flight.active && flight.steps.last == steps.last) completion = FinishLocked(flight);
     }
     completion.Run();
     return;
   }
-  const uint64_t first = step - count + 1;
   // Remote parts start first: they work while this process does its own.
   for (const PreparedStep::Part& part : prepared.parts) {
-    if (part.peer != kSelf)
-      worker_->RunStep(id_, part.peer, part.handle, first, trace, false, count);
+    if (part.peer != kSelf) worker_->RunStep(id_, part.peer, part.handle, steps, trace, false);
   }
-  for (uint64_t each = first; each <= step; ++each) {
-    for (size_t i = 0; i < feeds.size(); ++i) {
+  const size_t fed = prepared.feeds.size();
+  for (uint32_t k = 0; k < steps.count(); ++k) {
+    const std::span<const Tensor> of_step =
+        feeds.size() == fed ? feeds : feeds.subspan(k * fed, fed);
+    for (size_t i = 0; i < fed; ++i) {
       for (const auto& [peer, edge] : prepared.feeds[i].routes)
-        worker_->PushTensor(id_, peer, each, edge, feeds[i]);
+        worker_->PushTensor(id_, peer, steps.first + k * steps.stride, edge, of_step[i]);
     }
   }
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf)
-      worker_->RunStep(id_, kSelf, part.handle, first, trace, caller_computes, count);
+      worker_->RunStep(id_, kSelf, part.handle, steps, trace, caller_computes);
   }
 }
 
@@ -162,31 +161,41 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
         "RunOptions: steps is " + std::to_string(options.steps) +
         (options.trace ? " with trace; a trace is of one step" : "; it must be 1 or more"));
   }
+  if (options.step_stride % 2 == 0) {
+    return InvalidArgument("RunOptions: step_stride is " + std::to_string(options.step_stride) +
+                           "; it must be odd");
+  }
+  MG_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds, options.steps));
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   RunOptions row_options = options;
   std::atomic<bool> finished = false;
   Result<std::vector<Tensor>> result = std::vector<Tensor>();
-  uint64_t step = 0;
+  StepNumbers steps;
+  const size_t fed = prepared->feeds.size();
+  const bool own_feeds = feeds.size() != fed;
   // One row at a time: the steps of two would run side by side.
   for (int64_t left = options.steps; left > 0 && result.ok();) {
     const auto count = static_cast<uint32_t>(std::min<int64_t>(left, kMaxStepsInRow));
+    const std::span<const Tensor> of_row =
+        own_feeds ? feeds.subspan(static_cast<size_t>(options.steps - left) * fed, count * fed)
+                  : feeds;
     finished = false;
-    MG_RETURN_IF_ERROR(Begin(prepared, feeds, row_options, count,
-                             {.finished = &finished, .result = &result}, &step));
-    row_options.step = 0;  // the next rows follow
+    MG_RETURN_IF_ERROR(Begin(prepared, of_row, row_options, count,
+                             {.finished = &finished, .result = &result}, &steps));
+    if (options.step > 0) row_options.step = steps.last + steps.stride;
     left -= count;
-    Dispatch(*prepared, feeds, step, count, options.trace, true);
+    Dispatch(*prepared, of_row, steps, options.trace, true);
     if (!WaitUntil(finished, deadline)) {
-      Expire(step);
+      Expire(steps.last);
       // Ends by itself: when every task has stopped, or when the grace is over. Its heartbeats tell
       // of a task that does not even say that it stopped.
       (void)WaitUntil(finished, Clock::time_point::max());
     }
   }
   if (metadata != nullptr) {
-    metadata->step_id = step;
-    if (options.trace && result.ok()) TraceOf(step, *prepared, metadata);
+    metadata->step_id = steps.last;
+    if (options.trace && result.ok()) TraceOf(steps.last, *prepared, metadata);
   }
   return result;
 }

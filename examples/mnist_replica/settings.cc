@@ -22,6 +22,9 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("steps_in_flight", &steps_in_flight,
              "steps that run at the same time; above 1 a step may read weights before the last "
              "update, and results vary from run to run");
+  flags->Add("steps_per_run", &steps_per_run,
+             "steps that the executors make by themselves before they report to the client, with "
+             "the same result; progress lines come at the ends of such runs");
   flags->Add("trace_file", &trace_file,
              "write Chrome's trace of one step, the last of the warm-up");
   flags->Add("result_file", &result_file,
@@ -106,6 +109,7 @@ Status Settings::Check() const {
       {"num_batches", num_batches},
       {"display_every", display_every},
       {"steps_in_flight", steps_in_flight},
+      {"steps_per_run", steps_per_run},
       {"replicas_per_worker", replicas_per_worker},
       {"fc", model.fc}};
   for (const auto& [flag, value] : at_least_one) {
@@ -121,6 +125,15 @@ Status Settings::Check() const {
   if (!(model.dropout >= 0 && model.dropout < 1))
     return InvalidArgument("--dropout must be in [0, 1)");
   if (!(learning_rate > 0)) return InvalidArgument("--learning_rate must be greater than 0");
+  if (steps_per_run > 1 && (steps_in_flight > 1 || (in_graph() && async))) {
+    return InvalidArgument("--steps_per_run is for one step at a time: leave out --" +
+                           std::string(steps_in_flight > 1 ? "steps_in_flight" : "async"));
+  }
+  if (steps_per_run > 1 && sync && variable_update != "replicated") {
+    return InvalidArgument(
+        "--steps_per_run is not for --sync, where each step waits for the chief; with "
+        "--variable_update=replicated workers keep in step without one");
+  }
   if (async && sync) return InvalidArgument("give either --async or --sync, not both");
   if (sync && replication == "hybrid")
     return InvalidArgument("--replication=hybrid is async between workers: leave out --sync");

@@ -29,7 +29,8 @@ struct Settings {
 
   // Training.
   int64_t batch_size = 100, eval_batch_size = 500;
-  int num_batches = 2000, num_warmup_batches = 10, display_every = 100, steps_in_flight = 1;
+  int num_batches = 2000, num_warmup_batches = 10, display_every = 100, steps_in_flight = 1,
+      steps_per_run = 1;
   double learning_rate = 1e-4;
   int64_t seed = 0;
   std::string trace_file, result_file;

@@ -57,7 +57,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // What a run-step asks for.
   struct Request {
     uint32_t handle = 0;
-    uint64_t step = 0, last = 0;  // of a row, else the same
+    uint64_t step = 0;
+    StepNumbers row;  // that it belongs to, maybe alone
     bool trace = false;
     // Of a row that goes on; nullptr when it begins.
     std::shared_ptr<RegisteredGraph> graph = nullptr;
@@ -107,7 +108,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // A step that the executor has, and what must live as long.
   struct Running {
     std::shared_ptr<WorkerSession> session;
-    uint64_t step = 0, last = 0;
+    uint64_t step = 0;
+    StepNumbers row;
     bool in_row = false;
     std::shared_ptr<RegisteredGraph> graph;
     std::shared_ptr<StepTrace> trace;

@@ -176,7 +176,7 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
       RunStep(session,
               {.handle = message.id,
                .step = message.step,
-               .last = message.step + message.count - 1,
+               .row = StepNumbers::Of(message.step, message.count, message.stride),
                .trace = (message.flags & kTraceFlag) != 0},
               false);
       return;

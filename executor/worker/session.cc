@@ -20,31 +20,33 @@ const SessionPeer* WorkerSession::PeerOf(std::string_view task) const {
 
 StepRow* WorkerSession::RowOf(uint64_t step) {
   for (StepRow& row : rows) {
-    if (row.Holds(step)) return &row;
+    if (row.numbers.Holds(step)) return &row;
   }
   return nullptr;
 }
 
-void WorkerSession::BeginRow(uint64_t first, uint64_t last) {
-  rows.push_back({.first = first, .last = last, .current = first});
+void WorkerSession::BeginRow(const StepNumbers& numbers) {
+  rows.push_back({.numbers = numbers, .current = numbers.first});
   // An abort that came first has the last one's number.
-  StepSlot& end = SlotOf(last);
-  if (end.Waits(last)) rows.back().status = std::exchange(end.aborted, Status());
+  StepSlot& end = SlotOf(numbers.last);
+  if (end.Waits(numbers.last)) rows.back().status = std::exchange(end.aborted, Status());
 }
 
 std::vector<std::shared_ptr<Step>> WorkerSession::RunningOf(const StepRow& row) {
   std::vector<std::shared_ptr<Step>> steps;
-  for (uint64_t step = row.first; step <= row.current; ++step) {
+  for (uint64_t step = row.numbers.first; step <= row.current; step += row.numbers.stride) {
     StepSlot& slot = SlotOf(step);
     if (slot.Runs(step)) steps.push_back(slot.running);
   }
   return steps;
 }
 
-void WorkerSession::EndRow(uint64_t last) {
-  const auto row = std::find_if(rows.begin(), rows.end(),
-                                [last](const StepRow& other) { return other.last == last; });
-  for (uint64_t ahead = row->current + 1; ahead <= last; ++ahead) {
+void WorkerSession::EndRow(const StepNumbers& numbers) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&numbers](const StepRow& other) {
+    return other.numbers.last == numbers.last;
+  });
+  for (uint64_t ahead = row->current; ahead != numbers.last;) {
+    ahead += numbers.stride;
     StepSlot& slot = SlotOf(ahead);
     if (slot.step <= ahead && slot.state != StepSlot::kRunning) slot.End(ahead);
   }

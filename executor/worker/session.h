@@ -61,13 +61,12 @@ struct StepSlot {
 struct StepRow {
   static constexpr int kUnderWay = 2;
 
-  uint64_t first = 0, last = 0;
+  StepNumbers numbers;
   uint64_t current = 0;  // the newest one that runs, or is about to
   int under_way = 1;
   bool issued = false;  // `current` has ended or left only such work
   Status status;        // of those that have ended, and of aborts
 
-  bool Holds(uint64_t step) const { return first <= step && step <= last; }
   void End(uint64_t step, const Status& ended) {
     status.Update(ended);
     issued = issued || step == current;
@@ -75,8 +74,8 @@ struct StepRow {
   }
   // Whether the next step begins now; then it is `current`.
   bool Advance() {
-    if (!status.ok() || !issued || current == last || under_way == kUnderWay) return false;
-    ++current;
+    if (!status.ok() || !issued || current == numbers.last || under_way == kUnderWay) return false;
+    current += numbers.stride;
     ++under_way;
     issued = false;
     return true;
@@ -116,10 +115,10 @@ struct WorkerSession {
   // The following want the mutex.
   StepSlot& SlotOf(uint64_t step) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step);  // that runs, or nullptr
-  void BeginRow(uint64_t first, uint64_t last);
+  void BeginRow(const StepNumbers& numbers);
   std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row);
   // The row is over: what still comes for the rest of it is dropped.
-  void EndRow(uint64_t last);
+  void EndRow(const StepNumbers& numbers);
   // A record for a traced step; the last few are kept.
   std::shared_ptr<StepTrace> NewTrace(uint64_t step);
 };

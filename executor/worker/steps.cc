@@ -29,7 +29,7 @@ std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSe
   Running* running = running_.Take();
   running->session = session;
   running->step = request.step;
-  running->last = request.last;
+  running->row = request.row;
   running->in_row = session->RowOf(request.step) != nullptr;
   running->graph = request.graph;
   running->trace = request.trace ? session->NewTrace(request.step) : nullptr;
@@ -63,7 +63,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     if (!continued) {
       if (auto it = session->graphs.find(request.handle); it != session->graphs.end())
         request.graph = it->second;
-      if (request.last != request.step) session->BeginRow(request.step, request.last);
+      if (request.row.count() > 1) session->BeginRow(request.row);
     }
     refused = RefusalLocked(slot, request, continued);
     if (refused.ok()) {
@@ -74,12 +74,12 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
         row->End(request.step, refused);
         refused = row->status;
         over = row->under_way == 0;
-        if (over) session->EndRow(request.last);
+        if (over) session->EndRow(request.row);
       }
     }
   }
   if (!refused.ok()) {
-    if (over) ReportDone(*session, request.last, refused);
+    if (over) ReportDone(*session, request.row.last, refused);
     return;
   }
   // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
@@ -103,13 +103,14 @@ void Worker::Impl::StepIssued(const Running& running) {
     if (!running.session->closed && row->Advance()) next = row->current;
   }
   if (next != 0) {
-    RunStep(running.session, {.step = next, .last = running.last, .graph = running.graph}, false);
+    RunStep(running.session, {.step = next, .row = running.row, .graph = running.graph}, false);
   }
 }
 
 void Worker::Impl::EndStep(Running* running, const Status& status) {
   const std::shared_ptr<WorkerSession> session = std::move(running->session);
-  const uint64_t step_id = running->step, last = running->last;
+  const uint64_t step_id = running->step;
+  const StepNumbers numbers = running->row;
   const bool in_row = running->in_row;
   std::shared_ptr<RegisteredGraph> graph = std::move(running->graph);
   if (graph->collectives->used()) {
@@ -140,7 +141,7 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
       over = row->under_way == 0;
       result = row->status;
       if (over) {
-        session->EndRow(last);
+        session->EndRow(numbers);
       } else if (!result.ok()) {
         useless = session->RunningOf(*row);
       }
@@ -148,9 +149,9 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   }
   for (const auto& step : useless) step->Abort(result);
   if (next != 0) {
-    RunStep(session, {.step = next, .last = last, .graph = std::move(graph)}, false);
+    RunStep(session, {.step = next, .row = numbers, .graph = std::move(graph)}, false);
   } else if (over && (!closed || session->client != nullptr)) {
-    ReportDone(*session, last, result);
+    ReportDone(*session, numbers.last, result);
   }
   graph = nullptr;  // freed here if it was deregistered meanwhile
   // Last: CloseSession waits for this count and then lets the peers go.

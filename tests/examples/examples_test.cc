@@ -284,6 +284,18 @@ TEST(Examples, MnistReplicaKeepsSeveralStepsInFlightAndWritesATrace) {
   std::filesystem::remove(path);
 }
 
+TEST(Examples, MnistReplicaMakesSeveralStepsPerRunWithTheSameResult) {
+  const auto last_lines = [](const std::string& flags) {
+    const Ran ran = RunProgram(kQuick + flags);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return ran.lines().at(ran.lines().size() - 2);
+  };
+  const std::string single = last_lines("--num_replicas=2 --input=executor --dropout=0.5");
+  EXPECT_EQ(single.rfind("test accuracy: ", 0), 0u) << single;
+  EXPECT_EQ(last_lines("--num_replicas=2 --input=executor --dropout=0.5 --steps_per_run=7"),
+            single);
+}
+
 TEST(Examples, AWorkersClientThatNumReplicasLeavesOutSaysSoAndEnds) {
   for (const char* mode : {"between_graph", "between_graph --sync", "hybrid",
                            "between_graph --variable_update=replicated"}) {
@@ -320,6 +332,10 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
       {"--replication=between_graph --worker_hosts=localhost:1,localhost:2 --num_replicas=1 "
        "--task_index=2",
        "--task_index=2, but there are 1 workers"},
+      {"--steps_per_run=2 --steps_in_flight=2", "leave out --steps_in_flight"},
+      {"--steps_per_run=2 --async", "leave out --async"},
+      {"--steps_per_run=2 --replication=between_graph --sync", "each step waits for the chief"},
+      {"--steps_per_run=0", "--steps_per_run must be at least 1"},
       {"--lerning_rate=1", "did you mean --learning_rate?"},
       {"--dropout=1", "--dropout must be in [0, 1)"},
       {"--worker_hosts=localhost:1 --cluster=x.json", "not both"},

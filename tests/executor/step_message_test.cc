@@ -51,14 +51,20 @@ TEST(StepMessage, WhatIsWrittenIsReadBack) {
   StepMessage run;
   run.flags = kTraceFlag;
   run.step = 9;
-  for (const StepMessage& message :
-       {run, abort, TensorMessage(DT_INT64, Shape{2, 0, 3}), TensorMessage(DT_STRING, Shape{})}) {
+  StepMessage row = run;
+  row.flags = 0;
+  row.count = 16;
+  row.stride = (uint64_t{1} << 20) + 1;
+  for (const StepMessage& message : {run, row, abort, TensorMessage(DT_INT64, Shape{2, 0, 3}),
+                                     TensorMessage(DT_STRING, Shape{})}) {
     StepMessage read;
     const Status status = DecodeStepMessage(Encoded(message), &read);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(read.kind, message.kind);
     EXPECT_EQ(read.id, message.id);
     EXPECT_EQ(read.step, message.step);
+    EXPECT_EQ(read.count, message.count);
+    EXPECT_EQ(read.stride, message.stride);
     EXPECT_EQ(read.dtype, message.dtype);
     EXPECT_EQ(read.shape, message.shape);
     EXPECT_EQ(read.status, message.status);
@@ -87,6 +93,17 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
                 "shape");
   ExpectRefused(With<int64_t>(With<int64_t>(tensor, 34, int64_t{1} << 31), 42, int64_t{1} << 31),
                 "memory");
+  StepMessage run;
+  run.step = 9;
+  run.count = 2;
+  const std::string row = Encoded(run);
+  ExpectRefused(With<uint32_t>(row, 32, 1), "a row of 1 steps");
+  ExpectRefused(With<uint32_t>(row, 32, 17), "a row of 17 steps");
+  ExpectRefused(With<uint64_t>(row, 36, 0), "stride is 0");
+  ExpectRefused(With<uint64_t>(row, 36, 4), "stride is 4");
+  ExpectRefused(With<uint64_t>(row, 36, UINT64_MAX), "stride is 18446744073709551615");
+  ExpectRefused(row.substr(0, 40), "cut off");
+  ExpectRefused(row + "text", "4 bytes after the end");
   StepMessage done;
   done.kind = StepMessageKind::kStepDone;
   done.step = 1;

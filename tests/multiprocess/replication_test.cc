@@ -24,7 +24,7 @@ constexpr int kWorkers = 3, kSteps = 20;
 constexpr int64_t kBatch = 25;  // does not divide evenly
 constexpr int64_t kPixels = 28 * 28, kSeed = 7;
 
-using Weights = std::vector<std::map<std::string, Tensor>>;  // after each step, by name
+using Weights = std::vector<std::map<std::string, Tensor>>;  // after each run, by name
 
 struct Mode {
   const char* name;
@@ -70,9 +70,10 @@ struct Job {
   // Instead of reading the weights: what the first client does after each step.
   std::function<void(int64_t step)> after_step = {};
   std::optional<LossScaleOptions> loss_scale = {};
+  int steps_per_run = 1;
 };
 
-// Trains as client `rank` of the mode; the weights after each step.
+// Trains as client `rank` of the mode; the weights after each run of steps.
 Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int rank,
                               const Job& job) {
   Strategy strategy = StrategyOf(mode, cluster, rank);
@@ -90,14 +91,17 @@ Result<Weights> TrainAsClient(const Mode& mode, const ClusterSpec& cluster, int 
   MG_ASSIGN_OR_RETURN(
       const std::unique_ptr<Session> session,
       Session::Connect(cluster, graph, {.device_filters = strategy.device_filters}));
-  Trainer trainer(session.get(), step, {feeds}, feed);
+  Trainer trainer(session.get(), step, {feeds}, feed, {.steps_per_run = job.steps_per_run});
   MG_RETURN_IF_ERROR(trainer.Start());
   Outputs values;
   for (const ModelVariable& variable : step.variables) values.push_back(variable.value);
   if (step.loss_scale.valid()) values.push_back(step.loss_scale);
   Weights weights;
-  for (int64_t until = 1; until <= kSteps; ++until) {
-    MG_RETURN_IF_ERROR(trainer.Train(until));
+  for (int64_t until = job.steps_per_run; until <= kSteps; until += job.steps_per_run) {
+    int64_t made = 0;
+    MG_RETURN_IF_ERROR(
+        trainer.Train(until, [&made](const TrainedStep& run) { made += run.steps; }));
+    EXPECT_EQ(made, job.steps_per_run);
     if (job.after_step) {
       if (rank == 0) job.after_step(until);
       weights.emplace_back();
@@ -231,6 +235,26 @@ TEST_P(ReplicationBits, AreTheSameInEveryWayThatKeepsInStepAfterEachOf20Steps) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ReplicationBits, ::testing::Values(1, 4),
                          [](const auto& threads) { return std::to_string(threads.param); });
+
+TEST(ReplicationInRuns, OfFiveStepsGivesTheBitsOfSingleOnesWhereverNoStepWaitsForAChief) {
+  TestCluster cluster({.ps = 2, .workers = kWorkers});
+  const Weights single = TrainIn(kInStep[0], cluster.spec(), Images());
+  ASSERT_EQ(single.size(), static_cast<size_t>(kSteps));
+  Job job = Images();
+  job.steps_per_run = 5;
+  Weights expected;
+  for (size_t step = 4; step < kSteps; step += 5) expected.push_back(single[step]);
+  for (const Mode& mode : kInStep) {
+    TestCluster own({.ps = 2, .workers = kWorkers});
+    if (mode.replication == Replication::kBetweenGraph &&
+        mode.update == VariableUpdate::kParameterServer) {
+      ExpectError(TrainAsClient(mode, own.spec(), 0, job).status(), Code::kInvalidArgument,
+                  {"steps per run", "chief"});
+      continue;
+    }
+    EXPECT_EQ(Difference(expected, TrainIn(mode, own.spec(), job)), "") << mode.name;
+  }
+}
 
 TEST(ReplicationInHalf, ScalesTheLossAndGivesTheSameBitsInEveryWayThatKeepsInStep) {
   Weights expected;

@@ -267,6 +267,43 @@ TEST_F(SessionOnCluster, ManyStepsByOneMessageGiveTheLastOnesResults) {
               Code::kInvalidArgument, {"trace"});
 }
 
+TEST_F(SessionOnCluster, EachStepOfARowMayHaveItsOwnFeedsAndNumber) {
+  Counter counter;
+  const Output amount = Placeholder(counter.root.WithDevice(kWorker1), DT_FLOAT, {});
+  const Operation add = AssignAddVariable(counter.ps, counter.handle, amount);
+  const Output now = ReadVariable(counter.ps.WithControlDependencies({add}), counter.handle);
+  const Output twice = Mul(counter.root.WithDevice(kWorker0), amount,
+                           Const(counter.root.WithDevice(kWorker0), 2.0f));
+  ASSERT_TRUE(counter.root.ok()) << counter.root.status();
+  auto session = cluster_->Connect(counter.graph);
+  ASSERT_TRUE(session->Run({}, {}, {counter.init}).ok());
+  const Callable step = session->MakeCallable({amount}, {now, twice, amount}).value();
+  std::vector<Tensor> feeds;
+  for (int i = 1; i <= 40; ++i) feeds.push_back(Tensor::Scalar(static_cast<float>(i)));
+  RunMetadata metadata;
+  auto values =
+      session->RunCallable(step, feeds, {.step = 1000, .steps = 40, .step_stride = 65}, &metadata);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 10.0f + 40 * 41 / 2);
+  EXPECT_EQ(values->at(1).scalar<float>(), 80.0f);
+  EXPECT_EQ(values->at(2).scalar<float>(), 40.0f);
+  EXPECT_EQ(metadata.step_id, 1000u + 39 * 65);
+  // Steps whose numbers the session gives come between such rows.
+  ASSERT_TRUE(session->RunCallable(step, std::span(feeds).first(1)).ok());
+  values = session->RunCallable(step, std::span(feeds).first(2),
+                                {.step = 100'000, .steps = 2, .step_stride = 65});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), 10.0f + 40 * 41 / 2 + 1 + 3);
+  ExpectError(session->RunCallable(step, std::span(feeds).first(3), {.steps = 2}).status(),
+              Code::kInvalidArgument, {"3 tensors fed to a signature of 1", "or 2"});
+  feeds[1] = Tensor::Scalar<int32_t>(1);
+  ExpectError(session->RunCallable(step, std::span(feeds).first(2), {.steps = 2}).status(),
+              Code::kInvalidArgument, {"cannot feed int32"});
+  ExpectError(session->RunCallable(step, std::span(feeds).first(1), {.steps = 2, .step_stride = 2})
+                  .status(),
+              Code::kInvalidArgument, {"step_stride is 2"});
+}
+
 TEST_F(SessionOnCluster, AFailureEndsTheRowOfStepsEverywhere) {
   Counter counter;
   const Output now =
