@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -44,7 +45,9 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   std::ifstream file(path, std::ios::binary);
   file.peek();  // a folder opens, but has nothing to read
   if (!file) return NotFound("cannot read '" + path + "'");
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ostringstream all;
+  all << file.rdbuf();
+  const std::string bytes = std::move(all).str();
   if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0)
     return InvalidArgument(path + " is not a .npy file");
   const int major = bytes[6];

@@ -21,7 +21,8 @@ std::vector<pid_t> ProcessesWith(const std::string& text) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::ifstream file(entry.path() / "cmdline");
-    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    std::string line;
+    std::getline(file, line);  // does not throw where the process ends meanwhile, as iterators do
     if (line.find("monograph-executor") != std::string::npos &&
         line.find(text) != std::string::npos)
       found.push_back(std::stoi(name));
