@@ -19,6 +19,7 @@
 #include "client/optimizer.h"        // Adam, ...
 #include "client/registries.h"       // NewGraph, DefaultRegistries
 #include "client/replication.h"      // Replicate
+#include "client/saver.h"            // Saver
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
 #include "client/strategy.h"         // MirroredStrategy, ...

@@ -140,6 +140,13 @@ std::string ExponentialMovingAverage::AverageName(const ModelVariable& variable)
   return std::string(variable.handle.graph->name(variable.handle.node())) + "/" + options_.name;
 }
 
+std::vector<ModelVariable> ExponentialMovingAverage::VariablesToRestore(
+    std::span<const ModelVariable> variables) const {
+  std::vector<ModelVariable> renamed(variables.begin(), variables.end());
+  for (ModelVariable& variable : renamed) variable.name = AverageName(variable);
+  return renamed;
+}
+
 Result<std::vector<ModelVariable>> ExponentialMovingAverage::Averaged(
     std::span<const ModelVariable> variables) const {
   std::vector<ModelVariable> averaged;

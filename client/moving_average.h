@@ -50,6 +50,9 @@ class ExponentialMovingAverage {
       const Output& tensor) const;  // the same for a tensor; debiased where asked for
   // The name of a variable's average, in a checkpoint for example.
   std::string AverageName(const ModelVariable& variable) const;
+  // `variables` under the names of their averages, also before Apply: a Saver (client/saver.h) of
+  // them restores the averages in place of the variables.
+  std::vector<ModelVariable> VariablesToRestore(std::span<const ModelVariable> variables) const;
   // `variables` with the values of their averages in place of their own, names unchanged: for a
   // model that is built again for evaluation.
   Result<std::vector<ModelVariable>> Averaged(std::span<const ModelVariable> variables) const;

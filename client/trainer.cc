@@ -179,8 +179,13 @@ Result<JobRunJoined> Trainer::JoinRun(bool rejoin) {
 }
 
 Status Trainer::Initialize() {
-  const auto init = [this] {
-    return session_->Run({}, {}, {step_.init}, {.step = kInitStep}).status();
+  const auto init = [this]() -> Status {
+    MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.init}, {.step = kInitStep}).status());
+    if (!options_.init_fn) return Status();
+    MG_RETURN_IF_ERROR(options_.init_fn(session_));
+    // The accumulators begin at the global step that is there now.
+    if (step_.sync == nullptr) return Status();
+    return session_->Run({}, {}, {step_.sync->chief_init}).status();
   };
   if (step_.shared.empty()) return init();
   if (options_.join) {

@@ -55,6 +55,10 @@ struct TrainerOptions {
   // The client comes back to a run: the chief keeps variables that have values already, the others
   // do not ask whether the chief is there.
   bool join = false;
+  // Called by a client that initialises, after it has and before any other client may begin: for
+  // Saver::Restore, say (TensorFlow's Scaffold.init_fn). Training then goes on from the global_step
+  // that it leaves. Not called by a chief that joins a run.
+  std::function<Status(Session*)> init_fn = {};
   // At most so many steps at a time in one loop; above 1 a step may read weights before the last
   // update, and results vary from run to run.
   int steps_in_flight = 1;
