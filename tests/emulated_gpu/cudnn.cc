@@ -1,11 +1,9 @@
 // cuDNN without a GPU: the real library describes, ranks engines and makes plans, for an H200 that
 // is described to it; what a plan computes is computed here, on the host.
 #include <cudnn.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -17,6 +15,7 @@
 
 #include "tests/emulated_gpu/emulated_gpu.h"
 #include "tests/emulated_gpu/numbers.h"
+#include "tests/emulated_gpu/real_cudnn.h"
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;
@@ -25,18 +24,6 @@ struct cudnnContext {
 namespace {
 
 using namespace monograph;
-
-template <typename Fn>
-Fn* Real(const char* name) {
-  static void* const library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-  void* found = library == nullptr ? nullptr : dlsym(library, name);
-  if (found == nullptr) {
-    std::fprintf(stderr, "emulated GPU: no %s: %s\n", name, dlerror());
-    std::abort();
-  }
-  return reinterpret_cast<Fn*>(found);
-}
-#define REAL(name) Real<decltype(name)>(#name)
 
 constexpr int64_t kEngines = 2;  // that are offered for an operation, of those that there are
 
@@ -274,6 +261,10 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
+  *stream = handle->stream;
   return CUDNN_STATUS_SUCCESS;
 }
 
