@@ -118,7 +118,7 @@ void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, 
     done(usable);
     return;
   }
-  StepNumbers steps;
+  StepIds steps;
   const std::shared_ptr<PreparedStep> prepared = callable.prepared_;
   Status begun;
   if (options.steps != 1) {

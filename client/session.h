@@ -83,7 +83,7 @@ struct RunOptions {
   // feeds once, for all, or those of the first step, then those of the second, ... A failure ends
   // the row. Not with trace, nor in RunAsync. `timeout` is of all together.
   int64_t steps = 1;
-  // Between the numbers of the steps of a row: odd.
+  // Between the numbers of the steps of a row.
   uint64_t step_stride = 1;
 };
 struct RunMetadata {

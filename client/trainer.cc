@@ -24,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 // Initialising is one step, too; its number comes before all others.
 constexpr uint64_t kInitStep = uint64_t{1} << 19;
 // Between two training steps there is room for a million others (evaluation, the chief's updates).
-// Odd, so that steps in flight fall on different places of the session's ring.
 constexpr uint64_t kStride = (uint64_t{1} << 20) + 1;
 
 // How often a waiting client looks, and how often it says what it waits for.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "executor/step/plan_data.h"
+#include "executor/step_ids.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -69,7 +70,7 @@ class StepExecutor::Loop {
     context_.resources_ = plan_.resources;
     context_.pools_ = plan_.pools->intra_op() > 1 ? plan_.pools : nullptr;
     context_.intra_op_threads_ = plan_.pools->intra_op();
-    context_.step_id_ = step.step_id_;
+    context_.step_id_ = StepNumberOf(step.step_id_);
     context_.may_wait_ = compute;
     slots_ = state_.slots.get();
     next_ = state_.next.get();

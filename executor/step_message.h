@@ -13,7 +13,8 @@
 //            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
 //
-// What is not named has to be zero, and a header ends where its grammar does. Steps count from 1.
+// What is not named has to be zero, and a header ends where its grammar does. `step` is an id
+// (executor/step_ids.h).
 //
 // `session` is the client's random nonce and `incarnation` the receiver's: a message for another
 // life of a process, or for a step that is over, is dropped and counted.
@@ -26,7 +27,7 @@
 #include "base/shape.h"
 #include "base/status.h"
 #include "base/tensor.h"
-#include "executor/step_numbers.h"
+#include "executor/step_ids.h"
 #include "transport/transport.h"
 
 namespace monograph {

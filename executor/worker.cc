@@ -91,7 +91,7 @@ void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tens
   }
 }
 
-void Worker::RunStep(uint64_t id, int peer, uint32_t handle, const StepNumbers& steps, bool trace,
+void Worker::RunStep(uint64_t id, int peer, uint32_t handle, const StepIds& steps, bool trace,
                      bool caller_computes) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;

@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "executor/gpu_options.h"
-#include "executor/step_numbers.h"
+#include "executor/step_ids.h"
 #include "graph/graph.h"
 #include "graph/place.h"
 #include "transport/transport.h"
@@ -122,7 +122,7 @@ class Worker {
   // thread also runs expensive kernels. Of a row, at most kMaxStepsInRow, the end is reported, and
   // it is aborted, by the number of the last one.
   void PushTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
-  void RunStep(uint64_t session, int peer, uint32_t handle, const StepNumbers& steps, bool trace,
+  void RunStep(uint64_t session, int peer, uint32_t handle, const StepIds& steps, bool trace,
                bool caller_computes);
   void AbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
 

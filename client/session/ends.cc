@@ -103,8 +103,9 @@ void Session::Impl::Expire(uint64_t step) {
     if (missing.empty())
       missing = "none, but " + std::to_string(flight->fetches_missing) +
                 " fetched tensors are not here yet";
-    status = DeadlineExceeded("step " + std::to_string(step) + " did not end within " +
-                              Seconds(flight->timeout) + "; tasks still running: " + missing);
+    status =
+        DeadlineExceeded("step " + std::to_string(StepNumberOf(step)) + " did not end within " +
+                         Seconds(flight->timeout) + "; tasks still running: " + missing);
   }
   OnStepFailed(step, status);
 }
@@ -173,7 +174,7 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
   flight.fetched.clear();
   flight.feeds.clear();
   running_ -= static_cast<int>(flight.steps.count());
-  places_ &= ~flight.steps.Places();
+  places_ &= ~PlacesOf(flight.steps.first % kStepSlots, flight.steps.count());
   if (flight.steps.count() > 1) --rows_;
   if (listener.finished != nullptr) {
     *listener.result = std::move(completion.result);

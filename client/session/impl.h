@@ -59,9 +59,9 @@ class Session::Impl : public StepClient {
                                           RunMetadata* metadata);
   // Begins `count` steps in a row, and says their numbers. `feeds`: as for RunCallable.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-               const RunOptions& options, uint32_t count, Listener listener, StepNumbers* steps);
-  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds,
-                const StepNumbers& steps, bool trace, bool caller_computes);
+               const RunOptions& options, uint32_t count, Listener listener, StepIds* steps);
+  void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, const StepIds& steps,
+                bool trace, bool caller_computes);
   // OK if the callable is one of this session.
   Status CheckCallable(const PreparedStep* prepared) const;
   // OK if these can be fed to `steps` steps.
@@ -101,7 +101,7 @@ class Session::Impl : public StepClient {
   // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
   // here.
   struct InFlight {
-    StepNumbers steps;  // a row, known by its last; usually one
+    StepIds steps;  // a row, known by its last; usually one
     bool active = false;
     std::shared_ptr<PreparedStep> prepared;
     std::vector<Tensor> fetched;  // distinct fetches
@@ -144,11 +144,13 @@ class Session::Impl : public StepClient {
   // ---- steps.cc
   // OK if every task that has a part in the step can be reached. REQUIRES: mutex_.
   Status ReachableLocked(const PreparedStep& prepared) const;
-  // The numbers of the `count` steps that may begin next. REQUIRES: mutex_.
-  StepNumbers NextLocked(const RunOptions& options, uint32_t count) const;
-  // The steps may run beside those that do, and have their places in the ring, here and at every
-  // task. REQUIRES: mutex_.
-  bool RoomLocked(const StepNumbers& steps) const;
+  // The first of `count` places side by side that nobody has; none: so many steps cannot begin yet.
+  // REQUIRES: mutex_.
+  std::optional<uint64_t> PlacesLocked(uint32_t count) const;
+  static uint64_t PlacesOf(uint64_t first, uint32_t count) {
+    static_assert(kStepSlots == 64);
+    return ((uint64_t{1} << count) - 1) << first;
+  }
   bool WaitUntil(const std::atomic<bool>& finished, Clock::time_point until);
 
   // ---- ends.cc
@@ -186,10 +188,10 @@ class Session::Impl : public StepClient {
   std::condition_variable slot_free_;  // a step ended, or the session closed
   std::condition_variable watch_;
   std::array<InFlight, kStepSlots> flights_;
-  uint64_t last_step_ = 0;
-  uint64_t last_given_ = 0;  // the last one with RunOptions::step
+  uint64_t last_step_ = 0;   // its number
   int running_ = 0;          // steps, those of rows counted each
-  uint64_t places_ = 0;      // that they have in the ring (StepNumbers::Places)
+  uint64_t places_ = 0;      // a bit for each that they have
+  uint64_t next_place_ = 0;  // to look at first
   int rows_ = 0;             // of more than one step
   bool closed_ = false;
   std::vector<Status> lost_;  // by task

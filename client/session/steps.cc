@@ -47,30 +47,24 @@ Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {
   return Status();
 }
 
-StepNumbers Session::Impl::NextLocked(const RunOptions& options, uint32_t count) const {
-  if (options.step > 0) return StepNumbers::Of(options.step, count, options.step_stride);
-  uint64_t first = last_step_ + 1;
-  // Steps that wait for long (for a queue) keep their places: others go around them. Steps whose
-  // numbers the caller gives cannot; so these keep out of the places that such steps need next.
-  if (last_given_ > 0) first = std::max(first, last_given_ + kStepSlots / 2);
-  StepNumbers steps = StepNumbers::Of(first, count, options.step_stride);
-  for (size_t i = 0; i < kStepSlots && (steps.Places() & places_) != 0; ++i)
-    steps = StepNumbers::Of(++first, count, options.step_stride);
-  return steps;
-}
-
-bool Session::Impl::RoomLocked(const StepNumbers& steps) const {
-  return running_ + static_cast<int>(steps.count()) <= kMaxStepsInFlight &&
-         (steps.Places() & places_) == 0;
+std::optional<uint64_t> Session::Impl::PlacesLocked(uint32_t count) const {
+  if (running_ + static_cast<int>(count) > kMaxStepsInFlight) return std::nullopt;
+  // Round and round: where a task does not let go of a step that was given up, the next ones do
+  // not meet it.
+  for (uint64_t i = 0; i < kStepSlots; ++i) {
+    const uint64_t place = (next_place_ + i) % kStepSlots;
+    if (place + count <= kStepSlots && (places_ & PlacesOf(place, count)) == 0) return place;
+  }
+  return std::nullopt;
 }
 
 Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
                             std::span<const Tensor> feeds, const RunOptions& options,
-                            uint32_t count, Listener listener, StepNumbers* steps) {
+                            uint32_t count, Listener listener, StepIds* steps) {
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  auto next_free = [&] { return closed_ || RoomLocked(NextLocked(options, count)); };
+  auto next_free = [&] { return closed_ || PlacesLocked(count).has_value(); };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
     if (!slot_free_.wait_until(lock, until, next_free)) {
@@ -80,14 +74,18 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   }
   if (closed_) return FailedPrecondition("Session is closed.");
   MG_RETURN_IF_ERROR(ReachableLocked(*prepared));
-  *steps = NextLocked(options, count);
-  if (steps->first <= last_step_) {
+  const uint64_t first = options.step > 0 ? options.step : last_step_ + 1;
+  if (first <= last_step_) {
     return InvalidArgument("step " + std::to_string(options.step) + " comes after step " +
                            std::to_string(last_step_) + "; numbers of steps grow");
   }
-  last_step_ = steps->last;
-  if (options.step > 0) last_given_ = last_step_;
-  InFlight& flight = flights_[last_step_ % kStepSlots];
+  if (first > kMaxStepNumber || (count - 1) > (kMaxStepNumber - first) / options.step_stride)
+    return InvalidArgument("numbers of steps end at " + std::to_string(kMaxStepNumber));
+  const uint64_t place = *PlacesLocked(count);
+  *steps = StepIds::Of(StepId(first, place), count, StepId(options.step_stride, 1));
+  last_step_ = StepNumberOf(steps->last);
+  next_place_ = (place + count) % kStepSlots;
+  InFlight& flight = flights_[steps->last % kStepSlots];
   flight.steps = *steps;
   flight.active = true;
   flight.prepared = prepared;
@@ -105,14 +103,14 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight.timeout = timeout;
   flight.listener = std::move(listener);
   running_ += static_cast<int>(count);
-  places_ |= steps->Places();
+  places_ |= PlacesOf(place, count);
   if (count > 1) ++rows_;
   if (flight.listener.done && deadline != Clock::time_point::max()) WatchLocked();
   return Status();
 }
 
 void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds,
-                             const StepNumbers& steps, bool trace, bool caller_computes) {
+                             const StepIds& steps, bool trace, bool caller_computes) {
   if (prepared.parts.empty()) {  // what is fetched is what is fed
     Completion completion;
     {
@@ -161,17 +159,14 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
         "RunOptions: steps is " + std::to_string(options.steps) +
         (options.trace ? " with trace; a trace is of one step" : "; it must be 1 or more"));
   }
-  if (options.step_stride % 2 == 0) {
-    return InvalidArgument("RunOptions: step_stride is " + std::to_string(options.step_stride) +
-                           "; it must be odd");
-  }
+  if (options.step_stride == 0) return InvalidArgument("RunOptions: step_stride is 0");
   MG_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds, options.steps));
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   RunOptions row_options = options;
   std::atomic<bool> finished = false;
   Result<std::vector<Tensor>> result = std::vector<Tensor>();
-  StepNumbers steps;
+  StepIds steps;
   const size_t fed = prepared->feeds.size();
   const bool own_feeds = feeds.size() != fed;
   // One row at a time: the steps of two would run side by side.
@@ -183,7 +178,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     finished = false;
     MG_RETURN_IF_ERROR(Begin(prepared, of_row, row_options, count,
                              {.finished = &finished, .result = &result}, &steps));
-    if (options.step > 0) row_options.step = steps.last + steps.stride;
+    if (options.step > 0) row_options.step = StepNumberOf(steps.last) + options.step_stride;
     left -= count;
     Dispatch(*prepared, of_row, steps, options.trace, true);
     if (!WaitUntil(finished, deadline)) {
@@ -194,7 +189,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     }
   }
   if (metadata != nullptr) {
-    metadata->step_id = steps.last;
+    metadata->step_id = StepNumberOf(steps.last);
     if (options.trace && result.ok()) TraceOf(steps.last, *prepared, metadata);
   }
   return result;

@@ -45,7 +45,7 @@ void Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMeta
     traces.push_back(std::move(trace));
   }
   if (!metadata->trace_error.empty()) {
-    LogWarning("the trace of step " + std::to_string(step) +
+    LogWarning("the trace of step " + std::to_string(StepNumberOf(step)) +
                " is not complete: " + metadata->trace_error);
   }
   metadata->trace_json = ToChromeJson(traces);

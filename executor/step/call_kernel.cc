@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "executor/step_executor.h"
+#include "executor/step_ids.h"
 
 namespace monograph {
 namespace {
@@ -24,8 +25,9 @@ class CallKernel : public AsyncKernel {
     auto call = std::make_shared<Call>();
     call->context = &context;
     call->done = std::move(done);
-    const std::shared_ptr<Step> step = StepExecutor::Prepare(
-        body_, context.step_id(), call.get(), [call](const Status& status) { call->done(status); });
+    const std::shared_ptr<Step> step =
+        StepExecutor::Prepare(body_, StepId(context.step_id()), call.get(),
+                              [call](const Status& status) { call->done(status); });
     const bool open = context.OnCancel([weak = std::weak_ptr<Step>(step)] {
       if (auto running = weak.lock())
         running->Abort(Cancelled("the calling step was aborted").AsDerived());

@@ -58,7 +58,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   struct Request {
     uint32_t handle = 0;
     uint64_t step = 0;
-    StepNumbers row;  // that it belongs to, maybe alone
+    StepIds row;  // that it belongs to, maybe alone
     bool trace = false;
     // Of a row that goes on; nullptr when it begins.
     std::shared_ptr<RegisteredGraph> graph = nullptr;
@@ -109,7 +109,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   struct Running {
     std::shared_ptr<WorkerSession> session;
     uint64_t step = 0;
-    StepNumbers row;
+    StepIds row;
     bool in_row = false;
     std::shared_ptr<RegisteredGraph> graph;
     std::shared_ptr<StepTrace> trace;

@@ -176,7 +176,7 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
       RunStep(session,
               {.handle = message.id,
                .step = message.step,
-               .row = StepNumbers::Of(message.step, message.count, message.stride),
+               .row = StepIds::Of(message.step, message.count, message.stride),
                .trace = (message.flags & kTraceFlag) != 0},
               false);
       return;

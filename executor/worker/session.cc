@@ -25,7 +25,7 @@ StepRow* WorkerSession::RowOf(uint64_t step) {
   return nullptr;
 }
 
-void WorkerSession::BeginRow(const StepNumbers& numbers) {
+void WorkerSession::BeginRow(const StepIds& numbers) {
   rows.push_back({.numbers = numbers, .current = numbers.first});
   // An abort that came first has the last one's number.
   StepSlot& end = SlotOf(numbers.last);
@@ -41,7 +41,7 @@ std::vector<std::shared_ptr<Step>> WorkerSession::RunningOf(const StepRow& row) 
   return steps;
 }
 
-void WorkerSession::EndRow(const StepNumbers& numbers) {
+void WorkerSession::EndRow(const StepIds& numbers) {
   const auto row = std::find_if(rows.begin(), rows.end(), [&numbers](const StepRow& other) {
     return other.numbers.last == numbers.last;
   });

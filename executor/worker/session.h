@@ -61,7 +61,7 @@ struct StepSlot {
 struct StepRow {
   static constexpr int kUnderWay = 2;
 
-  StepNumbers numbers;
+  StepIds numbers;
   uint64_t current = 0;  // the newest one that runs, or is about to
   int under_way = 1;
   bool issued = false;  // `current` has ended or left only such work
@@ -115,10 +115,10 @@ struct WorkerSession {
   // The following want the mutex.
   StepSlot& SlotOf(uint64_t step) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step);  // that runs, or nullptr
-  void BeginRow(const StepNumbers& numbers);
+  void BeginRow(const StepIds& numbers);
   std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row);
   // The row is over: what still comes for the rest of it is dropped.
-  void EndRow(const StepNumbers& numbers);
+  void EndRow(const StepIds& numbers);
   // A record for a traced step; the last few are kept.
   std::shared_ptr<StepTrace> NewTrace(uint64_t step);
 };

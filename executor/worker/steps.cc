@@ -11,8 +11,8 @@ Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
                    ". Possibly this worker (\"" + task_ + "\") just restarted.");
   }
   if (slot.step < request.step && slot.state == StepSlot::kRunning) {
-    return ResourceExhausted("step " + std::to_string(slot.step) + " still runs at " + task_ +
-                             ": more than " + std::to_string(kMaxStepsInFlight) +
+    return ResourceExhausted("step " + std::to_string(StepNumberOf(slot.step)) + " still runs at " +
+                             task_ + ": more than " + std::to_string(kMaxStepsInFlight) +
                              " steps in flight");
   }
   return Status();
@@ -21,7 +21,8 @@ Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
 std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSession>& session,
                                                   const Request& request, Early* early) {
   if (request.graph->collectives->used())
-    collectives_->StepBegins(session->id, request.step, request.graph->collectives.get());
+    collectives_->StepBegins(session->id, StepNumberOf(request.step),
+                             request.graph->collectives.get());
   StepSlot& slot = session->SlotOf(request.step);
   if (slot.step != request.step) slot.Park(request.step);
   slot.state = StepSlot::kRunning;
@@ -110,12 +111,12 @@ void Worker::Impl::StepIssued(const Running& running) {
 void Worker::Impl::EndStep(Running* running, const Status& status) {
   const std::shared_ptr<WorkerSession> session = std::move(running->session);
   const uint64_t step_id = running->step;
-  const StepNumbers numbers = running->row;
+  const StepIds numbers = running->row;
   const bool in_row = running->in_row;
   std::shared_ptr<RegisteredGraph> graph = std::move(running->graph);
   if (graph->collectives->used()) {
-    if (!status.ok()) collectives_->StepFailed(session->id, step_id, status);
-    collectives_->StepEnds(session->id, step_id, status.ok());
+    if (!status.ok()) collectives_->StepFailed(session->id, StepNumberOf(step_id), status);
+    collectives_->StepEnds(session->id, StepNumberOf(step_id), status.ok());
   }
   running->trace = nullptr;
   running_.Give(running);

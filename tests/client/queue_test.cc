@@ -247,12 +247,17 @@ TEST_F(QueueTest, AStepThatWaitsHoldsUpNoOther) {
 
 TEST_F(QueueTest, AStepThatWaitsHoldsUpNoStepWhoseNumberIsGiven) {
   MakeQueue();
-  for (uint64_t step = 1; step < 10; ++step) {
+  for (uint64_t step = 1; step < 4; ++step) {
     auto waiting = Async({}, {get_});
-    for (uint64_t i = 0; i < 10; ++i) {
-      const uint64_t number = (10 * step + i) * 1025;  // one slot further each time
+    for (uint64_t i = 0; i < 100; ++i) {
+      const uint64_t number = (100 * step + i) * 1025;
       ASSERT_TRUE(session().Run({}, {size_}, {}, {.timeout = 20s, .step = number}).ok()) << number;
     }
+    // A row leaves nothing of its places free in which another step waits.
+    ASSERT_TRUE(session()
+                    .Run({}, {size_}, {},
+                         {.timeout = 20s, .step = (100 * step + 99) * 1025 + 1, .steps = 99})
+                    .ok());
     ASSERT_TRUE(Put(1).ok());
     EXPECT_TRUE(End(waiting).ok());
   }
