@@ -316,7 +316,6 @@ TEST(GpuAlgorithms, AreKeptInAFileALineForEachShape) {
     }
     return count;
   };
-  // A shape that no other test has: what the process has found before is not written again.
   const Case first = Conv("first", {3, 10, 13, 24}, {3, 3, 24, 40}, 1, "SAME"),
              second = Conv("second", {3, 10, 13, 24}, {3, 3, 24, 56}, 1, "SAME");
   Results results;
