@@ -1,9 +1,14 @@
 // The part of cuBLASLt that we use: every product has one algorithm, which computes on the host.
-// What the real one chooses, and what it refuses, only a GPU tells.
+// What the real one chooses, and what more it refuses, only a GPU tells.
+//
+// Refused are: types that do not go together, a product that the algorithm was not asked for,
+// addresses below the alignment that was promised, a workspace that is smaller than it said or lies
+// elsewhere than on the device, and operands that reach beyond the device's memory.
 #include <cublasLt.h>
 
 #include <cstring>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "tests/emulated_gpu/emulated_gpu.h"
@@ -28,7 +33,10 @@ struct Attributes {
     return value;
   }
 };
-struct Operation : Attributes {};
+struct Operation : Attributes {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+};
 struct Layout : Attributes {
   cudaDataType_t type;
   int64_t rows, columns, ld;
@@ -58,7 +66,38 @@ struct Matrix {
         ld(l.ld),
         stride(l.Get<int64_t>(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 0)),
         count(l.Get<int32_t>(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1)) {}
+  size_t bytes() const {
+    return static_cast<size_t>((count - 1) * stride + (columns - 1) * ld + rows) * DTypeSize(dtype);
+  }
 };
+
+// What lies in cublasLtMatmulAlgo_t: the product that it was found for.
+struct Algorithm {
+  int64_t rows, columns, inner, count;
+  uint32_t alignments[4];  // of a, b, c, d, in bytes
+};
+static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+constexpr size_t kWorkspace = 4 << 20, kWorkspaceAlign = 16;
+
+// Types that cuBLASLt's table has, with an output of the inputs' type.
+bool TypesFit(const Operation& o, cudaDataType_t type) {
+  switch (type) {
+    case CUDA_R_64F:
+      return o.compute == CUBLAS_COMPUTE_64F && o.scale == CUDA_R_64F;
+    case CUDA_R_32F:
+      return (o.compute == CUBLAS_COMPUTE_32F || o.compute == CUBLAS_COMPUTE_32F_FAST_TF32) &&
+             o.scale == CUDA_R_32F;
+    case CUDA_R_16F:
+    case CUDA_R_16BF:
+      return o.compute == CUBLAS_COMPUTE_32F && o.scale == CUDA_R_32F;
+    default:
+      return false;
+  }
+}
+
+bool Aligned(const void* data, uint32_t alignment) {
+  return reinterpret_cast<uintptr_t>(data) % alignment == 0;
+}
 
 // Whether the layouts fit each other; the sizes of the product.
 bool Fit(const Operation& o, const Matrix& a, const Matrix& b, const Matrix& d) {
@@ -84,9 +123,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "emulated"; }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t,
-                                        cudaDataType_t) {
-  *made = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation);
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  *made = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation{{}, compute, scale});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
@@ -133,18 +172,38 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatrixLayout_t la, cublasLtMatrixLayout_t lb,
+                                              cublasLtMatrixLayout_t lc, cublasLtMatrixLayout_t ld,
+                                              cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* count) {
   *count = 0;
-  if (!Fit(As<Operation>(operation), Matrix(As<Layout>(a)), Matrix(As<Layout>(b)),
-           Matrix(As<Layout>(d))))
-    return CUBLAS_STATUS_INVALID_VALUE;
+  const Operation& o = As<Operation>(operation);
+  const Matrix a(As<Layout>(la)), b(As<Layout>(lb)), d(As<Layout>(ld));
+  const cudaDataType_t type = As<Layout>(ld).type;
+  if (most < 1 || !Fit(o, a, b, d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!TypesFit(o, type) || As<Layout>(la).type != type || As<Layout>(lb).type != type ||
+      As<Layout>(lc).type != type)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const Preference& p = As<Preference>(preference);
+  if (p.Get<uint64_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0) < kWorkspace)
+    return CUBLAS_STATUS_SUCCESS;  // there is none
+  const auto alignment = [&](cublasLtMatmulPreferenceAttributes_t of) {
+    return p.Get<uint32_t>(of, 256);
+  };
+  const Algorithm found{
+      d.rows,
+      d.columns,
+      o.Get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) != CUBLAS_OP_N ? a.rows : a.columns,
+      d.count,
+      {alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
+       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
+       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES),
+       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)}};
   results[0] = {};
+  std::memcpy(&results[0].algo, &found, sizeof found);
   results[0].state = CUBLAS_STATUS_SUCCESS;
-  results[0].workspaceSize = 4 << 20;
+  results[0].workspaceSize = kWorkspace;
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -153,12 +212,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* pa, cublasLtMatrixLayout_t la, const void* pb,
                               cublasLtMatrixLayout_t lb, const void* beta, const void* pc,
                               cublasLtMatrixLayout_t, void* pd, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t*, void* workspace, size_t workspace_bytes,
-                              cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
   const Operation& o = As<Operation>(operation);
   const Matrix a(As<Layout>(la)), b(As<Layout>(lb)), d(As<Layout>(ld));
-  if (!Fit(o, a, b, d)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (workspace == nullptr || workspace_bytes < (4 << 20) || pc != pd)
+  if (!Fit(o, a, b, d) || algorithm == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  Algorithm found;
+  std::memcpy(&found, algorithm, sizeof found);
+  if (found.rows != d.rows || found.columns != d.columns || found.count != d.count)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (!Aligned(pa, found.alignments[0]) || !Aligned(pb, found.alignments[1]) ||
+      !Aligned(pc, found.alignments[2]) || !Aligned(pd, found.alignments[3]))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (workspace == nullptr || workspace_bytes < kWorkspace ||
+      !Aligned(workspace, kWorkspaceAlign) || pc != pd)
     return CUBLAS_STATUS_INVALID_VALUE;
   const DType scale = a.dtype == DT_DOUBLE ? DT_DOUBLE : DT_FLOAT;
   if (emulated::Load(scale, alpha, 0) != 1 || emulated::Load(scale, beta, 0) != 0)
@@ -170,7 +237,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
              biased = relu || epilogue == CUBLASLT_EPILOGUE_BIAS;
   const void* bias =
       biased ? o.Get<const void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr) : nullptr;
-  const cudaError_t error = emulated::EnqueueOn(stream, "cublasLtMatmul", [=] {
+  if (biased && bias == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  std::vector<emulated::Operand> operands{
+      {pa, a.bytes()}, {pb, b.bytes()}, {pd, d.bytes()}, {workspace, workspace_bytes}};
+  if (biased) operands.push_back({bias, static_cast<size_t>(d.rows) * DTypeSize(d.dtype)});
+  const auto compute = [=] {
     const int64_t k = ta ? a.rows : a.columns;
     for (int32_t n = 0; n < d.count; ++n) {
       for (int64_t column = 0; column < d.columns; ++column) {
@@ -188,7 +259,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
         }
       }
     }
-  });
+  };
+  const cudaError_t error =
+      emulated::EnqueueOn(stream, "cublasLtMatmul", compute, std::move(operands));
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 

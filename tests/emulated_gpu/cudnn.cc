@@ -1,5 +1,9 @@
 // cuDNN without a GPU: the real library describes, ranks engines and makes plans, for an H200 that
 // is described to it; what a plan computes is computed here, on the host.
+//
+// Refused are: a plan without its workspace, addresses below the alignment that their tensors
+// declare, and operands that reach beyond the device's memory. A plan that is destroyed before what
+// it does has run, replays included, loses the device: the real one may unload code with it.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -11,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/emulated_gpu/emulated_gpu.h"
@@ -50,9 +55,15 @@ struct Description {
 struct Tensor {
   int64_t id = 0;
   DType dtype = DT_FLOAT;
+  int64_t alignment = 1;
   bool passes_by = false;
   std::array<int64_t, 4> dims{}, strides{};
   int64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+  size_t bytes() const {
+    int64_t last = 0;
+    for (size_t i = 0; i < 4; ++i) last += (dims[i] - 1) * strides[i];
+    return static_cast<size_t>(last + 1) * DTypeSize(dtype);
+  }
   int64_t at(int64_t a, int64_t b, int64_t c, int64_t d) const {
     return a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3];
   }
@@ -70,11 +81,15 @@ std::map<cudnnBackendDescriptor_t, Description>* const descriptions =
 // Of graphs, and of engines, configurations and plans for them.
 std::map<cudnnBackendDescriptor_t, std::shared_ptr<const Program>>* const programs =
     new std::map<cudnnBackendDescriptor_t, std::shared_ptr<const Program>>;
+// Of plans that have run: whether they are still there.
+std::map<cudnnBackendDescriptor_t, std::shared_ptr<const bool>>* const plans =
+    new std::map<cudnnBackendDescriptor_t, std::shared_ptr<const bool>>;
 
 Tensor TensorOf(cudnnBackendDescriptor_t handle) {
   const Description& d = (*descriptions)[handle];
   Tensor t;
   t.id = d.One<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+  t.alignment = d.One<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
   t.passes_by = d.One<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0;
   const auto type = d.One<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
   t.dtype = type == CUDNN_DATA_HALF       ? DT_HALF
@@ -277,6 +292,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle) {
     std::lock_guard lock(mutex);
     descriptions->erase(handle);
     programs->erase(handle);
+    plans->erase(handle);
   }
   return REAL(cudnnBackendDestroyDescriptor)(handle);
 }
@@ -356,21 +372,39 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                                   cudnnBackendDescriptor_t pack) {
   std::shared_ptr<const Program> program;
   std::map<int64_t, void*> places;
+  void* workspace = nullptr;
+  std::weak_ptr<const bool> alive;
   {
     std::lock_guard lock(mutex);
     program = (*programs)[plan];
+    auto& life = (*plans)[plan];
+    if (life == nullptr) life = std::make_shared<const bool>(true);
+    alive = life;
     const Description& d = (*descriptions)[pack];
     const auto ids = d.All<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const auto pointers = d.All<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     for (size_t i = 0; i < ids.size(); ++i) places[ids[i]] = pointers[i];
+    workspace = d.One<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   }
   if (program == nullptr) return CUDNN_STATUS_BAD_PARAM;
+  std::vector<emulated::Operand> operands;
   for (const Step& step : *program) {
     for (const Tensor* t : {&step.x, &step.w, &step.y}) {
-      if (t->id != 0 && !t->passes_by && !places.contains(t->id)) return CUDNN_STATUS_BAD_PARAM;
+      if (t->id == 0 || t->passes_by) continue;
+      const auto place = places.find(t->id);
+      if (place == places.end() ||
+          reinterpret_cast<uintptr_t>(place->second) % static_cast<uintptr_t>(t->alignment) != 0)
+        return CUDNN_STATUS_BAD_PARAM;
+      operands.push_back({place->second, t->bytes()});
     }
   }
-  const cudaError_t error = emulated::EnqueueOn(handle->stream, "cudnnBackendExecute", [=] {
+  int64_t bytes = 0, count = 0;
+  const cudnnStatus_t known = REAL(cudnnBackendGetAttribute)(
+      plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
+  if (known != CUDNN_STATUS_SUCCESS) return known;
+  if (bytes > 0) operands.push_back({workspace, static_cast<size_t>(bytes)});
+  const auto compute = [=] {
+    if (alive.expired()) return emulated::Lose("cudnnBackendExecute: its plan was destroyed");
     Run run{.places = places};
     for (const Step& step : *program) {
       if (step.kind == Step::kAdd || step.kind == Step::kRelu) {
@@ -379,7 +413,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         run.Convolve(step);
       }
     }
-  });
+  };
+  const cudaError_t error =
+      emulated::EnqueueOn(handle->stream, "cudnnBackendExecute", compute, std::move(operands));
   return error == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 

@@ -3,11 +3,25 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace monograph::emulated {
 
-// `work` in the stream's order, or into the graph that is captured. `what` is for the log.
-cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void()> work);
+// What a call reads or writes of the device's memory.
+struct Operand {
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// `work` in the stream's order, or into the graph that is captured. `what` is for the log. Fails if
+// an operand is not in memory that the device may touch; if it is freed until the work runs, the
+// device is lost.
+cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void()> work,
+                      std::vector<Operand> operands = {});
+
+// From `work`: it went wrong, as a kernel that fails does.
+void Lose(const char* why);
 
 }  // namespace monograph::emulated

@@ -1,13 +1,23 @@
 // The part of CUDA's runtime that we use, without a GPU: what is enqueued runs on the host, in the
-// order of streams and events and no other, each stream on a thread of its own. Kernels are nvcc's
-// PTX, interpreted (tests/emulated_gpu/ptx.h).
+// order of streams and events and no other. Each stream is a thread, which now and then is late, so
+// that an event that is missing shows. Kernels are nvcc's PTX, interpreted
+// (tests/emulated_gpu/ptx.h).
 //
-// It refuses what CUDA refuses: launches beyond an H200's limits, streams of another device, freed
-// or foreign addresses, and while a graph is captured all that might wait for the device or would
-// break the capture. What a kernel does wrong loses the device, as there.
+// It is as strict as CUDA's documentation. Refused are: launches beyond an H200's limits, or on a
+// stream of another device than the thread's; copies whose addresses are not what their kind says;
+// the legacy stream; while a stream is captured, everything that might wait for the device, for the
+// threads that the capture's mode names; copies of pageable memory into a graph, events from
+// outside of a capture, captures that meet, and work that has not joined when a capture ends. Each
+// breaks the capture. A kernel, a copy or a library's call that touches what is no memory of its
+// device, or of a peer that it may read, loses the device, and every later call says so; freed
+// memory is not given out again. New memory holds no zeros.
 //
-// From the environment: MG_EMULATED_GPUS (devices, 1), MG_EMULATED_GPU_COMPUTE=0 (kernels do
-// nothing), MG_EMULATED_GPU_LOG=FILE (every call that matters, one a line; totals at the end).
+// Weaker than a GPU: no time is measured that means anything; one context for all devices, lost as
+// one; large regions of memory are zero at first, and given out again; the host may read them.
+//
+// From the environment: MG_EMULATED_GPUS (devices, 1), MG_EMULATED_GPU_SEED (of delays and orders),
+// MG_EMULATED_GPU_COMPUTE=0 (kernels do nothing), MG_EMULATED_GPU_LOG=FILE (every call that
+// matters, one a line; totals at the end).
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -23,6 +33,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -36,34 +47,57 @@
 using Clock = std::chrono::steady_clock;
 using Work = std::function<cudaError_t()>;
 
-struct CUevent_st {
-  uint64_t recorded = 0, reached = 0;
-  bool timed = false, captured = false;
+namespace {
+
+// One cudaEventRecord.
+struct Record {
+  bool done = false;
   Clock::time_point when{};
+};
+
+struct Node {
+  Work work;
+  std::vector<size_t> after;  // nodes that come first
+};
+
+// A graph in the making. A stream joins by waiting for an event of it.
+struct Capture {
+  std::vector<Node> nodes;
+  cudaStream_t origin = nullptr;
+  cudaStreamCaptureMode mode{};
+  std::thread::id capturer;
+  bool broken = false, over = false;
+};
+
+}  // namespace
+
+struct CUevent_st {
+  int device = 0;
+  bool timed = false;
+  std::shared_ptr<Record> record;    // the last; null: there is none outside of captures
+  std::shared_ptr<Capture> capture;  // if the last one was captured
+  std::vector<size_t> after;         // then: its nodes
 };
 
 struct CUstream_st {
   struct Entry {
-    Work work;                    // or, without it,
-    cudaEvent_t event = nullptr;  // what is recorded or awaited
-    uint64_t turn = 0;
-    bool wait = false;
+    Work work;                        // or, without it,
+    std::shared_ptr<Record> records;  // what is there
+    std::shared_ptr<Record> awaits;   // or is to be
   };
   int device = 0;
   std::deque<Entry> queue;
   bool busy = false, ends = false;
-  std::unique_ptr<CUgraph_st> capture;
-  bool invalid = false;
-  cudaStreamCaptureMode mode{};
-  std::thread::id capturer;
-  std::thread thread;
+  std::minstd_rand delays;
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> after;  // while it is captured: what its next node follows
 };
 
 struct CUgraph_st {
-  std::vector<Work> nodes;
+  std::vector<Node> nodes;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<Work>> nodes;
+  std::shared_ptr<const std::vector<Node>> nodes;
 };
 
 namespace {
@@ -87,8 +121,8 @@ struct Function {
   bool looked_for = false;
 };
 struct Range {
-  size_t bytes;
-  int device;  // -1: pinned host memory
+  size_t bytes = 0;
+  int device = 0;  // -1: pinned host memory
 };
 
 struct State {
@@ -97,17 +131,19 @@ struct State {
   std::map<const void*, std::unique_ptr<Function>> functions;
   std::map<const std::byte*, Range> ranges;
   std::set<cudaStream_t> streams;
+  std::set<cudaStream_t> ending;  // destroyed, but not done yet
   std::set<cudaEvent_t> events;
+  std::set<std::pair<int, int>> peers;  // the first may read the memory of the second
   std::map<int, size_t> used;
   cudaError_t lost = cudaSuccess;
   std::map<std::string, int64_t> counts;
   FILE* log = nullptr;
   bool compute = true;
-  int devices = 1;
+  unsigned seed = 1;
 
   State() {
-    const char* text = std::getenv("MG_EMULATED_GPUS");
-    if (text != nullptr) devices = std::atoi(text);
+    const char* text = std::getenv("MG_EMULATED_GPU_SEED");
+    if (text != nullptr) seed = static_cast<unsigned>(std::atoi(text));
     text = std::getenv("MG_EMULATED_GPU_COMPUTE");
     compute = text == nullptr || *text != '0';
     text = std::getenv("MG_EMULATED_GPU_LOG");
@@ -117,6 +153,14 @@ struct State {
 State& S() {
   static State* const state = new State;  // outlives all threads
   return *state;
+}
+
+int Devices() {
+  static const int devices = [] {
+    const char* const text = std::getenv("MG_EMULATED_GPUS");
+    return text == nullptr ? 1 : std::atoi(text);
+  }();
+  return devices;
 }
 
 thread_local int current = 0;
@@ -140,44 +184,114 @@ cudaError_t Fail(cudaError_t code, const char* call, const std::string& why) {
 
 using Lock = std::unique_lock<std::mutex>;
 
+cudaError_t Lost() { return S().lost == cudaSuccess ? cudaSuccess : last = S().lost; }
+
+#define RETURN_IF_ERROR(call)                                               \
+  do {                                                                      \
+    if (const cudaError_t error = call; error != cudaSuccess) return error; \
+  } while (false)
+
 // ---- captures ----
+
+cudaError_t Break(Capture& capture, cudaError_t code, const char* call, const std::string& why) {
+  capture.broken = true;
+  return Fail(code, call, why);
+}
 
 // What might wait for the device: not while this thread captures, unless it said that it knows.
 cudaError_t Unsafe(Lock&, const char* call) {
   if (mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   for (cudaStream_t stream : S().streams) {
-    if (stream->capture == nullptr || stream->mode == cudaStreamCaptureModeRelaxed) continue;
-    const bool own = stream->capturer == std::this_thread::get_id();
+    Capture* const capture = stream->capture.get();
+    if (capture == nullptr || capture->mode == cudaStreamCaptureModeRelaxed) continue;
+    const bool own = capture->capturer == std::this_thread::get_id();
     const bool everybodys =
-        stream->mode == cudaStreamCaptureModeGlobal && mode == cudaStreamCaptureModeGlobal;
-    if (!own && !everybodys) continue;
-    stream->invalid = true;
-    return Fail(cudaErrorStreamCaptureUnsupported, call, "not while a stream is captured");
+        capture->mode == cudaStreamCaptureModeGlobal && mode == cudaStreamCaptureModeGlobal;
+    if (own || everybodys)
+      return Break(*capture, cudaErrorStreamCaptureUnsupported, call,
+                   "not while a stream is captured");
   }
   return cudaSuccess;
 }
 
 cudaError_t Known(Lock&, cudaStream_t stream, const char* call) {
-  if (S().lost != cudaSuccess) return last = S().lost;
+  RETURN_IF_ERROR(Lost());
   if (stream == nullptr)
     return Fail(cudaErrorInvalidResourceHandle, call, "the legacy stream is not emulated");
   if (!S().streams.contains(stream))
     return Fail(cudaErrorInvalidResourceHandle, call, "no such stream");
   return cudaSuccess;
 }
+cudaError_t KnownEvent(Lock&, cudaEvent_t event, const char* call) {
+  RETURN_IF_ERROR(Lost());
+  if (!S().events.contains(event))
+    return Fail(cudaErrorInvalidResourceHandle, call, "no such event");
+  return cudaSuccess;
+}
+// What waits for a stream or an event.
+cudaError_t NotCaptured(Lock& lock, cudaStream_t stream, const char* call) {
+  if (stream->capture != nullptr)
+    return Break(*stream->capture, cudaErrorStreamCaptureUnsupported, call,
+                 "the stream is captured");
+  return Unsafe(lock, call);
+}
+cudaError_t NotCaptured(Lock& lock, cudaEvent_t event, const char* call) {
+  if (event->capture != nullptr)
+    return Break(*event->capture, cudaErrorCapturedEvent, call, "the event was captured");
+  return Unsafe(lock, call);
+}
 
 cudaError_t Enqueue(Lock& lock, cudaStream_t stream, const char* call, Work work) {
-  if (const cudaError_t error = Known(lock, stream, call); error != cudaSuccess) return error;
-  if (stream->capture != nullptr) {
-    if (stream->invalid)
+  RETURN_IF_ERROR(Known(lock, stream, call));
+  if (Capture* const capture = stream->capture.get(); capture != nullptr) {
+    if (capture->broken)
       return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
-    stream->capture->nodes.push_back(std::move(work));
+    capture->nodes.push_back({std::move(work), std::move(stream->after)});
+    stream->after = {capture->nodes.size() - 1};
     return cudaSuccess;
   }
   stream->queue.push_back({.work = std::move(work)});
   S().changed.notify_all();
   return cudaSuccess;
 }
+
+// Whether the end of `of` comes after all nodes of `others`.
+bool Joined(const Capture& capture, const std::vector<size_t>& of,
+            const std::vector<size_t>& others) {
+  std::vector<bool> before(capture.nodes.size());
+  std::vector<size_t> left = of;
+  while (!left.empty()) {
+    const size_t node = left.back();
+    left.pop_back();
+    if (before[node]) continue;
+    before[node] = true;
+    left.insert(left.end(), capture.nodes[node].after.begin(), capture.nodes[node].after.end());
+  }
+  return std::all_of(others.begin(), others.end(), [&](size_t node) { return before[node]; });
+}
+
+// In one of the orders that the nodes allow.
+cudaError_t RunGraph(const std::vector<Node>& nodes, std::minstd_rand& random) {
+  std::vector<size_t> waits(nodes.size()), ready;
+  std::vector<std::vector<size_t>> followers(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    waits[i] = nodes[i].after.size();
+    for (const size_t before : nodes[i].after) followers[before].push_back(i);
+    if (waits[i] == 0) ready.push_back(i);
+  }
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    const size_t node = ready.back();
+    ready.pop_back();
+    RETURN_IF_ERROR(nodes[node].work());
+    for (const size_t follower : followers[node]) {
+      if (--waits[follower] == 0) ready.push_back(follower);
+    }
+  }
+  return cudaSuccess;
+}
+
+// ---- streams ----
 
 void RunStream(cudaStream_t stream) {
   State& s = S();
@@ -186,67 +300,91 @@ void RunStream(cudaStream_t stream) {
     s.changed.wait(lock, [&] {
       if (stream->queue.empty()) return stream->ends;
       const auto& next = stream->queue.front();
-      return !next.wait || next.event->reached >= next.turn;
+      return next.awaits == nullptr || next.awaits->done;
     });
-    if (stream->queue.empty()) return;
+    if (stream->queue.empty()) break;
     CUstream_st::Entry entry = std::move(stream->queue.front());
     stream->queue.pop_front();
     if (entry.work != nullptr) {
       stream->busy = true;
       cudaError_t error = s.lost;
+      const auto chance = stream->delays();
       lock.unlock();
+      if (chance % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(chance / 8 % 200));
       if (error == cudaSuccess) error = entry.work();
+      entry.work = nullptr;
       lock.lock();
       stream->busy = false;
       if (s.lost == cudaSuccess) s.lost = error;
-    } else if (!entry.wait) {
-      entry.event->reached = std::max(entry.event->reached, entry.turn);
-      entry.event->when = Clock::now();
+    } else if (entry.records != nullptr) {
+      entry.records->done = true;
+      entry.records->when = Clock::now();
     }
     s.changed.notify_all();
   }
+  s.ending.erase(stream);
+  delete stream;
+  s.changed.notify_all();
 }
 
-void Drain(Lock& lock, cudaStream_t stream) {
-  S().changed.wait(lock, [&] { return stream->queue.empty() && !stream->busy; });
+// Waits for what they hold now.
+void Finish(Lock& lock, const std::set<cudaStream_t>& streams) {
+  std::vector<std::shared_ptr<Record>> ends;
+  for (cudaStream_t stream : streams) {
+    if (stream->queue.empty() && !stream->busy) continue;
+    ends.push_back(std::make_shared<Record>());
+    stream->queue.push_back({.records = ends.back()});
+  }
+  S().changed.notify_all();
+  for (const auto& end : ends) {
+    S().changed.wait(lock, [&] { return end->done; });
+  }
 }
 
 // ---- memory ----
 
-std::span<const std::byte> BlockOf(const void* address) {
-  State& s = S();
-  std::lock_guard lock(s.mutex);
-  const auto* at = static_cast<const std::byte*>(address);
-  auto it = s.ranges.upper_bound(at);
-  if (it == s.ranges.begin()) return {};
+// The range that holds [data, data + bytes); end(): none does.
+auto FindRange(Lock&, const void* data, size_t bytes) {
+  const auto* at = static_cast<const std::byte*>(data);
+  auto& ranges = S().ranges;
+  auto it = ranges.upper_bound(at);
+  if (it == ranges.begin()) return ranges.end();
   --it;
-  if (at >= it->first + it->second.bytes) return {};
+  return at + bytes <= it->first + it->second.bytes ? it : ranges.end();
+}
+const Range* RangeOf(Lock& lock, const void* data, size_t bytes) {
+  const auto it = FindRange(lock, data, bytes);
+  return it == S().ranges.end() ? nullptr : &it->second;
+}
+
+// Whether code on `device` may touch it.
+bool MayTouch(Lock&, int device, const Range& range) {
+  return range.device < 0 || range.device == device || S().peers.contains({device, range.device});
+}
+
+std::span<const std::byte> BlockOf(int device, const void* address) {
+  Lock lock(S().mutex);
+  const auto it = FindRange(lock, address, 1);
+  if (it == S().ranges.end() || !MayTouch(lock, device, it->second)) return {};
   return {it->first, it->second.bytes};
 }
 
-// The range that holds [data, data + bytes); null: none does.
-const Range* RangeOf(Lock&, const void* data, size_t bytes) {
-  const auto* at = static_cast<const std::byte*>(data);
-  auto it = S().ranges.upper_bound(at);
-  if (it == S().ranges.begin()) return nullptr;
-  --it;
-  return at + bytes <= it->first + it->second.bytes ? &it->second : nullptr;
-}
+constexpr size_t kSmall = size_t{4} << 20;  // is filled, and not given out again
+constexpr size_t kAlign = 256;              // of what cudaMalloc gives, and no more
 
 cudaError_t Take(void** data, size_t bytes, int device, const char* call) {
   Lock lock(S().mutex);
-  if (const cudaError_t error = Unsafe(lock, call); error != cudaSuccess) return error;
-  if (S().lost != cudaSuccess) return last = S().lost;
+  RETURN_IF_ERROR(Lost());
+  RETURN_IF_ERROR(Unsafe(lock, call));
   *data = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (device >= 0 && S().used[device] + bytes > kMemory) {
-    last = cudaErrorMemoryAllocation;
-    return last;
-  }
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return last = cudaErrorMemoryAllocation;
-  S().ranges[static_cast<std::byte*>(at)] = {bytes, device};
+  if (device >= 0 && S().used[device] + bytes > kMemory) return last = cudaErrorMemoryAllocation;
+  void* const mapped = mmap(nullptr, bytes + kAlign, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return last = cudaErrorMemoryAllocation;
+  std::byte* const at = static_cast<std::byte*>(mapped) + kAlign;
+  if (bytes <= kSmall) std::memset(at, 0xA5, bytes);
+  S().ranges[at] = {bytes, device};
   S().used[device] += bytes;
   *data = at;
   Log(call, std::to_string(bytes));
@@ -256,39 +394,76 @@ cudaError_t Take(void** data, size_t bytes, int device, const char* call) {
 cudaError_t Release(void* data, bool pinned, const char* call) {
   if (data == nullptr) return cudaSuccess;
   Lock lock(S().mutex);
-  if (const cudaError_t error = Unsafe(lock, call); error != cudaSuccess) return error;
+  RETURN_IF_ERROR(Lost());
+  RETURN_IF_ERROR(Unsafe(lock, call));
   const auto it = S().ranges.find(static_cast<std::byte*>(data));
   if (it == S().ranges.end() || (it->second.device < 0) != pinned)
     return Fail(cudaErrorInvalidValue, call, "no such allocation");
-  for (cudaStream_t stream : S().streams) Drain(lock, stream);  // as cudaFree does
-  S().used[it->second.device] -= it->second.bytes;
-  munmap(data, it->second.bytes);
-  S().ranges.erase(it);
+  const Range range = it->second;
+  std::set<cudaStream_t> all = S().streams;
+  all.insert(S().ending.begin(), S().ending.end());
+  Finish(lock, all);  // as CUDA does
+  S().used[range.device] -= range.bytes;
+  S().ranges.erase(static_cast<std::byte*>(data));
+  void* const mapped = static_cast<std::byte*>(data) - kAlign;
+  if (range.bytes <= kSmall) {
+    (void)mmap(mapped, range.bytes + kAlign, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  } else {
+    munmap(mapped, range.bytes + kAlign);
+  }
   Log(call);
   return cudaSuccess;
+}
+
+const char* NameOf(cudaMemcpyKind kind) {
+  return kind == cudaMemcpyHostToDevice   ? "to the device"
+         : kind == cudaMemcpyDeviceToHost ? "to the host"
+                                          : "on the device";
 }
 
 cudaError_t Move(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
                  const char* call) {
   Lock lock(S().mutex);
+  RETURN_IF_ERROR(Known(lock, stream, call));
+  if (bytes == 0) return cudaSuccess;
   const Range *target = RangeOf(lock, to, bytes), *source = RangeOf(lock, from, bytes);
   const bool to_device = target != nullptr && target->device >= 0,
              from_device = source != nullptr && source->device >= 0;
+  const bool pageable = (target == nullptr && kind == cudaMemcpyDeviceToHost) ||
+                        (source == nullptr && kind == cudaMemcpyHostToDevice);
   const bool fits = kind == cudaMemcpyHostToDevice   ? to_device && !from_device
                     : kind == cudaMemcpyDeviceToHost ? !to_device && from_device
                                                      : to_device && from_device;
-  if (!fits && bytes > 0)
+  if (!fits)
     return Fail(cudaErrorInvalidValue, call,
-                "addresses are not of kind " + std::to_string(static_cast<int>(kind)));
-  Log(call, std::string(kind == cudaMemcpyHostToDevice   ? "to the device "
-                        : kind == cudaMemcpyDeviceToHost ? "to the host "
-                                                         : "on the device ") +
-                std::to_string(bytes) + (stream->capture != nullptr ? " captured" : "") +
-                (target == nullptr || source == nullptr ? " pageable" : ""));
-  return Enqueue(lock, stream, call, [=] {
-    std::memcpy(to, from, bytes);
+                std::string("addresses are not those of a copy ") + NameOf(kind));
+  if (pageable && stream->capture != nullptr) {
+    return Break(*stream->capture, cudaErrorStreamCaptureUnsupported, call,
+                 "memory of the host that is not pinned, into a graph");
+  }
+  Log(call, std::string(NameOf(kind)) + " " + std::to_string(bytes) +
+                (stream->capture != nullptr ? " captured" : "") + (pageable ? " pageable" : ""));
+  // Pageable memory is read before the call returns, and written before it does.
+  auto staged = std::make_shared<std::vector<std::byte>>();
+  if (pageable && kind == cudaMemcpyHostToDevice) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    staged->assign(begin, begin + bytes);
+  }
+  RETURN_IF_ERROR(Enqueue(lock, stream, call, [=] {
+    {
+      Lock now(S().mutex);
+      if ((to_device && RangeOf(now, to, bytes) == nullptr) ||
+          (from_device && RangeOf(now, from, bytes) == nullptr)) {
+        std::fprintf(stderr, "emulated GPU: %s: of memory that was freed\n", call);
+        return cudaErrorIllegalAddress;
+      }
+    }
+    std::memcpy(to, staged->empty() ? from : staged->data(), bytes);
     return cudaSuccess;
-  });
+  }));
+  if (pageable && kind == cudaMemcpyDeviceToHost) Finish(lock, {stream});
+  return cudaSuccess;
 }
 
 // ---- kernels ----
@@ -303,13 +478,6 @@ const ptx::Kernel* KernelOf(Function& f) {
     if (texts.ok()) {
       if (texts->empty()) std::fprintf(stderr, "emulated GPU: no PTX beside %s\n", f.name.c_str());
       for (const std::string& text : *texts) {
-        if (const char* to = std::getenv("MG_EMULATED_GPU_PTX")) {  // for a look at it
-          if (FILE* out = std::fopen(
-                  (std::string(to) + "/" + f.name.substr(0, 100) + ".ptx").c_str(), "w")) {
-            std::fputs(text.c_str(), out);
-            std::fclose(out);
-          }
-        }
         auto module = ptx::Module::Parse(text);
         if (!module.ok()) {
           std::fprintf(stderr, "emulated GPU: %s: %s\n", f.name.c_str(),
@@ -334,9 +502,10 @@ cudaError_t LaunchKernel(Function* f, dim3 grid, dim3 block, void** args, size_t
                          cudaStream_t stream) {
   const char* const call = "launch";
   Lock lock(S().mutex);
-  if (const cudaError_t error = Known(lock, stream, call); error != cudaSuccess) return error;
+  RETURN_IF_ERROR(Known(lock, stream, call));
   if (stream->device != current)
-    return Fail(cudaErrorInvalidResourceHandle, call, "a stream of another device");
+    return Fail(cudaErrorInvalidResourceHandle, call,
+                "a stream of another device than the thread's");
   const ptx::Kernel* kernel = KernelOf(*f);
   if (kernel == nullptr) return Fail(cudaErrorNoKernelImageForDevice, call, "no PTX of " + f->name);
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -362,11 +531,13 @@ cudaError_t LaunchKernel(Function* f, dim3 grid, dim3 block, void** args, size_t
   }
   ptx::LaunchDims dims{
       {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, static_cast<uint32_t>(shared)};
-  return Enqueue(lock, stream, call, [kernel, dims, values, pointers] {
-    const Status status = ptx::Launch(*kernel, dims, pointers->data(), {.memory = BlockOf});
+  return Enqueue(lock, stream, call, [kernel, dims, values, pointers, device = stream->device] {
+    const auto memory = [device](const void* address) { return BlockOf(device, address); };
+    const Status status = ptx::Launch(*kernel, dims, pointers->data(), {.memory = memory});
     if (status.ok()) return cudaSuccess;
     std::fprintf(stderr, "emulated GPU: %s\n", status.ToString().c_str());
-    return cudaErrorIllegalAddress;
+    const bool misaligned = status.message().find("is not a multiple of") != std::string::npos;
+    return misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
   });
 }
 
@@ -381,11 +552,37 @@ thread_local std::vector<Configuration> configurations;
 
 namespace monograph::emulated {
 
-cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void()> work) {
+void Lose(const char* why) {
+  std::fprintf(stderr, "emulated GPU: %s\n", why);
   Lock lock(S().mutex);
-  Log(what, stream != nullptr && stream->capture != nullptr ? "captured" : "");
+  S().lost = cudaErrorLaunchFailure;
+}
+
+cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void()> work,
+                      std::vector<Operand> operands) {
+  Lock lock(S().mutex);
+  RETURN_IF_ERROR(Known(lock, stream, what));
+  if (stream->device != current)
+    return Fail(cudaErrorInvalidResourceHandle, what,
+                "a stream of another device than the thread's");
+  const auto good = [operands = std::move(operands), device = stream->device](Lock& held) {
+    return std::all_of(operands.begin(), operands.end(), [&](const Operand& operand) {
+      const Range* const range = RangeOf(held, operand.data, operand.bytes);
+      return range != nullptr && MayTouch(held, device, *range);
+    });
+  };
+  if (!good(lock))
+    return Fail(cudaErrorInvalidValue, what, "an operand is not in the device's memory");
+  Log(what, stream->capture != nullptr ? "captured" : "");
   if (!S().compute) work = [] {};
-  return Enqueue(lock, stream, what, [work = std::move(work)] {
+  return Enqueue(lock, stream, what, [work = std::move(work), good, what] {
+    {
+      Lock now(S().mutex);
+      if (!good(now)) {
+        std::fprintf(stderr, "emulated GPU: %s: an operand was freed\n", what);
+        return cudaErrorIllegalAddress;
+      }
+    }
     work();
     return cudaSuccess;
   });
@@ -458,12 +655,18 @@ const char* cudaGetErrorName(cudaError_t error) {
     NAME(cudaErrorInvalidResourceHandle)
     NAME(cudaErrorNotReady)
     NAME(cudaErrorIllegalAddress)
+    NAME(cudaErrorMisalignedAddress)
     NAME(cudaErrorLaunchOutOfResources)
+    NAME(cudaErrorLaunchFailure)
     NAME(cudaErrorNoKernelImageForDevice)
     NAME(cudaErrorPeerAccessAlreadyEnabled)
     NAME(cudaErrorStreamCaptureUnsupported)
     NAME(cudaErrorStreamCaptureInvalidated)
     NAME(cudaErrorStreamCaptureIsolation)
+    NAME(cudaErrorStreamCaptureMerge)
+    NAME(cudaErrorStreamCaptureUnjoined)
+    NAME(cudaErrorStreamCaptureUnmatched)
+    NAME(cudaErrorStreamCaptureWrongThread)
     NAME(cudaErrorCapturedEvent)
     NAME(cudaErrorIllegalState)
 #undef NAME
@@ -482,20 +685,21 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = S().devices;
+  *count = Devices();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= S().devices) return last = cudaErrorInvalidDevice;
+  if (device < 0 || device >= Devices()) return last = cudaErrorInvalidDevice;
   current = device;
-  return cudaSuccess;
+  Lock lock(S().mutex);
+  return Lost();
 }
 cudaError_t cudaGetDevice(int* device) {
   *device = current;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
-  if (device < 0 || device >= S().devices) return last = cudaErrorInvalidDevice;
+  if (device < 0 || device >= Devices()) return last = cudaErrorInvalidDevice;
   *p = {};
   std::strcpy(p->name, "Emulated H200 (computes on the CPU)");
   p->totalGlobalMem = kMemory;
@@ -511,13 +715,17 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", device + 1);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = 1;
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer ? 1 : 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
-  static thread_local bool enabled = false;
-  return std::exchange(enabled, true) ? last = cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  Lock lock(S().mutex);
+  RETURN_IF_ERROR(Lost());
+  if (peer == current || peer < 0 || peer >= Devices() || flags != 0)
+    return Fail(cudaErrorInvalidDevice, "cudaDeviceEnablePeerAccess", "no peer");
+  return S().peers.insert({current, peer}).second ? cudaSuccess
+                                                  : last = cudaErrorPeerAccessAlreadyEnabled;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   std::lock_guard lock(S().mutex);
@@ -535,75 +743,76 @@ cudaError_t cudaFree(void* data) { return Release(data, false, "cudaFree"); }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   return Take(data, bytes, -1, "cudaHostAlloc");
 }
-cudaError_t cudaMallocHost(void** data, size_t bytes) { return cudaHostAlloc(data, bytes, 0); }
 cudaError_t cudaFreeHost(void* data) { return Release(data, true, "cudaFreeHost"); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return Move(to, from, bytes, kind, stream, "cudaMemcpyAsync");
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes,
-                                cudaStream_t stream) {
-  return Move(to, from, bytes, cudaMemcpyDeviceToDevice, stream, "cudaMemcpyPeerAsync");
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  const char* const call = "cudaMemcpyPeerAsync";
+  {
+    Lock lock(S().mutex);
+    RETURN_IF_ERROR(Known(lock, stream, call));
+    const Range *target = RangeOf(lock, to, bytes), *source = RangeOf(lock, from, bytes);
+    if (target == nullptr || source == nullptr || target->device != to_device ||
+        source->device != from_device)
+      return Fail(cudaErrorInvalidValue, call, "memory of another device");
+  }
+  return Move(to, from, bytes, cudaMemcpyDeviceToDevice, stream, call);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  Lock lock(S().mutex);
-  const Range* range = RangeOf(lock, to, bytes);
-  if (range == nullptr || range->device < 0)
-    return Fail(cudaErrorInvalidValue, "cudaMemsetAsync", "no device memory");
-  Log("cudaMemsetAsync", std::to_string(bytes));
-  return Enqueue(lock, stream, "cudaMemsetAsync", [=, compute = S().compute] {
-    if (compute) std::memset(to, value, bytes);
-    return cudaSuccess;
-  });
+  return monograph::emulated::EnqueueOn(stream, "cudaMemsetAsync",
+                                        [=] { std::memset(to, value, bytes); }, {{to, bytes}});
 }
-cudaError_t cudaMemset(void*, int, size_t) { return cudaSuccess; }  // what is new is zero
 
 // ---- streams and events ----
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned) {
   Lock lock(S().mutex);
+  RETURN_IF_ERROR(Lost());
   auto* stream = new CUstream_st;
   stream->device = current;
-  stream->thread = std::thread(RunStream, stream);
+  stream->delays.seed(S().seed += 2);
   S().streams.insert(stream);
   *made = stream;
+  std::thread(RunStream, stream).detach();
   return cudaSuccess;
 }
+// What is enqueued still runs.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Lock lock(S().mutex);
-  if (!S().streams.contains(stream))
-    return Fail(cudaErrorInvalidResourceHandle, "cudaStreamDestroy", "no such stream");
-  Drain(lock, stream);
+  RETURN_IF_ERROR(Known(lock, stream, "cudaStreamDestroy"));
+  if (stream->capture != nullptr) {
+    return Break(*stream->capture, cudaErrorStreamCaptureUnsupported, "cudaStreamDestroy",
+                 "the stream is captured");
+  }
+  S().streams.erase(stream);
+  S().ending.insert(stream);
   stream->ends = true;
   S().changed.notify_all();
-  lock.unlock();
-  stream->thread.join();
-  lock.lock();
-  S().streams.erase(stream);
-  delete stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Lock lock(S().mutex);
-  if (S().lost != cudaSuccess) return last = S().lost;
-  if (const cudaError_t error = Known(lock, stream, "cudaStreamQuery"); error != cudaSuccess)
-    return error;
-  if (const cudaError_t error = Unsafe(lock, "cudaStreamQuery"); error != cudaSuccess) return error;
-  return stream->queue.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
+  RETURN_IF_ERROR(Known(lock, stream, "cudaStreamQuery"));
+  RETURN_IF_ERROR(NotCaptured(lock, stream, "cudaStreamQuery"));
+  if (!stream->queue.empty() || stream->busy) return last = cudaErrorNotReady;
+  return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Lock lock(S().mutex);
-  if (const cudaError_t error = Known(lock, stream, "cudaStreamSynchronize"); error != cudaSuccess)
-    return error;
-  if (const cudaError_t error = Unsafe(lock, "cudaStreamSynchronize"); error != cudaSuccess)
-    return error;
+  RETURN_IF_ERROR(Known(lock, stream, "cudaStreamSynchronize"));
+  RETURN_IF_ERROR(NotCaptured(lock, stream, "cudaStreamSynchronize"));
   Log("cudaStreamSynchronize");
-  Drain(lock, stream);
-  return S().lost;
+  Finish(lock, {stream});
+  return Lost();
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
   Lock lock(S().mutex);
+  RETURN_IF_ERROR(Lost());
   auto* event = new CUevent_st;
+  event->device = current;
   event->timed = (flags & cudaEventDisableTiming) == 0;
   S().events.insert(event);
   *made = event;
@@ -611,72 +820,92 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags(made, 0); }
+// Streams may still wait for it.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Lock lock(S().mutex);
-  if (S().events.erase(event) == 0)
-    return Fail(cudaErrorInvalidResourceHandle, "cudaEventDestroy", "no such event");
-  // Streams may still name it: as in CUDA it goes when they are done.
-  S().changed.wait(lock, [&] { return event->reached >= event->recorded || event->captured; });
-  for (cudaStream_t stream : S().streams) {
-    for (auto& entry : stream->queue) {
-      if (entry.event == event)
-        entry.event = nullptr, entry.wait = false, entry.work = [] { return cudaSuccess; };
-    }
-  }
+  RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventDestroy"));
+  S().events.erase(event);
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const char* const call = "cudaEventRecord";
   Lock lock(S().mutex);
-  if (const cudaError_t error = Known(lock, stream, "cudaEventRecord"); error != cudaSuccess)
-    return error;
-  if (!S().events.contains(event))
-    return Fail(cudaErrorInvalidResourceHandle, "cudaEventRecord", "no such event");
-  event->captured = stream->capture != nullptr;
-  if (event->captured) return cudaSuccess;
-  stream->queue.push_back({.event = event, .turn = ++event->recorded});
+  RETURN_IF_ERROR(Known(lock, stream, call));
+  RETURN_IF_ERROR(KnownEvent(lock, event, call));
+  if (event->device != stream->device)
+    return Fail(cudaErrorInvalidResourceHandle, call,
+                "an event of another device than the stream's");
+  if (stream->capture != nullptr && stream->capture->broken)
+    return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
+  event->capture = stream->capture;
+  event->record = nullptr;
+  if (event->capture != nullptr) {
+    event->after = stream->after;
+    return cudaSuccess;
+  }
+  event->record = std::make_shared<Record>();
+  stream->queue.push_back({.records = event->record});
   S().changed.notify_all();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const char* const call = "cudaStreamWaitEvent";
   Lock lock(S().mutex);
-  if (const cudaError_t error = Known(lock, stream, "cudaStreamWaitEvent"); error != cudaSuccess)
-    return error;
-  if (!S().events.contains(event))
-    return Fail(cudaErrorInvalidResourceHandle, "cudaStreamWaitEvent", "no such event");
-  if ((stream->capture != nullptr) != event->captured) {
-    if (stream->capture != nullptr) stream->invalid = true;
-    return Fail(cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent",
-                "the event is of outside of the capture");
+  RETURN_IF_ERROR(Known(lock, stream, call));
+  RETURN_IF_ERROR(KnownEvent(lock, event, call));
+  if (stream->capture != nullptr && stream->capture->broken)
+    return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
+  Capture* const of = event->capture.get();
+  if (stream->capture != nullptr && of != stream->capture.get()) {
+    if (of == nullptr || of->over) {
+      return Break(*stream->capture, cudaErrorStreamCaptureIsolation, call,
+                   "the event is from outside of the capture");
+    }
+    of->broken = true;
+    return Break(*stream->capture, cudaErrorStreamCaptureMerge, call, "two captures meet");
   }
-  if (event->captured) return cudaSuccess;
-  stream->queue.push_back({.event = event, .turn = event->recorded, .wait = true});
+  if (of != nullptr && of->over)
+    return Fail(cudaErrorStreamCaptureIsolation, call, "the event is of a capture that has ended");
+  if (of != nullptr) {
+    if (stream->capture == nullptr) stream->capture = event->capture, stream->after.clear();
+    for (const size_t node : event->after) {
+      if (std::find(stream->after.begin(), stream->after.end(), node) == stream->after.end())
+        stream->after.push_back(node);
+    }
+    return cudaSuccess;
+  }
+  if (event->record == nullptr) return cudaSuccess;
+  stream->queue.push_back({.awaits = event->record});
   S().changed.notify_all();
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Lock lock(S().mutex);
-  if (S().lost != cudaSuccess) return last = S().lost;
-  if (event->captured) return Fail(cudaErrorCapturedEvent, "cudaEventQuery", "a captured event");
-  if (const cudaError_t error = Unsafe(lock, "cudaEventQuery"); error != cudaSuccess) return error;
-  return event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+  RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventQuery"));
+  RETURN_IF_ERROR(NotCaptured(lock, event, "cudaEventQuery"));
+  if (event->record != nullptr && !event->record->done) return last = cudaErrorNotReady;
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(S().mutex);
-  if (event->captured)
-    return Fail(cudaErrorCapturedEvent, "cudaEventSynchronize", "a captured event");
-  if (const cudaError_t error = Unsafe(lock, "cudaEventSynchronize"); error != cudaSuccess)
-    return error;
+  RETURN_IF_ERROR(KnownEvent(lock, event, "cudaEventSynchronize"));
+  RETURN_IF_ERROR(NotCaptured(lock, event, "cudaEventSynchronize"));
   Log("cudaEventSynchronize");
-  S().changed.wait(lock, [&] { return event->reached >= event->recorded; });
-  return S().lost;
+  const std::shared_ptr<Record> record = event->record;
+  S().changed.wait(lock, [&] { return record == nullptr || record->done; });
+  return Lost();
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  const char* const call = "cudaEventElapsedTime";
   Lock lock(S().mutex);
-  if (!from->timed || !to->timed || from->recorded == 0 || to->recorded == 0)
-    return Fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime", "an event without time");
-  if (from->reached < from->recorded || to->reached < to->recorded) return last = cudaErrorNotReady;
-  *ms = std::chrono::duration<float, std::milli>(to->when - from->when).count();
+  RETURN_IF_ERROR(KnownEvent(lock, from, call));
+  RETURN_IF_ERROR(KnownEvent(lock, to, call));
+  if (!from->timed || !to->timed || from->record == nullptr || to->record == nullptr ||
+      from->device != to->device)
+    return Fail(cudaErrorInvalidResourceHandle, call, "events without times that can be compared");
+  if (!from->record->done || !to->record->done) return last = cudaErrorNotReady;
+  *ms = std::chrono::duration<float, std::milli>(to->record->when - from->record->when).count();
   return cudaSuccess;
 }
 
@@ -688,56 +917,68 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* other) {
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   Lock lock(S().mutex);
-  if (const cudaError_t error = Known(lock, stream, "cudaStreamIsCapturing"); error != cudaSuccess)
-    return error;
+  RETURN_IF_ERROR(Known(lock, stream, "cudaStreamIsCapturing"));
   *status = stream->capture == nullptr ? cudaStreamCaptureStatusNone
-            : stream->invalid          ? cudaStreamCaptureStatusInvalidated
+            : stream->capture->broken  ? cudaStreamCaptureStatusInvalidated
                                        : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode how) {
   Lock lock(S().mutex);
-  if (const cudaError_t error = Known(lock, stream, "cudaStreamBeginCapture"); error != cudaSuccess)
-    return error;
+  RETURN_IF_ERROR(Known(lock, stream, "cudaStreamBeginCapture"));
   if (stream->capture != nullptr)
     return Fail(cudaErrorIllegalState, "cudaStreamBeginCapture", "it is captured already");
-  stream->capture = std::make_unique<CUgraph_st>();
-  stream->invalid = false;
-  stream->mode = how;
-  stream->capturer = std::this_thread::get_id();
+  stream->capture = std::make_shared<Capture>();
+  stream->capture->origin = stream;
+  stream->capture->mode = how;
+  stream->capture->capturer = std::this_thread::get_id();
+  stream->after.clear();
   Log("cudaStreamBeginCapture");
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const char* const call = "cudaStreamEndCapture";
   Lock lock(S().mutex);
   *graph = nullptr;
-  if (const cudaError_t error = Known(lock, stream, "cudaStreamEndCapture"); error != cudaSuccess)
-    return error;
-  if (stream->capture == nullptr)
-    return Fail(cudaErrorIllegalState, "cudaStreamEndCapture", "nothing is captured");
-  auto made = std::move(stream->capture);
-  if (stream->invalid)
-    return Fail(cudaErrorStreamCaptureInvalidated, "cudaStreamEndCapture",
-                "the capture was broken");
-  Log("cudaStreamEndCapture", std::to_string(made->nodes.size()) + " nodes");
-  *graph = made.release();
+  RETURN_IF_ERROR(Known(lock, stream, call));
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr) return Fail(cudaErrorIllegalState, call, "nothing is captured");
+  if (capture->origin != stream) {
+    return Break(*capture, cudaErrorStreamCaptureUnmatched, call,
+                 "the capture did not begin on this stream");
+  }
+  if (capture->mode != cudaStreamCaptureModeRelaxed &&
+      capture->capturer != std::this_thread::get_id())
+    return Break(*capture, cudaErrorStreamCaptureWrongThread, call, "another thread began it");
+  capture->over = true;
+  bool joined = true;
+  for (cudaStream_t other : S().streams) {
+    if (other->capture != capture) continue;
+    joined = joined && Joined(*capture, stream->after, other->after);
+    other->capture = nullptr;
+  }
+  if (capture->broken)
+    return Fail(cudaErrorStreamCaptureInvalidated, call, "the capture was broken");
+  if (!joined)
+    return Fail(cudaErrorStreamCaptureUnjoined, call, "work of another stream has not joined");
+  Log(call, std::to_string(capture->nodes.size()) + " nodes");
+  *graph = new CUgraph_st{std::move(capture->nodes)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   Lock lock(S().mutex);
+  RETURN_IF_ERROR(Lost());
   Log("cudaGraphInstantiate");
-  *made = new CUgraphExec_st{std::make_shared<const std::vector<Work>>(graph->nodes)};
+  *made = new CUgraphExec_st{std::make_shared<const std::vector<Node>>(graph->nodes)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   Lock lock(S().mutex);
   Log("cudaGraphLaunch", std::to_string(graph->nodes->size()) + " nodes");
-  return Enqueue(lock, stream, "cudaGraphLaunch", [nodes = graph->nodes] {
-    for (const Work& work : *nodes) {
-      if (const cudaError_t error = work(); error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
-  });
+  return Enqueue(lock, stream, "cudaGraphLaunch",
+                 [nodes = graph->nodes, random = std::minstd_rand(S().seed += 2)]() mutable {
+                   return RunGraph(*nodes, random);
+                 });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;

@@ -32,6 +32,11 @@ void AddOne(CUstream_st* stream, int32_t* data, int64_t count) {
   AddOneKernel<<<1, 256, 0, stream>>>(data, count);
 }
 
+void AddOneBy(CUstream_st* stream, int32_t* data, int64_t count, unsigned rows, unsigned threads,
+              size_t shared) {
+  AddOneKernel<<<dim3(1, rows), threads, shared, stream>>>(data, count);
+}
+
 void Poke(CUstream_st* stream) {
   PokeKernel<<<1, 1, 0, stream>>>(reinterpret_cast<int32_t*>(uintptr_t{1} << 40));
 }
