@@ -52,7 +52,7 @@ class CudaDriver : public ::testing::Test {
   CUstream_st* compute() { return static_cast<cuda::Stream*>(driver_->stream())->stream; }
   EventId Event(bool timed = false) { return driver_->MakeEvent(timed).value(); }
   bool WaitDone(EventId event) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < deadline) {
       const Result<bool> done = driver_->Done(event);
       EXPECT_TRUE(done.ok()) << done.status();
@@ -69,16 +69,18 @@ class CudaDriver : public ::testing::Test {
 
 TEST_F(CudaDriver, ACopyBehindAnEventSeesWhatASlowKernelWrote) {
   const EventId filled = Event(), copied = Event();
+  int ran_on = 0;  // rounds in which the kernel still ran when the host went on
   for (int32_t round = 1; round <= 20; ++round) {
     SlowFill(compute(), data_, round, kCount, 2000);
     ASSERT_TRUE(driver_->Record(filled, Queue::kCompute).ok());
-    EXPECT_FALSE(driver_->Done(filled).value()) << "the kernel should still run";
+    if (!driver_->Done(filled).value()) ++ran_on;
     ASSERT_TRUE(driver_->Wait(Queue::kToHost, *driver_, filled).ok());
     ASSERT_TRUE(driver_->Copy(Queue::kToHost, host_, data_, kBytes).ok());
     ASSERT_TRUE(driver_->Record(copied, Queue::kToHost).ok());
     ASSERT_TRUE(WaitDone(copied));
     for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(host_[i], round) << i;
   }
+  EXPECT_GT(ran_on, 0);
 }
 
 TEST_F(CudaDriver, AKernelBehindAnEventSeesWhatACopyBrought) {
@@ -108,14 +110,14 @@ TEST_F(CudaDriver, AGraphRunsOncePerLaunchAndNotWhileItIsCaptured) {
   EXPECT_TRUE(more.ok()) << more.status();
   const Result<GraphId> graph = driver_->EndCapture();
   ASSERT_TRUE(graph.ok()) << graph.status();
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(driver_->Launch(*graph).ok());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(driver_->Launch(*graph).ok());
   ASSERT_TRUE(driver_->Record(done, Queue::kCompute).ok());
   ASSERT_TRUE(WaitDone(done));
   ASSERT_TRUE(driver_->Copy(Queue::kToHost, host_, data_, kBytes).ok());
   ASSERT_TRUE(driver_->Record(done, Queue::kToHost).ok());
   ASSERT_TRUE(WaitDone(done));
-  EXPECT_EQ(host_[0], 1005);
-  EXPECT_EQ(host_[kCount - 1], 1005);
+  EXPECT_EQ(host_[0], 205);
+  EXPECT_EQ(host_[kCount - 1], 205);
   driver_->DropGraph(*graph);
   if (more.ok()) driver_->FreeDevice(*more);
 }
