@@ -28,29 +28,39 @@ Result<std::unique_ptr<Session>> Session::Connect(const ClusterSpec& cluster, co
 
 namespace {
 
-// Names of `outputs`, or the mistake that was made when the graph was built.
-Status NamesOf(const std::vector<Output>& outputs, const char* what,
+// A tensor or an operation that is of no graph, or of another than the session's.
+Status NotInGraph(const char* what, const char* kind, bool valid, std::string_view name) {
+  if (!valid) {
+    return InvalidArgument(std::string(what) + " is not " + kind +
+                           " of a graph; look at the status of the scope that built it");
+  }
+  return InvalidArgument(std::string(what) + ", '" + std::string(name) +
+                         "', is not an element of this session's graph but of another one; each "
+                         "graph needs a session of its own (RunByName goes by names alone)");
+}
+
+Status NamesOf(const std::vector<Output>& outputs, const Graph& graph, const char* what,
                std::vector<std::string>* names) {
   for (const Output& output : outputs) {
-    if (!output.valid()) {
-      return InvalidArgument(
-          std::string(what) +
-          " is not a tensor of a graph; look at the status of the scope that built it");
+    if (!output.valid() || output.graph != &graph) {
+      return NotInGraph(what, "a tensor", output.valid(),
+                        output.valid() ? output.name() : std::string());
     }
     names->push_back(output.name());
   }
   return Status();
 }
 
-Result<Signature> SignatureOf(const std::vector<Output>& feeds, const std::vector<Output>& fetches,
+Result<Signature> SignatureOf(const Graph& graph, const std::vector<Output>& feeds,
+                              const std::vector<Output>& fetches,
                               const std::vector<Operation>& targets) {
   Signature signature;
-  MG_RETURN_IF_ERROR(NamesOf(feeds, "a feed", &signature.feeds));
-  MG_RETURN_IF_ERROR(NamesOf(fetches, "a fetch", &signature.fetches));
+  MG_RETURN_IF_ERROR(NamesOf(feeds, graph, "a feed", &signature.feeds));
+  MG_RETURN_IF_ERROR(NamesOf(fetches, graph, "a fetch", &signature.fetches));
   for (const Operation& target : targets) {
-    if (!target.valid()) {
-      return InvalidArgument(
-          "a target is not an operation of a graph; look at the status of the scope that built it");
+    if (!target.valid() || target.graph != &graph) {
+      return NotInGraph("a target", "an operation", target.valid(),
+                        target.valid() ? target.name() : std::string_view());
     }
     signature.targets.emplace_back(target.name());
   }
@@ -92,7 +102,8 @@ Result<std::vector<Tensor>> Session::RunByName(
 Result<Callable> Session::MakeCallable(const std::vector<Output>& feeds,
                                        const std::vector<Output>& fetches,
                                        const std::vector<Operation>& targets) {
-  MG_ASSIGN_OR_RETURN(const Signature signature, SignatureOf(feeds, fetches, targets));
+  MG_ASSIGN_OR_RETURN(const Signature signature,
+                      SignatureOf(impl_->graph(), feeds, fetches, targets));
   const Impl::Call call(impl_.get());
   MG_RETURN_IF_ERROR(call.status());
   Callable callable;

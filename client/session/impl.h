@@ -39,6 +39,7 @@ class Session::Impl : public StepClient {
 
   Impl(const Graph& graph, SessionOptions options) : graph_(graph), options_(std::move(options)) {}
   ~Impl() override { (void)Close(); }
+  const Graph& graph() const { return graph_; }
 
   // ---- opening.cc
   Status Start(const ClusterSpec* cluster);

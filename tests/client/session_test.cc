@@ -224,6 +224,24 @@ TEST_F(SessionTest, ACallableOfAnotherSessionIsRefused) {
   ExpectError(session().RunCallable(foreign, {}), Code::kInvalidArgument, {"another session"});
 }
 
+TEST_F(SessionTest, WhatIsOfAnotherGraphIsRefusedAlsoIfItsNameIsThere) {
+  Graph other = NewGraph();
+  const Scope elsewhere(&other);
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, PartialShape::Scalar());
+  const Output foreign = Placeholder(elsewhere.WithOpName("x"), DT_FLOAT, PartialShape::Scalar());
+  const Output y = Neg(root_, x);
+  const Tensor one = Tensor::Scalar(1.0f);
+  const auto refused = [&](const char* what, const Result<std::vector<Tensor>>& result) {
+    ExpectError(result, Code::kInvalidArgument,
+                {what, "'x', is not an element of this session's graph", "RunByName"});
+  };
+  refused("a feed", session().Run({{foreign, one}}, {y}));
+  refused("a fetch", session().Run({{x, one}}, {foreign}));
+  refused("a target", session().Run({{x, one}}, {y}, {Operation(foreign)}));
+  ExpectError(session().Run({}, {Output()}), Code::kInvalidArgument, {"a fetch is not a tensor"});
+  EXPECT_EQ(session().Run({{x, one}}, {y}).value()[0].scalar<float>(), -1.0f);
+}
+
 TEST_F(SessionTest, AStepRunsSeveralTimesInARow) {
   const ModelVariable w = MakeVariable(root_, "w", Const(root_, 0.0f));
   const Output x = Placeholder(root_, DT_FLOAT, {});
