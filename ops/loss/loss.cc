@@ -2,7 +2,10 @@
 
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
+#include "ops/constant/constant.h"
 #include "ops/dims.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/select/select.h"
 
 namespace monograph {
 
@@ -17,6 +20,24 @@ Output SoftmaxCrossEntropyWithLogits(const Scope& scope, Output logits, Output l
       .Input(logits)
       .Input(labels)
       .BuildOutput();
+}
+Output SigmoidCrossEntropyWithLogits(const Scope& scope, Output logits, Output labels) {
+  if (!logits.valid() || !labels.valid()) return {};
+  if (!PartialShape::Merge(logits.shape(), labels.shape()).ok()) {
+    scope.Fail(InvalidArgument("SigmoidCrossEntropyWithLogits: logits " +
+                               logits.shape().ToString() + " and labels " +
+                               labels.shape().ToString() + " must have the same shape"));
+    return {};
+  }
+  // max(x, 0) - x * labels + log(1 + exp(-|x|)), with selections in place of max and || so that the
+  // gradient at 0 is sigmoid(0) - labels, too.
+  const Scope s = scope.HelperScope("logistic_loss");
+  const Output zero = ScalarConst(s.WithOpName("zero"), 0, logits.dtype());
+  const Output positive = GreaterEqual(s, logits, zero);
+  const Output above = Select(s, positive, logits, zero);
+  const Output minus_abs = Select(s, positive, Neg(s, logits), logits);
+  const Output linear = Sub(s, above, Mul(s, logits, labels));
+  return Add(scope, linear, Log1p(s, Exp(s, minus_abs)));
 }
 Output L2Loss(const Scope& scope, Output t) {
   return OpBuilder(scope, "L2Loss").Input(t).BuildOutput();

@@ -10,6 +10,10 @@ namespace monograph {
 Output SparseSoftmaxCrossEntropyWithLogits(const Scope& scope, Output logits, Output labels);
 // Per row, -sum labels * log softmax(logits); labels [n, classes] are probabilities.
 Output SoftmaxCrossEntropyWithLogits(const Scope& scope, Output logits, Output labels);
+// Element by element, -labels * log(sigmoid(x)) - (1 - labels) * log(1 - sigmoid(x)) of logits x,
+// without overflow (tf.nn.sigmoid_cross_entropy_with_logits); labels are probabilities, of the
+// logits' shape.
+Output SigmoidCrossEntropyWithLogits(const Scope& scope, Output logits, Output labels);
 // sum(t^2) / 2
 Output L2Loss(const Scope& scope, Output t);
 // Whether each row's target is among its k highest predictions.

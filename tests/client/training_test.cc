@@ -15,10 +15,12 @@
 #include "client/session.h"
 #include "client/sync_replicas.h"
 #include "client/tower_gradients.h"
+#include "graph/gradients.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
+#include "ops/loss/loss.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
 
@@ -560,6 +562,30 @@ TEST_F(TrainingTest, TowersMustShareTheirVariables) {
   ExpectSays(AverageGradients(root_, {{{g, {}, a}}, {}}).status(), Code::kInvalidArgument,
              {"tower 1 has 0 gradients, tower 0 has 1"});
   ExpectSays(AverageGradients(root_, {}).status(), Code::kInvalidArgument, {"no towers"});
+}
+
+TEST(SigmoidCrossEntropy, IsExactFarFromZeroAndItsGradientAtZeroIsHalfMinusTheLabel) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Const(root, {-200.0f, -20.0f, 0.0f, 0.0f, 20.0f, 200.0f});
+  const Output labels = Const(root, {0.0f, 1.0f, 0.0f, 1.0f, 1.0f, 0.0f});
+  const Output loss = SigmoidCrossEntropyWithLogits(root.WithOpName("xent"), x, labels);
+  const Result<Outputs> gradient =
+      AddGradients(root, std::vector<Output>{loss}, std::vector<Output>{x});
+  ASSERT_TRUE(gradient.ok()) << gradient.status();
+  EXPECT_EQ(loss.name(), "xent");
+  const auto session = Session::Local(graph).value();
+  const std::vector<Tensor> values = session->Run({}, {loss, (*gradient)[0]}).value();
+  const double expected[] = {0, 20, std::log(2), std::log(2), std::exp(-20), 200};
+  const double slopes[] = {0, -1, 0.5, -0.5, -std::exp(-20), 1};
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_FLOAT_EQ(values[0].data<float>()[i], static_cast<float>(expected[i])) << i;
+    EXPECT_NEAR(values[1].data<float>()[i], slopes[i], 1e-7) << i;
+  }
+  SigmoidCrossEntropyWithLogits(root, x, Const(root, {1.0f}));
+  EXPECT_NE(root.status().message().find("logits [6] and labels [1] must have the same shape"),
+            std::string::npos)
+      << root.status();
 }
 
 }  // namespace

@@ -77,6 +77,9 @@ void AddLosses(std::vector<GradientCase>* cases) {
                       return Outputs{SparseSoftmaxCrossEntropyWithLogits(s, x[0], labels)};
                     },
                     {{3, 4}}});
+  cases->push_back({"SigmoidCrossEntropyWithLogits",
+                    [](S s, In x) { return Outputs{SigmoidCrossEntropyWithLogits(s, x[0], x[1])}; },
+                    {{2, 3}, {2, 3}}});
   cases->push_back(
       {"SoftmaxCrossEntropyWithLogits, logits",
        [](S s, In x) {
