@@ -414,7 +414,11 @@ void GpuMembers::Thread() {
   for (auto& [devices, group] : groups_) {
     if (group.connection != nullptr) retired_.push_back(std::move(group.connection));
   }
-  Retire(&lock);
+  const auto until = Clock::now() + kDrain;
+  do {
+    Retire(&lock);
+  } while (aborting_ > 0 && changed_.wait_until(lock, until) == std::cv_status::no_timeout);
+  if (aborting_ > 0) LogError(device_.name() + ": a communicator's abort does not end");
 }
 
 // Destroys what nobody uses any more.
@@ -427,11 +431,30 @@ void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
   });
   if (gone.empty()) return;
   lock->unlock();
-  for (const auto& connection : gone) {
-    if (!device_.health().ok()) connection->communicator->Abandon();
-  }
+  for (auto& connection : gone) Abort(std::move(connection));
   gone.clear();
   lock->lock();
+}
+
+// On a thread of its own: NCCL frees memory of the GPU, and CUDA may wait for every kernel first.
+// One of another communicator may be waiting for a member that is gone, and must be aborted then.
+void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
+  if (!device_.health().ok()) return connection->communicator->Abandon();
+  {
+    std::lock_guard lock(mutex_);
+    ++aborting_;
+  }
+  StartThread("mg-gpu" + std::to_string(device_.info().name.id) + "-abort",
+              [self = shared_from_this(), driver = device_.shared_driver(),
+               connection = std::move(connection)]() mutable {
+                (void)driver->Enter();
+                connection->communicator->Abort();
+                connection = nullptr;
+                std::lock_guard lock(self->mutex_);
+                --self->aborting_;
+                self->Wake();
+              })
+      .detach();
 }
 
 // Looks for what must not go on.
@@ -476,11 +499,7 @@ void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const S
                                          culprit->Describe() + " ended: " + why.message());
     }
   }
-  if (device_.health().ok()) {
-    connection->communicator->Abort();
-  } else {
-    connection->communicator->Abandon();
-  }
+  Abort(connection);
 }
 
 void GpuMembers::Launch(const MemberOperationPtr& operation) {

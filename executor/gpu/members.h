@@ -103,6 +103,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   void LeaveOut(MemberOperation& operation);  // with the lock held
   void Thread();
   void Retire(std::unique_lock<std::mutex>* lock);
+  void Abort(std::shared_ptr<Connection> connection);  // ends it, without waiting for that
   void Watch(std::unique_lock<std::mutex>* lock);
   void Launch(const MemberOperationPtr& operation);
   Status Enqueue(MemberOperation& operation);
@@ -140,6 +141,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   std::vector<MemberOperationPtr> under_way_;
   std::map<std::vector<std::string>, Group> groups_;  // by devices in rank order
   std::vector<std::shared_ptr<Connection>> retired_;  // may still be in use
+  int aborting_ = 0;                                  // communicators, by threads of their own
   std::vector<EventId> events_;                       // that are free
   bool stopped_ = false;
   std::thread thread_;

@@ -300,6 +300,24 @@ TEST_F(GpuCollective, OneThatHangsOnTheGpuEndsAtItsDeadlineAndTheNextStepConnect
   ExpectNoRaces();
 }
 
+TEST_F(GpuCollective, TwoGroupsThatHangOnOneGpuAreEndedBesideEachOther) {
+  Use(3);
+  x_ = Placeholder(root_, DT_FLOAT, {});
+  sums_ = SumOf(root_, x_, {Gpu(0), Gpu(1)}, 1, 1, /*timeout=*/2);
+  for (const Output& sum : SumOf(root_, x_, {Gpu(0), Gpu(2)}, 1, 2, /*timeout=*/2))
+    sums_.push_back(sum);
+  feeds_ = {{x_, Tensor::Scalar(1.0f)}};
+  session_ = Open(graph_);
+  ASSERT_TRUE(Step().ok());
+  FakeDrivers()[0]->HangExchanges();
+  const Status status = Step().status();
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+  const auto values = Step();
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(3).scalar<float>(), 4.0f);
+  ExpectNoRaces();
+}
+
 TEST_F(GpuCollective, AStepThatIsAbortedMeanwhileEndsAtOnceAndTheNextOneRuns) {
   OpenSums(2);
   ASSERT_TRUE(Step().ok());

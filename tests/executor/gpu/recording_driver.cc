@@ -1,9 +1,11 @@
 #include "tests/executor/gpu/recording_driver.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <thread>
 #include <utility>
 
 namespace monograph::testing {
@@ -383,6 +385,7 @@ class RecordingCommunicator : public Communicator {
       return Internal("an exchange on a communicator that is not ready");
     if (driver_.refuse_exchange_.exchange(false)) return Unavailable("a member's card is gone");
     ++driver_.counts_.exchanges;
+    if (driver_.hung_) driver_.stuck_.insert(this);
     for (const Send& send : sends) {
       const MemoryAccess read{send.data, send.bytes};
       driver_.Issue(Queue::kMembers, "an exchange", {&read, 1}, {});
@@ -395,11 +398,25 @@ class RecordingCommunicator : public Communicator {
     return Status();
   }
 
+  // Memory is freed there, for which CUDA waits until the device has nothing left to do: what
+  // hangs on other communicators must be aborted meanwhile.
   void Abort() override {
-    std::lock_guard lock(driver_.world_->mutex);
-    if (std::exchange(aborted_, true)) return;
-    ++driver_.counts_.aborts;
-    driver_.hung_ = false;
+    {
+      std::lock_guard lock(driver_.world_->mutex);
+      const bool hangs = driver_.stuck_.erase(this) > 0;
+      if (std::exchange(aborted_, true)) return;
+      ++driver_.counts_.aborts;
+      if (!hangs) return;
+    }
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (bool over = false; !over; std::this_thread::yield()) {
+      std::lock_guard lock(driver_.world_->mutex);
+      over = driver_.stuck_.empty();
+      if (over) driver_.hung_ = false;
+      if (over || std::chrono::steady_clock::now() < until) continue;
+      driver_.world_->races.push_back("an abort waits for what another communicator has enqueued");
+      over = true;
+    }
   }
   void Abandon() override {
     std::lock_guard lock(driver_.world_->mutex);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
   bool refuse_memory_ = false, refuse_captures_ = false;
   bool linked_ = false, quiet_ = false;
   std::atomic<bool> hung_{false}, refuse_exchange_{false};
+  std::set<const void*> stuck_;  // communicators of exchanges that hang
 };
 
 }  // namespace monograph::testing
