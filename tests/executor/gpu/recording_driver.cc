@@ -122,7 +122,17 @@ Result<void*> RecordingDriver::AllocateDevice(size_t bytes) {
   return data;
 }
 
-void RecordingDriver::FreeDevice(void* data) { std::free(data); }
+void RecordingDriver::FreeDevice(void* data) {
+  std::lock_guard lock(world_->mutex);
+  // Another driver may get it.
+  if (const auto region = world_->regions.find(static_cast<char*>(data));
+      region != world_->regions.end()) {
+    world_->cells.erase(world_->cells.lower_bound(region->first),
+                        world_->cells.lower_bound(region->first + region->second));
+    world_->regions.erase(region);
+  }
+  std::free(data);
+}
 
 Result<void*> RecordingDriver::AllocatePinned(size_t bytes) {
   std::lock_guard lock(world_->mutex);
