@@ -293,6 +293,14 @@ TEST(PtxTest, FunctionsTakeAndGiveValuesAndHaveTheirOwnMemory) {
   EXPECT_EQ(result, 9u);
 }
 
+TEST(PtxTest, TheClockGoesOn) {
+  EXPECT_GT(Compute("mov.u64 %rd0, %globaltimer;", 0), 0u);
+  EXPECT_LT(Compute("mov.u64 %rd5, %globaltimer;\nmov.u64 %rd6, %globaltimer;\n"
+                    "sub.s64 %rd0, %rd6, %rd5;",
+                    0),
+            uint64_t{1} << 40);
+}
+
 TEST(PtxTest, WhatIsNotKnownIsAnErrorOfTheText) {
   const auto error = [](const std::string& text) {
     const auto module = Module::Parse(text);

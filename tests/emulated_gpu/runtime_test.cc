@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -12,6 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "executor/cuda/devices.h"
+#include "executor/cuda/driver.h"
+#include "executor/cuda/stream.h"
+#include "executor/gpu/device.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 #include "tests/executor/cuda/kernels.h"
 
@@ -309,6 +314,39 @@ TEST_F(EmulatedRuntime, AStreamThatIsDestroyedStillDoesItsWork) {
   gate.Open();
   EXPECT_EQ(cudaEventSynchronize(event_), cudaSuccess);
   EXPECT_EQ(Value(), 1);
+}
+
+// Two cards, below the code that calls CUDA: each queue on the right one, whichever thread asks.
+TEST_F(EmulatedRuntime, TwoCardsExchangeMemoryBehindAnEvent) {
+  auto devices = cuda::MakeDevices(DeviceName::Parse("/job:test/replica:0/task:0").value(),
+                                   {.virtual_device_memory_mb = {{64}, {64}}, .nccl = false});
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 2u);
+  EXPECT_NE((*devices)[1]->info().description.find("computes on the CPU"), std::string::npos);
+  const auto here = cuda::MakeCudaDriver(0, GpuOptions()).value(),
+             there = cuda::MakeCudaDriver(1, GpuOptions()).value();
+  ASSERT_TRUE(there->Enter().ok());
+  auto* const copy = static_cast<int32_t*>(there->AllocateDevice(kBytes).value());
+  const EventId copied = there->MakeEvent(false).value(), came = there->MakeEvent(false).value();
+  ASSERT_TRUE(here->Enter().ok());
+  const EventId filled = here->MakeEvent(false).value();
+  const cudaStream_t compute = static_cast<cuda::Stream*>(here->stream())->stream;
+  Gate gate(compute);
+  AddOne(compute, data_, kCount);
+  ASSERT_TRUE(here->Record(filled, Queue::kCompute).ok());
+  ASSERT_TRUE(there->Wait(Queue::kPeer, *here, filled).ok());
+  ASSERT_TRUE(there->CopyFromPeer(copy, *here, data_, kBytes).ok());
+  ASSERT_TRUE(there->Record(copied, Queue::kPeer).ok());
+  ASSERT_TRUE(there->Wait(Queue::kToHost, *there, copied).ok());
+  ASSERT_TRUE(there->Copy(Queue::kToHost, pinned_, copy, kBytes).ok());
+  ASSERT_TRUE(there->Record(came, Queue::kToHost).ok());
+  EXPECT_FALSE(there->Done(came).value());
+  gate.Open();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!there->Done(came).value() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_EQ(pinned_[kCount - 1], 1);
+  there->FreeDevice(copy);
 }
 
 // Losing the context ends the process' use of the device: each in one of its own.
