@@ -1,5 +1,6 @@
 #include "client/initializer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -84,6 +85,27 @@ Initializer GlorotUniformInitializer() {
     const auto [in, out] = Fans(part.full_shape);
     const double limit = std::sqrt(6 / (in + out));
     return RandomUniformInitializer(-limit, limit)(scope, part);
+  };
+}
+
+Initializer VarianceScalingInitializer(const VarianceScalingOptions& options) {
+  return [options](const Scope& scope, const VariablePart& part) {
+    using Mode = VarianceScalingOptions::Mode;
+    using Distribution = VarianceScalingOptions::Distribution;
+    // Of a normal distribution without what is beyond two deviations, as TensorFlow has it.
+    constexpr double kTruncatedDeviation = 0.87962566103423978;
+    const auto [in, out] = Fans(part.full_shape);
+    const double fan = options.mode == Mode::kFanIn    ? in
+                       : options.mode == Mode::kFanOut ? out
+                                                       : (in + out) / 2;
+    const double variance = options.scale / std::max(1.0, fan);
+    if (options.distribution == Distribution::kUniform) {
+      const double limit = std::sqrt(3 * variance);
+      return RandomUniformInitializer(-limit, limit)(scope, part);
+    }
+    if (options.distribution == Distribution::kUntruncatedNormal)
+      return RandomNormalInitializer(0, std::sqrt(variance))(scope, part);
+    return TruncatedNormalInitializer(0, std::sqrt(variance) / kTruncatedDeviation)(scope, part);
   };
 }
 

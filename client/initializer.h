@@ -34,5 +34,17 @@ Initializer TruncatedNormalInitializer(double mean = 0, double stddev = 1);
 // Uniform within sqrt(6 / (fan_in + fan_out)) around 0; fans are those of the whole variable. What
 // TensorFlow takes for floating-point variables where nobody says otherwise.
 Initializer GlorotUniformInitializer();
+// Around 0 with variance scale / n (tf.variance_scaling_initializer), n by `mode`. He's
+// initialization, for layers before a Relu, is {.scale = 2}.
+struct VarianceScalingOptions {
+  double scale = 1;
+  enum class Mode { kFanIn, kFanOut, kFanAvg } mode = Mode::kFanIn;
+  enum class Distribution {
+    kTruncatedNormal,
+    kUntruncatedNormal,
+    kUniform
+  } distribution = Distribution::kTruncatedNormal;
+};
+Initializer VarianceScalingInitializer(const VarianceScalingOptions& options = {});
 
 }  // namespace monograph

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "client/device_setter.h"
@@ -282,6 +283,43 @@ TEST(DeviceSetterOfACluster, CountsItsParameterServersAndKnowsItsWorkers) {
   EXPECT_EQ(ReplicaDeviceSetter(cluster, {.worker_device = "/job:worker/task:3"}).status().code(),
             Code::kNotFound);
   EXPECT_TRUE(ReplicaDeviceSetter(cluster, {.ps_device = "/job:none"}).ok());
+}
+
+TEST(Initializers, VarianceScalingGivesTheVarianceThatItsModeAsksFor) {
+  using Mode = VarianceScalingOptions::Mode;
+  using Distribution = VarianceScalingOptions::Distribution;
+  struct Case {
+    VarianceScalingOptions options;
+    double variance, most;  // most: no value is beyond so many deviations
+  };
+  // A 3x3 convolution from 20 channels to 60.
+  const Case cases[] = {
+      {{}, 1.0 / 180, 2.274},
+      {{.scale = 2}, 2.0 / 180, 2.274},
+      {{.mode = Mode::kFanOut}, 1.0 / 540, 2.274},
+      {{.mode = Mode::kFanAvg, .distribution = Distribution::kUniform}, 1.0 / 360, 1.7321},
+      {{.distribution = Distribution::kUntruncatedNormal}, 1.0 / 180, 6}};
+  for (const Case& c : cases) {
+    Graph graph = NewGraph();
+    const Scope root = Scope(&graph).WithSeed(3);
+    Collections collections;
+    const ScopedVariable w =
+        VariableScope(root, &collections)
+            .Get("w", {3, 3, 20, 60}, {.initializer = VarianceScalingInitializer(c.options)});
+    const auto session = Session::Local(graph).value();
+    ASSERT_TRUE(session->Run({}, {}, {w.parts[0].initializer}).ok());
+    const std::vector<Tensor> values = session->Run({}, {w.value}).value();
+    double sum = 0, squares = 0, most = 0;
+    for (const float value : values[0].values<float>()) {
+      sum += value;
+      squares += double{value} * value;
+      most = std::max(most, std::abs(double{value}));
+    }
+    const double n = 3 * 3 * 20 * 60;
+    EXPECT_NEAR(squares / n / c.variance, 1, 0.05);
+    EXPECT_NEAR(sum / n / std::sqrt(c.variance), 0, 0.05);
+    EXPECT_LE(most, c.most * std::sqrt(c.variance));
+  }
 }
 
 }  // namespace
