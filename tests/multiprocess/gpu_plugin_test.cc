@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <sstream>
 #include <string>
@@ -13,6 +14,7 @@
 #include "ops/activation/activation.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
 #include "tests/multiprocess/mnist_jobs.h"
 
 namespace monograph {
@@ -235,6 +237,33 @@ TEST_F(GpuPlugin, AReplicaOnEachGpuOfEachWorkerLearnsAsOneOnEachOfAsManyCpus) {
   const std::string gpus = Learned({"--workers=2"}, {"--num_gpus=2"});
   Use("none");
   EXPECT_EQ(gpus, Learned({"--workers=4"}, {}));
+}
+
+// The plug-in's own code, on an emulated runtime (tests/emulated_gpu).
+TEST_F(GpuPlugin, DaemonsComputeOverTheCodeThatCallsCuda) {
+  const std::string plugin = MG_FAKES "/../emulated_gpu/libmonograph_cuda.so";
+  if (access(plugin.c_str(), R_OK) != 0) GTEST_SKIP() << "a build without CUDA, or a bundle";
+  Use(plugin);
+  setenv("MG_EMULATED_GPUS", "2", 1);
+  TestCluster cluster({.ps = 0, .workers = 2});
+  unsetenv("MG_EMULATED_GPUS");
+  EXPECT_EQ(cluster.StatusOf("worker", 1).devices_size(), 3);
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {2, 2});
+  const Output twice = Add(root.WithDevice("/job:worker/task:0/device:GPU:1"), x, x);
+  const Output product =
+      MatMul(root.WithDevice("/job:worker/task:1/device:GPU:0"), twice, Add(root, x, twice));
+  auto session = cluster.Connect(graph);
+  Tensor fed = Tensor::Allocate(DT_FLOAT, {2, 2}).value();
+  for (int i = 0; i < 4; ++i) fed.data<float>()[i] = static_cast<float>(i + 1);
+  for (int step = 0; step < 4; ++step) {
+    const auto got = session->Run({{x, fed}}, {product});
+    ASSERT_TRUE(got.ok()) << got.status();
+    // 6 x x, of x = [1 2; 3 4]
+    const float expected[] = {42, 60, 90, 132};
+    for (int i = 0; i < 4; ++i) EXPECT_EQ((*got)[0].data<float>()[i], expected[i]) << i;
+  }
 }
 
 // Daemons with a GPU each, whose contexts are lost at the test's word. Their program waits at the
