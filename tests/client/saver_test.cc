@@ -218,52 +218,67 @@ TEST_F(SaverTest, ATruncatedOrDamagedFileIsDataLoss) {
   EXPECT_EQ(CheckpointFile::Open(Path("none")).status().code(), Code::kNotFound);
 }
 
-TEST_F(SaverTest, ATrainerGoesOnFromTheGlobalStepOfACheckpoint) {
-  const auto model = [](Scope& tower, std::span<const Output> batch,
-                        ModelVariables& variables) -> Result<Outputs> {
-    const Output w = variables.Get("w", Shape{}, Initial::Constant(1));
-    return Outputs{ReduceMean(tower, Square(tower, Sub(tower, w, batch[0])))};
-  };
-  struct Job {
-    Job(const ModelFn& model, TrainerOptions options) : root(&graph) {
-      const Output x = Placeholder(root, DT_FLOAT, {2});
-      step = Replicate(root, {"/cpu:0"}, {x}, model, Momentum(0.1, 0.9)).value();
-      saver.emplace(root);
-      session = Session::Local(graph).value();
-
-      trainer = std::make_unique<Trainer>(
-          session.get(), step, std::vector<Outputs>{{x}},
-          [](int, int64_t batch) -> Result<std::vector<Tensor>> {
-            return std::vector<Tensor>{Tensor::Vector<float>({2.0f, static_cast<float>(batch)})};
-          },
-          options);
+// What a client trains, from the beginning or from a checkpoint.
+struct Job {
+  explicit Job(Replication replication, const std::string& restored_from = "") : root(&graph) {
+    const auto model = [](Scope& tower, std::span<const Output> batch,
+                          ModelVariables& variables) -> Result<Outputs> {
+      const Output w = variables.Get("w", Shape{}, Initial::Constant(1));
+      return Outputs{ReduceMean(tower, Square(tower, Sub(tower, w, batch[0])))};
+    };
+    const Output x = Placeholder(root, DT_FLOAT, {2});
+    step = Replicate(root, {"/cpu:0"}, {x}, model, Momentum(0.1, 0.9),
+                     {.replication = replication, .variable_devices = {"/cpu:0"}})
+               .value();
+    saver.emplace(root);
+    session = Session::Local(graph).value();
+    TrainerOptions options;
+    if (!restored_from.empty()) {
+      options.init_fn = [this, restored_from](Session* s) {
+        return saver->Restore(s, restored_from);
+      };
     }
-    Graph graph = NewGraph();
-    Scope root;
-    ReplicatedStep step;
-    std::optional<Saver> saver;
-    std::unique_ptr<Session> session;
-    std::unique_ptr<Trainer> trainer;
-  };
-  std::vector<float> without_stop, after_restore;
-  const auto losses = [](std::vector<float>* to) {
-    return [to](const TrainedStep& made) { to->push_back(made.results[0].scalar<float>()); };
-  };
-  Job first(model, {});
-  ASSERT_TRUE(first.trainer->Start().ok());
-  ASSERT_TRUE(first.trainer->Train(3, [](const TrainedStep&) {}).ok());
-  const std::string path = first.saver->Save(first.session.get(), Path("m"), 3).value();
-  ASSERT_TRUE(first.trainer->Train(6, losses(&without_stop)).ok());
+    trainer = std::make_unique<Trainer>(
+        session.get(), step, std::vector<Outputs>{{x}},
+        [](int, int64_t batch) -> Result<std::vector<Tensor>> {
+          return std::vector<Tensor>{Tensor::Vector<float>({2.0f, static_cast<float>(batch)})};
+        },
+        options);
+  }
+  // The losses of the steps up to global step `until`.
+  std::vector<float> Train(int64_t until) {
+    std::vector<float> losses;
+    const Status status = trainer->Train(
+        until, [&](const TrainedStep& made) { losses.push_back(made.results[0].scalar<float>()); });
+    EXPECT_TRUE(status.ok()) << status;
+    return losses;
+  }
 
-  std::optional<Saver>* saver = nullptr;
-  Job second(model,
-             {.init_fn = [&](Session* session) { return (*saver)->Restore(session, path); }});
-  saver = &second.saver;
-  ASSERT_TRUE(second.trainer->Start().ok());
-  EXPECT_EQ(second.trainer->global_step(), 3);
-  ASSERT_TRUE(second.trainer->Train(6, losses(&after_restore)).ok());
-  EXPECT_EQ(after_restore.size(), 3u);
-  EXPECT_EQ(after_restore, without_stop);
+  Graph graph = NewGraph();
+  Scope root;
+  ReplicatedStep step;
+  std::optional<Saver> saver;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Trainer> trainer;
+};
+
+TEST_F(SaverTest, ATrainerGoesOnFromTheGlobalStepOfACheckpointAlsoWithSyncReplicas) {
+  for (const Replication replication : {Replication::kInGraph, Replication::kBetweenGraph}) {
+    Job first(replication);
+    EXPECT_EQ(first.step.sync != nullptr, replication == Replication::kBetweenGraph);
+    ASSERT_TRUE(first.trainer->Start().ok());
+    first.Train(3);
+    const std::string path = first.saver->Save(first.session.get(), Path("m"), 3).value();
+    const std::vector<float> without_stop = first.Train(6);
+
+    Job second(replication, path);
+    const Status started = second.trainer->Start();
+    ASSERT_TRUE(started.ok()) << started;
+    EXPECT_EQ(second.trainer->global_step(), 3);
+    const std::vector<float> after_restore = second.Train(6);
+    EXPECT_EQ(after_restore.size(), 3u);
+    EXPECT_EQ(after_restore, without_stop);
+  }
 }
 
 }  // namespace
