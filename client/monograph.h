@@ -12,6 +12,7 @@
 #include "client/device_setter.h"    // ReplicaDeviceSetter
 #include "client/embedding.h"        // EmbeddingLookup
 #include "client/flags.h"            // Flags
+#include "client/hooks.h"            // CheckpointSaverHook, ...
 #include "client/host.h"             // HostTask
 #include "client/learning_rate.h"    // ExponentialDecay, ...
 #include "client/loss_scale.h"       // LossScale
@@ -23,6 +24,7 @@
 #include "client/session.h"          // Session
 #include "client/session_flags.h"    // SessionFlags
 #include "client/strategy.h"         // MirroredStrategy, ...
+#include "client/summary_writer.h"   // SummaryWriter
 #include "client/sync_replicas.h"    // SyncReplicas
 #include "client/tower_gradients.h"  // AverageGradients
 #include "client/trainer.h"          // Trainer

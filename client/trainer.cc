@@ -12,6 +12,7 @@
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/hooks.h"
 #include "client/sync_replicas.h"
 #include "ops/job_run/job_run.h"
 #include "ops/variable/variable.h"
@@ -101,6 +102,9 @@ Trainer::Trainer(Session* session, const ReplicatedStep& step, std::vector<Outpu
     loop.train = own ? step_.towers[i].train : step_.train;
     loops_.push_back(std::move(loop));
   }
+  hooks_ = options_.hooks;
+  if (step_.options.rank == 0)
+    hooks_.insert(hooks_.end(), options_.chief_only_hooks.begin(), options_.chief_only_hooks.end());
 }
 
 Trainer::~Trainer() {
@@ -119,6 +123,10 @@ void Trainer::Say(const std::string& text) const {
 Status Trainer::Start() {
   if (options_.steps_in_flight > 1 && step_.options.num_workers > 1) {
     return InvalidArgument("steps in flight are for one client; several clients overlap as it is");
+  }
+  if (options_.steps_in_flight > 1 && !hooks_.empty()) {
+    return InvalidArgument("hooks run between steps; there are " +
+                           std::to_string(options_.steps_in_flight) + " in flight");
   }
   if (options_.steps_per_run > 1 && (options_.steps_in_flight > 1 || loops_.size() > 1)) {
     return InvalidArgument("steps per run are for one loop with one step in flight; there are " +
@@ -300,18 +308,34 @@ void Trainer::TakeCount(TrainedStep* step) {
 }
 
 Status Trainer::Train(int64_t until, const StepFn& on_step) {
-  const Status status = TrainLoops(until, on_step);
+  stop_ = false;
+  Status status;
+  for (size_t i = 0; i < hooks_.size() && status.ok(); ++i)
+    status = hooks_[i]->Begin(session_, global_step_);
+  if (status.ok()) status = TrainLoops(until, on_step);
+  for (size_t i = 0; i < hooks_.size() && status.ok(); ++i)
+    status = hooks_[i]->End(session_, global_step_);
   if (!status.ok()) failed_ = true;
   return status;
+}
+
+Status Trainer::Report(const TrainedStep& step, const StepFn& on_step) {
+  if (on_step) on_step(step);
+  for (const auto& hook : hooks_) {
+    HookContext context{.session = session_, .step = step};
+    MG_RETURN_IF_ERROR(hook->AfterStep(&context));
+    if (context.stop) stop_ = true;
+  }
+  return Status();
 }
 
 Status Trainer::TrainLoops(int64_t until, const StepFn& on_step) {
   if (loops_.size() > 1) return TrainBeside(until, on_step);
   if (options_.steps_in_flight > 1) return TrainInFlight(until, on_step);
-  while (global_step_ < until) {
+  while (global_step_ < until && !stop_) {
     const int64_t count = std::min<int64_t>(options_.steps_per_run, until - global_step_);
     MG_ASSIGN_OR_RETURN(const TrainedStep step, Step(loops_[0], static_cast<int>(count)));
-    if (on_step) on_step(step);
+    MG_RETURN_IF_ERROR(Report(step, on_step));
   }
   return Status();
 }
@@ -351,7 +375,7 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
     if (loop.lost && !options_.reconnect) continue;
     threads.push_back(StartThread("mg-train-" + std::to_string(loop.index), [&] {
       const std::string name = "replica " + std::to_string(loop.index);
-      while (!stop.load() && global_step_ < until) {
+      while (!stop.load() && !stop_ && global_step_ < until) {
         if (loop.lost) {  // which no other thread changes
           if (!Reconnect(loop).ok()) {
             std::this_thread::sleep_for(kReconnectEvery);  // nothing tells of a task that comes up
@@ -364,7 +388,9 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
         const Result<TrainedStep> step = Step(loop);
         std::lock_guard lock(mutex);
         if (step.ok()) {
-          if (on_step) on_step(*step);
+          const Status reported = Report(*step, on_step);
+          first.Update(reported);
+          if (!reported.ok()) stop = true;
           continue;
         }
         if (LostItsWorker(loop, step.status()) && !alone()) {

@@ -37,6 +37,7 @@
 namespace monograph {
 
 class SyncReplicasRunner;
+class TrainHook;
 enum class JobRunJoined : int32_t;  // ops/job_run/job_run.h
 
 struct TrainedStep {
@@ -71,6 +72,9 @@ struct TrainerOptions {
   // the end of the training waits for it. Asked again and again while the worker of a replica is
   // lost and others train. Empty: who is lost stays lost.
   std::function<Result<std::unique_ptr<Session>>()> reconnect = {};
+  // What is done between steps (client/hooks.h), in this order; the second ones by the chief (rank
+  // 0) alone. Not with steps in flight.
+  std::vector<std::shared_ptr<TrainHook>> hooks = {}, chief_only_hooks = {};
   // Gets what the trainer has to say ("Waiting for model to be ready: ..."). Empty: the log.
   std::function<void(const std::string&)> say = {};
 };
@@ -122,6 +126,8 @@ class Trainer {
                                       RunMetadata* metadata);
   void TakeCount(TrainedStep* step);
   Status TrainLoops(int64_t until, const StepFn& on_step);
+  // Tells of a step. One call at a time.
+  Status Report(const TrainedStep& step, const StepFn& on_step);
   bool LostItsWorker(const Loop& loop, const Status& failure) const;
   Status Reconnect(Loop& loop);
   Status TrainBeside(int64_t until, const StepFn& on_step);
@@ -136,6 +142,8 @@ class Trainer {
   Callable ready_;  // the chief's, if others share its variables: says that it is there
   bool said_ready_ = false, failed_ = false;
   std::vector<Loop> loops_;
+  std::vector<std::shared_ptr<TrainHook>> hooks_;  // of this client
+  std::atomic<bool> stop_ = false;                 // a hook asked for it
   std::atomic<int64_t> global_step_ = 0;
 };
 

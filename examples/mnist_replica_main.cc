@@ -13,9 +13,11 @@
 
 #include "base/log.h"
 #include "client/flags.h"
+#include "client/hooks.h"
 #include "client/host.h"
 #include "client/run_metrics.h"
 #include "client/session.h"
+#include "client/summary_writer.h"
 #include "client/trainer.h"
 #include "examples/mnist_replica/program.h"
 #include "examples/mnist_replica/settings.h"
@@ -39,6 +41,8 @@ class Run {
  private:
   // A graph, a session and a trainer for a cut of the batch. Variables that were there stay.
   Status Build(const std::vector<int64_t>& shares, bool initialize);
+  // Where the chief saves, and from where it goes on.
+  Status AddTrainDir(TrainerOptions* how);
   Status Measure();
   RunResult About() const;
   Status WarmUp();
@@ -56,6 +60,7 @@ class Run {
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<Program> program_;
   std::unique_ptr<Session> session_;
+  std::shared_ptr<SummaryWriter> summaries_;
   std::unique_ptr<Trainer> trainer_;
   RunMetrics metrics_;
   double images_per_second_ = 0;  // of all clients
@@ -82,6 +87,10 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
   session_ = nullptr;  // before the graph that it runs
   MG_ASSIGN_OR_RETURN(program_, BuildProgram(settings_, layout_, test_->pixels(), shares));
   if (!initialize) program_->step.init = {};
+  TrainerOptions how{.join = !settings_.container.empty(),
+                     .steps_in_flight = settings_.steps_in_flight,
+                     .steps_per_run = settings_.steps_per_run};
+  MG_RETURN_IF_ERROR(AddTrainDir(&how));
   SessionFlags flags = settings_.session;
   if (layout_.workers > 1 && flags.device_filters.empty()) {
     // A worker's client has to do with the parameter servers and its own worker alone or, where
@@ -93,10 +102,7 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
   MG_ASSIGN_OR_RETURN(
       session_, flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size())));
   MG_ASSIGN_OR_RETURN(const SessionOptions options, flags.Options());
-  TrainerOptions how{.start_timeout = options.start_timeout,
-                     .join = !settings_.container.empty(),
-                     .steps_in_flight = settings_.steps_in_flight,
-                     .steps_per_run = settings_.steps_per_run};
+  how.start_timeout = options.start_timeout;
   if (cluster_) {
     flags.start_timeout = kReconnectSeconds;
     flags.log_device_placement = "none";  // it is the same
@@ -106,6 +112,28 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
       session_.get(), program_->step, program_->feeds,
       [this](int loop, int64_t batch) { return data_->Feeds(loop, batch); }, std::move(how));
   return trainer_->Start();
+}
+
+Status Run::AddTrainDir(TrainerOptions* how) {
+  if (settings_.train_dir.empty() || layout_.rank != 0) return Status();
+  const Scope root(&program_->graph);
+  const auto saver = std::make_shared<Saver>(root);
+  MG_RETURN_IF_ERROR(root.status());
+  MG_ASSIGN_OR_RETURN(const std::optional<std::string> latest,
+                      LatestCheckpoint(settings_.train_dir));
+  if (latest)
+    how->init_fn = [saver, latest](Session* session) { return saver->Restore(session, *latest); };
+  if (summaries_ == nullptr) {
+    MG_ASSIGN_OR_RETURN(summaries_, SummaryWriter::Open(settings_.train_dir));
+    summaries_->AddGraph(program_->graph);
+  }
+  how->chief_only_hooks = {
+      std::make_shared<CheckpointSaverHook>(saver, settings_.train_dir + "/model.ckpt",
+                                            HookEvery{.steps = settings_.save_steps}),
+      std::make_shared<SummarySaverHook>(summaries_, std::vector<std::string>{"loss", "accuracy"},
+                                         HookEvery{.steps = settings_.save_summaries_steps}),
+      std::make_shared<StepCounterHook>(settings_.save_summaries_steps, summaries_)};
+  return Status();
 }
 
 // Cuts the batch anew, by the speed that each replica has shown.

@@ -25,6 +25,11 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("steps_per_run", &steps_per_run,
              "steps that the executors make by themselves before they report to the client, with "
              "the same result; progress lines come at the ends of such runs");
+  flags->Add("train_dir", &train_dir,
+             "folder of the chief's checkpoints, from the latest of which training goes on, and of "
+             "summaries for TensorBoard");
+  flags->Add("save_steps", &save_steps, "updates between checkpoints");
+  flags->Add("save_summaries_steps", &save_summaries_steps, "updates between summaries");
   flags->Add("trace_file", &trace_file,
              "write Chrome's trace of one step, the last of the warm-up");
   flags->Add("result_file", &result_file,
@@ -110,6 +115,8 @@ Status Settings::Check() const {
       {"display_every", display_every},
       {"steps_in_flight", steps_in_flight},
       {"steps_per_run", steps_per_run},
+      {"save_steps", save_steps},
+      {"save_summaries_steps", save_summaries_steps},
       {"replicas_per_worker", replicas_per_worker},
       {"fc", model.fc}};
   for (const auto& [flag, value] : at_least_one) {
@@ -134,6 +141,8 @@ Status Settings::Check() const {
         "--steps_per_run is not for --sync, where each step waits for the chief; with "
         "--variable_update=replicated workers keep in step without one");
   }
+  if (!train_dir.empty() && steps_in_flight > 1)
+    return InvalidArgument("--train_dir saves between steps: leave out --steps_in_flight");
   if (async && sync) return InvalidArgument("give either --async or --sync, not both");
   if (sync && replication == "hybrid")
     return InvalidArgument("--replication=hybrid is async between workers: leave out --sync");

@@ -33,7 +33,8 @@ struct Settings {
       steps_per_run = 1;
   double learning_rate = 1e-4;
   int64_t seed = 0;
-  std::string trace_file, result_file;
+  int save_steps = 1000, save_summaries_steps = 100;
+  std::string train_dir, trace_file, result_file;
   std::string dtype = "float", loss_scale = "auto";
   MnistCnn model;
 

@@ -296,6 +296,31 @@ TEST(Examples, MnistReplicaMakesSeveralStepsPerRunWithTheSameResult) {
             single);
 }
 
+TEST(Examples, MnistReplicaGoesOnFromTheCheckpointsOfItsTrainDir) {
+  const auto train = [](const std::string& flags) {
+    const Ran ran = RunProgram(std::string(kQuick) + "--num_replicas=2 --input=executor " + flags);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    for (const std::string& line : ran.lines()) {
+      if (line.rfind("test accuracy: ", 0) == 0) return line;
+    }
+    return std::string("none in: " + ran.output);
+  };
+  const std::string folder = ::testing::TempDir() + "mnist_replica_train_dir";
+  std::filesystem::remove_all(folder);
+  const std::string whole = train("--dropout=0.5");
+  const std::string dir = "--dropout=0.5 --save_steps=5 --train_dir=" + folder;
+  EXPECT_NE(train(dir + " --num_batches=9"), whole);
+  EXPECT_EQ(train(dir), whole);
+  int checkpoints = 0, events = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    checkpoints += entry.path().extension() == ".safetensors";
+    events += entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0;
+  }
+  EXPECT_GE(checkpoints, 5);
+  EXPECT_EQ(events, 2);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Examples, AWorkersClientThatNumReplicasLeavesOutSaysSoAndEnds) {
   for (const char* mode : {"between_graph", "between_graph --sync", "hybrid",
                            "between_graph --variable_update=replicated"}) {
@@ -335,6 +360,7 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
       {"--steps_per_run=2 --steps_in_flight=2", "leave out --steps_in_flight"},
       {"--steps_per_run=2 --async", "leave out --async"},
       {"--steps_per_run=2 --replication=between_graph --sync", "each step waits for the chief"},
+      {"--train_dir=x --steps_in_flight=2", "leave out --steps_in_flight"},
       {"--steps_per_run=0", "--steps_per_run must be at least 1"},
       {"--lerning_rate=1", "did you mean --learning_rate?"},
       {"--dropout=1", "--dropout must be in [0, 1)"},

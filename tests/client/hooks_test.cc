@@ -1,0 +1,283 @@
+// Hooks of the trainer, and the event files that some of them write.
+#include "client/hooks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "client/event.pb.h"
+#include "client/registries.h"
+#include "client/replication.h"
+#include "client/session.h"
+#include "client/summary_writer.h"
+#include "client/trainer.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
+
+namespace monograph {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class HooksTest : public testing::Test {
+ protected:
+  HooksTest() {
+    std::string folder = testing::TempDir() + "monograph_hooks_XXXXXX";
+    folder_ = mkdtemp(folder.data());
+  }
+  ~HooksTest() override { std::filesystem::remove_all(folder_); }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string folder_;
+};
+
+// w goes towards 2; results: the loss and its parts. Batch `nan_at` is NaN.
+struct Job {
+  explicit Job(int rank = 0, bool async = false) : root(&graph) {
+    const auto model = [](Scope& tower, std::span<const Output> batch,
+                          ModelVariables& variables) -> Result<Outputs> {
+      const Output w = variables.Get("w", Shape{}, Initial::Constant(1));
+      const Output errors = Square(tower, Sub(tower, w, batch[0]));
+      return Outputs{ReduceMean(tower, errors), ReduceMean(tower, Abs(tower, errors))};
+    };
+    std::vector<std::string> devices = {"/cpu:0"};
+    std::vector<Outputs> shards = {{Placeholder(root, DT_FLOAT, {2})}};
+    if (async) {
+      devices.push_back("/cpu:0");
+      shards.push_back({Placeholder(root, DT_FLOAT, {2})});
+    }
+    step = ReplicateShards(root, devices, shards, model, GradientDescent(0.1),
+                           {.async = async, .rank = rank, .variable_devices = {"/cpu:0"}})
+               .value();
+    feeds = shards;
+  }
+  Trainer& Start(TrainerOptions options) {
+    session = Session::Local(graph).value();
+    trainer = std::make_unique<Trainer>(
+        session.get(), step, feeds,
+        [this](int, int64_t batch) -> Result<std::vector<Tensor>> {
+          const float x = batch == nan_at ? std::numeric_limits<float>::quiet_NaN() : 2.0f;
+          return std::vector<Tensor>{Tensor::Vector<float>({x, 2.0f})};
+        },
+        std::move(options));
+    const Status status = trainer->Start();
+    EXPECT_TRUE(status.ok()) << status;
+    return *trainer;
+  }
+
+  Graph graph = NewGraph();
+  Scope root;
+  ReplicatedStep step;
+  std::vector<Outputs> feeds;
+  int64_t nan_at = -1;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Trainer> trainer;
+};
+
+// Keeps what it was told.
+class Recorder : public TrainHook {
+ public:
+  explicit Recorder(int64_t stop_at = -1) : stop_at_(stop_at) {}
+  Status Begin(Session*, int64_t step) override { return Note("begin", step); }
+  Status AfterStep(HookContext* context) override {
+    context->stop = context->step.global_step == stop_at_;
+    return Note("step", context->step.global_step);
+  }
+  Status End(Session*, int64_t step) override { return Note("end", step); }
+  std::vector<std::string> said;
+
+ private:
+  Status Note(const char* what, int64_t step) {
+    said.push_back(what + std::string(" ") + std::to_string(step));
+    return Status();
+  }
+  const int64_t stop_at_;
+};
+
+std::vector<pb::Event> ReadEvents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream all;
+  all << file.rdbuf();
+  const std::string bytes = all.str();
+  std::vector<pb::Event> events;
+  for (size_t at = 0; at < bytes.size();) {
+    uint64_t length = 0;
+    EXPECT_LE(at + 16, bytes.size());
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    EXPECT_LE(at + 16 + length, bytes.size());
+    EXPECT_TRUE(
+        events.emplace_back().ParseFromArray(bytes.data() + at + 12, static_cast<int>(length)));
+    at += 16 + length;
+  }
+  return events;
+}
+
+TEST_F(HooksTest, AreToldOfTheBeginningEachStepAndTheEnd) {
+  Job job;
+  const auto all = std::make_shared<Recorder>(), chief = std::make_shared<Recorder>();
+  Trainer& trainer = job.Start({.hooks = {all}, .chief_only_hooks = {chief}});
+  ASSERT_TRUE(trainer.Train(2).ok());
+  ASSERT_TRUE(trainer.Train(3).ok());
+  EXPECT_THAT(all->said,
+              ElementsAre("begin 0", "step 1", "step 2", "end 2", "begin 2", "step 3", "end 3"));
+  EXPECT_EQ(chief->said, all->said);
+}
+
+TEST_F(HooksTest, EndTrainingAtTheStepAtWhichOneAsksForIt) {
+  for (const bool async : {false, true}) {
+    Job job(0, async);
+    const auto stops = std::make_shared<Recorder>(4);
+    Trainer& trainer = job.Start({.hooks = {stops}});
+    ASSERT_TRUE(trainer.Train(1000).ok());
+    EXPECT_GE(trainer.global_step(), 4);
+    EXPECT_LE(trainer.global_step(), async ? 6 : 4);
+    EXPECT_EQ(stops->said.back(), "end " + std::to_string(trainer.global_step()));
+  }
+}
+
+TEST_F(HooksTest, SeeTheLastStepOfEachRun) {
+  Job job;
+  const auto hook = std::make_shared<Recorder>();
+  ASSERT_TRUE(job.Start({.steps_per_run = 4, .hooks = {hook}}).Train(10).ok());
+  EXPECT_THAT(hook->said, ElementsAre("begin 0", "step 4", "step 8", "step 10", "end 10"));
+}
+
+TEST_F(HooksTest, AreRefusedWithStepsInFlight) {
+  Job job;
+  job.session = Session::Local(job.graph).value();
+  Trainer trainer(job.session.get(), job.step, job.feeds,
+                  [](int, int64_t) -> Result<std::vector<Tensor>> { return std::vector<Tensor>(); },
+                  {.steps_in_flight = 2, .hooks = {std::make_shared<Recorder>()}});
+  const Status status = trainer.Start();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("there are 2 in flight"));
+}
+
+TEST_F(HooksTest, SaveAtTheBeginningAsOftenAsAskedForAndAtTheEnd) {
+  Job job;
+  const auto hook = std::make_shared<CheckpointSaverHook>(std::make_shared<Saver>(job.root),
+                                                          Path("m"), HookEvery{.steps = 3});
+  ASSERT_TRUE(job.Start({.chief_only_hooks = {hook}}).Train(7).ok());
+  std::vector<int> saved;
+  for (int step = 0; step <= 7; ++step) {
+    if (std::filesystem::exists(Path("m-" + std::to_string(step) + ".safetensors")))
+      saved.push_back(step);
+  }
+  EXPECT_THAT(saved, ElementsAre(0, 3, 6, 7));
+  EXPECT_EQ(LoadVariable(Path("m-7"), "global_step").value().scalar<int64_t>(), 7);
+  EXPECT_NE(LoadVariable(Path("m-7"), "w").value().scalar<float>(),
+            LoadVariable(Path("m-6"), "w").value().scalar<float>());
+}
+
+TEST_F(HooksTest, LogResultsAndSpeedAsTensorFlowDoes) {
+  Job job;
+  Trainer& trainer =
+      job.Start({.hooks = {std::make_shared<LoggingTensorHook>(std::vector<std::string>{"loss"}, 2),
+                           std::make_shared<StepCounterHook>(4)}});
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(trainer.Train(4).ok());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, testing::ContainsRegex("loss = 0\\.6[34][0-9]*, step = 2 \\([0-9.]+ sec\\)"));
+  EXPECT_THAT(log, HasSubstr(", step = 4 ("));
+  EXPECT_THAT(log, testing::Not(HasSubstr("step = 3 (")));
+  EXPECT_THAT(log, testing::ContainsRegex("global_step/sec: [0-9]"));
+}
+
+TEST_F(HooksTest, NameAResultThatTheModelDoesNotGive) {
+  Job job;
+  const Status status = job.Start({.hooks = {std::make_shared<LoggingTensorHook>(
+                                       std::vector<std::string>{"loss", "accuracy", "more"}, 1)}})
+                            .Train(1);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("3 names; the model gives 2 results"));
+}
+
+TEST_F(HooksTest, ANanEndsTrainingWithAnErrorOrWithoutOne) {
+  for (const bool fails : {true, false}) {
+    Job job;
+    job.nan_at = 2;
+    Trainer& trainer = job.Start({.hooks = {std::make_shared<NanTensorHook>(0, fails)}});
+    testing::internal::CaptureStderr();
+    const Status status = trainer.Train(10);
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(status.code(), fails ? Code::kFailedPrecondition : Code::kOk);
+    EXPECT_THAT(fails ? status.message() : log,
+                HasSubstr("NaN in result 0 of the model at step 3"));
+    EXPECT_EQ(trainer.global_step(), 3);
+  }
+}
+
+TEST_F(HooksTest, SummariesGoIntoAnEventFile) {
+  Job job;
+  const std::shared_ptr<SummaryWriter> writer = SummaryWriter::Open(Path("logs")).value();
+  writer->AddGraph(job.graph);
+  const auto hook = std::make_shared<SummarySaverHook>(writer, std::vector<std::string>{"loss"},
+                                                       HookEvery{.steps = 2});
+  ASSERT_TRUE(job.Start({.hooks = {hook}}).Train(4).ok());
+  std::ifstream file(writer->path(), std::ios::binary);
+  char begin[12];
+  file.read(begin, sizeof begin);
+  // As every file of TensorFlow's begins: a record of 24 bytes, and that number's masked CRC-32C.
+  EXPECT_EQ(std::string(begin, sizeof begin),
+            std::string("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22", 12));
+  const std::vector<pb::Event> events = ReadEvents(writer->path());
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[0].file_version(), "brain.Event:2");
+  EXPECT_GT(events[0].wall_time(), 1.5e9);
+  EXPECT_THAT(events[1].graph_def(), HasSubstr("ResourceApplyGradientDescent"));
+  EXPECT_EQ(events[2].step(), 2);
+  EXPECT_EQ(events[3].step(), 4);
+  EXPECT_EQ(events[3].summary().value(0).tag(), "loss");
+  EXPECT_LT(events[3].summary().value(0).simple_value(),
+            events[2].summary().value(0).simple_value());
+}
+
+TEST_F(HooksTest, HistogramsHaveTensorFlowsBuckets) {
+  const auto writer = SummaryWriter::Open(folder_).value();
+  ASSERT_TRUE(
+      writer->AddHistogram("w", Tensor::Vector<float>({-1.0f, 0.0f, 0.5f, 0.5f, 1e30f}), 7).ok());
+  EXPECT_EQ(writer->AddHistogram("s", Tensor::Scalar(true), 7).code(), Code::kInvalidArgument);
+  EXPECT_THAT(writer->AddHistogram("n", Tensor::Scalar(std::nanf("")), 7).message(),
+              HasSubstr("'n' has NaN or infinite values"));
+  ASSERT_TRUE(writer->Flush().ok());
+  const std::vector<pb::Event> events = ReadEvents(writer->path());
+  ASSERT_EQ(events.size(), 2u);
+  const pb::HistogramProto& histogram = events[1].summary().value(0).histo();
+  EXPECT_EQ(histogram.num(), 5);
+  EXPECT_EQ(histogram.min(), -1);
+  EXPECT_EQ(histogram.max(), 1e30f);
+  EXPECT_EQ(histogram.sum_squares(), 1 + 0.25 + 0.25 + 1e30f * double{1e30f});
+  ASSERT_EQ(histogram.bucket_size(), histogram.bucket_limit_size());
+  double counted = 0, half = 0;
+  for (int i = 0; i < histogram.bucket_size(); ++i) {
+    counted += histogram.bucket(i);
+    if (i > 0) {
+      EXPECT_LT(histogram.bucket_limit(i - 1), histogram.bucket_limit(i));
+      if (histogram.bucket_limit(i - 1) <= 0.5 && 0.5 < histogram.bucket_limit(i))
+        half = histogram.bucket(i);
+    }
+  }
+  EXPECT_EQ(counted, 5);
+  EXPECT_EQ(half, 2);
+}
+
+TEST_F(HooksTest, AWriterNamesWhatItCannotWrite) {
+  std::ofstream(Path("file")) << "x";
+  const Status status = SummaryWriter::Open(Path("file") + "/logs").status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr(Path("file")));
+}
+
+}  // namespace
+}  // namespace monograph
