@@ -65,11 +65,16 @@ bool HookTimer::Due(int64_t global_step, Passed* passed) {
   return true;
 }
 
+Status TimedHook::Begin(Session*, int64_t global_step) {
+  timer_.Start(global_step);
+  return Status();
+}
+
 // ---- CheckpointSaverHook
 
 CheckpointSaverHook::CheckpointSaverHook(std::shared_ptr<Saver> saver, std::string path,
                                          const HookEvery& every)
-    : saver_(std::move(saver)), path_(std::move(path)), timer_(every) {}
+    : TimedHook(every), saver_(std::move(saver)), path_(std::move(path)) {}
 
 Status CheckpointSaverHook::Save(Session* session, int64_t global_step) {
   if (saved_ == global_step) return Status();
@@ -79,7 +84,7 @@ Status CheckpointSaverHook::Save(Session* session, int64_t global_step) {
 }
 
 Status CheckpointSaverHook::Begin(Session* session, int64_t global_step) {
-  timer_.Start(global_step);
+  MG_RETURN_IF_ERROR(TimedHook::Begin(session, global_step));
   return Save(session, global_step);
 }
 
@@ -95,12 +100,7 @@ Status CheckpointSaverHook::End(Session* session, int64_t global_step) {
 // ---- LoggingTensorHook
 
 LoggingTensorHook::LoggingTensorHook(std::vector<std::string> names, int64_t every_n_steps)
-    : names_(std::move(names)), timer_({.steps = every_n_steps}) {}
-
-Status LoggingTensorHook::Begin(Session*, int64_t global_step) {
-  timer_.Start(global_step);
-  return Status();
-}
+    : TimedHook({.steps = every_n_steps}), names_(std::move(names)) {}
 
 Status LoggingTensorHook::AfterStep(HookContext* context) {
   const TrainedStep& step = context->step;
@@ -119,12 +119,7 @@ Status LoggingTensorHook::AfterStep(HookContext* context) {
 
 SummarySaverHook::SummarySaverHook(std::shared_ptr<SummaryWriter> writer,
                                    std::vector<std::string> names, const HookEvery& every)
-    : writer_(std::move(writer)), names_(std::move(names)), timer_(every) {}
-
-Status SummarySaverHook::Begin(Session*, int64_t global_step) {
-  timer_.Start(global_step);
-  return Status();
-}
+    : TimedHook(every), writer_(std::move(writer)), names_(std::move(names)) {}
 
 Status SummarySaverHook::AfterStep(HookContext* context) {
   const TrainedStep& step = context->step;
@@ -146,12 +141,7 @@ Status SummarySaverHook::End(Session*, int64_t) { return writer_->Flush(); }
 // ---- StepCounterHook
 
 StepCounterHook::StepCounterHook(int64_t every_n_steps, std::shared_ptr<SummaryWriter> writer)
-    : writer_(std::move(writer)), timer_({.steps = every_n_steps}) {}
-
-Status StepCounterHook::Begin(Session*, int64_t global_step) {
-  timer_.Start(global_step);
-  return Status();
-}
+    : TimedHook({.steps = every_n_steps}), writer_(std::move(writer)) {}
 
 Status StepCounterHook::AfterStep(HookContext* context) {
   HookTimer::Passed passed;

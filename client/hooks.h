@@ -71,8 +71,18 @@ class HookTimer {
   Clock::time_point at_;
 };
 
+// A hook that is due now and then, counted from the beginning of Train.
+class TimedHook : public TrainHook {
+ public:
+  Status Begin(Session* session, int64_t global_step) override;
+
+ protected:
+  explicit TimedHook(const HookEvery& every) : timer_(every) {}
+  HookTimer timer_;
+};
+
 // Saves at the beginning, as often as asked for, and at the end.
-class CheckpointSaverHook : public TrainHook {
+class CheckpointSaverHook : public TimedHook {
  public:
   CheckpointSaverHook(std::shared_ptr<Saver> saver, std::string path, const HookEvery& every);
   Status Begin(Session* session, int64_t global_step) override;
@@ -83,49 +93,42 @@ class CheckpointSaverHook : public TrainHook {
   Status Save(Session* session, int64_t global_step);
   const std::shared_ptr<Saver> saver_;
   const std::string path_;
-  HookTimer timer_;
   std::optional<int64_t> saved_;
 };
 
 // Logs "loss = 0.25, accuracy = 0.5, step = 200 (1.7 sec)". `names`: of the model's first results.
-class LoggingTensorHook : public TrainHook {
+class LoggingTensorHook : public TimedHook {
  public:
   LoggingTensorHook(std::vector<std::string> names, int64_t every_n_steps);
-  Status Begin(Session* session, int64_t global_step) override;
   Status AfterStep(HookContext* context) override;
 
  private:
   const std::vector<std::string> names_;
-  HookTimer timer_;
 };
 
 // Writes the model's first results: scalars as scalars, others as histograms.
-class SummarySaverHook : public TrainHook {
+class SummarySaverHook : public TimedHook {
  public:
   SummarySaverHook(std::shared_ptr<SummaryWriter> writer, std::vector<std::string> names,
                    const HookEvery& every);
-  Status Begin(Session* session, int64_t global_step) override;
   Status AfterStep(HookContext* context) override;
   Status End(Session* session, int64_t global_step) override;
 
  private:
   const std::shared_ptr<SummaryWriter> writer_;
   const std::vector<std::string> names_;
-  HookTimer timer_;
 };
 
 // Logs "global_step/sec: 31.4", and writes it where a writer is given. Steps are those of all
 // clients.
-class StepCounterHook : public TrainHook {
+class StepCounterHook : public TimedHook {
  public:
   explicit StepCounterHook(int64_t every_n_steps = 100,
                            std::shared_ptr<SummaryWriter> writer = nullptr);
-  Status Begin(Session* session, int64_t global_step) override;
   Status AfterStep(HookContext* context) override;
 
  private:
   const std::shared_ptr<SummaryWriter> writer_;
-  HookTimer timer_;
 };
 
 // Ends training when a result of the model has a NaN: with FailedPrecondition or, unless
