@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <span>
 #include <thread>
 
 #include "executor/gpu/launcher.h"
-#include "executor/resource_manager.h"
+#include "executor/gpu/node_observer.h"
+#include "executor/gpu/segment_replay.h"
 #include "executor/trace.h"
 
 namespace monograph {
@@ -18,80 +18,17 @@ constexpr size_t kVariants = 4;
 // A range that had to be captured so often without a replay between is launched node by node.
 constexpr int kMaxMisses = 3;
 
-// A variable that a captured range works on, where it was.
-struct HeldVariable {
-  std::shared_ptr<Variable> variable;
-  const void* data = nullptr;
-  Shape shape;
-  bool written = false;
-  std::vector<uint32_t> slots;  // that have its value when the range begins
-};
-
-// What leaves a captured range. A variable's value, or what came into the segment, is not held
-// twice.
-struct HeldOutput {
-  Tensor tensor;
-  int32_t variable = -1, input = -1;  // the tensor views that one's buffer
-  DType dtype = DT_INVALID;
-  Shape shape;
-  size_t offset = 0;
-  bool owned = false;  // of the segment's own memory
-};
-
-struct HeldInput {
-  uint32_t slot = 0;
-  bool host = false;
-  Tensor tensor;  // a host argument, by value; a device tensor only by address:
-  const void* data = nullptr;
-  DType dtype = DT_INVALID;
-  Shape shape;
-};
-
-// What follows from the items alone.
-struct Range : ReplayRange {
-  struct LiveOut {
-    int32_t item;
-    uint32_t output;
-    bool host;
-    std::vector<uint32_t> slots;  // outside the range
-    std::vector<uint32_t> exits;
-  };
-  std::vector<std::pair<uint32_t, bool>> live_ins;  // slots that are filled from outside; on host
-  std::vector<LiveOut> live_outs;
-};
-
-struct CapturedRange {
-  GraphId graph = -1;
-  bool off = false;
-  int misses = 0;
-  std::shared_ptr<GpuMemory::Arena> arena;
-  int32_t next_block = 0;  // of the script, behind the range
-  std::vector<HeldInput> inputs;
-  std::vector<HeldVariable> variables;
-  std::vector<HeldOutput> outputs;  // by live-out
-};
-
-// One set of input shapes.
-struct Variant {
-  std::vector<std::pair<DType, Shape>> key;
-  MemoryScript script;
-  int stale = 0;
-  bool replay = true;
-  std::vector<Tensor> staging;  // by device input, for replays
-  std::vector<CapturedRange> ranges;
-  uint64_t used = 0;
-};
-
 class SegmentImpl : public Segment {
  public:
   explicit SegmentImpl(SegmentSpec spec)
       : spec_(std::move(spec)),
         device_(*spec_.device),
         driver_(device_.shared_driver()),
-        memory_(device_.memory()) {}
+        memory_(device_.memory()),
+        observer_(device_) {}
   // Maybe after the device: the last one who holds a plan may be another device's thread.
   ~SegmentImpl() override {
-    for (auto& variant : variants_) Forget(*variant);
+    for (auto& variant : variants_) variant->Forget(*driver_);
     for (const EventId event : exit_events_) {
       if (event >= 0) driver_->DropEvent(event);
     }
@@ -123,7 +60,6 @@ class SegmentImpl : public Segment {
     // Of a traced step.
     StepTrace* trace = nullptr;
     std::vector<EventId> times;
-    std::vector<int64_t> launched;
     int32_t thread = 0;
 
     void Run() override { segment->Launch(this); }
@@ -139,103 +75,48 @@ class SegmentImpl : public Segment {
   }
   Status Execute(KernelContext& outer, Job* run);
   Status Enqueue(KernelContext& outer, Job* run);
-  Status TakeEntries(Variant& variant, bool staged);
-  Variant& FindVariant();
-  Status RunRange(KernelContext& outer, Variant& variant, size_t index);
+  Status TakeEntries(SegmentVariant& variant, bool staged);
+  SegmentVariant& FindVariant();
+  Status RunRange(KernelContext& outer, SegmentVariant& variant, size_t index);
   // `keep`: of a range that is replayed.
-  Status RunItems(KernelContext& outer, const Range& range, CapturedRange* keep, Job* run);
-  Status RunOnce(KernelContext& outer, const Range& range, Job* run);
+  Status RunItems(KernelContext& outer, const SegmentRange& range, CapturedRange* keep, Job* run);
+  Status RunOnce(KernelContext& outer, const SegmentRange& range, Job* run);
   Status RunItem(KernelContext& outer, const SegmentItem& item, CapturedRange* keep);
   Status Fail(const SegmentItem& item, const Status& status);
-  void Keep(const SegmentItem& item, const Range& range, int32_t index, CapturedRange* keep);
+  void Keep(const SegmentItem& item, const SegmentRange& range, int32_t index, CapturedRange* keep);
   Status PassOn(KernelContext& outer, const SegmentItem& item, bool exits);
-  Status Capture(KernelContext& outer, const Range& range, CapturedRange* captured);
-  Status Replay(KernelContext& outer, const Range& range, CapturedRange* captured);
-  Status Leave(KernelContext& outer, const Range& range, CapturedRange* captured, bool fill);
-  void HoldView(HeldOutput* held, const CapturedRange& captured);
-  Tensor View(const HeldOutput& held, const CapturedRange& captured) const;
-  bool Valid(const CapturedRange& captured);
-  bool OnlyOurs(const Tensor& value, const std::vector<uint32_t>& slots);
-  void HoldVariables(const SegmentItem& item, KernelContext& outer, CapturedRange* capture);
-  void Observe(const SegmentItem& item, std::span<const Tensor> inputs, KernelContext& outer);
-  void Drop(CapturedRange* captured);
-  void Forget(Variant& variant);
-  void CheckKept(Variant& variant);
-  bool OnlyKept(Variant& variant, const HeldOutput& first);
+  Status Capture(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
+  Status Replay(KernelContext& outer, const SegmentRange& range, CapturedRange* captured);
+  Status Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured, bool fill);
 
   SegmentSpec spec_;
   GpuDevice& device_;
   const std::shared_ptr<StreamDriver> driver_;
   GpuMemory& memory_;
-  std::vector<Range> ranges_;
+  std::vector<SegmentRange> ranges_;
   std::vector<EventId> exit_events_;
   Recycled<Job> jobs_;
   // The rest belongs to the launching thread.
   std::vector<Tensor> slots_, outputs_, entries_;
-  std::vector<std::unique_ptr<Variant>> variants_;
+  std::vector<std::unique_ptr<SegmentVariant>> variants_;
   uint64_t uses_ = 0;
   bool named_ = false;                // the run's failure names its node
   MemoryScript* script_ = nullptr;    // that is open
   MemoryScript* measured_ = nullptr;  // in the run that measures
-  Variant* variant_ = nullptr;
+  SegmentVariant* variant_ = nullptr;
   // In a run node by node: what a graph would hold, so that both take the same memory.
   std::vector<Tensor> held_;
   CapturedRange once_;
-  std::vector<Tensor> observed_;
-  std::vector<HeldOutput> spare_views_;
-  std::vector<HeldOutput*> twins_;
+  NodeObserver observer_;
 };
 
 Status SegmentImpl::Prepare() {
   slots_.resize(spec_.slots);
   entries_.resize(spec_.entries.size());
   size_t most = 0;
-  std::vector<ReplayItem> replay;
-  for (const SegmentItem& item : spec_.items) {
-    most = std::max(most, item.outputs.size());
-    const bool leaves = std::any_of(item.exits.begin(), item.exits.end(), [&](const auto& exit) {
-      return spec_.awaited_exits[exit.second];
-    });
-    replay.push_back({device_.options().replay && item.replayable, leaves});
-  }
+  for (const SegmentItem& item : spec_.items) most = std::max(most, item.outputs.size());
   outputs_.resize(most);
-  for (const ReplayRange& range : PlanReplay(replay, device_.options().min_replayed))
-    ranges_.push_back({range, {}, {}});
-
-  const auto range_of = [&](int32_t item) {
-    return std::find_if(ranges_.begin(), ranges_.end(),
-                        [item](const Range& range) { return item < range.end; });
-  };
-  std::vector<int32_t> item_of_slot(spec_.slots);
-  std::vector<bool> host_slot(spec_.slots), inside(spec_.slots, false);
-  for (size_t i = 0; i < spec_.items.size(); ++i) {
-    for (size_t k = 0; k < spec_.items[i].inputs.size(); ++k) {
-      item_of_slot[spec_.items[i].first_input + k] = static_cast<int32_t>(i);
-      host_slot[spec_.items[i].first_input + k] = spec_.items[i].host_inputs[k];
-    }
-  }
-  for (size_t i = 0; i < spec_.items.size(); ++i) {
-    const SegmentItem& item = spec_.items[i];
-    const auto range = range_of(static_cast<int32_t>(i));
-    for (uint32_t output = 0; output < item.outputs.size(); ++output) {
-      Range::LiveOut live{static_cast<int32_t>(i), output, item.host_outputs[output], {}, {}};
-      for (const auto& use : item.uses) {
-        if (use.output != output) continue;
-        if (range_of(item_of_slot[use.slot]) == range) {
-          inside[use.slot] = true;
-        } else {
-          live.slots.push_back(use.slot);
-        }
-      }
-      for (const auto& [from, exit] : item.exits) {
-        if (from == output) live.exits.push_back(exit);
-      }
-      if (!live.slots.empty() || !live.exits.empty()) range->live_outs.push_back(std::move(live));
-    }
-  }
-  for (uint32_t slot = 0; slot < spec_.slots; ++slot) {
-    if (!inside[slot]) range_of(item_of_slot[slot])->live_ins.emplace_back(slot, host_slot[slot]);
-  }
+  ranges_ = MakeRanges(spec_);
   for (const bool awaited : spec_.awaited_exits) {
     exit_events_.push_back(-1);
     if (!awaited) continue;
@@ -300,12 +181,13 @@ Status SegmentImpl::Execute(KernelContext& outer, Job* run) {
 Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
   MG_RETURN_IF_ERROR(WaitForCopies(device_, spec_.inbounds));
   for (size_t i = 0; i < entries_.size(); ++i) entries_[i] = outer.TakeInput(static_cast<int>(i));
-  Variant& variant = FindVariant();
+  SegmentVariant& variant = FindVariant();
   const bool measure = !variant.script.planned();
   const bool planned = memory_.Open(&variant.script);
-  const bool replay =
-      planned && device_.options().replay && variant.replay && !measure && run->trace == nullptr &&
-      std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.replay; });
+  const bool replay = planned && device_.options().replay && variant.replay && !measure &&
+                      run->trace == nullptr &&
+                      std::any_of(ranges_.begin(), ranges_.end(),
+                                  [](const SegmentRange& range) { return range.replay; });
   script_ = &variant.script;
   variant_ = &variant;
   measured_ = planned && measure ? script_ : nullptr;
@@ -324,9 +206,9 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
   for (Tensor& slot : slots_) slot.Reset();
   for (Tensor& output : outputs_) output.Reset();
   if (planned) memory_.Close(&variant.script);
-  CheckKept(variant);
+  variant.CheckKept(*driver_);
   if (!status.ok() || variant.script.stale()) {
-    Forget(variant);
+    variant.Forget(*driver_);
     if (status.ok() && ++variant.stale >= kMaxMisses) variant.replay = false;
   } else if (!measure) {
     variant.stale = 0;
@@ -334,17 +216,9 @@ Status SegmentImpl::Enqueue(KernelContext& outer, Job* run) {
   return status;
 }
 
-Variant& SegmentImpl::FindVariant() {
-  const auto fits = [this](const Variant& variant) {
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      if (variant.key[i].first != entries_[i].dtype() ||
-          !(variant.key[i].second == entries_[i].shape()))
-        return false;
-    }
-    return true;
-  };
+SegmentVariant& SegmentImpl::FindVariant() {
   for (auto& variant : variants_) {
-    if (!fits(*variant)) continue;
+    if (!variant->Fits(entries_)) continue;
     variant->used = ++uses_;
     return *variant;
   }
@@ -352,19 +226,17 @@ Variant& SegmentImpl::FindVariant() {
     const auto oldest =
         std::min_element(variants_.begin(), variants_.end(),
                          [](const auto& a, const auto& b) { return a->used < b->used; });
-    Forget(**oldest);
+    (*oldest)->Forget(*driver_);
     variants_.erase(oldest);
   }
-  auto variant = std::make_unique<Variant>();
-  for (const Tensor& entry : entries_) variant->key.emplace_back(entry.dtype(), entry.shape());
-  variant->ranges.resize(ranges_.size());
+  auto variant = std::make_unique<SegmentVariant>(entries_, ranges_.size());
   variant->used = ++uses_;
   variants_.push_back(std::move(variant));
   return *variants_.back();
 }
 
 // Graphs read their inputs where they were captured: at a place of their own.
-Status SegmentImpl::TakeEntries(Variant& variant, bool staged) {
+Status SegmentImpl::TakeEntries(SegmentVariant& variant, bool staged) {
   static const std::string kOwner = "(inputs of graphs)";
   if (staged && variant.staging.empty()) variant.staging.resize(entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
@@ -390,7 +262,7 @@ Status SegmentImpl::TakeEntries(Variant& variant, bool staged) {
 
 // ---- node by node
 
-Status SegmentImpl::RunItems(KernelContext& outer, const Range& range, CapturedRange* keep,
+Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, CapturedRange* keep,
                              Job* run) {
   StreamDriver& driver = device_.driver();
   const auto stamp = [&]() -> Status {
@@ -411,11 +283,11 @@ Status SegmentImpl::RunItems(KernelContext& outer, const Range& range, CapturedR
 }
 
 // A range that is replayed in other runs, node by node.
-Status SegmentImpl::RunOnce(KernelContext& outer, const Range& range, Job* run) {
-  once_.outputs.assign(range.live_outs.size(), HeldOutput());
+Status SegmentImpl::RunOnce(KernelContext& outer, const SegmentRange& range, Job* run) {
+  once_.outputs.assign(range.live_outs.size(), CapturedRange::Output());
   MG_RETURN_IF_ERROR(RunItems(outer, range, &once_, run));
   MG_RETURN_IF_ERROR(Leave(outer, range, &once_, /*fill=*/false));
-  for (HeldOutput& held : once_.outputs) {
+  for (CapturedRange::Output& held : once_.outputs) {
     if (held.owned) held_.push_back(std::move(held.tensor));
   }
   once_.outputs.clear();
@@ -437,18 +309,8 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
   const std::span<Tensor> inputs(slots_.data() + item.first_input, item.inputs.size());
   GpuLauncher::Set(&context, inputs, {outputs_.data(), item.outputs.size()}, item.outputs.data(),
                    item.host_inputs.get(), item.host_outputs.get());
-  if (keep != nullptr && keep != &once_) HoldVariables(item, outer, keep);
-  const bool observes = device_.driver().observes();
-  if (observes) observed_.assign(inputs.begin(), inputs.end());
-  // Held for the observer, an input would not be written in place.
-  if (observes) {
-    for (size_t i = 0; i < observed_.size(); ++i) {
-      Tensor& tensor = observed_[i];
-      if (item.host_inputs[i] || tensor.bytes() == 0) continue;
-      tensor = Tensor(tensor.dtype(), tensor.shape(),
-                      Buffer::Wrap(tensor.raw(), tensor.bytes(), nullptr));
-    }
-  }
+  if (keep != nullptr && keep != &once_) keep->HoldVariables(item, inputs, outer.resources());
+  observer_.Before(item, inputs);
   const Status status = item.kernel->Compute(context);
   if (!status.ok()) return Fail(item, status);
   for (size_t i = 0; i < item.outputs.size(); ++i) {
@@ -459,10 +321,7 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
                     ", not " + std::string(DTypeName(item.outputs[i])))
         .WithContext(item.who);
   }
-  if (observes) {
-    Observe(item, observed_, outer);
-    observed_.clear();
-  }
+  observer_.Issued(item, {outputs_.data(), item.outputs.size()}, outer);
   if (device_.options().launch_blocking && (keep == nullptr || keep == &once_)) {
     StreamDriver& driver = device_.driver();
     MG_ASSIGN_OR_RETURN(const EventId event, driver.MakeEvent(false));
@@ -480,12 +339,12 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
 }
 
 // What is needed behind a range that is replayed stays where it is from run to run.
-void SegmentImpl::Keep(const SegmentItem& item, const Range& range, int32_t index,
+void SegmentImpl::Keep(const SegmentItem& item, const SegmentRange& range, int32_t index,
                        CapturedRange* keep) {
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
-    const Range::LiveOut& live = range.live_outs[i];
+    const SegmentRange::LiveOut& live = range.live_outs[i];
     if (live.item != index) continue;
-    HeldOutput& held = keep->outputs[i];
+    CapturedRange::Output& held = keep->outputs[i];
     held.tensor = outputs_[live.output];
     if (item.host_outputs[live.output]) continue;
     held.owned = memory_.Owns(*script_, held.tensor.buffer().data());
@@ -493,7 +352,12 @@ void SegmentImpl::Keep(const SegmentItem& item, const Range& range, int32_t inde
       memory_.KeepApart(measured_, std::as_const(held.tensor).raw());
     // A variable's value that goes no further than the segment must not be held: it could not be
     // updated in place.
-    if (!held.owned && live.exits.empty()) HoldView(&held, *keep);
+    if (held.owned || !live.exits.empty()) continue;
+    if (keep == &once_) {
+      held.tensor.Reset();
+    } else {
+      keep->HoldView(&held, variant_->staging);
+    }
   }
 }
 
@@ -523,13 +387,13 @@ Status SegmentImpl::PassOn(KernelContext& outer, const SegmentItem& item, bool e
 
 // ---- graphs
 
-Status SegmentImpl::RunRange(KernelContext& outer, Variant& variant, size_t index) {
-  const Range& range = ranges_[index];
+Status SegmentImpl::RunRange(KernelContext& outer, SegmentVariant& variant, size_t index) {
+  const SegmentRange& range = ranges_[index];
   CapturedRange& captured = variant.ranges[index];
   if (captured.off) return RunOnce(outer, range, nullptr);
   if (captured.graph >= 0) {
-    if (Valid(captured)) return Replay(outer, range, &captured);
-    Drop(&captured);
+    if (captured.Valid(memory_.arena(), slots_)) return Replay(outer, range, &captured);
+    captured.Drop(*driver_);
     if (++captured.misses >= kMaxMisses) {
       captured.off = true;
       return RunOnce(outer, range, nullptr);
@@ -538,56 +402,12 @@ Status SegmentImpl::RunRange(KernelContext& outer, Variant& variant, size_t inde
   return Capture(outer, range, &captured);
 }
 
-void SegmentImpl::HoldVariables(const SegmentItem& item, KernelContext& outer,
-                                CapturedRange* capture) {
-  for (size_t i = 0; i < item.inputs.size(); ++i) {
-    if (item.inputs[i] != DT_RESOURCE) continue;
-    const Tensor& tensor = slots_[item.first_input + i];
-    for (int64_t k = 0; k < tensor.elements(); ++k) {
-      const ResourceHandle& handle = tensor.handles()[k];
-      auto found = outer.resources().Find<Variable>(handle.container, handle.name);
-      if (!found.ok()) {
-        capture->off = true;
-        continue;
-      }
-      const auto known =
-          std::find_if(capture->variables.begin(), capture->variables.end(),
-                       [&](const HeldVariable& held) { return held.variable == *found; });
-      if (known != capture->variables.end()) {
-        known->written = known->written || !item.reads_only;
-        continue;
-      }
-      HeldVariable held;
-      held.variable = *found;
-      held.written = !item.reads_only;
-      std::shared_lock lock(held.variable->mutex);
-      const Tensor& value = held.variable->value;
-      held.data = value.valid() ? value.raw() : nullptr;
-      held.shape = value.shape();
-      lock.unlock();
-      capture->variables.push_back(std::move(held));
-    }
-  }
-}
-
-Status SegmentImpl::Capture(KernelContext& outer, const Range& range, CapturedRange* captured) {
+Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
+                            CapturedRange* captured) {
   StreamDriver& driver = device_.driver();
-  captured->inputs.clear();
-  captured->variables.clear();
-  captured->outputs.assign(range.live_outs.size(), HeldOutput());
-  captured->arena = memory_.arena();
+  MG_RETURN_IF_ERROR(captured->Begin(range, slots_, memory_.arena()));
   std::vector<Tensor> before;
-  for (const auto& [slot, host] : range.live_ins) {
-    const Tensor& tensor = slots_[slot];
-    before.push_back(tensor);
-    HeldInput held{.slot = slot, .host = host, .dtype = tensor.dtype(), .shape = tensor.shape()};
-    if (host) {
-      MG_ASSIGN_OR_RETURN(held.tensor, tensor.Clone());
-    } else {
-      held.data = tensor.raw();
-    }
-    captured->inputs.push_back(std::move(held));
-  }
+  for (const auto& [slot, host] : range.live_ins) before.push_back(slots_[slot]);
   std::vector<std::pair<uint32_t, const void*>> filled;
   for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot].valid()) filled.emplace_back(slot, slots_[slot].buffer().data());
@@ -601,7 +421,7 @@ Status SegmentImpl::Capture(KernelContext& outer, const Range& range, CapturedRa
     const Status failed = device_.Check(status.ok() ? graph.status() : status);
     if (!device_.health().ok()) return failed;
     if (graph.ok()) driver.DropGraph(*graph);
-    Drop(captured);
+    captured->Drop(driver);
     captured->off = true;
     for (size_t i = 0; i < before.size(); ++i) slots_[range.live_ins[i].first] = before[i];
     script_->SkipTo(first_block);
@@ -612,95 +432,19 @@ Status SegmentImpl::Capture(KernelContext& outer, const Range& range, CapturedRa
   captured->graph = *graph;
   captured->next_block = script_->next();
   MG_RETURN_IF_ERROR(device_.Check(driver.Launch(*graph)));
-  for (HeldVariable& held : captured->variables) {
-    std::shared_lock lock(held.variable->mutex);
-    const Tensor& value = held.variable->value;
-    if (held.data == nullptr || !value.valid() || value.raw() != held.data) {
-      captured->off = true;  // a variable that moves in every step
-      continue;
-    }
-    for (const auto& [slot, data] : filled) {
-      if (data == value.buffer().data()) held.slots.push_back(slot);
-    }
-  }
+  captured->HoldPlaces(filled);
   MG_RETURN_IF_ERROR(Leave(outer, range, captured, /*fill=*/false));
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
-    HeldOutput& held = captured->outputs[i];
-    if (!range.live_outs[i].host && !held.owned && held.tensor.valid()) HoldView(&held, *captured);
+    CapturedRange::Output& held = captured->outputs[i];
+    if (!range.live_outs[i].host && !held.owned && held.tensor.valid())
+      captured->HoldView(&held, variant_->staging);
   }
-  if (captured->off) Drop(captured);
+  if (captured->off) captured->Drop(driver);
   return Status();
 }
 
-// Lets go of a tensor that views a variable or an input, and notes which.
-void SegmentImpl::HoldView(HeldOutput* held, const CapturedRange& captured) {
-  if (&captured == &once_) {
-    held->tensor.Reset();
-    return;
-  }
-  const Buffer& buffer = held->tensor.buffer();
-  held->dtype = held->tensor.dtype();
-  held->shape = held->tensor.shape();
-  held->offset = held->tensor.offset();
-  for (size_t i = 0; i < captured.variables.size(); ++i) {
-    if (captured.variables[i].variable->value.buffer() == buffer)
-      held->variable = static_cast<int32_t>(i);
-  }
-  for (size_t i = 0; i < variant_->staging.size(); ++i) {
-    if (variant_->staging[i].valid() && variant_->staging[i].buffer() == buffer)
-      held->input = static_cast<int32_t>(i);
-  }
-  if (held->variable >= 0 || held->input >= 0) held->tensor.Reset();
-}
-
-Tensor SegmentImpl::View(const HeldOutput& held, const CapturedRange& captured) const {
-  if (held.tensor.valid()) return held.tensor;
-  const Tensor& of = held.variable >= 0
-                         ? captured.variables[static_cast<size_t>(held.variable)].variable->value
-                         : variant_->staging[static_cast<size_t>(held.input)];
-  return Tensor(held.dtype, held.shape, of.buffer(), held.offset);
-}
-
-bool SegmentImpl::Valid(const CapturedRange& captured) {
-  if (captured.arena != memory_.arena()) return false;
-  for (const HeldInput& held : captured.inputs) {
-    const Tensor& tensor = slots_[held.slot];
-    if (tensor.dtype() != held.dtype || !(tensor.shape() == held.shape)) return false;
-    if (held.host ? !BitEqual(tensor, held.tensor) : tensor.raw() != held.data) return false;
-  }
-  for (const HeldVariable& held : captured.variables) {
-    // Held by us alone: it was deleted.
-    if (held.variable.use_count() < 2) return false;
-    std::shared_lock lock(held.variable->mutex);
-    const Tensor& value = held.variable->value;
-    if (!value.valid() || value.raw() != held.data || !(value.shape() == held.shape)) return false;
-    if (held.written && !OnlyOurs(value, held.slots)) return false;
-  }
-  return true;
-}
-
-// Whether nobody but the variable and these slots holds the value: an update may write over it.
-bool SegmentImpl::OnlyOurs(const Tensor& value, const std::vector<uint32_t>& slots) {
-  bool all = true;
-  for (const uint32_t slot : slots) {
-    all = all && slots_[slot].valid() && slots_[slot].buffer() == value.buffer();
-    if (!all) break;
-    HeldOutput view{.dtype = slots_[slot].dtype(),
-                    .shape = slots_[slot].shape(),
-                    .offset = slots_[slot].offset()};
-    slots_[slot].Reset();
-    spare_views_.push_back(std::move(view));
-  }
-  const bool only = all && value.unique();
-  for (size_t i = 0; i < spare_views_.size(); ++i) {
-    const HeldOutput& view = spare_views_[i];
-    slots_[slots[i]] = Tensor(view.dtype, view.shape, value.buffer(), view.offset);
-  }
-  spare_views_.clear();
-  return only;
-}
-
-Status SegmentImpl::Replay(KernelContext& outer, const Range& range, CapturedRange* captured) {
+Status SegmentImpl::Replay(KernelContext& outer, const SegmentRange& range,
+                           CapturedRange* captured) {
   captured->misses = 0;
   MG_RETURN_IF_ERROR(device_.Check(device_.driver().Launch(captured->graph)));
   script_->SkipTo(captured->next_block);
@@ -710,12 +454,12 @@ Status SegmentImpl::Replay(KernelContext& outer, const Range& range, CapturedRan
 
 // What is needed behind the range. Outputs of the segment get memory of their own, since the
 // graph's is written again in the next step.
-Status SegmentImpl::Leave(KernelContext& outer, const Range& range, CapturedRange* captured,
+Status SegmentImpl::Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured,
                           bool fill) {
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
-    const Range::LiveOut& live = range.live_outs[i];
+    const SegmentRange::LiveOut& live = range.live_outs[i];
     if (!fill && live.exits.empty()) continue;
-    Tensor output = View(captured->outputs[i], *captured);
+    Tensor output = captured->View(captured->outputs[i], variant_->staging);
     if (fill) {
       for (const uint32_t slot : live.slots) slots_[slot] = output;
     }
@@ -741,115 +485,6 @@ Status SegmentImpl::Leave(KernelContext& outer, const Range& range, CapturedRang
     }
   }
   return Status();
-}
-
-void SegmentImpl::Drop(CapturedRange* captured) {
-  if (captured->graph >= 0) driver_->DropGraph(captured->graph);
-  captured->graph = -1;
-  captured->arena = nullptr;
-  captured->inputs.clear();
-  captured->variables.clear();
-  captured->outputs.clear();
-}
-
-void SegmentImpl::Forget(Variant& variant) {
-  for (CapturedRange& captured : variant.ranges) Drop(&captured);
-  variant.staging.clear();
-  variant.script = MemoryScript();
-}
-
-// Memory that graphs write again must be nobody else's. Whoever kept some may have it; the segment
-// goes without graphs then.
-void SegmentImpl::CheckKept(Variant& variant) {
-  bool kept = false;
-  const auto shared = [](const Tensor& tensor) {
-    return tensor.valid() && !tensor.buffer().unique();
-  };
-  for (const Tensor& tensor : variant.staging) kept = kept || shared(tensor);
-  for (const CapturedRange& captured : variant.ranges) {
-    for (const HeldOutput& held : captured.outputs)
-      kept = kept || (held.owned && shared(held.tensor) && !OnlyKept(variant, held));
-  }
-  if (!kept) return;
-  for (CapturedRange& captured : variant.ranges) {
-    Drop(&captured);
-    captured.off = true;
-  }
-  variant.staging.clear();
-  variant.replay = false;
-}
-
-// Whether what is kept for graphs is all that holds the memory of `first`: several outputs may view
-// one block, as a Reshape's does that of its input.
-bool SegmentImpl::OnlyKept(Variant& variant, const HeldOutput& first) {
-  const Buffer& buffer = first.tensor.buffer();
-  for (CapturedRange& captured : variant.ranges) {
-    for (HeldOutput& held : captured.outputs) {
-      if (&held == &first || !held.tensor.valid() || !(held.tensor.buffer() == buffer)) continue;
-      held.dtype = held.tensor.dtype();
-      held.shape = held.tensor.shape();
-      held.offset = held.tensor.offset();
-      held.tensor.Reset();
-      twins_.push_back(&held);
-    }
-  }
-  const bool only = buffer.unique();
-  for (HeldOutput* held : twins_)
-    held->tensor = Tensor(held->dtype, held->shape, buffer, held->offset);
-  twins_.clear();
-  return only;
-}
-
-// ---- for drivers that check
-
-void SegmentImpl::Observe(const SegmentItem& item, std::span<const Tensor> inputs,
-                          KernelContext& outer) {
-  std::vector<MemoryAccess> reads, writes;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].dtype() == DT_RESOURCE) {
-      for (int64_t k = 0; k < inputs[i].elements(); ++k) {
-        const ResourceHandle& handle = inputs[i].handles()[k];
-        auto found = outer.resources().Find<Variable>(handle.container, handle.name);
-        if (!found.ok() || !(*found)->value.valid()) continue;
-        const Tensor& value = (*found)->value;
-        (item.reads_only ? reads : writes).push_back({value.raw(), value.bytes()});
-      }
-    } else if (!item.host_inputs[i]) {
-      reads.push_back({inputs[i].raw(), inputs[i].bytes()});
-    }
-  }
-  std::vector<Tensor> results;
-  for (size_t i = 0; i < item.outputs.size(); ++i) {
-    const Tensor& output = outputs_[i];
-    results.push_back(output);
-    if (item.host_outputs[i]) continue;
-    (item.reads_only ? reads : writes).push_back({output.raw(), output.bytes()});
-  }
-  // Computes once more, from what is at the same addresses then, to the same addresses.
-  const std::vector<Tensor> again(inputs.begin(), inputs.end());
-  for (Tensor& result : results) {
-    if (!IsPlainData(result.dtype())) continue;
-    result =
-        Tensor(result.dtype(), result.shape(), Buffer::Wrap(result.raw(), result.bytes(), nullptr));
-  }
-  KernelContext base;
-  GpuLauncher::Begin(&base, outer, device_);
-  GpuLauncher::UseMemory(&base, HostAllocator());  // not the script's
-  auto compute = [&item, again, results, base]() mutable -> Status {
-    std::vector<Tensor> fresh = again, outputs(results.size());
-    KernelContext context = base;
-    GpuLauncher::Set(&context, fresh, outputs, item.outputs.data(), item.host_inputs.get(),
-                     item.host_outputs.get());
-    MG_RETURN_IF_ERROR(item.kernel->Compute(context));
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (item.host_outputs[i] || outputs[i].bytes() == 0) continue;
-      if (outputs[i].raw() != results[i].raw())
-        std::memcpy(results[i].raw(), std::as_const(outputs[i]).raw(), results[i].bytes());
-    }
-    return Status();
-  };
-  device_.driver().OnKernel(
-      {.name = item.name, .reads = reads, .writes = writes, .again = std::move(compute)});
 }
 
 class Launched : public PostedKernel {

@@ -1,0 +1,263 @@
+#include "executor/gpu/segment_replay.h"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+
+#include "executor/resource_manager.h"
+
+namespace monograph {
+namespace {
+
+// What of a buffer the tensor views.
+void KeepView(const Tensor& tensor, CapturedRange::Output* held) {
+  held->dtype = tensor.dtype();
+  held->shape = tensor.shape();
+  held->offset = tensor.offset();
+}
+
+Tensor ViewOf(const CapturedRange::Output& held, const Buffer& buffer) {
+  return Tensor(held.dtype, held.shape, buffer, held.offset);
+}
+
+}  // namespace
+
+std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec) {
+  const GpuDevice::Options& options = spec.device->options();
+  std::vector<ReplayItem> replay;
+  for (const SegmentItem& item : spec.items) {
+    const bool leaves = std::any_of(item.exits.begin(), item.exits.end(), [&](const auto& exit) {
+      return spec.awaited_exits[exit.second];
+    });
+    replay.push_back({options.replay && item.replayable, leaves});
+  }
+  std::vector<SegmentRange> ranges;
+  for (const ReplayRange& range : PlanReplay(replay, options.min_replayed))
+    ranges.push_back({range, {}, {}});
+
+  const auto range_of = [&](int32_t item) {
+    return std::find_if(ranges.begin(), ranges.end(),
+                        [item](const SegmentRange& range) { return item < range.end; });
+  };
+  std::vector<int32_t> item_of_slot(spec.slots);
+  std::vector<bool> host_slot(spec.slots), inside(spec.slots, false);
+  for (size_t i = 0; i < spec.items.size(); ++i) {
+    for (size_t k = 0; k < spec.items[i].inputs.size(); ++k) {
+      item_of_slot[spec.items[i].first_input + k] = static_cast<int32_t>(i);
+      host_slot[spec.items[i].first_input + k] = spec.items[i].host_inputs[k];
+    }
+  }
+  for (size_t i = 0; i < spec.items.size(); ++i) {
+    const SegmentItem& item = spec.items[i];
+    const auto range = range_of(static_cast<int32_t>(i));
+    for (uint32_t output = 0; output < item.outputs.size(); ++output) {
+      SegmentRange::LiveOut live{
+          static_cast<int32_t>(i), output, item.host_outputs[output], {}, {}};
+      for (const auto& use : item.uses) {
+        if (use.output != output) continue;
+        if (range_of(item_of_slot[use.slot]) == range) {
+          inside[use.slot] = true;
+        } else {
+          live.slots.push_back(use.slot);
+        }
+      }
+      for (const auto& [from, exit] : item.exits) {
+        if (from == output) live.exits.push_back(exit);
+      }
+      if (!live.slots.empty() || !live.exits.empty()) range->live_outs.push_back(std::move(live));
+    }
+  }
+  for (uint32_t slot = 0; slot < spec.slots; ++slot) {
+    if (!inside[slot]) range_of(item_of_slot[slot])->live_ins.emplace_back(slot, host_slot[slot]);
+  }
+  return ranges;
+}
+
+// ---- what a graph has fixed
+
+Status CapturedRange::Begin(const SegmentRange& range, std::span<const Tensor> slots,
+                            std::shared_ptr<GpuMemory::Arena> now) {
+  inputs_.clear();
+  variables_.clear();
+  outputs.assign(range.live_outs.size(), Output());
+  arena_ = std::move(now);
+  for (const auto& [slot, host] : range.live_ins) {
+    const Tensor& tensor = slots[slot];
+    Input held{.slot = slot, .host = host, .dtype = tensor.dtype(), .shape = tensor.shape()};
+    if (host) {
+      MG_ASSIGN_OR_RETURN(held.tensor, tensor.Clone());
+    } else {
+      held.data = tensor.raw();
+    }
+    inputs_.push_back(std::move(held));
+  }
+  return Status();
+}
+
+void CapturedRange::HoldVariables(const SegmentItem& item, std::span<const Tensor> inputs,
+                                  ResourceManager& resources) {
+  for (size_t i = 0; i < item.inputs.size(); ++i) {
+    if (item.inputs[i] != DT_RESOURCE) continue;
+    for (int64_t k = 0; k < inputs[i].elements(); ++k) {
+      const ResourceHandle& handle = inputs[i].handles()[k];
+      auto found = resources.Find<Variable>(handle.container, handle.name);
+      if (!found.ok()) {
+        off = true;
+        continue;
+      }
+      const auto known = std::find_if(variables_.begin(), variables_.end(),
+                                      [&](const Held& held) { return held.variable == *found; });
+      if (known != variables_.end()) {
+        known->written = known->written || !item.reads_only;
+        continue;
+      }
+      Held held;
+      held.variable = *found;
+      held.written = !item.reads_only;
+      std::shared_lock lock(held.variable->mutex);
+      const Tensor& value = held.variable->value;
+      held.data = value.valid() ? value.raw() : nullptr;
+      held.shape = value.shape();
+      lock.unlock();
+      variables_.push_back(std::move(held));
+    }
+  }
+}
+
+void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled) {
+  for (Held& held : variables_) {
+    std::shared_lock lock(held.variable->mutex);
+    const Tensor& value = held.variable->value;
+    if (held.data == nullptr || !value.valid() || value.raw() != held.data) {
+      off = true;  // a variable that moves in every step
+      continue;
+    }
+    for (const auto& [slot, data] : filled) {
+      if (data == value.buffer().data()) held.slots.push_back(slot);
+    }
+  }
+}
+
+void CapturedRange::HoldView(Output* held, std::span<const Tensor> staging) const {
+  const Buffer& buffer = held->tensor.buffer();
+  KeepView(held->tensor, held);
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    if (variables_[i].variable->value.buffer() == buffer) held->variable = static_cast<int32_t>(i);
+  }
+  for (size_t i = 0; i < staging.size(); ++i) {
+    if (staging[i].valid() && staging[i].buffer() == buffer) held->input = static_cast<int32_t>(i);
+  }
+  if (held->variable >= 0 || held->input >= 0) held->tensor.Reset();
+}
+
+Tensor CapturedRange::View(const Output& held, std::span<const Tensor> staging) const {
+  if (held.tensor.valid()) return held.tensor;
+  const Tensor& of = held.variable >= 0
+                         ? variables_[static_cast<size_t>(held.variable)].variable->value
+                         : staging[static_cast<size_t>(held.input)];
+  return ViewOf(held, of.buffer());
+}
+
+bool CapturedRange::Valid(const std::shared_ptr<GpuMemory::Arena>& now, std::span<Tensor> slots) {
+  if (arena_ != now) return false;
+  for (const Input& held : inputs_) {
+    const Tensor& tensor = slots[held.slot];
+    if (tensor.dtype() != held.dtype || !(tensor.shape() == held.shape)) return false;
+    if (held.host ? !BitEqual(tensor, held.tensor) : tensor.raw() != held.data) return false;
+  }
+  for (const Held& held : variables_) {
+    // Held by us alone: it was deleted.
+    if (held.variable.use_count() < 2) return false;
+    std::shared_lock lock(held.variable->mutex);
+    const Tensor& value = held.variable->value;
+    if (!value.valid() || value.raw() != held.data || !(value.shape() == held.shape)) return false;
+    if (held.written && !OnlyOurs(value, held.slots, slots)) return false;
+  }
+  return true;
+}
+
+// Whether nobody but the variable and these slots holds the value: an update may write over it.
+bool CapturedRange::OnlyOurs(const Tensor& value, std::span<const uint32_t> held,
+                             std::span<Tensor> slots) {
+  bool all = true;
+  for (const uint32_t slot : held) {
+    all = all && slots[slot].valid() && slots[slot].buffer() == value.buffer();
+    if (!all) break;
+    KeepView(slots[slot], &spare_views_.emplace_back());
+    slots[slot].Reset();
+  }
+  const bool only = all && value.unique();
+  for (size_t i = 0; i < spare_views_.size(); ++i)
+    slots[held[i]] = ViewOf(spare_views_[i], value.buffer());
+  spare_views_.clear();
+  return only;
+}
+
+void CapturedRange::Drop(StreamDriver& driver) {
+  if (graph >= 0) driver.DropGraph(graph);
+  graph = -1;
+  arena_ = nullptr;
+  inputs_.clear();
+  variables_.clear();
+  outputs.clear();
+}
+
+// ---- one set of input shapes
+
+SegmentVariant::SegmentVariant(std::span<const Tensor> entries, size_t range_count)
+    : ranges(range_count) {
+  for (const Tensor& entry : entries) key_.emplace_back(entry.dtype(), entry.shape());
+}
+
+bool SegmentVariant::Fits(std::span<const Tensor> entries) const {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (key_[i].first != entries[i].dtype() || !(key_[i].second == entries[i].shape()))
+      return false;
+  }
+  return true;
+}
+
+void SegmentVariant::CheckKept(StreamDriver& driver) {
+  bool kept = false;
+  const auto shared = [](const Tensor& tensor) {
+    return tensor.valid() && !tensor.buffer().unique();
+  };
+  for (const Tensor& tensor : staging) kept = kept || shared(tensor);
+  for (const CapturedRange& captured : ranges) {
+    for (const CapturedRange::Output& held : captured.outputs)
+      kept = kept || (held.owned && shared(held.tensor) && !OnlyKept(held));
+  }
+  if (!kept) return;
+  for (CapturedRange& captured : ranges) {
+    captured.Drop(driver);
+    captured.off = true;
+  }
+  staging.clear();
+  replay = false;
+}
+
+// Whether what is kept for graphs is all that holds the memory of `first`: several outputs may view
+// one block, as a Reshape's does that of its input.
+bool SegmentVariant::OnlyKept(const CapturedRange::Output& first) {
+  const Buffer& buffer = first.tensor.buffer();
+  for (CapturedRange& captured : ranges) {
+    for (CapturedRange::Output& held : captured.outputs) {
+      if (&held == &first || !held.tensor.valid() || !(held.tensor.buffer() == buffer)) continue;
+      KeepView(held.tensor, &held);
+      held.tensor.Reset();
+      twins_.push_back(&held);
+    }
+  }
+  const bool only = buffer.unique();
+  for (CapturedRange::Output* held : twins_) held->tensor = ViewOf(*held, buffer);
+  twins_.clear();
+  return only;
+}
+
+void SegmentVariant::Forget(StreamDriver& driver) {
+  for (CapturedRange& captured : ranges) captured.Drop(driver);
+  staging.clear();
+  script = MemoryScript();
+}
+
+}  // namespace monograph

@@ -1,0 +1,119 @@
+// What a segment (executor/gpu/segment.h) keeps from run to run, so that it can replay graphs: its
+// ranges, which follow from its nodes alone; by set of input shapes, the plan of its memory and
+// what each captured graph has fixed. A graph is valid while all of that is as it was.
+//
+// Threads: the device's launching thread. None of this allocates host memory in a run that replays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "executor/gpu/segment.h"
+
+namespace monograph {
+
+class ResourceManager;
+class Variable;
+
+// A stretch of the launch order that is replayed as one graph, or not at all.
+struct SegmentRange : ReplayRange {
+  struct LiveOut {
+    int32_t item;
+    uint32_t output;
+    bool host;
+    std::vector<uint32_t> slots;  // outside the range
+    std::vector<uint32_t> exits;
+  };
+  std::vector<std::pair<uint32_t, bool>> live_ins;  // slots that are filled from outside; on host
+  std::vector<LiveOut> live_outs;
+};
+std::vector<SegmentRange> MakeRanges(const SegmentSpec& spec);
+
+class CapturedRange {
+ public:
+  // What leaves the range. A variable's value, or what came into the segment, is not held twice.
+  struct Output {
+    Tensor tensor;
+    int32_t variable = -1, input = -1;  // the tensor views that one's buffer
+    DType dtype = DT_INVALID;
+    Shape shape;
+    size_t offset = 0;
+    bool owned = false;  // of the segment's own memory
+  };
+
+  // Begins a capture: holds what comes into the range.
+  Status Begin(const SegmentRange& range, std::span<const Tensor> slots,
+               std::shared_ptr<GpuMemory::Arena> now);
+  // Holds the variables that a node is about to work on.
+  void HoldVariables(const SegmentItem& item, std::span<const Tensor> inputs,
+                     ResourceManager& resources);
+  // After the capture; `filled`: the slots that had a value before it, and where. A variable that
+  // did not stay in its place switches the range off.
+  void HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled);
+  // Lets go of a tensor that views a variable or an input of the segment (`staging`), and notes
+  // which.
+  void HoldView(Output* held, std::span<const Tensor> staging) const;
+  Tensor View(const Output& held, std::span<const Tensor> staging) const;
+  // Whether a replay computes what the nodes would.
+  bool Valid(const std::shared_ptr<GpuMemory::Arena>& now, std::span<Tensor> slots);
+  void Drop(StreamDriver& driver);
+
+  GraphId graph = -1;
+  bool off = false;             // launched node by node
+  int misses = 0;               // captures without a replay between
+  int32_t next_block = 0;       // of the script, behind the range
+  std::vector<Output> outputs;  // by live-out
+
+ private:
+  struct Input {
+    uint32_t slot = 0;
+    bool host = false;
+    Tensor tensor;  // a host argument, by value; a device tensor only by address:
+    const void* data = nullptr;
+    DType dtype = DT_INVALID;
+    Shape shape;
+  };
+  // A variable that the range works on, where it was.
+  struct Held {
+    std::shared_ptr<Variable> variable;
+    const void* data = nullptr;
+    Shape shape;
+    bool written = false;
+    std::vector<uint32_t> slots;  // that have its value when the range begins
+  };
+  bool OnlyOurs(const Tensor& value, std::span<const uint32_t> held, std::span<Tensor> slots);
+
+  std::shared_ptr<GpuMemory::Arena> arena_;
+  std::vector<Input> inputs_;
+  std::vector<Held> variables_;
+  std::vector<Output> spare_views_;
+};
+
+// One set of input shapes.
+class SegmentVariant {
+ public:
+  SegmentVariant(std::span<const Tensor> entries, size_t range_count);
+  bool Fits(std::span<const Tensor> entries) const;
+  // Memory that graphs write again must be nobody else's. Whoever kept some may have it; the
+  // variant goes without graphs then.
+  void CheckKept(StreamDriver& driver);
+  void Forget(StreamDriver& driver);
+
+  MemoryScript script;
+  int stale = 0;
+  bool replay = true;
+  std::vector<Tensor> staging;  // by device input, for replays
+  std::vector<CapturedRange> ranges;
+  uint64_t used = 0;
+
+ private:
+  bool OnlyKept(const CapturedRange::Output& first);
+
+  std::vector<std::pair<DType, Shape>> key_;
+  std::vector<CapturedRange::Output*> twins_;
+};
+
+}  // namespace monograph
