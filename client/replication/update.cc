@@ -116,8 +116,8 @@ Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
   return Status();
 }
 
-// between_graph, replicated: the workers' gradients are all-reduced. Worker 0's values go to all
-// before the first step.
+// between_graph, replicated: the workers' gradients are all-reduced. Before the first step worker
+// 0's values go to all.
 Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   const Scope place = draft->scope.WithDevice(draft->devices[0]);
   CollectiveGroup group{.size = draft->options.num_workers};
@@ -130,15 +130,18 @@ Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   }
   AddTrain(draft, step, Apply(draft, *step, 0, sums));
   if (group.size == 1) return Status();
-  std::vector<ModelVariable> variables = step->variables;
-  variables.push_back(step->global_step);
-  Outputs values;
-  for (const ModelVariable& variable : variables) values.push_back(variable.value);
+  // All that is initialised, since worker 0 may have restored it: slots and the scale of the loss,
+  // too.
+  Outputs handles, values;
+  for (const Operation& initializer : draft->initializers) {
+    handles.push_back(initializer.input(0));
+    values.push_back(ReadVariable(place, handles.back()));
+  }
   MG_ASSIGN_OR_RETURN(
       values, BroadcastFromFirst(place, draft->options.rank == 0, values, group, kBroadcastKey));
   std::vector<Operation> assigned;
   for (size_t i = 0; i < values.size(); ++i)
-    assigned.push_back(AssignVariable(place, variables[i].handle, values[i]));
+    assigned.push_back(AssignVariable(place, handles[i], values[i]));
   step->start = Group(place.WithOpName("start"), assigned);
   return Status();
 }
