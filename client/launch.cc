@@ -393,12 +393,14 @@ void Launcher::ReapClient(const Child& child) {
     LogError(child.label + " ended: " + DescribeExit(child.status));
 }
 
-// True if the daemon ended because a GPU was lost, and runs again.
+// True if the daemon had been up, did not end because somebody asked it to, and runs again.
 bool Launcher::StartAnew(Child& child) {
-  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kGpuLostExit ||
-      child.restarts >= options_.restarts) {
-    return false;
-  }
+  const bool asked = WIFEXITED(child.status) && WEXITSTATUS(child.status) == 0;
+  if (!child.ready || asked || child.restarts >= options_.restarts) return false;
+  const bool gpu_lost = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kGpuLostExit;
+  const std::string how =
+      gpu_lost ? "ended with status " + std::to_string(kGpuLostExit) + ", a GPU's context is lost"
+               : "ended: " + DescribeExit(child.status);
   Result<Child> anew =
       Spawn(child.label, child.argv, {}, options_.hosts.empty() ? nullptr : &key_line_);
   if (!anew.ok()) {
@@ -409,9 +411,8 @@ bool Launcher::StartAnew(Child& child) {
   anew->ready = child.ready;
   anew->restarts = child.restarts + 1;
   child = std::move(*anew);
-  LogWarning("daemon " + child.label + " ended with status " + std::to_string(kGpuLostExit) +
-             ", a GPU's context is lost; it is started anew (" + std::to_string(child.restarts) +
-             " of " + std::to_string(options_.restarts) + ")");
+  LogWarning("daemon " + child.label + " " + how + "; it is started anew (" +
+             std::to_string(child.restarts) + " of " + std::to_string(options_.restarts) + ")");
   return true;
 }
 

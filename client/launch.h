@@ -28,8 +28,9 @@ struct LaunchOptions {
   std::vector<std::string> executor_flags;
   std::vector<std::string> command;  // the program and its arguments
   double grace_seconds = 12;         // what a daemon gets between SIGTERM and SIGKILL
-  // A daemon that ends because a GPU's context is lost (status 75) is started anew, at most so many
-  // times each. 0: daemons then go on without that GPU.
+  // A daemon that was up and ends by a signal or with a failure, as it does when a GPU's context is
+  // lost (status 75), is started anew, at most so many times each. 0: none is, and daemons go on
+  // without a GPU that is lost.
   int restarts = 3;
 };
 
@@ -43,8 +44,8 @@ struct LaunchOptions {
 // they all run to their end. A daemon that ends before the program, and one of many clients that
 // fails, is reported. If a daemon ends before every daemon was up, the program, which would wait
 // for it in vain, gets SIGTERM, and the result is Unavailable with the daemon's name and its last
-// words. One that ends later is the program's business, unless a GPU's context was lost: then it is
-// started anew, under its name and address, without what it held. Uses signals and child processes:
+// words. One that ends later is started anew (`restarts`), under its name and address, without what
+// it held; the rest is the program's business. Uses signals and child processes:
 // for main() of a program with one thread.
 Result<int> Launch(const LaunchOptions& options);
 

@@ -77,9 +77,10 @@ int RunLaunch(const Arguments& arguments) {
   flags.Add("executor", &options.executor, "path of monograph-executor on this machine");
   flags.Add("executor_flags", &executor_flags,
             "further flags of every daemon, separated by spaces");
-  flags.Add("restarts", &options.restarts,
-            "how often each daemon is started anew that ends because a GPU's context is lost; 0: "
-            "daemons go on without that GPU");
+  flags.Add(
+      "restarts", &options.restarts,
+      "how often each daemon is started anew that crashes, or ends because a GPU's context is "
+      "lost; 0: never, and daemons go on without a lost GPU");
   flags.AddCommand(&options.command, "the program and its arguments");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   std::istringstream words(executor_flags);

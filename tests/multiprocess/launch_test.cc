@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -40,15 +41,24 @@ bool WaitForNoneWith(const std::string& text, std::chrono::milliseconds limit = 
 // A launch of 1 ps and 2 workers, whose daemons can be told from all others by a number in their
 // command lines. The program may wait at the gate: a file that ends when the test opens it.
 struct Launched {
-  explicit Launched(const std::string& script)
+  explicit Launched(const std::string& script, int restarts = 3)
       : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "1"),
         process({MonographPath(), "launch", "--ps=1", "--workers=2",
+                 "--restarts=" + std::to_string(restarts),
                  "--executor_flags=--log_level=info --drain_seconds=" + mark, "--", "sh", "-c",
                  script, "program"},
                 {{"GATE", MakeGate()}}) {}
   std::string MakeGate() const {
     EXPECT_EQ(mkfifo(folder.File("gate").c_str(), 0600), 0);
     return folder.File("gate");
+  }
+  // Every daemon serves.
+  bool Complete() const {
+    for (const char* task :
+         {"ps/replica:0/task:0", "worker/replica:0/task:0", "worker/replica:0/task:1"}) {
+      if (!process.WaitForError("/job:" + std::string(task) + " listens on ")) return false;
+    }
+    return true;
   }
   void OpenGate() const { fclose(fopen(folder.File("gate").c_str(), "w")); }
 
@@ -172,14 +182,24 @@ TEST(Launch, ADaemonThatDoesNotKnowAFlagEndsTheProgramOfEveryWorker) {
       << process.error();
 }
 
-TEST(Launch, ADaemonThatDiesLaterIsReportedAndTheProgramGoesOn) {
-  Launched launched("cat \"$GATE\"; exit 5");
-  for (const char* label : {"[worker/1] ", "[worker/0] ", "[ps/0] "})
-    ASSERT_TRUE(launched.process.WaitForError(label)) << launched.process.error();
-  const std::vector<pid_t> daemons = ProcessesWith(launched.mark);
-  ASSERT_EQ(daemons.size(), 3u);
-  kill(daemons[1], SIGKILL);
-  ASSERT_TRUE(launched.process.WaitForError("ended before the program: signal Killed"))
+TEST(Launch, ADaemonThatCrashesIsStartedAnewAFewTimesAndTheProgramGoesOn) {
+  Launched launched("cat \"$GATE\"; exit 5", 1);
+  ASSERT_TRUE(launched.Complete()) << launched.process.error();
+  const std::vector<pid_t> before = ProcessesWith(launched.mark);
+  ASSERT_EQ(before.size(), 3u);
+  kill(before[1], SIGKILL);
+  ASSERT_TRUE(launched.process.WaitForError("ended: signal Killed; it is started anew (1 of 1)"))
+      << launched.process.error();
+  pid_t anew = -1;
+  for (const auto until = Clock::now() + 20s; anew < 0 && Clock::now() < until; usleep(10000)) {
+    for (const pid_t pid : ProcessesWith(launched.mark)) {
+      if (std::find(before.begin(), before.end(), pid) == before.end()) anew = pid;
+    }
+  }
+  ASSERT_GT(anew, 0) << launched.process.error();
+  kill(anew, SIGKILL);
+  ASSERT_TRUE(launched.process.WaitForError(
+      "ended before the program: signal Killed, after 1 restart (--restarts)"))
       << launched.process.error();
   launched.OpenGate();
   const std::optional<Exit> exit = launched.process.Wait(30s);
@@ -187,6 +207,18 @@ TEST(Launch, ADaemonThatDiesLaterIsReportedAndTheProgramGoesOn) {
   EXPECT_EQ(exit->code, 5) << launched.process.error();
   EXPECT_EQ(launched.process.error().find("UNAVAILABLE"), std::string::npos)
       << launched.process.error();
+}
+
+TEST(Launch, ADaemonThatSomebodyEndsOnPurposeIsNotStartedAnew) {
+  Launched launched("cat \"$GATE\"; exit 5");
+  ASSERT_TRUE(launched.Complete()) << launched.process.error();
+  const std::vector<pid_t> daemons = ProcessesWith(launched.mark);
+  ASSERT_EQ(daemons.size(), 3u);
+  kill(daemons[1], SIGTERM);
+  ASSERT_TRUE(launched.process.WaitForError("ended before the program: exit code 0"))
+      << launched.process.error();
+  launched.OpenGate();
+  EXPECT_TRUE(launched.process.Wait(30s).has_value());
 }
 
 TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
