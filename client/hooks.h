@@ -40,7 +40,8 @@ struct HookContext {
 class TrainHook {
  public:
   virtual ~TrainHook() = default;
-  // Train begins; variables have their values. `global_step`: as far as this client knows.
+  // Train begins, or goes on with another session (client/monitored_training_session.h); variables
+  // have their values. `global_step`: as far as this client knows.
   virtual Status Begin(Session* session, int64_t global_step);
   virtual Status AfterStep(HookContext* context) = 0;
   // Train ends, and nothing has failed.

@@ -16,6 +16,7 @@
 #include "client/host.h"             // HostTask
 #include "client/learning_rate.h"    // ExponentialDecay, ...
 #include "client/loss_scale.h"       // LossScale
+#include "client/monitored_training_session.h"  // MonitoredTrainingSession
 #include "client/moving_average.h"   // ExponentialMovingAverage
 #include "client/optimizer.h"        // Adam, ...
 #include "client/registries.h"       // NewGraph, DefaultRegistries

@@ -213,6 +213,16 @@ Status RunMetrics::Begin(Session* session) {
   return Status();
 }
 
+namespace {
+
+// A task that was started anew in between has counted from 0 since.
+template <typename T>
+T Since(T before, T now) {
+  return now >= before ? now - before : now;
+}
+
+}  // namespace
+
 Status RunMetrics::End(Session* session) {
   result_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   MG_ASSIGN_OR_RETURN(const std::vector<TaskStatus> tasks, session->Tasks());
@@ -221,11 +231,11 @@ Status RunMetrics::End(Session* session) {
   result_.tasks.clear();
   for (size_t i = 0; i < tasks.size(); ++i) {
     RunResult::Task task = Counters(tasks[i]);
-    task.bytes_sent -= before_[i].bytes_sent;
-    task.bytes_received -= before_[i].bytes_received;
-    task.messages_sent -= before_[i].messages_sent;
-    task.messages_received -= before_[i].messages_received;
-    task.cpu_seconds -= before_[i].cpu_seconds;
+    task.bytes_sent = Since(before_[i].bytes_sent, task.bytes_sent);
+    task.bytes_received = Since(before_[i].bytes_received, task.bytes_received);
+    task.messages_sent = Since(before_[i].messages_sent, task.messages_sent);
+    task.messages_received = Since(before_[i].messages_received, task.messages_received);
+    task.cpu_seconds = Since(before_[i].cpu_seconds, task.cpu_seconds);
     result_.tasks.push_back(std::move(task));
   }
   result_.cpu_seconds = result_.tasks[0].cpu_seconds;

@@ -102,7 +102,8 @@ class RunMetrics {
   // `about` says the program, its flags, the client, workers and batch_size.
   explicit RunMetrics(RunResult about) : result_(std::move(about)) {}
 
-  // The timed part is between these two. They ask every task for its counters.
+  // The timed part is between these two. They ask every task for its counters; of one that was
+  // started anew meanwhile only what came after that is known.
   Status Begin(Session* session);
   Status End(Session* session);
   // `steps` of a row, with so many images in all: each counts as its equal part of the time.

@@ -121,6 +121,7 @@ void Trainer::Say(const std::string& text) const {
 }
 
 Status Trainer::Start() {
+  failed_ = true;  // until all is done
   if (options_.steps_in_flight > 1 && step_.options.num_workers > 1) {
     return InvalidArgument("steps in flight are for one client; several clients overlap as it is");
   }
@@ -164,6 +165,7 @@ Status Trainer::Start() {
     loop.next_batch = global_step_ / beside;
   }
   if (global_step_ > 0) Say("Going on at global step " + std::to_string(global_step_));
+  failed_ = false;
   return Status();
 }
 
@@ -198,7 +200,7 @@ Status Trainer::Initialize() {
   if (options_.join) {
     MG_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized());
     MG_ASSIGN_OR_RETURN(const JobRunJoined joined, JoinRun(true));
-    if (missing.empty() && joined == JobRunJoined::kJoined) {
+    if (missing.empty() && (joined == JobRunJoined::kJoined || joined == JobRunJoined::kRejoined)) {
       if (step_.sync != nullptr)
         MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.sync->chief_init}).status());
       return SayReady();
@@ -218,6 +220,28 @@ Status Trainer::SayReady() {
   return Status();
 }
 
+bool Trainer::NeedsAll() const {
+  return step_.sync != nullptr &&
+         step_.sync->options.replicas_to_aggregate == step_.sync->options.total_num_replicas;
+}
+
+// When this replica went away, an update may have got its gradients of some variables and applied
+// them, and not those of others: whoever takes part goes back to a checkpoint, or ends.
+Status Trainer::BeginAllAnew() {
+  const SyncReplicasOptions& options = step_.sync->options;
+  const auto rank = static_cast<size_t>(options.rank);
+  const std::string name = rank < options.replica_names.size()
+                               ? " (" + options.replica_names[rank] + ")"
+                               : std::string();
+  const std::string why = "replica " + std::to_string(rank) + name +
+                          " has come back; all replicas go back to the last checkpoint";
+  return session_
+      ->Run({{step_.sync->close_code, Tensor::Scalar(static_cast<int32_t>(Code::kAborted))},
+             {step_.sync->close_message, Tensor::String(why)}},
+            {}, {step_.sync->close})
+      .status();
+}
+
 Status Trainer::WaitForModel() {
   if (step_.shared.empty()) return Status();
   const auto begin = Clock::now(), until = begin + options_.start_timeout;
@@ -228,7 +252,9 @@ Status Trainer::WaitForModel() {
     std::string lacks = "the chief (worker 0) has not initialized them";
     if (missing.empty()) {
       MG_ASSIGN_OR_RETURN(const JobRunJoined joined, JoinRun(options_.join));
-      if (joined == JobRunJoined::kJoined) return Status();
+      const bool back = joined == JobRunJoined::kRejoined;
+      if (joined == JobRunJoined::kJoined || (back && !NeedsAll())) return Status();
+      if (back) MG_RETURN_IF_ERROR(BeginAllAnew());
       what = "Waiting for model to be ready: the chief (worker 0) is initializing it";
       lacks = "it has not ended";
       if (joined == JobRunJoined::kLeftOver) {

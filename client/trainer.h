@@ -9,7 +9,9 @@
 // shared variable has a value, and say which have none. Values that an earlier run left in the
 // daemons do not count: the chief of that run is gone, and a chief that starts makes them anew. A
 // client that comes back, the chief too, finds the variables as they are and goes on from their
-// global_step if `join` is set; to a run whose chief is there any client may come back.
+// global_step if `join` is set; to a run whose chief is there any client may come back. Where every
+// update needs every client, by parameter servers, that ends the step of the others with Aborted:
+// the client may have had a part in the update. MonitoredTrainingSession goes on from there.
 //
 // A replica of in_graph with `async` whose worker is lost leaves the others to go on, and says so.
 // When the worker is back, the replica goes on in a session of its own (TrainerOptions::reconnect).
@@ -117,6 +119,8 @@ class Trainer {
   Status Initialize();
   Status SayReady();
   Status WaitForModel();
+  bool NeedsAll() const;  // by parameter servers, every update has a gradient of every replica
+  Status BeginAllAnew();
   // `count` steps, of which the last one's results are fetched.
   Result<TrainedStep> Step(Loop& loop, int count = 1, const RunOptions& options = {},
                            RunMetadata* metadata = nullptr);

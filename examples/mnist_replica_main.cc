@@ -15,10 +15,10 @@
 #include "client/flags.h"
 #include "client/hooks.h"
 #include "client/host.h"
+#include "client/monitored_training_session.h"
 #include "client/run_metrics.h"
 #include "client/session.h"
 #include "client/summary_writer.h"
-#include "client/trainer.h"
 #include "examples/mnist_replica/program.h"
 #include "examples/mnist_replica/settings.h"
 
@@ -39,12 +39,15 @@ class Run {
   Status Train();
 
  private:
-  // A graph, a session and a trainer for a cut of the batch. Variables that were there stay.
+  // A graph and its training for a cut of the batch. Variables that were there stay.
   Status Build(const std::vector<int64_t>& shares, bool initialize);
   // Where the chief saves, and from where it goes on.
-  Status AddTrainDir(TrainerOptions* how);
+  Status AddTrainDir(MonitoredTrainingOptions* how);
+  Result<std::unique_ptr<Session>> Open(SessionFlags flags,
+                                        std::chrono::milliseconds start_timeout);
   Status Measure();
   RunResult About() const;
+  Status TrainAndTest();
   Status WarmUp();
   Status WriteTrace(const std::string& trace);
   Status Timed();
@@ -59,9 +62,9 @@ class Run {
   std::shared_ptr<const Dataset> test_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<Program> program_;
-  std::unique_ptr<Session> session_;
   std::shared_ptr<SummaryWriter> summaries_;
-  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<MonitoredTrainingSession> training_;
+  bool opened_ = false, recovered_ = false;  // the session; since the last step
   RunMetrics metrics_;
   double images_per_second_ = 0;  // of all clients
   int64_t displayed_ = 0;
@@ -82,14 +85,23 @@ RunResult Run::About() const {
   return about;
 }
 
+Result<std::unique_ptr<Session>> Run::Open(SessionFlags flags,
+                                           std::chrono::milliseconds start_timeout) {
+  flags.start_timeout = std::chrono::duration<double>(start_timeout).count();
+  recovered_ = std::exchange(opened_, true);
+  if (recovered_) flags.log_device_placement = "none";  // it is the same
+  return flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size()));
+}
+
 Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
-  trainer_ = nullptr;
-  session_ = nullptr;  // before the graph that it runs
+  training_ = nullptr;  // before the graph that it runs
+  opened_ = false;
   MG_ASSIGN_OR_RETURN(program_, BuildProgram(settings_, layout_, test_->pixels(), shares));
-  if (!initialize) program_->step.init = {};
-  TrainerOptions how{.join = !settings_.container.empty(),
-                     .steps_in_flight = settings_.steps_in_flight,
-                     .steps_per_run = settings_.steps_per_run};
+  // From a checkpoint, a new beginning has them, too.
+  if (!initialize && settings_.train_dir.empty()) program_->step.init = {};
+  MonitoredTrainingOptions how{.trainer = {.join = !settings_.container.empty(),
+                                           .steps_in_flight = settings_.steps_in_flight,
+                                           .steps_per_run = settings_.steps_per_run}};
   MG_RETURN_IF_ERROR(AddTrainDir(&how));
   SessionFlags flags = settings_.session;
   if (layout_.workers > 1 && flags.device_filters.empty()) {
@@ -99,37 +111,36 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
                                ? "/job:worker"
                                : "/job:ps,/job:worker/task:" + std::to_string(layout_.rank);
   }
-  MG_ASSIGN_OR_RETURN(
-      session_, flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size())));
   MG_ASSIGN_OR_RETURN(const SessionOptions options, flags.Options());
-  how.start_timeout = options.start_timeout;
+  how.trainer.start_timeout = options.start_timeout;
   if (cluster_) {
-    flags.start_timeout = kReconnectSeconds;
-    flags.log_device_placement = "none";  // it is the same
-    how.reconnect = [this, flags] { return flags.Open(cluster_, program_->graph); };
+    SessionFlags again = flags;
+    again.start_timeout = kReconnectSeconds;
+    again.log_device_placement = "none";
+    how.trainer.reconnect = [this, again] { return again.Open(cluster_, program_->graph); };
   }
-  trainer_ = std::make_unique<Trainer>(
-      session_.get(), program_->step, program_->feeds,
+  training_ = std::make_unique<MonitoredTrainingSession>(
+      [this, flags](std::chrono::milliseconds timeout) { return Open(flags, timeout); },
+      program_->step, program_->feeds,
       [this](int loop, int64_t batch) { return data_->Feeds(loop, batch); }, std::move(how));
-  return trainer_->Start();
+  return training_->Start();
 }
 
-Status Run::AddTrainDir(TrainerOptions* how) {
+Status Run::AddTrainDir(MonitoredTrainingOptions* how) {
+  how->checkpoint_dir = settings_.train_dir;
+  how->max_recoveries = settings_.max_recoveries;
+  how->recovery_timeout =
+      std::chrono::milliseconds(std::llround(settings_.recovery_timeout * 1000));
   if (settings_.train_dir.empty() || layout_.rank != 0) return Status();
   const Scope root(&program_->graph);
-  const auto saver = std::make_shared<Saver>(root);
+  how->saver = std::make_shared<Saver>(root);
+  how->save_checkpoint = {.steps = settings_.save_steps};
   MG_RETURN_IF_ERROR(root.status());
-  MG_ASSIGN_OR_RETURN(const std::optional<std::string> latest,
-                      LatestCheckpoint(settings_.train_dir));
-  if (latest)
-    how->init_fn = [saver, latest](Session* session) { return saver->Restore(session, *latest); };
   if (summaries_ == nullptr) {
     MG_ASSIGN_OR_RETURN(summaries_, SummaryWriter::Open(settings_.train_dir));
     summaries_->AddGraph(program_->graph);
   }
-  how->chief_only_hooks = {
-      std::make_shared<CheckpointSaverHook>(saver, settings_.train_dir + "/model.ckpt",
-                                            HookEvery{.steps = settings_.save_steps}),
+  how->trainer.chief_only_hooks = {
       std::make_shared<SummarySaverHook>(summaries_, std::vector<std::string>{"loss", "accuracy"},
                                          HookEvery{.steps = settings_.save_summaries_steps}),
       std::make_shared<StepCounterHook>(settings_.save_summaries_steps, summaries_)};
@@ -138,7 +149,11 @@ Status Run::AddTrainDir(TrainerOptions* how) {
 
 // Cuts the batch anew, by the speed that each replica has shown.
 Status Run::Measure() {
-  MG_ASSIGN_OR_RETURN(const std::vector<double> seconds, trainer_->TimeTowers(3));
+  std::vector<double> seconds;
+  MG_RETURN_IF_ERROR(training_->Run([&]() -> Status {
+    MG_ASSIGN_OR_RETURN(seconds, training_->trainer()->TimeTowers(3));
+    return Status();
+  }));
   std::vector<int64_t> shares;
   double fastest = *std::min_element(seconds.begin(), seconds.end());
   std::string text;
@@ -165,33 +180,38 @@ Status Run::WarmUp() {
   const int64_t warmup = settings_.num_warmup_batches;
   const bool trace = !settings_.trace_file.empty() ||
                      (!settings_.result_file.empty() && warmup > 0 && program_->feeds.size() == 1);
-  MG_RETURN_IF_ERROR(trainer_->Train(trace ? warmup - 1 : warmup));
+  MG_RETURN_IF_ERROR(training_->Train(trace ? warmup - 1 : warmup));
   if (settings_.split == "measured") MG_RETURN_IF_ERROR(Measure());
   if (!trace) return Status();
-  MG_ASSIGN_OR_RETURN(const std::string json, trainer_->TraceStep());
+  std::string json;
+  MG_RETURN_IF_ERROR(training_->Run([&]() -> Status {
+    MG_ASSIGN_OR_RETURN(json, training_->trainer()->TraceStep());
+    return Status();
+  }));
   return WriteTrace(json);
 }
 
 Status Run::Timed() {
   const bool measure = !settings_.result_file.empty();
   const int64_t rows = RowsOfStep(settings_, layout_);
-  if (measure) MG_RETURN_IF_ERROR(metrics_.Begin(session_.get()));
-  const int64_t first = trainer_->global_step();
+  if (measure) MG_RETURN_IF_ERROR(metrics_.Begin(training_->session()));
+  const int64_t first = training_->trainer()->global_step();
   const Clock::time_point start = displayed_at_ = Clock::now();
   const int64_t last = settings_.num_warmup_batches + settings_.num_batches;
-  MG_RETURN_IF_ERROR(trainer_->Train(last, [&](const TrainedStep& step) {
+  MG_RETURN_IF_ERROR(training_->Train(last, [&](const TrainedStep& step) {
     if (measure) metrics_.Step(step.begin, step.end, rows * step.steps, step.steps);
     Display(step);
   }));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   // Updates of all clients: each is one batch.
   images_per_second_ =
-      static_cast<double>((trainer_->global_step() - first) * settings_.batch_size) / seconds;
-  return measure ? metrics_.End(session_.get()) : Status();
+      static_cast<double>((training_->trainer()->global_step() - first) * settings_.batch_size) /
+      seconds;
+  return measure ? metrics_.End(training_->session()) : Status();
 }
 
 Status Run::WriteResult() {
-  MG_RETURN_IF_ERROR(metrics_.ReadVariables(session_.get(), program_->step.variables));
+  MG_RETURN_IF_ERROR(metrics_.ReadVariables(training_->session(), program_->step.variables));
   return metrics_.Write(ResultPath(settings_.result_file, layout_.rank));
 }
 
@@ -207,6 +227,10 @@ bool Run::IsDisplayed(int64_t number) const {
 
 void Run::Display(const TrainedStep& step) {
   const int64_t number = step.global_step - settings_.num_warmup_batches;
+  if (std::exchange(recovered_, false)) {  // it has gone back
+    displayed_ = number - step.steps;
+    displayed_at_ = step.begin;
+  }
   if (!IsDisplayed(number)) return;
   const float loss = step.results[0].scalar<float>(), accuracy = step.results[1].scalar<float>();
   if (!settings_.result_file.empty()) metrics_.Display(number, loss, accuracy);
@@ -226,15 +250,16 @@ void Run::Display(const TrainedStep& step) {
 }
 
 Result<double> Run::Evaluate() {
+  Session* const session = training_->session();
   MG_ASSIGN_OR_RETURN(const Callable callable,
-                      session_->MakeCallable({program_->eval_images, program_->eval_labels},
-                                             {program_->evaluation[1]}));
+                      session->MakeCallable({program_->eval_images, program_->eval_labels},
+                                            {program_->evaluation[1]}));
   double hits = 0;
   for (int64_t begin = 0; begin < test_->examples; begin += settings_.eval_batch_size) {
     const int64_t end = std::min(begin + settings_.eval_batch_size, test_->examples);
     MG_ASSIGN_OR_RETURN(Batch batch, Rows(*test_, begin, end, settings_.images()));
     const std::vector<Tensor> feeds = {std::move(batch.images), std::move(batch.labels)};
-    MG_ASSIGN_OR_RETURN(const std::vector<Tensor> results, session_->RunCallable(callable, feeds));
+    MG_ASSIGN_OR_RETURN(const std::vector<Tensor> results, session->RunCallable(callable, feeds));
     hits += std::round(static_cast<double>(results[0].scalar<float>()) *
                        static_cast<double>(end - begin));
   }
@@ -251,19 +276,29 @@ Status Run::Train() {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> shares,
                       SharesOf(settings_, layout_.replicas.size()));
   MG_RETURN_IF_ERROR(Build(shares, true));
+  const Status status = TrainAndTest();
+  // What could have been done about a loss.
+  const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
+  if (!lost || !settings_.train_dir.empty() || settings_.steps_in_flight > 1) return status;
+  return {status.code(), status.message() + " (with --train_dir the run would go on by itself)"};
+}
 
+Status Run::TrainAndTest() {
   MG_RETURN_IF_ERROR(WarmUp());
   MG_RETURN_IF_ERROR(Timed());
   if (layout_.rank == 0) {
-    MG_ASSIGN_OR_RETURN(const double accuracy, Evaluate());
+    double accuracy = 0;
+    MG_RETURN_IF_ERROR(training_->Run([&]() -> Status {
+      MG_ASSIGN_OR_RETURN(accuracy, Evaluate());
+      return Status();
+    }));
     metrics_.TestAccuracy(accuracy);
     if (!settings_.in_graph()) std::printf("Test-Accuracy: %.4f\n", accuracy);
     std::printf("test accuracy: %.4f\ntotal images/sec: %.2f\n", accuracy, images_per_second_);
     std::fflush(stdout);
   }
   if (!settings_.result_file.empty()) MG_RETURN_IF_ERROR(WriteResult());
-  trainer_ = nullptr;
-  return session_->Close();
+  return training_->Close();
 }
 
 // --job_name=ps: this process is that task, until it is told to end.

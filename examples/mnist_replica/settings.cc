@@ -30,6 +30,11 @@ void Settings::AddTo(Flags* flags) {
              "summaries for TensorBoard");
   flags->Add("save_steps", &save_steps, "updates between checkpoints");
   flags->Add("save_summaries_steps", &save_summaries_steps, "updates between summaries");
+  flags->Add("max_recoveries", &max_recoveries,
+             "--train_dir: how often in a row, without a new step in between, training goes on by "
+             "itself from the latest checkpoint after a task was lost; 0: it ends");
+  flags->Add("recovery_timeout", &recovery_timeout,
+             "--train_dir: longest time from a loss to the next new step, in seconds");
   flags->Add("trace_file", &trace_file,
              "write Chrome's trace of one step, the last of the warm-up");
   flags->Add("result_file", &result_file,
@@ -125,6 +130,7 @@ Status Settings::Check() const {
   const std::pair<const char*, int64_t> at_least_zero[] = {
       {"num_warmup_batches", num_warmup_batches},
       {"num_replicas", num_replicas},
+      {"max_recoveries", max_recoveries},
       {"max_variable_bytes", max_variable_bytes}};
   for (const auto& [flag, value] : at_least_zero) {
     if (value < 0) return InvalidArgument("--" + std::string(flag) + " must be 0 or more");
@@ -151,6 +157,7 @@ Status Settings::Check() const {
   if (central_device != "worker" && variable_update != "central")
     return InvalidArgument("--central_device is for --variable_update=central");
   if (!(worker_timeout > 0)) return InvalidArgument("--worker_timeout must be greater than 0");
+  if (!(recovery_timeout > 0)) return InvalidArgument("--recovery_timeout must be greater than 0");
   if (job_name != "worker" && job_name != "ps")
     return InvalidArgument("--job_name is worker or ps, not '" + job_name + "'");
   if (split != "even" && (!in_graph() || async)) {

@@ -33,7 +33,8 @@ struct Settings {
       steps_per_run = 1;
   double learning_rate = 1e-4;
   int64_t seed = 0;
-  int save_steps = 1000, save_summaries_steps = 100;
+  int save_steps = 1000, save_summaries_steps = 100, max_recoveries = 5;
+  double recovery_timeout = 300;  // seconds
   std::string train_dir, trace_file, result_file;
   std::string dtype = "float", loss_scale = "auto";
   MnistCnn model;

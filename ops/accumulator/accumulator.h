@@ -34,7 +34,8 @@ Output ConditionalAccumulator(const Scope& scope, DType dtype, const PartialShap
 //
 // With `rank` >= 0 gradients are kept apart and added in the order of their ranks when they are
 // taken: the sum has the bits of AddN in that order, whatever order they came in. A rank counts
-// once: if it sends a second gradient for one step (it was restarted), that replaces the first.
+// once: if it sends a second gradient for one step (it was restarted), that replaces the first. One
+// that is newer than the accumulator's step is dropped, too: it is of a run that has gone back.
 // REQUIRES: all gradients of an accumulator have ranks, or none has.
 Operation AccumulatorApplyGradient(const Scope& scope, const Output& accumulator,
                                    const Output& local_step, const Output& gradient, int rank = -1);

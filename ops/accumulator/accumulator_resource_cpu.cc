@@ -106,7 +106,7 @@ Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradi
   Taken taken;
   {
     std::lock_guard lock(mutex_);
-    if (local_step < step_) return Status();  // stale
+    if (local_step < step_ || (rank >= 0 && local_step > step_)) return Status();  // stale
     if (!spec_.sparse() && !gradients_.empty() &&
         !(gradients_[0].sum.shape() == gradient.shape())) {
       return InvalidArgument("accumulator '" + spec_.name + "': Shape mismatch: expected " +

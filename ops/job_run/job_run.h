@@ -28,7 +28,8 @@ Operation JobRunFinish(const Scope& scope, const Output& run);
 enum class JobRunJoined : int32_t {
   kJoined = 0,
   kNotReady = 1,  // no chief has got it ready
-  kLeftOver = 2   // what is there is of a run that this client has no part in
+  kLeftOver = 2,  // what is there is of a run that this client has no part in
+  kRejoined = 3   // as kJoined, but this replica has joined this run before: it comes back
 };
 // An int32 scalar, a JobRunJoined: whether replica `rank` may train now. It may if the model is
 // ready and the chief there. Once the chief has gone it may if it has not trained in this run yet

@@ -44,8 +44,7 @@ class JobRunResource : public Resource {
     if (!ready_) return JobRunJoined::kNotReady;
     const bool late = finished_ && ranks_.count(rank) == 0;
     if (chief_.expired() && !late && !rejoin) return JobRunJoined::kLeftOver;
-    ranks_.insert(rank);
-    return JobRunJoined::kJoined;
+    return ranks_.insert(rank).second ? JobRunJoined::kJoined : JobRunJoined::kRejoined;
   }
 
   std::string DebugString() const override {

@@ -246,6 +246,15 @@ TEST_F(AccumulatorTest, ARankCountsOnceAndTheFirstOnesCount) {
   EXPECT_EQ(Count(), 0);
 }
 
+TEST_F(AccumulatorTest, WithRanksAGradientOfAStepThatIsStillToComeIsDropped) {
+  MakeAccumulator(Reduction::kSum, 2);
+  ASSERT_TRUE(session().Run({{step_, Tensor::Scalar(int64_t{10})}}, {}, {set_step_}).ok());
+  ASSERT_TRUE(Put(12, Floats({100}), 1).ok());  // of a run that has gone back from there
+  EXPECT_EQ(Count(), 0);
+  ASSERT_TRUE(Put(10, Floats({4}), 1).ok());
+  EXPECT_EQ(Count(), 1);
+}
+
 TEST_F(AccumulatorTest, AGradientOfAnotherShapeIsRefused) {
   MakeAccumulator(Reduction::kMean);
   ASSERT_TRUE(Put(0, Floats({1, 2})).ok());

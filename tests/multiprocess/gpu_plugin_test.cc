@@ -380,5 +380,22 @@ TEST_F(GpuPlugin, AJobWhoseReplicasKeepTheirOwnPaceGoesOnWithTheOneWhoseGpuWasLo
   EXPECT_TRUE(gpus.launch->WaitForMoreOutput(", Step: ", kLimit)) << gpus.launch->error();
 }
 
+TEST_F(GpuPlugin, AJobInStepGoesOnFromItsCheckpointWhenTheDaemonsWhoseGpusWereLostAreBack) {
+  Use(kLosable);
+  const TemporaryFolder dir;
+  const LosableGpus gpus(
+      {"--ps=1", "--workers=2"},
+      {MG_MNIST_REPLICA, "--replication=in_graph", "--data_name=synthetic", "--fc=16",
+       "--batch_size=20", "--num_warmup_batches=0", "--display_every=5", "--save_steps=5",
+       "--train_dir=" + dir.path(), kForever});
+  ASSERT_TRUE(gpus.launch->WaitForOutput("step 10 ", kLimit)) << gpus.launch->error();
+  gpus.Lose();
+  for (const char* text : {"is started anew (1 of 3)", "the session is made anew, attempt 1 of 5",
+                           "Restoring parameters from ", "Going on at global step "}) {
+    EXPECT_TRUE(gpus.launch->WaitForError(text, kLimit)) << text << ": " << gpus.launch->error();
+  }
+  EXPECT_TRUE(gpus.launch->WaitForMoreOutput("step ", kLimit)) << gpus.launch->error();
+}
+
 }  // namespace
 }  // namespace monograph

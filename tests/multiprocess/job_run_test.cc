@@ -48,7 +48,7 @@ TEST(JobRun, OthersJoinOnceTheChiefIsReadyAndWhileItIsThere) {
   EXPECT_EQ(other.Join(1), JobRunJoined::kNotReady);
   chief.Run(chief.ready);
   EXPECT_EQ(other.Join(1), JobRunJoined::kJoined);
-  EXPECT_EQ(other.Join(1), JobRunJoined::kJoined) << "it may come back while the chief is there";
+  EXPECT_EQ(other.Join(1), JobRunJoined::kRejoined) << "it may come back while the chief is there";
   EXPECT_EQ(other.Join(2), JobRunJoined::kJoined);
 }
 
@@ -64,7 +64,7 @@ TEST(JobRun, WhatAChiefThatIsGoneLeftIsForThoseWhoSayThatTheyComeBack) {
   }
   EXPECT_EQ(other.Join(1), JobRunJoined::kLeftOver);
   EXPECT_EQ(other.Join(2), JobRunJoined::kLeftOver);
-  EXPECT_EQ(other.Join(1, true), JobRunJoined::kJoined);
+  EXPECT_EQ(other.Join(1, true), JobRunJoined::kRejoined);
   // A chief that comes back is there again.
   Client again(cluster);
   again.Run(again.ready);
