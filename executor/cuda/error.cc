@@ -95,8 +95,10 @@ Status NcclStatus(int code, const char* call) {
   switch (code) {
     case 1:
     case 2:
-    case 6:
-      return Unavailable(text + "; a peer or its connection is lost (NCCL_DEBUG=WARN tells more)");
+      return Unavailable(text + " (NCCL_DEBUG=WARN tells more)");
+    case 6:  // which task is gone, who watches it will say
+      return Unavailable(text + "; a peer or its connection is lost (NCCL_DEBUG=WARN tells more)")
+          .AsDerived();
     default:
       return Internal(std::move(text));
   }

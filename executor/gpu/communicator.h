@@ -31,7 +31,8 @@ class Communicator {
   virtual ~Communicator() = default;
 
   // Whether what was begun is done as far as the host goes: that all members have joined, that the
-  // last exchange is on the queue. An error says that members or the way to them are lost.
+  // last exchange is on the queue. An error says that members or the way to them are lost; it is
+  // derived where it comes of another member's loss.
   virtual Result<bool> Ready() = 0;
   // Enqueues on Queue::kMembers all of these together. What one rank sends to another comes in the
   // order of its list. REQUIRES: Ready gave true.

@@ -439,7 +439,12 @@ void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
 // On a thread of its own: NCCL frees memory of the GPU, and CUDA may wait for every kernel first.
 // One of another communicator may be waiting for a member that is gone, and must be aborted then.
 void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
-  if (!device_.health().ok()) return connection->communicator->Abandon();
+  if (!device_.health().ok()) {
+    connection->communicator->Abandon();
+    std::lock_guard lock(mutex_);
+    connection->ended = true;
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     ++aborting_;
@@ -449,12 +454,30 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
                connection = std::move(connection)]() mutable {
                 (void)driver->Enter();
                 connection->communicator->Abort();
+                {
+                  std::lock_guard lock(self->mutex_);
+                  connection->ended = true;
+                }
                 connection = nullptr;
                 std::lock_guard lock(self->mutex_);
                 --self->aborting_;
                 self->Wake();
               })
       .detach();
+}
+
+// The abort may wait for what others have on the GPU: they are looked at meanwhile, and end by
+// their deadlines.
+void GpuMembers::AwaitAbort(const Connection& connection) {
+  std::unique_lock lock(mutex_);
+  for (auto until = Clock::now() + kDrain; !connection.ended && Clock::now() < until;) {
+    Watch(&lock);
+    for (const MemberOperationPtr& operation : under_way_) {
+      if (operation->failure.ok()) until = Clock::now() + kDrain;
+    }
+    if (!connection.ended) changed_.wait_for(lock, kTick);
+  }
+  if (!connection.ended) LogError(device_.name() + ": a communicator's abort does not end");
 }
 
 // Looks for what must not go on.
@@ -487,16 +510,19 @@ void GpuMembers::Watch(std::unique_lock<std::mutex>* lock) {
 
 void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const Status& why,
                           const MemberOperation* culprit) {
+  // Unavailable, if it was a loss: who hears of it first waits for the cause.
+  const Status consequence =
+      Status(why.code() == Code::kUnavailable ? Code::kUnavailable : Code::kAborted,
+             "the members' GPUs were disconnected because " + culprit->Describe() +
+                 " ended: " + why.message())
+          .AsDerived();
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(connection->broken, true)) return;
     connection->closed = true;
     for (const MemberOperationPtr& operation : under_way_) {
       if (operation->connection != connection || !operation->failure.ok()) continue;
-      operation->failure = operation.get() == culprit
-                               ? why
-                               : Aborted("the members' GPUs were disconnected because " +
-                                         culprit->Describe() + " ended: " + why.message());
+      operation->failure = operation.get() == culprit ? why : consequence;
     }
   }
   Abort(connection);
@@ -518,6 +544,9 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
     // What is enqueued waits for what does not come.
     if (op.connection != nullptr) {
       BreakOff(op.connection, status, &op);
+      // A thread of the library's may still put the exchange on the queue, behind the event below,
+      // which gives its memory to others.
+      if (op.connection->launching) AwaitAbort(*op.connection);
     } else {
       std::lock_guard lock(mutex_);
       LeaveOut(op);
@@ -566,7 +595,7 @@ Status GpuMembers::Connect(MemberOperation& op) {
   {
     std::lock_guard lock(mutex_);
     if (groups_[devices].left_out != op.left_out || (all_have && !use(first)))
-      return Aborted(name + ": its GPUs were disconnected meanwhile");
+      return Aborted(name + ": its GPUs were disconnected meanwhile").AsDerived();
   }
   if (op.connection != nullptr) return WaitUntilReady(op);
   MG_ASSIGN_OR_RETURN(const Agreement agreed, Agree(op));
@@ -576,7 +605,8 @@ Status GpuMembers::Connect(MemberOperation& op) {
       retired_.push_back(std::exchange(groups_[devices].connection, nullptr));
   }
   if (op.connection == nullptr) {
-    if (agreed.id.empty()) return Aborted(name + ": its GPUs are connected anew in the next step");
+    if (agreed.id.empty())
+      return Aborted(name + ": its GPUs are connected anew in the next step").AsDerived();
     MG_ASSIGN_OR_RETURN(auto joined,
                         device_.driver().communicators()->Join(agreed.id, op.rank, op.size()));
     auto connection = std::make_shared<Connection>();
@@ -656,6 +686,9 @@ Status GpuMembers::WaitUntilReady(MemberOperation& op) {
       return DeadlineExceeded("waited " + Seconds(op.request->timeout) +
                               " for the other members' GPUs");
     }
+    // A lost context may be all that the library waits for, and nobody else may look at the device.
+    if (const auto there = device_.driver().Done(op.ready); !there.ok())
+      return device_.Check(there.status());
     MG_RETURN_IF_ERROR(device_.health());
     changed_.wait_for(lock, kPoll);
   }
@@ -664,9 +697,12 @@ Status GpuMembers::WaitUntilReady(MemberOperation& op) {
 Status GpuMembers::Exchange(MemberOperation& op, std::span<const Communicator::Send> sends,
                             std::span<const Communicator::Receive> receives) {
   if (sends.empty() && receives.empty()) return Status();
+  op.connection->launching = true;
   MG_RETURN_IF_ERROR(device_.Issue(
       Queue::kMembers, [&] { return op.connection->communicator->Exchange(sends, receives); }));
-  return WaitUntilReady(op);
+  MG_RETURN_IF_ERROR(WaitUntilReady(op));
+  op.connection->launching = false;
+  return Status();
 }
 
 // ---- what is enqueued
@@ -880,7 +916,7 @@ void GpuMembers::Passed(const MemberOperationPtr& operation, const Status& statu
     operation->state = MemberOperation::State::kOver;
     ended = operation->failure.ok() ? status : operation->failure;
     if (ended.ok() && operation->connection->broken)
-      ended = Aborted("the members' GPUs were disconnected");
+      ended = Aborted("the members' GPUs were disconnected").AsDerived();
     Wake();
   }
   End(operation, ended.ok() ? ended : device_.Check(ended.WithContext(operation->Describe())));

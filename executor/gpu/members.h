@@ -84,8 +84,10 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   struct Connection {
     uint64_t key = 0;  // of its id
     std::unique_ptr<Communicator> communicator;
-    bool closed = false;  // for what is not under way
-    bool broken = false;  // aborted
+    bool closed = false;     // for what is not under way
+    bool broken = false;     // aborted
+    bool ended = false;      // the abort is over
+    bool launching = false;  // an exchange is not known to be on the queue; the members thread's
   };
   // The members of one list of devices.
   struct Group {
@@ -104,6 +106,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   void Thread();
   void Retire(std::unique_lock<std::mutex>* lock);
   void Abort(std::shared_ptr<Connection> connection);  // ends it, without waiting for that
+  void AwaitAbort(const Connection& connection);
   void Watch(std::unique_lock<std::mutex>* lock);
   void Launch(const MemberOperationPtr& operation);
   Status Enqueue(MemberOperation& operation);

@@ -73,7 +73,8 @@ class NcclCommunicator : public Communicator {
     id.copy(unique.internal, sizeof unique.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    return Begun(Nccl().init_rank(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig");
+    return Explained(
+        Begun(Nccl().init_rank(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig"));
   }
 
   Result<bool> Ready() override {
@@ -117,7 +118,8 @@ class NcclCommunicator : public Communicator {
   Status Explained(const Status& status) const {
     const char* detail = status.ok() ? nullptr : Nccl().last_error(comm_);
     if (detail == nullptr || *detail == '\0') return status;
-    return Status(status.code(), status.message() + ": " + detail);
+    const Status explained(status.code(), status.message() + ": " + detail);
+    return status.derived() ? explained.AsDerived() : explained;
   }
 
   CUstream_st* const stream_;

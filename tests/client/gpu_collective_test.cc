@@ -5,44 +5,20 @@
 #include <atomic>
 #include <future>
 
-#include "client/all_reduce.h"
 #include "client/monograph.h"
 #include "client/registries.h"
 #include "executor/server.h"
-#include "ops/cast/cast.h"
 #include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
+#include "tests/client/collective_graphs.h"
 #include "tests/client/fake_gpu_devices.h"
 #include "transport/transport.h"
 
 namespace monograph::testing {
 namespace {
-
-std::string Gpu(int i) { return "/device:GPU:" + std::to_string(i); }
-
-std::vector<std::string> Gpus(int count) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < count; ++i) devices.push_back(Gpu(i));
-  return devices;
-}
-
-// A sum of one float from each of `devices`.
-Outputs SumOf(const Scope& root, const Output& x, const std::vector<std::string>& devices,
-              int instance, int key = 1, double timeout = 60) {
-  const CollectiveGroup group{.size = static_cast<int>(devices.size()),
-                              .key = key,
-                              .members = devices,
-                              .timeout_seconds = timeout};
-  Outputs sums;
-  for (const std::string& device : devices) {
-    const Scope place = root.WithDevice(device);
-    sums.push_back(CollectiveReduce(place, Add(place, x, x), group, instance));
-  }
-  return sums;
-}
 
 class GpuCollective : public ::testing::Test {
  protected:
@@ -92,67 +68,6 @@ class GpuCollective : public ::testing::Test {
   std::unique_ptr<Session> session_;
 };
 
-Output Input(const Scope& scope, DType dtype, const Shape& shape, int rank) {
-  Tensor values = Tensor::Allocate(DT_FLOAT, shape).value();
-  for (int64_t i = 0; i < shape.elements(); ++i)
-    values.data<float>()[i] = static_cast<float>((i * 7 + rank * 13) % 101 + 1) /
-                              static_cast<float>(1 + rank * 3 + i % 5);
-  return Cast(scope, Const(scope, std::move(values)), dtype);
-}
-
-// Every kind, many types and sizes, in one step.
-struct Everything {
-  Everything(int ranks, const std::string& type) : graph(NewGraph()), root(&graph) {
-    std::vector<std::string> devices;
-    for (int i = 0; i < ranks; ++i) devices.push_back("/device:" + type + ":" + std::to_string(i));
-    const CollectiveGroup group{.size = ranks, .key = 3, .members = devices, .timeout_seconds = 60};
-    int instance = 1;
-    const auto place = [&](int rank) {
-      return root.WithDevice(devices[static_cast<size_t>(rank)]);
-    };
-    for (const DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64}) {
-      for (const char* op : {"Add", "Mul", "Max", "Min"}) {
-        for (const int64_t size : {0, 1, 700}) {
-          for (int rank = 0; rank < ranks; ++rank)
-            fetches.push_back(CollectiveReduce(
-                place(rank), Input(place(rank), dtype, Shape{size}, rank), group, instance, op));
-          ++instance;
-        }
-      }
-      for (int rank = 0; rank < ranks; ++rank) {
-        fetches.push_back(CollectiveGather(
-            place(rank), Input(place(rank), dtype, Shape{3 * rank, 5}, rank), group, instance));
-      }
-      ++instance;
-      if (dtype != DT_BFLOAT16) {
-        const int root_rank = instance % ranks;
-        for (int rank = 0; rank < ranks; ++rank) {
-          fetches.push_back(
-              rank == root_rank
-                  ? CollectiveBroadcastSend(place(rank), Input(place(rank), dtype, {40, 9}, rank),
-                                            group, instance)
-                  : CollectiveBroadcastRecv(place(rank), dtype, {40, 9}, group, instance));
-        }
-        ++instance;
-      }
-    }
-    // Buckets of several tensors; what they give is computed with on the GPU, and one input has
-    // another user.
-    std::vector<Outputs> gradients;
-    for (int rank = 0; rank < ranks; ++rank) {
-      Outputs own;
-      for (const int64_t size : {1, 0, 5000, 64, 70'001})
-        own.push_back(Input(place(rank), DT_FLOAT, Shape{size}, rank));
-      fetches.push_back(Neg(place(rank), own[2]));
-      const Outputs sums = MonographAllReduce(place(rank), own, group, instance);
-      for (const Output& sum : sums) fetches.push_back(Square(place(rank), sum));
-    }
-  }
-  Graph graph;
-  Scope root;
-  Outputs fetches;
-};
-
 TEST_F(GpuCollective, EveryKindTypeAndSizeHasTheBitsOfCpus) {
   for (const int ranks : {2, 3, 4}) {
     Everything on_cpus(ranks, "CPU"), on_gpus(ranks, "GPU");
@@ -189,43 +104,12 @@ TEST_F(GpuCollective, PartsOfOneCardGoThroughHostMemory) {
   EXPECT_EQ(Exchanges(), 0);
 }
 
-// Groups that overlap, many at once, steps in flight together: launched in different orders they
-// would wait for each other until their deadline.
 TEST_F(GpuCollective, OverlappingGroupsInStepsThatOverlapDoNotWaitForEachOther) {
   Use(4);
-  Graph graph = NewGraph();
-  Scope root(&graph);
-  const Output x = Placeholder(root, DT_FLOAT, {});
-  Outputs sums;
-  std::vector<float> factors;
-  const std::vector<std::vector<std::string>> groups = {
-      {Gpu(0), Gpu(1)}, {Gpu(1), Gpu(2)}, {Gpu(2), Gpu(0)}, {Gpu(3), Gpu(1), Gpu(0)}, Gpus(4)};
-  for (int instance = 1; instance <= 6; ++instance) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-      for (const Output& sum : SumOf(root, x, groups[g], instance, static_cast<int>(g))) {
-        sums.push_back(sum);
-        factors.push_back(2.0f * static_cast<float>(groups[g].size()));
-      }
-    }
-  }
-  ASSERT_TRUE(root.ok()) << root.status();
-  const auto session = Open(graph);
-  const Callable callable = session->MakeCallable({x}, sums).value();
-  constexpr int kThreads = 3, kSteps = 5;
-  std::vector<std::future<void>> threads;
-  for (int t = 0; t < kThreads; ++t) {
-    threads.push_back(std::async(std::launch::async, [&, t] {
-      for (int step = 0; step < kSteps; ++step) {
-        const auto value = static_cast<float>(1 + t * kSteps + step);
-        const std::vector<Tensor> feeds{Tensor::Scalar(value)};
-        const auto values = session->RunCallable(callable, feeds);
-        ASSERT_TRUE(values.ok()) << values.status();
-        for (size_t i = 0; i < factors.size(); ++i)
-          EXPECT_EQ(values->at(i).scalar<float>(), value * factors[i]);
-      }
-    }));
-  }
-  for (auto& thread : threads) thread.get();
+  const OverlappingGroups groups(/*instances=*/6);
+  ASSERT_TRUE(groups.root.ok()) << groups.root.status();
+  const auto session = Open(groups.graph);
+  groups.RunAtOnce(*session, /*threads=*/3, /*steps=*/5);
   ExpectNoRaces();
 }
 
@@ -342,6 +226,9 @@ TEST_F(GpuCollective, AnExchangeThatFailsIsTheStepsErrorAndTheNextStepRuns) {
     EXPECT_EQ(status.code(), Code::kUnavailable) << status;
     EXPECT_NE(status.message().find("a member's card is gone"), std::string::npos) << status;
     EXPECT_NE(status.message().find("CollectiveReduceV2"), std::string::npos) << status;
+    // The others have begun theirs, which a thread of the library's puts on the queue.
+    for (const auto& driver : FakeDrivers())
+      EXPECT_EQ(driver->counts().late, 0) << "the step ended before what it had begun";
     const auto values = Step();
     ASSERT_TRUE(values.ok()) << values.status();
   }
@@ -363,8 +250,7 @@ TEST_F(GpuCollective, ALostContextInTheMiddleFailsTheStepAndHangsNone) {
   const Status status = running.get();
   EXPECT_EQ(status.code(), Code::kUnavailable) << status;
   EXPECT_NE(status.message().find("is lost"), std::string::npos) << status;
-  for (int step = 0; step < 3; ++step)
-    EXPECT_EQ(Step().status().code(), Code::kUnavailable);
+  for (int step = 0; step < 3; ++step) EXPECT_EQ(Step().status().code(), Code::kUnavailable);
 }
 
 TEST_F(GpuCollective, MembersThatDifferAreAnErrorThatNamesOne) {

@@ -78,7 +78,7 @@ struct World {
 struct RecordingDriver::Event {
   bool timed = false;
   Clock clock;
-  int polls = 0;                             // until it is done
+  int polls = 0;  // until it is done
   Queue queue = Queue::kCompute;
   int64_t at = 0;                            // for ElapsedNs
   std::vector<std::function<void()>> lands;  // copies to the host that come before it
@@ -411,13 +411,16 @@ class RecordingCommunicator : public Communicator {
   // Memory is freed there, for which CUDA waits until the device has nothing left to do: what
   // hangs on other communicators must be aborted meanwhile.
   void Abort() override {
+    bool hangs = false;
     {
       std::lock_guard lock(driver_.world_->mutex);
-      const bool hangs = driver_.stuck_.erase(this) > 0;
+      hangs = driver_.stuck_.erase(this) > 0;
       if (std::exchange(aborted_, true)) return;
       ++driver_.counts_.aborts;
-      if (!hangs) return;
+      if (!missing_.empty()) ++driver_.counts_.late;
     }
+    if (!missing_.empty()) EnqueueLate();
+    if (!hangs) return;
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     for (bool over = false; !over; std::this_thread::yield()) {
       std::lock_guard lock(driver_.world_->mutex);
@@ -434,6 +437,19 @@ class RecordingCommunicator : public Communicator {
   }
 
  private:
+  // What was begun is put on the queue by a thread of the library's, perhaps after it was aborted.
+  void EnqueueLate() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::lock_guard lock(driver_.world_->mutex);
+    for (const Receive& receive : missing_) {
+      const MemoryAccess write{receive.data, receive.bytes};
+      driver_.Issue(Queue::kMembers, "an exchange that was aborted", {}, {&write, 1});
+      std::memset(receive.data, 0xEE, receive.bytes);
+    }
+    missing_.clear();
+    --driver_.counts_.late;
+  }
+
   RecordingDriver& driver_;
   World::Meeting& meeting_;
   const int rank_, size_;

@@ -61,6 +61,7 @@ class RecordingDriver : public StreamDriver, private Communicators {
     int64_t kernels = 0, launches = 0, copies = 0, waits = 0, records = 0;
     int64_t device_bytes = 0;
     int64_t joins = 0, exchanges = 0, aborts = 0;  // of communicators
+    int64_t late = 0;  // that are aborted while they put an exchange on the queue
   };
   Counts counts() const;
 
