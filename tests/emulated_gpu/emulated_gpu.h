@@ -23,5 +23,9 @@ cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void(
 
 // From `work`: it went wrong, as a kernel that fails does.
 void Lose(const char* why);
+bool IsLost();
+
+// For what is to be late, each time another one.
+unsigned NextSeed();
 
 }  // namespace monograph::emulated

@@ -15,9 +15,10 @@
 // Weaker than a GPU: no time is measured that means anything; one context for all devices, lost as
 // one; large regions of memory are zero at first, and given out again; the host may read them.
 //
-// From the environment: MG_EMULATED_GPUS (devices, 1), MG_EMULATED_GPU_SEED (of delays and orders),
-// MG_EMULATED_GPU_COMPUTE=0 (kernels do nothing), MG_EMULATED_GPU_LOG=FILE (every call that
-// matters, one a line; totals at the end).
+// From the environment: MG_EMULATED_GPUS (devices of the machine, 1), of which CUDA_VISIBLE_DEVICES
+// may show some, by number; MG_EMULATED_GPU_SEED (of delays and orders), MG_EMULATED_GPU_COMPUTE=0
+// (kernels do nothing), MG_EMULATED_GPU_LOG=FILE (every call that matters, one a line; totals at
+// the end).
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -33,8 +34,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -155,13 +158,24 @@ State& S() {
   return *state;
 }
 
-int Devices() {
-  static const int devices = [] {
-    const char* const text = std::getenv("MG_EMULATED_GPUS");
-    return text == nullptr ? 1 : std::atoi(text);
+// The machine's number of each device that is visible: of a list those before the first that there
+// is none of.
+const std::vector<int>& Cards() {
+  static const std::vector<int> cards = [] {
+    const char* text = std::getenv("MG_EMULATED_GPUS");
+    std::vector<int> all(static_cast<size_t>(text == nullptr ? 1 : std::atoi(text)));
+    std::iota(all.begin(), all.end(), 0);
+    text = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (text == nullptr) return all;
+    std::vector<int> shown;
+    std::istringstream list(text);
+    for (int card; list >> card && card >= 0 && card < static_cast<int>(all.size()); list.ignore())
+      shown.push_back(card);
+    return shown;
   }();
-  return devices;
+  return cards;
 }
+int Devices() { return static_cast<int>(Cards().size()); }
 
 thread_local int current = 0;
 thread_local cudaError_t last = cudaSuccess;
@@ -557,6 +571,14 @@ void Lose(const char* why) {
   Lock lock(S().mutex);
   S().lost = cudaErrorLaunchFailure;
 }
+bool IsLost() {
+  Lock lock(S().mutex);
+  return S().lost != cudaSuccess;
+}
+unsigned NextSeed() {
+  Lock lock(S().mutex);
+  return S().seed += 2;
+}
 
 cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void()> work,
                       std::vector<Operand> operands) {
@@ -652,6 +674,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     NAME(cudaErrorInvalidConfiguration)
     NAME(cudaErrorInvalidDeviceFunction)
     NAME(cudaErrorInvalidDevice)
+    NAME(cudaErrorNoDevice)
     NAME(cudaErrorInvalidResourceHandle)
     NAME(cudaErrorNotReady)
     NAME(cudaErrorIllegalAddress)
@@ -686,7 +709,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = Devices();
-  return cudaSuccess;
+  return *count > 0 ? cudaSuccess : last = cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= Devices()) return last = cudaErrorInvalidDevice;
@@ -712,7 +735,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", device + 1);
+  if (device < 0 || device >= Devices()) return last = cudaErrorInvalidDevice;
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0",
+                static_cast<unsigned>(Cards()[static_cast<size_t>(device)] + 1));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {

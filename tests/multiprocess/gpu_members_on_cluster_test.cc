@@ -1,0 +1,152 @@
+// GPUs of two daemons that exchange tensors over NCCL: the code that calls it, on an emulated
+// library (tests/emulated_gpu). What becomes of a daemon that is killed, hangs, or loses its GPU in
+// the middle of an exchange.
+#include <signal.h>
+#include <stdlib.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "tests/client/collective_graphs.h"
+#include "tests/emulated_gpu/held_exchanges.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph::testing {
+namespace {
+
+constexpr char kFirst[] = "/job:worker/task:0/device:GPU:0",
+               kSecond[] = "/job:worker/task:1/device:GPU:0";
+constexpr char kSecondTask[] = "/job:worker/replica:0/task:1";
+constexpr auto kLimit = 60s;
+
+// Two daemons with a card each. The exchanges of the second one can be held up.
+class GpuMembersOnCluster : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string libraries = MG_EMULATED_GPU;
+    setenv("MONOGRAPH_CUDA_PLUGIN", (libraries + "/libmonograph_cuda.so").c_str(), 1);
+    setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
+    setenv("MG_EMULATED_GPUS", "2", 1);
+    Start(0);
+    setenv("MG_EMULATED_NCCL_HOLD", held_.file().c_str(), 1);
+    Start(1);
+    unsetenv("MG_EMULATED_NCCL_HOLD");
+  }
+  void TearDown() override {
+    session_ = nullptr;
+    for (const char* name : {"CUDA_VISIBLE_DEVICES", "MONOGRAPH_CUDA_PLUGIN"}) unsetenv(name);
+  }
+  void Start(int task) {
+    setenv("CUDA_VISIBLE_DEVICES", std::to_string(task).c_str(), 1);
+    cluster_.Start("worker", task);
+  }
+
+  // A sum of one float of each, and of 20'000.
+  void Open(double timeout) {
+    x_ = Placeholder(root_, DT_FLOAT, {});
+    fetches_ = SumOf(root_, x_, {kFirst, kSecond}, 1, 1, timeout);
+    const CollectiveGroup group{
+        .size = 2, .key = 1, .members = {kFirst, kSecond}, .timeout_seconds = timeout};
+    Outputs inputs;
+    for (int rank = 0; rank < 2; ++rank) {
+      const Scope place = root_.WithDevice(group.members[static_cast<size_t>(rank)]);
+      inputs.push_back(Input(place, DT_FLOAT, {20'000}, rank));
+      fetches_.push_back(CollectiveReduce(place, inputs.back(), group, 2));
+    }
+    fetches_.push_back(AddN(root_.WithDevice("/job:worker/task:0/device:CPU:0"), inputs));
+    ASSERT_TRUE(root_.ok()) << root_.status();
+    session_ = cluster_.Connect(graph_);
+  }
+  Status Step(RunOptions options = {}) {
+    const auto values = session_->Run({{x_, Tensor::Scalar(1.0f)}}, fetches_, {}, options);
+    if (!values.ok()) return values.status();
+    EXPECT_EQ(values->at(0).scalar<float>(), 4.0f);
+    EXPECT_EQ(values->at(1).scalar<float>(), 4.0f);
+    EXPECT_TRUE(BitEqual(values->at(2), values->at(4)));
+    EXPECT_TRUE(BitEqual(values->at(3), values->at(4)));
+    return Status();
+  }
+  // How a step ends in which `fault` comes while an exchange is under way.
+  template <typename Fault>
+  Status StepWith(Fault fault) {
+    held_.Hold();
+    auto step = std::async(std::launch::async, [this] { return Step(); });
+    EXPECT_TRUE(held_.OneWaits());
+    fault();
+    EXPECT_EQ(step.wait_for(kLimit), std::future_status::ready);
+    return step.get();
+  }
+
+  TemporaryFolder folder_;
+  emulated::HeldExchanges held_{folder_.File("hold")};
+  TestCluster cluster_{{.ps = 0, .workers = 2, .start = false}};
+  Graph graph_ = NewGraph();
+  Scope root_{&graph_};
+  Output x_;
+  Outputs fetches_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(GpuMembersOnCluster, GpusOfTwoDaemonsSumWithTheBitsOfACpu) {
+  Open(/*timeout=*/60);
+  for (int step = 0; step < 4; ++step) {
+    const Status status = Step();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  // They do come to NCCL.
+  const Status status = StepWith([this] { held_.Release(); });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(GpuMembersOnCluster, AMemberThatDoesNotComeIsNamedAndTheNextStepRuns) {
+  Open(/*timeout=*/8);
+  ASSERT_EQ(Step().ToString(), "OK");
+  ExpectError(session_->Run({{x_, Tensor::Scalar(1.0f)}}, {fetches_[0]}).status(),
+              Code::kDeadlineExceeded, {"rank 1", std::string(kSecondTask) + "/device:GPU:0"});
+  const Status status = Step();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(GpuMembersOnCluster, AnExchangeThatHangsEndsAtItsDeadlineAndTheNextStepRuns) {
+  Open(/*timeout=*/8);
+  ASSERT_EQ(Step().ToString(), "OK");
+  ExpectError(StepWith([] {}), Code::kDeadlineExceeded, {"collective 'CollectiveReduceV2'"});
+  held_.Release();
+  const Status status = Step();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(GpuMembersOnCluster, AStepThatIsAbortedInAnExchangeEndsAndTheNextOneRuns) {
+  Open(/*timeout=*/300);
+  ASSERT_EQ(Step().ToString(), "OK");
+  held_.Hold();
+  const Status aborted = Step({.timeout = 2s});
+  EXPECT_EQ(aborted.code(), Code::kDeadlineExceeded) << aborted;
+  held_.Release();
+  const Status status = Step();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(GpuMembersOnCluster, ADaemonThatIsKilledInAnExchangeIsNamedAndTheOtherGpuIsFree) {
+  Open(/*timeout=*/300);
+  ASSERT_EQ(Step().ToString(), "OK");
+  ExpectError(StepWith([this] { cluster_.daemon("worker", 1).Signal(SIGKILL); }),
+              Code::kUnavailable, {kSecondTask});
+  held_.Release();
+  Start(1);
+  session_ = cluster_.Connect(graph_);
+  const Status status = Step();
+  EXPECT_TRUE(status.ok()) << status << cluster_.daemon("worker", 0).error();
+}
+
+TEST_F(GpuMembersOnCluster, AGpuThatIsLostInAnExchangeFailsTheStepAndHangsNone) {
+  Open(/*timeout=*/300);
+  ASSERT_EQ(Step().ToString(), "OK");
+  ExpectError(StepWith([this] { held_.LoseTheGpu(); }), Code::kUnavailable,
+              {"the context of " + std::string(kSecondTask) + "/device:GPU:0 is lost"});
+  EXPECT_EQ(Step().code(), Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace monograph::testing
