@@ -1,0 +1,345 @@
+// The members thread: what is launched when, over which communicator, and what is ended.
+#include <algorithm>
+#include <utility>
+
+#include "base/codec.h"
+#include "base/duration.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "executor/collective/operation.h"
+#include "executor/gpu/member_operation.h"
+
+namespace monograph {
+
+using Clock = std::chrono::steady_clock;
+using collective::GroupName;
+
+namespace {
+
+// How often deadlines and connections are looked at while something is under way.
+constexpr std::chrono::milliseconds kTick{20};
+// A device that is destroyed while a collective is under way is waited for so long.
+constexpr std::chrono::seconds kDrain{10};
+
+// FNV-1a, which all members compute alike; never 0.
+uint64_t KeyOf(std::string_view id) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash | 1;
+}
+
+}  // namespace
+
+void GpuMembers::Thread() {
+  (void)device_.driver().Enter();  // what fails there fails below
+  auto stopped_at = Clock::time_point::max();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (const MemberOperationPtr* next = order_.Next(); next != nullptr) {
+      const MemberOperationPtr operation = *next;
+      order_.Remove(operation->place);
+      operation->state = MemberOperation::State::kUnderWay;
+      lock.unlock();
+      Launch(operation);
+      lock.lock();
+      continue;
+    }
+    Watch(&lock);
+    Retire(&lock);
+    if (stopped_) {
+      if (under_way_.empty()) break;
+      stopped_at = std::min(stopped_at, Clock::now());
+      if (Clock::now() > stopped_at + kDrain) break;
+    }
+    if (order_.Next() != nullptr) continue;
+    if (under_way_.empty() && !stopped_) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_for(lock, kTick);
+    }
+  }
+  for (auto& [devices, group] : groups_) {
+    if (group.connection != nullptr) retired_.push_back(std::move(group.connection));
+  }
+  const auto until = Clock::now() + kDrain;
+  do {
+    Retire(&lock);
+  } while (aborting_ > 0 && changed_.wait_until(lock, until) == std::cv_status::no_timeout);
+  if (aborting_ > 0) LogError(device_.name() + ": a communicator's abort does not end");
+}
+
+// Destroys what nobody uses any more.
+void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
+  std::vector<std::shared_ptr<Connection>> gone;
+  std::erase_if(retired_, [&gone](std::shared_ptr<Connection>& connection) {
+    if (connection.use_count() > 1) return false;
+    gone.push_back(std::move(connection));
+    return true;
+  });
+  if (gone.empty()) return;
+  lock->unlock();
+  for (auto& connection : gone) Abort(std::move(connection));
+  gone.clear();
+  lock->lock();
+}
+
+// On a thread of its own: NCCL frees memory of the GPU, and CUDA may wait for every kernel first.
+// One of another communicator may be waiting for a member that is gone, and must be aborted then.
+void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
+  if (!device_.health().ok()) {
+    connection->communicator->Abandon();
+    std::lock_guard lock(mutex_);
+    connection->ended = true;
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    ++aborting_;
+  }
+  StartThread("mg-gpu" + std::to_string(device_.info().name.id) + "-abort",
+              [self = shared_from_this(), driver = device_.shared_driver(),
+               connection = std::move(connection)]() mutable {
+                (void)driver->Enter();
+                connection->communicator->Abort();
+                {
+                  std::lock_guard lock(self->mutex_);
+                  connection->ended = true;
+                }
+                connection = nullptr;
+                std::lock_guard lock(self->mutex_);
+                --self->aborting_;
+                self->Wake();
+              })
+      .detach();
+}
+
+// The abort may wait for what others have on the GPU: they are looked at meanwhile, and end by
+// their deadlines.
+void GpuMembers::AwaitAbort(const Connection& connection) {
+  std::unique_lock lock(mutex_);
+  for (auto until = Clock::now() + kDrain; !connection.ended && Clock::now() < until;) {
+    Watch(&lock);
+    for (const MemberOperationPtr& operation : under_way_) {
+      if (operation->failure.ok()) until = Clock::now() + kDrain;
+    }
+    if (!connection.ended) changed_.wait_for(lock, kTick);
+  }
+  if (!connection.ended) LogError(device_.name() + ": a communicator's abort does not end");
+}
+
+// Looks for what must not go on.
+void GpuMembers::Watch(std::unique_lock<std::mutex>* lock) {
+  const auto now = Clock::now();
+  std::vector<std::pair<MemberOperationPtr, Status>> broken;
+  for (const MemberOperationPtr& operation : under_way_) {
+    MemberOperation& op = *operation;
+    if (!op.failure.ok() || op.connection == nullptr) continue;
+    if (!op.inputs_there) {
+      const Result<bool> there = device_.driver().Done(op.ready);
+      op.inputs_there = there.ok() && *there;
+      if (op.inputs_there) op.deadline = now + op.request->timeout;
+    }
+    const Result<bool> ready = op.connection->communicator->Ready();
+    if (op.cancelled || stopped_) {
+      broken.emplace_back(operation, Cancelled("the step was aborted").AsDerived());
+    } else if (!ready.ok()) {
+      broken.emplace_back(operation, ready.status());
+    } else if (op.inputs_there && now > op.deadline) {
+      broken.emplace_back(operation, DeadlineExceeded("waited " + Seconds(op.request->timeout) +
+                                                      " for what the other members' GPUs send"));
+    }
+  }
+  if (broken.empty()) return;
+  lock->unlock();
+  for (const auto& [operation, why] : broken) BreakOff(operation->connection, why, operation.get());
+  lock->lock();
+}
+
+void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const Status& why,
+                          const MemberOperation* culprit) {
+  // Unavailable, if it was a loss: who hears of it first waits for the cause.
+  const Status consequence =
+      Status(why.code() == Code::kUnavailable ? Code::kUnavailable : Code::kAborted,
+             "the members' GPUs were disconnected because " + culprit->Describe() +
+                 " ended: " + why.message())
+          .AsDerived();
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(connection->broken, true)) return;
+    connection->closed = true;
+    for (const MemberOperationPtr& operation : under_way_) {
+      if (operation->connection != connection || !operation->failure.ok()) continue;
+      operation->failure = operation.get() == culprit ? why : consequence;
+    }
+  }
+  Abort(connection);
+}
+
+void GpuMembers::Launch(const MemberOperationPtr& operation) {
+  MemberOperation& op = *operation;
+  {
+    std::lock_guard lock(mutex_);
+    op.self = operation;
+    under_way_.push_back(operation);
+  }
+  Status status = Enqueue(op);
+  if (!status.ok()) {
+    {
+      std::lock_guard lock(mutex_);
+      if (op.failure.ok()) op.failure = status;
+    }
+    // What is enqueued waits for what does not come.
+    if (op.connection != nullptr) {
+      BreakOff(op.connection, status, &op);
+      // A thread of the library's may still put the exchange on the queue, behind the event below,
+      // which gives its memory to others.
+      if (op.connection->launching) AwaitAbort(*op.connection);
+    } else {
+      std::lock_guard lock(mutex_);
+      LeaveOut(op);
+    }
+  }
+  // After a failure, too: what is enqueued has to have ended.
+  status = device_.IssueAndAwait(
+      Queue::kMembers, operation.get(), [] { return Status(); }, [](EventId, uint64_t) {});
+  if (!status.ok()) {
+    op.self = nullptr;
+    Passed(operation, status);
+  }
+}
+
+Status GpuMembers::Enqueue(MemberOperation& op) {
+  MG_RETURN_IF_ERROR(device_.health());
+  MG_RETURN_IF_ERROR(Connect(op));
+  StreamDriver& driver = device_.driver();
+  MG_RETURN_IF_ERROR(device_.Issue(Queue::kMembers,
+                                   [&] { return driver.Wait(Queue::kMembers, driver, op.ready); }));
+  switch (op.request->kind) {
+    case CollectiveKind::kReduce:
+      return Reduce(op);
+    case CollectiveKind::kBroadcast:
+      return Broadcast(op);
+    case CollectiveKind::kGather:
+      return Gather(op);
+  }
+  return Internal("no kind of collective");
+}
+
+// The communicator that all have, or a new one.
+Status GpuMembers::Connect(MemberOperation& op) {
+  const auto& devices = op.request->members->devices;
+  const std::string name = GroupName(op.request->group_key);
+  const uint64_t first = op.rows[0].current;
+  const bool all_have =
+      first != 0 && std::all_of(op.rows.begin(), op.rows.end(),
+                                [&](const MemberRow& r) { return r.current == first; });
+  const auto use = [&](uint64_t key) {  // with the lock held
+    const Group& group = groups_[devices];
+    if (group.connection == nullptr || group.connection->closed || group.connection->key != key)
+      return false;
+    op.connection = group.connection;
+    return true;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    if (groups_[devices].left_out != op.left_out || (all_have && !use(first)))
+      return Aborted(name + ": its GPUs were disconnected meanwhile").AsDerived();
+  }
+  if (op.connection != nullptr) return WaitUntilReady(op);
+  MG_ASSIGN_OR_RETURN(const Agreement agreed, Agree(op));
+  {
+    std::lock_guard lock(mutex_);
+    if (!use(agreed.key) && groups_[devices].connection != nullptr)
+      retired_.push_back(std::exchange(groups_[devices].connection, nullptr));
+  }
+  if (op.connection == nullptr) {
+    if (agreed.id.empty())
+      return Aborted(name + ": its GPUs are connected anew in the next step").AsDerived();
+    MG_ASSIGN_OR_RETURN(auto joined,
+                        device_.driver().communicators()->Join(agreed.id, op.rank, op.size()));
+    auto connection = std::make_shared<Connection>();
+    connection->key = agreed.key;
+    connection->communicator = std::move(joined);
+    std::lock_guard lock(mutex_);
+    groups_[devices].connection = op.connection = std::move(connection);
+  }
+  return WaitUntilReady(op).WithContext("connecting the GPUs of " + name);
+}
+
+// The members' last meeting, when all have launched what comes before: each says which
+// communicator it has now, and rank 0 the id of a new one, unless it thinks that there is one since
+// the first meeting. A row as bytes:
+//   current:u64 id   (length:u32 bytes)
+Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
+  uint64_t current = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const Group& group = groups_[op.request->members->devices];
+    if (group.connection != nullptr && !group.connection->closed) current = group.connection->key;
+  }
+  Encoder row;
+  row.Put(current);
+  std::string id;
+  if (op.rank == 0 && (current == 0 || op.rows[0].current != 0)) {
+    MG_ASSIGN_OR_RETURN(id, device_.driver().communicators()->NewId());
+  }
+  row.PutBytes(id);
+  const auto call = MeetingFor(op, Meeting::kCommunicator, row.bytes());
+  call->done = [self = shared_from_this(), operation = op.shared_from_this()](
+                   const Status& status, std::vector<Tensor> outputs) {
+    std::lock_guard lock(self->mutex_);
+    operation->agreed = status;
+    operation->agreement = std::move(outputs);
+    self->Wake();
+  };
+  op.manager->Start(call);
+  {
+    // Bounded by the call's deadline.
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return op.agreed.has_value() || op.cancelled || stopped_; });
+    if (!op.agreed.has_value()) {
+      lock.unlock();
+      op.manager->Cancel(call);
+      return Cancelled("the step was aborted").AsDerived();
+    }
+  }
+  MG_RETURN_IF_ERROR(*op.agreed);
+  Decoder in(BytesOf(op.agreement[0]));
+  Agreement agreement;
+  bool same = true;
+  for (int rank = 0; rank < op.size(); ++rank) {
+    const auto key = in.Get<uint64_t>();
+    const std::string_view offered = in.GetBytes();
+    if (rank == 0) agreement = {key, std::string(offered)};
+    same = same && key != 0 && key == agreement.key;
+  }
+  if (!in.ok() || !in.rest().empty())
+    return DataLoss("a meeting for a communicator with rows that are none");
+  if (same) {
+    agreement.id.clear();
+  } else {
+    agreement.key = agreement.id.empty() ? 0 : KeyOf(agreement.id);
+  }
+  return agreement;
+}
+
+Status GpuMembers::WaitUntilReady(MemberOperation& op) {
+  const auto deadline = Clock::now() + op.request->timeout;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    MG_ASSIGN_OR_RETURN(const bool ready, op.connection->communicator->Ready());
+    if (ready) return Status();
+    if (op.cancelled || stopped_) return Cancelled("the step was aborted").AsDerived();
+    if (Clock::now() > deadline) {
+      return DeadlineExceeded("waited " + Seconds(op.request->timeout) +
+                              " for the other members' GPUs");
+    }
+    // A lost context may be all that the library waits for, and nobody else may look at the device.
+    if (const auto there = device_.driver().Done(op.ready); !there.ok())
+      return device_.Check(there.status());
+    MG_RETURN_IF_ERROR(device_.health());
+    changed_.wait_for(lock, kMembersPoll);
+  }
+}
+
+}  // namespace monograph
