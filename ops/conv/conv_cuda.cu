@@ -3,8 +3,9 @@
 // TensorFlow's filters are [rows, columns, in, out]; cuDNN is fast where the filter lies as the
 // images do. So the filter is transposed on its way in, and its gradient on its way out. Where a
 // window is one pixel, value and input's gradient are matrix products of things as they lie, and
-// cuBLASLt's. Where cuDNN has no engine for images as they lie, they are moved to planes with the
-// padding around them, which is what its oldest engines know.
+// cuBLASLt's; the filter's gradient is cuDNN's with input and output exchanged. Where cuDNN has no
+// engine for images as they lie, they are moved to planes with the padding around them, which is
+// what its oldest engines know.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -301,10 +302,24 @@ class ConvKernel : public Kernel {
     return fused_.bias && !biased ? AddOwnBias(c, g, out) : Status();
   }
 
+  // The filter's gradient where a window is one pixel: exchanged images give it transposed, which
+  // is as TensorFlow's filter lies.
+  Status ByExchange(KernelContext& c, const Geometry& g, T* x, T* filter, T* y) {
+    Geometry exchanged = g;
+    std::swap(exchanged.ic, exchanged.oc);
+    return conv_.Run(c, {.mode = kMode,
+                         .dtype = kDTypeOf<T>,
+                         .geometry = exchanged,
+                         .input = y,
+                         .filter = filter,
+                         .output = x});
+  }
+
   // By one of cuDNN's engines; with bias and activation if `biased` is given and set. `filter` lies
   // as TensorFlow's.
   Status ByEngine(KernelContext& c, const Geometry& g, T* x, T* filter, T* y,
                   bool* biased = nullptr) {
+    if (kMode == Mode::kBackpropFilter && IsProduct(g)) return ByExchange(c, g, x, filter, y);
     MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
     if constexpr (kMode != Mode::kBackpropFilter)
       MG_RETURN_IF_ERROR(ToCudnn<T>(c, g, filter, moved.data<T>()));
