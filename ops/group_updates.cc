@@ -1,5 +1,6 @@
 #include "ops/group_updates.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
@@ -16,7 +17,7 @@ const UpdateInputs* InputsOf(std::string_view op) {
   static const auto updates = [] {
     std::map<std::string, UpdateInputs, std::less<>> all;
     ops::training::ForEachUpdate(
-        [&]<template <typename> typename, const UpdateInputs& kInputs>(
+        [&]<template <typename> typename, const UpdateInputs & kInputs>(
             const char* name, std::initializer_list<const char*>) { all.emplace(name, kInputs); });
     return all;
   }();
@@ -27,7 +28,10 @@ const UpdateInputs* InputsOf(std::string_view op) {
 class Grouper {
  public:
   Grouper(const Graph& graph, std::span<const NodeId> keep)
-      : graph_(graph), leader_(static_cast<size_t>(graph.num_nodes())), kept_(leader_.size()) {
+      : graph_(graph),
+        consumers_(graph),
+        leader_(static_cast<size_t>(graph.num_nodes())),
+        kept_(leader_.size()) {
     for (size_t i = 0; i < leader_.size(); ++i) leader_[i] = static_cast<NodeId>(i);
     for (NodeId id : keep) kept_[static_cast<size_t>(id)] = true;
   }
@@ -81,24 +85,57 @@ class Grouper {
     }
     for (auto& [key, members] : groups) {
       if (members.size() < 2) continue;
-      for (NodeId member : members) leader_[static_cast<size_t>(member)] = members[0];
-      groups_[members[0]] = std::move(members);
+      const NodeId leader = members[0];
+      for (NodeId member : members) leader_[static_cast<size_t>(member)] = leader;
+      Group& group = groups_[leader];
+      for (NodeId member : members) {
+        const NodeId from = GradientOf(member).node;
+        if (Leader(from) == from && IsSpared(from, leader)) {
+          leader_[static_cast<size_t>(from)] = leader;
+          group.casts.push_back(from);
+        }
+      }
+      group.updates = std::move(members);
     }
     return Status();
   }
 
+  Endpoint GradientOf(NodeId update) const {
+    const UpdateInputs& inputs = *InputsOf(graph_.op(update).name());
+    return graph_.inputs(update)[static_cast<size_t>(inputs.gradient)];
+  }
+
+  // A cast of 16 bits to float that serves nothing but gradients of the group, which can widen them
+  // by itself.
+  bool IsSpared(NodeId id, NodeId leader) const {
+    if (!graph_.is(id, "Cast") || kept_[static_cast<size_t>(id)] ||
+        graph_.device_index(id) != graph_.device_index(leader))
+      return false;
+    const DType from = graph_.attrs(id).Get<DType>("SrcT");
+    if ((from != DT_HALF && from != DT_BFLOAT16) || graph_.dtype({id, 0}) != DT_FLOAT) return false;
+    const auto edges = consumers_.of(id);
+    return std::all_of(edges.begin(), edges.end(), [&](const OutEdge& edge) {
+      return Leader(edge.target) == leader &&
+             edge.input == InputsOf(graph_.op(edge.target).name())->gradient;
+    });
+  }
+
+  // What becomes one node with `leader`: its group, or itself.
   std::vector<NodeId> Members(NodeId leader) const {
-    const auto group = groups_.find(leader);
-    return group == groups_.end() ? std::vector<NodeId>{leader} : group->second;
+    const auto found = groups_.find(leader);
+    if (found == groups_.end()) return {leader};
+    std::vector<NodeId> members = found->second.updates;
+    members.insert(members.end(), found->second.casts.begin(), found->second.casts.end());
+    return members;
   }
 
   // Every node after all that it needs, a group as one.
   Status Build(Rewrite* out) {
-    const OutEdges consumers(graph_);
     std::vector<int> missing(leader_.size());
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      missing[static_cast<size_t>(Leader(id))] +=
-          static_cast<int>(graph_.inputs(id).size() + graph_.control_inputs(id).size());
+      for (const OutEdge& edge : consumers_.of(id)) {
+        if (Leader(edge.target) != Leader(id)) ++missing[static_cast<size_t>(Leader(edge.target))];
+      }
     }
     std::vector<NodeId> ready;
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
@@ -112,8 +149,9 @@ class Grouper {
         MG_RETURN_IF_ERROR(Add(members, out));
       }
       for (NodeId member : members) {
-        for (const OutEdge& edge : consumers.of(member)) {
+        for (const OutEdge& edge : consumers_.of(member)) {
           const NodeId next = Leader(edge.target);
+          if (next == ready[at]) continue;
           if (--missing[static_cast<size_t>(next)] == 0) ready.push_back(next);
         }
       }
@@ -125,17 +163,23 @@ class Grouper {
 
   Status Add(const std::vector<NodeId>& members, Rewrite* out) {
     const NodeId leader = members[0];
+    const std::vector<NodeId>& updates = groups_.at(leader).updates;
     const UpdateInputs& from = *InputsOf(graph_.op(leader).name());
     std::vector<Endpoint> inputs;
-    for (NodeId id : members) {
+    for (NodeId id : updates) {
       for (int v = 0; v < from.variables; ++v)
         inputs.push_back(out->Map(graph_.inputs(id)[static_cast<size_t>(v)]));
     }
     const std::vector<Endpoint> coefficients = Coefficients(leader, from);
     for (const Endpoint& e : coefficients) inputs.push_back(out->Map(e));
-    for (NodeId id : members)
-      inputs.push_back(out->Map(graph_.inputs(id)[static_cast<size_t>(from.gradient)]));
-    const auto count = static_cast<int64_t>(members.size());
+    std::vector<DType> types;
+    for (NodeId id : updates) {
+      Endpoint gradient = GradientOf(id);
+      if (Leader(gradient.node) == leader) gradient = graph_.inputs(gradient.node)[0];
+      inputs.push_back(out->Map(gradient));
+      types.push_back(graph_.dtype(gradient));
+    }
+    const auto count = static_cast<int64_t>(updates.size());
     const Attrs& attrs = graph_.attrs(leader);
     auto made =
         std::make_shared<const Attrs>(Attrs{{"update", std::string(graph_.op(leader).name())},
@@ -143,18 +187,23 @@ class Grouper {
                                             {"V", count * from.variables},
                                             {"C", static_cast<int64_t>(coefficients.size())},
                                             {"N", count},
+                                            {"G", std::move(types)},
                                             {"T", attrs.Get<DType>("T")}});
-    MG_ASSIGN_OR_RETURN(
-        const NodeId id,
-        out->Add(leader, "_MultiResourceApply", inputs, std::move(made), members));
-    for (NodeId member : members) out->Replace(member, id);
+    MG_ASSIGN_OR_RETURN(const NodeId id,
+                        out->Add(leader, "_MultiResourceApply", inputs, std::move(made), members));
+    for (NodeId update : updates) out->Replace(update, id);
     return Status();
   }
 
+  struct Group {
+    std::vector<NodeId> updates, casts;  // casts: of gradients, which the group's node does itself
+  };
+
   const Graph& graph_;
+  const OutEdges consumers_;
   std::vector<NodeId> leader_;  // of a node's group; itself if it has none
   std::vector<bool> kept_;
-  std::map<NodeId, std::vector<NodeId>> groups_;  // by leader
+  std::map<NodeId, Group> groups_;  // by leader
 };
 
 }  // namespace

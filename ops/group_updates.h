@@ -4,9 +4,10 @@
 //   ResourceApplyAdam(w, w_m, w_v, ..., dw), ResourceApplyAdam(b, b_m, b_v, ..., db)
 //     becomes  _MultiResourceApply(w, w_m, w_v, b, b_m, b_v, ..., dw, db)
 //
-// Only updates that do not wait for one another, on one GPU, of one type, and not in `keep`. The
-// results have the same bits. The new node has the name of one of the old ones, and runs when all
-// gradients are there.
+// Gradients that are cast to float from half or bfloat16 for nothing else are read as they are: the
+// casts go. Only updates that do not wait for one another, on one GPU, of one type, and not in
+// `keep`. The results have the same bits. The new node has the name of one of the old ones, and
+// runs when all gradients are there.
 #pragma once
 
 #include <span>
@@ -16,8 +17,8 @@
 
 namespace monograph {
 
-// `mapping` (may be null) gets for every old node its new id. A graph without such updates comes
-// back as it is.
+// `mapping` (may be null) gets for every old node its new id, or -1. A graph without such updates
+// comes back as it is.
 Result<Graph> GroupUpdates(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping);
 
 }  // namespace monograph

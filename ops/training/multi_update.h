@@ -3,13 +3,14 @@
 //
 //   variables     V handles: of each update the variable and its slots, as its own op has them
 //   coefficients  C scalars, in the order of that op's inputs
-//   gradients     N
+//   gradients     N, of the type of the variables; half and bfloat16, too, if that is float
 //   update        the op that it stands for; `flag`: that op's use_nesterov or update_slots
 #pragma once
 
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "executor/kernel.h"
@@ -32,8 +33,10 @@ struct MultiInputs {
   bool flag;
 };
 
+inline bool Is16Bit(DType dtype) { return dtype == DT_HALF || dtype == DT_BFLOAT16; }
+
 // The kernel that MakerOf<T, Formula>::Make makes for the node's update; InvalidArgument if counts
-// do not fit it.
+// or types do not fit it.
 template <typename T, template <typename, template <typename> typename> typename MakerOf>
 Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k) {
   const std::string& update = k.attr<std::string>("update");
@@ -52,6 +55,13 @@ Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k) {
     }
     kernel = MakerOf<T, FormulaOf>::Make(k);
   });
+  for (DType gradient : k.attr<std::vector<DType>>("G")) {
+    if (gradient != kDTypeOf<T> && !(std::is_same_v<T, float> && Is16Bit(gradient))) {
+      unfit.Update(InvalidArgument("a gradient of " + std::string(DTypeName(gradient)) +
+                                   " does not fit variables of " +
+                                   std::string(DTypeName(kDTypeOf<T>))));
+    }
+  }
   MG_RETURN_IF_ERROR(unfit);
   if (!kernel) return InvalidArgument("no update of many variables is called '" + update + "'");
   return Result<std::unique_ptr<Kernel>>(std::move(kernel));  // nvcc would copy it

@@ -6,8 +6,8 @@
 namespace monograph::ops::training {
 namespace {
 
-// Updates the variable that input `first` names, and the slots behind it.
-template <typename T, typename Formula>
+// Updates the variable that input `first` names, and the slots behind it. `gradient` is of type G.
+template <typename T, typename G = T, typename Formula>
 Status Update(KernelContext& c, const Formula& formula, int first, const Tensor& gradient) {
   constexpr size_t kN = Formula::kVariables;
   MG_ASSIGN_OR_RETURN(auto locked,
@@ -18,7 +18,7 @@ Status Update(KernelContext& c, const Formula& formula, int first, const Tensor&
     before[i] = locked[static_cast<int>(i)].template before<T>();
     after[i] = locked[static_cast<int>(i)].template after<T>();
   }
-  const T* g = gradient.data<T>();
+  const G* g = gradient.data<G>();
   ForElements(c, gradient.elements(), [=](int64_t i) {
     UpdateElement<T>(formula, before.data(), after.data(), static_cast<Accumulator<T>>(g[i]), i,
                      std::make_index_sequence<kN>());
@@ -51,11 +51,21 @@ class MultiUpdateKernel : public Kernel {
                         (MakeFormula<T, FormulaOf>(c, inputs_.coefficients.data(), inputs_.flag)));
     constexpr int kN = FormulaOf<Accumulator<T>>::kVariables;
     for (int i = 0; i < inputs_.updates; ++i)
-      MG_RETURN_IF_ERROR(Update<T>(c, formula, i * kN, c.input(inputs_.gradient + i)));
+      MG_RETURN_IF_ERROR(UpdateOne(c, formula, i * kN, c.input(inputs_.gradient + i)));
     return Status();
   }
 
  private:
+  template <typename Formula>
+  static Status UpdateOne(KernelContext& c, const Formula& formula, int first,
+                          const Tensor& gradient) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (gradient.dtype() == DT_HALF) return Update<T, half>(c, formula, first, gradient);
+      if (gradient.dtype() == DT_BFLOAT16) return Update<T, bfloat16>(c, formula, first, gradient);
+    }
+    return Update<T>(c, formula, first, gradient);
+  }
+
   const MultiInputs inputs_;
 };
 
@@ -69,7 +79,7 @@ struct MakeMulti {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs& kInputs>(
+  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
                     const char* op, std::initializer_list<const char*> variables) {
     const std::vector<std::string> host_args(variables.begin(), variables.end());
 #define ADD(T)                                        \

@@ -13,11 +13,11 @@ template <typename T, int kN>
 struct UpdateOf {
   const T* before[kN];
   T* after[kN];
-  const T* gradient;
+  const void* gradient;
   int64_t n;
 
   bool packs() const {  // all are aligned for whole packs
-    const auto aligned = [](const T* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+    const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
     return aligned(gradient) && std::all_of(before, before + kN, aligned) &&
            std::all_of(after, after + kN, aligned);
   }
@@ -25,8 +25,8 @@ struct UpdateOf {
 
 // How many updates fit into the arguments of one launch, which may have 32764 bytes.
 template <typename T, int kN>
-inline constexpr int kMostUpdates =
-    static_cast<int>(31'700 / (sizeof(UpdateOf<T, kN>) + sizeof(int64_t)));
+inline constexpr int kMostUpdates = static_cast<int>(31'700 / (sizeof(UpdateOf<T, kN>) +
+                                                               sizeof(int64_t) + sizeof(uint8_t)));
 // Of a model with few variables: less to pass.
 inline constexpr int kFewUpdates = 32;
 
@@ -41,6 +41,7 @@ struct UpdateBody {
   int count;
   UpdateOf<T, kN> updates[kMost];
   int64_t begin[kMost + 1];  // of each update, in packs
+  uint8_t types[kMost];      // DType of each gradient: T, or what a cast to T would widen
   bool packs;
 
   MG_HD void operator()(int64_t at) const {
@@ -54,16 +55,17 @@ struct UpdateBody {
     const int64_t first = (at - begin[low]) * kPack;
     if (packs && first + kPack <= u.n) {
       Pack<T, kPack> values[kN];
-      const auto g = *reinterpret_cast<const Pack<T, kPack>*>(u.gradient + first);
       MG_UNROLL
       for (int v = 0; v < kN; ++v)
         values[v] = *reinterpret_cast<const Pack<T, kPack>*>(u.before[v] + first);
+      A g[kPack];
+      Gradients<kPack>(low, first, g);
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) {
         A old[kN], fresh[kN];
         MG_UNROLL
         for (int v = 0; v < kN; ++v) old[v] = Widen(values[v].values[k]);
-        update(old, Widen(g.values[k]), fresh);
+        update(old, g[k], fresh);
         MG_UNROLL
         for (int v = 0; v < kN; ++v) values[v].values[k] = Narrow<T>(fresh[v]);
       }
@@ -76,15 +78,35 @@ struct UpdateBody {
       A old[kN], fresh[kN];
       MG_UNROLL
       for (int v = 0; v < kN; ++v) old[v] = Widen(u.before[v][i]);
-      update(old, Widen(u.gradient[i]), fresh);
+      A g;
+      Gradients<1>(low, i, &g);
+      update(old, g, fresh);
       MG_UNROLL
       for (int v = 0; v < kN; ++v) u.after[v][i] = Narrow<T>(fresh[v]);
     }
   }
 
-  void Add(const UpdateOf<T, kN>& update) {
+  // N gradients of an update, from `first` on.
+  template <int N>
+  MG_HD void Gradients(int which, int64_t first, A* g) const {
+    const void* from = updates[which].gradient;
+    if constexpr (std::is_same_v<T, float>) {
+      if (types[which] == DT_HALF) return Widened<half, N>(from, first, g);
+      if (types[which] == DT_BFLOAT16) return Widened<bfloat16, N>(from, first, g);
+    }
+    Widened<T, N>(from, first, g);
+  }
+  template <typename G, int N>
+  MG_HD static void Widened(const void* from, int64_t first, A* g) {
+    const auto pack = *reinterpret_cast<const Pack<G, N>*>(static_cast<const G*>(from) + first);
+    MG_UNROLL
+    for (int k = 0; k < N; ++k) g[k] = Widen(pack.values[k]);
+  }
+
+  void Add(const UpdateOf<T, kN>& update, DType gradient) {
     if (count == 0) begin[0] = 0, packs = true;
     updates[count] = update;
+    types[count] = static_cast<uint8_t>(gradient);
     packs = packs && update.packs();
     begin[count + 1] = begin[count] + (update.n + kPack - 1) / kPack;
     ++count;
@@ -101,7 +123,7 @@ struct UpdateBody {
 template <typename T, int kN>
 UpdateOf<T, kN> Describe(Locked<kN>& locked, const Tensor& gradient) {
   UpdateOf<T, kN> update;
-  update.gradient = gradient.data<T>();
+  update.gradient = gradient.raw();
   update.n = gradient.elements();
   for (int i = 0; i < kN; ++i) {
     update.before[i] = locked[i].template before<T>();
@@ -120,7 +142,7 @@ class DeviceUpdateKernel : public Kernel {
                         (DeviceFormula<T, FormulaOf>::Of(c, kInputs.coefficients, flag_)));
     const Tensor& gradient = c.input(kInputs.gradient);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<body.kN>::Make(c, kDTypeOf<T>, gradient.shape()));
-    body.Add(Describe<T>(locked, gradient));
+    body.Add(Describe<T>(locked, gradient), gradient.dtype());
     MG_RETURN_IF_ERROR(body.Flush(c));
     locked.Commit();
     return Status();
@@ -157,7 +179,7 @@ class DeviceMultiUpdateKernel : public Kernel {
       bool twice = false;
       for (int v = 0; v < kN; ++v) twice = !seen.insert(&locked.variable(v)).second || twice;
       if (twice || body->count == kMost) MG_RETURN_IF_ERROR(body->Flush(c));
-      body->Add(Describe<T>(locked, gradient));
+      body->Add(Describe<T>(locked, gradient), gradient.dtype());
       for (int v = 0; v < kN; ++v) {
         const Tensor& old = locked.variable(v).value;
         if (locked[v].template before<T>() != locked[v].template after<T>())
@@ -181,7 +203,7 @@ struct MakeDeviceMulti {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs& kInputs>(
+  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
                     const char* op, std::initializer_list<const char*> variables) {
     const std::vector<std::string> host_args(variables.begin(), variables.end());
 #define ADD(T)                                              \

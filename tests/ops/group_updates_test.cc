@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/scope.h"
+#include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/training/training.h"
@@ -25,11 +26,29 @@ class GroupUpdatesTest : public ::testing::Test {
 
   Operation Momentum(const Scope& scope, const std::string& name, Output lr,
                      bool nesterov = false) {
+    const Output gradient = Const(scope.WithOpName(name + "_g"), Tensor::Vector<float>({1, 2}));
+    return MomentumBy(scope, name, gradient, lr, nesterov);
+  }
+  Operation MomentumBy(const Scope& scope, const std::string& name, Output gradient, Output lr,
+                       bool nesterov = false) {
     const Output var = VarHandle(scope.WithOpName(name), DT_FLOAT, {2}),
-                 accum = VarHandle(scope.WithOpName(name + "_m"), DT_FLOAT, {2}),
-                 gradient = Const(scope.WithOpName(name + "_g"), Tensor::Vector<float>({1, 2}));
+                 accum = VarHandle(scope.WithOpName(name + "_m"), DT_FLOAT, {2});
     return ResourceApplyMomentum(scope.WithOpName("update_" + name), var, accum, lr, gradient,
                                  momentum_, nesterov);
+  }
+  // As float, from a placeholder of another type.
+  Output Widened(const Scope& scope, const std::string& name, DType from) {
+    return Cast(scope.WithOpName(name), Placeholder(scope.WithOpName(name + "_in"), from, {2}),
+                DT_FLOAT);
+  }
+  // The inputs of the one node of many updates.
+  static std::vector<std::string> InputsOfGroup(const Graph& graph) {
+    std::vector<std::string> inputs;
+    for (NodeId id = 0; id < graph.num_nodes(); ++id) {
+      if (!graph.is(id, "_MultiResourceApply")) continue;
+      for (const Endpoint& e : graph.inputs(id)) inputs.emplace_back(graph.name(e.node));
+    }
+    return inputs;
   }
   // How many updates each _MultiResourceApply stands for, in order of size.
   static std::vector<int64_t> Sizes(const Graph& graph) {
@@ -67,10 +86,9 @@ TEST_F(GroupUpdatesTest, UpdatesOfOneKindBecomeOneNode) {
   const auto controls = grouped.control_inputs(grouped.Find("train"));
   ASSERT_EQ(controls.size(), 1u);
   EXPECT_EQ(controls[0], one);
-  std::vector<std::string> inputs;
-  for (const Endpoint& e : grouped.inputs(one)) inputs.emplace_back(grouped.name(e.node));
-  EXPECT_EQ(inputs, (std::vector<std::string>{"a", "a_m", "b", "b_m", "c", "c_m", "lr", "momentum",
-                                              "a_g", "b_g", "c_g"}));
+  EXPECT_EQ(InputsOfGroup(grouped),
+            (std::vector<std::string>{"a", "a_m", "b", "b_m", "c", "c_m", "lr", "momentum", "a_g",
+                                      "b_g", "c_g"}));
 }
 
 TEST_F(GroupUpdatesTest, OthersStayApart) {
@@ -94,6 +112,50 @@ TEST_F(GroupUpdatesTest, AnUpdateThatWaitsForAnotherStaysBehindIt) {
   EXPECT_EQ(Sizes(grouped), std::vector<int64_t>{2});
   EXPECT_GE(grouped.Find("update_b"), 0);
   EXPECT_TRUE(grouped.TopologicalOrder().ok());
+}
+
+TEST_F(GroupUpdatesTest, ReadsGradientsThatAreCastForNothingElseAsTheyAre) {
+  const Output half = Widened(gpu_, "half", DT_HALF), brain = Widened(gpu_, "brain", DT_BFLOAT16),
+               number = Widened(gpu_, "number", DT_DOUBLE);
+  const Operation first = NoOp(gpu_.WithOpName("first"));
+  const Output late = Cast(gpu_.WithOpName("late").WithControlDependencies({first}),
+                           Placeholder(gpu_.WithOpName("late_in"), DT_HALF, {2}), DT_FLOAT);
+  MomentumBy(gpu_, "a", half, lr_);
+  MomentumBy(gpu_, "b", brain, lr_);
+  MomentumBy(gpu_, "c", number, lr_);
+  MomentumBy(gpu_, "d", late, lr_);
+  Momentum(gpu_, "e", lr_);
+  std::vector<NodeId> mapping;
+  const Graph grouped = Grouped(&mapping);
+  EXPECT_EQ(
+      InputsOfGroup(grouped),
+      (std::vector<std::string>{"a", "a_m", "b", "b_m", "c", "c_m", "d", "d_m", "e", "e_m", "lr",
+                                "momentum", "half_in", "brain_in", "number", "late_in", "e_g"}));
+  const NodeId one = grouped.Find("update_a");
+  ASSERT_GE(one, 0);
+  EXPECT_EQ(grouped.attrs(one).Get<std::vector<DType>>("G"),
+            (std::vector<DType>{DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_HALF, DT_FLOAT}));
+  EXPECT_LT(grouped.Find("half"), 0);
+  EXPECT_EQ(mapping[static_cast<size_t>(half.node())], -1);
+  ASSERT_EQ(grouped.control_inputs(one).size(), 1u);
+  EXPECT_EQ(grouped.control_inputs(one)[0], grouped.Find("first"));
+}
+
+TEST_F(GroupUpdatesTest, CastsThatServeOthersStay) {
+  const Output read = Widened(gpu_, "read", DT_HALF), awaited = Widened(gpu_, "awaited", DT_HALF),
+               kept = Widened(gpu_, "kept", DT_HALF),
+               elsewhere = Widened(root_.WithDevice("/job:localhost/replica:0/task:0/device:CPU:0"),
+                                   "elsewhere", DT_HALF);
+  Identity(gpu_, read);
+  NoOp(gpu_.WithControlDependencies({Operation(awaited)}));
+  for (const Output& gradient : {read, awaited, kept, elsewhere})
+    MomentumBy(gpu_, "of_" + std::string(graph_.name(gradient.node())), gradient, lr_);
+  Momentum(gpu_, "other", lr_);
+  const std::vector<NodeId> keep{kept.node()};
+  const Graph grouped = Grouped(nullptr, keep);
+  EXPECT_EQ(Sizes(grouped), std::vector<int64_t>{5});
+  for (const char* name : {"read", "awaited", "kept", "elsewhere"})
+    EXPECT_GE(grouped.Find(name), 0) << name;
 }
 
 TEST_F(GroupUpdatesTest, WhatMustSurviveDoes) {
