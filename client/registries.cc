@@ -4,6 +4,7 @@
 
 #include "ops/fuse.h"
 #include "ops/fuse_chains.h"
+#include "ops/group_casts.h"
 #include "ops/group_updates.h"
 #include "ops/register.h"
 
@@ -22,7 +23,8 @@ Registries& DefaultRegistries() {
 Result<Graph> RewriteForExecution(Graph graph) {
   MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph), {}, nullptr));
   MG_ASSIGN_OR_RETURN(graph, FuseOps(graph, {}, nullptr));
-  return FuseChains(std::move(graph), {}, nullptr);
+  MG_ASSIGN_OR_RETURN(graph, FuseChains(std::move(graph), {}, nullptr));
+  return GroupCasts(std::move(graph), {}, nullptr);
 }
 
 Graph NewGraph() { return Graph(&DefaultRegistries().ops); }

@@ -39,11 +39,11 @@ void Rewrite::Copy(NodeId old, std::span<const Endpoint> inputs) {
 }
 
 Result<NodeId> Rewrite::Add(NodeId like, std::string_view op, std::span<const Endpoint> inputs,
-                            std::shared_ptr<const Attrs> attrs,
-                            std::span<const NodeId> stands_for) {
+                            std::shared_ptr<const Attrs> attrs, std::span<const NodeId> stands_for,
+                            std::string_view name) {
   const std::vector<NodeId> controls = Controls(stands_for);
   const std::string device = from_.device(like).ToString();
-  return out_.AddNode({.name = from_.name(like),
+  return out_.AddNode({.name = name.empty() ? from_.name(like) : name,
                        .op = op,
                        .inputs = inputs,
                        .control_inputs = controls,

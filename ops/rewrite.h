@@ -24,10 +24,11 @@ class Rewrite {
 
   void Copy(NodeId old) { Copy(old, Inputs(old)); }
   void Copy(NodeId old, std::span<const Endpoint> inputs);
-  // A new node with the name and the device of the old node `like`, behind what the nodes
-  // `stands_for` (-1: none) had to wait for.
+  // A new node with the name (unless `name` is given) and the device of the old node `like`, behind
+  // what the nodes `stands_for` (-1: none) had to wait for.
   Result<NodeId> Add(NodeId like, std::string_view op, std::span<const Endpoint> inputs,
-                     std::shared_ptr<const Attrs> attrs, std::span<const NodeId> stands_for);
+                     std::shared_ptr<const Attrs> attrs, std::span<const NodeId> stands_for,
+                     std::string_view name = {});
   // `made` gives, from its output `first` on, what `old` gave; shapes that are known beyond
   // inference (a feed's shape that a caller set) are not lost.
   void Replace(NodeId old, NodeId made, int first = 0);

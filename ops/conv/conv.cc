@@ -51,7 +51,9 @@ Status Conv2DShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const ImageFormat format,
                       ParseImageFormat(c.attr<std::string>("data_format")));
   MG_ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(0, 4));
-  MG_ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(1, 4));
+  MG_ASSIGN_OR_RETURN(PartialShape filter, c.WithRank(1, 4));
+  if (FilterIsTurned(c.attrs()))
+    filter = PartialShape{filter.dim(1), filter.dim(2), filter.dim(3), filter.dim(0)};
   const int64_t channels = input.dim(format.c), filter_channels = filter.dim(2);
   if (channels >= 0 && filter_channels >= 0 && channels != filter_channels)
     MG_RETURN_IF_ERROR(GroupsOf(channels, filter_channels, filter.dim(3)).status());
@@ -178,6 +180,7 @@ void Define(OpRegistry* registry) {
   AddConvAttrs(fused)
       .Attr("num_args: int >= 0")
       .Attr("fused_ops: list(string) = []")
+      .Attr("filter_last_first: bool = false")
       .Attr("epsilon: float = 0.0001")
       .Attr("leakyrelu_alpha: float = 0.2");
   registry->Add(fused);
@@ -188,6 +191,13 @@ void Define(OpRegistry* registry) {
       .Output("output: T");
   registry->Add(
       AddConvAttrs(backprop_input).Shape(BackpropInputShape).Gradient(BackpropInputGradient));
+  OpDef turned("_Conv2DBackpropInput");  // whose filter may be turned
+  turned.Input("input_sizes: int32")
+      .Input("filter: T")
+      .Input("out_backprop: T")
+      .Output("output: T")
+      .Shape(BackpropInputShape);
+  registry->Add(AddConvAttrs(turned).Attr("filter_last_first: bool = false"));
   OpDef backprop_filter("Conv2DBackpropFilter");
   backprop_filter.Input("input: T")
       .Input("filter_sizes: int32")

@@ -12,6 +12,7 @@
 #include "ops/conv/onednn_conv_cpu.h"
 #include "ops/float_view_cpu.h"
 #include "ops/fused_ops.h"
+#include "ops/kernel_util.h"
 #include "ops/pool/max_gradient.h"
 
 namespace monograph::ops::conv {
@@ -125,6 +126,9 @@ class ConvKernel : public Kernel {
     }
     if (kMode != Mode::kBackpropFilter) {
       MG_ASSIGN_OR_RETURN(w, ToFloat<T>(c, c.input(1)));
+      if (FilterIsTurned(attrs_)) {
+        MG_ASSIGN_OR_RETURN(w, TurnedBack(c, g, w));
+      }
     }
     if (kMode != Mode::kForward || fused_.bias) {
       MG_ASSIGN_OR_RETURN(last, ToFloat<T>(c, c.input(2)));
@@ -141,6 +145,15 @@ class ConvKernel : public Kernel {
   }
 
  private:
+  static Result<Tensor> TurnedBack(KernelContext& c, const Geometry& g, const Tensor& turned) {
+    MG_ASSIGN_OR_RETURN(Tensor filter, c.AllocateTemp(kDTypeOf<C>, Shape{g.filter()}));
+    StridedSpace space;
+    space.Add(g.filter() / g.oc, 1, g.oc);
+    space.Add(g.oc, g.filter() / g.oc, 1);
+    StridedCopy(c, sizeof(C), turned.raw(), filter.raw(), space);
+    return filter;
+  }
+
   Status Convolve(KernelContext& c, const Geometry& g, const C* x, const C* w, const C* bias,
                   const C* dy, C* out) {
     if constexpr (std::is_same_v<C, float>) {
@@ -238,14 +251,16 @@ class BackpropKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                     \
-  registry->Add<ConvKernel<T, Mode::kForward>>({.op = "Conv2D", .types = {{"T", kDTypeOf<T>}}});   \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                                    \
-      {.op = "_FusedConv2D", .types = {{"T", kDTypeOf<T>}}});                                      \
-  registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                              \
-      {.op = "Conv2DBackpropInput", .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}}); \
-  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",               \
-                                                       .types = {{"T", kDTypeOf<T>}},              \
+#define ADD(T)                                                                                   \
+  registry->Add<ConvKernel<T, Mode::kForward>>({.op = "Conv2D", .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                                  \
+      {.op = "_FusedConv2D", .types = {{"T", kDTypeOf<T>}}});                                    \
+  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput"}) {                       \
+    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                          \
+        {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});                \
+  }                                                                                              \
+  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",             \
+                                                       .types = {{"T", kDTypeOf<T>}},            \
                                                        .host_args = {"filter_sizes"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

@@ -1,11 +1,11 @@
 // Convolution and its two gradients: cuDNN, and plain kernels for doubles and for what it refuses.
 //
 // TensorFlow's filters are [rows, columns, in, out]; cuDNN is fast where the filter lies as the
-// images do. So the filter is transposed on its way in, and its gradient on its way out. Where a
-// window is one pixel, value and input's gradient are matrix products of things as they lie, and
-// cuBLASLt's; the filter's gradient is cuDNN's with input and output exchanged. Where cuDNN has no
-// engine for images as they lie, they are moved to planes with the padding around them, which is
-// what its oldest engines know.
+// images do. So the filter is transposed on its way in, unless GroupCasts has turned it with all
+// others, and its gradient on its way out. Where a window is one pixel, value and input's gradient
+// are matrix products of things as they lie, and cuBLASLt's; the filter's gradient is cuDNN's with
+// input and output exchanged. Where cuDNN has no engine for images as they lie, they are moved to
+// planes with the padding around them, which is what its oldest engines know.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -47,6 +47,12 @@ Status ToCudnn(KernelContext& c, const Geometry& g, const T* from, T* to) {
   T* middle = between.data<T>();
   MG_RETURN_IF_ERROR(Transpose(c, 1, window * g.filter_channels(), g.oc, from, middle));
   return Transpose<T>(c, g.oc, window, g.filter_channels(), middle, to);
+}
+
+// The same from [oc, window, ic]. REQUIRES: channels first; for others the filter lies so.
+template <typename T>
+Status TurnedToPlanes(KernelContext& c, const Geometry& g, const T* from, T* to) {
+  return Transpose<T>(c, g.oc, g.rows.size * g.columns.size, g.filter_channels(), from, to);
 }
 
 // And back.
@@ -229,6 +235,7 @@ class ConvKernel : public Kernel {
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
     auto kernel = std::make_unique<ConvKernel>();
     kernel->attrs_ = k.attrs();
+    kernel->turned_ = FilterIsTurned(k.attrs());
     if (kMode == Mode::kForward) {
       MG_ASSIGN_OR_RETURN(kernel->fused_, FusedOps::Parse(k.attrs()));
     }
@@ -279,7 +286,7 @@ class ConvKernel : public Kernel {
   }
 
   Status ByCudnn(KernelContext& c, const Geometry& g, Tensor* out) {
-    if (kMode != Mode::kBackpropFilter && IsProduct(g)) {
+    if (kMode != Mode::kBackpropFilter && !turned_ && IsProduct(g)) {
       const Status status = ByProduct(c, g, out);
       if (status.code() != Code::kUnimplemented) return status;
     }
@@ -316,18 +323,24 @@ class ConvKernel : public Kernel {
   }
 
   // By one of cuDNN's engines; with bias and activation if `biased` is given and set. `filter` lies
-  // as TensorFlow's.
+  // as TensorFlow's, or turned.
   Status ByEngine(KernelContext& c, const Geometry& g, T* x, T* filter, T* y,
                   bool* biased = nullptr) {
     if (kMode == Mode::kBackpropFilter && IsProduct(g)) return ByExchange(c, g, x, filter, y);
-    MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
-    if constexpr (kMode != Mode::kBackpropFilter)
-      MG_RETURN_IF_ERROR(ToCudnn<T>(c, g, filter, moved.data<T>()));
+    Tensor moved;
+    T* as_cudnn = filter;
+    if (!turned_ || g.nchw) {
+      MG_ASSIGN_OR_RETURN(moved, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
+      as_cudnn = moved.data<T>();
+      if constexpr (kMode != Mode::kBackpropFilter)
+        MG_RETURN_IF_ERROR(turned_ ? TurnedToPlanes(c, g, filter, as_cudnn)
+                                   : ToCudnn<T>(c, g, filter, as_cudnn));
+    }
     CudnnCall call{.mode = kMode,
                    .dtype = kDTypeOf<T>,
                    .geometry = g,
                    .input = x,
-                   .filter = moved.raw(),
+                   .filter = as_cudnn,
                    .output = y};
     if (biased != nullptr && fused_.bias) {
       call.fused = fused_;
@@ -338,8 +351,7 @@ class ConvKernel : public Kernel {
       call.fused = {};
     }
     MG_RETURN_IF_ERROR(conv_.Run(c, call));
-    if constexpr (kMode == Mode::kBackpropFilter)
-      return FromCudnn<T>(c, g, moved.data<T>(), filter);
+    if constexpr (kMode == Mode::kBackpropFilter) return FromCudnn<T>(c, g, as_cudnn, filter);
     return Status();
   }
 
@@ -379,21 +391,30 @@ class ConvKernel : public Kernel {
     const Plain p(g);
     T* to = out->data<T>();
     const int64_t n = out->elements();
-    if constexpr (kMode == Mode::kForward) {
-      const T* bias = fused_.bias ? c.input(2).data<T>() : nullptr;
-      return ForEach(
-          c, n,
-          PlainForward<T>{p, fused_.relu, c.input(0).data<T>(), c.input(1).data<T>(), bias, to});
-    } else if constexpr (kMode == Mode::kBackpropInput) {
-      return ForEach(c, n,
-                     PlainBackpropInput<T>{p, c.input(1).data<T>(), c.input(2).data<T>(), to});
-    } else {
+    if constexpr (kMode == Mode::kBackpropFilter) {
       return ForEach(c, n,
                      PlainBackpropFilter<T>{p, c.input(0).data<T>(), c.input(2).data<T>(), to});
+    } else {
+      Tensor back;
+      const T* filter = c.input(1).data<T>();
+      if (turned_) {
+        MG_ASSIGN_OR_RETURN(back, c.AllocateTemp(kDTypeOf<T>, Shape{g.filter()}));
+        MG_RETURN_IF_ERROR(
+            Transpose(c, 1, g.oc, g.filter() / g.oc, filter, back.template data<T>()));
+        filter = back.template data<T>();
+      }
+      if constexpr (kMode == Mode::kBackpropInput) {
+        return ForEach(c, n, PlainBackpropInput<T>{p, filter, c.input(2).data<T>(), to});
+      } else {
+        const T* bias = fused_.bias ? c.input(2).data<T>() : nullptr;
+        return ForEach(c, n,
+                       PlainForward<T>{p, fused_.relu, c.input(0).data<T>(), filter, bias, to});
+      }
     }
   }
 
   Attrs attrs_;
+  bool turned_ = false;  // FilterIsTurned
   FusedOps fused_;
   CudnnConv conv_, fused_conv_;
   matmul::Cublas product_;
@@ -402,18 +423,18 @@ class ConvKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                                        \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                       \
-      {.op = "Conv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});              \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                       \
-      {.op = "_FusedConv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});        \
-  registry->Add<ConvKernel<T, Mode::kBackpropInput>>({.op = "Conv2DBackpropInput",    \
-                                                      .device = "GPU",                \
-                                                      .types = {{"T", kDTypeOf<T>}},  \
-                                                      .host_args = {"input_sizes"}}); \
-  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",  \
-                                                       .device = "GPU",               \
-                                                       .types = {{"T", kDTypeOf<T>}}, \
+#define ADD(T)                                                                                     \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                                    \
+      {.op = "Conv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});                           \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                                    \
+      {.op = "_FusedConv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});                     \
+  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput"}) {                         \
+    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                            \
+        {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}}); \
+  }                                                                                                \
+  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",               \
+                                                       .device = "GPU",                            \
+                                                       .types = {{"T", kDTypeOf<T>}},              \
                                                        .host_args = {"filter_sizes"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

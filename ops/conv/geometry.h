@@ -89,10 +89,15 @@ inline Result<Shape> ShapeFrom(const Tensor& sizes, const char* what) {
   return shape;
 }
 
+// Whether the filter comes as [oc, rows, columns, ic], as GroupCasts lays it.
+inline bool FilterIsTurned(const Attrs& attrs) {
+  return attrs.GetOr<bool>("filter_last_first", false);
+}
+
 // One run of Conv2D, _FusedConv2D, Conv2DBackpropInput or Conv2DBackpropFilter.
 struct Call {
   Geometry geometry;
-  Shape input, filter, output;
+  Shape input, filter, output;  // the filter's: [rows, columns, ic, oc], however it lies
 
   const Shape& result(Mode mode) const {
     return mode == Mode::kForward ? output : mode == Mode::kBackpropInput ? input : filter;
@@ -113,7 +118,9 @@ inline Result<Call> CallOf(Mode mode, const Attrs& attrs, const FusedOps& fused,
   if (mode == Mode::kBackpropFilter) {
     MG_ASSIGN_OR_RETURN(call.filter, ShapeFrom(inputs[1], "filter_sizes"));
   } else {
-    call.filter = inputs[1].shape();
+    const Shape& filter = inputs[1].shape();
+    const bool turned = FilterIsTurned(attrs) && filter.rank() == 4;
+    call.filter = turned ? Shape{filter[1], filter[2], filter[3], filter[0]} : filter;
   }
   MG_ASSIGN_OR_RETURN(call.geometry, MakeGeometry(attrs, call.input, call.filter));
   call.output = call.geometry.OutputShape();

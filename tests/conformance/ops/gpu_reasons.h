@@ -81,8 +81,10 @@ inline const std::map<std::string, std::string>& ComparedOnGpuBy() {
       {"_FusedElementwise", state},
       {"_FusedMatMul", kernels},
       {"_FusedConv2D", kernels},
+      {"_Conv2DBackpropInput", state},
       {"_FusedBatchNormEx", kernels},
       {"_FusedBatchNormGradEx", kernels},
+      {"_MultiCast", state},
       {"_MultiResourceApply", training},
       {"Placeholder", "none: it is always fed"},
   };

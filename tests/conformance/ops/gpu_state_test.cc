@@ -202,6 +202,84 @@ TEST(GpuState, VariablesAreReadAndForgottenLikeTheCpus) {
   SkipIfOnlyTheCpuRan();
 }
 
+// What training with float variables and 16-bit values between does in each step: on a GPU one cast
+// of all variables, and one update that casts the gradients.
+TEST(GpuState, CastsOfVariablesAndGradientsHaveTheBitsOfTheCpus) {
+  for (const DType dtype : {DT_HALF, DT_BFLOAT16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    ExpectSameOnBoth([&](OneDevice& device) -> Values {
+      const Endpoint rate = device.Feed(Tensor::Scalar<float>(0.3f)),
+                     momentum = device.Feed(Tensor::Scalar<float>(0.9f));
+      std::vector<std::string> reads, updates;
+      for (const char* name : {"a", "b", "c"}) {
+        const std::string n = name;
+        const auto seed = static_cast<uint32_t>(name[0]);
+        const Shape shape{13, 5 + name[0] % 3};
+        const Endpoint variable = device.Variable(n, Numbers(DT_FLOAT, shape, seed, 1, 2)),
+                       slot = device.Variable(n + "_slot", Numbers(DT_FLOAT, shape, seed, 0, 1));
+        const Endpoint value =
+            device.Add("value_" + n, "ReadVariableOp", {variable}, {{"dtype", DT_FLOAT}});
+        const Endpoint narrow =
+            device.Add("narrow_" + n, "Cast", {value}, {{"SrcT", DT_FLOAT}, {"DstT", dtype}});
+        const Endpoint gradient = device.Add(
+            "gradient_" + n, "Mul", {narrow, device.Feed(Numbers(dtype, shape, seed + 9, -1, 1))},
+            {{"T", dtype}});
+        const Endpoint wide =
+            device.Add("wide_" + n, "Cast", {gradient}, {{"SrcT", dtype}, {"DstT", DT_FLOAT}});
+        device.Add("it_" + n, "ResourceApplyMomentum", {variable, slot, rate, wide, momentum},
+                   {{"T", DT_FLOAT}});
+        updates.push_back("it_" + n);
+        for (const std::string& read : {"read_" + n, "read_" + n + "_slot"}) reads.push_back(read);
+      }
+      device.Start();
+      device.Assign();
+      for (int step = 0; step < 3; ++step) device.Run({}, updates);  // the third may be a replay
+      Values all = device.Run({"narrow_b", "narrow_c", "wide_a"}, updates);
+      for (Tensor& value : device.Run(reads)) all.push_back(value);
+      return all;
+    });
+  }
+  SkipIfOnlyTheCpuRan();
+}
+
+// Filters that are variables are laid as cuDNN wants them once for all convolutions of a step.
+TEST(GpuState, ConvolutionsWithVariablesFollowTheCpus) {
+  OneDevice cpu(kCpu), gpu(kGpu);
+  std::vector<Values> results;
+  for (OneDevice* device : {&cpu, &gpu}) {
+    if (device == &gpu && !WhyNoCuda().empty()) break;
+    std::vector<std::string> fetches;
+    const Endpoint sizes = device->Feed(Tensor::Vector<int32_t>({2, 9, 8, 6}));
+    for (const DType dtype : {DT_FLOAT, DT_BFLOAT16}) {
+      const std::string n = dtype == DT_FLOAT ? "float" : "narrow";
+      const Attrs attrs{{"T", dtype},
+                        {"strides", std::vector<int64_t>{1, 1, 1, 1}},
+                        {"padding", std::string("SAME")}};
+      const Endpoint x = device->Feed(Numbers(dtype, {2, 9, 8, 6}, 1, -1, 1)),
+                     dy = device->Feed(Numbers(dtype, {2, 9, 8, 16}, 2, -1, 1)),
+                     variable = device->Variable(n, Numbers(DT_FLOAT, {3, 2, 6, 16}, 3, -1, 1));
+      Endpoint filter =
+          device->Add("value_" + n, "ReadVariableOp", {variable}, {{"dtype", DT_FLOAT}});
+      if (dtype != DT_FLOAT)
+        filter = device->Add("cast_" + n, "Cast", {filter}, {{"SrcT", DT_FLOAT}, {"DstT", dtype}});
+      device->Add("y_" + n, "Conv2D", {x, filter}, attrs);
+      device->Add("dx_" + n, "Conv2DBackpropInput", {sizes, filter, dy}, attrs);
+      for (const std::string& fetch : {"y_" + n, "dx_" + n}) fetches.push_back(fetch);
+    }
+    device->Start();
+    device->Assign();
+    for (int step = 0; step < 3; ++step) device->Run({}, fetches);  // the third may be a replay
+    results.push_back(device->Run(fetches));
+  }
+  SkipIfOnlyTheCpuRan();
+  ASSERT_EQ(results.size(), 2u);
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    const double tolerance = i < 2 ? 1e-5 : 1e-2;
+    EXPECT_EQ(Difference(results[1][i], results[0][i], tolerance, 10 * tolerance), "") << i;
+  }
+}
+
 TEST(GpuState, RandomNumbersHaveTheBitsOfTheCpus) {
   for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
     for (DType dtype : kFloats) {

@@ -770,6 +770,90 @@ Tensor As(const Tensor& x, DType dtype) {
   return cpu.RunOp(Ops(), "Cast", {x}, {{"SrcT", x.dtype()}, {"DstT", dtype}}).value()[0];
 }
 
+// [a, .., z] as [z, a, ..].
+Tensor LastFirst(const Tensor& x) {
+  std::vector<int32_t> order{x.shape().rank() - 1};
+  for (int i = 0; i + 1 < x.shape().rank(); ++i) order.push_back(i);
+  KernelRunner cpu(&Kernels());
+  const Tensor perm = Tensor::FromValues<int32_t>({static_cast<int64_t>(order.size())}, order);
+  return cpu.RunOp(Ops(), "Transpose", {x, perm}, {{"T", x.dtype()}, {"Tperm", DT_INT32}})
+      .value()[0];
+}
+
+TEST_F(SimulatedGpu, CastsManyTensorsInOneLaunch) {
+  constexpr DType kTypes[] = {DT_HALF, DT_BFLOAT16, DT_FLOAT};
+  int seed = 550;
+  for (const int64_t count : {5, 120, 300}) {  // the last: more than a launch takes
+    SCOPED_TRACE(count);
+    std::vector<Tensor> inputs;
+    std::vector<DType> types;
+    std::vector<bool> last_first;
+    for (int64_t i = 0; i < count; ++i) {
+      const Shape shape = i % 5 == 0   ? Shape{1 + i * 7 % 40}
+                          : i % 5 == 1 ? Shape{3, 1 + i % 3, 5, 2 + 13 * i % 70}
+                          : i % 5 == 2 ? Shape{2500 + i}
+                          : i % 5 == 3 ? Shape{}
+                                       : Shape{7, i % 2 * 33, 16};
+      inputs.push_back(Random(DT_FLOAT, shape, ++seed));
+      types.push_back(kTypes[i % 3]);
+      last_first.push_back(i % 4 < 2 && shape.rank() > 1);
+    }
+    const Attrs attrs{{"N", count}, {"DstT", types}, {"last_first", last_first}};
+    Compare("_MultiCast", inputs, attrs);
+    KernelRunner gpu(&SimulatedKernels(), Options(1));
+    const int64_t launches = ops::simulated::TheGrid().launches;
+    const auto made = gpu.RunOp(Ops(), "_MultiCast", inputs, attrs);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const int64_t taken = ops::simulated::TheGrid().launches - launches;
+    EXPECT_TRUE(count < 300 ? taken == 1 : taken > 1) << taken;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor x = As(inputs[i], types[i]);
+      EXPECT_TRUE(BitEqual((*made)[i], last_first[i] ? LastFirst(x) : x)) << i;
+    }
+  }
+}
+
+TEST_F(SimulatedGpu, TakesFiltersThatAreTurnedAlready) {
+  const Tensor sizes = Ints({2, 9, 8, 6});
+  for (const DType dtype : kFloats) {
+    for (const char* format : {"NHWC", "NCHW"}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + format);
+      const bool first = format[1] == 'C';
+      const Tensor x = Random(dtype, first ? Shape{2, 6, 9, 8} : Shape{2, 9, 8, 6}, 1),
+                   dy = Random(dtype, first ? Shape{2, 8, 9, 8} : Shape{2, 9, 8, 8}, 2),
+                   w = Random(dtype, {3, 2, 6, 8}, 3), bias = Random(dtype, {8}, 4),
+                   at = first ? Ints({2, 6, 9, 8}) : sizes;
+      Attrs attrs{{"T", dtype},
+                  {"strides", std::vector<int64_t>{1, 1, 1, 1}},
+                  {"padding", std::string("SAME")},
+                  {"data_format", std::string(format)}};
+      Attrs fused = attrs;
+      fused.Set("num_args", int64_t{1});
+      fused.Set("fused_ops", std::vector<std::string>{"BiasAdd", "Relu"});
+      for (const char* op : {"_FusedConv2D", "_Conv2DBackpropInput"}) {
+        const bool forward = op[1] == 'F';
+        const auto in = [&](const Tensor& filter) {
+          return forward ? std::vector<Tensor>{x, filter, bias}
+                         : std::vector<Tensor>{at, filter, dy};
+        };
+        Attrs plain = forward ? fused : attrs, turned = plain;
+        turned.Set("filter_last_first", true);
+        for (const bool libraries : {false, true}) {
+          simulated_libraries = libraries;
+          KernelRunner gpu(&SimulatedKernels(), Options(1)), cpu(&Kernels());
+          for (KernelRunner* runner : {&gpu, &cpu}) {
+            const auto expected = runner->RunOp(Ops(), op, in(w), plain),
+                       got = runner->RunOp(Ops(), op, in(LastFirst(w)), turned);
+            ASSERT_TRUE(expected.ok()) << expected.status();
+            ASSERT_TRUE(got.ok()) << got.status();
+            EXPECT_TRUE(BitEqual((*got)[0], (*expected)[0])) << op << (runner == &cpu);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(SimulatedGpu, DrawsTheSameRandomNumbers) {
   for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
     for (DType dtype : kFloats) {

@@ -1,0 +1,28 @@
+// GroupCasts: the rewrite that makes one node (and so one launch) of what a GPU does to variables
+// before a step computes with them: casts to 16 bits, and the filters of convolutions laid as cuDNN
+// wants them, which each convolution would else do for itself.
+//
+//   Cast(ReadVariableOp(w)), Conv2D(x, Cast(ReadVariableOp(f)))
+//     becomes  _MultiCast(ReadVariableOp(w), ReadVariableOp(f))
+//              _FusedConv2D(x, f with its last dimension first), filter_last_first = true
+//
+// and likewise Conv2DBackpropInput, which becomes _Conv2DBackpropInput. Only variables of the same
+// GPU whose reading, and casting, waits for nothing: so all of it can run at the beginning of a
+// step. Casts in `keep` stay. Not filters of one pixel that are taken as they lie, nor what lies in
+// planes (NCHW). The results have the same bits, and take memory from then until they are used.
+//
+// Runs behind FuseOps, which looks for convolutions by their plain names.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace monograph {
+
+// `mapping` (may be null) gets for every old node its new id or -1; a cast's is that of its group.
+// A graph where nothing is to be gained comes back as it is.
+Result<Graph> GroupCasts(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping);
+
+}  // namespace monograph

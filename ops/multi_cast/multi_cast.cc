@@ -1,0 +1,46 @@
+// _MultiCast: several casts as one node, in one launch of a GPU. Some also move the last dimension
+// to the front, as cuDNN wants filters to lie. GroupCasts makes it.
+#include <string>
+#include <vector>
+
+#include "graph/op_def.h"
+#include "graph/shape_inference.h"
+
+namespace monograph::ops::multi_cast {
+namespace {
+
+PartialShape LastFirst(const PartialShape& shape) {
+  if (!shape.known_rank() || shape.rank() == 0) return shape;
+  PartialShape moved = shape;
+  moved.set_dim(0, shape.dim(shape.rank() - 1));
+  for (int i = 1; i < shape.rank(); ++i) moved.set_dim(i, shape.dim(i - 1));
+  return moved;
+}
+
+Status MultiCastShape(ShapeContext& c) {
+  const auto& moved = c.attr<std::vector<bool>>("last_first");
+  if (c.num_outputs() != c.num_inputs() || static_cast<int>(moved.size()) != c.num_inputs()) {
+    return InvalidArgument(std::to_string(c.num_inputs()) +
+                           " tensors need as many types and "
+                           "values of last_first, got " +
+                           std::to_string(c.num_outputs()) + " and " +
+                           std::to_string(moved.size()));
+  }
+  for (int i = 0; i < c.num_inputs(); ++i)
+    c.set_output(i, moved[static_cast<size_t>(i)] ? LastFirst(c.input(i)) : c.input(i));
+  return Status();
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  registry->Add(OpDef("_MultiCast")
+                    .Input("x: N * float")
+                    .Output("y: DstT")
+                    .Attr("N: int >= 1")
+                    .Attr("DstT: list(type)")
+                    .Attr("last_first: list(bool)")
+                    .Shape(MultiCastShape));
+}
+
+}  // namespace monograph::ops::multi_cast
