@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -232,20 +231,6 @@ std::chrono::milliseconds CpuTimeOf(pid_t pid) {
     if (field == 15) system = std::stol(word);
   }
   return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
-}
-
-TemporaryFolder::TemporaryFolder() {
-  char name[] = "/tmp/monograph-test-XXXXXX";
-  MG_CHECK(mkdtemp(name) != nullptr);
-  path_ = name;
-}
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-std::string TemporaryFolder::Write(const std::string& name, const std::string& text) const {
-  std::ofstream(File(name)) << text;
-  return File(name);
 }
 
 void ExpectError(const Status& status, Code code, std::initializer_list<std::string> parts) {

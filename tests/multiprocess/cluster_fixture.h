@@ -21,6 +21,7 @@
 #include "client/cluster.h"
 #include "client/session.h"
 #include "executor/worker.pb.h"
+#include "tests/temporary_folder.h"
 #include "transport/control/channel.h"
 
 namespace monograph {
@@ -114,19 +115,6 @@ class TestCluster {
 
 // CPU time that the process has used, all threads together.
 std::chrono::milliseconds CpuTimeOf(pid_t pid);
-
-// A folder of its own, removed with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-  std::string Write(const std::string& name, const std::string& text) const;  // returns the path
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Fails the test unless `status` has this code and its message every one of the parts.
 void ExpectError(const Status& status, Code code, std::initializer_list<std::string> parts);
