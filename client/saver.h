@@ -10,12 +10,22 @@
 //
 // A checkpoint knows names and values, not where variables live: it is restored onto any number of
 // tasks. The parts of a partitioned variable ("emb/part_0", ..., and their slots) are one tensor of
-// the file ("emb"), so that they may be cut otherwise when they come back, if they are cut along
-// the first dimension. The file is path + ".safetensors"; beside it the file "checkpoint" names the
-// latest, as TensorFlow's does.
+// the checkpoint ("emb"), so that they may be cut otherwise when they come back, if they are cut
+// along the first dimension. The file is path + ".safetensors"; beside it the file "checkpoint"
+// names the latest, as TensorFlow's does.
 //
 // Values pass through the client: Save reads all variables in one step, Restore assigns all in one.
-// Between steps of other clients a Save is no snapshot of one moment; nor is TensorFlow's.
+// Not with SaverOptions::sharded: each task that holds variables writes a shard of its own, and
+// reads the bytes that its variables need, and the client sees names. The folder is then one that
+// every task and the client see by the same path (a relative one is taken from the client's
+// current folder). A sharded checkpoint is shards and an index (ops/checkpoint_index.h); the part
+// of a partitioned variable is a tensor of its shard, and the index says which parts are one
+// tensor. Each kind of saver restores both kinds.
+//
+// A checkpoint is there as a whole or not at all, also if the client or a task ends in the midst of
+// a Save: what is written is durable before the file "checkpoint" names it, and what it replaces is
+// removed after that. Between steps of other clients a Save is no snapshot of one moment; nor is
+// TensorFlow's.
 //
 // Threads: one caller at a time; steps may run beside it.
 #pragma once
@@ -38,6 +48,10 @@ class Session;
 struct SaverOptions {
   // Older checkpoints that this saver wrote are removed. 0: all are kept.
   int max_to_keep = 5;
+  // The tasks write and read the files (tf.train.Saver(sharded=True)). Which task a variable is on
+  // is taken from the graph when the saver is made: from its device, or that of what it stands
+  // beside. Variables without one are saved by the task that has nodes without a device.
+  bool sharded = false;
 };
 
 class Saver {
@@ -55,13 +69,14 @@ class Saver {
   Saver& operator=(Saver&&) noexcept;
 
   // Writes `path`-`global_step`, or `path` if global_step is negative, and gives that name. The
-  // folder is made if it is not there. FailedPrecondition names a variable that has no value.
+  // folder is made if it is not there. FailedPrecondition names a variable that has no value, or
+  // the file that cannot be written, and the task that could not.
   Result<std::string> Save(Session* session, const std::string& path, int64_t global_step = -1);
   // Gives every variable its value; initializers need not have run. Nothing is assigned if anything
   // is wrong: NotFound lists the variables that the checkpoint lacks, InvalidArgument names one of
   // another type or shape.
   Status Restore(Session* session, const std::string& path) const;
-  // Names in the file.
+  // Names in the checkpoint.
   std::vector<std::string> names() const;
 
  private:

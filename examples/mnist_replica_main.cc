@@ -133,7 +133,8 @@ Status Run::AddTrainDir(MonitoredTrainingOptions* how) {
       std::chrono::milliseconds(std::llround(settings_.recovery_timeout * 1000));
   if (settings_.train_dir.empty() || layout_.rank != 0) return Status();
   const Scope root(&program_->graph);
-  how->saver = std::make_shared<Saver>(root);
+  how->saver =
+      std::make_shared<Saver>(root, SaverOptions{.sharded = settings_.sharded_checkpoints});
   how->save_checkpoint = {.steps = settings_.save_steps};
   MG_RETURN_IF_ERROR(root.status());
   if (summaries_ == nullptr) {

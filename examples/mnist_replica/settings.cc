@@ -28,6 +28,9 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("train_dir", &train_dir,
              "folder of the chief's checkpoints, from the latest of which training goes on, and of "
              "summaries for TensorBoard");
+  flags->Add("sharded_checkpoints", &sharded_checkpoints,
+             "the tasks that hold variables write and read the checkpoints of --train_dir, which "
+             "all of them see, and not the client");
   flags->Add("save_steps", &save_steps, "updates between checkpoints");
   flags->Add("save_summaries_steps", &save_summaries_steps, "updates between summaries");
   flags->Add("max_recoveries", &max_recoveries,

@@ -5,9 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -24,6 +22,7 @@
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace {
@@ -33,13 +32,8 @@ using testing::HasSubstr;
 
 class HooksTest : public testing::Test {
  protected:
-  HooksTest() {
-    std::string folder = testing::TempDir() + "monograph_hooks_XXXXXX";
-    folder_ = mkdtemp(folder.data());
-  }
-  ~HooksTest() override { std::filesystem::remove_all(folder_); }
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  std::string folder_;
+  std::string Path(const std::string& name) const { return folder_.File(name); }
+  const TemporaryFolder folder_;
 };
 
 // w goes towards 2; results: the loss and its parts. Batch `nan_at` is NaN.
@@ -167,19 +161,22 @@ TEST_F(HooksTest, AreRefusedWithStepsInFlight) {
 }
 
 TEST_F(HooksTest, SaveAtTheBeginningAsOftenAsAskedForAndAtTheEnd) {
-  Job job;
-  const auto hook = std::make_shared<CheckpointSaverHook>(std::make_shared<Saver>(job.root),
-                                                          Path("m"), HookEvery{.steps = 3});
-  ASSERT_TRUE(job.Start({.chief_only_hooks = {hook}}).Train(7).ok());
-  std::vector<int> saved;
-  for (int step = 0; step <= 7; ++step) {
-    if (std::filesystem::exists(Path("m-" + std::to_string(step) + ".safetensors")))
-      saved.push_back(step);
+  for (const bool sharded : {false, true}) {
+    Job job;
+    const std::string path = Path(sharded ? "sharded" : "m");
+    const auto hook = std::make_shared<CheckpointSaverHook>(
+        std::make_shared<Saver>(job.root, SaverOptions{.sharded = sharded}), path,
+        HookEvery{.steps = 3});
+    ASSERT_TRUE(job.Start({.chief_only_hooks = {hook}}).Train(7).ok());
+    std::vector<int> saved;
+    for (int step = 0; step <= 7; ++step) {
+      if (ListVariables(path + "-" + std::to_string(step)).ok()) saved.push_back(step);
+    }
+    EXPECT_THAT(saved, ElementsAre(0, 3, 6, 7));
+    EXPECT_EQ(LoadVariable(path + "-7", "global_step").value().scalar<int64_t>(), 7);
+    EXPECT_NE(LoadVariable(path + "-7", "w").value().scalar<float>(),
+              LoadVariable(path + "-6", "w").value().scalar<float>());
   }
-  EXPECT_THAT(saved, ElementsAre(0, 3, 6, 7));
-  EXPECT_EQ(LoadVariable(Path("m-7"), "global_step").value().scalar<int64_t>(), 7);
-  EXPECT_NE(LoadVariable(Path("m-7"), "w").value().scalar<float>(),
-            LoadVariable(Path("m-6"), "w").value().scalar<float>());
 }
 
 TEST_F(HooksTest, LogResultsAndSpeedAsTensorFlowDoes) {
@@ -246,7 +243,7 @@ TEST_F(HooksTest, SummariesGoIntoAnEventFile) {
 }
 
 TEST_F(HooksTest, HistogramsHaveTensorFlowsBuckets) {
-  const auto writer = SummaryWriter::Open(folder_).value();
+  const auto writer = SummaryWriter::Open(folder_.path()).value();
   ASSERT_TRUE(
       writer->AddHistogram("w", Tensor::Vector<float>({-1.0f, 0.0f, 0.5f, 0.5f, 1e30f}), 7).ok());
   EXPECT_EQ(writer->AddHistogram("s", Tensor::Scalar(true), 7).code(), Code::kInvalidArgument);

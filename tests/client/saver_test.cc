@@ -2,16 +2,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
-#include "client/checkpoint_file.h"
 #include "client/collections.h"
 #include "client/moving_average.h"
 #include "client/registries.h"
@@ -19,11 +24,17 @@
 #include "client/session.h"
 #include "client/trainer.h"
 #include "client/variable_scope.h"
+#include "ops/checkpoint/checkpoint.h"
+#include "ops/checkpoint_file.h"
+#include "ops/checkpoint_index.h"
+#include "ops/checkpoint_reader.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/shape.h"
 #include "ops/variable/variable.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace {
@@ -33,14 +44,18 @@ using testing::HasSubstr;
 
 class SaverTest : public testing::Test {
  protected:
-  SaverTest() {
-    std::string folder = testing::TempDir() + "monograph_saver_XXXXXX";
-    folder_ = mkdtemp(folder.data());
-  }
-  ~SaverTest() override { std::filesystem::remove_all(folder_); }
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  std::string folder_;
+  std::string Path(const std::string& name) const { return folder_.File(name); }
+  const TemporaryFolder folder_;
 };
+
+// Another byte at `place` from the end.
+void AddToByte(const std::string& path, int place) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(place, std::ios::end);
+  const int byte = file.get();
+  file.seekp(place, std::ios::end);
+  file.put(static_cast<char>(byte + 1));
+}
 
 // Training of a vector towards zero, with a table in `parts` parts beside it.
 struct Program {
@@ -171,7 +186,7 @@ TEST_F(SaverTest, AveragesAreRestoredInPlaceOfTheirVariables) {
 }
 
 TEST_F(SaverTest, OldCheckpointsGoAndTheLatestIsFound) {
-  EXPECT_EQ(LatestCheckpoint(folder_).value(), std::nullopt);
+  EXPECT_EQ(LatestCheckpoint(folder_.path()).value(), std::nullopt);
   Graph graph = NewGraph();
   Scope root(&graph);
   const ModelVariable w = MakeVariable(root, "w", Const(root, 1.5f));
@@ -180,7 +195,7 @@ TEST_F(SaverTest, OldCheckpointsGoAndTheLatestIsFound) {
   ASSERT_TRUE(session->Run({}, {}, {w.initializer}).ok());
   for (int step = 1; step <= 4; ++step)
     ASSERT_TRUE(saver.Save(session.get(), Path("model.ckpt"), step).ok());
-  EXPECT_EQ(LatestCheckpoint(folder_).value(), Path("model.ckpt-4"));
+  EXPECT_EQ(LatestCheckpoint(folder_.path()).value(), Path("model.ckpt-4"));
   for (int step = 1; step <= 4; ++step) {
     EXPECT_EQ(std::filesystem::exists(Path("model.ckpt-" + std::to_string(step) + ".safetensors")),
               step > 2);
@@ -196,18 +211,13 @@ TEST_F(SaverTest, ATruncatedOrDamagedFileIsDataLoss) {
   const std::vector<CheckpointTensor> tensors = {
       {"a", DT_INT32, {4}, {Tensor::Vector<int32_t>({1, 2}), Tensor::Vector<int32_t>({3, 4})}},
       {"b", DT_BOOL, {}, {Tensor::Scalar(true)}}};
-  ASSERT_TRUE(WriteCheckpoint(path, tensors).ok());
-  const auto read = [&](const std::string& name) -> Result<Tensor> {
-    MG_ASSIGN_OR_RETURN(const CheckpointFile file, CheckpointFile::Open(path));
-    return file.Read(name);
-  };
+  ASSERT_TRUE(WriteCheckpointFile(path, tensors).ok());
+  const auto read = [&](const std::string& name) { return LoadVariable(Path("m"), name); };
   EXPECT_THAT(read("a").value().values<int32_t>(), ElementsAre(1, 2, 3, 4));
   EXPECT_TRUE(read("b").value().scalar<bool>());
   EXPECT_EQ(read("c").status().code(), Code::kNotFound);
 
-  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
-      .seekp(-3, std::ios::end)
-      .put(7);
+  AddToByte(path, -3);
   EXPECT_THAT(read("a").status().ToString(), HasSubstr("'a' are damaged"));
   EXPECT_TRUE(read("b").ok());
   const uintmax_t whole = std::filesystem::file_size(path);
@@ -216,6 +226,268 @@ TEST_F(SaverTest, ATruncatedOrDamagedFileIsDataLoss) {
     EXPECT_EQ(read("a").status().code(), Code::kDataLoss) << size;
   }
   EXPECT_EQ(CheckpointFile::Open(Path("none")).status().code(), Code::kNotFound);
+}
+
+// Rows of half a MiB, so that a block of one CRC is two of them.
+TEST_F(SaverTest, OfALargeTensorOnlyTheRowsThatAreWantedAreReadAndChecked) {
+  constexpr int64_t kRows = 7, kColumns = 1 << 17;
+  Tensor value = Tensor::Allocate(DT_FLOAT, {kRows, kColumns}).value();
+  for (int64_t i = 0; i < value.elements(); ++i) value.data<float>()[i] = static_cast<float>(i);
+  // Also where the pieces that it was written from do not end with the blocks.
+  ASSERT_TRUE(WriteCheckpointFile(Path("m.safetensors"),
+                                  {{"a",
+                                    DT_FLOAT,
+                                    value.shape(),
+                                    {value.Slice(0, 3), value.Slice(3, 4), value.Slice(4, 7)}}})
+                  .ok());
+  EXPECT_TRUE(BitEqual(LoadVariable(Path("m"), "a").value(), value));
+  AddToByte(Path("m.safetensors"), -3);  // of row 6, which is alone in the last block
+  CheckpointReader reader = CheckpointReader::Open(Path("m")).value();
+  for (int64_t begin = 0; begin < kRows; ++begin) {
+    for (int64_t end = begin + 1; end <= kRows; ++end) {
+      Tensor rows = Tensor::Allocate(DT_FLOAT, {end - begin, kColumns}).value();
+      const Status status = reader.Read("a", {begin, end}, rows.raw());
+      EXPECT_EQ(status.code(), end == kRows ? Code::kDataLoss : Code::kOk) << begin << " " << end;
+      EXPECT_TRUE(!status.ok() || BitEqual(rows, value.Slice(begin, end))) << begin << " " << end;
+    }
+  }
+  EXPECT_EQ(reader.Read("a", {6, 8}, nullptr).code(), Code::kInvalidArgument);
+}
+
+// As when the step that asked for it is aborted.
+TEST_F(SaverTest, WhatIsStoppedLeavesNoFile) {
+  std::stop_source stop;
+  stop.request_stop();
+  const Status status = WriteCheckpointFile(
+      Path("m.safetensors"), {{"a", DT_FLOAT, {}, {Tensor::Scalar(1.0f)}}}, stop.get_token());
+  EXPECT_EQ(status.code(), Code::kCancelled);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+// One number, saved by the task.
+struct Sharded {
+  explicit Sharded(const SaverOptions& options = {.sharded = true}) : root(&graph) {
+    w = MakeVariable(root, "w", Const(root, 0.0f));
+    fed = Placeholder(root, DT_FLOAT, PartialShape::Scalar());
+    assign = AssignVariable(root, w.handle, fed);
+    saver.emplace(root, options);
+    EXPECT_TRUE(root.ok()) << root.status();
+    session = Session::Local(graph).value();
+  }
+  // Saves that value.
+  Result<std::string> Save(const std::string& path, float value, int64_t step = -1) {
+    EXPECT_TRUE(session->Run({{fed, Tensor::Scalar(value)}}, {}, {assign}).ok());
+    return saver->Save(session.get(), path, step);
+  }
+  Graph graph = NewGraph();
+  Scope root;
+  ModelVariable w;
+  Output fed;
+  Operation assign;
+  std::optional<Saver> saver;
+  std::unique_ptr<Session> session;
+};
+
+std::vector<std::string> FilesOf(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST_F(SaverTest, AShardedCheckpointHasTheNamesThatOtherProgramsExpect) {
+  Sharded program({.max_to_keep = 2, .sharded = true});
+  for (int step = 1; step <= 3; ++step)
+    ASSERT_TRUE(program.Save(Path("model.ckpt"), static_cast<float>(step), step).ok());
+  EXPECT_THAT(
+      FilesOf(folder_.path()),
+      ElementsAre("checkpoint", "model.ckpt-2-00001-of-00001.safetensors",
+                  "model.ckpt-2.safetensors.index.json", "model.ckpt-3-00001-of-00001.safetensors",
+                  "model.ckpt-3.safetensors.index.json"));
+  EXPECT_EQ(LatestCheckpoint(folder_.path()).value(), Path("model.ckpt-3"));
+  std::ifstream file(Path("model.ckpt-3.safetensors.index.json"));
+  const auto index = nlohmann::json::parse(file);
+  EXPECT_EQ(index.at("metadata").at("total_size"), 4);
+  EXPECT_EQ(index.at("weight_map"),
+            nlohmann::json({{"w", "model.ckpt-3-00001-of-00001.safetensors"}}));
+}
+
+TEST_F(SaverTest, NodesThatSaveAreOnTheCpuOfTheTaskThatHasTheVariables) {
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const Scope gpu = root.WithDevice("/job:ps/task:1/device:GPU:0");
+  const ModelVariable w = MakeVariable(gpu, "w", Const(gpu, {1.0f}));
+  const Scope beside = root.ColocateWith(w.handle);
+  MakeVariable(beside, "w/Momentum", Const(beside, {0.0f}));
+  const Scope other = root.WithDevice("/job:ps/replica:0/task:0");
+  MakeVariable(other, "v", Const(other, {1.0f}));
+  const Saver saver(root, {.sharded = true});
+  ASSERT_TRUE(root.ok()) << root.status();
+  std::vector<std::string> devices;
+  for (const char* name : {"save/SaveV2", "save/SaveV2_1", "save/RestoreV2", "save/RestoreV2_1"}) {
+    ASSERT_GE(graph.Find(name), 0) << name;
+    devices.push_back(graph.device(graph.Find(name)).ToString());
+  }
+  EXPECT_EQ(graph.Find("save/SaveV2_2"), -1);
+  const std::string first = "/job:ps/replica:0/task:0/device:CPU:0",
+                    second = "/job:ps/replica:0/task:1/device:CPU:0";
+  EXPECT_THAT(devices, ElementsAre(first, second, first, second));
+}
+
+TEST_F(SaverTest, ACheckpointIsReplacedByOneOfItsNameAsAWhole) {
+  Sharded sharded, single(SaverOptions{});
+  const std::string path = Path("m");
+  const auto value = [&] { return LoadVariable(path, "w").value().scalar<float>(); };
+  const std::string index = path + ".safetensors.index.json";
+  ASSERT_TRUE(sharded.Save(path, 1).ok());
+  // Where the new index would be written, something is in the way.
+  std::filesystem::create_directory(index + ".part");
+  const Status status = sharded.Save(path, 2).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("cannot write '" + index + "'"));
+  EXPECT_EQ(value(), 1);
+  std::filesystem::remove(index + ".part");
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(sharded.Save(path, static_cast<float>(i)).ok());
+    EXPECT_EQ(value(), i);
+    EXPECT_EQ(FilesOf(folder_.path()).size(), 3u);  // one shard, its index, `checkpoint`
+  }
+  ASSERT_TRUE(single.Save(path, 7).ok());
+  EXPECT_EQ(value(), 7);
+  EXPECT_THAT(FilesOf(folder_.path()), ElementsAre("checkpoint", "m.safetensors"));
+  ASSERT_TRUE(sharded.Save(path, 8).ok());
+  EXPECT_EQ(value(), 8);
+  EXPECT_THAT(FilesOf(folder_.path()), testing::Not(testing::Contains("m.safetensors")));
+}
+
+TEST_F(SaverTest, AClientThatEndsWhileItSavesLeavesTheLatestCheckpointAsItIs) {
+  Sharded program;
+  ASSERT_TRUE(program.Save(Path("m"), 1, 1).ok());
+  // What is there after the shards of step 2 were put in place, but not its index; and some that
+  // were not.
+  std::filesystem::copy(Path("m-1-00001-of-00001.safetensors"),
+                        Path("m-2-00001-of-00001.safetensors"));
+  std::filesystem::create_directory(Path("m_temp"));
+  folder_.Write("m_temp/m-2-00001-of-00001.safetensors", "half");
+  EXPECT_EQ(LatestCheckpoint(folder_.path()).value(), Path("m-1"));
+  EXPECT_EQ(LoadVariable(Path("m-2"), "w").status().code(), Code::kNotFound);
+  ASSERT_TRUE(program.saver->Restore(program.session.get(), Path("m-1")).ok());
+  ASSERT_TRUE(program.Save(Path("m"), 2, 2).ok());
+  EXPECT_EQ(LoadVariable(Path("m-2"), "w").value().scalar<float>(), 2);
+  EXPECT_FALSE(std::filesystem::exists(Path("m_temp")));
+}
+
+TEST_F(SaverTest, AnIndexThatIsDamagedOrNamesFilesElsewhereIsRefused) {
+  const auto open = [&](const std::string& text) {
+    folder_.Write("m.safetensors.index.json", text);
+    return CheckpointReader::Open(Path("m")).status();
+  };
+  for (const char* name : {"../m", "/etc/passwd", "a/b", "..", ""}) {
+    const Status status = open(R"({"weight_map": {"w": ")" + std::string(name) + "\"}}");
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(), HasSubstr("has 'w' in '" + std::string(name) + "'"));
+  }
+  EXPECT_EQ(open("{").code(), Code::kDataLoss);
+  EXPECT_EQ(open("{}").code(), Code::kDataLoss);
+  EXPECT_EQ(open(R"({"weight_map": {"w": 1}})").code(), Code::kDataLoss);
+  EXPECT_EQ(open(R"({"metadata": {"parts": {"w": ["v"]}}, "weight_map": {"u": "f"}})").code(),
+            Code::kDataLoss);
+  EXPECT_EQ(open(R"({"metadata": {"parts": {"w": []}}, "weight_map": {"u": "f"}})").code(),
+            Code::kDataLoss);
+}
+
+TEST_F(SaverTest, PartsThatAreNotRowsOfOneTensorAreDataLoss) {
+  ASSERT_TRUE(WriteCheckpointFile(Path("f"), {{"a", DT_INT32, {1}, {Tensor::Vector<int32_t>({1})}},
+                                              {"b", DT_INT32, {}, {Tensor::Scalar<int32_t>(1)}}})
+                  .ok());
+  folder_.Write(
+      "m.safetensors.index.json",
+      R"({"metadata": {"parts": {"w": ["a", "b"]}}, "weight_map": {"a": "f", "b": "f"}})");
+  const Status status = LoadVariable(Path("m"), "w").status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("'b' is int32[]"));
+}
+
+TEST_F(SaverTest, StringsAreRefused) {
+  for (const bool sharded : {false, true}) {
+    Graph graph = NewGraph();
+    const Scope root(&graph);
+    const ModelVariable words = MakeVariable(root, "words", Const(root, "a"));
+    Saver saver(root, {.sharded = sharded});
+    const auto session = Session::Local(graph).value();
+    ASSERT_TRUE(session->Run({}, {}, {words.initializer}).ok());
+    const Status status = saver.Save(session.get(), Path("m")).status();
+    EXPECT_EQ(status.code(), Code::kUnimplemented) << status;
+    EXPECT_THAT(status.message(), HasSubstr("variable 'words' is string"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  }
+}
+
+TEST_F(SaverTest, RestoreV2ReadsRowsAsTensorFlowWritesThem) {
+  ASSERT_TRUE(
+      WriteCheckpointFile(
+          Path("m.safetensors"),
+          {{"t", DT_INT32, {3, 2}, {Tensor::FromValues<int32_t>({3, 2}, {1, 2, 3, 4, 5, 6})}}})
+          .ok());
+  EXPECT_EQ(RowsOfShape({3, 2}, {1, 3}), "3 2 1,2:-");
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const auto words = [&](const std::string& word) {
+    return Reshape(root, Const(root, word), IntsConst(root, {1}));
+  };
+  const auto restore = [&](const std::string& slice) {
+    return RestoreV2(root, Const(root, Path("m")), words("t"), words(slice), {DT_INT32})[0];
+  };
+  const std::map<std::string, std::vector<int32_t>> good = {{"", {1, 2, 3, 4, 5, 6}},
+                                                            {"3 2 -:-", {1, 2, 3, 4, 5, 6}},
+                                                            {"3 2 1,2:-", {3, 4, 5, 6}},
+                                                            {"3 2 2,0:-", {}}};
+  const std::map<std::string, Code> bad = {
+      {"4 2 1,2:-", Code::kInvalidArgument}, {"3 1,2", Code::kInvalidArgument},
+      {"3 2 -:0,1", Code::kUnimplemented},   {"3 2 2,2:-", Code::kUnimplemented},
+      {"3 2 -1,2:-", Code::kUnimplemented},  {"3 2 1,2,:-", Code::kUnimplemented},
+      {"3 2 ", Code::kUnimplemented}};
+  std::map<std::string, Output> nodes;
+  for (const auto& [slice, values] : good) nodes[slice] = restore(slice);
+  for (const auto& [slice, code] : bad) nodes[slice] = restore(slice);
+  const Operation cut =
+      SaveV2(root, Const(root, Path("n")), words("t"), words("3 2 1,2:-"), {nodes[""]});
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto session = Session::Local(graph).value();
+  for (const auto& [slice, values] : good) {
+    const auto result = session->Run({}, {nodes[slice]});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(result->at(0).values<int32_t>(), testing::ElementsAreArray(values)) << slice;
+  }
+  for (const auto& [slice, code] : bad)
+    EXPECT_EQ(session->Run({}, {nodes[slice]}).status().code(), code) << slice;
+  EXPECT_EQ(session->Run({}, {}, {cut}).status().code(), Code::kUnimplemented);
+}
+
+// A named pipe in the file's place: it can be opened when somebody else writes into it.
+TEST_F(SaverTest, AFileThatIsSlowHoldsUpNoOtherStep) {
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const Output name = Reshape(root, Const(root, "t"), IntsConst(root, {1})),
+               slice = Reshape(root, Const(root, ""), IntsConst(root, {1}));
+  const Output slow = RestoreV2(root, Const(root, Path("m")), name, slice, {DT_FLOAT})[0];
+  const Output quick = Add(root, Const(root, 1.0f), Const(root, 2.0f));
+  ASSERT_EQ(mkfifo(Path("m.safetensors").c_str(), 0600), 0);
+  const auto session =
+      Session::Local(graph, {.inter_op_parallelism_threads = 1, .intra_op_parallelism_threads = 1})
+          .value();
+  std::promise<Status> ended;
+  session->RunAsync(
+      session->MakeCallable({}, {slow}).value(), {},
+      [&](const Result<std::vector<Tensor>>& result) { ended.set_value(result.status()); });
+  const auto result = session->Run({}, {quick}, {}, {.timeout = std::chrono::seconds(20)});
+  EXPECT_TRUE(result.ok()) << result.status();
+  std::future<Status> end = ended.get_future();
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  std::ofstream(Path("m.safetensors")).close();
+  ASSERT_EQ(end.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(end.get().code(), Code::kNotFound);
 }
 
 // What a client trains, from the beginning or from a checkpoint.

@@ -28,6 +28,8 @@ const Reasons& WithoutGoldenCase() {
       {"_FusedBatchNormGradEx", "against the separate ops: tests/ops/fuse_test"},
       {"Placeholder", "only a step that forgets to feed runs it: tests/ops/array_test"},
       {"MonographDatasetBatch", "ours alone: tests/ops/input_test"},
+      {"SaveV2", "writes files: tests/client/saver_test"},
+      {"RestoreV2", "reads files: tests/client/saver_test"},
       {"CollectiveReduceV2", "needs a session: tests/client/collective_test"},
       {"CollectiveGatherV2", "needs a session: tests/client/collective_test"},
       {"CollectiveBcastSendV2", "needs a session: tests/client/collective_test"},
