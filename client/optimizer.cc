@@ -287,11 +287,17 @@ class Application {
       rate = rule_.rate().Build(place, counted ? options.global_step->value : Output());
     }
     std::vector<Operation> updates;
+    std::vector<ModelVariable> shared_by_first;
     for (const auto& [device, members] : ByDevice(pairs)) {
       if (!scope_.ok()) return {};
       Site site(inner_.ColocateWith(members[0]->variable.handle), rule_.rate(), rate);
-      for (const Slot& shared : rule_.shared())
-        site.shared.push_back(Shared(members[0]->variable, shared));
+      for (const Slot& shared : rule_.shared()) {
+        const size_t i = site.shared.size();
+        const bool first = i >= shared_by_first.size();
+        site.shared.push_back(
+            Shared(members[0]->variable, shared, first ? nullptr : &shared_by_first[i]));
+      }
+      if (shared_by_first.empty()) shared_by_first = site.shared;
       std::vector<Operation> applied;
       for (const GradientAndVariable* pair : members) {
         if (!scope_.ok()) return {};
@@ -355,15 +361,21 @@ class Application {
   }
 
   // Known by the first of the variables: copies of the model on one device have their own, while
-  // several updates of one copy share theirs.
-  ModelVariable Shared(const ModelVariable& first, const Slot& shared) {
+  // several updates of one copy share theirs. `same`: that of another device.
+  ModelVariable Shared(const ModelVariable& first, const Slot& shared, const ModelVariable* same) {
     const std::string owner = NodeName(first);
     if (const ModelVariable* known = slots_->Find(scope_.graph(), owner, shared.name))
       return *known;
     const std::string name =
         scope_.prefix().empty() ? shared.name : scope_.prefix() + "/" + shared.name;
-    return Keep(owner, shared.name,
-                MakeSlot(scope_, first.handle, name, first.dtype, Shape(), shared.initial));
+    const ModelVariable made =
+        MakeSlot(scope_, first.handle, name, first.dtype, Shape(), shared.initial);
+    if (same != nullptr && made.handle.valid()) {
+      const auto attrs = std::make_shared<Attrs>(scope_.graph()->attrs(made.handle.node()));
+      attrs->Set(kSameValueAttr, same->name);
+      scope_.graph()->SetAttrs(made.handle.node(), attrs);
+    }
+    return Keep(owner, shared.name, made);
   }
 
   const ModelVariable& Keep(const std::string& owner, const char* slot, ModelVariable made) {

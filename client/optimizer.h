@@ -29,6 +29,10 @@ struct ModelVariable {
   Shape shape;
 };
 
+// On a VarHandleOp: the name of a variable that always has the same value. A Saver restores that
+// one where a checkpoint lacks this one.
+inline constexpr char kSameValueAttr[] = "_mg_same_value";
+
 // Makes a variable on `scope`'s device (a device function of the scope counts), with an initializer
 // that assigns `initial`.
 ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial);

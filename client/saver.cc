@@ -55,7 +55,8 @@ class Saver::Impl {
     }
     const Attrs& attrs = handle.graph->attrs(handle.node());
     const GraphVariable variable{name, handle, std::get<DType>(*attrs.Find("dtype")),
-                                 std::get<PartialShape>(*attrs.Find("shape"))};
+                                 std::get<PartialShape>(*attrs.Find("shape")),
+                                 TextAttr(*handle.graph, handle.node(), kSameValueAttr)};
     if (!variables_.emplace(name, variable).second)
       scope_.Fail(InvalidArgument("Saver: two variables are called '" + name + "'"));
   }

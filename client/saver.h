@@ -22,6 +22,9 @@
 // of a partitioned variable is a tensor of its shard, and the index says which parts are one
 // tensor. Each kind of saver restores both kinds.
 //
+// The powers of Adam's betas are one pair per device, all the same: where a checkpoint was saved
+// from fewer devices, those that it lacks get the value of the first.
+//
 // A checkpoint is there as a whole or not at all, also if the client or a task ends in the midst of
 // a Save: what is written is durable before the file "checkpoint" names it, and what it replaces is
 // removed after that. Between steps of other clients a Save is no snapshot of one moment; nor is

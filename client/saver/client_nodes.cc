@@ -41,7 +41,7 @@ class ClientNodes : public SaverNodes {
   Status Restore(Session* session, const std::string&, CheckpointReader* reader) const override {
     std::vector<Feed> feeds;
     for (const auto& [name, parts] : tensors_) {
-      MG_ASSIGN_OR_RETURN(const Tensor value, reader->Read(name));
+      MG_ASSIGN_OR_RETURN(const Tensor value, reader->Read(SourceOf(*reader, name, parts)));
       for (size_t i = 0; i < parts.size(); ++i) {
         const RowRange rows = parts.size() > 1 ? RowsOfPart(parts, i) : RowRange();
         feeds.emplace_back(fed_[feeds.size()],

@@ -34,10 +34,10 @@ std::string TaskCpu(const Output& variable) {
   return device.ToString();
 }
 
-Output Strings(const Scope& scope, const std::vector<std::string>& words) {
+Tensor Strings(const std::vector<std::string>& words) {
   Tensor tensor = Tensor::Allocate(DT_STRING, Shape{static_cast<int64_t>(words.size())}).value();
   std::copy(words.begin(), words.end(), tensor.strings());
-  return Const(scope, tensor);
+  return tensor;
 }
 
 // What one task saves and restores.
@@ -51,7 +51,7 @@ struct TaskVariables {
 
 class ShardedNodes : public SaverNodes {
  public:
-  ShardedNodes(const Scope& scope, const SavedTensors& tensors) {
+  ShardedNodes(const Scope& scope, const SavedTensors& tensors) : tensors_(tensors) {
     std::map<std::string, TaskVariables> tasks;  // by device
     for (const auto& [name, parts] : tensors) {
       for (size_t i = 0; i < parts.size(); ++i) {
@@ -89,9 +89,16 @@ class ShardedNodes : public SaverNodes {
     return status;
   }
 
-  Status Restore(Session* session, const std::string& prefix, CheckpointReader*) const override {
-    return session->Run({{prefix_, Tensor::String(fs::absolute(prefix).string())}}, {}, assigns_)
-        .status();
+  Status Restore(Session* session, const std::string& prefix,
+                 CheckpointReader* reader) const override {
+    std::vector<Feed> feeds = {{prefix_, Tensor::String(fs::absolute(prefix).string())}};
+    for (const Restored& task : restored_) {
+      std::vector<std::string> sources;
+      for (const std::string& name : task.tensors)
+        sources.push_back(SourceOf(*reader, name, tensors_.at(name)));
+      feeds.emplace_back(task.sources, Strings(sources));
+    }
+    return session->Run(feeds, {}, assigns_).status();
   }
 
  private:
@@ -101,14 +108,19 @@ class ShardedNodes : public SaverNodes {
     Output prefix;
     Operation save;
   };
+  // What one task restores, and from which tensors of the checkpoint.
+  struct Restored {
+    std::vector<std::string> tensors;
+    Output sources;
+  };
 
   void AddSave(const Scope& cpu, const std::string& device, const TaskVariables& task) {
     const Scope helpers = cpu.HelperScope("SaveV2");
     const Output prefix =
         Placeholder(cpu.WithOpName("filename"), DT_STRING, PartialShape::Scalar());
-    const Output names = Strings(helpers.WithOpName("tensor_names"), task.names);
-    const Output slices = Strings(helpers.WithOpName("shape_and_slices"),
-                                  std::vector<std::string>(task.names.size()));
+    const Output names = Const(helpers.WithOpName("tensor_names"), Strings(task.names));
+    const Output slices = Const(helpers.WithOpName("shape_and_slices"),
+                                Strings(std::vector<std::string>(task.names.size())));
     shards_.push_back(
         {device, task.names, prefix, SaveV2(cpu, prefix, names, slices, task.values)});
   }
@@ -119,9 +131,12 @@ class ShardedNodes : public SaverNodes {
     Outputs values, handles;
     for (const auto& [device, task] : tasks) {
       const Scope cpu = scope.WithDevice(device), helpers = cpu.HelperScope("RestoreV2");
-      const Outputs read =
-          RestoreV2(cpu, prefix_, Strings(helpers.WithOpName("tensor_names"), task.restored),
-                    Strings(helpers.WithOpName("shape_and_slices"), task.slices), task.dtypes);
+      const auto count = static_cast<int64_t>(task.restored.size());
+      restored_.push_back(
+          {task.restored, Placeholder(helpers.WithOpName("tensor_names"), DT_STRING, {count})});
+      const Outputs read = RestoreV2(
+          cpu, prefix_, restored_.back().sources,
+          Const(helpers.WithOpName("shape_and_slices"), Strings(task.slices)), task.dtypes);
       if (!scope.ok()) return;
       reads.push_back(read[0]);
       values.insert(values.end(), read.begin(), read.end());
@@ -196,7 +211,9 @@ class ShardedNodes : public SaverNodes {
     return bytes;
   }
 
+  const SavedTensors tensors_;
   std::vector<Shard> shards_;
+  std::vector<Restored> restored_;
   std::map<std::string, std::vector<std::string>> parts_;  // as CheckpointIndex has them
   Output prefix_;                                          // of what is restored
   std::vector<Operation> assigns_;

@@ -84,12 +84,19 @@ RowRange RowsOfPart(const std::vector<GraphVariable>& parts, size_t i) {
   return rows;
 }
 
+std::string SourceOf(const CheckpointReader& reader, const std::string& name,
+                     const std::vector<GraphVariable>& parts) {
+  const std::string& same = parts[0].same_value;
+  return parts.size() == 1 && !reader.Has(name) && reader.Has(same) ? same : name;
+}
+
 Status CheckHasAll(CheckpointReader* reader, const std::string& prefix,
                    const SavedTensors& tensors) {
   std::vector<std::string> missing;
   std::string hint;
   for (const auto& [name, parts] : tensors) {
-    if (!reader->Has(name)) {
+    const std::string source = SourceOf(*reader, name, parts);
+    if (!reader->Has(source)) {
       if (missing.empty()) {
         NearNames near(name);
         for (const std::string& known : reader->names()) near.Offer(known);
@@ -98,7 +105,7 @@ Status CheckHasAll(CheckpointReader* reader, const std::string& prefix,
       missing.push_back(name);
       continue;
     }
-    MG_ASSIGN_OR_RETURN(const CheckpointReader::Entry entry, reader->Find(name));
+    MG_ASSIGN_OR_RETURN(const CheckpointReader::Entry entry, reader->Find(source));
     const PartialShape wanted = WholeShape(parts);
     if (entry.dtype != parts[0].dtype || !wanted.Accepts(entry.shape)) {
       return InvalidArgument("variable '" + name + "' is " +

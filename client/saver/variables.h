@@ -16,6 +16,7 @@ struct GraphVariable {
   Output handle;
   DType dtype = DT_INVALID;
   PartialShape shape;
+  std::string same_value;  // as of kSameValueAttr; mostly empty
 };
 
 // By name in the checkpoint. Several variables: they are the rows of one tensor, in order.
@@ -29,6 +30,10 @@ SavedTensors JoinParts(const std::map<std::string, GraphVariable>& variables);
 PartialShape WholeShape(const std::vector<GraphVariable>& parts);
 // Rows of the tensor that part i is. REQUIRES: several parts.
 RowRange RowsOfPart(const std::vector<GraphVariable>& parts, size_t i);
+
+// Where the checkpoint has the value of tensor `name`.
+std::string SourceOf(const CheckpointReader& reader, const std::string& name,
+                     const std::vector<GraphVariable>& parts);
 
 // Whether the checkpoint has what a restore wants: NotFound lists what it lacks, InvalidArgument
 // names a tensor of another type or shape.

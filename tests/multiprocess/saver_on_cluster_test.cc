@@ -19,7 +19,7 @@
 namespace monograph {
 namespace {
 
-// Momentum takes a table and a vector towards zero. The table is in as many parts as there are
+// Adam takes a table and a vector towards zero. The table is in as many parts as there are
 // parameter servers.
 struct Program {
   Program(const ClusterSpec& cluster, bool sharded) : root(&graph) {
@@ -39,7 +39,7 @@ struct Program {
       initializers.push_back(variable.initializer);
     const Output loss =
         Add(root, ReduceSum(root, Square(root, table)), ReduceSum(root, Square(root, vector)));
-    train = Momentum(0.1, 0.9)
+    train = Adam(0.1)
                 .Minimize(placed, loss, TrainableVariables(collections), &initializers,
                           {.global_step = &global_step})
                 .value();
@@ -130,7 +130,7 @@ TEST(SaverOnCluster, TheIndexAndLoadVariableKnowPartsOfSeveralTasksAsOneTensor) 
   for (const SavedVariable& variable : ListVariables(*path).value())
     shapes[variable.name] = variable.shape.ToString();
   EXPECT_EQ(shapes.at("table"), "[7,2]");
-  EXPECT_EQ(shapes.at("table/Momentum"), "[7,2]");
+  EXPECT_EQ(shapes.at("table/Adam"), "[7,2]");
   EXPECT_EQ(shapes.count("table/part_0"), 0u);
   std::vector<std::string> names;
   for (const auto& [name, shape] : shapes) names.push_back(name);
