@@ -310,13 +310,15 @@ TEST(Examples, MnistReplicaGoesOnFromTheCheckpointsOfItsTrainDir) {
   const std::string whole = train("--dropout=0.5");
   const std::string dir = "--dropout=0.5 --save_steps=5 --train_dir=" + folder;
   EXPECT_NE(train(dir + " --num_batches=9"), whole);
-  EXPECT_EQ(train(dir), whole);
-  int checkpoints = 0, events = 0;
+  EXPECT_EQ(train(dir + " --sharded_checkpoints"), whole);
+  int checkpoints = 0, indices = 0, events = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     checkpoints += entry.path().extension() == ".safetensors";
+    indices += entry.path().extension() == ".json";
     events += entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0;
   }
   EXPECT_GE(checkpoints, 5);
+  EXPECT_GE(indices, 2);
   EXPECT_EQ(events, 2);
   std::filesystem::remove_all(folder);
 }
