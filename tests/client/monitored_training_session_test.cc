@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace {
@@ -51,8 +50,6 @@ class Failing : public TrainHook {
 class MonitoredTrainingSessionTest : public testing::Test {
  protected:
   MonitoredTrainingSessionTest() : root_(&graph_) {
-    std::string folder = testing::TempDir() + "monitored_training_session_XXXXXX";
-    folder_ = mkdtemp(folder.data());
     const auto model = [](Scope& tower, std::span<const Output> batch,
                           ModelVariables& variables) -> Result<Outputs> {
       const Output w = variables.Get("w", Shape{}, Initial::Constant(1));
@@ -63,10 +60,6 @@ class MonitoredTrainingSessionTest : public testing::Test {
                 .value();
     saver_ = std::make_shared<Saver>(root_);
     EXPECT_TRUE(root_.ok()) << root_.status();
-  }
-  ~MonitoredTrainingSessionTest() override {
-    training_ = nullptr;
-    std::filesystem::remove_all(folder_);
   }
 
   Status Start(MonitoredTrainingOptions options) {
@@ -98,15 +91,16 @@ class MonitoredTrainingSessionTest : public testing::Test {
     opened_ = 0;
     return Value();
   }
-  std::string Dir(const std::string& name) const { return folder_ + "/" + name; }
+  std::string Dir(const std::string& name) const { return folder_.File(name); }
 
+  const TemporaryFolder folder_;
   Graph graph_ = NewGraph();
   Scope root_;
   Outputs feeds_;
   ReplicatedStep step_;
   std::shared_ptr<Saver> saver_;
   std::unique_ptr<MonitoredTrainingSession> training_;
-  std::string folder_, said_;
+  std::string said_;
   int opened_ = 0;
 };
 
