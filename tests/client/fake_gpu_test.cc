@@ -12,6 +12,7 @@
 #include "client/monograph.h"
 #include "tests/client/fake_gpu_devices.h"
 #include "tests/client/training_curve.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace testing {
@@ -205,6 +206,35 @@ TEST(FakeGpuGraphs, AnOutputAndAViewOfItBothLeaveWhatIsReplayed) {
   EXPECT_GE(after.launches, before.launches + kSteady);
   EXPECT_EQ(after.kernels, before.kernels);
   ExpectNoRaces();
+}
+
+TEST(FakeGpuSaver, VariablesOfAGpuComeBackWhileStepsChangeThem) {
+  for (const bool sharded : {false, true}) {
+    const TemporaryFolder folder;
+    Graph graph = NewGraph();
+    const Scope root(&graph), gpu = root.WithDevice("/device:GPU:0");
+    const ModelVariable w = MakeVariable(gpu, "w", Const(gpu, Shape{3}, {1.0f, 2.0f, 3.0f}));
+    const Operation add =
+        AssignAddVariable(gpu, w.handle, Const(gpu, Shape{3}, {1.0f, 1.0f, 1.0f}));
+    Saver saver(root, {.sharded = sharded});
+    ASSERT_TRUE(root.ok()) << root.status();
+    const auto session = Session::Local(graph, {}).value();
+    const auto steps = [&](int count) {
+      for (int i = 0; i < count; ++i) ASSERT_TRUE(session->Run({}, {}, {add}).ok());
+    };
+    ASSERT_TRUE(session->Run({}, {}, {w.initializer}).ok());
+    steps(5);
+    const Result<std::string> path = saver.Save(session.get(), folder.File("model"), 5);
+    ASSERT_TRUE(path.ok()) << path.status();
+    steps(5);
+    const Status restored = saver.Restore(session.get(), *path);
+    ASSERT_TRUE(restored.ok()) << restored;
+    steps(5);
+    const auto values = session->Run({}, {w.value});
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_TRUE(BitEqual(values->at(0), Tensor::Vector<float>({11, 12, 13})));
+    ExpectNoRaces();
+  }
 }
 
 }  // namespace
