@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -47,6 +48,12 @@ std::vector<std::string> Split(const std::string& list) {
 std::string OwnFolder() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
+// Programs beside this one are found by their names, behind those of the user's PATH.
+void AddOwnFolderToPath() {
+  const char* path = std::getenv("PATH");
+  setenv("PATH", ((path == nullptr ? "" : std::string(path) + ":") + OwnFolder()).c_str(), 1);
 }
 
 int RunLaunch(const Arguments& arguments) {
@@ -323,6 +330,7 @@ int Main(int argc, char** argv) {
       {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
   };
   const std::string name = argc > 1 ? argv[1] : "--help";
+  AddOwnFolderToPath();
   if (auto it = commands.find(name); it != commands.end())
     return it->second.run(Arguments(argv + 2, argv + argc));
   std::string help =

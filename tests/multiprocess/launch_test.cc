@@ -144,6 +144,15 @@ TEST(Launch, AProgramThatDoesNotExistIsOneErrorAndLeavesNoDaemon) {
   EXPECT_TRUE(WaitForNoneWith("--drain_seconds=0.7654321"));
 }
 
+TEST(Launch, AProgramBesideTheLauncherNeedsNoPath) {
+  ChildProcess process(
+      {MonographPath(), "launch", "--workers=1", "--", "monograph-executor", "--version"});
+  const std::optional<Exit> exit = process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 0) << process.error();
+  EXPECT_NE(process.output().find("monograph-executor "), std::string::npos) << process.output();
+}
+
 TEST(Launch, ADaemonThatNeverComesUpEndsTheProgramAndIsNamedWithItsLastWords) {
   // Its port is taken: a stand-in for ssh runs the daemon here, on the port that is asked for.
   TemporaryFolder folder;
