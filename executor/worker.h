@@ -57,6 +57,8 @@ class StepClient {
   virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;
   // A tensor of the step was lost on its way to or from this process.
   virtual void OnStepFailed(uint64_t step, const Status& status) = 0;
+  // Nothing comes to this process any more, nor will: all steps in flight have failed.
+  virtual void OnHealthLost(const Status& why) = 0;
 };
 
 struct WorkerOptions {

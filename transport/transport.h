@@ -67,6 +67,8 @@ class MessageHandler {
   // A message that is only a header, or whose payload the transport hands over by reference (within
   // one process).
   virtual void OnDelivered(std::string_view header, Payload payload) = 0;
+  // Transport::Health has become bad: nothing comes any more. Once.
+  virtual void OnHealthLost(const Status& /*why*/) {}
 };
 
 struct TransportStats {
@@ -116,8 +118,8 @@ class Transport {
 
   virtual TransportStats stats() const = 0;
   // OK, or why this transport can no longer receive (a process that was killed while it wrote into
-  // the queue that local processes share). Nothing but a new process heals that. Look at it with
-  // every heartbeat.
+  // the queue that local processes share). Nothing but a new transport heals that. Look at it with
+  // every heartbeat, or hear of it (MessageHandler::OnHealthLost).
   virtual Status Health() const { return Status(); }
 
   // Stops: pending sends and receives complete with Cancelled; later Sends too. Idempotent; returns

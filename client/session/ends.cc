@@ -89,6 +89,25 @@ void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
   completion.Run();
 }
 
+void Session::Impl::FailSteps(const Status& why, const std::function<bool(InFlight&)>& which) {
+  std::vector<Completion> completions;
+  std::vector<std::pair<uint64_t, std::vector<int>>> stops;
+  {
+    std::lock_guard lock(mutex_);
+    for (InFlight& flight : flights_) {
+      if (!flight.active || !which(flight)) continue;
+      stops.emplace_back(flight.steps.last, FailLocked(flight, why, kLostGrace));
+      completions.push_back(FinishLocked(flight));
+    }
+  }
+  for (const auto& [step, peers] : stops) Abort(peers, step, why);
+  for (Completion& completion : completions) completion.Run();
+}
+
+void Session::Impl::OnHealthLost(const Status& why) {
+  FailSteps(why, [](InFlight&) { return true; });
+}
+
 void Session::Impl::Expire(uint64_t step) {
   Status status;
   {
@@ -248,20 +267,9 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
         });
       },
       Clock::now() + kLostGrace);
-  std::vector<Completion> completions;
-  std::vector<std::pair<uint64_t, std::vector<int>>> stops;
-  {
-    std::lock_guard lock(mutex_);
-    for (InFlight& flight : flights_) {
-      if (!flight.active ||
-          !(flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task))))
-        continue;
-      stops.emplace_back(flight.steps.last, FailLocked(flight, why, kLostGrace));
-      completions.push_back(FinishLocked(flight));
-    }
-  }
-  for (const auto& [step, peers] : stops) Abort(peers, step, why);
-  for (Completion& completion : completions) completion.Run();
+  FailSteps(why, [task](InFlight& flight) {
+    return flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task));
+  });
   worker_->DropPeer(id_, TaskName(task));
   for (size_t other = 0; other < cluster_->tasks().size(); ++other) {
     if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok())

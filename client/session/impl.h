@@ -73,6 +73,7 @@ class Session::Impl : public StepClient {
   bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) override;
   void OnStepDone(uint64_t step, int peer, const Status& status) override;
   void OnStepFailed(uint64_t step, const Status& status) override;
+  void OnHealthLost(const Status& why) override;
 
   // A call of the public face: Close waits for those that came before it, later ones are refused.
   class Call {
@@ -167,6 +168,8 @@ class Session::Impl : public StepClient {
   // If the step is over: takes it out of the ring and returns what completes it. REQUIRES: mutex_.
   Completion FinishLocked(InFlight& flight, bool force = false);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
+  // Those in flight of which `which` is true, asked under mutex_.
+  void FailSteps(const Status& why, const std::function<bool(InFlight&)>& which);
   void Expire(uint64_t step);
   void FinishAll();  // by force
   void Watch();  // the thread that ends asynchronous steps whose time is up, and failed steps whose

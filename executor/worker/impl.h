@@ -75,6 +75,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   void SendMessage(WorkerSession& session, int peer, StepMessage message, Payload payload = {});
   PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
   void OnDelivered(std::string_view header, Payload payload) override;
+  void OnHealthLost(const Status& why) override;
   Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                         Payload payload, Done done) override;
   void CountDropped(const char* what) {

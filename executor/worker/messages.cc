@@ -57,6 +57,18 @@ void Worker::Impl::Departed(Departure* departure, const Status& status) {
     FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
 }
 
+// Who serves clients of other processes ends the process (client/host.h).
+void Worker::Impl::OnHealthLost(const Status& why) {
+  std::vector<std::shared_ptr<WorkerSession>> sessions;
+  {
+    std::shared_lock lock(sessions_mutex_);
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  }
+  for (const auto& session : sessions) {
+    if (StepClient* client = session->client) client->OnHealthLost(why);
+  }
+}
+
 Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMessage message,
                                     Payload payload, Done done) {
   const std::shared_ptr<WorkerSession> session = FindSession(id);

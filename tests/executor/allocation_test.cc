@@ -144,6 +144,7 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     arrived_.fetch_add(1);
   }
   void OnStepFailed(uint64_t, const Status&) override { failed_.store(true); }
+  void OnHealthLost(const Status&) override { failed_.store(true); }
 
   void RunSteps(int count, const Tensor& x) {
     for (int i = 0; i < count; ++i) {

@@ -26,6 +26,7 @@ class Client : public StepClient {
   bool OnFetch(uint64_t, int32_t, Tensor&) override { return false; }
   void OnStepDone(uint64_t, int, const Status& status) override { done_.set_value(status); }
   void OnStepFailed(uint64_t, const Status&) override {}
+  void OnHealthLost(const Status& why) override { done_.set_value(why); }
   Status Wait() {
     std::future<Status> done = done_.get_future();
     if (done.wait_for(std::chrono::seconds(20)) != std::future_status::ready)
@@ -101,6 +102,27 @@ TEST_F(WorkerTest, ADeregisteredGraphIsGoneAndItsHandleIsNotGivenAgain) {
   worker_->RunStep(kSession, kSelf, handle_, {1, 1}, false, true);
   EXPECT_EQ(client_.Wait().code(), Code::kAborted);
   EXPECT_NE(worker_->RegisterGraph(kSession, Graph(&ops_)).value(), handle_);
+}
+
+TEST(WorkerHealth, AClientHereHearsThatNothingComesAnyMore) {
+  MessageHandler* heard = nullptr;
+  WorkerOptions options;
+  options.task = DeviceName::Parse(kTask).value();
+  OpRegistry ops;
+  KernelRegistry kernels;
+  options.ops = &ops;
+  options.kernels = &kernels;
+  options.make_transport = [&](MessageHandler* handler) -> Result<std::unique_ptr<Transport>> {
+    heard = handler;
+    return MakeInprocTransport(handler);
+  };
+  const auto worker = Worker::Create(std::move(options)).value();
+  Client client;
+  ASSERT_TRUE(worker->CreateSession(kSession, {}, kSelf, kSelf, &client).ok());
+  heard->OnHealthLost(Unavailable("the queue is blocked"));
+  EXPECT_EQ(client.Wait().message(), "the queue is blocked");
+  EXPECT_TRUE(worker->CloseSession(kSession, std::chrono::seconds(1), Status()).ok());
+  heard->OnHealthLost(Unavailable("nobody is there"));
 }
 
 // A worker with a data plane, and a client that is nothing but its end of that plane: it says what

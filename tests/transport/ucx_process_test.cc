@@ -91,8 +91,12 @@ class Counter : public MessageHandler {
     return {data, [this](const Status& status) { ++(status.ok() ? whole : lost); }, buffer};
   }
   void OnDelivered(std::string_view, Payload) override { ++headers; }
+  void OnHealthLost(const Status& why) override {
+    EXPECT_EQ(why.code(), Code::kUnavailable);
+    ++blocked;
+  }
 
-  std::atomic<int> headers{0}, sinks{0}, whole{0}, lost{0};
+  std::atomic<int> blocked{0}, headers{0}, sinks{0}, whole{0}, lost{0};
 };
 
 struct Lanes {
@@ -249,6 +253,7 @@ TEST_P(UcxProcess, SaysThatItsQueueIsBlockedByAProcessThatMayGoOn) {
   transport_->Disconnect(peer);
   EXPECT_TRUE(transport_->DriveUntil([&] { return !transport_->Health().ok(); }, In(seconds(20))));
   EXPECT_EQ(transport_->Health().code(), Code::kUnavailable);
+  EXPECT_TRUE(transport_->DriveUntil([&] { return counter_.blocked > 0; }, In(seconds(20))));
   EXPECT_NE(transport_->Health().message().find("/job:worker/task:0"), std::string::npos)
       << transport_->Health();
 }

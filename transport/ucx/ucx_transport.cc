@@ -593,11 +593,14 @@ void UcxTransport::CheckProbe(bool any) {
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
   const Status status = Unavailable(
       "this process can no longer receive: " + probe_lost_ +
-      " ended while it was writing into the shared-memory queue, which is blocked since; "
-      "the process must be started again");
+      " ended, or was stopped, while it was writing into the shared-memory queue, which is blocked "
+      "since; open another session, or start the process again");
   LogError(status.message());
-  std::lock_guard lock(health_mutex_);
-  health_ = status;
+  {
+    std::lock_guard lock(health_mutex_);
+    health_ = status;
+  }
+  handler_->OnHealthLost(status);
 }
 
 // A message that was begun may be skipped if its writer does not go on: if a process that sent here

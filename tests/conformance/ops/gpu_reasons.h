@@ -18,6 +18,8 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"ResourceCountUpTo", fails},
       {"_Conv2DBackprop", "FuseOps makes it of nodes of CPUs alone"},
       {"MonographDatasetBatch", host},
+      {"SaveV2", host},
+      {"RestoreV2", host},
       {"FIFOQueueV2", host},
       {"RandomShuffleQueueV2", host},
       {"QueueEnqueueV2", host},
