@@ -1,11 +1,29 @@
-# `cmake --install`: programs, static libraries, headers under include/monograph/, and the CMake package (find_package(monograph)).
+# `cmake --install`, in two components:
+#   runtime      the programs and the plug-in for GPUs. What is not built is left out, and said.
+#   development  static libraries, headers under include/monograph/, and the CMake package (find_package(monograph)).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# mg_install_programs(TARGET...): into bin/. OPTIONAL, because a build of a few targets lacks the others.
+function(mg_install_programs)
+  install(TARGETS ${ARGN} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime OPTIONAL)
+  foreach(program IN LISTS ARGN)
+    install(CODE "if(NOT EXISTS \"$<TARGET_FILE:${program}>\")
+  message(STATUS \"Not built, so not installed: ${program}\")
+endif()" COMPONENT runtime)
+  endforeach()
+endfunction()
+
+mg_install_programs(monograph monograph-executor)
+if(MG_HAVE_CUDA)
+  install(TARGETS monograph_cuda LIBRARY DESTINATION ${MG_CUDA_PLUGIN_DIR} COMPONENT runtime OPTIONAL)
+endif()
+
+set(mg_package ${CMAKE_INSTALL_LIBDIR}/cmake/monograph)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 get_property(mg_libraries GLOBAL PROPERTY MG_LIBRARIES)
 set_target_properties(mg_ucx PROPERTIES EXPORT_NAME ucx)
 install(TARGETS ${mg_libraries} mg_ucx EXPORT monograph ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS monograph monograph-executor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # In-tree include lines ("base/status.h") resolve below include/monograph.
 foreach(folder base graph transport executor ops client)
@@ -14,7 +32,6 @@ foreach(folder base graph transport executor ops client)
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/client/monograph.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph)
 
-set(mg_package ${CMAKE_INSTALL_LIBDIR}/cmake/monograph)
 install(EXPORT monograph NAMESPACE monograph:: FILE monographTargets.cmake DESTINATION ${mg_package})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/monographConfig.cmake.in
   ${PROJECT_BINARY_DIR}/monographConfig.cmake INSTALL_DESTINATION ${mg_package})

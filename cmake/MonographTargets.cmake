@@ -7,6 +7,7 @@ function(mg_library name)
   target_include_directories(mg_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/monograph>)
   target_link_libraries(mg_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
+  target_compile_features(mg_${name} PUBLIC cxx_std_20)  # our headers', so also of projects that link the package
   set_target_properties(mg_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY MG_LIBRARIES mg_${name})
 endfunction()
