@@ -59,6 +59,11 @@ Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_vie
   }
   if (!json.is_object())
     return InvalidArgument(where + ": a cluster is an object {\"job\": [\"host:port\", ...]}");
+  if (json.contains("cluster") && json["cluster"].is_object() && json.contains("task")) {
+    return InvalidArgument(where +
+                           ": this is TensorFlow's TF_CONFIG; give what its \"cluster\" holds "
+                           "alone, and what its \"task\" says with flags");
+  }
   ClusterSpec cluster;
   for (const auto& [job, tasks] : json.items()) {
     if (!tasks.is_array() && !tasks.is_object()) {

@@ -4,14 +4,16 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
 #include "base/log.h"
-#include "client/cluster.h"
+#include "client/cluster_flags.h"
 #include "client/flags.h"
 #include "client/gpu_flags.h"
 #include "client/host.h"
+#include "client/own_task.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -31,31 +33,32 @@ int Main(int argc, char** argv) {
       "  monograph-executor --worker_hosts=localhost:2223,localhost:2224 --ps_hosts=localhost:2222 "
       "--job=ps --task=0\n"
       "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
-  std::string cluster_file, ps_hosts, worker_hosts, job, bind, key_file, lanes, net_devices,
-      log_level = "info";
-  int task = 0, cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
+  ClusterFlags cluster_flags;
+  std::string job, bind, key_file, lanes, net_devices, log_level = "info";
+  std::optional<int> task;
+  int cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
   double drain_seconds = 10;
   bool key_stdin = false, with_parent = false, with_stdin = false, say_ready = false;
   flags.Section("Cluster");
-  flags.Add("cluster", &cluster_file,
-            "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}");
-  flags.Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
-  flags.Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
+  cluster_flags.AddNamesTo(&flags);
   flags.Add("job", &job, "job of this daemon");
-  flags.Add("task", &task, "index of this daemon in its job");
+  flags.Add("task", &task,
+            "index of this daemon in its job; needed if the job has several tasks, unless "
+            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it");
   flags.Add("bind", &bind,
             "address to listen on; default: loopback if the cluster names this task by a loopback "
             "address, else that address");
   flags.Section("Security");
   flags.Add("key_file", &key_file,
-            "the cluster's key, made by `monograph keygen`; needed for any address but loopback");
+            "the cluster's key, made by `monograph keygen`; needed for any address but loopback. "
+            "Default: the environment's MONOGRAPH_KEY_FILE");
   flags.Add("key_stdin", &key_stdin, "read the key from standard input");
   flags.Section("Resources");
-  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices");
+  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices", 1);
   flags.Add("inter_op_parallelism_threads", &inter_op,
-            "threads that run nodes beside each other; 0: one per core");
-  flags.Add("intra_op_parallelism_threads", &intra_op,
-            "threads inside one kernel; 0: one per core");
+            "threads that run nodes beside each other; 0: one per core", 0);
+  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core",
+            0);
   GpuFlags gpu;
   gpu.AddTo(&flags);
   flags.Section("Data plane");
@@ -63,9 +66,15 @@ int Main(int argc, char** argv) {
             "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
   flags.Add("net_devices", &net_devices,
             "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
-  flags.Add("spin_us", &spin_us, "how long to poll for messages before sleeping, in microseconds");
+  flags.Add("spin_us", &spin_us, "how long to poll for messages before sleeping, in microseconds",
+            0);
   flags.Section("Other");
   flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
+  flags.AddCheck([&] {
+    return drain_seconds >= 0 && drain_seconds < 1e9
+               ? Status()
+               : InvalidArgument("--drain_seconds is a number of seconds, 0 or more");
+  });
   flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
   flags.Add("exit_on_stdin_end", &with_stdin,
             "end when standard input ends (for daemons that were started over ssh)");
@@ -78,46 +87,56 @@ int Main(int argc, char** argv) {
 
   EndSignals signals;
 
-  if (!cluster_file.empty() && !(ps_hosts.empty() && worker_hosts.empty())) {
-    return Fail(
-        InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both"));
+  Result<std::optional<ClusterSpec>> cluster = cluster_flags.ReadCluster();
+  if (!cluster.ok()) return flags.Refuse(cluster.status());
+  if (!cluster.value()) {
+    return flags.Refuse(
+        InvalidArgument("no cluster is given: --cluster=FILE, --worker_hosts=host:port,... or "
+                        "MONOGRAPH_CLUSTER names it" +
+                        TfConfigNote()));
   }
-  Result<ClusterSpec> cluster =
-      cluster_file.empty() ? ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}})
-                           : ClusterSpec::FromFlag(cluster_file);
-  if (!cluster.ok()) return Fail(cluster.status());
-  if (job.empty())
-    return Fail(InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
+  if (job.empty()) {
+    return flags.Refuse(
+        InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
+  }
+  Result<OwnTask> own = FindOwnTask(**cluster, job, task, "--task");
+  if (!own.ok()) return flags.Refuse(own.status());
+  if (Status known = (*cluster)->Address(job, own->index).status(); !known.ok())
+    return flags.Refuse(known);
 
   HostOptions options;
   options.bind = bind;
   if (!key_file.empty() && key_stdin)
-    return Fail(InvalidArgument("give either --key_file or --key_stdin, not both"));
+    return flags.Refuse(InvalidArgument("give either --key_file or --key_stdin, not both"));
+  if (const char* path = std::getenv("MONOGRAPH_KEY_FILE");
+      path != nullptr && key_file.empty() && !key_stdin)
+    key_file = path;
   if (!key_file.empty() || key_stdin) {
     Result<control::Key> key =
         key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
-    if (!key.ok()) return Fail(key.status());
+    if (!key.ok()) return flags.Refuse(key.status());
     options.key = key.value();
   }
   options.cpu_devices = cpu_devices;
   Result<GpuOptions> gpu_options = gpu.Options();
-  if (!gpu_options.ok()) return Fail(gpu_options.status());
+  if (!gpu_options.ok()) return flags.Refuse(gpu_options.status());
   options.gpu = gpu_options.value();
   options.inter_op_parallelism_threads = inter_op;
   options.intra_op_parallelism_threads = intra_op;
   options.lanes = lanes;
   options.net_devices = net_devices;
   options.spin = std::chrono::microseconds(spin_us);
-  Result<std::unique_ptr<Server>> server = HostTask(cluster.value(), job, task, options);
+  Result<std::unique_ptr<Server>> server = HostTask(**cluster, job, own->index, options);
   if (!server.ok()) return Fail(server.status());
   if (say_ready) {
     std::printf("%s\n", kDaemonReady);
     std::fflush(stdout);
   }
+  LogOwnTask(job, *own);
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
 
   bool failed = false;
-  LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");
+  LogInfo(signals.Wait(**server, with_stdin, &failed) + kDaemonDraining);
   (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
   return failed ? 1 : 0;
 }

@@ -57,6 +57,7 @@ struct Flags::Impl {
   std::vector<std::string> names;
   std::set<std::string> texts;  // "--name=" of flags that may be empty
   std::vector<std::string>* command = nullptr;
+  std::vector<std::function<Status()>> checks;
 
   CLI::Option* Finish(CLI::Option* option, const std::string& name) {
     names.push_back(name.substr(0, name.find(',')));
@@ -96,6 +97,11 @@ void Flags::Add(const std::string& name, int64_t* value, const std::string& help
 void Flags::Add(const std::string& name, bool* value, const std::string& help) {
   impl_->Finish(impl_->app.add_flag("--" + name + ",!--no" + name, *value, help), name);
 }
+void Flags::Add(const std::string& name, std::optional<int>* value, const std::string& help) {
+  impl_->Finish(impl_->app.add_option_function<int>(
+                    "--" + name, [value](int given) { *value = given; }, help),
+                name);
+}
 void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                       const std::string& help) {
   impl_->Finish(impl_->app.add_option("--" + name, *value, help)->check(CLI::IsMember(choices)),
@@ -110,6 +116,7 @@ void Flags::AddCommand(std::vector<std::string>* command, const std::string& hel
   impl_->command = command;
   impl_->app.footer("Everything after -- is the command: " + help);
 }
+void Flags::AddCheck(std::function<Status()> check) { impl_->checks.push_back(std::move(check)); }
 void Flags::Section(const std::string& title) { impl_->section = title; }
 
 std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
@@ -152,6 +159,9 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "%s: %s (see --help)\n", impl_->program.c_str(), message.c_str());
     return 2;
   }
+  for (const std::function<Status()>& check : impl_->checks) {
+    if (const Status status = check(); !status.ok()) return Refuse(status);
+  }
   return std::nullopt;
 }
 
@@ -163,6 +173,11 @@ int Flags::Exit(const Status& status) const {
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s: %s\n", impl_->program.c_str(), status.ToString().c_str());
   return 1;
+}
+
+int Flags::Refuse(const Status& status) const {
+  std::fprintf(stderr, "%s: %s (see --help)\n", impl_->program.c_str(), status.message().c_str());
+  return 2;
 }
 
 bool Flags::given(const std::string& name) const {

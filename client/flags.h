@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ class Flags {
   void Add(const std::string& name, int* value, const std::string& help, int64_t at_least);
   void Add(const std::string& name, int64_t* value, const std::string& help, int64_t at_least);
   void Add(const std::string& name, bool* value, const std::string& help);
+  // A flag without a default; the help says what follows where it is not given.
+  void Add(const std::string& name, std::optional<int>* value, const std::string& help);
   // One of a few words.
   void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                  const std::string& help);
@@ -45,6 +48,8 @@ class Flags {
                      const std::string& help);
   // Everything after "--": a command to run.
   void AddCommand(std::vector<std::string>* command, const std::string& help);
+  // What must hold once the flags are parsed; what fails is told as a wrong flag is.
+  void AddCheck(std::function<Status()> check);
   // A heading of --help for the flags that are added next.
   void Section(const std::string& title);
 
@@ -54,6 +59,9 @@ class Flags {
       const std::vector<std::string>& arguments);  // without the program's name
   // What main returns: 0, or 1 after one line to standard error, "program: what failed".
   int Exit(const Status& status) const;
+  // What main returns for flags that cannot be, alone or together: 2 after one line to standard
+  // error.
+  int Refuse(const Status& status) const;
   // True if the flag was given.
   bool given(const std::string& name) const;
 

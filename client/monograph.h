@@ -19,6 +19,7 @@
 #include "client/monitored_training_session.h"  // MonitoredTrainingSession
 #include "client/moving_average.h"              // ExponentialMovingAverage
 #include "client/optimizer.h"                   // Adam, ...
+#include "client/own_task.h"                    // FindOwnTask
 #include "client/registries.h"                  // NewGraph, DefaultRegistries
 #include "client/replication.h"                 // Replicate
 #include "client/saver.h"                       // Saver

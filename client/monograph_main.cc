@@ -65,23 +65,37 @@ int RunLaunch(const Arguments& arguments) {
       "Starts executor daemons, runs a program against them, and ends them all whatever happens.\n"
       "The program gets --cluster=FILE and, in its environment, MONOGRAPH_CLUSTER. Between-graph "
       "programs run once per worker,\n"
-      "and get --job_name=worker and --task_index=N, too. With --replication=hybrid workers have "
-      "as "
-      "many CPU devices\n"
-      "as --replicas_per_worker says (2 if it says nothing).\n\n"
+      "and get --job_name=worker and --task_index=N, too. Workers of hybrid programs have as many "
+      "CPU devices\n"
+      "as --replicas_per_worker says (2 if it says nothing). What is between-graph or hybrid says "
+      "so by --replication\n"
+      "or by the end of its name (cifar_hybrid).\n"
+      "Exits with the program's code, 128 + N if signal N ended it (130: Ctrl-C); 1 if daemons do "
+      "not come up, 2 for wrong flags.\n\n"
       "Examples:\n"
+      "  monograph launch -- mnist_replica\n"
       "  monograph launch --ps=1 --workers=3 -- mnist_replica --num_batches=100\n"
       "  monograph launch --ps=1 --workers=3 -- mnist_replica --replication=between_graph "
       "--batch_size=50\n"
       "  monograph launch -H node1:2,node2:2 -- ./program\n");
-  flags.Add("ps", &options.ps, "number of parameter servers");
-  flags.Add("workers", &options.workers, "number of workers on this machine");
+  flags.Add("ps", &options.ps,
+            "number of parameter servers; default: 1, or 0 if the program is told "
+            "--variable_update=replicated or central");
+  flags.Add("workers", &options.workers, "number of workers on this machine; default: 2");
   flags.AddChoice("clients", &clients, {"auto", "one", "per_worker"},
-                  "copies of the program: one, or one per worker; auto: per worker if it is told "
-                  "--replication=between_graph or hybrid");
-  flags.Add("hosts,-H", &options.hosts, "other machines, reached by ssh: HOST[:WORKERS],...");
+                  "copies of the program: one, or one per worker; auto: per worker if it is "
+                  "between-graph or hybrid");
+  flags.Add("hosts,-H", &options.hosts,
+            "other machines, reached by ssh: HOST[:WORKERS],...; parameter servers are on the "
+            "first");
   flags.Add("base_port", &options.base_port, "first port on other machines");
   flags.Add("executor", &options.executor, "path of monograph-executor on this machine");
+  flags.Add("remote_executor", &options.remote_executor,
+            "path of monograph-executor on other machines, or its name in the PATH of ssh's "
+            "commands there");
+  flags.Add("log_dir", &options.log_dir,
+            "folder for what each process prints, in a file of its own: worker_0.log, ps_0.log, "
+            "client.log or client_0.log. What daemons print is then not shown");
   flags.Add("executor_flags", &executor_flags,
             "further flags of every daemon, separated by spaces");
   flags.Add(
@@ -95,7 +109,9 @@ int RunLaunch(const Arguments& arguments) {
   if (clients != "auto")
     options.clients = clients == "one" ? LaunchClients::kOne : LaunchClients::kPerWorker;
   Result<int> code = Launch(options);
-  return code.ok() ? code.value() : Fail(code.status());
+  if (code.ok()) return code.value();
+  return code.status().code() == Code::kInvalidArgument ? flags.Refuse(code.status())
+                                                        : Fail(code.status());
 }
 
 int RunCompare(const Arguments& arguments) {

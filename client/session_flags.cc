@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "client/own_task.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -19,11 +20,7 @@ Result<std::chrono::milliseconds> Milliseconds(const char* flag, double seconds)
 
 void SessionFlags::AddClusterTo(Flags* flags) {
   flags->Section("Cluster (none: everything runs in this process)");
-  flags->Add("cluster", &cluster,
-             "JSON file, or the JSON itself: {\"ps\": [\"host:port\"], \"worker\": [...]}; "
-             "default: the environment's MONOGRAPH_CLUSTER");
-  flags->Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
-  flags->Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
+  AddNamesTo(flags);
   flags->Add("key_file", &key_file,
              "the cluster's key, made by `monograph keygen`; default: the environment's "
              "MONOGRAPH_KEY_FILE");
@@ -31,6 +28,7 @@ void SessionFlags::AddClusterTo(Flags* flags) {
              "how long to wait for daemons that are not up yet, in seconds");
   flags->Add("device_filters", &device_filters,
              "use only these tasks: /job:ps,/job:worker/task:0,...");
+  flags->AddCheck([this] { return given() ? Status() : CheckAlone(); });
 }
 
 void SessionFlags::AddTo(Flags* flags) {
@@ -56,22 +54,8 @@ void SessionFlags::AddTo(Flags* flags) {
 }
 
 Result<std::optional<ClusterSpec>> SessionFlags::Cluster() const {
-  const bool hosts = !ps_hosts.empty() || !worker_hosts.empty();
-  if (!cluster.empty() && hosts)
-    return InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both");
-  ClusterSpec spec;
-  if (!cluster.empty()) {
-    MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromFlag(cluster));
-  } else if (hosts) {
-    MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromHosts({{"ps", ps_hosts}, {"worker", worker_hosts}}));
-  } else if (const char* text = std::getenv("MONOGRAPH_CLUSTER");
-             text != nullptr && *text != '\0') {
-    MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromJson(text, "MONOGRAPH_CLUSTER"));
-  } else {
-    return std::optional<ClusterSpec>();
-  }
-  if (spec.empty()) return InvalidArgument("the cluster has no tasks");
-  return std::optional<ClusterSpec>(std::move(spec));
+  if (!given()) MG_RETURN_IF_ERROR(CheckAlone());
+  return ReadCluster();
 }
 
 Result<SessionOptions> SessionFlags::Options() const {

@@ -15,15 +15,16 @@
 
 #include "base/status.h"
 #include "client/cluster.h"
+#include "client/cluster_flags.h"
 #include "client/flags.h"
 #include "client/gpu_flags.h"
 #include "client/session.h"
 
 namespace monograph {
 
-struct SessionFlags {
+struct SessionFlags : ClusterFlags {
   // Where.
-  std::string cluster, ps_hosts, worker_hosts, key_file, device_filters;
+  std::string key_file, device_filters;
   double start_timeout = 30;  // seconds
   // How.
   std::string log_device_placement = "none";
@@ -38,9 +39,9 @@ struct SessionFlags {
   void AddTo(Flags* flags);
   // Only those that say where.
   void AddClusterTo(Flags* flags);
-  // The cluster of --cluster or of --ps_hosts and --worker_hosts; else of the environment's
-  // MONOGRAPH_CLUSTER (JSON, which `monograph launch` sets); else none: everything runs in this
-  // process. Errors say which of the three is wrong.
+  // The cluster that ReadCluster() finds; none: everything runs in this process. FailedPrecondition
+  // if there is none, but srun, mpirun or TF_CONFIG say that this is one of several processes,
+  // unless --cluster=none says that each is to run alone.
   Result<std::optional<ClusterSpec>> Cluster() const;
   // InvalidArgument names the flag; a key file that cannot be used is reported with its path.
   Result<SessionOptions> Options() const;

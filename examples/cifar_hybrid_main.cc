@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/flags.h"
+#include "client/own_task.h"
 #include "client/registries.h"
 #include "client/session_flags.h"
 #include "client/trainer.h"
@@ -86,18 +87,19 @@ std::vector<Tensor> MakeBatch(int64_t number, int rank, int64_t rows) {
 struct Settings {
   SessionFlags session;
   std::string job_name = "worker";
-  int task_index = 0, replicas_per_worker = 2, num_batches = 60;
+  std::optional<int> task_index;  // none: the environment may say it (client/own_task.h)
+  int replicas_per_worker = 2, num_batches = 60;
   int64_t batch_size = 32;
 };
 
 // What the flags ask for is there.
-Status Check(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
+Status Check(int task, const std::optional<ClusterSpec>& cluster) {
   const int workers = cluster ? cluster->num_tasks("worker") : 1;
   if (workers == 0)
     return InvalidArgument("the cluster has no job 'worker': its tasks hold the replicas");
-  if (settings.task_index < 0 || settings.task_index >= workers) {
-    return InvalidArgument("--task_index=" + std::to_string(settings.task_index) +
-                           ", but there are " + std::to_string(workers) + " workers" +
+  if (task < 0 || task >= workers) {
+    return InvalidArgument("--task_index=" + std::to_string(task) + ", but there are " +
+                           std::to_string(workers) + " workers" +
                            (cluster ? "" : ": give --cluster, or use monograph launch"));
   }
   if (cluster && cluster->num_tasks("ps") == 0) {
@@ -110,7 +112,12 @@ Status Check(const Settings& settings, const std::optional<ClusterSpec>& cluster
 
 Status Run(const Settings& settings) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
-  MG_RETURN_IF_ERROR(Check(settings, cluster));
+  OwnTask own{settings.task_index.value_or(0), ""};
+  if (cluster) {
+    MG_ASSIGN_OR_RETURN(own, FindOwnTask(*cluster, "worker", settings.task_index, "--task_index"));
+    LogOwnTask("worker", own);
+  }
+  MG_RETURN_IF_ERROR(Check(own.index, cluster));
   // Without a cluster, one worker: this process.
   ReplicateOptions options;
   std::string worker, client = "/device:CPU:0";
@@ -118,10 +125,10 @@ Status Run(const Settings& settings) {
   if (cluster) {
     options.replication = Replication::kHybrid;
     options.async = true;
-    options.rank = settings.task_index;
+    options.rank = own.index;
     options.num_workers = cluster->num_tasks("worker");
     options.variable_devices = cluster->Tasks("ps");
-    worker = "/job:worker/task:" + std::to_string(settings.task_index);
+    worker = "/job:worker/task:" + std::to_string(own.index);
     client = "/job:client/task:0";
     if (session_flags.device_filters.empty()) session_flags.device_filters = "/job:ps," + worker;
   }
@@ -165,14 +172,16 @@ int Main(int argc, char** argv) {
       "its own pace. The images are made up.\n\n"
       "Examples:\n"
       "  cifar_hybrid                                          two replicas in this process\n"
-      "  monograph launch --ps=1 --workers=2 --clients=per_worker "
-      "--executor_flags=--cpu_devices=2 -- cifar_hybrid\n");
+      "  monograph launch --ps=1 --workers=2 -- cifar_hybrid     a client per worker, and two CPU "
+      "devices in each\n");
   flags.Add("batch_size", &settings.batch_size, "examples of one step of one worker", 1);
   flags.Add("num_batches", &settings.num_batches, "updates of all workers together", 1);
   flags.Add("replicas_per_worker", &settings.replicas_per_worker,
             "CPU devices of each worker that hold a replica", 1);
   flags.AddChoice("job_name", &settings.job_name, {"worker"}, "whose client this is");
-  flags.Add("task_index", &settings.task_index, "this client's worker; 0 is the chief");
+  flags.Add("task_index", &settings.task_index,
+            "this client's worker; 0 is the chief. Needed with several workers, unless "
+            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it");
   settings.session.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(Run(settings));

@@ -16,6 +16,7 @@
 #include "client/hooks.h"
 #include "client/host.h"
 #include "client/monitored_training_session.h"
+#include "client/own_task.h"
 #include "client/run_metrics.h"
 #include "client/session.h"
 #include "client/summary_writer.h"
@@ -309,7 +310,7 @@ Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster
   EndSignals signals;
   MG_ASSIGN_OR_RETURN(
       const std::unique_ptr<Server> server,
-      HostTask(*cluster, "ps", settings.task_index,
+      HostTask(*cluster, "ps", settings.task_index.value_or(0),
                {.key = session.key,
                 .inter_op_parallelism_threads = session.inter_op_parallelism_threads,
                 .intra_op_parallelism_threads = session.intra_op_parallelism_threads,
@@ -321,12 +322,18 @@ Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster
   return Status();
 }
 
-Status Main(const Settings& settings) {
+Status Main(Settings settings) {
   MG_RETURN_IF_ERROR(settings.Check());
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
+  if (cluster && (!settings.in_graph() || settings.job_name == "ps")) {
+    MG_ASSIGN_OR_RETURN(const OwnTask own, FindOwnTask(*cluster, settings.job_name,
+                                                       settings.task_index, "--task_index"));
+    LogOwnTask(settings.job_name, own);
+    settings.task_index = own.index;
+  }
   if (settings.job_name == "ps") return Serve(settings, cluster);
   if (TakesNoPart(settings, cluster)) {
-    std::printf("Worker: %d takes no part: --num_replicas=%d\n", settings.task_index,
+    std::printf("Worker: %d takes no part: --num_replicas=%d\n", settings.task_index.value_or(0),
                 settings.num_replicas);
     return Status();
   }

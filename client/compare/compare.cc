@@ -108,7 +108,7 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
   launch.command.insert(launch.command.end(), mode.flags.begin(), mode.flags.end());
   if (options_.batch_per_worker > 0)
     launch.command.push_back("--batch_size=" + std::to_string(options_.batch_per_worker * workers));
-  run.command = "monograph launch" + (launch.ps > 0 ? " --ps=" + std::to_string(launch.ps) : "") +
+  run.command = "monograph launch" + (launch.ps > 0 ? " --ps=" + std::to_string(*launch.ps) : "") +
                 " --workers=" + std::to_string(workers) +
                 (launch.executor_flags.empty()
                      ? ""

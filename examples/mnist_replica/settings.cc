@@ -88,7 +88,9 @@ void Settings::AddTo(Flags* flags) {
              "names it");
   flags->Add("job_name", &job_name,
              "between_graph: worker, or ps: serve as that task until SIGTERM");
-  flags->Add("task_index", &task_index, "between_graph: this client's worker; 0 is the chief");
+  flags->Add("task_index", &task_index,
+             "between_graph: this client's worker; 0 is the chief. Needed with several workers, "
+             "unless MONOGRAPH_TASK or the rank that srun or mpirun gives says it");
   flags->Add("num_gpus", &num_gpus,
              "GPUs of each worker, or of this process without a cluster. in_graph: a replica on "
              "each; else replica i is on GPU i % N. 0: workers compute on a GPU if they have one, "
@@ -247,7 +249,7 @@ Result<std::vector<std::string>> Replicas(const Settings& settings, const Cluste
     return devices;
   }
   layout->workers = static_cast<int>(workers.size());
-  layout->rank = settings.task_index;
+  layout->rank = settings.task_index.value_or(0);
   if (layout->rank < 0 || layout->rank >= layout->workers) {
     return InvalidArgument("--task_index=" + std::to_string(layout->rank) + ", but there are " +
                            std::to_string(layout->workers) + " workers");
@@ -266,9 +268,9 @@ Result<std::vector<std::string>> Replicas(const Settings& settings, const Cluste
 }  // namespace
 
 bool TakesNoPart(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
+  const int own = settings.task_index.value_or(0);
   return cluster && !settings.in_graph() && settings.num_replicas > 0 &&
-         settings.task_index >= settings.num_replicas &&
-         settings.task_index < cluster->num_tasks("worker");
+         own >= settings.num_replicas && own < cluster->num_tasks("worker");
 }
 
 Result<Layout> MakeLayout(const Settings& settings, const std::optional<ClusterSpec>& cluster) {

@@ -21,7 +21,8 @@ struct Settings {
   std::string central_device = "worker";
   bool async = false, sync = false;
   std::string job_name = "worker";
-  int task_index = 0, num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;
+  std::optional<int> task_index;  // none: the environment may say it (client/own_task.h)
+  int num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;
   int num_gpus = 0;
   std::string ps_strategy = "greedy", split = "even", container;
   int64_t max_variable_bytes = 0;

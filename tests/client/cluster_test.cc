@@ -33,6 +33,16 @@ TEST(ClusterSpec, NamesThePlaceOfAMistake) {
             "cannot read cluster file '/no/such/file.json'");
 }
 
+TEST(ClusterSpec, TensorFlowsWholeTfConfigIsRecognised) {
+  const Status status =
+      ClusterSpec::FromJson(
+          R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})", "tf.json")
+          .status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("tf.json: this is TensorFlow's TF_CONFIG"), std::string::npos)
+      << status;
+}
+
 TEST(ClusterSpec, ListsWhatThereIsWhenATaskIsMissing) {
   auto cluster = ClusterSpec::FromHosts({{"ps", "a:1"}, {"worker", "b:1,c:2"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();

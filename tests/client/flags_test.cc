@@ -84,6 +84,29 @@ TEST(Flags, AValueBelowItsLimitIsRefusedWithBoth) {
   EXPECT_EQ(Parse({"--steps=many"}).exit, 2);
 }
 
+TEST(Flags, AFlagWithoutADefaultIsEmptyUntilItIsGiven) {
+  std::optional<int> task;
+  Flags flags("program", "");
+  flags.Add("task", &task, "index");
+  EXPECT_EQ(flags.Parse({}), std::nullopt);
+  EXPECT_EQ(task, std::nullopt);
+  EXPECT_EQ(flags.Parse({"--task=3"}), std::nullopt);
+  EXPECT_EQ(task, 3);
+}
+
+TEST(Flags, WhatACheckRefusesIsAWrongFlag) {
+  int first = 0;
+  Flags flags("program", "");
+  flags.Add("first", &first, "one");
+  flags.AddCheck(
+      [&] { return first < 5 ? Status() : InvalidArgument("--first must fit the second"); });
+  EXPECT_EQ(flags.Parse({"--first=4"}), std::nullopt);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(flags.Parse({"--first=5"}), 2);
+  const std::string error = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(error.find("program: --first must fit the second"), 0u) << error;
+}
+
 TEST(Flags, HelpShowsExamplesFirstAndExitsWithZero) {
   const Parsed parsed = Parse({"--help"});
   EXPECT_EQ(parsed.exit, 0);

@@ -134,6 +134,58 @@ TEST(Examples, EveryExampleOfTowersTakesANumberOfWorkersThatIsNoPowerOfTwo) {
               HasSubstr("--batch_size must be a multiple of the number of workers, 2"));
 }
 
+TEST(Examples, EveryProgramRunsWithAPlainLaunch) {
+  const std::string mnist = std::string(kQuick);
+  for (const std::string& program :
+       {mnist, mnist + "--replication=between_graph", mnist + "--replication=hybrid",
+        mnist + "--variable_update=replicated", mnist + "--variable_update=central",
+        mnist + "--replication=between_graph --variable_update=replicated",
+        std::string("cifar_hybrid --num_batches=4 --batch_size=4"),
+        std::string("calculation_server --num_batches=2"), std::string("embedding --num_batches=2"),
+        std::string("first_graph"), std::string("linear_regression --num_batches=2"),
+        std::string("split_model --num_batches=2"),
+        std::string("towers_by_hand --num_batches=2")}) {
+    const Ran ran = RunProgram("monograph launch -- " + program);
+    EXPECT_EQ(ran.code, 0) << program << ": " << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("monograph launch: starting ")) << program;
+  }
+}
+
+TEST(Examples, AClientOfOneOfSeveralWorkersMustBeToldWhich) {
+  const std::string hosts = " --ps_hosts=localhost:1 --worker_hosts=localhost:2,localhost:3";
+  for (const std::string& program :
+       {std::string(kQuick) + "--replication=between_graph" + hosts,
+        std::string(kQuick) + "--replication=hybrid" + hosts, "cifar_hybrid" + hosts}) {
+    const Ran ran = RunProgram(program);
+    EXPECT_NE(ran.code, 0) << program;
+    EXPECT_THAT(ran.output, HasSubstr("--task_index is missing: job worker has 2 tasks"));
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+    setenv("SLURM_PROCID", "2", 1);
+    EXPECT_THAT(RunProgram(program).output, HasSubstr("SLURM_PROCID=2: task 2 of job 'worker'"));
+    setenv("SLURM_PROCID", "1", 1);
+    const Ran taken = RunProgram(program + " --start_timeout=0.1");
+    unsetenv("SLURM_PROCID");
+    EXPECT_THAT(taken.output, HasSubstr("this is task 1 of job worker, from SLURM_PROCID=1"));
+    EXPECT_THAT(taken.output, HasSubstr("cannot reach every task"));
+  }
+}
+
+TEST(Examples, NoProgramTrainsAModelPerRank) {
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  for (const std::string program :
+       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression", "mnist_replica",
+        "split_model", "towers_by_hand", "monograph status",
+        "monograph run x.pb --script=x --out=x"}) {
+    const Ran ran = RunProgram(program);
+    EXPECT_EQ(ran.code, 2) << program << ": " << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr("OMPI_COMM_WORLD_SIZE=2")) << program;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+  const Ran alone = RunProgram("linear_regression --num_batches=2 --cluster=none");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  EXPECT_EQ(alone.code, 0) << alone.output;
+}
+
 TEST(Examples, LaunchGivesHybridWorkersADeviceForEachReplica) {
   const std::string hybrid =
       "monograph launch --ps=1 --workers=1 -- " MG_PROGRAMS

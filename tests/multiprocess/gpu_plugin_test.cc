@@ -190,7 +190,7 @@ TEST_F(GpuPlugin, WrongOptionsOfADaemonAreRefusedByName) {
   const auto refused = [](const std::string& flag, const std::vector<std::string>& parts) {
     const Ran ran = RunProgram(
         {ExecutorPath(), "--worker_hosts=localhost:1", "--job=worker", "--task=0", flag});
-    EXPECT_EQ(ran.code, 1) << flag;
+    EXPECT_EQ(ran.code, 2) << flag;
     ExpectText(ran.error, parts);
   };
   refused("--gpu_memory_fraction=1.5", {"per_process_gpu_memory_fraction is 1.5"});

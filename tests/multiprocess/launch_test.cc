@@ -1,5 +1,7 @@
 // `monograph launch`: daemons come up, the program runs with the cluster, and all are ended
 // whatever happens.
+#include "client/launch.h"
+
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +11,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "client/launch.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -67,6 +68,46 @@ struct Launched {
   std::string mark;
   ChildProcess process;
 };
+
+// A folder with a stand-in for ssh, which runs the command here and keeps what it was given.
+struct FakeSsh {
+  explicit FakeSsh(const std::string& last = "eval \"$@\"") {
+    const std::string ssh =
+        folder.Write("ssh", "#!/bin/sh\necho \"$@\" >> " + folder.File("calls") +
+                                "\nwhile [ \"$1\" != exec ]; do shift; done\n" + last + "\n");
+    EXPECT_EQ(chmod(ssh.c_str(), 0700), 0);
+  }
+  std::string calls() const { return Text("calls"); }
+  std::string Text(const std::string& file) const {
+    std::ifstream in(folder.File(file));
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  }
+  // In which programs are found: the stand-in, those of `more`, and the system's.
+  std::string PathWith(const std::string& more = "") const {
+    return folder.path() + ":" + (more.empty() ? "" : more + ":") + getenv("PATH");
+  }
+  TemporaryFolder folder;
+};
+
+std::string ExecutorFolder() { return std::filesystem::path(ExecutorPath()).parent_path(); }
+
+// What a launch leaves that ends by itself.
+struct Ran {
+  int code = -1;
+  std::string output, error;
+};
+Ran RunLaunch(std::vector<std::string> words, const ChildProcess::Environment& environment = {}) {
+  words.insert(words.begin(), {MonographPath(), "launch"});
+  ChildProcess process(words, environment);
+  const std::optional<Exit> exit = process.Wait(60s);
+  EXPECT_TRUE(exit.has_value() && !exit->signalled) << process.error();
+  return {exit ? exit->code : -1, process.output(), process.error()};
+}
+
+void ExpectText(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
 
 TEST(Launch, TheProgramRunsOnTheClusterThatItsFlagAndItsEnvironmentName) {
   TemporaryFolder out;
@@ -155,18 +196,14 @@ TEST(Launch, AProgramBesideTheLauncherNeedsNoPath) {
 
 TEST(Launch, ADaemonThatNeverComesUpEndsTheProgramAndIsNamedWithItsLastWords) {
   // Its port is taken: a stand-in for ssh runs the daemon here, on the port that is asked for.
-  TemporaryFolder folder;
-  const std::string ssh =
-      folder.Write("ssh", "#!/bin/sh\nwhile [ \"$1\" != exec ]; do shift; done\neval \"$@\"\n");
-  ASSERT_EQ(chmod(ssh.c_str(), 0700), 0);
-  const std::string bin = std::filesystem::path(ExecutorPath()).parent_path();
+  const FakeSsh ssh;
   TestCluster other({.ps = 0, .workers = 1});
   other.StatusOf("worker", 0);  // it listens
   const std::string address = other.address("worker", 0);
   ChildProcess process(
-      {MonographPath(), "launch", "-H", "127.0.0.1",
+      {MonographPath(), "launch", "--ps=0", "-H", "127.0.0.1",
        "--base_port=" + address.substr(address.find(':') + 1), "--", "sh", "-c", "exec sleep 1000"},
-      {{"PATH", folder.path() + ":" + bin + ":" + getenv("PATH")}});
+      {{"PATH", ssh.PathWith(ExecutorFolder())}});
   const std::optional<Exit> exit = process.Wait(60s);
   ASSERT_TRUE(exit.has_value()) << process.error();
   EXPECT_EQ(exit->code, 1);
@@ -231,29 +268,24 @@ TEST(Launch, ADaemonThatSomebodyEndsOnPurposeIsNotStartedAnew) {
 }
 
 TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
-  // A stand-in for ssh that runs the command here, and keeps what it was given.
-  TemporaryFolder folder;
-  const std::string ssh =
-      folder.Write("ssh", "#!/bin/sh\necho \"$@\" >> " + folder.File("calls") +
-                              "\nwhile [ \"$1\" != exec ]; do shift; done\neval \"$@\"\n");
-  ASSERT_EQ(chmod(ssh.c_str(), 0700), 0);
-  const std::string bin = std::filesystem::path(ExecutorPath()).parent_path();
+  const FakeSsh ssh;
+  const TemporaryFolder& folder = ssh.folder;
   const std::string port = std::to_string(FreePorts(1).value()[0]);
   ASSERT_EQ(mkfifo(folder.File("gate").c_str(), 0600), 0);
   ChildProcess process(
-      {MonographPath(), "launch", "-H", "localhost", "--base_port=" + port, "--", "sh", "-c",
+      {MonographPath(), "launch", "--ps=0", "-H", "localhost", "--base_port=" + port, "--", "sh",
+       "-c",
        "echo \"$1 $2\"; test -r \"$MONOGRAPH_KEY_FILE\" && cat \"$MONOGRAPH_KEY_FILE\"; echo "
        "ready; cat \"$GATE\"; exit 3",
        "program"},
-      {{"GATE", folder.File("gate")}, {"PATH", folder.path() + ":" + bin + ":" + getenv("PATH")}});
+      {{"GATE", folder.File("gate")}, {"PATH", ssh.PathWith(ExecutorFolder())}});
   ASSERT_TRUE(process.WaitForOutput("ready")) << process.error();
   EXPECT_TRUE(process.WaitForError("[worker/0] ")) << process.error();
   fclose(fopen(folder.File("gate").c_str(), "w"));
   const std::optional<Exit> exit = process.Wait(30s);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 3) << process.error();
-  std::ifstream calls(folder.File("calls"));
-  const std::string text((std::istreambuf_iterator<char>(calls)), {});
+  const std::string text = ssh.calls();
   EXPECT_NE(text.find("localhost exec monograph-executor --key_stdin"), std::string::npos)
       << text << process.error();
   std::istringstream out(process.output());
@@ -264,6 +296,223 @@ TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
   EXPECT_TRUE(control::ParseKey(key).ok()) << "not a key: " << key;
   EXPECT_EQ(text.find(key), std::string::npos) << "the key stands in a command line";
   EXPECT_TRUE(WaitForNoneWith(":" + port));
+}
+
+TEST(Launch, ExecutorsOfOtherMachinesAreWhereTheirFlagSays) {
+  const FakeSsh ssh;
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.File("with space"));
+  const std::string executor = folder.File("with space/monograph-executor");
+  std::filesystem::create_symlink(ExecutorPath(), executor);
+  const std::string port = std::to_string(FreePorts(1).value()[0]);
+  const Ran ran = RunLaunch({"--ps=0", "-H", "localhost", "--base_port=" + port,
+                             "--remote_executor=" + executor, "--", MonographPath(), "status"},
+                            {{"PATH", ssh.PathWith()}});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"/job:worker/replica:0/task:0"});
+  ExpectText(ssh.calls(), {"exec '" + executor + "' --key_stdin"});
+}
+
+TEST(Launch, AnExecutorThatAnotherMachineLacksIsNamedWithItsHostAndTheFlagThatHelps) {
+  const FakeSsh ssh;
+  const Ran ran = RunLaunch(
+      {"--ps=0", "-H", "localhost:2", "--remote_executor=no-such-executor", "--", "sleep", "1000"},
+      {{"PATH", ssh.PathWith()}});
+  EXPECT_EQ(ran.code, 1);
+  ExpectText(ran.error,
+             {"exit code 127", "host 'localhost' has no 'no-such-executor'", "--remote_executor"});
+  const FakeSsh lacks_library(
+      "echo 'error while loading shared libraries: libucp.so.0: not there' >&2; exit 127");
+  const Ran library = RunLaunch({"--ps=0", "-H", "node7", "--", "sleep", "1000"},
+                                {{"PATH", lacks_library.PathWith()}});
+  EXPECT_EQ(library.code, 1);
+  ExpectText(library.error, {"libucp.so.0", "on host 'node7' monograph-executor lacks a library"});
+  EXPECT_EQ(library.error.find("has no 'monograph-executor'"), std::string::npos) << library.error;
+  // The program itself is told with its whole path: nothing else is in the PATH.
+  const Ran no_ssh =
+      RunLaunch({"--ps=0", "-H", "node7", "--", "/bin/sleep", "1000"}, {{"PATH", "/nowhere"}});
+  EXPECT_EQ(no_ssh.code, 1);
+  ExpectText(no_ssh.error, {"cannot run 'ssh'", "install openssh-client"});
+  const Ran here = RunLaunch({"--executor=/nowhere/executor", "--", "sleep", "1000"});
+  EXPECT_EQ(here.code, 1);
+  ExpectText(here.error, {"there is no '/nowhere/executor' that can be run", "with --executor"});
+}
+
+// The jobs that a launch gave its program, and what it said of them.
+struct Tasks {
+  int ps, workers;
+  std::string said;
+};
+Tasks TasksOf(std::vector<std::string> words, const std::vector<std::string>& more = {}) {
+  words.insert(words.end(), {"--", "sh", "-c", "echo \"$MONOGRAPH_CLUSTER\"", "program"});
+  words.insert(words.end(), more.begin(), more.end());
+  const Ran ran = RunLaunch(words);
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  std::string json = ran.output.substr(0, ran.output.find('\n'));
+  json.erase(0, json.find('{'));
+  const ClusterSpec cluster = ClusterSpec::FromJson(json, "test").value();
+  std::string said;
+  std::istringstream lines(ran.error);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("monograph launch: ", 0) == 0) said += line.substr(18) + "\n";
+  }
+  return {cluster.num_tasks("ps"), cluster.num_tasks("worker"), said};
+}
+
+TEST(Launch, WhoSaysNoNumbersGetsAPsAndTwoWorkersAndIsToldSo) {
+  const Tasks plain = TasksOf({});
+  EXPECT_EQ(plain.ps, 1);
+  EXPECT_EQ(plain.workers, 2);
+  EXPECT_EQ(plain.said, "starting 1 ps and 2 workers; --ps and --workers say how many\n");
+  const Tasks workers = TasksOf({"--workers=1"});
+  EXPECT_EQ(workers.ps, 1);
+  EXPECT_EQ(workers.workers, 1);
+  EXPECT_EQ(workers.said, "starting 1 ps and 1 worker; --ps says how many\n");
+  const Tasks both = TasksOf({"--workers=1", "--ps=0"});
+  EXPECT_EQ(both.ps, 0);
+  EXPECT_EQ(both.said, "");
+}
+
+TEST(Launch, WhoKeepsVariablesElsewhereGetsNoPsUnlessHeAsksForOne) {
+  for (const std::string update : {"replicated", "central"}) {
+    const Tasks none = TasksOf({}, {"--variable_update", update});
+    EXPECT_EQ(none.ps, 0);
+    EXPECT_EQ(none.workers, 2);
+    EXPECT_EQ(none.said, "starting no ps and 2 workers (--variable_update=" + update +
+                             " needs no ps); --ps and --workers say how many\n");
+    EXPECT_EQ(TasksOf({"--ps=1"}, {"--variable_update=" + update}).ps, 1);
+  }
+  EXPECT_EQ(TasksOf({}, {"--variable_update=parameter_server"}).ps, 1);
+}
+
+TEST(Launch, AProgramThatIsHybridByNameHasAClientPerWorkerAndTwoDevicesInEach) {
+  const TemporaryFolder folder;
+  const std::string program =
+      folder.Write("my_hybrid", "#!/bin/sh\necho \"args: $@\"\n" + MonographPath() + " status\n");
+  ASSERT_EQ(chmod(program.c_str(), 0700), 0);
+  const Ran ran = RunLaunch({"--", program});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  for (const std::string task : {"0", "1"}) {
+    ExpectText(ran.output, {"[client/" + task + "] args: ", "--task_index=" + task});
+  }
+  ExpectText(ran.error, {"starting 1 ps and 2 workers with a client each"});
+  const Ran one = RunLaunch({"--clients=one", "--", program});
+  EXPECT_EQ(one.output.find("--task_index"), std::string::npos) << one.output;
+}
+
+TEST(Launch, OptionsThatCannotBeAreOneErrorAndExitCodeTwo) {
+  struct Case {
+    std::vector<std::string> words;
+    const char* part;
+  };
+  const Case cases[] = {{{"--workers=-1"}, "--workers"},
+                        {{"--ps=-1"}, "--ps"},
+                        {{"--workers=x"}, "--workers"},
+                        {{"--workers=0", "--ps=0"}, "at least one worker or ps"},
+                        {{"--restarts=-1"}, "--restarts"},
+                        {{"-H", "a,,b"}, "-H: ''"},
+                        {{"-H", "a:0"}, "-H: 'a:0'"},
+                        {{"-H", "a:00"}, "-H: 'a:00'"},
+                        {{"-H", "-oProxyCommand=x"}, "-H"},
+                        {{"-H", "a", "--workers=2"}, "-H node1:2"},
+                        {{"-H", "a", "--base_port=70000"}, "--base_port"},
+                        {{"--base_port=0"}, "--base_port"},
+                        {{"--clients=two"}, "two"}};
+  for (const Case& c : cases) {
+    std::vector<std::string> words = c.words;
+    words.insert(words.end(), {"--", "true"});
+    const Ran ran = RunLaunch(words);
+    EXPECT_EQ(ran.code, 2) << c.part << ": " << ran.error;
+    ExpectText(ran.error, {c.part});
+    EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
+  }
+  const Ran nothing = RunLaunch({"--workers=1"});
+  EXPECT_EQ(nothing.code, 2);
+  ExpectText(nothing.error, {"no program to run"});
+}
+
+TEST(Launch, CtrlCOfAHealthyRunSaysSoInOneLineAndNothingMore) {
+  Launched launched("echo ready; exec sleep 1000");
+  ASSERT_TRUE(launched.Complete()) << launched.process.error();
+  ASSERT_TRUE(launched.process.WaitForOutput("ready"));
+  const std::string before = launched.process.error();
+  launched.process.Signal(SIGINT);
+  const std::optional<Exit> exit = launched.process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 128 + SIGINT);
+  EXPECT_EQ(launched.process.error().substr(before.size()),
+            "monograph launch: Ctrl-C: ending the program and its daemons\n");
+}
+
+TEST(Launch, CtrlCOfAClientPerWorkerIsNotTheirFailure) {
+  ChildProcess process({MonographPath(), "launch", "--ps=0", "--workers=2", "--clients=per_worker",
+                        "--", "sh", "-c", "echo ready; exec sleep 1000"});
+  for (const char* client : {"[client/0] ready", "[client/1] ready"})
+    ASSERT_TRUE(process.WaitForOutput(client)) << process.error();
+  for (const char* task : {"task:0 listens on", "task:1 listens on"})
+    ASSERT_TRUE(process.WaitForError(task)) << process.error();
+  const std::string before = process.error();
+  process.Signal(SIGINT);
+  const std::optional<Exit> exit = process.Wait(30s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 128 + SIGINT);
+  EXPECT_EQ(process.error().substr(before.size()),
+            "monograph launch: Ctrl-C: ending the program and its daemons\n");
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
+TEST(Launch, EachProcessHasALogOfItsOwnAndOnlyTheProgramIsShown) {
+  const TemporaryFolder folder;
+  const std::string logs = folder.File("new/logs");
+  const Ran ran = RunLaunch({"--ps=1", "--workers=2", "--log_dir=" + logs, "--", "sh", "-c",
+                             MonographPath() + " status; printf progress; echo wrong >&2; exit 3"});
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_EQ(ran.error, "monograph launch: logs are in " + logs + ", a file per process\nwrong\n");
+  ExpectText(ran.output, {"/job:worker/replica:0/task:1", "progress"});
+  for (const std::string task : {"ps_0", "worker_0", "worker_1"}) {
+    const std::string log = ReadAll(logs + "/" + task + ".log");
+    const std::string name =
+        "/job:" + task.substr(0, task.size() - 2) + "/replica:0/task:" + task.back();
+    ExpectText(log, {name + " listens on "});
+    EXPECT_EQ(log.find("[worker"), std::string::npos) << log;
+  }
+  const std::string client = ReadAll(logs + "/client.log");
+  ExpectText(client, {"/job:worker/replica:0/task:1", "progress", "wrong\n"});
+}
+
+TEST(Launch, AClientPerWorkerHasALogToo) {
+  const TemporaryFolder folder;
+  const Ran ran =
+      RunLaunch({"--ps=0", "--workers=2", "--clients=per_worker", "--log_dir=" + folder.path(),
+                 "--", "sh", "-c", "echo out; echo err >&2"});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  for (const std::string client : {"0", "1"}) {
+    EXPECT_EQ(ReadAll(folder.File("client_" + client + ".log")), "out\nerr\n");
+    ExpectText(ran.output, {"[client/" + client + "] out\n"});
+  }
+}
+
+TEST(Launch, LogsThatCannotBeWrittenAreAnErrorBeforeAnythingStarts) {
+  const TemporaryFolder folder;
+  const std::string started = folder.File("started");
+  const std::vector<std::string> tail = {"--", "touch", started};
+  folder.Write("file", "");
+  std::filesystem::create_directories(folder.File("taken/worker_1.log"));
+  for (const auto& [dir, named] : {std::pair("file", "file"), std::pair("file/below", "file/below"),
+                                   std::pair("taken", "taken/worker_1.log")}) {
+    std::vector<std::string> words = {"--log_dir=" + folder.File(dir)};
+    words.insert(words.end(), tail.begin(), tail.end());
+    const Ran ran = RunLaunch(words);
+    EXPECT_NE(ran.code, 0);
+    ExpectText(ran.error, {"--log_dir", folder.File(named)});
+    EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
+  }
+  EXPECT_FALSE(std::filesystem::exists(started));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(Security, KeygenMakesAKeyThatOnlyItsOwnerReadsAndNeverOverwritesOne) {
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
   ChildProcess open({ExecutorPath(), "--worker_hosts=127.0.0.1:1", "--job=worker", "--task=0",
                      "--key_file=" + path});
-  EXPECT_EQ(open.Wait(20s)->code, 1);
+  EXPECT_EQ(open.Wait(20s)->code, 2);
   EXPECT_NE(open.error().find(path), std::string::npos) << open.error();
 }
 

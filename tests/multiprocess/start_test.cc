@@ -31,7 +31,7 @@ int Lines(const std::string& text) {
   return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
 
-void ExpectOneError(const Ran& ran, std::initializer_list<std::string> parts, int code = 1) {
+void ExpectOneError(const Ran& ran, std::initializer_list<std::string> parts, int code = 2) {
   EXPECT_EQ(ran.code, code) << ran.error;
   EXPECT_EQ(Lines(ran.error), 1) << ran.error;
   for (const std::string& part : parts)
@@ -92,7 +92,7 @@ TEST(Start, APortInUseIsOneClearError) {
   TestCluster cluster({.ps = 0, .workers = 1});
   cluster.StatusOf("worker", 0);  // it listens
   ExpectOneError(RunDaemon({"--cluster=" + cluster.json(), "--job=worker", "--task=0"}),
-                 {cluster.address("worker", 0), "in use"});
+                 {cluster.address("worker", 0), "in use"}, 1);
 }
 
 TEST(Start, APortCanBeUsedAtOnceAfterSigterm) {
@@ -166,8 +166,64 @@ TEST(Start, ABadClusterFileIsNamedWithThePlace) {
 }
 
 TEST(Start, AnUnknownFlagGetsTheNearestName) {
-  ExpectOneError(RunDaemon({"--clutser=x", "--job=worker", "--task=0"}), {"--clutser", "--cluster"},
-                 2);
+  ExpectOneError(RunDaemon({"--clutser=x", "--job=worker", "--task=0"}),
+                 {"--clutser", "--cluster"});
+}
+
+TEST(Start, ValuesThatMakeNoSenseAreRefusedByTheirFlags) {
+  for (const std::string flag :
+       {"--cpu_devices=0", "--cpu_devices=x", "--inter_op_parallelism_threads=-1", "--spin_us=-1",
+        "--drain_seconds=-1", "--task=x", "--key_file=/nowhere/cluster.key"}) {
+    const std::string name = flag.substr(2, flag.find('=') - 2);
+    const std::string named = name == "key_file" ? "/nowhere/cluster.key" : name;
+    ExpectOneError(RunDaemon({"--worker_hosts=localhost:1", "--job=worker", flag}), {named});
+  }
+}
+
+TEST(Start, ADaemonOfAJobOfSeveralTasksMustBeToldWhichItIs) {
+  const std::string cluster = "--worker_hosts=127.0.0.1:1,127.0.0.1:2";
+  ExpectOneError(RunDaemon({cluster, "--job=worker"}),
+                 {"--task is missing: job worker has 2 tasks", "MONOGRAPH_TASK"});
+  ExpectOneError(RunDaemon({cluster, "--job=worker"}, {{"SLURM_PROCID", "2"}}),
+                 {"SLURM_PROCID=2", "worker/1", "--task"});
+  ExpectOneError(RunDaemon({cluster, "--job=worker"}, {{"MONOGRAPH_TASK", "one"}}), {"one"});
+}
+
+TEST(Start, ADaemonFindsItsClusterAndItsTaskInTheEnvironmentAndSaysFromWhere) {
+  TestCluster cluster({.ps = 0, .workers = 2, .start = false});
+  TemporaryFolder folder;
+  for (const std::string& where : {cluster.json(), folder.Write("cluster.json", cluster.json())}) {
+    for (const char* rank : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+      ChildProcess daemon({ExecutorPath(), "--job=worker"},
+                          {{"MONOGRAPH_CLUSTER", where}, {rank, "1"}});
+      EXPECT_TRUE(daemon.WaitForError("/job:worker/replica:0/task:1 listens on "))
+          << daemon.error();
+      EXPECT_NE(
+          daemon.error().find("this is task 1 of job worker, from " + std::string(rank) + "=1"),
+          std::string::npos)
+          << daemon.error();
+      daemon.Signal(SIGTERM);
+      EXPECT_TRUE(daemon.Wait(20s).has_value());
+    }
+  }
+}
+
+TEST(Start, TwoDaemonsOfOneMpirunAreTwoTasks) {
+  TestCluster cluster({.ps = 0, .workers = 2, .start = false});
+  std::vector<std::unique_ptr<ChildProcess>> daemons;
+  for (const char* rank : {"0", "1"}) {
+    daemons.push_back(std::make_unique<ChildProcess>(
+        std::vector<std::string>{ExecutorPath(), "--cluster=" + cluster.json(), "--job=worker"},
+        ChildProcess::Environment{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", rank}}));
+  }
+  Graph graph = NewGraph();
+  EXPECT_TRUE(Session::Connect(cluster.spec(), graph).ok());
+}
+
+TEST(Start, ADaemonWithoutAClusterSaysHowToGiveOneAndThatTfConfigIsNotRead) {
+  ExpectOneError(RunDaemon({"--job=worker"}), {"no cluster is given", "--cluster=FILE"});
+  ExpectOneError(RunDaemon({"--job=worker"}, {{"TF_CONFIG", "{\"cluster\": {}}"}}),
+                 {"no cluster is given", "TF_CONFIG is set, but is not read", "--cluster"});
 }
 
 TEST(Start, ALaneThatThisMachineLacksIsAnError) {
