@@ -136,7 +136,7 @@ int Main(int argc, char** argv) {
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
 
   bool failed = false;
-  LogInfo(signals.Wait(**server, with_stdin, &failed) + kDaemonDraining);
+  LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");
   (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
   return failed ? 1 : 0;
 }

@@ -22,8 +22,6 @@ namespace monograph {
 
 // The line that monograph-executor prints on standard output with --say_ready, once it listens.
 inline constexpr char kDaemonReady[] = "monograph-executor is ready";
-// The end of the line that it logs when it was asked to end.
-inline constexpr char kDaemonDraining[] = ": draining";
 
 struct HostOptions {
   // Address to listen on. Empty: the one by which the cluster names the task.

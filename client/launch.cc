@@ -83,6 +83,9 @@ class Launcher {
   void ReapDaemon(Child& child);
   bool StartAnew(Child& child);
   void EndAll();
+  void Quieten() {
+    for (Child& child : children_) child.quiet = true;
+  }
   bool AnyRunning() const {
     return std::any_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.running; });
@@ -233,6 +236,7 @@ void Launcher::Pump(Clock::time_point until) {
       if (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info) &&
           info.ssi_signo != SIGCHLD) {
         interrupted_ = static_cast<int>(info.ssi_signo);
+        Quieten();
       }
     }
     for (size_t i = 0; i < readers.size(); ++i) {
@@ -245,11 +249,11 @@ void Launcher::Pump(Clock::time_point until) {
 
 void Launcher::EndAll() {
   ending_ = true;
+  Quieten();
   const auto grace = std::chrono::milliseconds(static_cast<int64_t>(options_.grace_seconds * 1000));
   for (int signal : {SIGTERM, SIGKILL}) {
     for (Child& child : children_) {
       if (!child.running) continue;
-      child.ending = true;
       child.input.Close();
       kill(child.pid, signal);
     }

@@ -21,6 +21,7 @@ namespace monograph {
 namespace {
 
 constexpr size_t kLastLines = 4;
+constexpr std::string_view kInformation = "I ";  // how such lines begin (base/log.h)
 
 struct Pipe {
   Descriptor read, write;
@@ -71,8 +72,8 @@ bool IsShown(Child& child, const std::string& line) {
   }
   child.last_lines.push_back(line);
   if (child.last_lines.size() > kLastLines) child.last_lines.pop_front();
-  // That a daemon which was asked to end drains is no news.
-  if (child.ending && line.ends_with(kDaemonDraining)) return false;
+  // It has lost its clients, and drains: that is no news where all is being ended.
+  if (child.quiet && line.starts_with(kInformation)) return false;
   return child.log.get() < 0;
 }
 

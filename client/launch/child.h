@@ -48,8 +48,8 @@ struct Child {
   std::vector<ChildStream> streams;
   Descriptor input;  // kept open: its end tells a daemon on another machine to stop
   Descriptor log;
-  bool ready = false;                  // a daemon that said so
-  bool ending = false;                 // it was asked to end
+  bool ready = false;  // a daemon that said so
+  bool quiet = false;  // all is being ended: what a daemon logs as information is not shown
   std::deque<std::string> last_lines;  // of a daemon
   int restarts = 0;                    // how often it was started anew
   bool running = false;

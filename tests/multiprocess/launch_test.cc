@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "client/cluster_status.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -431,17 +432,40 @@ TEST(Launch, OptionsThatCannotBeAreOneErrorAndExitCodeTwo) {
   ExpectText(nothing.error, {"no program to run"});
 }
 
+// A step on worker 1 that waits for ever: for an element of a queue.
+constexpr char kWaitingGraph[] = R"(
+node { name: "queue" op: "FIFOQueueV2" device: "/job:worker/task:1"
+  attr { key: "component_types" value { list { type: DT_INT32 } } } }
+node { name: "get" op: "QueueDequeueV2" input: "queue" device: "/job:worker/task:1"
+  attr { key: "component_types" value { list { type: DT_INT32 } } } }
+)";
+
 TEST(Launch, CtrlCOfAHealthyRunSaysSoInOneLineAndNothingMore) {
-  Launched launched("echo ready; exec sleep 1000");
+  const TemporaryFolder folder;
+  const std::string graph = folder.Write("graph.pbtxt", kWaitingGraph);
+  const std::string script = folder.Write("steps.json", R"({"steps": [{"fetches": ["get:0"]}]})");
+  Launched launched("echo \"$MONOGRAPH_CLUSTER\"; exec " + MonographPath() + " run " + graph +
+                    " --script=" + script + " --out=" + folder.File("out"));
   ASSERT_TRUE(launched.Complete()) << launched.process.error();
-  ASSERT_TRUE(launched.process.WaitForOutput("ready"));
-  const std::string before = launched.process.error();
+  ASSERT_TRUE(launched.process.WaitForOutput("\n"));
+  // The daemons have the program's session, which it leaves open.
+  const ClusterSpec cluster = ClusterSpec::FromFlag(launched.process.output()).value();
+  bool waits = false;
+  for (const auto until = Clock::now() + 20s; !waits && Clock::now() < until; usleep(10000)) {
+    for (const ClusterTask& task : AskCluster(cluster, std::nullopt, 3s))
+      waits |= task.status.ok() && task.status->running_steps > 0;
+  }
+  ASSERT_TRUE(waits) << launched.process.error();
   launched.process.Signal(SIGINT);
   const std::optional<Exit> exit = launched.process.Wait(30s);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 128 + SIGINT);
-  EXPECT_EQ(launched.process.error().substr(before.size()),
-            "monograph launch: Ctrl-C: ending the program and its daemons\n");
+  const std::string error = launched.process.error();
+  const std::string line = "monograph launch: Ctrl-C: ending the program and its daemons\n";
+  ASSERT_NE(error.find(line), std::string::npos) << error;
+  EXPECT_EQ(error.substr(error.find(line)), line);
+  for (const char* noise : {"draining", "freed session"})
+    EXPECT_EQ(error.find(noise), std::string::npos) << error;
 }
 
 TEST(Launch, CtrlCOfAClientPerWorkerIsNotTheirFailure) {
