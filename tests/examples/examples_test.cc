@@ -160,13 +160,17 @@ TEST(Examples, AClientOfOneOfSeveralWorkersMustBeToldWhich) {
     EXPECT_NE(ran.code, 0) << program;
     EXPECT_THAT(ran.output, HasSubstr("--task_index is missing: job worker has 2 tasks"));
     EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
-    setenv("SLURM_PROCID", "2", 1);
-    EXPECT_THAT(RunProgram(program).output, HasSubstr("SLURM_PROCID=2: task 2 of job 'worker'"));
-    setenv("SLURM_PROCID", "1", 1);
-    const Ran taken = RunProgram(program + " --start_timeout=0.1");
-    unsetenv("SLURM_PROCID");
-    EXPECT_THAT(taken.output, HasSubstr("this is task 1 of job worker, from SLURM_PROCID=1"));
-    EXPECT_THAT(taken.output, HasSubstr("cannot reach every task"));
+    for (const std::string variable : {"MONOGRAPH_TASK", "SLURM_PROCID"}) {
+      setenv(variable.c_str(), "2", 1);
+      const Ran high = RunProgram(program);
+      EXPECT_THAT(high.output, HasSubstr(variable + "=2: task 2 of job 'worker'"));
+      EXPECT_EQ(high.lines().size(), 1u) << high.output;
+      setenv(variable.c_str(), "1", 1);
+      const Ran taken = RunProgram(program + " --start_timeout=0.1");
+      unsetenv(variable.c_str());
+      EXPECT_THAT(taken.output, HasSubstr("this is task 1 of job worker, from " + variable + "=1"));
+      EXPECT_THAT(taken.output, HasSubstr("cannot reach every task"));
+    }
   }
 }
 

@@ -193,7 +193,8 @@ TEST(Start, ADaemonFindsItsClusterAndItsTaskInTheEnvironmentAndSaysFromWhere) {
   TestCluster cluster({.ps = 0, .workers = 2, .start = false});
   TemporaryFolder folder;
   for (const std::string& where : {cluster.json(), folder.Write("cluster.json", cluster.json())}) {
-    for (const char* rank : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    for (const char* rank :
+         {"MONOGRAPH_TASK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
       ChildProcess daemon({ExecutorPath(), "--job=worker"},
                           {{"MONOGRAPH_CLUSTER", where}, {rank, "1"}});
       EXPECT_TRUE(daemon.WaitForError("/job:worker/replica:0/task:1 listens on "))
