@@ -28,6 +28,8 @@ struct ImportOptions {
 // begin with '_' and mean nothing here, or are newer than our definition; `_class` (colocation),
 // `_replica`, `_output_shapes` of arguments and all that begins with "_mg_" are kept. Nodes may
 // come in any order. A node whose op is the name of a function of the library becomes a call of it.
+// In a GraphDef of producer version 21 or older a Placeholder that says it is a scalar is of
+// unknown rank, as in TensorFlow.
 Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
                            const ImportOptions& options = {});
 void GraphToDef(const Graph& graph, GraphDef* def);

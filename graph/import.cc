@@ -23,18 +23,23 @@ namespace {
 
 std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
+// The last version of TensorFlow's GraphDefs in which a placeholder of unknown rank is written as a
+// scalar.
+constexpr int kUnknownRankIsScalar = 21;
+
 // The nodes of one GraphDef or FunctionDef on their way into a Graph.
 class NodeLoader {
  public:
   using Nodes = google::protobuf::RepeatedPtrField<pb::NodeDef>;
 
-  // `context`: "" or "function 'f', ". Arguments of a function are in `graph` already, under the
-  // ids in `arguments`.
-  NodeLoader(const Nodes& nodes, std::string context, bool in_function,
+  // `context`: "" or "function 'f', ". `producer`: the GraphDef's version. Arguments of a function
+  // are in `graph` already, under the ids in `arguments`.
+  NodeLoader(const Nodes& nodes, std::string context, bool in_function, int producer,
              const ImportOptions& options, Graph* graph)
       : nodes_(nodes),
         context_(std::move(context)),
         in_function_(in_function),
+        producer_(producer),
         options_(options),
         graph_(graph) {}
 
@@ -276,6 +281,10 @@ class NodeLoader {
       }
       if (!std::holds_alternative<std::monostate>(*value)) attrs.Set(name, std::move(*value));
     }
+    if (op != nullptr && op->name() == "Placeholder" && producer_ <= kUnknownRankIsScalar &&
+        attrs.GetOr<PartialShape>("shape", PartialShape()) == PartialShape::Scalar()) {
+      attrs.Set("shape", PartialShape());
+    }
     return attrs;
   }
 
@@ -330,6 +339,7 @@ class NodeLoader {
   const Nodes& nodes_;
   const std::string context_;
   const bool in_function_;
+  const int producer_;
   const ImportOptions& options_;
   Graph* graph_;
   std::unordered_map<std::string_view, int> index_;
@@ -355,7 +365,7 @@ class GraphLoader {
     }
     for (const pb::FunctionDef& function : def_.library().function())
       MG_RETURN_IF_ERROR(LoadFunction(function));
-    NodeLoader nodes(def_.node(), "", false, options_, &graph_);
+    NodeLoader nodes(def_.node(), "", false, producer(), options_, &graph_);
     MG_RETURN_IF_ERROR(nodes.Load());
     return std::move(graph_);
   }
@@ -390,7 +400,7 @@ class GraphLoader {
     }
     Graph body(&graph_.registry());
     body.ShareFunctions(graph_.shared_functions());
-    NodeLoader nodes(def.node_def(), context + ", ", true, options_, &body);
+    NodeLoader nodes(def.node_def(), context + ", ", true, producer(), options_, &body);
     for (int i = 0; i < signature.input_arg_size(); ++i) {
       const auto& arg = signature.input_arg(i);
       Attrs attrs{{"T", static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type())},
@@ -440,6 +450,8 @@ class GraphLoader {
     return graph_.functions().Add(std::move(function));
   }
 
+  int producer() const { return def_.versions().producer(); }
+
   const GraphDef& def_;
   const ImportOptions& options_;
   Graph graph_;
@@ -462,8 +474,10 @@ namespace {
 std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* registry,
                                      const ImportOptions& options) {
   const auto fields = SplitGraphDef(bytes);
-  if (!fields || fields->library.size() > INT32_MAX) return std::nullopt;
+  if (!fields || fields->library.size() > INT32_MAX || fields->producer <= kUnknownRankIsScalar)
+    return std::nullopt;
   GraphDef library;
+  library.mutable_versions()->set_producer(fields->producer);
   if (!fields->library.empty() &&
       !library.mutable_library()->ParseFromArray(fields->library.data(),
                                                  static_cast<int>(fields->library.size()))) {

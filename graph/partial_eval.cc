@@ -10,9 +10,11 @@
 namespace monograph {
 namespace {
 
+// A diamond of shape arithmetic must not cost exponential time: bounds of one evaluation, all nodes
+// together.
 constexpr int kMaxDepth = 16;
-constexpr int kMaxVisits = 256;  // a diamond of shape arithmetic must not cost exponential time
-constexpr size_t kMaxElements = 64;
+constexpr int kMaxVisits = 256;
+constexpr int64_t kMaxElements = 1 << 16;
 
 using Value = std::optional<PartialInts>;
 
@@ -26,7 +28,7 @@ class PartialEvaluator {
     const auto found = Handlers().find(graph_.op(source.node).name());
     if (found == Handlers().end()) return std::nullopt;
     Value value = (this->*found->second)(source, depth + 1);
-    if (value && value->values.size() > kMaxElements) return std::nullopt;
+    if (value && !Pay(static_cast<int64_t>(value->values.size()))) return std::nullopt;
     return value;
   }
 
@@ -61,6 +63,13 @@ class PartialEvaluator {
     return *kHandlers;
   }
 
+  // Whether so many elements more may be looked at.
+  bool Pay(int64_t elements) {
+    if (elements > left_) return false;
+    left_ -= elements;
+    return true;
+  }
+
   // Imported graphs may hold nodes without inputs where they were fed.
   Value Input(Endpoint node, size_t i, int depth) {
     const auto inputs = graph_.inputs(node.node);
@@ -76,7 +85,7 @@ class PartialEvaluator {
   Value Const(Endpoint source, int) {
     const AttrValue* value = graph_.attrs(source.node).Find("value");
     const Tensor* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
-    return tensor == nullptr ? std::nullopt : IntsOfTensor(*tensor);
+    return tensor == nullptr || tensor->elements() > left_ ? std::nullopt : IntsOfTensor(*tensor);
   }
   Value Same(Endpoint source, int depth) { return Input(source, 0, depth); }
   Value Cast(Endpoint source, int depth) {
@@ -115,7 +124,7 @@ class PartialEvaluator {
   Value Pack(Endpoint source, int depth) {
     PartialInts value;
     const auto inputs = graph_.inputs(source.node);
-    if (inputs.empty() || inputs.size() > kMaxElements) return std::nullopt;
+    if (inputs.empty()) return std::nullopt;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const PartialShape& shape = graph_.shape(inputs[i]);
       if (shape.known_rank() && shape.rank() != 0) return std::nullopt;
@@ -132,14 +141,12 @@ class PartialEvaluator {
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
       const PartialShape& shape = graph_.shape(inputs[i]);
       Value part = Evaluate(inputs[i], depth);
-      if (!part && shape.rank() == 1 && shape.fully_known() &&
-          shape.dim(0) <= static_cast<int64_t>(kMaxElements)) {
+      if (!part && shape.rank() == 1 && shape.fully_known() && Pay(shape.dim(0))) {
         part = PartialInts{false,
                            std::vector<int64_t>(static_cast<size_t>(shape.dim(0)), kUnknownInt)};
       }
       if (!part || part->scalar) return std::nullopt;
       value.values.insert(value.values.end(), part->values.begin(), part->values.end());
-      if (value.values.size() > kMaxElements) return std::nullopt;
     }
     return value;
   }
@@ -252,6 +259,7 @@ class PartialEvaluator {
 
   const Graph& graph_;
   int visits_ = 0;
+  int64_t left_ = kMaxElements;
 };
 
 }  // namespace
@@ -284,6 +292,7 @@ std::optional<PartialInts> IntsOfTensor(const Tensor& tensor) {
 }
 
 std::optional<PartialInts> EvaluatePartially(const Graph& graph, Endpoint source) {
+  if (const Tensor* constant = ConstantValue(graph, source)) return IntsOfTensor(*constant);
   return PartialEvaluator(graph).Evaluate(source, 0);
 }
 

@@ -18,7 +18,8 @@ struct PartialInts {
   std::vector<int64_t> values;
 };
 
-// As ShapeContext::PartialInts. Looks back at most a fixed number of nodes.
+// As ShapeContext::PartialInts. A constant is given whole, however long; of what is computed at
+// most a fixed number of nodes and elements is looked at.
 std::optional<PartialInts> EvaluatePartially(const Graph& graph, Endpoint source);
 // A constant of rank 0 or 1 and type int32 or int64.
 std::optional<PartialInts> IntsOfTensor(const Tensor& tensor);

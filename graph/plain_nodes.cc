@@ -224,6 +224,12 @@ std::optional<GraphDefFields> SplitGraphDef(std::string_view bytes) {
       if (!fields.library.empty()) return std::nullopt;
       fields.library = value;
     }
+    if (tag >> 3 == 4) {
+      Reader versions(value);
+      if (versions.Varint() == Tag(1, kVarint))
+        fields.producer = static_cast<int>(versions.Varint());
+      if (!versions.ok()) return std::nullopt;
+    }
   }
   if (!in.ok()) return std::nullopt;
   return fields;

@@ -14,6 +14,7 @@ namespace monograph {
 struct GraphDefFields {
   std::vector<std::string_view> nodes;
   std::string_view library;  // empty: none
+  int producer = 0;          // version of the program that made it
 };
 std::optional<GraphDefFields> SplitGraphDef(std::string_view bytes);
 

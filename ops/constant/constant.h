@@ -45,10 +45,18 @@ const Tensor* ConstValue(const Output& output);
 // The same as integers: of an int32 or int64 scalar or vector.
 std::optional<std::vector<int64_t>> ConstInts(const Output& output);
 
-// A value that each step must be fed.
+// A value that each step must be fed. Without a shape, or with PartialShape(), its rank is unknown;
+// {} is a scalar's shape, as TensorFlow's [] is.
 Output Placeholder(const Scope& scope, DType dtype, const PartialShape& shape = PartialShape());
+inline Output Placeholder(const Scope& scope, DType dtype, std::initializer_list<int64_t> dims) {
+  return Placeholder(scope, dtype, PartialShape(std::span<const int64_t>(dims)));
+}
 // A value that a step may be fed; else `input`.
 Output PlaceholderWithDefault(const Scope& scope, const Output& input, const PartialShape& shape);
+inline Output PlaceholderWithDefault(const Scope& scope, const Output& input,
+                                     std::initializer_list<int64_t> dims) {
+  return PlaceholderWithDefault(scope, input, PartialShape(std::span<const int64_t>(dims)));
+}
 
 // A tensor of shape `dims` (int32 or int64 vector) filled with the scalar `value`.
 Output Fill(const Scope& scope, const Output& dims, const Output& value);

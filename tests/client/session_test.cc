@@ -106,6 +106,12 @@ TEST_F(SessionTest, AMisshapedFeedIsNamedWithBothShapes) {
               {"'images'", "int32", "float"});
 }
 
+TEST_F(SessionTest, AScalarPlaceholderTakesNoVector) {
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {}), y = Neg(root_, x);
+  ExpectError(session().Run({{x, Tensor::Vector<float>({1, 2})}}, {y}), Code::kInvalidArgument,
+              {"'x", "[2]", "[]"});
+}
+
 TEST_F(SessionTest, AnUnknownFetchIsNamed) {
   const Output logits = Const(root_.WithOpName("logits"), 1.0f);
   ASSERT_TRUE(logits.valid());

@@ -59,6 +59,15 @@ std::vector<std::string> Curve(const Ran& ran) {
   return curve;
 }
 
+TEST(Examples, AVariableMayHaveManyMoreThan64Parts) {
+  // fc1/weights in as many parts as it has rows, some thousands.
+  const Ran ran = RunProgram(
+      "mnist_replica --data_name=synthetic --batch_size=12 --num_batches=2 "
+      "--num_warmup_batches=1 --fc=8 --max_variable_bytes=32");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("test accuracy: "));
+}
+
 TEST(Examples, FirstGraphPrintsItsProduct) {
   const Ran ran = RunProgram("first_graph");
   EXPECT_EQ(ran.code, 0) << ran.output;

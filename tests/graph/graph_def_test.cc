@@ -26,6 +26,7 @@ class GraphDefTest : public ::testing::Test {
   Result<Graph> FromText(const std::string& text, const ImportOptions& options = {}) {
     GraphDef def;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &def)) << text;
+    if (!def.has_versions()) def.mutable_versions()->set_producer(27);
     auto graph = GraphFromDef(def, &TestRegistry(), options);
     ExpectTheSameFromBytes(def, graph, options);
     return graph;
@@ -164,6 +165,21 @@ TEST_F(GraphDefTest, DefaultsAreFilledInAndForeignAttributesDropped) {
   EXPECT_EQ(attrs.Find("grad_a"), nullptr);
   EXPECT_EQ(attrs.Find("_XlaCompile"), nullptr);
   EXPECT_EQ(attrs.Get<std::vector<std::string>>("_class"), (std::vector<std::string>{"loc:@a"}));
+}
+
+TEST_F(GraphDefTest, AScalarPlaceholderOfAnOldGraphIsOfUnknownRank) {
+  const auto shape_of = [&](const std::string& shape, const std::string& versions) {
+    const auto graph = FromText(
+        "node { name: 'x' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } }"
+        " attr { key: 'shape' value { shape { " +
+        shape + " } } } } " + versions);
+    return graph.ok() ? graph->shape({0, 0}).ToString() : graph.status().ToString();
+  };
+  EXPECT_EQ(shape_of("", "versions { producer: 22 }"), "[]");
+  EXPECT_EQ(shape_of("", "versions { producer: 21 }"), "<unknown>");
+  EXPECT_EQ(shape_of("", "versions { }"), "<unknown>");
+  EXPECT_EQ(shape_of("dim { size: 3 }", "versions { producer: 21 }"), "[3]");
+  EXPECT_EQ(shape_of("unknown_rank: true", "versions { producer: 27 }"), "<unknown>");
 }
 
 TEST_F(GraphDefTest, ReferenceTypesAreReadAsPlainOnes) {

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
 #include "tests/ops/testing.h"
 
 namespace monograph::testing {
@@ -20,6 +23,36 @@ TEST(PlaceholderTest, AStepThatForgetsToFeedNamesWhatItNeeds) {
   EXPECT_NE(result.status().message().find("'images' with dtype float and shape [?,784]"),
             std::string::npos)
       << result.status();
+}
+
+TEST(PlaceholderTest, EmptyBracesAreAScalarAndNoShapeIsAnyRank) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  EXPECT_EQ(Placeholder(root, DT_FLOAT, {}).shape().ToString(), "[]");
+  EXPECT_EQ(Placeholder(root, DT_FLOAT, {-1, 2}).shape().ToString(), "[?,2]");
+  EXPECT_EQ(Placeholder(root, DT_FLOAT).shape().ToString(), "<unknown>");
+  EXPECT_EQ(Placeholder(root, DT_FLOAT, PartialShape()).shape().ToString(), "<unknown>");
+  const Output any = Placeholder(root, DT_FLOAT);
+  EXPECT_EQ(PlaceholderWithDefault(root, any, {}).shape().ToString(), "[]");
+  EXPECT_EQ(PlaceholderWithDefault(root, any, PartialShape()).shape().ToString(), "<unknown>");
+  EXPECT_TRUE(root.ok()) << root.status();
+}
+
+TEST(SplitTest, AThousandPartsHaveTheSizesThatAConstantGives) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  std::vector<int64_t> sizes(1000, 2);
+  sizes[1] = 5;
+  const Output x = Placeholder(root, DT_FLOAT, {2003, 3});
+  const Outputs parts = SplitV(root, x, sizes, 0);
+  EXPECT_EQ(parts[1].shape().ToString(), "[5,3]");
+  EXPECT_EQ(parts[999].shape().ToString(), "[2,3]");
+  // Through an identity, and as the result of arithmetic.
+  const Output axis = Const(root, 0);
+  const Output counted = Add(root, Identity(root, IntsConst(root, sizes)), Const(root, 0));
+  const Outputs computed = SplitV(root, x, counted, axis, 1000);
+  EXPECT_EQ(computed[1].shape().ToString(), "[5,3]");
+  EXPECT_TRUE(root.ok()) << root.status();
 }
 
 Tensor Strings(const Shape& shape, std::initializer_list<const char*> values) {
