@@ -121,10 +121,20 @@ SummarySaverHook::SummarySaverHook(std::shared_ptr<SummaryWriter> writer,
                                    std::vector<std::string> names, const HookEvery& every)
     : TimedHook(every), writer_(std::move(writer)), names_(std::move(names)) {}
 
+Status SummarySaverHook::Begin(Session* session, int64_t global_step) {
+  MG_RETURN_IF_ERROR(TimedHook::Begin(session, global_step));
+  writer_->AddStart(global_step + 1);
+  first_ = first_ || global_step < last_step_;
+  last_step_ = global_step;
+  return Status();
+}
+
 Status SummarySaverHook::AfterStep(HookContext* context) {
   const TrainedStep& step = context->step;
   MG_RETURN_IF_ERROR(CheckNames("SummarySaverHook", names_.size(), step));
-  if (!timer_.Due(step.global_step)) return Status();
+  last_step_ = std::max(last_step_, step.global_step);
+  const bool due = timer_.Due(step.global_step);
+  if (!std::exchange(first_, false) && !due) return Status();
   for (size_t i = 0; i < names_.size(); ++i) {
     const Tensor& result = step.results[i];
     if (result.dtype() == DT_FLOAT && result.shape().rank() == 0) {

@@ -107,17 +107,22 @@ class LoggingTensorHook : public TimedHook {
   const std::vector<std::string> names_;
 };
 
-// Writes the model's first results: scalars as scalars, others as histograms.
+// Writes the model's first results: scalars as scalars, others as histograms. After its first step
+// and as often as asked for; the first one again when training has gone back to an earlier step,
+// which it says (SummaryWriter::AddStart), so that TensorBoard drops what was overtaken.
 class SummarySaverHook : public TimedHook {
  public:
   SummarySaverHook(std::shared_ptr<SummaryWriter> writer, std::vector<std::string> names,
                    const HookEvery& every);
+  Status Begin(Session* session, int64_t global_step) override;
   Status AfterStep(HookContext* context) override;
   Status End(Session* session, int64_t global_step) override;
 
  private:
   const std::shared_ptr<SummaryWriter> writer_;
   const std::vector<std::string> names_;
+  bool first_ = true;      // the next step is the first one
+  int64_t last_step_ = 0;  // that it was told of
 };
 
 // Logs "global_step/sec: 31.4", and writes it where a writer is given. Steps are those of all

@@ -128,12 +128,17 @@ SummaryWriter::~SummaryWriter() {
 }
 
 void SummaryWriter::Write(pb::Event* event) {
+  std::lock_guard lock(mutex_);
+  WriteLocked(event);
+}
+
+void SummaryWriter::WriteLocked(pb::Event* event) {
+  last_ = std::max<int64_t>(last_, event->step());
   event->set_wall_time(NowSeconds());
   const std::string bytes = event->SerializeAsString();
   const uint64_t length = bytes.size();
   const uint32_t crc_of_length = MaskedCrc(&length, sizeof length);
   const uint32_t crc = MaskedCrc(bytes.data(), bytes.size());
-  std::lock_guard lock(mutex_);
   file_.write(reinterpret_cast<const char*>(&length), sizeof length);
   file_.write(reinterpret_cast<const char*>(&crc_of_length), sizeof crc_of_length);
   file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -167,6 +172,17 @@ void SummaryWriter::AddGraph(const Graph& graph) {
   pb::Event event;
   event.set_graph_def(SerializeGraph(graph));
   Write(&event);
+}
+
+void SummaryWriter::AddStart(int64_t first) {
+  pb::Event event;
+  event.set_step(first);
+  event.mutable_session_log()->set_status(pb::SessionLog::START);
+  std::lock_guard lock(mutex_);
+  if (started_ && last_ < first) return;
+  started_ = true;
+  WriteLocked(&event);
+  last_ = first - 1;
 }
 
 Status SummaryWriter::Flush() {

@@ -42,6 +42,10 @@ class SummaryWriter {
   // of another type, or with values that are not finite.
   Status AddHistogram(const std::string& tag, const Tensor& values, int64_t step);
   void AddGraph(const Graph& graph);
+  // Training begins, or goes on, with step `first` (SessionLog START): TensorBoard then drops the
+  // events of that step and later ones that it has read so far, of this file and of older ones in
+  // the folder. Nothing is written where this writer has said so and has no such event since.
+  void AddStart(int64_t first);
   // The file has all that was added so far.
   Status Flush();
   const std::string& path() const { return path_; }
@@ -49,10 +53,13 @@ class SummaryWriter {
  private:
   SummaryWriter(std::string path, std::ofstream file);
   void Write(pb::Event* event);
+  void WriteLocked(pb::Event* event);
 
   const std::string path_;
   std::mutex mutex_;
-  std::ofstream file_;  // guarded by mutex_
+  std::ofstream file_;    // guarded by mutex_, as those below
+  bool started_ = false;  // AddStart was called
+  int64_t last_ = 0;      // highest step of an event since
 };
 
 }  // namespace monograph

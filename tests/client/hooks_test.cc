@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client/event.pb.h"
+#include "client/monitored_training_session.h"
 #include "client/registries.h"
 #include "client/replication.h"
 #include "client/session.h"
@@ -86,10 +87,15 @@ class Recorder : public TrainHook {
   Status Begin(Session*, int64_t step) override { return Note("begin", step); }
   Status AfterStep(HookContext* context) override {
     context->stop = context->step.global_step == stop_at_;
+    if (context->step.global_step == fail_at) {
+      fail_at = -1;
+      return Unavailable("lost it");
+    }
     return Note("step", context->step.global_step);
   }
   Status End(Session*, int64_t step) override { return Note("end", step); }
   std::vector<std::string> said;
+  int64_t fail_at = -1;  // once, with Unavailable
 
  private:
   Status Note(const char* what, int64_t step) {
@@ -231,15 +237,83 @@ TEST_F(HooksTest, SummariesGoIntoAnEventFile) {
   EXPECT_EQ(std::string(begin, sizeof begin),
             std::string("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22", 12));
   const std::vector<pb::Event> events = ReadEvents(writer->path());
-  ASSERT_EQ(events.size(), 4u);
+  ASSERT_EQ(events.size(), 6u);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_GT(events[0].wall_time(), 1.5e9);
   EXPECT_THAT(events[1].graph_def(), HasSubstr("ResourceApplyGradientDescent"));
-  EXPECT_EQ(events[2].step(), 2);
-  EXPECT_EQ(events[3].step(), 4);
-  EXPECT_EQ(events[3].summary().value(0).tag(), "loss");
-  EXPECT_LT(events[3].summary().value(0).simple_value(),
-            events[2].summary().value(0).simple_value());
+  EXPECT_EQ(events[2].session_log().status(), pb::SessionLog::START);
+  EXPECT_EQ(events[2].step(), 1);
+  EXPECT_EQ(events[3].step(), 1);
+  EXPECT_EQ(events[4].step(), 2);
+  EXPECT_EQ(events[5].step(), 4);
+  EXPECT_EQ(events[5].summary().value(0).tag(), "loss");
+  EXPECT_LT(events[5].summary().value(0).simple_value(),
+            events[4].summary().value(0).simple_value());
+}
+
+// As bytes, since a reader that knows no more than TensorFlow's format must see it.
+TEST_F(HooksTest, AStartIsTensorFlowsMessage) {
+  const auto writer = SummaryWriter::Open(folder_.path()).value();
+  writer->AddStart(41);
+  ASSERT_TRUE(writer->Flush().ok());
+  std::ifstream file(writer->path(), std::ios::binary);
+  std::ostringstream all;
+  all << file.rdbuf();
+  // step (field 2) 41; session_log (7) of two bytes: status (1) START (1).
+  EXPECT_THAT(all.str(), HasSubstr(std::string("\x10\x29\x3a\x02\x08\x01", 6)));
+}
+
+// What TensorBoard keeps of a file: an event of a step is dropped when a START of that step or an
+// earlier one follows.
+std::vector<int64_t> StepsShown(const std::vector<pb::Event>& events) {
+  std::vector<int64_t> steps;
+  for (const pb::Event& event : events) {
+    if (event.session_log().status() == pb::SessionLog::START)
+      std::erase_if(steps, [&](int64_t step) { return step >= event.step(); });
+    if (event.has_summary()) steps.push_back(event.step());
+  }
+  return steps;
+}
+
+TEST_F(HooksTest, AfterARecoveryTensorBoardDropsWhatWasOvertaken) {
+  Job job;
+  const std::shared_ptr<SummaryWriter> writer = SummaryWriter::Open(Path("logs")).value();
+  const auto hook = std::make_shared<SummarySaverHook>(writer, std::vector<std::string>{"loss"},
+                                                       HookEvery{.steps = 2});
+  const auto fails = std::make_shared<Recorder>();
+  fails->fail_at = 7;
+  const auto saver = std::make_shared<Saver>(job.root);
+  MonitoredTrainingSession training(
+      [&](std::chrono::milliseconds) { return Session::Local(job.graph); }, job.step, job.feeds,
+      [](int, int64_t) -> Result<std::vector<Tensor>> {
+        return std::vector<Tensor>{Tensor::Vector<float>({2, 2})};
+      },
+      {.trainer = {.hooks = {hook, fails}},
+       .checkpoint_dir = Path("run"),
+       .saver = saver,
+       .save_checkpoint = {.steps = 4}});
+  ASSERT_TRUE(training.Start().ok());
+  ASSERT_TRUE(training.Train(9).ok());
+  // A further call of Train goes on and takes nothing back.
+  ASSERT_TRUE(training.Train(12).ok());
+  const std::vector<pb::Event> events = ReadEvents(writer->path());
+  std::vector<int64_t> written, starts;
+  for (const pb::Event& event : events) {
+    if (event.has_summary()) written.push_back(event.step());
+    if (event.has_session_log()) starts.push_back(event.step());
+  }
+  EXPECT_THAT(written, ElementsAre(1, 2, 4, 6, 5, 6, 8, 11));
+  EXPECT_THAT(starts, ElementsAre(1, 5));
+  EXPECT_THAT(StepsShown(events), ElementsAre(1, 2, 4, 5, 6, 8, 11));
+}
+
+TEST_F(HooksTest, AShortRunWritesItsFirstStep) {
+  Job job;
+  const std::shared_ptr<SummaryWriter> writer = SummaryWriter::Open(Path("logs")).value();
+  const auto hook = std::make_shared<SummarySaverHook>(writer, std::vector<std::string>{"loss"},
+                                                       HookEvery{.steps = 100});
+  ASSERT_TRUE(job.Start({.hooks = {hook}}).Train(70).ok());
+  EXPECT_THAT(StepsShown(ReadEvents(writer->path())), ElementsAre(1));
 }
 
 TEST_F(HooksTest, HistogramsHaveTensorFlowsBuckets) {
