@@ -1,5 +1,6 @@
 #include "client/collections.h"
 
+#include <set>
 #include <utility>
 
 #include "ops/constant/constant.h"
@@ -50,9 +51,24 @@ std::vector<ModelVariable> TrainableVariables(const Collections& collections,
 }
 
 Operation GlobalVariablesInitializer(const Scope& scope, const Collections& collections) {
+  if (!scope.ok()) return {};
   std::vector<Operation> initializers;
-  for (const ModelVariable& variable : GlobalVariables(collections))
+  std::set<Endpoint> done;  // handles that need nothing more: local variables, too
+  for (const ModelVariable& variable : GlobalVariables(collections)) {
     initializers.push_back(variable.initializer);
+    done.insert(variable.handle.endpoint);
+  }
+  for (const std::string& name : collections.Names()) {
+    for (const ModelVariable& variable : collections.Get<ModelVariable>(name))
+      done.insert(variable.handle.endpoint);
+  }
+  const Graph& graph = *scope.graph();
+  for (NodeId id = 0; id < graph.num_nodes(); ++id) {
+    if (!graph.is(id, "AssignVariableOp")) continue;
+    const Endpoint handle = graph.inputs(id)[0];
+    if (graph.is(handle.node, "VarHandleOp") && done.insert(handle).second)
+      initializers.push_back({scope.graph(), id});
+  }
   return Group(scope.WithOpName("init"), initializers);
 }
 

@@ -65,7 +65,10 @@ class Collections {
 std::vector<ModelVariable> GlobalVariables(const Collections& collections);
 std::vector<ModelVariable> TrainableVariables(const Collections& collections,
                                               std::string_view scope = "");
-// Runs the initializers of all global variables.
+// Runs the initializers of all global variables that the graph has by now: those of the collection,
+// and those that are in no collection, as global_step, the slots of optimizers and moving averages
+// are. So it comes last. Of a variable that was made without MakeVariable the first assignment is
+// the initializer.
 Operation GlobalVariablesInitializer(const Scope& scope, const Collections& collections);
 // The sum of the regularisation losses; a zero if there are none.
 Output RegularizationLoss(const Scope& scope, const Collections& collections);

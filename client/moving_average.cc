@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/collections.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -49,6 +50,7 @@ Result<Operation> ExponentialMovingAverage::Apply(const Scope& scope,
       MG_RETURN_IF_ERROR(scope.status());
       initializers->push_back(made.initializer);
       shadow = &shadows_.insert_or_assign(variable.handle.endpoint, made).first->second;
+      Collect(variable);
     }
     const Scope beside = inner.ColocateWith(variable.handle);
     updates.push_back(
@@ -121,6 +123,15 @@ Output ExponentialMovingAverage::Rate(const Scope& scope) const {
   const Output at_first = RealDiv(place, Add(place, one, updates),
                                   Add(place, ScalarConst(place, 10, DT_FLOAT), updates));
   return Sub(place, one, Minimum(place, decay, at_first));
+}
+
+void ExponentialMovingAverage::Collect(const ModelVariable& variable) const {
+  if (options_.collections == nullptr) return;
+  for (const auto& item : options_.collections->Items(GraphKeys::kMovingAverageVariables)) {
+    const auto* known = std::get_if<ModelVariable>(&item);
+    if (known != nullptr && known->handle.endpoint == variable.handle.endpoint) return;
+  }
+  options_.collections->Add(GraphKeys::kMovingAverageVariables, variable);
 }
 
 const ModelVariable* ExponentialMovingAverage::Find(const Output& key) const {

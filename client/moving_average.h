@@ -15,6 +15,8 @@
 
 namespace monograph {
 
+class Collections;
+
 struct MovingAverageOptions {
   // If valid, a scalar: the decay is min(decay, (1 + num_updates) / (10 + num_updates)), so that
   // averages move faster at first. The value of a variable is read when the averaged variables are:
@@ -23,6 +25,9 @@ struct MovingAverageOptions {
   // Averages of tensors start at 0; this takes the zero out again. Averages of variables start at
   // the variable's initial value.
   bool zero_debias = false;
+  // Gets the variables that are averaged, in GraphKeys::kMovingAverageVariables, each once.
+  // Outlives the averages.
+  Collections* collections = nullptr;
   std::string name = "ExponentialMovingAverage";
 };
 
@@ -60,6 +65,7 @@ class ExponentialMovingAverage {
  private:
   // 1 - decay of this step, a float scalar.
   Output Rate(const Scope& scope) const;
+  void Collect(const ModelVariable& variable) const;
   const ModelVariable* Find(const Output& key) const;
 
   const double decay_;

@@ -4,13 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "client/device_setter.h"
+#include "client/moving_average.h"
 #include "client/registries.h"
+#include "client/saver.h"
 #include "client/session.h"
 #include "ops/constant/constant.h"
+#include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/variable/variable.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph {
 namespace {
@@ -146,6 +153,40 @@ TEST_F(VariableScopeTest, CollectionsHoldWhatWasPutInThemInOrder) {
   EXPECT_TRUE(collections_.Items("my_collection").empty());
 }
 
+TEST_F(VariableScopeTest, TheInitializerOfAllVariablesHasSlotsAveragesAndTheGlobalStep) {
+  const ScopedVariable w = root_.Get("w", {2}, {.initializer = ConstantInitializer(3)});
+  const ScopedVariable local =
+      root_.Get("local", {}, {.trainable = false, .collections = {GraphKeys::kLocalVariables}});
+  const ModelVariable step = MakeGlobalStep(scope_);
+  const std::vector<ModelVariable> trained = TrainableVariables(collections_);
+  ExponentialMovingAverage averages(0.5, {.collections = &collections_}),
+      slower(0.9, {.collections = &collections_, .name = "slower"});
+  std::vector<Operation> unused;
+  const Optimizer adam = Adam(0.1);
+  const Operation update = adam.Minimize(scope_, ReduceMean(scope_, Square(scope_, w.value)),
+                                         trained, &unused, {.global_step = &step})
+                               .value();
+  const Scope after = scope_.WithControlDependencies({update});
+  const Operation train = Group(scope_, {averages.Apply(after, trained, &unused).value(),
+                                         slower.Apply(after, trained, &unused).value()});
+  EXPECT_THAT(Names(collections_.Get<ModelVariable>(GraphKeys::kMovingAverageVariables)),
+              ElementsAre("w"));
+  const Operation init = GlobalVariablesInitializer(scope_, collections_);
+  const Output ready = VarIsInitialized(scope_, local.parts[0].handle);
+  ASSERT_TRUE(scope_.ok()) << scope_.status();
+  const auto session = Session::Local(graph_).value();
+  ASSERT_TRUE(session->Run({}, {}, {init}).ok());
+  const auto values = session->Run({}, {step.value, averages.Average(trained[0])->value,
+                                        adam.slot(trained[0], "m")->value, ready});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<int64_t>(), 0);
+  EXPECT_TRUE(BitEqual(values->at(1), Tensor::Vector<float>({3, 3})));
+  EXPECT_TRUE(BitEqual(values->at(2), Tensor::Vector<float>({0, 0})));
+  EXPECT_FALSE(values->at(3).scalar<bool>()) << "a local variable";
+  const Status trains = session->Run({}, {}, {train}).status();
+  EXPECT_TRUE(trains.ok()) << trains;
+}
+
 TEST_F(VariableScopeTest, TrainableVariablesCanBeTakenByScope) {
   root_.Open("encoder").Get("w", {1});
   root_.Open("decoder").Get("w", {1});
@@ -199,6 +240,34 @@ TEST_F(VariableScopeTest, PartsAreSpreadOverParameterServers) {
     if (!graph_.name(node).starts_with("w/part_1/Initializer")) continue;
     EXPECT_EQ(graph_.device(node).ToString(), "/job:ps/task:1") << graph_.name(node);
   }
+}
+
+TEST_F(VariableScopeTest, AThousandPartsAreOneVariable) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ScopedVariable w =
+      root_.Get("w", {1000, 2},
+                {.initializer = OnesInitializer(), .partitioner = FixedSizePartitioner(1000)});
+  EXPECT_EQ(w.value.shape().ToString(), "[1000,2]");
+  const std::vector<ModelVariable> trained = TrainableVariables(collections_);
+  const Output loss = ReduceSum(scope_, Square(scope_, w.value));
+  std::vector<Operation> slots;
+  const Operation train = Momentum(0.25, 0.5).Minimize(scope_, loss, trained, &slots).value();
+  const Operation init = GlobalVariablesInitializer(scope_, collections_);
+  Saver saver(scope_);
+  ASSERT_TRUE(scope_.ok()) << scope_.status();
+  const auto session = Session::Local(graph_).value();
+  ASSERT_TRUE(session->Run({}, {}, {init}).ok());
+  const Status status = session->Run({}, {}, {train}).status();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(session->Run({}, {loss}).value()[0].scalar<float>(), 500);
+  const TemporaryFolder folder;
+  const std::string path = saver.Save(session.get(), folder.File("m")).value();
+  EXPECT_EQ(LoadVariable(path, "w").value().shape().ToString(), "[1000,2]");
+  ASSERT_TRUE(session->Run({}, {}, {train}).ok());
+  ASSERT_TRUE(saver.Restore(session.get(), path).ok());
+  EXPECT_EQ(session->Run({}, {loss}).value()[0].scalar<float>(), 500);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(took.count(), 60) << "seconds";
 }
 
 TEST_F(VariableScopeTest, APartitionerIsAskedAgainWhenAVariableIsReused) {
