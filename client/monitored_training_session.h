@@ -81,7 +81,8 @@ class MonitoredTrainingSession {
   Status Start();
   // Trainer::Train.
   Status Train(int64_t until, const Trainer::StepFn& on_step = {});
-  // Anything else with session() and trainer(); it is called again after a recovery.
+  // Anything else with session() and trainer(); it is called again after a recovery. Other
+  // failures, OutOfRange too, are returned as they are.
   Status Run(const std::function<Status()>& work);
   // REQUIRES: Start was OK. Of now: Train and Run may put others into their place.
   Session* session() const { return session_.get(); }

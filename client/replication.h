@@ -130,6 +130,9 @@ struct ReplicatedStep {
     Operation begin, ready, finish;
     Output join, rejoin;
   } run;
+  // Clients that keep in step with each other: this one's data has ended, so nobody's next step can
+  // be made. Their `train` gives OutOfRange from then on.
+  Operation finish;
   // between_graph with parameter servers, in step: the chief runs its updates beside training.
   std::shared_ptr<const struct SyncReplicasStep> sync;
   ReplicateOptions options;

@@ -41,22 +41,32 @@ std::string Join(const std::vector<std::string>& words) {
   return text;
 }
 
-// Steps that run: at most `size` at a time. Keeps the first failure.
+// The end of the data is the end of training, not a failure.
+bool DataHasEnded(const Status& status) { return status.code() == Code::kOutOfRange; }
+
+// Steps that run: at most `size` at a time. Keeps the first failure and, apart from it, the end of
+// the data.
 class Window {
  public:
   explicit Window(int size) : free_(size), size_(size) {}
 
-  Status Enter() {
+  // False: no further step is to begin.
+  bool Enter() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return free_ > 0; });
-    if (status_.ok()) --free_;
-    return status_;
+    const bool go_on = status_.ok() && end_.ok();
+    if (go_on) --free_;
+    return go_on;
   }
   void Leave(const Status& status) {
     std::lock_guard lock(mutex_);
     ++free_;
-    status_.Update(status);
+    (DataHasEnded(status) ? end_ : status_).Update(status);
     changed_.notify_all();  // under the lock: the window may be gone right after
+  }
+  Status end() {
+    std::lock_guard lock(mutex_);
+    return end_;
   }
   Status WaitForAll() {
     std::unique_lock lock(mutex_);
@@ -69,7 +79,7 @@ class Window {
   std::condition_variable changed_;
   int free_;
   const int size_;
-  Status status_;
+  Status status_, end_;
 };
 
 }  // namespace
@@ -85,6 +95,7 @@ struct Trainer::Loop {
   Callable callable;
   Callable quiet;  // fetches nothing; with steps_per_run
   int64_t next_batch = 0;
+  Status end;                    // OutOfRange: its data has ended, in this call of Train
   bool lost = false;             // its worker, while others train beside it
   std::unique_ptr<Session> own;  // once its worker has come back
 };
@@ -300,18 +311,24 @@ Result<std::vector<Tensor>> Trainer::RunLoop(const Loop& loop, int64_t first, in
 Result<TrainedStep> Trainer::Step(Loop& loop, int count, const RunOptions& options,
                                   RunMetadata* metadata) {
   const int64_t first = loop.next_batch;
-  loop.next_batch += count;
-  TrainedStep step{.loop = loop.index, .batch = loop.next_batch - 1, .steps = count};
   std::vector<Tensor> feeds;
-  for (int64_t batch = first; batch < loop.next_batch; ++batch) {
-    MG_ASSIGN_OR_RETURN(std::vector<Tensor> fed, feed_(step.loop, batch));
-    if (fed.size() != loop.feeds.size()) {
+  for (int64_t batch = first; batch < first + count; ++batch) {
+    Result<std::vector<Tensor>> fed = feed_(loop.index, batch);
+    if (DataHasEnded(fed.status()) && batch > first) {
+      loop.end = fed.status();
+      count = static_cast<int>(batch - first);  // those that are there are trained on
+      break;
+    }
+    MG_RETURN_IF_ERROR(fed.status());
+    if (fed->size() != loop.feeds.size()) {
       return InvalidArgument("batch " + std::to_string(batch) + " has " +
-                             std::to_string(fed.size()) + " tensors for " +
+                             std::to_string(fed->size()) + " tensors for " +
                              std::to_string(loop.feeds.size()) + " feeds");
     }
-    std::move(fed.begin(), fed.end(), std::back_inserter(feeds));
+    std::move(fed->begin(), fed->end(), std::back_inserter(feeds));
   }
+  loop.next_batch += count;
+  TrainedStep step{.loop = loop.index, .batch = loop.next_batch - 1, .steps = count};
   step.begin = Clock::now();
   Result<std::vector<Tensor>> results = RunLoop(loop, first, count, feeds, options, metadata);
   if (!results.ok()) {
@@ -335,10 +352,12 @@ void Trainer::TakeCount(TrainedStep* step) {
 
 Status Trainer::Train(int64_t until, const StepFn& on_step) {
   stop_ = false;
+  for (Loop& loop : loops_) loop.end = Status();
   Status status;
   for (size_t i = 0; i < hooks_.size() && status.ok(); ++i)
     status = hooks_[i]->Begin(session_, global_step_);
   if (status.ok()) status = TrainLoops(until, on_step);
+  if (status.ok()) status = FinishData();
   for (size_t i = 0; i < hooks_.size() && status.ok(); ++i)
     status = hooks_[i]->End(session_, global_step_);
   if (!status.ok()) failed_ = true;
@@ -358,11 +377,35 @@ Status Trainer::Report(const TrainedStep& step, const StepFn& on_step) {
 Status Trainer::TrainLoops(int64_t until, const StepFn& on_step) {
   if (loops_.size() > 1) return TrainBeside(until, on_step);
   if (options_.steps_in_flight > 1) return TrainInFlight(until, on_step);
-  while (global_step_ < until && !stop_) {
+  Loop& loop = loops_[0];
+  while (global_step_ < until && !stop_ && loop.end.ok()) {
     const int64_t count = std::min<int64_t>(options_.steps_per_run, until - global_step_);
-    MG_ASSIGN_OR_RETURN(const TrainedStep step, Step(loops_[0], static_cast<int>(count)));
-    MG_RETURN_IF_ERROR(Report(step, on_step));
+    const Result<TrainedStep> step = Step(loop, static_cast<int>(count));
+    if (DataHasEnded(step.status())) {
+      loop.end = step.status();
+      break;
+    }
+    MG_RETURN_IF_ERROR(step.status());
+    MG_RETURN_IF_ERROR(Report(*step, on_step));
   }
+  return Status();
+}
+
+Status Trainer::FinishData() {
+  const auto ended =
+      std::find_if(loops_.begin(), loops_.end(), [](const Loop& loop) { return !loop.end.ok(); });
+  if (ended == loops_.end()) return Status();
+  // The others, who would wait for this client's part of a step, end with it.
+  if (step_.finish.valid()) {
+    const Status told = session_->Run({}, {}, {step_.finish}).status();
+    if (!DataHasEnded(told)) MG_RETURN_IF_ERROR(told);
+  }
+  // A row of steps may have ended within.
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> counted,
+                      session_->Run({}, {step_.global_step.value}));
+  global_step_ = std::max(global_step_.load(), counted[0].scalar<int64_t>());
+  Say("The data has ended at global step " + std::to_string(global_step_) + ": " +
+      ended->end.message());
   return Status();
 }
 
@@ -392,9 +435,10 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   std::mutex mutex;
   Status first;  // guarded by mutex
   std::atomic<bool> stop = false;
-  const auto alone = [this] {
+  // How many go on, but for those that wait for their workers.
+  const auto training = [this] {
     return std::count_if(loops_.begin(), loops_.end(),
-                         [](const Loop& loop) { return !loop.lost; }) == 1;
+                         [](const Loop& loop) { return !loop.lost && loop.end.ok(); });
   };
   std::vector<std::thread> threads;
   for (Loop& loop : loops_) {
@@ -419,7 +463,13 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
           if (!reported.ok()) stop = true;
           continue;
         }
-        if (LostItsWorker(loop, step.status()) && !alone()) {
+        if (DataHasEnded(step.status())) {
+          loop.end = step.status();
+          // The others go on with their data, but not those that only wait for their workers.
+          if (training() == 0) stop = true;
+          return;
+        }
+        if (LostItsWorker(loop, step.status()) && training() > 1) {
           loop.lost = true;
           Say("Going on without " + name + ": " + step.status().message());
           if (!options_.reconnect) return;
@@ -442,8 +492,8 @@ Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
   for (int64_t started = global_step_; started < until; ++started) {
     TrainedStep step{.loop = 0, .batch = loop.next_batch};
     Result<std::vector<Tensor>> feeds = feed_(0, step.batch);
-    if (status = feeds.status(); !status.ok()) break;
-    if (status = window.Enter(); !status.ok()) break;
+    if (DataHasEnded(feeds.status())) loop.end = feeds.status();
+    if (status = feeds.status(); !status.ok() || !window.Enter()) break;
     ++loop.next_batch;
     step.begin = Clock::now();
     session_->RunAsync(loop.callable, *feeds,
@@ -460,7 +510,9 @@ Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
                        },
                        {.step = StepNumber(step.batch)});
   }
+  if (!loop.end.ok()) status = Status();
   status.Update(window.WaitForAll());  // also after a failure: running steps refer to the window
+  loop.end.Update(window.end());
   return status;
 }
 

@@ -16,6 +16,12 @@
 // A replica of in_graph with `async` whose worker is lost leaves the others to go on, and says so.
 // When the worker is back, the replica goes on in a session of its own (TrainerOptions::reconnect).
 //
+// The end of the data is OutOfRange, from the feed function or from the step (a queue that is
+// closed, say). It ends Train as if the last step that was made were the last one asked for: hooks
+// end, a last checkpoint is saved, and Train is OK, as in TensorFlow's MonitoredTrainingSession.
+// With steps_per_run the batches that are there are trained on. Of replicas with a loop each the
+// others go on to the end of theirs; of clients that keep in step all end where the first one does.
+//
 // Random ops see the number of the batch, not of the session's step: a run draws the same values
 // however many other steps its session makes, in every way of replication but in_graph with
 // `async`.
@@ -83,8 +89,8 @@ struct TrainerOptions {
 
 class Trainer {
  public:
-  // Feeds of batch `batch` for loop `loop`, in the order of that loop's feeds. Called on the loop's
-  // thread.
+  // Feeds of batch `batch` for loop `loop`, in the order of that loop's feeds; OutOfRange after the
+  // last one. Called on the loop's thread.
   using FeedFn = std::function<Result<std::vector<Tensor>>(int loop, int64_t batch)>;
   using StepFn = std::function<void(const TrainedStep&)>;
 
@@ -102,7 +108,8 @@ class Trainer {
   Status Start();
   // Trains until `until` updates are made, by all clients together; loops that run beside each
   // other may make a few more. `on_step` is called once per step of this client, or for the last
-  // one of steps_per_run, never by two threads at once. The first failure ends all loops.
+  // one of steps_per_run, never by two threads at once. The first failure ends all loops. The end
+  // of the data ends them, too, and is OK: see above.
   Status Train(int64_t until, const StepFn& on_step = {});
   // One more update, traced: RunMetadata::trace_json. Not for in_graph with `async`.
   Result<std::string> TraceStep();
@@ -130,6 +137,8 @@ class Trainer {
                                       RunMetadata* metadata);
   void TakeCount(TrainedStep* step);
   Status TrainLoops(int64_t until, const StepFn& on_step);
+  // After the loops: what follows from the end of the data, if it has ended.
+  Status FinishData();
   // Tells of a step. One call at a time.
   Status Report(const TrainedStep& step, const StepFn& on_step);
   bool LostItsWorker(const Loop& loop, const Status& failure) const;

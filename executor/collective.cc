@@ -69,8 +69,10 @@ void CollectiveManager::Impl::StepFailed(uint64_t session, uint64_t step, const 
   Actions actions;
   // A transfer broke off: what was lost will be known in a moment.
   const bool cause_comes = status.derived() && status.code() == Code::kUnavailable;
+  const bool data_ended = status.code() == Code::kOutOfRange;
   const auto cause = [&](const std::string& device) {
-    return Aborted("a step failed on " + device + ": " + status.message());
+    return data_ended ? OutOfRange("the data of " + device + " has ended: " + status.message())
+                      : Aborted("a step failed on " + device + ": " + status.message());
   };
   {
     std::lock_guard lock(mutex_);
@@ -79,7 +81,8 @@ void CollectiveManager::Impl::StepFailed(uint64_t session, uint64_t step, const 
       if (member.state != Member::State::kIn || member.session != session || member.one_session)
         continue;
       member.last_step = std::max(member.last_step, step);
-      Break(member.epoch, cause(where.second).WithContext(GroupName(where.first)), true, &actions);
+      Break(member.epoch, cause(where.second).WithContext(GroupName(where.first)), true, &actions,
+            data_ended ? EndedRounds(member) : Rounds());
       if (cause_comes) Withhold(where.second, &actions);
     }
     // What others sent for it.

@@ -21,8 +21,8 @@
 // to the others; where several tasks share a host's wire, or many have a host each, sums grow along
 // a chain of hosts, so that a host sends each byte twice, however many ranks there are. Payloads go
 // from and into the tensors' own memory; within a task they do not move at all. A broadcast goes
-// from its sender to each task, and what is gathered from each member to all: their bytes are few or
-// travel once (the first values of a run, the rows of a batch).
+// from its sender to each task, and what is gathered from each member to all: their bytes are few
+// or travel once (the first values of a run, the rows of a batch).
 //
 // Failures. A member that does not come fails the round on those that wait, by DeadlineExceeded
 // with its name (where members do not hear from all others, along a chain or of a broadcast, tasks
@@ -30,7 +30,9 @@
 // Unavailable with its name. In a group that was found a failure, or a step of a member that fails,
 // ends the epoch on every member: rounds of it that wait fail, as do later operations of the same
 // step; the next step joins anew. After a loss it does not: it, and all later ones of the session,
-// fail at once with what was lost.
+// fail at once with what was lost. So it is after the end of the data: a step of a member that
+// fails with OutOfRange ends the epoch with that code, but for the rounds that the member has
+// ended.
 #pragma once
 
 #include <atomic>

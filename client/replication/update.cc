@@ -17,8 +17,8 @@
 namespace monograph::replication {
 namespace {
 
-// Instance keys of the broadcast; all-reduces count from 1, one per bucket.
-constexpr int kBroadcastKey = 1 << 20;
+// Instance keys of the broadcast and of the end; all-reduces count from 1, one per bucket.
+constexpr int kBroadcastKey = 1 << 20, kFinishKey = kBroadcastKey - 1;
 
 using Gradients = std::vector<Gradient>;  // by variable
 
@@ -130,6 +130,11 @@ Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   }
   AddTrain(draft, step, Apply(draft, *step, 0, sums));
   if (group.size == 1) return Status();
+  // A step with a collective that fails with OutOfRange before it comes to it, as a step does whose
+  // replica reads its own input: the other members hear of it.
+  const Scope finish = draft->scope.SubScope("finish").ColocateWith(step->global_step.handle);
+  const Output ended = ResourceCountUpTo(finish, step->global_step.handle, 0, DT_INT64);
+  step->finish = CollectiveReduce(finish, ended, group, kFinishKey);
   // All that is initialised, since worker 0 may have restored it: slots and the scale of the loss,
   // too.
   Outputs handles, values;
@@ -172,6 +177,7 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
   step->updates = Sub(home.WithOpName("updates"), after, Const(home, int64_t{1}));
   step->train = made.train;
   step->start = made.local_init;
+  step->finish = made.finish;
   step->sync = std::make_shared<const SyncReplicasStep>(std::move(made));
   return Status();
 }

@@ -47,9 +47,9 @@ void CollectiveManager::Impl::TakePart(const Request& request, Actions* actions)
     open->second.home->order().uses.insert(use);
   }
   Member* member = &members_[{request->group_key, request->device}];
-  // What was lost stays lost for the session.
+  // What was lost stays lost for the session, and data that has ended stays so.
   if (member->state == Member::State::kOut && member->broken_session == request->session &&
-      (member->broken.code() == Code::kUnavailable ||
+      (member->broken.code() == Code::kUnavailable || member->broken.code() == Code::kOutOfRange ||
        (!member->broken.ok() && request->step <= member->broken_step))) {
     actions->ends.push_back({request, member->broken, {}});
     return;

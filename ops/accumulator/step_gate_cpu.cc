@@ -38,6 +38,8 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
     std::lock_guard lock(mutex_);
     step = step_;
     status = closed_;
+    // The end of the data takes nothing back: who waits for a step that is made already goes on.
+    if (status.code() == Code::kOutOfRange && local_step < step) status = Status();
     if (status.ok() && step >= 0 && local_step > step) {
       status = Aborted("local step " + std::to_string(local_step) + " is ahead of step " +
                        std::to_string(step) + " of '" + name_ +

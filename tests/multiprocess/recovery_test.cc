@@ -60,10 +60,14 @@ Strategy StrategyOf(const Way& way, const ClusterSpec& cluster, int rank) {
 struct Client {
   std::function<void(const TrainedStep&)> on_step = {};
   std::shared_ptr<TrainHook> hook = {};
+  int64_t data_ends = INT64_MAX;  // after so many batches
   std::chrono::milliseconds recovery_timeout = kLimit;
   std::string dir;
 
+  int64_t until = kSteps;
+
   // Filled in by Train.
+  std::promise<void> ended;
   std::vector<int64_t> steps = {};  // global steps, in the order in which they were made
   std::string said = {};
 
@@ -105,15 +109,17 @@ Status Client::Train(const Way& way, const ClusterSpec& cluster, int rank) {
       },
       step, {feeds},
       [&](int, int64_t batch) -> Result<std::vector<Tensor>> {
+        if (batch >= data_ends) return OutOfRange("no more files");
         MG_ASSIGN_OR_RETURN(Batch fed, batches->Get(batch));
         return std::vector<Tensor>{std::move(fed.images), std::move(fed.labels)};
       },
       std::move(options));
   MG_RETURN_IF_ERROR(training.Start());
-  MG_RETURN_IF_ERROR(training.Train(kSteps, [this](const TrainedStep& made) {
+  MG_RETURN_IF_ERROR(training.Train(until, [this](const TrainedStep& made) {
     steps.push_back(made.global_step);
     if (on_step) on_step(made);
   }));
+  if (data_ends < INT64_MAX) ended.set_value();
   return training.Close();
 }
 
@@ -265,6 +271,67 @@ INSTANTIATE_TEST_SUITE_P(
       const Case& c = tested.param;
       return std::string(c.way.name) + "_loses_" + c.lost.job + "_" + std::to_string(c.lost.task);
     });
+
+// Goes on to kSteps, which is the end for those whose data does not end before.
+class EndOfData : public ::testing::TestWithParam<Way> {};
+
+TEST_P(EndOfData, OfOneClientEndsAllThatKeepInStepWithTheSameLastStepSaved) {
+  const Way& way = GetParam();
+  for (int ending = 0; ending < way.clients(); ++ending) {
+    TestCluster cluster(Daemons(way));
+    RunningJob job(way, cluster.spec());
+    for (Client& client : job.clients) client.until = 1'000'000;
+    job.clients[static_cast<size_t>(ending)].data_ends = kSteps;
+    job.Start();
+    job.ExpectSuccess();
+    for (const Client& client : job.clients) {
+      EXPECT_EQ(client.steps.size(), size_t{kSteps}) << job.Said();
+      EXPECT_NE(client.said.find("The data has ended at global step 12: "), std::string::npos)
+          << job.Said();
+    }
+    ExpectTheBitsOfAnUninterruptedJob(job);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recovery, EndOfData,
+                         ::testing::Values(kInGraph, kInGraphReplicated, kSync, kReplicated),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(Recovery, TheEndOfDataReachesAClientThatIsBusyBetweenTwoSteps) {
+  for (const auto& [way, ending] :
+       {std::pair(kSync, size_t{0}), std::pair(kSync, size_t{1}), std::pair(kReplicated, size_t{0}),
+        std::pair(kReplicated, size_t{1})}) {
+    TestCluster cluster(Daemons(way));
+    RunningJob job(way, cluster.spec());
+    for (Client& client : job.clients) client.until = 1'000'000;
+    Client& first = job.clients[ending];
+    first.data_ends = kSteps;
+    job.clients[1 - ending].on_step = [&](const TrainedStep& made) {
+      if (made.global_step < kSteps) return;
+      EXPECT_EQ(first.ended.get_future().wait_for(kLimit), std::future_status::ready)
+          << "the first one did not end";
+    };
+    job.Start();
+    job.ExpectSuccess();
+    ExpectTheBitsOfAnUninterruptedJob(job);
+  }
+}
+
+TEST(Recovery, AtTheirOwnPaceEachClientGoesOnToTheEndOfItsOwnData) {
+  TestCluster cluster(Daemons(kAsync));
+  RunningJob job(kAsync, cluster.spec());
+  for (Client& client : job.clients) client.until = 1'000'000;
+  job.clients[0].data_ends = 9;
+  job.clients[1].data_ends = 5;
+  job.Start();
+  job.ExpectSuccess();
+  for (const Client& client : job.clients) {
+    EXPECT_FALSE(client.steps.empty()) << job.Said();
+    EXPECT_NE(client.said.find("The data has ended at global step "), std::string::npos)
+        << job.Said();
+  }
+  EXPECT_GE(job.Trained().at("global_step").scalar<int64_t>(), 9) << job.Said();
+}
 
 // A client that ends in the middle, without a word.
 class Leaves : public TrainHook {
