@@ -9,12 +9,14 @@
 #include <ctime>
 #include <string>
 
+#include "base/terminal.h"
+
 namespace monograph {
 namespace {
 
 std::atomic<int>& Level() {
   static std::atomic<int> level = [] {
-    const char* name = std::getenv("MONOGRAPH_LOG");
+    const char* name = std::getenv("MONOGRAPH_LOG_LEVEL");
     if (name == nullptr) return static_cast<int>(LogLevel::kInfo);
     Result<LogLevel> parsed = ParseLogLevel(name);
     return static_cast<int>(parsed.ok() ? parsed.value() : LogLevel::kInfo);
@@ -32,9 +34,14 @@ void Write(LogLevel level, char mark, std::string_view message) {
   const int length =
       std::snprintf(head, sizeof head, "%c %02d:%02d:%02d.%03d ", mark, parts.tm_hour, parts.tm_min,
                     parts.tm_sec, static_cast<int>(now.tv_usec / 1000));
-  std::string line(head, static_cast<size_t>(length));
+  // On a terminal: over a line of progress that is there, warnings yellow and errors red.
+  static const bool terminal = IsTerminal(STDERR_FILENO), colour = UsesColour(STDERR_FILENO);
+  const bool coloured = colour && level >= LogLevel::kWarning;
+  std::string line(terminal ? "\r\x1b[K" : "");
+  if (coloured) line.append(level == LogLevel::kWarning ? "\x1b[33m" : "\x1b[31m");
+  line.append(head, static_cast<size_t>(length));
   line.append(message);
-  line.push_back('\n');
+  line.append(coloured ? "\x1b[0m\n" : "\n");
   // One write call a line: lines of several threads and processes do not mix.
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }

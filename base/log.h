@@ -1,6 +1,6 @@
 // Log lines to standard error: "I 14:03:07.123 message". Thread-safe, a line at a time.
-// The level comes from --log_level of the programs or from MONOGRAPH_LOG (debug, info, warning,
-// error, off).
+// The level comes from --log_level of the programs or from MONOGRAPH_LOG_LEVEL (debug, info,
+// warning, error, off).
 #pragma once
 
 #include <string_view>

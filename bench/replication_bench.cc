@@ -75,7 +75,7 @@ Trained Train(std::vector<std::string> words, const std::vector<std::string>& fl
   words.insert(words.end(), flags.begin(), flags.end());
   const pid_t pid = Spawn(std::move(words), [] {
     if (freopen("/dev/null", "w", stdout) == nullptr) _exit(127);
-    setenv("MONOGRAPH_LOG", "error", 1);
+    setenv("MONOGRAPH_LOG_LEVEL", "error", 1);
   });
   int status = 0;
   waitpid(pid, &status, 0);

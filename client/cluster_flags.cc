@@ -31,6 +31,7 @@ void ClusterFlags::AddNamesTo(Flags* flags) {
              "default: the environment's MONOGRAPH_CLUSTER, the same. none: no cluster");
   flags->Add("ps_hosts", &ps_hosts, "instead of --cluster: host:port,... of job ps");
   flags->Add("worker_hosts", &worker_hosts, "instead of --cluster: host:port,... of job worker");
+  flags->Together({"cluster", "ps_hosts", "worker_hosts"});
 }
 
 bool ClusterFlags::given() const {

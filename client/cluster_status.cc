@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/device_name.h"
@@ -137,6 +138,37 @@ std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
          std::to_string(s.messages_sent), std::to_string(s.messages_received)});
   }
   return (rows.size() > 1 ? AlignColumns(rows, 2) : "") + missing;
+}
+
+std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks) {
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const ClusterTask& task : tasks) {
+    Json one = {{"task", task.task}, {"address", task.address}, {"up", task.status.ok()}};
+    if (task.status.ok()) {
+      const TaskStatus& s = task.status.value();
+      one.update({{"process_id", s.process_id},
+                  {"uptime_seconds", s.uptime_seconds},
+                  {"cpu_seconds", s.cpu_seconds},
+                  {"resident_bytes", s.resident_bytes},
+                  {"variable_bytes", s.resource_bytes},
+                  {"sessions", s.sessions},
+                  {"graphs", s.graphs},
+                  {"running_steps", s.running_steps},
+                  {"steps_done", s.steps_done},
+                  {"steps_failed", s.steps_failed},
+                  {"bytes_sent", s.bytes_sent},
+                  {"bytes_received", s.bytes_received},
+                  {"messages_sent", s.messages_sent},
+                  {"messages_received", s.messages_received},
+                  {"messages_dropped", s.messages_dropped}});
+    } else {
+      one["code"] = CodeName(task.status.status().code());
+      one["error"] = task.status.status().message();
+    }
+    list.push_back(std::move(one));
+  }
+  return Json{{"monograph_status", 1}, {"tasks", std::move(list)}}.dump(2) + "\n";
 }
 
 }  // namespace monograph

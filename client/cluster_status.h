@@ -26,5 +26,7 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
 
 // A table, a line per task.
 std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks);
+// The same as JSON, an object whose fields docs/programs.md lists.
+std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks);
 
 }  // namespace monograph

@@ -19,11 +19,6 @@
 namespace monograph {
 namespace {
 
-int Fail(const Status& status) {
-  std::fprintf(stderr, "monograph-executor: %s\n", status.ToString().c_str());
-  return 1;
-}
-
 int Main(int argc, char** argv) {
   Flags flags(
       "monograph-executor",
@@ -34,7 +29,7 @@ int Main(int argc, char** argv) {
       "--job=ps --task=0\n"
       "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
   ClusterFlags cluster_flags;
-  std::string job, bind, key_file, lanes, net_devices, log_level = "info";
+  std::string job, bind, key_file, lanes, net_devices;
   std::optional<int> task;
   int cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
   double drain_seconds = 10;
@@ -44,7 +39,8 @@ int Main(int argc, char** argv) {
   flags.Add("job", &job, "job of this daemon");
   flags.Add("task", &task,
             "index of this daemon in its job; needed if the job has several tasks, unless "
-            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it");
+            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it",
+            0);
   flags.Add("bind", &bind,
             "address to listen on; default: loopback if the cluster names this task by a loopback "
             "address, else that address");
@@ -54,11 +50,11 @@ int Main(int argc, char** argv) {
             "Default: the environment's MONOGRAPH_KEY_FILE");
   flags.Add("key_stdin", &key_stdin, "read the key from standard input");
   flags.Section("Resources");
-  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices", 1);
+  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices", 1, Flags::kMostThreads);
   flags.Add("inter_op_parallelism_threads", &inter_op,
-            "threads that run nodes beside each other; 0: one per core", 0);
+            "threads that run nodes beside each other; 0: one per core", 0, Flags::kMostThreads);
   flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core",
-            0);
+            0, Flags::kMostThreads);
   GpuFlags gpu;
   gpu.AddTo(&flags);
   flags.Section("Data plane");
@@ -79,12 +75,9 @@ int Main(int argc, char** argv) {
   flags.Add("exit_on_stdin_end", &with_stdin,
             "end when standard input ends (for daemons that were started over ssh)");
   flags.Add("say_ready", &say_ready, "print a line on standard output once clients are served");
-  flags.AddChoice("log_level", &log_level, {"debug", "info", "warning", "error", "off"},
-                  "what to log");
+  flags.SharesEnvironment(&with_parent);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
-  SetLogLevel(ParseLogLevel(log_level).value());
-
   EndSignals signals;
 
   Result<std::optional<ClusterSpec>> cluster = cluster_flags.ReadCluster();
@@ -127,7 +120,7 @@ int Main(int argc, char** argv) {
   options.net_devices = net_devices;
   options.spin = std::chrono::microseconds(spin_us);
   Result<std::unique_ptr<Server>> server = HostTask(**cluster, job, own->index, options);
-  if (!server.ok()) return Fail(server.status());
+  if (!server.ok()) return flags.Exit(server.status());
   if (say_ready) {
     std::printf("%s\n", kDaemonReady);
     std::fflush(stdout);

@@ -1,20 +1,30 @@
-// Flags: command-line flags of the programs, over CLI11: "--name=value" or "--name value"; a
-// boolean is "--name", "--name=false" or "--noname". Of a flag that is given twice the last one
-// counts.
+// Flags: what a program accepts: command-line flags, the same from the environment and from a file,
+// over CLI11. docs/programs.md says it for users.
 //
 //   Flags flags("mnist_replica", "Trains ...\n\nExamples:\n  mnist_replica --num_batches=100");
 //   int batch_size = 100;
-//   flags.Add("batch_size", &batch_size, "global batch: all replicas together");
+//   flags.Add("batch_size", &batch_size, "global batch: all replicas together", 1, 1 << 24);
+//   flags.AddOutputFile("trace_file", &trace_file, "Chrome's trace of one step");
 //   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
 //   return flags.Exit(Train(batch_size));
 //
-// Errors: one line to standard error naming the flag, what was wrong and, for an unknown flag, the
-// nearest name; exit code 2. --help and
-// --version print to standard output and exit 0.
+// Forms: "--name=value" or "--name value"; a boolean is "--name", "--noname" or, as in TensorFlow,
+// "--name=True", "=False" (also true, false, 1, 0, yes, no, on, off). Of a flag that is given twice
+// the last one counts.
+//
+// Sources, the stronger first: the command line; the environment (--batch_size is
+// MONOGRAPH_BATCH_SIZE; empty: not set); the file of --config=FILE, with lines "batch_size = 100"
+// of TOML or INI, before any section or in the section [program]. All are checked alike.
+//
+// Every program also has --help (-h), --version, --config and --log_level.
+//
+// Exit codes: 0; 2 after one line to standard error if a flag, or what it names, is wrong, before
+// anything was done; 1 for what failed afterwards. --help and --version print to standard output.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,32 +36,51 @@ namespace monograph {
 
 class Flags {
  public:
+  static constexpr int64_t kSmallest = std::numeric_limits<int64_t>::min(),
+                           kLargest = std::numeric_limits<int64_t>::max();
+  // Above it a number of threads, tasks, examples or units is a slip, not a wish.
+  static constexpr int64_t kMostExamples = 1 << 24, kMostUnits = 1 << 20, kMostThreads = 4096;
+
   Flags(std::string program, std::string description);
   ~Flags();
 
   // The target holds the default, which --help shows.
   void Add(const std::string& name, std::string* value, const std::string& help);
-  void Add(const std::string& name, int* value, const std::string& help);
-  void Add(const std::string& name, int64_t* value, const std::string& help);
   void Add(const std::string& name, double* value, const std::string& help);
-  // Smaller values are refused.
-  void Add(const std::string& name, int* value, const std::string& help, int64_t at_least);
-  void Add(const std::string& name, int64_t* value, const std::string& help, int64_t at_least);
   void Add(const std::string& name, bool* value, const std::string& help);
+  // Values outside [at_least, at_most] are refused.
+  void Add(const std::string& name, int* value, const std::string& help,
+           int64_t at_least = kSmallest, int64_t at_most = kLargest);
+  void Add(const std::string& name, int64_t* value, const std::string& help,
+           int64_t at_least = kSmallest, int64_t at_most = kLargest);
   // A flag without a default; the help says what follows where it is not given.
-  void Add(const std::string& name, std::optional<int>* value, const std::string& help);
+  void Add(const std::string& name, std::optional<int>* value, const std::string& help,
+           int64_t at_least = kSmallest, int64_t at_most = kLargest);
   // One of a few words.
   void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                  const std::string& help);
-  // Words that are no flags, in order; `count` of them are needed (-1: any number).
+  // The same, and a boolean: "--name", "--name=True" are `on`, "--noname", "--name=False" `off`.
+  void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
+                 const std::string& help, const std::string& on, const std::string& off);
+  // A file or folder that the program writes; empty: none. Parse refuses one that cannot be written
+  // (client/output_path.h) and makes nothing.
+  void AddOutputFile(const std::string& name, std::string* value, const std::string& help);
+  void AddOutputFolder(const std::string& name, std::string* value, const std::string& help);
+  // Words that are no flags, in order; `count` of them are needed.
   void AddPositional(const std::string& name, std::vector<std::string>* values, int count,
                      const std::string& help);
   // Everything after "--": a command to run.
   void AddCommand(std::vector<std::string>* command, const std::string& help);
-  // What must hold once the flags are parsed; what fails is told as a wrong flag is.
-  void AddCheck(std::function<Status()> check);
   // A heading of --help for the flags that are added next.
   void Section(const std::string& title);
+  // Only the strongest source that gives one of these counts: a file's --cluster gives way to
+  // --ps_hosts on the command line.
+  void Together(std::vector<std::string> names);
+  // Runs once all values are there. An error is one of usage.
+  void AddCheck(std::function<Status()> check);
+  // While *shared, variables MONOGRAPH_X that no flag has are not warned about: the environment is
+  // that of other programs, too. So it is with AddCommand.
+  void SharesEnvironment(const bool* shared);
 
   // Empty: go on. Otherwise the exit code.
   std::optional<int> Parse(int argc, const char* const* argv);
@@ -62,7 +91,7 @@ class Flags {
   // What main returns for flags that cannot be, alone or together: 2 after one line to standard
   // error.
   int Refuse(const Status& status) const;
-  // True if the flag was given.
+  // True if the flag was given on the command line.
   bool given(const std::string& name) const;
 
  private:

@@ -28,8 +28,8 @@ void GpuFlags::AddTo(Flags* flags) {
              "start it anew");
   flags->Add("allow_tf32", &allow_tf32, "float32 products and convolutions may round to TF32");
   flags->Add("deterministic", &deterministic, "only algorithms that give the same bits each time");
-  flags->Add("algorithm_cache", &algorithm_cache,
-             "file that keeps the algorithms found for shapes; default: none");
+  flags->AddOutputFile("algorithm_cache", &algorithm_cache,
+                       "file that keeps the algorithms found for shapes; default: none");
 }
 
 Result<GpuOptions> GpuFlags::Options() const {

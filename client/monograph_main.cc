@@ -18,13 +18,14 @@
 #include "client/compare.h"
 #include "client/flags.h"
 #include "client/launch.h"
+#include "client/machine_devices.h"
+#include "client/output_path.h"
 #include "client/registries.h"
 #include "client/run_script.h"
 #include "client/session.h"
 #include "client/session_flags.h"
-#include "executor/cuda_devices.h"
-#include "executor/device.h"
 #include "graph/graph_def.h"
+#include "transport/control/hello.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -135,15 +136,16 @@ int RunCompare(const Arguments& arguments) {
                 "; or NAME=FLAGS, flags separated by spaces");
   flags.Add("workers", &workers, "numbers of workers, separated by commas");
   flags.Add("repeats", &options.repeats,
-            "runs of each mode and number of workers; repeats are interleaved");
-  flags.Add("ps", &options.ps, "number of parameter servers, for the modes that use them");
+            "runs of each mode and number of workers; repeats are interleaved", 1);
+  flags.Add("ps", &options.ps, "number of parameter servers, for the modes that use them", 1);
   flags.Add(
       "batch_per_worker", &options.batch_per_worker,
-      "sets --batch_size to this times the workers; 0: the program's own flag, the same for all");
+      "sets --batch_size to this times the workers; 0: the program's own flag, the same for all", 0,
+      Flags::kMostExamples);
   flags.Add("run_timeout", &options.run_timeout, "seconds that one run may take");
-  flags.Add("out", &options.out, "the page");
-  flags.Add("json", &options.json, "file for the figures; none if empty");
-  flags.Add("log_dir", &options.log_dir, "folder that keeps what each run printed");
+  flags.AddOutputFile("out", &options.out, "the page");
+  flags.AddOutputFile("json", &options.json, "file for the figures; none if empty");
+  flags.AddOutputFolder("log_dir", &options.log_dir, "folder that keeps what each run printed");
   flags.Add("executor", &options.executor, "path of monograph-executor");
   flags.Add("executor_flags", &executor_flags,
             "further flags of every daemon, separated by spaces");
@@ -156,34 +158,42 @@ int RunCompare(const Arguments& arguments) {
   for (const std::string& word : Split(workers)) {
     if (word.empty() || word.size() > 4 ||
         word.find_first_not_of("0123456789") != std::string::npos)
-      return Fail(InvalidArgument("--workers: '" + word + "' is not a number of workers"));
+      return flags.Refuse(
+          InvalidArgument("--workers: '" + word + "' is not a number of workers"));
     options.workers.push_back(std::stoi(word));
   }
   std::istringstream words(executor_flags);
   for (std::string word; words >> word;) options.executor_flags.push_back(word);
   Result<int> code = Compare(options);
+  if (code.status().code() == Code::kInvalidArgument) return flags.Refuse(code.status());
   return code.ok() ? code.value() : Fail(code.status());
 }
 
 int RunStatus(const Arguments& arguments) {
   SessionFlags session;
   session.start_timeout = 3;
+  bool json = false;
   Flags flags("monograph status",
               "Asks every daemon of a cluster what it does: since when it is up, its memory, "
               "sessions, graphs, steps, and the bytes that its data plane has moved.\n"
               "Exits with 1 if one does not answer.\n\n"
-              "Example:\n  monograph status --cluster=cluster.json\n");
+              "Examples:\n"
+              "  monograph status --cluster=cluster.json\n"
+              "  monograph status --cluster=cluster.json --json | jq .tasks[].steps_done\n");
+  flags.Add("json", &json, "print one JSON object, whose fields docs/programs.md lists");
   session.AddClusterTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   Result<std::optional<ClusterSpec>> cluster = session.Cluster();
   if (!cluster.ok()) return Fail(cluster.status());
-  if (!cluster.value())
-    return Fail(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
+  if (!cluster.value()) {
+    return flags.Refuse(
+        InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
+  }
   Result<SessionOptions> options = session.Options();
   if (!options.ok()) return Fail(options.status());
   const std::vector<ClusterTask> tasks =
       AskCluster(**cluster, options->key, options->start_timeout);
-  std::fputs(FormatClusterStatus(tasks).c_str(), stdout);
+  std::fputs((json ? ClusterStatusJson(tasks) : FormatClusterStatus(tasks)).c_str(), stdout);
   return std::all_of(tasks.begin(), tasks.end(),
                      [](const ClusterTask& task) { return task.status.ok(); })
              ? 0
@@ -206,11 +216,11 @@ int RunGraph(const Arguments& arguments) {
   flags.Add("script", &options.script,
             "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": "
             "[\"y:0\"]}]}");
-  flags.Add("out", &options.out, "folder for the results");
+  flags.AddOutputFolder("out", &options.out, "folder for the results, made if it is not there");
   session.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   if (options.script.empty() || options.out.empty())
-    return Fail(InvalidArgument("--script and --out are needed"));
+    return flags.Refuse(InvalidArgument("--script and --out are needed"));
   options.graph = graph[0];
   Result<SessionOptions> session_options = session.Options();
   if (!session_options.ok()) return Fail(session_options.status());
@@ -226,8 +236,6 @@ int RunGraph(const Arguments& arguments) {
 Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds,
                         const std::string& fetches, const std::string& targets,
                         const std::filesystem::path& out) {
-  if (fetches.empty() && targets.empty())
-    return InvalidArgument("--partitions needs to know what runs: --fetches or --targets");
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
   MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, flags.Open(cluster, graph));
   MG_ASSIGN_OR_RETURN(auto parts,
@@ -249,25 +257,35 @@ int RunExport(const Arguments& arguments) {
   std::string out, feeds, fetches, targets;
   bool partitions = false;
   SessionFlags cluster;
-  Flags flags("monograph graph",
+  Flags flags("monograph graph export",
               "Writes a graph in another format: .pb, .pbtxt or .dot, whole or cut into the parts "
               "of a signature.\n\n"
               "Examples:\n"
               "  monograph graph export graph.pb --out=graph.dot\n"
-              "  monograph graph export graph.pb --out=part.pbtxt --partitions --fetches=loss:0 "
-              "--targets=train --cluster=cluster.json\n");
-  flags.AddPositional("export GRAPH", &words, 2, "the word export, and the GraphDef");
-  flags.Add("out", &out, "file to write; its ending says the format");
+              "  monograph graph export graph.pb --out=part.pbtxt --partitions \\\n"
+              "      --fetches=loss:0 --targets=train --cluster=cluster.json\n");
+  flags.AddPositional("GRAPH", &words, 1, "the GraphDef, .pb or .pbtxt");
+  flags.AddOutputFile("out", &out, "file to write; its ending says the format");
   flags.Add("partitions", &partitions, "one file per task, named after it");
   flags.Add("feeds", &feeds, "fed tensors, separated by commas");
   flags.Add("fetches", &fetches, "fetched tensors");
   flags.Add("targets", &targets, "operations that run");
   cluster.AddClusterTo(&flags);
-  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  if (words[0] != "export")
-    return Fail(InvalidArgument("unknown word '" + words[0] + "' after graph; known is: export"));
-  if (out.empty()) return Fail(InvalidArgument("--out is needed"));
-  Result<Graph> graph = ReadGraph(words[1], &DefaultRegistries().ops);
+  const bool has_word = !arguments.empty() && !arguments[0].starts_with("-");
+  if (has_word && arguments[0] != "export") {
+    return flags.Refuse(
+        InvalidArgument("unknown word '" + arguments[0] + "' after graph; known is: export"));
+  }
+  if (std::optional<int> exit =
+          flags.Parse(Arguments(arguments.begin() + (has_word ? 1 : 0), arguments.end())))
+    return *exit;
+  if (!has_word) return flags.Refuse(InvalidArgument("say export after graph"));
+  if (out.empty()) return flags.Refuse(InvalidArgument("--out is needed"));
+  if (partitions && fetches.empty() && targets.empty()) {
+    return flags.Refuse(
+        InvalidArgument("--partitions needs to know what runs: --fetches or --targets"));
+  }
+  Result<Graph> graph = ReadGraph(words[0], &DefaultRegistries().ops);
   if (!graph.ok()) return Fail(graph.status());
   const Status status = partitions
                             ? ExportPartitions(graph.value(), cluster, feeds, fetches, targets, out)
@@ -281,8 +299,10 @@ int RunKeygen(const Arguments& arguments) {
               "Makes the key of a cluster: 256 random bits in a file of mode 0600. Copy it to "
               "every node.\n\n"
               "Example:\n  monograph keygen cluster.key\n");
-  flags.AddPositional("file", &path, 1, "file to write; never overwritten");
+  flags.AddPositional("FILE", &path, 1, "file to write; never overwritten");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  if (const Status status = CheckOutputFile(path[0]); !status.ok())
+    return flags.Refuse(status.WithContext("FILE"));
   Result<control::Key> key = control::GenerateKey();
   if (!key.ok()) return Fail(key.status());
   if (Status status = control::WriteKeyFile(path[0], key.value()); !status.ok())
@@ -291,42 +311,16 @@ int RunKeygen(const Arguments& arguments) {
   return 0;
 }
 
-std::string Gibibytes(int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
-}
-
-// "NVIDIA H200, 139.8 GiB, compute capability 9.0, 132 multiprocessors, PCI 0000:05:00.0, CUDA 13.0
-// (driver 13.1), cuDNN 9.19.0, NCCL 2.28.9"
-std::string Describe(const GpuInfo& gpu) {
-  const auto cuda = [](int version) {
-    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-  };
-  const int64_t cudnn = gpu.cudnn_version;
-  std::ostringstream text;
-  text << gpu.name << ", " << Gibibytes(gpu.memory_bytes) << ", compute capability "
-       << gpu.compute_major << "." << gpu.compute_minor << ", " << gpu.multiprocessors
-       << " multiprocessors, PCI " << gpu.pci_bus_id << ", CUDA " << cuda(gpu.runtime_version)
-       << " (driver " << cuda(gpu.driver_version) << "), cuDNN " << cudnn / 10000 << "."
-       << cudnn % 10000 / 100 << "." << cudnn % 100 << ", " << gpu.nccl;
-  return text.str();
-}
-
 int RunDevices(const Arguments& arguments) {
+  bool json = false;
   Flags flags("monograph devices",
-              "Lists the devices of this machine.\n\nExample:\n  monograph devices\n");
+              "Lists the devices of this machine.\n\n"
+              "Examples:\n  monograph devices\n  monograph devices --json | jq .devices[].name\n");
+  flags.Add("json", &json, "print one JSON object, whose fields docs/programs.md lists");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  const DeviceName task = DeviceName::Parse("/job:localhost/replica:0/task:0").value();
-  Result<std::vector<std::unique_ptr<Device>>> cpus = MakeCpuDevices(task, 1);
-  if (!cpus.ok()) return Fail(cpus.status());
-  std::printf("/device:CPU:0  %ld cores, %s\n", sysconf(_SC_NPROCESSORS_ONLN),
-              Gibibytes(cpus->front()->info().memory_limit).c_str());
-  Result<std::vector<GpuInfo>> gpus = ListGpus();
-  if (!gpus.ok()) return Fail(gpus.status());
-  for (size_t i = 0; i < gpus->size(); ++i)
-    std::printf("/device:GPU:%zu  %s\n", i, Describe((*gpus)[i]).c_str());
-  if (gpus->empty()) std::printf("no GPU: %s\n", WhyNoCuda().c_str());
+  Result<MachineDevices> machine = FindDevices();
+  if (!machine.ok()) return Fail(machine.status());
+  std::fputs((json ? DevicesJson(*machine) : FormatDevices(*machine)).c_str(), stdout);
   return 0;
 }
 
@@ -350,8 +344,9 @@ int Main(int argc, char** argv) {
   if (auto it = commands.find(name); it != commands.end())
     return it->second.run(Arguments(argv + 2, argv + argc));
   std::string help =
-      "Usage: monograph COMMAND ... ; each has --help.\n\nExamples:\n  monograph launch --ps=1 "
-      "--workers=2 -- mnist_replica --num_batches=100\n"
+      "Usage: monograph COMMAND ... ; each has --help. monograph --version shows the version.\n\n"
+      "Examples:\n"
+      "  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
       "  monograph run graph.pb --script=steps.json --out=results\n\nCommands:\n";
   std::vector<std::string> names;
   for (const auto& [command, what] : commands) {
@@ -360,6 +355,10 @@ int Main(int argc, char** argv) {
   }
   if (name == "--help" || name == "-h" || name == "help") {
     std::fputs(help.c_str(), stdout);
+    return 0;
+  }
+  if (name == "--version") {
+    std::printf("monograph %s\n", control::SoftwareVersion().c_str());
     return 0;
   }
   const std::string near = NearestName(name, names);

@@ -284,12 +284,16 @@ Status RunMetrics::TraceStep(const std::string& trace_json) {
 }
 
 Status RunMetrics::Write(const std::string& path) const {
-  const std::string beside = path + ".part";
+  // What is no plain file (a pipe, /dev/stdout) is written, not replaced.
+  std::error_code error;
+  const bool plain =
+      !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
+  const std::string beside = plain ? path + ".part" : path;
   std::ofstream file(beside);
   file << ToJson(result_);
   file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(beside, path, error);
+  error.clear();
+  if (file && plain) std::filesystem::rename(beside, path, error);
   if (!file || error) return FailedPrecondition("cannot write the results to '" + path + "'");
   return Status();
 }

@@ -1,8 +1,13 @@
 #include "client/session_flags.h"
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <utility>
 
+#include "base/log.h"
 #include "client/own_task.h"
 #include "transport/control/key.h"
 
@@ -14,6 +19,21 @@ Result<std::chrono::milliseconds> Milliseconds(const char* flag, double seconds)
     return InvalidArgument(std::string("--") + flag + " is a number of seconds, 0 or more");
   }
   return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+// Where the placement is written; empty: to standard output. What programs read must not share a
+// stream with the lines of this one.
+std::function<void(const std::string&)> PlacementSink(PlacementLog log, const std::string& path) {
+  if (!path.empty()) {
+    return [path](const std::string& text) {
+      std::ofstream file(path, std::ios::trunc);
+      file << text;
+      file.close();
+      if (!file) LogError("cannot write the placement to '" + path + "'");
+    };
+  }
+  if (log != PlacementLog::kJson && log != PlacementLog::kDot) return {};
+  return [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); };
 }
 
 }  // namespace
@@ -28,22 +48,33 @@ void SessionFlags::AddClusterTo(Flags* flags) {
              "how long to wait for daemons that are not up yet, in seconds");
   flags->Add("device_filters", &device_filters,
              "use only these tasks: /job:ps,/job:worker/task:0,...");
-  flags->AddCheck([this] { return given() ? Status() : CheckAlone(); });
+  flags->AddCheck([this]() -> Status {
+    MG_RETURN_IF_ERROR(Cluster().status());
+    return Options().status();
+  });
 }
 
 void SessionFlags::AddTo(Flags* flags) {
   AddClusterTo(flags);
   flags->Section("Session");
   flags->AddChoice("log_device_placement", &log_device_placement,
-                   {"none", "full", "summary", "json", "dot", "true", "false"},
-                   "print where every node runs (full, true), or per device (summary)");
+                   {"none", "full", "summary", "json", "dot"},
+                   "say where every node runs, or how many per device (summary)", "full", "none");
+  flags->AddOutputFile("placement_file", &placement_file,
+                       "file for what --log_device_placement says, which is its latest state; "
+                       "without one full and summary go to standard output, json and dot to "
+                       "standard error");
   flags->Add("allow_soft_placement", &allow_soft_placement,
              "let a node run on another device of its task where its own lacks a kernel");
   flags->Add("inter_op_parallelism_threads", &inter_op_parallelism_threads,
              "threads of this process that run nodes beside each other; 0: one per core. Daemons "
-             "have their own flag");
+             "have their own flag",
+             0, Flags::kMostThreads);
   flags->Add("intra_op_parallelism_threads", &intra_op_parallelism_threads,
-             "threads of this process inside one kernel; 0: one per core");
+             "threads of this process inside one kernel; 0: one per core", 0, Flags::kMostThreads);
+  flags->AddChoice("opt_level", &opt_level, {"L0", "L1"},
+                   "graph optimisation, as OptimizerOptions has it: L1 folds constants and merges "
+                   "equal nodes, L0 runs the graph as it is");
   flags->Add("operation_timeout", &operation_timeout,
              "longest time of one step, in seconds; 0: no limit");
   flags->Add("lanes", &lanes,
@@ -61,10 +92,9 @@ Result<std::optional<ClusterSpec>> SessionFlags::Cluster() const {
 Result<SessionOptions> SessionFlags::Options() const {
   SessionOptions options;
   MG_ASSIGN_OR_RETURN(options.log_device_placement, ParsePlacementLog(log_device_placement));
+  options.placement_sink = PlacementSink(options.log_device_placement, placement_file);
+  options.optimizer.level = opt_level == "L0" ? 0 : 1;
   options.allow_soft_placement = allow_soft_placement;
-  if (inter_op_parallelism_threads < 0 || intra_op_parallelism_threads < 0) {
-    return InvalidArgument("numbers of threads are 0 (one per core) or more");
-  }
   options.inter_op_parallelism_threads = inter_op_parallelism_threads;
   options.intra_op_parallelism_threads = intra_op_parallelism_threads;
   MG_ASSIGN_OR_RETURN(options.operation_timeout,

@@ -27,7 +27,7 @@ struct SessionFlags : ClusterFlags {
   std::string key_file, device_filters;
   double start_timeout = 30;  // seconds
   // How.
-  std::string log_device_placement = "none";
+  std::string log_device_placement = "none", placement_file, opt_level = "L1";
   bool allow_soft_placement = false;
   int inter_op_parallelism_threads = 0, intra_op_parallelism_threads = 0;
   double operation_timeout = 0;  // seconds; 0: none
@@ -35,7 +35,7 @@ struct SessionFlags : ClusterFlags {
   // Of a session without a cluster; daemons have their own.
   GpuFlags gpu;
 
-  // REQUIRES: outlives the parsing.
+  // Parsing fails if Cluster() or Options() would. REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);
   // Only those that say where.
   void AddClusterTo(Flags* flags);

@@ -49,8 +49,6 @@ Status Run(const SessionFlags& session_flags, int batches) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> workers = {"/device:CPU:0", "/device:CPU:1"};
   if (cluster) workers = cluster->Tasks("worker");
-  if (workers.empty())
-    return InvalidArgument("calculation_server needs a cluster with a job worker");
   const bool has_ps = cluster && cluster->num_tasks("ps") > 0;
 
   Graph graph = NewGraph();
@@ -123,6 +121,11 @@ int main(int argc, char** argv) {
   flags.Add("num_batches", &batches, "batches of data to train with", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
+  flags.AddCheck([&]() -> Status {
+    MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
+    if (!cluster || cluster->num_tasks("worker") > 0) return Status();
+    return InvalidArgument("calculation_server needs a cluster with a job worker");
+  });
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(examples::Run(session_flags, batches));
 }

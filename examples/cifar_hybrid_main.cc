@@ -10,6 +10,7 @@
 #include "client/flags.h"
 #include "client/own_task.h"
 #include "client/registries.h"
+#include "client/run_metrics.h"
 #include "client/session_flags.h"
 #include "client/trainer.h"
 #include "ops/activation/activation.h"
@@ -93,7 +94,7 @@ struct Settings {
 };
 
 // What the flags ask for is there.
-Status Check(int task, const std::optional<ClusterSpec>& cluster) {
+Status CheckTask(int task, const std::optional<ClusterSpec>& cluster) {
   const int workers = cluster ? cluster->num_tasks("worker") : 1;
   if (workers == 0)
     return InvalidArgument("the cluster has no job 'worker': its tasks hold the replicas");
@@ -110,14 +111,20 @@ Status Check(int task, const std::optional<ClusterSpec>& cluster) {
   return Status();
 }
 
-Status Run(const Settings& settings) {
+Result<OwnTask> FindTask(const Settings& settings) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
   OwnTask own{settings.task_index.value_or(0), ""};
   if (cluster) {
     MG_ASSIGN_OR_RETURN(own, FindOwnTask(*cluster, "worker", settings.task_index, "--task_index"));
-    LogOwnTask("worker", own);
   }
-  MG_RETURN_IF_ERROR(Check(own.index, cluster));
+  MG_RETURN_IF_ERROR(CheckTask(own.index, cluster));
+  return own;
+}
+
+Status Run(const Settings& settings) {
+  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
+  MG_ASSIGN_OR_RETURN(const OwnTask own, FindTask(settings));
+  LogOwnTask("worker", own);
   // Without a cluster, one worker: this process.
   ReplicateOptions options;
   std::string worker, client = "/device:CPU:0";
@@ -131,6 +138,8 @@ Status Run(const Settings& settings) {
     worker = "/job:worker/task:" + std::to_string(own.index);
     client = "/job:client/task:0";
     if (session_flags.device_filters.empty()) session_flags.device_filters = "/job:ps," + worker;
+    if (!session_flags.placement_file.empty())  // each client has a graph of its own
+      session_flags.placement_file = ResultPath(session_flags.placement_file, options.rank);
   }
   std::vector<std::string> devices;
   for (int i = 0; i < settings.replicas_per_worker; ++i)
@@ -172,17 +181,20 @@ int Main(int argc, char** argv) {
       "its own pace. The images are made up.\n\n"
       "Examples:\n"
       "  cifar_hybrid                                          two replicas in this process\n"
-      "  monograph launch --ps=1 --workers=2 -- cifar_hybrid     a client per worker, and two CPU "
-      "devices in each\n");
-  flags.Add("batch_size", &settings.batch_size, "examples of one step of one worker", 1);
+      "  monograph launch --ps=1 --workers=2 -- cifar_hybrid   a client per worker of two "
+      "devices\n");
+  flags.Add("batch_size", &settings.batch_size, "examples of one step of one worker", 1,
+            Flags::kMostExamples);
   flags.Add("num_batches", &settings.num_batches, "updates of all workers together", 1);
   flags.Add("replicas_per_worker", &settings.replicas_per_worker,
-            "CPU devices of each worker that hold a replica", 1);
+            "CPU devices of each worker that hold a replica", 1, Flags::kMostThreads);
   flags.AddChoice("job_name", &settings.job_name, {"worker"}, "whose client this is");
   flags.Add("task_index", &settings.task_index,
             "this client's worker; 0 is the chief. Needed with several workers, unless "
-            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it");
+            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it",
+            0);
   settings.session.AddTo(&flags);
+  flags.AddCheck([&] { return FindTask(settings).status(); });
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(Run(settings));
 }

@@ -3,6 +3,7 @@
 // gradients of those rows back: what a step moves depends on its batch, not on the tables.
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -67,16 +68,22 @@ Output Loss(const VariableScope& tower, const Sizes& sizes, const Outputs& batch
 
 constexpr int64_t kBatchPerWorker = 256;
 
+// The batch can be cut, and there is somebody to compute.
+Status Check(const SessionFlags& session_flags, int64_t batch_size) {
+  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
+  const int workers = cluster ? cluster->num_tasks("worker") : 2;
+  if (workers == 0) return InvalidArgument("embedding needs a cluster with a job worker");
+  if (batch_size % workers == 0) return Status();
+  return InvalidArgument("--batch_size must be a multiple of the number of workers, " +
+                         std::to_string(workers));
+}
+
 Status Run(const SessionFlags& session_flags, Sizes sizes, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> workers = {"/device:CPU:0", "/device:CPU:1"};
   if (cluster) workers = cluster->Tasks("worker");
-  if (workers.empty()) return InvalidArgument("embedding needs a cluster with a job worker");
   const auto towers = static_cast<int64_t>(workers.size());
   if (sizes.batch_size == 0) sizes.batch_size = kBatchPerWorker * towers;
-  if (sizes.batch_size < 1 || sizes.batch_size % towers != 0)
-    return InvalidArgument("--batch_size must be a multiple of the number of workers, " +
-                           std::to_string(towers));
   const int64_t shards = cluster ? std::max(1, cluster->num_tasks("ps")) : 2;
 
   Graph graph = NewGraph();
@@ -148,16 +155,19 @@ int main(int argc, char** argv) {
               "process\n"
               "  monograph launch --ps=2 --workers=2 -- embedding   two workers and two parameter "
               "servers\n");
+  constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // rows have int32 numbers
   examples::Sizes sizes;
   int steps = 600;
-  flags.Add("users", &sizes.users, "rows of the users' table", 1);
-  flags.Add("films", &sizes.films, "rows of the films' table", 1);
-  flags.Add("dimensions", &sizes.dimensions, "numbers in a row", 1);
+  flags.Add("users", &sizes.users, "rows of the users' table", 1, kMostRows);
+  flags.Add("films", &sizes.films, "rows of the films' table", 1, kMostRows);
+  flags.Add("dimensions", &sizes.dimensions, "numbers in a row", 1, Flags::kMostUnits);
   flags.Add("batch_size", &sizes.batch_size,
-            "ratings per step, a multiple of the workers; 0: 256 for each", 0);
+            "ratings per step, a multiple of the workers; 0: 256 for each", 0,
+            Flags::kMostExamples);
   flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
+  flags.AddCheck([&] { return examples::Check(session_flags, sizes.batch_size); });
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(examples::Run(session_flags, sizes, steps));
 }

@@ -29,8 +29,6 @@ Status Run(const SessionFlags& session_flags, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> workers = {"/device:CPU:0", "/device:CPU:1"};
   if (cluster) workers = cluster->Tasks("worker");
-  if (workers.empty())
-    return InvalidArgument("linear_regression needs a cluster with a job worker");
 
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(7);
@@ -97,6 +95,11 @@ int main(int argc, char** argv) {
   flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
+  flags.AddCheck([&]() -> Status {
+    MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
+    if (!cluster || cluster->num_tasks("worker") > 0) return Status();
+    return InvalidArgument("linear_regression needs a cluster with a job worker");
+  });
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(examples::Run(session_flags, steps));
 }

@@ -17,6 +17,7 @@
 #include "client/host.h"
 #include "client/monitored_training_session.h"
 #include "client/own_task.h"
+#include "client/progress_line.h"
 #include "client/run_metrics.h"
 #include "client/session.h"
 #include "client/summary_writer.h"
@@ -67,7 +68,8 @@ class Run {
   std::unique_ptr<MonitoredTrainingSession> training_;
   bool opened_ = false, recovered_ = false;  // the session; since the last step
   RunMetrics metrics_;
-  double images_per_second_ = 0;  // of all clients
+  std::optional<ProgressLine> progress_;  // while steps are timed
+  double images_per_second_ = 0;          // of all clients
   int64_t displayed_ = 0;
   Clock::time_point displayed_at_;
 };
@@ -89,6 +91,8 @@ RunResult Run::About() const {
 Result<std::unique_ptr<Session>> Run::Open(SessionFlags flags,
                                            std::chrono::milliseconds start_timeout) {
   flags.start_timeout = std::chrono::duration<double>(start_timeout).count();
+  if (!flags.placement_file.empty())  // each client has a graph of its own
+    flags.placement_file = ResultPath(flags.placement_file, layout_.rank);
   recovered_ = std::exchange(opened_, true);
   if (recovered_) flags.log_device_placement = "none";  // it is the same
   return flags.Open(cluster_, program_->graph, static_cast<int>(layout_.replicas.size()));
@@ -200,10 +204,14 @@ Status Run::Timed() {
   const int64_t first = training_->trainer()->global_step();
   const Clock::time_point start = displayed_at_ = Clock::now();
   const int64_t last = settings_.num_warmup_batches + settings_.num_batches;
+  // After a resume from --train_dir steps have been made that the first line must not count.
+  displayed_ = std::max<int64_t>(0, first - settings_.num_warmup_batches);
+  progress_.emplace(displayed_, settings_.num_batches, settings_.batch_size);
   MG_RETURN_IF_ERROR(training_->Train(last, [&](const TrainedStep& step) {
     if (measure) metrics_.Step(step.begin, step.end, rows * step.steps, step.steps);
     Display(step);
   }));
+  progress_.reset();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   // Updates of all clients: each is one batch.
   images_per_second_ =
@@ -233,13 +241,15 @@ void Run::Display(const TrainedStep& step) {
     displayed_ = number - step.steps;
     displayed_at_ = step.begin;
   }
-  if (!IsDisplayed(number)) return;
   const float loss = step.results[0].scalar<float>(), accuracy = step.results[1].scalar<float>();
+  progress_->Show(number, loss);
+  if (!IsDisplayed(number)) return;
   if (!settings_.result_file.empty()) metrics_.Display(number, loss, accuracy);
   const int64_t since = number - std::exchange(displayed_, number);
   const double seconds =
       std::chrono::duration<double>(step.end - std::exchange(displayed_at_, step.end)).count();
   if (!settings_.asynchronous() && layout_.rank != 0) return;  // the chief speaks for all
+  progress_->Clear();
   if (settings_.in_graph() && !settings_.async) {
     const double rate = static_cast<double>(since * settings_.batch_size) / seconds;
     std::printf("step %lld  loss %.3f  accuracy %.2f  images/sec %.1f\n",
@@ -295,8 +305,8 @@ Status Run::TrainAndTest() {
       return Status();
     }));
     metrics_.TestAccuracy(accuracy);
-    if (!settings_.in_graph()) std::printf("Test-Accuracy: %.4f\n", accuracy);
-    std::printf("test accuracy: %.4f\ntotal images/sec: %.2f\n", accuracy, images_per_second_);
+    std::printf(settings_.in_graph() ? "test accuracy: %.4f\n" : "Test-Accuracy: %.4f\n", accuracy);
+    std::printf("total images/sec: %.2f\n", images_per_second_);
     std::fflush(stdout);
   }
   if (!settings_.result_file.empty()) MG_RETURN_IF_ERROR(WriteResult());
@@ -305,7 +315,6 @@ Status Run::TrainAndTest() {
 
 // --job_name=ps: this process is that task, until it is told to end.
 Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
-  if (!cluster) return InvalidArgument("--job_name=ps needs a cluster: give --cluster");
   MG_ASSIGN_OR_RETURN(const SessionOptions session, settings.session.Options());
   EndSignals signals;
   MG_ASSIGN_OR_RETURN(
@@ -323,7 +332,6 @@ Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster
 }
 
 Status Main(Settings settings) {
-  MG_RETURN_IF_ERROR(settings.Check());
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
   if (cluster && (!settings.in_graph() || settings.job_name == "ps")) {
     MG_ASSIGN_OR_RETURN(const OwnTask own, FindOwnTask(*cluster, settings.job_name,
@@ -348,13 +356,12 @@ int Main(int argc, char** argv) {
       "Trains a convolutional network on MNIST's format of data, replicated in one graph or in a "
       "graph per worker, and prints its accuracy on the test set.\n\n"
       "Examples:\n"
-      "  mnist_replica                                                       in this process\n"
-      "  mnist_replica --num_replicas=2 --log_device_placement=summary       two replicas in this "
-      "process\n"
-      "  monograph launch --ps=1 --workers=2 -- mnist_replica --fc=128       on daemons that live "
-      "as long as it does\n"
-      "  monograph launch --ps=1 --workers=3 -- mnist_replica --replication=between_graph "
-      "--batch_size=50 --fc=500 --num_batches=5000 --num_warmup_batches=0    a client per worker\n"
+      "  mnist_replica                                                   in this process\n"
+      "  mnist_replica --num_replicas=2 --log_device_placement=summary   two replicas in it\n"
+      "  monograph launch --ps=1 --workers=2 -- mnist_replica --fc=128   on daemons, ended after "
+      "it\n"
+      "  monograph launch --ps=1 --workers=3 -- mnist_replica --replication=between_graph\n"
+      "                                                                  a client per worker\n"
       "  mnist_replica --cluster=cluster.json --input=executor --trace_file=step.json\n");
   settings.AddTo(&flags);
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;

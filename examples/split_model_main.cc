@@ -23,8 +23,6 @@ Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> devices = {"/device:CPU:0", "/device:CPU:1"};
   if (cluster) devices = cluster->Tasks("worker");
-  if (devices.size() < 2)
-    return InvalidArgument("split_model needs a cluster with two tasks of job worker");
 
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(1);
@@ -71,10 +69,15 @@ int main(int argc, char** argv) {
               "  monograph launch --workers=2 -- split_model                two tasks\n");
   int64_t batch_size = 50;
   int steps = 50;
-  flags.Add("batch_size", &batch_size, "examples per step", 1);
+  flags.Add("batch_size", &batch_size, "examples per step", 1, Flags::kMostExamples);
   flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
+  flags.AddCheck([&]() -> Status {
+    MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
+    if (!cluster || cluster->num_tasks("worker") >= 2) return Status();
+    return InvalidArgument("split_model needs a cluster with two tasks of job worker");
+  });
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(examples::Run(session_flags, batch_size, steps));
 }

@@ -54,20 +54,26 @@ Output Loss(const VariableScope& tower, const Output& images, const Output& labe
 
 constexpr int64_t kBatchPerTower = 32;
 
+// The batch can be cut, and there is somebody to compute.
+Status Check(const SessionFlags& session_flags, int64_t batch_size) {
+  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
+  const int towers = cluster ? cluster->num_tasks("worker") : 2;
+  if (towers == 0) return InvalidArgument("towers_by_hand needs a cluster with a job worker");
+  if (batch_size % towers == 0) return Status();
+  return InvalidArgument("--batch_size must be a multiple of the number of towers, " +
+                         std::to_string(towers));
+}
+
 Status Run(const SessionFlags& session_flags, int64_t batch_size, int steps) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, session_flags.Cluster());
   std::vector<std::string> devices = {"/device:CPU:0", "/device:CPU:1"};
   std::string home = devices[0];
   if (cluster) {
     devices = cluster->Tasks("worker");
-    if (devices.empty()) return InvalidArgument("towers_by_hand needs a cluster with a job worker");
     home = cluster->num_tasks("ps") > 0 ? cluster->Tasks("ps")[0] : devices[0];
   }
   const int towers = static_cast<int>(devices.size());
   if (batch_size == 0) batch_size = kBatchPerTower * towers;
-  if (batch_size < 1 || batch_size % towers != 0)
-    return InvalidArgument("--batch_size must be a multiple of the number of towers, " +
-                           std::to_string(towers));
 
   Graph graph = NewGraph();
   const Scope root = Scope(&graph).WithSeed(1), parameters = root.WithDevice(home);
@@ -133,10 +139,11 @@ int main(int argc, char** argv) {
   int64_t batch_size = 0;
   int steps = 50;
   flags.Add("batch_size", &batch_size, "examples per step, of all towers together; 0: 32 for each",
-            0);
+            0, Flags::kMostExamples);
   flags.Add("num_batches", &steps, "training steps", 1);
   SessionFlags session_flags;
   session_flags.AddTo(&flags);
+  flags.AddCheck([&] { return examples::Check(session_flags, batch_size); });
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   return flags.Exit(examples::Run(session_flags, batch_size, steps));
 }

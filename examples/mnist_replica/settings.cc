@@ -4,47 +4,78 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "client/own_task.h"
+
 namespace monograph::examples {
+namespace {
+
+constexpr int64_t kMostReplicas = 1 << 16;
+
+// The cluster has what the job needs, and this process is one of its tasks.
+Status CheckPlaces(Settings settings) {
+  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
+  if (cluster && (!settings.in_graph() || settings.job_name == "ps")) {
+    MG_ASSIGN_OR_RETURN(const OwnTask own, FindOwnTask(*cluster, settings.job_name,
+                                                       settings.task_index, "--task_index"));
+    settings.task_index = own.index;
+  }
+  if (settings.job_name == "ps") {
+    if (!cluster) return InvalidArgument("--job_name=ps needs a cluster: give --cluster");
+    return cluster->Address("ps", settings.task_index.value_or(0)).status();
+  }
+  if (TakesNoPart(settings, cluster)) return Status();
+  MG_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(settings, cluster));
+  return SharesOf(settings, layout.replicas.size()).status();
+}
+
+}  // namespace
 
 void Settings::AddTo(Flags* flags) {
   flags->Section("Training");
   flags->Add("batch_size", &batch_size,
              "examples of one update: of all replicas together or, if each updates by itself, of "
-             "one replica");
-  flags->Add("num_batches", &num_batches, "updates that are timed, of all workers together");
+             "one replica",
+             1, Flags::kMostExamples);
+  flags->Add("num_batches", &num_batches, "updates that are timed, of all workers together", 1);
   flags->Add("num_warmup_batches", &num_warmup_batches,
-             "updates before those, not timed or displayed");
-  flags->Add("display_every", &display_every, "updates between progress lines");
+             "updates before those, not timed or displayed", 0);
+  flags->Add("display_every", &display_every, "updates between progress lines", 1);
   flags->Add("learning_rate", &learning_rate, "of Adam");
   flags->Add("seed", &seed, "of weights, order of examples and dropout: same seed, same result");
   flags->Add("eval_batch_size", &eval_batch_size,
-             "examples at a time when the test set is evaluated at the end");
+             "examples at a time when the test set is evaluated at the end", 1,
+             Flags::kMostExamples);
   flags->Add("steps_in_flight", &steps_in_flight,
              "steps that run at the same time; above 1 a step may read weights before the last "
-             "update, and results vary from run to run");
+             "update, and results vary from run to run",
+             1, Flags::kMostThreads);
   flags->Add("steps_per_run", &steps_per_run,
              "steps that the executors make by themselves before they report to the client, with "
-             "the same result; progress lines come at the ends of such runs");
-  flags->Add("train_dir", &train_dir,
-             "folder of the chief's checkpoints, from the latest of which training goes on, and of "
-             "summaries for TensorBoard");
+             "the same result; progress lines come at the ends of such runs",
+             1);
+  flags->AddOutputFolder(
+      "train_dir", &train_dir,
+      "folder of the chief's checkpoints, from the latest of which training goes on, and of "
+      "summaries for TensorBoard");
   flags->Add("sharded_checkpoints", &sharded_checkpoints,
              "the tasks that hold variables write and read the checkpoints of --train_dir, which "
              "all of them see, and not the client");
-  flags->Add("save_steps", &save_steps, "updates between checkpoints");
-  flags->Add("save_summaries_steps", &save_summaries_steps, "updates between summaries");
+  flags->Add("save_steps", &save_steps, "updates between checkpoints", 1);
+  flags->Add("save_summaries_steps", &save_summaries_steps, "updates between summaries", 1);
   flags->Add("max_recoveries", &max_recoveries,
              "--train_dir: how often in a row, without a new step in between, training goes on by "
-             "itself from the latest checkpoint after a task was lost; 0: it ends");
+             "itself from the latest checkpoint after a task was lost; 0: it ends",
+             0);
   flags->Add("recovery_timeout", &recovery_timeout,
              "--train_dir: longest time from a loss to the next new step, in seconds");
-  flags->Add("trace_file", &trace_file,
-             "write Chrome's trace of one step, the last of the warm-up");
-  flags->Add("result_file", &result_file,
-             "write what the run measured, as JSON, for `monograph compare`; worker N's client "
-             "writes FILE.N");
+  flags->AddOutputFile("trace_file", &trace_file,
+                       "write Chrome's trace of one step, the last of the warm-up");
+  flags->AddOutputFile(
+      "result_file", &result_file,
+      "write what the run measured, as JSON, for `monograph compare`; worker N's client "
+      "writes FILE.N");
   flags->Section("Model");
-  flags->Add("fc", &model.fc, "units of the dense layer");
+  flags->Add("fc", &model.fc, "units of the dense layer", 1, Flags::kMostUnits);
   flags->Add(
       "dropout", &model.dropout,
       "fraction of them that each training step drops (1 - keep_prob of the tutorials); 0: none");
@@ -82,7 +113,8 @@ void Settings::AddTo(Flags* flags) {
              "between_graph with parameter servers: all workers make one update together");
   flags->Add("replicas_to_aggregate", &replicas_to_aggregate,
              "--sync: gradients that make an update; with fewer than there are workers, who comes "
-             "last in a step is not waited for. 0: all");
+             "last in a step is not waited for. 0: all",
+             0);
   flags->Add("worker_timeout", &worker_timeout,
              "workers in step: longest wait for another worker, in seconds; then the run fails and "
              "names it");
@@ -90,24 +122,28 @@ void Settings::AddTo(Flags* flags) {
              "between_graph: worker, or ps: serve as that task until SIGTERM");
   flags->Add("task_index", &task_index,
              "between_graph: this client's worker; 0 is the chief. Needed with several workers, "
-             "unless MONOGRAPH_TASK or the rank that srun or mpirun gives says it");
+             "unless MONOGRAPH_TASK or the rank that srun or mpirun gives says it",
+             0);
   flags->Add("num_gpus", &num_gpus,
              "GPUs of each worker, or of this process without a cluster. in_graph: a replica on "
              "each; else replica i is on GPU i % N. 0: workers compute on a GPU if they have one, "
              "and what is split over CPU devices on those",
-             0);
+             0, kMostReplicas);
   flags->Add("num_replicas", &num_replicas,
-             "workers that take part; default: every task of job worker, or 1 without a cluster");
+             "workers that take part; default: every task of job worker, or 1 without a cluster", 0,
+             kMostReplicas);
   flags->Add(
       "replicas_per_worker", &replicas_per_worker,
       "hybrid: CPU devices of each worker that hold a replica; monograph launch gives workers so "
-      "many, by hand it is monograph-executor's --cpu_devices");
+      "many, by hand it is monograph-executor's --cpu_devices",
+      1, kMostReplicas);
   flags->AddChoice(
       "ps_strategy", &ps_strategy, {"greedy", "round_robin"},
       "which task of job ps gets a variable: the one with the fewest bytes, or each in "
       "turn");
   flags->Add("max_variable_bytes", &max_variable_bytes,
-             "cut larger variables into parts, so that several tasks of job ps share one; 0: none");
+             "cut larger variables into parts, so that several tasks of job ps share one; 0: none",
+             0);
   flags->Add("split", &split,
              "in_graph: how the batch is cut: even, weights=3,1 (in proportion), or measured (by "
              "the speed of each replica during the warm-up)");
@@ -115,31 +151,13 @@ void Settings::AddTo(Flags* flags) {
              "jobs in containers of their own do not see each other's variables; a client that "
              "names one keeps variables that have values already: it comes back to a running job");
   session.AddTo(flags);
+  flags->AddCheck([this]() -> Status {
+    MG_RETURN_IF_ERROR(Check());
+    return CheckPlaces(*this);
+  });
 }
 
 Status Settings::Check() const {
-  const std::pair<const char*, int64_t> at_least_one[] = {
-      {"batch_size", batch_size},
-      {"eval_batch_size", eval_batch_size},
-      {"num_batches", num_batches},
-      {"display_every", display_every},
-      {"steps_in_flight", steps_in_flight},
-      {"steps_per_run", steps_per_run},
-      {"save_steps", save_steps},
-      {"save_summaries_steps", save_summaries_steps},
-      {"replicas_per_worker", replicas_per_worker},
-      {"fc", model.fc}};
-  for (const auto& [flag, value] : at_least_one) {
-    if (value < 1) return InvalidArgument("--" + std::string(flag) + " must be at least 1");
-  }
-  const std::pair<const char*, int64_t> at_least_zero[] = {
-      {"num_warmup_batches", num_warmup_batches},
-      {"num_replicas", num_replicas},
-      {"max_recoveries", max_recoveries},
-      {"max_variable_bytes", max_variable_bytes}};
-  for (const auto& [flag, value] : at_least_zero) {
-    if (value < 0) return InvalidArgument("--" + std::string(flag) + " must be 0 or more");
-  }
   if (!(model.dropout >= 0 && model.dropout < 1))
     return InvalidArgument("--dropout must be in [0, 1)");
   if (!(learning_rate > 0)) return InvalidArgument("--learning_rate must be greater than 0");

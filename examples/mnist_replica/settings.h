@@ -44,9 +44,9 @@ struct Settings {
   // Data.
   std::string data_name = "fashion_mnist", data_dir, input = "client", image_type = "float";
 
+  // Parsing fails if flags do not fit together, or the cluster lacks what they need. REQUIRES:
+  // outlives the parsing.
   void AddTo(Flags* flags);
-  // InvalidArgument names the flag.
-  Status Check() const;
 
   DType compute() const {
     return dtype == "half" ? DT_HALF : dtype == "bfloat16" ? DT_BFLOAT16 : DT_FLOAT;
@@ -58,6 +58,10 @@ struct Settings {
   bool asynchronous() const {
     return in_graph() ? async : !sync && variable_update != "replicated";
   }
+
+ private:
+  // InvalidArgument names the flag.
+  Status Check() const;
 };
 
 // True: a client of a worker that --num_replicas leaves out; it has nothing to do.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -30,9 +31,10 @@ struct Ran {
   }
 };
 
-Ran RunProgram(const std::string& command) {
+// A line of the shell, both streams in one.
+Ran RunShell(const std::string& line) {
   unsetenv("MONOGRAPH_CLUSTER");
-  FILE* pipe = popen((std::string(MG_PROGRAMS "/") + command + " 2>&1").c_str(), "r");
+  FILE* pipe = popen(("{ " + line + " ; } 2>&1").c_str(), "r");
   Ran ran{-1, ""};
   if (pipe == nullptr) return ran;
   std::array<char, 4096> block;
@@ -41,6 +43,10 @@ Ran RunProgram(const std::string& command) {
   const int status = pclose(pipe);
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return ran;
+}
+
+Ran RunProgram(const std::string& command) {
+  return RunShell(std::string(MG_PROGRAMS "/") + command);
 }
 
 // Small and quick; a batch of 20 over few steps.
@@ -138,7 +144,7 @@ TEST(Examples, EveryExampleOfTowersTakesANumberOfWorkersThatIsNoPowerOfTwo) {
     EXPECT_EQ(ran.code, 0) << ran.output;
   }
   const Ran uneven = RunProgram("embedding --batch_size=63");
-  EXPECT_EQ(uneven.code, 1);
+  EXPECT_EQ(uneven.code, 2);
   EXPECT_THAT(uneven.output,
               HasSubstr("--batch_size must be a multiple of the number of workers, 2"));
 }
@@ -286,7 +292,7 @@ TEST(Examples, TowersByHandLearnOverTwoDevices) {
   // The losses do not depend on the placement.
   EXPECT_THAT(launched.output, HasSubstr(ran.lines().back()));
   const Ran uneven = RunProgram("towers_by_hand --batch_size=63");
-  EXPECT_NE(uneven.code, 0);
+  EXPECT_EQ(uneven.code, 2);
   EXPECT_THAT(uneven.output,
               HasSubstr("--batch_size must be a multiple of the number of towers, 2"));
 }
@@ -408,8 +414,6 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
   };
   const Case cases[] = {
       {"--batch_size=1 --num_replicas=2", "--batch_size=1 is smaller than the 2 replicas"},
-      {"--data_name=mnist --data_dir=/does/not/exist", "dataset-fashion-mnist"},
-      {"--data_name=mnist", "--data_dir"},
       {"--replication=between_graph", "a client per worker of a cluster: give --cluster"},
       {"--async --sync", "either --async or --sync"},
       {"--async --variable_update=replicated", "leave out --async"},
@@ -428,7 +432,8 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
       {"--steps_per_run=2 --async", "leave out --async"},
       {"--steps_per_run=2 --replication=between_graph --sync", "each step waits for the chief"},
       {"--train_dir=x --steps_in_flight=2", "leave out --steps_in_flight"},
-      {"--steps_per_run=0", "--steps_per_run must be at least 1"},
+      {"--steps_per_run=0", "--steps_per_run: must be at least 1, not 0"},
+      {"--batch_size=0", "--batch_size: must be at least 1, not 0"},
       {"--lerning_rate=1", "did you mean --learning_rate?"},
       {"--dropout=1", "--dropout must be in [0, 1)"},
       {"--worker_hosts=localhost:1 --cluster=x.json", "not both"},
@@ -438,8 +443,19 @@ TEST(Examples, MnistReplicaNamesEachMistake) {
   };
   for (const Case& c : cases) {
     const Ran ran = RunProgram(std::string(kQuick) + c.flags);
-    EXPECT_NE(ran.code, 0) << c.flags;
+    EXPECT_EQ(ran.code, 2) << c.flags;
     EXPECT_THAT(ran.output, HasSubstr(c.message)) << c.flags;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+}
+
+TEST(Examples, WhatFailsOnceARunHasBegunEndsWithOne) {
+  for (const auto& [flags, message] :
+       {std::pair("--data_name=mnist --data_dir=/does/not/exist", "dataset-fashion-mnist"),
+        std::pair("--data_name=mnist", "--data_dir")}) {
+    const Ran ran = RunProgram(std::string(kQuick) + flags);
+    EXPECT_EQ(ran.code, 1) << flags;
+    EXPECT_THAT(ran.output, HasSubstr(message)) << flags;
     EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
   }
 }
@@ -458,6 +474,129 @@ TEST(Examples, NumbersThatMakeNoSenseAreRefusedByEveryProgram) {
   }
 }
 
+TEST(Examples, NumbersThatAreAbsurdAreRefusedByEveryProgram) {
+  const std::string huge = "=9223372036854775807";
+  for (const std::string flag :
+       {"cifar_hybrid --batch_size", "cifar_hybrid --replicas_per_worker", "embedding --batch_size",
+        "embedding --dimensions", "embedding --films", "embedding --users",
+        "mnist_replica --batch_size", "mnist_replica --eval_batch_size", "mnist_replica --fc",
+        "mnist_replica --inter_op_parallelism_threads", "mnist_replica --num_batches",
+        "mnist_replica --num_replicas", "mnist_replica --steps_in_flight",
+        "mnist_replica --replicas_per_worker", "split_model --batch_size",
+        "towers_by_hand --batch_size", "monograph-executor --cpu_devices"}) {
+    const Ran ran = RunProgram(flag + huge);
+    EXPECT_EQ(ran.code, 2) << flag << ": " << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr(": must be at most ")) << flag;
+    EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
+  }
+}
+
+TEST(Examples, MnistReplicaRefusesAnOutputThatItCannotWriteBeforeItWorks) {
+  for (const std::string flag : {"--trace_file", "--result_file", "--placement_file"}) {
+    const Ran ran = RunProgram(kQuick + flag + "=/nope/x.json");
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    EXPECT_EQ(ran.output, "mnist_replica: " + flag +
+                              ": cannot write '/nope/x.json': there is no folder '/nope' (see "
+                              "--help)\n");
+  }
+  const Ran ran = RunProgram(kQuick + std::string("--train_dir=/dev/null/run"));
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_EQ(ran.output,
+            "mnist_replica: --train_dir: cannot write '/dev/null/run': '/dev/null' is not a folder "
+            "(see --help)\n");
+  const std::string path = ::testing::TempDir() + "mnist_replica_not_written.json";
+  std::filesystem::remove(path);
+  EXPECT_EQ(RunProgram(kQuick + std::string("--data_name=mnist --trace_file=") + path).code, 1);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "a run that failed left an empty file";
+}
+
+// The images/sec of the line of `step`.
+double RateAt(const Ran& ran, int step) {
+  for (const std::string& line : ran.lines()) {
+    if (line.rfind("step " + std::to_string(step) + " ", 0) == 0)
+      return std::stod(line.substr(line.find("images/sec ") + 11));
+  }
+  ADD_FAILURE() << "no step " << step << " in: " << ran.output;
+  return 0;
+}
+
+TEST(Examples, AfterAResumeTheFirstRateCountsOnlyTheStepsSinceThen) {
+  const std::string folder = ::testing::TempDir() + "mnist_replica_resumed";
+  std::filesystem::remove_all(folder);
+  const std::string flags =
+      "mnist_replica --data_name=synthetic --fc=8 --batch_size=4 "
+      "--num_warmup_batches=0 --display_every=10 --train_dir=" +
+      folder;
+  ASSERT_EQ(RunProgram(flags + " --num_batches=1000").code, 0);
+  const Ran resumed = RunProgram(flags + " --num_batches=1030");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  // With the thousand steps before it would be a hundred times as large.
+  EXPECT_LT(RateAt(resumed, 1010), 20 * RateAt(resumed, 1030)) << resumed.output;
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Examples, ThePlacementLogIsABooleanTooAndWhatProgramsReadIsNotOnStandardOutput) {
+  const std::string line = "fc1/weights: (VarHandleOp): /job:localhost/";
+  for (const std::string form : {"", "=True", "=true", "=1", "=full"})
+    EXPECT_THAT(RunProgram(kQuick + ("--log_device_placement" + form)).output, HasSubstr(line));
+  for (const std::string form : {"=False", "=0", "=none"})
+    EXPECT_THAT(RunProgram(kQuick + ("--log_device_placement" + form)).output,
+                ::testing::Not(HasSubstr(line)));
+  const std::string path = ::testing::TempDir() + "placement";
+  for (const std::string form : {"json", "dot"}) {
+    const Ran out = RunProgram(kQuick + ("--log_device_placement=" + form) + " 2>/dev/null");
+    EXPECT_EQ(out.lines().size(), 4u) << out.output;
+    EXPECT_THAT(out.output, ::testing::StartsWith("step 10"));
+    const Ran file =
+        RunProgram(kQuick + ("--log_device_placement=" + form) + " --placement_file=" + path);
+    EXPECT_EQ(file.code, 0) << file.output;
+    EXPECT_EQ(file.lines().size(), 4u) << file.output;
+    std::ifstream in(path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(text.substr(0, form == "json" ? 1 : 8), form == "json" ? "{" : "digraph ") << text;
+    EXPECT_EQ(nlohmann::json::accept(text), form == "json");
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Examples, TheOptimisationLevelIsAFlagAndChangesNoResult) {
+  const std::vector<std::string> curve = Curve(RunProgram(kQuick));
+  ASSERT_EQ(curve.size(), 3u);
+  EXPECT_EQ(Curve(RunProgram(std::string(kQuick) + "--opt_level=L0")), curve);
+  const Ran wrong = RunProgram(std::string(kQuick) + "--opt_level=L9");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("L0"));
+}
+
+TEST(Examples, OnATerminalALineOfProgressRewritesItselfAndColoursObeyNoColor) {
+  const auto on_terminal = [](const std::string& environment) {
+    return RunShell("TERM=xterm " + environment + " script -qec '" MG_PROGRAMS "/" +
+                    std::string(kQuick) + "' /dev/null < /dev/null");
+  };
+  const Ran coloured = on_terminal("NO_COLOR="), plain = on_terminal("NO_COLOR=1"),
+            dumb = on_terminal("NO_COLOR= TERM=dumb");
+  const std::regex progress(R"(step \d+/20  loss \d+\.\d{3}  images/sec \d+\.\d  ETA \d+:\d\d)");
+  EXPECT_TRUE(std::regex_search(plain.output, progress)) << plain.output;
+  EXPECT_TRUE(std::regex_search(coloured.output, progress)) << coloured.output;
+  EXPECT_THAT(coloured.output, HasSubstr("\r\x1b[K\x1b[36mstep "));
+  EXPECT_THAT(plain.output, HasSubstr("\r\x1b[Kstep "));
+  EXPECT_EQ(plain.output.find("\x1b[3"), std::string::npos) << plain.output;
+  EXPECT_EQ(dumb.output.find('\x1b'), std::string::npos) << dumb.output;
+  // The lines that stay are those of a pipe.
+  EXPECT_THAT(plain.output, HasSubstr("step 10  loss "));
+  EXPECT_THAT(plain.output, HasSubstr("test accuracy: "));
+}
+
+TEST(Examples, AVariableOfTheEnvironmentIsCheckedAsItsFlagIs) {
+  setenv("MONOGRAPH_BATCH_SIZE", "abc", 1);
+  const Ran ran = RunProgram(kQuick);  // --batch_size on the command line is stronger
+  const Ran other = RunProgram("mnist_replica --data_name=synthetic");
+  unsetenv("MONOGRAPH_BATCH_SIZE");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(other.code, 2) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("'abc' is not a whole number (from MONOGRAPH_BATCH_SIZE)"));
+}
+
 TEST(Examples, CifarHybridNamesWhatItsClusterLacks) {
   const std::pair<const char*, const char*> cases[] = {
       {"--task_index=1", "--task_index=1, but there are 1 workers: give --cluster"},
@@ -466,7 +605,7 @@ TEST(Examples, CifarHybridNamesWhatItsClusterLacks) {
       {"--worker_hosts=localhost:2", "no job 'ps'"}};
   for (const auto& [flags, message] : cases) {
     const Ran ran = RunProgram(std::string("cifar_hybrid ") + flags);
-    EXPECT_EQ(ran.code, 1) << flags;
+    EXPECT_EQ(ran.code, 2) << flags;
     EXPECT_THAT(ran.output, HasSubstr(message)) << flags;
     EXPECT_EQ(ran.lines().size(), 1u) << ran.output;
   }
@@ -480,6 +619,23 @@ TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
     EXPECT_EQ(ran.code, 0) << program;
     EXPECT_LT(ran.output.find("Examples:\n  " + program), ran.output.find("--cluster"))
         << ran.output;
+  }
+}
+
+TEST(Examples, EveryProgramSaysItsVersionTakesALogLevelAndWrapsItsHelp) {
+  for (const std::string program :
+       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression",
+        "mnist_replica", "monograph compare", "monograph devices", "monograph graph export",
+        "monograph keygen", "monograph launch", "monograph run", "monograph status",
+        "monograph-executor", "split_model", "towers_by_hand"}) {
+    const Ran version = RunProgram(program + " --version"), help = RunProgram(program + " --help"),
+              level = RunProgram(program + " --log_level=loud");
+    EXPECT_EQ(version.code, 0) << program << ": " << version.output;
+    EXPECT_THAT(version.output, ::testing::MatchesRegex(program + " [0-9]+\\.[0-9]+.*\n"));
+    EXPECT_EQ(help.code, 0) << program;
+    for (const std::string& line : help.lines()) EXPECT_LE(line.size(), 100u) << line;
+    EXPECT_EQ(level.code, 2) << program << ": " << level.output;
+    EXPECT_THAT(level.output, HasSubstr("--log_level: ")) << program;
   }
 }
 

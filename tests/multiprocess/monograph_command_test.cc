@@ -9,6 +9,7 @@
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "transport/control/hello.h"
 
 namespace monograph {
 namespace {
@@ -110,7 +111,7 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
   ExpectText(command.error, {"'lanch'", "'launch'"});
   const Ran nothing = Command({"graph", "export", graph, "--out=" + folder.File("part.pb"),
                                "--partitions", "--fetches=", "--targets="});
-  EXPECT_EQ(nothing.code, 1);
+  EXPECT_EQ(nothing.code, 2);
   ExpectText(nothing.error, {"--fetches or --targets"});
 }
 
@@ -168,6 +169,87 @@ TEST(MonographDevices, ListsTheCpu) {
   const Ran ran = Command({"devices"});
   EXPECT_EQ(ran.code, 0);
   ExpectText(ran.output, {"/device:CPU:0"});
+}
+
+TEST(MonographDevices, ListsTheCpuAsJson) {
+  const Ran ran = Command({"devices", "--json"});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  const nlohmann::json json = nlohmann::json::parse(ran.output);
+  EXPECT_EQ(json["monograph_devices"], 1);
+  ASSERT_GE(json["devices"].size(), 1u);
+  EXPECT_EQ(json["devices"][0]["name"], "/device:CPU:0");
+  EXPECT_GE(json["devices"][0]["cores"], 1);
+  EXPECT_GT(json["devices"][0]["memory_bytes"], 0);
+  EXPECT_EQ(json["why_no_gpu"].is_string(), json["devices"].size() == 1) << json;
+}
+
+TEST(MonographStatus, TellsEveryTaskAsJsonAlsoOneThatDoesNotAnswer) {
+  TestCluster cluster({.ps = 1, .workers = 1, .start = false});
+  cluster.Start("worker", 0);
+  const Ran ran = Command({"status", "--cluster=" + cluster.json(), "--start_timeout=2", "--json"});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  const nlohmann::json json = nlohmann::json::parse(ran.output);
+  EXPECT_EQ(json["monograph_status"], 1);
+  ASSERT_EQ(json["tasks"].size(), 2u) << json;
+  EXPECT_EQ(json["tasks"][0]["task"], "/job:ps/replica:0/task:0");
+  EXPECT_EQ(json["tasks"][0]["up"], false);
+  EXPECT_EQ(json["tasks"][0]["code"], "UNAVAILABLE");
+  EXPECT_FALSE(json["tasks"][0]["error"].get<std::string>().empty());
+  const nlohmann::json& worker = json["tasks"][1];
+  EXPECT_EQ(worker["address"], cluster.address("worker", 0));
+  EXPECT_EQ(worker["up"], true);
+  for (const char* field :
+       {"process_id", "uptime_seconds", "cpu_seconds", "resident_bytes", "variable_bytes",
+        "sessions", "graphs", "running_steps", "steps_done", "steps_failed", "bytes_sent",
+        "bytes_received", "messages_sent", "messages_received", "messages_dropped"})
+    EXPECT_TRUE(worker[field].is_number()) << field;
+}
+
+TEST(MonographCommand, SaysItsVersionAndItsHelp) {
+  const Ran version = Command({"--version"});
+  EXPECT_EQ(version.code, 0) << version.error;
+  ExpectText(version.output, {"monograph " + control::SoftwareVersion()});
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"-h"}, {"--help"}, {"help"}}) {
+    const Ran help = Command(words);
+    EXPECT_EQ(help.code, 0) << words[0];
+    ExpectText(help.output, {"Usage: monograph COMMAND", "launch", "--version"});
+  }
+}
+
+TEST_F(Export, ShowsItsHelpWithAndWithoutItsWord) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"graph", "export", "--help"}, {"graph", "--help"}, {"graph", "-h"}}) {
+    const Ran help = Command(words);
+    EXPECT_EQ(help.code, 0) << help.error;
+    ExpectText(help.output, {"Usage: monograph graph export [FLAGS] GRAPH", "--out=FILE"});
+  }
+  const Ran missing = Command({"graph", "export", "--out=x.dot"});
+  EXPECT_EQ(missing.code, 2);
+  ExpectText(missing.error, {"the argument GRAPH is missing"});
+  const Ran word = Command({"graph", "exprot", "g.pb"});
+  EXPECT_EQ(word.code, 2);
+  ExpectText(word.error, {"'exprot'", "export"});
+}
+
+TEST_F(Export, RefusesAFileThatItCannotWriteBeforeItReads) {
+  const Ran ran = Command({"graph", "export", "/no/graph.pb", "--out=/nope/graph.dot"});
+  EXPECT_EQ(ran.code, 2);
+  ExpectText(ran.error, {"--out: cannot write '/nope/graph.dot': there is no folder '/nope'"});
+}
+
+TEST(MonographKeygen, RefusesAFolderThatIsNotThere) {
+  const Ran ran = Command({"keygen", "/nope/cluster.key"});
+  EXPECT_EQ(ran.code, 2);
+  ExpectText(ran.error, {"FILE: cannot write '/nope/cluster.key': there is no folder '/nope'"});
+}
+
+TEST(MonographRun, RefusesAFolderThatItCannotMake) {
+  const std::string folder = Golden("scalar_arithmetic");
+  const Ran ran = Command({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
+                           "--out=/dev/null/results"});
+  EXPECT_EQ(ran.code, 2);
+  ExpectText(ran.error, {"--out: cannot write '/dev/null/results'", "'/dev/null' is not a folder"});
 }
 
 }  // namespace

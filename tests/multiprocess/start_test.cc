@@ -150,19 +150,19 @@ TEST(Start, ABadClusterFileIsNamedWithThePlace) {
   TemporaryFolder folder;
   const std::string broken =
       folder.Write("broken.json", "{\"worker\": [\"127.0.0.1:2222\",\n  oops]}\n");
-  ExpectOneError(RunDaemon({"--cluster=" + broken, "--job=worker", "--task=0"}),
-                 {broken, "line 2"});
+  ExpectOneError(RunDaemon({"--cluster=" + broken, "--job=worker", "--task=0"}), {broken, "line 2"},
+                 2);
   const std::string address =
       folder.Write("address.json", "{\"worker\": [\"127.0.0.1:2222\", \"nowhere\"]}");
   ExpectOneError(RunDaemon({"--cluster=" + address, "--job=worker", "--task=0"}),
-                 {address, "nowhere", "worker"});
+                 {address, "nowhere", "worker"}, 2);
   ExpectOneError(RunDaemon({"--cluster=" + folder.File("none.json"), "--job=worker", "--task=0"}),
-                 {folder.File("none.json")});
+                 {folder.File("none.json")}, 2);
   const std::string good =
       folder.Write("good.json", "{\"worker\": [\"127.0.0.1:2222\"], \"ps\": [\"127.0.0.1:2223\"]}");
   ExpectOneError(RunDaemon({"--cluster=" + good, "--job=worker", "--task=3"}),
-                 {"task 3 of job 'worker'", "worker/0"});
-  ExpectOneError(RunDaemon({"--cluster=" + good}), {"--job"});
+                 {"task 3 of job 'worker'", "worker/0"}, 2);
+  ExpectOneError(RunDaemon({"--cluster=" + good}), {"--job"}, 2);
 }
 
 TEST(Start, AnUnknownFlagGetsTheNearestName) {

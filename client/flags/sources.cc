@@ -1,0 +1,95 @@
+#include "client/flags/sources.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <string_view>
+
+#include "client/flags.h"
+
+namespace monograph {
+namespace {
+
+constexpr std::string_view kPrefix = "MONOGRAPH_";
+
+// Variables that are no flags, and those that `monograph launch` sets for every program.
+const std::set<std::string>& OtherVariables() {
+  static const std::set<std::string> others = {"ALLOW_REMOVALS", "CLUSTER",    "CMAKE_OPTIONS",
+                                               "CUDA_PLUGIN",    "KEY_FILE",   "RAY",
+                                               "TASK",           "TENSORFLOW", "TORCH"};
+  return others;
+}
+
+// CLI11's reader with values as they stand: it would cut them at commas.
+class Reader : public CLI::ConfigBase {
+ public:
+  Reader() {
+    arrayStart = '\1';
+    arrayEnd = '\2';
+    arraySeparator = '\3';
+  }
+};
+
+}  // namespace
+
+std::string VariableOf(const std::string& flag) {
+  std::string name(kPrefix);
+  for (const char c : flag)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::vector<FlagValue> FlagsInEnvironment(const std::vector<std::string>& flags) {
+  std::vector<FlagValue> values;
+  for (const std::string& flag : flags) {
+    const std::string variable = VariableOf(flag);
+    const char* const value = std::getenv(variable.c_str());
+    if (value != nullptr && *value != '\0') values.push_back({flag, value, variable});
+  }
+  return values;
+}
+
+bool IsReadElsewhere(const std::string& flag) {
+  return flag == "cluster" || flag == "key_file" || flag == "task";
+}
+
+std::vector<std::string> StrangeVariables(const std::vector<std::string>& flags) {
+  std::set<std::string> known;
+  for (const std::string& flag : flags) known.insert(VariableOf(flag));
+  std::vector<std::string> strange;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (!text.starts_with(kPrefix)) continue;
+    const std::string name(text.substr(0, text.find('=')));
+    if (!known.contains(name) && !OtherVariables().contains(name.substr(kPrefix.size())))
+      strange.push_back(name);
+  }
+  return strange;
+}
+
+Result<std::vector<FlagValue>> FlagsInFile(const std::string& path, const std::string& program,
+                                           const std::vector<std::string>& flags) {
+  std::ifstream file(path);
+  file.peek();  // a folder opens, but has nothing to read
+  if (!file) return NotFound("--config: cannot read '" + path + "'");
+  std::vector<FlagValue> values;
+  for (const CLI::ConfigItem& item : Reader().from_config(file)) {
+    if (item.name == "++" || item.name == "--") continue;  // a section begins or ends
+    if (!item.parents.empty() && item.parents != std::vector<std::string>{program}) continue;
+    if (std::find(flags.begin(), flags.end(), item.name) == flags.end()) {
+      const std::string near = NearestName(item.name, flags);
+      return InvalidArgument("--config: " + path + ": " + program + " has no flag '" + item.name +
+                             "'" + (near.empty() ? "" : "; did you mean '" + near + "'?"));
+    }
+    std::erase_if(values, [&](const FlagValue& value) { return value.name == item.name; });
+    values.push_back({item.name, item.inputs.empty() ? "" : item.inputs.back(), path});
+  }
+  return values;
+}
+
+}  // namespace monograph
