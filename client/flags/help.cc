@@ -53,9 +53,7 @@ std::string WrappedDescription(const std::string& text, int width) {
       continue;
     }
     end_paragraph();
-    const std::string rest = line.empty() ? "" : line.substr(line.find_first_not_of(' '));
-    // Later lines begin further right, and are shorter by it.
-    wrapped += (line.empty() ? "" : "  " + Wrapped(rest, kContinued, width - kContinued)) + "\n";
+    wrapped += Wrapped(line, kContinued, width - kContinued) + "\n";  // the same for all its lines
   }
   end_paragraph();
   return wrapped;
