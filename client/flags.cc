@@ -133,7 +133,7 @@ struct Flags::Impl {
 
   CLI::App app;
   std::string program, description, section = "Flags";
-  std::vector<HelpEntry> entries, positional_entries;
+  std::vector<HelpEntry> entries, positional_entries, common_entries;
   std::vector<std::string> names;                  // of all flags
   std::vector<std::string> settable;               // by the environment and by a file
   std::map<std::string, std::string> short_names;  // "-H": "hosts"
@@ -172,6 +172,20 @@ Flags::Flags(std::string program, std::string description)
   impl_->app.set_help_flag("--help,-h", "");
   impl_->app.set_version_flag("--version", program + " " + control::SoftwareVersion(), "");
   impl_->names = {"help", "version"};
+  impl_->section = "Every program";
+  Add("config", &impl_->config,
+      "file of flags, TOML or INI: lines name = value, before any section or in [" +
+          impl_->program +
+          "]; weaker than the environment's MONOGRAPH_NAME, which is weaker than "
+          "the command line");
+  impl_->entries.back().label = "--config=FILE";
+  AddChoice("log_level", &impl_->log_level, {"debug", "info", "warning", "error", "off"},
+            "what to log on standard error");
+  impl_->entries.push_back({"Every program", "--version", "show the version and exit"});
+  impl_->entries.push_back({"Every program", "--help, -h", "show this text and exit"});
+  impl_->common_entries = std::move(impl_->entries);
+  impl_->entries.clear();
+  impl_->section = "Flags";
 }
 Flags::~Flags() = default;
 
@@ -351,7 +365,8 @@ std::string Flags::Impl::Help() const {
   for (const HelpEntry& entry : positional_entries) usage += " " + entry.label;
   if (command != nullptr) usage += " -- COMMAND...";
   std::string text = WrappedDescription(description, width) + "\n" + usage + "\n";
-  text += HelpOfEntries(positional_entries, width) + HelpOfEntries(entries, width);
+  text += HelpOfEntries(positional_entries, width) + HelpOfEntries(entries, width) +
+          HelpOfEntries(common_entries, width);
   if (command != nullptr)
     text += "\n" + Wrapped("Everything after -- is the command: " + command_help, 0, width) + "\n";
   return text;
@@ -389,18 +404,6 @@ void Flags::Impl::WarnOfVariables() const {
 }
 
 std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
-  Section("Every program");
-  Add("config", &impl_->config,
-      "file of flags, TOML or INI: lines name = value, before any section or in [" +
-          impl_->program +
-          "]; weaker than the environment's MONOGRAPH_NAME, which is weaker than "
-          "the command line");
-  impl_->entries.back().label = "--config=FILE";
-  AddChoice("log_level", &impl_->log_level, {"debug", "info", "warning", "error", "off"},
-            "what to log on standard error");
-  impl_->entries.push_back({"Every program", "--version", "show the version and exit"});
-  impl_->entries.push_back({"Every program", "--help, -h", "show this text and exit"});
-
   std::vector<std::string> own = arguments;
   if (impl_->command != nullptr) {
     // The command begins after "--".
@@ -462,9 +465,7 @@ int Flags::Exit(const Status& status) const {
   return 1;
 }
 
-int Flags::Refuse(const Status& status) const {
-  return impl_->Refuse(status.message() + kSeeHelp);
-}
+int Flags::Refuse(const Status& status) const { return impl_->Refuse(status.message() + kSeeHelp); }
 
 bool Flags::given(const std::string& name) const { return impl_->given.contains(name); }
 

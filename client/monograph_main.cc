@@ -94,9 +94,10 @@ int RunLaunch(const Arguments& arguments) {
   flags.Add("remote_executor", &options.remote_executor,
             "path of monograph-executor on other machines, or its name in the PATH of ssh's "
             "commands there");
-  flags.Add("log_dir", &options.log_dir,
-            "folder for what each process prints, in a file of its own: worker_0.log, ps_0.log, "
-            "client.log or client_0.log. What daemons print is then not shown");
+  flags.AddOutputFolder(
+      "log_dir", &options.log_dir,
+      "folder for what each process prints, in a file of its own: worker_0.log, ps_0.log, "
+      "client.log or client_0.log. What daemons print is then not shown");
   flags.Add("executor_flags", &executor_flags,
             "further flags of every daemon, separated by spaces");
   flags.Add(
@@ -158,8 +159,7 @@ int RunCompare(const Arguments& arguments) {
   for (const std::string& word : Split(workers)) {
     if (word.empty() || word.size() > 4 ||
         word.find_first_not_of("0123456789") != std::string::npos)
-      return flags.Refuse(
-          InvalidArgument("--workers: '" + word + "' is not a number of workers"));
+      return flags.Refuse(InvalidArgument("--workers: '" + word + "' is not a number of workers"));
     options.workers.push_back(std::stoi(word));
   }
   std::istringstream words(executor_flags);
@@ -186,8 +186,7 @@ int RunStatus(const Arguments& arguments) {
   Result<std::optional<ClusterSpec>> cluster = session.Cluster();
   if (!cluster.ok()) return Fail(cluster.status());
   if (!cluster.value()) {
-    return flags.Refuse(
-        InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
+    return flags.Refuse(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
   }
   Result<SessionOptions> options = session.Options();
   if (!options.ok()) return Fail(options.status());
