@@ -1,6 +1,5 @@
 #include "bench/onednn_cnn.h"
 
-#include <omp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -12,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "ops/onednn_api_cpu.h"
+#include "ops/onednn_cpu.h"
+
 namespace monograph::bench {
 
 float CnnPattern(size_t i, float scale) {
@@ -21,7 +23,7 @@ float CnnPattern(size_t i, float scale) {
 class OnednnCnn::Impl {
  public:
   Impl(int64_t batch, int64_t fc) : batch_(batch) {
-    omp_set_num_threads(1);
+    const ops::onednn::SingleThread single;
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
     Build(fc);
@@ -29,7 +31,7 @@ class OnednnCnn::Impl {
   }
 
   void Step() {
-    omp_set_num_threads(1);
+    const ops::onednn::SingleThread single;
     for (const auto& call : calls_) call();
     power1_ *= 0.9f, power2_ *= 0.999f;
     const float rate = 1e-4f * std::sqrt(1 - power2_) / (1 - power1_);
@@ -53,6 +55,10 @@ class OnednnCnn::Impl {
   using Desc = dnnl::memory::desc;
   using Tag = dnnl::memory::format_tag;
   using Dims = dnnl::memory::dims;
+  // Convolutions: 5x5 filters, the image's size. Pooling: 2x2 windows without overlap.
+  inline static const Dims kOnes{1, 1}, kTwos{2, 2};
+  inline static const ops::onednn::Windows kHalves{
+      .strides = {2, 2}, .size = {2, 2}, .before = {0, 0}, .after = {0, 0}};
   struct Convolution {
     dnnl::convolution_forward::primitive_desc forward;
     dnnl::pooling_forward::primitive_desc pool;
@@ -91,20 +97,17 @@ class OnednnCnn::Impl {
     return out;
   }
   dnnl::primitive_attr Relu() const {
-    dnnl::post_ops ops;
-    ops.append_eltwise(1.f, dnnl::algorithm::eltwise_relu, 0.f, 0.f);
     dnnl::primitive_attr attr;
-    attr.set_post_ops(ops);
+    ops::onednn::AppendRelu(&attr);
     return attr;
   }
 
   Memory Forward(Convolution* c, const Memory& input, int64_t in, int64_t out, int64_t size) {
     c->src = {batch_, in, size, size}, c->weights = {out, in, 5, 5},
     c->dst = {batch_, out, size, size};
-    c->forward = {dnnl::convolution_forward::desc(
-                      dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct,
-                      Of(c->src), Of(c->weights), Vector(out), Of(c->dst), {1, 1}, {2, 2}, {2, 2}),
-                  Relu(), engine_};
+    c->forward = ops::onednn::Describe<dnnl::convolution_forward>(
+        engine_, Relu(), dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct,
+        Of(c->src), Of(c->weights), Vector(out), Of(c->dst), kOnes, kTwos, kTwos);
     c->x = As(input, c->forward.src_desc());
     c->w = New(c->forward.weights_desc()), c->b = New(c->forward.bias_desc()),
     c->y = New(c->forward.dst_desc());
@@ -112,11 +115,9 @@ class OnednnCnn::Impl {
                                                  {DNNL_ARG_WEIGHTS, c->w},
                                                  {DNNL_ARG_BIAS, c->b},
                                                  {DNNL_ARG_DST, c->y}});
-    c->pool = {
-        dnnl::pooling_forward::desc(dnnl::prop_kind::forward_training, dnnl::algorithm::pooling_max,
-                                    c->forward.dst_desc(), Of({batch_, out, size / 2, size / 2}),
-                                    {2, 2}, {2, 2}, {0, 0}, {0, 0}),
-        engine_};
+    c->pool = ops::onednn::DescribePooling(engine_, {}, dnnl::prop_kind::forward_training,
+                                           dnnl::algorithm::pooling_max, c->forward.dst_desc(),
+                                           Of({batch_, out, size / 2, size / 2}), kHalves);
     c->workspace = New(c->pool.workspace_desc()), c->pooled = New(c->pool.dst_desc());
     Call(dnnl::pooling_forward(c->pool),
          {{DNNL_ARG_SRC, c->y}, {DNNL_ARG_DST, c->pooled}, {DNNL_ARG_WORKSPACE, c->workspace}});
@@ -125,9 +126,9 @@ class OnednnCnn::Impl {
 
   Memory Forward(Dense* d, const Memory& input, const Dims& src, const Dims& weights, bool relu) {
     d->src = src, d->weights = weights, d->dst = {batch_, weights[0]};
-    d->forward = {dnnl::inner_product_forward::desc(dnnl::prop_kind::forward_training, Of(src),
-                                                    Of(weights), Vector(weights[0]), Of(d->dst)),
-                  relu ? Relu() : dnnl::primitive_attr(), engine_};
+    d->forward = ops::onednn::Describe<dnnl::inner_product_forward>(
+        engine_, relu ? Relu() : dnnl::primitive_attr(), dnnl::prop_kind::forward_training, Of(src),
+        Of(weights), Vector(weights[0]), Of(d->dst));
     d->x = As(input, d->forward.src_desc());
     d->w = New(d->forward.weights_desc()), d->b = New(d->forward.bias_desc()),
     d->y = New(d->forward.dst_desc());
@@ -139,13 +140,10 @@ class OnednnCnn::Impl {
   }
 
   Memory Backward(Dense* d, const Memory& gradient) {
-    const dnnl::inner_product_backward_weights::primitive_desc bw(
-        dnnl::inner_product_backward_weights::desc(Of(d->src), Of(d->weights),
-                                                   Vector(d->weights[0]), Of(d->dst)),
-        engine_, d->forward);
-    const dnnl::inner_product_backward_data::primitive_desc bd(
-        dnnl::inner_product_backward_data::desc(Of(d->src), Of(d->weights), Of(d->dst)), engine_,
-        d->forward);
+    const auto bw = ops::onednn::DescribeBackward<dnnl::inner_product_backward_weights>(
+        engine_, {}, d->forward, Of(d->src), Of(d->weights), Vector(d->weights[0]), Of(d->dst));
+    const auto bd = ops::onednn::DescribeBackward<dnnl::inner_product_backward_data>(
+        engine_, {}, d->forward, Of(d->src), Of(d->weights), Of(d->dst));
     const Memory dw = New(bw.diff_weights_desc()), db = New(bw.diff_bias_desc()),
                  dx = New(bd.diff_src_desc());
     Call(dnnl::inner_product_backward_weights(bw),
@@ -165,34 +163,24 @@ class OnednnCnn::Impl {
   // The gradient through a ReLU whose output is `y`, in place.
   Memory ReluBackward(const Memory& y, const Memory& gradient) {
     const Memory g = As(gradient, y.get_desc());
-    const auto kind = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
-    const dnnl::eltwise_forward::primitive_desc forward(
-        dnnl::eltwise_forward::desc(dnnl::prop_kind::forward_training, kind, y.get_desc(), 0.f,
-                                    0.f),
-        engine_);
-    const dnnl::eltwise_backward::primitive_desc backward(
-        dnnl::eltwise_backward::desc(kind, y.get_desc(), y.get_desc(), 0.f, 0.f), engine_, forward);
-    Call(dnnl::eltwise_backward(backward),
+    Call(dnnl::eltwise_backward(ops::onednn::DescribeReluBackward(engine_, y.get_desc())),
          {{DNNL_ARG_DST, y}, {DNNL_ARG_DIFF_DST, g}, {DNNL_ARG_DIFF_SRC, g}});
     return g;
   }
 
   Memory Backward(Convolution* c, const Memory& gradient, bool to_input) {
-    const dnnl::pooling_backward::primitive_desc pool(
-        dnnl::pooling_backward::desc(dnnl::algorithm::pooling_max, c->y.get_desc(),
-                                     c->pool.dst_desc(), {2, 2}, {2, 2}, {0, 0}, {0, 0}),
-        engine_, c->pool);
+    const auto pool =
+        ops::onednn::DescribePoolingBackward(engine_, {}, dnnl::algorithm::pooling_max,
+                                             c->y.get_desc(), c->pool.dst_desc(), kHalves, c->pool);
     const Memory spread = New(pool.diff_src_desc());
     Call(dnnl::pooling_backward(pool), {{DNNL_ARG_DIFF_DST, As(gradient, pool.diff_dst_desc())},
                                         {DNNL_ARG_WORKSPACE, c->workspace},
                                         {DNNL_ARG_DIFF_SRC, spread}});
     const Memory dy = ReluBackward(c->y, spread);
     const auto direct = dnnl::algorithm::convolution_direct;
-    const dnnl::convolution_backward_weights::primitive_desc bw(
-        dnnl::convolution_backward_weights::desc(direct, Of(c->src), Of(c->weights),
-                                                 Vector(c->weights[0]), Of(c->dst), {1, 1}, {2, 2},
-                                                 {2, 2}),
-        engine_, c->forward);
+    const auto bw = ops::onednn::DescribeBackward<dnnl::convolution_backward_weights>(
+        engine_, {}, c->forward, direct, Of(c->src), Of(c->weights), Vector(c->weights[0]),
+        Of(c->dst), kOnes, kTwos, kTwos);
     const Memory dw = New(bw.diff_weights_desc()), db = New(bw.diff_bias_desc());
     Call(dnnl::convolution_backward_weights(bw), {{DNNL_ARG_SRC, As(c->x, bw.src_desc())},
                                                   {DNNL_ARG_DIFF_DST, As(dy, bw.diff_dst_desc())},
@@ -201,10 +189,9 @@ class OnednnCnn::Impl {
     parameters_.push_back({c->w, As(dw, c->w.get_desc())});
     parameters_.push_back({c->b, db});
     if (!to_input) return {};
-    const dnnl::convolution_backward_data::primitive_desc bd(
-        dnnl::convolution_backward_data::desc(direct, Of(c->src), Of(c->weights), Of(c->dst),
-                                              {1, 1}, {2, 2}, {2, 2}),
-        engine_, c->forward);
+    const auto bd = ops::onednn::DescribeBackward<dnnl::convolution_backward_data>(
+        engine_, {}, c->forward, direct, Of(c->src), Of(c->weights), Of(c->dst), kOnes, kTwos,
+        kTwos);
     const Memory dx = New(bd.diff_src_desc());
     Call(dnnl::convolution_backward_data(bd), {{DNNL_ARG_DIFF_DST, As(dy, bd.diff_dst_desc())},
                                                {DNNL_ARG_WEIGHTS, As(c->w, bd.weights_desc())},

@@ -17,6 +17,7 @@
 #include "client/session.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/onednn_api_cpu.h"
 #include "ops/onednn_cpu.h"
 #include "ops/pool/pool.h"
 
@@ -130,8 +131,10 @@ class Theirs {
   void Build(const Case& c) {
     const int64_t out = (c.side + c.stride - 1) / c.stride;
     const int64_t pad = std::max<int64_t>((out - 1) * c.stride + c.window - c.side, 0);
-    const Memory::dims kernel{c.window, c.window}, strides{c.stride, c.stride},
-        before{pad / 2, pad / 2}, after{pad - pad / 2, pad - pad / 2};
+    const ops::onednn::Windows windows{.strides = {c.stride, c.stride},
+                                       .size = {c.window, c.window},
+                                       .before = {pad / 2, pad / 2},
+                                       .after = {pad - pad / 2, pad - pad / 2}};
     const Memory::desc image({kBatch, c.channels, c.side, c.side}, Memory::data_type::f32,
                              Memory::format_tag::nhwc),
         pooled({kBatch, c.channels, out, out}, Memory::data_type::f32, Memory::format_tag::nhwc);
@@ -140,8 +143,12 @@ class Theirs {
     const auto max = dnnl::algorithm::pooling_max,
                average = dnnl::algorithm::pooling_avg_exclude_padding;
     const auto forward = [&](dnnl::algorithm algorithm, dnnl::prop_kind kind) {
-      return dnnl::pooling_forward::primitive_desc(
-          {kind, algorithm, image, pooled, strides, kernel, before, after}, engine);
+      return ops::onednn::DescribePooling(engine, {}, kind, algorithm, image, pooled, windows);
+    };
+    const auto backward = [&](dnnl::algorithm algorithm,
+                              const dnnl::pooling_forward::primitive_desc& hint) {
+      return dnnl::pooling_backward(ops::onednn::DescribePoolingBackward(
+          engine, {}, algorithm, image, pooled, windows, hint));
     };
     const auto inference = dnnl::prop_kind::forward_inference,
                training = dnnl::prop_kind::forward_training;
@@ -152,14 +159,11 @@ class Theirs {
     calls_[1].push_back({dnnl::pooling_forward(hint),
                          {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}, {DNNL_ARG_WORKSPACE, workspace}}});
     calls_[1].push_back(
-        {dnnl::pooling_backward(dnnl::pooling_backward::primitive_desc(
-             {max, image, pooled, strides, kernel, before, after}, engine, hint)),
+        {backward(max, hint),
          {{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_SRC, dx}, {DNNL_ARG_WORKSPACE, workspace}}});
     calls_[2].push_back({dnnl::pooling_forward(forward(average, inference)),
                          {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}}});
-    calls_[3].push_back({dnnl::pooling_backward(dnnl::pooling_backward::primitive_desc(
-                             {average, image, pooled, strides, kernel, before, after}, engine,
-                             forward(average, training))),
+    calls_[3].push_back({backward(average, forward(average, training)),
                          {{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_SRC, dx}}});
   }
 

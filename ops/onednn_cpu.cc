@@ -1,18 +1,41 @@
 #include "ops/onednn_cpu.h"
 
-#include <omp.h>
+#include <dlfcn.h>
 
 #include <new>
 #include <string>
 
 namespace monograph::ops::onednn {
+namespace {
 
-SingleThread::SingleThread() : saved_(omp_get_max_threads()) {
-  if (saved_ != 1) omp_set_num_threads(1);
+static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
+                  DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_SEQ,
+              "this oneDNN has threads that kernels cannot hold back: it must be built with OpenMP "
+              "(-DDNNL_CPU_RUNTIME=OMP) or without threads (SEQ)");
+
+// The OpenMP library that oneDNN brought into this process, whichever it is: no compiler needs one
+// of its own to build us. Without threads there is none.
+struct OpenMp {
+  int (*get_max_threads)() =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  void (*set_num_threads)(int) =
+      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+};
+
+const OpenMp& Threads() {
+  static const OpenMp found;
+  return found;
+}
+
+}  // namespace
+
+SingleThread::SingleThread()
+    : saved_(Threads().get_max_threads == nullptr ? 1 : Threads().get_max_threads()) {
+  if (saved_ != 1) Threads().set_num_threads(1);
 }
 
 SingleThread::~SingleThread() {
-  if (saved_ != 1) omp_set_num_threads(saved_);
+  if (saved_ != 1) Threads().set_num_threads(saved_);
 }
 
 const dnnl::engine& Engine() {

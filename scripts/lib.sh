@@ -5,12 +5,23 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+is_installed() { [[ $(dpkg-query -W -f='${Status}' "$1" 2>/dev/null) == *"ok installed"* ]]; }
+is_in_release() { [[ $(LC_ALL=C apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [^\(] ]]; }
+
+# choose_package PACKAGE|PACKAGE...: prints the one that is installed, else the first one that the release has, else the last one.
+choose_package() {
+  local package
+  for package in ${1//|/ }; do is_installed "$package" && echo "$package" && return; done
+  for package in ${1//|/ }; do is_in_release "$package" && break; done
+  echo "$package"
+}
+
 # install_packages GROUP...: installs what is missing of the groups in packages.txt, with root or sudo.
 install_packages() {
-  local wanted missing=() sudo=
+  local wanted missing=() sudo= i
   wanted=$(for group in "$@"; do sed -n "s/^$group \([^ ]*\).*/\1/p" "$root/scripts/packages.txt"; done)
   for package in $wanted; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    is_installed "$(choose_package "$package")" || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   if [ "$(id -u)" != 0 ]; then
@@ -19,7 +30,8 @@ install_packages() {
   fi
   say "Installing ${#missing[@]} packages: ${missing[*]}"
   $sudo apt-get update -q || die "apt-get update failed"
-  # libboost1.81-dev replaces the default 1.74: say so instead of removing things silently.
+  for i in "${!missing[@]}"; do missing[i]=$(choose_package "${missing[i]}"); done
+  # In Debian 12 libboost1.81-dev replaces the default 1.74: say so instead of removing things silently.
   local removed
   removed=$(apt-get -s install --no-install-recommends "${missing[@]}" | sed -n 's/^Remv \([^ ]*\).*/\1/p' | tr '\n' ' ')
   if [ -n "$removed" ] && [ "${MONOGRAPH_ALLOW_REMOVALS:-}" != 1 ]; then

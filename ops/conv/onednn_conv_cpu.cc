@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 
+#include "ops/onednn_api_cpu.h"
 #include "ops/onednn_cpu.h"
 #include "ops/plan_cache.h"
 #include "ops/pool/max_gradient.h"
@@ -51,18 +52,15 @@ class Chunk {
     const auto direct = dnnl::algorithm::convolution_direct;
 
     dnnl::primitive_attr attr = onednn::UserScratchpad();
-    if (fused.relu) {
-      dnnl::post_ops ops;
-      ops.append_eltwise(1.f, dnnl::algorithm::eltwise_relu, 0.f, 0.f);
-      attr.set_post_ops(ops);
-    }
+    if (fused.relu) onednn::AppendRelu(&attr);
     const auto training = dnnl::prop_kind::forward_training;
-    const dnnl::convolution_forward::primitive_desc forward(
-        bias_ ? dnnl::convolution_forward::desc(training, direct, src_any, weights_any, bias,
-                                                dst_any, strides, dilations, before, after)
-              : dnnl::convolution_forward::desc(training, direct, src_any, weights_any, dst_any,
-                                                strides, dilations, before, after),
-        attr, onednn::Engine());
+    using Forward = dnnl::convolution_forward;
+    const Forward::primitive_desc forward =
+        bias_ ? onednn::Describe<Forward>(onednn::Engine(), attr, training, direct, src_any,
+                                          weights_any, bias, dst_any, strides, dilations, before,
+                                          after)
+              : onednn::Describe<Forward>(onednn::Engine(), attr, training, direct, src_any,
+                                          weights_any, dst_any, strides, dilations, before, after);
     switch (mode) {
       case Mode::kForward:
         src_ = forward.src_desc(), dst_ = forward.dst_desc(), weights_ = forward.weights_desc(),
@@ -71,10 +69,9 @@ class Chunk {
         primitive_ = dnnl::convolution_forward(forward);
         break;
       case Mode::kBackpropInput: {
-        const dnnl::convolution_backward_data::primitive_desc backward(
-            dnnl::convolution_backward_data::desc(direct, src_any, weights_any, dst_any, strides,
-                                                  dilations, before, after),
-            onednn::UserScratchpad(), onednn::Engine(), forward);
+        const auto backward = onednn::DescribeBackward<dnnl::convolution_backward_data>(
+            onednn::Engine(), onednn::UserScratchpad(), forward, direct, src_any, weights_any,
+            dst_any, strides, dilations, before, after);
         src_ = backward.diff_src_desc(), dst_ = backward.diff_dst_desc(),
         weights_ = backward.weights_desc();
         scratchpad_ = backward.scratchpad_desc();
@@ -82,10 +79,9 @@ class Chunk {
         break;
       }
       case Mode::kBackpropFilter: {
-        const dnnl::convolution_backward_weights::primitive_desc backward(
-            dnnl::convolution_backward_weights::desc(direct, src_any, weights_any, dst_any, strides,
-                                                     dilations, before, after),
-            onednn::UserScratchpad(), onednn::Engine(), forward);
+        const auto backward = onednn::DescribeBackward<dnnl::convolution_backward_weights>(
+            onednn::Engine(), onednn::UserScratchpad(), forward, direct, src_any, weights_any,
+            dst_any, strides, dilations, before, after);
         src_ = backward.src_desc(), dst_ = backward.diff_dst_desc(),
         weights_ = backward.diff_weights_desc();
         scratchpad_ = backward.scratchpad_desc();
@@ -95,8 +91,8 @@ class Chunk {
     }
     plain_src_ = memory::desc(src, f32, plain);
     plain_dst_ = memory::desc(dst, f32, plain);
-    plain_weights_ = memory::desc(
-        weights, f32, grouped ? memory::format_tag::hwigo : memory::format_tag::hwio);
+    plain_weights_ =
+        memory::desc(weights, f32, grouped ? memory::format_tag::hwigo : memory::format_tag::hwio);
     // With one channel all plain orders are the same bytes.
     same_src_ = src_ == plain_src_ ||
                 (g.ic == 1 && src_ == memory::desc(src, f32, memory::format_tag::nchw));

@@ -7,6 +7,7 @@
 #include "executor/kernel.h"
 #include "ops/float_view_cpu.h"
 #include "ops/matmul/product.h"
+#include "ops/onednn_api_cpu.h"
 #include "ops/onednn_cpu.h"
 #include "ops/plan_cache.h"
 
@@ -106,6 +107,7 @@ class Plan {
   // One size of tile.
   struct Tile {
     dnnl::matmul primitive;
+    int64_t rows = 0, width = 0;  // of the tile
     memory::desc a, b, bias, out, scratchpad;
     bool has_bias = false;
     bool relu = false;    // done here: oneDNN's fused one makes 0 of a NaN
@@ -115,6 +117,7 @@ class Plan {
 
     void Build(const Product& p, int64_t m, int64_t n) {
       const auto f32 = memory::data_type::f32;
+      rows = m, width = n;
       a = memory::desc({m, p.k}, f32, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
       b = memory::desc({p.k, n}, f32, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
       // oneDNN's best kernel wants dense matrices. Columns of a transposed b are; then it pays to
@@ -126,9 +129,9 @@ class Plan {
       relu = p.fused.relu;
       const dnnl::primitive_attr attr = onednn::UserScratchpad();
       if (has_bias) bias = memory::desc({1, n}, f32, memory::format_tag::ab);
-      const dnnl::matmul::primitive_desc desc(
-          has_bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
-          onednn::Engine());
+      const dnnl::matmul::primitive_desc desc =
+          has_bias ? onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, b, bias, out)
+                   : onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, b, out);
       scratchpad = desc.scratchpad_desc();
       primitive = dnnl::matmul(desc);
     }
@@ -161,12 +164,12 @@ class Plan {
       Status status = frame->Run();
       if (columns > 0) {
         const auto* dense = static_cast<const float*>(frame->data(2));
-        for (int64_t i = 0; i < out.dims()[0]; ++i) {
+        for (int64_t i = 0; i < rows; ++i) {
           std::copy_n(dense + i * columns, columns, out_data + i * row);
         }
       }
       if (relu) {
-        for (int64_t i = 0; i < out.dims()[0]; ++i) ReluInPlace(out_data + i * row, out.dims()[1]);
+        for (int64_t i = 0; i < rows; ++i) ReluInPlace(out_data + i * row, width);
       }
       frames.Give(std::move(frame));
       return status;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 
+#include "ops/onednn_api_cpu.h"
 #include "ops/onednn_cpu.h"
 #include "ops/plan_cache.h"
 
@@ -23,24 +24,25 @@ class Chunk {
     kind_ = pass.kind;
     image_ = memory::desc({images, pass.channels, rows.in, columns.in}, f32, tag);
     pooled_ = memory::desc({images, pass.channels, rows.out, columns.out}, f32, tag);
-    const memory::dims kernel{rows.size, columns.size}, strides{rows.stride, columns.stride},
-        before{rows.pad_before, columns.pad_before}, after{After(rows), After(columns)};
+    const onednn::Windows windows{.strides = {rows.stride, columns.stride},
+                                  .size = {rows.size, columns.size},
+                                  .before = {rows.pad_before, columns.pad_before},
+                                  .after = {After(rows), After(columns)}};
     const bool max = kind_ == PoolPass::kMax || kind_ == PoolPass::kMaxGradient;
     const bool gradient = kind_ == PoolPass::kMaxGradient || kind_ == PoolPass::kAverageGradient;
     const auto algorithm =
         max ? dnnl::algorithm::pooling_max : dnnl::algorithm::pooling_avg_exclude_padding;
-    const dnnl::pooling_forward::primitive_desc forward(
-        {gradient ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
-         algorithm, image_, pooled_, strides, kernel, before, after},
-        onednn::UserScratchpad(), onednn::Engine());
+    const dnnl::pooling_forward::primitive_desc forward = onednn::DescribePooling(
+        onednn::Engine(), onednn::UserScratchpad(),
+        gradient ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+        algorithm, image_, pooled_, windows);
     if (kind_ != PoolPass::kAverageGradient) {
       forward_ = dnnl::pooling_forward(forward);
       forward_scratchpad_ = forward.scratchpad_desc();
     }
     if (!gradient) return;
-    const dnnl::pooling_backward::primitive_desc backward(
-        {algorithm, image_, pooled_, strides, kernel, before, after}, onednn::UserScratchpad(),
-        onednn::Engine(), forward);
+    const dnnl::pooling_backward::primitive_desc backward = onednn::DescribePoolingBackward(
+        onednn::Engine(), onednn::UserScratchpad(), algorithm, image_, pooled_, windows, forward);
     backward_ = dnnl::pooling_backward(backward);
     backward_scratchpad_ = backward.scratchpad_desc();
     if (max) workspace_ = forward.workspace_desc();
