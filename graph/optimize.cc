@@ -86,9 +86,13 @@ class Optimizer {
       const PartialShape& known = graph_.shape(inputs[static_cast<size_t>(i)]);
       if (rank ? !known.known_rank() : !known.fully_known()) return std::nullopt;
       std::vector<int64_t> numbers;
-      if (rank) numbers = {known.rank()};
-      if (size) numbers = {known.elements()};
-      if (shape) numbers.assign(known.dims().begin(), known.dims().end());
+      if (rank) {
+        numbers = {known.rank()};
+      } else if (size) {
+        numbers = {known.elements()};
+      } else {
+        numbers.assign(known.dims().begin(), known.dims().end());
+      }
       const Shape dims = shape ? Shape{known.rank()} : Shape();
       if (graph_.dtype({id, i}) == DT_INT64) {
         values.push_back(Tensor::FromValues<int64_t>(dims, numbers));

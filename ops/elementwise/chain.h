@@ -60,7 +60,7 @@ struct ChainBody {
 
   MG_HD void operator()(int64_t group) const {
     const int64_t first = group * kPack;
-    A value[kPack], other[kPack];
+    A value[kPack], other[kPack] = {};
     if (args.packs && first + kPack <= args.n) {
       LoadPack(0, first, value);
       for (int s = 0; s < args.step_count; ++s) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "client/embedding.h"
 #include "client/registries.h"
 #include "client/replication.h"

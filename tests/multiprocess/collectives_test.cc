@@ -1,4 +1,5 @@
 // Collectives between daemons: of one client, and of a client per worker.
+#include <algorithm>
 #include <future>
 
 #include "client/all_reduce.h"

@@ -1,5 +1,6 @@
 // Graphs that TensorFlow wrote, with the values that TensorFlow gave: through RunScript in this
 // process, and with the `monograph` command on a cluster.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

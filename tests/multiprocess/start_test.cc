@@ -2,6 +2,8 @@
 // unknown flags.
 #include <signal.h>
 
+#include <algorithm>
+
 #include "client/launch.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"

@@ -1,5 +1,7 @@
 // The training curve on real daemons: bit-equal to two replicas in one process, over repeats,
 // threads and lanes.
+#include <algorithm>
+
 #include "tests/client/training_curve.h"
 #include "tests/multiprocess/cluster_fixture.h"
 

@@ -1,5 +1,7 @@
 #include "ops/group_casts.h"
 
+#include <algorithm>
+
 #include "graph/scope.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"

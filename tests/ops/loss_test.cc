@@ -10,7 +10,7 @@ TEST(SparseCrossEntropyTest, ALabelOutOfRangeIsNamedWithItsRow) {
     const auto result = RunOp("SparseSoftmaxCrossEntropyWithLogits",
                               {Random<float>({2, 3}), Tensor::Vector<int32_t>({0, label})});
     ASSERT_EQ(result.status().code(), Code::kInvalidArgument);
-    const std::string& message = result.status().message();
+    const std::string message = result.status().message();
     EXPECT_NE(message.find("label value of " + std::to_string(label) + " at index 1"),
               std::string::npos)
         << message;

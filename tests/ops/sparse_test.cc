@@ -1,4 +1,5 @@
 // Updates of some rows of a variable: against the dense update of the same op on those rows.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/ops/variable_fixture.h"
