@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/independent_loop.h"
 #include "ops/onednn_api_cpu.h"
 #include "ops/onednn_cpu.h"
 
@@ -41,7 +42,7 @@ class OnednnCnn::Impl {
       const float* g = Data(gradient);
       float *m = Data(slots_[k].first), *v = Data(slots_[k].second);
       const auto n = static_cast<int64_t>(weights.get_desc().get_size() / sizeof(float));
-#pragma GCC ivdep
+      MG_INDEPENDENT_LOOP
       for (int64_t i = 0; i < n; ++i) {
         m[i] += (g[i] - m[i]) * 0.1f;
         v[i] += (g[i] * g[i] - v[i]) * 0.001f;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/independent_loop.h"
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
 
@@ -27,15 +28,15 @@ void BinaryRow(const void* x, const void* y, void* z, int64_t n, RowMode mode) {
   Out* out = static_cast<Out*>(z);
   const Fn fn;
   if (mode == RowMode::kBoth) {
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = 0; i < n; ++i) out[i] = fn(a[i], b[i]);
   } else if (mode == RowMode::kFirstStays) {
     const T first = *a;
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = 0; i < n; ++i) out[i] = fn(first, b[i]);
   } else {
     const T second = *b;
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = 0; i < n; ++i) out[i] = fn(a[i], second);
   }
 }
@@ -45,7 +46,7 @@ void UnaryRow(const void* x, void* y, int64_t n) {
   const T* in = static_cast<const T*>(x);
   typename Fn::Out* out = static_cast<typename Fn::Out*>(y);
   const Fn fn;
-#pragma GCC ivdep
+  MG_INDEPENDENT_LOOP
   for (int64_t i = 0; i < n; ++i) out[i] = fn(in[i]);
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/independent_loop.h"
 #include "ops/pool/geometry.h"
 
 namespace monograph::ops::pool {
@@ -64,7 +65,8 @@ class MaxGradient {
                   down = g.image.sh;
     const T *xa = x, *xb = x + right, *xc = x + down, *xd = x + down + right;
     T *ta = to, *tb = to + right, *tc = to + down, *td = to + down + right;
-#pragma GCC ivdep  // the four are apart from each other
+    // The four are apart from each other.
+    MG_INDEPENDENT_LOOP
     for (int64_t k = 0; k < channels; ++k) {
       const int64_t o = sc == 1 ? k : k * out_sc, i = k * sc;
       const T top = y[o], gradient = dy[o];

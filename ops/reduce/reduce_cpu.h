@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base/independent_loop.h"
 #include "ops/reduce/operators.h"
 
 namespace monograph::ops::reduce {
@@ -51,7 +52,7 @@ void ReduceRows(const T* x, int64_t rows, int64_t columns, int64_t pitch, T* out
   std::fill_n(out, columns, Op::Zero());
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = x + r * pitch;
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t k = 0; k < columns; ++k) out[k] = Op::Combine(out[k], row[k]);
   }
 }

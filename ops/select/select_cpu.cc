@@ -1,3 +1,4 @@
+#include "base/independent_loop.h"
 #include "executor/kernel.h"
 #include "ops/kernel_util.h"
 #include "ops/select/space.h"
@@ -15,15 +16,15 @@ void SelectRow(const bool* condition, const W* t, const W* e, W* out, int64_t n,
     const int64_t stride = *condition ? ts : es;
     for (int64_t i = 0; i < n; ++i) out[i] = from[i * stride];
   } else if (ts != 0 && es != 0) {
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? t[i] : e[i];
   } else if (ts != 0) {
     const W other = *e;
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? t[i] : other;
   } else if (es != 0) {
     const W other = *t;
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? other : e[i];
   } else {
     const W yes = *t, no = *e;

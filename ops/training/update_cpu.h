@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/independent_loop.h"
 #include "ops/float_view_cpu.h"
 #include "ops/training/formulas.h"
 #include "ops/variable/access_cpu.h"
@@ -123,7 +124,7 @@ void ForElements(KernelContext& c, int64_t n, const Step& step) {
   const auto blocks = [&](int64_t first, int64_t last) {
     const Step local = step;
     const int64_t end = std::min(n, last * kBlock);
-#pragma GCC ivdep
+    MG_INDEPENDENT_LOOP
     for (int64_t i = first * kBlock; i < end; ++i) local(i);
   };
   c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
