@@ -9,6 +9,8 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/queue/queue.h"
+#include "ops/slice/slice.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -299,6 +301,45 @@ TEST(Collectives, AKilledWorkerIsNamedToTheOneClientAndToTheOtherClients) {
         EXPECT_TRUE(SameBits(got[0]->at(i), got[1]->at(i)));
     }
   }
+}
+
+TEST(Collectives, TheEndOfAMembersInputEndsTheOthersAfterTheSameStep) {
+  constexpr int kElements[] = {8, 5};
+  TestCluster cluster({.ps = 0, .workers = 2});
+  ForRanks(2, [&](int rank) {
+    Graph graph = NewGraph();
+    const Scope root(&graph), place = root.WithDevice(Worker(rank));
+    const Output queue = FIFOQueue(place, {DT_FLOAT}, {.shapes = {PartialShape::Scalar()}});
+    const Output numbers = Placeholder(root, DT_FLOAT, {-1});
+    const Operation put = QueueEnqueueMany(place, queue, {numbers}),
+                    close = QueueClose(place, queue);
+    const Output number = QueueDequeue(place, queue).at(0);
+    Outputs inputs;
+    for (const int64_t size : {1, 900'000})
+      inputs.push_back(Fill(place, IntsConst(place, {size}), number));
+    const Outputs sums =
+        AllReduceGradients(place, inputs, {.group = {.size = 2, .key = 6}}).value();
+    const Output last = Slice(place, sums[1], IntsConst(place, {899'999}), IntsConst(place, {1}));
+    ASSERT_TRUE(root.ok()) << root.status();
+    auto session = cluster.Connect(graph);
+    Tensor values = Tensor::Allocate(DT_FLOAT, Shape{kElements[rank]}).value();
+    for (int i = 0; i < kElements[rank]; ++i) values.data<float>()[i] = static_cast<float>(i + 1);
+    ASSERT_TRUE(session->Run({{numbers, values}}, {}, {put}).ok());
+    ASSERT_TRUE(session->Run({}, {}, {close}).ok());
+    for (int step = 1; step <= 7; ++step) {
+      const auto got = session->Run({}, {sums[0], last});
+      if (step <= kElements[1]) {
+        ASSERT_TRUE(got.ok()) << "rank " << rank << ", step " << step << ": " << got.status();
+        EXPECT_EQ(*got->at(0).data<float>(), 2 * step);
+        EXPECT_EQ(*got->at(1).data<float>(), 2 * step);
+      } else if (rank == 0) {
+        ExpectError(got.status(), Code::kOutOfRange,
+                    {"group 6", "the data of " + FullTask(1), "insufficient elements"});
+      } else {
+        ExpectError(got.status(), Code::kOutOfRange, {"insufficient elements"});
+      }
+    }
+  });
 }
 
 TEST(Collectives, AfterAnAbortedStepTheNextOneIsRight) {
