@@ -1,3 +1,5 @@
+// Hooks count global steps, which other clients make, too: what is due "every 100 steps" is due at
+// the first own step that is 100 or more past the last time, not at multiples of 100.
 #include "client/hooks.h"
 
 #include <algorithm>

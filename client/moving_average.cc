@@ -1,3 +1,6 @@
+// Averages are slots beside what they average. An update is two kernels, a subtraction and a
+// descent by the rate 1 - decay, which run in place on the average's own task: only the rate
+// travels.
 #include "client/moving_average.h"
 
 #include <utility>

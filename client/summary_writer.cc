@@ -1,3 +1,5 @@
+// Event files by hand: TFRecord frames around protocol messages, and TensorFlow's buckets for
+// histograms. A frame is written under the lock as a whole, so that threads may share a writer.
 #include "client/summary_writer.h"
 
 #include <unistd.h>

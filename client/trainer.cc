@@ -1,3 +1,8 @@
+// The trainer's start (who initialises, who waits for whom), and its loops: one after another, in
+// rows that the executors run by themselves, several in flight, or one per asynchronous replica on
+// a thread of its own. All of them end in Train: with a failure, at the step asked for, or where
+// the data ends, which FinishData tells the other clients. Loops pull their batches; nothing is fed
+// ahead, so that a batch's number alone says which values a step draws.
 #include "client/trainer.h"
 
 #include <algorithm>

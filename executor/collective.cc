@@ -1,3 +1,6 @@
+// The manager's entry points: messages that arrive, members, steps and sessions that fail or end,
+// and deadlines. Joining groups is in collective/groups.cc, the rounds are in collective/rounds.cc.
+// Each takes the lock, collects what is to be sent and called in Actions, and does that without it.
 #include "executor/collective.h"
 
 #include <algorithm>

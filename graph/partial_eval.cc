@@ -1,3 +1,7 @@
+// Evaluates the integers that shapes are made of (Shape, Pack, StridedSlice, arithmetic) as far as
+// they are known before a step runs. A recursion from the asked tensor back to constants and
+// shapes, with a bound on the work of each question: it is asked for every node that is added to a
+// graph.
 #include "graph/partial_eval.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Reads NodeDefs as views into their bytes and adds them to the graph, without messages in between.
+// Attributes that are equal byte by byte are read once and shared, as nodes of one kind have the
+// same. Whatever is not as SerializeGraph writes it is left to GraphFromDef.
 #include "graph/plain_nodes.h"
 
 #include <charconv>

@@ -1,3 +1,5 @@
+// The second half of Replicate: how gradients meet and are applied, one function for each way
+// (see client/replication.h), and what counts the updates.
 #include "client/replication/update.h"
 
 #include <limits>
