@@ -208,10 +208,11 @@ class Placer {
       if (first < 0) continue;
       Note(call, NodeText(graph_, call) + " runs on " + graph_.device(call).ToString() + ", but " +
                      NodeText(body, first) +
-                     (others > 0 ? " and " + std::to_string(others) + " more of its nodes" : "") +
-                     " on the CPU of that task, the only device with a kernel; so do other calls "
-                     "of " +
-                     Quoted(function->name));
+                     (others > 0 ? " and " + std::to_string(others) + " more of its nodes run"
+                                 : " runs") +
+                     " on the CPU of that task, the only device with a kernel for " +
+                     (others > 0 ? "them" : "it") + "; other calls of " + Quoted(function->name) +
+                     " do the same");
     }
   }
 
@@ -541,36 +542,40 @@ class Placer {
              "'; there are: " + values([](const DeviceName& d) { return d.job; });
     }
     DeviceName before = prefix;
+    // `before` is what the parts of the spec before `what` name, `owner` of what kind that is, and
+    // `get` what there is in the place of `what`.
+    auto lacks = [&](const std::string& owner, const std::string& what, auto&& get) {
+      prefix = before;
+      const std::string there = values(get);
+      const DeviceName where = TaskPart(before);
+      if (where.empty()) return "no " + owner + " has a " + what + "; there are: " + there;
+      const bool job = where.replica < 0 && where.task < 0;
+      return (job ? "job '" + where.job : "'" + where.ToString()) + "' has no " + what +
+             "; it has: " + there;
+    };
     prefix.replica = spec.replica;
     if (missing()) {
-      prefix = before;
-      return "there is no replica " + std::to_string(spec.replica) + " of '" + before.ToString() +
-             "'";
+      return lacks("job", "replica " + std::to_string(spec.replica),
+                   [](const DeviceName& d) { return d.replica; });
     }
     before = prefix;
     prefix.task = spec.task;
     if (missing()) {
-      prefix = before;
-      return (spec.job.empty() ? "no job has a task " : "job '" + spec.job + "' has no task ") +
-             std::to_string(spec.task) +
-             "; it has: " + values([](const DeviceName& d) { return d.task; });
+      return lacks("job", "task " + std::to_string(spec.task),
+                   [](const DeviceName& d) { return d.task; });
     }
     before = prefix;
     prefix.type = spec.type;
-    const std::string where =
-        before.empty() ? std::string("no task") : "'" + before.ToString() + "'";
     if (missing()) {
-      prefix = before;
-      return where + " has no device of type " + spec.type +
-             "; it has: " + values([](const DeviceName& d) { return d.type; });
+      return lacks("task", "device of type " + spec.type,
+                   [](const DeviceName& d) { return d.type; });
     }
     before = prefix;
     prefix.id = spec.id;
     if (missing()) {
-      prefix = before;
-      return where + " has no device " + (spec.type.empty() ? "" : spec.type + ":") +
-             std::to_string(spec.id) + "; it has: " +
-             values([](const DeviceName& d) { return d.type + ":" + std::to_string(d.id); });
+      const std::string type = spec.type.empty() ? "" : spec.type + ":";
+      return lacks("task", "device " + type + std::to_string(spec.id),
+                   [](const DeviceName& d) { return d.type + ":" + std::to_string(d.id); });
     }
     return "no device has all of it";
   }

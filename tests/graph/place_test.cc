@@ -198,10 +198,16 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
     const char* says;
   } kCases[] = {
       {"/job:wrker", "there is no job 'wrker'; there are: client, ps, worker"},
-      {"/job:worker/task:7", "job 'worker' has no task 7; it has: 0, 1"},
+      {"/job:worker/replica:3", "job 'worker' has no replica 3; it has: 0."},
+      {"/replica:3", ": no job has a replica 3; there are: 0."},
+      {"/job:worker/task:7", "job 'worker' has no task 7; it has: 0, 1."},
+      {"/task:7", ": no job has a task 7; there are: 0, 1."},
       {"/job:worker/task:1/device:GPU:0",
-       "'/job:worker/task:1' has no device of type GPU; it has: CPU"},
-      {"/job:worker/task:1/device:CPU:3", "has no device CPU:3; it has: CPU:0"},
+       "'/job:worker/task:1' has no device of type GPU; it has: CPU."},
+      {"/job:worker/device:GPU:0", "job 'worker' has no device of type GPU; it has: CPU."},
+      {"/device:GPU:0", ": no task has a device of type GPU; there are: CPU."},
+      {"/job:worker/task:1/device:CPU:3", "has no device CPU:3; it has: CPU:0."},
+      {"/device:CPU:3", ": no task has a device CPU:3; there are: CPU:0."},
   };
   for (const auto& [wish, says] : kCases) {
     Graph graph(&PassOps());
@@ -322,7 +328,8 @@ TEST_F(PlaceTest, WhatABodyOnAGpuLeavesToTheCpuIsNoted) {
   ASSERT_EQ(notes_.size(), 1u);
   EXPECT_TRUE(Has(notes_[0].text,
                   "'call' (PartitionedCall) runs on /job:worker/replica:0/task:10/device:GPU:0, "
-                  "but 'deep/Square' (Square) on the CPU of that task"))
+                  "but 'deep/Square' (Square) runs on the CPU of that task, the only device with a "
+                  "kernel for it; other calls of 'free' do the same"))
       << notes_[0].text;
 }
 
