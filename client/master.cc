@@ -80,7 +80,8 @@ Result<Endpoint> Master::FindTensor(const std::string& name) const {
       colon == std::string::npos ? 0 : std::strtoul(name.c_str() + colon + 1, nullptr, 10);
   if (index >= call->second.outputs.size()) {
     return NotFound("there is no tensor '" + name + "': node '" + call->first + "' has " +
-                    std::to_string(call->second.outputs.size()) + " outputs");
+                    std::to_string(call->second.outputs.size()) +
+                    (call->second.outputs.size() == 1 ? " output" : " outputs"));
   }
   return call->second.outputs[index];
 }

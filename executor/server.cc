@@ -46,6 +46,19 @@ constexpr size_t kConnectionsRemembered = 256;
 constexpr int kClosers = 2;
 constexpr std::chrono::seconds kCloseDeadline{10};  // for kernels of a client that is gone
 
+// The way to each peer, once for all that share it.
+void DescribeLanes(const std::vector<std::string>& ways, wire::CreateSessionResponse* response) {
+  std::map<std::string, wire::Lanes*> known;
+  for (size_t peer = 0; peer < ways.size(); ++peer) {
+    wire::Lanes*& lanes = known[ways[peer]];
+    if (lanes == nullptr) {
+      lanes = response->add_lanes();
+      lanes->set_way(ways[peer]);
+    }
+    lanes->add_peers(static_cast<int32_t>(peer));
+  }
+}
+
 struct Empty {
   bool ParseFromString(const std::string& bytes) { return bytes.empty(); }
   std::string SerializeAsString() const { return {}; }
@@ -121,8 +134,7 @@ Status Server::Impl::Start(ServerOptions options) {
               (void)worker_->CloseSession(request.session());
               return Cancelled("the client is gone");
             }
-            for (std::string& line : worker_->DescribePeers(request.session()))
-              response->add_lanes(std::move(line));
+            DescribeLanes(worker_->DescribePeers(request.session()), response);
             return Status();
           });
   handlers.methods["CloseSession"] = ProtoMethod<wire::CloseSessionRequest, Empty>(
@@ -175,6 +187,8 @@ Status Server::Impl::Start(ServerOptions options) {
           out->set_end_ns(event.end_ns);
           out->set_id(event.id);
           out->set_after(event.after);
+          auto [name, added] = response->mutable_threads()->insert({event.thread, ""});
+          if (added) name->second = TraceThreadName(event.thread);
         }
         return Status();
       });

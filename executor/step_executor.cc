@@ -9,6 +9,7 @@
 #include "executor/step/plan_data.h"
 #include "executor/step_ids.h"
 #include "executor/thread_pools.h"
+#include "executor/unfinished.h"
 
 namespace monograph {
 namespace {
@@ -131,6 +132,7 @@ class StepExecutor::Loop {
   template <bool kSequential>
   bool Run() {
     int32_t node = Pop<kSequential>();
+    int32_t last = -1;
     while (node >= 0) {
       if (step_.aborted()) {
         head_ = -1;
@@ -150,12 +152,15 @@ class StepExecutor::Loop {
         }
         budget_ -= int64_t{20} + (int64_t{1} << bits);
       }
+      last = node;
       const int32_t ready = Execute<kSequential>(node);
       node = ready >= 0 ? ready : Pop<kSequential>();
       if constexpr (!kSequential) {
         if (compute_ && cost_ >= kShareNs && head_ >= 0 && plan_.pools->hungry()) Share();
       }
     }
+    if (step_.aborted() && last >= 0) [[unlikely]]
+      Aborted(last);
     if constexpr (!kSequential) HandOverDeferred();
     Flush<kSequential>();
     return true;
@@ -222,6 +227,12 @@ class StepExecutor::Loop {
   void ReleaseInputs(const PlanNode& node) {
     Tensor* inputs = &slots_[node.first_input];
     for (uint32_t i = 0; i < node.num_inputs; ++i) inputs[i].Reset();
+  }
+
+  // The step was aborted; this thread ran `last` just now.
+  [[gnu::noinline]] void Aborted(int32_t last) {
+    const NodeKind kind = nodes_[last].kind;
+    if (kind == NodeKind::kKernel || kind == NodeKind::kSerial) step_.EndedLate(last, Status());
   }
 
   void Fail(int32_t node, const Status& status) {
@@ -559,6 +570,7 @@ void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
     step.trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0,
                                                         TraceThread()};
   }
+  if (step.aborted()) step.EndedLate(node, status);
   if (plan.nodes[static_cast<size_t>(node)].kind == NodeKind::kTrailing) {
     if (!status.ok()) step.TrailingDone(status.WithContext(plan.Describe(node)));
   } else if (!status.ok()) {
@@ -671,6 +683,7 @@ void Step::AbortHeld(const Status& status) {
     if (expected == kComplete) return;
     status_.Update(status);
     if (!first) return;
+    if (TimeIsUp(status)) unfinished_ = std::make_unique<Unfinished>();
   }
   for (auto& frame : state_->frames) frame->cancel.Cancel();
   holds_.fetch_sub(1, std::memory_order_acq_rel);
@@ -683,8 +696,26 @@ void Step::TrailingDone(const Status& status) {
   status_.Update(status);
 }
 
+void Step::EndedLate(int32_t node, const Status& why) {
+  const PlanData& plan = plan_->data();
+  const auto id = static_cast<size_t>(node);
+  std::lock_guard lock(status_mutex_);
+  if (unfinished_ != nullptr) unfinished_->Began(plan.names[id], plan.ops[id], why);
+}
+
+std::string Step::unfinished() const {
+  return unfinished_ == nullptr ? std::string() : unfinished_->ToString();
+}
+
 void Step::Finish() {
   const bool complete = outcome_.load(std::memory_order_relaxed) == kComplete;
+  if (unfinished_ != nullptr) {
+    const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
+    for (size_t i = 0; i < edges.size(); ++i) {
+      if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
+        unfinished_->Awaits(edges[i].name, edges[i].send_device);
+    }
+  }
   Clear(plan_->data(), *state_, complete);
   plan_->data().ReturnState(std::move(state_));
   const std::shared_ptr<Step> self = std::move(self_);

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/done.h"
@@ -26,6 +27,7 @@
 namespace monograph {
 
 struct StepState;
+class Unfinished;
 
 // Takes what leaves a step.
 class StepSink {
@@ -69,6 +71,10 @@ class Step : public std::enable_shared_from_this<Step> {
   // runs). Any thread; nothing happens if the step is over.
   void Abort(const Status& status);
 
+  // Of a step that was aborted because its time was up (executor/unfinished.h): what it had begun,
+  // or else what it waited for; "" of others. REQUIRES: `done` runs or has run.
+  std::string unfinished() const;
+
  private:
   friend class StepExecutor;
   enum Outcome : int { kOpen, kComplete, kAborted };
@@ -87,6 +93,8 @@ class Step : public std::enable_shared_from_this<Step> {
   void Complete();
   void AbortHeld(const Status& status);
   void TrailingDone(const Status& status);
+  // A node ended, with `why`, that had begun before the step was aborted.
+  void EndedLate(int32_t node, const Status& why);
   bool aborted() const { return outcome_.load(std::memory_order_relaxed) == kAborted; }
 
   std::shared_ptr<const Plan> plan_;
@@ -109,7 +117,8 @@ class Step : public std::enable_shared_from_this<Step> {
   std::atomic<int32_t> inbox_{-1};
   std::atomic<int> token_{0};  // 0: free; 1: taken; 2: taken, and the inbox was filled since
   std::mutex status_mutex_;
-  Status status_;  // guarded by status_mutex_
+  Status status_;                           // guarded by status_mutex_, as what follows
+  std::unique_ptr<Unfinished> unfinished_;  // of a step whose time is up
 };
 
 class StepExecutor {

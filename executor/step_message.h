@@ -8,7 +8,8 @@
 //            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
 //            | 3 step-done   id = sender's index in the session; code = status; body = message text.
-//                            Of a row, `step` is the last one
+//                            Of a row, `step` is the last one. Code DeadlineExceeded, derived: the
+//                            answer to an abort with that code, its text is executor/unfinished.h's
 //            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
 //            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)

@@ -1,9 +1,12 @@
 #include "executor/trace.h"
 
+#include <pthread.h>
+
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -81,6 +84,41 @@ std::vector<int64_t> CausalOffsets(std::span<const TaskTrace> tasks) {
   return offsets;
 }
 
+// Edges with one send and one receive: the ends of an arrow.
+std::set<int32_t> ArrowEdges(std::span<const TaskTrace> tasks) {
+  std::unordered_map<int32_t, std::pair<int, int>> ends;  // sends and receives, by edge
+  for (const TaskTrace& task : tasks) {
+    for (const TraceEvent& event : task.events) {
+      if (event.kind == TraceKind::kSend) ++ends[event.edge].first;
+      if (event.kind == TraceKind::kRecv) ++ends[event.edge].second;
+    }
+  }
+  std::set<int32_t> edges;
+  for (const auto& [edge, count] : ends) {
+    if (count == std::pair(1, 1)) edges.insert(edge);
+  }
+  return edges;
+}
+
+// Names of the threads of this process that were traced, by number.
+struct ThreadNames {
+  std::mutex mutex;
+  std::vector<std::string> names;  // guarded by mutex
+};
+ThreadNames& Threads() {
+  static auto* const threads = new ThreadNames;  // threads may outlive static objects
+  return *threads;
+}
+
+int32_t NumberThisThread() {
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  ThreadNames& threads = Threads();
+  std::lock_guard lock(threads.mutex);
+  threads.names.emplace_back(name);
+  return static_cast<int32_t>(threads.names.size()) - 1;
+}
+
 }  // namespace
 
 int64_t TraceClockNs() {
@@ -90,9 +128,15 @@ int64_t TraceClockNs() {
 }
 
 int32_t TraceThread() {
-  static std::atomic<int32_t> count{0};
-  thread_local const int32_t id = count.fetch_add(1);
+  thread_local const int32_t id = NumberThisThread();
   return id;
+}
+
+std::string TraceThreadName(int32_t thread) {
+  ThreadNames& threads = Threads();
+  std::lock_guard lock(threads.mutex);
+  const auto id = static_cast<size_t>(thread);
+  return id < threads.names.size() ? threads.names[id] : std::string();
 }
 
 std::vector<int32_t> StepTrace::LastPredecessors() const {
@@ -158,6 +202,7 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
     for (const TraceEvent& event : tasks[task].events)
       origin = std::min(origin, event.start_ns + offsets[task]);
   }
+  const std::set<int32_t> arrows = ArrowEdges(tasks);
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   bool first = true;
   const auto add = [&](const std::string& line) {
@@ -170,6 +215,15 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
     const std::string process = "\"pid\":" + std::to_string(pid);
     add("{\"ph\":\"M\",\"name\":\"process_name\"," + process +
         ",\"args\":{\"name\":" + Quoted(task.task) + "}}");
+    std::set<int32_t> threads;
+    for (const TraceEvent& event : task.events) threads.insert(event.thread);
+    for (const int32_t thread : threads) {
+      const auto known = task.threads.find(thread);
+      const bool named = known != task.threads.end() && !known->second.empty();
+      add("{\"ph\":\"M\",\"name\":\"thread_name\"," + process +
+          ",\"tid\":" + std::to_string(thread) + ",\"args\":{\"name\":" +
+          Quoted(named ? known->second : "thread " + std::to_string(thread)) + "}}");
+    }
     for (const TraceEvent& event : task.events) {
       const int64_t start = event.start_ns + offsets[pid] - origin;
       const int64_t duration = event.end_ns - event.start_ns;
@@ -181,7 +235,7 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
       add("{\"ph\":\"X\"," + row + ",\"name\":" + Quoted(event.name) +
           ",\"cat\":" + Quoted(event.op) + ",\"ts\":" + Micros(start) +
           ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");
-      if (event.kind == TraceKind::kNode) continue;
+      if (event.kind == TraceKind::kNode || arrows.count(event.edge) == 0) continue;
       const bool send = event.kind == TraceKind::kSend;
       add(std::string("{\"ph\":\"") + (send ? "s" : "f\",\"bp\":\"e") + "\"," + row +
           ",\"name\":\"edge\",\"cat\":\"edge\",\"id\":" + std::to_string(event.edge) +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -62,16 +63,20 @@ class StepTrace {
 int64_t TraceClockNs();
 // A small number for the calling thread, the same for its whole life.
 int32_t TraceThread();
+// The name that the thread with this number had when it was numbered.
+std::string TraceThreadName(int32_t thread);
 
 struct TaskTrace {
   std::string task;             // "/job:worker/replica:0/task:1"
   int64_t clock_offset_ns = 0;  // added to the task's times to get the reader's; an estimate
   std::vector<TraceEvent> events;
+  std::map<int32_t, std::string> threads = {};  // names, by TraceEvent::thread
 };
 
-// Chrome's trace format (chrome://tracing, Perfetto): one process per task, one row per thread, an
-// arrow per edge from send to receive. Times start at the earliest event. Clock offsets are
-// corrected where they would let a tensor arrive before it was sent.
+// Chrome's trace format (chrome://tracing, Perfetto): one process per task, one row per thread,
+// each with its name, and an arrow from send to receive for each edge of which both are here: a
+// feed's send and a fetch's receive are in no task's record. Times start at the earliest event.
+// Clock offsets are corrected where they would let a tensor arrive before it was sent.
 std::string ToChromeJson(std::span<const TaskTrace> tasks);
 
 }  // namespace monograph

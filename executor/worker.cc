@@ -55,13 +55,12 @@ Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline
 }
 
 std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
-  std::vector<std::string> lines;
+  std::vector<std::string> ways;
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
-  if (session == nullptr) return lines;
-  for (const SessionPeer& peer : session->peers) {
-    lines.push_back(task() + " -> " + peer.task + ": " + impl_->transport_->Describe(peer.id));
-  }
-  return lines;
+  if (session == nullptr) return ways;
+  for (const SessionPeer& peer : session->peers)
+    ways.push_back(impl_->transport_->Describe(peer.id));
+  return ways;
 }
 
 void Worker::DropPeer(uint64_t id, const std::string& task) {

@@ -109,7 +109,7 @@ class Worker {
   Status CloseSession(uint64_t session,
                       std::chrono::milliseconds deadline = std::chrono::seconds(10),
                       const Status& why = Status());
-  // One line per peer: task, lanes.
+  // The way to each peer, in their order: lanes and expected speed (Transport::Describe).
   std::vector<std::string> DescribePeers(uint64_t session) const;
   // A peer is gone: its endpoint closes, pending transfers with it end.
   void DropPeer(uint64_t session, const std::string& task);

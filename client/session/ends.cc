@@ -65,6 +65,11 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
     InFlight& flight = flights_[step % kStepSlots];
     if (!flight.active || flight.steps.last != step) return;
     if (!flight.EndParts(peer)) return;  // it has no part in the step, or was given up already
+    for (LatePart& part : flight.late) {
+      if (part.peer != peer) continue;
+      part.answered = true;
+      part.what = status.message();
+    }
     if (!status.ok()) stop = FailLocked(flight, status);
     cause = flight.status;
     completion = FinishLocked(flight);
@@ -108,25 +113,47 @@ void Session::Impl::OnHealthLost(const Status& why) {
   FailSteps(why, [](InFlight&) { return true; });
 }
 
+Status Session::Impl::TimeoutOf(const InFlight& flight) {
+  std::string late = DescribeLateParts(flight.late);
+  if (late.empty()) {
+    late = "none, but " + std::to_string(flight.fetches_missing) +
+           (flight.fetches_missing == 1 ? " fetched tensor is" : " fetched tensors are") +
+           " not here yet";
+  }
+  return DeadlineExceeded("step " + std::to_string(StepNumberOf(flight.steps.last)) +
+                          " did not end within " + Seconds(flight.timeout) +
+                          "; tasks still running: " + late);
+}
+
+void Session::Impl::ExplainLocked(InFlight& flight) const {
+  for (LatePart& part : flight.late) {
+    if (part.answered) continue;
+    const bool lost = part.peer != kSelf && !lost_[static_cast<size_t>(part.peer)].ok();
+    part.what = lost ? "lost" : "has not stopped: it is inside a kernel";
+  }
+  if (!flight.late.empty()) flight.status = TimeoutOf(flight);
+}
+
 void Session::Impl::Expire(uint64_t step) {
+  Completion completion;
+  std::vector<int> stop;
   Status status;
   {
     std::lock_guard lock(mutex_);
-    const InFlight* flight = FindLocked(step);
+    InFlight* const flight = FindLocked(step);
     if (flight == nullptr) return;
-    std::string missing;
-    for (size_t i = 0; i < flight->part_done.size(); ++i) {
-      if (!flight->part_done[i])
-        missing += (missing.empty() ? "" : ", ") + TaskName(flight->prepared->parts[i].peer);
+    if (flight->status.ok() || flight->status.derived()) {
+      for (size_t i = 0; i < flight->part_done.size(); ++i) {
+        const int peer = flight->prepared->parts[i].peer;
+        if (!flight->part_done[i]) flight->late.push_back({peer, TaskName(peer)});
+      }
     }
-    if (missing.empty())
-      missing = "none, but " + std::to_string(flight->fetches_missing) +
-                " fetched tensors are not here yet";
-    status =
-        DeadlineExceeded("step " + std::to_string(StepNumberOf(step)) + " did not end within " +
-                         Seconds(flight->timeout) + "; tasks still running: " + missing);
+    status = TimeoutOf(*flight);
+    stop = FailLocked(*flight, status);
+    completion = FinishLocked(*flight);
   }
-  OnStepFailed(step, status);
+  Abort(stop, step, status);
+  completion.Run();
 }
 
 std::vector<int> Session::Impl::FailLocked(InFlight& flight, const Status& status,
@@ -174,6 +201,7 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
   if (!over && !force) return completion;
   if (!force && AwaitCauseLocked(flight)) return completion;
   if (!flight.status.ok()) {
+    ExplainLocked(flight);
     completion.result = flight.status;
   } else {
     std::vector<Tensor> values;

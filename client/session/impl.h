@@ -21,11 +21,16 @@
 #include "client/master.h"
 #include "client/registries.h"
 #include "client/session.h"
+#include "client/session/late.h"
 #include "executor/kernel_runner.h"
 #include "executor/worker.h"
 #include "transport/control/hello.h"
 
 namespace monograph {
+
+namespace wire {
+class CreateSessionResponse;
+}
 
 class Session::Impl : public StepClient {
  public:
@@ -118,6 +123,8 @@ class Session::Impl : public StepClient {
     bool awaits_cause = false;
     Clock::time_point deadline = Clock::time_point::max();
     std::chrono::milliseconds timeout{0};
+    // The parts that had not ended when its time was up: then `status` says so.
+    std::vector<LatePart> late;
     Listener listener;
 
     // Peer `peer` does no more for the step. False if that was known, or it has no part in it.
@@ -136,6 +143,7 @@ class Session::Impl : public StepClient {
   // ---- opening.cc
   Status StartWorker(const ClusterSpec* cluster);
   Status OpenAtTasks(const std::vector<PeerSpec>& peers);
+  void LogLanes(std::span<const wire::CreateSessionResponse> of_tasks) const;
   void StartMaster();
   Status CloseAtTasks();
   void OnTaskLost(int task, const Status& why);
@@ -171,6 +179,10 @@ class Session::Impl : public StepClient {
   // Those in flight of which `which` is true, asked under mutex_.
   void FailSteps(const Status& why, const std::function<bool(InFlight&)>& which);
   void Expire(uint64_t step);
+  // That the step's time is up, with what is known of the parts that are late.
+  static Status TimeoutOf(const InFlight& flight);
+  // The step is over: its status says what the late parts have said since. REQUIRES: mutex_.
+  void ExplainLocked(InFlight& flight) const;
   void FinishAll();  // by force
   void Watch();  // the thread that ends asynchronous steps whose time is up, and failed steps whose
                  // grace is

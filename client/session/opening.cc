@@ -4,6 +4,7 @@
 #include "base/duration.h"
 #include "base/log.h"
 #include "client/session/impl.h"
+#include "client/session/lanes.h"
 #include "executor/worker.pb.h"
 #include "transport/control/host_port.h"
 
@@ -123,15 +124,35 @@ Status Session::Impl::OpenAtTasks(const std::vector<PeerSpec>& peers) {
     requests.emplace_back(static_cast<int>(self),
                           CreateRequest(id_, peers, self, client).SerializeAsString());
   }
-  for (const Result<std::string>& response :
-       cluster_->Call("CreateSession", std::move(requests), kControlTimeout)) {
-    if (!response.ok()) return response.status();
-    wire::CreateSessionResponse parsed;
-    if (!parsed.ParseFromString(response.value()))
+  const std::vector<Result<std::string>> responses =
+      cluster_->Call("CreateSession", std::move(requests), kControlTimeout);
+  std::vector<wire::CreateSessionResponse> parsed(responses.size());
+  for (size_t self = 0; self < responses.size(); ++self) {
+    if (!responses[self].ok()) return responses[self].status();
+    if (!parsed[self].ParseFromString(responses[self].value()))
       return Internal("malformed answer to CreateSession");
-    for (const std::string& line : parsed.lanes()) LogInfo(line);
   }
+  LogLanes(parsed);
   return Status();
+}
+
+void Session::Impl::LogLanes(std::span<const wire::CreateSessionResponse> of_tasks) const {
+  // All tasks, and at last this process; who answers does not have itself among its peers.
+  std::vector<DeviceName> names;
+  for (const RemoteTask& task : cluster_->tasks()) names.push_back(task.name);
+  names.push_back(DeviceName::Parse(worker_->task()).value());
+  std::vector<LaneUse> uses;
+  for (size_t self = 0; self < of_tasks.size(); ++self) {
+    for (const wire::Lanes& lanes : of_tasks[self].lanes()) {
+      for (const int32_t peer : lanes.peers()) {
+        const size_t to = static_cast<size_t>(peer) + (static_cast<size_t>(peer) >= self ? 1 : 0);
+        if (to < names.size()) uses.push_back({names[self], names[to], lanes.way()});
+      }
+    }
+  }
+  const std::vector<std::string> own = worker_->DescribePeers(id_);
+  for (size_t to = 0; to < own.size(); ++to) uses.push_back({names.back(), names[to], own[to]});
+  for (const std::string& line : DescribeLanes(uses)) LogInfo(line);
 }
 
 void Session::Impl::StartMaster() {
@@ -212,8 +233,8 @@ Status Session::Impl::Close() {
   {
     std::unique_lock lock(mutex_);
     if (!slot_free_.wait_for(lock, kAbortGrace, [this] { return running_ == 0; })) {
-      result = DeadlineExceeded(std::to_string(running_) + " steps did not stop within " +
-                                Seconds(kAbortGrace));
+      result = DeadlineExceeded(std::to_string(running_) + (running_ == 1 ? " step" : " steps") +
+                                " did not stop within " + Seconds(kAbortGrace));
     }
   }
   FinishAll();

@@ -99,6 +99,7 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight.fetches_missing = prepared->distinct_fetches;
   flight.status = Status();
   flight.aborting = flight.awaits_cause = false;
+  flight.late.clear();
   flight.deadline = deadline;
   flight.timeout = timeout;
   flight.listener = std::move(listener);

@@ -12,8 +12,13 @@ void Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMeta
   std::vector<std::pair<int, std::string>> requests;
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf) {
-      if (auto trace = worker_->TakeTrace(id_, step))
-        traces.push_back({worker_->task(), 0, trace->Events()});
+      if (auto trace = worker_->TakeTrace(id_, step)) {
+        TaskTrace& own = traces.emplace_back(TaskTrace{worker_->task(), 0, trace->Events()});
+        for (const TraceEvent& event : own.events) {
+          auto [name, added] = own.threads.try_emplace(event.thread);
+          if (added) name->second = TraceThreadName(event.thread);
+        }
+      }
       continue;
     }
     wire::TakeTraceRequest request;
@@ -36,7 +41,8 @@ void Session::Impl::TraceOf(uint64_t step, const PreparedStep& prepared, RunMeta
     }
     TaskTrace trace{.task = TaskName(peers[i]),
                     .clock_offset_ns = -cluster_->ClockOffset(peers[i]),
-                    .events = {}};
+                    .events = {},
+                    .threads = {response.threads().begin(), response.threads().end()}};
     for (const wire::TraceEvent& event : response.events()) {
       trace.events.push_back({static_cast<TraceKind>(event.kind()), event.name(), event.op(),
                               event.device(), event.thread(), event.edge(), event.bytes(),

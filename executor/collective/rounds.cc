@@ -628,19 +628,27 @@ void CollectiveManager::Impl::Cancel(const Request& request) {
       if (std::find(local.begin(), local.end(), request) == local.end() || request->rank < 0)
         continue;
       const std::string who = operation->members->Describe(request->rank);
-      actions.ends.push_back({request, status, {}});
+      const std::string missing = operation->Missing();
+      actions.ends.push_back(
+          {request,
+           missing.empty() ? status
+                           : Cancelled(operation->Describe() + " waits for " + missing).AsDerived(),
+           {}});
       request->rank = -1;
       Fail(operation, Aborted("the step of " + who + " was aborted").AsDerived(), &actions);
       Withhold(request->device, &actions);  // StepFailed comes, with the reason
       break;
     }
-    EndHeld([&](const CollectiveRequest& held) { return &held == request.get(); }, status,
+    EndHeld([&](const CollectiveRequest& held) { return &held == request.get(); },
+            Cancelled("waits for an earlier step of its session to begin the same").AsDerived(),
             &actions);
     const auto found = members_.find({request->group_key, request->device});
     if (found != members_.end()) {
       Member& member = found->second;
       if (std::erase(member.waiting, request) != 0) {
-        actions.ends.push_back({request, status, {}});
+        const std::string group = GroupName(request->group_key);
+        actions.ends.push_back(
+            {request, Cancelled(group + " has not formed: members are missing").AsDerived(), {}});
         if (member.waiting.empty()) StopJoining(&member, status, &actions);
       }
     }

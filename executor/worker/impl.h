@@ -128,7 +128,9 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // The step has left only what a GPU does in its own order: the next one of its row may begin.
   void StepIssued(const Running& running);
   void EndStep(Running* running, const Status& status);
-  void ReportDone(WorkerSession& session, uint64_t step, const Status& status);
+  // `unfinished`: of a step whose time was up (Step::unfinished).
+  void ReportDone(WorkerSession& session, uint64_t step, const Status& status,
+                  const std::string& unfinished);
 
   // ---- messages.cc
   // A payload on its way to a peer.

@@ -66,6 +66,7 @@ struct StepRow {
   int under_way = 1;
   bool issued = false;  // `current` has ended or left only such work
   Status status;        // of those that have ended, and of aborts
+  std::string unfinished;  // of those that were aborted because their time was up
 
   void End(uint64_t step, const Status& ended) {
     status.Update(ended);

@@ -1,3 +1,4 @@
+#include "executor/unfinished.h"
 #include "executor/worker/impl.h"
 
 namespace monograph {
@@ -80,7 +81,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     }
   }
   if (!refused.ok()) {
-    if (over) ReportDone(*session, request.row.last, refused);
+    if (over) ReportDone(*session, request.row.last, refused, {});
     return;
   }
   // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
@@ -124,6 +125,7 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   std::shared_ptr<Step> finished;  // freed outside the lock
   std::vector<std::shared_ptr<Step>> useless;
   Status result = status;
+  std::string unfinished;
   uint64_t next = 0;
   bool closed, over = true;
   {
@@ -134,13 +136,16 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
       slot.End(step_id);
     }
     closed = session->closed;
+    if (finished != nullptr && TimeIsUp(status)) unfinished = finished->unfinished();
     if (in_row) {
       StepRow* row = session->RowOf(step_id);
+      if (!unfinished.empty()) row->unfinished = std::move(unfinished);
       row->End(step_id, status);
       if (closed) row->status.Update(Cancelled("Session has been closed."));
       if (row->Advance()) next = row->current;
       over = row->under_way == 0;
       result = row->status;
+      unfinished = row->unfinished;
       if (over) {
         session->EndRow(numbers);
       } else if (!result.ok()) {
@@ -152,7 +157,7 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   if (next != 0) {
     RunStep(session, {.step = next, .row = numbers, .graph = std::move(graph)}, false);
   } else if (over && (!closed || session->client != nullptr)) {
-    ReportDone(*session, numbers.last, result);
+    ReportDone(*session, numbers.last, result, unfinished);
   }
   graph = nullptr;  // freed here if it was deregistered meanwhile
   // Last: CloseSession waits for this count and then lets the peers go.
@@ -160,7 +165,10 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   if (--session->running == 0) session->idle.notify_all();
 }
 
-void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const Status& status) {
+void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const Status& ended,
+                              const std::string& unfinished) {
+  // That the time is up is what the client has said itself; it wants to know what took so long.
+  const Status status = TimeIsUp(ended) ? DeadlineExceeded(unfinished).AsDerived() : ended;
   if (session.client_peer == kSelf) {
     if (StepClient* client = session.client) client->OnStepDone(step_id, kSelf, status);
     return;

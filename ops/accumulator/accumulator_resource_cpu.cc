@@ -197,15 +197,20 @@ void AccumulatorResource::Take(KernelContext& c, int64_t num_required, TakenFn d
 
 void AccumulatorResource::Cancel(uint64_t id) {
   Waiter waiter;
+  int64_t count = 0;
   {
     std::lock_guard lock(mutex_);
+    count = count_;
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
                                     [id](const Waiter& w) { return w.id == id; });
     if (found == waiters_.end()) return;
     waiter = std::move(*found);
     waiters_.erase(found);
   }
-  waiter.done(Cancelled("TakeGrad operation was cancelled").AsDerived(), {});
+  waiter.done(Cancelled("accumulator '" + spec_.name + "' has " + std::to_string(count) + " of " +
+                        std::to_string(waiter.num_required) + " gradients")
+                  .AsDerived(),
+              {});
 }
 
 void AccumulatorResource::SetGlobalStep(int64_t step) {

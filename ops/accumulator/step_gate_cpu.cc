@@ -104,15 +104,19 @@ void StepGateResource::OnRemoved() { Close(Aborted("'" + name_ + "' was removed 
 
 void StepGateResource::Cancel(uint64_t id) {
   Waiter waiter;
+  int64_t step = 0;
   {
     std::lock_guard lock(mutex_);
+    step = step_;
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
                                     [id](const Waiter& w) { return w.id == id; });
     if (found == waiters_.end()) return;
     waiter = std::move(*found);
     waiters_.erase(found);
   }
-  waiter.done(Cancelled("waiting for the next step of '" + name_ + "' was cancelled").AsDerived(),
+  waiter.done(Cancelled("'" + name_ + "' " +
+                        (step < 0 ? "has not started" : "is still at step " + std::to_string(step)))
+                  .AsDerived(),
               0);
 }
 

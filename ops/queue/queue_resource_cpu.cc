@@ -127,16 +127,27 @@ void QueueResource::Cancel(uint64_t id) {
     for (std::list<Attempt>* line : {&enqueues_, &dequeues_}) {
       for (auto it = line->begin(); it != line->end(); ++it) {
         if (it->id != id) continue;
-        const char* what = line == &dequeues_ ? "Dequeue" : it->close ? "Close" : "Enqueue";
         if (line == &dequeues_) PutBack(*it);
-        Finish(line, it, Cancelled(std::string(what) + " operation was cancelled").AsDerived(),
-               &completions);
+        Finish(line, it, Cancelled(Waits(*it)).AsDerived(), &completions);
         break;
       }
     }
     Flush(&completions);
   }
   Run(std::move(completions));
+}
+
+std::string QueueResource::Waits(const Attempt& attempt) const {
+  const std::string size = ", current size " + std::to_string(elements_.size()) + ")";
+  if (attempt.wanted > 0) {
+    const std::string stay = spec_.min_after_dequeue > 0
+                                 ? ", min_after_dequeue " + std::to_string(spec_.min_after_dequeue)
+                                 : "";
+    return Quoted() + " has insufficient elements (requested " + std::to_string(attempt.wanted) +
+           stay + size;
+  }
+  if (attempt.close) return Quoted() + " is not closed yet: others enqueue before";
+  return Quoted() + " is full (capacity " + std::to_string(spec_.capacity) + size;
 }
 
 void QueueResource::FailAll(std::list<Attempt>* line, const Status& status,

@@ -84,6 +84,8 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   void Flush(Completions* completions);
   bool TryEnqueue(Completions* completions);  // true: something has changed
   bool TryDequeue(Completions* completions);
+  // Why the attempt has to wait.
+  std::string Waits(const Attempt& attempt) const;
   static void Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which, Status status,
                      Completions* completions);
   Tuple TakeOne();

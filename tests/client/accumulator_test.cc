@@ -101,7 +101,12 @@ TEST_F(AccumulatorTest, StaleGradientsAreDroppedWithoutAnError) {
 TEST_F(AccumulatorTest, TakingWaitsAndAnEndedStepTakesNothing) {
   MakeAccumulator(Reduction::kSum);
   ASSERT_TRUE(Put(0, Floats({1})).ok());
-  EXPECT_EQ(Take(2, 50ms).status().code(), Code::kDeadlineExceeded);
+  const Status late = Take(2, 50ms).status();
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
+  EXPECT_NE(late.message().find("(ResourceAccumulatorTakeGradient): accumulator '"),
+            std::string::npos)
+      << late;
+  EXPECT_NE(late.message().find("' has 1 of 2 gradients)"), std::string::npos) << late;
   EXPECT_EQ(Count(), 1);
   std::promise<Values> taken;
   session().RunAsync(session().MakeCallable({required_}, {take_}).value(),
@@ -279,7 +284,12 @@ TEST_F(AccumulatorTest, TheStepGateLetsThroughWhoIsBehindIt) {
     return session().Run({{step_, Tensor::Scalar(step)}}, fetches, targets, {.timeout = 20s});
   };
   EXPECT_EQ(session().Run({}, {now}).value()[0].scalar<int64_t>(), -1);
+  const auto late = [&](int64_t step) {
+    return session().Run({{step_, Tensor::Scalar(step)}}, {wait}, {}, {.timeout = 50ms}).status();
+  };
+  EXPECT_NE(late(0).message().find("'gate' has not started)"), std::string::npos) << late(0);
   ASSERT_TRUE(run({}, {set}, 3).ok());
+  EXPECT_NE(late(3).message().find("'gate' is still at step 3)"), std::string::npos) << late(3);
   EXPECT_EQ(Text(run({wait}, {}, 2)), Tensor::Scalar(int64_t{3}).ToString());
   std::promise<Values> passed;
   session().RunAsync(session().MakeCallable({step_}, {wait}).value(),

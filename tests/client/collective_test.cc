@@ -157,6 +157,24 @@ TEST(Collective, AGatherJoinsRowsOfUnequalNumbersAndABroadcastReachesAll) {
     ExpectSame(values->at(i), Tensor::Vector<int64_t>({7, 8}), "broadcast");
 }
 
+TEST(Collective, AStepThatRunsOutOfTimeNamesTheMemberThatItWaitsFor) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  CollectiveGroup group{.size = 2, .key = 9, .timeout_seconds = 20};
+  group.members = Devices(2);
+  const Scope place = root.WithDevice(Device(0));
+  const Output sum = CollectiveReduce(place.WithOpName("sum"), Const(place, 1.0f), group, 77);
+  auto session = Local(graph, 2);
+  const Status late =
+      session->Run({}, {sum}, {}, {.timeout = std::chrono::milliseconds(100)}).status();
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late;
+  EXPECT_NE(late.message().find("(node 'sum' (CollectiveReduceV2): collective "
+                                "'CollectiveReduceV2' (group 9, instance 77) waits for rank 1 "
+                                "(/job:localhost/replica:0/task:0/device:CPU:1))"),
+            std::string::npos)
+      << late;
+}
+
 TEST(Collective, AMemberThatDoesNotComeIsNamedAndTheNextStepWorks) {
   for (const bool given : {true, false}) {
     Graph graph = NewGraph();

@@ -279,6 +279,46 @@ TEST_F(QueueTest, AStepThatRunsOutOfTimePutsInNothingMore) {
   EXPECT_EQ(Size(), 0);
 }
 
+TEST_F(QueueTest, AStepThatRunsOutOfTimeNamesTheTaskTheNodeTheOpAndTheQueue) {
+  MakeQueue(2);
+  ASSERT_TRUE(Put(1).ok());
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(GetMany(3, 100ms).status().message(),
+            "step 2 did not end within 0.1 s; tasks still running: "
+            "/job:localhost/replica:0/task:0 (node 'QueueDequeueManyV2' (QueueDequeueManyV2): "
+            "FIFOQueue 'q' has insufficient elements (requested 3, current size 1))");
+  // All that there is to know is known at once.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 3s);
+  ExpectError(PutMany({2, 3, 4}, 50ms), Code::kDeadlineExceeded,
+              "node 'QueueEnqueueManyV2' (QueueEnqueueManyV2): FIFOQueue 'q' is full (capacity 2, "
+              "current size 2)");
+  ASSERT_TRUE(GetMany(2).ok());
+  // Also of a row, of which the second step waits ...
+  ASSERT_TRUE(Put(5).ok());
+  const Status row = session().Run({}, {get_}, {}, {.timeout = 100ms, .steps = 4}).status();
+  ExpectError(row, Code::kDeadlineExceeded,
+              "tasks still running: /job:localhost/replica:0/task:0 (node 'QueueDequeueV2' "
+              "(QueueDequeueV2): FIFOQueue 'q' has insufficient elements (requested 1, current "
+              "size 0))");
+  // ... and of a step that nobody waits for.
+  std::promise<Status> ended;
+  session().RunAsync(session().MakeCallable({}, {get_}).value(), {},
+                     [&](const Values& result) { ended.set_value(result.status()); },
+                     {.timeout = 100ms});
+  ExpectError(ended.get_future().get(), Code::kDeadlineExceeded, "FIFOQueue 'q' has insufficient");
+}
+
+TEST_F(QueueTest, AStepThatRunsOutOfTimeNamesFewOfManyNodes) {
+  MakeQueue();
+  std::vector<Output> gets;
+  for (int i = 0; i < 40; ++i)
+    gets.push_back(QueueDequeue(root_.WithOpName(std::string(200, 'n')), queue_)[0]);
+  const Status status = session().Run({}, gets, {}, {.timeout = 100ms}).status();
+  ExpectError(status, Code::kDeadlineExceeded, "; and 37 more nodes)");
+  EXPECT_EQ(status.message().find('\n'), std::string::npos);
+  EXPECT_LT(status.message().size(), 1000u) << status;
+}
+
 TEST_F(QueueTest, AFailureElsewhereInTheStepEndsItsWait) {
   MakeQueue();
   const Operation wrong = Assert(root_, Const(root_, false), {Const(root_, 1)});

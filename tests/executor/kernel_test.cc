@@ -1,10 +1,12 @@
 #include "executor/kernel.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "executor/device.h"
 #include "executor/kernel_runner.h"
@@ -169,6 +171,47 @@ TEST(Trace, TasksAreDrawnOnOneClockWithArrowsBetweenThem) {
       json.find(
           R"({"ph":"f","bp":"e","pid":1,"tid":2,"name":"edge","cat":"edge","id":7,"ts":2.500})"),
       std::string::npos)
+      << json;
+}
+
+TEST(Trace, AnArrowHasTwoEndsOrIsLeftOut) {
+  std::vector<TaskTrace> tasks(2);
+  tasks[0] = {"/job:a",
+              0,
+              {{TraceKind::kSend, "x:0", "_Send", "cpu", 1, 7, 16, 1000, 2000},
+               {TraceKind::kSend, "fetched:0", "_Send", "cpu", 1, 8, 16, 2000, 2100}}};
+  tasks[1] = {"/job:b",
+              0,
+              {{TraceKind::kRecv, "fed:0", "_Recv", "cpu", 2, 9, 16, 500, 500},
+               {TraceKind::kRecv, "x:0", "_Recv", "cpu", 2, 7, 16, 2500, 2500}}};
+  const std::string json = ToChromeJson(tasks);
+  for (const char* arrow : {R"("ph":"s")", R"("ph":"f")"}) {
+    const size_t at = json.find(arrow);
+    ASSERT_NE(at, std::string::npos) << json;
+    EXPECT_EQ(json.find(arrow, at + 1), std::string::npos) << json;
+  }
+  // The transfers themselves are shown.
+  EXPECT_NE(json.find(R"("name":"fetched:0")"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("name":"fed:0")"), std::string::npos) << json;
+}
+
+TEST(Trace, EveryThreadThatShowsHasItsName) {
+  std::vector<TaskTrace> tasks(1);
+  std::thread([&] {
+    pthread_setname_np(pthread_self(), "my-thread");
+    const int32_t id = TraceThread();
+    tasks[0] = {"/job:a",
+                0,
+                {{TraceKind::kNode, "x", "Neg", "cpu", id, -1, 0, 1000, 2000},
+                 {TraceKind::kNode, "y", "Neg", "cpu", id + 100, -1, 0, 1000, 2000}},
+                {{id, TraceThreadName(id)}}};
+  }).join();
+  const std::string json = ToChromeJson(tasks);
+  EXPECT_NE(json.find(R"("args":{"name":"my-thread"}})"), std::string::npos) << json;
+  const std::string unknown = std::to_string(tasks[0].events[1].thread);
+  EXPECT_NE(json.find(R"({"ph":"M","name":"thread_name","pid":0,"tid":)" + unknown +
+                      R"(,"args":{"name":"thread )" + unknown + R"("}})"),
+            std::string::npos)
       << json;
 }
 

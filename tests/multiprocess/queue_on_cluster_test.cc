@@ -7,6 +7,7 @@
 #include "client/registries.h"
 #include "graph/graph_def.h"
 #include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/queue/queue.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
@@ -92,6 +93,33 @@ TEST(QueueOnCluster, AWaitEndsWithItsDeadlineOrItsSessionAndTakesNothing) {
   ASSERT_TRUE(b.Put(5).ok());
   EXPECT_EQ(b.Size(), 1);
   EXPECT_EQ(b.Get().value(), 5);
+}
+
+TEST(QueueOnCluster, AStepThatRunsOutOfTimeSaysWhichTaskWaitsForWhat) {
+  TestCluster cluster({.ps = 1, .workers = 3});
+  Client a;
+  std::vector<Output> uses;
+  for (int worker = 0; worker < 3; ++worker) {
+    const Scope there = a.root.WithDevice("/job:worker/task:" + std::to_string(worker));
+    uses.push_back(Neg(there.WithOpName("use"), a.get));
+  }
+  a.session = cluster.Connect(a.graph);
+  const auto begin = Clock::now();
+  const Status status = a.session->Run({}, uses, {}, {.timeout = 200ms}).status();
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+  // First the task that is to blame.
+  std::string text =
+      "step 1 did not end within 0.2 s; tasks still running: /job:ps/replica:0/task:0 (node 'get' "
+      "(QueueDequeueV2): FIFOQueue 'numbers' has insufficient elements (requested 1, current size "
+      "0))";
+  for (const char* worker : {"0", "1", "2"}) {
+    text += std::string(", /job:worker/replica:0/task:") + worker +
+            " (awaits 'get:0' from /job:ps/replica:0/task:0/device:CPU:0)";
+  }
+  EXPECT_EQ(status.message(), text);
+  EXPECT_LT(Clock::now() - begin, 3s);
+  ASSERT_TRUE(a.Put(1).ok());
+  EXPECT_TRUE(a.session->Run({}, uses, {}, {.timeout = 20s}).ok());
 }
 
 TEST(QueueOnCluster, AStepThatWaitsHoldsUpNoOther) {

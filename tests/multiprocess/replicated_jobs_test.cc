@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <sstream>
 #include <thread>
 
+#include "tests/multiprocess/chrome_trace.h"
 #include "tests/multiprocess/mnist_jobs.h"
 
 namespace monograph {
@@ -39,6 +41,25 @@ TEST(ReplicatedJobs, EveryWayOfSeveralClientsTrains) {
       // is past a multiple of 5.
       EXPECT_NE(output.find(", Accuracy(batch): "), std::string::npos) << output;
     }
+  }
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ReplicatedJobs, ATraceOfAJobIsWhole) {
+  for (const char* mode : {"--replication=in_graph", "--variable_update=replicated"}) {
+    TestCluster cluster({.ps = 1, .workers = 2});
+    TemporaryFolder folder;
+    ChildProcess client(Client(cluster, 0,
+                               {"--replication=in_graph", mode, "--num_warmup_batches=2",
+                                "--num_batches=2", "--trace_file=" + folder.File("trace.json")}));
+    ASSERT_TRUE(Succeeds(client)) << mode << ": " << client.error();
+    const TraceFacts facts = CheckTrace(ReadFile(folder.File("trace.json")));
+    EXPECT_GE(facts.tasks, 2) << mode;
+    EXPECT_GE(facts.arrows, 2) << mode;
   }
 }
 

@@ -2,6 +2,8 @@
 // and what they print of the placement.
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "client/optimizer.h"
 #include "client/registries.h"
 #include "executor/task_status.h"
@@ -34,6 +36,22 @@ class SessionOnCluster : public testing::Test {
   static TestCluster* cluster_;
 };
 TestCluster* SessionOnCluster::cluster_ = nullptr;
+
+TEST(SessionOnManyTasks, ALineOfTheLogIsForAWayNotForAPairOfTasks) {
+  TestCluster cluster({.ps = 2, .workers = 8});
+  Graph graph = NewGraph();
+  testing::internal::CaptureStderr();
+  cluster.Connect(graph);
+  const std::string log = testing::internal::GetCapturedStderr();
+  int lines = 0;
+  for (size_t at = log.find("data plane: "); at != std::string::npos;
+       at = log.find("data plane: ", at + 1))
+    ++lines;
+  EXPECT_GE(lines, 1) << log;
+  EXPECT_LE(lines, 3) << log;
+  EXPECT_LE(std::count(log.begin(), log.end(), '\n'), 20) << log;
+  EXPECT_NE(log.find("GB/s among client/0, ps/0-1, worker/0-7\n"), std::string::npos) << log;
+}
 
 // A program of a client: a variable on the parameter server, and what may be done with it.
 struct Counter {

@@ -15,6 +15,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
+#include "tests/multiprocess/chrome_trace.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph {
@@ -173,7 +174,8 @@ TEST_F(StepOnCluster, AStepWhoseTimeIsUpNamesTheTaskThatStillRuns) {
         session().Run({{kernel.side, Tensor::Scalar<int32_t>(side)}}, {kernel.sum}, {}, options);
     if (values.ok()) continue;
     ExpectError(values.status(), Code::kDeadlineExceeded,
-                {"/job:worker/replica:0/task:1", "0.1 s"});
+                {"within 0.1 s; tasks still running: /job:worker/replica:0/task:1 (node "
+                 "'long_product' (MatMul))"});
     break;
   }
   auto small = session().Run({{kernel.side, Tensor::Scalar<int32_t>(8)}}, {kernel.sum});
@@ -225,6 +227,24 @@ TEST_F(StepOnCluster, ATraceShowsEveryTaskOpSendAndReceiveOnOneClock) {
   }
   EXPECT_GE(arrows_out, 2);
   EXPECT_GE(arrows_in, 2);
+}
+
+TEST_F(StepOnCluster, EveryArrowOfATraceHasTwoEndsAndEveryThreadAName) {
+  // Fed and fetched at several tasks: the client's ends of these transfers are in no trace.
+  const Output x = Placeholder(root_, DT_FLOAT, {-1});
+  const Output a = Neg(On(kWorker0), x), b = Square(On(kWorker1), a), c = Add(On(kPs), b, x);
+  const Output here = Neg(root_.WithDevice("/job:client"), b);
+  RunOptions options;
+  options.trace = true;
+  for (int i = 0; i < 4; ++i) {
+    RunMetadata metadata;
+    auto values = session().Run({{x, Tensor::Vector<float>({1, 2})}}, {a, b, c, here}, {}, options,
+                                &metadata);
+    ASSERT_TRUE(values.ok()) << values.status();
+    const TraceFacts facts = CheckTrace(metadata.trace_json);
+    EXPECT_GE(facts.arrows, 3) << metadata.trace_json;
+    EXPECT_EQ(facts.tasks, 4) << metadata.trace_json;
+  }
 }
 
 }  // namespace
