@@ -10,10 +10,14 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <thread>
 #include <utility>
 
+#include "client/compare/load.h"
 #include "client/compare/report.h"
 #include "client/compare/run.h"
+#include "client/compare/words.h"
 #include "transport/control/hello.h"
 
 namespace monograph {
@@ -71,11 +75,48 @@ Status Check(const CompareOptions& options) {
   return Status();
 }
 
+// As execvp finds it.
+Status CheckProgram(const std::string& what, const std::string& name) {
+  std::vector<std::string> tried = {name};
+  if (name.find('/') == std::string::npos) {
+    tried.clear();
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path == nullptr ? "" : path);
+    for (std::string folder; std::getline(folders, folder, ':');)
+      tried.push_back((folder.empty() ? "." : folder) + "/" + name);
+  }
+  for (const std::string& file : tried) {
+    std::error_code error;
+    if (access(file.c_str(), X_OK) == 0 && !std::filesystem::is_directory(file, error))
+      return Status();
+  }
+  return NotFound(what + " '" + name + "' is no program that can be run" +
+                  (name.find('/') == std::string::npos
+                       ? ": no folder of the PATH has it; give its path, as in ./" + name
+                       : ""));
+}
+
 Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
   return file ? Status() : FailedPrecondition("cannot write '" + path + "'");
+}
+
+std::string UsedByOthers(const RunLoad& load) {
+  return "other work uses " + Fixed(load.others, 2) + " of " + Plural(load.processors, "processor");
+}
+
+// Before the first run, so that nobody waits long for a comparison that can conclude nothing.
+void WarnIfBusy() {
+  const std::optional<LoadCounters> before = ReadLoadCounters();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const std::optional<LoadCounters> after = ReadLoadCounters();
+  if (!before || !after) return;
+  if (const RunLoad load = LoadBetween(*before, *after); load.busy())
+    std::fprintf(stderr,
+                 "The machine is busy: %s. Nothing is concluded from runs on a busy machine.\n",
+                 UsedByOthers(load).c_str());
 }
 
 class Comparison {
@@ -117,9 +158,12 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
   const std::string name = mode.name + "_" + std::to_string(workers) + "_" + std::to_string(repeat);
   const std::string results = scratch_.File(name + ".json");
   launch.command.push_back("--result_file=" + results);
+  const std::optional<LoadCounters> before = ReadLoadCounters();
   const Status status =
       RunLaunched(launch, logs_ + "/" + name + ".log",
                   std::chrono::duration<double>(options_.run_timeout), &interrupts_);
+  if (const std::optional<LoadCounters> after = ReadLoadCounters(); before && after)
+    run.load = LoadBetween(*before, *after);
   Result<std::vector<RunResult>> clients =
       status.ok() ? ReadResults(results) : Result<std::vector<RunResult>>(status);
   if (clients.ok()) {
@@ -132,12 +176,12 @@ ComparedRun Comparison::RunOne(const CompareMode& mode, int workers, int repeat)
 
 void Comparison::Tell(const ComparedRun& run, size_t total) const {
   const std::string what = "[" + std::to_string(report_.runs.size()) + "/" + std::to_string(total) +
-                           "] " + run.mode + ", " + std::to_string(run.workers) +
-                           (run.workers == 1 ? " worker" : " workers") + ", repeat " +
+                           "] " + run.mode + ", " + Plural(run.workers, "worker") + ", repeat " +
                            std::to_string(run.repeat) + ": ";
   if (run.error.empty()) {
-    std::fprintf(stderr, "%s%.1f images/sec\n", what.c_str(),
-                 FiguresOf(run.clients).images_per_second);
+    std::fprintf(stderr, "%s%.1f images/sec%s\n", what.c_str(),
+                 FiguresOf(run.clients).images_per_second,
+                 run.busy() ? (", on a busy machine: " + UsedByOthers(*run.load)).c_str() : "");
   } else {
     std::fprintf(stderr, "%sFAILED: %s\n", what.c_str(), run.error.c_str());
   }
@@ -146,6 +190,8 @@ void Comparison::Tell(const ComparedRun& run, size_t total) const {
 Result<int> Comparison::Run() {
   MG_RETURN_IF_ERROR(Check(options_));
   MG_ASSIGN_OR_RETURN(report_.modes, ParseModes(options_.modes));
+  MG_RETURN_IF_ERROR(CheckProgram("the program", options_.command[0]));
+  MG_RETURN_IF_ERROR(CheckProgram("--executor", options_.executor));
   MG_RETURN_IF_ERROR(scratch_.Make());
   logs_ = options_.log_dir.empty() ? scratch_.File("") : options_.log_dir;
   std::error_code error;
@@ -161,6 +207,7 @@ Result<int> Comparison::Run() {
   report_.machine = ThisMachine();
   report_.repeats = options_.repeats;
   report_.workers = options_.workers;
+  WarnIfBusy();
 
   bool failed = false;
   const size_t total =

@@ -2,15 +2,18 @@
 // it.
 #include "client/compare/page_template.h"
 #include "client/compare/report.h"
+#include "client/compare/sentences.h"
 
 namespace monograph {
 namespace {
 
+// Wherever the mark stands.
 void Replace(std::string* text, std::string_view mark, std::string_view by) {
-  text->replace(text->find(mark), mark.size(), by);
+  for (size_t at = 0; (at = text->find(mark, at)) != std::string::npos; at += by.size())
+    text->replace(at, mark.size(), by);
 }
 
-// Inside <pre>.
+// Between tags.
 std::string EscapedText(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -41,7 +44,12 @@ std::string EscapedJson(const std::string& json) {
 }  // namespace
 
 std::string ReportPage(const CompareReport& report) {
+  const ReportSentences sentences = SentencesOf(report, Cells(report));
   std::string page = kPageTemplate;
+  Replace(&page, "<!--HEADLINE-->", EscapedText(sentences.headline));
+  Replace(&page, "<!--CERTAINTY-->", EscapedText(sentences.certainty));
+  Replace(&page, "<!--WEIGHTS-->", EscapedText(sentences.weights));
+  Replace(&page, "<!--LOAD-->", EscapedText(sentences.load));
   Replace(&page, "<!--TABLE-->", EscapedText(ReportTable(report)));
   Replace(&page, "<!--DATA-->", EscapedJson(ReportJson(report)));
   return page;

@@ -5,20 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <set>
+#include <tuple>
 
 #include "base/device_name.h"
 
 namespace monograph {
 namespace {
-
-std::string Number(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 // "/job:worker/replica:0/task:1" is "worker/1".
 std::string ShortTask(const std::string& task) {
@@ -108,39 +102,6 @@ std::string DigestOf(const ComparedRun& run) {
     if (client.digest != run.clients[0].digest && !client.digest.empty()) return "clients differ";
   }
   return run.clients.empty() ? "" : run.clients[0].digest;
-}
-
-bool Synchronous(const CompareReport& report, const ComparedRun& run) {
-  return std::any_of(report.modes.begin(), report.modes.end(), [&](const CompareMode& mode) {
-    return mode.name == run.mode && mode.synchronous;
-  });
-}
-
-// The number of workers that the headline speaks of.
-int HeadlineWorkers(const std::vector<Ratio>& ratios) {
-  for (const Ratio& ratio : ratios) {
-    if (ratio.workers == 2) return 2;
-  }
-  return ratios.empty() ? 0 : ratios.back().workers;
-}
-
-std::string TitleOf(const CompareReport& report, const std::string& mode) {
-  for (const CompareMode& known : report.modes) {
-    if (known.name == mode) return known.title;
-  }
-  return mode;
-}
-
-// Inside a sentence: "in-graph", but a name of the user's own stays.
-std::string InSentence(std::string title) {
-  if (title.size() > 1 && std::isupper(static_cast<unsigned char>(title[0])) &&
-      std::islower(static_cast<unsigned char>(title[1])))
-    title[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(title[0])));
-  return title;
-}
-
-std::string WorkersText(int workers) {
-  return std::to_string(workers) + (workers == 1 ? " worker" : " workers");
 }
 
 }  // namespace
@@ -236,6 +197,55 @@ std::vector<Cell> Cells(const CompareReport& report) {
   return cells;
 }
 
+std::string ConclusionName(Conclusion conclusion) {
+  switch (conclusion) {
+    case Conclusion::kClear:
+      return "clear";
+    case Conclusion::kEqual:
+      return "equal";
+    case Conclusion::kUnclear:
+      return "unclear";
+    case Conclusion::kFewRepeats:
+      return "few repeats";
+    case Conclusion::kBusy:
+      return "busy";
+  }
+  return "";
+}
+
+Ratio RatioOf(const Cell& baseline, const Cell& mode) {
+  Ratio ratio{.mode = mode.mode->name, .baseline = baseline.mode->name, .workers = mode.workers};
+  std::vector<double> all, calm;
+  for (size_t i = 0; i < baseline.runs.size(); ++i) {
+    for (size_t k = 0; k < mode.runs.size(); ++k) {
+      if (baseline.runs[i]->repeat != mode.runs[k]->repeat ||
+          mode.figures[k].images_per_second <= 0)
+        continue;
+      all.push_back(baseline.figures[i].images_per_second / mode.figures[k].images_per_second);
+      if (!baseline.runs[i]->busy() && !mode.runs[k]->busy()) calm.push_back(all.back());
+    }
+  }
+  ratio.repeats = static_cast<int>(all.size());
+  ratio.busy = static_cast<int>(all.size() - calm.size());
+  const bool enough = calm.size() >= kMinRepeats;
+  ratio.ratio = SpreadOf(enough ? calm : all);
+  const Spread& spread = ratio.ratio;
+  const bool one_side = spread.low > 1 || spread.high < 1;
+  const auto within = [](double value, double distance) {
+    return value <= 1 + distance && value >= 1 / (1 + distance);
+  };
+  const bool near = within(spread.low, kEqualWithin) && within(spread.high, kEqualWithin);
+  const bool shown_as_one = within(spread.median, 0.005);
+  if (!enough) {
+    ratio.conclusion = ratio.repeats < kMinRepeats ? Conclusion::kFewRepeats : Conclusion::kBusy;
+  } else if (one_side && !(near && shown_as_one)) {
+    ratio.conclusion = Conclusion::kClear;
+  } else {
+    ratio.conclusion = near ? Conclusion::kEqual : Conclusion::kUnclear;
+  }
+  return ratio;
+}
+
 std::vector<Ratio> Ratios(const CompareReport& report, const std::vector<Cell>& cells) {
   std::vector<Ratio> ratios;
   for (const Cell& cell : cells) {
@@ -243,22 +253,43 @@ std::vector<Ratio> Ratios(const CompareReport& report, const std::vector<Cell>& 
     const auto first = std::find_if(cells.begin(), cells.end(), [&](const Cell& other) {
       return other.workers == cell.workers && other.mode->name == report.modes[0].name;
     });
-    std::vector<double> values;
-    for (size_t i = 0; i < first->runs.size(); ++i) {
-      for (size_t k = 0; k < cell.runs.size(); ++k) {
-        if (first->runs[i]->repeat == cell.runs[k]->repeat && cell.figures[k].images_per_second > 0)
-          values.push_back(first->figures[i].images_per_second / cell.figures[k].images_per_second);
-      }
-    }
-    if (values.empty()) continue;
-    Ratio ratio{.mode = cell.mode->name,
-                .baseline = report.modes[0].name,
-                .workers = cell.workers,
-                .ratio = SpreadOf(values)};
-    ratio.clear = ratio.ratio.count >= 2 && (ratio.ratio.low > 1 || ratio.ratio.high < 1);
-    ratios.push_back(std::move(ratio));
+    Ratio ratio = RatioOf(*first, cell);
+    if (ratio.ratio.count > 0) ratios.push_back(std::move(ratio));
   }
   return ratios;
+}
+
+int PathRepeat(const std::vector<Cell>& cells, int workers) {
+  struct Repeat {
+    int traced = 0, busy = 0;
+    double off = 0;  // distance from the medians, as a share of them
+  };
+  std::map<int, Repeat> repeats;
+  for (const Cell& cell : cells) {
+    if (cell.workers != workers) continue;
+    for (size_t i = 0; i < cell.runs.size(); ++i) {
+      if (PathOf(cell, cell.runs[i]->repeat) == nullptr) continue;
+      Repeat& repeat = repeats[cell.runs[i]->repeat];
+      ++repeat.traced;
+      if (cell.runs[i]->busy()) ++repeat.busy;
+      if (cell.step_p50_us.median > 0)
+        repeat.off += std::abs(cell.figures[i].step_p50_us / cell.step_p50_us.median - 1);
+    }
+  }
+  const auto worse = [](const auto& a, const auto& b) {
+    const Repeat &x = a.second, &y = b.second;
+    return std::tuple(x.traced, -x.busy, -x.off) < std::tuple(y.traced, -y.busy, -y.off);
+  };
+  const auto best = std::max_element(repeats.begin(), repeats.end(), worse);
+  return best == repeats.end() ? 0 : best->first;
+}
+
+const CriticalPath* PathOf(const Cell& cell, int repeat) {
+  for (const ComparedRun* run : cell.runs) {
+    if (run->repeat == repeat && run->clients[0].critical_path)
+      return &*run->clients[0].critical_path;
+  }
+  return nullptr;
 }
 
 std::vector<Equality> Equalities(const CompareReport& report) {
@@ -286,61 +317,36 @@ std::vector<Equality> Equalities(const CompareReport& report) {
   return equalities;
 }
 
-std::string Headline(const CompareReport& report, const std::vector<Ratio>& ratios) {
-  const int workers = HeadlineWorkers(ratios);
-  for (const Ratio& ratio : ratios) {
-    if (ratio.workers != workers) continue;
-    const std::string ours = TitleOf(report, ratio.baseline),
-                      other = InSentence(TitleOf(report, ratio.mode)),
-                      where = " at " + WorkersText(workers);
-    if (!ratio.clear && ratio.ratio.count > 1)
-      return ours + " and " + other + " are equally fast, within the spread," + where;
-    return ours + " is " + Number(ratio.ratio.median, 2) + "x " + other + where;
-  }
-  const std::vector<Cell> cells = Cells(report);
-  const Cell* last = nullptr;
-  for (const Cell& cell : cells) {
-    if (!cell.runs.empty()) last = &cell;
-  }
-  if (last == nullptr) return "No run went through";
-  return last->mode->title + " trains " + Number(last->images_per_second.median, 0) +
-         " images/sec at " + WorkersText(last->workers);
+bool Synchronous(const CompareReport& report, const ComparedRun& run) {
+  return std::any_of(report.modes.begin(), report.modes.end(), [&](const CompareMode& mode) {
+    return mode.name == run.mode && mode.synchronous;
+  });
 }
 
-std::string Certainty(const CompareReport& report, const std::vector<Ratio>& ratios) {
-  const int workers = HeadlineWorkers(ratios);
-  for (const Ratio& ratio : ratios) {
-    if (ratio.workers != workers) continue;
-    const std::string range =
-        Number(ratio.ratio.low, 2) + "x to " + Number(ratio.ratio.high, 2) + "x";
-    if (ratio.ratio.count == 1) return "One repeat only: the spread is not known.";
-    const std::string over = "over " + std::to_string(ratio.ratio.count) + " interleaved repeats";
-    if (ratio.clear) return "Every repeat agrees: " + range + " " + over + ".";
-    return "The spread is larger than the difference: " + range + " " + over + ".";
+std::vector<RunFigures::Traffic> MedianTraffic(const Cell& cell) {
+  using Traffic = RunFigures::Traffic;
+  std::vector<Traffic> medians;
+  if (cell.figures.empty()) return medians;
+  for (const Traffic& first : cell.figures[0].tasks) {
+    const auto median = [&](double Traffic::*figure) {
+      std::vector<double> values;
+      for (const RunFigures& figures : cell.figures) {
+        for (const Traffic& traffic : figures.tasks) {
+          if (traffic.task == first.task) values.push_back(traffic.*figure);
+        }
+      }
+      return SpreadOf(values).median;
+    };
+    medians.push_back({first.task, median(&Traffic::sent), median(&Traffic::received),
+                       median(&Traffic::messages_sent), median(&Traffic::messages_received)});
   }
-  return report.modes.size() == 1 ? "One mode only: there is nothing to compare with." : "";
+  return medians;
 }
 
-std::string EqualityText(const CompareReport& report, const std::vector<Equality>& equalities) {
-  int runs = 0;
-  std::string differ;
-  for (const Equality& equality : equalities) {
-    runs += equality.runs;
-    if (!equality.equal()) differ += (differ.empty() ? "" : ", ") + WorkersText(equality.workers);
-  }
-  if (runs == 0) return "No synchronous run reported its weights.";
-  if (!differ.empty())
-    return "Weights of synchronous runs are not the same bits at " + differ + ".";
-  std::set<std::string> modes;
-  for (const ComparedRun& run : report.runs) {
-    if (run.error.empty() && Synchronous(report, run)) modes.insert(run.mode);
-  }
-  if (runs == static_cast<int>(equalities.size()))
-    return "One run each: nothing to compare its weights with.";
-  return "For each number of workers, all runs of " +
-         (modes.size() == 1 ? InSentence(TitleOf(report, *modes.begin()))
-                            : std::to_string(modes.size()) + " synchronous modes") +
-         " ended with bit-equal weights (" + std::to_string(runs) + " runs).";
+double BytesPerStep(const Cell& cell) {
+  double sum = 0;
+  for (const RunFigures::Traffic& traffic : MedianTraffic(cell)) sum += traffic.sent;
+  return sum;
 }
 
 }  // namespace monograph

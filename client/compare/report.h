@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "client/compare/load.h"
 #include "client/compare/mode.h"
 #include "client/run_metrics.h"
 
@@ -29,6 +30,8 @@ struct ComparedRun {
   std::string command;
   std::string error;  // empty: it ran through
   std::vector<RunResult> clients;
+  std::optional<RunLoad> load;  // nullopt: it could not be measured
+  bool busy() const { return load && load->busy(); }
 };
 
 // What one run comes to. A "step" trains one global batch, whoever trains it: figures per step can
@@ -78,15 +81,45 @@ struct Cell {
 // Every mode at every number of workers; cells in which no run went through have no runs.
 std::vector<Cell> Cells(const CompareReport& report);
 
-// Images per second of one mode over those of the first mode, at one number of workers: of runs of
-// the same repeat, which stand beside each other in time.
+// Fewer repeats than this give no conclusion.
+inline constexpr int kMinRepeats = 3;
+// Ratios that lie on both sides of 1 within this distance of it are equal.
+inline constexpr double kEqualWithin = 0.05;
+
+enum class Conclusion {
+  kClear,       // every repeat lies on the same side of 1
+  kEqual,       // not clear, or 1.00 by median, and every repeat lies within kEqualWithin of 1
+  kUnclear,     // neither
+  kFewRepeats,  // none: fewer than kMinRepeats
+  kBusy,        // none: there were enough, but too many of them on a busy machine
+};
+// "clear", "equal", "unclear", "few repeats", "busy".
+std::string ConclusionName(Conclusion conclusion);
+inline bool Concludes(Conclusion conclusion) {
+  return conclusion != Conclusion::kFewRepeats && conclusion != Conclusion::kBusy;
+}
+
+// Images per second of one mode over those of another, at one number of workers: of runs of the
+// same repeat, which stand beside each other in time. Repeats on a busy machine are left out if
+// kMinRepeats others remain.
 struct Ratio {
   std::string mode, baseline;
   int workers = 0;
-  Spread ratio;
-  bool clear = false;  // every repeat lies on the same side of 1, and there are at least two
+  Spread ratio;     // of `baseline` over `mode`; no count: they have no repeat in common
+  int repeats = 0;  // in which both ran through
+  int busy = 0;     // of those, on a busy machine
+  Conclusion conclusion = Conclusion::kFewRepeats;
 };
+Ratio RatioOf(const Cell& baseline, const Cell& mode);
+// Of the first mode over each other.
 std::vector<Ratio> Ratios(const CompareReport& report, const std::vector<Cell>& cells);
+
+// The repeat whose critical paths stand side by side at one number of workers: the one in which
+// most modes traced a step; of several, one on a machine that was not busy, then the one whose
+// steps were most like the median. 0: no run traced a step.
+int PathRepeat(const std::vector<Cell>& cells, int workers);
+// Of the cell's run of that repeat; nullptr: it traced none.
+const CriticalPath* PathOf(const Cell& cell, int repeat);
 
 // Whether synchronous runs ended with the same weights, at one number of workers.
 struct Equality {
@@ -97,14 +130,10 @@ struct Equality {
   bool equal() const { return digests.size() == 1; }
 };
 std::vector<Equality> Equalities(const CompareReport& report);
-
-// The finding in one sentence, as the page's title states it: "In-graph is 1.02x between-graph at 2
-// workers"; where the repeats do not agree, that both are equally fast.
-std::string Headline(const CompareReport& report, const std::vector<Ratio>& ratios);
-// How certain it is: "5 repeats: 1.01x to 1.04x", or that the spread is larger than the difference.
-std::string Certainty(const CompareReport& report, const std::vector<Ratio>& ratios);
-// The same for the weights.
-std::string EqualityText(const CompareReport& report, const std::vector<Equality>& equalities);
+bool Synchronous(const CompareReport& report, const ComparedRun& run);
+// Of each task the median over the repeats.
+std::vector<RunFigures::Traffic> MedianTraffic(const Cell& cell);
+double BytesPerStep(const Cell& cell);  // what all tasks sent
 
 std::string ReportJson(const CompareReport& report);
 std::string ReportTable(const CompareReport& report);

@@ -6,7 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "client/run_metrics.h"
 #include "tests/multiprocess/cluster_fixture.h"
@@ -80,20 +82,65 @@ TEST(Compare, RunsEveryModeInTurnAndWritesTableJsonAndPage) {
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 0) << comparison.output();
   const std::string table = comparison.process.output();
-  const std::string finding =
-      "In-graph and between-graph are equally fast, within the spread, at 2 workers";
+  const std::string finding = "No conclusion from 2 repeats: at least 3 are needed";
   EXPECT_NE(table.find(finding), std::string::npos) << table;
   EXPECT_NE(comparison.process.error().find("[8/8] "), std::string::npos) << comparison.output();
   const auto json = nlohmann::json::parse(ReadFile(comparison.folder.File("figures.json")));
   EXPECT_EQ(json["runs"].size(), 8u);
   EXPECT_EQ(json["runs"][0]["mode"], "in_graph");
   EXPECT_EQ(json["runs"][4]["mode"], "between_graph") << "the second repeat goes back";
-  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find(finding), std::string::npos);
+  EXPECT_NE(ReadFile(comparison.folder.File("page.html")).find("<h1>" + finding + "</h1>"),
+            std::string::npos);
+  for (const auto& run : json["runs"]) {
+    EXPECT_GT(run["load"]["processors"], 0) << run;
+    EXPECT_GE(run["load"]["others"], 0) << run;
+  }
   std::ifstream runs(comparison.folder.File("runs"));
   int seen = 0;
   for (std::string line; std::getline(runs, line);) ++seen;
   EXPECT_GE(seen, 8);
   EXPECT_TRUE(NoProcessWith(comparison.mark));
+}
+
+TEST(Compare, NothingIsConcludedFromABusyMachine) {
+  std::vector<std::unique_ptr<ChildProcess>> others;
+  for (unsigned i = 0; i <= std::thread::hardware_concurrency() / 8; ++i)
+    others.push_back(std::make_unique<ChildProcess>(
+        std::vector<std::string>{"sh", "-c", "while :; do :; done"}));
+  Comparison comparison({"--workers=1", "--repeats=3"}, "sleep 0.3; good");
+  const std::optional<Exit> exit = comparison.process.Wait(90s);
+  for (auto& other : others) other->Signal(SIGKILL);
+  ASSERT_TRUE(exit.has_value()) << comparison.output();
+  EXPECT_EQ(exit->code, 0) << comparison.output();
+  EXPECT_NE(comparison.process.error().find("The machine is busy: other work uses "),
+            std::string::npos)
+      << comparison.output();
+  EXPECT_NE(comparison.process.output().find("No conclusion: other work kept the machine busy.\n"),
+            std::string::npos)
+      << comparison.output();
+  const auto json = nlohmann::json::parse(ReadFile(comparison.folder.File("figures.json")));
+  for (const auto& run : json["runs"]) EXPECT_TRUE(run["load"]["busy"]) << run;
+}
+
+TEST(Compare, ProgramsThatAreMissingAreNamedBeforeAnythingRuns) {
+  for (const auto& [words, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--", "no-such-program"},
+            "'no-such-program' is no program that can be run: no folder"},
+           {{"--", "/tmp"}, "'/tmp' is no program"},
+           {{"--executor=/no/executor", "--", "true"},
+            "--executor '/no/executor' is no program"}}) {
+    TemporaryFolder folder;
+    std::vector<std::string> command = {MonographPath(), "compare",
+                                        "--out=" + folder.File("page.html")};
+    command.insert(command.end(), words.begin(), words.end());
+    ChildProcess process(command);
+    const std::optional<Exit> exit = process.Wait(20s);
+    ASSERT_TRUE(exit.has_value());
+    EXPECT_EQ(exit->code, 1);
+    EXPECT_NE(process.error().find(part), std::string::npos) << process.error();
+    EXPECT_EQ(process.error().find("[1/"), std::string::npos) << process.error();
+    EXPECT_FALSE(std::filesystem::exists(folder.File("page.html")));
+  }
 }
 
 TEST(Compare, ARunThatFailsIsNamedWithItsLastWordsAndThePageShowsTheRest) {
@@ -103,7 +150,7 @@ TEST(Compare, ARunThatFailsIsNamedWithItsLastWordsAndThePageShowsTheRest) {
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value()) << comparison.output();
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 workers, repeat 1: exit "
+  EXPECT_NE(comparison.process.output().find("FAILED: between_graph, 1 worker, repeat 1: exit "
                                              "code 3; it printed last:\n[client/0] out of coffee"),
             std::string::npos)
       << comparison.output();
