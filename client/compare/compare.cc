@@ -1,3 +1,6 @@
+// The comparison from its options to its files: checks what can be known before anything runs, runs
+// every mode in turn (repeat by repeat, so that runs that are compared stand beside each other in
+// time), notes the load of the machine during each run, and writes table, page and JSON.
 #include "client/compare.h"
 
 #include <unistd.h>

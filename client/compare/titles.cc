@@ -1,4 +1,5 @@
-// The sentences of one number of workers: the titles of the page's charts.
+// The sentences of one number of workers: the titles of the page's charts. Each lists the figure of
+// every mode that ran; of many modes it names the lowest and the highest.
 #include <algorithm>
 #include <cmath>
 #include <functional>
