@@ -43,6 +43,17 @@ const dnnl::engine& Engine() {
   return *engine;
 }
 
+bool IntelAvx512() {
+#if defined(__x86_64__)
+  constexpr auto kWide = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  static const bool is = __builtin_cpu_is("intel") != 0 &&
+                         (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWide) == kWide;
+  return is;
+#else
+  return false;
+#endif
+}
+
 namespace {
 
 dnnl_stream_t Stream() {

@@ -34,6 +34,8 @@ class SingleThread {
 };
 
 const dnnl::engine& Engine();
+// Whether oneDNN uses AVX-512 on a processor of Intel's: which layouts are fast differs there.
+bool IntelAvx512();
 Status FromException(const dnnl::error& error);
 
 // fn() under SingleThread; what it throws becomes a Status (ResourceExhausted, Unimplemented,

@@ -102,13 +102,14 @@ class Plan {
 
  private:
   static constexpr int64_t kTileFlops = 160'000'000;
+  static constexpr int64_t kRowsToPack = 64;
   static int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
   // One size of tile.
   struct Tile {
     dnnl::matmul primitive;
     int64_t rows = 0, width = 0;  // of the tile
-    memory::desc a, b, bias, out, scratchpad;
+    memory::desc a, b, packed_b, bias, out, scratchpad;
     bool has_bias = false;
     bool relu = false;    // done here: oneDNN's fused one makes 0 of a NaN
     int64_t columns = 0;  // of a dense result that is copied to rows of length `row`; 0: none is
@@ -121,17 +122,22 @@ class Plan {
       a = memory::desc({m, p.k}, f32, p.ta ? memory::dims{1, p.m} : memory::dims{p.k, 1});
       b = memory::desc({p.k, n}, f32, p.tb ? memory::dims{1, p.k} : memory::dims{p.n, 1});
       // oneDNN's best kernel wants dense matrices. Columns of a transposed b are; then it pays to
-      // make those of the result so, too, and copy them to their place.
-      columns = p.tb && n < p.n ? n : 0;
+      // make those of the result so, too, and copy them to their place. Where b is not transposed,
+      // they are packed, if there are rows enough to pay for it: 5.8 ms instead of 7.7 for
+      // 100x3136 times 3136x1024.
+      const bool pack = n < p.n && !p.tb && m >= kRowsToPack && onednn::IntelAvx512();
+      columns = n < p.n && (p.tb || pack) ? n : 0;
       row = p.n;
       out = memory::desc({m, n}, f32, memory::dims{columns > 0 ? n : p.n, 1});
       has_bias = p.fused.bias;
       relu = p.fused.relu;
       const dnnl::primitive_attr attr = onednn::UserScratchpad();
       if (has_bias) bias = memory::desc({1, n}, f32, memory::format_tag::ab);
+      const memory::desc any({p.k, n}, f32, memory::format_tag::any), &given = pack ? any : b;
       const dnnl::matmul::primitive_desc desc =
-          has_bias ? onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, b, bias, out)
-                   : onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, b, out);
+          has_bias ? onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, given, bias, out)
+                   : onednn::Describe<dnnl::matmul>(onednn::Engine(), attr, a, given, out);
+      packed_b = desc.weights_desc();
       scratchpad = desc.scratchpad_desc();
       primitive = dnnl::matmul(desc);
     }
@@ -141,14 +147,17 @@ class Plan {
       MG_RETURN_IF_ERROR(onednn::Guarded([&] {
         frame = frames.Take([&] {
           auto made = std::make_unique<onednn::Frame>();
-          const int ia = made->Bound(a), ib = made->Bound(b);
+          const int ia = made->Bound(a), given_b = made->Bound(b);
           const int io = columns > 0 ? made->Owned(out) : made->Bound(out);
+          const int i_bias = has_bias ? made->Bound(bias) : -1;
+          const int ib = packed_b == b ? given_b : made->Owned(packed_b);
+          if (ib != given_b) made->AddReorder(given_b, ib);
           if (has_bias) {
             made->Add(primitive,
                       {{DNNL_ARG_SRC, ia},
                        {DNNL_ARG_WEIGHTS, ib},
                        {DNNL_ARG_DST, io},
-                       {DNNL_ARG_BIAS, made->Bound(bias)}},
+                       {DNNL_ARG_BIAS, i_bias}},
                       scratchpad);
           } else {
             made->Add(primitive, {{DNNL_ARG_SRC, ia}, {DNNL_ARG_WEIGHTS, ib}, {DNNL_ARG_DST, io}},

@@ -39,9 +39,11 @@ INSTANTIATE_TEST_SUITE_P(AllTransposes, MatMulTest,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 TEST(FusedMatMulTest, IsTheProductThenTheBiasThenReluUpToRounding) {
-  for (int64_t k : {3, 200}) {
-    const Tensor a = Random<float>({20, k}, 1), b = Random<float>({k, 33}, 2),
-                 bias = Random<float>({33}, 3);
+  // The last one is computed in tiles.
+  for (auto [m, k, n] :
+       {std::tuple<int64_t, int64_t, int64_t>{20, 3, 33}, {20, 200, 33}, {130, 1500, 1100}}) {
+    const Tensor a = Random<float>({m, k}, 1), b = Random<float>({k, n}, 2),
+                 bias = Random<float>({n}, 3);
     const Tensor product = Run1("MatMul", {a, b});
     const Tensor sum = Run1("BiasAdd", {product, bias});
     const Tensor relu = Run1("Relu", {sum});
