@@ -149,13 +149,13 @@ void Report::Compare(const std::string& bench, const std::string& unit,
         c.push_back(theirs[k].of_repetition[r][s]);
       }
       Add(bench, unit, subjects[s].name, k == 0 ? subjects[s].goal : references[k].goal,
-          references[k].name, a, b, c);
+          references[k], a, b, c);
     }
   }
 }
 
 void Report::Add(const std::string& bench, const std::string& unit, const std::string& name,
-                 const std::optional<Goal>& goal, const std::string& reference,
+                 const std::optional<Goal>& goal, const Side& reference,
                  const std::vector<double>& first, const std::vector<double>& second,
                  const std::vector<double>& theirs) {
   std::vector<double> a, b, ratios, ours;
@@ -178,8 +178,10 @@ void Report::Add(const std::string& bench, const std::string& unit, const std::s
                   goal->value, met ? "met" : "MISSED");
     verdict = text;
   }
-  std::printf("%-10s %-28s %10.4g %-8s %-24s %10.4g  ratio %7.3f [%.3f .. %.3f] +-%.1f %%  %s\n",
-              bench.c_str(), name.c_str(), value, unit.c_str(), reference.c_str(), reference_value,
+  const std::string against =
+      reference.name + (reference.version.empty() ? "" : " (" + reference.version + ")");
+  std::printf("%-10s %-28s %10.4g %-8s %-28s %10.4g  ratio %7.3f [%.3f .. %.3f] +-%.1f %%  %s\n",
+              bench.c_str(), name.c_str(), value, unit.c_str(), against.c_str(), reference_value,
               ratio, low, high, spread * 100, verdict.c_str());
   std::fflush(stdout);
   if (json_ == nullptr) return;
@@ -193,7 +195,9 @@ void Report::Add(const std::string& bench, const std::string& unit, const std::s
   row["case"] = name;
   row["value"] = rounded(value);
   row["unit"] = unit;
-  row["reference"] = reference;
+  row["reference"] = reference.name;
+  row["reference_version"] = nullptr;
+  if (!reference.version.empty()) row["reference_version"] = reference.version;
   row["reference_value"] = rounded(reference_value);
   row["ratio"] = rounded(ratio);
   row["goal"] = nullptr;
@@ -328,7 +332,11 @@ std::unique_ptr<Peer> Peer::Start(const std::string& python, const std::string& 
 
 bool Peer::WaitReady() {
   const std::optional<std::string> line = child_->Hear();
-  if (line && line->find("\"ready\"") != std::string::npos) return true;
+  const auto answer = nlohmann::json::parse(line.value_or(""), nullptr, /*allow_exceptions=*/false);
+  if (answer.is_object() && answer.contains("ready")) {
+    version_ = answer.value("version", "");
+    return true;
+  }
   std::fprintf(stderr, "%s did not start: its rows are left out\n", script_.c_str());
   return false;
 }
@@ -349,7 +357,8 @@ Side Peer::AsSide(const std::string& system, const std::string& name, int every)
             }
             return std::vector<double>{answer["value"].get<double>()};
           },
-          every};
+          every,
+          /*goal=*/{}, version_};
 }
 
 void PinTo(int core) {

@@ -58,6 +58,7 @@ struct Side {
   std::function<std::optional<std::vector<double>>()> repetition;
   int every = 1;  // runs only in every so-manieth repetition: for references that are slow
   std::optional<Goal> goal = {};  // of the ratio to it, where it is not the first reference
+  std::string version = {};       // of a peer
 
   static Side Of(std::string name, std::function<double()> repetition);  // one subject
 };
@@ -76,9 +77,8 @@ class Report {
 
  private:
   void Add(const std::string& bench, const std::string& unit, const std::string& name,
-           const std::optional<Goal>& goal, const std::string& reference,
-           const std::vector<double>& first, const std::vector<double>& second,
-           const std::vector<double>& theirs);
+           const std::optional<Goal>& goal, const Side& reference, const std::vector<double>& first,
+           const std::vector<double>& second, const std::vector<double>& theirs);
 
   const Args& args_;
   FILE* json_ = nullptr;
@@ -131,7 +131,7 @@ class Peer {
   Side AsSide(const std::string& system, const std::string& name, int every);
 
  private:
-  std::string script_;
+  std::string script_, version_;
   std::unique_ptr<Child> child_;
 };
 

@@ -2,16 +2,17 @@
 
 A peer has named cases. Alone it runs every case --repetitions times and prints one JSON line for each:
     {"bench": "null_step/tensorflow", "case": "K=2", "value": 912.4, "unit": "us"}
-With --serve it first prints {"bench": ..., "ready": true, "cases": [...]}; then each line on standard input names a
-case (an empty line: the first) and gets one repetition and one such JSON line, or {"bench", "case", "error"}. So a
-driver can interleave several programs. End of input, SIGTERM or SIGINT end the peer and every process that it
-started.
+With --serve it first prints {"bench": ..., "ready": true, "cases": [...], "version": "2.21.0"}, the version being the
+peer's package's; then each line on standard input names a case (an empty line: the first) and gets one repetition and
+one such JSON line, or {"bench", "case", "error"}. So a driver can interleave several programs. End of input, SIGTERM or
+SIGINT end the peer and every process that it started.
 
 Exit codes: 0 done, 2 wrong arguments, 3 the peer's package is not installed (the reason is on standard error)."""
 
 import argparse
 import ctypes
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -33,8 +34,13 @@ MEMORY = {
 }
 
 
+peer_module = None
+
+
 def require(*modules):
-    """Ends with code 3 unless all of them are installed. They are found, not loaded."""
+    """Ends with code 3 unless all of them are installed. They are found, not loaded. The first one is the peer."""
+    global peer_module
+    peer_module = modules[0]
     for m in modules:
         if importlib.util.find_spec(m) is None:
             print(
@@ -43,6 +49,12 @@ def require(*modules):
                 file=sys.stderr,
             )
             sys.exit(MISSING)
+
+
+def version():
+    """Of the package that holds the peer's module; the two may have different names (tensorflow-cpu)."""
+    packages = importlib.metadata.packages_distributions().get(peer_module, [])
+    return importlib.metadata.version(packages[0]) if packages else "unknown"
 
 
 def load(module, wanted_by):
@@ -224,7 +236,7 @@ def main(bench, unit, cases, args):
                 for case in cases:
                     say(repeat(case))
             end(0)
-        say(dict(bench=bench, ready=True, cases=list(cases)))
+        say(dict(bench=bench, ready=True, cases=list(cases), version=version()))
         for line in sys.stdin:
             case = line.strip() or next(iter(cases))
             try:
