@@ -65,7 +65,6 @@ Settings SettingsOf(const Mode& mode, int64_t batch, int rank) {
 // One client. A line is a number of updates, of all clients together since the start, to go to; the
 // answer is its own images per second and the number that it has reached. "end" ends it.
 void ServeClient(const Settings& settings, const ClusterSpec& cluster, Child::Channel& parent) {
-  Check(settings.Check());
   const examples::Layout layout = Check(examples::MakeLayout(settings, cluster));
   const std::shared_ptr<const Dataset> test =
       Check(LoadDataset({.name = settings.data_name, .split = "test"}));
