@@ -51,6 +51,7 @@ std::string NearestName(const std::string& word, const std::vector<std::string>&
 namespace {
 
 constexpr char kSeeHelp[] = " (see --help)";
+constexpr size_t kAnyNumber = static_cast<size_t>(-1);
 
 using Check = std::function<std::string(const std::string&)>;
 
@@ -145,7 +146,7 @@ struct Flags::Impl {
   std::vector<std::string>* command = nullptr;
   std::string command_help;
   std::vector<std::string>* positionals = nullptr;
-  size_t positional_count = 0;
+  size_t positional_count = 0;  // or kAnyNumber
   const bool* shared = nullptr;
   std::string config, log_level = "info";
 };
@@ -257,6 +258,12 @@ void Flags::AddOutputFolder(const std::string& name, std::string* value, const s
     return value->empty() ? Status() : CheckOutputFolder(*value).WithContext("--" + name);
   });
 }
+void Flags::AddRepeated(const std::string& name, std::vector<std::string>* values,
+                        const std::string& help) {
+  impl_->texts.insert("--" + name + "=");
+  CLI::Option* const option = impl_->app.add_option("--" + name, *values);
+  impl_->Finish(option, name, "TEXT", help, "")->take_all()->allow_extra_args(false);
+}
 void Flags::AddPositional(const std::string& name, std::vector<std::string>* values, int count,
                           const std::string& help) {
   impl_->app.add_option(name, *values);
@@ -350,7 +357,7 @@ std::string Flags::Impl::Explained(const CLI::ParseError& error) const {
 }
 
 std::string Flags::Impl::WrongPositionals() const {
-  if (positionals == nullptr) return "";
+  if (positionals == nullptr || positional_count == kAnyNumber) return "";
   if (positionals->size() > positional_count)
     return "unexpected argument '" + (*positionals)[positional_count] + "'";
   if (positionals->size() == positional_count) return "";

@@ -66,7 +66,10 @@ class Flags {
   // (client/output_path.h) and makes nothing.
   void AddOutputFile(const std::string& name, std::string* value, const std::string& help);
   void AddOutputFolder(const std::string& name, std::string* value, const std::string& help);
-  // Words that are no flags, in order; `count` of them are needed.
+  // Each time that the flag is given adds a value.
+  void AddRepeated(const std::string& name, std::vector<std::string>* values,
+                   const std::string& help);
+  // Words that are no flags, in order; `count` of them are needed (-1: any number).
   void AddPositional(const std::string& name, std::vector<std::string>* values, int count,
                      const std::string& help);
   // Everything after "--": a command to run.

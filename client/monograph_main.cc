@@ -1,4 +1,4 @@
-// monograph: the command line: launch, compare, status, run, graph export, keygen, devices.
+// monograph: the command line: launch, compare, status, run, graph, keygen, devices.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,14 +17,13 @@
 #include "client/cluster_status.h"
 #include "client/compare.h"
 #include "client/flags.h"
+#include "client/graph_command.h"
 #include "client/launch.h"
 #include "client/machine_devices.h"
 #include "client/output_path.h"
-#include "client/registries.h"
-#include "client/run_script.h"
+#include "client/run_command.h"
 #include "client/session.h"
 #include "client/session_flags.h"
-#include "graph/graph_def.h"
 #include "transport/control/hello.h"
 #include "transport/control/key.h"
 
@@ -199,99 +198,6 @@ int RunStatus(const Arguments& arguments) {
              : 1;
 }
 
-int RunGraph(const Arguments& arguments) {
-  RunScriptOptions options;
-  std::vector<std::string> graph;
-  SessionFlags session;
-  Flags flags(
-      "monograph run",
-      "Runs the steps of a script on a GraphDef (.pb or .pbtxt), ours or TensorFlow's, all in one "
-      "session.\n"
-      "Writes <step>_<fetch>.npy and result.json; exits with 1 if a step failed.\n\n"
-      "Examples:\n"
-      "  monograph run graph.pb --script=steps.json --out=results\n"
-      "  monograph run graph.pb --script=steps.json --out=results --cluster=cluster.json\n");
-  flags.AddPositional("graph", &graph, 1, "the GraphDef");
-  flags.Add("script", &options.script,
-            "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": "
-            "[\"y:0\"]}]}");
-  flags.AddOutputFolder("out", &options.out, "folder for the results, made if it is not there");
-  session.AddTo(&flags);
-  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  if (options.script.empty() || options.out.empty())
-    return flags.Refuse(InvalidArgument("--script and --out are needed"));
-  options.graph = graph[0];
-  Result<SessionOptions> session_options = session.Options();
-  if (!session_options.ok()) return Fail(session_options.status());
-  options.session = std::move(session_options).value();
-  Result<std::optional<ClusterSpec>> spec = session.Cluster();
-  if (!spec.ok()) return Fail(spec.status());
-  options.cluster = spec.value();
-  Result<bool> good = RunScript(options);
-  if (!good.ok()) return Fail(good.status());
-  return good.value() ? 0 : 1;
-}
-
-Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds,
-                        const std::string& fetches, const std::string& targets,
-                        const std::filesystem::path& out) {
-  MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
-  MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, flags.Open(cluster, graph));
-  MG_ASSIGN_OR_RETURN(auto parts,
-                      session->PartitionsByName(Split(feeds), Split(fetches), Split(targets)));
-  for (const auto& [task, part] : parts) {
-    // "out.pb" and "/job:worker/replica:0/task:1" give "out.worker_1.pb".
-    MG_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(task));
-    std::filesystem::path path = out;
-    path.replace_extension("." + name.job + "_" + std::to_string(name.task) +
-                           out.extension().string());
-    MG_RETURN_IF_ERROR(WriteGraph(part, path.string()));
-    std::printf("%s: %d nodes of %s\n", path.c_str(), part.num_nodes(), task.c_str());
-  }
-  return session->Close();
-}
-
-int RunExport(const Arguments& arguments) {
-  std::vector<std::string> words;
-  std::string out, feeds, fetches, targets;
-  bool partitions = false;
-  SessionFlags cluster;
-  Flags flags("monograph graph export",
-              "Writes a graph in another format: .pb, .pbtxt or .dot, whole or cut into the parts "
-              "of a signature.\n\n"
-              "Examples:\n"
-              "  monograph graph export graph.pb --out=graph.dot\n"
-              "  monograph graph export graph.pb --out=part.pbtxt --partitions \\\n"
-              "      --fetches=loss:0 --targets=train --cluster=cluster.json\n");
-  flags.AddPositional("GRAPH", &words, 1, "the GraphDef, .pb or .pbtxt");
-  flags.AddOutputFile("out", &out, "file to write; its ending says the format");
-  flags.Add("partitions", &partitions, "one file per task, named after it");
-  flags.Add("feeds", &feeds, "fed tensors, separated by commas");
-  flags.Add("fetches", &fetches, "fetched tensors");
-  flags.Add("targets", &targets, "operations that run");
-  cluster.AddClusterTo(&flags);
-  const bool has_word = !arguments.empty() && !arguments[0].starts_with("-");
-  if (has_word && arguments[0] != "export") {
-    return flags.Refuse(
-        InvalidArgument("unknown word '" + arguments[0] + "' after graph; known is: export"));
-  }
-  if (std::optional<int> exit =
-          flags.Parse(Arguments(arguments.begin() + (has_word ? 1 : 0), arguments.end())))
-    return *exit;
-  if (!has_word) return flags.Refuse(InvalidArgument("say export after graph"));
-  if (out.empty()) return flags.Refuse(InvalidArgument("--out is needed"));
-  if (partitions && fetches.empty() && targets.empty()) {
-    return flags.Refuse(
-        InvalidArgument("--partitions needs to know what runs: --fetches or --targets"));
-  }
-  Result<Graph> graph = ReadGraph(words[0], &DefaultRegistries().ops);
-  if (!graph.ok()) return Fail(graph.status());
-  const Status status = partitions
-                            ? ExportPartitions(graph.value(), cluster, feeds, fetches, targets, out)
-                            : WriteGraph(graph.value(), out);
-  return status.ok() ? 0 : Fail(status);
-}
-
 int RunKeygen(const Arguments& arguments) {
   std::vector<std::string> path;
   Flags flags("monograph keygen",
@@ -331,11 +237,10 @@ int Main(int argc, char** argv) {
   static const std::map<std::string, Command> commands = {
       {"compare", {RunCompare, "train in several ways of replication, and draw how they compare"}},
       {"devices", {RunDevices, "list the devices of this machine"}},
-      {"graph",
-       {RunExport, "graph export: write a graph as .pb, .pbtxt or .dot, whole or per task"}},
+      {"graph", {GraphCommand, "check, export or list: what of a graph runs here; other formats; ops"}},
       {"keygen", {RunKeygen, "make the key of a cluster"}},
       {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
-      {"run", {RunGraph, "run the steps of a script on a GraphDef"}},
+      {"run", {RunCommand, "run a step of a GraphDef, or the steps of a script"}},
       {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
   };
   const std::string name = argc > 1 ? argv[1] : "--help";
@@ -346,7 +251,7 @@ int Main(int argc, char** argv) {
       "Usage: monograph COMMAND ... ; each has --help. monograph --version shows the version.\n\n"
       "Examples:\n"
       "  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
-      "  monograph run graph.pb --script=steps.json --out=results\n\nCommands:\n";
+      "  monograph run graph.pb --feeds=x:0=x.npy --fetches=y:0\n\nCommands:\n";
   std::vector<std::string> names;
   for (const auto& [command, what] : commands) {
     help += "  " + command + std::string(10 - command.size(), ' ') + what.help + "\n";

@@ -8,8 +8,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "graph/graph_file.h"
+
 #include "graph/graph.pb.h"
-#include "graph/graph_def.h"
 
 namespace monograph {
 namespace {
@@ -52,26 +53,35 @@ Result<std::string> ReadFile(const std::string& path) {
   return std::move(bytes).str();
 }
 
-}  // namespace
-
-Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry) {
-  MG_RETURN_IF_ERROR(CheckEnding(path, false));
-  MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  const std::string context = "graph file '" + path + "'";
-  if (!IsText(path)) {
-    auto graph = ParseGraph(bytes, registry);
-    if (!graph.ok()) return graph.status().WithContext(context);
-    return graph;
-  }
+Status ParseText(const std::string& text, const std::string& path, GraphDef* def) {
   const google::protobuf::LogSilencer silence;  // of warnings about unknown fields
-  GraphDef def;
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
   parser.AllowUnknownField(true);  // TensorFlow has fields that mean nothing here
-  if (!parser.ParseFromString(bytes, &def)) return InvalidArgument(path + ":" + error.text());
-  auto graph = GraphFromDef(def, registry);
-  if (!graph.ok()) return graph.status().WithContext(context);
+  if (parser.ParseFromString(text, def)) return Status();
+  return InvalidArgument(path + ":" + error.text());
+}
+
+}  // namespace
+
+Status ReadGraphDef(const std::string& path, GraphDef* def) {
+  MG_RETURN_IF_ERROR(CheckEnding(path, false));
+  MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  if (IsText(path)) return ParseText(bytes, path, def);
+  const google::protobuf::LogSilencer silence;  // the error that we return is enough
+  if (bytes.size() <= INT32_MAX && def->ParseFromString(bytes)) return Status();
+  return InvalidArgument("graph file '" + path + "': these " + std::to_string(bytes.size()) +
+                         " bytes are no GraphDef");
+}
+
+Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry) {
+  MG_RETURN_IF_ERROR(CheckEnding(path, false));
+  MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  GraphDef def;
+  if (IsText(path)) MG_RETURN_IF_ERROR(ParseText(bytes, path, &def));
+  auto graph = IsText(path) ? GraphFromDef(def, registry) : ParseGraph(bytes, registry);
+  if (!graph.ok()) return graph.status().WithContext("graph file '" + path + "'");
   return graph;
 }
 

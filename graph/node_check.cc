@@ -78,6 +78,16 @@ Status CheckAllowed(const AttrDef& def, const AttrValue& value) {
   return Status();
 }
 
+bool IsEmptyListOf(const AttrDef& def, const AttrValue& value) {
+  return std::holds_alternative<EmptyList>(value) && def.kind.starts_with("list(");
+}
+
+Status CheckKind(const AttrDef& def, const AttrValue& value) {
+  if (IsEmptyListOf(def, value) || AttrTypeName(value) == def.kind) return Status();
+  return InvalidArgument("attribute '" + def.name + "' must be of type " + def.kind + ", but " +
+                         AttrToString(value) + " is of type " + std::string(AttrTypeName(value)));
+}
+
 // The attributes as they become: a copy is made only once something has to be added.
 class Completion {
  public:
@@ -110,13 +120,8 @@ Status CheckGiven(const OpDef& op, const Attrs& given, Completion* attrs) {
       return InvalidArgument("op " + op.name() + " has no attribute '" + name + "'; " +
                              AttrNames(op));
     }
-    if (std::holds_alternative<EmptyList>(value) && def->kind.starts_with("list(")) {
-      attrs->Set(name, EmptyValue(def->kind));
-    } else if (AttrTypeName(value) != def->kind) {
-      return InvalidArgument("attribute '" + name + "' must be of type " + def->kind + ", but " +
-                             AttrToString(value) + " is of type " +
-                             std::string(AttrTypeName(value)));
-    }
+    MG_RETURN_IF_ERROR(CheckKind(*def, value));
+    if (IsEmptyListOf(*def, value)) attrs->Set(name, EmptyValue(def->kind));
   }
   return Status();
 }
@@ -219,6 +224,11 @@ Status CheckInputTypes(const OpDef& op, std::span<const DType> inputs,
 }
 
 }  // namespace
+
+Status CheckAttr(const AttrDef& def, const AttrValue& value) {
+  MG_RETURN_IF_ERROR(CheckKind(def, value));
+  return CheckAllowed(def, value);
+}
 
 Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given,
                  std::span<const DType> inputs, CheckedNode* checked) {

@@ -15,6 +15,10 @@ struct CheckedNode {
   std::vector<DType> outputs;
 };
 
+// InvalidArgument names the attribute: `value` has another kind than `def` says, or is none of those
+// that it allows.
+Status CheckAttr(const AttrDef& def, const AttrValue& value);
+
 // `given` may be null. DT_INVALID inputs come from nodes of unknown ops and fit anywhere. Errors do
 // not name the node.
 Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given,

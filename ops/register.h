@@ -12,11 +12,19 @@
 // connect). REQUIRES: names that no other op has.
 #pragma once
 
+#include <span>
+
 namespace monograph {
 
 class KernelRegistry;
 class OpRegistry;
 
+// A folder of ops/: its name, and the function that adds its definitions.
+struct OpFamily {
+  const char* name;
+  void (*define)(OpRegistry* registry);
+};
+std::span<const OpFamily> OpFamilies();             // by name; links monograph::ops_def
 void DefineOps(OpRegistry* registry);               // links monograph::ops_def
 void RegisterCpuKernels(KernelRegistry* registry);  // links monograph::ops_cpu
 // Only in libmonograph_cuda.so, which executor/cuda_devices.h opens.

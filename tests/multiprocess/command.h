@@ -1,0 +1,31 @@
+// Runs the `monograph` command, for tests of what it prints.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+
+struct Ran {
+  int code = -1;
+  std::string output, error;
+};
+
+inline Ran Command(std::vector<std::string> words) {
+  words.insert(words.begin(), MonographPath());
+  ChildProcess process(words);
+  const std::optional<Exit> exit = process.Wait(60s);
+  EXPECT_TRUE(exit.has_value() && !exit->signalled) << process.error();
+  return {exit ? exit->code : -1, process.output(), process.error()};
+}
+
+inline void ExpectText(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+}  // namespace monograph

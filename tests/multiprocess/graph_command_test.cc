@@ -1,0 +1,139 @@
+// `monograph graph check` and `graph ops`.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/multiprocess/command.h"
+
+namespace monograph {
+namespace {
+
+std::string Sample(const std::string& name) {
+  return std::string(MG_GOLDEN_CHECKS) + "/" + name + ".pb";
+}
+
+// The row of the table that begins with `op`, its spaces made one.
+std::string Row(const std::string& text, const std::string& op) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string row;
+    for (std::string word; words >> word;) row += (row.empty() ? "" : " ") + word;
+    if (row.starts_with(op + " ")) return row;
+  }
+  return "";
+}
+
+TEST(GraphCheck, NamesEveryOpOfVariablesByReferenceWithItsNodes) {
+  const Ran ran = Command({"graph", "check", Sample("ref_variables")});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  EXPECT_EQ(Row(ran.output, "op"), "op nodes what is missing where");
+  EXPECT_EQ(Row(ran.output, "VariableV2"), "VariableV2 3 no such op w, b, global_step");
+  EXPECT_EQ(Row(ran.output, "Assign"),
+            "Assign 3 no such op w/Assign, b/Assign, global_step/Assign");
+  EXPECT_EQ(Row(ran.output, "AssignAdd"), "AssignAdd 1 no such op train");
+  EXPECT_EQ(Row(ran.output, "MatMul"), "");
+  EXPECT_LT(ran.output.find("\nAssign "), ran.output.find("\nVariableV2 "));
+  EXPECT_LT(ran.output.find("\nVariableV2 "), ran.output.find("\nApplyGradientDescent "));
+  ExpectText(ran.output, {"9 nodes of 4 ops cannot run here", "enable_resource_variables()"});
+}
+
+TEST(GraphCheck, AGraphThatRunsIsOneLine) {
+  const Ran ran = Command({"graph", "check", Sample("resource_variables")});
+  EXPECT_EQ(ran.code, 0) << ran.output << ran.error;
+  ExpectText(ran.output, {"resource_variables.pb: all is there ("});
+  EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1);
+}
+
+TEST(GraphCheck, EveryGraphOfTheGoldenTestsIsAllThere) {
+  for (const auto& entry : std::filesystem::directory_iterator(MG_GOLDEN_GRAPHS)) {
+    if (!entry.is_directory() || entry.path().filename() == "unknown_op") continue;
+    const Ran ran = Command({"graph", "check", entry.path().string() + "/graph.pb"});
+    EXPECT_EQ(ran.code, 0) << entry.path() << ran.output << ran.error;
+  }
+}
+
+TEST(GraphCheck, ALoopIsControlFlowAndNotACycle) {
+  const Ran ran = Command({"graph", "check", Sample("control_flow")});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  EXPECT_EQ(Row(ran.output, "NextIteration"),
+            "NextIteration 2 no such op loop/NextIteration, loop/NextIteration_1");
+  for (const char* op : {"Switch", "Merge", "Enter", "Exit", "LoopCond"})
+    EXPECT_NE(Row(ran.output, op), "") << op << ": " << ran.output;
+  ExpectText(ran.output, {"control flow", "docs/porting.md"});
+  EXPECT_EQ(ran.output.find("cycle"), std::string::npos) << ran.output;
+}
+
+TEST(GraphCheck, LooksIntoFunctionsAndAtTypes) {
+  const Ran ran = Command({"graph", "check", Sample("ops_in_a_function")});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  ExpectText(Row(ran.output, "Cholesky"), {"Cholesky 3 no such op outside,", "(function "});
+  ExpectText(Row(ran.output, "MatMul"), {"MatMul 1 ", "complex64", " complex"});
+}
+
+TEST(GraphCheck, AttributesThatAreNotKnownAreTold) {
+  TemporaryFolder folder;
+  const auto check = [&folder](const std::string& attrs) {
+    const std::string path =
+        folder.Write("graph.pbtxt",
+                     "node { name: \"x\" op: \"Placeholder\" attr { key: \"dtype\" value { type: "
+                     "DT_FLOAT } } }\n"
+                     "node { name: \"y\" op: \"BiasAdd\" input: [\"x\", \"x\"] "
+                     "attr { key: \"T\" value { type: DT_FLOAT } } " +
+                         attrs + "}\n");
+    return Command({"graph", "check", path});
+  };
+  EXPECT_EQ(check("").code, 0);
+  const Ran value = check("attr { key: \"data_format\" value { s: \"NWHC\" } }");
+  EXPECT_EQ(value.code, 1);
+  ExpectText(Row(value.output, "BiasAdd"), {"attribute 'data_format' is 'NWHC'"});
+  const Ran fresh = check("attr { key: \"fresh\" value { b: true } }");
+  EXPECT_EQ(fresh.code, 1);
+  ExpectText(Row(fresh.output, "BiasAdd"), {"attribute 'fresh' is not known here, and is true"});
+  EXPECT_EQ(check("attr { key: \"fresh\" value { b: false } }").code, 0);
+  EXPECT_EQ(check("attr { key: \"_note\" value { b: true } }").code, 0);
+}
+
+TEST(GraphCheck, AFileThatIsNoGraphIsOneErrorAndTwo) {
+  TemporaryFolder folder;
+  const auto expect = [](const Ran& ran, const std::string& words) {
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_EQ(ran.output, "");
+    ExpectText(ran.error, {words});
+    EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
+  };
+  expect(Command({"graph", "check", "/nowhere.pb"}), "'/nowhere.pb' does not exist");
+  expect(Command({"graph", "check", "graph.txt"}), "must end in .pb");
+  expect(Command({"graph", "check", folder.Write("bad.pb", "no graph")}), "no GraphDef");
+  expect(Command({"graph", "check", folder.Write("bad.pbtxt", "node { oops")}), "bad.pbtxt:1");
+  expect(
+      Command({"graph", "check",
+               folder.Write("loose.pbtxt", "node { name: \"y\" op: \"NoOp\" input: \"^gone\" }")}),
+      "'^gone' is not in the graph");
+  expect(Command({"graph", "check"}), "graph");
+  EXPECT_EQ(Command({"graph", "chekc", "graph.pb"}).code, 2);
+}
+
+TEST(GraphOps, TheListInTheDocumentsIsWhatThisProgramHas) {
+  std::ifstream file(MG_LIST_OF_OPS);
+  std::string table;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("|")) table += line + "\n";
+  }
+  const Ran ran = Command({"graph", "ops"});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  EXPECT_EQ(table, ran.output) << "write the output of `monograph graph ops` into docs/ops.md";
+}
+
+TEST(GraphOps, DescribesAnOp) {
+  const Ran ran = Command({"graph", "ops", "MatMul"});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"MatMul(a: T, b: T) -> (product: T)",
+                          "types on a CPU:", "T: bfloat16 double float half"});
+  const Ran wrong = Command({"graph", "ops", "MatMull"});
+  EXPECT_EQ(wrong.code, 1);
+  ExpectText(wrong.error, {"'MatMul'"});
+}
+
+}  // namespace
+}  // namespace monograph
