@@ -21,6 +21,7 @@
 #include "client/compare/report.h"
 #include "client/compare/run.h"
 #include "client/compare/words.h"
+#include "client/output_path.h"
 #include "transport/control/hello.h"
 
 namespace monograph {
@@ -67,6 +68,8 @@ Status Check(const CompareOptions& options) {
   if (options.ps < 1) return InvalidArgument("--ps must be at least 1");
   if (options.batch_per_worker < 0) return InvalidArgument("--batch_per_worker must be 0 or more");
   if (!(options.run_timeout > 0)) return InvalidArgument("--run_timeout must be greater than 0");
+  if (options.out == options.json)
+    return InvalidArgument("--out and --json name the same file, '" + options.out + "'");
   if (options.workers.empty()) return InvalidArgument("--workers names no number");
   for (const int workers : options.workers) {
     if (workers < 1)
@@ -201,8 +204,9 @@ Result<int> Comparison::Run() {
   std::filesystem::create_directories(logs_, error);
   if (error)
     return FailedPrecondition("cannot make the folder '" + logs_ + "': " + error.message());
-  // Now, not after the runs.
-  MG_RETURN_IF_ERROR(WriteFile(options_.out, "monograph compare is running\n"));
+  // Now, not after the runs. What stands there stays until there is more to show.
+  MG_RETURN_IF_ERROR(CheckOutputFile(options_.out));
+  if (!options_.json.empty()) MG_RETURN_IF_ERROR(CheckOutputFile(options_.json));
   report_.program = std::filesystem::path(options_.command[0]).filename();
   report_.command = Joined(options_.command);
   report_.version = control::SoftwareVersion();

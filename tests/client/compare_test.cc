@@ -191,6 +191,8 @@ TEST(CompareOptions, ThatCannotBeAreRefused) {
               o.workers = {2, 2};
             }).find("twice"),
             std::string::npos);
+  EXPECT_NE(refused([](CompareOptions& o) { o.json = o.out; }).find("the same file"),
+            std::string::npos);
   EXPECT_NE(refused([](CompareOptions& o) { o.modes = {"x"}; }).find("--modes"), std::string::npos);
 }
 

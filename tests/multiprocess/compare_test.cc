@@ -204,6 +204,8 @@ TEST(Compare, CtrlCEndsTheDaemonsAndThePageShowsWhatWasMeasured) {
        usleep(10000)) {
   }
   ASSERT_TRUE(std::filesystem::exists(comparison.folder.File("second"))) << comparison.output();
+  EXPECT_FALSE(std::filesystem::exists(comparison.folder.File("page.html")))
+      << "an earlier page stays until there is more to show";
   comparison.process.Signal(SIGINT);
   const std::optional<Exit> exit = comparison.process.Wait(60s);
   ASSERT_TRUE(exit.has_value());
