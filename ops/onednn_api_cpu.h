@@ -5,6 +5,7 @@
 // All of it throws dnnl::error, as oneDNN does (ops/onednn_cpu.h).
 #pragma once
 
+#include <cstdint>
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace monograph::ops::onednn {
@@ -29,6 +30,18 @@ typename Primitive::primitive_desc DescribeBackward(const dnnl::engine& engine,
   return {engine, args..., forward, attr};
 #else
   return {typename Primitive::desc(args...), attr, engine, forward};
+#endif
+}
+
+// False where a convolution of plain layout gives wrong numbers: oneDNN 3.7.2 with AVX-512, one
+// input channel, a stride, and rows in which the filter has one place only.
+inline bool PlainConvolutionIsRight([[maybe_unused]] int64_t input_channels,
+                                    [[maybe_unused]] int64_t column_stride,
+                                    [[maybe_unused]] int64_t output_columns) {
+#if DNNL_VERSION_MAJOR >= 3
+  return input_channels > 1 || column_stride == 1 || output_columns > 1;
+#else
+  return true;
 #endif
 }
 

@@ -180,6 +180,7 @@ class Chunk {
   static bool PlainIsFaster(Mode mode, const Geometry& g) {
     constexpr int64_t kLargeFilter = 1 << 20;  // elements
     if (g.nchw) return false;
+    if (!onednn::PlainConvolutionIsRight(g.ic, g.columns.stride, g.columns.out)) return false;
     if (onednn::IntelAvx512()) return mode != Mode::kForward || g.filter() < kLargeFilter;
     if (mode == Mode::kBackpropInput) return false;
     return g.ic <= (mode == Mode::kForward ? 8 : 16);
