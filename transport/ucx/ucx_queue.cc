@@ -64,12 +64,6 @@ struct Queue {
 
 uint64_t Load(uint64_t& value) { return std::atomic_ref(value).load(); }
 
-bool UcxIsKnown() {
-  unsigned major, minor, release;
-  ucp_get_version(&major, &minor, &release);
-  return major == 1 && minor == 13;
-}
-
 // Reads this process's memory without trusting that it is there.
 class Memory {
  public:
@@ -112,7 +106,7 @@ std::optional<Queue> QueueAt(const Memory& memory, uint64_t begin, uint64_t end)
 // All that is mapped here: of this process's own workers, and of those that it sends to.
 std::vector<Queue> Queues() {
   std::vector<Queue> queues;
-  if (!UcxIsKnown()) return queues;
+  if (!QueueIsKnown()) return queues;
   const Memory memory;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -160,6 +154,12 @@ bool FillFirstGap(const Queue& queue, unsigned id) {
 }
 
 }  // namespace
+
+bool QueueIsKnown() {
+  unsigned major, minor, release;
+  ucp_get_version(&major, &minor, &release);
+  return major == 1 && minor == 13;
+}
 
 bool FillGap(int event_fd, unsigned id) {
   for (const Queue& queue : Queues()) {

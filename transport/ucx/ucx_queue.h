@@ -22,6 +22,9 @@
 
 namespace monograph {
 
+// Whether UCX is 1.13. Of another version the functions below find no queue.
+bool QueueIsKnown();
+
 // Writes an active message `id` without header and data into the first gap of the queue of the
 // worker with this event descriptor. False: there is none, or no queue that is known. REQUIRES: the
 // worker is not in progress, and whoever left the gap has ended. Only a few system calls: for the
