@@ -1,10 +1,10 @@
 #include "client/cluster.h"
 
 #include <cctype>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "client/text_file.h"
 #include "transport/control/host_port.h"
 
 namespace monograph {
@@ -41,6 +41,13 @@ Status ClusterSpec::AddTask(const std::string& job, int task, const std::string&
   if (task < 0)
     return InvalidArgument("task " + std::to_string(task) + " of job " + job + " is negative");
   MG_ASSIGN_OR_RETURN(const control::HostPort parsed, control::ParseHostPort(address));
+  for (const auto& [other, tasks] : jobs_) {
+    for (const auto& [index, there] : tasks) {
+      if (there != parsed.ToString() || (other == job && index == task)) continue;
+      return InvalidArgument("'" + there + "' is already the address of " + other + "/" +
+                             std::to_string(index));
+    }
+  }
   if (!jobs_[job].emplace(task, parsed.ToString()).second) {
     return AlreadyExists("two addresses for task " + std::to_string(task) + " of job " + job);
   }
@@ -96,12 +103,8 @@ Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_vie
 }
 
 Result<ClusterSpec> ClusterSpec::FromFile(const std::string& path) {
-  std::ifstream file(path);
-  file.peek();  // a folder opens, but has nothing to read
-  if (!file) return NotFound("cannot read cluster file '" + path + "'");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return FromJson(text.str(), path);
+  MG_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("cluster file", path));
+  return FromJson(text, path);
 }
 
 Result<ClusterSpec> ClusterSpec::FromFlag(const std::string& text) {

@@ -107,7 +107,9 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
   for (size_t i = 0; i < tasks_.size(); ++i) {
     if (outcomes[i].ok()) continue;
     first.Update(outcomes[i]);
-    missing += "\n  " + tasks_[i].task + " at " + tasks_[i].address + ": " + outcomes[i].message();
+    const std::string name = tasks_[i].task + " at " + tasks_[i].address;
+    const std::string& why = outcomes[i].message();
+    missing += "\n  " + (why.find(name) == std::string::npos ? name + ": " + why : why);
   }
   if (!missing.empty()) {
     return Status(

@@ -42,7 +42,9 @@ Result<std::optional<ClusterSpec>> ClusterFlags::ReadCluster() const {
   const bool hosts = !ps_hosts.empty() || !worker_hosts.empty();
   if (!cluster.empty() && hosts)
     return InvalidArgument("give either --cluster or --ps_hosts and --worker_hosts, not both");
-  if (!given() || cluster == kNone) return std::optional<ClusterSpec>();
+  const bool from_environment = cluster.empty() && !hosts;
+  if (!given() || (from_environment ? InEnvironment() : cluster) == kNone)
+    return std::optional<ClusterSpec>();
   ClusterSpec spec;
   if (!cluster.empty()) {
     MG_ASSIGN_OR_RETURN(spec, ClusterSpec::FromFlag(cluster));

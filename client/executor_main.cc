@@ -69,7 +69,7 @@ int Main(int argc, char** argv) {
   flags.AddCheck([&] {
     return drain_seconds >= 0 && drain_seconds < 1e9
                ? Status()
-               : InvalidArgument("--drain_seconds is a number of seconds, 0 or more");
+               : InvalidArgument("--drain_seconds is a number of seconds, 0 to 1e9");
   });
   flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
   flags.Add("exit_on_stdin_end", &with_stdin,

@@ -23,8 +23,16 @@
 #include "client/flags/sources.h"
 #include "client/output_path.h"
 #include "transport/control/hello.h"
+#include "transport/ucx_signals.h"
 
 namespace monograph {
+namespace {
+
+bool SameLetter(char a, char b) {
+  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+}
+
+}  // namespace
 
 std::string NearestName(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
@@ -35,7 +43,7 @@ std::string NearestName(const std::string& word, const std::vector<std::string>&
     for (size_t i = 1; i <= word.size(); ++i) {
       size_t diagonal = row[0]++;
       for (size_t j = 1; j <= candidate.size(); ++j) {
-        const size_t replaced = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
+        const size_t replaced = diagonal + (SameLetter(word[i - 1], candidate[j - 1]) ? 0 : 1);
         diagonal = row[j];
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
       }
@@ -51,6 +59,7 @@ std::string NearestName(const std::string& word, const std::vector<std::string>&
 namespace {
 
 constexpr char kSeeHelp[] = " (see --help)";
+constexpr char kNeedsValue[] = "needs a value";
 constexpr size_t kAnyNumber = static_cast<size_t>(-1);
 
 using Check = std::function<std::string(const std::string&)>;
@@ -58,10 +67,11 @@ using Check = std::function<std::string(const std::string&)>;
 // A whole number within limits.
 Check Within(int64_t at_least, int64_t at_most) {
   return [=](const std::string& text) -> std::string {
+    if (text.empty()) return kNeedsValue;
     int64_t value = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (text.empty() || stop != end || error == std::errc::invalid_argument)
+    if (stop != end || error == std::errc::invalid_argument)
       return "'" + text + "' is not a whole number";
     const bool too_large = error == std::errc::result_out_of_range && text[0] != '-';
     const bool too_small = error == std::errc::result_out_of_range && text[0] == '-';
@@ -74,9 +84,11 @@ Check Within(int64_t at_least, int64_t at_most) {
 }
 
 std::string IsNumber(const std::string& text) {
+  if (text.empty()) return kNeedsValue;
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' || std::isnan(value) ? "'" + text + "' is not a number" : "";
+  if (*end != '\0' || std::isnan(value)) return "'" + text + "' is not a number";
+  return std::isinf(value) ? "'" + text + "' is not finite" : "";
 }
 
 // TensorFlow's words and CLI11's, in any case.
@@ -98,6 +110,13 @@ std::string Joined(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i)
     text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
   return text;
+}
+
+Check OneOf(std::vector<std::string> choices) {
+  return [choices = std::move(choices)](const std::string& text) -> std::string {
+    if (std::find(choices.begin(), choices.end(), text) != choices.end()) return "";
+    return text.empty() ? kNeedsValue : "must be " + Joined(choices) + ", not '" + text + "'";
+  };
 }
 
 std::string NumberText(double value) {
@@ -122,6 +141,7 @@ struct Flags::Impl {
                       const std::string& help, const std::string& standard);
   void AddSwitches(std::vector<std::string>* arguments) const;
   std::set<std::string> NamesIn(const std::vector<std::string>& arguments) const;
+  bool IsFlag(const std::string& word) const;  // "--name", or "--noname" of a boolean
   bool Taken(const std::string& name, const std::set<std::string>& given) const;
   Result<std::vector<FlagValue>> Weaker(const std::vector<std::string>& own);
   std::string Explained(const CLI::ParseError& error) const;
@@ -138,7 +158,7 @@ struct Flags::Impl {
   std::vector<std::string> names;                  // of all flags
   std::vector<std::string> settable;               // by the environment and by a file
   std::map<std::string, std::string> short_names;  // "-H": "hosts"
-  std::set<std::string> texts;                     // "--name=" of flags that may be empty
+  std::set<std::string> valued;                    // "--name=" of flags that are no booleans
   std::set<std::string> given;                     // on the command line
   std::map<std::string, Switch> switches;
   std::vector<std::vector<std::string>> together;
@@ -160,6 +180,7 @@ CLI::Option* Flags::Impl::Finish(CLI::Option* option, const std::string& name,
   names.push_back(own);
   settable.push_back(own);
   std::string label = metavar.empty() ? "--[no]" + own : "--" + own + "=" + metavar;
+  if (!metavar.empty()) valued.insert("--" + own + "=");
   if (comma != std::string::npos) {
     short_names[name.substr(comma + 1)] = own;
     label = name.substr(comma + 1) + ", " + label;
@@ -191,7 +212,6 @@ Flags::Flags(std::string program, std::string description)
 Flags::~Flags() = default;
 
 void Flags::Add(const std::string& name, std::string* value, const std::string& help) {
-  impl_->texts.insert("--" + name.substr(0, name.find(',')) + "=");
   impl_->Finish(impl_->app.add_option("--" + name, *value), name, "TEXT", help,
                 value->empty() ? "" : "default: " + *value);
 }
@@ -227,8 +247,8 @@ void Flags::Add(const std::string& name, bool* value, const std::string& help) {
 }
 void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                       const std::string& help) {
-  impl_->Finish(impl_->app.add_option("--" + name, *value)->check(CLI::IsMember(choices)), name,
-                "WORD", help, Joined(choices) + "; default: " + *value);
+  impl_->Finish(impl_->app.add_option("--" + name, *value)->check(OneOf(choices)), name, "WORD",
+                help, Joined(choices) + "; default: " + *value);
 }
 void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                       const std::string& help, const std::string& on, const std::string& off) {
@@ -237,21 +257,19 @@ void Flags::AddChoice(const std::string& name, std::string* value, std::vector<s
     return !boolean ? text : *boolean ? on : off;
   };
   impl_->Finish(
-      impl_->app.add_option("--" + name, *value)->check(CLI::IsMember(choices))->transform(word),
-      name, "WORD", help,
+      impl_->app.add_option("--" + name, *value)->check(OneOf(choices))->transform(word), name,
+      "WORD", help,
       Joined(choices) + "; alone or true: " + on + ", false: " + off + "; default: " + *value);
   impl_->entries.back().label = "--" + name + "[=WORD]";
   impl_->switches[name] = {std::move(choices), on, off};
 }
 void Flags::AddOutputFile(const std::string& name, std::string* value, const std::string& help) {
-  impl_->texts.insert("--" + name + "=");
   impl_->Finish(impl_->app.add_option("--" + name, *value), name, "FILE", help,
                 value->empty() ? "" : "default: " + *value);
   AddCheck(
       [=] { return value->empty() ? Status() : CheckOutputFile(*value).WithContext("--" + name); });
 }
 void Flags::AddOutputFolder(const std::string& name, std::string* value, const std::string& help) {
-  impl_->texts.insert("--" + name + "=");
   impl_->Finish(impl_->app.add_option("--" + name, *value), name, "FOLDER", help,
                 value->empty() ? "" : "default: " + *value);
   AddCheck([=] {
@@ -260,7 +278,6 @@ void Flags::AddOutputFolder(const std::string& name, std::string* value, const s
 }
 void Flags::AddRepeated(const std::string& name, std::vector<std::string>* values,
                         const std::string& help) {
-  impl_->texts.insert("--" + name + "=");
   CLI::Option* const option = impl_->app.add_option("--" + name, *values);
   impl_->Finish(option, name, "TEXT", help, "")->take_all()->allow_extra_args(false);
 }
@@ -310,6 +327,10 @@ std::set<std::string> Flags::Impl::NamesIn(const std::vector<std::string>& argum
   return found;
 }
 
+bool Flags::Impl::IsFlag(const std::string& word) const {
+  return app.get_option_no_throw(word) != nullptr;
+}
+
 bool Flags::Impl::Taken(const std::string& name, const std::set<std::string>& by) const {
   if (by.contains(name)) return true;
   return std::any_of(together.begin(), together.end(), [&](const auto& group) {
@@ -338,7 +359,12 @@ Result<std::vector<FlagValue>> Flags::Impl::Weaker(const std::vector<std::string
   if (!config.empty()) {
     std::vector<std::string> in_file = settable;
     std::erase(in_file, "config");
-    MG_ASSIGN_OR_RETURN(values, FlagsInFile(config, program, in_file));
+    Result<std::vector<FlagValue>> found = FlagsInFile(config, program, in_file);
+    if (!found.ok()) {
+      const bool variable = !given.contains("config");
+      return found.status().WithContext(variable ? VariableOf("config") : "--config");
+    }
+    values = std::move(found).value();
     std::erase_if(values, [&](const FlagValue& value) { return Taken(value.name, stronger); });
   }
   values.insert(values.end(), environment.begin(), environment.end());
@@ -346,14 +372,19 @@ Result<std::vector<FlagValue>> Flags::Impl::Weaker(const std::vector<std::string
 }
 
 std::string Flags::Impl::Explained(const CLI::ParseError& error) const {
-  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return error.what();
+  const std::string text = error.what();
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch))
+    return text.substr(0, text.find(':')) + ": " + kNeedsValue;
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return text;
   for (const std::string& word : app.remaining()) {
-    if (word.rfind("--", 0) != 0) return "unexpected argument '" + word + "'";
+    if (word == "--") continue;
+    if (!word.starts_with("--") || word.starts_with("--="))
+      return "unexpected argument '" + word + "'";
     const std::string name = word.substr(2, word.find('=') - 2);
     const std::string near = NearestName(name, names);
     return "unknown flag --" + name + (near.empty() ? "" : "; did you mean --" + near + "?");
   }
-  return error.what();
+  return text;
 }
 
 std::string Flags::Impl::WrongPositionals() const {
@@ -401,12 +432,10 @@ int Flags::Impl::Refuse(const std::string& message) const {
 
 void Flags::Impl::WarnOfVariables() const {
   if (command != nullptr || (shared != nullptr && *shared)) return;
-  std::vector<std::string> variables;
-  for (const std::string& name : settable) variables.push_back(VariableOf(name));
   for (const std::string& variable : StrangeVariables(settable)) {
-    const std::string near = NearestName(variable, variables);
+    const std::string near = NearestName(FlagOf(variable), settable);
     LogWarning(variable + " is set, but " + program + " has no flag of this name" +
-               (near.empty() ? "" : "; did you mean " + near + "?"));
+               (near.empty() ? "" : "; did you mean " + VariableOf(near) + "?"));
   }
 }
 
@@ -435,7 +464,12 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
   all.insert(all.end(), own.begin(), own.end());
   // CLI11 takes "--name=" for a flag whose value is the next argument.
   for (size_t i = 0; i < all.size(); ++i) {
-    if (!impl_->texts.contains(all[i])) continue;
+    if (!all[i].starts_with("--") || !all[i].ends_with('=')) continue;
+    if (!impl_->valued.contains(all[i])) {
+      const std::string flag = all[i].substr(0, all[i].size() - 1);
+      if (!impl_->IsFlag(flag)) continue;
+      return impl_->RefuseValue(flag + ": '' is neither true nor false", weaker);
+    }
     all[i].pop_back();
     all.insert(all.begin() + static_cast<std::ptrdiff_t>(++i), "");
   }
@@ -444,16 +478,19 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
     impl_->app.parse(all);
   } catch (const CLI::CallForHelp&) {
     std::fputs(impl_->Help().c_str(), stdout);
-    return 0;
+    return Exit(Status());
   } catch (const CLI::Success& success) {  // --version
     impl_->app.exit(success);
-    return 0;
+    return Exit(Status());
   } catch (const CLI::ParseError& error) {
     return impl_->RefuseValue(impl_->Explained(error), weaker);
   }
   if (const std::string wrong = impl_->WrongPositionals(); !wrong.empty())
     return impl_->Refuse(wrong + kSeeHelp);
   SetLogLevel(ParseLogLevel(impl_->log_level).value());
+  ReleaseUcxSignals();
+  // A pipe or a file has each line when it is said, also those of a program that is then ended.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   impl_->WarnOfVariables();
   for (const std::function<Status()>& check : impl_->checks) {
     if (const Status status = check(); !status.ok())
@@ -467,8 +504,12 @@ std::optional<int> Flags::Parse(int argc, const char* const* argv) {
 }
 
 int Flags::Exit(const Status& status) const {
-  if (status.ok()) return 0;
-  impl_->Refuse(status.ToString());
+  if (!status.ok()) {
+    impl_->Refuse(status.ToString());
+    return 1;
+  }
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  impl_->Refuse("standard output could not be written to its end");
   return 1;
 }
 

@@ -89,7 +89,8 @@ class Flags {
   std::optional<int> Parse(int argc, const char* const* argv);
   std::optional<int> Parse(
       const std::vector<std::string>& arguments);  // without the program's name
-  // What main returns: 0, or 1 after one line to standard error, "program: what failed".
+  // What main returns: 0, or 1 after one line to standard error, "program: what failed". Standard
+  // output that could not be written, on a disk that is full for instance, is a failure, too.
   int Exit(const Status& status) const;
   // What main returns for flags that cannot be, alone or together: 2 after one line to standard
   // error.

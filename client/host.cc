@@ -46,6 +46,10 @@ EndSignals::EndSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  // nohup has SIGHUP ignored; a blocked signal would come all the same.
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+    sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC);
 }
@@ -65,7 +69,9 @@ std::string EndSignals::Wait(Server& server, bool or_stdin_end, bool* failed) {
     if (fds[0].revents != 0) {
       signalfd_siginfo info{};
       if (read(fds[0].fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-        return info.ssi_signo == SIGTERM ? "SIGTERM" : "Ctrl-C";
+        return info.ssi_signo == SIGTERM  ? "SIGTERM"
+               : info.ssi_signo == SIGINT ? "Ctrl-C"
+                                          : "the terminal was closed (SIGHUP)";
       }
     }
     char ignored[256];

@@ -189,7 +189,7 @@ bool Launcher::StartAnew(Child& child) {
 
 void Launcher::ReapDaemon(Child& child) {
   Drain(child);
-  if (ending_ || StartAnew(child)) return;
+  if (ending_ || interrupted_ != 0 || StartAnew(child)) return;
   std::string how = DescribeExit(child.status);
   if (child.restarts > 0) {
     how += ", after " + std::to_string(child.restarts) +
@@ -267,7 +267,11 @@ void Launcher::EndAll() {
 Result<int> Launcher::Run() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals, signal);
+  // nohup has SIGHUP ignored; a blocked signal would come all the same.
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+    sigaddset(&signals, SIGHUP);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signals_ = Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   MG_RETURN_IF_ERROR(Start());

@@ -274,4 +274,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace monograph
 
-int main(int argc, char** argv) { return monograph::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = monograph::Main(argc, argv);
+  // Done is what standard output took, too.
+  return code != 0 ? code : monograph::Flags("monograph", "").Exit(monograph::Status());
+}

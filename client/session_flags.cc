@@ -15,9 +15,8 @@ namespace monograph {
 namespace {
 
 Result<std::chrono::milliseconds> Milliseconds(const char* flag, double seconds) {
-  if (!(seconds >= 0) || seconds > 1e9) {
-    return InvalidArgument(std::string("--") + flag + " is a number of seconds, 0 or more");
-  }
+  if (!(seconds >= 0) || seconds > 1e9)
+    return InvalidArgument(std::string("--") + flag + " is a number of seconds, 0 to 1e9");
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
@@ -64,6 +63,11 @@ void SessionFlags::AddTo(Flags* flags) {
                        "file for what --log_device_placement says, which is its latest state; "
                        "without one full and summary go to standard output, json and dot to "
                        "standard error");
+  flags->AddCheck([this]() -> Status {
+    if (placement_file.empty() || log_device_placement != "none") return Status();
+    return InvalidArgument(
+        "--placement_file needs --log_device_placement, which says what to write");
+  });
   flags->Add("allow_soft_placement", &allow_soft_placement,
              "let a node run on another device of its task where its own lacks a kernel");
   flags->Add("inter_op_parallelism_threads", &inter_op_parallelism_threads,
@@ -102,7 +106,11 @@ Result<SessionOptions> SessionFlags::Options() const {
   MG_ASSIGN_OR_RETURN(options.start_timeout, Milliseconds("start_timeout", start_timeout));
   for (size_t begin = 0; begin < device_filters.size();) {
     const size_t end = std::min(device_filters.find(',', begin), device_filters.size());
-    if (end > begin) options.device_filters.push_back(device_filters.substr(begin, end - begin));
+    if (end > begin) {
+      options.device_filters.push_back(device_filters.substr(begin, end - begin));
+      const Status filter = DeviceName::Parse(options.device_filters.back()).status();
+      if (!filter.ok()) return filter.WithContext("--device_filters");
+    }
     begin = end + 1;
   }
   std::string key_path = key_file;

@@ -30,7 +30,14 @@ TEST(ClusterSpec, NamesThePlaceOfAMistake) {
   EXPECT_NE(message(R"({"ps": []})").find("no tasks"), std::string::npos);
   EXPECT_NE(message("[]").find("object"), std::string::npos);
   EXPECT_EQ(ClusterSpec::FromFile("/no/such/file.json").status().message(),
-            "cannot read cluster file '/no/such/file.json'");
+            "cannot read cluster file '/no/such/file.json': No such file or directory");
+}
+
+TEST(ClusterSpec, AnAddressIsThatOfOneTask) {
+  const Status json =
+      ClusterSpec::FromJson(R"({"ps": ["a:1"], "worker": ["b:1", "a:1"]})", "test").status();
+  EXPECT_EQ(json.message(), "test, job 'worker', task 1: 'a:1' is already the address of ps/0");
+  EXPECT_FALSE(ClusterSpec::FromHosts({{"worker", "b:1,b:1"}}).ok());
 }
 
 TEST(ClusterSpec, TensorFlowsWholeTfConfigIsRecognised) {

@@ -20,6 +20,7 @@ struct Parsed {
   std::string error, output;
   int batch_size = 100;
   int64_t steps = 5;
+  double rate = 0.5;
   bool sync = true;
   std::string name, text = "default", log = "none", hosts, file, folder;
 };
@@ -29,6 +30,7 @@ Parsed Parse(std::vector<std::string> arguments) {
   Flags flags("program", "Does things.\n\nExamples:\n  program --batch_size=3");
   flags.Add("batch_size", &parsed.batch_size, "global batch");
   flags.Add("sync", &parsed.sync, "wait for all");
+  flags.Add("rate", &parsed.rate, "of learning");
   flags.AddChoice("name", &parsed.name, {"first", "second"}, "which");
   flags.Add("text", &parsed.text, "some text");
   flags.Add("steps", &parsed.steps, "steps to train", 1, 1000);
@@ -62,6 +64,40 @@ TEST(Flags, AnEmptyValueIsAValueAndDoesNotTakeTheNextArgument) {
   EXPECT_EQ(extra.exit, 2);
   EXPECT_NE(extra.error.find("surplus"), std::string::npos) << extra.error;
   EXPECT_NE(Parse({"--batch_size="}).error.find("--batch_size"), std::string::npos);
+}
+
+TEST(Flags, AValueThatIsMissingIsSaidAndNoOtherArgumentIsTakenForIt) {
+  for (const std::string flag : {"--batch_size", "--name", "--rate"}) {
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{flag + "=", "--steps=7"}, {flag + "="}, {"--steps=7", flag}}) {
+      const Parsed parsed = Parse(words);
+      EXPECT_EQ(parsed.exit, 2) << words[0];
+      EXPECT_EQ(parsed.error, "program: " + flag + ": needs a value (see --help)\n") << words[0];
+    }
+  }
+  for (const std::string flag : {"--sync", "--nosync"}) {
+    const Parsed parsed = Parse({flag + "="});
+    EXPECT_EQ(parsed.exit, 2);
+    EXPECT_THAT(parsed.error, HasSubstr(flag + ": '' is neither true nor false"));
+  }
+}
+
+TEST(Flags, AWordThatIsNoChoiceIsToldWithTheChoices) {
+  EXPECT_EQ(Parse({"--name=First"}).error,
+            "program: --name: must be first or second, not 'First' (see --help)\n");
+}
+
+TEST(Flags, ANumberThatIsNotFiniteIsRefused) {
+  for (const std::string value : {"inf", "1e400", "-inf"}) {
+    const Parsed parsed = Parse({"--rate=" + value});
+    EXPECT_EQ(parsed.exit, 2) << value;
+    EXPECT_THAT(parsed.error, HasSubstr("--rate: '" + value + "' is not finite"));
+  }
+}
+
+TEST(Flags, WhatIsNoFlagIsAnArgument) {
+  EXPECT_THAT(Parse({"--", "x"}).error, HasSubstr("unexpected argument 'x'"));
+  EXPECT_THAT(Parse({"--=3"}).error, HasSubstr("unexpected argument '--=3'"));
 }
 
 TEST(Flags, OfAFlagGivenTwiceTheLastCounts) {
@@ -249,6 +285,12 @@ TEST(Flags, AVariableThatNoFlagHasIsWarnedAboutOnce) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(Flags, AVariableIsWarnedAboutByItsOwnNameAndNotIfItIsEmpty) {
+  const Variable empty("MONOGRAPH_NOTHING", ""), upper("MONOGRAPH_HELP", "1");
+  EXPECT_THAT(Parse({}).error, ::testing::EndsWith("has no flag of this name\n"));
+  EXPECT_THAT(Parse({"--BATCH_SIZE=3"}).error, HasSubstr("did you mean --batch_size?"));
+}
+
 TEST(Flags, AFileGivesFlagsOfAllProgramsAndOfOne) {
   const TemporaryFolder folder;
   const std::string file =
@@ -279,9 +321,38 @@ TEST(Flags, AWrongFileIsNamedWithWhatIsWrong) {
   EXPECT_THAT(refused("batchsize = 7\n"), HasSubstr("did you mean 'batch_size'?"));
   EXPECT_THAT(refused("[program]\nsteps = many\n"), HasSubstr("--steps: 'many' is not a whole"));
   EXPECT_THAT(refused("help = true\n"), HasSubstr("no flag 'help'"));
+  EXPECT_THAT(refused("steps =\nsync = true\n"), HasSubstr("--steps: needs a value (from "));
+  EXPECT_THAT(refused("sync =\n"), HasSubstr("--sync: '' is neither true nor false (from "));
+  for (const std::string line : {"steps 7", "[program", "{\"steps\": 7}", "steps: 7"})
+    EXPECT_THAT(refused(line), HasSubstr("'" + line + "' is no line 'name = value'"));
+  EXPECT_THAT(refused(std::string("\xff\x01\x1b[2J = 3")), HasSubstr("'???[2J' is no line"));
   const Parsed missing = Parse({"--config=/nowhere.toml"});
   EXPECT_EQ(missing.exit, 2);
-  EXPECT_THAT(missing.error, HasSubstr("--config: cannot read '/nowhere.toml'"));
+  EXPECT_THAT(missing.error, HasSubstr("--config: cannot read file of flags '/nowhere.toml': No "));
+  const Variable variable("MONOGRAPH_CONFIG", "/nowhere.toml");
+  EXPECT_THAT(Parse({}).error, HasSubstr("MONOGRAPH_CONFIG: cannot read file of flags"));
+}
+
+TEST(Flags, AFileMayBeOfWindowsAndHaveLists) {
+  const TemporaryFolder folder;
+  const std::string file = folder.Write("run.toml",
+                                        "\xef\xbb\xbf"
+                                        "steps = 7\r\nhosts = [\"a:1\", \"b:2\"]\r\n");
+  const Parsed parsed = Parse({"--config=" + file});
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.error;
+  EXPECT_EQ(parsed.steps, 7);
+  EXPECT_EQ(parsed.hosts, "a:1,b:2");
+}
+
+TEST(Flags, AnEndWithoutErrorIsOneOnlyIfStandardOutputTookEverything) {
+  const auto end = [] {
+    if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(9);
+    Flags flags("program", "Does things.");
+    if (flags.Parse(std::vector<std::string>())) std::_Exit(8);
+    std::printf("a result\n");
+    std::_Exit(flags.Exit(Status()));
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(1), "standard output could not be written");
 }
 
 TEST(Flags, OfFlagsThatBelongTogetherOnlyTheStrongestSourceCounts) {

@@ -55,6 +55,23 @@ TEST_F(SessionFlagsTest, TheEnvironmentsClusterIsJsonOrAPath) {
   ExpectWorkers(1);
 }
 
+TEST_F(SessionFlagsTest, TheEnvironmentsClusterMayBeNone) {
+  setenv("MONOGRAPH_CLUSTER", "none", 1);
+  EXPECT_EQ(Parse({}), std::nullopt) << error_;
+  EXPECT_FALSE(flags_.Cluster().value().has_value());
+}
+
+TEST_F(SessionFlagsTest, WhatIsWrongIsNamedByItsFlag) {
+  const auto refused = [&](const std::string& flag, const std::string& why) {
+    EXPECT_EQ(Parse({flag}), 2) << flag;
+    EXPECT_NE(error_.find(why), std::string::npos) << error_;
+  };
+  refused("--device_filters=worker", "--device_filters: Malformed device specification 'worker'");
+  refused("--operation_timeout=1e300", "--operation_timeout is a number of seconds, 0 to 1e9");
+  refused("--gpu_devices=-2", "--gpu_devices: must be at least -1, not -2");
+  refused("--placement_file=" + folder_.File("p"), "--placement_file needs --log_device_placement");
+}
+
 TEST_F(SessionFlagsTest, AmongSeveralProcessesAProgramNeedsAClusterOrSaysThatItNeedsNone) {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   EXPECT_EQ(Parse({}), 2);

@@ -65,6 +65,17 @@ std::vector<std::string> Curve(const Ran& ran) {
   return curve;
 }
 
+TEST(Examples, AFileHasEachLineWhenItIsSaidAndAClosedTerminalEndsTheProgram) {
+  const Ran ran =
+      RunShell("file=$(mktemp); env --default-signal=HUP " MG_PROGRAMS
+               "/mnist_replica --data_name=synthetic --fc=8 --batch_size=2 --num_batches=1000000 "
+               "--display_every=500 > $file & "
+               "for i in $(seq 300); do grep 'step 500 ' $file && break; sleep 0.1; done; "
+               "kill -HUP $!; wait $!; echo ended with $?; rm $file");
+  EXPECT_EQ(ran.output.find("step 500 "), 0u) << ran.output;
+  EXPECT_TRUE(ran.output.ends_with("ended with 129\n")) << ran.output;
+}
+
 TEST(Examples, AVariableMayHaveManyMoreThan64Parts) {
   // fc1/weights in as many parts as it has rows, some thousands.
   const Ran ran = RunProgram(

@@ -18,6 +18,16 @@ namespace fs = std::filesystem;
 
 std::string Golden(const std::string& name) { return std::string(MG_GOLDEN_GRAPHS) + "/" + name; }
 
+TEST(MonographCommand, OutputThatIsLostIsAFailure) {
+  for (const std::string words : {"devices --json", "--help", "launch --help", "graph ops"}) {
+    ChildProcess process({"sh", "-c", MonographPath() + " " + words + " > /dev/full"});
+    const std::optional<Exit> exit = process.Wait(20s);
+    ASSERT_TRUE(exit.has_value());
+    EXPECT_EQ(exit->code, 1) << words;
+    ExpectText(process.error(), {"standard output could not be written to its end"});
+  }
+}
+
 TEST(MonographRun, AFailedStepIsRecordedTheNextOneRunsAndTheExitCodeIsOne) {
   TemporaryFolder out;
   const std::string folder = Golden("unknown_op");

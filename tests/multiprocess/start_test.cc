@@ -55,6 +55,8 @@ TEST(Start, DaemonsThatAreNotUpAreListedAfterTheStartTimeoutAndSaidMeanwhile) {
               {"/job:ps/replica:0/task:0", cluster.address("ps", 0), "/job:worker/replica:0/task:1",
                cluster.address("worker", 1), "monograph-executor"});
   EXPECT_EQ(status.message().find("/job:worker/replica:0/task:0"), std::string::npos) << status;
+  const std::string ps = "/job:ps/replica:0/task:0 at ";
+  EXPECT_EQ(status.message().find(ps), status.message().rfind(ps)) << status;
   EXPECT_GE(took, 1500ms);
   EXPECT_LT(took, 20s);
   EXPECT_NE(said.find("waiting for"), std::string::npos) << said;
@@ -117,6 +119,25 @@ TEST(Start, APortCanBeUsedAtOnceAfterSigterm) {
   }
   auto session = cluster.Connect(graph);
   EXPECT_TRUE(session->Run({}, {one}).ok());
+}
+
+TEST(Start, ADaemonWhoseTerminalIsClosedEndsUnlessItRunsUnderNohup) {
+  const std::string command = "exec " + ExecutorPath() + " --worker_hosts=127.0.0.1:" +
+                              std::to_string(FreePorts(1).value()[0]) + " --job=worker";
+  {
+    ChildProcess daemon({"sh", "-c", command});
+    ASSERT_TRUE(daemon.WaitForError("listens on")) << daemon.error();
+    daemon.Signal(SIGHUP);
+    const std::optional<Exit> exit = daemon.Wait(20s);
+    ASSERT_TRUE(exit.has_value());
+    EXPECT_EQ(exit->code, 0) << daemon.error();
+    EXPECT_NE(daemon.error().find("the terminal was closed (SIGHUP): draining"), std::string::npos)
+        << daemon.error();
+  }
+  ChildProcess daemon({"sh", "-c", "trap '' HUP; " + command});
+  ASSERT_TRUE(daemon.WaitForError("listens on")) << daemon.error();
+  daemon.Signal(SIGHUP);
+  EXPECT_FALSE(daemon.Wait(500ms).has_value());
 }
 
 TEST(Start, APeerOfAnotherVersionIsRefusedByBothSides) {

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "transport/ucx/ucx_status.h"
+#include "transport/ucx_signals.h"
 
 namespace monograph {
 namespace {
@@ -117,20 +118,20 @@ Status CheckLanes(const std::string& wanted, const std::string& net_devices) {
   return Status();
 }
 
-// UCX catches the signals of crashes when it is loaded. They are the program's own.
-void ReleaseSignals() {
+}  // namespace
+
+void ReleaseUcxSignals() {
   static std::once_flag once;
   std::call_once(once, [] {
+    if (getenv("UCX_DEBUG_SIGNO") == nullptr) ucs_debug_disable_signal(SIGHUP);
     if (getenv("UCX_HANDLE_ERRORS") != nullptr) return;
     for (const int signal_number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE})
       ucs_debug_disable_signal(signal_number);
   });
 }
 
-}  // namespace
-
 Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
-  ReleaseSignals();
+  ReleaseUcxSignals();
   std::string lanes = options.lanes;
   if (const char* environment = getenv("UCX_TLS"); environment != nullptr) {
     if (!lanes.empty() && lanes != environment) {
