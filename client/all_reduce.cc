@@ -1,3 +1,8 @@
+// Collectives for gradients. Gradients are sorted by the order in which the backward pass makes
+// them and packed into buckets; each bucket is one MonographAllReduce, so that few calls are needed
+// and the first buckets travel while later gradients are still computed. Sparse gradients cannot be
+// packed, as their sizes are known only in the step: their values and indices are gathered, and
+// rows of one index are added up on every replica.
 #include "client/all_reduce.h"
 
 #include <algorithm>
@@ -84,7 +89,7 @@ Outputs WholeOnes(const std::vector<Gradient>& gradients) {
   return whole;
 }
 
-// All members' rows in rank order, added up.
+// The rows of all members, those of one index added up in rank order.
 Gradient SumRows(const Scope& scope, const Gradient& rows, const AllReduceOptions& options,
                  int instance_key) {
   const Gradient all{CollectiveGather(scope, rows.values, options.group, instance_key),
@@ -99,7 +104,7 @@ Gradient SumRows(const Scope& scope, const Gradient& rows, const AllReduceOption
   return sum;
 }
 
-// Adds the collectives of one replica; `buckets` are of its whole gradients.
+// Adds the collectives of one replica. `buckets` are indices into its dense gradients.
 std::vector<Gradient> ReduceAll(const Scope& scope, const std::vector<Gradient>& gradients,
                                 const std::vector<std::vector<size_t>>& buckets,
                                 const AllReduceOptions& options) {

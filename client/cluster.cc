@@ -1,3 +1,7 @@
+// ClusterSpec from JSON, a file, a flag or lists of hosts. Every way ends in AddTask, which checks
+// the job's name, the address, and that no other task has it, so that an error names the same job
+// and task however the cluster was given. The JSON library reports a byte offset, which Place turns
+// into line and column.
 #include "client/cluster.h"
 
 #include <cctype>

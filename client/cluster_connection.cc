@@ -1,3 +1,8 @@
+// Connecting goes in three phases: open a control channel to every task at the same time, ask each
+// task what it is (devices, incarnation, GPU kernels), and watch it by heartbeats from then on.
+// Connect waits for all channels before it fails, so that one error lists every task that is
+// missing and not just the first. Calls to several tasks are sent at once, too; a latch waits for
+// the answers, each of which has its own deadline.
 #include "client/cluster_connection.h"
 
 #include <algorithm>
@@ -136,7 +141,7 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
       task.devices.push_back({std::move(name), device.description(), device.memory_limit(),
                               response.incarnation(), device.link()});
     }
-    // Kernels of one op and types that differ in priority are one here.
+    // Kernels that differ only in priority are listed once.
     std::set<std::pair<std::string, std::vector<std::pair<std::string, DType>>>> seen;
     for (const wire::Kernel& kernel : response.gpu_kernels()) {
       KernelDef def{.op = kernel.op(), .device = "GPU"};

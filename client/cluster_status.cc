@@ -1,3 +1,7 @@
+// `monograph status`: one short-lived control connection to every task, all at once, and then the
+// answers as a table or as JSON. It opens no session, so it works while others train and says which
+// tasks do not answer, instead of failing at the first. The mutex guards the answers, which arrive
+// on the io thread.
 #include "client/cluster_status.h"
 
 #include <algorithm>
@@ -50,7 +54,7 @@ Result<TaskStatus> Parse(const Result<std::string>& answer) {
   return ToTaskStatus(response);
 }
 
-// One question to every task, whose answers come on the io thread.
+// A call of Status to every task. Answers arrive on the io thread.
 struct Question {
   std::mutex mutex;
   std::condition_variable answered;
@@ -89,7 +93,7 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
     options.hello.fingerprint = std::to_string(DefaultRegistries().ops.fingerprint());
     options.timeout = timeout;
     options.expected_task = tasks[i].task;
-    options.on_waiting = [](const std::string&) {};  // the table says it
+    options.on_waiting = [](const std::string&) {};  // the table shows who does not answer
     control::Channel::ConnectAsync(
         tasks[i].address, std::move(options),
         [&question, i, deadline](Result<std::unique_ptr<control::Channel>> channel) {

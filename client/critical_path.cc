@@ -1,3 +1,8 @@
+// The critical path of a step from its trace: Read turns the JSON into events, Threads orders the
+// events of each thread, and FindCriticalPath goes back from the event that ended last, prepending
+// one segment at a time. It goes back through what happened rather than searching the graph for a
+// longest path: a thread that was busy delays a kernel just as a late input does, and the graph
+// does not know of threads.
 #include "client/critical_path.h"
 
 #include <algorithm>
@@ -61,7 +66,7 @@ Result<Trace> Read(std::string_view text) {
   return trace;
 }
 
-// What each thread ran, in order of start. Receives are no work of a thread.
+// The events of each thread in order of start, without receives, which occupy no thread.
 class Threads {
  public:
   explicit Threads(const Trace& trace) {
@@ -70,7 +75,7 @@ class Threads {
     }
     for (auto& [thread, events] : ran_) std::stable_sort(events.begin(), events.end(), Earlier);
   }
-  // What the event's thread ran right before it; nullptr: nothing.
+  // What the event's thread ran right before it, or nullptr if it is the thread's first event.
   const Event* Before(const Event& event) const {
     const auto found = ran_.find({event.task, event.thread});
     if (found == ran_.end()) return nullptr;

@@ -1,3 +1,7 @@
+// Learning-rate schedules as nodes of the graph: each is a formula over the global step, computed
+// anew in every step. A rate that the client feeds would be simpler, but where several clients
+// train asynchronously no client knows the global step of an update. Errors in a schedule's
+// parameters are reported when its nodes are built, since that is where there is a scope to fail.
 #include "client/learning_rate.h"
 
 #include <cmath>
@@ -14,7 +18,8 @@ namespace {
 
 Output Number(const Scope& scope, double value) { return ScalarConst(scope, value, DT_FLOAT); }
 
-// A schedule in a scope of its own, if its parameters are fine: `invalid` says what is not.
+// A schedule that builds its nodes in a scope called `name`. If `invalid` is not empty, it says
+// which parameter is wrong, and building fails with it.
 Schedule Named(std::string name, std::string invalid,
                std::function<Output(const Scope&, Output)> formula) {
   return [name = std::move(name), invalid = std::move(invalid), formula = std::move(formula)](
@@ -133,13 +138,16 @@ Schedule CosineDecayRestarts(double rate, double first_decay_steps, double t_mul
     invalid = "t_mul must be at least 1, got " + std::to_string(t_mul);
   return Named("CosineDecayRestarts", invalid, [=](const Scope& s, Output step) {
     const Output periods = Periods(s, step, first_decay_steps, false);
-    Output restarts, completed;  // whole periods before this one; the part of this one that is over
+    Output restarts, completed;  // whole periods before this one; elapsed part of this one
     if (t_mul == 1) {
       restarts = Floor(s, periods);
       completed = Sub(s, periods, restarts);
     } else {
-      // Lengths are a geometric series: its inverse gives the period, its sum where the period
-      // began.
+      // Period i is t_mul^i times first_decay_steps long. With lengths in units of
+      // first_decay_steps, it begins at
+      //   (1 - t_mul^i) / (1 - t_mul)
+      // and so a step `periods` lies in period
+      //   i = floor(log(1 - periods * (1 - t_mul)) / log(t_mul))
       const Output grown = Sub(s, Number(s, 1), Mul(s, periods, Number(s, 1 - t_mul)));
       restarts = Floor(s, RealDiv(s, Log(s, grown), Number(s, std::log(t_mul))));
       const Output length = Pow(s, Number(s, t_mul), restarts);

@@ -1,3 +1,8 @@
+// Preparing a signature: find the tensors by name, place the whole graph (once, again only if it
+// has grown), prune to what the signature needs, optimise, partition by device, and register the
+// partitions with their tasks. The result is kept by signature, so that a later Run of the same
+// feeds and fetches only looks it up. Placement covers the whole graph, not the pruned one: a node
+// must have the same device in every signature.
 #include "client/master.h"
 
 #include <algorithm>
@@ -32,7 +37,8 @@ Master::Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConn
 
 Status Master::PlaceGraph() {
   if (placed_nodes_ == graph_.num_nodes()) return Status();
-  // A copy of the user's graph, with those calls inlined whose bodies ask for several tasks.
+  // A copy of the user's graph, with those calls inlined whose bodies request devices of several
+  // tasks.
   const std::vector<NodeId> spanning = CallsThatSpanTasks(graph_);
   const auto spans = [&spanning](NodeId call) {
     return std::binary_search(spanning.begin(), spanning.end(), call);
@@ -42,7 +48,7 @@ Status Master::PlaceGraph() {
                       InlineFunctions(graph_, spans, spanning.empty() ? nullptr : &map));
   const bool first = placed_ == nullptr;
   if (!first) {
-    // Nodes keep the device that they have.
+    // Nodes that were placed before keep their devices.
     for (NodeId node = 0; node < placed.num_nodes(); ++node) {
       const NodeId before = placed_->Find(placed.name(node));
       if (before >= 0) placed.SetDevice(node, placed.InternDevice(placed_->device(before)));
@@ -90,7 +96,7 @@ Result<std::vector<NodeId>> Master::FindTarget(const std::string& name) const {
   if (const auto call = inlined_.find(name); call != inlined_.end()) return call->second.done;
   const NodeId node = placed_->Find(name);
   if (node >= 0) return std::vector<NodeId>{node};
-  // The lookup of tensors knows near names.
+  // The error of FindOutput lists similar names.
   const Result<Endpoint> tensor = placed_->FindOutput(name);
   if (!tensor.ok()) return tensor.status().WithContext("operation to run");
   return InvalidArgument("operation to run: '" + name +
@@ -108,7 +114,7 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
     MG_ASSIGN_OR_RETURN(const Endpoint endpoint, FindTensor(name));
     if (std::find(fed.begin(), fed.end(), endpoint) != fed.end())
       return InvalidArgument("tensor '" + name + "' is fed twice");
-    if (const OpDef& op = placed_->op(endpoint.node); !op.known()) {  // so is the tensor's type
+    if (const OpDef& op = placed_->op(endpoint.node); !op.known()) {  // its type is unknown, too
       return placed_->registry().Require(op.name()).status().WithContext(
           "tensor '" + name + "', which this step feeds");
     }
@@ -151,7 +157,7 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
     for (const Endpoint& endpoint : distinct) keep.push_back(endpoint.node);
   };
   auto drop_unused =
-      [&] {  // feeds that nothing reads keep their place in the signature, without a route
+      [&] {  // a feed that nothing reads keeps its position in the signature and is sent nowhere
         for (Endpoint& endpoint : fed) {
           if (endpoint.node < 0) endpoint = Endpoint();
         }
@@ -278,14 +284,13 @@ void Master::Deregister(const PreparedStep& step) {
     wire::DeregisterGraphRequest request;
     request.set_session(session_);
     request.set_handle(part.handle);
-    // Nobody waits: a task that does not hear of it drops the graph with the session.
+    // No answer is awaited: a task that does not get the message drops the graph with the session.
     cluster_->Notify("DeregisterGraph", part.peer, request.SerializeAsString(), kDeregisterTimeout);
   }
 }
 
 void Master::DropIdle() {
-  // A reference besides the map's can only be made here, under the mutex: what is idle now stays
-  // so.
+  // New references are handed out under the mutex only: a step that is idle now stays idle.
   std::vector<std::map<Signature, Entry>::iterator> idle;
   for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
     if (it->second.step.use_count() == 1) idle.push_back(it);

@@ -1,3 +1,7 @@
+// Reading and writing .npy files. A file is a magic number, a header and the raw elements. The
+// header is a Python dictionary with three known keys, so Field finds each by its name and there is
+// no parser for Python. What is written is format 1.0, with the header padded so that the data
+// begins at a multiple of 64 bytes, as NumPy does.
 #include "client/npy.h"
 
 #include <algorithm>
@@ -43,7 +47,7 @@ Result<std::string> Field(const std::string& header, const std::string& key,
 
 Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   std::ifstream file(path, std::ios::binary);
-  file.peek();  // a folder opens, but has nothing to read
+  file.peek();  // a folder can be opened, but not read
   if (!file) return NotFound("cannot read '" + path + "'");
   std::ostringstream all;
   all << file.rdbuf();

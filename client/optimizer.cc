@@ -1,3 +1,9 @@
+// Variables, the five optimizers and their application. An OptimizerRule knows one formula: its
+// slots, the scalars that a device shares, and the update of a dense or sparse gradient.
+// Application does what all rules have in common: it groups the gradients by the device of their
+// variable, makes or finds slots, adds the updates beside the variables, and counts the global step
+// after all of them. OptimizerSlots remembers the slots, so that applying gradients twice updates
+// the same ones.
 #include "client/optimizer.h"
 
 #include <map>
@@ -15,12 +21,13 @@
 
 namespace monograph {
 
-// What one optimizer has made so far: slots of variables, and values that the variables of a device
-// share. Any thread: clients of one process may share an optimizer, each with its graph.
+// What one optimizer has made so far: slots of variables, and scalars that the variables of a
+// device share. Thread-safe, because several clients of a process, each with a graph of its own,
+// may share an optimizer.
 class OptimizerSlots {
  public:
-  // nullptr if there is none. A graph that is gone may have had the same address, so the variable's
-  // node must be there, too.
+  // nullptr if there is none. An entry may be of a destroyed graph that had the same address, so
+  // the slot's node must be in this graph, too.
   const ModelVariable* Find(const Graph* graph, const std::string& owner,
                             std::string_view slot) const {
     std::lock_guard lock(mutex_);
@@ -102,7 +109,7 @@ class OptimizerRule {
   virtual ~OptimizerRule() = default;
   virtual std::string name() const = 0;
   const LearningRate& rate() const { return rate_; }
-  // Its arguments make sense.
+  // InvalidArgument if an argument makes no sense.
   virtual Status Check() const { return Status(); }
 
   virtual std::vector<Slot> slots() const { return {}; }
@@ -111,7 +118,7 @@ class OptimizerRule {
 
   virtual Operation Dense(const Scope& scope, Site& site, const Update& update) const = 0;
   virtual Operation Sparse(const Scope& scope, Site& site, const Update& update) const = 0;
-  // Updates what is shared, in a scope that runs once all updates of the device have.
+  // Updates the shared scalars. The scope has control dependencies on all updates of the device.
   virtual std::vector<Operation> Finish(const Scope&, Site&) const { return {}; }
 
  private:
@@ -161,7 +168,7 @@ class AdagradRule : public OptimizerRule {
   AdagradRule(LearningRate rate, double initial)
       : OptimizerRule(std::move(rate)), initial_(initial) {}
   std::string name() const override { return "Adagrad"; }
-  // From 0, an element without a gradient would become 0 / 0.
+  // If it were 0, an element without a gradient would become 0 / 0.
   Status Check() const override {
     if (initial_ > 0) return Status();
     return InvalidArgument("Adagrad: initial_accumulator_value must be positive: " +
@@ -235,8 +242,8 @@ class AdamRule : public OptimizerRule {
   Operation Dense(const Scope& scope, Site& site, const Update& u) const override {
     return Apply(scope, site, u, u.grad());
   }
-  // Every row moves, so the rows become a dense gradient: one pass to add them up and one to apply,
-  // where row by row would need five.
+  // Adam changes every row, also those without a gradient, so the rows become a dense gradient: one
+  // pass to add them up and one to apply, where row by row would need five.
   Operation Sparse(const Scope& scope, Site& site, const Update& u) const override {
     return Apply(scope, site, u, Densify(scope, u.rows(), u.var()));
   }
@@ -306,7 +313,8 @@ class Application {
       if (!scope_.ok()) return {};
       const std::vector<Operation> last =
           rule_.Finish(site.scope().WithControlDependencies(applied), site);
-      // What is shared changes after the device's updates: it stands for them.
+      // The shared scalars change after all updates of the device, so it is enough to wait for
+      // them.
       const std::vector<Operation>& ends = last.empty() ? applied : last;
       updates.insert(updates.end(), ends.begin(), ends.end());
     }
@@ -360,8 +368,9 @@ class Application {
     return scope_.ok();
   }
 
-  // Known by the first of the variables: copies of the model on one device have their own, while
-  // several updates of one copy share theirs. `same`: that of another device.
+  // A shared scalar of the device of `first`, made at the first call and kept under that variable's
+  // name: copies of the model on one device have scalars of their own, while several updates of one
+  // copy share theirs. `same`: the scalar of another device, which always has the same value.
   ModelVariable Shared(const ModelVariable& first, const Slot& shared, const ModelVariable* same) {
     const std::string owner = NodeName(first);
     if (const ModelVariable* known = slots_->Find(scope_.graph(), owner, shared.name))
@@ -440,7 +449,8 @@ ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::stri
                        const Output& initial) {
   if (!scope.ok()) return {};
   const Scope place = Scope(scope.graph()).ColocateWith(beside);
-  // Reading and assigning are named after it, too.
+  // The name is made unique here, so that the nodes that read and assign the slot are named after
+  // it.
   ModelVariable made = MakeVariable(place, scope.graph()->UniqueName(name), initial);
   scope.Fail(place.status());
   if (made.handle.valid()) made.name = NodeName(made);

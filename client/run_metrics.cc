@@ -1,3 +1,7 @@
+// The numbers of a training run, and their file. ToJson writes what ReadResult reads: a field that
+// is added to one belongs in the other. The digest of the variables is a SHA-256 of each variable's
+// type, shape and bytes, and then of the sorted list of names and digests: two runs with equal
+// digests have equal bits in every variable.
 #include "client/run_metrics.h"
 
 #include <openssl/evp.h>
@@ -215,7 +219,7 @@ Status RunMetrics::Begin(Session* session) {
 
 namespace {
 
-// A task that was started anew in between has counted from 0 since.
+// A task that was restarted in between has counted from 0 since.
 template <typename T>
 T Since(T before, T now) {
   return now >= before ? now - before : now;
@@ -284,7 +288,7 @@ Status RunMetrics::TraceStep(const std::string& trace_json) {
 }
 
 Status RunMetrics::Write(const std::string& path) const {
-  // What is no plain file (a pipe, /dev/stdout) is written, not replaced.
+  // A plain file is replaced as a whole; a pipe or /dev/stdout is written to.
   std::error_code error;
   const bool plain =
       !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);

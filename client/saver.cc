@@ -1,3 +1,7 @@
+// A Saver collects variables, joins the parts of partitioned ones into tensors (saver/variables.h),
+// and leaves reading and writing to SaverNodes, of which there are two kinds. Save writes the
+// checkpoint, then the state file that names it, and then removes old checkpoints: a process that
+// dies in between leaves a state file that names a checkpoint that is there.
 #include "client/saver.h"
 
 #include <deque>
@@ -100,7 +104,7 @@ class Saver::Impl {
   }
 
  private:
-  // The state file, and what is too old.
+  // Writes the state file, and removes checkpoints beyond max_to_keep.
   Status Remember(const std::string& name, const std::filesystem::path& folder) {
     std::erase(written_, name);
     written_.push_back(name);

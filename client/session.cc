@@ -1,3 +1,7 @@
+// The public face of a session. Each function turns its feeds and fetches into names, has the
+// master prepare that signature, and hands the step to Session::Impl (client/session/). Names are
+// the key, because the master looks up prepared steps by them. Impl::Call marks every call, so that
+// Close waits for those that are running.
 #include "client/session.h"
 
 #include <utility>
@@ -28,7 +32,7 @@ Result<std::unique_ptr<Session>> Session::Connect(const ClusterSpec& cluster, co
 
 namespace {
 
-// A tensor or an operation that is of no graph, or of another than the session's.
+// The error for a tensor or operation of no graph, or of another graph than the session's.
 Status NotInGraph(const char* what, const char* kind, bool valid, std::string_view name) {
   if (!valid) {
     return InvalidArgument(std::string(what) + " is not " + kind +

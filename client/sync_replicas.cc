@@ -1,3 +1,9 @@
+// Synchronous training by several clients, in two halves. ApplyGradients builds the graph: beside
+// each variable an accumulator that workers push their gradients to, one update that takes the
+// means, and a gate where workers wait for its step number. SyncReplicasRunner, in the chief, runs
+// that update again and again. Its step has no deadline, because workers may take any time until
+// the first gradient; from then on the runner looks at the accumulators and fails if the others
+// take too long.
 #include "client/sync_replicas.h"
 
 #include <algorithm>
@@ -23,7 +29,7 @@ namespace {
 
 constexpr char kFinished[] = "a replica has no more data";
 
-// Where the gradients of one variable meet.
+// The accumulator of one variable's gradients, dense or sparse.
 class Meeting {
  public:
   Meeting(const GradientAndVariable& pair, ConditionalAccumulatorOptions options)
@@ -42,8 +48,8 @@ class Meeting {
                                                 {pair_.gradient, pair_.indices}, rank)
                : AccumulatorApplyGradient(at, accumulator, local_step, pair_.gradient, rank);
   }
-  // The mean or sum of `count` gradients. Of rows each index comes once, as in the gradient of one
-  // replica; they are added in the order of ranks.
+  // The mean or sum of `count` gradients. A sparse one has each index once, as the gradient of one
+  // replica does; rows of one index are added in the order of ranks.
   GradientAndVariable Take(const Scope& at, const Output& accumulator, const Output& required,
                            int count) const {
     if (!pair_.sparse())
@@ -59,7 +65,7 @@ class Meeting {
   const ConditionalAccumulatorOptions options_;
 };
 
-// A constant input of the ops that end the wait.
+// Closes the gate with a status that is known while the graph is built.
 Operation CloseWith(const Scope& scope, const Output& gate, const Status& status) {
   return StepGateClose(scope, gate, Const(scope, static_cast<int32_t>(status.code())),
                        Const(scope, status.message()));
@@ -130,7 +136,7 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
         meeting.Take(beside.WithOpName("take"), accum, required, options_.replicas_to_aggregate));
     step.arrived.push_back(AccumulatorRanks(beside.WithOpName("arrived"), accum));
     step.variables.push_back(pair.variable.name);
-    // What an earlier run has left goes away.
+    // Destroys the accumulator that an earlier run has left.
     forgotten.push_back(DestroyResource(beside.WithOpName("forget"), accum));
     MG_RETURN_IF_ERROR(scope.status());
     meetings.emplace_back(beside, meeting);
@@ -159,7 +165,8 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
                                            gate, local_step.value));
   initializers.push_back(global_step.initializer);
 
-  // The chief's start, with and without initialising variables first.
+  // The chief's start: once the operations `after` have run, makes fresh accumulators, sets their
+  // step to the global step, and opens the gate.
   const auto open = [&](const std::string& name, std::span<const Operation> after) {
     const Output now = ReadVariable(home.WithControlDependencies(after), global_step.handle);
     std::vector<Operation> ready;
@@ -202,7 +209,7 @@ std::string Numbers(std::span<const int64_t> numbers) {
   return text;
 }
 
-// What an update lacks.
+// How far the gradients of the next update have arrived.
 struct Arrivals {
   int64_t step = -1;  // of the last update; -1: closed
   bool any = false;   // some gradient has come
@@ -216,7 +223,7 @@ Result<Arrivals> Look(Session* session, const SyncReplicasStep& step) {
                       session->Run({}, fetches, {}, {.timeout = kLookTimeout}));
   Arrivals arrivals;
   arrivals.step = values.back().scalar<int64_t>();
-  // A variable without any gradient beside others that have some was updated already.
+  // If some variables have gradients, those that have none were updated already.
   size_t fewest = 0;
   for (size_t i = 0; i < step.arrived.size(); ++i) {
     const int64_t here = values[i].elements(), least = values[fewest].elements();
@@ -258,7 +265,8 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
 
   Status Start() {
     MG_ASSIGN_OR_RETURN(update_, session_->MakeCallable({}, {}, {step_.update}));
-    // Prepared now: the graph must not be looked at while it grows.
+    // Prepared now, because the caller may add to the graph later, and a graph must not be read
+    // while it grows.
     MG_RETURN_IF_ERROR(
         session_->MakeCallable({step_.close_code, step_.close_message}, {}, {step_.close})
             .status());
@@ -284,7 +292,7 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
   void Loop() {
     const Status status = RunUpdates();
     if (status.ok()) return;
-    // Whoever waits hears of it, if the task of the gate is still there.
+    // Workers that wait at the gate get the status, if the task of the gate is still there.
     (void)session_->Run({{step_.close_code, Tensor::Scalar(static_cast<int32_t>(status.code()))},
                          {step_.close_message, Tensor::String(status.message())}},
                         {}, {step_.close}, {.timeout = kLookTimeout});
@@ -316,7 +324,7 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Until the update is applied. `over`: nothing is to be updated any more.
+  // Waits until the update is applied. Sets `over` if there is nothing left to update.
   Status WaitForUpdate(bool* over) {
     const std::chrono::milliseconds timeout = step_.options.operation_timeout;
     const auto look_every = std::clamp<Clock::duration>(timeout / 4, std::chrono::milliseconds(10),

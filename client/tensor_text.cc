@@ -1,3 +1,7 @@
+// Values of tensors as text and back. Printer walks the dimensions recursively, as NumPy does.
+// ParseValues reads JSON: the first element of each list gives the shape, and Fill then checks
+// every list against it. Numbers are checked against the type before they are stored, so that 300
+// is refused for a uint8 and 2.5 for an integer.
 #include "client/tensor_text.h"
 
 #include <charconv>

@@ -1,3 +1,7 @@
+// Variables by name. Get finds the variable in the store that all scopes of one root share, or
+// makes it, part by part if there is a partitioner. Messages are TensorFlow's. The store keeps
+// variables without their joined value: parts are concatenated anew for each Get, so that the
+// concatenation is in the scope and on the device of the reader.
 #include "client/variable_scope.h"
 
 #include <algorithm>
@@ -17,7 +21,7 @@ std::string Text(const Parts& parts) {
   return text + "]";
 }
 
-// What the partitioner says, if it makes sense for the shape.
+// The partitioner's answer, or InvalidArgument if it does not fit the shape.
 Result<Parts> CallPartitioner(const Partitioner& partitioner, const Shape& shape, DType dtype) {
   MG_ASSIGN_OR_RETURN(Parts parts, partitioner(shape, dtype));
   if (static_cast<int>(parts.size()) != shape.rank()) {

@@ -1,3 +1,8 @@
+// FuseOps in two phases. Find* looks for the patterns of the header and records each as a Group at
+// one node; the other members are absorbed. Patterns that look at the groups of others (gradients
+// of normalisations and of convolutions) come after those. Then the nodes are copied in topological
+// order, each group as the node that takes its place (Add*). The graph is copied and not changed in
+// place, since a Graph cannot drop nodes.
 #include "ops/fuse.h"
 
 #include <algorithm>
@@ -24,7 +29,8 @@ class Fuser {
 
   Result<Graph> Run(std::vector<NodeId>* mapping) {
     MG_ASSIGN_OR_RETURN(std::vector<NodeId> order, graph_.TopologicalOrder());
-    // Sources first: a group may stand at any place behind what it computes from.
+    // Nodes without inputs come first, so that a group may stand at any position behind what it
+    // computes from.
     std::stable_partition(order.begin(), order.end(), [&](NodeId id) {
       return graph_.inputs(id).empty() && graph_.control_inputs(id).empty();
     });
@@ -69,7 +75,7 @@ class Fuser {
 
  private:
   enum class Kind { kNone, kProduct, kPoolGradient, kNorm, kNormGradient, kConvGradients };
-  // What the last node of a group stands for (of kConvGradients: the first).
+  // Recorded at the last node of a group (of kConvGradients: at the first).
   struct Group {
     Kind kind = Kind::kNone;
     NodeId product =
@@ -92,14 +98,15 @@ class Fuser {
            group_[static_cast<size_t>(id)].kind == Kind::kNone;
   }
 
-  // The one node that uses `id`, or -1 if there are none or several, or somebody waits for it, or
-  // its output must survive.
+  // The only node that reads `id`; -1 if there are none or several, if a control edge leaves `id`,
+  // or if its output must survive.
   NodeId OnlyConsumer(NodeId id) const {
     const auto edges = consumers_.of(id);
     if (edges.size() != 1 || edges[0].input < 0 || kept(id)) return -1;
     return edges[0].target;
   }
-  // Whether `b`, the consumer of `a`, can stand for both.
+  // Whether `a` and its consumer `b` can become one node: on one device, of a type with fused
+  // kernels, and both in no group yet.
   bool SamePlace(NodeId a, NodeId b) const {
     return graph_.device_index(a) == graph_.device_index(b) && HasFused(a, graph_.dtype({a, 0})) &&
            Free(a) && Free(b);
@@ -177,8 +184,8 @@ class Fuser {
     if (add >= 0) absorbed_[static_cast<size_t>(add)] = true;
   }
 
-  // The gradient of a normalisation followed by a ReLU and nothing between: what passes the ReLU
-  // follows from x.
+  // The gradient of a normalisation that a ReLU follows directly: which elements passed the ReLU
+  // can then be computed from x.
   void FindNormGradient(NodeId gradient) {
     const auto in = graph_.inputs(gradient);
     const NodeId relu_grad = in[0].node;
@@ -198,7 +205,7 @@ class Fuser {
     absorbed_[static_cast<size_t>(relu_grad)] = true;
   }
 
-  // Whether `sizes` is the shape of `value`, now and later.
+  // Whether `sizes` is the shape of `value` in every step.
   bool IsShapeOf(Endpoint sizes, Endpoint value) const {
     if (graph_.is(sizes.node, "Shape") || graph_.is(sizes.node, "ShapeN"))
       return graph_.inputs(sizes.node)[static_cast<size_t>(sizes.index)] == value;
@@ -223,8 +230,8 @@ class Fuser {
     return -1;
   }
 
-  // Whether `gradient` spreads what was pooled by windows of 2x2 that do not overlap, only for
-  // `users` and for gradients of a bias, which read the small one.
+  // Whether `gradient` is that of a max pooling with windows of 2x2 that do not overlap, read only
+  // by `users` and by gradients of a bias, which can read the pooled gradient instead.
   bool SpreadsFor(Endpoint gradient, std::span<const NodeId> users) const {
     const NodeId last = gradient.node;
     const Group& group = group_[static_cast<size_t>(last)];
@@ -263,7 +270,8 @@ class Fuser {
     NodeId first = filter, second = input;
     if (input >= 0 && position(input) < position(filter)) std::swap(first, second);
     if (second >= 0) {
-      // The sizes of the input's gradient are those of the filter gradient's first input.
+      // Input 0 of the input's gradient is left out: it is the shape of the filter gradient's
+      // input.
       auto inputs = graph_.inputs(second);
       if (second == input) inputs = inputs.subspan(1);
       const auto late = [&](NodeId source) { return position(source) > position(first); };
@@ -285,8 +293,8 @@ class Fuser {
     }
   }
 
-  // Whether the node is the gradient of a bias that takes the small gradient of the pooling that
-  // ends at `last`: channels must lie in the same place.
+  // Whether the node is the gradient of a bias that reads the pooled gradient of the pooling that
+  // ends at `last`. Both must have their channels in the same dimension.
   bool ReadsSmall(NodeId id, NodeId last) const {
     const Group& group = group_[static_cast<size_t>(last)];
     return graph_.is(id, "BiasAddGrad") && group.kind == Kind::kPoolGradient &&

@@ -1,3 +1,8 @@
+// GroupCasts in two phases. Find collects, for each GPU, the casts of variables and the
+// convolutions whose filter is transposed, and drops groups that would save less than two launches.
+// Run then copies the graph, with each group's node at the front, directly after the variable reads
+// that it needs. The values in a group depend on nothing but variables, so its node can stand there
+// without making a cycle.
 #include "ops/group_casts.h"
 
 #include <algorithm>
@@ -32,7 +37,8 @@ class CastGrouper {
     return !groups_.empty();
   }
 
-  // Groups come first, behind the reads that they need, which need nothing else.
+  // The groups' nodes come first, directly after the reads of variables that they need, which need
+  // nothing else.
   Result<Graph> Run(std::vector<NodeId>* mapping) {
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
     Rewrite out(graph_);
@@ -50,19 +56,20 @@ class CastGrouper {
   }
 
  private:
-  // A value, and what becomes of it.
+  // One output of a group's node: the value that it copies, the type of the copy, and whether the
+  // last dimension comes first in it.
   struct Copy {
     Endpoint value;
     DType type;
     bool last_first;
     friend auto operator<=>(const Copy&, const Copy&) = default;
   };
-  // Of one GPU.
+  // The group of one GPU.
   struct Group {
     std::map<Copy, int> copies;           // to the node's output
-    std::vector<NodeId> casts;            // whose place it takes
-    std::map<NodeId, Copy> convolutions;  // that take a filter from it
-    int spared = 0;                       // launches of others
+    std::vector<NodeId> casts;            // that the node replaces
+    std::map<NodeId, Copy> convolutions;  // whose filter is one of its outputs
+    int spared = 0;                       // launches that the node saves
     NodeId made = -1;
   };
 
@@ -84,7 +91,7 @@ class CastGrouper {
            IsValueOfVariable(graph_.inputs(id)[0].node, graph_.device_index(id));
   }
 
-  // What reads a variable of the device, and waits for nothing.
+  // Whether the node reads a variable of the device and waits for nothing.
   bool IsValueOfVariable(NodeId id, DeviceIndex device) const {
     if (graph_.device_index(id) != device || !graph_.control_inputs(id).empty()) return false;
     if (graph_.is(id, "VarHandleOp")) return true;
@@ -92,7 +99,8 @@ class CastGrouper {
            IsValueOfVariable(graph_.inputs(id)[0].node, device);
   }
 
-  // A convolution that would transpose its filter for cuDNN, which is a variable's, perhaps cast.
+  // Whether the node is a convolution that would transpose its filter for cuDNN, and the filter is
+  // the value of a variable or a cast of it.
   bool TurnsFilter(NodeId id) const {
     const bool forward = graph_.is(id, "Conv2D") || graph_.is(id, "_FusedConv2D");
     if ((!forward && !graph_.is(id, "Conv2DBackpropInput")) || graph_.device(id).type != "GPU" ||

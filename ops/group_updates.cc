@@ -1,3 +1,7 @@
+// GroupUpdates in two phases. FindGroups goes through the nodes in topological order and groups
+// updates that agree in device, op, type and coefficients, but only updates that wait for no other
+// update: so no path leads from one member to another, and one node for all makes no cycle. Build
+// then copies the graph in a topological order in which a group counts as one node.
 #include "ops/group_updates.h"
 
 #include <algorithm>
@@ -105,8 +109,8 @@ class Grouper {
     return graph_.inputs(update)[static_cast<size_t>(inputs.gradient)];
   }
 
-  // A cast of 16 bits to float that serves nothing but gradients of the group, which can widen them
-  // by itself.
+  // Whether the node is a cast from 16 bits to float that only the group's updates read, as their
+  // gradients: the group's node widens those itself.
   bool IsSpared(NodeId id, NodeId leader) const {
     if (!graph_.is(id, "Cast") || kept_[static_cast<size_t>(id)] ||
         graph_.device_index(id) != graph_.device_index(leader))
@@ -120,7 +124,7 @@ class Grouper {
     });
   }
 
-  // What becomes one node with `leader`: its group, or itself.
+  // The nodes that become one node with `leader`: its group, or itself alone.
   std::vector<NodeId> Members(NodeId leader) const {
     const auto found = groups_.find(leader);
     if (found == groups_.end()) return {leader};
@@ -129,7 +133,7 @@ class Grouper {
     return members;
   }
 
-  // Every node after all that it needs, a group as one.
+  // Adds every node after all that it needs; a group counts as one node.
   Status Build(Rewrite* out) {
     std::vector<int> missing(leader_.size());
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
@@ -196,7 +200,7 @@ class Grouper {
   }
 
   struct Group {
-    std::vector<NodeId> updates, casts;  // casts: of gradients, which the group's node does itself
+    std::vector<NodeId> updates, casts;  // casts of gradients, which the group's node does
   };
 
   const Graph& graph_;

@@ -1,3 +1,7 @@
+// Small integer inputs, strided copies, and conversions of 16-bit floats. A strided copy first
+// joins dimensions that are contiguous in both tensors, and then goes one of three ways: a
+// transposition by tiles of 16 x 16, since rows of one tensor are columns of the other and whole
+// rows would miss the cache; one long row, cut for the threads; or row by row.
 #include "ops/kernel_util.h"
 
 #include <algorithm>

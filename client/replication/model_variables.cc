@@ -1,3 +1,8 @@
+// A model is a function that asks for variables by name while it builds its nodes. So it is called
+// twice: Declare calls it in a scratch graph, where variables are placeholders, to learn which
+// variables it needs; then the variables are made on their devices, and BuildModel calls it again
+// with their values. A variable larger than a limit is made as parts, which are concatenated for a
+// reader and looked up part by part.
 #include "client/replication/model_variables.h"
 
 #include <algorithm>
@@ -16,7 +21,8 @@
 namespace monograph::replication {
 namespace {
 
-// Hands out one tensor per name, which `read` makes at first, and rows by `look_up`.
+// Gives the model one tensor per variable name, made by `read` when it is first requested, and rows
+// made by `look_up`.
 class NamedVariables : public ModelVariables {
  public:
   using Read = std::function<Output(const Declaration&)>;
@@ -44,7 +50,7 @@ class NamedVariables : public ModelVariables {
     Output value;
   };
 
-  // nullptr, and the scope fails, if it was wanted otherwise before.
+  // nullptr, and the scope fails, if the name was requested with another shape before.
   Known* Find(const Declaration& wanted) {
     const auto it = known_.try_emplace(wanted.name, Known{wanted, {}}).first;
     const Shape& before = it->second.declaration.shape;
@@ -85,13 +91,13 @@ int64_t Bytes(const Declaration& declaration) {
   return declaration.shape.elements() * static_cast<int64_t>(DTypeSize(declaration.dtype));
 }
 
-// Into how many parts of at most `limit` bytes; never more than it has rows.
+// The number of parts of at most `limit` bytes each, but never more than there are rows.
 int64_t PartsOf(const Declaration& declaration, int64_t limit) {
   if (limit <= 0 || declaration.shape.rank() == 0 || declaration.shape[0] == 0) return 1;
   return std::min(declaration.shape[0], (Bytes(declaration) + limit - 1) / limit);
 }
 
-// Deals variables out to the devices that hold them.
+// Chooses the devices of variables by the strategy.
 class Dealer {
  public:
   Dealer(const Scope& scope, std::vector<std::string> homes, PsStrategy strategy)
@@ -216,7 +222,8 @@ Result<std::vector<ModelVariable>> MirrorVariables(const Scope& scope,
   std::vector<ModelVariable> mirror;
   const Scope place = scope.WithDevice(device);
   for (const ModelVariable& variable : variables) {
-    // The initial value itself, not the variable's: then nothing has to be ordered.
+    // A copy is assigned the initial value itself and not the first copy's value, so that the
+    // initializers need no order.
     const Output initial = variable.initializer.input(1);
     mirror.push_back(
         MakeVariable(place, variable.name + "/replica_" + std::to_string(number), initial));
@@ -228,7 +235,7 @@ Result<std::vector<ModelVariable>> MirrorVariables(const Scope& scope,
 Result<Outputs> BuildModel(Scope& scope, std::span<const Output> batch, const ModelFn& model,
                            const std::vector<Declaration>& declarations,
                            std::span<const VariableView> views) {
-  // Its parts; none, and the scope fails, if there is no such variable.
+  // The parts of a variable. Empty, and the scope fails, if there is no such variable.
   const auto parts_of = [&](const Declaration& wanted) -> std::span<const VariableView> {
     size_t first = 0;
     for (const Declaration& declaration : declarations) {

@@ -1,3 +1,9 @@
+// Replicated training, in the order of ReplicateOver: declare the model's variables, make them (one
+// copy, or one per replica), build a tower per replica, average the results, let
+// replication::AddUpdate turn gradients into updates, and add the start. Replicate cuts one batch
+// for all replicas, ReplicateShards takes a batch for each; both then build the same step. In a
+// synchronous step a replica's weight in the mean is its share of the examples, so that unequal
+// shards give the gradient of one large batch.
 #include "graph/replicate.h"
 
 #include <algorithm>
@@ -61,14 +67,14 @@ Outputs TowerWeights(const Scope& scope, const std::vector<std::string>& devices
     } else {
       weights.push_back(split.weights[r]);
     }
-    // The gradient of a loss that is scaled by both.
+    // The loss is scaled by both, so its gradient is, too.
     if (!scales.empty())
       weights[r] = Mul(place, weights[r], scales[std::min(r, scales.size() - 1)].variable().value);
   }
   return weights;
 }
 
-// Who initialises, and what the others wait for.
+// Adds the initializer, if this client runs one, and what the other clients wait for.
 void AddStart(Draft* draft, ReplicatedStep* step) {
   const ReplicateOptions& options = draft->options;
   const Scope& scope = draft->scope;
@@ -76,8 +82,8 @@ void AddStart(Draft* draft, ReplicatedStep* step) {
   if (step->sync != nullptr) {
     if (options.rank == 0) step->init = step->sync->init;
   } else if (options.rank == 0 || Mirrored(options)) {
-    // global_step comes last: who sees that it has a value finds all others, slots too, with
-    // theirs.
+    // global_step is initialised last: a client that finds a value in it knows that all other
+    // variables, slots included, have theirs.
     for (const Operation& initializer : draft->initializers) {
       if (initializer.id != step->global_step.initializer.id)
         scope.graph()->AddControlInput(step->global_step.initializer.id, initializer.id);
@@ -124,7 +130,7 @@ VariableView ViewOf(const ModelVariable& variable) {
   return {variable.value, variable.handle, variable.shape, device.ToString()};
 }
 
-// The step over a batch that is cut already.
+// Builds the step; `split` is the batch, cut into shards.
 Result<ReplicatedStep> ReplicateOver(const Scope& scope, const std::vector<std::string>& devices,
                                      const BatchShards& split, const ModelFn& model,
                                      const Optimizer& optimizer, const ReplicateOptions& options) {

@@ -1,3 +1,8 @@
+// Checkpoints that the tasks themselves write and read, a shard for each task. Save has three
+// phases: a step writes the shards into a scratch folder, the client moves them to their names, and
+// the index is written last; until then the old checkpoint is valid. Restore is one step, in which
+// every task reads its tensors before any variable is assigned. The client sees names only, so
+// large variables never pass through it.
 #include <filesystem>
 #include <set>
 
@@ -42,9 +47,9 @@ Tensor Strings(const std::vector<std::string>& words) {
 
 // What one task saves and restores.
 struct TaskVariables {
-  std::vector<std::string> names;  // as it saves them
+  std::vector<std::string> names;  // of the tensors that it writes
   Outputs values;
-  std::vector<std::string> restored, slices;  // as it restores them
+  std::vector<std::string> restored, slices;  // of what it reads
   std::vector<DType> dtypes;
   Outputs handles;
 };
@@ -78,7 +83,7 @@ class ShardedNodes : public SaverNodes {
   Status Save(Session* session, const std::string& prefix, const std::string& scratch) override {
     const fs::path folder = fs::absolute(scratch);
     std::error_code error;
-    fs::remove_all(folder, error);  // of a client that has ended while it saved
+    fs::remove_all(folder, error);  // left by a client that ended while it saved
     if (!fs::create_directory(folder, error)) {
       return FailedPrecondition("cannot make the folder '" + folder.string() +
                                 "': " + error.message());
@@ -125,7 +130,7 @@ class ShardedNodes : public SaverNodes {
         {device, task.names, prefix, SaveV2(cpu, prefix, names, slices, task.values)});
   }
 
-  // Nothing is assigned anywhere before every task has read all that it needs.
+  // No variable is assigned before every task has read all that it needs.
   void AddRestore(const Scope& scope, const std::map<std::string, TaskVariables>& tasks) {
     std::vector<Operation> reads;
     Outputs values, handles;
@@ -150,7 +155,7 @@ class ShardedNodes : public SaverNodes {
     }
   }
 
-  // `to`: their prefix.
+  // Runs the step that writes the shards, with the prefix `to`.
   Status WriteShards(Session* session, const fs::path& to) const {
     std::vector<Feed> feeds;
     std::vector<Operation> saves;
@@ -162,7 +167,8 @@ class ShardedNodes : public SaverNodes {
     return session->Run(feeds, {}, saves).status();
   }
 
-  // The shards `from` become the checkpoint `prefix`: with the index it is there.
+  // Moves the shards `from` to their final names and writes the index, with which they become the
+  // checkpoint `prefix`.
   Status PutInPlace(const std::string& prefix, const fs::path& from) const {
     const size_t count = shards_.size();
     const auto file_of = [count](const std::string& base, size_t i) {
@@ -171,7 +177,8 @@ class ShardedNodes : public SaverNodes {
     CheckpointIndex index;
     index.parts = parts_;
     MG_ASSIGN_OR_RETURN(index.total_size, SizeOfShards(from));
-    // The files of a checkpoint that is replaced stay until it is.
+    // The shards of an older checkpoint `prefix` stay until the new index is written; if they have
+    // the names that the new shards need, these get other ones.
     std::set<std::string> files = ShardsOf(prefix);
     const bool taken = files.contains(file_of(prefix, 0).filename().string());
     const std::string base = taken ? prefix + ".1" : prefix;
@@ -188,7 +195,8 @@ class ShardedNodes : public SaverNodes {
                           : SyncFolder(folder.string());
     if (status.ok()) status = WriteCheckpointIndex(prefix, index);
     if (status.ok()) fs::remove(CheckpointFileName(prefix), error);
-    // Files that no checkpoint has, the new ones if it failed.
+    // Removes the shards that the index does not name: the old ones, or the new ones if this
+    // failed.
     for (const std::string& named : ShardsOf(prefix)) files.erase(named);
     for (const std::string& file : files) fs::remove(folder / file, error);
     return status;

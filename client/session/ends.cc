@@ -1,3 +1,8 @@
+// How a step in flight ends: a fetch arrives, a task reports its part, something fails, the
+// deadline passes, a task is lost, or the session closes. Each of these handlers has two halves.
+// Under mutex_ it changes the InFlight; FailLocked says which tasks must stop, FinishLocked whether
+// the step is over. Without the lock it then tells the tasks to stop (Abort) and runs the caller's
+// callback (Completion::Run), which may call the session again.
 #include <algorithm>
 
 #include "base/duration.h"
@@ -28,7 +33,7 @@ bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
     if (edge < 0 || static_cast<size_t>(edge) >= fetches.size()) return false;
     const int32_t fetch = fetches[static_cast<size_t>(edge)];
     if (fetch < 0) return false;
-    if (step != flight.steps.last) return true;  // only the last one's are asked for
+    if (step != flight.steps.last) return true;  // of a row only the last step's are returned
     Tensor& place = flight.fetched[static_cast<size_t>(fetch)];
     if (!place.valid()) {
       place = std::move(tensor);
@@ -64,7 +69,7 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
     std::lock_guard lock(mutex_);
     InFlight& flight = flights_[step % kStepSlots];
     if (!flight.active || flight.steps.last != step) return;
-    if (!flight.EndParts(peer)) return;  // it has no part in the step, or was given up already
+    if (!flight.EndParts(peer)) return;  // no part in the step, or its parts have ended already
     for (LatePart& part : flight.late) {
       if (part.peer != peer) continue;
       part.answered = true;
@@ -179,7 +184,7 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
 }
 
 bool Session::Impl::AwaitCauseLocked(InFlight& flight) {
-  // Also of a task whose own part had ended: others may still have been sending to it.
+  // A lost task counts even if its own part had ended: others may still have been sending to it.
   for (size_t task = 0; task < lost_.size() && flight.status.derived(); ++task) {
     if (!lost_[task].ok() && flight.HasPart(static_cast<int>(task)))
       flight.status.Update(lost_[task]);
@@ -286,7 +291,7 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
     if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
     lost_[static_cast<size_t>(task)] = why;
   }
-  // What the task sent before it went may have come and not been read.
+  // Messages that the task sent before it was lost may have arrived without having been read.
   worker_->transport()->DriveUntil(
       [this, task] {
         std::lock_guard lock(mutex_);

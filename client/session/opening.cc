@@ -1,3 +1,7 @@
+// Opening and closing a session. Start makes this process's worker, connects to the tasks, creates
+// the session here and then at every task, and starts the master. Close goes the other way: it
+// fails the steps in flight, waits a grace period for them, closes the session at the tasks, and
+// waits for calls of other threads before it destroys what they use.
 #include <algorithm>
 #include <cstdio>
 
@@ -23,7 +27,7 @@ bool OnLoopback(const ClusterSpec& cluster) {
   return true;
 }
 
-// What a daemon hears of the session: every other task, and this client.
+// The CreateSession request for task `self`; its peers are every other task and this client.
 wire::CreateSessionRequest CreateRequest(uint64_t session, const std::vector<PeerSpec>& tasks,
                                          size_t self, const PeerSpec& client) {
   wire::CreateSessionRequest request;
@@ -137,7 +141,8 @@ Status Session::Impl::OpenAtTasks(const std::vector<PeerSpec>& peers) {
 }
 
 void Session::Impl::LogLanes(std::span<const wire::CreateSessionResponse> of_tasks) const {
-  // All tasks, and at last this process; who answers does not have itself among its peers.
+  // All tasks, then this process. A task is not among its own peers, so the index of each later
+  // task among them is one less than here.
   std::vector<DeviceName> names;
   for (const RemoteTask& task : cluster_->tasks()) names.push_back(task.name);
   names.push_back(DeviceName::Parse(worker_->task()).value());
@@ -165,12 +170,12 @@ void Session::Impl::StartMaster() {
       };
   master.allow_soft_placement = options_.allow_soft_placement;
   master.optimizer = options_.optimizer;
-  // What the GPUs of the tasks can compute is said by whoever has them: this process knows only its
-  // own.
+  // Only the process that has a GPU knows which kernels the GPU has: this process knows its own,
+  // and the tasks have listed theirs when the client connected.
   if (const KernelRegistry* own = worker_->gpu_kernels(); own != nullptr) {
     for (const KernelRegistry::Entry* entry : own->All()) gpu_kernels_.Add(entry->def, nullptr);
   } else if (cluster_ != nullptr) {
-    // Daemons of one cluster are of one build: the first list is that of all.
+    // The daemons of a cluster are of one build, so the first list holds for all.
     for (const RemoteTask& task : cluster_->tasks()) {
       for (const KernelDef& def : task.gpu_kernels) gpu_kernels_.Add(def, nullptr);
       if (!task.gpu_kernels.empty()) break;
@@ -180,8 +185,8 @@ void Session::Impl::StartMaster() {
                           const std::string& op, const Attrs& attrs, const std::string& type) {
     if (type == "GPU" && gpu_kernels_.HasOp(op, type))
       return gpu_kernels_.Find(op, type, attrs).ok();
-    // An op that nobody knows fails where a step needs it, not here; structural ops have no
-    // kernels.
+    // An op without kernels is not refused here: it fails in the step that needs it. Structural
+    // ops, whose names begin with '_', have no kernels.
     if (kernels.HasOp(op, type)) return true;
     return op[0] == '_' || (!kernels.HasOp(op, "CPU") && !kernels.HasOp(op, "GPU"));
   };

@@ -1,3 +1,8 @@
+// How a step begins. Feeds are checked, Begin takes free slots and numbers for the step, Dispatch
+// starts its parts and sends the feeds, and RunPrepared waits, driving the transport on the
+// caller's own thread, so that fetches need not be handed over by another one. Several steps of one
+// call go in rows: the tasks run a row of steps by themselves, and only its last step is reported
+// back.
 #include <algorithm>
 
 #include "base/duration.h"
@@ -49,8 +54,8 @@ Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {
 
 std::optional<uint64_t> Session::Impl::PlacesLocked(uint32_t count) const {
   if (running_ + static_cast<int>(count) > kMaxStepsInFlight) return std::nullopt;
-  // Round and round: where a task does not let go of a step that was given up, the next ones do
-  // not meet it.
+  // Slots are taken in turn, so that the slot of a step that was given up here, but has not stopped
+  // at some task, is reused as late as possible.
   for (uint64_t i = 0; i < kStepSlots; ++i) {
     const uint64_t place = (next_place_ + i) % kStepSlots;
     if (place + count <= kStepSlots && (places_ & PlacesOf(place, count)) == 0) return place;
@@ -170,7 +175,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
   StepIds steps;
   const size_t fed = prepared->feeds.size();
   const bool own_feeds = feeds.size() != fed;
-  // One row at a time: the steps of two would run side by side.
+  // One row at a time: two rows in flight would run side by side.
   for (int64_t left = options.steps; left > 0 && result.ok();) {
     const auto count = static_cast<uint32_t>(std::min<int64_t>(left, kMaxStepsInRow));
     const std::span<const Tensor> of_row =
@@ -184,8 +189,8 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     Dispatch(*prepared, of_row, steps, options.trace, true);
     if (!WaitUntil(finished, deadline)) {
       Expire(steps.last);
-      // Ends by itself: when every task has stopped, or when the grace is over. Its heartbeats tell
-      // of a task that does not even say that it stopped.
+      // This wait needs no deadline: the step ends when every task has stopped or when the grace
+      // period is over. A task that does not even report that it stopped is detected by heartbeats.
       (void)WaitUntil(finished, Clock::time_point::max());
     }
   }

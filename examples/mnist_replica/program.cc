@@ -1,3 +1,7 @@
+// The graph of mnist_replica and its training data. Both cut the examples in the same way
+// (AmongLoops): a training loop is what feeds batches by itself, so there is one loop per client,
+// or one per replica with in-graph --async. The rows of a batch may be fed by the client or read
+// beside each replica; they are the same rows, and so is the result.
 #include "examples/mnist_replica/program.h"
 
 #include <cmath>
@@ -11,13 +15,13 @@
 namespace monograph::examples {
 namespace {
 
-// How the stream of examples is cut: batch k of `batch_size` examples in all, into `parts`.
+// A batch of `batch_size` examples is cut into `parts`, one for each training loop.
 struct Cut {
   int64_t batch_size;
   int parts;
 };
 
-// Among the loops of all clients.
+// The cut of a batch among the training loops of all clients.
 Cut AmongLoops(const Settings& settings, const Layout& layout) {
   const int loops = settings.in_graph()
                         ? (settings.async ? static_cast<int>(layout.replicas.size()) : 1)
@@ -141,7 +145,8 @@ Result<std::unique_ptr<Program>> BuildProgram(const Settings& settings, const La
   program->eval_labels = Placeholder(client.WithOpName("eval_labels"), DT_INT32, {-1});
   MG_ASSIGN_OR_RETURN(
       program->evaluation,
-      // Replicas of their own pace may be without the first one at the end.
+      // In-graph asynchronous training goes on when the task of the first replica is lost, so the
+      // client evaluates.
       BuildEvaluation(
           root, settings.in_graph() && settings.async ? layout.client : layout.replicas[0],
           {program->eval_images, program->eval_labels}, model.Evaluation(), program->step));

@@ -1,3 +1,7 @@
+// The flags of mnist_replica: AddTo declares them, Check refuses combinations that contradict each
+// other, and MakeLayout turns them and the cluster into devices for replicas and variables. All
+// checks run before a session is opened, so that a wrong flag fails at once and not after the
+// cluster has started.
 #include "examples/mnist_replica/settings.h"
 
 #include <algorithm>
@@ -11,7 +15,7 @@ namespace {
 
 constexpr int64_t kMostReplicas = 1 << 16;
 
-// The cluster has what the job needs, and this process is one of its tasks.
+// Checks that the cluster has the jobs that are needed and that this process is one of its tasks.
 Status CheckPlaces(Settings settings) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, settings.session.Cluster());
   if (cluster && (!settings.in_graph() || settings.job_name == "ps")) {
@@ -241,13 +245,13 @@ Result<std::vector<int64_t>> SharesOf(const Settings& settings, size_t replicas)
 
 namespace {
 
-// The devices of this client's replicas on a cluster.
-// Where replica `i` of several in `task` computes.
+// The device of replica `i` of those in `task`.
 std::string DeviceIn(const std::string& task, int i, const Settings& settings) {
   return task + (settings.num_gpus > 0 ? "/device:GPU:" + std::to_string(i % settings.num_gpus)
                                        : "/device:CPU:" + std::to_string(i));
 }
 
+// The devices of this client's replicas on a cluster.
 Result<std::vector<std::string>> Replicas(const Settings& settings, const ClusterSpec& cluster,
                                           Layout* layout) {
   std::vector<std::string> workers = cluster.Tasks("worker");

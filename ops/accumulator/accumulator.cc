@@ -1,3 +1,7 @@
+// Accumulators and the step gate: functions that build the nodes, shape functions, definitions. A
+// handle says nothing of the type of its gradients, so the functions that take gradients look at
+// the node that made the handle (MakerOf). The rank of a gradient is the attribute _mg_rank, since
+// TensorFlow's op has no input for it.
 #include "ops/accumulator/accumulator.h"
 
 #include "graph/op_def.h"

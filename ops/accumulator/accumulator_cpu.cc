@@ -1,3 +1,7 @@
+// Kernels of accumulators and step gates. They check types and leave waiting to the resources: Take
+// and Wait are asynchronous, so that a step that waits holds no thread. What a Take gets is added
+// up if it is dense, and put one after the other if it is sparse: adding rows of one index is left
+// to the graph.
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -126,7 +130,7 @@ class TakeKernel : public AsyncKernel {
     return SumInto(c, taken.gradients, divide_by, out);
   }
 
-  // Rows.
+  // The indices and values of all sparse gradients, one after the other.
   static Status Join(KernelContext& c, int64_t divide_by, AccumulatorResource::Taken taken) {
     MG_RETURN_IF_ERROR(Concatenate(c, 0, std::move(taken.indices)));
     for (Tensor& rows : taken.gradients) {
@@ -249,7 +253,7 @@ void RegisterCpu(KernelRegistry* registry) {
   using variable::AddHandleKernel, variable::HandleKernel;
   AddHandleKernel<HandleKernel<AccumulatorResource, SpecOf>>(registry,
                                                              "ResourceConditionalAccumulator");
-  // The last gradient of a step brings the sum of all with it.
+  // The gradient that completes an update also runs the waiting Take, and so computes the sum.
   AddHandleKernel<ApplyKernel>(registry, "ResourceAccumulatorApplyGradient",
                                KernelCost::kExpensive);
   AddHandleKernel<TakeKernel>(registry, "ResourceAccumulatorTakeGradient", KernelCost::kExpensive);

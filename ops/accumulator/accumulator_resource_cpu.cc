@@ -1,3 +1,7 @@
+// Gradients with ranks are kept apart until enough are there and are then sorted by rank, so that
+// the sum's bits do not depend on who came first. Dense gradients without ranks are added as they
+// come, which needs the memory of one. TakeIfReady finds the Take that can be served; its
+// completion, which adds up gradients with ranks, runs after the lock is released.
 #include "ops/accumulator/accumulator_resource_cpu.h"
 
 #include <algorithm>
@@ -34,7 +38,7 @@ void SumTyped(KernelContext* c, const std::vector<const T*>& from, int64_t divid
   c->ParallelFor(blocks, 4000 * static_cast<int64_t>(from.size()), body);
 }
 
-// `c` may be nullptr: then on this thread alone.
+// With `c` nullptr the sum is made on this thread alone.
 Status Sum(KernelContext* c, const std::vector<Tensor>& gradients, int64_t divide_by, Tensor* to) {
   const auto run = [&]<typename T>(T) {
     std::vector<const T*> from;

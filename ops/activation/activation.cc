@@ -1,3 +1,6 @@
+// Activation functions, their gradients and the gradients of those. Relu, Relu6 and Elu compute
+// their gradient from the output, so that the input's memory can be freed before the backward pass.
+// LeakyRelu and Softplus need the input.
 #include "ops/activation/activation.h"
 
 #include "graph/gradients.h"
@@ -38,8 +41,8 @@ Status ReluGradient(GradientContext& c) {
   return Status();
 }
 
-// Piecewise linear: the gradient's own gradient gates in the same places, and no gradient flows to
-// the features.
+// ReLU is piecewise linear: the gradient of its gradient passes the same elements, and no gradient
+// flows to the features.
 Status ReluGradGradient(GradientContext& c) {
   c.set_grad(0, ReluGrad(c.scope(), c.grad(0), c.input(1)));
   return Status();

@@ -1,3 +1,7 @@
+// FusedBatchNormV3, its gradient, and the fused forms that FuseOps makes on GPUs. While training
+// the gradient takes what the forward kernel left in the reserved outputs (3 to 5); otherwise it
+// takes the given mean and variance. The fused forms have no gradients: they are made after
+// gradients were added.
 #include "ops/batch_norm/batch_norm.h"
 
 #include "graph/gradients.h"
@@ -32,7 +36,7 @@ FusedBatchNormOutputs FusedBatchNorm(const Scope& scope, Output x, Output scale,
 namespace ops::batch_norm {
 namespace {
 
-// The shape of image input `i`, of the rank that the format says, and where its channels are.
+// The shape of image input `i`, whose rank data_format gives, and the dimension of its channels.
 Result<PartialShape> Images(ShapeContext& c, int i, int* channel) {
   const std::string& format = c.attr<std::string>("data_format");
   const int rank = static_cast<int>(format.size());

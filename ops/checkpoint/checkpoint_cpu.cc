@@ -1,3 +1,6 @@
+// SaveV2 and RestoreV2. FileKernel gives each call a thread of its own, and the two kernels check
+// their inputs and call ops/checkpoint_file.h and ops/checkpoint_reader.h there. A restore reads
+// straight from the file into its outputs.
 #include <atomic>
 #include <charconv>
 #include <filesystem>
@@ -22,14 +25,16 @@ namespace {
 
 constexpr char kSharedFolder[] = "; a checkpoint lies in a folder that every task sees";
 
-// A kernel that works on files. Each call has a thread of its own: those that compute and those
-// that move messages serve other steps, too. An aborted step stops it.
+// A kernel that reads or writes files. Each call runs on a thread of its own, since the threads
+// that compute and those that move messages serve other steps, too. Aborting the step stops the
+// call.
 class FileKernel : public AsyncKernel {
  public:
   ~FileKernel() override {
     std::lock_guard lock(mutex_);
     for (Call& call : calls_) {
-      // Its step has ended; if that was what destroyed this kernel, we are still on the thread.
+      // `done` may end the step and destroy this kernel on the call's own thread, which cannot join
+      // itself.
       if (call.thread.get_id() == std::this_thread::get_id()) {
         call.thread.detach();
       } else {
@@ -114,7 +119,7 @@ class SaveKernel : public FileKernel {
   }
 };
 
-// What RowsOfShape writes.
+// Parses what RowsOfShape writes.
 Result<RowRange> ParseRows(const std::string& slice, const Shape& shape) {
   if (slice.empty()) return RowRange();
   std::string dims, columns;

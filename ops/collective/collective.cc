@@ -1,3 +1,7 @@
+// Collectives: functions that build the nodes, shape functions, definitions. TensorFlow's ops take
+// the group's size, its key and the instance key as inputs; MonographAllReduce, which is ours, has
+// them as attributes. The members' names travel as the attribute _mg_members (or members), which
+// TensorFlow's ops do not have.
 #include "ops/collective/collective.h"
 
 #include "base/device_name.h"

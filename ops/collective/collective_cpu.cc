@@ -1,3 +1,7 @@
+// Kernels of collectives. A kernel only fills in a CollectiveRequest and hands it to the task's
+// CollectiveManager (executor/collective.h), which finds the members and moves the data; the
+// request's callback ends the kernel. Merging uses the row functions of the elementwise ops, so
+// that a sum has the bits of AddN. A group of one member never reaches the manager.
 #include <cmath>
 #include <string>
 #include <type_traits>
@@ -74,7 +78,7 @@ class MeetingKernel : public CollectiveKernel {
     if (request->group_size == 1) {
       if (request->kind == CollectiveKind::kBroadcast && request->inputs.empty())
         return done(InvalidArgument("a group of one member has nobody to send"));
-      // Of one input the merged value is the input, and its mean, too.
+      // The sum and the mean of one input are the input itself.
       for (size_t i = 0; i < request->inputs.size(); ++i)
         c.set_output(static_cast<int>(i), std::move(request->inputs[i]));
       return done(Status());
@@ -91,7 +95,7 @@ class MeetingKernel : public CollectiveKernel {
       done(status);
     };
     CollectiveManager* manager = home_->manager();
-    // The order matters: once started, the context may be gone.
+    // OnCancel comes before Start: once the request has started, the context may be gone.
     const bool open = c.OnCancel([manager, request] { manager->Cancel(request); });
     if (!open) return request->done(Cancelled("the step was aborted").AsDerived(), {});
     manager->Start(request);
@@ -256,7 +260,7 @@ class RecvKernel : public MeetingKernel {
   }
 };
 
-// A kernel whose members have been looked up.
+// Makes a kernel of class K and looks up its members, which may fail.
 template <typename K>
 class Found : public K {
  public:
@@ -270,9 +274,8 @@ class Found : public K {
   explicit Found(const KernelConstruction& k) : K(k) {}
 };
 
-// A member on a GPU meets the others in host memory, where the step's own copies bring values there
-// and back, unless they can go from GPU to GPU (executor/gpu/members.h). `args`: all inputs and
-// outputs.
+// The kernel of a GPU works in host memory: the step copies its inputs and outputs, unless values
+// can go from GPU to GPU (executor/gpu/members.h). `args`: all inputs and outputs.
 template <typename K>
 void AddEverywhere(KernelRegistry* registry, const char* op, std::vector<std::string> args,
                    std::span<const DType> types) {

@@ -1,3 +1,6 @@
+// Functions, shape functions, gradients and definitions. Joining and splitting are each other's
+// gradients: Concat of Split and SplitV, Pack of Unpack, and the other way round. The gradient of a
+// split needs those of all its outputs, so zeros stand for an output that has none (AllGradients).
 #include "ops/concat/concat.h"
 
 #include "graph/gradients.h"
@@ -230,8 +233,8 @@ Status ConcatGradient(GradientContext& c) {
   const int n = c.num_inputs() - 1;
   const Output axis = c.input(n);
   const auto axis_value = ConstInts(axis);
-  // Sizes that are known now make one SplitV; else each part is a Slice at an offset that the step
-  // finds out.
+  // Sizes that are known now make one SplitV; otherwise each part is a Slice at an offset that is
+  // computed in the step.
   std::vector<int64_t> sizes;
   Outputs values;
   for (int i = 0; i < n; ++i) {

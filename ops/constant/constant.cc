@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions. The functions for constants (ScalarConst,
+// IntsConst) round to the requested type while the graph is built. ConstValue and ConstInts go the
+// other way: they let shape functions and gradients see the values that are known before a step
+// runs.
 #include "ops/constant/constant.h"
 
 #include <cmath>

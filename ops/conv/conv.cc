@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions of convolutions. A convolution is linear in
+// its input and in its filter, so the gradients of its two gradient ops are convolutions and
+// gradient ops again. The ops that begin with '_' are made by rewrites (FuseOps, GroupCasts) after
+// gradients were added, and have none.
 #include "ops/conv/conv.h"
 
 #include "graph/gradients.h"
@@ -191,7 +195,7 @@ void Define(OpRegistry* registry) {
       .Output("output: T");
   registry->Add(
       AddConvAttrs(backprop_input).Shape(BackpropInputShape).Gradient(BackpropInputGradient));
-  OpDef turned("_Conv2DBackpropInput");  // whose filter may be turned
+  OpDef turned("_Conv2DBackpropInput");  // its filter may have out_channels first
   turned.Input("input_sizes: int32")
       .Input("filter: T")
       .Input("out_backprop: T")

@@ -1,3 +1,8 @@
+// Convolutions by cuDNN's graph API, where bias and ReLU are operations of the same plan. Describe
+// builds the operation graph. ConvPlan then takes the engine that an earlier search found
+// (FoundAlgorithms), or searches: it times up to kCandidates of the engines that are allowed,
+// unless results must be deterministic or a CUDA graph is being captured, when the first one is
+// taken untimed. Plans are kept by shape, type and alignment.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -44,7 +49,7 @@ int64_t AlignmentOf(const void* pointer) {
   return static_cast<int64_t>(std::min<uintptr_t>(address & -address, 16));
 }
 
-// ---- the operation, in cuDNN's words ----
+// ---- the operation graph ----
 
 struct Tensors {
   int64_t alignment;
@@ -179,7 +184,7 @@ Result<cudnn::Operations> Describe(cudnnHandle_t handle, const CudnnCall& call, 
 
 namespace {
 
-// In FoundAlgorithms; the choice is Choice's text.
+// The family of keys in FoundAlgorithms, whose values are texts of Choice.
 constexpr char kFamily[] = "conv";
 
 struct Bindings {
@@ -225,7 +230,7 @@ class ConvPlan {
   }
 
  private:
-  // A convolution with bias and activation is tried without them first.
+  // No warning for a convolution with bias and activation: the kernel next tries it without them.
   static void Refused(const CudnnCall& call, const std::string& what, const Status& why) {
     if (call.fused.bias) return;
     LogWarning("cuDNN has no engine for the convolution " + what +
@@ -323,7 +328,7 @@ Status CudnnConv::Run(KernelContext& c, const CudnnCall& call) {
     return ConvPlan::Make(c, call, TextOf(key), alignment);
   }));
   MG_RETURN_IF_ERROR(plan->Run(c, call));
-  // The plan has the code that cuDNN compiled for it.
+  // A CUDA graph that is replayed later runs code that belongs to the plan.
   cuda::KeepForGraph(cuda::StreamOf(c), std::move(plan));
   return Status();
 }

@@ -1,3 +1,7 @@
+// cuDNN's backend API in C++. Descriptor and Builder own and finalise descriptors. Configs lists
+// engines as cuDNN ranks them, first those of its heuristics and then its fallbacks, without those
+// whose numerical notes are ruled out. Choice is an engine and its knobs as text, so that the
+// result of a search can be kept on disk and found again (ConfigOf).
 #include <algorithm>
 #include <charconv>
 
@@ -202,7 +206,7 @@ Result<std::vector<Descriptor>> Configs(const Descriptor& graph, const Allowed& 
   Status refusal;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     auto ranked = Ranked(graph, mode, gpu);
-    if (!ranked.ok()) {  // it knows nothing of such a graph
+    if (!ranked.ok()) {  // this heuristic does not handle such a graph
       refusal = ranked.status();
       continue;
     }

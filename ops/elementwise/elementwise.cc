@@ -1,3 +1,7 @@
+// Functions, shape functions and definitions of elementwise ops; gradients.cc has their gradients.
+// Most ops differ in name, types and gradient alone, so that a definition is one line of Define,
+// made by Binary, Unary or one of their kin. The lists of types are TensorFlow's, and so longer
+// than the lists of types that have kernels.
 #include "ops/elementwise/elementwise.h"
 
 #include "graph/op_def.h"
@@ -79,7 +83,8 @@ namespace {
   "{bfloat16, half, float, double, uint8, int8, uint16, int16, uint32, int32, uint64, int64, " \
   "complex64, complex128}"
 
-// Equal and NotEqual: operands that do not broadcast are simply different, if the graph says so.
+// Equal and NotEqual with incompatible_shape_error = false: operands that do not broadcast are
+// different, and the result is a scalar.
 Status EqualityShape(ShapeContext& c) {
   const auto shape = BroadcastShapes(c.input(0), c.input(1));
   if (!shape.ok() && !c.attr<bool>("incompatible_shape_error")) {

@@ -1,3 +1,8 @@
+// The kernels that all elementwise ops of a CPU share. Where each operand is a single element or as
+// large as the result, the elements are one long run, which is cut into pieces for the threads.
+// Otherwise Broadcast joins neighbouring dimensions, so that few are left, and calls the row
+// function for each row of the last one. The outputs reuse an operand's memory if nobody else holds
+// it.
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +53,7 @@ std::array<int64_t, kMaxRank> BroadcastStrides(const Shape& shape, const Shape& 
   return strides;
 }
 
-// Elements of one piece of a long run.
+// A long run of elements is cut into pieces of this many.
 constexpr int64_t kPiece = 4096;
 
 }  // namespace
@@ -126,7 +131,8 @@ Status BinaryKernel::Compute(KernelContext& c) {
 
 Status BinaryKernel::Broadcast(KernelContext& c, const Shape& x, const Shape& y, const Shape& z,
                                Tensor* out) {
-  // Dimensions of the result, neighbours joined where both operands move on or stay alike.
+  // The dimensions of the result, without those of size 1. Neighbours are joined if each operand
+  // either runs on from one to the next or is repeated in both.
   std::array<int64_t, kMaxRank> size{}, xs{}, ys{};
   const auto x_strides = BroadcastStrides(x, z), y_strides = BroadcastStrides(y, z);
   size_t rank = 0;

@@ -1,3 +1,7 @@
+// Gradients of elementwise ops, as nodes. An op of two operands ends with SetSummed: the gradient
+// of an operand that was broadcast is summed over the dimensions in which it was repeated.
+// Gradients are computed from the output y where that is cheaper than from x, by ops such as
+// SigmoidGrad, which are differentiable in turn.
 #include "ops/elementwise/gradients.h"
 
 #include "ops/constant/constant.h"
@@ -73,7 +77,8 @@ Status MinimumGradient(GradientContext& c) {
   return Status();
 }
 
-// dx = g * y * x^(y-1);  dy = g * x^y * log(x), and 0 where x is not positive.
+//   dx = g * y * x^(y-1)
+//   dy = g * x^y * log(x), and 0 where x is not positive
 Status PowGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output x = c.input(0), y = c.input(1), g = c.grad(0), z = c.output(0);

@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions. The gradient of gathering along axis 0 is
+// a Gradient of rows: values and indices, no tensor of the size of the table. Along other axes it
+// is a dense UnsortedSegmentSum with the axis moved to the front, and with batch dimensions every
+// batch gets segments of its own.
 #include "ops/gather/gather.h"
 
 #include "graph/gradients.h"
@@ -232,7 +236,7 @@ Output Extent(const Scope& s, const Output& shape, int64_t begin, int64_t size) 
   return Prod(s, Slice(s, shape, {begin}, {size}), IntsConst(s, {0}));
 }
 
-// With `batch` leading dimensions in common: every batch gets segments of its own.
+// With `batch_dims` leading dimensions in common: every batch gets segments of its own.
 Output BatchGatherGradient(GradientContext& c, int64_t batch_dims, int64_t axis) {
   const Scope& s = c.scope();
   const Output shape = ShapeOf(s, c.input(0)), indices_shape = ShapeOf(s, c.input(1));
@@ -243,8 +247,8 @@ Output BatchGatherGradient(GradientContext& c, int64_t batch_dims, int64_t axis)
   const Output starts = Mul(s, Range(s, Const(s, 0), batches, Const(s, 1)), limit);
   const Output indices = Reshape(s, c.input(1), Pack(s, {batches, count}));
   const Output segments = Add(s, indices, Cast(s, ExpandDims(s, starts, 1), indices.dtype()));
-  // [batches, outer, count, inner] -> [batches * count, outer, inner] -> sums [batches * limit,
-  // outer, inner] -> [batches, outer, limit, inner].
+  //   [batches, outer, count, inner] -> [batches * count, outer, inner]
+  //   -> sums [batches * limit, outer, inner] -> [batches, outer, limit, inner]
   const Output blocks = Reshape(s, c.grad(0), Pack(s, {batches, outer, count, inner}));
   const Output rows = Reshape(s, Transpose(s, blocks, {0, 2, 1, 3}),
                               Pack(s, {Mul(s, batches, count), outer, inner}));
@@ -284,8 +288,8 @@ Status GatherGradient(GradientContext& c) {
   const Output indices = Reshape(s, c.input(1), {-1});
   const Output shape = ShapeOf(s, params);
   const Output segments = Row(s, shape, axis);
-  // [outer, indices, inner] -> [indices, outer, inner] -> sums [segments, outer, inner] -> [outer,
-  // segments, inner].
+  //   [outer, indices, inner] -> [indices, outer, inner]
+  //   -> sums [segments, outer, inner] -> [outer, segments, inner]
   const Output outer = Prod(s, Slice(s, shape, {0}, {axis}), IntsConst(s, {0}));
   const Output blocks = Reshape(s, c.grad(0), Pack(s, {outer, Size(s, indices), Const(s, -1)}));
   const Output sums = UnsortedSegmentSum(s, Transpose(s, blocks, {1, 0, 2}), indices, segments);
@@ -315,7 +319,7 @@ Status DynamicStitchGradient(GradientContext& c) {
   return Status();
 }
 
-// Row i of the gradient is that of its segment; zero where the id is negative.
+// Row i gets the gradient of its segment, or zeros if its id is negative.
 Status SegmentSumGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output ids = c.input(1), zero = ScalarConst(s, 0, ids.dtype());

@@ -1,3 +1,6 @@
+// CPU kernels. The plans (gather/plan.h) turn shapes into numbers of blocks and rows; the kernels
+// check the indices and move the rows. Only UnsortedSegmentSum computes, so only it is compiled for
+// each type of element.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

@@ -1,3 +1,7 @@
+// GPU kernels. The plans (gather/plan.h) are those of the CPU. Gathering, OneHot and segment sums
+// read their indices on the device. DynamicStitch and DynamicPartition need theirs on the host,
+// because the shapes of their results depend on them. int32 data lies in host memory, where the
+// CPU's kernels compute (AddOnHost), except that OneHot makes it on the device.
 #include <vector>
 
 #include "ops/gather/plan.h"
@@ -76,8 +80,8 @@ class DeviceSegmentSumKernel : public Kernel {
   }
 };
 
-// Rows that indices name are read and written on the device; which ones is known on the host, since
-// the result's shape depends on it.
+// The rows are moved on the device. The indices are read on the host, since the shape of the result
+// depends on them.
 class DeviceStitchKernel : public Kernel {
  public:
   explicit DeviceStitchKernel(const KernelConstruction&) {}

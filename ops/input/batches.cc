@@ -1,3 +1,7 @@
+// Batches of a dataset, by number. Get returns the batch if the thread has made it ahead of time
+// and makes it itself otherwise, so that any order of numbers works, and the usual one, in
+// sequence, is fast. The thread makes the `prefetch` batches that follow the last one asked for. A
+// queue would be simpler, but replicas and restarted clients begin at any number.
 #include "ops/input/batches.h"
 
 #include <condition_variable>
@@ -67,7 +71,7 @@ class BatchStream::Impl {
     if (options_.prefetch <= 0) return MakeBatch(index);
     std::unique_lock lock(mutex_);
     if (!thread_.joinable()) thread_ = StartThread("mg-input", [this] { Prefetch(); });
-    // What the thread is making now is worth waiting for.
+    // If the thread is making this batch now, wait for it.
     ready_changed_.wait(lock, [&] { return making_ != index; });
     std::optional<Batch> found;
     if (auto it = ready_.find(index); it != ready_.end()) found = it->second;
@@ -147,13 +151,13 @@ class BatchStream::Impl {
       Result<Batch> made = MakeBatch(wanted);
       lock.lock();
       making_ = -1;
-      if (!made.ok()) {  // nothing is made ahead any more; the caller who asks gets the failure
+      if (!made.ok()) {  // the thread ends; the caller that asks for the batch gets the error
         ready_changed_.notify_all();
         return;
       }
       if (wanted >= next_ && wanted < next_ + options_.prefetch)
         ready_.emplace(wanted, std::move(made).value());
-      // One who waits for it while the window moves on (a caller that jumps) makes it again.
+      // A caller that waited for this batch makes it itself if the window has moved on.
       ready_changed_.notify_all();
     }
   }

@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions. The cross entropies compute their gradient
+// (the output `backprop`) together with the loss, since both need the same exponentials; what is
+// left for the backward pass is a product with the gradient of the loss. A gradient through
+// `backprop` itself is refused.
 #include "ops/loss/loss.h"
 
 #include "graph/gradients.h"
@@ -29,8 +33,8 @@ Output SigmoidCrossEntropyWithLogits(const Scope& scope, Output logits, Output l
                                labels.shape().ToString() + " must have the same shape"));
     return {};
   }
-  // max(x, 0) - x * labels + log(1 + exp(-|x|)), with selections in place of max and || so that the
-  // gradient at 0 is sigmoid(0) - labels, too.
+  //   max(x, 0) - x * labels + log(1 + exp(-|x|))
+  // with selections in place of max and |x|, so that the gradient at 0 is sigmoid(0) - labels, too.
   const Scope s = scope.HelperScope("logistic_loss");
   const Output zero = ScalarConst(s.WithOpName("zero"), 0, logits.dtype());
   const Output positive = GreaterEqual(s, logits, zero);

@@ -1,3 +1,7 @@
+// CPU kernels of losses. For the cross entropies, Exponentials stores exp(x - max) of a row in the
+// row's backprop and returns the sum; a second loop turns these into the loss and the gradient,
+// without memory of its own. L2Loss adds up in double, in blocks whose size does not depend on the
+// number of threads.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,3 +1,8 @@
+// cuBLAS works with columns: a row-major matrix is its transpose there. So
+//   out = op(a) op(b)    is computed as    out' = op(b)' op(a)'
+// with b first, and the bias runs along the rows of out'. A Plan is a product's description and the
+// algorithm that cuBLASLt's heuristic ranks first for it, untimed; plans are kept by shape, strides
+// and alignment.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -13,9 +18,6 @@
 
 namespace monograph::ops::matmul {
 namespace {
-
-// cuBLAS thinks in columns: a row-major matrix is its transpose there. So out = op(a) op(b) is
-// computed as out' = op(b)' op(a)', with b first, and the bias runs along the rows of out'.
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
@@ -66,7 +68,7 @@ uint32_t AlignmentOf(const void* pointer) {
   return address == 0 ? 256u : static_cast<uint32_t>(std::min<uintptr_t>(address & -address, 256));
 }
 
-// What an algorithm was chosen for.
+// A product as cuBLASLt describes it, and the algorithm chosen for it.
 using Key = std::array<int64_t, 15>;
 
 class Plan {
@@ -75,7 +77,7 @@ class Plan {
     if (operation_ != nullptr) cublasLtMatmulDescDestroy(operation_);
   }
 
-  // Plan without algorithm: there is none.
+  // The plan has no algorithm if cuBLASLt has none.
   static Result<std::shared_ptr<Plan>> Make(cuda::Stream& stream, const CublasCall& call) {
     auto plan = std::make_shared<Plan>();
     MG_RETURN_IF_ERROR(plan->Describe(stream, call));
@@ -155,7 +157,7 @@ class Plan {
     MG_CUBLAS_RETURN_IF_ERROR(
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(call.out)));
     if (stream.options.deterministic) {
-      // Parts of a sum are added in an order of their own by a last kernel, or there is but one.
+      // A sum is either made in one piece, or a last kernel adds its parts in a fixed order.
       MG_CUBLAS_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                     static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
     }
@@ -164,13 +166,13 @@ class Plan {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(stream.cublaslt(), operation_, first_.handle, second_.handle,
                                        out_.handle, out_.handle, preference, 1, &result, &count);
-    // What it takes for invalid is its limits, such as those of addresses and strides.
+    // cuBLASLt reports a limit of its own, as on addresses and strides, as an invalid value.
     const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                          status == CUBLAS_STATUS_INVALID_VALUE ||
                          status == CUBLAS_STATUS_ARCH_MISMATCH;
     if (!refused) MG_CUBLAS_RETURN_IF_ERROR(status);
     if (refused || count == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
-      if (!call.product.fused.bias) Refused(call);  // with a bias it is tried without it first
+      if (!call.product.fused.bias) Refused(call);  // with a bias: the kernel next tries it without
       return Status();
     }
     algorithm_ = result.algo;

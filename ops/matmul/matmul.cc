@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions. The gradient of a product is two products,
+// one form for each combination of transposed operands, so that nothing is transposed in memory.
+// The gradient of a batch product is also summed over the batch dimensions in which an operand was
+// repeated (Unbroadcast).
 #include "ops/matmul/matmul.h"
 
 #include <vector>

@@ -1,3 +1,7 @@
+// Pooling by oneDNN. A pass over many images is cut into chunks of equal size, and perhaps a
+// smaller last one, which the threads share out; each thread calls oneDNN single-threaded. The
+// gradient of max pooling runs the forward pass again, because oneDNN wants a record of where each
+// maximum was, which MaxPoolGrad's inputs do not hold.
 #include "ops/pool/onednn_pool_cpu.h"
 
 #include <algorithm>
@@ -14,7 +18,7 @@ namespace {
 
 using dnnl::memory;
 
-// The primitives of a pass on so many images.
+// The primitives of a pass over a fixed number of images.
 class Chunk {
  public:
   void Build(const PoolPass& pass, int64_t images) {
@@ -101,9 +105,10 @@ class Chunk {
   onednn::FramePool<onednn::Frame> frames_;
 };
 
-// How many images one call of oneDNN takes. The gradient of the maximum reads what its forward pass
-// has just written: so much that it is still in the cache. The other passes touch everything once:
-// as few calls as keep the threads evenly busy, since a call costs about a microsecond.
+// How many images one call of oneDNN takes. The gradient of max pooling reads what its forward pass
+// has just written, so a call is small enough for that to be in the cache. The other passes touch
+// everything once: they make as few calls as keep the threads evenly busy, since a call costs about
+// a microsecond.
 int64_t ImagesPerCall(const PoolPass& pass, int64_t image_bytes, int threads) {
   constexpr int64_t kInCache = 1 << 20, kWorthACall = 1 << 18;
   const int64_t bytes = pass.images * image_bytes;

@@ -1,3 +1,6 @@
+// Functions, shape functions, gradients and definitions. All ops ask PlaceWindows (ops/window.h)
+// where the windows lie, so that shape functions and kernels cannot disagree. Pooling has gradients
+// of any order: averaging is linear, and MaxPoolGrad and MaxPoolGradGrad are each other's gradient.
 #include "ops/pool/pool.h"
 
 #include "graph/gradients.h"
@@ -115,8 +118,8 @@ Status MaxPoolGradient(GradientContext& c) {
   return Status();
 }
 
-// Which element of a window is the largest does not change: MaxPoolGrad is linear in the gradient,
-// and so is what it is the gradient of.
+// The positions of the maxima depend on the inputs alone: MaxPoolGrad is linear in `grad`, and so
+// is MaxPoolGradGrad.
 Status MaxPoolGradGradient(GradientContext& c) {
   const Attrs& a = c.attrs();
   const auto ksize = a.Get<std::vector<int64_t>>("ksize"),

@@ -1,3 +1,7 @@
+// Queues: functions that build the nodes, shape functions, definitions. A handle says nothing of a
+// queue's components, so the functions that dequeue look at the queue's own node for their types
+// and shapes and note the shapes in the attribute _mg_shapes, which the shape function reads. A
+// graph of TensorFlow's has no such attribute, and then the shapes are unknown.
 #include "ops/queue/queue.h"
 
 #include "graph/op_def.h"
@@ -18,8 +22,7 @@ OpBuilder QueueNode(const Scope& scope, const char* op, const std::vector<DType>
   return builder;
 }
 
-// A dequeue node. `lead`: size of a first dimension that the elements get; -1: unknown; none: they
-// get none.
+// Builds a dequeue node. With `n`, components get a first dimension of size `lead` (-1: unknown).
 Outputs Dequeue(const Scope& scope, const char* op, const Output& queue, const Output* n,
                 int64_t lead) {
   if (!scope.ok() || !queue.valid()) return {};
@@ -123,7 +126,7 @@ Status QueueShape(ShapeContext& c) {
   return Status();
 }
 
-// The queue may belong to another client: the shapes are known if whoever built the node noted
+// The queue may belong to another client: shapes are known only if the attribute _mg_shapes says
 // them.
 Status DequeueShape(ShapeContext& c) {
   if (c.num_inputs() > 1) MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());

@@ -1,3 +1,7 @@
+// Kernels of queues. They check types and shapes and turn tensors into tuples and back;
+// QueueResource keeps the tuples and does the waiting. QueueEnqueueMany cuts its inputs into rows,
+// which share the input's memory in a FIFO queue and are copied in a shuffled one. Dequeuing many
+// copies the elements into one tensor per component.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -78,7 +82,8 @@ class EnqueueKernel : public AsyncKernel {
     if (!queue.ok()) return done(queue.status());
     auto tuples = Tuples(c, **queue);
     if (!tuples.ok()) return done(tuples.status());
-    // No rows: nothing to wait for, also where the queue is full or closed, as in TensorFlow.
+    // Without rows there is nothing to wait for, even if the queue is full or closed, as in
+    // TensorFlow.
     if (tuples->empty()) return done(Status());
     (*queue)->Enqueue(c, std::move(tuples).value(), std::move(done));
   }
@@ -105,7 +110,8 @@ class EnqueueKernel : public AsyncKernel {
       for (size_t row = 0; row < tuples.size(); ++row) {
         const auto at = static_cast<int64_t>(row);
         Tensor element = rows.Slice(at, at + 1).Reshaped(shape);
-        // In a shuffled queue the rows of one batch stay for very different times.
+        // The rows of a batch leave a shuffled queue at very different times: a copy keeps one row
+        // from holding the memory of all.
         if (spec.shuffle) {
           MG_ASSIGN_OR_RETURN(element, element.Clone(c.allocator()));
         }

@@ -1,3 +1,8 @@
+// Every enqueue, dequeue and close is an Attempt in one of two lines. Start appends it and calls
+// Flush, which serves the heads of both lines until neither makes progress. An attempt may be
+// served in part (some tuples have entered, some were taken): it keeps them and its place at the
+// head, so that the attempts of a line end in the order in which they began, and a cancelled
+// dequeue puts its tuples back.
 #include "ops/queue/queue_resource_cpu.h"
 
 #include <random>

@@ -1,3 +1,8 @@
+// ArgMax and ArgMin, Cumsum and Cumprod on a GPU. A result of ArgMax is found by 1 to 256 threads,
+// which first go through the elements and then halve the candidates in phases; ties go to the lower
+// index, so the result does not depend on the number of threads. A running sum is made by one
+// thread per column, in order: a parallel scan would be faster on long columns, but would not have
+// the CPU's bits.
 #include "ops/kernel_util.h"
 #include "ops/launch.h"
 #include "ops/reduce/around.h"
@@ -6,8 +11,8 @@
 namespace monograph::ops::reduce {
 namespace {
 
-// The best element seen and where: the first of equals. A NaN is passed over, but for one in the
-// first place, which nothing beats.
+// The best element so far and its index; of equal ones the first. NaNs are passed over, except one
+// at index 0, which nothing beats.
 template <typename A, bool kMax>
 struct Best {
   A value;

@@ -1,3 +1,8 @@
+// Functions, shape functions, gradients and definitions. A gradient first puts the reduced
+// dimensions back as 1 (WithKeptDims) and then broadcasts to the input's shape. Shapes that are
+// known become constants; others are computed by nodes in the step. The gradient of Prod multiplies
+// what comes before an element with what comes after it, where dividing the product by the element
+// would fail for zeros.
 #include "ops/reduce/reduce.h"
 
 #include <numeric>
@@ -227,7 +232,7 @@ Status MeanGradient(GradientContext& c) {
   return Status();
 }
 
-// Shared equally between all elements that equal the extreme.
+// The gradient is shared equally between all elements that equal the extreme.
 Status ExtremeGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output y = WithKeptDims(c, c.output(0)), g = WithKeptDims(c, c.grad(0));
@@ -267,8 +272,8 @@ Order ReducedFirst(GradientContext& c) {
   return {IntsConst(s, order), IntsConst(s, inverse)};
 }
 
-// The gradient of element i is the product of all others: what comes before times what comes after,
-// so that zeros do no harm.
+// The gradient of element i is the product of all others: of those before it and those after it, so
+// that zeros do no harm.
 Status ProdGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Order order = ReducedFirst(c);

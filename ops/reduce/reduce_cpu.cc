@@ -1,3 +1,8 @@
+// CPU kernels of reductions. A plan (reduce/plan.h) merges the axes into alternating kept and
+// reduced dimensions, of which few patterns matter: all, the last, the middle. Any other is copied
+// so that the reduced dimensions come last. Work is cut into blocks whose sizes follow from the
+// shape alone, and partial results are combined in order, so that the bits do not depend on
+// threads.
 #include "ops/reduce/reduce_cpu.h"
 
 #include <cstring>

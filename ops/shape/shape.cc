@@ -1,3 +1,8 @@
+// Functions, shape functions, gradients and definitions. SumToShapeOf, which every broadcasting
+// op's gradient uses, decides while the graph is built which axes are to be summed if the shapes
+// allow it; only otherwise does the step compute the axes (BroadcastGradientArgs). Reshape's rules
+// for -1 and for dimensions of 0 stand here and in shape_cpu.cc, for shapes known before and in the
+// step.
 #include "ops/shape/shape.h"
 
 #include <numeric>

@@ -1,3 +1,6 @@
+// Kernels of ops about shapes. Those that only relabel (Reshape, ExpandDims, Squeeze) pass their
+// input on under another shape, without a copy. Almost all are registered as cheap, so that the
+// executor runs them where they become ready and does not hand them to another thread.
 #include <algorithm>
 
 #include "executor/kernel.h"

@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions. Slicing and padding are each other's
+// gradient; StridedSlice has a gradient op of its own, since a stride leaves gaps that Pad cannot
+// make. Sizes that are unknown while the graph is built are computed in the step by the same
+// formulas, as nodes.
 #include "ops/slice/slice.h"
 
 #include "graph/gradients.h"

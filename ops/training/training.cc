@@ -1,3 +1,7 @@
+// The update ops of optimizers: functions that build the nodes, shape functions, definitions. Each
+// takes the handles of a variable and its slots, scalar coefficients, and the gradient, and has no
+// output: it writes the variables. _MultiResourceApply, which GroupUpdates makes on GPUs, is any of
+// them for many variables at once.
 #include "ops/training/training.h"
 
 #include "graph/shape_inference.h"
@@ -75,8 +79,8 @@ Operation ResourceApplyCenteredRMSProp(const Scope& scope, Output var, Output mg
 namespace ops::training {
 namespace {
 
-// Inputs are resources, scalar coefficients, and gradients (the inputs after whose index nothing of
-// the kind is scalar by definition).
+// Checks that the inputs `scalars` are scalars and that every variable has the shape of the input
+// `gradient`.
 Status Check(ShapeContext& c, std::initializer_list<int> scalars, int gradient) {
   for (int i : scalars) {
     if (auto scalar = c.WithRank(i, 0); !scalar.ok()) {

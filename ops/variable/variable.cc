@@ -1,3 +1,7 @@
+// Functions, shape functions, gradients and definitions. A handle carries the variable's type and
+// shape while the graph is built, so that reads have known shapes (handle_shape). Only reading and
+// gathering have gradients: that of a read is passed on as it is, and that of a gather stays rows,
+// so that the update of a large table touches only the rows that were read.
 #include "ops/variable/variable.h"
 
 #include "graph/gradients.h"

@@ -1,3 +1,7 @@
+// CPU kernels of variables. A read gives out the variable's tensor itself, without a copy, under a
+// shared lock. An update takes the lock exclusively and writes in place only if nobody else holds
+// the tensor; otherwise it writes a new one (UpdateTarget), so that a value that was read never
+// changes. What is the same on a GPU is in assign.h.
 #include <cstring>
 #include <functional>
 #include <mutex>
