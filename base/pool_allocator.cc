@@ -1,3 +1,8 @@
+// Allocate looks in three places in turn: this thread's cache (small classes only, no lock), the
+// free list of the size class (a spinlock), and memory that was mapped but not yet handed out
+// (Carve). Blocks move between a cache and its class in batches, so that one lock serves many
+// blocks. Blocks have no header, which would spoil their alignment: Deallocate is told the size and
+// computes the class from it.
 #include "base/pool_allocator.h"
 
 #include <sys/mman.h>
@@ -33,6 +38,7 @@ class SpinGuard {
  public:
   explicit SpinGuard(std::atomic_flag& flag) : flag_(flag) {
     while (flag_.test_and_set(std::memory_order_acquire)) {
+      // Relaxed: it only waits; the acquiring test_and_set decides.
       while (flag_.test(std::memory_order_relaxed)) __builtin_ia32_pause();
     }
   }
@@ -49,7 +55,7 @@ struct PoolAllocator::CacheOwner {
   PoolAllocator* pool = nullptr;
   ThreadCache* cache = nullptr;
   bool ended = false;
-  // The fast way to the cache: no guard, no destructor.
+  // The cache of this thread, read without the guard and destructor of a non-trivial thread_local.
   static thread_local ThreadCache* current;
   ~CacheOwner() {
     ended = true;
@@ -176,6 +182,8 @@ void* PoolAllocator::Allocate(size_t bytes) {
         data = Refill(cache, size.index, size.bytes);
         if (data == nullptr) return nullptr;
       }
+      // Only this thread writes its in_use, so no read-modify-write is needed; bytes_in_use may
+      // read a value that is a little old.
       const int64_t in_use = cache->in_use.load(std::memory_order_relaxed);
       cache->in_use.store(in_use + static_cast<int64_t>(size.bytes), std::memory_order_relaxed);
       return data;
@@ -208,6 +216,7 @@ void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
       const auto i = static_cast<size_t>(size.index);
       block->next = cache->free[i];
       cache->free[i] = block;
+      // As in Allocate: only this thread writes it. Negative if other threads took what it frees.
       const int64_t in_use = cache->in_use.load(std::memory_order_relaxed);
       cache->in_use.store(in_use - static_cast<int64_t>(size.bytes), std::memory_order_relaxed);
       if (++cache->count[i] >= 4 * kCacheBatch) Spill(cache, size.index, 2 * kCacheBatch);

@@ -1,3 +1,7 @@
+// Shape and PartialShape: construction, text, merging and broadcasting. Make, Merge and
+// BroadcastShapes meet sizes that come from a user and return a Status; elsewhere a wrong argument
+// is a bug of ours and fails an MG_CHECK. In a PartialShape -1 stands for an unknown dimension, and
+// a rank below 0 for an unknown rank.
 #include "base/shape.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Allocating, viewing, copying, printing and comparing tensors. A tensor of plain data is a view of
+// bytes (buffer and offset); the buffer of a tensor of strings or resource handles wraps an array
+// of C++ objects. So each function that touches elements treats these two types apart: their memory
+// may be neither copied nor compared as bytes.
 #include "base/tensor.h"
 
 #include <algorithm>

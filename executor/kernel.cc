@@ -1,3 +1,8 @@
+// KernelContext: memory for outputs, new or that of an input which nobody else holds.
+// KernelRegistry: the kernel of a node is the one of the highest priority among those for the
+// device type whose type constraints its attributes fulfil; an error lists what is registered, and
+// what the node has. Kernels are found when a graph is registered, so that a search by name is fast
+// enough.
 #include "executor/kernel.h"
 
 #include <algorithm>
@@ -118,8 +123,8 @@ Result<const KernelRegistry::Entry*> KernelRegistry::Find(std::string_view op,
     }
   }
   if (best != nullptr) return best;
-  std::map<std::string, std::string>
-      wanted;  // the node's values of the attributes that kernels distinguish
+  // The node's values of the attributes by which kernels differ.
+  std::map<std::string, std::string> wanted;
   std::string registered;
   for (const auto& entry : found->second) {
     registered += (registered.empty() ? "" : ", ") + DefToString(entry->def);

@@ -1,3 +1,8 @@
+// Runs one kernel without a plan: makes it, gives it a context, waits if it is asynchronous, and
+// checks the outputs against the types and shapes that were inferred for the node. With a
+// DeviceMemory all tensors but host arguments are moved to the device, and the outputs back. RunOp
+// puts the inputs as nodes into a graph of its own, so that shape inference and checks are those of
+// a real graph.
 #include "executor/kernel_runner.h"
 
 #include <algorithm>
@@ -12,7 +17,7 @@ namespace monograph {
 
 namespace {
 
-// By tensor, whether it lies in host memory: `args` are an op's inputs or outputs.
+// One flag for each tensor: whether it lies in host memory. `args` are an op's inputs or outputs.
 std::vector<unsigned char> HostArguments(const std::vector<ArgDef>& args, const Attrs& attrs,
                                          const KernelDef& def) {
   std::vector<unsigned char> host;

@@ -1,3 +1,9 @@
+// Compiles a task's graph into a plan, after nodes on GPUs were lowered to a few (gpu/lower.h). In
+// the phases of Compile: Classify (device and kind of each node; a _Send and its _Recv in the same
+// plan are linked), Connect (predecessors, successors), Number (a first topological order),
+// MakeKernels (kernels may change a node's kind), Rank (urgency), Renumber (the order in which one
+// thread would run the nodes), Fill (flat arrays in that order). All searching and sorting is done
+// here, once, so that a step only follows indices through memory that it reads in order.
 #include "executor/plan.h"
 
 #include <algorithm>
@@ -76,6 +82,7 @@ void PlanData::ReturnState(std::unique_ptr<StepState> state) const {
   free_states.push_back(std::move(state));
 }
 
+// Relaxed: an estimate, which any step may replace at any time.
 void PlanData::SetCost(int32_t node, uint32_t ns) const {
   const auto i = static_cast<size_t>(node);
   nodes[i].cost_ns.store(ns, std::memory_order_relaxed);
@@ -96,11 +103,12 @@ int Plan::num_nodes() const { return data_->num_nodes; }
 const std::string& Plan::step_container() const { return data_->step_container; }
 int64_t Plan::dropped_deliveries() const { return data_->dropped.load(std::memory_order_relaxed); }
 
-// Compiles one graph. Works on the graph's node ids until Number() fixes the plan's order.
+// Compiles one graph. Nodes are named by the graph's ids; Number and Renumber give them their
+// numbers in the plan.
 class PlanCompiler {
  public:
-  // For a function's body `outer` is the call's device: it completes what the body leaves open, and
-  // _Arg and _Retval are edges.
+  // `outer` completes the devices of nodes. For a function's body (`is_body`) it is the device of
+  // the call, and _Arg and _Retval are the edges of the plan.
   PlanCompiler(const Graph& graph, const PlanOptions& options, const DeviceName& outer,
                bool is_body)
       : graph_(graph),
@@ -109,7 +117,7 @@ class PlanCompiler {
         is_body_(is_body),
         plan_(std::make_unique<PlanData>()) {}
 
-  // Of a graph with or without nodes on GPUs.
+  // Compiles a graph with or without nodes on GPUs.
   static Result<std::shared_ptr<const Plan>> CompileAny(const Graph& graph,
                                                         const PlanOptions& options,
                                                         const DeviceName& outer, bool is_body) {
@@ -135,7 +143,7 @@ class PlanCompiler {
  private:
   struct Item {
     NodeKind kind = NodeKind::kKernel;
-    bool dropped = false;     // a linked pair's half of which nothing is left
+    bool dropped = false;     // a half of a linked pair that needs no node in the plan
     NodeId linked_send = -1;  // of a _Recv whose _Send is here
     uint16_t device = 0;
     const KernelRegistry::Entry* entry = nullptr;
@@ -147,7 +155,7 @@ class PlanCompiler {
     int32_t number = -1;  // in the plan
     int64_t rank = 0;     // length of the longest path to the end, in cost units
     int32_t depth = 0;
-    int32_t needed = 0;  // depth at which somebody else first needs what follows
+    int32_t needed = 0;  // smallest depth at which work elsewhere needs what this leads to
   };
   Item& at(NodeId id) { return items_[static_cast<size_t>(id)]; }
 
@@ -224,8 +232,8 @@ class PlanCompiler {
       const auto found = sends.find(edge);
       if (found == sends.end()) continue;
       const NodeId send = found->second;
-      // What stands alone between producer and consumers vanishes; what also orders stays as a node
-      // that only forwards.
+      // A pair that only passes a tensor on is dropped; one with control edges stays as a node that
+      // forwards.
       const bool orders_only = graph_.inputs(send).empty();
       const bool plain = graph_.control_inputs(send).empty() &&
                          graph_.control_inputs(recv).empty() && !orders_only;
@@ -287,8 +295,8 @@ class PlanCompiler {
       before->push_back(Source({control, 0}).node);
   }
 
-  // Kahn's algorithm; among nodes that could come next the first in the graph does, so that the
-  // order is one.
+  // Kahn's algorithm. Ties are broken by the nodes' order in the graph, so that the result is
+  // always the same.
   Status Number() {
     std::vector<size_t> missing(items_.size());
     std::vector<NodeId> ready;
@@ -316,7 +324,7 @@ class PlanCompiler {
         "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
   }
 
-  // The kernels, which say of what kind their nodes are.
+  // Makes the kernels. They tell whether a node is asynchronous, trailing or serial.
   Status MakeKernels() {
     for (const NodeId id : order_) {
       Item& item = at(id);
@@ -344,11 +352,12 @@ class PlanCompiler {
     return Status();
   }
 
-  // What the executor takes first: what leads to the work elsewhere that is needed soonest (a send,
-  // or an asynchronous kernel: this task goes on meanwhile), then what has the longest path to the
-  // end. For one thread that is Lawler's rule for jobs with precedence and tails.
+  // Finds what the executor runs first: what leads to the work elsewhere that is needed soonest (a
+  // send, or an asynchronous kernel: this task goes on meanwhile), then what has the longest path
+  // to the end. For one thread this is Lawler's rule for jobs with precedence and tails.
   void Rank() {
-    // Depths in the whole graph, as far as it can be known here: priorities of edges are such.
+    // Depths in the whole graph, as far as this task knows them: an edge's priority is the depth of
+    // its first reader.
     for (const NodeId id : order_) {
       Item& item = at(id);
       item.needed = INT32_MAX;
@@ -434,7 +443,8 @@ class PlanCompiler {
       node.device = item.device;
       node.first_input = item.slot;
       node.num_inputs = item.inputs;
-      // A _Send has none here; a linked _Send's and a control _Recv's output carries nothing.
+      // A _Send has no outputs here, and what a linked _Send or a control _Recv puts out carries
+      // nothing.
       const bool passes = item.kind != NodeKind::kForward || item.inputs > 0;
       node.num_outputs = passes ? static_cast<uint32_t>(graph_.num_outputs(id)) : 0;
       node.first_dtype = static_cast<uint32_t>(plan_->dtypes.size());
@@ -502,7 +512,7 @@ class PlanCompiler {
     node->kernel = item->kernel.get();
     if (item->kind == NodeKind::kAsync || item->kind == NodeKind::kTrailing) {
       plan_->trails = plan_->trails || item->kind == NodeKind::kTrailing;
-      plan_->SetCost(item->number, 100);  // it only begins something
+      plan_->SetCost(item->number, 100);  // cheap: it only starts the work
       node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
       plan_->frame_outputs.push_back(node->num_outputs);
     } else {
@@ -521,7 +531,7 @@ class PlanCompiler {
     return CompileAny(*function->body, options_, FullDevice(call), true);
   }
 
-  // Whether the node came with its kernel.
+  // Whether lowering has made the kernel of the node.
   bool IsMade(NodeId id) const { return made_ != nullptr && made_->contains(id); }
 
   const Graph& graph_;

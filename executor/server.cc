@@ -1,3 +1,8 @@
+// The control methods of a daemon: each parses a protobuf message, calls the Worker and encodes the
+// answer. A session belongs to the connection that created it; when that ends, its sessions are
+// closed on threads of their own (closer_), because closing waits for running kernels. Stop goes
+// from outside to inside: no new sessions or steps, running steps end, the control plane stops,
+// then the worker goes.
 #include "executor/server.h"
 
 #include <algorithm>
@@ -46,7 +51,7 @@ constexpr size_t kConnectionsRemembered = 256;
 constexpr int kClosers = 2;
 constexpr std::chrono::seconds kCloseDeadline{10};  // for kernels of a client that is gone
 
-// The way to each peer, once for all that share it.
+// Describes the way to each peer; peers with the same way share one entry.
 void DescribeLanes(const std::vector<std::string>& ways, wire::CreateSessionResponse* response) {
   std::map<std::string, wire::Lanes*> known;
   for (size_t peer = 0; peer < ways.size(); ++peer) {
@@ -96,8 +101,8 @@ class Server::Impl {
   std::mutex mutex_;
   bool draining_ = false;                            // guarded by mutex_
   std::map<uint64_t, std::vector<uint64_t>> owned_;  // sessions by connection; guarded by mutex_
-  std::deque<uint64_t> gone_;  // connections that ended last, whose calls may still be on their way
-                               // here; guarded by mutex_
+  // The connections that ended last: calls of theirs may still be running. Guarded by mutex_.
+  std::deque<uint64_t> gone_;
   // Closes the sessions of clients that are gone.
   control::WorkerPool closer_{"mg-close", kClosers};
 };
@@ -224,7 +229,8 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
   // If it is this server that ends the connections, no client is lost.
   const Status lost =
       why.code() == Code::kCancelled ? Status() : why.WithContext(connection.name());
-  // Closing waits for running kernels: not here, where the next client's going would wait too.
+  // Closing waits for running kernels: not on this thread, where the end of the next client's
+  // connection would wait, too.
   closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why, lost] {
     for (uint64_t session : sessions) {
       // NotFound: the client closed it itself before it went.

@@ -1,3 +1,9 @@
+// A Loop is one thread's stretch of work on a step: it runs a ready node, moves the outputs into
+// the input slots of consumers, counts down what these wait for, and goes on with the most urgent
+// one that is ready now. Others wait on the loop's own list, from which every second one goes to
+// another thread when one is idle: to queue a cheap node for all would cost more than to run it.
+// With one inter-op thread (kSequential) counts are plain integers: the holder of a token runs the
+// step, and what comes from other threads goes through an inbox. The last to let go ends the step.
 #include "executor/step_executor.h"
 
 #include <algorithm>
@@ -14,13 +20,13 @@
 namespace monograph {
 namespace {
 
-// Longest stretch of cheap nodes that a thread with other duties runs.
+// Budget of cheap nodes for a thread that has other duties.
 constexpr int64_t kCallerBudgetNs = 50'000;
-// Work on a list that is worth waking another thread for.
+// Work on a list (by estimate) from which it pays to wake another thread.
 constexpr int64_t kShareNs = 5'000;
-// Costs are known by their number of bits. A node of 2 us is worth a thread of its own; one below 1
-// us is not worth sharing, however many there are: two threads lose more on the memory that both
-// write.
+// Costs are compared by their number of bits. A node of 2 us or more is worth a thread of its own.
+// One below 1 us is not worth sharing, however many there are: two threads lose more on the memory
+// that both write.
 constexpr uint8_t kExpensiveBits = 12;
 constexpr uint8_t kShareableBits = 11;
 // What reading the clock twice adds to a measurement.
@@ -115,13 +121,13 @@ class StepExecutor::Loop {
     for (int32_t node = list; node >= 0; node = next(node)) cost_ += ShareCost(node);
   }
 
-  // What Start makes ready.
+  // Makes ready what waits for nothing but the start of the step.
   template <bool kSequential>
   void PushRoots() {
     for (const int32_t node : plan_.recv_nodes) Arrive<kSequential>(node);
     for (const int32_t node : plan_.roots) Push<kSequential>(node);
   }
-  // One thing less that `node` waits for.
+  // One of the things that `node` waits for is there.
   template <bool kSequential>
   void Arrive(int32_t node) {
     if (Decrement<kSequential>(node)) Push<kSequential>(node);
@@ -166,7 +172,7 @@ class StepExecutor::Loop {
     return true;
   }
 
-  // Passes the outputs of an asynchronous kernel on.
+  // Hands on the outputs of an asynchronous kernel that has finished.
   template <bool kSequential>
   void CompleteAsync(int32_t id) {
     const PlanNode& node = plan_.nodes[static_cast<size_t>(id)];
@@ -209,13 +215,15 @@ class StepExecutor::Loop {
     return std::atomic_ref<uint32_t>(pending_[node]).fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
-  // Counts finished nodes only when a stretch ends, and before this thread lets go of the step.
+  // Subtracts the nodes that this thread has finished: once per stretch, before the thread lets go
+  // of the step, and not per node, because all threads share the count.
   template <bool kSequential>
   void Flush() {
     const int32_t finished = std::exchange(finished_, 0);
     if (finished == 0) return;
     int32_t before;
     if constexpr (kSequential) {
+      // Relaxed, and no read-modify-write: only the holder of the token comes here.
       before = step_.remaining_.load(std::memory_order_relaxed);
       step_.remaining_.store(before - finished, std::memory_order_relaxed);
     } else {
@@ -263,8 +271,8 @@ class StepExecutor::Loop {
                           ", not " + std::string(DTypeName(static_cast<DType>(edge->dtype)))));
         return -1;
       }
-      // The slot is empty, so nothing is lost by not looking: its memory is far, and a store need
-      // not wait for it.
+      // The slot is empty, so it is constructed and not assigned: an assignment would first read
+      // it, and that memory is seldom in a cache; a store need not wait for it.
       if (edge->last) {
         std::construct_at(slots_ + edge->slot, std::move(output));
       } else {
@@ -311,7 +319,8 @@ class StepExecutor::Loop {
   template <bool kSequential>
   [[gnu::noinline]] int32_t KernelFailed(int32_t id, const PlanNode& node, const Status& status) {
     if (std::exchange(context_.busy_, false)) {
-      // It comes back from the list at once, and then leaves this thread like an expensive one.
+      // The kernel would have to wait. The node comes back from the list at once; without a budget
+      // it then leaves this thread, as an expensive one does.
       budget_ = -1;
       Push<kSequential>(id);
       return -1;
@@ -337,7 +346,7 @@ class StepExecutor::Loop {
   Status Compute(const PlanNode& node) {
     if (node.kind != NodeKind::kSerial) return node.kernel->Compute(context_);
     std::unique_lock lock(plan_.serial_mutexes[node.aux], std::try_to_lock);
-    if (!lock.owns_lock()) {  // another step's turn
+    if (!lock.owns_lock()) {  // another step runs this kernel
       if (!compute_) return context_.Busy();
       lock.lock();
     }
@@ -354,9 +363,11 @@ class StepExecutor::Loop {
     return status;
   }
 
-  // Down at once, up slowly: what came between is more often the scheduler than the kernel.
+  // The estimate falls at once and rises slowly: if a run took longer, the cause is more often the
+  // scheduler of the system than the kernel.
   void Measure(int32_t id, const PlanNode& node, int64_t ns) {
     const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns - kClockNs, 1, 1'000'000'000));
+    // Relaxed: an estimate; steps that measure at the same time may lose one of their values.
     const uint32_t before = node.cost_ns.load(std::memory_order_relaxed);
     plan_.SetCost(id, cost <= before ? cost : before + (cost - before) / 8);
   }
@@ -482,8 +493,8 @@ class StepExecutor::Loop {
   int32_t device_ = -1;
   int64_t cost_ = 0;  // of the list, roughly
   int64_t budget_;
-  // Copies of what lies behind pointers of the plan and the state: the compiler must assume that a
-  // kernel changes those.
+  // Copies of pointers in the plan and the state. Read through those, they would be loaded again
+  // after every kernel, since the compiler must assume that a kernel changes them.
   Tensor* slots_;
   int32_t* next_;
   uint32_t* pending_;
@@ -514,16 +525,20 @@ void StepExecutor::RunSequentialTask(void* context, int32_t head) {
   step.Release();
 }
 
-// The caller holds the token (Post), which goes on to an inter-op thread if this one may not
-// compute.
+// REQUIRES: the caller holds the token (Post). If an expensive node is met and this thread may not
+// compute, the token goes with the list to an inter-op thread.
 void StepExecutor::RunSequential(Step& step, int32_t head, bool compute) {
   const PlanData& plan = step.plan_->data();
   StepState& state = *step.state_;
   Loop loop(step, compute);
   loop.Adopt<true>(head);
   for (;;) {
+    // Sequentially consistent, here and in Post: this store and the reading of the inbox behind it
+    // must not change places. Else an item that is posted between the two would be seen by nobody:
+    // not in the inbox, and its 2 in the token would be overwritten by this 1.
     step.token_.store(1, std::memory_order_seq_cst);
-    // The inbox has the newest first; a list of nodes would, too: turn it.
+    // The inbox is last-in-first-out; reverse it, so that items are handled in the order in which
+    // they were posted.
     int32_t item = step.inbox_.exchange(-1, std::memory_order_acquire);
     int32_t oldest = -1;
     while (item >= 0) {
@@ -554,6 +569,7 @@ void StepExecutor::RunSequential(Step& step, int32_t head, bool compute) {
 
 void StepExecutor::Post(Step& step, int32_t item, bool compute) {
   int32_t& link = step.state_->next[static_cast<size_t>(item)];
+  // Relaxed: only a first guess for the exchange, which releases the item and its link.
   int32_t first = step.inbox_.load(std::memory_order_relaxed);
   do {
     link = first;
@@ -600,6 +616,7 @@ std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, ui
   const auto nodes = static_cast<size_t>(data.num_nodes);
   if (nodes > 0)
     std::memcpy(step->state_->pending.get(), data.pending.data(), nodes * sizeof(uint32_t));
+  // Relaxed, here and below: no other thread knows the step yet.
   for (size_t i = 0; i < data.recv_edges.size(); ++i) {
     step->state_->delivered[i].store(0, std::memory_order_relaxed);
   }
@@ -630,7 +647,8 @@ std::shared_ptr<Step> StepExecutor::Start(std::shared_ptr<const Plan> plan, uint
 
 namespace {
 
-// What an ended step may still hold. After a success that is at most tensors that nobody consumed.
+// Drops the tensors that an ended step still holds. After a success these are at most tensors that
+// nobody consumed.
 void Clear(const PlanData& plan, StepState& state, bool complete) {
   for (size_t i = 0; i < plan.recv_edges.size(); ++i) state.received[i].Reset();
   for (auto& frame : state.frames) {
@@ -652,7 +670,7 @@ Step::~Step() {
 }
 
 bool Step::TryHold() {
-  int holds = holds_.load(std::memory_order_relaxed);
+  int holds = holds_.load(std::memory_order_relaxed);  // a first guess for the exchange
   while (holds > 0) {
     if (holds_.compare_exchange_weak(holds, holds + 1, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
@@ -708,6 +726,7 @@ std::string Step::unfinished() const {
 }
 
 void Step::Finish() {
+  // Relaxed, here and below: the last Release, which called this, has acquired what others wrote.
   const bool complete = outcome_.load(std::memory_order_relaxed) == kComplete;
   if (unfinished_ != nullptr) {
     const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
@@ -733,7 +752,7 @@ void Step::OnIssued(std::function<void()> issued) {
 }
 
 void Step::Start(bool inline_all) {
-  MG_CHECK(!started_.exchange(true));
+  MG_CHECK(!started_.exchange(true));  // default order: once per step
   if (!TryHold()) return;
   self_ = shared_from_this();
   const PlanData& plan = plan_->data();
@@ -762,6 +781,7 @@ void Step::Deliver(int32_t edge_id, Tensor tensor) {
     return;
   }
   const auto i = static_cast<size_t>(index);
+  // Relaxed: it decides only which delivery counts; the tensor is published further down.
   if (aborted() || state_->delivered[i].exchange(1, std::memory_order_relaxed) != 0) {
     plan.dropped.fetch_add(1, std::memory_order_relaxed);
     return Release();

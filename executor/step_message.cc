@@ -1,3 +1,7 @@
+// Encodes and decodes the headers of the data plane (grammar in step_message.h) and packs the
+// payloads of tensors. Decoding trusts nothing: each field is checked against the kind of the
+// message, and a shape against the size of its payload before memory is taken, since a peer may be
+// broken or hostile. Plain data is sent where it lies; only strings and handles are packed.
 #include "executor/step_message.h"
 
 #include <algorithm>

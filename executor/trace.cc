@@ -1,3 +1,8 @@
+// From what a step has recorded to the JSON of Chrome's trace viewer. While the step runs, only
+// times are noted, one record per node; names, devices and predecessors are added when somebody
+// asks for the events (Events). ToChromeJson puts the tasks on one clock: measured offsets are
+// right to half a round trip only, so they are corrected until no tensor arrives before it was sent
+// (CausalOffsets).
 #include "executor/trace.h"
 
 #include <pthread.h>
@@ -39,7 +44,7 @@ std::string Micros(int64_t ns) {
   return text;
 }
 
-// A tensor's way from task to task, each end by its own clock.
+// The transfer of a tensor from task to task; each time is by the clock of its own task.
 struct Crossing {
   size_t from, to;
   int64_t sent_ns, arrived_ns;
@@ -64,9 +69,9 @@ std::vector<Crossing> Crossings(std::span<const TaskTrace> tasks) {
   return crossings;
 }
 
-// The tasks' clock offsets, lowered as far as every tensor needs to arrive after it was sent
-// (Bellman and Ford's shortest paths: true offsets fit, so at most one round per task moves
-// anything).
+// The clock offsets of the tasks, lowered as far as is needed for every tensor to arrive after it
+// was sent. These are shortest paths by Bellman and Ford: true offsets exist that fit, so one round
+// per task is enough.
 std::vector<int64_t> CausalOffsets(std::span<const TaskTrace> tasks) {
   std::vector<int64_t> offsets;
   for (const TaskTrace& task : tasks) offsets.push_back(task.clock_offset_ns);
@@ -84,7 +89,7 @@ std::vector<int64_t> CausalOffsets(std::span<const TaskTrace> tasks) {
   return offsets;
 }
 
-// Edges with one send and one receive: the ends of an arrow.
+// Edges with exactly one send and one receive: only these are drawn as arrows.
 std::set<int32_t> ArrowEdges(std::span<const TaskTrace> tasks) {
   std::unordered_map<int32_t, std::pair<int, int>> ends;  // sends and receives, by edge
   for (const TaskTrace& task : tasks) {
@@ -146,7 +151,7 @@ std::vector<int32_t> StepTrace::LastPredecessors() const {
     return id < 0 ? INT64_MIN : records_[static_cast<size_t>(id)].end_ns;
   };
   for (size_t i = 0; i < records_.size(); ++i) {
-    // A node without a record only hands on: who waits for it waits for its own predecessor.
+    // A node without a record only forwards: its successors have waited for its own predecessor.
     const int32_t self = records_[i].end_ns != 0 ? static_cast<int32_t>(i) : after[i];
     const PlanNode& node = plan.nodes[i];
     for (uint32_t s = 0; s < node.num_successors; ++s) {

@@ -1,3 +1,7 @@
+// Text, equality and hash of attribute values, by one overload for each type. Floats and tensors
+// are compared bit by bit: 0.0 and -0.0 differ, and a NaN equals itself, so that nodes are merged
+// only if they really compute the same. Attrs keeps its values in a sorted vector, since a node has
+// few of them.
 #include "graph/attr.h"
 
 #include <algorithm>
@@ -62,7 +66,8 @@ uint64_t HashOf(const PartialShape& value) {
 }
 uint64_t HashOf(const Tensor& value) {
   uint64_t hash = Mix(static_cast<uint64_t>(value.dtype()), HashOf(PartialShape(value.shape())));
-  // The beginning tells most tensors apart; equality looks at all of it.
+  // The beginning tells most tensors apart, and hashing a large constant takes time; equality
+  // compares all of it.
   if (IsPlainData(value.dtype())) {
     hash = Mix(hash, HashText({static_cast<const char*>(value.raw()),
                                std::min<size_t>(value.bytes(), 4096)}));

@@ -1,3 +1,9 @@
+// Reverse-mode differentiation, in the phases of Run: Check the arguments; FindPaths marks the
+// nodes on a path from an x to a y, the only ones to be differentiated; Seed puts grad_ys or ones
+// at the ys; then, from the last node to the first, the gradients of a node's outputs are summed
+// (Sum), and its op adds the nodes that compute those of the inputs (Differentiate). Contributions
+// are sorted by consumer before they are summed, so that the order of a sum, and with it its bits,
+// follows from the graph alone. Gradients of rows stay rows until somebody needs the whole tensor.
 #include "graph/gradients.h"
 
 #include <algorithm>
@@ -26,7 +32,8 @@ Tensor Filled(const Shape& shape, T value) {
   return tensor;
 }
 
-// A gradient that flows into an output, and from where: sums are taken in this order.
+// What one input of a consumer contributes to the gradient of an output. Sums are taken in the
+// order of consumer and input.
 struct Contribution {
   NodeId consumer;
   int32_t input;
@@ -75,7 +82,7 @@ Output ConcatRows(const Scope& scope, const Outputs& parts) {
       .BuildOutput();
 }
 
-// All rows in one gradient, in order.
+// Puts the rows of all parts into one gradient, in order.
 Gradient ConcatSlices(const Scope& scope, std::span<const Contribution> parts) {
   bool wide = false;
   for (const Contribution& part : parts) wide |= part.gradient.indices.dtype() == DT_INT64;
@@ -120,7 +127,7 @@ class Differentiator {
     return results;
   }
 
-  // As Densify, beside x.
+  // Densify, with the new nodes on the device of x.
   Result<Output> Dense(const Gradient& gradient, const Output& x) {
     if (!gradient.sparse()) return gradient.values;
     const Output dense = Densify(NodeScope(x.node()).SubScope("densify"), gradient, x);

@@ -1,3 +1,8 @@
+// How a Graph is stored. A node is a small struct that points into pools of inputs, control inputs
+// and outputs; names, shapes, devices and the results of CheckNode are kept once each in the
+// Interner, so that adding a node seldom allocates. AddNode checks a node before it adds it;
+// CopyNode does not check again, since its source was checked. Consumers are not stored: a pass
+// that needs them builds OutEdges.
 #include "graph/graph.h"
 
 #include <algorithm>
@@ -170,7 +175,8 @@ struct Graph::Interner {
 
   Status Check(const OpDef& op, const std::shared_ptr<const Attrs>& given,
                std::span<const DType> inputs, const CheckedNode** checked) {
-    // Transfers and arguments differ from node to node: remembering them would only fill memory.
+    // Attributes of transfers and arguments differ from node to node: a cache of them would hardly
+    // ever be hit.
     if (given != nullptr && (op.name().starts_with('_') || !Cacheable(*given))) {
       *checked = &uncached;
       return CheckNode(op, given, inputs, &uncached);
@@ -204,8 +210,8 @@ struct Graph::Interner {
   TextMap<DeviceIndex> devices;  // by any text that was used
   TextMap<bool> reserved;        // prefixes of scopes
   TextMap<int> next_suffix;      // where the search for a free suffix goes on
-  std::vector<DeviceIndex>
-      copied_devices;  // from device indices of the graph that CopyNode last read
+  // By device index of the graph that CopyNode last read: the index here; -1 if not known.
+  std::vector<DeviceIndex> copied_devices;
 };
 
 namespace {
@@ -447,7 +453,7 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
     return NotFound("there is no node '" + std::string(node_name) + "' in the graph" + near.Hint());
   }
   if (index >= num_outputs(id)) {
-    // Of an op that we lack only those outputs are known that other nodes read.
+    // Of an unknown op only those outputs are known that other nodes read.
     if (!op(id).known())
       return registry()
           .Require(op(id).name())
@@ -463,7 +469,8 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
 
 std::string Graph::UniqueName(std::string_view prefix) const {
   std::string name(prefix);
-  // Two threads that only read a graph must not both ask for names.
+  // Although const, this changes the interner: threads that share a graph which nobody changes must
+  // not both ask for names.
   const auto taken = [this](const std::string& text) {
     return Find(text) >= 0 || interner_->reserved.contains(text);
   };
@@ -520,8 +527,8 @@ void Graph::AddControlInput(NodeId id, NodeId source) {
   const auto old = control_inputs(id);
   if (std::find(old.begin(), old.end(), source) != old.end()) return;
   Node& node = at(id);
-  if (node.first_control + node.num_controls !=
-      control_pool_.size()) {  // move to the end, where there is room
+  if (node.first_control + node.num_controls != control_pool_.size()) {
+    // Others follow in the pool: move the list to the end, where there is room.
     const std::vector<NodeId> moved(old.begin(), old.end());
     node.first_control = static_cast<uint32_t>(control_pool_.size());
     control_pool_.insert(control_pool_.end(), moved.begin(), moved.end());

@@ -1,3 +1,9 @@
+// The Inliner copies a graph in topological order. In place of a call it adds the needed nodes of
+// the function's body, and so for calls within it (Expand). A Frame tells for the nodes of one
+// graph (the outer one, or one body per call) which new nodes stand for them. What waited for a
+// call waits for all its effects and results, through one NoOp if these are many; a body's nodes
+// with effects wait for what their call waited for, while others may begin earlier. Names in
+// colocation groups are adapted to the copies.
 #include <algorithm>
 #include <map>
 
@@ -38,7 +44,7 @@ class Inliner {
   }
 
  private:
-  // Where the nodes of one graph went.
+  // The new nodes of the nodes of one graph.
   struct Frame : InlineMap {
     explicit Frame(const Graph& graph) {
       outputs.resize(static_cast<size_t>(graph.num_nodes()));
@@ -91,7 +97,7 @@ class Inliner {
                            "; recursion is not supported");
   }
 
-  // What a call of the function runs: what has effects, what its results come from, and what these
+  // The nodes that a call of the function runs: those with effects, its results, and what these
   // need.
   std::vector<bool> Needed(const Function& function) const {
     const Graph& body = *function.body;
@@ -118,8 +124,8 @@ class Inliner {
     return needed;
   }
 
-  // `where`: the graph that holds the call, with its frame. `device`: completes the wishes of the
-  // body.
+  // `where` and `frame`: the graph that holds the call, and its frame. `device` completes the
+  // body's requested devices.
   Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device,
                 Frame* frame, bool awaited, const Expansion* outer) {
     const std::string& function_name = where.attrs(call).Get<FunctionName>("f").name;
@@ -162,7 +168,7 @@ class Inliner {
       const std::string node_name = FreeName(name + "/" + std::string(body.name(id)));
       const DeviceName wish = MergeScope(body.device(id), device);
       if (IsCall(body, id)) {
-        // What the outer call waits for, the inner one does.
+        // `awaited`, since the effects of the inner call are among those of the outer one.
         MG_RETURN_IF_ERROR(Expand(body, id, node_name, wish, &inner, true, &here));
         const auto& done = inner.done[static_cast<size_t>(id)];
         for (NodeId node : done) {
@@ -206,7 +212,8 @@ class Inliner {
     return Status();
   }
 
-  // Who was colocated with a call goes to where its first result, or else all of it, is computed.
+  // What was colocated with a call is colocated with the node of its first result, or, without
+  // results, with the node that stands for the call.
   void ReplaceColocationWithCalls() {
     for (NodeId id = 0; id < out_->num_nodes(); ++id) {
       const AttrValue* value = out_->attrs(id).Find("_class");
@@ -232,7 +239,7 @@ class Inliner {
     }
   }
 
-  // "loc:@node" means a node of the body.
+  // In a body "loc:@node" names a node of the body: put the call's name in front.
   void RenameColocation(const Graph& body, const std::string& prefix, NodeId copy) {
     const AttrValue* value = out_->attrs(copy).Find("_class");
     const auto* groups = value == nullptr ? nullptr : std::get_if<std::vector<std::string>>(value);
@@ -253,8 +260,8 @@ class Inliner {
   Graph* out_;
   InlineMap* map_;
   std::vector<NodeId>* inherited_;
-  std::map<std::string, NodeId>
-      expanded_;  // calls by their full names, and a node that stands for each
+  // A node that stands for each expanded call, by the call's full name.
+  std::map<std::string, NodeId> expanded_;
 };
 
 }  // namespace

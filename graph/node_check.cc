@@ -1,3 +1,8 @@
+// CheckNode, in its order: the given attributes are declared and of the right kind (CheckGiven);
+// each argument gets its number of inputs (CountInputs); attributes that were not given follow from
+// the inputs (InferFromInputs) or are defaults, and given ones must have allowed values; the inputs
+// have the right types (CheckInputTypes); output types follow. Counting comes before inferring,
+// because an attribute may be the very number of inputs.
 #include "graph/node_check.h"
 
 #include <algorithm>
@@ -88,7 +93,7 @@ Status CheckKind(const AttrDef& def, const AttrValue& value) {
                          AttrToString(value) + " is of type " + std::string(AttrTypeName(value)));
 }
 
-// The attributes as they become: a copy is made only once something has to be added.
+// The attributes while they are completed. They are copied only if something has to be added.
 class Completion {
  public:
   explicit Completion(const std::shared_ptr<const Attrs>& given) : given_(given) {}
@@ -138,8 +143,8 @@ int64_t Count(const ArgDef& arg, const Completion& attrs) {
   return 1;
 }
 
-// How many inputs each argument takes: given by attributes, or the one group of counts that is open
-// takes what is left.
+// How many inputs each argument takes. Attributes give the numbers; at most one attribute may be
+// open, and its arguments share the inputs that are left.
 Status CountInputs(const OpDef& op, const Completion& attrs, size_t total,
                    std::vector<int64_t>* counts) {
   int64_t rest = static_cast<int64_t>(total);

@@ -1,3 +1,8 @@
+// OpDef reads its definition strings by recursive descent (SpecReader); since they are part of the
+// program, a mistake in one ends the process. Whether the type of an argument is one attribute or a
+// list of types is known only when the attribute is declared, so arguments are resolved after every
+// declaration (ResolveTypeLists). The second half computes the types of inputs and outputs from a
+// node's attributes, and holds the registry.
 #include "graph/op_def.h"
 
 #include <algorithm>

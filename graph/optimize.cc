@@ -1,3 +1,8 @@
+// If asked to, Optimize first inlines calls, as a pass of its own. Then the Optimizer copies the
+// graph in topological order: a node whose value is known becomes constants (Fold, from shapes or
+// by evaluating it), one that equals an earlier node is mapped to that, any other is copied. One
+// pass is enough, because inputs are rewritten before the node that reads them. At last the nodes
+// that nobody needs any more are left out (WithoutDeadNodes).
 #include "graph/optimize.h"
 
 #include <algorithm>
@@ -44,8 +49,8 @@ class Optimizer {
     return folded_.at(old.node)[static_cast<size_t>(old.index)];
   }
 
-  // Several constants have no one node: an edge from the first stands for all, which are ready at
-  // once.
+  // The node that control edges from `old` come from. If it became several constants, an edge from
+  // the first is enough: all are ready at once.
   NodeId MovedControl(NodeId old) const {
     const NodeId id = moved_[static_cast<size_t>(old)];
     return id >= 0 ? id : folded_.at(old)[0].node;
@@ -115,7 +120,8 @@ class Optimizer {
       inputs.push_back(*value);
     }
     auto values = evaluate_(graph_, id, inputs);
-    // What fails here fails in the step too, with a better place to say so.
+    // An error here is no error of Optimize: the node fails in the step, too, where the error can
+    // name its device.
     if (!values.ok() || values->size() != static_cast<size_t>(graph_.num_outputs(id)))
       return std::nullopt;
     return std::move(*values);
@@ -160,7 +166,7 @@ class Optimizer {
     const OpDef& op = graph_.op(id);
     if (!options_.common_subexpression_elimination || !op.known() || op.stateful() || Kept(id))
       return false;
-    // Each may get another value although nothing tells them apart.
+    // Placeholders look alike, but each may be fed another value.
     return !graph_.is(id, "Placeholder") && !graph_.is(id, "PlaceholderWithDefault");
   }
 

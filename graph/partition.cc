@@ -1,3 +1,9 @@
+// In the phases of Run: ReadRequest (fed nodes that nobody else reads are dropped), FindTasks (a
+// partition for each task with nodes), FindEdges (one edge per tensor and destination device, with
+// the priority of its first reader), DescribeEdges, Build (copies nodes, and adds the _Send and
+// _Recv of an edge at its first use), ShareFunctions. All edges are found before any is built,
+// since a _Send carries its edge's final priority. FindEdges and Build go through the inputs in the
+// same order, so that Build takes the edges from a plain list.
 #include "graph/partition.h"
 
 #include <algorithm>
@@ -12,9 +18,9 @@ namespace {
 
 constexpr int kMaxCallDepth = 64;
 
-// Depths in a function: at which depth each argument is first read, and at which each result is
-// there. They let a call take part in the order of transfers as if it were inlined: weights of
-// early layers go first, gradients of late layers come first.
+// Depths in a function: where each argument is first read, and where each result is computed. So
+// the transfers of a call are ordered as if it were inlined: weights of early layers go first,
+// gradients of late layers come first.
 struct CallTiming {
   std::vector<int32_t> arg_need, result_ready;
 };
@@ -37,14 +43,14 @@ class Depths {
       start = std::max(start, start_[Index(source)] + 1);
     start_[Index(node)] = start;
   }
-  // When the output is there.
+  // The depth from which the output can be read.
   int32_t Ready(Endpoint e) {
     const int32_t start = start_[Index(e.node)];
     const CallTiming* timing = TimingOf(e.node);
     if (timing == nullptr || Index(e.index) >= timing->result_ready.size()) return start + 1;
     return start + timing->result_ready[Index(e.index)];
   }
-  // When the node needs that input.
+  // The depth at which the node reads that input.
   int32_t Need(NodeId node, size_t input) {
     const CallTiming* timing = TimingOf(node);
     if (timing == nullptr || input >= timing->arg_need.size()) return start_[Index(node)];
@@ -126,8 +132,8 @@ struct EdgeKeyHash {
 struct Edge {
   Endpoint source;               // of data
   std::vector<NodeId> controls;  // of a control edge
-  DeviceIndex from = 0,
-              to = 0;  // of the graph; `from` of a feed and `to` of a fetch are the client
+  // Indices of the graph; unused are `from` of a feed and `to` of a fetch, which are the client.
+  DeviceIndex from = 0, to = 0;
   int32_t priority = INT32_MAX;
   bool feed = false, fetch = false;
   NodeId recv = -1;  // in the destination's partition, once made
@@ -262,8 +268,8 @@ class Partitioner {
     return found->second;
   }
 
-  // Gives every crossing input its edge, in the order in which Build meets them, and every edge the
-  // priority of its first reader.
+  // Gives every crossing input its edge, in the order in which Build comes to them, and every edge
+  // the priority of its first reader.
   Status FindEdges() {
     std::vector<NodeId> remote;
     for (NodeId node : order_) {
@@ -288,7 +294,7 @@ class Partitioner {
           remote.push_back(source);
       }
       if (remote.empty()) continue;
-      // A tensor of the source that comes here anyway says as much as a control edge.
+      // A tensor of the source that is sent to this device anyway serves as its control edge.
       std::erase_if(remote, [&](NodeId source) {
         auto found = data_edges_.find({{source, 0}, device});
         if (found == data_edges_.end() || edges_[Index(found->second)].feed) return false;
@@ -354,8 +360,8 @@ class Partitioner {
     return Status();
   }
 
-  // For a _Send with its number of inputs, for a _Recv with its shape; in the order in which Attrs
-  // keeps them.
+  // Attributes of a _Send (with its number of inputs) or a _Recv (with its shape), set in the order
+  // in which Attrs keeps them: none has to be moved.
   Attrs TransferAttrs(const Edge& edge, const CrossEdge& cross, bool send) const {
     const bool control = cross.dtype == DT_INVALID;
     Attrs attrs;
@@ -500,8 +506,8 @@ class Partitioner {
   std::unordered_map<EdgeKey, int32_t, EdgeKeyHash> data_edges_;
   std::map<std::vector<NodeId>, int32_t> control_edges_;
   std::vector<int32_t> crossings_;  // edges of crossing inputs, in order
-  std::vector<std::pair<NodeId, int32_t>>
-      control_crossings_;  // edges of crossing control inputs, in order
+  // Edges of crossing control inputs, in order.
+  std::vector<std::pair<NodeId, int32_t>> control_crossings_;
 
   std::vector<NodeId> local_;  // id in its partition
 };

@@ -1,3 +1,9 @@
+// In the phases of Run: CollectWishes (requested devices; a call requests the task that its body
+// names, a user of a resource the resource's device), CollectKernels (device types with a kernel,
+// as bits), Unite (colocation groups, by union-find: each has one constraint and one set of types),
+// Assign (the best device for each group; at last nodes without inputs join their consumers, and
+// Shape, Size and Rank their inputs). Constraints are interned, and merging or choosing by them is
+// remembered: a graph has many nodes and few requests. The last part writes the errors.
 #include "graph/place.h"
 
 #include <algorithm>
@@ -54,14 +60,15 @@ std::string WishText(const DeviceName& wish) {
   return wish.empty() ? std::string("asks for no device") : "asks for '" + wish.ToString() + "'";
 }
 
-// The different wishes inside function bodies, calls within them included, relative to the call.
+// The different devices that the bodies of functions request, relative to the call; bodies of calls
+// within them are included.
 class BodyWishes {
  public:
   explicit BodyWishes(const FunctionLibrary& library) : library_(library) {}
 
   const std::vector<DeviceName>& Of(const Function& function) { return Of(function, 0); }
 
-  // What `call` and its body ask of job, replica and task together; false if they contradict each
+  // Job, replica and task that `call` and its body request together; false if they contradict each
   // other.
   bool TaskWish(const Graph& graph, NodeId call, DeviceName* task) {
     const DeviceName& own = graph.device(call);
@@ -185,8 +192,8 @@ class Placer {
     return node;
   }
 
-  // What a task leaves to its CPU of a body that it runs on a GPU (the task decides, and in this
-  // way), once for each function.
+  // Notes, once for each function, which nodes of a body that is called on a GPU will run on the
+  // CPU of that task. The task decides that itself, by the same rule.
   void NoteBodies() {
     std::set<const Function*> told;
     for (NodeId call = 0; call < graph_.num_nodes(); ++call) {
@@ -227,8 +234,7 @@ class Placer {
     return found->second;
   }
 
-  // The constraint that both give together, or -1. `softly` tells that type or id had to be
-  // dropped.
+  // The constraint that fulfils both, or -1. `softly`: type or id had to be dropped.
   int32_t Merge(int32_t a, int32_t b, bool* softly) {
     *softly = false;
     if (a == b || b == 0) return a;
@@ -268,7 +274,7 @@ class Placer {
         wish_[Index(node)] = Intern(MergeScope(graph_.device(node), task));
       }
     }
-    // A resource cannot move: who uses it goes where it lives, whatever it asks for itself.
+    // A resource cannot move: its users go to its device, whatever device they request.
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       for (const Endpoint& input : graph_.inputs(node)) {
         if (graph_.dtype(input) != DT_RESOURCE) continue;
@@ -292,7 +298,7 @@ class Placer {
     node_types_.assign(wish_.size(), all_types_);
     if (!options_.has_kernel) return Status();
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
-      // The task that runs a call decides about its body; transfers and arguments are everywhere.
+      // The task that runs a call decides about its body. Transfers and arguments need no kernel.
       if (IsCall(graph_, node) || graph_.op(node).name().starts_with('_')) continue;
       uint32_t mask = 0;
       for (size_t type = 0; type < types_.size(); ++type) {
@@ -327,7 +333,7 @@ class Placer {
       for (const std::string& text : *list) {
         if (!std::string_view(text).starts_with(kPrefix)) continue;
         const std::string_view name = std::string_view(text).substr(kPrefix.size());
-        // A class is the node of that name; where that node is gone, its members still belong
+        // A class is named after a node. Where that node was pruned, the members still belong
         // together.
         auto [found, added] = classes.try_emplace(name, -1);
         if (added) {
@@ -406,7 +412,7 @@ class Placer {
     for (NodeId node : metadata) {
       NodeId source = graph_.inputs(node)[0].node;
       while (assigned_[Index(Find(source))] < 0)
-        source = graph_.inputs(source)[0].node;  // of another such node
+        source = graph_.inputs(source)[0].node;  // that one is such a node, too
       const int32_t device = assigned_[Index(Find(source))];
       if (Allowed(node, device)) {
         assigned_[Index(node)] = device;
@@ -417,7 +423,8 @@ class Placer {
     return Status();
   }
 
-  // The device of all consumers that have one already, -1 if there are several or none.
+  // The one device of all consumers that have a device already; -1 if they have several, or none
+  // has one.
   int32_t CommonConsumerDevice(std::span<const OutEdge> edges) {
     int32_t common = -1;
     for (const OutEdge& edge : edges) {
@@ -439,7 +446,7 @@ class Placer {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const Device& device = devices_[i];
       if ((types >> device.type & 1u) == 0 || !spec.Matches(device.name)) continue;
-      // Where no job was asked for, the default one comes first and the client's own last.
+      // If no job is requested, the default one comes first and the client's own last.
       int32_t rank = device.name.job == kClientJob ? 0 : 1;
       if (!options_.default_job.empty() && device.name.job == options_.default_job) rank = 2;
       if (rank > best_rank) {
@@ -542,8 +549,8 @@ class Placer {
              "'; there are: " + values([](const DeviceName& d) { return d.job; });
     }
     DeviceName before = prefix;
-    // `before` is what the parts of the spec before `what` name, `owner` of what kind that is, and
-    // `get` what there is in the place of `what`.
+    // Says that what `before` names has no `what`. `before` has the parts of the spec that do
+    // exist, `owner` is what kind of thing they name, and `get` lists what exists instead.
     auto lacks = [&](const std::string& owner, const std::string& what, auto&& get) {
       prefix = before;
       const std::string there = values(get);
@@ -634,7 +641,7 @@ class Placer {
 
   Status UnplaceableError(NodeId root, NodeId node) {
     const DeviceName& spec = Spec(spec_[Index(root)]);
-    // Speak of a member that asks for what cannot be had, if there is one.
+    // Name a member whose own request cannot be fulfilled, if there is one.
     NodeId culprit = node;
     bool alone = false;
     for (NodeId member = 0; member < graph_.num_nodes(); ++member) {
@@ -698,7 +705,7 @@ class Placer {
   std::unordered_map<uint64_t, Choice, PairHash> choices_;
 
   std::vector<std::pair<NodeId, NodeId>> resource_edges_;
-  std::vector<int32_t> wish_;         // per node
+  std::vector<int32_t> wish_;         // per node: the requested device
   std::vector<uint32_t> node_types_;  // per node: types that have a kernel
   std::vector<NodeId> parent_;
   std::vector<int32_t> size_, spec_, assigned_;  // of a root

@@ -1,3 +1,7 @@
+// ReplicateTower traces the tower once into the body of a function and adds a call of it for each
+// replica: the graph stays small however many replicas there are, and they cannot differ.
+// SplitBatch cuts by constant sizes if the batch is known while building; else nodes compute sizes
+// and weights in each step (PartsAtRunTime). WeightedMean adds up in the order of replicas.
 #include "graph/replicate.h"
 
 #include <algorithm>
@@ -10,7 +14,7 @@
 namespace monograph {
 namespace {
 
-// What both shapes have in common.
+// The shape in which dimensions that differ are unknown.
 PartialShape Common(const PartialShape& a, const PartialShape& b) {
   if (!a.known_rank() || !b.known_rank() || a.rank() != b.rank()) return PartialShape();
   PartialShape common = a;
@@ -121,7 +125,8 @@ RuntimeParts PartsAtRunTime(const Scope& scope, const Output& input, int replica
   return parts;
 }
 
-// What is known of the variable that argument i is in every replica, for the body's shapes.
+// Gives `arg` the type and shape of the variable whose handle argument i is, as far as the replicas
+// agree.
 void DescribeHandles(std::span<const std::vector<Output>> per_replica_args, size_t i,
                      OpBuilder* arg) {
   const Output& first = per_replica_args[0][i];
@@ -184,7 +189,7 @@ Result<ReplicatedTower> ReplicateTower(const Scope& scope, const std::string& na
   MG_RETURN_IF_ERROR(inside.status().WithContext(what));
   std::vector<PartialShape> result_shapes;
   for (const Output& result : *results) result_shapes.push_back(result.shape());
-  // Without what nothing needs, such as the gradient of the images: a call computes its whole body.
+  // Prune what nothing needs, such as the gradient of the images.
   bool stateful = false;
   std::vector<NodeId> needed;
   for (NodeId node = 0; node < body->num_nodes(); ++node) {
@@ -243,7 +248,7 @@ namespace {
 // The common number of rows, as far as it is known while building.
 struct KnownRows {
   int64_t rows = -1;
-  std::string input;  // that says so
+  std::string input;  // whose shape says so
 };
 Result<KnownRows> CheckBatch(const Graph* graph, std::span<const Output> inputs) {
   if (inputs.empty()) return InvalidArgument("SplitBatch: there are no inputs");

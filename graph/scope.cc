@@ -1,3 +1,8 @@
+// A Scope is an immutable value: WithDevice and the like copy its State and change one thing. The
+// graph and the first error are common to all scopes of a root (Shared). Add brings everything
+// together for a new node: its name, the control inputs that no data input implies, attributes,
+// colocation, and the requested device, from the innermost device or device function to the
+// outermost; the device of a node to be colocated with goes before them all.
 #include "graph/scope.h"
 
 #include <algorithm>
@@ -117,7 +122,7 @@ Scope Scope::ColocateWith(Operation operation) const {
   }
   auto state = std::make_shared<State>(*state_);
   state->colocation = operation.id;
-  state->devices.clear();  // what the other operation asks for holds
+  state->devices.clear();  // the device that the other operation requests is the one
   return Scope(std::move(state));
 }
 

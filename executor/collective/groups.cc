@@ -1,3 +1,9 @@
+// How the members of a group find each other, and how a group breaks. The leader is the first task
+// of the members' job. Each member sends it kJoin; when all have come, the leader puts the devices
+// in order (which gives the ranks), draws a random epoch and sends kFormed to each, or kRefused to
+// all if they disagree about the group's size. A failure ends the epoch: kBroken tells the others,
+// and the members join anew. The epoch is there so that a late message of an earlier life of the
+// group is never taken for one of the present life.
 #include <algorithm>
 #include <tuple>
 
@@ -16,7 +22,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kBrokenKept = 64;
-// How long after a transfer broke off it takes to know what was lost.
+// After a transfer has broken off, it is known within this time what was lost.
 constexpr milliseconds kCauseGrace{1000};
 
 Payload PayloadOf(const std::map<int32_t, uint64_t>& rounds) {
@@ -196,7 +202,7 @@ void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessag
     }
     return;
   }
-  // It has left meanwhile: the others must not wait for it.
+  // This member has left meanwhile: tell the others not to wait for it.
   CollectiveMessage broken;
   broken.what = CollectiveWhat::kBroken;
   broken.epoch = message.epoch;
@@ -269,7 +275,8 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
                                     Actions* actions, const Rounds& ended) {
   bool told = !tell;
   bool known = false;
-  // Others hear what happened here, not that it followed from something.
+  // To the other members this is a cause and not a consequence: they get it neither as Cancelled
+  // nor as derived.
   const Code code = status.code() == Code::kCancelled ? Code::kAborted : status.code();
   for (auto& [where, member] : members_) {
     if (member.state != Member::State::kIn || member.epoch != epoch) continue;
@@ -292,7 +299,8 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
   }
   if (!known && !tell) broken_.emplace(epoch, Status(code, status.message()));
   if (broken_.size() > kBrokenKept) broken_.erase(broken_.begin());
-  // Also data that came before its own member did.
+  // End the operations of the epoch, including those for which data came before their own member
+  // began.
   std::vector<OperationPtr> pending;
   for (auto it = operations_.lower_bound({epoch, 0, INT32_MIN, INT32_MIN});
        it != operations_.end() && it->first.epoch == epoch;) {
@@ -361,7 +369,7 @@ Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,
   std::string text = GroupName(group) + " of " + std::to_string(forming.size) + " members: after " +
                      Seconds(joiner.timeout) + " only " + here + " had joined";
   const int missing = forming.size - static_cast<int>(forming.joined.size());
-  if (absent_tasks > missing) {  // a group of some tasks of the job: which, its members would know
+  if (absent_tasks > missing) {  // the group has not all tasks of the job; which, only members know
     text += "; " + std::to_string(missing) + " of these had to come, too: " + absent;
   } else if (absent_tasks > 0) {
     text += "; nobody came from " + absent;

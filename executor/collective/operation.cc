@@ -1,3 +1,7 @@
+// One round of a reduction, gather or broadcast, as this task sees it: it cuts the tensors into
+// pieces, knows which inputs have come, merges them and assembles the output. It sends nothing; the
+// manager does (rounds.cc). Inputs are always merged in the order of ranks, right into the output
+// and a block at a time, so that the result does not depend on which input came first.
 #include "executor/collective/operation.h"
 
 #include <algorithm>
@@ -6,7 +10,8 @@
 namespace monograph::collective {
 namespace {
 
-// Merged at a time, so that a sum of many stays in the nearest cache.
+// Bytes that are merged at a time, so that the partial sum of many ranks stays in the nearest
+// cache.
 constexpr int64_t kBlockBytes = 64 << 10;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
@@ -148,7 +153,7 @@ Payload Operation::SumOf(const Piece& piece) const {
 }
 
 Payload Operation::PrefixFor(const Piece& piece) const {
-  // One input alone needs no sum.
+  // The first input by itself needs no sum.
   return mine(piece)->end == 1 ? LocalPiece(0, piece) : SumOf(piece);
 }
 

@@ -1,3 +1,9 @@
+// What happens in one round of a collective: a member begins (Start, Begin) and its input goes to
+// those who need it (Contribute); messages of other tasks are applied (Apply); a piece is merged as
+// soon as the input of the next rank is there (MakeReady, Schedule, Work); the round ends
+// (CheckComplete, EndLocal) or fails (Fail). Functions that fill `actions` hold the manager's lock
+// and only note what is to be sent or called; Do does it once the lock is released, because a
+// callback may begin the next round.
 #include <algorithm>
 
 #include "base/codec.h"
@@ -22,9 +28,9 @@ namespace {
 
 // Threads that are left to kernels, and to the other tasks of a small machine.
 constexpr int kSpareThreads = 2;
-// What is merged by the thread that finds it ready.
+// Up to so many ready bytes are merged by the thread that made them ready.
 constexpr size_t kInlineBytes = 64 << 10;
-// How long tasks have to say which of their members have begun.
+// How long other tasks have to answer which of their members have begun.
 constexpr milliseconds kAskTime{1000};
 
 }  // namespace
@@ -64,7 +70,8 @@ void CollectiveManager::Impl::RunTask(void* context, int32_t) {
   task->first->Work(task->second);
 }
 
-// Merges pieces until none is ready. Counted in `workers` and `working_` already.
+// Merges pieces until none is ready. The caller has counted this thread in `workers` and
+// `working_`.
 void CollectiveManager::Impl::Work(const OperationPtr& operation) {
   Operation& op = *operation;
   std::unique_lock lock(mutex_);
@@ -221,7 +228,8 @@ void CollectiveManager::Impl::SendToOthers(const OperationPtr& operation, Collec
   }
 }
 
-// What an own member's input is to others.
+// Passes on the input of this task's member `rank`: to the other tasks, as a whole or in pieces; a
+// broadcast's input is the value for the members here, too.
 void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank,
                                          Actions* actions) {
   Operation& op = *operation;
@@ -253,7 +261,8 @@ void CollectiveManager::Impl::Contribute(const OperationPtr& operation, int rank
   for (size_t task = 0; task < op.outgoing.size(); ++task) SendPieces(operation, task, actions);
 }
 
-// Sends what the window has room for: the receiver then works in little memory.
+// Sends waiting pieces as long as fewer than kWindow are on their way to the task; this bounds the
+// memory of the receiver.
 void CollectiveManager::Impl::SendPieces(const OperationPtr& operation, size_t task,
                                          Actions* actions) {
   Operation& op = *operation;
@@ -269,7 +278,7 @@ void CollectiveManager::Impl::SendPieces(const OperationPtr& operation, size_t t
   }
 }
 
-// The payload of a data message has left, or will not.
+// The payload of a data message was sent, or could not be (`status`).
 void CollectiveManager::Impl::OnSent(const OperationPtr& operation, const std::string& task,
                                      bool piece, const Status& status) {
   Actions actions;
@@ -402,7 +411,7 @@ void CollectiveManager::Impl::MakeReady(Operation* op, uint32_t index) {
   if (mine == nullptr || piece.busy || piece.merged == mine->end) return;
   const bool begins = piece.merged == mine->begin;
   if (begins && mine->begin > 0 && !op->prefixes[index].buffer) return;
-  // A sum begins with two.
+  // The first merge needs two inputs.
   const int least = op->small() ? op->ranks() : begins && mine->begin == 0 ? 2 : 1;
   if (op->Available(index) - piece.merged < std::min(least, mine->end - piece.merged)) return;
   piece.busy = true;
@@ -432,13 +441,14 @@ void CollectiveManager::Impl::Schedule(const OperationPtr& operation, bool may_e
   };
   const int wanted =
       bytes <= kInlineBytes ? 0 : std::min(pools_->intra_op(), static_cast<int>(op.ready.size()));
-  // A piece that has just come lies in this core's cache: others help only where there are many.
+  // A piece that has just arrived is in the cache of this core, so other threads help only if
+  // enough of them are idle.
   int free = may_enqueue ? wanted : std::min(wanted, pools_->idle() - kSpareThreads);
   for (; free > 0 && op.workers < wanted; --free) add(&actions->enqueue);
   if (op.workers == 0) add(&actions->work);
 }
 
-// What the station before this task's has sent is there.
+// The prefix has arrived that the station before this task sends.
 void CollectiveManager::Impl::PrefixDone(const OperationPtr& operation, uint32_t index,
                                          Payload prefix) {
   Operation& op = *operation;
@@ -507,7 +517,7 @@ void CollectiveManager::Impl::CheckComplete(const OperationPtr& operation, Actio
   }
 }
 
-// Ends the requests that are here.
+// Ends the requests of this task's members.
 void CollectiveManager::Impl::EndLocal(const OperationPtr& operation, const Status& status,
                                        Actions* actions) {
   Operation& op = *operation;
@@ -520,7 +530,7 @@ void CollectiveManager::Impl::EndLocal(const OperationPtr& operation, const Stat
   if (!status.ok() || op.local_missing > 0) return;
   op.over = true;
   operations_.erase(op.key);
-  // Who gets an output alone may write it in place.
+  // Let go of the outputs: a kernel that holds the only reference may write its output in place.
   if (op.workers == 0) {
     op.Clear();
   } else {
@@ -535,14 +545,15 @@ void CollectiveManager::Impl::Fail(const OperationPtr& operation, const Status& 
   op.over = true;
   op.status = status.WithContext(op.Describe());
   EndLocal(operation, op.status, actions);
-  // What still comes for it is dropped for as long as it could come.
+  // The operation stays in the table for as long as messages for it can come; these are dropped.
   op.deadline = Clock::now() + op.spec.timeout + kLeaderGrace;
   if (op.workers == 0) op.Clear();
   if (op.epoch_breaks) Break(op.key.epoch, op.status, true, actions);
 }
 
-// The deadline has passed. Where not all members send to all, who is late is not known yet: the
-// tasks of those that were not heard of say which have begun. False: nobody is to be asked.
+// The deadline has passed. If not every member sends to all others, this task does not know who is
+// late: it asks the tasks of the members that it has not heard of which of theirs have begun. False
+// if there is nobody to ask.
 bool CollectiveManager::Impl::AskWhoIsHere(const OperationPtr& operation, Actions* actions) {
   Operation& op = *operation;
   const bool all_tell =

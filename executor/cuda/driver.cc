@@ -1,3 +1,8 @@
+// StreamDriver by CUDA: a queue is a stream, events and graphs are handles behind small ids, and
+// each failed call becomes a Status that names the call. What any thread may call first makes its
+// device current (Use); BeginCapture and Launch need not, since only the launching thread calls
+// them, after Enter. An error that the context does not survive sets lost_; any other is cleared in
+// CUDA, which would otherwise report it again from a later call.
 #include "executor/cuda/driver.h"
 
 #include <cublasLt.h>
@@ -31,7 +36,7 @@ class CudaStream : public CapturingStream {
     return Status();
   }
   ~CudaStream() override { Close(); }
-  // Before the stream goes, which cuDNN's handle knows.
+  // To be called before the stream is destroyed, since cuDNN's handle refers to it.
   void Close() {
     if (cudnn_ != nullptr) (void)cudnnDestroy(std::exchange(cudnn_, nullptr));
     if (cublaslt_ != nullptr) (void)cublasLtDestroy(std::exchange(cublaslt_, nullptr));
@@ -139,15 +144,15 @@ class CudaDriver : public StreamDriver {
 
  private:
   cudaStream_t Of(Queue queue) const { return streams_[static_cast<size_t>(queue)]; }
-  // Any thread of the task may come here. CUDA takes one that has named no device for one of the
-  // first GPU: it would allocate there, and give a process that does not use it a context on it.
+  // Any thread of the task may call. For a thread that has set no device CUDA takes the first GPU:
+  // it would allocate there, and create a context in a process that does not use that GPU.
   Status Use() {
     int current = -1;
     if (cudaGetDevice(&current) == cudaSuccess && current == device_) [[likely]]
       return Status();
     return Enter();
   }
-  // What is not lost is not remembered by CUDA either.
+  // Clears an error that the context survives, so that CUDA does not report it again.
   Status Check(cudaError_t error, const char* call) {
     if (error == cudaSuccess) [[likely]]
       return Status();
@@ -165,6 +170,7 @@ class CudaDriver : public StreamDriver {
   std::unique_ptr<Communicators> communicators_;
   Handles<cudaEvent_t> events_;
   Handles<std::shared_ptr<CapturedGraph>> graphs_;
+  // Default order: only failed calls look at it.
   std::atomic<bool> lost_{false};
 };
 
@@ -199,7 +205,7 @@ CudaDriver::~CudaDriver() {
   }
 }
 
-// A kernel's own calls do not come by here: ask the stream.
+// Kernels call CUDA themselves, and Check does not see their errors: query a stream.
 bool CudaDriver::lost() {
   if (lost_) return true;
   (void)Use();
@@ -212,7 +218,8 @@ bool CudaDriver::lost() {
   return lost_;
 }
 
-// While a graph is captured, too: what the pool takes is no part of it.
+// Also called while a graph is captured: relaxed mode allows cudaMalloc then. The allocation is no
+// part of the graph.
 Result<void*> CudaDriver::AllocateDevice(size_t bytes) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);

@@ -1,3 +1,9 @@
+// The kernels of copies (CopyIn, CopyToHost) and of fences. A run has a record, which goes back to
+// a list when the device has finished it, so that a steady step allocates none. CopyIn takes memory
+// first; if the only free memory is still used by the segment that is being launched, the copy is
+// posted to the launching thread and tried again between two segments. A host tensor outside pinned
+// memory is copied there first, because only from there can the device copy without the host
+// waiting.
 #include "executor/gpu/copies.h"
 
 #include <algorithm>
@@ -12,23 +18,24 @@ namespace {
 
 // Host tensors that are not in pinned memory go through it. Up to kInline bytes are copied on the
 // thread that has them; larger ones on inter-op threads, in pieces, so that the device's copy of
-// one piece runs beside the host's copies of others. One thread moves some 10 GB/s, a card takes
-// 50: as many as have nothing else to do share the pieces.
+// one piece runs beside the host's copies of others. One thread moves some 10 GB/s and a card takes
+// 50, so up to kMostHelpers idle threads share the pieces.
 constexpr size_t kInline = size_t{64} << 10;
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr int kMostHelpers = 8;
 
-// One copy, from its start until the device has passed it.
+// One run of a copy, until the device has finished it.
 class CopyIn;
 struct CopyInRecord : Arrival, LaunchTask {
-  std::shared_ptr<CopyIn>
-      kernel;  // while it is under way: the plan may go before the device has passed
+  // Held while the copy runs: the plan may be destroyed before the device has finished.
+  std::shared_ptr<CopyIn> kernel;
   KernelContext* context = nullptr;  // until done
   Done done;
   Tensor from, to;
   Buffer staging;
   uint64_t wait_tick = 0;
-  // Of a copy in pieces.
+  // Of a copy in pieces. Default order: a piece is 1 MiB, so that it costs nothing, and the last
+  // helper must see what the others have written.
   std::atomic<size_t> next_piece{0};
   std::atomic<int> helpers{0};  // that have not ended
   std::mutex mutex;
@@ -113,7 +120,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     const size_t pieces = (run->from.bytes() + kPiece - 1) / kPiece;
     const int helpers =
         std::clamp(pools_->idle(), 1, static_cast<int>(std::min<size_t>(kMostHelpers, pieces)));
-    // Before any piece.
+    // The queue has to wait before the first piece.
     const Status waits = to_.Issue(Queue::kToDevice, [this, run] {
       return to_.WaitForTick(Queue::kToDevice, run->wait_tick);
     });
@@ -130,7 +137,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
     }
   }
 
-  // One helper's part. The last one to end ends the copy.
+  // Copies pieces until none is left. The last helper to end ends the copy.
   void CopyPieces(Record* run) {
     const size_t bytes = run->from.bytes();
     auto* staging = static_cast<char*>(run->staging.data());
@@ -163,7 +170,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
  private:
   template <typename IssueFn>
   void Finish(Record* run, IssueFn issue) {
-    // The record may go to the next step as soon as it is issued.
+    // Take `done` now: once issued, the record may be used by the next step.
     const Done done = std::move(run->done);
     run->context->set_output(0, run->to);
     const Status status = to_.IssueAndAwait(
@@ -177,7 +184,8 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
   void Fail(Record* run, const Status& status) {
     const Done done = std::move(run->done);
     GiveBack(run);
-    // That there is no memory may follow from a lost context, and it may be the other device's.
+    // A lost context, of this device or of the peer, may show as missing memory: then the loss is
+    // the error.
     const Status checked = to_.Check(peer_ == nullptr ? status : peer_->Check(status));
     done(checked.WithContext(*owner_));
   }
@@ -291,7 +299,7 @@ class Fence : public AsyncKernel {
 
 Status WaitForCopies(GpuDevice& device, std::span<const Inbound* const> inbounds) {
   for (const Queue queue : {Queue::kToDevice, Queue::kPeer}) {
-    // A queue's last copy comes after its others.
+    // A queue runs its copies in order: waiting for the last one is waiting for all.
     const Inbound* last = nullptr;
     uint64_t number = device.compute_knows(queue);
     for (const Inbound* inbound : inbounds) {

@@ -1,3 +1,8 @@
+// The two threads of a GPU. Launching runs the posted tasks, those of earlier steps first.
+// Completing looks at the first arrival of every queue: it polls while arrivals come, takes naps
+// when they do not, and sleeps while nothing is awaited. It polls because it awaits several queues
+// at once, and a driver's blocking wait is for one event. Once the context is lost, all that waits
+// ends with that error, and with exit_when_lost the process ends a little later.
 #include "executor/gpu/device.h"
 
 #include <sys/prctl.h>
@@ -12,14 +17,15 @@
 namespace monograph {
 namespace {
 
-// How long the completing thread looks without a nap, its naps, and how much longer Linux may make
-// them (without asking 50 us).
+// The completing thread polls for kSpin without a nap; then it naps for kNap between two looks.
+// Linux may prolong a nap by kNapSlackNs (50 us unless it is told otherwise).
 constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(20);
 constexpr unsigned long kNapSlackNs = 1000;
-// A device that is destroyed while work is on it gets so long; then it hangs and is left alone.
+// When a device is destroyed, its work may go on for so long without any progress; then the device
+// counts as hung and is left alone.
 constexpr auto kDrain = std::chrono::seconds(10);
-// Steps that a lost device failed get so long to be reported before the process ends.
+// So long after a loss the process ends: time to report the failed steps.
 constexpr auto kReport = std::chrono::seconds(2);
 
 }  // namespace
@@ -31,7 +37,8 @@ struct GpuDevice::Tick : Arrival {
   Tick* following = nullptr;
 
   void Arrived(const Status& status) override {
-    // All of it under the lock: once it is free, the launching thread gives it another tick.
+    // Do all of it under the lock: as soon as the record is free, the launching thread may use it
+    // for another tick.
     std::lock_guard lock(device->ticks_mutex_);
     if (status.ok()) device->memory_->Completed(tick);
     device->first_tick_ = following;
@@ -100,7 +107,7 @@ Status GpuDevice::Check(const Status& status) {
 void GpuDevice::Lose(const Status& status) {
   {
     std::lock_guard lock(lost_mutex_);
-    if (lost_.load(std::memory_order_relaxed)) return;
+    if (lost_.load(std::memory_order_relaxed)) return;  // relaxed: written under this lock only
     loss_ = Unavailable("the context of " + name() + " is lost (" + status.message() +
                         "); what it held is gone, and the task must be started anew, which " +
                         (options_.exit_when_lost
@@ -139,7 +146,7 @@ void GpuDevice::Launching() {
 }
 
 Status GpuDevice::EndSegment(uint64_t tick) {
-  std::lock_guard lock(ticks_mutex_);  // until it is in the list: it may arrive at once
+  std::lock_guard lock(ticks_mutex_);  // held until it is in the list: it may arrive at once
   if (free_ticks_.empty()) {
     ticks_.push_back(std::make_unique<Tick>());
     free_ticks_.reserve(ticks_.size());
@@ -219,7 +226,7 @@ void GpuDevice::Completing() {
         if (!done.ok()) {
           lock.unlock();
           status = Check(done.status());
-          if (health().ok()) Lose(done.status());  // nothing that is awaited can be known any more
+          if (health().ok()) Lose(done.status());  // no event can be trusted any more
           status = health();
           lock.lock();
         }
@@ -239,6 +246,7 @@ void GpuDevice::Completing() {
       progress = now();
     }
     if (!waiting) {
+      // lost_ in the default order: this thread is about to sleep, so that it costs nothing.
       if (lost_.load() && options_.exit_when_lost && !await_stop_) {
         await_changed_.wait_for(lock, kReport, [this] { return await_stop_; });
         if (!await_stop_) {

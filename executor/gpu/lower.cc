@@ -1,3 +1,9 @@
+// Lowering, in the phases of Run: Classify (the device and kernel of each node, and whether a
+// collective goes from GPU to GPU), Order (a topological order), PlaceOutputs (where each tensor is
+// made: on the host or on a GPU), PlanCopies (one for each tensor and place where it is needed and
+// not made), Group (nodes into segments: gpu/segments.h), Build (the new graph). Kernels are made
+// first of all, since only a kernel tells whether it is asynchronous, and so whether its node can
+// be part of a segment.
 #include "executor/gpu/lower.h"
 
 #include <algorithm>
@@ -17,9 +23,10 @@
 namespace monograph {
 namespace {
 
-constexpr int32_t kHost = -1;  // a place; otherwise the index of a GPU among the plan's devices
+// A place: host memory. Any other place is the index of a GPU among the plan's devices.
+constexpr int32_t kHost = -1;
 
-// Ops that compute nothing: what they give is what they got, or what a variable has.
+// Ops that leave the variables whose handles they get, or pass on, as they are.
 bool ReadsOnly(const std::string& op) {
   static const char* const kOps[] = {"ReadVariableOp", "VarHandleOp",  "VarIsInitializedOp",
                                      "ResourceGather", "Identity",     "IdentityN",
@@ -28,7 +35,8 @@ bool ReadsOnly(const std::string& op) {
   return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 
-// By argument in order: whether KernelDef::host_args names it.
+// One flag for each tensor of the arguments, in order: whether KernelDef::host_args names its
+// argument.
 std::vector<bool> HostArgs(const std::vector<ArgDef>& args, const Attrs& attrs,
                            const KernelDef& def) {
   std::vector<bool> host;
@@ -60,7 +68,7 @@ class Lowering {
   Result<LoweredGraph> Run() {
     MG_RETURN_IF_ERROR(Classify());
     for (const Info& node : nodes_) {
-      // A lost device computes nothing any more: who asks again hears it before the first step.
+      // A lost device computes nothing any more: report that now, and not in the first step.
       if (node.gpu != kHost) MG_RETURN_IF_ERROR(Gpu(node.gpu)->health());
     }
     MG_RETURN_IF_ERROR(Order());
@@ -74,24 +82,24 @@ class Lowering {
 
  private:
   struct Info {
-    int32_t gpu = kHost;  // its device, if that is one
+    int32_t gpu = kHost;  // the GPU that it is on, if any
     const KernelRegistry::Entry* entry = nullptr;
     std::unique_ptr<Kernel> kernel;
-    bool launched = false;    // it belongs into a segment
+    bool launched = false;    // synchronous: it goes into a segment
     bool direct = false;      // a collective from GPU to GPU
-    DeviceMerge merge;        // of that
+    DeviceMerge merge;        // for a direct reduction
     bool linked = false;      // a _Send or _Recv whose other half is here
     NodeId linked_send = -1;  // of a _Recv
     std::vector<bool> host_inputs, host_outputs;
     std::vector<int32_t> places;  // of the outputs
   };
-  // A tensor at a place where it was not made.
+  // The copy of a tensor to a place where it was not made.
   struct Copy {
     Endpoint from;
     int32_t to;
     NodeId id = -1;  // in the new graph
   };
-  // Nodes of the planned graph: those of graph_, then the copies.
+  // Numbers for PlanSegments: first the nodes of graph_, then the copies.
   size_t CopyNode(size_t copy) const { return nodes_.size() + copy; }
   Info& at(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
   const std::string& DeviceOf(int32_t gpu) const {
@@ -149,7 +157,7 @@ class Lowering {
     MG_RETURN_IF_ERROR(FindDirectWay(id));
     KernelDef def = node.entry->def;
     if (node.direct) {
-      // Tensors that are exchanged; a roll call's keys stay on the host.
+      // The tensors to be exchanged stay on the GPU; sizes and keys are read on the host.
       std::erase_if(def.host_args,
                     [](const std::string& arg) { return arg == "input" || arg == "data"; });
     }
@@ -177,7 +185,7 @@ class Lowering {
         members.devices.begin(), members.devices.end(),
         [](const std::string& device) { return device.find("/device:GPU:") != std::string::npos; });
     const DType dtype = graph_.dtype({id, 0});
-    // int32 lies in host memory.
+    // Tensors of int32 lie in host memory.
     const bool floats = IsFloating(dtype);
     if (!gpus || members.size() < 2 || !(floats || dtype == DT_INT64)) return Status();
     std::string why = WhyNoLink(members, *options_.links);
@@ -208,7 +216,8 @@ class Lowering {
     return Status();
   }
 
-  // A kernel of this GPU for `op`, of as many inputs as it merges at once.
+  // Makes a kernel of the node's GPU that merges inputs by `op`: all of them at once for AddN,
+  // otherwise two.
   Result<DeviceMerge> MakeMerge(NodeId id, const std::string& op, int ranks) {
     DeviceMerge merge;
     merge.all_at_once = op == "AddN";
@@ -239,7 +248,7 @@ class Lowering {
     return std::unique_ptr<CollectiveKernel>(static_cast<CollectiveKernel*>(kernel->release()));
   }
 
-  // What a node waits for, a _Recv for its _Send.
+  // Calls fn with each node that `id` waits for; a linked _Recv also waits for its _Send.
   template <typename Fn>
   void ForEachSource(NodeId id, Fn fn) {
     for (const Endpoint& e : graph_.inputs(id)) fn(e.node);
@@ -279,7 +288,7 @@ class Lowering {
     }
   }
 
-  // The place where a node wants its input.
+  // The place where the node needs its input.
   int32_t Wants(NodeId id, size_t input) {
     if (graph_.is(id, "_Send") && at(id).linked) return PlaceOf(graph_.inputs(id)[input]);
     return at(id).host_inputs[input] ? kHost : at(id).gpu;
@@ -291,7 +300,7 @@ class Lowering {
         const Endpoint from = graph_.inputs(id)[i];
         const int32_t to = Wants(id, i);
         if (to == PlaceOf(from)) continue;
-        // From one GPU to another; where they cannot see each other, the driver finds a way.
+        // Between two GPUs this is one copy; without peer access the driver finds another way.
         if (copy_of_.emplace(std::pair(from, to), copies_.size()).second)
           copies_.push_back({from, to});
       }
@@ -338,7 +347,7 @@ class Lowering {
 
   int32_t SegmentOf(NodeId id) const { return plan_.segment_of[static_cast<size_t>(id)]; }
 
-  // Everything once, after what it waits for: old nodes, copies, segments.
+  // Adds old nodes, copies and segments to the new graph, each once and after what it waits for.
   Status Build() {
     made_.resize(plan_.segments.size());
     new_ids_.assign(nodes_.size(), -1);
@@ -384,7 +393,8 @@ class Lowering {
     return Status();
   }
 
-  // Endpoints that leave their segment, with and without a copy.
+  // Finds the outputs that are used outside their segment. A copy waits for an event of its own
+  // (`awaited`).
   void FindExits() {
     const auto leave = [&](Endpoint e, bool awaited) {
       const int32_t segment = SegmentOf(e.node);
@@ -409,7 +419,7 @@ class Lowering {
     for (const Copy& copy : copies_) leave(MadeAt(copy.from), true);
   }
 
-  // Behind linked _Sends and _Recvs.
+  // The endpoint at which the tensor of `e` is computed, behind linked _Sends and _Recvs.
   Endpoint MadeAt(Endpoint e) {
     while (at(e.node).linked_send >= 0 && !graph_.inputs(at(e.node).linked_send).empty())
       e = graph_.inputs(at(e.node).linked_send)[0];
@@ -454,7 +464,7 @@ class Lowering {
       out_.kernels[copy] = MakeMemberKernel(
           Gpu(node.gpu), TakeCollective(&node.kernel), std::move(node.merge), std::move(inbounds),
           {Flags(node.host_inputs), Flags(node.host_outputs)}, owner);
-    } else if (node.gpu != kHost && node.kernel != nullptr) {  // an asynchronous one
+    } else if (node.gpu != kHost && node.kernel != nullptr) {  // an asynchronous kernel
       out_.kernels[copy] = MakeLaunched(Gpu(node.gpu), std::move(node.kernel),
                                         {Flags(node.host_inputs), Flags(node.host_outputs)});
     }
@@ -584,7 +594,7 @@ class Lowering {
     return Status();
   }
 
-  // What to say when the GPU fails later, at one of these.
+  // The name in an error that the GPU reports later: any of these nodes may have caused it.
   std::string LateNames(const NodeGroup& group) const {
     const auto name = [&](int32_t id) {
       return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ")";
@@ -634,7 +644,7 @@ class Lowering {
   std::vector<Made> made_;
   std::vector<NodeId> new_ids_;
   std::map<NodeId, const Inbound*> inbounds_;  // by copy in the new graph
-  std::set<std::string> told_;                 // of collectives, to the log
+  std::set<std::string> told_;                 // logged already, about collectives
 };
 
 }  // namespace

@@ -1,3 +1,9 @@
+// A collective from GPU to GPU, as far as it happens on the host: Begin records that the inputs are
+// ready and writes this member's row (Announce); Heard checks the rows of all members; Numbered
+// fixes the place in the order of launches. From there the members thread goes on
+// (members_thread.cc, members_exchange.cc), and Passed ends the collective when the device has done
+// it. All agreement is reached on the host, where there are deadlines and a member that is missing
+// can be named. The kernel is at the end of the file.
 #include "executor/gpu/members.h"
 
 #include <algorithm>
@@ -93,7 +99,7 @@ void GpuMembers::Begin(const MemberOperationPtr& operation) {
   operation->manager->Start(operation->meeting);
 }
 
-// Writes the row.
+// Records the event behind the inputs, and makes the request for the roll call.
 Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   MemberOperation& op = *operation;
   const CollectiveRequest& request = *op.request;
@@ -164,8 +170,8 @@ std::shared_ptr<CollectiveRequest> GpuMembers::MeetingFor(const MemberOperation&
   return call;
 }
 
-// Others may launch it, and use their communicators for it: this member's is not that of the same
-// collectives any more.
+// Other members may launch the collective on their communicator. This one skips it, so that its own
+// communicator no longer has the same sequence of collectives: close it.
 void GpuMembers::LeaveOut(MemberOperation& op) {
   Group& group = groups_[op.request->members->devices];
   ++group.left_out;
@@ -348,7 +354,7 @@ class MemberKernel : public PostedKernel {
     if (const Status status = Prepare(c, operation.get()); !status.ok()) return done(status);
     operation->done = std::move(done);
     const std::shared_ptr<GpuMembers> members = operation->members;
-    // The order matters: once begun, the context may be gone.
+    // OnCancel comes before Begin: once begun, the operation may end and the context be gone.
     if (!c.OnCancel([operation] { operation->members->Cancel(operation); }))
       return operation->done(Cancelled("the step was aborted").AsDerived());
     members->Begin(operation);

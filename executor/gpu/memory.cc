@@ -1,3 +1,9 @@
+// RegionPool takes the smallest free block that fits, and joins neighbours when a block is freed.
+// GpuMemory adds ticks, which say what segment may still use a freed block, and scripts: the first
+// run of a segment records its blocks (AllocateScripted), Close plans offsets in the arena from
+// their lifetimes (PlanMemory), and later runs get these addresses if they ask for the same sizes
+// in the same order (else the script is stale, and the pool serves them). Fixed addresses are what
+// keeps a captured graph valid from step to step.
 #include "executor/gpu/memory.h"
 
 #include <algorithm>
@@ -109,7 +115,7 @@ void RegionPool::Give(void* data, uint64_t tick) {
 
 // ---- GpuMemory
 
-// One block of the pool, which planned blocks share.
+// A block of the pool in which the planned blocks lie.
 struct GpuMemory::Arena {
   GpuMemory* memory = nullptr;
   char* data = nullptr;
@@ -135,7 +141,7 @@ GpuMemory::~GpuMemory() {
 }
 
 void GpuMemory::Release() {
-  arena_ = nullptr;  // not under the lock, which its end takes
+  arena_ = nullptr;  // not under the lock: its deleter takes it
   {
     std::lock_guard lock(mutex_);
     released_ = true;
@@ -240,7 +246,7 @@ void GpuMemory::DeallocateLocked(void* data) {
     return;
   }
   if (script_ != nullptr && !script_->planned_) {
-    // The latest one at this address.
+    // The latest entry with this address.
     for (size_t i = script_->entries_.size(); i-- > 0;) {
       auto& entry = script_->entries_[i];
       if (entry.data != data || !entry.live) continue;
@@ -290,7 +296,7 @@ Buffer GpuMemory::AllocateFor(size_t bytes, const std::string* owner, uint64_t* 
 }
 
 bool GpuMemory::Open(MemoryScript* script) {
-  std::shared_ptr<Arena> old;  // goes after the lock
+  std::shared_ptr<Arena> old;  // released after the lock: its deleter takes it
   std::lock_guard lock(mutex_);
   script->next_ = 0;
   script->tick_ = 0;
@@ -329,12 +335,13 @@ void GpuMemory::DropArena(Arena* arena) {
 }
 
 void GpuMemory::Close(MemoryScript* script) {
-  std::shared_ptr<Arena> leaked;  // goes after the lock
+  std::shared_ptr<Arena> leaked;  // released after the lock: its deleter takes it
   {
     std::lock_guard lock(mutex_);
     script_ = nullptr;
     if (arena_ != nullptr && arena_->live > 0) {
-      // Somebody kept a block of the plan: its addresses may not serve again.
+      // A block of the plan is still held: the next run needs another arena, and that block is
+      // taken apart from it.
       leaked = std::move(arena_);
       for (auto& entry : script->entries_) entry.apart = entry.apart || entry.live;
     }

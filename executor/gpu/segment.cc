@@ -1,3 +1,9 @@
+// One run of a segment, on the launching thread (Launch, Execute, Enqueue): kCompute waits for the
+// copies that come in, the variant for these input shapes is found, its memory script is opened,
+// and the ranges follow each other. A range is launched node by node (RunItems), captured as a
+// graph (Capture) or replayed (Replay). RunOnce launches a replayable range node by node in the
+// runs that cannot replay it, and holds the same tensors as a graph would, so that both take the
+// same memory. A graph that cannot be used is no error: its nodes are launched one by one.
 #include "executor/gpu/segment.h"
 
 #include <algorithm>
@@ -15,7 +21,7 @@ namespace {
 
 // Sets of input shapes for which plans and graphs are kept.
 constexpr size_t kVariants = 4;
-// A range that had to be captured so often without a replay between is launched node by node.
+// A range whose graph was invalid so often in a row is launched node by node.
 constexpr int kMaxMisses = 3;
 
 class SegmentImpl : public Segment {
@@ -26,7 +32,8 @@ class SegmentImpl : public Segment {
         driver_(device_.shared_driver()),
         memory_(device_.memory()),
         observer_(device_) {}
-  // Maybe after the device: the last one who holds a plan may be another device's thread.
+  // May run after the device is gone, since a thread of another device may hold the plan last: it
+  // uses driver_ only.
   ~SegmentImpl() override {
     for (auto& variant : variants_) variant->Forget(*driver_);
     for (const EventId event : exit_events_) {
@@ -55,7 +62,8 @@ class SegmentImpl : public Segment {
     SegmentImpl* segment = nullptr;
     KernelContext* context = nullptr;
     Done done;
-    // A late cancel must not hit the next step that has this record.
+    // `cancelled` names the life that was cancelled: a late cancel must not hit the next step that
+    // has this record. Default order: two accesses per segment.
     std::atomic<uint64_t> life{0}, cancelled{0};
     // Of a traced step.
     StepTrace* trace = nullptr;
@@ -78,7 +86,7 @@ class SegmentImpl : public Segment {
   Status TakeEntries(SegmentVariant& variant, bool staged);
   SegmentVariant& FindVariant();
   Status RunRange(KernelContext& outer, SegmentVariant& variant, size_t index);
-  // `keep`: of a range that is replayed.
+  // `keep`: where a range that is replayed holds its outputs; nullptr for other ranges.
   Status RunItems(KernelContext& outer, const SegmentRange& range, CapturedRange* keep, Job* run);
   Status RunOnce(KernelContext& outer, const SegmentRange& range, Job* run);
   Status RunItem(KernelContext& outer, const SegmentItem& item, CapturedRange* keep);
@@ -96,15 +104,15 @@ class SegmentImpl : public Segment {
   std::vector<SegmentRange> ranges_;
   std::vector<EventId> exit_events_;
   Recycled<Job> jobs_;
-  // The rest belongs to the launching thread.
+  // What follows is used on the launching thread only.
   std::vector<Tensor> slots_, outputs_, entries_;
   std::vector<std::unique_ptr<SegmentVariant>> variants_;
   uint64_t uses_ = 0;
-  bool named_ = false;                // the run's failure names its node
-  MemoryScript* script_ = nullptr;    // that is open
-  MemoryScript* measured_ = nullptr;  // in the run that measures
+  bool named_ = false;                // the failure of this run names its node already
+  MemoryScript* script_ = nullptr;    // the open one
+  MemoryScript* measured_ = nullptr;  // the same, in a run that measures
   SegmentVariant* variant_ = nullptr;
-  // In a run node by node: what a graph would hold, so that both take the same memory.
+  // In a run node by node: the tensors that a graph would hold, so that both take the same memory.
   std::vector<Tensor> held_;
   CapturedRange once_;
   NodeObserver observer_;
@@ -141,7 +149,8 @@ void SegmentImpl::Launch(Job* run) {
   device_.AwaitLast(Queue::kCompute, run);
 }
 
-// The device's own times, laid so that the last node ends now.
+// Adds the device's times of the nodes to the trace, shifted so that the last node ends now: the
+// device's clock is another one.
 void SegmentImpl::Traced(Job* run, const Status& status) {
   const int64_t now = TraceClockNs();
   StreamDriver& driver = device_.driver();
@@ -235,7 +244,7 @@ SegmentVariant& SegmentImpl::FindVariant() {
   return *variants_.back();
 }
 
-// Graphs read their inputs where they were captured: at a place of their own.
+// A graph reads its inputs at the addresses of its capture: copy them there (`staged`).
 Status SegmentImpl::TakeEntries(SegmentVariant& variant, bool staged) {
   static const std::string kOwner = "(inputs of graphs)";
   if (staged && variant.staging.empty()) variant.staging.resize(entries_.size());
@@ -282,7 +291,7 @@ Status SegmentImpl::RunItems(KernelContext& outer, const SegmentRange& range, Ca
   return Status();
 }
 
-// A range that is replayed in other runs, node by node.
+// Launches node by node a range that other runs replay.
 Status SegmentImpl::RunOnce(KernelContext& outer, const SegmentRange& range, Job* run) {
   once_.outputs.assign(range.live_outs.size(), CapturedRange::Output());
   MG_RETURN_IF_ERROR(RunItems(outer, range, &once_, run));
@@ -338,7 +347,7 @@ Status SegmentImpl::RunItem(KernelContext& outer, const SegmentItem& item, Captu
   return Status();
 }
 
-// What is needed behind a range that is replayed stays where it is from run to run.
+// Holds what later nodes need of a range that is replayed: it stays at its address from run to run.
 void SegmentImpl::Keep(const SegmentItem& item, const SegmentRange& range, int32_t index,
                        CapturedRange* keep) {
   for (size_t i = 0; i < range.live_outs.size(); ++i) {
@@ -350,8 +359,8 @@ void SegmentImpl::Keep(const SegmentItem& item, const SegmentRange& range, int32
     held.owned = memory_.Owns(*script_, held.tensor.buffer().data());
     if (held.owned && measured_ != nullptr)
       memory_.KeepApart(measured_, std::as_const(held.tensor).raw());
-    // A variable's value that goes no further than the segment must not be held: it could not be
-    // updated in place.
+    // Hold no variable's value that stays within the segment: while held it could not be updated in
+    // place.
     if (held.owned || !live.exits.empty()) continue;
     if (keep == &once_) {
       held.tensor.Reset();
@@ -417,7 +426,8 @@ Status SegmentImpl::Capture(KernelContext& outer, const SegmentRange& range,
   const Status status = RunItems(outer, range, captured, nullptr);
   Result<GraphId> graph = driver.EndCapture();
   if (!status.ok() || !graph.ok()) {
-    // What was issued has not run; node by node it can, or fails by itself.
+    // Nothing that was issued during the capture has run. Launched node by node it runs, or fails
+    // with an error of its own.
     const Status failed = device_.Check(status.ok() ? graph.status() : status);
     if (!device_.health().ok()) return failed;
     if (graph.ok()) driver.DropGraph(*graph);
@@ -452,8 +462,8 @@ Status SegmentImpl::Replay(KernelContext& outer, const SegmentRange& range,
   return Leave(outer, range, captured, /*fill=*/true);
 }
 
-// What is needed behind the range. Outputs of the segment get memory of their own, since the
-// graph's is written again in the next step.
+// Passes on the range's outputs, to later nodes (`fill`) and out of the segment. What leaves gets
+// memory of its own, since the graph writes its own again in the next step.
 Status SegmentImpl::Leave(KernelContext& outer, const SegmentRange& range, CapturedRange* captured,
                           bool fill) {
   for (size_t i = 0; i < range.live_outs.size(); ++i) {

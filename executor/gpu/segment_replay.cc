@@ -1,3 +1,8 @@
+// MakeRanges cuts a segment's launch order into ranges and finds what enters and leaves each. A
+// CapturedRange notes, when a graph is captured, all that the graph has fixed (addresses of inputs
+// and variables, values of host inputs) and compares it before each replay (Valid). Of a tensor
+// that views a variable or a staged input it keeps type, shape and offset and no reference: a
+// reference would keep the variable from being updated in place.
 #include "executor/gpu/segment_replay.h"
 
 #include <algorithm>
@@ -9,7 +14,7 @@
 namespace monograph {
 namespace {
 
-// What of a buffer the tensor views.
+// Notes which part of its buffer the tensor views, and as what.
 void KeepView(const Tensor& tensor, CapturedRange::Output* held) {
   held->dtype = tensor.dtype();
   held->shape = tensor.shape();
@@ -166,7 +171,7 @@ bool CapturedRange::Valid(const std::shared_ptr<GpuMemory::Arena>& now, std::spa
     if (held.host ? !BitEqual(tensor, held.tensor) : tensor.raw() != held.data) return false;
   }
   for (const Held& held : variables_) {
-    // Held by us alone: it was deleted.
+    // Nobody else holds it: the variable was deleted.
     if (held.variable.use_count() < 2) return false;
     std::shared_lock lock(held.variable->mutex);
     const Tensor& value = held.variable->value;
@@ -176,7 +181,7 @@ bool CapturedRange::Valid(const std::shared_ptr<GpuMemory::Arena>& now, std::spa
   return true;
 }
 
-// Whether nobody but the variable and these slots holds the value: an update may write over it.
+// Whether only the variable and these slots hold the value, so that an update may overwrite it.
 bool CapturedRange::OnlyOurs(const Tensor& value, std::span<const uint32_t> held,
                              std::span<Tensor> slots) {
   bool all = true;
@@ -236,8 +241,8 @@ void SegmentVariant::CheckKept(StreamDriver& driver) {
   replay = false;
 }
 
-// Whether what is kept for graphs is all that holds the memory of `first`: several outputs may view
-// one block, as a Reshape's does that of its input.
+// Whether only the outputs that are held for graphs hold the memory of `first`: several of them may
+// view one block, as a Reshape does that of its input.
 bool SegmentVariant::OnlyKept(const CapturedRange::Output& first) {
   const Buffer& buffer = first.tensor.buffer();
   for (CapturedRange& captured : ranges) {

@@ -1,3 +1,9 @@
+// PlanSegments: a topological order; forwards, the set of host nodes that each node waits for
+// (needs); backwards, the set that its segment may wait for without delaying anybody (joins): what
+// all its consumers have in common; a segment for each device and set; and in each segment list
+// scheduling by the longest path to the end. Sets are rows of bits, one for each host node that
+// feeds a GPU directly, so that a union or an intersection is a few instructions. PlanReplay then
+// cuts the order of one segment.
 #include "executor/gpu/segments.h"
 
 #include <algorithm>
@@ -61,7 +67,7 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
                                    [&](int32_t n) { return nodes[at(n)].device >= 0; });
     if (feeds) bit[i] = static_cast<int32_t>(bits++);
   }
-  // needs: what a node itself waits for. joins: what its segment waits for.
+  // needs: the host nodes that a node itself waits for. joins: those that its segment waits for.
   Sets needs(count, bits), joins(count, bits);
   for (const int32_t node : order) {
     for (const int32_t source : nodes[at(node)].before) {

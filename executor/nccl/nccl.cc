@@ -1,3 +1,7 @@
+// Communicators by NCCL, which is loaded at run time (dlopen): GPUs work without it. They do not
+// block: a call of NCCL that takes long goes on in a thread of its own, and Ready tells when it is
+// over, so that the members thread can abort it at a deadline. Only NCCL's sends and receives are
+// used: the members' GPUs add up by themselves, in the order of ranks.
 #include "executor/cuda/nccl.h"
 
 #include <dlfcn.h>

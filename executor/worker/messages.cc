@@ -1,3 +1,9 @@
+// The data plane of a worker. Leaving: the tensor of a _Send goes to its edge's peer (Push), or to
+// this process itself without a message. Arriving: the transport calls OnMessage when a payload is
+// to follow, and gets the memory that it is to be received into, or OnDelivered with a whole
+// message; both find the session first (Receive). A tensor is then offered to the client here,
+// which may have fetched it, and otherwise delivered to its step (Accept). A message that cannot be
+// used is counted and dropped, or fails its step: the step would wait for it for ever.
 #include "executor/worker/impl.h"
 
 namespace monograph {
@@ -36,7 +42,7 @@ void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage mes
   message.incarnation = target.incarnation;
   char header[kMaxHeaderBytes];
   const size_t length = EncodeStepMessage(message, header);
-  if (payload.bytes == 0) {  // leaves at once
+  if (payload.bytes == 0) {  // the transport takes a header at once: nothing to await
     transport_->Send(target.id, {header, length}, {}, nullptr);
     return;
   }
@@ -57,7 +63,8 @@ void Worker::Impl::Departed(Departure* departure, const Status& status) {
     FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
 }
 
-// Who serves clients of other processes ends the process (client/host.h).
+// Tells the clients in this process. A daemon, whose clients are in other processes, ends instead
+// (EndSignals::Wait, client/host.cc).
 void Worker::Impl::OnHealthLost(const Status& why) {
   std::vector<std::shared_ptr<WorkerSession>> sessions;
   {
@@ -118,7 +125,7 @@ std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header,
     return nullptr;
   }
   if (decoded.ok()) return session;
-  // What it was to bring will not come.
+  // The step waits for what the message carried: fail it.
   CountDropped(decoded.message().c_str());
   FailHere(*session, message->step, decoded.WithContext("receiving at " + task_));
   return nullptr;

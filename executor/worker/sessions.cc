@@ -1,3 +1,8 @@
+// Sessions of a worker: opening, closing, and registering graphs. RegisterGraph inlines function
+// calls, moves nodes without a kernel on their GPU to the CPU, rewrites the graph for the kernels
+// of this task, compiles it, and looks up the peer of each edge that leaves. CloseSession lets
+// collectives end, aborts the running steps, waits for them until the deadline, and disconnects the
+// peers; if a kernel still runs then, what it uses is kept.
 #include <algorithm>
 
 #include "base/log.h"
@@ -9,10 +14,11 @@
 namespace monograph {
 namespace {
 
-// How long a session that closes stays for collectives of others.
+// A session that closes waits so long for other clients' members, which may still fetch parts of
+// its collectives.
 constexpr std::chrono::milliseconds kLastSends{1000};
 
-// Which peer each edge that leaves goes to.
+// Finds the peer that each leaving edge goes to.
 Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
   for (const EdgeInfo& edge : graph->plan->send_edges()) {
     MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(edge.recv_device));
@@ -104,14 +110,14 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
 Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline,
                                   const Status& why) {
   std::shared_ptr<WorkerSession> session = FindSession(id);
-  // What members of other clients still fetch of this one's parts.
+  // Waits until members of other clients have fetched what collectives of this session send.
   const auto send_last = [&] {
     std::unique_lock lock(session->mutex);
     session->idle.wait_for(lock, std::min(deadline, kLastSends),
                            [&] { return session->collective_sends == 0; });
   };
   if (session != nullptr) send_last();
-  collectives_->SessionClosed(id, why);  // others are told while there is a way to them
+  collectives_->SessionClosed(id, why);  // now, while peers can still be told
   {
     std::unique_lock lock(sessions_mutex_);
     auto it = sessions_.find(id);
@@ -139,11 +145,11 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     std::unique_lock lock(session->mutex);
     ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
   }
-  collectives_->SessionClosed(id, why);  // what its steps began meanwhile
+  collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
   for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
   if (!ended) {
-    // The kernel will end some day: all that it uses must stay, and the client hears no more of it.
+    // The kernel may end later: what it uses must stay. The client hears no more of it.
     session->client = nullptr;
     stuck_ = true;
     return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
@@ -171,8 +177,9 @@ bool UsesResources(const Graph& graph, NodeId id) {
                      [&](Endpoint input) { return graph.dtype(input) == DT_RESOURCE; });
 }
 
-// Bodies of functions are not placed node by node: of what they leave to the call's device, a GPU
-// gets what it has a kernel for, and the CPU beside it the rest.
+// Nodes in the body of a function may leave their device to the call (`inherited`). If the call is
+// on a GPU, such a node stays there if it has a kernel for GPUs or uses a resource, and otherwise
+// goes to the CPU of the same task.
 void LeaveToHost(std::span<const NodeId> inherited, const PlanOptions& options, Graph* graph) {
   NodeId first = -1;
   int count = 0;

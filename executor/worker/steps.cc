@@ -1,3 +1,9 @@
+// A step at one worker. RunStep takes the step's slot, prepares the step, hands it the tensors that
+// came before it, and starts it; EndStep frees the slot and reports to the client. A slot also
+// keeps what comes early: tensors (parked) and an abort. The steps of a row start each other here
+// (StepIssued, EndStep), without a message for each, and the row reports once. Steps are started,
+// delivered to, aborted and reported without the session's lock, because each of these may end a
+// step, and EndStep takes the lock.
 #include "executor/unfinished.h"
 #include "executor/worker/impl.h"
 
@@ -5,6 +11,7 @@ namespace monograph {
 
 Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
                                    bool continued) const {
+  // Relaxed: a step that comes at the very moment of draining may still begin.
   if (draining_.load(std::memory_order_relaxed) && !continued)
     return Unavailable(task_ + " is shutting down");
   if (request.graph == nullptr) {
@@ -84,9 +91,10 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     if (over) ReportDone(*session, request.row.last, refused, {});
     return;
   }
-  // Not under the lock: one that does not fit its edge ends the step, and EndStep takes the lock.
+  // Not under the lock: a tensor that does not fit its edge ends the step, and EndStep takes the
+  // lock.
   for (auto& [edge, tensor] : early.tensors) step->Deliver(edge, std::move(tensor));
-  if (early.tensors.capacity() > 0) {  // its memory serves the slot's next steps
+  if (early.tensors.capacity() > 0) {  // give the slot its memory back, for later steps
     early.tensors.clear();
     std::lock_guard lock(session->mutex);
     StepSlot& slot = session->SlotOf(request.step);
@@ -167,7 +175,7 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
 
 void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const Status& ended,
                               const std::string& unfinished) {
-  // That the time is up is what the client has said itself; it wants to know what took so long.
+  // The client said itself that the time is up; the answer tells it what took so long.
   const Status status = TimeIsUp(ended) ? DeadlineExceeded(unfinished).AsDerived() : ended;
   if (session.client_peer == kSelf) {
     if (StepClient* client = session.client) client->OnStepDone(step_id, kSelf, status);
@@ -187,7 +195,7 @@ void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Sta
     std::lock_guard lock(session.mutex);
     StepSlot& slot = session.SlotOf(step_id);
     if (StepRow* row = session.RowOf(step_id)) {
-      row->status.Update(status);  // one that is about to begin sees it
+      row->status.Update(status);  // the next step of the row to begin sees it
       steps = session.RunningOf(*row);
     } else if (slot.Runs(step_id)) {
       steps.push_back(slot.running);
@@ -201,7 +209,7 @@ void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Sta
 }
 
 void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Status& status) {
-  // A step of which this process has no part is known to the client alone.
+  // Tell the client here, too: it may wait for a step of which this process runs no part.
   if (StepClient* client = session.client) client->OnStepFailed(step_id, status);
   AbortHere(session, step_id, status);
 }

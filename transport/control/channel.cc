@@ -1,3 +1,9 @@
+// An Attempt is one Connect: it resolves the address, connects, shakes hands, and tries again after
+// growing pauses until the time is up, unless the error is one that waiting cannot mend.
+// Channel::Impl is the connection that results: calls wait in a table by id, each with a timer of
+// its own, until the reply, the deadline or the end of the connection removes them. All of this
+// runs on the one io thread, so that only the status needs a lock; public functions post to that
+// thread, and blocking ones wait for it.
 #include "transport/control/channel.h"
 
 #include "transport/control/connection.h"
@@ -29,7 +35,7 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 constexpr Milliseconds kFirstPause{10}, kLongestPause{250}, kLongestReportPause{10000};
-// One attempt; a machine that drops packets would otherwise hold it for minutes.
+// Limit for one attempt: to a machine that drops packets it would otherwise last minutes.
 constexpr Milliseconds kAttemptTime{5000};
 
 // The io thread of all channels. It lives as long as the process: channels may end in destructors
@@ -187,8 +193,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     if (error) co_return Status(FromAsio(error, "cannot connect to " + EndpointName(endpoint)));
     ErrorCode ignored;
     if (socket.local_endpoint(ignored) == socket.remote_endpoint(ignored)) {
-      // A free port of this machine's ephemeral range that was given to this very socket: TCP
-      // connected it to itself.
+      // TCP has connected the socket to itself: the system had given it the very port that it
+      // calls, which was free.
       socket.set_option(asio::socket_base::linger(true, 0), ignored);
       co_return Unavailable("cannot connect to " + EndpointName(endpoint) + ": connection refused");
     }

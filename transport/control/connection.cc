@@ -1,3 +1,8 @@
+// The handshake: preambles in the clear, which tell versions and security; TLS if there is a key;
+// then a hello from each side, the client's first. Afterwards frames: Read returns the next one;
+// Send queues, and one coroutine at a time writes what is queued (WriteLoop), so that frames never
+// mix. Whatever a peer announces is checked before memory is taken for it, and limits are small
+// until the handshake is over, since anybody may connect.
 #include "transport/control/connection.h"
 
 #include <fcntl.h>
@@ -165,8 +170,8 @@ asio::awaitable<Status> Connection::DoHandshake(const Hello& own,
     if (!status.ok()) co_return status;
     status = refusal;
     if (status.ok()) status = CheckHello(own, peer_hello_, peer_address_);
-    // The peer finds out by itself that the hellos do not go together, and says it from its own
-    // side.
+    // If the hellos do not fit together, the peer sees that from ours and reports it itself; only a
+    // refusal by `accept` has to be told.
     if (status.ok() && accept) {
       status = accept(peer_hello_);
       hello.SetStatus(status);
@@ -189,7 +194,7 @@ asio::awaitable<Status> Connection::ExchangePreambles(const Preamble& own) {
     const ErrorCode written = co_await Write(asio::buffer(ours), asio::const_buffer());
     if (written) co_return WhyEnded(written, "greeting " + peer_address_);
   }
-  // The beginning first: of something else there may never be 32 bytes.
+  // Check the bytes as they come: a peer that speaks another protocol may never send 32.
   std::array<char, kPreambleBytes> bytes;
   size_t have = 0;
   while (have < bytes.size()) {
@@ -224,7 +229,8 @@ asio::awaitable<Status> Connection::StartTls() {
   if (error) {
     const Status status = FromAsio(error, "TLS handshake with " + peer_address_);
     if (status.code() != Code::kUnauthenticated) co_return status;
-    // A binder made with another key, and the alert by which the server tells the client so.
+    // Another key: the server sees a binder that does not verify, the client the alert that
+    // follows.
     const int reason = ERR_GET_REASON(static_cast<unsigned long>(error.value()));
     if (reason != SSL_R_BINDER_DOES_NOT_VERIFY && reason < SSL_AD_REASON_OFFSET) co_return status;
     co_return Unauthenticated(
@@ -271,7 +277,7 @@ asio::awaitable<Status> Connection::Read(Frame* frame) {
   Status status = DecodeHead(head, frame);
   if (!status.ok()) co_return status.WithContext(peer_address_ + " broke the protocol");
   frame->body.clear();
-  // Reserving takes addresses, and memory only as bytes arrive.
+  // Reserving takes address space only; memory is taken as bytes arrive.
   if (!Reserve(frame->body, prefix.body_bytes)) {
     co_return ResourceExhausted("there is no memory for a message of " +
                                 std::to_string(prefix.body_bytes) + " bytes from " + peer_address_);
@@ -358,8 +364,8 @@ asio::awaitable<void> Connection::WriteLoop([[maybe_unused]] std::shared_ptr<Con
     if (closed_) break;
     output_bytes_ -= outgoing.head.size() + outgoing.body.size();
     if (error) {
-      // The reading side learns it too, and knows better why: it may still find the peer's last
-      // words.
+      // Leave the error to the reading side, which learns of it, too: the reason that the peer gave
+      // may still be unread there.
       ErrorCode ignored;
       socket_.shutdown(tcp::socket::shutdown_send, ignored);
       output_.clear();

@@ -1,3 +1,8 @@
+// Two coroutines watch a peer, both on the heartbeat thread. Talk connects, shakes hands and reads
+// the answers; Judge sends the pings, and declares the peer lost when the last answer is too old. A
+// loss always goes by the channel: Lose ends it, and its end calls on_lost (OnChannelEnd), so that
+// the callback runs once, whoever noticed the loss first. If a timer of Judge fires late, it was
+// this process that did not run, and peers get a grace.
 #include "transport/control/heartbeat.h"
 
 #include "transport/control/connection.h"
@@ -28,11 +33,12 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
-// A timer that fires so late says that this process itself did not run; what its peers sent
-// meanwhile is not read yet.
+// A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
+// not read yet.
 constexpr auto kOwnDelay = std::chrono::milliseconds(250);
 constexpr auto kGrace = std::chrono::milliseconds(500);
-// Clock offsets drift; of so many last answers the quickest is believed.
+// The clock offset is taken from the quickest of so many last answers: older ones do not count,
+// since clocks drift.
 constexpr size_t kSamples = 16;
 
 int64_t ToNs(Clock::time_point time) {
@@ -58,7 +64,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
     nanoseconds round_trip{0}, offset{0};
   };
 
-  // One watched peer; of the heartbeat thread.
+  // One watched peer. Used on the heartbeat thread only.
   struct Watched {
     Watched(asio::io_context& io, uint64_t number, std::shared_ptr<Channel::Impl> of,
             LostCallback callback)
@@ -87,7 +93,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   asio::awaitable<void> Judge(WatchedPtr peer);
   Status OnPong(Watched& peer, const Frame& frame);
   void SendPing(Watched& peer);
-  // Ends the watch; if `lost`, the channel fails, and its end calls on_lost.
+  // End ends the watch without a word. Lose fails the channel; its end then calls on_lost.
   void End(const WatchedPtr& peer);
   void Lose(const WatchedPtr& peer, const std::string& reason);
   void OnChannelEnd(uint64_t id, const Status& why, bool lost);
@@ -98,7 +104,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   const HeartbeatOptions options_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::map<uint64_t, WatchedPtr> watched_;  // of the heartbeat thread
+  std::map<uint64_t, WatchedPtr> watched_;  // used on the heartbeat thread only
 
   mutable std::mutex mutex_;
   uint64_t next_id_ = 1;                   // guarded by mutex_
@@ -205,6 +211,9 @@ Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
   if (frame.type != FrameType::kPong || sent == peer.sent.end())
     return InvalidArgument("an answer to no ping");
   MG_ASSIGN_OR_RETURN(const PongBody pong, DecodePong(frame.body));
+  // As in NTP; t0 and t3 are by our clock, received and sent by the peer's:
+  //   round trip = (t3 - t0) - (sent - received)
+  //   offset     = ((received - t0) + (sent - t3)) / 2
   const int64_t t0 = ToNs(sent->second), t3 = ToNs(now);
   Sample sample;
   sample.round_trip = nanoseconds((t3 - t0) - (pong.sent_ns - pong.received_ns));

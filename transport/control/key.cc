@@ -1,3 +1,6 @@
+// Keys as bytes, as text and in files. Memory that has held a key is wiped. A key file is opened
+// first and then checked by its descriptor, so that the file that was checked is the one that is
+// read; a new one is created with O_EXCL, so that no key is ever overwritten.
 #include "transport/control/key.h"
 
 #include <fcntl.h>
@@ -114,8 +117,7 @@ Status WriteKeyFile(const std::string& path, const Key& key) {
   const int error = errno;
   const bool complete = written == static_cast<ssize_t>(text.size());
   Wipe(text);
-  // The mode given to open is cut by the umask; only the owner's bits matter, and they must be
-  // there.
+  // The umask may have cut bits of the mode given to open, the owner's too: set it.
   if (!complete || fchmod(file.number, 0600) != 0 || fsync(file.number) != 0) {
     unlink(path.c_str());
     return Internal("cannot write key file '" + path + "': " + ErrorText(complete ? errno : error));
@@ -126,7 +128,7 @@ Status WriteKeyFile(const std::string& path, const Key& key) {
 Result<Key> ReadKeyFrom(int descriptor) {
   std::string text;
   char c = 0;
-  // Byte by byte: what follows the key on this descriptor is not ours.
+  // Byte by byte: what follows the key on this descriptor belongs to others.
   for (;;) {
     const ssize_t got = read(descriptor, &c, 1);
     if (got < 0 && errno == EINTR) continue;

@@ -1,3 +1,8 @@
+// One coroutine on the io thread serves each connection: the handshake, then calls (ServeCalls) or
+// heartbeats (ServeHeartbeat). Dispatch runs a handler on the io thread or on the pool; its answer
+// comes back by a PendingReply, which does not keep the server alive, so that it may come late. A
+// client's heartbeats guard its connection for calls, which has the same token: when they stop,
+// WatchSilence closes their connection, and that closes the other one.
 #include "transport/control/server.h"
 
 #include "transport/control/connection.h"
@@ -27,8 +32,8 @@ namespace monograph::control {
 namespace {
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
-// A timer that fires so late says that this process itself did not run; what its peers sent
-// meanwhile is not read yet.
+// A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
+// not read yet.
 constexpr auto kOwnDelay = std::chrono::milliseconds(250);
 constexpr auto kGrace = std::chrono::milliseconds(750);
 
@@ -66,8 +71,8 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   struct Peer {
     std::shared_ptr<Connection> connection;
     std::shared_ptr<const ConnectionInfo> info;
-    std::shared_ptr<std::atomic<bool>>
-        alive;  // read by the pool, to skip calls that nobody waits for
+    // Read by the pool, to skip calls that nobody waits for. Default order: a hint, once per call.
+    std::shared_ptr<std::atomic<bool>> alive;
   };
 
   // The one answer to a call. Destroyed without it, it answers Internal.
@@ -91,7 +96,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
     const std::weak_ptr<Impl> server;
     const uint64_t connection, call;
     const std::string method;
-    std::atomic<bool> answered{false};
+    std::atomic<bool> answered{false};  // default order: once per call
   };
 
   // When a heartbeat came last, and the timer of the coroutine that watches it.
@@ -123,7 +128,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   uint16_t port_ = 0;
   std::string address_;
 
-  // Of the io thread.
+  // Used on the io thread only.
   bool stopping_ = false;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::shared_ptr<Connection>> handshaking_;
@@ -250,7 +255,7 @@ asio::awaitable<void> Server::Impl::AcceptLoop() {
 void Server::Impl::Refuse(const Connection& connection, const Status& why) {
   if (why.code() == Code::kCancelled) return;  // this server stops
   if (connection.silent_peer() && why.code() == Code::kUnavailable) {
-    // Somebody looked whether the port is open; that is no mistake.
+    // Somebody tested whether the port is open; that is no mistake.
     LogDebug("control: " + connection.peer_address() + " connected to " + address_ +
              " and said nothing");
   } else {
@@ -336,7 +341,7 @@ asio::awaitable<void> Server::Impl::WatchSilence(std::shared_ptr<Connection> con
                                     Seconds(options_.silence_timeout)));
       co_return;
     }
-    // Wakes often: a wake-up that comes late speaks against ourselves.
+    // Wakes often, to notice by a late wake-up that this process itself did not run.
     const Clock::time_point wake = std::min(due, before + std::chrono::milliseconds(500));
     heard->timer.expires_at(wake);
     const auto [error] = co_await heard->timer.async_wait(kToken);
@@ -385,7 +390,7 @@ asio::awaitable<void> Server::Impl::ServeHeartbeat(std::shared_ptr<Connection> c
   heard->timer.cancel();
   connection->Close(status.ok() ? Unavailable(name + " closed its connection") : status);
   if (on_purpose || stopping_) co_return;
-  // The guarded connection ends with its heartbeat.
+  // The connection for calls, which the heartbeats guard, ends with them.
   const auto token = peer_of_token_.find(connection->peer_hello().token);
   if (token == peer_of_token_.end()) co_return;
   const auto peer = peers_.find(token->second);

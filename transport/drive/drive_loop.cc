@@ -1,3 +1,8 @@
+// Who drives is decided under mutex_: a guest takes the role when nobody has it (DriveUntil); the
+// progress thread (Run) gives it up when it sees a guest, and takes it back after a tick without
+// one. Drive is the loop of either: poll, spin while nothing comes, sleep (Sleep), each time for
+// longer as long as the descriptor has told of every message. Its relaxed reads are repeated by the
+// next poll; all other atomics are in the default order, for the sake of Sleep.
 #include "transport/drive/drive_loop.h"
 
 #include <poll.h>
@@ -18,15 +23,17 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr microseconds kTick{500};
-// An idle driver looks by itself now and then, since an event descriptor may stay silent: often
-// after it did.
+// An idle driver looks by itself from time to time, since an event descriptor may stay silent:
+// often at first, and again after it did stay silent.
 constexpr milliseconds kShortestSleep{1};
 constexpr milliseconds kLongestSleep{64};
-// Polls between two looks at the clock, each with a yield: others may need this core to answer.
+// kPollsPerYield: polls without success between two looks at the clock, each with a yield, since
+// others may need this core to answer. kPollsPerClock: polls with success after which a guest looks
+// at its deadline.
 constexpr int kPollsPerYield = 10;
 constexpr int kPollsPerClock = 512;
-// A visit is long from so many times the spin on. After so many long ones in a row a guest does not
-// spin, until one was not long.
+// A visit of a guest is long if it lasts kLongVisit times the spin or more. After kPatience long
+// ones in a row guests do not spin, until a visit was not long.
 constexpr int kLongVisit = 40;
 constexpr int kPatience = 4;
 
@@ -162,7 +169,7 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   bool slept = false;
   const Clock::duration spin =
       ready != nullptr && long_visits_ >= kPatience ? Clock::duration::zero() : spin_;
-  Clock::duration often = kShortestSleep;  // who computes for others looks often
+  Clock::duration often = kShortestSleep;  // of the progress thread: it looks often
   Clock::duration& trust = ready != nullptr ? trust_ : often;
   while (true) {
     const bool handled = driven_->Poll();
@@ -220,6 +227,9 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   }
 }
 
+// The default order is needed here: this thread sets sleeping_ and then reads wakes_ and the flags,
+// while others write these and then read sleeping_ (SignalSleeper). One of the two must see what
+// the other has written, or a wake-up is lost.
 void DriveLoop::Sleep(const std::function<bool()>* ready, Clock::time_point until) {
   const uint64_t wakes = wakes_.load();
   sleeping_.store(true);

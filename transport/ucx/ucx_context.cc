@@ -1,3 +1,7 @@
+// Starts UCX with the lanes that were asked for, and tells which it uses. UCX has no function that
+// names lanes, so both CheckLanes and DescribeEndpoint read the text that UCX prints, and skip
+// lines that look different. An unknown lane is refused here, with the list of those that exist.
+// What the environment sets (UCX_...) goes before our settings.
 #include "transport/ucx/ucx_context.h"
 
 #include <signal.h>
@@ -20,7 +24,7 @@
 namespace monograph {
 namespace {
 
-// What does not name a lane, or names several: everything that begins so counts.
+// Names that stand for several lanes: for each one whose name begins so.
 constexpr std::string_view kFamilies[] = {"rc", "ud", "dc", "cuda", "rocm", "ugni", "ze"};
 constexpr std::string_view kSharedMemory[] = {"posix", "sysv", "cma", "knem", "xpmem"};
 
@@ -78,8 +82,8 @@ Result<ucp_context_h> Init(const std::string& lanes, const std::string& net_devi
   return context;
 }
 
-// The lanes of this machine, from lines such as "resource 3  :  md 3  dev 2  flags --
-// posix/memory".
+// The lanes of this machine, from lines such as
+//   resource 3  :  md 3  dev 2  flags -- posix/memory
 Result<std::set<std::string>> LanesHere(const std::string& net_devices) {
   MG_ASSIGN_OR_RETURN(ucp_context_h context, Init("all", net_devices));
   const std::string text = Printed([&](FILE* stream) { ucp_context_print_info(context, stream); });
@@ -160,6 +164,7 @@ void SilenceUcx(bool silent) {
 
 std::string DescribeEndpoint(ucp_ep_h endpoint) {
   const std::string text = Printed([&](FILE* stream) { ucp_ep_print_info(endpoint, stream); });
+  // Lines such as
   // "#   lane[1]:  4:cma/memory.0 md[4]   -> md[4]/cma/sysdev[255] rma_bw#0"
   std::vector<std::string> shared, others;
   bool loopback_tcp = false;

@@ -1,3 +1,8 @@
+// Finds UCX's queues in shared memory among the mappings of this process, and writes a message into
+// the gap that a killed sender has left (ucx_queue.h has the layout). Memory that may or may not be
+// a queue is read through /proc/self/mem: an address that is not mapped any more then gives an
+// error and no crash. Atomics are in the default order but for the one that publishes the message:
+// all this happens once per dead sender.
 #include "transport/ucx/ucx_queue.h"
 
 #include <fcntl.h>
@@ -20,12 +25,12 @@
 namespace monograph {
 namespace {
 
-constexpr size_t kPlaces = 192;  // where they begin
+constexpr size_t kPlaces = 192;  // offset of the first place
 constexpr size_t kPlaceBytes = 128;
 constexpr uint64_t kSleeps = uint64_t{1} << 63;
 constexpr uint8_t kOwner = 1, kInline = 2;
-// UCX's number for an active message in one piece, which begins with id:u16 flags:u16
-// header_bytes:u32.
+// UCX's number for an active message in one piece, which begins with
+//   id:u16 flags:u16 header_bytes:u32
 constexpr uint8_t kActiveMessage = 23;
 
 struct Control {
@@ -82,7 +87,7 @@ class Memory {
   const int file_;
 };
 
-// If the memory looks like a queue.
+// The queue in this memory, if it looks like one.
 std::optional<Queue> QueueAt(const Memory& memory, uint64_t begin, uint64_t end) {
   Control control;
   if (end - begin < kPlaces + 2 * kPlaceBytes || !memory.Read(begin, &control)) return {};
@@ -103,7 +108,7 @@ std::optional<Queue> QueueAt(const Memory& memory, uint64_t begin, uint64_t end)
   return queue;
 }
 
-// All that is mapped here: of this process's own workers, and of those that it sends to.
+// All queues that are mapped here: those of this process's own workers, and those that it sends to.
 std::vector<Queue> Queues() {
   std::vector<Queue> queues;
   if (!QueueIsKnown()) return queues;
