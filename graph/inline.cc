@@ -31,7 +31,7 @@ class Inliner {
     for (NodeId id : order) {
       if (IsCall(graph_, id) && (!should_inline || should_inline(id))) {
         MG_RETURN_IF_ERROR(Expand(graph_, id, std::string(graph_.name(id)), graph_.device(id), &top,
-                                  awaited[static_cast<size_t>(id)], nullptr));
+                                  awaited[static_cast<size_t>(id)], nullptr, nullptr));
       } else {
         const NodeId copy = out_->CopyNode(graph_, id, graph_.name(id), top.Inputs(graph_, id),
                                            top.Controls(graph_, id));
@@ -73,10 +73,11 @@ class Inliner {
     }
   };
 
-  // The functions that are being expanded, innermost first.
+  // The calls that are being expanded, innermost first.
   struct Expansion {
     const std::string& function;
     const Expansion* outer;
+    const std::vector<NodeId>& before;  // what its nodes with effects wait for
   };
 
   std::string FreeName(std::string name) const {
@@ -125,9 +126,11 @@ class Inliner {
   }
 
   // `where` and `frame`: the graph that holds the call, and its frame. `device` completes the
-  // body's requested devices.
+  // body's requested devices. `outer_effects` (null: there is no outer call) gets the nodes that
+  // stand for this call's effects.
   Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device,
-                Frame* frame, bool awaited, const Expansion* outer) {
+                Frame* frame, bool awaited, const Expansion* outer,
+                std::vector<NodeId>* outer_effects) {
     const std::string& function_name = where.attrs(call).Get<FunctionName>("f").name;
     const Function* function = graph_.functions().Find(function_name);
     if (function == nullptr) {
@@ -147,8 +150,10 @@ class Inliner {
                              std::to_string(function->args.size()) + " and " +
                              std::to_string(function->results.size()));
     }
-    const std::vector<NodeId> before = frame->Controls(where, call);
-    const Expansion here{function_name, outer};
+    std::vector<NodeId> before = frame->Controls(where, call);
+    // The outer call's effects, which this call's are among, wait for what it waits for.
+    if (outer != nullptr) before.insert(before.end(), outer->before.begin(), outer->before.end());
+    const Expansion here{function_name, outer, before};
     Frame inner(body);
     std::vector<NodeId> effects;
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
@@ -169,11 +174,7 @@ class Inliner {
       const DeviceName wish = MergeScope(body.device(id), device);
       if (IsCall(body, id)) {
         // `awaited`, since the effects of the inner call are among those of the outer one.
-        MG_RETURN_IF_ERROR(Expand(body, id, node_name, wish, &inner, true, &here));
-        const auto& done = inner.done[static_cast<size_t>(id)];
-        for (NodeId node : done) {
-          if (out_->op(node).stateful()) effects.push_back(node);
-        }
+        MG_RETURN_IF_ERROR(Expand(body, id, node_name, wish, &inner, true, &here, &effects));
         continue;
       }
       std::vector<NodeId> controls = inner.Controls(body, id);
@@ -187,7 +188,7 @@ class Inliner {
       if (has_effects) effects.push_back(copy);
     }
     auto& outputs = frame->outputs[static_cast<size_t>(call)];
-    std::vector<NodeId> done = std::move(effects);
+    std::vector<NodeId> done = effects;
     for (NodeId result : function->results) {
       const Endpoint input = body.inputs(result)[0];
       outputs.push_back(
@@ -206,6 +207,11 @@ class Inliner {
       done = {all};
     } else if (done.empty()) {
       done = before;
+    }
+    if (outer_effects != nullptr && !effects.empty()) {
+      // The node that stands for the whole call, if there is one, stands for its effects, too.
+      const auto& stand = done.size() == 1 ? done : effects;
+      outer_effects->insert(outer_effects->end(), stand.begin(), stand.end());
     }
     expanded_[name] = !outputs.empty() ? outputs[0].node : done.empty() ? -1 : done[0];
     frame->done[static_cast<size_t>(call)] = std::move(done);

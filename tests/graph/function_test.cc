@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tests/graph/test_ops.h"
 
@@ -69,7 +70,7 @@ TEST_F(FunctionTest, ArgumentsAndResultsAreFoundByIndex) {
   EXPECT_EQ(Names(*function.body, function.args), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(function.body->name(function.args[0]), "a");
   EXPECT_FALSE(function.stateful);
-  EXPECT_TRUE(Define("g", [](const Scope& s) { OpBuilder(s, "NoOp").Build(); }).stateful);
+  EXPECT_TRUE(Define("g", [](const Scope& s) { OpBuilder(s, "Act").Build(); }).stateful);
 }
 
 TEST_F(FunctionTest, MissingAndRepeatedIndexesAreRefused) {
@@ -183,7 +184,7 @@ TEST_F(FunctionTest, ControlEdgesOfTheCallGoToAndFromAllThatHasEffects) {
   ASSERT_TRUE(graph_.functions()
                   .Add(Define("f",
                               [](const Scope& s) {
-                                OpBuilder(s.WithOpName("effect"), "NoOp").Build();
+                                OpBuilder(s.WithOpName("effect"), "Act").Build();
                                 Retval(s, Unary(s.WithOpName("a"), "Relu", Arg(s, 0)), 0);
                               }))
                   .ok());
@@ -208,6 +209,52 @@ TEST_F(FunctionTest, ControlEdgesOfTheCallGoToAndFromAllThatHasEffects) {
       EXPECT_EQ(map.outputs[i], (std::vector<Endpoint>{{flat->Find("c/a"), 0}}));
       EXPECT_EQ(map.done[i], (std::vector<NodeId>{flat->Find("c")}));
     }
+  }
+}
+
+TEST_F(FunctionTest, EffectsOfCallsWithinACallAreAmongItsOwn) {
+  const auto calls = [&](const char* name, const char* callee) {
+    return graph_.functions()
+        .Add(Define(name,
+                    [&](const Scope& s) {
+                      Retval(s, Call(s.WithOpName("inner"), callee, Arg(s, 0), true).output(0), 0);
+                    }))
+        .ok();
+  };
+  ASSERT_TRUE(graph_.functions()
+                  .Add(Define("f",
+                              [](const Scope& s) {
+                                OpBuilder(s.WithOpName("one"), "Act").Build();
+                                OpBuilder(s.WithOpName("two"), "Act").Build();
+                                Retval(s, Unary(s.WithOpName("a"), "Relu", Arg(s, 0)), 0);
+                              }))
+                  .ok());
+  ASSERT_TRUE(calls("g", "f"));
+  ASSERT_TRUE(calls("h", "g"));
+  const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {});
+  const Operation before = OpBuilder(root_.WithOpName("before"), "Act").Build();
+  const Operation call =
+      Call(root_.WithOpName("c").WithControlDependencies({before}), "h", x, true);
+  OpBuilder(root_.WithOpName("after").WithControlDependencies({call}), "Act").Build();
+  const auto flat = InlineFunctions(graph_);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  // All that must be over before the node begins.
+  const auto waits_for = [&](const char* name) {
+    std::set<std::string> names;
+    std::vector<NodeId> open = {flat->Find(name)};
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId control : flat->control_inputs(id)) {
+        names.emplace(flat->name(control));
+        open.push_back(control);
+      }
+    }
+    return names;
+  };
+  for (const char* effect : {"c/inner/inner/one", "c/inner/inner/two"}) {
+    EXPECT_EQ(waits_for(effect), std::set<std::string>{"before"}) << effect;
+    EXPECT_TRUE(waits_for("after").contains(effect)) << effect;
   }
 }
 

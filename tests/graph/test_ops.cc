@@ -64,7 +64,8 @@ void AddTestOps(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("T: type")
                     .Shape(UnchangedShape));
-  registry->Add(OpDef("NoOp").Stateful().Shape(NoOutputs));
+  registry->Add(OpDef("NoOp").Shape(NoOutputs));
+  registry->Add(OpDef("Act").Stateful().Shape(NoOutputs));
   registry->Add(OpDef("MatMul")
                     .Input("a: T")
                     .Input("b: T")
