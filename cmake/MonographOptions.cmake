@@ -51,7 +51,7 @@ elseif(NOT MG_SANITIZE STREQUAL "")
 endif()
 if(NOT MG_SANITIZE STREQUAL "")
   # GCC's flow analysis misreads instrumented library code (std::regex, replaced operator new).
-  add_compile_options(-Wno-maybe-uninitialized -Wno-mismatched-new-delete)
+  add_compile_options("$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-mismatched-new-delete>")
 endif()
 
 find_program(MG_CCACHE ccache)
