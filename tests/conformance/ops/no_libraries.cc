@@ -101,8 +101,8 @@ struct NormBody {
   LayerCall call;
 
   void operator()(int64_t k) const {
-    const auto [n, channels, rows, columns] = call.image;
-    const int64_t pixels = rows * columns;
+    const int64_t n = call.image[0], channels = call.image[1];
+    const int64_t pixels = call.image[2] * call.image[3];
     const auto at = [&](int64_t i) {
       return call.nchw ? (i / pixels * channels + k) * pixels + i % pixels : i * channels + k;
     };
