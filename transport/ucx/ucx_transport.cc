@@ -1029,7 +1029,12 @@ void UcxTransport::Finish() {
   }
   ucp_worker_destroy(std::exchange(worker_, nullptr));
   SilenceUcx(false);
-  ucp_cleanup(std::exchange(context_, nullptr));
+  // A request that was never answered keeps its memory in UCX's registration cache (of every lane
+  // since UCX 1.14, of RDMA before), and to end a context whose cache is in use ends the process:
+  // such a context stays.
+  const bool unanswered = !abandoned.empty() || receives_ != nullptr;
+  const ucp_context_h handle = std::exchange(context_, nullptr);
+  if (!unanswered) ucp_cleanup(handle);
   for (SendContext* context : abandoned) Release(context);
   while (receives_ != nullptr) {  // UCX writes nowhere any more
     ReceiveContext* receive = receives_;
