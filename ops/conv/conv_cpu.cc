@@ -1,5 +1,6 @@
-// Convolution and its two gradients. Float goes to oneDNN. Other types, and what oneDNN refuses,
-// take the plain loops below.
+// Convolution and its two gradients. Float goes to oneDNN, or is computed by Fourier transforms
+// where windows are large and channels many. Other types, and what oneDNN refuses, take the plain
+// loops below.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "executor/kernel.h"
+#include "ops/conv/fourier_conv_cpu.h"
 #include "ops/conv/geometry.h"
 #include "ops/conv/onednn_conv_cpu.h"
 #include "ops/float_view_cpu.h"
@@ -157,6 +159,10 @@ class ConvKernel : public Kernel {
   Status Convolve(KernelContext& c, const Geometry& g, const C* x, const C* w, const C* bias,
                   const C* dy, C* out) {
     if constexpr (std::is_same_v<C, float>) {
+      if (FourierConv::Fits(g)) {
+        MG_ASSIGN_OR_RETURN(const bool done, Transformed(c, g, x, w, bias, dy, out));
+        if (done) return Status();
+      }
       const Status status = onednn_.Run(c, kMode, g, fused_, x, w, bias, dy, out);
       if (status.code() != Code::kUnimplemented) return status;
     }
@@ -164,8 +170,18 @@ class ConvKernel : public Kernel {
     return Status();
   }
 
+  // False: the result is not finite.
+  Result<bool> Transformed(KernelContext& c, const Geometry& g, const float* x, const float* w,
+                           const float* bias, const float* dy, float* out) {
+    if (kMode == Mode::kForward) return fourier_.Forward(c, g, fused_, x, w, bias, out);
+    BackpropData data{.x = x, .filter = w, .dy = dy};
+    (kMode == Mode::kBackpropFilter ? data.filter_gradient : data.dx) = out;
+    return fourier_.Backprop(c, g, {}, data);
+  }
+
   Attrs attrs_;
   FusedOps fused_;
+  FourierConv fourier_;
   OnednnConv onednn_;
 };
 
@@ -221,6 +237,10 @@ class BackpropKernel : public Kernel {
                             .pool_y = optional(pooled_, c.num_inputs() - 1),
                             .filter_gradient = filter_gradient->data<float>(),
                             .dx = dx != nullptr ? dx->data<float>() : nullptr};
+    if (FourierConv::Fits(g)) {
+      MG_ASSIGN_OR_RETURN(const bool done, fourier_.Backprop(c, g, pool, data));
+      if (done) return Status();
+    }
     const Status status = onednn_.Run(c, g, pool, data);
     return status.code() == Code::kUnimplemented ? RunPlain(c, g, pool, data) : status;
   }
@@ -245,6 +265,7 @@ class BackpropKernel : public Kernel {
 
   Attrs attrs_, pool_attrs_;
   bool wants_dx_ = false, pooled_ = false;
+  FourierConv fourier_;
   OnednnBackprop onednn_;
 };
 

@@ -27,9 +27,10 @@ class OnednnConv {
 
 // What _Conv2DBackprop computes.
 struct BackpropData {
-  const float *x, *filter, *dy;  // dy: of what was pooled, if there is a pooling
-  const float *pool_x, *pool_y;  // nullptr: there is none
-  float *filter_gradient, *dx;   // dx == nullptr: not wanted
+  const float *x = nullptr, *filter = nullptr;
+  const float* dy = nullptr;  // of what was pooled, if there is a pooling
+  const float *pool_x = nullptr, *pool_y = nullptr;  // nullptr: there is none
+  float *filter_gradient = nullptr, *dx = nullptr;   // nullptr: not wanted
 };
 
 // Both gradients of a convolution, chunk by chunk: a chunk of the gradient is reordered once for

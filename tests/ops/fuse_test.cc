@@ -312,16 +312,23 @@ TEST_F(FuseTest, TheGradientsOfAConvolutionAndOfThePoolingBehindItAreOneNode) {
 }
 
 TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
-  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts; groups.
-  for (const auto& [channels, groups] : {std::pair(32, 1), std::pair(3, 1), std::pair(32, 4)}) {
+  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts; groups;
+  // by transforms.
+  struct Case {
+    int64_t images, height, width, channels, groups;
+  };
+  for (const auto& [images, height, width, channels, groups] :
+       {Case{7, 29, 28, 32, 1}, Case{7, 29, 28, 3, 1}, Case{7, 29, 28, 32, 4},
+        Case{50, 13, 14, 48, 1}}) {
     for (const bool wants_input : {true, false}) {
       Graph graph(&Ops());
       const Scope root(&graph);
-      const Output x = Const(root, Random<float>({7, 29, 28, channels}, 1)),
+      const Output x = Const(root, Random<float>({images, height, width, channels}, 1)),
                    w = Const(root, Random<float>({5, 5, channels / groups, 32}, 2)),
-                   y = Const(root, Random<float>({7, 29, 28, 32}, 3));
+                   y = Const(root, Random<float>({images, height, width, 32}, 3));
       const Output pooled = MaxPool(root, y, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
-      const Output dp = MaxPoolGrad(root, y, pooled, Const(root, Random<float>({7, 15, 14, 32}, 4)),
+      const Output dp = MaxPoolGrad(root, y, pooled,
+                                    Const(root, Random<float>(pooled.shape().AsShape(), 4)),
                                     {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
       Outputs kept{
           Identity(root, Conv2DBackpropFilter(root, x, Sizes(root, w), dp, {1, 1, 1, 1}, "SAME"))};

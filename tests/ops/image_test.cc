@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/conv/fourier_conv_cpu.h"
 #include "tests/ops/testing.h"
 
 namespace monograph {
@@ -79,8 +84,93 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{"Dilated", {2, 11, 12, 3}, {3, 3, 3, 4}, 1, 2, "SAME"},
         ConvCase{
             "Explicit", {2, 6, 5, 3}, {3, 3, 3, 4}, 2, 1, "EXPLICIT", {0, 0, 2, 1, 0, 2, 0, 0}},
-        ConvCase{"FilterBeyondImage", {1, 3, 3, 2}, {5, 5, 2, 2}}),
+        ConvCase{"FilterBeyondImage", {1, 3, 3, 2}, {5, 5, 2, 2}},
+        ConvCase{"Transformed", {33, 14, 14, 32}, {5, 5, 32, 48}}),
     [](const auto& test) { return std::string(test.param.name); });
+
+// Large windows with many channels: the transforms of ops/conv/fourier_conv_cpu.h.
+class TransformedConvTest : public ::testing::TestWithParam<ConvCase> {
+ protected:
+  static double Largest(const Tensor& t) {
+    double largest = 0;
+    for (int64_t i = 0; i < t.elements(); ++i)
+      largest = std::max(largest, std::abs(t.data<double>()[i]));
+    return largest;
+  }
+  static void ExpectAccurate(const Tensor& got, const Tensor& expected) {
+    ExpectNear(got, expected, 1e-6 * Largest(expected));
+  }
+};
+
+TEST_P(TransformedConvTest, AllThreePassesAreAccurateRelativeToTheLargestValue) {
+  const ConvCase& p = GetParam();
+  const auto g = ops::conv::MakeGeometry(
+      [&] {
+        Attrs attrs = p.attrs();
+        attrs.Set("data_format", std::string("NHWC"));
+        return attrs;
+      }(),
+      p.input, p.filter);
+  ASSERT_TRUE(g.ok()) << g.status();
+  ASSERT_TRUE(ops::conv::FourierConv::Fits(*g));
+  const Tensor x = Random<float>(p.input, 1), w = Random<float>(p.filter, 2);
+  const Tensor y = Run1("Conv2D", {AsDouble(x), AsDouble(w)}, p.attrs());
+  const Tensor dy = Random<float>(y.shape(), 3);
+  const Tensor dx =
+      Run1("Conv2DBackpropInput", {Ints(p.input), AsDouble(w), AsDouble(dy)}, p.attrs());
+  const Tensor dw =
+      Run1("Conv2DBackpropFilter", {AsDouble(x), Ints(p.filter), AsDouble(dy)}, p.attrs());
+  ExpectAccurate(Run1("Conv2D", {x, w}, p.attrs()), y);
+  ExpectAccurate(Run1("Conv2DBackpropInput", {Ints(p.input), w, dy}, p.attrs()), dx);
+  ExpectAccurate(Run1("Conv2DBackpropFilter", {x, Ints(p.filter), dy}, p.attrs()), dw);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, TransformedConvTest,
+    ::testing::Values(
+        ConvCase{"Side10", {32, 10, 10, 32}, {5, 5, 32, 32}},
+        ConvCase{"Sides13And11", {35, 13, 11, 32}, {5, 5, 32, 48}},
+        ConvCase{"Side14InTwoBlocks", {90, 14, 14, 32}, {5, 5, 32, 32}},
+        ConvCase{"EvenWindow", {32, 13, 13, 48}, {6, 5, 48, 32}},
+        ConvCase{"Side7Window7", {32, 7, 7, 32}, {7, 7, 32, 32}},
+        ConvCase{"Valid16", {32, 16, 15, 32}, {5, 5, 32, 32}, 1, 1, "VALID"},
+        ConvCase{"Valid20Window7", {32, 20, 20, 32}, {7, 7, 32, 32}, 1, 1, "VALID"},
+        ConvCase{"ExplicitMoreThanTheWindow",
+                 {32, 8, 11, 32},
+                 {5, 5, 32, 32},
+                 1,
+                 1,
+                 "EXPLICIT",
+                 {0, 0, 6, 1, 0, 4, 0, 0}},
+        ConvCase{"Side20", {32, 20, 20, 32}, {5, 5, 32, 32}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+// A transform alone would spread it over the whole image.
+TEST(TransformedConvSpecialTest, NaNAndInfinityReachTheResultsOfTheirWindowsOnly) {
+  const ConvCase p{"", {32, 14, 14, 32}, {5, 5, 32, 32}};
+  Tensor x = Random<float>(p.input, 1);
+  const Tensor w = Random<float>(p.filter, 2);
+  x.data<float>()[5 * 14 * 14 * 32] = std::numeric_limits<float>::infinity();
+  x.data<float>()[14 * 14 * 32 - 1] = std::numeric_limits<float>::quiet_NaN();
+  const auto expect_same_kind = [](const Tensor& got, const Tensor& expected) {
+    ASSERT_EQ(got.shape(), expected.shape());
+    int64_t differ = 0, special = 0;
+    for (int64_t i = 0; i < got.elements(); ++i) {
+      const float a = got.data<float>()[i];
+      const double b = expected.data<double>()[i];
+      special += std::isfinite(b) ? 0 : 1;
+      differ += std::isnan(a) != std::isnan(b) || std::isinf(a) != std::isinf(b) ? 1 : 0;
+    }
+    EXPECT_EQ(differ, 0);
+    EXPECT_GT(special, 0);
+    EXPECT_LT(special, got.elements() / 2);
+  };
+  expect_same_kind(Run1("Conv2D", {x, w}, p.attrs()),
+                   Run1("Conv2D", {AsDouble(x), AsDouble(w)}, p.attrs()));
+  expect_same_kind(
+      Run1("Conv2DBackpropInput", {Ints(p.input), w, x}, p.attrs()),
+      Run1("Conv2DBackpropInput", {Ints(p.input), AsDouble(w), AsDouble(x)}, p.attrs()));
+}
 
 Tensor Transpose(const Tensor& nhwc) {
   const Shape s = nhwc.shape();
