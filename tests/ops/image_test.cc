@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{
             "Explicit", {2, 6, 5, 3}, {3, 3, 3, 4}, 2, 1, "EXPLICIT", {0, 0, 2, 1, 0, 2, 0, 0}},
         ConvCase{"FilterBeyondImage", {1, 3, 3, 2}, {5, 5, 2, 2}},
-        ConvCase{"Transformed", {33, 14, 14, 32}, {5, 5, 32, 48}}),
+        ConvCase{"Transformed", {33, 14, 14, 32}, {5, 5, 32, 48}},
+        ConvCase{"OnePixelTooLargeForThePeriod", {32, 15, 14, 32}, {5, 5, 32, 32}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // Large windows with many channels: the transforms of ops/conv/fourier_conv_cpu.h.
