@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/device_name.h"
+#include "client/cluster_connection.h"
 #include "client/columns.h"
 #include "client/registries.h"
 #include "executor/worker.pb.h"
@@ -129,7 +130,7 @@ std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
   std::string missing;
   for (const ClusterTask& task : tasks) {
     if (!task.status.ok()) {
-      missing += task.task + " at " + task.address + ": " + task.status.status().message() + "\n";
+      missing += NamedOnce(task.task + " at " + task.address, task.status.status()) + "\n";
       continue;
     }
     const TaskStatus& s = task.status.value();

@@ -4,6 +4,7 @@
 // are our own: CLI11's do not wrap, and show a boolean's default as that of its negation.
 #include "client/flags.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -130,6 +131,14 @@ struct Switch {
   std::vector<std::string> choices;
   std::string on, off;
 };
+
+// Standard streams that the caller has closed lead nowhere; else the next file or connection would
+// take their numbers, and what is printed would go there.
+void OpenStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", O_RDWR) != stream) return;
+  }
+}
 
 }  // namespace
 
@@ -440,6 +449,7 @@ void Flags::Impl::WarnOfVariables() const {
 }
 
 std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
+  OpenStandardStreams();
   std::vector<std::string> own = arguments;
   if (impl_->command != nullptr) {
     // The command begins after "--".

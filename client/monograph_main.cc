@@ -80,8 +80,10 @@ int RunLaunch(const Arguments& arguments) {
       "  monograph launch -H node1:2,node2:2 -- ./program\n");
   flags.Add("ps", &options.ps,
             "number of parameter servers; default: 1, or 0 if the program is told "
-            "--variable_update=replicated or central");
-  flags.Add("workers", &options.workers, "number of workers on this machine; default: 2");
+            "--variable_update=replicated or central",
+            Flags::kSmallest, Flags::kMostThreads);
+  flags.Add("workers", &options.workers, "number of workers on this machine; default: 2",
+            Flags::kSmallest, Flags::kMostThreads);
   flags.AddChoice("clients", &clients, {"auto", "one", "per_worker"},
                   "copies of the program: one, or one per worker; auto: per worker if it is "
                   "between-graph or hybrid");

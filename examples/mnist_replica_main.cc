@@ -204,6 +204,10 @@ Status Run::Timed() {
   const int64_t first = training_->trainer()->global_step();
   const Clock::time_point start = displayed_at_ = Clock::now();
   const int64_t last = settings_.num_warmup_batches + settings_.num_batches;
+  if (first >= last) {
+    LogInfo("Nothing is left to train: --num_batches and --num_warmup_batches end at global step " +
+            std::to_string(last) + ", and " + std::to_string(first) + " have been made");
+  }
   // After a resume from --train_dir steps have been made that the first line must not count.
   displayed_ = std::max<int64_t>(0, first - settings_.num_warmup_batches);
   progress_.emplace(displayed_, settings_.num_batches, settings_.batch_size);
@@ -306,7 +310,7 @@ Status Run::TrainAndTest() {
     }));
     metrics_.TestAccuracy(accuracy);
     std::printf(settings_.in_graph() ? "test accuracy: %.4f\n" : "Test-Accuracy: %.4f\n", accuracy);
-    std::printf("total images/sec: %.2f\n", images_per_second_);
+    if (images_per_second_ > 0) std::printf("total images/sec: %.2f\n", images_per_second_);
     std::fflush(stdout);
   }
   if (!settings_.result_file.empty()) MG_RETURN_IF_ERROR(WriteResult());

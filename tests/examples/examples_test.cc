@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace monograph {
 namespace {
 
@@ -74,6 +76,17 @@ TEST(Examples, AFileHasEachLineWhenItIsSaidAndAClosedTerminalEndsTheProgram) {
                "kill -HUP $!; wait $!; echo ended with $?; rm $file");
   EXPECT_EQ(ran.output.find("step 500 "), 0u) << ran.output;
   EXPECT_TRUE(ran.output.ends_with("ended with 129\n")) << ran.output;
+}
+
+TEST(Examples, ClosedStandardStreamsTakeNothingAlong) {
+  const TemporaryFolder folder;
+  const std::string result = folder.File("result.json");
+  const Ran ran =
+      RunShell("( " MG_PROGRAMS "/monograph launch -- " MG_PROGRAMS "/" + std::string(kQuick) +
+               "--result_file=" + result + " 0<&- 1>&- 2>&- ); echo ended with $?");
+  EXPECT_EQ(ran.output, "ended with 0\n");
+  std::ifstream file(result);
+  EXPECT_FALSE(nlohmann::json::parse(file, nullptr, false).is_discarded());
 }
 
 TEST(Examples, AVariableMayHaveManyMoreThan64Parts) {
@@ -403,6 +416,18 @@ TEST(Examples, MnistReplicaGoesOnFromTheCheckpointsOfItsTrainDir) {
   EXPECT_GE(indices, 2);
   EXPECT_EQ(events, 2);
   std::filesystem::remove_all(folder);
+}
+
+TEST(Examples, ARunThatIsDoneAlreadySaysThatNothingIsLeft) {
+  const TemporaryFolder folder;
+  const std::string command = kQuick + ("--train_dir=" + folder.path());
+  EXPECT_THAT(RunProgram(command).output, HasSubstr("total images/sec: "));
+  const Ran again = RunProgram(command);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.output, HasSubstr("Nothing is left to train: --num_batches and "
+                                      "--num_warmup_batches end at global step 22, and 22 "));
+  EXPECT_THAT(again.output, HasSubstr("test accuracy: "));
+  EXPECT_THAT(again.output, ::testing::Not(HasSubstr("images/sec")));
 }
 
 TEST(Examples, AWorkersClientThatNumReplicasLeavesOutSaysSoAndEnds) {

@@ -409,6 +409,7 @@ TEST(Launch, OptionsThatCannotBeAreOneErrorAndExitCodeTwo) {
   const Case cases[] = {{{"--workers=-1"}, "--workers"},
                         {{"--ps=-1"}, "--ps"},
                         {{"--workers=x"}, "--workers"},
+                        {{"--workers=100000"}, "--workers: must be at most 4096"},
                         {{"--workers=0", "--ps=0"}, "at least one worker or ps"},
                         {{"--restarts=-1"}, "--restarts"},
                         {{"-H", "a,,b"}, "-H: ''"},

@@ -198,6 +198,16 @@ TEST(MonographStatus, TellsEveryTaskAsJsonAlsoOneThatDoesNotAnswer) {
     EXPECT_TRUE(worker[field].is_number()) << field;
 }
 
+TEST(MonographStatus, NamesATaskThatDoesNotAnswerOnce) {
+  TestCluster cluster({.ps = 0, .workers = 1, .start = false});
+  const Ran ran = Command({"status", "--cluster=" + cluster.json(), "--start_timeout=0.2"});
+  EXPECT_EQ(ran.code, 1);
+  const std::string name = "/job:worker/replica:0/task:0 at ";
+  const std::string said = ran.output + ran.error;
+  ExpectText(said, {name});
+  EXPECT_EQ(said.find(name), said.rfind(name)) << said;
+}
+
 TEST(MonographCommand, SaysItsVersionAndItsHelp) {
   const Ran version = Command({"--version"});
   EXPECT_EQ(version.code, 0) << version.error;
