@@ -40,10 +40,11 @@ install_packages() {
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 }
 
-# configure_and_build BUILD_DIR "CMAKE_OPTIONS" [TARGET...]
+# configure_and_build BUILD_DIR "CMAKE_OPTIONS" [TARGET...]: warnings are errors in CI, for all scripts alike, so that one does not compile anew what another has compiled.
 configure_and_build() {
   local build=$1 options=$2
   shift 2
+  [ "${CI:-}" != true ] || options+=" -DMG_WERROR=ON"
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
   # shellcheck disable=SC2086  # options are words
   cmake -S "$root" -B "$build" -G Ninja $options >"$build.log" 2>&1 || { cat "$build.log"; die "cmake failed"; }
