@@ -8,6 +8,7 @@
 
 #include "client/npy.h"
 #include "client/registries.h"
+#include "client/text_file.h"
 #include "graph/graph_def.h"
 
 namespace monograph {
@@ -16,11 +17,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Result<Json> ReadJson(const std::string& path) {
-  std::ifstream file(path);
-  file.peek();  // a folder opens, but has nothing to read
-  if (!file) return NotFound("cannot read script '" + path + "'");
+  MG_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("script", path));
   try {
-    return Json::parse(file);
+    return Json::parse(text);
   } catch (const Json::parse_error& error) {
     return InvalidArgument(path + ", byte " + std::to_string(error.byte) + ": not JSON");
   }

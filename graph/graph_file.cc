@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -39,6 +40,9 @@ Status CheckEnding(const std::string& path, bool dot) {
 }
 
 Result<std::string> ReadFile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return FailedPrecondition("graph file '" + path + "' is a folder");
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     const int error = errno;

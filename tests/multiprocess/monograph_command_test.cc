@@ -96,6 +96,11 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
              {"/nowhere.json"});
   ExpectText(Command({"run", graph, "--script=" + folder.path(), "--out=" + folder.path()}).error,
              {"cannot read script"});
+  ExpectText(Command({"run", graph, "--script=/dev/zero", "--out=" + folder.path()}).error,
+             {"cannot read script '/dev/zero': it is larger than 4 MiB"});
+  std::filesystem::create_directory(folder.File("folder.pb"));
+  ExpectText(Command({"graph", "check", folder.File("folder.pb")}).error,
+             {"folder.pb' is a folder"});
   const Ran slip = Command({"run", graph, "--scirpt=x"});
   EXPECT_EQ(slip.code, 2);
   ExpectText(slip.error, {"--scirpt", "--script"});
