@@ -4,17 +4,18 @@
 // In graph, one client that sees all replicas:
 //
 //   AllReduceOptions options{.group = {.size = 2, .members = devices}};
-//   MG_ASSIGN_OR_RETURN(sums, AllReduceReplicas(root, {gradients0, gradients1}, options));  //
-//   sums[replica][variable]
+//   // sums[replica][variable]
+//   MG_ASSIGN_OR_RETURN(sums, AllReduceReplicas(root, {gradients0, gradients1}, options));
 //
 // Between graphs, a client per replica, each with its own gradients; the clients' graphs must agree
 // in order, types and shapes. So, too, in the body of a replica's function, which is built once and
 // called on each of the members:
 //
 //   AllReduceOptions options{.group = {.size = 2}};
-//   MG_ASSIGN_OR_RETURN(sums, AllReduceGradients(root, gradients, options));                //
-//   sums[variable] Outputs initial = BroadcastFromFirst(root, is_first, values, options.group,
-//   1000);
+//   // sums[variable]
+//   MG_ASSIGN_OR_RETURN(sums, AllReduceGradients(root, gradients, options));
+//   MG_ASSIGN_OR_RETURN(initial,
+//                       BroadcastFromFirst(root, is_first, values, options.group, 1000));
 //
 // Every sum is made in rank order: its bits are those of AddN of the replicas' gradients in rank
 // order. A gradient of rows stays rows: all replicas' rows and indices are gathered, and rows of
@@ -61,7 +62,7 @@ Result<std::vector<Outputs>> AllReduceReplicas(const Scope& scope,
 
 // The same of gradients of which some are rows: whole ones go in buckets as above, rows by two
 // gathers each, whose instance keys follow those of the buckets. The sums of rows are rows, each
-// index once. REQUIRES: what is rows on one replica is rows on all.
+// index once. REQUIRES: a gradient that is rows on one replica is rows on all.
 Result<std::vector<Gradient>> AllReduceGradients(const Scope& scope,
                                                  const std::vector<Gradient>& gradients,
                                                  const AllReduceOptions& options);

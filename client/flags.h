@@ -38,7 +38,7 @@ class Flags {
  public:
   static constexpr int64_t kSmallest = std::numeric_limits<int64_t>::min(),
                            kLargest = std::numeric_limits<int64_t>::max();
-  // Above it a number of threads, tasks, examples or units is a slip, not a wish.
+  // A larger number of threads, tasks, examples or units is taken for a mistake.
   static constexpr int64_t kMostExamples = 1 << 24, kMostUnits = 1 << 20, kMostThreads = 4096;
 
   Flags(std::string program, std::string description);

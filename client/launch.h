@@ -61,9 +61,9 @@ struct LaunchOptions {
 // thread.
 Result<int> Launch(const LaunchOptions& options);
 
-// `count` ports that are free on loopback now, outside the range from which the kernel gives ports
-// to whoever asks for any, where there is such a range: nobody takes them by chance. No other call,
-// in any process of this machine, gets them before this process ends.
+// `count` ports that are free on loopback now, outside the kernel's range of ephemeral ports, if
+// possible, so that no other program gets one by chance. No other call, in any process of this
+// machine, gets them before this process ends.
 Result<std::vector<int>> FreePorts(int count);
 
 }  // namespace monograph

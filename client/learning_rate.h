@@ -2,10 +2,9 @@
 // formulas.
 //
 //   Adam(1e-4)
-//   Adam(rate)                                              // a placeholder, a variable's value,
-//   ... Momentum(ExponentialDecay(0.1, 1000, 0.96), 0.9)        // of the global_step that
-//   ApplyGradients is given Output rate = CosineDecay(0.1, 10000)(scope, global_step.value);   //
-//   by hand
+//   Adam(rate)  // a tensor: a placeholder, a variable's value, ...
+//   Momentum(ExponentialDecay(0.1, 1000, 0.96), 0.9)  // a schedule over the global step
+//   Output rate = CosineDecay(0.1, 10000)(scope, global_step.value);  // by hand
 #pragma once
 
 #include <concepts>

@@ -84,7 +84,7 @@ class MonitoredTrainingSession {
   // Anything else with session() and trainer(); it is called again after a recovery. Other
   // failures, OutOfRange too, are returned as they are.
   Status Run(const std::function<Status()>& work);
-  // REQUIRES: Start was OK. Of now: Train and Run may put others into their place.
+  // REQUIRES: Start was OK. The current ones: Train and Run may replace them.
   Session* session() const { return session_.get(); }
   Trainer* trainer() const { return trainer_.get(); }
   // Ends the trainer and closes the session. Idempotent.

@@ -140,8 +140,8 @@ class Session {
                                           RunMetadata* metadata = nullptr);
 
   // Starts a step and returns; `done` runs once, on a thread of the runtime or, if the step cannot
-  // start or ends at once, inside this call; it must not block, nor call this. Waits for a place if
-  // kMaxStepsInFlight are running.
+  // start or ends at once, inside this call; it must not block, nor call this. Waits for a free
+  // slot if kMaxStepsInFlight steps are in flight.
   using StepDone = std::function<void(Result<std::vector<Tensor>>)>;
   void RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done,
                 const RunOptions& options = {});

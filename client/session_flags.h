@@ -37,7 +37,7 @@ struct SessionFlags : ClusterFlags {
 
   // Parsing fails if Cluster() or Options() would. REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);
-  // Only those that say where.
+  // Only the flags that describe the cluster.
   void AddClusterTo(Flags* flags);
   // The cluster that ReadCluster() finds; none: everything runs in this process. FailedPrecondition
   // if there is none, but srun, mpirun or TF_CONFIG say that this is one of several processes,

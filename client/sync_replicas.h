@@ -26,9 +26,8 @@
 //
 // Errors. A worker's `train` ends with
 //   the deadline of its own step (Explain says how many gradients were missing then),
-//   DeadlineExceeded if an update lacks gradients for operation_timeout: it says how many of how
-//   many
-//     have come, and which replicas are missing,
+//   DeadlineExceeded if an update lacks gradients for operation_timeout; it says how many have
+//     come, of how many, and which replicas are missing,
 //   OutOfRange once some worker has run `finish`: the end of the data, for everybody,
 //   Aborted if the chief has started anew (run local_init again),
 //   Unavailable if the chief's session has ended, or its client is lost,

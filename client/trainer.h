@@ -78,7 +78,7 @@ struct TrainerOptions {
   int steps_per_run = 1;
   // in_graph with `async`: opens another session like the trainer's, in a time that is short, since
   // the end of the training waits for it. Asked again and again while the worker of a replica is
-  // lost and others train. Empty: who is lost stays lost.
+  // lost and others train. Empty: a lost worker is not replaced.
   std::function<Result<std::unique_ptr<Session>>()> reconnect = {};
   // What is done between steps (client/hooks.h), in this order; the second ones by the chief (rank
   // 0) alone. Not with steps in flight.

@@ -93,7 +93,7 @@ class Step : public std::enable_shared_from_this<Step> {
   void Complete();
   void AbortHeld(const Status& status);
   void TrailingDone(const Status& status);
-  // A node ended, with `why`, that had begun before the step was aborted.
+  // Notes that `node`, which was running when the step was aborted, has ended with `why`.
   void EndedLate(int32_t node, const Status& why);
   bool aborted() const { return outcome_.load(std::memory_order_relaxed) == kAborted; }
 
@@ -115,7 +115,9 @@ class Step : public std::enable_shared_from_this<Step> {
   std::atomic<int32_t> remaining_{0};  // nodes that have not finished; trailing ones: not begun
   // Sequential steps only: what came from other threads, and who has the right to run nodes.
   std::atomic<int32_t> inbox_{-1};
-  std::atomic<int> token_{0};  // 0: free; 1: taken; 2: taken, and the inbox was filled since
+  // 0: free; 1: taken; 2: taken, and the inbox was filled since. Sequentially consistent, see
+  // RunSequential.
+  std::atomic<int> token_{0};
   std::mutex status_mutex_;
   Status status_;                           // guarded by status_mutex_, as what follows
   std::unique_ptr<Unfinished> unfinished_;  // of a step whose time is up

@@ -11,7 +11,7 @@
 namespace monograph {
 
 inline constexpr int kMaxStepsInFlight = 32;                 // per session
-inline constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;  // places
+inline constexpr size_t kStepSlots = 2 * kMaxStepsInFlight;  // slots
 inline constexpr uint32_t kMaxStepsInRow = 16;  // so that two threads may have a row each in flight
 inline constexpr uint64_t kMaxStepNumber = UINT64_MAX / kStepSlots - 1;
 

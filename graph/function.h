@@ -41,17 +41,20 @@ class FunctionLibrary {
 
 // What became of the nodes of a graph whose calls were inlined, by old node.
 struct InlineMap {
-  std::vector<std::vector<Endpoint>> outputs;  // where each output comes from now
-  std::vector<std::vector<NodeId>> done;  // the nodes that have run once the old node would have
+  // Where each output comes from now.
+  std::vector<std::vector<Endpoint>> outputs;
+  // The nodes that, once they have all run, stand for the end of the old node.
+  std::vector<std::vector<NodeId>> done;
 };
 
 // `graph` with every call (of calls, too) replaced by what the call would run of the function's
 // body (what its results need, and what has effects): body nodes are named "<call>/<node>", nodes
-// without a wish get the call's device, wishes inside are completed from it, the call's control
-// edges go to and from all of the body that has effects (through one NoOp with the call's name
-// where nodes wait for the call). InvalidArgument for a recursive function or one that the library
-// lacks. `should_inline` (may be empty) picks the calls. `map` may be null, and so may `inherited`:
-// it gets the new nodes whose type of device is the call's, since the body asks for none.
+// without a requested device get the call's device, requested devices inside the body are
+// completed from it, and the call's control edges go to and from all of the body that has effects
+// (through one NoOp with the call's name where nodes wait for the call). InvalidArgument for a
+// recursive function or one that the library lacks. `should_inline` (may be empty) picks the calls.
+// `map` may be null, and so may `inherited`: it gets the new nodes whose type of device is the
+// call's, since the body requests none.
 Result<Graph> InlineFunctions(const Graph& graph,
                               const std::function<bool(NodeId)>& should_inline = {},
                               InlineMap* map = nullptr, std::vector<NodeId>* inherited = nullptr);

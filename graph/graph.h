@@ -21,7 +21,7 @@
 namespace monograph {
 
 using NodeId = int32_t;
-using DeviceIndex = int32_t;  // into Graph::devices(); 0 is "no wish"
+using DeviceIndex = int32_t;  // into Graph::devices(); 0: no requested device
 
 // Output `index` of node `node`.
 struct Endpoint {

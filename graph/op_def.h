@@ -65,8 +65,9 @@ class OpDef {
   OpDef& Input(std::string_view spec);
   OpDef& Output(std::string_view spec);
   OpDef& Attr(std::string_view spec);
-  OpDef& Stateful();  // has effects or depends on state: never folded, merged or pruned away from
-                      // under a target
+  // The op has effects or depends on state: it is never folded or merged, nor pruned where a target
+  // needs it.
+  OpDef& Stateful();
   OpDef& Commutative();  // of two inputs
   OpDef& Shape(ShapeFn fn);
   OpDef& Gradient(GradientFn fn);

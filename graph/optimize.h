@@ -24,8 +24,8 @@ using Evaluator = std::function<Result<std::vector<Tensor>>(const Graph& graph, 
                                                             std::span<const Tensor> inputs)>;
 
 // `keep` are nodes whose names and outputs must survive (feeds, fetches, targets). Stateful nodes
-// stay. Device wishes of merged nodes must agree. `mapping` (may be null) gets for every old node
-// its new id or -1.
+// stay. Only nodes that request the same device are merged. `mapping` (may be null) gets for every
+// old node its new id or -1.
 Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options,
                        std::span<const NodeId> keep, const Evaluator& evaluate,
                        std::vector<NodeId>* mapping);

@@ -22,16 +22,16 @@ struct DeviceInfo {
 
 struct PlaceOptions {
   bool allow_soft_placement = false;
-  // Where nodes go that a client pins to nothing when feeds and fetches decide nothing:
-  // TensorFlow's rule (highest priority type, then the first name) over `devices`, without the
-  // client's own, unless there is no other.
+  // The job that is preferred for nodes without a requested job. Empty: TensorFlow's rule, the
+  // device type of the highest priority and then the first name among `devices`; the client's own
+  // devices come last.
   std::string default_job = {};
   // Whether a device type has a kernel for a node. Empty: every type has.
   std::function<bool(const Graph& graph, NodeId node, const std::string& device_type)> has_kernel =
       {};
 };
 
-// A decision that was not what was asked for, for the log.
+// A placement that differs from what was requested, for the log.
 struct PlacementNote {
   NodeId node;
   std::string text;
@@ -46,10 +46,10 @@ Status Place(Graph* graph, const std::vector<DeviceInfo>& devices, const PlaceOp
              std::vector<PlacementNote>* notes);
 
 // True if the function that `call` calls cannot run as one node on one task: its body, completed
-// from the call's own wish, names another task or two of them, or a resource argument lives on
-// another device than the call asks for. Such calls are inlined before placing. Place itself puts a
-// call on one device as a whole and leaves wishes inside its body, which are relative to the call,
-// to the task.
+// from the call's requested device, names another task or two of them, or a resource argument lives
+// on another device than the call requests. Such calls are inlined before placing. Place itself
+// puts a call on one device as a whole and leaves the devices that its body requests, which are
+// relative to the call, to the task.
 bool SpansTasks(const Graph& graph, NodeId call);
 // All calls of `graph` for which SpansTasks holds, by id; looks at each function once.
 std::vector<NodeId> CallsThatSpanTasks(const Graph& graph);

@@ -59,8 +59,8 @@ using Outputs = std::vector<Output>;
 
 class Scope {
  public:
-  // Called for each new node with its op name and the wish so far; returns the device to use (a
-  // partial name, "" for none).
+  // Called for each new node with its spec and the device requested so far (`wish`); returns the
+  // device to use (a partial name, "" for none).
   using DeviceFunction = std::function<std::string(const NodeSpec& node, const DeviceName& wish)>;
 
   explicit Scope(Graph* graph);
@@ -105,8 +105,9 @@ class Scope {
   std::shared_ptr<const State> state_;
 };
 
-// Builds one node:  OpBuilder(scope, "Conv2D").Input(x).Input(filter).Attr("strides",
-// {1,1,1,1}).Build()
+// Builds one node:
+//
+//   OpBuilder(scope, "Conv2D").Input(x).Input(filter).Attr("strides", {1, 1, 1, 1}).Build()
 class OpBuilder {
  public:
   OpBuilder(const Scope& scope, std::string_view op) : scope_(scope), op_(op) {}

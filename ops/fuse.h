@@ -13,8 +13,8 @@
 //   FusedBatchNormV3 (+ AddV2) + Relu  becomes  _FusedBatchNormEx, attr activation_mode = "Relu"
 //   its gradient after a ReluGrad      becomes  _FusedBatchNormGradEx, if there was no AddV2
 //
-// and a BiasAddGrad of the third reads the small gradient: a gradient passes a window only at its
-// maximum, and there x > 0 exactly where y > 0; what a window spreads adds up to what came in.
+// A BiasAddGrad of the third reads the pooled gradient, ReluGrad(g, y): the gradient of a window
+// goes to its maximum alone, where x > 0 exactly if y > 0, so both gradients have the same sums.
 // Only where nobody else uses what lies between, all on one device; the first two float (on a GPU
 // also half and bfloat16), and none of it in `keep` except the last node, which keeps its name. The
 // results are those of the separate nodes up to rounding.

@@ -8,8 +8,9 @@
 //
 // and likewise Conv2DBackpropInput, which becomes _Conv2DBackpropInput. Only variables of the same
 // GPU whose reading, and casting, waits for nothing: so all of it can run at the beginning of a
-// step. Casts in `keep` stay. Not filters of one pixel that are taken as they lie, nor what lies in
-// planes (NCHW). The results have the same bits, and take memory from then until they are used.
+// step. Casts in `keep` stay. Left out are 1x1 filters with strides of 1, which need no
+// transposition, and NCHW. The results have the same bits; they occupy memory from the beginning of
+// the step until they are used.
 //
 // Runs behind FuseOps, which looks for convolutions by their plain names.
 #pragma once

@@ -1,4 +1,4 @@
-// Which tensors of a checkpoint the variables of a graph are.
+// Maps the variables of a graph to the tensors of a checkpoint.
 #pragma once
 
 #include <map>

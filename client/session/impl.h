@@ -54,7 +54,8 @@ class Session::Impl : public StepClient {
                                            bool living = false);
 
   // ---- steps.cc
-  // Who hears of a step's end: a callback, or a thread that waits and owns the other two.
+  // How a step's end is reported: by calling `done`, or by setting `result` and then `finished`,
+  // which belong to the thread that waits.
   struct Listener {
     StepDone done = nullptr;
     std::atomic<bool>* finished = nullptr;
@@ -63,7 +64,7 @@ class Session::Impl : public StepClient {
   Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
                                           std::span<const Tensor> feeds, const RunOptions& options,
                                           RunMetadata* metadata);
-  // Begins `count` steps in a row, and says their numbers. `feeds`: as for RunCallable.
+  // Begins `count` steps in a row; `steps` gets their ids. `feeds`: as for RunCallable.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
                const RunOptions& options, uint32_t count, Listener listener, StepIds* steps);
   void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, const StepIds& steps,
@@ -108,7 +109,7 @@ class Session::Impl : public StepClient {
   // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
   // here.
   struct InFlight {
-    StepIds steps;  // a row, known by its last; usually one
+    StepIds steps;  // a row of steps, found by the id of its last; usually one step
     bool active = false;
     std::shared_ptr<PreparedStep> prepared;
     std::vector<Tensor> fetched;  // distinct fetches
@@ -118,12 +119,12 @@ class Session::Impl : public StepClient {
     int fetches_missing = 0;
     Status status;
     bool aborting = false;
-    // All parts have ended, by what follows from a failure that is not known yet: a transfer broke
-    // off, and which task was lost will be known in a moment.
+    // All parts have ended with derived errors, because a transfer broke off. The step waits for a
+    // moment until it is known which task was lost.
     bool awaits_cause = false;
     Clock::time_point deadline = Clock::time_point::max();
     std::chrono::milliseconds timeout{0};
-    // The parts that had not ended when its time was up: then `status` says so.
+    // The parts that had not ended at the deadline; `status` lists them.
     std::vector<LatePart> late;
     Listener listener;
 
@@ -154,8 +155,8 @@ class Session::Impl : public StepClient {
   // ---- steps.cc
   // OK if every task that has a part in the step can be reached. REQUIRES: mutex_.
   Status ReachableLocked(const PreparedStep& prepared) const;
-  // The first of `count` places side by side that nobody has; none: so many steps cannot begin yet.
-  // REQUIRES: mutex_.
+  // Index of the first run of `count` free slots from next_place_ on; none if there is no such run,
+  // or if more than kMaxStepsInFlight steps would be in flight: the caller waits. REQUIRES: mutex_.
   std::optional<uint64_t> PlacesLocked(uint32_t count) const;
   static uint64_t PlacesOf(uint64_t first, uint32_t count) {
     static_assert(kStepSlots == 64);
@@ -176,22 +177,24 @@ class Session::Impl : public StepClient {
   // If the step is over: takes it out of the ring and returns what completes it. REQUIRES: mutex_.
   Completion FinishLocked(InFlight& flight, bool force = false);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
-  // Those in flight of which `which` is true, asked under mutex_.
+  // Fails the steps in flight for which `which`, called under mutex_, is true.
   void FailSteps(const Status& why, const std::function<bool(InFlight&)>& which);
   void Expire(uint64_t step);
-  // That the step's time is up, with what is known of the parts that are late.
+  // The DeadlineExceeded of a step, with what is known of its late parts.
   static Status TimeoutOf(const InFlight& flight);
-  // The step is over: its status says what the late parts have said since. REQUIRES: mutex_.
+  // Adds to a finished step's status what its late parts have reported since the deadline.
+  // REQUIRES: mutex_.
   void ExplainLocked(InFlight& flight) const;
-  void FinishAll();  // by force
-  void Watch();  // the thread that ends asynchronous steps whose time is up, and failed steps whose
-                 // grace is
-  // Sees to it that Watch knows of the flight's deadline. REQUIRES: mutex_.
+  void FinishAll();  // ends all steps in flight without waiting for their parts
+  // Body of the thread that ends asynchronous steps at their deadline, and failed steps after their
+  // grace period.
+  void Watch();
+  // Starts Watch if needed and wakes it, because a deadline has changed. REQUIRES: mutex_.
   void WatchLocked();
 
   // ---- trace.cc
-  // A task whose record cannot be fetched is told in metadata->trace_error: the step succeeded all
-  // the same.
+  // If a task's record cannot be fetched, metadata->trace_error names the task; the step still
+  // succeeds.
   void TraceOf(uint64_t step, const PreparedStep& prepared, RunMetadata* metadata);
 
   const Graph& graph_;
@@ -204,11 +207,11 @@ class Session::Impl : public StepClient {
   std::condition_variable slot_free_;  // a step ended, or the session closed
   std::condition_variable watch_;
   std::array<InFlight, kStepSlots> flights_;
-  uint64_t last_step_ = 0;   // its number
-  int running_ = 0;          // steps, those of rows counted each
-  uint64_t places_ = 0;      // a bit for each that they have
-  uint64_t next_place_ = 0;  // to look at first
-  int rows_ = 0;             // of more than one step
+  uint64_t last_step_ = 0;   // number of the last step begun
+  int running_ = 0;          // steps in flight, each step of a row counted
+  uint64_t places_ = 0;      // bit i: slot i is in use
+  uint64_t next_place_ = 0;  // slot where the next search begins
+  int rows_ = 0;             // rows in flight of more than one step
   bool closed_ = false;
   std::vector<Status> lost_;  // by task
   std::thread watcher_;

@@ -25,7 +25,8 @@
 namespace monograph {
 namespace collective {
 
-// A member waits this much longer for its leader, who knows who is missing.
+// Extra time beyond a member's deadline: the leader, which knows who is missing, answers first.
+// Operations, too, are kept for this much longer, since messages for them may still come.
 inline constexpr std::chrono::milliseconds kLeaderGrace{2000};
 
 std::string GroupName(int group);  // "collective group 1"
@@ -97,7 +98,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     Status broken;
   };
 
-  // The end of an epoch that others are to hear of once its cause is known, or soon.
+  // A message about the end of an epoch that is withheld until the cause is known, or until `due`.
   struct Withheld {
     std::string device;  // the member that ended it
     Clock::time_point due;
@@ -182,21 +183,24 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void Refuse(int32_t group, const std::string& device, const Joiner& joiner, const Status& status,
               Actions* actions);
   void StopJoining(Member* member, const Status& status, Actions* actions);
-  // The others hear later why the epochs ended of which `actions` would tell them now.
+  // Moves the kBroken messages out of `actions`: they are sent once the cause is known (Tell), or
+  // after kCauseGrace.
   void Withhold(const std::string& device, Actions* actions);
-  // What was withheld in the session is told, with `cause` of the member; OK: as it is.
+  // Sends the session's withheld messages, each with the status that `cause` gives for its member;
+  // if that is OK, unchanged.
   void Tell(uint64_t session, const std::function<Status(const std::string& device)>& cause,
             Actions* actions);
   // Rounds that a member has ended before it left: by instance.
   using Rounds = std::map<int32_t, uint64_t>;
   Rounds EndedRounds(const Member& member) const;
-  // The epoch is over; `ended`: but for these rounds, for which all has been sent that was to be.
+  // Ends the epoch. `ended` (by instance): rounds up to these are not broken, since everything for
+  // them has been sent.
   void Break(uint64_t epoch, const Status& status, bool tell, Actions* actions,
              const Rounds& ended = {});
   void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions);
   void Tick(Clock::time_point now, Actions* actions);
-  // Something has a deadline from now on.
   bool Land(Arrival* arrival, size_t payload_bytes);  // takes the lock
+  // Starts the timer, or wakes it, since something now has a deadline.
   void WakeTimer() {
     if (!timer_.joinable() && !stopped_)
       timer_ = StartThread("mg-collective", [this] { TimeLoop(); });

@@ -59,10 +59,10 @@ struct Operation {
 
   Key key;
   Clock::time_point deadline;
-  // Before the first own member begins it: what came.
+  // Messages that came before a member of this task began the operation.
   std::vector<std::pair<CollectiveMessage, Payload>> parked;
 
-  // From then on.
+  // Set when the first member of this task begins.
   bool started = false;
   bool epoch_breaks = false;  // its failure ends the group's epoch
   bool over = false;          // with `status`; stays for a while to catch what still comes

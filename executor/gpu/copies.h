@@ -18,8 +18,8 @@ namespace monograph {
 
 class ThreadPools;
 
-// Where a copy to a device stands. Steps overlap: it is that of the last one, and to wait for a
-// later copy of the same queue is to wait for the earlier one, too.
+// The event behind the latest run of a copy to a device. Steps overlap, but waiting for a later
+// copy of the same queue also waits for the earlier ones.
 struct Inbound {
   GpuDevice* device = nullptr;
   Queue queue = Queue::kToDevice;

@@ -1,5 +1,5 @@
-// GpuDevice: a logical GPU of a task: its memory, its launching thread, and the thread that hears
-// when copies and segments are over.
+// GpuDevice: a logical GPU of a task: its memory, its launching thread, and the thread that notices
+// when copies and segments are done.
 //
 // The launching thread is the only one that issues work to Queue::kCompute; it never waits for the
 // device. Copies to and from the host are issued by whichever thread has the tensor. What is to
@@ -36,7 +36,7 @@ struct LaunchTask {
   LaunchTask* next = nullptr;
 };
 
-// Who waits for the device. Linked while it waits.
+// A callback for when the device has reached an event. Linked into a queue's list while it waits.
 struct Arrival {
   virtual ~Arrival() = default;
   virtual void Arrived(const Status& status) = 0;  // on the completing thread
@@ -44,7 +44,7 @@ struct Arrival {
   Arrival* next = nullptr;
 };
 
-// What else issues work to a device, and ends before it.
+// Another part that issues work to the device (collectives); it is stopped before the device goes.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
@@ -77,7 +77,8 @@ class GpuDevice : public Device {
   const Options& options() const { return options_; }
 
   // The device's collectives from GPU to GPU (executor/gpu/members.h), which `make` makes at the
-  // first call. This file knows them not: it is in the plug-in, too, where there are no sessions.
+  // first call. `make` is a parameter because this file must not depend on members.h: it is also
+  // compiled into the CUDA plug-in, which has no sessions.
   template <typename MakeFn>
   std::shared_ptr<DeviceWork> members(MakeFn make) {
     std::lock_guard lock(members_mutex_);

@@ -89,7 +89,8 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
     bool ended = false;      // the abort is over
     bool launching = false;  // an exchange is not known to be on the queue; the members thread's
   };
-  // The members of one list of devices.
+  // What this member knows of a group (a list of devices): its communicator, and how many
+  // collectives of the group it has left out.
   struct Group {
     std::shared_ptr<Connection> connection;
     uint64_t left_out = 0;  // collectives that others may have launched
@@ -100,7 +101,7 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
              const std::vector<Tensor>& rows);
   void Numbered(const MemberOperationPtr& operation, const Status& status,
                 const std::vector<Tensor>& rows);
-  // With the lock held: whether it may go on, after it met the others with `status`.
+  // With the lock held: OK if the operation may continue after a meeting that ended with `status`.
   Status MayGoOn(const MemberOperation& operation, const Status& status) const;
   void LeaveOut(MemberOperation& operation);  // with the lock held
   void Thread();

@@ -66,7 +66,8 @@ class MemoryScript {
   bool stale() const { return stale_; }
   size_t bytes() const { return bytes_; }  // of the plan
   int32_t next() const { return next_; }
-  // Goes to block `index`: what is before it is not taken in this run (it is replayed).
+  // Continues with block `index`: behind the blocks of a replayed graph, which are not taken in
+  // this run, or back at the first block of a capture that failed.
   void SkipTo(int32_t index) { next_ = index; }
 
  private:
@@ -94,7 +95,7 @@ class GpuMemory : public Allocator {
     size_t limit = 0;
     bool allow_growth = false;
   };
-  // Whoever makes it lets go of it; it goes with its last block, which a copy to another device may
+  // The owner releases it; it is deleted with its last block, which a copy to another device may
   // hold a little longer.
   struct Releaser {
     void operator()(GpuMemory* memory) const { memory->Release(); }
@@ -119,6 +120,8 @@ class GpuMemory : public Allocator {
   // Ticks number the segments that are launched, from 1. A block that is freed may be in use until
   // the tick that was begun last is completed by the device.
   uint64_t BeginTick() { return begun_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  // begun_ is read in the default order, but any would do: only the launching thread, which calls
+  // this, writes it.
   void EndTick() { ended_.store(begun_.load(), std::memory_order_release); }
   void Completed(uint64_t tick) { completed_.store(tick, std::memory_order_release); }
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
@@ -133,12 +136,12 @@ class GpuMemory : public Allocator {
   void Close(MemoryScript* script);
   // The block that is at `data` now shall not be in the arena (measured runs).
   void KeepApart(MemoryScript* script, const void* data);
-  // Whether `data` is a block of the open script that is, or while it is measured may be put, apart
-  // from the arena.
+  // Whether `data` is a block of the open script that lies outside the arena, or (in a measuring
+  // run) can still be kept out of it.
   bool Owns(const MemoryScript& script, const void* data) const;
 
-  // Who takes memory from now on, on this thread, which is the launching one; nullptr: nobody in
-  // particular. The string is of Intern.
+  // Names the owner of the memory that the launching thread (which calls this) takes from now on;
+  // nullptr: none. The string is of Intern.
   void SetOwner(const std::string* owner);
   const std::string* Intern(std::string name);
 

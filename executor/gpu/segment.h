@@ -45,14 +45,14 @@ struct SegmentItem {
 struct SegmentSpec {
   GpuDevice* device = nullptr;
   int32_t order = 0;               // among the segments of a step that could be launched
-  std::string what;                // its nodes, for errors of none of them alone
+  std::string what;                // names its nodes, for errors that belong to no single one
   std::vector<SegmentItem> items;  // in launch order
   uint32_t slots = 0;
   std::vector<std::vector<uint32_t>> entries;  // by input: the slots that it goes to
   std::vector<bool> host_entries;
   std::vector<const Inbound*> inbounds;  // copies that inputs come from
   std::vector<bool> host_exits;
-  // By output: whether somebody waits for an event of its own.
+  // By output: whether a copy waits for an event that is recorded behind it.
   std::vector<bool> awaited_exits;
 };
 

@@ -97,8 +97,8 @@ class SegmentVariant {
  public:
   SegmentVariant(std::span<const Tensor> entries, size_t range_count);
   bool Fits(std::span<const Tensor> entries) const;
-  // Memory that graphs write again must be nobody else's. Whoever kept some may have it; the
-  // variant goes without graphs then.
+  // A graph writes its memory again in the next step, so no one else may hold it. If someone does,
+  // that memory is left to them, and the variant is run without graphs.
   void CheckKept(StreamDriver& driver);
   void Forget(StreamDriver& driver);
 

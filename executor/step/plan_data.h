@@ -59,8 +59,8 @@ struct DataEdge {
   bool last;
 };
 
-// A node that waits for another one; `alone`: for nothing else, so that it needs no count. The most
-// urgent one comes last.
+// A node that waits for another one; `alone`: it waits for nothing else, and so needs no count of
+// missing predecessors. The successors of a node are ordered by urgency, the most urgent one last.
 struct Successor {
   uint32_t node : 31;
   uint32_t alone : 1;
@@ -77,8 +77,8 @@ struct StepState {
   };
 
   std::unique_ptr<uint32_t[]> pending;  // by node: how many predecessors are missing
-  std::unique_ptr<int32_t[]>
-      next;  // by node: links of ready lists; the last entry stands for the start of the step
+  // By node: links of ready lists; the last entry stands for the start of the step.
+  std::unique_ptr<int32_t[]> next;
   std::unique_ptr<Tensor[]> slots;
   std::unique_ptr<Tensor[]> received;                 // by recv edge
   std::unique_ptr<std::atomic<uint8_t>[]> delivered;  // by recv edge

@@ -58,16 +58,16 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   struct Request {
     uint32_t handle = 0;
     uint64_t step = 0;
-    StepIds row;  // that it belongs to, maybe alone
+    StepIds row;  // the row of steps that it belongs to; a row of one if it stands alone
     bool trace = false;
-    // Of a row that goes on; nullptr when it begins.
+    // The row's graph if this step continues a row; nullptr for a run-step from the client.
     std::shared_ptr<RegisteredGraph> graph = nullptr;
   };
   void RunStep(const std::shared_ptr<WorkerSession>& session, Request request,
                bool caller_computes);
   void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor);
   void AbortHere(WorkerSession& session, uint64_t step, const Status& status);
-  // What arrives or leaves for the step was lost.
+  // Fails the step because a message to or from it was lost.
   void FailHere(WorkerSession& session, uint64_t step, const Status& status);
 
   // ---- messages.cc
@@ -106,7 +106,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
 
  private:
   // ---- steps.cc
-  // A step that the executor has, and what must live as long.
+  // A step in the executor's hands, with everything that must live until it ends.
   struct Running {
     std::shared_ptr<WorkerSession> session;
     uint64_t step = 0;
@@ -116,7 +116,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     std::shared_ptr<StepTrace> trace;
     Running* next = nullptr;
   };
-  // What had come for a step before its run-step.
+  // Tensors and an abort that arrived before the step's run-step.
   struct Early {
     std::vector<std::pair<int32_t, Tensor>> tensors;
     Status aborted;

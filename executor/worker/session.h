@@ -25,8 +25,10 @@ namespace monograph {
 
 class Step;
 
-// One step's place in the ring. States of `step` against the slot: 0: never used; another (older)
-// step: that step is over, or dead; this step: parked (state kParked), running or over.
+// One slot of the ring of steps. `step` is the slot's latest step. For a step with this slot:
+//   step is 0         the slot was never used
+//   step is older     that step is over, or was given up
+//   step is this one  it is parked, running or over, as `state` says
 struct StepSlot {
   enum State : uint8_t {
     kParked,   // tensors came, run-step has not
@@ -41,14 +43,14 @@ struct StepSlot {
 
   bool Runs(uint64_t id) const { return step == id && state == kRunning; }
   bool Waits(uint64_t id) const { return step == id && state == kParked; }
-  // The slot becomes that of step `id`, of which something came before its run-step.
+  // Assigns the slot to step `id`, for which something came before its run-step.
   void Park(uint64_t id) {
     step = id;
     state = kParked;
     parked.clear();
     aborted = Status();
   }
-  // What still comes for step `id` is dropped.
+  // Marks step `id` as over: later messages for it are dropped.
   void End(uint64_t id) {
     step = id;
     state = kOver;
@@ -98,6 +100,8 @@ struct WorkerSession {
   int client_peer = kSelf;
   int self_index = 0;
   std::map<std::string, std::string> links;  // of all devices that have one, by name
+  // In the default order: it is read once per tensor or step that ends, and cleared once, if a
+  // kernel does not end when the session closes.
   std::atomic<StepClient*> client = nullptr;
 
   mutable std::mutex mutex;  // guards what follows
@@ -113,7 +117,7 @@ struct WorkerSession {
 
   // Of `task`, or nullptr.
   const SessionPeer* PeerOf(std::string_view task) const;
-  // The following want the mutex.
+  // REQUIRES `mutex`, for the following functions.
   StepSlot& SlotOf(uint64_t step) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step);  // that runs, or nullptr
   void BeginRow(const StepIds& numbers);

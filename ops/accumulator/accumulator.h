@@ -2,8 +2,9 @@
 // the step gate, where workers wait for the update that their gradients go into. SyncReplicas
 // (client/sync_replicas.h) is made of them.
 //
-//   Output accumulator = ConditionalAccumulator(beside, DT_FLOAT, {784, 10}, {.shared_name =
-//   "w/grad"}); Operation put = AccumulatorApplyGradient(scope, accumulator, local_step, gradient);
+//   Output accumulator = ConditionalAccumulator(beside, DT_FLOAT, {784, 10},
+//                                               {.shared_name = "w/grad"});
+//   Operation put = AccumulatorApplyGradient(scope, accumulator, local_step, gradient);
 //   Output mean = AccumulatorTakeGradient(scope, accumulator, 3);
 //
 // The ops are TensorFlow's ResourceConditionalAccumulator and ResourceAccumulator*; those that are

@@ -9,9 +9,10 @@
 // bits are those of AddN of the inputs in rank order.
 //
 //   // One client, two workers:
-//   CollectiveGroup group{.size = 2, .key = 1, .members = {"/job:worker/task:0",
-//   "/job:worker/task:1"}}; Output sum0 = CollectiveReduce(root.WithDevice(group.members[0]), x0,
-//   group, 1); Output sum1 = CollectiveReduce(root.WithDevice(group.members[1]), x1, group, 1);
+//   CollectiveGroup group{.size = 2, .key = 1,
+//                         .members = {"/job:worker/task:0", "/job:worker/task:1"}};
+//   Output sum0 = CollectiveReduce(root.WithDevice(group.members[0]), x0, group, 1);
+//   Output sum1 = CollectiveReduce(root.WithDevice(group.members[1]), x1, group, 1);
 //   // A client per worker: the same without members.
 //
 // Failures. A member that does not come: DeadlineExceeded, which names it. A lost task:

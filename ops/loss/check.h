@@ -28,7 +28,7 @@ inline Result<Shape> CheckDense(const Shape& logits, const Shape& labels) {
   return shape;
 }
 
-// A matrix's stride along `dim`, 0 where it repeats.
+// A matrix's stride along `dim`; 0 if the dimension is broadcast.
 inline int64_t RowStride(const Shape& shape, int dim) {
   return shape[dim] == 1 ? 0 : dim == 0 ? shape[1] : int64_t{1};
 }

@@ -1,4 +1,4 @@
-// The frames of pooling's kernels, for any device: attributes, shapes and what inputs must be. A
+// The kernel classes of pooling, for any device: attributes, shapes and what inputs must be. A
 // pass computes; it has `Type`, and a kernel keeps one for all its runs.
 #pragma once
 

@@ -1,9 +1,9 @@
 // QueueResource: the elements of a queue, and who waits for them. Thread-safe.
 //
 // Attempts to enqueue and to dequeue stand in two lines, first come, first served; closing stands
-// in the line of those who enqueue. Whoever changes something tries the heads of both lines until
-// neither gets on, and then calls the completions of those that are through, on its own thread,
-// without the lock.
+// in the line of those who enqueue. A call that changes the queue serves the heads of both lines
+// until neither makes progress, and then runs the completions of the attempts that ended, on its
+// own thread, without the lock.
 #pragma once
 
 #include <cstdint>

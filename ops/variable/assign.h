@@ -10,7 +10,7 @@
 
 namespace monograph::ops::variable {
 
-// kKeepsPlaces: what is small is copied to where the variable's value lies.
+// kKeepsPlaces: a small value is copied to the variable's present address.
 template <typename Moves, bool kKeepsPlaces>
 class AssignKernel : public Kernel {
  public:

@@ -84,10 +84,12 @@ class DriveLoop {
   const std::string thread_name_;
   int wake_fd_ = -1;
 
-  // The driving guest's, handed on with the role. How long to sleep at a time: the longer, the
-  // longer the descriptors have told of every message.
+  // These two are used by the driving guest only, and passed on with the role.
+  // How long to sleep at a time: it grows while the event descriptors report every message.
   Clock::duration trust_;
-  uint64_t long_visits_ = 0;  // in a row, until now: steps that compute leave their cores to those
+  // Number of long visits in a row; after kPatience of them guests do not spin, so that cores are
+  // left to computing steps.
+  uint64_t long_visits_ = 0;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> finish_{false};
