@@ -290,9 +290,10 @@ TEST(Status, IsATableOfTheDaemonsAndNamesThoseThatDoNotAnswer) {
   exit = rest.Wait(20s);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 1);
-  EXPECT_NE(rest.output().find("/job:ps/replica:0/task:0 at " + cluster.address("ps", 0) + ": "),
-            std::string::npos)
-      << rest.output();
+  const std::string lost = "/job:ps/replica:0/task:0 at " + cluster.address("ps", 0);
+  const size_t named = rest.output().find(lost + " did not come up");
+  EXPECT_NE(named, std::string::npos) << rest.output();
+  EXPECT_EQ(rest.output().find(lost, named + 1), std::string::npos) << "named twice";
   EXPECT_NE(rest.output().find("/job:worker/replica:0/task:0"), std::string::npos) << rest.output();
 
   ChildProcess none({MonographPath(), "status"}, {{"MONOGRAPH_CLUSTER", ""}});
