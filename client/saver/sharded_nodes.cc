@@ -3,6 +3,7 @@
 // the index is written last; until then the old checkpoint is valid. Restore is one step, in which
 // every task reads its tensors before any variable is assigned. The client sees names only, so
 // large variables never pass through it.
+#include <algorithm>
 #include <filesystem>
 #include <set>
 

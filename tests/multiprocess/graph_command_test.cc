@@ -1,4 +1,5 @@
 // `monograph graph check` and `graph ops`.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
