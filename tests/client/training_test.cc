@@ -469,9 +469,9 @@ TEST_P(MovingAverageTest, GivesTensorFlowsAverages) {
   const auto of_variable = averages.Apply(after, std::vector<ModelVariable>{v}, &init_);
   const auto of_tensor = averages.Apply(after, tensor, &init_);
   ASSERT_TRUE(of_variable.ok() && of_tensor.ok()) << of_variable.status() << of_tensor.status();
-  EXPECT_EQ(averages.AverageName(v), golden[kind + "_names"][0]);
-  EXPECT_EQ(averages.Average(v)->name, golden[kind + "_names"][0]);
-  EXPECT_EQ(averages.Average(tensor)->name, golden[kind + "_names"][1]);
+  EXPECT_EQ(averages.AverageName(v), golden[kind + "_names"][0].get<std::string>());
+  EXPECT_EQ(averages.Average(v)->name, golden[kind + "_names"][0].get<std::string>());
+  EXPECT_EQ(averages.Average(tensor)->name, golden[kind + "_names"][1].get<std::string>());
   Start();
   ExpectClose(Value(averages.Average(v)->value), golden["start"], "the start");
   for (size_t i = 0; i < golden["values"].size(); ++i) {
