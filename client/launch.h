@@ -27,8 +27,8 @@ struct LaunchOptions {
   // "host1:2,host2": two workers on host1, one on host2, ps on the first, started over ssh; empty:
   // all on this machine, on free ports.
   std::string hosts;
-  int base_port = 2222;  // on other machines
-  std::string executor;  // path of monograph-executor on this machine
+  int base_port = 2222;                                // on other machines
+  std::string executor;                                // path of monograph-executor on this machine
   std::string remote_executor = "monograph-executor";  // on other machines: a path, or in the PATH
   std::vector<std::string> executor_flags;
   std::vector<std::string> command;  // the program and its arguments

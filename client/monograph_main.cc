@@ -239,7 +239,8 @@ int Main(int argc, char** argv) {
   static const std::map<std::string, Command> commands = {
       {"compare", {RunCompare, "train in several ways of replication, and draw how they compare"}},
       {"devices", {RunDevices, "list the devices of this machine"}},
-      {"graph", {GraphCommand, "check, export or list: what of a graph runs here; other formats; ops"}},
+      {"graph",
+       {GraphCommand, "check, export or list: what of a graph runs here; other formats; ops"}},
       {"keygen", {RunKeygen, "make the key of a cluster"}},
       {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
       {"run", {RunCommand, "run a step of a GraphDef, or the steps of a script"}},

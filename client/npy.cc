@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 #include <vector>
 

@@ -26,10 +26,10 @@ struct GpuOptions {
   // GPU: not split.
   std::vector<std::vector<int64_t>> virtual_device_memory_mb;
 
-  bool allow_tf32 = false;           // float32 products and convolutions may round to TF32
-  bool deterministic = true;         // only algorithms that give the same bits each time
-  bool cuda_graphs = true;           // replay segments as CUDA graphs
-  bool nccl = true;                  // collectives go from GPU to GPU where NCCL is
+  bool allow_tf32 = false;       // float32 products and convolutions may round to TF32
+  bool deterministic = true;     // only algorithms that give the same bits each time
+  bool cuda_graphs = true;       // replay segments as CUDA graphs
+  bool nccl = true;              // collectives go from GPU to GPU where NCCL is
   bool launch_blocking = false;  // wait for each kernel, so that an error names its node
   // After an error that the GPU's context does not survive, end the process with status 75, so that
   // a supervisor starts it anew. Otherwise it goes on, and refuses steps on that GPU.

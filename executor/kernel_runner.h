@@ -68,8 +68,8 @@ class KernelRunner {
     ThreadPools* pools = nullptr;          // nullptr: everything on the calling thread
     ResourceManager* resources = nullptr;  // nullptr: one of the runner's own
     uint64_t step_id = 1;
-    // Of the device, if it has memory of its own: what the kernel does not name as host arguments is
-    // moved there, and what it computed back.
+    // Of the device, if it has memory of its own: what the kernel does not name as host arguments
+    // is moved there, and what it computed back.
     DeviceMemory* memory = nullptr;
   };
   explicit KernelRunner(const KernelRegistry* kernels) : KernelRunner(kernels, Options()) {}

@@ -1,4 +1,6 @@
 // Graphs in files.
+#include "graph/graph_file.h"
+
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
@@ -8,8 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
-#include "graph/graph_file.h"
 
 #include "graph/graph.pb.h"
 

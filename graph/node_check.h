@@ -15,8 +15,8 @@ struct CheckedNode {
   std::vector<DType> outputs;
 };
 
-// InvalidArgument names the attribute: `value` has another kind than `def` says, or is none of those
-// that it allows.
+// InvalidArgument names the attribute: `value` has another kind than `def` says, or is none of
+// those that it allows.
 Status CheckAttr(const AttrDef& def, const AttrValue& value);
 
 // `given` may be null. DT_INVALID inputs come from nodes of unknown ops and fit anywhere. Errors do

@@ -16,10 +16,10 @@ static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
 // The OpenMP library that oneDNN brought into this process, whichever it is: no compiler needs one
 // of its own to build us. Without threads there is none.
 struct OpenMp {
-  int (*get_max_threads)() =
-      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-  void (*set_num_threads)(int) =
-      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  int (*get_max_threads)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT,
+                                                               "omp_get_max_threads"));
+  void (*set_num_threads)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT,
+                                                                       "omp_set_num_threads"));
 };
 
 const OpenMp& Threads() {

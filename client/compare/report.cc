@@ -1,5 +1,5 @@
-// Figures from result files: what one run comes to, what the repeats of a mode come to (a cell), how
-// two modes compare (a ratio and its conclusion), which repeat's critical paths are shown, and
+// Figures from result files: what one run comes to, what the repeats of a mode come to (a cell),
+// how two modes compare (a ratio and its conclusion), which repeat's critical paths are shown, and
 // whether weights are the same bits. What is said of them stands in sentences.cc and titles.cc.
 #include "client/compare/report.h"
 

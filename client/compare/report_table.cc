@@ -84,8 +84,8 @@ std::string BytesTable(const std::vector<Cell>& cells) {
 
 std::string LoadTable(const CompareReport& report) {
   std::vector<std::vector<std::string>> rows = {{"load of the machine", "workers", "repeat",
-                                                 "processors used by others", "stolen", "pressure %",
-                                                 "load average before", ""}};
+                                                 "processors used by others", "stolen",
+                                                 "pressure %", "load average before", ""}};
   for (const ComparedRun& run : report.runs) {
     if (!run.load) continue;
     rows.push_back({run.mode, std::to_string(run.workers), std::to_string(run.repeat),

@@ -1,5 +1,5 @@
-// What a CUDA graph needs besides its nodes: code that a library compiled for a plan, say, which goes
-// when the plan does.
+// What a CUDA graph needs besides its nodes: code that a library compiled for a plan, say, which
+// goes when the plan does.
 #pragma once
 
 #include <memory>

@@ -57,7 +57,7 @@ class StreamDriver {
   virtual DeviceStream* members_stream() { return nullptr; }
   // How this GPU joins others on kMembers; nullptr: it does not. Used by one thread.
   virtual Communicators* communicators() { return nullptr; }
-  virtual Status Enter() = 0;          // once per thread that calls the rest
+  virtual Status Enter() = 0;  // once per thread that calls the rest
   virtual bool lost() = 0;
 
   virtual Result<void*> AllocateDevice(size_t bytes) = 0;

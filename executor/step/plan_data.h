@@ -16,13 +16,13 @@
 namespace monograph {
 
 enum class NodeKind : uint8_t {
-  kKernel,   // a synchronous kernel
-  kSerial,   // a synchronous kernel that one thread at a time runs; aux: its mutex
-  kAsync,    // an asynchronous kernel; aux: its frame
+  kKernel,    // a synchronous kernel
+  kSerial,    // a synchronous kernel that one thread at a time runs; aux: its mutex
+  kAsync,     // an asynchronous kernel; aux: its frame
   kTrailing,  // the same, for which nothing waits but the end of the step
-  kRecv,     // a tensor from outside; aux: index of the edge
-  kSend,     // a tensor to outside; aux: index of the edge
-  kForward,  // hands its input on, if it has one: what is left of a linked pair that also orders
+  kRecv,      // a tensor from outside; aux: index of the edge
+  kSend,      // a tensor to outside; aux: index of the edge
+  kForward,   // hands its input on, if it has one: what is left of a linked pair that also orders
 };
 
 // Estimate before the first measurement.

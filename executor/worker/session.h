@@ -66,8 +66,8 @@ struct StepRow {
   StepIds numbers;
   uint64_t current = 0;  // the newest one that runs, or is about to
   int under_way = 1;
-  bool issued = false;  // `current` has ended or left only such work
-  Status status;        // of those that have ended, and of aborts
+  bool issued = false;     // `current` has ended or left only such work
+  Status status;           // of those that have ended, and of aborts
   std::string unfinished;  // of those that were aborted because their time was up
 
   void End(uint64_t step, const Status& ended) {

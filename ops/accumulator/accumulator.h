@@ -82,8 +82,8 @@ Operation StepGateSet(const Scope& scope, const Output& gate, const Output& step
 // longer.
 Output StepGateWait(const Scope& scope, const Output& gate, const Output& local_step);
 // Everybody who waits, or comes later, gets an error of this code (a scalar int32) and message (a
-// string). The first one counts. With OutOfRange, the end of the data, who is behind the gate's step
-// is let through all the same. StepGateSet with `restart` opens it again.
+// string). The first one counts. With OutOfRange, the end of the data, who is behind the gate's
+// step is let through all the same. StepGateSet with `restart` opens it again.
 Operation StepGateClose(const Scope& scope, const Output& gate, const Output& code,
                         const Output& message);
 // Says that this session sets the gate, from now until it ends (or lets go of the signature). Who

@@ -81,9 +81,9 @@ void StepGateResource::LetGo(const void* holder, const std::string& name) {
     if (holder_ != holder) return;
     holder_ = nullptr;
     // Derived: it may have ended because of a lost task, which the waiting client then names.
-    status = gone_ = Unavailable("who makes the updates of '" + name_ + "', " + name +
-                                 ", has ended its session")
-                         .AsDerived();
+    status = gone_ =
+        Unavailable("who makes the updates of '" + name_ + "', " + name + ", has ended its session")
+            .AsDerived();
     waiters.swap(waiters_);
   }
   for (Waiter& waiter : waiters) waiter.done(status, 0);

@@ -44,8 +44,8 @@ class StepGateResource : public Resource, public std::enable_shared_from_this<St
 
   const std::string name_;
   mutable std::mutex mutex_;
-  int64_t step_ = -1;  // guarded by mutex_, as all below
-  Status closed_;      // not OK: closed
+  int64_t step_ = -1;             // guarded by mutex_, as all below
+  Status closed_;                 // not OK: closed
   const void* holder_ = nullptr;  // only compared
   Status gone_;                   // not OK: the holder let go
   std::list<Waiter> waiters_;

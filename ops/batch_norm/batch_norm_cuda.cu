@@ -375,8 +375,8 @@ struct Differentiate {
       Pack<T, N> out;
       MG_UNROLL
       for (int v = 0; v < N; ++v) {
-        const float passing = Passing(kRelu, g[r].values[v], in[r].values[v], m.values[v],
-                                      f.values[v], o.values[v]);
+        const float passing =
+            Passing(kRelu, g[r].values[v], in[r].values[v], m.values[v], f.values[v], o.values[v]);
         out.values[v] =
             One(passing, in[r].values[v], m.values[v], a.values[v], s.values[v], b.values[v]);
       }

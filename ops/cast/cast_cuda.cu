@@ -59,7 +59,7 @@ struct CastBody {
         return;
       }
     }
-    for (int64_t i = first; i < first + kPack && i < n; ++i) 
+    for (int64_t i = first; i < first + kPack && i < n; ++i)
       out[i] = Convert<To>(CutBits(from[i], cut));
   }
 };
@@ -86,8 +86,12 @@ class DeviceCastKernel : public Kernel {
       return reinterpret_cast<uintptr_t>(p) % (static_cast<size_t>(kPack) * size) == 0;
     };
     const CastBody<From> body{
-        c.input(0).template data<From>(), out->raw(), to_, n,
-        aligned(c.input(0).raw(), sizeof(From)) && aligned(out->raw(), DTypeSize(to_)), cut_};
+        c.input(0).template data<From>(),
+        out->raw(),
+        to_,
+        n,
+        aligned(c.input(0).raw(), sizeof(From)) && aligned(out->raw(), DTypeSize(to_)),
+        cut_};
     return ForEach(c, (n + kPack - 1) / kPack, body);
   }
 

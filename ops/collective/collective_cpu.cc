@@ -299,8 +299,8 @@ void RegisterCpu(KernelRegistry* registry) {
   AddEverywhere<ReduceV2Kernel>(registry, "CollectiveReduceV2",
                                 with_keys({"input", "ordering_token"}), kReduced);
   AddEverywhere<AllReduceKernel>(registry, "MonographAllReduce", {"input", "data"}, kListReduced);
-  AddEverywhere<GatherKernel>(registry, "CollectiveGatherV2", with_keys({"input", "ordering_token"}),
-                              kGathered);
+  AddEverywhere<GatherKernel>(registry, "CollectiveGatherV2",
+                              with_keys({"input", "ordering_token"}), kGathered);
   AddEverywhere<SendKernel>(registry, "CollectiveBcastSendV2", with_keys({"input"}), kSent);
   AddEverywhere<RecvKernel>(registry, "CollectiveBcastRecvV2", with_keys({"shape"}), kSent);
 }

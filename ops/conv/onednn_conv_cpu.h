@@ -28,7 +28,7 @@ class OnednnConv {
 // What _Conv2DBackprop computes.
 struct BackpropData {
   const float *x = nullptr, *filter = nullptr;
-  const float* dy = nullptr;  // of what was pooled, if there is a pooling
+  const float* dy = nullptr;                         // of what was pooled, if there is a pooling
   const float *pool_x = nullptr, *pool_y = nullptr;  // nullptr: there is none
   float *filter_gradient = nullptr, *dx = nullptr;   // nullptr: not wanted
 };

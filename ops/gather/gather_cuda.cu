@@ -156,8 +156,8 @@ void RegisterCuda(KernelRegistry* registry) {
   AddOnHost(registry, cpu, "GatherV2", {"params", "indices", "output"}, "Tparams", kHostInt);
   AddOnHost(registry, cpu, "UnsortedSegmentSum", {"data", "segment_ids", "output"}, "T", kHostInt);
   for (const char* op : {"DynamicStitch", "ParallelDynamicStitch"}) {
-    AddForTypes<DeviceStitchKernel>(
-        registry, {.op = op, .device = "GPU", .host_args = {"indices"}}, "T", kDeviceTypes);
+    AddForTypes<DeviceStitchKernel>(registry, {.op = op, .device = "GPU", .host_args = {"indices"}},
+                                    "T", kDeviceTypes);
     AddOnHost(registry, cpu, op, {"data", "merged"}, "T", kHostInt);
   }
   AddForTypes<DevicePartitionKernel>(

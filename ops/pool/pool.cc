@@ -179,8 +179,7 @@ void Define(OpRegistry* registry) {
   max_pool_grad.Attr("T: {half, bfloat16, float, double} = DT_FLOAT");
   max_pool_grad.Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}")
       .Attr("explicit_paddings: list(int) = []");
-  registry->Add(
-      AddPoolAttrs(max_pool_grad).Shape(MaxPoolGradShape).Gradient(MaxPoolGradGradient));
+  registry->Add(AddPoolAttrs(max_pool_grad).Shape(MaxPoolGradShape).Gradient(MaxPoolGradGradient));
 
   OpDef max_pool_grad_grad("MaxPoolGradGrad");
   max_pool_grad_grad.Input("orig_input: T")

@@ -202,7 +202,8 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "BroadcastArgs", .host_args = {"s0", "s1", "r0"}, .cost = kCheap});
   registry->Add<BroadcastGradientArgsKernel>(
       {.op = "BroadcastGradientArgs", .host_args = {"s0", "s1", "r0", "r1"}, .cost = kCheap});
-  AddForPlainTypes<BroadcastToKernel<HostMoves>>(registry, {.op = "BroadcastTo", .host_args = {"shape"}});
+  AddForPlainTypes<BroadcastToKernel<HostMoves>>(registry,
+                                                 {.op = "BroadcastTo", .host_args = {"shape"}});
 }
 
 }  // namespace monograph::ops::shape

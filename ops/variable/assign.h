@@ -154,8 +154,7 @@ class ScatterKernel : public Kernel {
     T* after = target.after<T>();
     if (after != before) MG_RETURN_IF_ERROR(Moves::Copy(c, after, before, bytes));
     const int64_t columns = shape[0] == 0 ? 0 : shape.elements() / shape[0];
-    MG_RETURN_IF_ERROR(
-        Rows::template Add<T>(c, after, shape[0], columns, indices, updates, !kAdd));
+    MG_RETURN_IF_ERROR(Rows::template Add<T>(c, after, shape[0], columns, indices, updates, !kAdd));
     target.Commit();
     return Status();
   }

@@ -35,9 +35,8 @@ class HandleKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     const ResourceHandle& handle = *std::as_const(handle_).handles();
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<R> resource,
-                        c.resources().FindOrCreate<R>(handle.container, handle.name, [&] {
-                          return std::make_shared<R>(spec_);
-                        }));
+                        c.resources().FindOrCreate<R>(handle.container, handle.name,
+                                                      [&] { return std::make_shared<R>(spec_); }));
     if constexpr (requires { spec_.ToString(); }) {
       const std::string mine = spec_.ToString(), its = resource->spec().ToString();
       if (mine != its) {

@@ -83,9 +83,9 @@ void RegisterCuda(KernelRegistry* registry) {
 #undef ADD
   for (DType index : {DT_INT32, DT_INT64}) {
     registry->Add<GatherKernel<DeviceRows>>({.op = "ResourceGather",
-                                               .device = "GPU",
-                                               .types = {{"Tindices", index}},
-                                               .host_args = {"resource"}});
+                                             .device = "GPU",
+                                             .types = {{"Tindices", index}},
+                                             .host_args = {"resource"}});
   }
   KernelRegistry cpu;
   RegisterCpu(&cpu);

@@ -40,9 +40,9 @@ Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName& t
     name.id = id;
     const std::string card =
         fake_gpus.cards.empty() ? "" : fake_gpus.cards.at(FakeDrivers().size());
-    auto gpu =
-        testing::MakeFakeGpu(name.ToString(), world, static_cast<uint32_t>(7 + FakeDrivers().size()),
-                             {.memory_limit = size_t{64} << 20, .replay = fake_gpus.replay}, card);
+    auto gpu = testing::MakeFakeGpu(
+        name.ToString(), world, static_cast<uint32_t>(7 + FakeDrivers().size()),
+        {.memory_limit = size_t{64} << 20, .replay = fake_gpus.replay}, card);
     if (fake_gpus.quiet) gpu.driver->BeQuiet();
     FakeDrivers().push_back(gpu.driver);
     devices.push_back(std::move(gpu.device));

@@ -245,17 +245,18 @@ std::vector<Case> Cases() {
     }
   }
   for (const bool with_side : {false, true}) {
-    cases.push_back({.name = std::string("FusedBatchNormV3, ") + (with_side ? "Add and Relu" : "Relu"),
-                     .inputs = {{5, 9, 7, 16}, {16}, {16}, {5, 9, 7, 16}},
-                     .build =
-                         [=](const Scope& s, const Outputs& in) {
-                           const Output y = FusedBatchNorm(s, in[0], Cast(s, in[1], DT_FLOAT),
-                                                           Cast(s, in[2], DT_FLOAT), {}, {})
-                                                .y;
-                           return Relu(s, with_side ? Add(s, y, in[3]) : y);
-                         },
-                     .summands = 315,
-                     .ends_in_relu = true});
+    cases.push_back(
+        {.name = std::string("FusedBatchNormV3, ") + (with_side ? "Add and Relu" : "Relu"),
+         .inputs = {{5, 9, 7, 16}, {16}, {16}, {5, 9, 7, 16}},
+         .build =
+             [=](const Scope& s, const Outputs& in) {
+               const Output y = FusedBatchNorm(s, in[0], Cast(s, in[1], DT_FLOAT),
+                                               Cast(s, in[2], DT_FLOAT), {}, {})
+                                    .y;
+               return Relu(s, with_side ? Add(s, y, in[3]) : y);
+             },
+         .summands = 315,
+         .ends_in_relu = true});
     if (!with_side) cases.back().inputs.pop_back();
   }
   for (const char* op : {"MaxPool", "AvgPool"}) {

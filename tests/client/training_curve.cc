@@ -28,7 +28,8 @@ Result<Curve> Train(Session& session, const ReplicatedStep& step, const Outputs&
       MG_ASSIGN_OR_RETURN(Batch batch, batches->Get(index));
       fed = {std::move(batch.images), std::move(batch.labels)};
     }
-    MG_ASSIGN_OR_RETURN(const std::vector<Tensor> results, session.RunCallable(callable, fed, {.steps = row}));
+    MG_ASSIGN_OR_RETURN(const std::vector<Tensor> results,
+                        session.RunCallable(callable, fed, {.steps = row}));
     curve.losses.push_back(results[0].scalar<float>());
     curve.accuracies.push_back(results[1].scalar<float>());
   }
@@ -90,7 +91,8 @@ Result<Curve> TrainingCurve(const CurveOptions& options) {
     local.device_count = {{"CPU", static_cast<int>(options.replicas.size())}};
     MG_ASSIGN_OR_RETURN(session, Session::Local(graph, std::move(local)));
   }
-  MG_ASSIGN_OR_RETURN(Curve curve, Train(*session, step, feeds, batches.get(), options.steps, options.row));
+  MG_ASSIGN_OR_RETURN(Curve curve,
+                      Train(*session, step, feeds, batches.get(), options.steps, options.row));
   MG_RETURN_IF_ERROR(session->Reset());
   MG_RETURN_IF_ERROR(session->Close());
   return curve;

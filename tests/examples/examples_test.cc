@@ -660,10 +660,10 @@ TEST(Examples, EveryProgramExplainsItselfWithExamplesFirst) {
 
 TEST(Examples, EveryProgramSaysItsVersionTakesALogLevelAndWrapsItsHelp) {
   for (const std::string program :
-       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression",
-        "mnist_replica", "monograph compare", "monograph devices", "monograph graph export",
-        "monograph keygen", "monograph launch", "monograph run", "monograph status",
-        "monograph-executor", "split_model", "towers_by_hand"}) {
+       {"calculation_server", "cifar_hybrid", "embedding", "linear_regression", "mnist_replica",
+        "monograph compare", "monograph devices", "monograph graph export", "monograph keygen",
+        "monograph launch", "monograph run", "monograph status", "monograph-executor",
+        "split_model", "towers_by_hand"}) {
     const Ran version = RunProgram(program + " --version"), help = RunProgram(program + " --help"),
               level = RunProgram(program + " --log_level=loud");
     EXPECT_EQ(version.code, 0) << program << ": " << version.output;

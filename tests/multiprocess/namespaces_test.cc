@@ -107,8 +107,8 @@ class Network {
   static std::string Address(int host) { return "10.86.0." + std::to_string(host + 1); }
   // Since the start, by the host's cable, with what TCP adds.
   static int64_t BytesSent(int host) {
-    ChildProcess reader({"ip", "netns", "exec", Name(host), "cat",
-                         "/sys/class/net/eth0/statistics/tx_bytes"});
+    ChildProcess reader(
+        {"ip", "netns", "exec", Name(host), "cat", "/sys/class/net/eth0/statistics/tx_bytes"});
     EXPECT_TRUE(reader.Wait(20s).has_value()) << reader.error();
     return std::atoll(reader.output().c_str());
   }

@@ -312,8 +312,8 @@ TEST_F(FuseTest, TheGradientsOfAConvolutionAndOfThePoolingBehindItAreOneNode) {
 }
 
 TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
-  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts; groups;
-  // by transforms.
+  // A last chunk that is smaller; with a filter's gradient alone; blocked and plain layouts;
+  // groups; by transforms.
   struct Case {
     int64_t images, height, width, channels, groups;
   };
@@ -327,9 +327,9 @@ TEST_F(FuseTest, TheGradientsInOneNodeHaveTheBitsOfSeparateOnes) {
                    w = Const(root, Random<float>({5, 5, channels / groups, 32}, 2)),
                    y = Const(root, Random<float>({images, height, width, 32}, 3));
       const Output pooled = MaxPool(root, y, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
-      const Output dp = MaxPoolGrad(root, y, pooled,
-                                    Const(root, Random<float>(pooled.shape().AsShape(), 4)),
-                                    {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
+      const Output dp =
+          MaxPoolGrad(root, y, pooled, Const(root, Random<float>(pooled.shape().AsShape(), 4)),
+                      {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
       Outputs kept{
           Identity(root, Conv2DBackpropFilter(root, x, Sizes(root, w), dp, {1, 1, 1, 1}, "SAME"))};
       if (wants_input)

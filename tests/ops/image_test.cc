@@ -128,22 +128,21 @@ TEST_P(TransformedConvTest, AllThreePassesAreAccurateRelativeToTheLargestValue) 
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, TransformedConvTest,
-    ::testing::Values(
-        ConvCase{"Side10", {32, 10, 10, 32}, {5, 5, 32, 32}},
-        ConvCase{"Sides13And11", {35, 13, 11, 32}, {5, 5, 32, 48}},
-        ConvCase{"Side14InTwoBlocks", {90, 14, 14, 32}, {5, 5, 32, 32}},
-        ConvCase{"EvenWindow", {32, 13, 13, 48}, {6, 5, 48, 32}},
-        ConvCase{"Side7Window7", {32, 7, 7, 32}, {7, 7, 32, 32}},
-        ConvCase{"Valid16", {32, 16, 15, 32}, {5, 5, 32, 32}, 1, 1, "VALID"},
-        ConvCase{"Valid20Window7", {32, 20, 20, 32}, {7, 7, 32, 32}, 1, 1, "VALID"},
-        ConvCase{"ExplicitMoreThanTheWindow",
-                 {32, 8, 11, 32},
-                 {5, 5, 32, 32},
-                 1,
-                 1,
-                 "EXPLICIT",
-                 {0, 0, 6, 1, 0, 4, 0, 0}},
-        ConvCase{"Side20", {32, 20, 20, 32}, {5, 5, 32, 32}}),
+    ::testing::Values(ConvCase{"Side10", {32, 10, 10, 32}, {5, 5, 32, 32}},
+                      ConvCase{"Sides13And11", {35, 13, 11, 32}, {5, 5, 32, 48}},
+                      ConvCase{"Side14InTwoBlocks", {90, 14, 14, 32}, {5, 5, 32, 32}},
+                      ConvCase{"EvenWindow", {32, 13, 13, 48}, {6, 5, 48, 32}},
+                      ConvCase{"Side7Window7", {32, 7, 7, 32}, {7, 7, 32, 32}},
+                      ConvCase{"Valid16", {32, 16, 15, 32}, {5, 5, 32, 32}, 1, 1, "VALID"},
+                      ConvCase{"Valid20Window7", {32, 20, 20, 32}, {7, 7, 32, 32}, 1, 1, "VALID"},
+                      ConvCase{"ExplicitMoreThanTheWindow",
+                               {32, 8, 11, 32},
+                               {5, 5, 32, 32},
+                               1,
+                               1,
+                               "EXPLICIT",
+                               {0, 0, 6, 1, 0, 4, 0, 0}},
+                      ConvCase{"Side20", {32, 20, 20, 32}, {5, 5, 32, 32}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // A transform alone would spread it over the whole image.

@@ -59,7 +59,8 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
   return reasons;
 }
 
-// Why no op has a kernel for GPUs of this type; empty: those that have one for CPUs have one for GPUs.
+// Why no op has a kernel for GPUs of this type; empty: those that have one for CPUs have one for
+// GPUs.
 inline std::string WithoutGpuKernelOf(DType dtype) {
   return dtype == DT_STRING ? "strings live in host memory" : "";
 }
