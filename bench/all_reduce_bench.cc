@@ -10,12 +10,12 @@
 #include "bench/daemons.h"
 #include "bench/harness.h"
 #include "bench/raw_ucx.h"
-#include "client/all_reduce.h"
 #include "client/registries.h"
 #include "client/session.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/variable/variable.h"
+#include "train/all_reduce.h"
 
 namespace monograph::bench {
 namespace {

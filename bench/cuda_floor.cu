@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bench/cuda_floor.h"
-#include "executor/cuda/error.h"
+#include "executor/gpu/cuda/error.h"
 #include "graph/graph.h"
 #include "ops/conv/cudnn_graph.h"
 #include "ops/conv/geometry.h"

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "client/launch.h"
+#include "tools/launch.h"
 
 namespace monograph::bench {
 

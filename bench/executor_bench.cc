@@ -19,9 +19,9 @@
 
 #include "bench/harness.h"
 #include "executor/device.h"
-#include "executor/plan.h"
+#include "executor/plan/plan.h"
 #include "executor/resource_manager.h"
-#include "executor/step_executor.h"
+#include "executor/step/step_executor.h"
 #include "executor/thread_pools.h"
 #include "graph/shape_inference.h"
 

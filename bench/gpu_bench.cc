@@ -16,11 +16,8 @@
 #include "base/log.h"
 #include "bench/cuda_floor.h"
 #include "bench/harness.h"
-#include "client/collections.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/variable_scope.h"
 #include "examples/models/mnist_cnn.h"
 #include "examples/models/resnet.h"
 #include "ops/cast/cast.h"
@@ -31,6 +28,9 @@
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
 #include "tests/executor/allocation_counter.h"
+#include "train/collections.h"
+#include "train/optimizer.h"
+#include "train/variable_scope.h"
 
 namespace monograph::bench {
 namespace {
@@ -270,7 +270,7 @@ class KernelCase {
  private:
   static constexpr int kSteps = 20;
 
-  // The measured nodes in a session of their own, by `way` (ops/layer.h); empty: by a search.
+  // The measured nodes in a session of their own, by `way` (ops/gpu/layer.h); empty: by a search.
   class Steps {
    public:
     Steps(const KernelCase& of, const Operation& all, const std::string& way) {

@@ -14,12 +14,12 @@
 #include "bench/daemons.h"
 #include "bench/harness.h"
 #include "bench/onednn_cnn.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
-#include "client/replication.h"
 #include "client/session.h"
 #include "examples/models/mnist_cnn.h"
 #include "ops/constant/constant.h"
+#include "train/optimizer.h"
+#include "train/replication.h"
 
 namespace monograph::bench {
 namespace {

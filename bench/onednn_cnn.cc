@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/independent_loop.h"
-#include "ops/onednn_api_cpu.h"
-#include "ops/onednn_cpu.h"
+#include "ops/cpu/onednn_api_cpu.h"
+#include "ops/cpu/onednn_cpu.h"
 
 namespace monograph::bench {
 

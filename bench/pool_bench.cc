@@ -17,8 +17,8 @@
 #include "client/session.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
-#include "ops/onednn_api_cpu.h"
-#include "ops/onednn_cpu.h"
+#include "ops/cpu/onednn_api_cpu.h"
+#include "ops/cpu/onednn_cpu.h"
 #include "ops/pool/pool.h"
 
 namespace monograph {

@@ -17,9 +17,9 @@
 #include "bench/harness.h"
 #include "bench/stub_executors.h"
 #include "client/registries.h"
-#include "client/run_metrics.h"
 #include "client/session.h"
 #include "ops/control/control.h"
+#include "tools/run_metrics.h"
 
 namespace monograph::bench {
 namespace {

@@ -16,12 +16,12 @@
 #include "base/log.h"
 #include "bench/daemons.h"
 #include "bench/harness.h"
-#include "client/cluster_status.h"
 #include "client/registries.h"
-#include "client/saver.h"
 #include "client/session.h"
 #include "ops/constant/constant.h"
 #include "ops/variable/variable.h"
+#include "tools/cluster_status.h"
+#include "train/saver.h"
 
 namespace monograph::bench {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "bench/daemons.h"
 #include "client/registries.h"
-#include "executor/step_message.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/step_message.h"
+#include "executor/worker/worker.pb.h"
 #include "transport/control/server.h"
 #include "transport/transport.h"
 

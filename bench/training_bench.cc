@@ -20,9 +20,9 @@
 #include "bench/daemons.h"
 #include "bench/harness.h"
 #include "client/session.h"
-#include "client/trainer.h"
 #include "examples/mnist_replica/program.h"
 #include "examples/mnist_replica/settings.h"
+#include "train/trainer.h"
 
 namespace monograph::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "client/text_file.h"
+#include "base/text_file.h"
 #include "transport/control/host_port.h"
 
 namespace monograph {

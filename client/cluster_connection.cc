@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/worker.pb.h"
 #include "transport/control/channel.h"
 #include "transport/control/heartbeat.h"
 

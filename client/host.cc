@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/registries.h"
+#include "ops/rewrites/rewrites.h"
 #include "transport/control/host_port.h"
 #include "transport/transport.h"
 

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "client/cluster.h"
 #include "executor/gpu_options.h"
-#include "executor/server.h"
+#include "executor/worker/server.h"
 #include "transport/control/key.h"
 
 namespace monograph {

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "executor/worker.pb.h"
+#include "executor/worker/worker.pb.h"
 #include "graph/function.h"
 #include "graph/graph_def.h"
 #include "graph/prune.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "client/cluster_connection.h"
-#include "executor/worker.h"
+#include "executor/worker/worker.h"
 #include "graph/graph.h"
 #include "graph/optimize.h"
 #include "graph/partition.h"

@@ -16,10 +16,6 @@ struct Registries {
 // before it makes graphs or servers; later changes race with readers. Lives until the process ends.
 Registries& DefaultRegistries();
 
-// What executors of this program do to their part of a graph before kernels are made: fusion of
-// ops.
-Result<Graph> RewriteForExecution(Graph graph);
-
 // An empty graph over DefaultRegistries().ops.
 Graph NewGraph();
 

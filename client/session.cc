@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "client/session/impl.h"
-#include "executor/task_status.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/task_status.h"
+#include "executor/worker/worker.pb.h"
 
 namespace monograph {
 

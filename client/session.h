@@ -157,7 +157,8 @@ class Session {
       const std::vector<std::string>& targets);
 
   // What every task of the session says of itself now: this process first, then the daemons. Bytes
-  // and messages are those of the data plane, of all sessions together (executor/task_status.h).
+  // and messages are those of the data plane, of all sessions together
+  // (executor/worker/task_status.h).
   Result<std::vector<TaskStatus>> Tasks();
 
   // Drops variables and other resources of the containers (all if empty) on every task.

@@ -84,12 +84,12 @@ function(mg_cuda_objects name)
   set_property(GLOBAL APPEND PROPERTY MG_CUDA_OBJECTS mg_${name})
 endfunction()
 
-# mg_plugin(NAME SOURCES...): a library that programs open (executor/cuda_plugin.h). It takes of our static libraries what it needs, by file: whatever
+# mg_plugin(NAME SOURCES...): a library that programs open (executor/gpu/plugin_interface.h). It takes of our static libraries what it needs, by file: whatever
 # would bring protobuf with it (which refuses to meet a second copy of its descriptors in one process) fails to link.
 function(mg_plugin name)
   add_library(${name} MODULE ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
-  # Of ops/ the kernels that need no library: a GPU's kernels for host memory are the CPU's (ops/on_host_cuda.h).
+  # Of ops/ the kernels that need no library: a GPU's kernels for host memory are the CPU's (ops/gpu/on_host_cuda.h).
   add_dependencies(${name} mg_base mg_graph mg_executor mg_ops_def mg_ops_cpu)
   target_link_libraries(${name} PRIVATE $<TARGET_FILE:mg_ops_cpu> $<TARGET_FILE:mg_ops_def> $<TARGET_FILE:mg_executor> $<TARGET_FILE:mg_graph> $<TARGET_FILE:mg_base>
     TBB::tbb Threads::Threads ${CMAKE_DL_LIBS})

@@ -5,7 +5,9 @@
 # ops/NAME/ holds NAME.h (the functions that users call), NAME.cc (`void monograph::ops::NAME::Define(OpRegistry*)`), with CPU also NAME_cpu.cc
 # (`void monograph::ops::NAME::RegisterCpu(KernelRegistry*)`), with CUDA also NAME_cuda.cu, or NAME_cuda.cc if it has no device code of
 # its own (`... RegisterCuda(KernelRegistry*)`); these are compiled where CUDA is found (cmake/MonographCuda.cmake).
-# mg_finish_ops() then makes
+#   mg_add_shared(FOLDER [SOURCES ...] [CPU_SOURCES ...] [CUDA_SOURCES ...])
+#
+# adds what lies in ops/FOLDER/ and is no op to the same libraries. mg_finish_ops() then makes
 #   mg_ops_def  (monograph::ops_def)  definitions, gradients, user functions: what a client links
 #   mg_ops_cpu  (monograph::ops_cpu)  the kernels
 #   mg_ops_cuda                       those for GPUs: objects of the plug-in
@@ -29,6 +31,16 @@ function(mg_add_op name)
     endif()
     set_property(GLOBAL APPEND PROPERTY MG_OPS_CUDA_SOURCES ${source} ${ARG_CUDA_SOURCES})
   endif()
+endfunction()
+
+function(mg_add_shared folder)
+  cmake_parse_arguments(ARG "" "" "SOURCES;CPU_SOURCES;CUDA_SOURCES" ${ARGN})
+  list(TRANSFORM ARG_SOURCES PREPEND ${folder}/)
+  list(TRANSFORM ARG_CPU_SOURCES PREPEND ${folder}/)
+  list(TRANSFORM ARG_CUDA_SOURCES PREPEND ${folder}/)
+  set_property(GLOBAL APPEND PROPERTY MG_OPS_DEF_SOURCES ${ARG_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY MG_OPS_CPU_SOURCES ${ARG_CPU_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY MG_OPS_CUDA_SOURCES ${ARG_CUDA_SOURCES})
 endfunction()
 
 # Writes FILE: a function `all` of namespace monograph that calls `each` of every op in the list.
@@ -91,7 +103,7 @@ function(mg_finish_ops)
   mg_generate_families(${generated}/register_def.cc "${def_ops}")
   mg_generate_registration(${generated}/register_cpu.cc RegisterCpuKernels RegisterCpu KernelRegistry "${cpu_ops}")
   mg_library(ops_def SOURCES ${def_sources} ${generated}/register_def.cc LINK mg_graph)
-  mg_library(ops_cpu SOURCES kernel_util.cc ${cpu_sources} ${generated}/register_cpu.cc LINK mg_ops_def mg_executor mg_graph PRIVATE DNNL::dnnl ${CMAKE_DL_LIBS})
+  mg_library(ops_cpu SOURCES ${cpu_sources} ${generated}/register_cpu.cc LINK mg_ops_def mg_executor mg_graph PRIVATE DNNL::dnnl ${CMAKE_DL_LIBS})
   # Integers wrap. Same bits whatever the compiler inlines: no contraction of a*b+c into one rounding.
   target_compile_options(mg_ops_cpu PRIVATE -O3 -march=${MG_ARCH} -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv)
   if(MG_HAVE_CUDA)

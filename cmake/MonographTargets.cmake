@@ -44,9 +44,9 @@ endfunction()
 # mg_protobuf(TARGET file.proto...): generates <folder>/<file>.pb.h and .pb.cc in the build tree and compiles them into TARGET, warnings off.
 function(mg_protobuf target)
   foreach(proto IN LISTS ARGN)
-    get_filename_component(stem ${proto} NAME_WE)
-    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-    set(base ${PROJECT_BINARY_DIR}/generated/${folder}/${stem}.pb)
+    file(RELATIVE_PATH stem ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${proto})
+    string(REGEX REPLACE "\\.proto$" "" stem ${stem})
+    set(base ${PROJECT_BINARY_DIR}/generated/${stem}.pb)
     add_custom_command(OUTPUT ${base}.h ${base}.cc
       COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/generated
       COMMAND protobuf::protoc --proto_path=${PROJECT_SOURCE_DIR} --cpp_out=${PROJECT_BINARY_DIR}/generated

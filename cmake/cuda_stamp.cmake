@@ -1,6 +1,6 @@
 # cmake -DOUTPUT=file -DSOURCE=root -DCONTEXT=text -P cuda_stamp.cmake: writes MG_CUDA_STAMP, which tells builds apart that cannot share a plug-in.
 cmake_policy(VERSION 3.25)
-file(GLOB headers ${SOURCE}/base/*.h ${SOURCE}/graph/*.h ${SOURCE}/executor/*.h)
+file(GLOB_RECURSE headers ${SOURCE}/base/*.h ${SOURCE}/graph/*.h ${SOURCE}/executor/*.h)
 list(SORT headers)
 set(all "")
 foreach(header IN LISTS headers)

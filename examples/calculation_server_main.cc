@@ -12,11 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "client/coordinator.h"
-#include "client/flags.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/session_flags.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
@@ -24,6 +21,9 @@
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
+#include "tools/flags.h"
+#include "tools/session_flags.h"
+#include "train/coordinator.h"
 
 namespace monograph::examples {
 namespace {

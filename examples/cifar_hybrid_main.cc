@@ -7,12 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/flags.h"
-#include "client/own_task.h"
 #include "client/registries.h"
-#include "client/run_metrics.h"
-#include "client/session_flags.h"
-#include "client/trainer.h"
 #include "ops/activation/activation.h"
 #include "ops/bias/bias.h"
 #include "ops/cast/cast.h"
@@ -24,6 +19,11 @@
 #include "ops/pool/pool.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape.h"
+#include "tools/flags.h"
+#include "tools/own_task.h"
+#include "tools/run_metrics.h"
+#include "tools/session_flags.h"
+#include "train/trainer.h"
 
 namespace monograph::examples {
 namespace {
@@ -88,7 +88,7 @@ std::vector<Tensor> MakeBatch(int64_t number, int rank, int64_t rows) {
 struct Settings {
   SessionFlags session;
   std::string job_name = "worker";
-  std::optional<int> task_index;  // none: the environment may say it (client/own_task.h)
+  std::optional<int> task_index;  // none: the environment may say it (tools/own_task.h)
   int replicas_per_worker = 2, num_batches = 60;
   int64_t batch_size = 32;
 };

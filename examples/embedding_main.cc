@@ -9,19 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "client/device_setter.h"
-#include "client/embedding.h"
-#include "client/flags.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/session_flags.h"
-#include "client/tower_gradients.h"
-#include "client/variable_scope.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
+#include "tools/flags.h"
+#include "tools/session_flags.h"
+#include "train/device_setter.h"
+#include "train/embedding.h"
+#include "train/tower_gradients.h"
+#include "train/variable_scope.h"
 
 namespace monograph::examples {
 namespace {

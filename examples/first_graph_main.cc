@@ -1,7 +1,7 @@
 // first_graph: the README's first program: a product of two matrices, in this process.
-#include <cstdio>
+#include <monograph/monograph.h>
 
-#include "client/monograph.h"  // an installed Monograph: <monograph/monograph.h>
+#include <cstdio>
 
 using namespace monograph;  // NOLINT: as in the README
 

@@ -6,18 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "client/device_setter.h"
-#include "client/flags.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/session_flags.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
+#include "tools/flags.h"
+#include "tools/session_flags.h"
+#include "train/device_setter.h"
+#include "train/optimizer.h"
 
 namespace monograph::examples {
 namespace {

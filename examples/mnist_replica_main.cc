@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "base/log.h"
-#include "client/flags.h"
-#include "client/hooks.h"
 #include "client/host.h"
-#include "client/monitored_training_session.h"
-#include "client/own_task.h"
-#include "client/progress_line.h"
-#include "client/run_metrics.h"
 #include "client/session.h"
-#include "client/summary_writer.h"
 #include "examples/mnist_replica/program.h"
 #include "examples/mnist_replica/settings.h"
+#include "tools/flags.h"
+#include "tools/own_task.h"
+#include "tools/progress_line.h"
+#include "tools/run_metrics.h"
+#include "train/hooks.h"
+#include "train/monitored_training_session.h"
+#include "train/summary_writer.h"
 
 namespace monograph::examples {
 namespace {

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "client/flags.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/session_flags.h"
-#include "client/variable_scope.h"
 #include "examples/models/mnist_cnn.h"
 #include "examples/models/train.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "tools/flags.h"
+#include "tools/session_flags.h"
+#include "train/optimizer.h"
+#include "train/variable_scope.h"
 
 namespace monograph::examples {
 namespace {

@@ -6,16 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "client/clip.h"
-#include "client/collections.h"
-#include "client/flags.h"
-#include "client/moving_average.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/session_flags.h"
-#include "client/tower_gradients.h"
-#include "client/variable_scope.h"
 #include "examples/models/train.h"
 #include "ops/bias/bias.h"
 #include "ops/concat/concat.h"
@@ -25,6 +17,14 @@
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
+#include "tools/flags.h"
+#include "tools/session_flags.h"
+#include "train/clip.h"
+#include "train/collections.h"
+#include "train/moving_average.h"
+#include "train/optimizer.h"
+#include "train/tower_gradients.h"
+#include "train/variable_scope.h"
 
 namespace monograph::examples {
 namespace {

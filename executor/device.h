@@ -11,7 +11,7 @@
 namespace monograph {
 
 class DeviceStream;  // executor/device_stream.h
-class GpuDevice;     // executor/gpu/device.h
+class GpuDevice;     // executor/gpu/gpu_device.h
 
 // Immutable; outlives every plan that names it.
 class Device {

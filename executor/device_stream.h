@@ -1,5 +1,5 @@
 // DeviceStream: what a kernel on a device with its own queue of work gets from its context. A GPU's
-// is cuda::Stream (executor/cuda/stream.h).
+// is cuda::Stream (executor/gpu/cuda/stream.h).
 #pragma once
 
 namespace monograph {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-#include "executor/cancel_slot.h"
+#include "executor/step/cancel_slot.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {

@@ -35,7 +35,7 @@ namespace monograph {
 class DeviceStream;     // executor/device_stream.h
 class ResourceManager;  // executor/resource_manager.h
 class ThreadPools;      // executor/thread_pools.h
-struct CancelSlot;      // executor/cancel_slot.h
+struct CancelSlot;      // executor/step/cancel_slot.h
 
 // What is known when the kernel is made.
 class KernelConstruction {
@@ -104,15 +104,15 @@ class KernelContext {
   ResourceManager& resources() const { return *resources_; }
   std::string_view device() const { return device_; }
   Allocator* allocator() const { return allocator_; }
-  // Where a kernel for a GPU enqueues its work (cuda::StreamOf, executor/cuda/stream.h); nullptr on
-  // a CPU. Such a kernel returns when all is enqueued and never waits for the device. Its inputs
-  // and outputs are device memory, but for those that KernelDef::host_args names.
+  // Where a kernel for a GPU enqueues its work (cuda::StreamOf, executor/gpu/cuda/stream.h);
+  // nullptr on a CPU. Such a kernel returns when all is enqueued and never waits for the device.
+  // Its inputs and outputs are device memory, but for those that KernelDef::host_args names.
   DeviceStream* device_stream() const { return device_stream_; }
   DType output_dtype(int i) const { return output_dtypes_[static_cast<size_t>(i)]; }
 
  private:
   friend class StepExecutor;
-  friend class KernelRunner;  // executor/kernel_runner.h: runs one kernel by itself (tests,
+  friend class KernelRunner;  // executor/step/kernel_runner.h: runs one kernel by itself (tests,
                               // constant folding)
   friend class GpuLauncher;   // executor/gpu/launcher.h: enqueues kernels on a GPU
   std::span<Tensor> inputs_;

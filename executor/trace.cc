@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "executor/plan.h"
-#include "executor/step/plan_data.h"
+#include "executor/plan/plan.h"
+#include "executor/plan/plan_data.h"
 
 namespace monograph {
 namespace {

@@ -19,7 +19,7 @@ struct OptimizeOptions {
 };
 
 // Computes one stateless node on constant inputs; the layers above supply it
-// (executor/kernel_runner.h).
+// (executor/step/kernel_runner.h).
 using Evaluator = std::function<Result<std::vector<Tensor>>(const Graph& graph, NodeId node,
                                                             std::span<const Tensor> inputs)>;
 

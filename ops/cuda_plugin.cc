@@ -1,11 +1,10 @@
 // The entry of libmonograph_cuda.so: what a program that opens it gets.
-#include "executor/cuda_plugin.h"
-
 #include "base/log.h"
-#include "executor/cuda/devices.h"
-#include "executor/cuda/gpus.h"
 #include "executor/cuda_stamp.h"
 #include "executor/device.h"
+#include "executor/gpu/cuda/list_gpus.h"
+#include "executor/gpu/cuda/make_devices.h"
+#include "executor/gpu/plugin_interface.h"
 #include "executor/gpu_options.h"
 #include "ops/register.h"
 

@@ -27,7 +27,7 @@ struct OpFamily {
 std::span<const OpFamily> OpFamilies();             // by name; links monograph::ops_def
 void DefineOps(OpRegistry* registry);               // links monograph::ops_def
 void RegisterCpuKernels(KernelRegistry* registry);  // links monograph::ops_cpu
-// Only in libmonograph_cuda.so, which executor/cuda_devices.h opens.
+// Only in libmonograph_cuda.so, which executor/gpu/plugin.h opens.
 void RegisterCudaKernels(KernelRegistry* registry);
 
 }  // namespace monograph

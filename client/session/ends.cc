@@ -8,7 +8,7 @@
 #include "base/duration.h"
 #include "base/thread.h"
 #include "client/session/impl.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/worker.pb.h"
 
 namespace monograph {
 

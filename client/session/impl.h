@@ -22,8 +22,8 @@
 #include "client/registries.h"
 #include "client/session.h"
 #include "client/session/late.h"
-#include "executor/kernel_runner.h"
-#include "executor/worker.h"
+#include "executor/step/kernel_runner.h"
+#include "executor/worker/worker.h"
 #include "transport/control/hello.h"
 
 namespace monograph {

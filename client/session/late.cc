@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "executor/unfinished.h"
+#include "executor/step/unfinished.h"
 
 namespace monograph {
 namespace {

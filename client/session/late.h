@@ -10,7 +10,7 @@ struct LatePart {
   int peer = 0;  // as in Worker::RunStep
   std::string task;
   bool answered = false;  // has ended, too late
-  std::string what = {};  // executor/unfinished.h, or why that is not known; may be empty
+  std::string what = {};  // executor/step/unfinished.h, or why that is not known; may be empty
 };
 
 // "/job:ps/replica:0/task:0 (node 'get' ...), /job:worker/replica:0/task:0 (awaits 'get:0' ...)":

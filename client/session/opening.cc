@@ -9,7 +9,8 @@
 #include "base/log.h"
 #include "client/session/impl.h"
 #include "client/session/lanes.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/worker.pb.h"
+#include "ops/rewrites/rewrites.h"
 #include "transport/control/host_port.h"
 
 namespace monograph {

@@ -7,7 +7,7 @@
 
 #include "base/duration.h"
 #include "client/session/impl.h"
-#include "executor/step_message.h"
+#include "executor/worker/step_message.h"
 
 namespace monograph {
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "client/session/impl.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/worker.pb.h"
 
 namespace monograph {
 

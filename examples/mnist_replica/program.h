@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "client/replication.h"
 #include "examples/mnist_replica/settings.h"
 #include "graph/graph.h"
 #include "ops/input/input.h"
+#include "train/replication.h"
 
 namespace monograph::examples {
 

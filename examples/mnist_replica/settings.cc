@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "client/own_task.h"
+#include "tools/own_task.h"
 
 namespace monograph::examples {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "client/flags.h"
-#include "client/replication.h"
-#include "client/session_flags.h"
 #include "examples/models/mnist_cnn.h"
+#include "tools/flags.h"
+#include "tools/session_flags.h"
+#include "train/replication.h"
 
 namespace monograph::examples {
 
@@ -21,7 +21,7 @@ struct Settings {
   std::string central_device = "worker";
   bool async = false, sync = false;
   std::string job_name = "worker";
-  std::optional<int> task_index;  // none: the environment may say it (client/own_task.h)
+  std::optional<int> task_index;  // none: the environment may say it (tools/own_task.h)
   int num_replicas = 0, replicas_per_worker = 2, replicas_to_aggregate = 0;
   int num_gpus = 0;
   std::string ps_strategy = "greedy", split = "even", container;

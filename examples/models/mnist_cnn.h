@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "client/model.h"
+#include "train/model.h"
 
 namespace monograph::examples {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/model.h"
+#include "train/model.h"
 
 namespace monograph::examples {
 

@@ -1,6 +1,7 @@
 // The CollectiveManager's inside: one lock, and the state that it guards. rounds.cc has what
 // happens to an operation, order.cc which step is next, groups.cc how members find each other,
-// executor/collective.cc what comes from outside and when. Private to the executor folder.
+// executor/collective/collective.cc what comes from outside and when. Private to the executor
+// folder.
 //
 // Functions with the lock held collect what is to be done without it (Actions): sending, merging,
 // telling the kernels.
@@ -18,7 +19,7 @@
 #include <vector>
 
 #include "base/thread.h"
-#include "executor/collective.h"
+#include "executor/collective/collective.h"
 #include "executor/collective/message.h"
 #include "executor/collective/operation.h"
 

@@ -1,5 +1,5 @@
-// The body of a collective's message (kind 5 of executor/step_message.h, whose id is the group's
-// key and whose step is the round). Private to the executor folder.
+// The body of a collective's message (kind 5 of executor/worker/step_message.h, whose id is the
+// group's key and whose step is the round). Private to the executor folder.
 //
 //   body   = what:u8 kind:u8 meeting:u8 rank:u16 instance:i32 epoch:u64 timeout_ms:u32 index:u32
 //            signature:u64 rest

@@ -1,7 +1,7 @@
 // Operation: one round of a collective, as one task sees it: the parts of its own members, what
-// came from the others, and what is to be computed. The manager (executor/collective.cc) owns it
-// and guards it by its lock; Merge and Assemble run without the lock, on parts that no longer
-// change. Private to the executor folder.
+// came from the others, and what is to be computed. The manager (executor/collective/collective.cc)
+// owns it and guards it by its lock; Merge and Assemble run without the lock, on parts that no
+// longer change. Private to the executor folder.
 //
 // A reduction is cut into pieces, each within one tensor. Each piece goes by a lane of the route
 // (executor/collective/route.h):
@@ -25,7 +25,7 @@
 #include <tuple>
 #include <vector>
 
-#include "executor/collective.h"
+#include "executor/collective/collective.h"
 #include "executor/collective/message.h"
 #include "executor/collective/route.h"
 

@@ -10,8 +10,8 @@
 #include "base/device_name.h"
 #include "base/duration.h"
 #include "executor/collective/manager.h"
-#include "executor/step_message.h"
 #include "executor/thread_pools.h"
+#include "executor/worker/step_message.h"
 
 namespace monograph {
 

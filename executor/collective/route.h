@@ -37,7 +37,7 @@
 #include <functional>
 #include <vector>
 
-#include "executor/collective.h"
+#include "executor/collective/collective.h"
 
 namespace monograph::collective {
 

@@ -1,5 +1,5 @@
 // Communicator: how a GPU and others, each on a card of its own, send tensors to each other without
-// the host. executor/nccl/ has that of NCCL; tests have one that copies in the host's memory.
+// the host. executor/gpu/nccl/ has that of NCCL; tests have one that copies in the host's memory.
 //
 // A device's members thread (executor/gpu/members.h) makes all calls, but those of ids. None of
 // them waits for other members: what takes time is begun, and Ready says when it is over.

@@ -11,7 +11,7 @@
 #include <memory>
 #include <span>
 
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
 
 namespace monograph {

@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
-#include "executor/cancel_slot.h"
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
+#include "executor/step/cancel_slot.h"
 
 namespace monograph {
 

@@ -14,11 +14,11 @@
 
 #include "base/log.h"
 #include "executor/gpu/copies.h"
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/gpu/members.h"
 #include "executor/gpu/segment.h"
 #include "executor/gpu/segments.h"
-#include "executor/step/plan_data.h"
+#include "executor/plan/plan_data.h"
 
 namespace monograph {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "executor/kernel.h"
-#include "executor/plan.h"
+#include "executor/plan/plan.h"
 #include "graph/graph.h"
 
 namespace monograph {

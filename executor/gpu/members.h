@@ -1,7 +1,7 @@
 // Collectives that go from GPU to GPU, without the host's memory.
 //
 //   the plan's thread   the inputs are on the GPU, or will be: an event is recorded on kCompute
-//   roll call           the members meet as in any collective (executor/collective.h): each gathers
+//   roll call           the members meet as in any collective (executor/collective/collective.h): each gathers
 //                       a row of every other. Whoever does not come is named, by a deadline
 //   numbers             all are there: they meet again, to agree on the collective's place in the
 //                       order of launches (LaunchOrder)
@@ -38,10 +38,10 @@
 #include <thread>
 #include <vector>
 
-#include "executor/collective_kernel.h"
+#include "executor/collective/collective_kernel.h"
 #include "executor/gpu/communicator.h"
 #include "executor/gpu/copies.h"
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/gpu/launch_order.h"
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/shares.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/gpu/segment.h"
 
 namespace monograph {

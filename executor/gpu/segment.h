@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "executor/gpu/copies.h"
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/segments.h"
 #include "executor/kernel.h"

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "executor/step_executor.h"
-#include "executor/step_ids.h"
+#include "executor/step/step_executor.h"
+#include "executor/worker/step_ids.h"
 
 namespace monograph {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "executor/kernel.h"
-#include "executor/plan.h"
+#include "executor/plan/plan.h"
 
 namespace monograph {
 

@@ -15,16 +15,16 @@
 #include <vector>
 
 #include "base/log.h"
-#include "executor/collective.h"
+#include "executor/collective/collective.h"
 #include "executor/device.h"
-#include "executor/plan.h"
+#include "executor/plan/plan.h"
 #include "executor/resource_manager.h"
-#include "executor/step_executor.h"
-#include "executor/step_message.h"
+#include "executor/step/step_executor.h"
 #include "executor/thread_pools.h"
-#include "executor/worker.h"
 #include "executor/worker/free_list.h"
 #include "executor/worker/session.h"
+#include "executor/worker/step_message.h"
+#include "executor/worker/worker.h"
 #include "transport/control/hello.h"
 
 namespace monograph {

@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "base/tensor.h"
-#include "executor/worker.h"
+#include "executor/worker/worker.h"
 #include "transport/transport.h"
 
 namespace monograph {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "executor/cuda_devices.h"
-#include "executor/step/plan_data.h"
+#include "executor/gpu/plugin.h"
+#include "executor/plan/plan_data.h"
 #include "executor/worker/impl.h"
 #include "graph/function.h"
 

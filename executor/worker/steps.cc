@@ -4,7 +4,7 @@
 // (StepIssued, EndStep), without a message for each, and the row reports once. Steps are started,
 // delivered to, aborted and reported without the session's lock, because each of these may end a
 // step, and EndStep takes the lock.
-#include "executor/unfinished.h"
+#include "executor/step/unfinished.h"
 #include "executor/worker/impl.h"
 
 namespace monograph {

@@ -1,6 +1,6 @@
 // Conditional accumulators: where the gradients of several workers meet, beside the variable. And
 // the step gate, where workers wait for the update that their gradients go into. SyncReplicas
-// (client/sync_replicas.h) is made of them.
+// (train/sync_replicas.h) is made of them.
 //
 //   Output accumulator = ConditionalAccumulator(beside, DT_FLOAT, {784, 10},
 //                                               {.shared_name = "w/grad"});

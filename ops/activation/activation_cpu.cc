@@ -3,7 +3,7 @@
 
 #include "executor/kernel.h"
 #include "ops/activation/functors.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 
 namespace monograph::ops::activation {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "executor/kernel.h"
 #include "ops/activation/functors.h"
-#include "ops/launch.h"
-#include "ops/on_host_cuda.h"
-#include "ops/vectors.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/on_host_cuda.h"
+#include "ops/gpu/vectors.h"
 
 namespace monograph::ops::activation {
 

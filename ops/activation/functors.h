@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::activation {
 

@@ -10,7 +10,7 @@
 
 #include "executor/kernel.h"
 #include "ops/batch_norm/check.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 
 namespace monograph::ops::batch_norm {
 namespace {

@@ -1,7 +1,7 @@
 // Batch normalisation: one pass over the values for the statistics, about a value of the channel's
 // own, so that a large mean costs no digits; and one pass that writes. The gradient: one pass for
 // its two sums, and one that writes. All that is between is a few numbers per channel. cuDNN stands
-// beside what has no activation behind it (ops/cudnn_layer.h).
+// beside what has no activation behind it (ops/gpu/cudnn_layer.h).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 #include "executor/kernel.h"
 #include "ops/batch_norm/check.h"
-#include "ops/channel_sums.h"
-#include "ops/cudnn_layer.h"
-#include "ops/launch.h"
-#include "ops/vectors.h"
+#include "ops/gpu/channel_sums.h"
+#include "ops/gpu/cudnn_layer.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 
 namespace monograph::ops::batch_norm {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "executor/kernel.h"
 #include "ops/channels.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 
 namespace monograph::ops::bias {
 namespace {

@@ -3,13 +3,13 @@
 #include <string>
 
 #include "executor/kernel.h"
-#include "ops/add_bias.h"
-#include "ops/channel_sums.h"
 #include "ops/channels.h"
-#include "ops/launch.h"
+#include "ops/gpu/add_bias.h"
+#include "ops/gpu/channel_sums.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 #include "ops/reduce/operators.h"
 #include "ops/reduce/rows_cuda.h"
-#include "ops/vectors.h"
 
 namespace monograph::ops::bias {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "executor/kernel.h"
 #include "ops/cast/truncate.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::cast {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/cast/truncate.h"
-#include "ops/kernel_util.h"
-#include "ops/launch.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/gpu/launch.h"
 
 namespace monograph::ops::cast {
 namespace {

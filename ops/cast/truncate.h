@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "base/dtype.h"
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::cast {
 

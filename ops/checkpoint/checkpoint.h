@@ -1,13 +1,13 @@
 // SaveV2, RestoreV2: tensors to and from the files of a checkpoint, in the task where the op runs.
-// TensorFlow's ops of these names; the files are ours (ops/checkpoint_file.h). Files are read and
-// written on a thread of their own.
+// TensorFlow's ops of these names; the files are ours (ops/checkpoint_files/checkpoint_file.h).
+// Files are read and written on a thread of their own.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "graph/scope.h"
-#include "ops/checkpoint_file.h"
+#include "ops/checkpoint_files/checkpoint_file.h"
 
 namespace monograph {
 

@@ -1,6 +1,7 @@
 // SaveV2 and RestoreV2. FileKernel gives each call a thread of its own, and the two kernels check
-// their inputs and call ops/checkpoint_file.h and ops/checkpoint_reader.h there. A restore reads
-// straight from the file into its outputs.
+// their inputs and call ops/checkpoint_files/checkpoint_file.h and
+// ops/checkpoint_files/checkpoint_reader.h there. A restore reads straight from the file into its
+// outputs.
 #include <atomic>
 #include <charconv>
 #include <filesystem>
@@ -16,9 +17,9 @@
 
 #include "base/thread.h"
 #include "executor/kernel.h"
-#include "ops/checkpoint_file.h"
-#include "ops/checkpoint_index.h"
-#include "ops/checkpoint_reader.h"
+#include "ops/checkpoint_files/checkpoint_file.h"
+#include "ops/checkpoint_files/checkpoint_index.h"
+#include "ops/checkpoint_files/checkpoint_reader.h"
 
 namespace monograph::ops::checkpoint {
 namespace {

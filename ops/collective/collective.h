@@ -5,8 +5,8 @@
 // Every member of a group runs the op once per step, with the group's key and size and the same
 // instance key; each then gets the result. A member is a device. Members may be devices of one
 // task, of the tasks of one session, or of tasks that different clients drive, each with a graph of
-// its own (executor/collective.h says how they find each other). Sums are made in rank order: the
-// bits are those of AddN of the inputs in rank order.
+// its own (executor/collective/collective.h says how they find each other). Sums are made in rank
+// order: the bits are those of AddN of the inputs in rank order.
 //
 //   // One client, two workers:
 //   CollectiveGroup group{.size = 2, .key = 1,

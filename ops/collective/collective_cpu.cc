@@ -1,15 +1,15 @@
 // Kernels of collectives. A kernel only fills in a CollectiveRequest and hands it to the task's
-// CollectiveManager (executor/collective.h), which finds the members and moves the data; the
-// request's callback ends the kernel. Merging uses the row functions of the elementwise ops, so
+// CollectiveManager (executor/collective/collective.h), which finds the members and moves the data;
+// the request's callback ends the kernel. Merging uses the row functions of the elementwise ops, so
 // that a sum has the bits of AddN. A group of one member never reaches the manager.
 #include <cmath>
 #include <string>
 #include <type_traits>
 
-#include "executor/collective_kernel.h"
+#include "executor/collective/collective_kernel.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/elementwise/functors.h"
 #include "ops/elementwise/rows.h"
-#include "ops/kernel_util.h"
 
 namespace monograph::ops::collective {
 namespace {

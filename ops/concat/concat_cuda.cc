@@ -1,5 +1,5 @@
 #include "ops/concat/concat_kernels.h"
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/on_host_cuda.h"
 
 namespace monograph::ops::concat {
 

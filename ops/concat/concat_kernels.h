@@ -1,4 +1,4 @@
-// The kernels of this folder that move elements, for any device (ops/moves.h).
+// The kernels of this folder that move elements, for any device (ops/gpu/moves.h).
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/kernel.h"
-#include "ops/moves.h"
+#include "ops/gpu/moves.h"
 
 namespace monograph::ops::concat {
 

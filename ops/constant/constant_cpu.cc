@@ -2,8 +2,8 @@
 
 #include "executor/kernel.h"
 #include "ops/constant/fill_kernels.h"
-#include "ops/device_code.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::constant {
 namespace {

@@ -2,8 +2,8 @@
 #include <mutex>
 
 #include "ops/constant/fill_kernels.h"
-#include "ops/launch.h"
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/on_host_cuda.h"
 
 namespace monograph::ops::constant {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::control {
 namespace {

@@ -12,9 +12,9 @@
 #include "ops/conv/fourier_conv_cpu.h"
 #include "ops/conv/geometry.h"
 #include "ops/conv/onednn_conv_cpu.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/fused_ops.h"
-#include "ops/kernel_util.h"
 #include "ops/pool/max_gradient.h"
 
 namespace monograph::ops::conv {

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "executor/kernel.h"
-#include "ops/add_bias.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/conv/geometry.h"
 #include "ops/fused_ops.h"
-#include "ops/launch.h"
+#include "ops/gpu/add_bias.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/moves.h"
 #include "ops/matmul/cublaslt.h"
-#include "ops/moves.h"
 
 namespace monograph::ops::conv {
 namespace {

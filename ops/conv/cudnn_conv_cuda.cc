@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/log.h"
-#include "executor/cuda/captured.h"
-#include "executor/cuda/error.h"
-#include "executor/cuda/stream.h"
+#include "executor/gpu/cuda/captured.h"
+#include "executor/gpu/cuda/error.h"
+#include "executor/gpu/cuda/stream.h"
 #include "ops/conv/cudnn_conv.h"
 #include "ops/conv/cudnn_graph.h"
-#include "ops/cudnn_search.h"
-#include "ops/found_algorithms.h"
+#include "ops/gpu/cudnn_search.h"
+#include "ops/gpu/found_algorithms.h"
 #include "ops/plan_cache.h"
 
 namespace monograph::ops::conv {

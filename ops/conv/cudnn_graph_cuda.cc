@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "executor/cuda/error.h"
+#include "executor/gpu/cuda/error.h"
 #include "ops/conv/cudnn_graph.h"
 
 namespace monograph::ops::cudnn {

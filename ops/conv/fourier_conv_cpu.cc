@@ -18,8 +18,8 @@
 #include <mutex>
 
 #include "ops/conv/fourier.h"
-#include "ops/onednn_api_cpu.h"
-#include "ops/onednn_cpu.h"
+#include "ops/cpu/onednn_api_cpu.h"
+#include "ops/cpu/onednn_cpu.h"
 #include "ops/plan_cache.h"
 #include "ops/pool/max_gradient.h"
 

@@ -10,9 +10,9 @@
 
 #include "base/tensor.h"
 #include "executor/kernel.h"
-#include "ops/device_code.h"
 #include "ops/elementwise/chain_ops.h"
 #include "ops/elementwise/functors.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::elementwise {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/cpu/kernel_util.h"
 #include "ops/elementwise/loops_cuda.h"
-#include "ops/kernel_util.h"
-#include "ops/moves.h"
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/moves.h"
+#include "ops/gpu/on_host_cuda.h"
 
 namespace monograph::ops::elementwise {
 

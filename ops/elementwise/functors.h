@@ -6,8 +6,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "ops/device_code.h"
 #include "ops/elementwise/math.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::elementwise {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::elementwise {
 

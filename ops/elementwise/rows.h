@@ -7,7 +7,7 @@
 
 #include "base/independent_loop.h"
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::elementwise {
 

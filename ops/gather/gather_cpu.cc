@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "executor/kernel.h"
-#include "ops/copy_elements_cpu.h"
+#include "ops/cpu/copy_elements_cpu.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/gather/plan.h"
-#include "ops/kernel_util.h"
 #include "ops/words.h"
 
 namespace monograph::ops::gather {

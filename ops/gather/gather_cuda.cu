@@ -6,8 +6,8 @@
 
 #include "ops/gather/plan.h"
 #include "ops/gather/rows_cuda.h"
-#include "ops/moves.h"
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/moves.h"
+#include "ops/gpu/on_host_cuda.h"
 
 namespace monograph::ops::gather {
 

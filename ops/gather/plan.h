@@ -6,7 +6,7 @@
 
 #include "executor/kernel.h"
 #include "ops/check_indices.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::gather {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <span>
 
-#include "ops/index_list.h"
-#include "ops/launch.h"
+#include "ops/gpu/index_list.h"
+#include "ops/gpu/launch.h"
 
 namespace monograph::ops::gather {
 

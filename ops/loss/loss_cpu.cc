@@ -8,7 +8,7 @@
 #include <string>
 
 #include "executor/kernel.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 #include "ops/loss/check.h"
 
 namespace monograph::ops::loss {

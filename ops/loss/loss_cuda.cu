@@ -6,7 +6,7 @@
 #include <string>
 
 #include "executor/kernel.h"
-#include "ops/launch.h"
+#include "ops/gpu/launch.h"
 #include "ops/loss/check.h"
 #include "ops/loss/l2_loss_cuda.h"
 #include "ops/softmax/row_softmax.h"

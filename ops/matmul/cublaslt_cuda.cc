@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/log.h"
-#include "executor/cuda/error.h"
-#include "executor/cuda/stream.h"
+#include "executor/gpu/cuda/error.h"
+#include "executor/gpu/cuda/stream.h"
 #include "ops/matmul/cublaslt.h"
 #include "ops/plan_cache.h"
 

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "executor/kernel.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
+#include "ops/cpu/onednn_api_cpu.h"
+#include "ops/cpu/onednn_cpu.h"
 #include "ops/matmul/product.h"
-#include "ops/onednn_api_cpu.h"
-#include "ops/onednn_cpu.h"
 #include "ops/plan_cache.h"
 
 namespace monograph::ops::matmul {

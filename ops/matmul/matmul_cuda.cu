@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "executor/kernel.h"
-#include "ops/add_bias.h"
 #include "ops/fused_ops.h"
-#include "ops/launch.h"
+#include "ops/gpu/add_bias.h"
+#include "ops/gpu/launch.h"
 #include "ops/matmul/cublaslt.h"
 #include "ops/matmul/product.h"
 

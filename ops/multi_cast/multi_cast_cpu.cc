@@ -1,4 +1,4 @@
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/multi_cast/casts.h"
 
 namespace monograph::ops::multi_cast {

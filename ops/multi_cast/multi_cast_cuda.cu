@@ -1,8 +1,8 @@
 #include <cstdint>
 
-#include "ops/launch.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 #include "ops/multi_cast/casts.h"
-#include "ops/vectors.h"
 
 namespace monograph::ops::multi_cast {
 namespace {

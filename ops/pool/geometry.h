@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 #include "ops/window.h"
 
 namespace monograph::ops::pool {

@@ -9,8 +9,8 @@
 #include <functional>
 #include <mutex>
 
-#include "ops/onednn_api_cpu.h"
-#include "ops/onednn_cpu.h"
+#include "ops/cpu/onednn_api_cpu.h"
+#include "ops/cpu/onednn_cpu.h"
 #include "ops/plan_cache.h"
 
 namespace monograph::ops::pool {

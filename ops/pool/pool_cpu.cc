@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 #include "ops/pool/frames.h"
 #include "ops/pool/max_gradient.h"
 #include "ops/pool/onednn_pool_cpu.h"

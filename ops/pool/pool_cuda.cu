@@ -1,16 +1,16 @@
 // Pooling: one thread per element of the result, or per few neighbouring channels. The gradients
 // gather, each element from the windows that it lies in, in their order: no atomics, and the same
-// bits each time. cuDNN stands beside them (ops/cudnn_layer.h).
+// bits each time. cuDNN stands beside them (ops/gpu/cudnn_layer.h).
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
 
 #include "executor/kernel.h"
-#include "ops/cudnn_layer.h"
-#include "ops/launch.h"
+#include "ops/gpu/cudnn_layer.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
 #include "ops/pool/frames.h"
-#include "ops/vectors.h"
 
 namespace monograph::ops::pool {
 namespace {

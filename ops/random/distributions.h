@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <numbers>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 #include "ops/random/philox.h"
 
 namespace monograph::ops::random {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::random {
 

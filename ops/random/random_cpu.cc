@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/random/distributions.h"
 
 namespace monograph::ops::random {

@@ -1,5 +1,5 @@
-#include "ops/kernel_util.h"
-#include "ops/launch.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/gpu/launch.h"
 #include "ops/random/distributions.h"
 
 namespace monograph::ops::random {

@@ -1,5 +1,5 @@
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/reduce/around.h"
 #include "ops/reduce/register.h"
 

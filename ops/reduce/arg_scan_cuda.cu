@@ -3,8 +3,8 @@
 // index, so the result does not depend on the number of threads. A running sum is made by one
 // thread per column, in order: a parallel scan would be faster on long columns, but would not have
 // the CPU's bits.
-#include "ops/kernel_util.h"
-#include "ops/launch.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/gpu/launch.h"
 #include "ops/reduce/around.h"
 #include "ops/reduce/register.h"
 

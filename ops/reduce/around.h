@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::reduce {
 

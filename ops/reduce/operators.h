@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::reduce {
 

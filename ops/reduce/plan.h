@@ -5,7 +5,7 @@
 #include <array>
 #include <initializer_list>
 
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::reduce {
 

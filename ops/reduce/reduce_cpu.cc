@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/reduce/plan.h"
 #include "ops/reduce/register.h"
 

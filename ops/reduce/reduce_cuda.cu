@@ -1,8 +1,8 @@
 #include <limits>
 
-#include "ops/kernel_util.h"
-#include "ops/moves.h"
-#include "ops/on_host_cuda.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/gpu/moves.h"
+#include "ops/gpu/on_host_cuda.h"
 #include "ops/reduce/operators.h"
 #include "ops/reduce/plan.h"
 #include "ops/reduce/register.h"

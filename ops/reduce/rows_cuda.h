@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "executor/kernel.h"
-#include "ops/launch.h"
+#include "ops/gpu/launch.h"
 
 namespace monograph::ops::reduce {
 

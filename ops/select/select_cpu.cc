@@ -1,6 +1,6 @@
 #include "base/independent_loop.h"
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/select/space.h"
 #include "ops/words.h"
 

@@ -1,10 +1,10 @@
 #include <utility>
 
-#include "ops/launch.h"
-#include "ops/moves.h"
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/moves.h"
+#include "ops/gpu/on_host_cuda.h"
+#include "ops/gpu/vectors.h"
 #include "ops/select/space.h"
-#include "ops/vectors.h"
 
 namespace monograph::ops::select {
 

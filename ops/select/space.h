@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::select {
 

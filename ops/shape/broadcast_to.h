@@ -1,8 +1,8 @@
-// BroadcastTo's kernel, for any device (ops/moves.h).
+// BroadcastTo's kernel, for any device (ops/gpu/moves.h).
 #pragma once
 
 #include "executor/kernel.h"
-#include "ops/moves.h"
+#include "ops/gpu/moves.h"
 
 namespace monograph::ops::shape {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 #include "ops/shape/broadcast_to.h"
 
 namespace monograph::ops::shape {

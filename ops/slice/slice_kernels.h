@@ -1,8 +1,8 @@
-// The kernels of this folder, for any device (ops/moves.h).
+// The kernels of this folder, for any device (ops/gpu/moves.h).
 #pragma once
 
 #include "executor/kernel.h"
-#include "ops/moves.h"
+#include "ops/gpu/moves.h"
 #include "ops/slice/strided_slice.h"
 
 namespace monograph::ops::slice {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops {
 

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "executor/kernel.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 
 namespace monograph::ops::softmax {
 namespace {

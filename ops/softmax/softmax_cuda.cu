@@ -1,8 +1,8 @@
 // Softmax and LogSoftmax: a block of threads for each row. cuDNN stands beside them
-// (ops/cudnn_layer.h).
+// (ops/gpu/cudnn_layer.h).
 #include "executor/kernel.h"
-#include "ops/cudnn_layer.h"
-#include "ops/launch.h"
+#include "ops/gpu/cudnn_layer.h"
+#include "ops/gpu/launch.h"
 #include "ops/softmax/row_softmax.h"
 
 namespace monograph::ops::softmax {

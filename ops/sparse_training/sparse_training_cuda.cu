@@ -1,6 +1,6 @@
 // The rows of one index are applied in their order by one thread per column: the same bits as on a
 // CPU. An index that the variable has no row for is passed over.
-#include "ops/index_list.h"
+#include "ops/gpu/index_list.h"
 #include "ops/sparse_training/update_rows.h"
 #include "ops/training/update_cuda.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/moves.h"
+#include "ops/gpu/moves.h"
 #include "ops/training/update_cpu.h"
 
 namespace monograph::ops::sparse_training {
@@ -23,7 +23,7 @@ inline Status CheckRows(const Shape& variable, const Tensor& rows, const Tensor&
 }
 
 // Rows<T, FormulaOf> computes:
-//   Moves                                       as in ops/moves.h
+//   Moves                                       as in ops/gpu/moves.h
 //   Formula(c, indices of coefficients, flag)   what Update takes
 //   Update(c, formula, data, limit, columns, rows, indices)   data[v]: variable, then slots
 template <typename T, template <typename> typename FormulaOf, const UpdateInputs& kInputs,

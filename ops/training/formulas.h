@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 
 namespace monograph::ops::training {
 

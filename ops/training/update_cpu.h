@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/independent_loop.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 #include "ops/training/formulas.h"
 #include "ops/variable/access_cpu.h"
 

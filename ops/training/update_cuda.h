@@ -2,7 +2,7 @@
 // which each thread reads for itself.
 #pragma once
 
-#include "ops/launch.h"
+#include "ops/gpu/launch.h"
 #include "ops/training/update_cpu.h"
 
 namespace monograph::ops::training {

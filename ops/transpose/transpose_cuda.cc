@@ -1,4 +1,4 @@
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/on_host_cuda.h"
 #include "ops/transpose/transpose_kernels.h"
 
 namespace monograph::ops::transpose {

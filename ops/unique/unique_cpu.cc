@@ -3,7 +3,7 @@
 #include <unordered_set>
 
 #include "executor/kernel.h"
-#include "ops/kernel_util.h"
+#include "ops/cpu/kernel_util.h"
 
 namespace monograph::ops::unique {
 namespace {

@@ -1,11 +1,11 @@
-// Kernels of variables for any device: moves are those of ops/moves.h, and `Rows` reads and adds
-// rows that indices name. What updates of variables ask of shapes.
+// Kernels of variables for any device: moves are those of ops/gpu/moves.h, and `Rows` reads and
+// adds rows that indices name. What updates of variables ask of shapes.
 #pragma once
 
 #include <mutex>
 #include <shared_mutex>
 
-#include "ops/moves.h"
+#include "ops/gpu/moves.h"
 #include "ops/variable/access_cpu.h"
 
 namespace monograph::ops::variable {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "ops/check_indices.h"
-#include "ops/float_view_cpu.h"
+#include "ops/cpu/float_view_cpu.h"
 #include "ops/variable/access_cpu.h"
 #include "ops/variable/assign.h"
 

@@ -1,5 +1,5 @@
 #include "ops/gather/rows_cuda.h"
-#include "ops/on_host_cuda.h"
+#include "ops/gpu/on_host_cuda.h"
 #include "ops/variable/assign.h"
 
 namespace monograph::ops::variable {

@@ -4,7 +4,7 @@
 
 #include "client/registries.h"
 #include "client/session.h"
-#include "executor/server.h"
+#include "executor/worker/server.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"

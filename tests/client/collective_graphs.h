@@ -2,18 +2,18 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <monograph/monograph.h>
 
 #include <future>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "client/all_reduce.h"
-#include "client/monograph.h"
 #include "ops/cast/cast.h"
 #include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "train/all_reduce.h"
 
 namespace monograph::testing {
 

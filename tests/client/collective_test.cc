@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "client/all_reduce.h"
 #include "client/registries.h"
 #include "client/session.h"
 #include "graph/replicate.h"
@@ -16,6 +15,7 @@
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
+#include "train/all_reduce.h"
 
 namespace monograph {
 namespace {

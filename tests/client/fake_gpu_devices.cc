@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "executor/cuda_devices.h"
+#include "executor/gpu/plugin.h"
 #include "executor/kernel.h"
 #include "ops/register.h"
 

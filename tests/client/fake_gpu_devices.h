@@ -1,5 +1,5 @@
 // GPUs that compute on the CPU (tests/executor/gpu/recording_driver.h), as those of a session in
-// one process: the functions here stand in for those of executor/cuda_devices.h.
+// one process: the functions here stand in for those of executor/gpu/plugin.h.
 #pragma once
 
 #include <memory>

@@ -2,6 +2,7 @@
 // that the GPU executor does (order, copies, memory plans, replayed graphs) must leave every bit as
 // it is, and they report each access that nothing orders.
 #include <gtest/gtest.h>
+#include <monograph/monograph.h>
 
 #include <chrono>
 #include <cmath>
@@ -9,10 +10,9 @@
 #include <optional>
 #include <thread>
 
-#include "client/monograph.h"
 #include "tests/client/fake_gpu_devices.h"
-#include "tests/client/training_curve.h"
 #include "tests/temporary_folder.h"
+#include "tests/train/training_curve.h"
 
 namespace monograph {
 namespace testing {

@@ -3,16 +3,16 @@
 // that what is counted is ours.
 #include <gtest/gtest.h>
 
-#include "client/collections.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/variable_scope.h"
 #include "examples/models/mnist_cnn.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "tests/client/fake_gpu_devices.h"
 #include "tests/executor/allocation_counter.h"
+#include "train/collections.h"
+#include "train/optimizer.h"
+#include "train/variable_scope.h"
 
 namespace monograph::testing {
 namespace {

@@ -1,13 +1,13 @@
 // Collectives that go from GPU to GPU, over GPUs that are none: bits, order, races, and what
 // happens when a member does not come, hangs, or is lost. The communicator is tests/executor/gpu's.
 #include <gtest/gtest.h>
+#include <monograph/monograph.h>
 
 #include <atomic>
 #include <future>
 
-#include "client/monograph.h"
 #include "client/registries.h"
-#include "executor/server.h"
+#include "executor/worker/server.h"
 #include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"

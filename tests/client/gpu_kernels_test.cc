@@ -13,7 +13,7 @@
 
 #include "client/registries.h"
 #include "client/session.h"
-#include "executor/cuda_devices.h"
+#include "executor/gpu/plugin.h"
 #include "graph/gradients.h"
 #include "ops/activation/activation.h"
 #include "ops/batch_norm/batch_norm.h"

@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "client/container.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -14,6 +13,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
+#include "train/optimizer.h"
 
 namespace monograph {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "client/session/lanes.h"
 #include "client/session/late.h"
-#include "executor/unfinished.h"
+#include "executor/step/unfinished.h"
 
 namespace monograph {
 namespace {

@@ -1,5 +1,5 @@
-// The part of NCCL that executor/nccl/ uses, without GPUs: a library that is opened in its place,
-// over the emulated runtime. Its version is one that NVIDIA never made.
+// The part of NCCL that executor/gpu/nccl/ uses, without GPUs: a library that is opened in its
+// place, over the emulated runtime. Its version is one that NVIDIA never made.
 //
 // As NCCL's documentation has it: a communicator belongs to the device that was current when it was
 // joined; it may be used when all ranks have joined, which a thread of its own waits for; what a

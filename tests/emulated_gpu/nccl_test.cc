@@ -1,6 +1,6 @@
 // What the emulated NCCL refuses and waits for, as NCCL's documentation says that the real one
 // does.
-#include "executor/cuda/nccl.h"
+#include "executor/gpu/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

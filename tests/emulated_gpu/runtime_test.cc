@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "executor/cuda/devices.h"
-#include "executor/cuda/driver.h"
-#include "executor/cuda/stream.h"
-#include "executor/gpu/device.h"
+#include "executor/gpu/cuda/driver.h"
+#include "executor/gpu/cuda/make_devices.h"
+#include "executor/gpu/cuda/stream.h"
+#include "executor/gpu/gpu_device.h"
 #include "tests/emulated_gpu/emulated_gpu.h"
 #include "tests/executor/cuda/kernels.h"
 

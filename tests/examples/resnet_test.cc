@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "client/registries.h"
-#include "client/replication.h"
 #include "client/session.h"
 #include "ops/constant/constant.h"
+#include "train/replication.h"
 
 namespace monograph::examples {
 namespace {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "executor/worker.h"
+#include "executor/worker/worker.h"
 #include "graph/scope.h"
 #include "tests/executor/allocation_counter.h"
 #include "tests/executor/test_ops.h"

@@ -1,6 +1,6 @@
 // The collectives of several tasks, without sessions and wires: a network that delivers messages in
 // any order, lends or copies payloads, and can lose a task.
-#include "executor/collective.h"
+#include "executor/collective/collective.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <random>
 #include <thread>
 
-#include "executor/step_message.h"
 #include "executor/thread_pools.h"
+#include "executor/worker/step_message.h"
 
 namespace monograph {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "executor/device.h"
-#include "executor/kernel_runner.h"
 #include "executor/resource_manager.h"
+#include "executor/step/kernel_runner.h"
 #include "executor/thread_pools.h"
 #include "executor/trace.h"
 #include "tests/executor/test_ops.h"

@@ -1,4 +1,4 @@
-#include "executor/plan.h"
+#include "executor/plan/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "executor/step_executor.h"
+#include "executor/step/step_executor.h"
 
 #include <gtest/gtest.h>
 

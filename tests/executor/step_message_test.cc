@@ -1,5 +1,5 @@
 // The headers of the data plane: what is written is read back, and nothing else is taken.
-#include "executor/step_message.h"
+#include "executor/worker/step_message.h"
 
 #include <gtest/gtest.h>
 

@@ -11,9 +11,9 @@
 
 #include "executor/device.h"
 #include "executor/kernel.h"
-#include "executor/plan.h"
+#include "executor/plan/plan.h"
 #include "executor/resource_manager.h"
-#include "executor/step_executor.h"
+#include "executor/step/step_executor.h"
 #include "executor/thread_pools.h"
 #include "graph/function.h"
 #include "graph/graph.h"

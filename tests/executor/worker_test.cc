@@ -1,5 +1,5 @@
 // Worker by itself: one task, whose own process is the client.
-#include "executor/worker.h"
+#include "executor/worker/worker.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <mutex>
 #include <random>
 
-#include "executor/step_message.h"
+#include "executor/worker/step_message.h"
 #include "graph/scope.h"
 #include "tests/executor/test_ops.h"
 

@@ -7,7 +7,7 @@ file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build -DMG_BUILD_TESTS=OFF -DMG_CUDA=OFF -DCMAKE_CXX_COMPILER=${COMPILER}
   -DMG_UCX_ROOT=${UCX_ROOT} -DMG_TBB_ROOT=${TBB_ROOT})
 file(GLOB libraries RELATIVE ${BUILD} ${BUILD}/base/*.a ${BUILD}/graph/*.a ${BUILD}/transport/*.a ${BUILD}/transport/*/*.a
-  ${BUILD}/executor/*.a ${BUILD}/ops/*.a ${BUILD}/client/*.a)
+  ${BUILD}/executor/*.a ${BUILD}/ops/*.a ${BUILD}/client/*.a ${BUILD}/train/*.a ${BUILD}/tools/*.a)
 foreach(path IN LISTS libraries ITEMS bin/monograph bin/monograph-executor bin/mnist_replica)
   get_filename_component(folder ${path} DIRECTORY)
   file(COPY ${BUILD}/${path} DESTINATION ${WORK}/build/${folder})

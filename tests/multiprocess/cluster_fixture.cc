@@ -14,12 +14,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "client/launch.h"
 #include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
+#include "tools/launch.h"
 
 namespace monograph {
 

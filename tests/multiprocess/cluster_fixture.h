@@ -20,7 +20,7 @@
 
 #include "client/cluster.h"
 #include "client/session.h"
-#include "executor/worker.pb.h"
+#include "executor/worker/worker.pb.h"
 #include "tests/temporary_folder.h"
 #include "transport/control/channel.h"
 

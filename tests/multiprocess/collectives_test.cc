@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <future>
 
-#include "client/all_reduce.h"
 #include "client/registries.h"
 #include "ops/cast/cast.h"
 #include "ops/collective/collective.h"
@@ -12,6 +11,7 @@
 #include "ops/queue/queue.h"
 #include "ops/slice/slice.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "train/all_reduce.h"
 
 namespace monograph {
 namespace {

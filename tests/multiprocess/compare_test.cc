@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "client/run_metrics.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tools/run_metrics.h"
 
 namespace monograph {
 namespace {

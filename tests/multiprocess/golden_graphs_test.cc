@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "client/npy.h"
-#include "client/run_script.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tools/npy.h"
+#include "tools/run_script.h"
 
 namespace monograph {
 namespace {

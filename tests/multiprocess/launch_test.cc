@@ -1,6 +1,6 @@
 // `monograph launch`: daemons come up, the program runs with the cluster, and all are ended
 // whatever happens.
-#include "client/launch.h"
+#include "tools/launch.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "client/cluster_status.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tools/cluster_status.h"
 
 namespace monograph {
 namespace {

@@ -17,8 +17,8 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
-#include "tests/client/training_curve.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tests/train/training_curve.h"
 
 namespace monograph {
 namespace {

@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "base/thread.h"
-#include "client/monitored_training_session.h"
 #include "client/registries.h"
-#include "client/strategy.h"
 #include "examples/models/mnist_cnn.h"
 #include "graph/replicate.h"
 #include "ops/constant/constant.h"
 #include "ops/input/input.h"
 #include "tests/multiprocess/mnist_jobs.h"
+#include "train/monitored_training_session.h"
+#include "train/strategy.h"
 
 namespace monograph {
 namespace {

@@ -1,14 +1,12 @@
 // Every way of replication on real daemons: the ways that keep in step give the same weights after
 // each step, bit for bit.
-#include "client/replication.h"
+#include "train/replication.h"
 
 #include <functional>
 #include <map>
 
 #include "base/thread.h"
 #include "client/registries.h"
-#include "client/strategy.h"
-#include "client/trainer.h"
 #include "examples/models/mnist_cnn.h"
 #include "graph/replicate.h"
 #include "ops/constant/constant.h"
@@ -16,6 +14,8 @@
 #include "ops/input/input.h"
 #include "ops/reduce/reduce.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "train/strategy.h"
+#include "train/trainer.h"
 
 namespace monograph {
 namespace {

@@ -1,13 +1,13 @@
 // `monograph run` without a script.
 #include <fstream>
 
-#include "client/npy.h"
 #include "client/registries.h"
-#include "client/run_fetches.h"
 #include "graph/graph_def.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "tests/multiprocess/command.h"
+#include "tools/npy.h"
+#include "tools/run_fetches.h"
 
 namespace monograph {
 namespace {

@@ -5,16 +5,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "client/collections.h"
-#include "client/device_setter.h"
-#include "client/optimizer.h"
 #include "client/registries.h"
-#include "client/saver.h"
-#include "client/variable_scope.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "train/collections.h"
+#include "train/device_setter.h"
+#include "train/optimizer.h"
+#include "train/saver.h"
+#include "train/variable_scope.h"
 
 namespace monograph {
 namespace {

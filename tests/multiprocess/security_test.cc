@@ -1,11 +1,11 @@
 // Keys: who may talk to whom.
 #include <sys/stat.h>
 
-#include "client/launch.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tools/launch.h"
 
 namespace monograph {
 namespace {

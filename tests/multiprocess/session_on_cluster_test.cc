@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "client/optimizer.h"
 #include "client/registries.h"
-#include "executor/task_status.h"
+#include "executor/worker/task_status.h"
 #include "graph/place.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
@@ -14,6 +13,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/variable/variable.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "train/optimizer.h"
 
 namespace monograph {
 namespace {

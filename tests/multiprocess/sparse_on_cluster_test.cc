@@ -1,16 +1,16 @@
 // Tables in parts on two parameter servers: the same bits as in one process, and what a step moves
 // follows its batch, not the table.
-#include "client/device_setter.h"
-#include "client/embedding.h"
 #include "client/registries.h"
-#include "client/replication.h"
-#include "client/tower_gradients.h"
-#include "client/variable_scope.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "train/device_setter.h"
+#include "train/embedding.h"
+#include "train/replication.h"
+#include "train/tower_gradients.h"
+#include "train/variable_scope.h"
 
 namespace monograph {
 namespace {

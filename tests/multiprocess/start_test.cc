@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "client/launch.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tools/launch.h"
 #include "transport/control/server.h"
 
 namespace monograph {

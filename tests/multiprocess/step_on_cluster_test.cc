@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "client/optimizer.h"
 #include "client/registries.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
@@ -17,6 +16,7 @@
 #include "ops/variable/variable.h"
 #include "tests/multiprocess/chrome_trace.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "train/optimizer.h"
 
 namespace monograph {
 namespace {

@@ -1,12 +1,11 @@
 // Synchronous training by three clients of one cluster, with variables on two parameter servers.
-#include "client/sync_replicas.h"
+#include "train/sync_replicas.h"
 
 #include <gtest/gtest.h>
 
 #include <future>
 #include <thread>
 
-#include "client/coordinator.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
@@ -15,6 +14,7 @@
 #include "ops/variable/variable.h"
 #include "tests/multiprocess/cluster_fixture.h"
 #include "tests/ops/testing.h"
+#include "train/coordinator.h"
 
 namespace monograph {
 namespace {

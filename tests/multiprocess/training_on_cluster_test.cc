@@ -2,8 +2,8 @@
 // threads and lanes.
 #include <algorithm>
 
-#include "tests/client/training_curve.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tests/train/training_curve.h"
 
 namespace monograph {
 namespace {

@@ -1,10 +1,10 @@
-// What ops/layer.cc says of cuDNN, by cuDNN's own descriptors: they need no GPU.
+// What ops/gpu/layer.cc says of cuDNN, by cuDNN's own descriptors: they need no GPU.
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "ops/layer.h"
+#include "ops/gpu/layer.h"
 
 namespace monograph::ops {
 namespace {

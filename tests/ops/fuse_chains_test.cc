@@ -1,4 +1,4 @@
-#include "ops/fuse_chains.h"
+#include "ops/rewrites/fuse_chains.h"
 
 #include "graph/scope.h"
 #include "ops/activation/activation.h"

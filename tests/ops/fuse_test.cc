@@ -1,4 +1,4 @@
-#include "ops/fuse.h"
+#include "ops/rewrites/fuse.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "ops/group_casts.h"
+#include "ops/rewrites/group_casts.h"
 
 #include <algorithm>
 

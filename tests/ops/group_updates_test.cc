@@ -1,4 +1,4 @@
-#include "ops/group_updates.h"
+#include "ops/rewrites/group_updates.h"
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "executor/kernel_runner.h"
+#include "executor/step/kernel_runner.h"
 #include "ops/input/batches.h"
 #include "ops/input/dataset.h"
 #include "ops/input/idx.h"

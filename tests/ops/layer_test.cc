@@ -1,5 +1,5 @@
 // Which ways there are to compute a layer, and what the file of algorithms keeps of a choice.
-#include "ops/layer.h"
+#include "ops/gpu/layer.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/found_algorithms.h"
+#include "ops/gpu/found_algorithms.h"
 
 namespace monograph::ops {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "executor/kernel.h"
-#include "executor/kernel_runner.h"
 #include "executor/resource_manager.h"
+#include "executor/step/kernel_runner.h"
 #include "executor/thread_pools.h"
 #include "graph/graph.h"
 #include "ops/register.h"

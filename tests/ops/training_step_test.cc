@@ -3,8 +3,8 @@
 #include <set>
 
 #include "executor/device.h"
-#include "executor/plan.h"
-#include "executor/step_executor.h"
+#include "executor/plan/plan.h"
+#include "executor/step/step_executor.h"
 #include "graph/gradients.h"
 #include "graph/prune.h"
 #include "graph/scope.h"
@@ -12,10 +12,10 @@
 #include "ops/bias/bias.h"
 #include "ops/constant/constant.h"
 #include "ops/conv/conv.h"
-#include "ops/fuse.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
+#include "ops/rewrites/fuse.h"
 #include "ops/shape/shape.h"
 #include "ops/training/training.h"
 #include "ops/variable/variable.h"

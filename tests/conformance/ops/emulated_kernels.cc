@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "executor/cuda/error.h"
-#include "executor/cuda/stream.h"
+#include "executor/gpu/cuda/error.h"
+#include "executor/gpu/cuda/stream.h"
 #include "ops/register.h"
 #include "tests/conformance/ops/simulated_gpu.h"
 #include "tests/emulated_gpu/fatbin.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/kernel_runner.h"
+#include "executor/step/kernel_runner.h"
 #include "graph/scope.h"
 
 namespace monograph::optest {

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "executor/cuda_devices.h"
+#include "executor/gpu/plugin.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "tests/conformance/ops/evaluator.h"
@@ -192,7 +192,7 @@ TEST_P(GpuOp, AgreesWithTheReference) {
       << "no case of a type that the GPU has a kernel for";
 }
 
-// Layers that cuDNN computes, too, by each of the ways that there are (ops/layer.h).
+// Layers that cuDNN computes, too, by each of the ways that there are (ops/gpu/layer.h).
 class GpuLayer : public testing::TestWithParam<const char*> {
  protected:
   ~GpuLayer() override { std::remove(gpu_.algorithm_cache.c_str()); }

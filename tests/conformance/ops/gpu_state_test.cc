@@ -12,7 +12,7 @@
 
 #include "client/registries.h"
 #include "client/session.h"
-#include "executor/cuda_devices.h"
+#include "executor/gpu/plugin.h"
 #include "ops/activation/activation.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"

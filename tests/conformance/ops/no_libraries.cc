@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ops/conv/cudnn_conv.h"
-#include "ops/cudnn_layer.h"
-#include "ops/device_code.h"
-#include "ops/launch.h"
+#include "ops/gpu/cudnn_layer.h"
+#include "ops/gpu/device_code.h"
+#include "ops/gpu/launch.h"
 #include "ops/matmul/cublaslt.h"
 #include "tests/conformance/ops/simulated_gpu.h"
 

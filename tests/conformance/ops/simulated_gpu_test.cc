@@ -16,7 +16,7 @@
 #include "executor/resource_manager.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
-#include "ops/device_code.h"
+#include "ops/gpu/device_code.h"
 #include "tests/conformance/ops/evaluator.h"
 #include "tests/conformance/ops/golden.h"
 #include "tests/conformance/ops/gpu_reasons.h"

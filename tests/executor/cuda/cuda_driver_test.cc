@@ -9,11 +9,11 @@
 #include <mutex>
 #include <thread>
 
-#include "executor/cuda/captured.h"
-#include "executor/cuda/devices.h"
-#include "executor/cuda/driver.h"
-#include "executor/cuda/stream.h"
-#include "executor/gpu/device.h"
+#include "executor/gpu/cuda/captured.h"
+#include "executor/gpu/cuda/driver.h"
+#include "executor/gpu/cuda/make_devices.h"
+#include "executor/gpu/cuda/stream.h"
+#include "executor/gpu/gpu_device.h"
 #include "tests/executor/cuda/kernels.h"
 
 namespace monograph {

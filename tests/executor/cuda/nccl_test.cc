@@ -1,5 +1,5 @@
 // NCCL as the plug-in uses it. It loads and gives ids on every machine; the rest needs a GPU.
-#include "executor/cuda/nccl.h"
+#include "executor/gpu/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <thread>
 
-#include "executor/cuda/driver.h"
+#include "executor/gpu/cuda/driver.h"
 #include "executor/gpu/driver.h"
 
 namespace monograph {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "executor/gpu/device.h"
+#include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
 #include "tests/executor/gpu/recording_driver.h"
 

@@ -1,13 +1,14 @@
 // A stand-in for libmonograph_cuda.so: "GPUs" whose number the environment's FAKE_GPUS says (-1:
 // CUDA does not start), and whose descriptions show the options that reached them. They place, and
 // compute nothing.
+#include "executor/gpu/plugin.h"
+
 #include <cstdlib>
 #include <string>
 
 #include "base/log.h"
-#include "executor/cuda_devices.h"
-#include "executor/cuda_plugin.h"
 #include "executor/cuda_stamp.h"
+#include "executor/gpu/plugin_interface.h"
 #include "executor/kernel.h"
 
 #ifndef FAKE_STAMP

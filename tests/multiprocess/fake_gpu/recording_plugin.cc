@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/log.h"
-#include "executor/cuda_devices.h"
-#include "executor/cuda_plugin.h"
 #include "executor/cuda_stamp.h"
+#include "executor/gpu/plugin.h"
+#include "executor/gpu/plugin_interface.h"
 #include "executor/kernel.h"
 #include "ops/register.h"
 #include "tests/executor/gpu/fake_gpus.h"

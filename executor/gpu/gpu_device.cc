@@ -1,0 +1,276 @@
+// The two threads of a GPU. Launching runs the posted tasks, those of earlier steps first.
+// Completing looks at the first arrival of every queue: it polls while arrivals come, takes naps
+// when they do not, and sleeps while nothing is awaited. It polls because it awaits several queues
+// at once, and a driver's blocking wait is for one event. Once the context is lost, all that waits
+// ends with that error, and with exit_when_lost the process ends a little later.
+#include "executor/gpu/gpu_device.h"
+
+#include <sys/prctl.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "executor/gpu/plugin.h"
+
+namespace monograph {
+namespace {
+
+// The completing thread polls for kSpin without a nap; then it naps for kNap between two looks.
+// Linux may prolong a nap by kNapSlackNs (50 us unless it is told otherwise).
+constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr auto kNap = std::chrono::microseconds(20);
+constexpr unsigned long kNapSlackNs = 1000;
+// When a device is destroyed, its work may go on for so long without any progress; then the device
+// counts as hung and is left alone.
+constexpr auto kDrain = std::chrono::seconds(10);
+// So long after a loss the process ends: time to report the failed steps.
+constexpr auto kReport = std::chrono::seconds(2);
+
+}  // namespace
+
+// The end of a segment.
+struct GpuDevice::Tick : Arrival {
+  GpuDevice* device = nullptr;
+  uint64_t tick = 0;
+  Tick* following = nullptr;
+
+  void Arrived(const Status& status) override {
+    // Do all of it under the lock: as soon as the record is free, the launching thread may use it
+    // for another tick.
+    std::lock_guard lock(device->ticks_mutex_);
+    if (status.ok()) device->memory_->Completed(tick);
+    device->first_tick_ = following;
+    if (following == nullptr) device->last_tick_ = nullptr;
+    device->free_ticks_.push_back(this);
+  }
+};
+
+Result<std::unique_ptr<GpuDevice>> GpuDevice::Make(DeviceInfo info,
+                                                   std::shared_ptr<StreamDriver> driver,
+                                                   Options options) {
+  MG_RETURN_IF_ERROR(driver->Enter());
+  MG_ASSIGN_OR_RETURN(auto memory, GpuMemory::Make(driver, {.name = info.name.ToString(),
+                                                            .limit = options.memory_limit,
+                                                            .allow_growth = options.allow_growth}));
+  return std::unique_ptr<GpuDevice>(
+      new GpuDevice(std::move(info), std::move(driver), options, std::move(memory)));
+}
+
+GpuDevice::GpuDevice(DeviceInfo info, std::shared_ptr<StreamDriver> driver, Options options,
+                     GpuMemory::Owner memory)
+    : Device(std::move(info), memory.get()),
+      driver_(std::move(driver)),
+      options_(options),
+      memory_(std::move(memory)),
+      pinned_(PinnedMemory::Make(driver_)) {
+  const std::string id = std::to_string(this->info().name.id);
+  launching_ = StartThread("mg-gpu" + id + "-launch", [this] { Launching(); });
+  completing_ = StartThread("mg-gpu" + id + "-done", [this] { Completing(); });
+}
+
+GpuDevice::~GpuDevice() {
+  {
+    std::lock_guard lock(launch_mutex_);
+    launch_stop_ = true;
+    launch_changed_.notify_all();
+  }
+  launching_.join();
+  if (members_ != nullptr) members_->Stop();
+  {
+    std::lock_guard lock(await_mutex_);
+    await_stop_ = true;
+    await_changed_.notify_all();
+  }
+  completing_.join();
+  for (auto& events : events_) {
+    for (const EventId event : events) driver_->DropEvent(event);
+  }
+  pinned_->Release();
+}
+
+Status GpuDevice::health() const {
+  if (!lost_.load(std::memory_order_acquire)) return Status();
+  std::lock_guard lock(lost_mutex_);
+  return loss_;
+}
+
+Status GpuDevice::Check(const Status& status) {
+  if (status.ok()) [[likely]]
+    return status;
+  if (!driver_->lost()) return status;
+  Lose(status);
+  return health();
+}
+
+void GpuDevice::Lose(const Status& status) {
+  {
+    std::lock_guard lock(lost_mutex_);
+    if (lost_.load(std::memory_order_relaxed)) return;  // relaxed: written under this lock only
+    loss_ = Unavailable("the context of " + name() + " is lost (" + status.message() +
+                        "); what it held is gone, and the task must be started anew, which " +
+                        (options_.exit_when_lost
+                             ? "this process leaves to who started it"
+                             : "`monograph launch` or --exit_when_gpu_lost do by themselves"));
+    lost_.store(true, std::memory_order_release);
+    LogError(loss_.message());
+  }
+  std::lock_guard lock(await_mutex_);
+  await_changed_.notify_all();
+}
+
+// ---- launching
+
+void GpuDevice::Post(LaunchTask* task) {
+  std::lock_guard lock(launch_mutex_);
+  LaunchTask** at = &tasks_;
+  while (*at != nullptr &&
+         std::pair((*at)->step, (*at)->order) <= std::pair(task->step, task->order))
+    at = &(*at)->next;
+  task->next = std::exchange(*at, task);
+  launch_changed_.notify_one();
+}
+
+void GpuDevice::Launching() {
+  if (const Status status = driver_->Enter(); !status.ok()) Lose(status);
+  std::unique_lock lock(launch_mutex_);
+  for (;;) {
+    launch_changed_.wait(lock, [this] { return tasks_ != nullptr || launch_stop_; });
+    if (tasks_ == nullptr) return;
+    LaunchTask* const task = std::exchange(tasks_, tasks_->next);
+    lock.unlock();
+    task->Run();
+    lock.lock();
+  }
+}
+
+Status GpuDevice::EndSegment(uint64_t tick) {
+  std::lock_guard lock(ticks_mutex_);  // held until it is in the list: it may arrive at once
+  if (free_ticks_.empty()) {
+    ticks_.push_back(std::make_unique<Tick>());
+    free_ticks_.reserve(ticks_.size());
+    free_ticks_.push_back(ticks_.back().get());
+  }
+  Tick* const record = free_ticks_.back();
+  record->device = this;
+  record->tick = tick;
+  record->following = nullptr;
+  const Status status = IssueAndAwait(
+      Queue::kCompute, record, [] { return Status(); }, [](EventId, uint64_t) {});
+  memory_->EndTick();
+  if (!status.ok()) return status;
+  free_ticks_.pop_back();
+  (last_tick_ == nullptr ? first_tick_ : last_tick_->following) = record;
+  last_tick_ = record;
+  return Status();
+}
+
+Status GpuDevice::WaitForTick(Queue queue, uint64_t tick) {
+  std::lock_guard lock(ticks_mutex_);
+  if (tick <= memory_->completed()) return Status();
+  for (Tick* record = first_tick_; record != nullptr; record = record->following) {
+    if (record->tick >= tick) return driver_->Wait(queue, *driver_, record->event);
+  }
+  return Status();  // it arrived meanwhile
+}
+
+// ---- completing
+
+Result<EventId> GpuDevice::TakeEvent(Queue queue) {
+  {
+    std::lock_guard lock(await_mutex_);
+    auto& events = events_[static_cast<size_t>(queue)];
+    if (!events.empty()) {
+      const EventId event = events.back();
+      events.pop_back();
+      return event;
+    }
+  }
+  return driver_->MakeEvent(/*timed=*/false);
+}
+
+void GpuDevice::Await(Queue queue, Arrival* arrival) {
+  std::lock_guard lock(await_mutex_);
+  Line& line = lines_[static_cast<size_t>(queue)];
+  arrival->next = nullptr;
+  (line.first == nullptr ? line.first : line.last->next) = arrival;
+  line.last = arrival;
+  await_changed_.notify_one();
+}
+
+void GpuDevice::AwaitLast(Queue queue, Arrival* arrival) {
+  arrival->event = -1;
+  Await(queue, arrival);
+}
+
+void GpuDevice::Completing() {
+  (void)prctl(PR_SET_TIMERSLACK, kNapSlackNs);
+  if (const Status status = driver_->Enter(); !status.ok()) Lose(status);
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  auto progress = now();
+  bool stopping = false;
+  std::unique_lock lock(await_mutex_);
+  for (;;) {
+    Arrival* arrived = nullptr;
+    bool waiting = false;
+    Status status;
+    for (size_t queue = 0; queue < kQueues && arrived == nullptr; ++queue) {
+      Line& line = lines_[queue];
+      if (line.first == nullptr) continue;
+      waiting = true;
+      status = health();
+      if (status.ok() && line.first->event >= 0) {
+        const Result<bool> done = driver_->Done(line.first->event);
+        if (done.ok() && !*done) continue;
+        if (!done.ok()) {
+          lock.unlock();
+          status = Check(done.status());
+          if (health().ok()) Lose(done.status());  // no event can be trusted any more
+          status = health();
+          lock.lock();
+        }
+      }
+      arrived = std::exchange(line.first, line.first->next);
+      if (arrived->event >= 0) events_[queue].push_back(arrived->event);
+    }
+    if (arrived != nullptr) {
+      lock.unlock();
+      arrived->Arrived(status);
+      progress = now();
+      lock.lock();
+      continue;
+    }
+    if (await_stop_ && !stopping) {
+      stopping = true;
+      progress = now();
+    }
+    if (!waiting) {
+      // lost_ in the default order: this thread is about to sleep, so that it costs nothing.
+      if (lost_.load() && options_.exit_when_lost && !await_stop_) {
+        await_changed_.wait_for(lock, kReport, [this] { return await_stop_; });
+        if (!await_stop_) {
+          LogError("the process ends: a GPU's context is lost");
+          std::_Exit(kGpuLostExit);
+        }
+      }
+      if (await_stop_) return;
+      await_changed_.wait(lock);
+      progress = now();
+      continue;
+    }
+    if (stopping && now() - progress > kDrain) {
+      LogError(name() + " does not end its work; it is left alone");
+      return;
+    }
+    lock.unlock();
+    if (now() - progress < kSpin) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace monograph

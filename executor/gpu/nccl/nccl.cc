@@ -1,0 +1,166 @@
+// Communicators by NCCL, which is loaded at run time (dlopen): GPUs work without it. They do not
+// block: a call of NCCL that takes long goes on in a thread of its own, and Ready tells when it is
+// over, so that the members thread can abort it at a deadline. Only NCCL's sends and receives are
+// used: the members' GPUs add up by themselves, in the order of ranks.
+#include "executor/gpu/cuda/nccl.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <utility>
+
+#include "executor/gpu/cuda/error.h"
+
+namespace monograph::cuda {
+namespace {
+
+struct Library {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) init_rank = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) receive = nullptr;
+  int version = 0;
+  Status status;  // why it cannot be used
+
+  Library() { status = Open(); }
+
+ private:
+  Status Open() {
+    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return NotFound(dlerror());
+    const auto find = [library](auto* function, const char* name) {
+      *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
+      return *function != nullptr;
+    };
+    const bool all =
+        find(&get_version, "ncclGetVersion") && find(&get_unique_id, "ncclGetUniqueId") &&
+        find(&init_rank, "ncclCommInitRankConfig") && find(&async_error, "ncclCommGetAsyncError") &&
+        find(&last_error, "ncclGetLastError") && find(&abort, "ncclCommAbort") &&
+        find(&group_start, "ncclGroupStart") && find(&group_end, "ncclGroupEnd") &&
+        find(&send, "ncclSend") && find(&receive, "ncclRecv");
+    if (!all) return FailedPrecondition("libnccl.so.2 is too old");
+    MG_NCCL_RETURN_IF_ERROR(get_version(&version));
+    constexpr int kLeast = NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, 0);
+    if (version < kLeast) {
+      return FailedPrecondition("libnccl.so.2 is of version " + std::to_string(version) +
+                                "; this program needs " + std::to_string(kLeast));
+    }
+    return Status();
+  }
+};
+
+const Library& Nccl() {
+  static const Library* library = new Library;
+  return *library;
+}
+
+// A communicator does not block: a call that takes long goes on in a thread of NCCL's.
+Status Begun(ncclResult_t result, const char* call) {
+  return result == ncclInProgress ? Status() : NcclStatus(result, call);
+}
+
+class NcclCommunicator : public Communicator {
+ public:
+  explicit NcclCommunicator(CUstream_st* stream) : stream_(stream) {}
+  ~NcclCommunicator() override { NcclCommunicator::Abort(); }
+
+  Status Join(const std::string& id, int rank, int size) {
+    ncclUniqueId unique;
+    if (id.size() != sizeof unique.internal)
+      return DataLoss("the id of a communicator has " + std::to_string(id.size()) + " bytes");
+    id.copy(unique.internal, sizeof unique.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return Explained(
+        Begun(Nccl().init_rank(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig"));
+  }
+
+  Result<bool> Ready() override {
+    if (comm_ == nullptr) return Aborted("the communicator was aborted");
+    ncclResult_t state = ncclSuccess;
+    MG_NCCL_RETURN_IF_ERROR(Nccl().async_error(comm_, &state));
+    if (state == ncclInProgress) return false;
+    if (const Status status = NcclStatus(state, "NCCL, by ncclCommGetAsyncError,"); !status.ok())
+      return Explained(status);
+    return true;
+  }
+
+  Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
+    if (comm_ == nullptr) return Aborted("the communicator was aborted");
+    MG_NCCL_RETURN_IF_ERROR(Nccl().group_start());
+    const Status status = Enqueue(sends, receives);
+    // Ends the group after a failure, too.
+    const Status ended = Begun(Nccl().group_end(), "ncclGroupEnd");
+    return Explained(status.ok() ? ended : status);
+  }
+
+  void Abort() override {
+    if (comm_ != nullptr) (void)Nccl().abort(std::exchange(comm_, nullptr));
+  }
+  void Abandon() override { comm_ = nullptr; }
+
+ private:
+  Status Enqueue(std::span<const Send> sends, std::span<const Receive> receives) {
+    for (const Send& send : sends) {
+      MG_RETURN_IF_ERROR(Begun(
+          Nccl().send(send.data, send.bytes, ncclUint8, send.rank, comm_, stream_), "ncclSend"));
+    }
+    for (const Receive& receive : receives) {
+      MG_RETURN_IF_ERROR(Begun(
+          Nccl().receive(receive.data, receive.bytes, ncclUint8, receive.rank, comm_, stream_),
+          "ncclRecv"));
+    }
+    return Status();
+  }
+
+  Status Explained(const Status& status) const {
+    const char* detail = status.ok() ? nullptr : Nccl().last_error(comm_);
+    if (detail == nullptr || *detail == '\0') return status;
+    const Status explained(status.code(), status.message() + ": " + detail);
+    return status.derived() ? explained.AsDerived() : explained;
+  }
+
+  CUstream_st* const stream_;
+  ncclComm_t comm_ = nullptr;
+};
+
+class NcclCommunicators : public Communicators {
+ public:
+  explicit NcclCommunicators(CUstream_st* stream) : stream_(stream) {}
+
+  Result<std::string> NewId() override {
+    ncclUniqueId id;
+    MG_NCCL_RETURN_IF_ERROR(Nccl().get_unique_id(&id));
+    return std::string(id.internal, sizeof id.internal);
+  }
+
+  Result<std::unique_ptr<Communicator>> Join(const std::string& id, int rank, int size) override {
+    auto communicator = std::make_unique<NcclCommunicator>(stream_);
+    MG_RETURN_IF_ERROR(communicator->Join(id, rank, size));
+    return std::unique_ptr<Communicator>(std::move(communicator));
+  }
+
+ private:
+  CUstream_st* const stream_;
+};
+
+}  // namespace
+
+Result<std::string> NcclVersion() {
+  const Library& nccl = Nccl();
+  MG_RETURN_IF_ERROR(nccl.status);
+  return "NCCL " + std::to_string(nccl.version / 10000) + "." +
+         std::to_string(nccl.version % 10000 / 100) + "." + std::to_string(nccl.version % 100);
+}
+
+std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st* stream) {
+  return std::make_unique<NcclCommunicators>(stream);
+}
+
+}  // namespace monograph::cuda

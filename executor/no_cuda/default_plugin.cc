@@ -1,7 +1,0 @@
-#include "executor/default_plugin.h"
-
-namespace monograph {
-
-std::vector<std::string> DefaultCudaPlugins() { return {}; }
-
-}  // namespace monograph

@@ -1,9 +1,0 @@
-#include "executor/cuda/nccl.h"
-
-namespace monograph::cuda {
-
-Result<std::string> NcclVersion() { return Unimplemented("this program was built without NCCL"); }
-
-std::unique_ptr<Communicators> MakeNcclCommunicators(CUstream_st*) { return nullptr; }
-
-}  // namespace monograph::cuda

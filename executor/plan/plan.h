@@ -1,0 +1,81 @@
+// Plan: one task's part of a graph, compiled: kernels made, edges resolved to flat arrays. Steps
+// run it (executor/step/step_executor.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "executor/device.h"
+#include "executor/kernel.h"
+#include "graph/graph.h"
+
+namespace monograph {
+
+class CollectiveHome;  // executor/collective/collective.h
+class ThreadPools;
+struct PlanData;  // executor/plan/plan_data.h
+
+// A tensor (or, if `control`, a bare signal) that enters or leaves a plan.
+struct EdgeInfo {
+  int32_t id = -1;
+  DType dtype = DT_INVALID;  // DT_INVALID for a control edge
+  PartialShape shape;
+  int32_t priority = 0;  // smaller is more urgent
+  bool control = false;
+  std::string name;                      // of the tensor: "conv1/Relu:0"
+  std::string send_device, recv_device;  // full names
+};
+
+struct PlanOptions {
+  const KernelRegistry* kernels = nullptr;
+  // Also looked at for nodes on GPUs; may be nullptr.
+  const KernelRegistry* gpu_kernels = nullptr;
+  std::vector<Device*> devices;  // of this task
+  ThreadPools* pools = nullptr;
+  ResourceManager* resources = nullptr;
+  const CollectiveHome* collectives = nullptr;  // nullptr: kernels meet nobody
+  // DeviceInfo::link of the devices of the session, by full name; nullptr: none has one.
+  const std::map<std::string, std::string>* links = nullptr;
+  std::string step_container;
+  // Splice the bodies of function calls in; otherwise each call runs as a step of its own.
+  bool inline_functions = true;
+};
+
+// Immutable but for recycled step memory; thread-safe. Devices, pools, resources and collectives of
+// its options outlive it.
+class Plan {
+ public:
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  // Edges that arrive from elsewhere, and edges that leave. A pair within the plan is in neither:
+  // it is linked and costs nothing.
+  std::span<const EdgeInfo> recv_edges() const;
+  std::span<const EdgeInfo> send_edges() const;
+  int num_nodes() const;
+  const std::string& step_container() const;
+  // Tensors that were dropped because their edge is unknown, came twice, or belongs to a step that
+  // is over.
+  int64_t dropped_deliveries() const;
+
+  const PlanData& data() const { return *data_; }
+
+ private:
+  friend Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options);
+  friend class PlanCompiler;
+  explicit Plan(std::unique_ptr<PlanData> data);
+  std::unique_ptr<PlanData> data_;
+};
+
+// REQUIRES: every node has the full name of a device. Errors name the node, its op and its device:
+// a device that the task does not have (InvalidArgument), no kernel for it (NotFound, with what is
+// registered), an op that is unknown (Unimplemented), a kernel that refuses the node (its own
+// status).
+Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options);
+
+}  // namespace monograph

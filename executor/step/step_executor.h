@@ -1,0 +1,151 @@
+// StepExecutor: runs a plan once per step. Step: one such run.
+//
+//   auto step = StepExecutor::Prepare(plan, step_id, &sink, done, /*trace=*/nullptr);
+//   step->Deliver(edge, tensor);   // any time from now on, any thread
+//   step->Start();
+//
+// A node runs when all that it waits for has finished. The thread that finishes a node goes on with
+// its most urgent ready successor. Others wait on that thread's own list, from which half goes to
+// an inter-op thread whenever one is free and there is enough to do. With inter_op == 1 a step runs
+// one node at a time, in an order that depends only on the plan and on what is delivered when.
+// Several steps of one plan may run at once. A steady step allocates nothing from the heap.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/done.h"
+#include "base/tensor.h"
+#include "executor/plan/plan.h"
+#include "executor/trace.h"
+
+namespace monograph {
+
+struct StepState;
+class Unfinished;
+
+// Takes what leaves a step.
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  // Called on the thread that computed the tensor, as soon as it exists; must not block. A control
+  // edge brings an invalid tensor. May call Deliver of any step, this one too.
+  virtual void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) = 0;
+};
+
+class Step : public std::enable_shared_from_this<Step> {
+ public:
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  uint64_t step_id() const { return step_id_; }
+
+  // `issued` runs when nothing of the step is left but the ends of trailing kernels
+  // (AsyncKernel::trails): what it gave to devices with an order of their own is all there, and a
+  // step that begins now comes behind it. Before `done`, at most once; not if the step is aborted
+  // before, nor if its plan has no such kernel. On the thread that ended the last other node, with
+  // no lock held; may start other steps. REQUIRES: before Start.
+  void OnIssued(std::function<void()> issued);
+
+  // Starts the step, once. The calling thread runs cheap nodes that are ready, for some tens of
+  // microseconds at most, and leaves the others to the inter-op threads; with `inline_all` it
+  // computes like one of those until it finds nothing ready. The step keeps itself alive until it
+  // is done. `done` may run inside this call.
+  void Start(bool inline_all = false);
+
+  // The tensor of an edge of plan->recv_edges() (an invalid one for a control edge). Any thread,
+  // before or after Start; runs cheap nodes that it makes ready, as Start does. Each edge once;
+  // what comes again, comes late or is unknown is counted and dropped. A tensor of another type or
+  // shape than the edge's fails the step. Memory that somebody else reads must be held by that
+  // somebody too: a tensor that only the step holds may be overwritten in place.
+  void Deliver(int32_t edge_id, Tensor tensor);
+
+  // Ends the step: no further kernel starts, asynchronous ones are cancelled, and `done` gets the
+  // first failure that is not derived, on the thread that ends the last kernel (this one if none
+  // runs). Any thread; nothing happens if the step is over.
+  void Abort(const Status& status);
+
+  // Of a step that was aborted because its time was up (executor/step/unfinished.h): what it had
+  // begun, or else what it waited for; "" of others. REQUIRES: `done` runs or has run.
+  std::string unfinished() const;
+
+ private:
+  friend class StepExecutor;
+  enum Outcome : int { kOpen, kComplete, kAborted };
+
+  struct Key {};  // only StepExecutor makes steps
+
+ public:
+  explicit Step(Key);
+
+ private:
+  void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  bool TryHold();  // false: the step is over
+  void Release();  // the last one finishes the step
+  void Finish();
+  // The caller has a hold.
+  void Complete();
+  void AbortHeld(const Status& status);
+  void TrailingDone(const Status& status);
+  // Notes that `node`, which was running when the step was aborted, has ended with `why`.
+  void EndedLate(int32_t node, const Status& why);
+  bool aborted() const { return outcome_.load(std::memory_order_relaxed) == kAborted; }
+
+  std::shared_ptr<const Plan> plan_;
+  std::unique_ptr<StepState> state_;
+  uint64_t step_id_ = 0;
+  StepSink* sink_ = nullptr;
+  StepTrace* trace_ = nullptr;
+  bool caller_runs_cheap_nodes_ = true;
+  bool timed_ = false;
+  Done done_;
+  std::function<void()> issued_;
+  std::shared_ptr<Step> self_;  // while it runs
+  std::atomic<bool> started_{false};
+  std::atomic<int> outcome_{kOpen};
+  // One while the outcome is open, and one each for a thread at work, a queued list of nodes, an
+  // asynchronous kernel.
+  std::atomic<int> holds_{1};
+  std::atomic<int32_t> remaining_{0};  // nodes that have not finished; trailing ones: not begun
+  // Sequential steps only: what came from other threads, and who has the right to run nodes.
+  std::atomic<int32_t> inbox_{-1};
+  // 0: free; 1: taken; 2: taken, and the inbox was filled since. Sequentially consistent, see
+  // RunSequential.
+  std::atomic<int> token_{0};
+  std::mutex status_mutex_;
+  Status status_;                           // guarded by status_mutex_, as what follows
+  std::unique_ptr<Unfinished> unfinished_;  // of a step whose time is up
+};
+
+class StepExecutor {
+ public:
+  // Lends memory for a step of `plan`. `sink` (may be null if the plan has no send edges) and
+  // `trace` (may be null) live until done. `done` runs exactly once, when every node has finished
+  // or, after a failure, when no kernel of the step runs any more; never if the step is dropped
+  // without Start and Abort. It runs with no lock held and may start other steps. Without
+  // `caller_runs_cheap_nodes` Start and Deliver leave all nodes to the inter-op threads.
+  static std::shared_ptr<Step> Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id,
+                                       StepSink* sink, Done done, StepTrace* trace = nullptr,
+                                       bool caller_runs_cheap_nodes = true);
+  // Prepare and Start.
+  static std::shared_ptr<Step> Start(std::shared_ptr<const Plan> plan, uint64_t step_id,
+                                     StepSink* sink, Done done, StepTrace* trace = nullptr,
+                                     bool caller_runs_cheap_nodes = true);
+
+ private:
+  friend class Step;
+  class Loop;
+  static void RunTask(void* step, int32_t head);
+  static void RunSequentialTask(void* step, int32_t head);
+  static void RunSequential(Step& step, int32_t head, bool compute);
+  static void Post(Step& step, int32_t item, bool compute);  // sequential steps
+  static void AsyncDone(Step& step, int32_t node, const Status& status);
+};
+
+}  // namespace monograph

@@ -1,0 +1,191 @@
+// Encodes and decodes the headers of the data plane (grammar in step_message.h) and packs the
+// payloads of tensors. Decoding trusts nothing: each field is checked against the kind of the
+// message, and a shape against the size of its payload before memory is taken, since a peer may be
+// broken or hostile. Plain data is sent where it lies; only strings and handles are packed.
+#include "executor/worker/step_message.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/codec.h"
+
+namespace monograph {
+namespace {
+
+constexpr size_t kFixedBytes = 32;
+
+template <typename T>
+char* Put(char* out, T value) {
+  std::memcpy(out, &value, sizeof value);
+  return out + sizeof value;
+}
+
+Buffer PackedBuffer(const std::string& bytes) {
+  Buffer buffer = Buffer::Allocate(HostAllocator(), bytes.size());
+  if (buffer && !bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
+  return buffer;
+}
+
+}  // namespace
+
+size_t EncodeStepMessage(const StepMessage& message, char* out) {
+  char* p = out;
+  p = Put(p, static_cast<uint8_t>(message.kind));
+  p = Put(p, static_cast<uint8_t>(message.flags | (message.status.derived() ? kDerivedFlag : 0)));
+  p = Put(p, static_cast<uint16_t>(message.status.code()));
+  p = Put(p, message.id);
+  p = Put(p, message.session);
+  p = Put(p, message.incarnation);
+  p = Put(p, message.step);
+  if (message.kind == StepMessageKind::kTensor) {
+    p = Put(p, static_cast<uint8_t>(message.dtype));
+    p = Put(p, static_cast<uint8_t>(message.shape.rank()));
+    for (int64_t dim : message.shape.dims()) p = Put(p, dim);
+  } else if (message.kind == StepMessageKind::kCollective) {
+    MG_CHECK(message.body.size() <= kMaxHeaderBytes - kFixedBytes);
+    std::memcpy(p, message.body.data(), message.body.size());
+    p += message.body.size();
+  } else if (message.count > 1) {
+    p = Put(p, message.count);
+    p = Put(p, message.stride);
+  } else if (!message.status.ok()) {
+    const std::string& text = message.status.message();
+    const size_t length = std::min(text.size(), kMaxHeaderBytes - kFixedBytes);
+    std::memcpy(p, text.data(), length);
+    p += length;
+  }
+  return static_cast<size_t>(p - out);
+}
+
+namespace {
+
+Status Malformed(const std::string& what) { return DataLoss("malformed step message: " + what); }
+
+// What follows the fixed part of a tensor message.
+Status DecodeTensor(Decoder* in, StepMessage* message) {
+  if (message->id > INT32_MAX) return Malformed("edge " + std::to_string(message->id));
+  const auto dtype = in->Get<uint8_t>();
+  const int rank = in->Get<uint8_t>();
+  if (!in->ok()) return Malformed("a tensor's type and rank are cut off");
+  message->dtype = static_cast<DType>(dtype);
+  if (DTypeSize(message->dtype) == 0)
+    return Malformed("a tensor of type " + std::to_string(dtype) + ", which has no values here");
+  if (rank > kMaxRank) return Malformed("a tensor of rank " + std::to_string(rank));
+  int64_t dims[kMaxRank];
+  for (int i = 0; i < rank; ++i) dims[i] = in->Get<int64_t>();
+  if (!in->ok()) return Malformed("a tensor's " + std::to_string(rank) + " dimensions are cut off");
+  Result<Shape> shape = Shape::Make({dims, static_cast<size_t>(rank)});
+  if (!shape.ok()) return Malformed("a tensor's shape: " + shape.status().message());
+  message->shape = shape.value();
+  if (message->shape.elements() > INT64_MAX / static_cast<int64_t>(DTypeSize(message->dtype))) {
+    return Malformed("a tensor's shape " + message->shape.ToString() +
+                     " has more bytes than memory can");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status DecodeStepMessage(std::string_view header, StepMessage* message) {
+  Decoder in(header);
+  const auto kind = in.Get<uint8_t>();
+  const auto flags = in.Get<uint8_t>();
+  const auto code = in.Get<uint16_t>();
+  message->id = in.Get<uint32_t>();
+  message->session = in.Get<uint64_t>();
+  message->incarnation = in.Get<uint64_t>();
+  message->step = in.Get<uint64_t>();
+  if (!in.ok()) return Malformed("only " + std::to_string(header.size()) + " bytes");
+  message->flags = flags;
+  message->status = Status();
+  if (message->step == 0) return Malformed("step 0");
+  if (kind < 1 || kind > 5) return Malformed("kind " + std::to_string(kind));
+  message->kind = static_cast<StepMessageKind>(kind);
+  const bool reports =
+      message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
+  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag
+                              : reports                                  ? kDerivedFlag
+                                                                         : 0;
+  if ((flags & ~known_flags) != 0)
+    return Malformed("flags " + std::to_string(flags) + " of kind " + std::to_string(kind));
+  if (code > (reports ? static_cast<uint16_t>(Code::kUnauthenticated) : 0)) {
+    return Malformed("status code " + std::to_string(code) + " of kind " + std::to_string(kind));
+  }
+  if (message->kind == StepMessageKind::kTensor) MG_RETURN_IF_ERROR(DecodeTensor(&in, message));
+  if (message->kind == StepMessageKind::kCollective) {
+    message->body = in.rest();
+    return Status();
+  }
+  message->count = 1;
+  message->stride = 1;
+  if (message->kind == StepMessageKind::kRunStep && !in.rest().empty()) {
+    message->count = in.Get<uint32_t>();
+    message->stride = in.Get<uint64_t>();
+    if (!in.ok()) return Malformed("a row's count and stride are cut off");
+    if (message->count < 2 || message->count > kMaxStepsInRow)
+      return Malformed("a row of " + std::to_string(message->count) + " steps");
+    if (message->stride % 2 == 0 ||
+        message->stride > (UINT64_MAX - message->step) / (message->count - 1))
+      return Malformed("a row's stride is " + std::to_string(message->stride));
+  }
+  if (message->kind == StepMessageKind::kAbortStep && code == 0)
+    return Malformed("an abort without a reason");
+  if (code != 0) {
+    message->status = Status(static_cast<Code>(code), std::string(in.rest()));
+    if (flags & kDerivedFlag) message->status = message->status.AsDerived();
+  } else if (!in.rest().empty()) {
+    return Malformed(std::to_string(in.rest().size()) + " bytes after the end of kind " +
+                     std::to_string(kind));
+  }
+  return Status();
+}
+
+Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes) {
+  const auto elements = static_cast<size_t>(shape.elements());
+  if (!IsPlainData(dtype)) {
+    // Each element takes at least its length prefix, a handle three: a shape that promises more
+    // than the bytes can hold is refused before memory is taken.
+    if (elements <= payload_bytes / (dtype == DT_RESOURCE ? 12 : 4)) return Status();
+  } else if (elements * DTypeSize(dtype) == payload_bytes) {
+    return Status();
+  }
+  return DataLoss("a tensor " + std::string(DTypeName(dtype)) + shape.ToString() +
+                  " came with a payload of " + std::to_string(payload_bytes) + " bytes");
+}
+
+Payload TensorPayload(const Tensor& tensor) {
+  if (IsPlainData(tensor.dtype())) return {tensor.buffer(), tensor.offset(), tensor.bytes()};
+  Encoder out;
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    if (tensor.dtype() == DT_STRING) {
+      out.PutBytes(tensor.strings()[i]);
+    } else {
+      const ResourceHandle& handle = tensor.handles()[i];
+      out.PutBytes(handle.device);
+      out.PutBytes(handle.container);
+      out.PutBytes(handle.name);
+    }
+  }
+  return {PackedBuffer(out.bytes()), 0, out.bytes().size()};
+}
+
+Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes) {
+  MG_RETURN_IF_ERROR(CheckPayload(dtype, shape, bytes.size()));
+  MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  Decoder in(bytes);
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    if (dtype == DT_STRING) {
+      tensor.strings()[i] = in.GetBytes();
+    } else {
+      ResourceHandle& handle = tensor.handles()[i];
+      handle.device = in.GetBytes();
+      handle.container = in.GetBytes();
+      handle.name = in.GetBytes();
+    }
+  }
+  if (!in.ok() || !in.rest().empty())
+    return DataLoss("packed tensor does not fit shape " + shape.ToString());
+  return tensor;
+}
+
+}  // namespace monograph

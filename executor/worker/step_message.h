@@ -1,0 +1,80 @@
+// The messages of the data plane: what the client and the executors say to each other during steps.
+//
+// Grammar (little-endian, fixed widths; a message is one transport header, and a payload where
+// noted):
+//   message  = kind:u8 flags:u8 code:u16 id:u32 session:u64 incarnation:u64 step:u64 body
+//   kind     = 1 run-step    id = graph handle; body = nothing, or count:u32 stride:u64, 2 or
+//                            more and odd: so many steps in a row, the first is `step`
+//            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
+//                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
+//            | 3 step-done   id = sender's index in the session; code = status; body = message text.
+//                            Of a row, `step` is the last one. Code DeadlineExceeded, derived: the
+//                            answer to an abort with that code, its text is executor/step/unfinished.h's
+//            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
+//            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
+//   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
+//
+// What is not named has to be zero, and a header ends where its grammar does. `step` is an id
+// (executor/worker/step_ids.h).
+//
+// `session` is the client's random nonce and `incarnation` the receiver's: a message for another
+// life of a process, or for a step that is over, is dropped and counted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/shape.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "executor/worker/step_ids.h"
+#include "transport/transport.h"
+
+namespace monograph {
+
+enum class StepMessageKind : uint8_t {
+  kRunStep = 1,
+  kTensor = 2,
+  kStepDone = 3,
+  kAbortStep = 4,
+  kCollective = 5
+};
+
+inline constexpr uint8_t kTraceFlag = 1;
+inline constexpr uint8_t kDerivedFlag = 2;
+inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
+
+struct StepMessage {
+  StepMessageKind kind = StepMessageKind::kRunStep;
+  uint8_t flags = 0;
+  uint32_t id = 0;
+  uint64_t session = 0;
+  uint64_t incarnation = 0;
+  uint64_t step = 0;
+  uint32_t count = 1;        // kRunStep
+  uint64_t stride = 1;       // kRunStep; between the numbers of a row
+  DType dtype = DT_INVALID;  // kTensor
+  Shape shape;               // kTensor
+  Status status;             // kStepDone, kAbortStep
+  std::string_view body;     // kCollective; decoded: a view of the header
+};
+
+// Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status
+// text is cut to fit.
+size_t EncodeStepMessage(const StepMessage& message, char* out);
+// DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step`
+// is not 0 then, the header's fixed part was there.
+Status DecodeStepMessage(std::string_view header, StepMessage* message);
+
+// OK if so many bytes of payload can be a tensor of that type and shape; else DataLoss with the
+// numbers.
+Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes);
+
+// The payload of a tensor message. Plain data is lent by reference; strings and handles are packed
+// into a buffer of their own.
+Payload TensorPayload(const Tensor& tensor);
+// Unpacks strings or handles. DataLoss if the bytes do not fit the shape.
+Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes);
+
+}  // namespace monograph

@@ -1,0 +1,147 @@
+#include "executor/worker/worker.h"
+
+#include "executor/trace.h"
+#include "executor/worker/impl.h"
+
+namespace monograph {
+
+Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::~Worker() {
+  impl_->Shutdown();
+  // A kernel that would not end still uses its worker.
+  if (impl_->stuck_) (void)impl_.release();
+}
+
+Result<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  MG_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Worker>(new Worker(std::move(impl)));
+}
+
+const std::string& Worker::task() const { return impl_->task_; }
+const std::vector<DeviceInfo>& Worker::devices() const { return impl_->device_infos_; }
+const KernelRegistry* Worker::gpu_kernels() const { return impl_->gpu_kernels_; }
+uint64_t Worker::incarnation() const { return impl_->incarnation_; }
+std::string Worker::transport_address() const {
+  return impl_->transport_ ? impl_->transport_->address() : std::string();
+}
+Transport* Worker::transport() const { return impl_->transport_.get(); }
+ResourceManager& Worker::resources() const { return impl_->resources_; }
+
+WorkerStats Worker::stats() const {
+  WorkerStats stats;
+  stats.steps_done = impl_->steps_done_.load(std::memory_order_relaxed);
+  stats.steps_failed = impl_->steps_failed_.load(std::memory_order_relaxed);
+  stats.messages_dropped = impl_->dropped_.load(std::memory_order_relaxed);
+  std::shared_lock lock(impl_->sessions_mutex_);
+  stats.sessions = static_cast<int>(impl_->sessions_.size());
+  for (const auto& [id, session] : impl_->sessions_) {
+    std::lock_guard session_lock(session->mutex);
+    stats.running_steps += session->running;
+    stats.graphs += static_cast<int>(session->graphs.size());
+  }
+  // After the steps: one that is no longer counted has sent its report.
+  stats.messages_leaving = impl_->sending_.load(std::memory_order_relaxed);
+  return stats;
+}
+
+Status Worker::CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
+                             int self_index, StepClient* client) {
+  return impl_->CreateSession(session, peers, client_peer, self_index, client);
+}
+Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline,
+                            const Status& why) {
+  return impl_->CloseSession(session, deadline, why);
+}
+
+std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
+  std::vector<std::string> ways;
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return ways;
+  for (const SessionPeer& peer : session->peers)
+    ways.push_back(impl_->transport_->Describe(peer.id));
+  return ways;
+}
+
+void Worker::DropPeer(uint64_t id, const std::string& task) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  // First the reason, then what follows from it.
+  impl_->collectives_->PeerLost(id, task);
+  for (const SessionPeer& peer : session->peers) {
+    if (peer.task == task) impl_->transport_->Disconnect(peer.id);
+  }
+}
+
+Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph, bool inline_functions) {
+  return impl_->RegisterGraph(session, std::move(graph), inline_functions);
+}
+Status Worker::DeregisterGraph(uint64_t session, uint32_t handle) {
+  return impl_->DeregisterGraph(session, handle);
+}
+
+void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tensor tensor) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->Deliver(*session, step, edge, std::move(tensor));
+  } else {
+    impl_->Push(*session, peer, step, edge, std::move(tensor));
+  }
+}
+
+void Worker::RunStep(uint64_t id, int peer, uint32_t handle, const StepIds& steps, bool trace,
+                     bool caller_computes) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->RunStep(session, {.handle = handle, .step = steps.first, .row = steps, .trace = trace},
+                   caller_computes);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kRunStep;
+  message.flags = trace ? kTraceFlag : 0;
+  message.id = handle;
+  message.step = steps.first;
+  message.count = steps.count();
+  message.stride = steps.stride;
+  impl_->SendMessage(*session, peer, std::move(message));
+}
+
+void Worker::AbortStep(uint64_t id, int peer, uint64_t step, const Status& status) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->AbortHere(*session, step, status);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kAbortStep;
+  message.id = kFromClient;
+  message.step = step;
+  message.status = status;
+  impl_->SendMessage(*session, peer, std::move(message));
+}
+
+std::shared_ptr<StepTrace> Worker::TakeTrace(uint64_t id, uint64_t step) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return nullptr;
+  std::lock_guard lock(session->mutex);
+  for (auto it = session->traces.begin(); it != session->traces.end(); ++it) {
+    if (it->first == step) {
+      std::shared_ptr<StepTrace> trace = it->second;
+      session->traces.erase(it);
+      return trace;
+    }
+  }
+  return nullptr;
+}
+
+void Worker::Drain() { impl_->draining_ = true; }
+
+void Worker::Reset(const std::vector<std::string>& containers) {
+  impl_->resources_.Clear(containers);
+}
+
+}  // namespace monograph

@@ -1,0 +1,148 @@
+// Worker: one task's runtime. Holds the task's devices and resources, the sessions that clients
+// opened, their registered graphs and running steps, and speaks the data plane
+// (executor/worker/step_message.h). A daemon has one (executor/worker/server.h), and a client
+// process has one for the part of the graph that runs in it.
+//
+// Threads. Every method may be called from any thread. Messages arrive on the thread that drives
+// the transport: cheap kernels run there at once, others on the inter-op threads.
+//
+// A step's life here: run-step names a registered graph; the step takes the tensors that came
+// before it, runs, pushes what crosses to other tasks as soon as it exists, and ends with one
+// step-done to the client. An abort, a failure or CloseSession ends it early; what arrives for it
+// afterwards is dropped and counted.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/device_name.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "executor/gpu_options.h"
+#include "executor/worker/step_ids.h"
+#include "graph/graph.h"
+#include "graph/place.h"
+#include "transport/transport.h"
+
+namespace monograph {
+
+class KernelRegistry;
+class ResourceManager;
+class StepTrace;
+
+inline constexpr int kSelf = -1;  // peer index: this worker itself
+
+// A task that takes part in a session.
+struct PeerSpec {
+  std::string task;               // "/job:worker/replica:0/task:1"
+  std::string transport_address;  // empty in a session without other tasks
+  uint64_t incarnation = 0;
+  std::vector<std::pair<std::string, std::string>> links = {};  // its devices that have one
+};
+
+// What a session's own client, if it lives in this process, hears of its steps. Called on whichever
+// thread finds out; must not block.
+class StepClient {
+ public:
+  virtual ~StepClient() = default;
+  // A tensor for the client's device arrived: a fetched value. Returns false if the edge is not a
+  // fetch (then it belongs to the client's own partition).
+  virtual bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) = 0;
+  // Peer `peer` (index in the session, or kSelf) has ended its part of the step.
+  virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;
+  // A tensor of the step was lost on its way to or from this process.
+  virtual void OnStepFailed(uint64_t step, const Status& status) = 0;
+  // Nothing comes to this process any more, nor will: all steps in flight have failed.
+  virtual void OnHealthLost(const Status& why) = 0;
+};
+
+struct WorkerOptions {
+  DeviceName task;                  // job, replica, task
+  const OpRegistry* ops = nullptr;  // outlives the worker
+  const KernelRegistry* kernels = nullptr;
+  int cpu_devices = 1;
+  GpuOptions gpu = {.device_count = 0};  // none unless asked for
+  int inter_op_parallelism_threads = 0;  // 0: one per core
+  int intra_op_parallelism_threads = 0;
+  // Makes the data plane; empty: none, for a session that stays in this process.
+  std::function<Result<std::unique_ptr<Transport>>(MessageHandler*)> make_transport = {};
+  // Rewrites a task's graph before kernels are made (fusion); supplied by the layer that knows the
+  // ops. Empty: none.
+  std::function<Result<Graph>(Graph)> rewrite = {};
+};
+
+struct WorkerStats {
+  int sessions = 0, graphs = 0, running_steps = 0;
+  int64_t messages_leaving = 0;  // tensors and reports that peers have not taken yet
+  uint64_t steps_done = 0, steps_failed = 0, messages_dropped = 0;
+};
+
+class Worker {
+ public:
+  static Result<std::unique_ptr<Worker>> Create(WorkerOptions options);
+  ~Worker();  // closes every session
+
+  const std::string& task() const;  // "/job:worker/replica:0/task:1"
+  const std::vector<DeviceInfo>& devices() const;
+  // The kernels that the plug-in of its GPUs brings; nullptr if it has none.
+  const KernelRegistry* gpu_kernels() const;
+  uint64_t incarnation() const;           // random, never 0
+  std::string transport_address() const;  // empty without a data plane
+  Transport* transport() const;           // nullptr without one
+  ResourceManager& resources() const;
+  WorkerStats stats() const;
+
+  // `session` is the client's nonce. `peers` lists every other task of the session, the client's
+  // included; `client_peer` is the client's index, or kSelf, and then `client` hears of the steps.
+  // `self_index` is this task's index in the client's own list: its step-done messages carry it.
+  // AlreadyExists for a nonce in use. Endpoints are made here.
+  Status CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
+                       int self_index, StepClient* client);
+  // Aborts its steps, waits for running kernels (at most `deadline`), drops its graphs and
+  // disconnects its peers. NotFound if there is none. `why`: how its client was lost, which others
+  // that meet it in collectives are told; OK if it closes the session itself.
+  Status CloseSession(uint64_t session,
+                      std::chrono::milliseconds deadline = std::chrono::seconds(10),
+                      const Status& why = Status());
+  // The way to each peer, in their order: lanes and expected speed (Transport::Describe).
+  std::vector<std::string> DescribePeers(uint64_t session) const;
+  // A peer is gone: its endpoint closes, pending transfers with it end.
+  void DropPeer(uint64_t session, const std::string& task);
+
+  // Compiles this task's partition. The handle is valid in the session until it closes or
+  // DeregisterGraph.
+  Result<uint32_t> RegisterGraph(uint64_t session, Graph graph, bool inline_functions = true);
+  Status DeregisterGraph(uint64_t session, uint32_t handle);
+
+  // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at
+  // once for kSelf. PushTensor may come before RunStep. `caller_computes`: for kSelf, the calling
+  // thread also runs expensive kernels. Of a row, at most kMaxStepsInRow, the end is reported, and
+  // it is aborted, by the number of the last one.
+  void PushTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
+  void RunStep(uint64_t session, int peer, uint32_t handle, const StepIds& steps, bool trace,
+               bool caller_computes);
+  void AbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
+
+  // What a traced step recorded here, once; nullptr if there is nothing. The last few traced steps
+  // are kept.
+  std::shared_ptr<StepTrace> TakeTrace(uint64_t session, uint64_t step);
+
+  // From now on run-step is refused with Unavailable; running steps go on.
+  void Drain();
+
+  // Drops resources in `containers` (all if empty).
+  void Reset(const std::vector<std::string>& containers);
+
+ private:
+  friend struct RegisteredGraph;
+  class Impl;
+  explicit Worker(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace monograph

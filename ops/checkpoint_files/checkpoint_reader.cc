@@ -1,0 +1,132 @@
+#include "ops/checkpoint_files/checkpoint_reader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "ops/checkpoint_files/checkpoint_index.h"
+
+namespace monograph {
+
+Result<CheckpointReader> CheckpointReader::Open(const std::string& prefix) {
+  CheckpointReader reader;
+  reader.prefix_ = prefix;
+  const std::string single = CheckpointFileName(prefix);
+  Result<CheckpointFile> file = CheckpointFile::Open(single);
+  if (file.ok()) {
+    for (const auto& [name, entry] : file->entries()) reader.parts_[name] = {{name, single}};
+    reader.files_.emplace(single, std::move(file).value());
+    return reader;
+  }
+  if (file.status().code() != Code::kNotFound) return file.status();
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(prefix);
+  if (index.status().code() == Code::kNotFound) {
+    return NotFound("there is no checkpoint '" + prefix + "': neither '" + single + "' nor '" +
+                    CheckpointIndexName(prefix) + "'");
+  }
+  MG_RETURN_IF_ERROR(index.status());
+  const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
+  const auto part = [&](const std::string& name) {
+    return Part{name, (folder / index->weight_map.at(name)).string()};
+  };
+  std::set<std::string> rows_of_others;
+  for (const auto& [whole, names] : index->parts) {
+    for (const std::string& name : names) {
+      reader.parts_[whole].push_back(part(name));
+      rows_of_others.insert(name);
+    }
+  }
+  for (const auto& [name, in_file] : index->weight_map) {
+    if (!rows_of_others.contains(name)) reader.parts_[name] = {part(name)};
+  }
+  return reader;
+}
+
+std::vector<std::string> CheckpointReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, parts] : parts_) names.push_back(name);
+  return names;
+}
+
+Result<const CheckpointFile*> CheckpointReader::FileOf(const Part& part) {
+  auto found = files_.find(part.file);
+  if (found == files_.end()) {
+    Result<CheckpointFile> file = CheckpointFile::Open(part.file);
+    if (file.status().code() == Code::kNotFound) {
+      return NotFound("checkpoint '" + prefix_ + "': the shard '" + part.file + "', which has '" +
+                      part.name + "', is missing");
+    }
+    MG_RETURN_IF_ERROR(file.status());
+    found = files_.emplace(part.file, std::move(file).value()).first;
+  }
+  if (!found->second.entries().contains(part.name)) {
+    return DataLoss("checkpoint '" + prefix_ + "': the shard '" + part.file + "' has no '" +
+                    part.name + "', which the index says is there");
+  }
+  return &found->second;
+}
+
+Result<CheckpointReader::Entry> CheckpointReader::Find(const std::string& name) {
+  const auto found = parts_.find(name);
+  if (found == parts_.end())
+    return NotFound("Key " + name + " not found in checkpoint '" + prefix_ + "'");
+  Entry whole;
+  for (const Part& part : found->second) {
+    MG_ASSIGN_OR_RETURN(const CheckpointFile* file, FileOf(part));
+    const CheckpointFile::Entry& entry = file->entries().at(part.name);
+    if (whole.dtype == DT_INVALID) {
+      whole = {entry.dtype, entry.shape};
+      continue;
+    }
+    const auto tail = [](const Shape& shape) { return shape.dims().subspan(1); };
+    if (entry.dtype != whole.dtype || entry.shape.rank() < 1 ||
+        entry.shape.rank() != whole.shape.rank() ||
+        !std::ranges::equal(tail(entry.shape), tail(whole.shape))) {
+      return DataLoss("checkpoint '" + prefix_ + "': the parts of '" + name +
+                      "' are not rows of one tensor: '" + part.name + "' is " +
+                      std::string(DTypeName(entry.dtype)) + entry.shape.ToString());
+    }
+    whole.shape.set_dim(0, whole.shape[0] + entry.shape[0]);
+  }
+  return whole;
+}
+
+Status CheckpointReader::Read(const std::string& name, const RowRange& rows, void* to,
+                              const std::stop_token& stop) {
+  MG_ASSIGN_OR_RETURN(const Entry whole, Find(name));
+  if (rows.end >= 0 && (whole.shape.rank() < 1 || rows.begin < 0 || rows.begin > rows.end ||
+                        rows.end > whole.shape[0])) {
+    return InvalidArgument("'" + name + "' in checkpoint '" + prefix_ + "' has shape " +
+                           whole.shape.ToString() + "; there are no rows " +
+                           std::to_string(rows.begin) + " to " + std::to_string(rows.end));
+  }
+  char* out = static_cast<char*>(to);
+  int64_t first = 0;  // of the part
+  for (const Part& part : parts_.at(name)) {
+    MG_ASSIGN_OR_RETURN(const CheckpointFile* file, FileOf(part));
+    const CheckpointFile::Entry& entry = file->entries().at(part.name);
+    if (rows.end < 0) {
+      MG_RETURN_IF_ERROR(file->Read(part.name, {}, out, stop));
+      out += entry.bytes;
+      continue;
+    }
+    const int64_t has = entry.shape[0];
+    const int64_t begin = std::clamp<int64_t>(rows.begin - first, 0, has);
+    const int64_t end = std::clamp<int64_t>(rows.end - first, 0, has);
+    first += has;
+    if (begin == end) continue;
+    MG_RETURN_IF_ERROR(file->Read(part.name, {begin, end}, out, stop));
+    out += static_cast<size_t>(end - begin) * (entry.bytes / static_cast<size_t>(has));
+  }
+  return Status();
+}
+
+Result<Tensor> CheckpointReader::Read(const std::string& name) {
+  MG_ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(entry.dtype, entry.shape));
+  MG_RETURN_IF_ERROR(Read(name, {}, tensor.raw(), {}));
+  return tensor;
+}
+
+}  // namespace monograph

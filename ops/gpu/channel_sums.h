@@ -1,0 +1,280 @@
+// SumPerChannel: sums over all elements of each channel, on a GPU, in a fixed order. What is summed
+// is a term:
+//
+//   struct Term {
+//     static constexpr int kSums = 2;              // sums per channel
+//     struct Channel { ... };                      // what a thread keeps of a channel
+//     template <int N> struct Item { Pack<T, N> x; };
+//     MG_HD Channel channel(int64_t k) const;
+//     template <int N> MG_HD Item<N> load(int64_t offset) const;   // N channels beside each other
+//     template <int N> MG_HD void add(const Channel&, const Item<N>&, int v, float* sums) const;
+//   };
+//
+// Chunks of rows are summed in float, side by side; the chunks in double, in order, by a second
+// launch, unless there is but one chunk. Who has a channel's sums hands them to `finish`:
+//
+//   struct Finish { MG_HD void operator()(int64_t channel, const double* sums) const; };
+//
+// The split into chunks follows from the shape alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "executor/kernel.h"
+#include "ops/channels.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/vectors.h"
+
+namespace monograph::ops {
+
+namespace channel_sums {
+
+inline constexpr int kThreads = 256, kMostLanes = 32;
+
+// Channels last: `lanes` threads side by side along the channels, N channels each; the rest of the
+// block takes every (kThreads / lanes)-th row of the chunk.
+template <typename Term, int N, typename Finish>
+struct RowChunks {
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 3;
+  static constexpr int kSums = Term::kSums;
+  struct Shared {
+    float sums[kSums * N * (kThreads + kMostLanes)];
+  };
+  Term term;
+  int64_t rows, channels, chunk_rows, tiles;
+  int lanes;       // a power of two, at most kMostLanes
+  float* partial;  // [chunk][sum][channel]; nullptr: there is but one chunk
+  Finish finish;
+
+  MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
+    const int64_t chunk = block / tiles, tile = block - chunk * tiles;
+    const int lane = thread % lanes, first = thread / lanes, step = kThreads / lanes;
+    const int64_t k = (tile * lanes + lane) * N;
+    const int pitch = kThreads + lanes;
+    if (phase == 0) {
+      float sums[kSums * N];
+      MG_UNROLL
+      for (int i = 0; i < kSums * N; ++i) sums[i] = 0;
+      if (k < channels) {
+        const int64_t end = (chunk + 1) * chunk_rows < rows ? (chunk + 1) * chunk_rows : rows;
+        Sum(k, chunk * chunk_rows + first, end, step, sums);
+      }
+      MG_UNROLL
+      for (int i = 0; i < kSums * N; ++i) shared.sums[i * pitch + thread] = sums[i];
+      return;
+    }
+    if (phase == 2) {
+      if (partial == nullptr) Finished(tile, thread, shared);
+      return;
+    }
+    // Each thread adds up what several have of one sum of one lane. With this pitch neighbours read
+    // neighbouring words.
+    for (int at = thread; at < kSums * N * lanes; at += kThreads) {
+      const int i = at / lanes, of = at - i * lanes;
+      const int64_t channel = (tile * lanes + of) * N + i % N;
+      if (channel >= channels) continue;
+      float sum = 0;
+      MG_UNROLL_BY(8)
+      for (int t = of; t < kThreads; t += lanes) sum += shared.sums[i * pitch + t];
+      if (partial == nullptr) {
+        shared.sums[i * pitch + of] = sum;  // which only this thread reads
+      } else {
+        partial[(chunk * kSums + i / N) * channels + channel] = sum;
+      }
+    }
+  }
+
+  MG_HD void Finished(int64_t tile, int thread, const Shared& shared) const {
+    for (int at = thread; at < lanes * N; at += kThreads) {
+      const int of = at / N, v = at - of * N;
+      const int64_t channel = (tile * lanes + of) * N + v;
+      if (channel >= channels) continue;
+      double sums[kSums];
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s)
+        sums[s] = static_cast<double>(shared.sums[(s * N + v) * (kThreads + lanes) + of]);
+      finish(channel, sums);
+    }
+  }
+
+  MG_HD void Sum(int64_t k, int64_t row, int64_t end, int64_t step, float* sums) const {
+    typename Term::Channel of[N];
+    MG_UNROLL
+    for (int v = 0; v < N; ++v) of[v] = term.channel(k + v);
+    // Several loads in flight; the additions keep their order.
+    constexpr int kAhead = 4;
+    for (; row + (kAhead - 1) * step < end; row += kAhead * step) {
+      typename Term::template Item<N> items[kAhead];
+      MG_UNROLL
+      for (int a = 0; a < kAhead; ++a)
+        items[a] = term.template load<N>((row + a * step) * channels + k);
+      MG_UNROLL
+      for (int a = 0; a < kAhead; ++a) {
+        MG_UNROLL
+        for (int v = 0; v < N; ++v) Add(of[v], items[a], v, sums);
+      }
+    }
+    for (; row < end; row += step) {
+      const auto item = term.template load<N>(row * channels + k);
+      MG_UNROLL
+      for (int v = 0; v < N; ++v) Add(of[v], item, v, sums);
+    }
+  }
+
+  MG_HD void Add(const typename Term::Channel& of, const typename Term::template Item<N>& item,
+                 int v, float* sums) const {
+    float added[kSums];
+    MG_UNROLL
+    for (int s = 0; s < kSums; ++s) added[s] = sums[s * N + v];
+    term.template add<N>(of, item, v, added);
+    MG_UNROLL
+    for (int s = 0; s < kSums; ++s) sums[s * N + v] = added[s];
+  }
+};
+
+// Channels first: a block for each plane; its image is the chunk.
+template <typename Term>
+struct Planes {
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 2;
+  static constexpr int kSums = Term::kSums;
+  struct Shared {
+    float sums[kSums * kThreads];
+  };
+  Term term;
+  int64_t channels, inner;
+  float* partial;  // [image][sum][channel]
+
+  MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
+    const int64_t image = block / channels, k = block - image * channels;
+    if (phase == 0) {
+      float sums[kSums];
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s) sums[s] = 0;
+      const auto of = term.channel(k);
+      for (int64_t i = thread; i < inner; i += kThreads)
+        term.template add<1>(of, term.template load<1>(block * inner + i), 0, sums);
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s) shared.sums[s * kThreads + thread] = sums[s];
+    } else if (thread < kSums) {
+      float sum = 0;
+      for (int t = 0; t < kThreads; ++t) sum += shared.sums[thread * kThreads + t];
+      partial[(image * kSums + thread) * channels + k] = sum;
+    }
+  }
+};
+
+// The chunks' sums in order: a few channels per block, the chunks shared out among its threads.
+template <int kSums, typename Finish>
+struct Total {
+  static constexpr int kThreads = channel_sums::kThreads, kPhases = 2, kLanes = 8;
+  struct Shared {
+    double sums[kSums * kThreads];
+  };
+  int64_t channels, chunks;
+  const float* partial;
+  Finish finish;
+
+  MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const {
+    const int lane = thread % kLanes, first = thread / kLanes;
+    const int64_t k = block * kLanes + lane;
+    if (k >= channels) return;
+    if (phase == 0) {
+      double sums[kSums];
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s) sums[s] = 0;
+      MG_UNROLL_BY(8)  // loads in flight
+      for (int64_t chunk = first; chunk < chunks; chunk += kThreads / kLanes) {
+        MG_UNROLL
+        for (int s = 0; s < kSums; ++s)
+          sums[s] += static_cast<double>(partial[(chunk * kSums + s) * channels + k]);
+      }
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s) shared.sums[s * kThreads + thread] = sums[s];
+    } else if (first == 0) {
+      double sums[kSums];
+      MG_UNROLL
+      for (int s = 0; s < kSums; ++s) {
+        sums[s] = 0;
+        for (int t = lane; t < kThreads; t += kLanes) sums[s] += shared.sums[s * kThreads + t];
+      }
+      finish(k, sums);
+    }
+  }
+};
+
+template <typename Term, int N, typename Finish>
+int64_t Chunk(const Channels& l, RowChunks<Term, N, Finish>* body) {
+  constexpr int64_t kBlocks = 1024;  // some for each place of a large GPU, so that none idles long
+  body->rows = l.outer;
+  body->channels = l.channels;
+  body->lanes = 1;
+  while (body->lanes < kMostLanes && body->lanes * N < l.channels) body->lanes *= 2;
+  body->tiles = (l.channels + body->lanes * N - 1) / (body->lanes * N);
+  // Rows that are worth a block.
+  const int64_t least = std::max<int64_t>(64, 4 * (kThreads / body->lanes));
+  const int64_t wanted = std::max<int64_t>(1, kBlocks / body->tiles);
+  body->chunk_rows = std::max(least, (l.outer + wanted - 1) / wanted);
+  return (l.outer + body->chunk_rows - 1) / body->chunk_rows;
+}
+
+}  // namespace channel_sums
+
+// REQUIRES: kWidth channels beside each other may be loaded at once wherever l.channels is divided
+// by kWidth, if `wide`. Channels without elements have sums of 0.
+template <int kWidth, typename Term, typename Finish>
+Status SumPerChannel(KernelContext& c, const Channels& l, bool wide, const Term& term,
+                     const Finish& finish) {
+  using namespace channel_sums;  // NOLINT(build/namespaces)
+  if (l.channels == 0) return Status();
+  int64_t chunks = 0;
+  Tensor partial;
+  const auto allocate = [&](int64_t count) -> Status {
+    chunks = count;
+    MG_ASSIGN_OR_RETURN(partial, c.AllocateTemp(DT_FLOAT, Shape{std::max<int64_t>(count, 1),
+                                                                Term::kSums, l.channels}));
+    return Status();
+  };
+  const auto rows = [&](auto body) -> Status {
+    body.term = term;
+    body.finish = finish;
+    const int64_t count = Chunk(l, &body);
+    if (count > 1) {
+      MG_RETURN_IF_ERROR(allocate(count));
+      body.partial = partial.template data<float>();
+    }
+    return ForBlocks(c, std::max<int64_t>(1, count) * body.tiles, body);
+  };
+  if (l.inner != 1) {
+    MG_RETURN_IF_ERROR(allocate(l.outer));
+    MG_RETURN_IF_ERROR(ForBlocks(c, l.outer * l.channels,
+                                 Planes<Term>{term, l.channels, l.inner, partial.data<float>()}));
+  } else {
+    MG_RETURN_IF_ERROR(wide && l.channels % kWidth == 0 ? rows(RowChunks<Term, kWidth, Finish>())
+                                                        : rows(RowChunks<Term, 1, Finish>()));
+    if (chunks == 0) return Status();  // it is finished
+  }
+  using Last = Total<Term::kSums, Finish>;
+  return ForBlocks(c, (l.channels + Last::kLanes - 1) / Last::kLanes,
+                   Last{l.channels, chunks, partial.data<float>(), finish});
+}
+
+// body(row, channel) for every N-th channel, kRows rows of one channel per thread, so that what is
+// read of a channel serves them all. Body: `template <int N, int kRows> MG_HD void run(int64_t row,
+// int64_t channel) const` for rows [row, row + kRows).
+template <typename Body, int N>
+struct ChannelRows {
+  static constexpr int kRows = 4;
+  Body body;
+  Divisor packs;  // channels / N
+  int64_t rows;
+
+  MG_HD void operator()(int64_t i) const {
+    const int64_t group = packs.Divide(i), k = (i - group * packs.divisor()) * N;
+    int64_t row = group * kRows;
+    if (row + kRows <= rows) return body.template run<N, kRows>(row, k);
+    for (; row < rows; ++row) body.template run<N, 1>(row, k);
+  }
+};
+
+}  // namespace monograph::ops

@@ -1,0 +1,138 @@
+// ForEach, ForBlocks: how kernels of GPUs run. A body is a plain struct of pointers, sizes and
+// strides, passed by value, with MG_HD functions; it never touches host memory. Nothing here waits
+// for the device or allocates, and all of it may be captured into a CUDA graph. Errors are those of
+// the launch.
+//
+// Where nvcc compiles a file, bodies run on the context's stream. Where the host's compiler does,
+// they run on a simulated grid (ops/gpu/simulated_grid.h): so the tests execute the very code of
+// every kernel, over all indices, without a GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "executor/kernel.h"
+#include "ops/gpu/device_code.h"
+#include "ops/words.h"
+#ifdef __CUDACC__
+#include "executor/gpu/cuda/error.h"
+#include "executor/gpu/cuda/stream.h"
+#else
+#include "ops/gpu/simulated_grid.h"
+#endif
+
+namespace monograph::ops {
+
+#ifdef __CUDACC__
+
+inline constexpr int kThreadsOfEach = 256;
+
+template <typename Body>
+__global__ void __launch_bounds__(kThreadsOfEach)
+    RunEach(const __grid_constant__ Body body, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreadsOfEach;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreadsOfEach + threadIdx.x; i < n;
+       i += step) {
+    body(i);
+  }
+}
+
+template <typename Body>
+__global__ void __launch_bounds__(Body::kThreads)
+    RunBlocks(const __grid_constant__ Body body, int64_t blocks) {
+  __shared__ alignas(16) unsigned char memory[sizeof(typename Body::Shared)];
+  auto& shared = *reinterpret_cast<typename Body::Shared*>(memory);
+  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+#pragma unroll
+    for (int phase = 0; phase < Body::kPhases; ++phase) {
+      body(phase, block, static_cast<int>(threadIdx.x), shared);
+      __syncthreads();
+    }
+  }
+}
+
+#endif
+
+// body(i) for each i in [0, n), in any order, many at once: no call may write what another one
+// reads or writes.
+template <typename Body>
+Status ForEach(KernelContext& c, int64_t n, const Body& body) {
+  static_assert(std::is_trivially_copyable_v<Body> && sizeof(Body) <= 32000);
+  if (n <= 0) return Status();
+#ifdef __CUDACC__
+  const cuda::Stream& stream = cuda::StreamOf(c);
+  const int64_t blocks = std::min((n + kThreadsOfEach - 1) / kThreadsOfEach,
+                                  int64_t{32} * std::max(stream.multiprocessors, 1));
+  RunEach<<<static_cast<unsigned>(blocks), kThreadsOfEach, 0, stream.stream>>>(body, n);
+  MG_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+#else
+  static_cast<void>(c);
+  simulated::RunEach(n, body);
+#endif
+  return Status();
+}
+
+// `blocks` blocks of kThreads threads. body(phase, block, thread, shared) for each thread and each
+// phase in [0, kPhases): all threads of a block have ended a phase before one begins the next. They
+// keep nothing between phases but `shared` (at most 48 KiB, undefined in the first phase).
+//
+//   struct Body {
+//     static constexpr int kThreads = 256, kPhases = 2;
+//     struct Shared { float sums[kThreads]; };
+//     MG_HD void operator()(int phase, int64_t block, int thread, Shared& shared) const;
+//   };
+template <typename Body>
+Status ForBlocks(KernelContext& c, int64_t blocks, const Body& body) {
+  static_assert(std::is_trivially_copyable_v<Body> && sizeof(Body) <= 32000);
+  static_assert(sizeof(typename Body::Shared) <= 48 * 1024);
+  if (blocks <= 0) return Status();
+#ifdef __CUDACC__
+  const cuda::Stream& stream = cuda::StreamOf(c);
+  const int64_t grid = std::min(blocks, int64_t{32} * std::max(stream.multiprocessors, 1));
+  RunBlocks<<<static_cast<unsigned>(grid), Body::kThreads, 0, stream.stream>>>(body, blocks);
+  MG_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+#else
+  static_cast<void>(c);
+  simulated::RunBlocks(blocks, body);
+#endif
+  return Status();
+}
+
+// Bytes of device memory, on the stream.
+inline Status DeviceZero(KernelContext& c, void* to, size_t bytes) {
+  if (bytes == 0) return Status();
+#ifdef __CUDACC__
+  MG_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(to, 0, bytes, cuda::StreamOf(c).stream));
+#else
+  static_cast<void>(c);
+  simulated::Zero(to, bytes);
+#endif
+  return Status();
+}
+inline Status DeviceCopy(KernelContext& c, void* to, const void* from, size_t bytes) {
+  if (bytes == 0 || to == from) return Status();
+#ifdef __CUDACC__
+  MG_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda::StreamOf(c).stream));
+#else
+  static_cast<void>(c);
+  simulated::Copy(to, from, bytes);
+#endif
+  return Status();
+}
+
+// From host memory, which must stay as it is as long as steps may run it again.
+inline Status DeviceUpload(KernelContext& c, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return Status();
+#ifdef __CUDACC__
+  MG_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(c).stream));
+#else
+  static_cast<void>(c);
+  simulated::Copy(to, from, bytes);
+#endif
+  return Status();
+}
+
+}  // namespace monograph::ops

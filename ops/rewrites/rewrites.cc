@@ -1,0 +1,19 @@
+#include "ops/rewrites/rewrites.h"
+
+#include <utility>
+
+#include "ops/rewrites/fuse.h"
+#include "ops/rewrites/fuse_chains.h"
+#include "ops/rewrites/group_casts.h"
+#include "ops/rewrites/group_updates.h"
+
+namespace monograph {
+
+Result<Graph> RewriteForExecution(Graph graph) {
+  MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph), {}, nullptr));
+  MG_ASSIGN_OR_RETURN(graph, FuseOps(graph, {}, nullptr));
+  MG_ASSIGN_OR_RETURN(graph, FuseChains(std::move(graph), {}, nullptr));
+  return GroupCasts(std::move(graph), {}, nullptr);
+}
+
+}  // namespace monograph

@@ -1,0 +1,140 @@
+// monograph-executor: an executor daemon, one per node.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "client/host.h"
+#include "tools/cluster_flags.h"
+#include "tools/flags.h"
+#include "tools/gpu_flags.h"
+#include "tools/own_task.h"
+#include "transport/control/key.h"
+
+namespace monograph {
+namespace {
+
+int Main(int argc, char** argv) {
+  Flags flags(
+      "monograph-executor",
+      "Runs the parts of graphs that clients give it, until SIGTERM or Ctrl-C.\n\n"
+      "Examples:\n"
+      "  monograph-executor --cluster=cluster.json --job=worker --task=0\n"
+      "  monograph-executor --worker_hosts=localhost:2223,localhost:2224 --ps_hosts=localhost:2222 "
+      "--job=ps --task=0\n"
+      "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
+  ClusterFlags cluster_flags;
+  std::string job, bind, key_file, lanes, net_devices;
+  std::optional<int> task;
+  int cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
+  double drain_seconds = 10;
+  bool key_stdin = false, with_parent = false, with_stdin = false, say_ready = false;
+  flags.Section("Cluster");
+  cluster_flags.AddNamesTo(&flags);
+  flags.Add("job", &job, "job of this daemon");
+  flags.Add("task", &task,
+            "index of this daemon in its job; needed if the job has several tasks, unless "
+            "MONOGRAPH_TASK or the rank that srun or mpirun gives says it",
+            0);
+  flags.Add("bind", &bind,
+            "address to listen on; default: loopback if the cluster names this task by a loopback "
+            "address, else that address");
+  flags.Section("Security");
+  flags.Add("key_file", &key_file,
+            "the cluster's key, made by `monograph keygen`; needed for any address but loopback. "
+            "Default: the environment's MONOGRAPH_KEY_FILE");
+  flags.Add("key_stdin", &key_stdin, "read the key from standard input");
+  flags.Section("Resources");
+  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices", 1, Flags::kMostThreads);
+  flags.Add("inter_op_parallelism_threads", &inter_op,
+            "threads that run nodes beside each other; 0: one per core", 0, Flags::kMostThreads);
+  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core",
+            0, Flags::kMostThreads);
+  GpuFlags gpu;
+  gpu.AddTo(&flags);
+  flags.Section("Data plane");
+  flags.Add("lanes", &lanes,
+            "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
+  flags.Add("net_devices", &net_devices,
+            "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+  flags.Add("spin_us", &spin_us, "how long to poll for messages before sleeping, in microseconds",
+            0);
+  flags.Section("Other");
+  flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
+  flags.AddCheck([&] {
+    return drain_seconds >= 0 && drain_seconds < 1e9
+               ? Status()
+               : InvalidArgument("--drain_seconds is a number of seconds, 0 to 1e9");
+  });
+  flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
+  flags.Add("exit_on_stdin_end", &with_stdin,
+            "end when standard input ends (for daemons that were started over ssh)");
+  flags.Add("say_ready", &say_ready, "print a line on standard output once clients are served");
+  flags.SharesEnvironment(&with_parent);
+  if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
+  if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  EndSignals signals;
+
+  Result<std::optional<ClusterSpec>> cluster = cluster_flags.ReadCluster();
+  if (!cluster.ok()) return flags.Refuse(cluster.status());
+  if (!cluster.value()) {
+    return flags.Refuse(
+        InvalidArgument("no cluster is given: --cluster=FILE, --worker_hosts=host:port,... or "
+                        "MONOGRAPH_CLUSTER names it" +
+                        TfConfigNote()));
+  }
+  if (job.empty()) {
+    return flags.Refuse(
+        InvalidArgument("--job is missing: which of the cluster's jobs is this daemon?"));
+  }
+  Result<OwnTask> own = FindOwnTask(**cluster, job, task, "--task");
+  if (!own.ok()) return flags.Refuse(own.status());
+  if (Status known = (*cluster)->Address(job, own->index).status(); !known.ok())
+    return flags.Refuse(known);
+
+  HostOptions options;
+  options.bind = bind;
+  if (!key_file.empty() && key_stdin)
+    return flags.Refuse(InvalidArgument("give either --key_file or --key_stdin, not both"));
+  if (const char* path = std::getenv("MONOGRAPH_KEY_FILE");
+      path != nullptr && key_file.empty() && !key_stdin)
+    key_file = path;
+  if (!key_file.empty() || key_stdin) {
+    Result<control::Key> key =
+        key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
+    if (!key.ok()) return flags.Refuse(key.status());
+    options.key = key.value();
+  }
+  options.cpu_devices = cpu_devices;
+  Result<GpuOptions> gpu_options = gpu.Options();
+  if (!gpu_options.ok()) return flags.Refuse(gpu_options.status());
+  options.gpu = gpu_options.value();
+  options.inter_op_parallelism_threads = inter_op;
+  options.intra_op_parallelism_threads = intra_op;
+  options.lanes = lanes;
+  options.net_devices = net_devices;
+  options.spin = std::chrono::microseconds(spin_us);
+  Result<std::unique_ptr<Server>> server = HostTask(**cluster, job, own->index, options);
+  if (!server.ok()) return flags.Exit(server.status());
+  if (say_ready) {
+    std::printf("%s\n", kDaemonReady);
+    std::fflush(stdout);
+  }
+  LogOwnTask(job, *own);
+  LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
+
+  bool failed = false;
+  LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");
+  (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
+  return failed ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace monograph
+
+int main(int argc, char** argv) { return monograph::Main(argc, argv); }

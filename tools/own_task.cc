@@ -1,0 +1,130 @@
+#include "tools/own_task.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+
+namespace monograph {
+namespace {
+
+// The value of an environment variable, "" if it is not set.
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// A whole number of at least 0.
+std::optional<int> Number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// What one launcher says of this process.
+struct Rank {
+  std::string variable, value;  // of its rank; the value is empty if it says none
+  std::string size_variable;
+  std::optional<int> size;  // processes that were started together
+};
+
+Rank FromEnvironment(const char* rank, const char* size) {
+  return {rank, Variable(rank), size, Number(Variable(size))};
+}
+
+// srun's processes are a step of the job. Slurm sets the job's variables in its batch script and in
+// salloc's shell, too, with SLURM_PROCID=0 at most, and SLURM_NTASKS of the job: what these start,
+// they start once.
+Rank FromSlurm() {
+  Rank rank = FromEnvironment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  const bool job = !Variable("SLURM_JOB_ID").empty();
+  const bool step = rank.size.has_value() || !Variable("SLURM_STEP_ID").empty();
+  const bool first = rank.value.empty() || rank.value == "0";
+  if (job && !step && first) return {rank.variable, "", "SLURM_NTASKS", std::nullopt};
+  if (!rank.size) rank = FromEnvironment("SLURM_PROCID", "SLURM_NTASKS");
+  return rank;
+}
+
+// In order of precedence.
+std::vector<Rank> Ranks() {
+  Rank slurm = FromSlurm();
+  Rank open_mpi = FromEnvironment("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  Rank pmi = FromEnvironment("PMI_RANK", "PMI_SIZE");
+  // mpirun inside a Slurm job starts its own daemons as a step, with a rank per node.
+  if (slurm.size && open_mpi.size && slurm.size != open_mpi.size) return {open_mpi, pmi};
+  return {slurm, open_mpi, pmi};
+}
+
+Result<OwnTask> TaskOf(const std::string& variable, const std::string& value,
+                       const ClusterSpec& cluster, const std::string& job,
+                       const std::string& flag_name) {
+  const std::string what = variable + "=" + value;
+  const std::optional<int> task = Number(value);
+  if (!task) return InvalidArgument(what + " is no task index: a whole number, 0 or more");
+  if (const Status found = cluster.Address(job, *task).status(); !found.ok())
+    return InvalidArgument(what + ": " + found.message() + "; give " + flag_name);
+  return OwnTask{*task, what};
+}
+
+// The tasks of TF_CONFIG's cluster; 0 if it is not set or names none.
+size_t TfConfigTasks() {
+  const auto config = nlohmann::json::parse(Variable("TF_CONFIG"), nullptr, false);
+  if (!config.is_object() || !config.contains("cluster") || !config["cluster"].is_object())
+    return 0;
+  size_t tasks = 0;
+  for (const auto& [job, addresses] : config["cluster"].items()) tasks += addresses.size();
+  return tasks;
+}
+
+}  // namespace
+
+Result<OwnTask> FindOwnTask(const ClusterSpec& cluster, const std::string& job,
+                            std::optional<int> flag, const std::string& flag_name) {
+  const int tasks = cluster.num_tasks(job);
+  if (flag || tasks == 0) return OwnTask{flag.value_or(0), ""};
+  if (const std::string task = Variable("MONOGRAPH_TASK"); !task.empty())
+    return TaskOf("MONOGRAPH_TASK", task, cluster, job, flag_name);
+  for (const Rank& rank : Ranks()) {
+    if (!rank.value.empty() && rank.size.value_or(2) > 1)
+      return TaskOf(rank.variable, rank.value, cluster, job, flag_name);
+  }
+  if (tasks == 1) return OwnTask{cluster.jobs().at(job).begin()->first, ""};
+  return InvalidArgument(flag_name + " is missing: job " + job + " has " + std::to_string(tasks) +
+                         " tasks, and neither MONOGRAPH_TASK nor a rank of srun or mpirun says "
+                         "which of them this is");
+}
+
+void LogOwnTask(const std::string& job, const OwnTask& own) {
+  if (own.from.empty()) return;
+  LogInfo("this is task " + std::to_string(own.index) + " of job " + job + ", from " + own.from);
+}
+
+Status CheckAlone() {
+  constexpr char kAdvice[] =
+      ". Use `monograph launch`, or start monograph-executor for each task and the program with "
+      "--cluster (or MONOGRAPH_CLUSTER); if each process is to run alone, say --cluster=none";
+  for (const Rank& rank : Ranks()) {
+    if (rank.size.value_or(1) > 1) {
+      return FailedPrecondition("this is one of several processes (" + rank.size_variable + "=" +
+                                std::to_string(*rank.size) +
+                                "), but no cluster is given: each would do everything by itself" +
+                                kAdvice);
+    }
+  }
+  if (TfConfigTasks() > 1) {
+    return FailedPrecondition("no cluster is given" + TfConfigNote() + kAdvice);
+  }
+  return Status();
+}
+
+std::string TfConfigNote() {
+  if (Variable("TF_CONFIG").empty()) return "";
+  return "; TF_CONFIG is set, but is not read: give what its \"cluster\" holds, the same JSON, "
+         "with --cluster or MONOGRAPH_CLUSTER, and what its \"task\" says with flags";
+}
+
+}  // namespace monograph

@@ -1,0 +1,148 @@
+#include "train/monitored_training_session.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/duration.h"
+#include "base/log.h"
+#include "client/session.h"
+
+namespace monograph {
+namespace {
+
+// Before the first attempt; twice as long before each further one. Within the first pause the other
+// clients hear of the loss, and a daemon that is about to end ends.
+constexpr std::chrono::milliseconds kFirstPause(1000), kLongestPause(30000);
+
+Status WithEnd(const Status& status, const std::string& why) {
+  return {status.code(), status.message() + "; the run does not go on: " + why};
+}
+
+}  // namespace
+
+MonitoredTrainingSession::MonitoredTrainingSession(OpenFn open, const ReplicatedStep& step,
+                                                   std::vector<Outputs> feeds, Trainer::FeedFn feed,
+                                                   MonitoredTrainingOptions options)
+    : open_(std::move(open)),
+      step_(step),
+      feeds_(std::move(feeds)),
+      feed_(std::move(feed)),
+      options_(std::move(options)) {
+  if (options_.checkpoint_dir.empty() || options_.saver == nullptr) return;
+  auto& hooks = options_.trainer.chief_only_hooks;
+  hooks.insert(hooks.begin(), std::make_shared<CheckpointSaverHook>(
+                                  options_.saver, options_.checkpoint_dir + "/model.ckpt",
+                                  options_.save_checkpoint));
+}
+
+MonitoredTrainingSession::~MonitoredTrainingSession() { (void)Close(); }
+
+Status MonitoredTrainingSession::Close() {
+  trainer_ = nullptr;
+  const Status status = session_ == nullptr ? Status() : session_->Close();
+  session_ = nullptr;
+  return status;
+}
+
+void MonitoredTrainingSession::Say(const std::string& text) const {
+  if (options_.trainer.say) {
+    options_.trainer.say(text);
+  } else {
+    LogInfo(text);
+  }
+}
+
+Status MonitoredTrainingSession::Check() const {
+  if (!options_.checkpoint_dir.empty() && chief() && options_.saver == nullptr)
+    return InvalidArgument("checkpoints in '" + options_.checkpoint_dir + "' need a saver");
+  if (options_.max_recoveries < 0)
+    return InvalidArgument("max_recoveries is " + std::to_string(options_.max_recoveries) +
+                           "; it must be 0 or more");
+  return Status();
+}
+
+Status MonitoredTrainingSession::Start() {
+  MG_RETURN_IF_ERROR(Check());
+  MG_ASSIGN_OR_RETURN(session_, open_(options_.trainer.start_timeout));
+  return Run([] { return Status(); });
+}
+
+Status MonitoredTrainingSession::Train(int64_t until, const Trainer::StepFn& on_step) {
+  return Run([&] {
+    return trainer_->Train(until, [&](const TrainedStep& made) {
+      if (made.global_step > furthest_) {
+        furthest_ = made.global_step;
+        attempts_ = 0;
+      }
+      if (on_step) on_step(made);
+    });
+  });
+}
+
+Status MonitoredTrainingSession::Run(const std::function<Status()>& work) {
+  while (true) {
+    Status status = trainer_ == nullptr ? Begin() : Status();
+    if (status.ok()) status = work();
+    if (status.ok()) {
+      attempts_ = 0;
+      return status;
+    }
+    MG_RETURN_IF_ERROR(Recover(status));
+  }
+}
+
+Status MonitoredTrainingSession::Begin() {
+  TrainerOptions how = options_.trainer;
+  if (attempts_ > 0) {
+    how.start_timeout =
+        std::max(std::chrono::milliseconds(1),
+                 std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()));
+    // Who keeps in step begins at a checkpoint: the loss may have left a part of an update. The
+    // chief makes all others wait until it is restored, so that they do not join what was there.
+    if (started_) how.join = step_.options.async;
+  }
+  if (chief()) how.init_fn = [this](Session* session) { return Restore(session); };
+  if (session_ == nullptr) {
+    MG_ASSIGN_OR_RETURN(session_, open_(how.start_timeout));
+  }
+  auto trainer = std::make_unique<Trainer>(session_.get(), step_, feeds_, feed_, std::move(how));
+  MG_RETURN_IF_ERROR(trainer->Start());
+  trainer_ = std::move(trainer);
+  started_ = true;
+  return Status();
+}
+
+Status MonitoredTrainingSession::Restore(Session* session) const {
+  std::optional<std::string> latest;
+  if (!options_.checkpoint_dir.empty()) {
+    MG_ASSIGN_OR_RETURN(latest, LatestCheckpoint(options_.checkpoint_dir));
+  }
+  if (!latest) return options_.trainer.init_fn ? options_.trainer.init_fn(session) : Status();
+  Say("Restoring parameters from " + *latest);
+  return options_.saver->Restore(session, *latest);
+}
+
+Status MonitoredTrainingSession::Recover(const Status& failure) {
+  const bool lost = failure.code() == Code::kUnavailable || failure.code() == Code::kAborted;
+  if (!lost || options_.checkpoint_dir.empty() || options_.max_recoveries == 0) return failure;
+  const auto now = Clock::now();
+  if (attempts_ == 0) deadline_ = now + options_.recovery_timeout;
+  if (attempts_ == options_.max_recoveries) {
+    return WithEnd(failure, "no new step after " + std::to_string(attempts_) +
+                                (attempts_ == 1 ? " recovery" : " recoveries"));
+  }
+  const auto pause = std::min(kFirstPause * (1 << std::min(attempts_, 10)), kLongestPause);
+  if (now + pause >= deadline_) {
+    return WithEnd(failure, "no new step within " + Seconds(options_.recovery_timeout));
+  }
+  ++attempts_;
+  Say(failure.message() + "; the session is made anew, attempt " + std::to_string(attempts_) +
+      " of " + std::to_string(options_.max_recoveries));
+  (void)Close();  // as far as tasks are there
+  std::this_thread::sleep_for(pause);
+  return Status();
+}
+
+}  // namespace monograph

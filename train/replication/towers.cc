@@ -1,0 +1,126 @@
+#include "train/replication/towers.h"
+
+#include <utility>
+
+#include "ops/cast/cast.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/sparse_training/sparse_training.h"
+
+namespace monograph::replication {
+namespace {
+
+// The declaration of every variable and part, in order.
+std::vector<const Declaration*> ByVariable(const std::vector<Declaration>& declarations) {
+  std::vector<const Declaration*> by_variable;
+  for (const Declaration& declaration : declarations)
+    by_variable.insert(by_variable.end(), static_cast<size_t>(declaration.parts), &declaration);
+  return by_variable;
+}
+
+// A variable's arguments: its value, its handle, as far as the model asks for them.
+Outputs Arguments(const Declaration& declaration, const VariableView& view) {
+  Outputs arguments;
+  if (declaration.read) arguments.push_back(view.value);
+  if (declaration.looked_up) arguments.push_back(view.handle);
+  return arguments;
+}
+
+// The views inside the body. Rows are read on the variable's device if it is the same for all
+// replicas, else each replica has a variable of its own.
+std::vector<VariableView> Inside(const std::vector<std::vector<VariableView>>& views,
+                                 const std::vector<const Declaration*>& by_variable,
+                                 std::span<const Output> arguments) {
+  std::vector<VariableView> inside;
+  size_t next = 0;
+  for (size_t i = 0; i < by_variable.size(); ++i) {
+    VariableView view{.shape = views[0][i].shape, .device = views[0][i].device};
+    for (const std::vector<VariableView>& replica : views)
+      if (replica[i].device != view.device) view.device.clear();
+    if (by_variable[i]->read) view.value = arguments[next++];
+    if (by_variable[i]->looked_up) view.handle = arguments[next++];
+    inside.push_back(std::move(view));
+  }
+  return inside;
+}
+
+// The gradient of one variable from those of its arguments; invalid if none has one.
+Gradient Combine(const Scope& body, std::span<const Gradient> gradients,
+                 std::span<const Output> arguments) {
+  std::vector<Gradient> valid;
+  Outputs whole;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].valid()) continue;
+    valid.push_back(gradients[i]);
+    if (gradients.size() > 1)
+      whole.push_back(Densify(body.SubScope("densify"), gradients[i], arguments[i]));
+  }
+  if (valid.empty()) return {};
+  if (whole.empty()) return valid[0].sparse() ? SumRepeatedRows(body, valid[0]) : valid[0];
+  return {whole.size() == 1 ? whole[0] : AddN(body, whole)};
+}
+
+}  // namespace
+
+Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
+                           const std::vector<std::string>& devices, int first_replica,
+                           const std::vector<Outputs>& shards, const Outputs& weights,
+                           const std::vector<std::vector<VariableView>>& views,
+                           const std::vector<Declaration>& declarations, const ModelFn& model) {
+  const std::vector<const Declaration*> by_variable = ByVariable(declarations);
+  // Arguments of a replica: its part of the batch, its weight, and the variables.
+  std::vector<Outputs> args(devices.size());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    args[r] = shards[r];
+    args[r].push_back(weights[r]);
+    for (size_t i = 0; i < by_variable.size(); ++i) {
+      const Outputs own = Arguments(*by_variable[i], views[r][i]);
+      args[r].insert(args[r].end(), own.begin(), own.end());
+    }
+  }
+  const size_t inputs = shards[0].size();
+  size_t num_results = 0;
+  std::vector<bool> rows;  // by variable
+  auto tower = [&](Scope& body, std::span<const Output> arguments) -> Result<Outputs> {
+    const Output weight = arguments[inputs];
+    const std::span<const Output> variables = arguments.subspan(inputs + 1);
+    const std::vector<VariableView> inside = Inside(views, by_variable, variables);
+    MG_ASSIGN_OR_RETURN(Outputs results,
+                        BuildModel(body, arguments.first(inputs), model, declarations, inside));
+    num_results = results.size();
+    const Output loss = results[0];
+    const Output seed = Cast(body, weight, loss.dtype());
+    MG_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients,
+                        AddSparseGradients(body, std::span<const Output>(&loss, 1), variables,
+                                           std::span<const Output>(&seed, 1)));
+    size_t next = 0;
+    for (size_t i = 0; i < by_variable.size(); ++i) {
+      const size_t count = Arguments(*by_variable[i], inside[i]).size();
+      const Gradient gradient =
+          Combine(body, std::span(gradients).subspan(next, count), variables.subspan(next, count));
+      next += count;
+      if (!gradient.valid()) {
+        return InvalidArgument("the loss does not depend on variable '" + by_variable[i]->name +
+                               "'");
+      }
+      results.push_back(gradient.values);
+      if (gradient.sparse()) results.push_back(gradient.indices);
+      rows.push_back(gradient.sparse());
+    }
+    return results;
+  };
+  MG_ASSIGN_OR_RETURN(ReplicatedTower calls,
+                      ReplicateTower(scope, name, devices, args, tower, first_replica));
+  Towers towers;
+  towers.calls = std::move(calls.calls);
+  auto result = calls.results.begin() + static_cast<ptrdiff_t>(num_results);
+  towers.results.assign(calls.results.begin(), result);
+  for (const bool sparse : rows) {
+    std::vector<Gradient>& by_replica = towers.gradients.emplace_back();
+    for (const Output& values : *result++) by_replica.push_back({values});
+    for (size_t r = 0; sparse && r < by_replica.size(); ++r) by_replica[r].indices = (*result)[r];
+    if (sparse) ++result;
+  }
+  return towers;
+}
+
+}  // namespace monograph::replication

@@ -1,0 +1,210 @@
+// The second half of Replicate: how gradients meet and are applied, one function for each way
+// (see train/replication.h), and what counts the updates.
+#include "train/replication/update.h"
+
+#include <limits>
+#include <utility>
+
+#include "base/device_name.h"
+#include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/sparse_training/sparse_training.h"
+#include "ops/variable/variable.h"
+#include "train/all_reduce.h"
+#include "train/replication/options.h"
+#include "train/sync_replicas.h"
+
+namespace monograph::replication {
+namespace {
+
+// Instance keys of the broadcast and of the end; all-reduces count from 1, one per bucket.
+constexpr int kBroadcastKey = 1 << 20, kFinishKey = kBroadcastKey - 1;
+
+using Gradients = std::vector<Gradient>;  // by variable
+
+std::vector<GradientAndVariable> Pairs(const std::vector<ModelVariable>& variables,
+                                       const Gradients& gradients) {
+  std::vector<GradientAndVariable> pairs;
+  for (size_t i = 0; i < variables.size(); ++i)
+    pairs.push_back({gradients[i].values, gradients[i].indices, variables[i]});
+  return pairs;
+}
+
+// The gradients of one replica alone.
+Gradients GradientsOf(const Draft& draft, size_t replica) {
+  Gradients gradients;
+  for (const std::vector<Gradient>& by_replica : draft.towers.gradients)
+    gradients.push_back(by_replica[replica]);
+  return gradients;
+}
+
+// The sum of all replicas' gradients, in their order, beside the variable.
+Gradient Sum(const Scope& beside, const std::vector<Gradient>& parts) {
+  if (parts.size() == 1) return parts[0];
+  Outputs values, indices;
+  for (const Gradient& part : parts) {
+    values.push_back(part.values);
+    if (part.sparse()) indices.push_back(part.indices);
+  }
+  if (indices.empty()) return {AddN(beside, values)};
+  return SumRepeatedRows(beside, {Concat(beside, values, 0), Concat(beside, indices, 0)});
+}
+
+Gradients SumsBesideVariables(const Draft& draft) {
+  Gradients sums;
+  const std::vector<ModelVariable>& variables = draft.variables[0];
+  for (size_t i = 0; i < variables.size() && draft.scope.ok(); ++i) {
+    const Scope beside = draft.scope.ReuseScope("gradients").ColocateWith(variables[i].handle);
+    sums.push_back(Sum(beside, draft.towers.gradients[i]));
+  }
+  return sums;
+}
+
+// Applies; the schedule of a learning rate reads global_step, which CountUpdate counts.
+Operation Apply(Draft* draft, const ReplicatedStep& step, size_t copy, const Gradients& gradients) {
+  if (!draft->scope.ok()) return {};
+  UnscaledGradients unscaled{.pairs = Pairs(draft->variables[copy], gradients)};
+  const bool scaled = !draft->scales.empty();
+  if (scaled) {
+    const Scope place = draft->scope.WithDevice(copy == 0 ? draft->home : draft->devices[copy]);
+    unscaled = draft->scales[copy].Unscaled(place, unscaled.pairs);
+  }
+  const Operation applied =
+      draft->optimizer.ApplyGradients(draft->scope, unscaled.pairs, &draft->initializers,
+                                      {.global_step = &step.global_step, .count = false});
+  return scaled && draft->scope.ok() ? Group(draft->scope, {applied, unscaled.update}) : applied;
+}
+
+// Counts one update once `after` has run; the count before, which no other update gets.
+Output CountUpdate(const Scope& scope, const ModelVariable& global_step, Operation after) {
+  if (!scope.ok()) return {};
+  return ResourceCountUpTo(
+      scope.WithDevice(scope.graph()->device(global_step.handle.node()).ToString())
+          .WithControlDependencies({after}),
+      global_step.handle, std::numeric_limits<int64_t>::max(), DT_INT64);
+}
+
+void AddTrain(Draft* draft, ReplicatedStep* step, Operation applied) {
+  step->updates = CountUpdate(draft->scope.WithOpName("train"), step->global_step, applied);
+  step->train = step->updates;
+}
+
+// in_graph with `async`: every replica's own update.
+void AddOwnUpdates(Draft* draft, ReplicatedStep* step) {
+  for (size_t r = 0; r < draft->devices.size(); ++r) {
+    const Operation applied = Apply(draft, *step, 0, GradientsOf(*draft, r));
+    TowerStep& tower = step->towers[r];
+    tower.updates = CountUpdate(draft->scope.WithOpName("train_" + std::to_string(r)),
+                                step->global_step, applied);
+    tower.train = tower.updates;
+  }
+}
+
+// in_graph, replicated: the replicas' gradients are all-reduced, each applies the sums to its copy.
+Status AddMirroredUpdate(Draft* draft, ReplicatedStep* step) {
+  std::vector<Gradients> sums;
+  for (size_t r = 0; r < draft->devices.size(); ++r) sums.push_back(GradientsOf(*draft, r));
+  if (sums.size() > 1) {
+    AllReduceOptions reduce;
+    reduce.group = {.size = static_cast<int>(sums.size()), .members = draft->devices};
+    reduce.group.timeout_seconds = draft->options.timeout_seconds;
+    MG_ASSIGN_OR_RETURN(sums, AllReduceReplicas(draft->scope, sums, reduce));
+  }
+  std::vector<Operation> applied;
+  for (size_t r = 0; r < sums.size(); ++r) applied.push_back(Apply(draft, *step, r, sums[r]));
+  AddTrain(draft, step, Group(draft->scope.WithOpName("update_all"), applied));
+  return Status();
+}
+
+// between_graph, replicated: the workers' gradients are all-reduced. Before the first step worker
+// 0's values go to all.
+Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
+  const Scope place = draft->scope.WithDevice(draft->devices[0]);
+  CollectiveGroup group{.size = draft->options.num_workers};
+  group.timeout_seconds = draft->options.timeout_seconds;
+  Gradients sums = GradientsOf(*draft, 0);
+  if (group.size > 1) {
+    AllReduceOptions reduce;
+    reduce.group = group;
+    MG_ASSIGN_OR_RETURN(sums, AllReduceGradients(place, sums, reduce));
+  }
+  AddTrain(draft, step, Apply(draft, *step, 0, sums));
+  if (group.size == 1) return Status();
+  // A step with a collective that fails with OutOfRange before it comes to it, as a step does whose
+  // replica reads its own input: the other members hear of it.
+  const Scope finish = draft->scope.SubScope("finish").ColocateWith(step->global_step.handle);
+  const Output ended = ResourceCountUpTo(finish, step->global_step.handle, 0, DT_INT64);
+  step->finish = CollectiveReduce(finish, ended, group, kFinishKey);
+  // All that is initialised, since worker 0 may have restored it: slots and the scale of the loss,
+  // too.
+  Outputs handles, values;
+  for (const Operation& initializer : draft->initializers) {
+    handles.push_back(initializer.input(0));
+    values.push_back(ReadVariable(place, handles.back()));
+  }
+  MG_ASSIGN_OR_RETURN(
+      values, BroadcastFromFirst(place, draft->options.rank == 0, values, group, kBroadcastKey));
+  std::vector<Operation> assigned;
+  for (size_t i = 0; i < values.size(); ++i)
+    assigned.push_back(AssignVariable(place, handles[i], values[i]));
+  step->start = Group(place.WithOpName("start"), assigned);
+  return Status();
+}
+
+// between_graph, parameter servers, in step.
+Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
+  const ReplicateOptions& options = draft->options;
+  SyncReplicasOptions sync{.replicas_to_aggregate = options.replicas_to_aggregate,
+                           .total_num_replicas = options.num_workers,
+                           .rank = options.rank,
+                           .weighted = true,
+                           .loss_scale = {},
+                           .replica_names = options.worker_names};
+  if (!draft->scales.empty()) sync.loss_scale = std::make_shared<LossScale>(draft->scales[0]);
+  if (sync.replicas_to_aggregate == 0) sync.replicas_to_aggregate = options.num_workers;
+  if (options.timeout_seconds > 0) {
+    sync.operation_timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
+  }
+  MG_ASSIGN_OR_RETURN(
+      SyncReplicasStep made,
+      SyncReplicas(draft->optimizer, sync)
+          .ApplyGradients(draft->scope, Pairs(draft->variables[0], GradientsOf(*draft, 0)),
+                          step->global_step));
+  const Scope home = draft->scope.WithDevice(draft->home);
+  const Output after =
+      ReadVariable(home.WithControlDependencies({made.train}), step->global_step.handle);
+  step->updates = Sub(home.WithOpName("updates"), after, Const(home, int64_t{1}));
+  step->train = made.train;
+  step->start = made.local_init;
+  step->finish = made.finish;
+  step->sync = std::make_shared<const SyncReplicasStep>(std::move(made));
+  return Status();
+}
+
+}  // namespace
+
+Status AddUpdate(Draft* draft, ReplicatedStep* step) {
+  // Beside GPUs it is their task's CPU's: what counts has no kernel for them.
+  MG_ASSIGN_OR_RETURN(DeviceName counter, DeviceName::Parse(draft->home));
+  if (counter.type == "GPU") counter.type = "CPU", counter.id = 0;
+  step->global_step = MakeGlobalStep(draft->scope.WithDevice(counter.ToString()));
+  draft->initializers.push_back(step->global_step.initializer);
+  MG_RETURN_IF_ERROR(draft->scope.status());
+  const ReplicateOptions& options = draft->options;
+  if (Mirrored(options)) {
+    MG_RETURN_IF_ERROR(InGraph(options) ? AddMirroredUpdate(draft, step)
+                                        : AddReducedUpdate(draft, step));
+  } else if (InGraph(options) && options.async) {
+    AddOwnUpdates(draft, step);
+  } else if (InGraph(options) || options.async) {
+    AddTrain(draft, step, Apply(draft, *step, 0, SumsBesideVariables(*draft)));
+  } else {
+    MG_RETURN_IF_ERROR(AddSyncUpdate(draft, step));
+  }
+  return draft->scope.status();
+}
+
+}  // namespace monograph::replication

@@ -1,0 +1,196 @@
+// Event files by hand: TFRecord frames around protocol messages, and TensorFlow's buckets for
+// histograms. A frame is written under the lock as a whole, so that threads may share a writer.
+#include "train/summary_writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/crc.hpp>
+#include <cfloat>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "graph/graph_def.h"
+#include "train/event.pb.h"
+
+namespace monograph {
+namespace {
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// CRC-32C, turned and shifted as TFRecord wants it.
+uint32_t MaskedCrc(const void* data, size_t bytes) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> sum;
+  sum.process_bytes(data, bytes);
+  const uint32_t crc = sum.checksum();
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+// The upper ends of TensorFlow's buckets: 1e-12 times powers of 1.1 on both sides of zero.
+const std::vector<double>& BucketLimits() {
+  static const std::vector<double> limits = [] {
+    std::vector<double> above;
+    for (double limit = 1e-12; limit < 1e20; limit *= 1.1) above.push_back(limit);
+    above.push_back(DBL_MAX);
+    std::vector<double> all;
+    for (auto limit = above.rbegin(); limit != above.rend(); ++limit) all.push_back(-*limit);
+    all.push_back(0);
+    all.insert(all.end(), above.begin(), above.end());
+    return all;
+  }();
+  return limits;
+}
+
+template <typename T>
+std::vector<double> ToDoubles(const Tensor& tensor) {
+  const T* const data = tensor.data<T>();
+  std::vector<double> values(static_cast<size_t>(tensor.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(data[i]);
+  return values;
+}
+
+Result<std::vector<double>> Numbers(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DT_FLOAT:
+      return ToDoubles<float>(tensor);
+    case DT_DOUBLE:
+      return ToDoubles<double>(tensor);
+    case DT_INT32:
+      return ToDoubles<int32_t>(tensor);
+    case DT_INT64:
+      return ToDoubles<int64_t>(tensor);
+    default:
+      return InvalidArgument("is " + std::string(DTypeName(tensor.dtype())) +
+                             "; it must be float, double, int32 or int64");
+  }
+}
+
+void FillHistogram(const std::vector<double>& values, pb::HistogramProto* histogram) {
+  const std::vector<double>& limits = BucketLimits();
+  std::vector<double> counts(limits.size());
+  double sum = 0, squares = 0;
+  for (const double value : values) {
+    const auto limit = std::upper_bound(limits.begin(), limits.end() - 1, value);
+    ++counts[static_cast<size_t>(limit - limits.begin())];
+    sum += value;
+    squares += value * value;
+  }
+  if (!values.empty()) {
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    histogram->set_min(*least);
+    histogram->set_max(*most);
+  }
+  histogram->set_num(static_cast<double>(values.size()));
+  histogram->set_sum(sum);
+  histogram->set_sum_squares(squares);
+  // Empty buckets side by side are one.
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0 && i + 1 < counts.size() && counts[i + 1] == 0) continue;
+    histogram->add_bucket_limit(limits[i]);
+    histogram->add_bucket(counts[i]);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SummaryWriter>> SummaryWriter::Open(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return FailedPrecondition("cannot make '" + folder + "': " + error.message());
+  static std::atomic<int> writers = 0;
+  char host[256] = "localhost";
+  (void)gethostname(host, sizeof host - 1);
+  const std::string path = folder + "/events.out.tfevents." +
+                           std::to_string(static_cast<int64_t>(NowSeconds())) + "." + host + "." +
+                           std::to_string(getpid()) + "." + std::to_string(writers++);
+  std::ofstream file(path, std::ios::binary);
+  if (!file) return FailedPrecondition("cannot write '" + path + "'");
+  std::unique_ptr<SummaryWriter> writer(new SummaryWriter(path, std::move(file)));
+  pb::Event event;
+  event.set_file_version("brain.Event:2");
+  writer->Write(&event);
+  MG_RETURN_IF_ERROR(writer->Flush());
+  return writer;
+}
+
+SummaryWriter::SummaryWriter(std::string path, std::ofstream file)
+    : path_(std::move(path)), file_(std::move(file)) {}
+
+SummaryWriter::~SummaryWriter() {
+  if (const Status status = Flush(); !status.ok()) LogWarning(status.message());
+}
+
+void SummaryWriter::Write(pb::Event* event) {
+  std::lock_guard lock(mutex_);
+  WriteLocked(event);
+}
+
+void SummaryWriter::WriteLocked(pb::Event* event) {
+  last_ = std::max<int64_t>(last_, event->step());
+  event->set_wall_time(NowSeconds());
+  const std::string bytes = event->SerializeAsString();
+  const uint64_t length = bytes.size();
+  const uint32_t crc_of_length = MaskedCrc(&length, sizeof length);
+  const uint32_t crc = MaskedCrc(bytes.data(), bytes.size());
+  file_.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file_.write(reinterpret_cast<const char*>(&crc_of_length), sizeof crc_of_length);
+  file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file_.write(reinterpret_cast<const char*>(&crc), sizeof crc);
+}
+
+void SummaryWriter::AddScalar(const std::string& tag, double value, int64_t step) {
+  pb::Event event;
+  event.set_step(step);
+  pb::Summary::Value* scalar = event.mutable_summary()->add_value();
+  scalar->set_tag(tag);
+  scalar->set_simple_value(static_cast<float>(value));
+  Write(&event);
+}
+
+Status SummaryWriter::AddHistogram(const std::string& tag, const Tensor& values, int64_t step) {
+  Result<std::vector<double>> numbers = Numbers(values);
+  if (!numbers.ok()) return numbers.status().WithContext("the histogram '" + tag + "'");
+  if (std::any_of(numbers->begin(), numbers->end(), [](double x) { return !std::isfinite(x); }))
+    return InvalidArgument("the histogram '" + tag + "' has NaN or infinite values");
+  pb::Event event;
+  event.set_step(step);
+  pb::Summary::Value* histogram = event.mutable_summary()->add_value();
+  histogram->set_tag(tag);
+  FillHistogram(*numbers, histogram->mutable_histo());
+  Write(&event);
+  return Status();
+}
+
+void SummaryWriter::AddGraph(const Graph& graph) {
+  pb::Event event;
+  event.set_graph_def(SerializeGraph(graph));
+  Write(&event);
+}
+
+void SummaryWriter::AddStart(int64_t first) {
+  pb::Event event;
+  event.set_step(first);
+  event.mutable_session_log()->set_status(pb::SessionLog::START);
+  std::lock_guard lock(mutex_);
+  if (started_ && last_ < first) return;
+  started_ = true;
+  WriteLocked(&event);
+  last_ = first - 1;
+}
+
+Status SummaryWriter::Flush() {
+  std::lock_guard lock(mutex_);
+  file_.flush();
+  return file_ ? Status() : FailedPrecondition("cannot write '" + path_ + "'");
+}
+
+}  // namespace monograph
