@@ -10,8 +10,7 @@
 
 namespace monograph {
 
-class DeviceStream;  // executor/device_stream.h
-class GpuDevice;     // executor/gpu/gpu_device.h
+class GpuDevice;  // executor/gpu/gpu_device.h
 
 // Immutable; outlives every plan that names it.
 class Device {
@@ -25,9 +24,10 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   const std::string& name() const { return name_; }  // full
   Allocator* allocator() const { return allocator_; }
-  // A GPU's; nullptr for a CPU.
+  // What the executor drives of a device with memory and queues of its own: its nodes become
+  // segments, copies and fences of the plan (executor/gpu/lower.h). nullptr for a device that
+  // computes in host memory on the step's threads, as a CPU does: its nodes stay as they are.
   virtual GpuDevice* gpu() { return nullptr; }
-  virtual DeviceStream* stream() { return nullptr; }
 
  private:
   const DeviceInfo info_;

@@ -68,7 +68,7 @@ class GpuDevice : public Device {
   ~GpuDevice() override;  // waits for what is issued, but not for a device that hangs
 
   GpuDevice* gpu() override { return this; }
-  DeviceStream* stream() override { return driver_->stream(); }
+  DeviceStream* stream() { return driver_->stream(); }
 
   StreamDriver& driver() { return *driver_; }
   const std::shared_ptr<StreamDriver>& shared_driver() const { return driver_; }
