@@ -36,7 +36,7 @@ void DrivenAgainstFree(const Args& args, Report* report, const std::string& name
   for (int k = 0; k < count; ++k)
     targets.push_back(NoOp(root.WithDevice("/job:worker/task:" + std::to_string(k))));
   SessionOptions options;
-  options.spin =
+  options.transport.spin =
       std::chrono::milliseconds(20);  // a client that waits for its steps only: no wake-up in them
   const std::unique_ptr<Session> session =
       Check(Session::Connect(stubs->cluster(), graph, options));

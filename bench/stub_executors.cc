@@ -15,7 +15,7 @@
 #include "executor/worker/step_message.h"
 #include "executor/worker/worker.pb.h"
 #include "transport/control/server.h"
-#include "transport/transport.h"
+#include "transport/transports.h"
 
 namespace monograph::bench {
 namespace {
@@ -71,10 +71,8 @@ class Stubs : public MessageHandler {
 };
 
 Stubs::Stubs(int count) : count_(count) {
-  UcxOptions options;
-  options.spin = std::chrono::milliseconds(
-      20);  // longer than any step: a stub is never asleep when a message comes
-  transport_ = Check(MakeUcxTransport(options, this));
+  // Spins longer than any step: a stub is never asleep when a message comes.
+  transport_ = Check(ChooseTransport({.spin = std::chrono::milliseconds(20)}, true)(this));
   for (int stub = 0; stub < count; ++stub) {
     control::ServerOptions server;
     server.hello.task_name = TaskOf(stub);

@@ -14,7 +14,8 @@
 #include "base/buffer.h"
 #include "bench/harness.h"
 #include "bench/raw_ucx.h"
-#include "transport/transport.h"
+#include "transport/inproc/inproc_transport.h"
+#include "transport/transports.h"
 
 namespace monograph {
 namespace {
@@ -33,10 +34,8 @@ void Check(bool ok, const char* what) {
 class Ours : public MessageHandler {
  public:
   explicit Ours(char* sink) : sink_(sink) {
-    UcxOptions options;
-    options.spin = bench::kSpin;
-    auto made = MakeUcxTransport(options, this);
-    Check(made.ok(), "MakeUcxTransport");
+    auto made = ChooseTransport({.spin = bench::kSpin}, true)(this);
+    Check(made.ok(), "making a transport");
     transport = std::move(made).value();
   }
   PayloadSink OnMessage(std::string_view, size_t) override {

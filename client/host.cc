@@ -10,7 +10,6 @@
 #include "client/registries.h"
 #include "ops/rewrites/rewrites.h"
 #include "transport/control/host_port.h"
-#include "transport/transport.h"
 
 namespace monograph {
 
@@ -31,14 +30,8 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.worker.inter_op_parallelism_threads = options.inter_op_parallelism_threads;
   server.worker.intra_op_parallelism_threads = options.intra_op_parallelism_threads;
   server.worker.rewrite = RewriteForExecution;
-  const bool loopback = control::IsLoopback(server.host);
-  UcxOptions ucx;
-  ucx.lanes = options.lanes;
-  ucx.net_devices = options.net_devices.empty() && loopback ? "lo" : options.net_devices;
-  ucx.spin = options.spin;
-  server.worker.make_transport = [ucx](MessageHandler* handler) {
-    return MakeUcxTransport(ucx, handler);
-  };
+  server.worker.make_transport =
+      ChooseTransport(options.transport, control::IsLoopback(server.host));
   return Server::Start(std::move(server));
 }
 

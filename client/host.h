@@ -17,6 +17,7 @@
 #include "executor/gpu_options.h"
 #include "executor/worker/server.h"
 #include "transport/control/key.h"
+#include "transport/transports.h"
 
 namespace monograph {
 
@@ -31,10 +32,8 @@ struct HostOptions {
   GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
-  // Data plane, see UcxOptions. No net_devices: "lo" on loopback, else UCX chooses.
-  std::string lanes = {};
-  std::string net_devices = {};
-  std::chrono::microseconds spin{50};
+  // Data plane.
+  TransportOptions transport = {};
 };
 
 // NotFound if the cluster has no such task; else as Server::Start.

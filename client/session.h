@@ -39,6 +39,7 @@
 #include "graph/place.h"
 #include "graph/scope.h"
 #include "transport/control/key.h"
+#include "transport/transports.h"
 
 namespace monograph {
 
@@ -65,11 +66,8 @@ struct SessionOptions {
   // How long Connect waits for daemons that are not up yet.
   std::chrono::milliseconds start_timeout{30000};
   std::optional<control::Key> key = {};
-  // Data plane, see UcxOptions. No net_devices: "lo" if every task is on this machine, else UCX
-  // chooses.
-  std::string lanes = {};
-  std::string net_devices = {};
-  std::chrono::microseconds spin{50};
+  // Data plane, of a session on a cluster.
+  TransportOptions transport = {};
 };
 
 struct RunOptions {

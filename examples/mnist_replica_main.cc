@@ -327,8 +327,7 @@ Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster
                {.key = session.key,
                 .inter_op_parallelism_threads = session.inter_op_parallelism_threads,
                 .intra_op_parallelism_threads = session.intra_op_parallelism_threads,
-                .lanes = session.lanes,
-                .net_devices = session.net_devices}));
+                .transport = session.transport}));
   LogInfo(server->worker().task() + " listens on " + server->address());
   LogInfo(signals.Wait(*server) + ": draining");
   server->Stop(std::chrono::seconds(10));

@@ -14,6 +14,7 @@
 #include "tools/flags.h"
 #include "tools/gpu_flags.h"
 #include "tools/own_task.h"
+#include "tools/transport_flags.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -29,9 +30,9 @@ int Main(int argc, char** argv) {
       "--job=ps --task=0\n"
       "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
   ClusterFlags cluster_flags;
-  std::string job, bind, key_file, lanes, net_devices;
+  std::string job, bind, key_file;
   std::optional<int> task;
-  int cpu_devices = 1, inter_op = 0, intra_op = 0, spin_us = 50;
+  int cpu_devices = 1, inter_op = 0, intra_op = 0;
   double drain_seconds = 10;
   bool key_stdin = false, with_parent = false, with_stdin = false, say_ready = false;
   flags.Section("Cluster");
@@ -58,12 +59,8 @@ int Main(int argc, char** argv) {
   GpuFlags gpu;
   gpu.AddTo(&flags);
   flags.Section("Data plane");
-  flags.Add("lanes", &lanes,
-            "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
-  flags.Add("net_devices", &net_devices,
-            "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
-  flags.Add("spin_us", &spin_us, "how long to poll for messages before sleeping, in microseconds",
-            0);
+  TransportFlags transport;
+  transport.AddDaemonTo(&flags);
   flags.Section("Other");
   flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
   flags.AddCheck([&] {
@@ -116,9 +113,7 @@ int Main(int argc, char** argv) {
   options.gpu = gpu_options.value();
   options.inter_op_parallelism_threads = inter_op;
   options.intra_op_parallelism_threads = intra_op;
-  options.lanes = lanes;
-  options.net_devices = net_devices;
-  options.spin = std::chrono::microseconds(spin_us);
+  options.transport = transport.Options();
   Result<std::unique_ptr<Server>> server = HostTask(**cluster, job, own->index, options);
   if (!server.ok()) return flags.Exit(server.status());
   if (say_ready) {

@@ -24,7 +24,7 @@
 #include "tools/flags/sources.h"
 #include "tools/output_path.h"
 #include "transport/control/hello.h"
-#include "transport/ucx_signals.h"
+#include "transport/transports.h"
 
 namespace monograph {
 namespace {

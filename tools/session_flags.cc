@@ -81,10 +81,7 @@ void SessionFlags::AddTo(Flags* flags) {
                    "equal nodes, L0 runs the graph as it is");
   flags->Add("operation_timeout", &operation_timeout,
              "longest time of one step, in seconds; 0: no limit");
-  flags->Add("lanes", &lanes,
-             "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
-  flags->Add("net_devices", &net_devices,
-             "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+  transport.AddTo(flags);
   gpu.AddTo(flags);
 }
 
@@ -119,8 +116,7 @@ Result<SessionOptions> SessionFlags::Options() const {
   if (!key_path.empty()) {
     MG_ASSIGN_OR_RETURN(options.key, control::ReadKeyFile(key_path));
   }
-  options.lanes = lanes;
-  options.net_devices = net_devices;
+  options.transport = transport.Options();
   MG_ASSIGN_OR_RETURN(options.gpu, gpu.Options());
   return options;
 }

@@ -19,6 +19,7 @@
 #include "tools/cluster_flags.h"
 #include "tools/flags.h"
 #include "tools/gpu_flags.h"
+#include "tools/transport_flags.h"
 
 namespace monograph {
 
@@ -31,7 +32,7 @@ struct SessionFlags : ClusterFlags {
   bool allow_soft_placement = false;
   int inter_op_parallelism_threads = 0, intra_op_parallelism_threads = 0;
   double operation_timeout = 0;  // seconds; 0: none
-  std::string lanes, net_devices;
+  TransportFlags transport;
   // Of a session without a cluster; daemons have their own.
   GpuFlags gpu;
 

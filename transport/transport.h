@@ -131,24 +131,7 @@ class Transport {
   virtual void Join() = 0;
 };
 
-struct UcxOptions {
-  // How long an idle progress thread spins before it sleeps.
-  std::chrono::microseconds spin{50};
-  // UCX_TLS: empty lets UCX choose ("posix,cma", "tcp", ...). A lane that this machine lacks is
-  // InvalidArgument, naming those it has.
-  std::string lanes;
-  // UCX_NET_DEVICES; "lo" by default keeps the data plane on this host as the control plane is.
-  // Empty: UCX chooses.
-  std::string net_devices = "lo";
-  std::string thread_name = "mg-ucx";
-};
-
-// `handler` outlives the transport.
-Result<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options,
-                                                    MessageHandler* handler);
-
-// Transports of one process that pass payloads by reference; the reference implementation of the
-// contract.
-std::unique_ptr<Transport> MakeInprocTransport(MessageHandler* handler);
+// Makes a task's transport. `handler` outlives it.
+using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(MessageHandler* handler)>;
 
 }  // namespace monograph

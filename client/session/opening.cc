@@ -108,16 +108,8 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
   worker.inter_op_parallelism_threads = options_.inter_op_parallelism_threads;
   worker.intra_op_parallelism_threads = options_.intra_op_parallelism_threads;
   worker.rewrite = RewriteForExecution;
-  if (cluster != nullptr) {
-    UcxOptions ucx;
-    const bool loopback = OnLoopback(*cluster);
-    ucx.lanes = options_.lanes;
-    ucx.net_devices = options_.net_devices.empty() && loopback ? "lo" : options_.net_devices;
-    ucx.spin = options_.spin;
-    worker.make_transport = [ucx](MessageHandler* handler) {
-      return MakeUcxTransport(ucx, handler);
-    };
-  }
+  if (cluster != nullptr)
+    worker.make_transport = ChooseTransport(options_.transport, OnLoopback(*cluster));
   MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(worker)));
   return Status();
 }

@@ -70,7 +70,7 @@ struct WorkerOptions {
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
   // Makes the data plane; empty: none, for a session that stays in this process.
-  std::function<Result<std::unique_ptr<Transport>>(MessageHandler*)> make_transport = {};
+  TransportFactory make_transport = {};
   // Rewrites a task's graph before kernels are made (fusion); supplied by the layer that knows the
   // ops. Empty: none.
   std::function<Result<Graph>(Graph)> rewrite = {};

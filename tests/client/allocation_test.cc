@@ -9,7 +9,7 @@
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "tests/executor/allocation_counter.h"
-#include "transport/transport.h"
+#include "transport/transports.h"
 
 namespace monograph {
 namespace {
@@ -20,9 +20,7 @@ std::unique_ptr<Server> Daemon(int task) {
   options.worker.task = {.job = "worker", .replica = 0, .task = task, .type = "", .id = -1};
   options.worker.ops = &registries.ops;
   options.worker.kernels = &registries.kernels;
-  options.worker.make_transport = [](MessageHandler* handler) {
-    return MakeUcxTransport(UcxOptions(), handler);
-  };
+  options.worker.make_transport = ChooseTransport({}, true);
   return Server::Start(std::move(options)).value();
 }
 

@@ -15,7 +15,7 @@
 #include "ops/reduce/reduce.h"
 #include "tests/client/collective_graphs.h"
 #include "tests/client/fake_gpu_devices.h"
-#include "transport/transport.h"
+#include "transport/transports.h"
 
 namespace monograph::testing {
 namespace {
@@ -300,9 +300,7 @@ std::unique_ptr<Server> Daemon(int task) {
   options.worker.ops = &registries.ops;
   options.worker.kernels = &registries.kernels;
   options.worker.gpu = GpuOptions();
-  options.worker.make_transport = [](MessageHandler* handler) {
-    return MakeUcxTransport(UcxOptions(), handler);
-  };
+  options.worker.make_transport = ChooseTransport({}, true);
   return Server::Start(std::move(options)).value();
 }
 

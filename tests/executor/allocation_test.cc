@@ -9,6 +9,7 @@
 #include "graph/scope.h"
 #include "tests/executor/allocation_counter.h"
 #include "tests/executor/test_ops.h"
+#include "transport/transports.h"
 
 namespace monograph {
 namespace {
@@ -127,9 +128,7 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     options.task = DeviceName::Parse(task).value();
     options.ops = &ops_;
     options.kernels = &kernels_;
-    options.make_transport = [](MessageHandler* handler) {
-      return MakeUcxTransport(UcxOptions(), handler);
-    };
+    options.make_transport = ChooseTransport({}, true);
     return Worker::Create(std::move(options)).value();
   }
   static std::string TaskName(int i) { return "/job:worker/replica:0/task:" + std::to_string(i); }

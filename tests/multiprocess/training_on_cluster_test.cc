@@ -31,7 +31,7 @@ CurveOptions On(const TestCluster& cluster, const std::string& lanes = "") {
   options.replicas = {"/job:worker/task:0", "/job:worker/task:1"};
   options.variable_devices = {"/job:ps/task:0"};
   options.cluster = cluster.spec();
-  options.session.lanes = lanes;
+  options.session.transport.lanes = lanes;
   return options;
 }
 

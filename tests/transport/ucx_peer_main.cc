@@ -19,8 +19,8 @@
 #include <string>
 
 #include "tests/transport/hex.h"
-#include "transport/transport.h"
 #include "transport/ucx/ucx_queue.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace monograph {
 namespace {
@@ -56,7 +56,7 @@ void SendForEver(Echo& echo, const Payload& payload) {
 int Main(int argc, char** argv) {
   if (argc != 3) return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  UcxOptions options;
+  TransportOptions options{.net_devices = "lo"};
   if (strcmp(argv[2], "-") != 0) options.lanes = argv[2];
   Echo echo;
   auto made = MakeUcxTransport(options, &echo);

@@ -14,8 +14,8 @@
 #include <string>
 
 #include "tests/transport/hex.h"
-#include "transport/transport.h"
 #include "transport/ucx/ucx_queue.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace monograph {
 namespace {
@@ -28,7 +28,7 @@ steady_clock::time_point In(milliseconds time) { return steady_clock::now() + ti
 
 class PeerProcess {
  public:
-  PeerProcess(const std::string& mode, const UcxOptions& options) {
+  PeerProcess(const std::string& mode, const TransportOptions& options) {
     int to[2], from[2];
     EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
     EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
@@ -100,9 +100,13 @@ class Counter : public MessageHandler {
   std::atomic<int> blocked{0}, headers{0}, sinks{0}, whole{0}, lost{0};
 };
 
+TransportOptions OnLoopback(std::string lanes) {
+  return {.lanes = std::move(lanes), .net_devices = "lo"};
+}
+
 struct Lanes {
   std::string name;
-  UcxOptions options;
+  TransportOptions options;
 };
 
 class UcxProcess : public testing::TestWithParam<Lanes> {
@@ -282,17 +286,15 @@ TEST_P(UcxProcess, ClosesInBoundedTimeWithADeadPeer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, UcxProcess,
-                         testing::Values(Lanes{"chosen_by_ucx", {}},
-                                         Lanes{"shared_memory", {.lanes = "posix,cma"}},
-                                         Lanes{"shared_memory_without_cma", {.lanes = "posix"}},
-                                         Lanes{"tcp", {.lanes = "tcp"}}),
+                         testing::Values(Lanes{"chosen_by_ucx", OnLoopback("")},
+                                         Lanes{"shared_memory", OnLoopback("posix,cma")},
+                                         Lanes{"shared_memory_without_cma", OnLoopback("posix")},
+                                         Lanes{"tcp", OnLoopback("tcp")}),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(UcxOptions, NameTheLanesOfThisMachineWhenOneIsAbsent) {
   Counter counter;
-  UcxOptions options;
-  options.lanes = "posix,warp";
-  const auto made = MakeUcxTransport(options, &counter);
+  const auto made = MakeUcxTransport(OnLoopback("posix,warp"), &counter);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
   EXPECT_NE(made.status().message().find("'warp'"), std::string::npos) << made.status();
@@ -302,17 +304,14 @@ TEST(UcxOptions, NameTheLanesOfThisMachineWhenOneIsAbsent) {
 
 TEST(UcxOptions, RefuseANetworkDeviceThatIsAbsent) {
   Counter counter;
-  UcxOptions options;
-  options.lanes = "tcp";
-  options.net_devices = "nowhere0";
-  const auto made = MakeUcxTransport(options, &counter);
+  const auto made = MakeUcxTransport({.lanes = "tcp", .net_devices = "nowhere0"}, &counter);
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.status().message().find("nowhere0"), std::string::npos) << made.status();
 }
 
 TEST(UcxOptions, LeaveTheSignalsOfCrashesToTheProgram) {
   Counter counter;
-  auto made = MakeUcxTransport({}, &counter);
+  auto made = MakeUcxTransport(OnLoopback(""), &counter);
   ASSERT_TRUE(made.ok()) << made.status();
   struct sigaction action;
   sigaction(SIGSEGV, nullptr, &action);
@@ -325,8 +324,8 @@ TEST(UcxOptions, LeaveTheSignalsOfCrashesToTheProgram) {
 
 TEST(UcxConnect, SaysWhenTwoTransportsShareNoLane) {
   Counter counter;
-  auto tcp = MakeUcxTransport({.lanes = "tcp"}, &counter);
-  auto shm = MakeUcxTransport({.lanes = "posix,cma"}, &counter);
+  auto tcp = MakeUcxTransport(OnLoopback("tcp"), &counter);
+  auto shm = MakeUcxTransport(OnLoopback("posix,cma"), &counter);
   ASSERT_TRUE(tcp.ok() && shm.ok());
   const auto peer = (*tcp)->Connect((*shm)->address(), "/job:worker/task:4");
   ASSERT_FALSE(peer.ok());

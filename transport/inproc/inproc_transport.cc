@@ -1,5 +1,6 @@
 // Transports of one process. A message is an entry in the receiver's inbox; its completion is an
 // entry in the sender's. Endpoints find each other by address in a process-wide registry.
+#include "transport/inproc/inproc_transport.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "transport/drive/drive_loop.h"
-#include "transport/transport.h"
 
 namespace monograph {
 namespace {

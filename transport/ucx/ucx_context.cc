@@ -19,7 +19,6 @@
 
 #include "base/log.h"
 #include "transport/ucx/ucx_status.h"
-#include "transport/ucx_signals.h"
 
 namespace monograph {
 namespace {
@@ -134,7 +133,7 @@ void ReleaseUcxSignals() {
   });
 }
 
-Result<UcxContext> MakeUcxContext(const UcxOptions& options) {
+Result<UcxContext> MakeUcxContext(const TransportOptions& options) {
   ReleaseUcxSignals();
   std::string lanes = options.lanes;
   if (const char* environment = getenv("UCX_TLS"); environment != nullptr) {

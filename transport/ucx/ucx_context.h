@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/transport.h"
+#include "transport/transports.h"
 
 namespace monograph {
 
@@ -18,7 +18,7 @@ struct UcxContext {
 
 // InvalidArgument for a lane that this machine lacks, naming those it has. The caller frees
 // `handle` with ucp_cleanup.
-Result<UcxContext> MakeUcxContext(const UcxOptions& options);
+Result<UcxContext> MakeUcxContext(const TransportOptions& options);
 
 // Keeps UCX from printing warnings and errors, in the whole process, until the matching call with
 // false. A UCX_LOG_LEVEL in the environment wins.

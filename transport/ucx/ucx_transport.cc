@@ -25,6 +25,7 @@
 // UCX 1.13 can tear down an endpoint by force only in its error mode PEER, and that mode takes
 // shared memory away. So without it an endpoint is closed by flushing, once nothing is pending on
 // it; what a dead peer never answers stays with UCX until the worker ends.
+#include "transport/ucx/ucx_transport.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -43,7 +44,6 @@
 
 #include "base/log.h"
 #include "transport/drive/drive_loop.h"
-#include "transport/transport.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_process.h"
@@ -177,8 +177,8 @@ class Submissions {
 
 class UcxTransport : public Transport, private Driven {
  public:
-  UcxTransport(const UcxOptions& options, MessageHandler* handler)
-      : handler_(handler), loop_(this, options.spin, options.thread_name) {}
+  UcxTransport(const TransportOptions& options, MessageHandler* handler)
+      : handler_(handler), loop_(this, options.spin, "mg-ucx") {}
 
   ~UcxTransport() override {
     MG_CHECK(worker_ == nullptr || finished_);
@@ -186,7 +186,7 @@ class UcxTransport : public Transport, private Driven {
     for (ReceiveContext* context : receive_contexts_) delete context;
   }
 
-  Status Start(const UcxOptions& options);
+  Status Start(const TransportOptions& options);
 
   std::string address() const override { return address_; }
   uint64_t HostOf(std::string_view address) const override {
@@ -352,7 +352,7 @@ class UcxTransport : public Transport, private Driven {
   DriveLoop loop_;
 };
 
-Status UcxTransport::Start(const UcxOptions& options) {
+Status UcxTransport::Start(const TransportOptions& options) {
   MG_ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(options));
   context_ = context.handle;
   shared_memory_ = context.shared_memory;
@@ -1055,7 +1055,7 @@ void UcxTransport::Finish() {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options,
+Result<std::unique_ptr<Transport>> MakeUcxTransport(const TransportOptions& options,
                                                     MessageHandler* handler) {
   auto transport = std::make_unique<UcxTransport>(options, handler);
   MG_RETURN_IF_ERROR(transport->Start(options));

@@ -1,4 +1,5 @@
 #include "tests/conformance/transport/transport_suite.h"
+#include "transport/inproc/inproc_transport.h"
 
 namespace monograph {
 

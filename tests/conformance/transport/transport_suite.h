@@ -17,7 +17,7 @@ namespace monograph {
 
 struct TransportCase {
   std::string name;
-  std::function<Result<std::unique_ptr<Transport>>(MessageHandler*)> make;
+  TransportFactory make;
   bool by_reference = false;  // payloads between the transports of one process are not copied
   std::string expected_lane;  // a part of what Describe says
 };

@@ -1,11 +1,11 @@
 #include "tests/conformance/transport/transport_suite.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace monograph {
 namespace {
 
 TransportCase Ucx(std::string name, std::string lanes, std::string expected_lane) {
-  UcxOptions options;
-  options.lanes = std::move(lanes);
+  const TransportOptions options{.lanes = std::move(lanes), .net_devices = "lo"};
   return {.name = std::move(name),
           .make = [options](MessageHandler* handler) { return MakeUcxTransport(options, handler); },
           .expected_lane = std::move(expected_lane)};
