@@ -72,7 +72,7 @@ class Buffer {
   explicit Buffer(Block* block) : block_(block) {}
   void Unref() {
     if (block_ == nullptr) return;
-    // Nobody can join the only holder, which so saves the locked operation.
+    // The only reference cannot be copied meanwhile: a plain load saves the atomic decrement.
     if (block_->refs.load(std::memory_order_acquire) == 1 ||
         block_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       block_->destroy(block_);

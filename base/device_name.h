@@ -1,9 +1,9 @@
 // DeviceName: "/job:worker/replica:0/task:1/device:GPU:0", whole or in part.
 //
-// Grammar: parts /job:NAME /replica:N /task:N /device:TYPE:N in any order, each optional, later
-// repeats win; `*` for N or NAME leaves it open; "/cpu:N" and "/gpu:N" (either case) mean
-// /device:CPU:N, /device:GPU:N; "" and "/" say nothing. NAME is a letter followed by letters,
-// digits or '_'.
+// Grammar: parts /job:NAME /replica:N /task:N /device:TYPE:N in any order, each optional; the
+// last of repeated parts counts; `*` for N or NAME leaves it open; "/cpu:N" and "/gpu:N" (either
+// case) mean /device:CPU:N, /device:GPU:N; "" and "/" leave every part open. NAME is a letter
+// followed by letters, digits or '_'.
 #pragma once
 
 #include <string>
@@ -43,8 +43,9 @@ struct DeviceName {
 // Fills the parts that `inner` leaves open from `outer` (device scopes).
 DeviceName MergeScope(const DeviceName& inner, const DeviceName& outer);
 
-// What both ask for. If they differ in type or id and `soft` is set, that part is dropped; any
-// other difference is InvalidArgument "Cannot merge devices with incompatible jobs: 'a' and 'b'".
+// The name with the parts of both. If they differ in type or id and `soft` is set, that part is
+// dropped; any other difference is InvalidArgument "Cannot merge devices with incompatible jobs:
+// 'a' and 'b'".
 Result<DeviceName> MergeConstraints(const DeviceName& a, const DeviceName& b, bool soft);
 
 }  // namespace monograph

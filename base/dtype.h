@@ -32,7 +32,7 @@ enum DType : int {
   DT_UINT64 = 23,
 };
 
-// "float", "int32", "bfloat16", ...; "dtype_<n>" style text for a number that we do not know.
+// "float", "int32", "bfloat16", ...; "dtype_<n>" for an unknown number.
 std::string_view DTypeName(DType dtype);
 
 // The inverse of DTypeName; also accepts "DT_FLOAT" and TensorFlow's aliases "float32", "float64",

@@ -1,6 +1,6 @@
-// MG_INDEPENDENT_LOOP before a loop: no iteration reads what another one writes, so that GCC need
-// not check it before it makes a vector loop. Clang has no such word that is silent where it cannot
-// follow; it checks when the loop runs.
+// MG_INDEPENDENT_LOOP before a loop: no iteration reads what another one writes, so that GCC
+// vectorises the loop without a check for overlap. Clang's pragma warns where it cannot vectorise,
+// so Clang gets none and checks at run time.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -39,16 +39,10 @@ class Shape {
   }
   std::string ToString() const;  // "[2,3]", "[]"
 
-  friend bool operator==(const Shape& a, const Shape& b) {
-    if (a.rank_ != b.rank_) return false;
-    for (int i = 0; i < a.rank_; ++i) {
-      if (a.dims_[static_cast<size_t>(i)] != b.dims_[static_cast<size_t>(i)]) return false;
-    }
-    return true;
-  }
+  friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};
+  std::array<int64_t, kMaxRank> dims_{};  // 0 from rank_ on
   int rank_ = 0;
 };
 
@@ -80,19 +74,13 @@ class PartialShape {
 
   // True if a tensor of `shape` may flow where this is expected.
   bool Accepts(const Shape& shape) const;
-  // What both say together. InvalidArgument if they contradict each other.
+  // The dimensions that `a` or `b` knows. InvalidArgument if they contradict each other.
   static Result<PartialShape> Merge(const PartialShape& a, const PartialShape& b);
 
-  friend bool operator==(const PartialShape& a, const PartialShape& b) {
-    if (a.rank_ != b.rank_) return false;
-    for (int i = 0; i < a.rank_; ++i) {
-      if (a.dims_[static_cast<size_t>(i)] != b.dims_[static_cast<size_t>(i)]) return false;
-    }
-    return true;
-  }
+  friend bool operator==(const PartialShape&, const PartialShape&) = default;
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};
+  std::array<int64_t, kMaxRank> dims_{};  // 0 from rank_ on
   int rank_ = -1;
 };
 

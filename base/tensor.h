@@ -59,7 +59,7 @@ class Tensor {
   static Tensor String(std::string value);
 
   bool valid() const { return dtype_ != DT_INVALID; }
-  // Lets go of the buffer: !valid() afterwards.
+  // Releases the buffer: !valid() afterwards.
   void Reset() {
     buffer_ = Buffer();
     dtype_ = DT_INVALID;
@@ -97,7 +97,7 @@ class Tensor {
   Tensor Slice(int64_t begin, int64_t end) const;
   // The same elements under another shape, sharing the buffer. REQUIRES: as many elements.
   Tensor Reshaped(const Shape& shape) const;
-  // A deep copy of its own.
+  // A deep copy, in a buffer of its own.
   Result<Tensor> Clone(Allocator* allocator = HostAllocator()) const;
 
   const Buffer& buffer() const { return buffer_; }

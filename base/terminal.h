@@ -8,7 +8,8 @@ namespace monograph {
 bool IsTerminal(int descriptor);
 // The same, and the user does not forbid colour by a NO_COLOR that is not empty (no-color.org).
 bool UsesColour(int descriptor);
-// Columns of the terminal; `otherwise` if `descriptor` is none or does not say.
+// Columns of the terminal; `otherwise` if `descriptor` is no terminal or does not know
+// its width.
 int TerminalColumns(int descriptor, int otherwise);
 
 }  // namespace monograph

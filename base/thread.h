@@ -11,7 +11,8 @@ namespace monograph {
 // Starts a thread of that name (`ps -T` shows 15 characters of it).
 std::thread StartThread(const std::string& name, std::function<void()> body);
 
-// Makes the calling thread, which a library started, like those of StartThread.
+// Gives the calling thread, which a library started, a name and blocks its signals, as StartThread
+// does.
 void AdoptThread(const std::string& name);
 
 }  // namespace monograph
