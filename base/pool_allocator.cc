@@ -34,20 +34,6 @@ inline SizeClass ClassOf(size_t bytes) {
   return {(log2 - 9) * 8 + static_cast<int>(steps), (size_t{1} << log2) + steps * step};
 }
 
-class SpinGuard {
- public:
-  explicit SpinGuard(std::atomic_flag& flag) : flag_(flag) {
-    while (flag_.test_and_set(std::memory_order_acquire)) {
-      // Relaxed: it only waits; the acquiring test_and_set decides.
-      while (flag_.test(std::memory_order_relaxed)) __builtin_ia32_pause();
-    }
-  }
-  ~SpinGuard() { flag_.clear(std::memory_order_release); }
-
- private:
-  std::atomic_flag& flag_;
-};
-
 }  // namespace
 
 // Gives a thread's cache back when the thread ends.
@@ -77,7 +63,7 @@ PoolAllocator::ThreadCache* PoolAllocator::Cache() {
   owner.pool = this;
   owner.cache = new ThreadCache;
   CacheOwner::current = owner.cache;
-  std::lock_guard lock(caches_mutex_);
+  MutexLock lock(caches_mutex_);
   owner.cache->next = caches_;
   caches_ = owner.cache;
   return owner.cache;
@@ -86,7 +72,7 @@ PoolAllocator::ThreadCache* PoolAllocator::Cache() {
 void PoolAllocator::DropCache(ThreadCache* cache) {
   for (int index = 0; index < kCachedClasses; ++index) Spill(cache, index, cache->count[index]);
   {
-    std::lock_guard lock(caches_mutex_);
+    MutexLock lock(caches_mutex_);
     ended_in_use_ += cache->in_use.load(std::memory_order_relaxed);
     ThreadCache** link = &caches_;
     while (*link != cache) link = &(*link)->next;
@@ -100,7 +86,7 @@ void* PoolAllocator::Refill(ThreadCache* cache, int index, size_t bytes) {
   Class& cls = classes_[static_cast<size_t>(index)];
   const auto i = static_cast<size_t>(index);
   {
-    SpinGuard guard(cls.lock);
+    MutexLock lock(cls.lock);
     while (cls.free != nullptr && cache->count[i] < kCacheBatch) {
       FreeBlock* block = cls.free;
       cls.free = block->next;
@@ -125,7 +111,7 @@ void PoolAllocator::Spill(ThreadCache* cache, int index, int blocks) {
   cache->free[i] = last->next;
   cache->count[i] -= blocks;
   Class& cls = classes_[i];
-  SpinGuard guard(cls.lock);
+  MutexLock lock(cls.lock);
   last->next = cls.free;
   cls.free = first;
 }
@@ -153,7 +139,7 @@ void* PoolAllocator::Map(size_t bytes) {
 }
 
 void* PoolAllocator::Carve(size_t bytes) {
-  std::lock_guard lock(map_mutex_);
+  MutexLock lock(map_mutex_);
   if (bytes > kHugePage) return Map((bytes + kHugePage - 1) & ~(kHugePage - 1));
   if (chunk_left_ < bytes) {
     void* chunk = Map(kHugePage);
@@ -191,7 +177,7 @@ void* PoolAllocator::Allocate(size_t bytes) {
   }
   Class& cls = classes_[static_cast<size_t>(size.index)];
   {
-    SpinGuard guard(cls.lock);
+    MutexLock lock(cls.lock);
     cls.in_use += static_cast<int64_t>(size.bytes);
     if (cls.free != nullptr) {
       FreeBlock* block = cls.free;
@@ -201,7 +187,7 @@ void* PoolAllocator::Allocate(size_t bytes) {
   }
   void* block = Carve(size.bytes);
   if (block == nullptr) {
-    SpinGuard guard(cls.lock);
+    MutexLock lock(cls.lock);
     cls.in_use -= static_cast<int64_t>(size.bytes);
   }
   return block;
@@ -224,7 +210,7 @@ void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
     }
   }
   Class& cls = classes_[static_cast<size_t>(size.index)];
-  SpinGuard guard(cls.lock);
+  MutexLock lock(cls.lock);
   block->next = cls.free;
   cls.free = block;
   cls.in_use -= static_cast<int64_t>(size.bytes);
@@ -233,14 +219,14 @@ void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
 int64_t PoolAllocator::bytes_in_use() const {
   int64_t total = 0;
   {
-    std::lock_guard lock(caches_mutex_);
+    MutexLock lock(caches_mutex_);
     total += ended_in_use_;
     for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next) {
       total += cache->in_use.load(std::memory_order_relaxed);
     }
   }
   for (const Class& cls : classes_) {
-    SpinGuard guard(const_cast<std::atomic_flag&>(cls.lock));
+    MutexLock lock(cls.lock);
     total += cls.in_use;
   }
   return total;

@@ -11,11 +11,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/mutex.h"
 
 namespace monograph {
 
@@ -39,10 +39,24 @@ class PoolAllocator : public Allocator {
   struct FreeBlock {
     FreeBlock* next;
   };
+  // Held for a few instructions, for which putting a thread to sleep would take too long.
+  class MG_CAPABILITY SpinLock {
+   public:
+    void Lock() MG_ACQUIRE() {
+      while (flag_.test_and_set(std::memory_order_acquire)) {
+        // Relaxed: it only waits; the acquiring test_and_set decides.
+        while (flag_.test(std::memory_order_relaxed)) __builtin_ia32_pause();
+      }
+    }
+    void Unlock() MG_RELEASE() { flag_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
+  };
   struct alignas(64) Class {
-    std::atomic_flag lock = ATOMIC_FLAG_INIT;
-    FreeBlock* free = nullptr;
-    int64_t in_use = 0;  // guarded by lock
+    mutable SpinLock lock;
+    FreeBlock* free MG_GUARDED_BY(lock) = nullptr;
+    int64_t in_use MG_GUARDED_BY(lock) = 0;
   };
   struct Mapping {
     void* data;
@@ -56,9 +70,9 @@ class PoolAllocator : public Allocator {
   struct ThreadCache {
     FreeBlock* free[kCachedClasses] = {};
     int count[kCachedClasses] = {};
-    std::atomic<int64_t> in_use{
-        0};  // given out minus taken back by this thread, in bytes; only it writes
-    ThreadCache* next = nullptr;  // of all caches; guarded by caches_mutex_
+    // Given out minus taken back by this thread, in bytes; only it writes.
+    std::atomic<int64_t> in_use{0};
+    ThreadCache* next = nullptr;  // in the list of all caches, with caches_mutex_ held
   };
   struct CacheOwner;
 
@@ -68,20 +82,20 @@ class PoolAllocator : public Allocator {
   void* Refill(ThreadCache* cache, int index, size_t bytes);
   void Spill(ThreadCache* cache, int index, int blocks);
 
-  void* Map(size_t bytes);
+  void* Map(size_t bytes) MG_REQUIRES(map_mutex_);
   void* Carve(size_t bytes);  // from the current chunk
 
   const std::string name_;
   std::array<Class, kClasses> classes_;
   std::atomic<int64_t> bytes_mapped_{0};
   const bool thread_caches_;
-  mutable std::mutex caches_mutex_;
-  ThreadCache* caches_ = nullptr;  // guarded by caches_mutex_
-  int64_t ended_in_use_ = 0;       // of threads that ended; guarded by caches_mutex_
-  std::mutex map_mutex_;
-  std::vector<Mapping> mappings_;  // guarded by map_mutex_
-  char* chunk_ = nullptr;          // guarded by map_mutex_
-  size_t chunk_left_ = 0;          // guarded by map_mutex_
+  mutable Mutex caches_mutex_;
+  ThreadCache* caches_ MG_GUARDED_BY(caches_mutex_) = nullptr;
+  int64_t ended_in_use_ MG_GUARDED_BY(caches_mutex_) = 0;  // of threads that ended
+  Mutex map_mutex_;
+  std::vector<Mapping> mappings_ MG_GUARDED_BY(map_mutex_);
+  char* chunk_ MG_GUARDED_BY(map_mutex_) = nullptr;
+  size_t chunk_left_ MG_GUARDED_BY(map_mutex_) = 0;
 };
 
 }  // namespace monograph
