@@ -118,7 +118,7 @@ function(mg_cuda_test name)
   target_link_libraries(${name}_cases PRIVATE monograph::executor CUDA::cudart_static CUDA::cublasLt cuDNN::cudnn)
   set_target_properties(${name}_cases PROPERTIES LINKER_LANGUAGE CXX)
   mg_find_cuda_libraries(${name}_cases)
-  mg_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/cuda_tests_main.cc LINK ${CMAKE_DL_LIBS} LABELS gpu)
+  mg_test(${name} gpu SOURCES ${PROJECT_SOURCE_DIR}/tests/cuda_tests_main.cc LINK ${CMAKE_DL_LIBS})
   # GoogleTest is the program's.
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
   target_compile_definitions(${name} PRIVATE MG_CUDA_TESTS="${MG_PROGRAM_ROOT}/../${MG_CUDA_PLUGIN_DIR}/lib${name}_cases.so")

@@ -19,10 +19,23 @@ function(mg_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
-# mg_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, each ctest entry one program. Those with the label `gpu`
-# have tests that need a GPU, and skip them with a reason where there is none; scripts/gpu_check runs them.
-function(mg_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+# Kinds of tests, the labels of ctest:
+#   unit          in one process and short: all of them together take less than two minutes (scripts/test -L unit)
+#   conformance   one suite for every implementation of an interface: ops, transports
+#   multiprocess  starts daemons, programs or other peers
+#   examples      runs the examples
+#   install       installs, and builds projects against what was installed
+#   gpu           has tests that need a GPU, and skips them with a reason where there is none; scripts/gpu_check runs these
+#   emulated_gpu  the plug-in for GPUs without one; where CUDA is built
+set(MG_TEST_LABELS unit conformance multiprocess examples install gpu emulated_gpu)
+
+# mg_test(NAME LABEL SOURCES ... LINK ... [TIMEOUT seconds]): a GoogleTest program, each ctest entry one program.
+function(mg_test name label)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT label IN_LIST MG_TEST_LABELS)
+    list(JOIN MG_TEST_LABELS ", " known)
+    message(FATAL_ERROR "mg_test(${name} ${label} ...): '${label}' is no label of tests; there are ${known}")
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
@@ -33,12 +46,21 @@ function(mg_test name)
   if(MG_SANITIZE)
     math(EXPR ARG_TIMEOUT "3 * ${ARG_TIMEOUT}")
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
-  set_property(GLOBAL APPEND_STRING PROPERTY MG_TEST_LIST "${name} ${ARG_TIMEOUT} ${ARG_LABELS}\n")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
+  set_property(GLOBAL APPEND_STRING PROPERTY MG_TEST_LIST "${name} ${ARG_TIMEOUT} ${label}\n")
   if(MG_SANITIZE STREQUAL "thread")
     # UCX's memory hooks call into TSan's run time after it has left a thread.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
   endif()
+endfunction()
+
+# The target `generated`: all generated headers, for what reads sources without building them (scripts/lint).
+add_custom_target(generated)
+
+# mg_generated(NAME FILE...): adds generated files of this folder to it, as a target NAME that waits for no library.
+function(mg_generated name)
+  add_custom_target(${name} DEPENDS ${ARGN})
+  add_dependencies(generated ${name})
 endfunction()
 
 # mg_protobuf(TARGET file.proto...): generates <folder>/<file>.pb.h and .pb.cc in the build tree and compiles them into TARGET, warnings off.
@@ -54,7 +76,9 @@ function(mg_protobuf target)
       DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${proto} VERBATIM)
     target_sources(${target} PRIVATE ${base}.cc ${base}.h)
     set_source_files_properties(${base}.cc PROPERTIES COMPILE_OPTIONS -w)
+    list(APPEND generated ${base}.cc ${base}.h)
   endforeach()
+  mg_generated(${target}_protobuf ${generated})
   target_include_directories(${target} SYSTEM PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
 endfunction()
