@@ -23,14 +23,10 @@ set(mg_package ${CMAKE_INSTALL_LIBDIR}/cmake/monograph)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 get_property(mg_libraries GLOBAL PROPERTY MG_LIBRARIES)
 set_target_properties(mg_ucx PROPERTIES EXPORT_NAME ucx)
-install(TARGETS ${mg_libraries} mg_ucx EXPORT monograph ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-
 # In-tree include lines ("base/status.h") resolve below include/monograph.
-foreach(folder base graph transport executor ops client train tools)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph
-    FILES_MATCHING PATTERN "*.h")
-endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/include/monograph/monograph.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph)
+install(TARGETS ${mg_libraries} mg_ucx EXPORT monograph ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/monograph)
+install(TARGETS mg_monograph EXPORT monograph FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 install(EXPORT monograph NAMESPACE monograph:: FILE monographTargets.cmake DESTINATION ${mg_package})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/monographConfig.cmake.in

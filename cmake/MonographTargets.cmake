@@ -1,11 +1,11 @@
-# mg_library(NAME SOURCES ... [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME.
-# Its include root is the project's root: "base/status.h"; installed, that is include/monograph, beside <monograph/monograph.h>.
+# mg_library(NAME SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME.
+# Its include root is the project's root: "base/status.h"; installed, that is include/monograph, beside <monograph/monograph.h>. HEADERS are its public ones:
+# what <monograph/monograph.h> includes, directly or not. These are installed, and no others.
 function(mg_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
   add_library(mg_${name} STATIC ${ARG_SOURCES})
   add_library(monograph::${name} ALIAS mg_${name})
-  target_include_directories(mg_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-    $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/monograph>)
+  target_sources(mg_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
   target_link_libraries(mg_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
   target_compile_features(mg_${name} PUBLIC cxx_std_20)  # our headers', so also of projects that link the package
   set_target_properties(mg_${name} PROPERTIES EXPORT_NAME ${name})
