@@ -111,7 +111,7 @@ class KernelContext {
   DType output_dtype(int i) const { return output_dtypes_[static_cast<size_t>(i)]; }
 
  private:
-  friend class StepExecutor;
+  friend class NodeRunner;    // executor/step/node_runner.h: runs the nodes of a step
   friend class KernelRunner;  // executor/step/kernel_runner.h: runs one kernel by itself (tests,
                               // constant folding)
   friend class GpuLauncher;   // executor/gpu/launcher.h: enqueues kernels on a GPU
@@ -152,6 +152,8 @@ class AsyncKernel : public Kernel {
   virtual void ComputeAsync(KernelContext& context, Done done) = 0;
   // Whether it does nothing but put off the end of the step (Step::OnIssued). REQUIRES: no outputs.
   virtual bool trails() const { return false; }
+  // Whether its failures name a node already: it computes several.
+  virtual bool names_node() const { return false; }
 };
 
 enum class KernelCost : uint8_t {

@@ -47,6 +47,7 @@ class StepTrace {
  private:
   friend class Step;
   friend class StepExecutor;
+  friend class NodeRunner;
   struct Record {
     int64_t start_ns = 0, end_ns = 0;  // end 0: has not run
     int64_t bytes = 0;

@@ -296,6 +296,10 @@ OpDef& OpDef::Stateful() {
   stateful_ = true;
   return *this;
 }
+OpDef& OpDef::ReadsOnly() {
+  reads_only_ = true;
+  return *this;
+}
 OpDef& OpDef::Commutative() {
   commutative_ = true;
   return *this;

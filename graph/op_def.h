@@ -68,6 +68,9 @@ class OpDef {
   // The op has effects or depends on state: it is never folded or merged, nor pruned where a target
   // needs it.
   OpDef& Stateful();
+  // The op writes nothing that it is given: variables stay as they are, and no output is computed
+  // in the memory of an input, though it may be the input or the variable itself.
+  OpDef& ReadsOnly();
   OpDef& Commutative();  // of two inputs
   OpDef& Shape(ShapeFn fn);
   OpDef& Gradient(GradientFn fn);
@@ -79,6 +82,7 @@ class OpDef {
   const std::vector<AttrDef>& attrs() const { return attrs_; }
   const AttrDef* FindAttr(std::string_view name) const;
   bool stateful() const { return stateful_; }
+  bool reads_only() const { return reads_only_; }
   bool commutative() const { return commutative_; }
   ShapeFn shape() const { return shape_; }
   GradientFn gradient() const { return gradient_; }
@@ -99,7 +103,8 @@ class OpDef {
   std::string name_;
   std::vector<ArgDef> inputs_, outputs_;
   std::vector<AttrDef> attrs_;
-  bool stateful_ = false, commutative_ = false, no_gradient_ = false, known_ = true;
+  bool stateful_ = false, reads_only_ = false, commutative_ = false, no_gradient_ = false;
+  bool known_ = true;
   ShapeFn shape_ = nullptr;
   GradientFn gradient_ = nullptr;
 };

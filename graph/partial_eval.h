@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
 
 namespace monograph {
+
+// The op of constants, which ops/ defines: its attribute "value" has the tensor.
+inline constexpr std::string_view kConstOp = "Const";
 
 // The value of a constant, also through Identity; nullptr if `source` is none.
 const Tensor* ConstantValue(const Graph& graph, Endpoint source);

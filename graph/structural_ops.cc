@@ -91,7 +91,7 @@ OpDef Transfer(const char* name) {
 }  // namespace
 
 void AddStructuralOps(OpRegistry* registry) {
-  registry->Add(OpDef("_Arg")
+  registry->Add(OpDef(std::string(kArgOp))
                     .Output("output: T")
                     .Attr("T: type")
                     .Attr("index: int >= 0")
@@ -101,21 +101,21 @@ void AddStructuralOps(OpRegistry* registry) {
       OpDef("_Retval").Input("input: T").Attr("T: type").Attr("index: int >= 0").Stateful());
   registry->Add(Transfer("_Send").Input("tensor: N * T").Attr("N: int >= 0"));
   registry->Add(Transfer("_Recv").Output("tensor: T").Attr("shape: shape = ?").Shape(RecvShape));
-  registry->Add(OpDef("_GpuSegment")
+  registry->Add(OpDef(std::string(kGpuSegmentOp))
                     .Input("args: Tin")
                     .Output("results: Tout")
                     .Attr("Tin: list(type) >= 0")
                     .Attr("Tout: list(type) >= 0")
                     .Stateful()
                     .Shape(UnknownShapes));
-  registry->Add(OpDef("_GpuCopy")
+  registry->Add(OpDef(std::string(kGpuCopyOp))
                     .Input("tensor: T")
                     .Output("copy: T")
                     .Attr("T: type")
                     .Attr("tensor_name: string")
                     .Stateful()
                     .Shape(UnknownShapes));
-  registry->Add(OpDef("_GpuFence").Stateful());
+  registry->Add(OpDef(std::string(kGpuFenceOp)).Stateful());
   registry->Add(Call("PartitionedCall"));
   registry->Add(Call("StatefulPartitionedCall").Stateful());
 }

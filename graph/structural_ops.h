@@ -9,11 +9,27 @@
 //   _GpuSegment, _GpuCopy, _GpuFence   what an executor makes of a GPU's nodes when it compiles its
 //                        part; no graph that a client builds has them
 //   PartitionedCall, StatefulPartitionedCall   attrs Tin, Tout, f
+//
+// Other layers know them by these functions and names.
 #pragma once
+
+#include <string_view>
+
+#include "graph/graph.h"
 
 namespace monograph {
 
 class OpRegistry;
+
+inline constexpr std::string_view kArgOp = "_Arg";
+inline constexpr std::string_view kGpuSegmentOp = "_GpuSegment";
+inline constexpr std::string_view kGpuCopyOp = "_GpuCopy";
+inline constexpr std::string_view kGpuFenceOp = "_GpuFence";
+
+inline bool IsArg(const Graph& graph, NodeId node) { return graph.is(node, kArgOp); }
+inline bool IsRetval(const Graph& graph, NodeId node) { return graph.is(node, "_Retval"); }
+inline bool IsSend(const Graph& graph, NodeId node) { return graph.is(node, "_Send"); }
+inline bool IsRecv(const Graph& graph, NodeId node) { return graph.is(node, "_Recv"); }
 
 void AddStructuralOps(OpRegistry* registry);
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "client/registries.h"
-#include "executor/step/kernel_runner.h"
+#include "executor/node_construction.h"
 #include "graph/function.h"
 #include "graph/graph_check.h"
 #include "ops/register.h"

@@ -19,21 +19,13 @@
 #include "executor/gpu/segment.h"
 #include "executor/gpu/segments.h"
 #include "executor/plan/plan_data.h"
+#include "graph/structural_ops.h"
 
 namespace monograph {
 namespace {
 
 // A place: host memory. Any other place is the index of a GPU among the plan's devices.
 constexpr int32_t kHost = -1;
-
-// Ops that leave the variables whose handles they get, or pass on, as they are.
-bool ReadsOnly(const std::string& op) {
-  static const char* const kOps[] = {"ReadVariableOp", "VarHandleOp",  "VarIsInitializedOp",
-                                     "ResourceGather", "Identity",     "IdentityN",
-                                     "Snapshot",       "StopGradient", "PreventGradient",
-                                     "Reshape",        "ExpandDims",   "Squeeze"};
-  return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
-}
 
 // One flag for each tensor of the arguments, in order: whether KernelDef::host_args names its
 // argument.
@@ -115,7 +107,7 @@ class Lowering {
     nodes_.resize(static_cast<size_t>(graph_.num_nodes()));
     std::map<int64_t, NodeId> sends;
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      if (graph_.is(id, "_Send")) sends[graph_.attrs(id).Get<int64_t>("edge_id")] = id;
+      if (IsSend(graph_, id)) sends[graph_.attrs(id).Get<int64_t>("edge_id")] = id;
     }
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       Info& node = at(id);
@@ -126,7 +118,7 @@ class Lowering {
       }
       node.host_inputs.assign(graph_.inputs(id).size(), true);
       node.host_outputs.assign(static_cast<size_t>(graph_.num_outputs(id)), true);
-      if (graph_.is(id, "_Recv")) {
+      if (IsRecv(graph_, id)) {
         const auto send = sends.find(graph_.attrs(id).Get<int64_t>("edge_id"));
         if (send != sends.end()) {
           node.linked = at(send->second).linked = true;
@@ -140,8 +132,8 @@ class Lowering {
 
   Status MakeKernel(NodeId id) {
     Info& node = at(id);
-    if (graph_.is(id, "_Send") || graph_.is(id, "_Recv") || graph_.is(id, "_Arg") ||
-        graph_.is(id, "_Retval") || !graph_.op(id).known())
+    if (IsSend(graph_, id) || IsRecv(graph_, id) || IsArg(graph_, id) || IsRetval(graph_, id) ||
+        !graph_.op(id).known())
       return Status();
     const bool call = graph_.is(id, "PartitionedCall") || graph_.is(id, "StatefulPartitionedCall");
     if (call && !options_.inline_functions) return Status();
@@ -158,8 +150,10 @@ class Lowering {
     KernelDef def = node.entry->def;
     if (node.direct) {
       // The tensors to be exchanged stay on the GPU; sizes and keys are read on the host.
-      std::erase_if(def.host_args,
-                    [](const std::string& arg) { return arg == "input" || arg == "data"; });
+      const auto exchanged = dynamic_cast<const CollectiveKernel&>(*node.kernel).exchanged_args();
+      std::erase_if(def.host_args, [&](const std::string& arg) {
+        return std::find(exchanged.begin(), exchanged.end(), arg) != exchanged.end();
+      });
     }
     node.host_inputs = HostArgs(graph_.op(id).inputs(), graph_.attrs(id), def);
     node.host_outputs = HostArgs(graph_.op(id).outputs(), graph_.attrs(id), def);
@@ -216,22 +210,24 @@ class Lowering {
     return Status();
   }
 
-  // Makes a kernel of the node's GPU that merges inputs by `op`: all of them at once for AddN,
-  // otherwise two.
+  // Makes a kernel of the node's GPU that merges inputs by `op`: all of them at once if the op
+  // takes any number, otherwise two.
   Result<DeviceMerge> MakeMerge(NodeId id, const std::string& op, int ranks) {
     DeviceMerge merge;
-    merge.all_at_once = op == "AddN";
+    MG_ASSIGN_OR_RETURN(const OpDef* def, graph_.registry().Require(op));
+    const std::string& number_attr = def->inputs().front().number_attr;
+    merge.all_at_once = !number_attr.empty();
     const DType dtype = graph_.dtype({id, 0});
     Graph alone(&graph_.registry());
     const Attrs argument{{"T", dtype}, {"index", int64_t{0}}};
     MG_ASSIGN_OR_RETURN(
         const NodeId from,
         alone.AddNode(
-            {.name = "from", .op = "_Arg", .attrs = std::make_shared<const Attrs>(argument)}));
+            {.name = "from", .op = kArgOp, .attrs = std::make_shared<const Attrs>(argument)}));
     const std::vector<Endpoint> inputs(merge.all_at_once ? static_cast<size_t>(ranks) : 2,
                                        Endpoint{from, 0});
     Attrs attrs{{"T", dtype}};
-    if (merge.all_at_once) attrs.Set("N", static_cast<int64_t>(ranks));
+    if (merge.all_at_once) attrs.Set(number_attr, static_cast<int64_t>(ranks));
     MG_ASSIGN_OR_RETURN(const NodeId node,
                         alone.AddNode({.name = "merge",
                                        .op = op,
@@ -290,7 +286,7 @@ class Lowering {
 
   // The place where the node needs its input.
   int32_t Wants(NodeId id, size_t input) {
-    if (graph_.is(id, "_Send") && at(id).linked) return PlaceOf(graph_.inputs(id)[input]);
+    if (IsSend(graph_, id) && at(id).linked) return PlaceOf(graph_.inputs(id)[input]);
     return at(id).host_inputs[input] ? kHost : at(id).gpu;
   }
 
@@ -494,7 +490,7 @@ class Lowering {
     const int32_t gpu = copy->to == kHost ? from : copy->to;
     const std::string name = graph_.TensorName(copy->from);
     MG_ASSIGN_OR_RETURN(copy->id,
-                        Add("gpu/copy", "_GpuCopy", {Mapped(copy->from)}, {},
+                        Add("gpu/copy", kGpuCopyOp, {Mapped(copy->from)}, {},
                             Attrs{{"T", graph_.dtype(copy->from)}, {"tensor_name", name}}, gpu));
     out_.graph.SetShape({copy->id, 0}, graph_.shape(copy->from));
     EventId ready = -1;
@@ -581,7 +577,7 @@ class Lowering {
     for (const Endpoint& e : inputs) input_types.push_back(out_.graph.dtype(e));
     for (const Endpoint& e : leaving) output_types.push_back(graph_.dtype(e));
     MG_ASSIGN_OR_RETURN(made.id,
-                        Add("gpu/segment", "_GpuSegment", inputs, controls,
+                        Add("gpu/segment", kGpuSegmentOp, inputs, controls,
                             Attrs{{"Tin", input_types}, {"Tout", output_types}}, group.device));
     for (size_t i = 0; i < leaving.size(); ++i)
       out_.graph.SetShape({made.id, static_cast<int32_t>(i)}, graph_.shape(leaving[i]));
@@ -589,7 +585,7 @@ class Lowering {
     made.kernel = kernel.get();
     out_.kernels[made.id] = std::move(kernel);
     MG_ASSIGN_OR_RETURN(const NodeId fence,
-                        Add("gpu/fence", "_GpuFence", {}, {made.id}, {}, group.device));
+                        Add("gpu/fence", kGpuFenceOp, {}, {made.id}, {}, group.device));
     out_.kernels[fence] = MakeFence(Gpu(group.device), LateNames(group));
     return Status();
   }
@@ -620,14 +616,15 @@ class Lowering {
       item.inputs.push_back(graph_.dtype(e));
       resources = resources || item.inputs.back() == DT_RESOURCE;
     }
-    for (int32_t i = 0; i < graph_.num_outputs(id); ++i)
+    for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
       item.outputs.push_back(graph_.dtype({id, i}));
+      resources = resources || item.outputs.back() == DT_RESOURCE;
+    }
     item.host_inputs = Flags(node.host_inputs);
     item.host_outputs = Flags(node.host_outputs);
-    item.reads_only = ReadsOnly(item.op);
+    item.reads_only = graph_.op(id).reads_only();
     // Of the ops with state only those on variables can be replayed.
-    item.replayable = node.entry->def.replayable &&
-                      (!graph_.op(id).stateful() || resources || item.op == "VarHandleOp");
+    item.replayable = node.entry->def.replayable && (!graph_.op(id).stateful() || resources);
     return item;
   }
 

@@ -43,6 +43,7 @@ class SegmentImpl : public Segment {
 
   Status Prepare();
   EventId exit_event(uint32_t exit) const override { return exit_events_[exit]; }
+  bool names_node() const override { return true; }
 
   void ComputeAsync(KernelContext& context, Done done) override {
     Job* run = jobs_.Take();

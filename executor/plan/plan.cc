@@ -13,11 +13,12 @@
 
 #include "executor/collective/collective.h"
 #include "executor/gpu/lower.h"
+#include "executor/node_construction.h"
 #include "executor/plan/plan_data.h"
 #include "executor/step/call_kernel.h"
-#include "executor/step/kernel_runner.h"
 #include "executor/thread_pools.h"
 #include "graph/function.h"
+#include "graph/structural_ops.h"
 
 namespace monograph {
 namespace {
@@ -164,8 +165,8 @@ class PlanCompiler {
            FullDevice(id).ToString();
   }
   DeviceName FullDevice(NodeId id) const { return MergeScope(graph_.device(id), outer_); }
-  bool IsSend(NodeId id) const { return graph_.is(id, "_Send"); }
-  bool IsRecv(NodeId id) const { return graph_.is(id, "_Recv"); }
+  bool IsSend(NodeId id) const { return monograph::IsSend(graph_, id); }
+  bool IsRecv(NodeId id) const { return monograph::IsRecv(graph_, id); }
   bool IsControl(NodeId id) const { return graph_.attrs(id).GetOr<bool>("control", false); }
 
   // The edge of a _Send or _Recv, or of a body's _Retval or _Arg.
@@ -173,10 +174,10 @@ class PlanCompiler {
     const Attrs& attrs = graph_.attrs(id);
     EdgeInfo edge;
     edge.name = graph_.name(id);
-    if (graph_.is(id, "_Arg") || graph_.is(id, "_Retval")) {
+    if (IsArg(graph_, id) || IsRetval(graph_, id)) {
       edge.id = static_cast<int32_t>(attrs.Get<int64_t>("index"));
       edge.dtype = attrs.Get<DType>("T");
-      if (graph_.is(id, "_Arg")) edge.shape = graph_.shape({id, 0});
+      if (IsArg(graph_, id)) edge.shape = graph_.shape({id, 0});
       return edge;
     }
     edge.id = static_cast<int32_t>(attrs.Get<int64_t>("edge_id"));
@@ -216,9 +217,9 @@ class PlanCompiler {
                                  " is also that of node '" +
                                  std::string(graph_.name(other->second)) + "'");
         }
-      } else if (graph_.is(id, "_Arg") || graph_.is(id, "_Retval")) {
+      } else if (IsArg(graph_, id) || IsRetval(graph_, id)) {
         if (!is_body_) return InvalidArgument(Who(id) + ": belongs into a function's body");
-        item.kind = graph_.is(id, "_Arg") ? NodeKind::kRecv : NodeKind::kSend;
+        item.kind = IsArg(graph_, id) ? NodeKind::kRecv : NodeKind::kSend;
       } else if ((IsCall(graph_, id) && options_.inline_functions == false) || IsMade(id)) {
         item.kind = NodeKind::kAsync;
       } else {

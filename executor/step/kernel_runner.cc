@@ -10,8 +10,11 @@
 #include <mutex>
 
 #include "base/device_name.h"
+#include "executor/node_construction.h"
 #include "executor/resource_manager.h"
 #include "executor/thread_pools.h"
+#include "graph/partial_eval.h"
+#include "graph/structural_ops.h"
 
 namespace monograph {
 
@@ -140,7 +143,7 @@ Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::stri
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string name = "input_" + std::to_string(i);
     const DType dtype = inputs[i].dtype();
-    const bool constant = ops.Find("Const") != nullptr && dtype != DT_RESOURCE;
+    const bool constant = ops.Find(kConstOp) != nullptr && dtype != DT_RESOURCE;
     // A deep copy: the constant must not keep the input from being written in place.
     Attrs source;
     if (constant) {
@@ -152,7 +155,7 @@ Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::stri
     auto shared = std::make_shared<const Attrs>(std::move(source));
     MG_ASSIGN_OR_RETURN(
         const NodeId node,
-        graph.AddNode({.name = name, .op = constant ? "Const" : "_Arg", .attrs = shared}));
+        graph.AddNode({.name = name, .op = constant ? kConstOp : kArgOp, .attrs = shared}));
     if (!constant) graph.SetShape({node, 0}, inputs[i].shape());
     sources.push_back({node, 0});
   }

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "executor/plan/plan_data.h"
+#include "executor/step/node_runner.h"
+#include "executor/step/pool_std_allocator.h"
 #include "executor/step/unfinished.h"
 #include "executor/thread_pools.h"
 #include "executor/worker/step_ids.h"
@@ -29,8 +31,6 @@ constexpr int64_t kShareNs = 5'000;
 // that both write.
 constexpr uint8_t kExpensiveBits = 12;
 constexpr uint8_t kShareableBits = 11;
-// What reading the clock twice adds to a measurement.
-constexpr int64_t kClockNs = 20;
 // Steps of a plan in which kernels are measured: the first ones, and some later ones.
 constexpr uint64_t kFirstMeasured = 16;
 constexpr uint64_t kMeasureEvery = 64;
@@ -38,22 +38,6 @@ constexpr uint64_t kMeasureEvery = 64;
 std::atomic_ref<uint32_t> Pending(StepState& state, int32_t node) {
   return std::atomic_ref<uint32_t>(state.pending[static_cast<size_t>(node)]);
 }
-
-// Memory for Step objects from the host pool.
-template <typename T>
-struct PoolStdAllocator {
-  using value_type = T;
-  PoolStdAllocator() = default;
-  template <typename U>
-  PoolStdAllocator(const PoolStdAllocator<U>&) {}  // NOLINT(runtime/explicit)
-  T* allocate(size_t n) {
-    void* memory = HostAllocator()->Allocate(n * sizeof(T));
-    if (memory == nullptr) FatalBug(__FILE__, __LINE__, "no memory for a step");
-    return static_cast<T*>(memory);
-  }
-  void deallocate(T* p, size_t n) { HostAllocator()->Deallocate(p, n * sizeof(T)); }
-  friend bool operator==(const PoolStdAllocator&, const PoolStdAllocator&) { return true; }
-};
 
 }  // namespace
 
@@ -72,33 +56,18 @@ class StepExecutor::Loop {
         state_(*step.state_),
         compute_(compute),
         special_(step.timed_),
+        runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, compute),
         outer_(innermost_) {
     budget_ = step.caller_runs_cheap_nodes_ ? kCallerBudgetNs : -1;
-    context_.resources_ = plan_.resources;
-    context_.pools_ = plan_.pools->intra_op() > 1 ? plan_.pools : nullptr;
-    context_.intra_op_threads_ = plan_.pools->intra_op();
-    context_.step_id_ = StepNumberOf(step.step_id_);
-    context_.may_wait_ = compute;
     slots_ = state_.slots.get();
     next_ = state_.next.get();
     pending_ = state_.pending.get();
     nodes_ = plan_.nodes.get();
     edges_ = plan_.edges.data();
     successors_ = plan_.successors.data();
-    dtypes_ = plan_.dtypes.data();
-    outputs_ = few_;
-    if (plan_.max_outputs > kFew) {
-      outputs_ = PoolStdAllocator<Tensor>().allocate(plan_.max_outputs);
-      std::uninitialized_default_construct_n(outputs_, plan_.max_outputs);
-    }
     innermost_ = this;
   }
-  ~Loop() {
-    innermost_ = outer_;
-    if (outputs_ == few_) return;
-    std::destroy_n(outputs_, plan_.max_outputs);
-    PoolStdAllocator<Tensor>().deallocate(outputs_, plan_.max_outputs);
-  }
+  ~Loop() { innermost_ = outer_; }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
@@ -177,7 +146,7 @@ class StepExecutor::Loop {
   void CompleteAsync(int32_t id) {
     const PlanNode& node = plan_.nodes[static_cast<size_t>(id)];
     StepState::AsyncFrame& frame = *state_.frames[node.aux];
-    ReleaseInputs(node);
+    runner_.ReleaseInputs(node);
     const int32_t ready = Propagate<kSequential>(id, node, frame.outputs.data());
     for (Tensor& output : frame.outputs) output.Reset();
     if (ready >= 0) Push<kSequential>(ready);
@@ -186,8 +155,6 @@ class StepExecutor::Loop {
   int32_t TakeList() { return std::exchange(head_, -1); }
 
  private:
-  static constexpr uint32_t kFew = 4;
-
   int32_t& next(int32_t node) { return next_[node]; }
   uint8_t CostBits(int32_t node) const {
     return plan_.cost_bits[static_cast<size_t>(node)].load(std::memory_order_relaxed);
@@ -232,11 +199,6 @@ class StepExecutor::Loop {
     if (before == finished) step_.Complete();
   }
 
-  void ReleaseInputs(const PlanNode& node) {
-    Tensor* inputs = &slots_[node.first_input];
-    for (uint32_t i = 0; i < node.num_inputs; ++i) inputs[i].Reset();
-  }
-
   // The step was aborted; this thread ran `last` just now.
   [[gnu::noinline]] void Aborted(int32_t last) {
     const NodeKind kind = nodes_[last].kind;
@@ -245,10 +207,6 @@ class StepExecutor::Loop {
 
   void Fail(int32_t node, const Status& status) {
     step_.AbortHeld(status.WithContext(plan_.Describe(node)));
-  }
-
-  StepTrace::Record* Record(int32_t node) const {
-    return step_.trace_ == nullptr ? nullptr : &step_.trace_->records_[static_cast<size_t>(node)];
   }
 
   template <bool kSequential>
@@ -296,29 +254,20 @@ class StepExecutor::Loop {
     const PlanNode& node = nodes_[id];
     if (node.kind != NodeKind::kKernel || special_) [[unlikely]]
       return ExecuteOther<kSequential>(id, node);
-    if (node.device != device_) [[unlikely]]
-      EnterDevice(node.device);
-    SetContext(node);
     {
-      const Status status = node.kernel->Compute(context_);
+      const Status status = runner_.Compute(node);
       if (!status.ok()) [[unlikely]]
         return KernelFailed<kSequential>(id, node, status);
     }
-    ReleaseInputs(node);
-    const int32_t ready = PropagateInline<kSequential>(id, node, outputs_);
-    for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+    runner_.ReleaseInputs(node);
+    const int32_t ready = PropagateInline<kSequential>(id, node, runner_.outputs());
+    runner_.ReleaseOutputs(node);
     return ready;
-  }
-
-  void SetContext(const PlanNode& node) {
-    context_.inputs_ = {slots_ + node.first_input, node.num_inputs};
-    context_.outputs_ = {outputs_, node.num_outputs};
-    context_.output_dtypes_ = dtypes_ + node.first_dtype;
   }
 
   template <bool kSequential>
   [[gnu::noinline]] int32_t KernelFailed(int32_t id, const PlanNode& node, const Status& status) {
-    if (std::exchange(context_.busy_, false)) {
+    if (runner_.TakeBusy()) {
       // The kernel would have to wait. The node comes back from the list at once; without a budget
       // it then leaves this thread, as an expensive one does.
       budget_ = -1;
@@ -326,57 +275,19 @@ class StepExecutor::Loop {
       return -1;
     }
     Fail(id, status);
-    for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+    runner_.ReleaseOutputs(node);
     return -1;
   }
 
   // A synchronous kernel that is measured, traced or serial.
   template <bool kSequential>
   int32_t ExecuteSpecial(int32_t id, const PlanNode& node) {
-    if (node.device != device_) EnterDevice(node.device);
-    SetContext(node);
-    const Status status = step_.timed_ ? ComputeTimed(id, node) : Compute(node);
+    const Status status = runner_.ComputeSpecial(id, node, step_.timed_);
     if (!status.ok()) return KernelFailed<kSequential>(id, node, status);
-    ReleaseInputs(node);
-    const int32_t ready = Propagate<kSequential>(id, node, outputs_);
-    for (uint32_t i = 0; i < node.num_outputs; ++i) outputs_[i].Reset();
+    runner_.ReleaseInputs(node);
+    const int32_t ready = Propagate<kSequential>(id, node, runner_.outputs());
+    runner_.ReleaseOutputs(node);
     return ready;
-  }
-
-  Status Compute(const PlanNode& node) {
-    if (node.kind != NodeKind::kSerial) return node.kernel->Compute(context_);
-    std::unique_lock lock(plan_.serial_mutexes[node.aux], std::try_to_lock);
-    if (!lock.owns_lock()) {  // another step runs this kernel
-      if (!compute_) return context_.Busy();
-      lock.lock();
-    }
-    return node.kernel->Compute(context_);
-  }
-
-  Status ComputeTimed(int32_t id, const PlanNode& node) {
-    const int64_t start = TraceClockNs();
-    Status status = Compute(node);
-    const int64_t end = TraceClockNs();
-    if (context_.busy_) return status;
-    Measure(id, node, end - start);
-    if (StepTrace::Record* record = Record(id)) *record = {start, end, 0, TraceThread()};
-    return status;
-  }
-
-  // The estimate falls at once and rises slowly: if a run took longer, the cause is more often the
-  // scheduler of the system than the kernel.
-  void Measure(int32_t id, const PlanNode& node, int64_t ns) {
-    const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns - kClockNs, 1, 1'000'000'000));
-    // Relaxed: an estimate; steps that measure at the same time may lose one of their values.
-    const uint32_t before = node.cost_ns.load(std::memory_order_relaxed);
-    plan_.SetCost(id, cost <= before ? cost : before + (cost - before) / 8);
-  }
-
-  void EnterDevice(uint16_t index) {
-    const Device& device = *plan_.devices[index];
-    device_ = index;
-    context_.device_ = device.name();
-    context_.allocator_ = device.allocator();
   }
 
   template <bool kSequential>
@@ -391,16 +302,16 @@ class StepExecutor::Loop {
       case NodeKind::kForward: {
         const int32_t ready = Propagate<kSequential>(
             id, node, node.num_inputs > 0 ? &slots_[node.first_input] : nullptr);
-        ReleaseInputs(node);
+        runner_.ReleaseInputs(node);
         return ready;
       }
       case NodeKind::kSend: {
         Tensor tensor;
         if (node.num_inputs > 0) {
           tensor = std::move(slots_[node.first_input]);
-          ReleaseInputs(node);
+          runner_.ReleaseInputs(node);
         }
-        if (StepTrace::Record* record = Record(id)) {
+        if (StepTrace::Record* record = runner_.Record(id)) {
           const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
           const int64_t start = TraceClockNs();
           step_.sink_->OnSend(step_.step_id_, plan_.send_edges[node.aux], std::move(tensor));
@@ -414,19 +325,9 @@ class StepExecutor::Loop {
         ++finished_;
         [[fallthrough]];
       case NodeKind::kAsync: {
-        StepState::AsyncFrame& frame = *state_.frames[node.aux];
-        EnterDevice(node.device);
-        frame.context = context_;
-        frame.context.inputs_ = {&slots_[node.first_input], node.num_inputs};
-        frame.context.outputs_ = frame.outputs;
-        frame.context.output_dtypes_ = dtypes_ + node.first_dtype;
-        frame.context.cancel_ = &frame.cancel;
-        frame.cancel.trace = step_.trace_;
-        frame.start_ns = step_.trace_ == nullptr ? 0 : TraceClockNs();
         step_.Hold();
-        node.kernel->AsAsync()->ComputeAsync(
-            frame.context,
-            [step = &step_, id](const Status& status) { AsyncDone(*step, id, status); });
+        runner_.ComputeAsync(
+            node, [step = &step_, id](const Status& status) { AsyncDone(*step, id, status); });
         return -1;
       }
       case NodeKind::kKernel:
@@ -486,11 +387,11 @@ class StepExecutor::Loop {
   StepState& state_;
   const bool compute_;
   const bool special_;  // kernels are measured
+  NodeRunner runner_;
   Loop* const outer_;
   int32_t head_ = -1;
   int32_t deferred_first_ = -1, deferred_last_ = -1;  // in the order of deferring
   int32_t finished_ = 0;
-  int32_t device_ = -1;
   int64_t cost_ = 0;  // of the list, roughly
   int64_t budget_;
   // Copies of pointers in the plan and the state. Read through those, they would be loaded again
@@ -501,10 +402,6 @@ class StepExecutor::Loop {
   const PlanNode* nodes_;
   const DataEdge* edges_;
   const Successor* successors_;
-  const DType* dtypes_;
-  KernelContext context_;
-  Tensor* outputs_;  // few_, or more of the pool's memory
-  Tensor few_[kFew];
 };
 
 thread_local StepExecutor::Loop* StepExecutor::Loop::innermost_ = nullptr;
@@ -590,8 +487,7 @@ void StepExecutor::AsyncDone(Step& step, int32_t node, const Status& status) {
   if (plan.nodes[static_cast<size_t>(node)].kind == NodeKind::kTrailing) {
     if (!status.ok()) step.TrailingDone(status.WithContext(plan.Describe(node)));
   } else if (!status.ok()) {
-    // A segment names the node itself.
-    const bool named = plan.ops[static_cast<size_t>(node)] == "_GpuSegment";
+    const bool named = plan.nodes[static_cast<size_t>(node)].kernel->AsAsync()->names_node();
     step.AbortHeld(named ? status : status.WithContext(plan.Describe(node)));
   } else if (step.aborted()) {
     // Nothing follows any more.

@@ -106,6 +106,10 @@ class MeetingKernel : public CollectiveKernel {
     return home_ == nullptr ? nullptr : home_->manager();
   }
   std::string merge_op() const override { return ""; }
+  std::span<const std::string_view> exchanged_args() const override {
+    static constexpr std::string_view kArgs[] = {"input", "data"};
+    return kArgs;
+  }
   bool divides() const override { return false; }
   Status Fill(KernelContext& c, CollectiveRequest* request) override {
     request->kind = kind_;

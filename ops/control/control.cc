@@ -94,18 +94,21 @@ void Define(OpRegistry* registry) {
                     .Input("input: T")
                     .Output("output: T")
                     .Attr("T: type")
+                    .ReadsOnly()
                     .Shape(UnchangedShape)
                     .Gradient(IdentityGradient));
   registry->Add(OpDef("IdentityN")
                     .Input("input: T")
                     .Output("output: T")
                     .Attr("T: list(type)")
+                    .ReadsOnly()
                     .Shape(EachUnchanged)
                     .Gradient(IdentityGradient));
   registry->Add(OpDef("StopGradient")
                     .Input("input: T")
                     .Output("output: T")
                     .Attr("T: type")
+                    .ReadsOnly()
                     .Shape(UnchangedShape)
                     .NoGradient());
   registry->Add(OpDef("PreventGradient")
@@ -113,6 +116,7 @@ void Define(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("T: type")
                     .Attr("message: string = ''")
+                    .ReadsOnly()
                     .Shape(UnchangedShape)
                     .Gradient(PreventedGradient));
   registry->Add(OpDef("CheckNumerics")

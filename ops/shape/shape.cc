@@ -308,6 +308,7 @@ void Define(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("T: type")
                     .Attr("Tshape: {int32, int64} = DT_INT32")
+                    .ReadsOnly()
                     .Shape(ReshapeShape)
                     .Gradient(RelabelGradient));
   registry->Add(OpDef("ExpandDims")
@@ -316,6 +317,7 @@ void Define(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("T: type")
                     .Attr("Tdim: {int32, int64} = DT_INT32")
+                    .ReadsOnly()
                     .Shape(ExpandDimsShape)
                     .Gradient(RelabelGradient));
   registry->Add(OpDef("Squeeze")
@@ -323,6 +325,7 @@ void Define(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("T: type")
                     .Attr("squeeze_dims: list(int) >= 0 = []")
+                    .ReadsOnly()
                     .Shape(SqueezeShape)
                     .Gradient(RelabelGradient));
   registry->Add(OpDef("BroadcastTo")

@@ -141,6 +141,7 @@ void Define(OpRegistry* registry) {
                     .Attr("dtype: type")
                     .Attr("shape: shape")
                     .Stateful()
+                    .ReadsOnly()
                     .Shape(ScalarShape)
                     .NoGradient());
   registry->Add(OpDef("ReadVariableOp")
@@ -148,6 +149,7 @@ void Define(OpRegistry* registry) {
                     .Output("value: dtype")
                     .Attr("dtype: type")
                     .Stateful()
+                    .ReadsOnly()
                     .Shape(ReadShape)
                     .Gradient(ReadGradient));
   registry->Add(OpDef("AssignVariableOp")
@@ -179,6 +181,7 @@ void Define(OpRegistry* registry) {
                     .Input("resource: resource")
                     .Output("is_initialized: bool")
                     .Stateful()
+                    .ReadsOnly()
                     .Shape(ScalarShape)
                     .NoGradient());
   registry->Add(OpDef("VariableShape")
@@ -186,6 +189,7 @@ void Define(OpRegistry* registry) {
                     .Output("output: out_type")
                     .Attr("out_type: {int32, int64} = DT_INT32")
                     .Stateful()
+                    .ReadsOnly()
                     .Shape(VariableShapeShape)
                     .NoGradient());
   registry->Add(OpDef("ResourceGather")
@@ -197,6 +201,7 @@ void Define(OpRegistry* registry) {
                     .Attr("dtype: type")
                     .Attr("Tindices: {int32, int64}")
                     .Stateful()
+                    .ReadsOnly()
                     .Shape(GatherShape)
                     .Gradient(GatherGradient));
   for (const char* name : {"ResourceScatterAdd", "ResourceScatterSub"}) {

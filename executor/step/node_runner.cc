@@ -1,0 +1,94 @@
+#include "executor/step/node_runner.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+
+#include "executor/step/pool_std_allocator.h"
+#include "executor/thread_pools.h"
+
+namespace monograph {
+namespace {
+
+// What reading the clock twice adds to a measurement.
+constexpr int64_t kClockNs = 20;
+
+}  // namespace
+
+NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_number,
+                       StepTrace* trace, bool may_wait)
+    : plan_(plan),
+      state_(state),
+      trace_(trace),
+      slots_(state.slots.get()),
+      dtypes_(plan.dtypes.data()),
+      outputs_(few_) {
+  context_.resources_ = plan.resources;
+  context_.pools_ = plan.pools->intra_op() > 1 ? plan.pools : nullptr;
+  context_.intra_op_threads_ = plan.pools->intra_op();
+  context_.step_id_ = step_number;
+  context_.may_wait_ = may_wait;
+  if (plan.max_outputs > kFew) {
+    outputs_ = PoolStdAllocator<Tensor>().allocate(plan.max_outputs);
+    std::uninitialized_default_construct_n(outputs_, plan.max_outputs);
+  }
+}
+
+NodeRunner::~NodeRunner() {
+  if (outputs_ == few_) return;
+  std::destroy_n(outputs_, plan_.max_outputs);
+  PoolStdAllocator<Tensor>().deallocate(outputs_, plan_.max_outputs);
+}
+
+void NodeRunner::EnterDevice(uint16_t index) {
+  const Device& device = *plan_.devices[index];
+  device_ = index;
+  context_.device_ = device.name();
+  context_.allocator_ = device.allocator();
+}
+
+Status NodeRunner::ComputeSpecial(int32_t id, const PlanNode& node, bool timed) {
+  SetContext(node);
+  if (!timed) return ComputeSerial(node);
+  const int64_t start = TraceClockNs();
+  Status status = ComputeSerial(node);
+  const int64_t end = TraceClockNs();
+  if (context_.busy_) return status;
+  Measure(id, node, end - start);
+  if (StepTrace::Record* record = Record(id)) *record = {start, end, 0, TraceThread()};
+  return status;
+}
+
+Status NodeRunner::ComputeSerial(const PlanNode& node) {
+  if (node.kind != NodeKind::kSerial) return node.kernel->Compute(context_);
+  std::unique_lock lock(plan_.serial_mutexes[node.aux], std::try_to_lock);
+  if (!lock.owns_lock()) {  // another step runs this kernel
+    if (!context_.may_wait()) return context_.Busy();
+    lock.lock();
+  }
+  return node.kernel->Compute(context_);
+}
+
+// The estimate falls at once and rises slowly: if a run took longer, the cause is more often the
+// scheduler of the system than the kernel.
+void NodeRunner::Measure(int32_t id, const PlanNode& node, int64_t ns) {
+  const auto cost = static_cast<uint32_t>(std::clamp<int64_t>(ns - kClockNs, 1, 1'000'000'000));
+  // Relaxed: an estimate; steps that measure at the same time may lose one of their values.
+  const uint32_t before = node.cost_ns.load(std::memory_order_relaxed);
+  plan_.SetCost(id, cost <= before ? cost : before + (cost - before) / 8);
+}
+
+void NodeRunner::ComputeAsync(const PlanNode& node, Done done) {
+  StepState::AsyncFrame& frame = *state_.frames[node.aux];
+  EnterDevice(node.device);
+  frame.context = context_;
+  frame.context.inputs_ = {&slots_[node.first_input], node.num_inputs};
+  frame.context.outputs_ = frame.outputs;
+  frame.context.output_dtypes_ = dtypes_ + node.first_dtype;
+  frame.context.cancel_ = &frame.cancel;
+  frame.cancel.trace = trace_;
+  frame.start_ns = trace_ == nullptr ? 0 : TraceClockNs();
+  node.kernel->AsAsync()->ComputeAsync(frame.context, std::move(done));
+}
+
+}  // namespace monograph
