@@ -45,29 +45,40 @@ std::string_view CodeName(Code code) {
   return "CODE_OUT_OF_RANGE";
 }
 
-Status::Status(Code code, std::string message) {
+namespace {
+
+const std::string kNoText;
+
+}  // namespace
+
+Status::Status(Code code, std::string message, std::string lost_task) {
   if (code != Code::kOk) {
-    state_ = std::make_shared<const State>(State{code, false, std::move(message)});
+    state_ =
+        std::make_shared<const State>(State{code, false, std::move(message), std::move(lost_task)});
   }
 }
 
-const std::string& Status::message() const {
-  static const std::string empty;
-  return state_ ? state_->message : empty;
-}
+const std::string& Status::message() const { return state_ ? state_->message : kNoText; }
+const std::string& Status::lost_task() const { return state_ ? state_->lost_task : kNoText; }
 
 Status Status::AsDerived() const {
   Status derived;
-  if (state_)
-    derived.state_ = std::make_shared<const State>(State{state_->code, true, state_->message});
+  if (state_) {
+    derived.state_ = std::make_shared<const State>(
+        State{state_->code, true, state_->message, state_->lost_task});
+  }
   return derived;
 }
 
 Status Status::WithContext(std::string_view context) const {
+  return ok() ? Status() : WithMessage(std::string(context) + ": " + message());
+}
+
+Status Status::WithMessage(std::string message) const {
   Status with;
   if (state_) {
     with.state_ = std::make_shared<const State>(
-        State{state_->code, state_->derived, std::string(context) + ": " + state_->message});
+        State{state_->code, state_->derived, std::move(message), state_->lost_task});
   }
   return with;
 }
@@ -109,6 +120,10 @@ Status Internal(std::string message) { return {Code::kInternal, std::move(messag
 Status Unavailable(std::string message) { return {Code::kUnavailable, std::move(message)}; }
 Status DataLoss(std::string message) { return {Code::kDataLoss, std::move(message)}; }
 Status Unauthenticated(std::string message) { return {Code::kUnauthenticated, std::move(message)}; }
+
+Status TaskLost(std::string task, std::string message) {
+  return {Code::kUnavailable, std::move(message), std::move(task)};
+}
 
 void FatalBug(const char* file, int line, std::string_view what) {
   std::fprintf(stderr, "monograph: bug at %s:%d: %.*s\n", file, line, static_cast<int>(what.size()),

@@ -41,7 +41,7 @@ std::string_view CodeName(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message);
+  Status(Code code, std::string message, std::string lost_task = {});
 
   bool ok() const { return state_ == nullptr; }
   Code code() const { return state_ ? state_->code : Code::kOk; }
@@ -52,8 +52,14 @@ class [[nodiscard]] Status {
   bool derived() const { return state_ && state_->derived; }
   Status AsDerived() const;
 
+  // The task whose loss this failure is, or follows from: "/job:worker/replica:0/task:1". Empty if
+  // no task is known to be lost. It travels with the failure between processes.
+  const std::string& lost_task() const;
+
   // The same failure with "context: " put before its message. OK stays OK.
   Status WithContext(std::string_view context) const;
+  // The same failure with another message. OK stays OK.
+  Status WithMessage(std::string message) const;
 
   // "OK" or "NOT_FOUND: message".
   std::string ToString() const;
@@ -71,6 +77,7 @@ class [[nodiscard]] Status {
     Code code;
     bool derived;
     std::string message;
+    std::string lost_task;
   };
   std::shared_ptr<const State> state_;
 };
@@ -92,6 +99,8 @@ Status Internal(std::string message);
 Status Unavailable(std::string message);
 Status DataLoss(std::string message);
 Status Unauthenticated(std::string message);
+// Unavailable, because `task` is lost or about to end.
+Status TaskLost(std::string task, std::string message);
 
 // Ends the process: for a bug of our own, never for a user's mistake.
 [[noreturn]] void FatalBug(const char* file, int line, std::string_view what);

@@ -151,17 +151,12 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     const int index = static_cast<int>(i);
     entries_[i].watch =
         monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
-          const RemoteTask& lost = tasks_[static_cast<size_t>(index)];
-          const Status status =
-              why.message().starts_with("lost ")
-                  ? why
-                  : Unavailable("lost " + lost.task + " at " + lost.address + ": " + why.message());
           {
             std::lock_guard lock(mutex_);
-            entries_[static_cast<size_t>(index)].lost = status;
+            entries_[static_cast<size_t>(index)].lost = why;
           }
-          LogWarning(status.message());
-          if (options_.on_lost) options_.on_lost(index, status);
+          LogWarning(why.message());
+          if (options_.on_lost) options_.on_lost(index, why);
         });
   }
   return Status();

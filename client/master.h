@@ -1,4 +1,4 @@
-// Master: turns signatures of a graph into registered partitions: inline, place, prune, optimise,
+// Master: turns signatures of a graph into registered partitions: resolve, place, prune, optimise,
 // partition, register.
 #pragma once
 

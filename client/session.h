@@ -8,10 +8,10 @@
 //   if (!session.ok()) ...
 //   auto fetched = (*session)->Run({{x, batch}}, {loss}, {train});
 //
-// The first Run of a combination of feeds, fetches and targets prunes, optimises, places and
-// partitions the graph and registers the parts with the daemons; each later one sends one small
-// message to each daemon that takes part. Feeds go from the caller's memory to the task that
-// consumes them, fetches come straight back.
+// The first Run of a combination of feeds, fetches and targets prepares it: it resolves their
+// names, places the graph, prunes, optimises and partitions it, and registers the parts with the
+// daemons. Each later one sends one small message to each daemon that takes part. Feeds go from the
+// caller's memory to the task that consumes them, fetches come straight back.
 //
 // Threads. Every method may be called from any thread; several steps may run at once (at most
 // kMaxStepsInFlight). The graph must outlive the session and may grow between runs, not during one;

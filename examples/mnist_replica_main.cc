@@ -296,7 +296,7 @@ Status Run::Train() {
   // What could have been done about a loss.
   const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
   if (!lost || !settings_.train_dir.empty() || settings_.steps_in_flight > 1) return status;
-  return {status.code(), status.message() + " (with --train_dir the run would go on by itself)"};
+  return status.WithMessage(status.message() + " (with --train_dir the run would go on by itself)");
 }
 
 Status Run::TrainAndTest() {

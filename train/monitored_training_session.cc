@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstPause(1000), kLongestPause(30000);
 
 Status WithEnd(const Status& status, const std::string& why) {
-  return {status.code(), status.message() + "; the run does not go on: " + why};
+  return status.WithMessage(status.message() + "; the run does not go on: " + why);
 }
 
 }  // namespace

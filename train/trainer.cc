@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <condition_variable>
 #include <iterator>
 #include <mutex>
@@ -416,15 +415,9 @@ Status Trainer::FinishData() {
 
 // The failure is the loss of the task that the loop's replica is on, which other loops do not need.
 bool Trainer::LostItsWorker(const Loop& loop, const Status& failure) const {
-  if (failure.code() != Code::kUnavailable) return false;
   const Result<DeviceName> device =
       session_->DeviceOf(step_.towers[static_cast<size_t>(loop.index)].call);
-  if (!device.ok()) return false;
-  const std::string task = device->TaskName();
-  const size_t at = failure.message().find(task);
-  const size_t end = at + task.size();  // "task:1" begins "task:10", too
-  return at != std::string::npos &&
-         (end == failure.message().size() || std::isdigit(failure.message()[end]) == 0);
+  return device.ok() && device->TaskName() == failure.lost_task();
 }
 
 Status Trainer::Reconnect(Loop& loop) {

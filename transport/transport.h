@@ -90,8 +90,8 @@ class Transport {
   virtual uint64_t HostOf(std::string_view /*address*/) const { return 0; }
 
   // Makes `address` a peer; returns at once. `name` ("/job:worker/replica:0/task:1") is for
-  // messages and logs. InvalidArgument for bytes that are no address of this kind. Connecting one
-  // address twice gives two peers.
+  // messages, logs and Status::lost_task. InvalidArgument for bytes that are no address of this
+  // kind. Connecting one address twice gives two peers.
   virtual Result<PeerId> Connect(std::string_view address, std::string_view name) = 0;
   // Ends the connection; what is pending with the peer completes with Cancelled. An unknown id is
   // ignored.

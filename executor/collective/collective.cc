@@ -102,7 +102,7 @@ void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task
   {
     std::lock_guard lock(mutex_);
     lost_[session].push_back(task);
-    const Status status = Unavailable(task + " is lost");
+    const Status status = TaskLost(task, task + " is lost");
     Tell(
         session, [&](const std::string&) { return status; }, &actions);
     std::vector<OperationPtr> hit;

@@ -58,7 +58,7 @@ void CollectiveManager::Impl::Join(Member* member, const Request& request, Actio
     if (const Result<DeviceName> name = DeviceName::Parse(task); !name.ok() || name->job != job)
       continue;
     const Status status =
-        Unavailable("joining " + GroupName(request->group_key) + ": " + task + " is lost");
+        TaskLost(task, "joining " + GroupName(request->group_key) + ": " + task + " is lost");
     actions->ends.push_back({request, status, {}});
     return;
   }
@@ -119,9 +119,8 @@ void CollectiveManager::Impl::Refuse(int32_t group, const std::string& device, c
                                      const Status& status, Actions* actions) {
   CollectiveMessage message;
   message.what = CollectiveWhat::kRefused;
-  message.index = static_cast<uint32_t>(status.code());
   message.device = device;
-  message.text = status.message();
+  message.SetFailure(status);
   Answer(joiner, group, std::move(message), {}, actions);
 }
 
@@ -206,13 +205,13 @@ void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessag
   CollectiveMessage broken;
   broken.what = CollectiveWhat::kBroken;
   broken.epoch = message.epoch;
-  broken.index = static_cast<uint32_t>(Code::kAborted);
-  broken.text = GroupName(group) + ": " + message.device + " has left";
+  const Status left = Aborted(GroupName(group) + ": " + message.device + " has left");
+  broken.SetFailure(left);
   for (const std::string& task : members.value()->tasks) {
     if (task != host_->task())
       actions->sends.push_back({member.session, task, group, 1, broken, {}, nullptr});
   }
-  Break(message.epoch, Aborted(broken.text), false, actions);
+  Break(message.epoch, left, false, actions);
 }
 
 void CollectiveManager::Impl::HandleRefused(int32_t group, const CollectiveMessage& message,
@@ -220,10 +219,11 @@ void CollectiveManager::Impl::HandleRefused(int32_t group, const CollectiveMessa
   const auto found = members_.find({group, message.device});
   if (found == members_.end() || found->second.state != Member::State::kJoining) return;
   Member& member = found->second;
-  std::string text = message.text;
-  if (!member.broken.ok() && member.broken_session == member.session)
-    text += "; before, it ended with: " + member.broken.message();
-  const Status status(static_cast<Code>(message.index), std::move(text));
+  Status status = message.failure();
+  if (!member.broken.ok() && member.broken_session == member.session) {
+    status =
+        status.WithMessage(message.text + "; before, it ended with: " + member.broken.message());
+  }
   member.state = Member::State::kOut;
   for (const Request& request : std::exchange(member.waiting, {})) {
     actions->ends.push_back({request, status, {}});
@@ -253,8 +253,7 @@ void CollectiveManager::Impl::HandleControl(uint64_t session, int32_t group,
         const auto instance = in.Get<int32_t>();
         ended[instance] = in.Get<uint64_t>();
       }
-      Break(message.epoch, Status(static_cast<Code>(message.index), message.text), false, actions,
-            in.ok() ? ended : Rounds());
+      Break(message.epoch, message.failure(), false, actions, in.ok() ? ended : Rounds());
       return;
     }
   }
@@ -271,33 +270,33 @@ CollectiveManager::Impl::Rounds CollectiveManager::Impl::EndedRounds(const Membe
   return ended;
 }
 
-void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool tell,
-                                    Actions* actions, const Rounds& ended) {
+void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell, Actions* actions,
+                                    const Rounds& ended) {
   bool told = !tell;
   bool known = false;
   // To the other members this is a cause and not a consequence: they get it neither as Cancelled
   // nor as derived.
-  const Code code = status.code() == Code::kCancelled ? Code::kAborted : status.code();
+  const Status status(why.code() == Code::kCancelled ? Code::kAborted : why.code(), why.message(),
+                      why.lost_task());
   for (auto& [where, member] : members_) {
     if (member.state != Member::State::kIn || member.epoch != epoch) continue;
     known = true;
     member.state = Member::State::kOut;
-    member.broken = Status(code, status.message());
+    member.broken = status;
     member.broken_session = member.session;
     member.broken_step = member.last_step;
     if (std::exchange(told, true)) continue;
     CollectiveMessage message;
     message.what = CollectiveWhat::kBroken;
     message.epoch = epoch;
-    message.index = static_cast<uint32_t>(code);
-    message.text = status.message();
+    message.SetFailure(status);
     const Payload rounds = PayloadOf(ended);
     for (const std::string& task : member.members->tasks) {
       if (task != host_->task())
         actions->sends.push_back({member.session, task, where.first, 1, message, rounds, nullptr});
     }
   }
-  if (!known && !tell) broken_.emplace(epoch, Status(code, status.message()));
+  if (!known && !tell) broken_.emplace(epoch, status);
   if (broken_.size() > kBrokenKept) broken_.erase(broken_.begin());
   // End the operations of the epoch, including those for which data came before their own member
   // began.
@@ -321,7 +320,7 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& status, bool t
     if (operation->over) continue;
     operation->epoch_breaks = false;
     operation->over = true;
-    operation->status = Status(code, status.message());
+    operation->status = status;
     EndLocal(operation, operation->status, actions);
     operation->deadline = Clock::now() + operation->spec.timeout;
     if (operation->workers == 0) operation->Clear();
@@ -342,10 +341,8 @@ void CollectiveManager::Impl::Tell(uint64_t session,
                                    Actions* actions) {
   std::erase_if(withheld_, [&](Withheld& word) {
     if (word.send.session != session) return false;
-    if (const Status status = cause(word.device); !status.ok()) {
-      word.send.message.index = static_cast<uint32_t>(status.code());
-      word.send.message.text = GroupName(word.send.group) + ": " + status.message();
-    }
+    if (const Status status = cause(word.device); !status.ok())
+      word.send.message.SetFailure(status.WithContext(GroupName(word.send.group)));
     actions->sends.push_back(std::move(word.send));
     return true;
   });

@@ -7,13 +7,19 @@
 namespace monograph {
 namespace {
 
-constexpr size_t kMaxText = 640;  // with the rest, well below a header's limit
+constexpr size_t kMaxText = 512, kMaxLostTask = 128;  // with the rest, below a header's limit
 
 bool HasShape(const CollectiveMessage& message) {
   return message.what == CollectiveWhat::kWhole && message.kind != 1;
 }
 
 }  // namespace
+
+void CollectiveMessage::SetFailure(const Status& status) {
+  index = static_cast<uint32_t>(status.code());
+  text = status.message();
+  lost_task = status.lost_task();
+}
 
 std::string EncodeCollective(const CollectiveMessage& message) {
   Encoder out;
@@ -33,6 +39,7 @@ std::string EncodeCollective(const CollectiveMessage& message) {
   } else if (IsTalk(message.what)) {
     out.PutBytes(message.device);
     out.PutBytes(std::string_view(message.text).substr(0, kMaxText));
+    out.PutBytes(message.lost_task.size() <= kMaxLostTask ? message.lost_task : std::string_view());
   }
   return out.Take();
 }
@@ -73,6 +80,7 @@ Status DecodeCollective(std::string_view body, CollectiveMessage* message) {
   } else if (IsTalk(message->what)) {
     message->device = in.GetBytes();
     message->text = in.GetBytes();
+    message->lost_task = in.GetBytes();
     if (!in.ok()) return DataLoss("message of a collective is cut off");
   }
   return Status();

@@ -20,7 +20,7 @@
 //          | 10 ask     a member whose deadline has passed asks which members of a task have begun;
 //                       device = its own
 //          | 11 here    the answer; text = their ranks: (rank:u16)*
-//   4 to 8, 10, 11: rest = device text, each length:u32 bytes
+//   4 to 8, 10, 11: rest = device text lost-task, each length:u32 bytes
 //
 // `rank` is the sender's, `kind` the operation's (CollectiveKind), `meeting` the request's.
 // `signature` is a hash of what all members of an operation must agree on. `timeout_ms` is how long
@@ -63,8 +63,13 @@ struct CollectiveMessage {
   uint64_t signature = 0;
   DType dtype = DT_INVALID;  // kWhole of a gather or a broadcast
   Shape shape;
-  std::string device;  // kJoin .. kRefused, kAsk
-  std::string text;    // kRefused, kBroken, kHere
+  std::string device;     // kJoin .. kRefused, kAsk
+  std::string text;       // kRefused, kBroken, kHere
+  std::string lost_task;  // kRefused, kBroken
+
+  // What kRefused and kBroken say: `index` is the code. SetFailure REQUIRES: not OK.
+  Status failure() const { return Status(static_cast<Code>(index), text, lost_task); }
+  void SetFailure(const Status& status);
 };
 
 // Whether it carries a device and a text, and no part of a tensor.
@@ -72,7 +77,7 @@ inline bool IsTalk(CollectiveWhat what) {
   return what >= CollectiveWhat::kJoin && what != CollectiveWhat::kPrefix;
 }
 
-// A text is cut to fit into a header.
+// A text is cut to fit into a header; the name of a lost task that would not fit is left out.
 std::string EncodeCollective(const CollectiveMessage& message);
 // DataLoss for bytes that are none.
 Status DecodeCollective(std::string_view body, CollectiveMessage* message);

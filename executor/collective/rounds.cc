@@ -189,7 +189,7 @@ void CollectiveManager::Impl::Begin(const Request& request, const Key& key, cons
         if (std::find(members->tasks.begin(), members->tasks.end(), task) == members->tasks.end())
           continue;
         op.local[rank] = request;
-        return Fail(operation, Unavailable(task + " is lost"), actions);
+        return Fail(operation, TaskLost(task, task + " is lost"), actions);
       }
     }
   } else if (op.local[rank] != nullptr) {

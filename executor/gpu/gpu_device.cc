@@ -108,11 +108,13 @@ void GpuDevice::Lose(const Status& status) {
   {
     std::lock_guard lock(lost_mutex_);
     if (lost_.load(std::memory_order_relaxed)) return;  // relaxed: written under this lock only
-    loss_ = Unavailable("the context of " + name() + " is lost (" + status.message() +
-                        "); what it held is gone, and the task must be started anew, which " +
-                        (options_.exit_when_lost
-                             ? "this process leaves to who started it"
-                             : "`monograph launch` or --exit_when_gpu_lost do by themselves"));
+    // Without its GPU the task cannot go on with what it did.
+    loss_ = TaskLost(info().name.TaskName(),
+                     "the context of " + name() + " is lost (" + status.message() +
+                         "); what it held is gone, and the task must be started anew, which " +
+                         (options_.exit_when_lost
+                              ? "this process leaves to who started it"
+                              : "`monograph launch` or --exit_when_gpu_lost do by themselves"));
     lost_.store(true, std::memory_order_release);
     LogError(loss_.message());
   }

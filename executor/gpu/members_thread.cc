@@ -161,7 +161,8 @@ void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const S
   const Status consequence =
       Status(why.code() == Code::kUnavailable ? Code::kUnavailable : Code::kAborted,
              "the members' GPUs were disconnected because " + culprit->Describe() +
-                 " ended: " + why.message())
+                 " ended: " + why.message(),
+             why.lost_task())
           .AsDerived();
   {
     std::lock_guard lock(mutex_);

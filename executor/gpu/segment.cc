@@ -308,7 +308,7 @@ Status SegmentImpl::Fail(const SegmentItem& item, const Status& status) {
   named_ = true;
   const Status checked = device_.Check(status);
   if (checked.code() == Code::kResourceExhausted)
-    return Status(checked.code(), checked.message() + ". " + memory_.Table()).WithContext(item.who);
+    return checked.WithMessage(checked.message() + ". " + memory_.Table()).WithContext(item.who);
   return checked.WithContext(item.who);
 }
 

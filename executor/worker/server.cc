@@ -93,7 +93,7 @@ class Server::Impl {
   void ClientGone(const control::ConnectionInfo& connection, const Status& why);
   Status CheckNotDraining() {
     std::lock_guard lock(mutex_);
-    if (draining_) return Unavailable(worker_->task() + " is shutting down");
+    if (draining_) return TaskLost(worker_->task(), worker_->task() + " is shutting down");
     return Status();
   }
 

@@ -13,6 +13,7 @@ namespace monograph {
 namespace {
 
 constexpr size_t kFixedBytes = 32;
+constexpr size_t kMaxLostTaskBytes = 512;  // a longer name is left out
 
 template <typename T>
 char* Put(char* out, T value) {
@@ -30,8 +31,11 @@ Buffer PackedBuffer(const std::string& bytes) {
 
 size_t EncodeStepMessage(const StepMessage& message, char* out) {
   char* p = out;
+  const std::string& lost_task = message.status.lost_task();
+  const bool names_lost = !lost_task.empty() && lost_task.size() <= kMaxLostTaskBytes;
   p = Put(p, static_cast<uint8_t>(message.kind));
-  p = Put(p, static_cast<uint8_t>(message.flags | (message.status.derived() ? kDerivedFlag : 0)));
+  p = Put(p, static_cast<uint8_t>(message.flags | (message.status.derived() ? kDerivedFlag : 0) |
+                                  (names_lost ? kLostTaskFlag : 0)));
   p = Put(p, static_cast<uint16_t>(message.status.code()));
   p = Put(p, message.id);
   p = Put(p, message.session);
@@ -49,10 +53,13 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     p = Put(p, message.count);
     p = Put(p, message.stride);
   } else if (!message.status.ok()) {
+    if (names_lost) {
+      p = Put(p, static_cast<uint32_t>(lost_task.size()));
+      p = std::copy(lost_task.begin(), lost_task.end(), p);
+    }
     const std::string& text = message.status.message();
-    const size_t length = std::min(text.size(), kMaxHeaderBytes - kFixedBytes);
-    std::memcpy(p, text.data(), length);
-    p += length;
+    const size_t left = kMaxHeaderBytes - static_cast<size_t>(p - out);
+    p = std::copy_n(text.data(), std::min(text.size(), left), p);
   }
   return static_cast<size_t>(p - out);
 }
@@ -104,8 +111,8 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   const bool reports =
       message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
   const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag
-                              : reports                                  ? kDerivedFlag
-                                                                         : 0;
+                              : reports && code != 0 ? kDerivedFlag | kLostTaskFlag
+                                                     : 0;
   if ((flags & ~known_flags) != 0)
     return Malformed("flags " + std::to_string(flags) + " of kind " + std::to_string(kind));
   if (code > (reports ? static_cast<uint16_t>(Code::kUnauthenticated) : 0)) {
@@ -131,7 +138,10 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   if (message->kind == StepMessageKind::kAbortStep && code == 0)
     return Malformed("an abort without a reason");
   if (code != 0) {
-    message->status = Status(static_cast<Code>(code), std::string(in.rest()));
+    std::string lost_task;
+    if (flags & kLostTaskFlag) lost_task = in.GetBytes();
+    if (!in.ok()) return Malformed("a lost task's name is cut off");
+    message->status = Status(static_cast<Code>(code), std::string(in.rest()), std::move(lost_task));
     if (flags & kDerivedFlag) message->status = message->status.AsDerived();
   } else if (!in.rest().empty()) {
     return Malformed(std::to_string(in.rest().size()) + " bytes after the end of kind " +

@@ -7,12 +7,13 @@
 //                            more and odd: so many steps in a row, the first is `step`
 //            | 2 tensor      id = edge; body = dtype:u8 rank:u8 dim:i64*rank; payload = the elements, row-major.
 //                            Strings: payload = (length:u32 bytes)*. Resource handles: the same, three strings each.
-//            | 3 step-done   id = sender's index in the session; code = status; body = message text.
+//            | 3 step-done   id = sender's index in the session; code = status; body = failure.
 //                            Of a row, `step` is the last one. Code DeadlineExceeded, derived: the
 //                            answer to an abort with that code, its text is executor/step/unfinished.h's
-//            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = message text
+//            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = failure
 //            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
-//   flags    = 1 trace this step (run-step) | 2 the failure is derived (step-done, abort-step)
+//   failure  = nothing if the status is OK; else [lost task:(length:u32 bytes)] message text
+//   flags    = 1 trace this step (run-step) | 2 the failure is derived | 4 it names a lost task
 //
 // What is not named has to be zero, and a header ends where its grammar does. `step` is an id
 // (executor/worker/step_ids.h).
@@ -43,6 +44,7 @@ enum class StepMessageKind : uint8_t {
 
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
+inline constexpr uint8_t kLostTaskFlag = 4;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
 
 struct StepMessage {

@@ -13,7 +13,7 @@ Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
                                    bool continued) const {
   // Relaxed: a step that comes at the very moment of draining may still begin.
   if (draining_.load(std::memory_order_relaxed) && !continued)
-    return Unavailable(task_ + " is shutting down");
+    return TaskLost(task_, task_ + " is shutting down");
   if (request.graph == nullptr) {
     return Aborted("Graph handle is not found: " + std::to_string(request.handle) +
                    ". Possibly this worker (\"" + task_ + "\") just restarted.");

@@ -30,6 +30,21 @@ TEST(Status, KeepsTheRootCause) {
   EXPECT_EQ(status.message(), "root");
 }
 
+TEST(Status, NamesTheLostTaskWhateverItIsMadeInto) {
+  EXPECT_EQ(Status().lost_task(), "");
+  EXPECT_EQ(Unavailable("/job:worker/replica:0/task:1 is busy").lost_task(), "");
+  const Status lost = TaskLost("/job:worker/replica:0/task:1", "no answer");
+  EXPECT_EQ(lost, Unavailable("no answer"));
+  Status kept;
+  kept.Update(lost);
+  for (const Status& status : {lost, kept, lost.AsDerived(), lost.WithContext("step 3"),
+                               lost.WithMessage("gone"), Status(lost.AsDerived().WithContext("x"))})
+    EXPECT_EQ(status.lost_task(), "/job:worker/replica:0/task:1") << status;
+  EXPECT_EQ(lost.WithMessage("gone").ToString(), "UNAVAILABLE: gone");
+  EXPECT_TRUE(lost.AsDerived().WithMessage("gone").derived());
+  EXPECT_TRUE(Status().WithMessage("gone").ok());
+}
+
 TEST(Result, CarriesAValueOrAFailure) {
   EXPECT_EQ(Quarter(8).value(), 2);
   EXPECT_EQ(Quarter(6).status().code(), Code::kInvalidArgument);

@@ -48,6 +48,10 @@ TEST(StepMessage, WhatIsWrittenIsReadBack) {
   abort.id = kFromClient;
   abort.step = 1;
   abort.status = Unavailable("worker/1 is gone").AsDerived();
+  StepMessage lost = abort;
+  lost.status = TaskLost("/job:worker/replica:0/task:1", "it is gone");
+  StepMessage long_text = lost;
+  long_text.status = lost.status.WithMessage(std::string(2 * kMaxHeaderBytes, 'x'));
   StepMessage run;
   run.flags = kTraceFlag;
   run.step = 9;
@@ -55,7 +59,7 @@ TEST(StepMessage, WhatIsWrittenIsReadBack) {
   row.flags = 0;
   row.count = 16;
   row.stride = (uint64_t{1} << 20) + 1;
-  for (const StepMessage& message : {run, row, abort, TensorMessage(DT_INT64, Shape{2, 0, 3}),
+  for (const StepMessage& message : {run, row, abort, lost, TensorMessage(DT_INT64, Shape{2, 0, 3}),
                                      TensorMessage(DT_STRING, Shape{})}) {
     StepMessage read;
     const Status status = DecodeStepMessage(Encoded(message), &read);
@@ -69,7 +73,16 @@ TEST(StepMessage, WhatIsWrittenIsReadBack) {
     EXPECT_EQ(read.shape, message.shape);
     EXPECT_EQ(read.status, message.status);
     EXPECT_EQ(read.status.derived(), message.status.derived());
+    EXPECT_EQ(read.status.lost_task(), message.status.lost_task());
   }
+  StepMessage read;
+  ASSERT_TRUE(DecodeStepMessage(Encoded(long_text), &read).ok());
+  EXPECT_EQ(read.status.lost_task(), long_text.status.lost_task()) << "only the text is cut";
+  EXPECT_EQ(Encoded(long_text).size(), kMaxHeaderBytes);
+  StepMessage long_name = abort;
+  long_name.status = TaskLost(std::string(kMaxHeaderBytes, 'x'), "it is gone");
+  ASSERT_TRUE(DecodeStepMessage(Encoded(long_name), &read).ok());
+  EXPECT_EQ(read.status.ToString() + read.status.lost_task(), "UNAVAILABLE: it is gone");
 }
 
 TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
@@ -109,8 +122,11 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   done.step = 1;
   ExpectRefused(With<uint16_t>(Encoded(done), 2, 17), "status code 17");
   ExpectRefused(Encoded(done) + "text", "4 bytes after the end");
+  ExpectRefused(With<uint8_t>(Encoded(done), 1, kLostTaskFlag), "flags 4 of kind 3");
   done.kind = StepMessageKind::kAbortStep;
   ExpectRefused(Encoded(done), "reason");
+  done.status = TaskLost("/job:ps/replica:0/task:0", "it is gone");
+  ExpectRefused(With<uint32_t>(Encoded(done), 32, 1000), "lost task's name is cut off");
 }
 
 TEST(StepMessage, APayloadThatDoesNotFitIsRefusedWithItsNumbers) {

@@ -110,6 +110,7 @@ TEST(Faults, ADaemonKilledInAStepIsNamedWithinHalfASecondAndTheOthersStayUsable)
     cluster.daemon("worker", 1).Signal(SIGKILL);
     const Ended ended = step.get();
     ExpectError(ended.status, Code::kUnavailable, {kWorker1Full});
+    EXPECT_EQ(ended.status.lost_task(), kWorker1Full);
     *took = ended.at - killed;
     ExpectUsable(*session, program);
     // A step that needs the lost task fails at once, with its name.

@@ -234,6 +234,7 @@ TEST_F(WatchedProcess, AStoppedServerIsReportedByItsSilenceAndItsCallsFail) {
   EXPECT_TRUE(Contains(lost_.Get().why, "/job:worker/replica:0/task:3") &&
               Contains(lost_.Get().why, "2.5 s"))
       << lost_.Get().why;
+  EXPECT_EQ(lost_.Get().why.lost_task(), "/job:worker/replica:0/task:3");
   ASSERT_TRUE(
       ended_.WaitFor([](const Status& status) { return status.code() == Code::kUnavailable; }));
 }

@@ -83,12 +83,16 @@ TEST_P(ControlTest, ACallReturnsWhatItsHandlerAnswers) {
   }));
 }
 
-TEST_P(ControlTest, AFailureOfAHandlerArrivesWithCodeMessageAndDerivedMark) {
+TEST_P(ControlTest, AFailureOfAHandlerArrivesWithCodeMessageDerivedMarkAndLostTask) {
   TestServer server(server_options());
   auto channel = MustConnect(server, client_options());
   const Status status = channel->Call("Fail", "", 5s).status();
   EXPECT_EQ(status, NotFound("no such thing, /job:client/replica:0/task:0"));
   EXPECT_TRUE(status.derived());
+  EXPECT_EQ(status.lost_task(), "");
+  const Status lost = channel->Call("FailForALostTask", "", 5s).status();
+  EXPECT_EQ(lost, Unavailable("it is gone"));
+  EXPECT_EQ(lost.lost_task(), "/job:ps/replica:0/task:0");
   EXPECT_TRUE(channel->status().ok());
 }
 
@@ -241,8 +245,10 @@ TEST_P(ControlTest, AServerThatStopsCompletesPendingCallsWithUnavailableNamingIt
               Contains(ended.Get(), "/job:worker/replica:0/task:1 at 127.0.0.1:") &&
               Contains(ended.Get(), "stops"))
       << ended.Get();
+  EXPECT_EQ(ended.Get().lost_task(), "/job:worker/replica:0/task:1");
   ASSERT_TRUE(
       lost.WaitFor([](const Status& status) { return status.code() == Code::kUnavailable; }));
+  EXPECT_EQ(lost.Get().lost_task(), "/job:worker/replica:0/task:1");
   EXPECT_EQ(channel->Call("Echo", "", 5s).status().code(), Code::kUnavailable);
 }
 
@@ -441,10 +447,13 @@ TEST(ControlPlain, AnEstablishedPeerThatBreaksTheProtocolIsClosedAndOthersAreNot
   std::string too_large_body = std::string("\x14\0\0\0\x01\0\x10\0", 8);  // 2^20 + 1 bytes
   std::string unknown_type = EncodeHead(pong);
   unknown_type[kFramePrefixBytes] = 99;
+  std::string lost_task_cut_off = EncodeHead(pong);
+  lost_task_cut_off[kFramePrefixBytes + 1] = 2;
   size_t expected = 0;
   for (const std::string& bytes :
        {std::string("\xff\xff\xff\x7f\0\0\0\0", 8), std::string("\x10\0\0\0\xff\xff\xff\x7f", 8),
-        too_large_body, std::string("\x03\0\0\0\0\0\0\0abc", 11), unknown_type, EncodeHead(pong)}) {
+        too_large_body, std::string("\x03\0\0\0\0\0\0\0abc", 11), unknown_type, lost_task_cut_off,
+        EncodeHead(pong)}) {
     RawSocket raw(server.server->port());
     raw.Send(PreambleOf(Security::kPlain));
     raw.ReadExactly(kPreambleBytes);

@@ -76,6 +76,9 @@ struct TestServer {
     handlers.methods["Fail"] = {[](const CallContext& context, std::string, Reply reply) {
       reply(NotFound("no such thing, " + context.connection->hello.task_name).AsDerived());
     }};
+    handlers.methods["FailForALostTask"] = {[](const CallContext&, std::string, Reply reply) {
+      reply(TaskLost("/job:ps/replica:0/task:0", "it is gone"));
+    }};
     handlers.methods["Forget"] = {[](const CallContext&, std::string, Reply) {}};
     handlers.methods["Later"] = {[this](const CallContext&, std::string, Reply reply) {
       later.Change([&](std::vector<Reply>& replies) { replies.push_back(std::move(reply)); });

@@ -283,7 +283,7 @@ asio::awaitable<void> Channel::Impl::ReadLoop([[maybe_unused]] std::shared_ptr<I
     }
   }
   connection_->Close(why);
-  if (!ended_) EndNow(Unavailable("lost " + peer_name_ + ": " + why.message()), /*lost=*/true);
+  if (!ended_) EndNow(LostStatus(why.message()), /*lost=*/true);
 }
 
 void Channel::Impl::CallAsync(const std::string& method, std::string request, Milliseconds timeout,
@@ -353,8 +353,8 @@ void Channel::Impl::EndNow(const Status& why, bool lost) {
   auto pending = std::move(pending_);
   pending_.clear();
   for (auto& [id, call] : pending) {
-    call.callback(Status(why.code(), "the call of '" + call.method + "' to " + peer_name_ +
-                                         " failed: " + why.message()));
+    call.callback(
+        why.WithContext("the call of '" + call.method + "' to " + peer_name_ + " failed"));
   }
   if (lost && options_.on_lost) options_.on_lost(why);
   auto watchers = std::move(watchers_);

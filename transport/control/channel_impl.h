@@ -35,6 +35,9 @@ class Channel::Impl : public std::enable_shared_from_this<Channel::Impl> {
 
   const ChannelOptions& options() const { return options_; }
   const std::string& peer_name() const { return peer_name_; }
+  Status LostStatus(const std::string& reason) const {
+    return TaskLost(peer().task_name, "lost " + peer_name_ + ": " + reason);
+  }
   const Hello& peer() const { return connection_->peer_hello(); }
   tcp::endpoint remote() const { return connection_->remote(); }
 

@@ -4,13 +4,15 @@
 //   preamble   := "MGC\n" version:u16 security:u8 length:u8 software:byte[24]
 //   hello      := frame with type 1; body as in hello.cc
 //   frame      := head_bytes:u32 body_bytes:u32 head body:byte[body_bytes]
-//   head       := type:u8 flags:u8 code:u16 timeout_ms:u32 id:u64 text:byte[head_bytes - 16]
+//   head       := type:u8 flags:u8 code:u16 timeout_ms:u32 id:u64 [ lost ] text
+//   lost       := bytes:u32 byte[bytes]
 //   ping       := progress:u64
 //   pong       := progress:u64 received_ns:i64 sent_ns:i64
 //
 // Each side sends a connection; the client's preamble and hello come first. The preamble has 32
 // bytes in every protocol version. security is 0 for plain frames and 1 for TLS with the cluster's
-// key; both sides must say the same. flags: bit 0 marks a derived status; other bits are zero.
+// key; both sides must say the same. flags: bit 0 marks a derived status, bit 1 one with a lost
+// task, whose name comes before the text; other bits are zero. The text is the rest of the head.
 // type, text and body mean what FrameType says.
 #include "transport/control/frame.h"
 
@@ -24,7 +26,7 @@ namespace {
 constexpr std::string_view kMagic = "MGC\n";
 constexpr size_t kSoftwareBytes = 24;
 constexpr size_t kFixedHeadBytes = 16;
-constexpr uint8_t kDerivedFlag = 1;
+constexpr uint8_t kDerivedFlag = 1, kLostTaskFlag = 2;
 
 std::string Printable(std::string_view bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -78,14 +80,15 @@ Result<Preamble> DecodePreamble(std::string_view bytes) {
 
 Status Frame::status() const {
   if (code == Code::kOk) return Status();
-  Status status(code, text);
+  Status status(code, text, lost_task);
   return derived ? status.AsDerived() : status;
 }
 
 void Frame::SetStatus(const Status& status) {
   code = status.code();
   derived = status.derived();
-  text = status.ok() ? std::string() : status.message();
+  text = status.message();
+  lost_task = status.lost_task();
 }
 
 std::string EncodePing(const PingBody& ping) {
@@ -121,16 +124,20 @@ Result<PongBody> DecodePong(std::string_view body) {
 }
 
 std::string EncodeHead(const Frame& frame) {
+  const size_t lost_bytes = frame.lost_task.empty() ? 0 : sizeof(uint32_t) + frame.lost_task.size();
+  MG_CHECK(lost_bytes <= kMaxHeadBytes - kFixedHeadBytes);
   const std::string_view text =
-      std::string_view(frame.text).substr(0, kMaxHeadBytes - kFixedHeadBytes);
+      std::string_view(frame.text).substr(0, kMaxHeadBytes - kFixedHeadBytes - lost_bytes);
   Encoder encoder;
-  encoder.Put(static_cast<uint32_t>(kFixedHeadBytes + text.size()));
+  encoder.Put(static_cast<uint32_t>(kFixedHeadBytes + lost_bytes + text.size()));
   encoder.Put(static_cast<uint32_t>(frame.body.size()));
   encoder.Put(static_cast<uint8_t>(frame.type));
-  encoder.Put(static_cast<uint8_t>(frame.derived ? kDerivedFlag : 0));
+  encoder.Put(static_cast<uint8_t>((frame.derived ? kDerivedFlag : 0) |
+                                   (lost_bytes > 0 ? kLostTaskFlag : 0)));
   encoder.Put(static_cast<uint16_t>(frame.code));
   encoder.Put(frame.timeout_ms);
   encoder.Put(frame.id);
+  if (lost_bytes > 0) encoder.PutBytes(frame.lost_task);
   std::string bytes = encoder.Take();
   bytes += text;
   return bytes;
@@ -161,6 +168,8 @@ Status DecodeHead(std::string_view head, Frame* frame) {
   frame->type = static_cast<FrameType>(type);
   frame->derived = (flags & kDerivedFlag) != 0;
   frame->code = static_cast<Code>(code);
+  frame->lost_task = (flags & kLostTaskFlag) != 0 ? decoder.GetBytes() : std::string_view();
+  if (!decoder.ok()) return InvalidArgument("it sent a frame whose lost task is cut off");
   frame->text = decoder.rest();
   return Status();
 }

@@ -49,7 +49,8 @@ struct Frame {
   uint32_t timeout_ms = 0;
   Code code = Code::kOk;
   bool derived = false;
-  std::string text;  // the method's name, or the message of a status
+  std::string text;       // the method's name, or the message of a status
+  std::string lost_task;  // of a status
   std::string body;
 
   Status status() const;

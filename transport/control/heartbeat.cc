@@ -97,9 +97,6 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   void End(const WatchedPtr& peer);
   void Lose(const WatchedPtr& peer, const std::string& reason);
   void OnChannelEnd(uint64_t id, const Status& why, bool lost);
-  Status LostStatus(const Watched& peer, const std::string& reason) const {
-    return Unavailable("lost " + peer.channel->peer_name() + ": " + reason);
-  }
 
   const HeartbeatOptions options_;
   asio::io_context io_{1};
@@ -162,7 +159,7 @@ void HeartbeatMonitor::Impl::Lose(const WatchedPtr& peer, const std::string& rea
   peer->timer.cancel();
   ErrorCode ignored;
   peer->socket.close(ignored);
-  const Status why = LostStatus(*peer, reason);
+  const Status why = peer->channel->LostStatus(reason);
   if (peer->connection != nullptr) peer->connection->Close(why);
   peer->channel->End(why, /*lost=*/true);
 }

@@ -148,6 +148,12 @@ struct Peer {
       nullptr;  // contexts that UCX holds, also those whose Done has run; newest first
 };
 
+// Why a message could not be sent. A connection that broke off means that the peer is lost.
+Status SendFailure(ucs_status_t status, const Peer& peer) {
+  const Status failure = FromUcx(status, "sending to " + peer.name);
+  return failure.code() == Code::kUnavailable ? TaskLost(peer.name, failure.message()) : failure;
+}
+
 // A stack that many threads push and the holder of the worker's lock empties.
 class Submissions {
  public:
@@ -751,7 +757,7 @@ void UcxTransport::Submit(SendContext* context) {
   if (request == nullptr) {
     FinishSend(context, Status());
   } else if (UCS_PTR_IS_ERR(request)) {
-    FinishSend(context, FromUcx(UCS_PTR_STATUS(request), "sending to " + peer->name));
+    FinishSend(context, SendFailure(UCS_PTR_STATUS(request), *peer));
   } else {
     context->peer = peer;
     context->open = true;
@@ -791,8 +797,7 @@ void UcxTransport::OnSent(void* request, ucs_status_t status, void* arg) {
   }
   Unlink(peer->held, context);
   if (--peer->endpoint->held == 0 && peer->endpoint->peers == 0) self->check_endpoints_ = true;
-  self->FinishSend(context,
-                   status == UCS_OK ? Status() : FromUcx(status, "sending to " + peer->name));
+  self->FinishSend(context, status == UCS_OK ? Status() : SendFailure(status, *peer));
 }
 
 bool UcxTransport::RunReady() {

@@ -122,8 +122,7 @@ class NcclCommunicator : public Communicator {
   Status Explained(const Status& status) const {
     const char* detail = status.ok() ? nullptr : Nccl().last_error(comm_);
     if (detail == nullptr || *detail == '\0') return status;
-    const Status explained(status.code(), status.message() + ": " + detail);
-    return status.derived() ? explained.AsDerived() : explained;
+    return status.WithMessage(status.message() + ": " + detail);
   }
 
   CUstream_st* const stream_;
