@@ -37,6 +37,7 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(const Buffer& other) : block_(other.block_) {
+    // Relaxed: who copies a reference has one already, so that the block stays.
     if (block_) block_->refs.fetch_add(1, std::memory_order_relaxed);
   }
   Buffer(Buffer&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}

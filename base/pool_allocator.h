@@ -33,6 +33,7 @@ class PoolAllocator : public Allocator {
 
   // Bytes, rounded to classes, that are given out now; and mapped from the system so far.
   int64_t bytes_in_use() const;
+  // Relaxed: a counter.
   int64_t bytes_mapped() const { return bytes_mapped_.load(std::memory_order_relaxed); }
 
  private:
