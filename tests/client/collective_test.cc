@@ -10,7 +10,7 @@
 
 #include "client/registries.h"
 #include "client/session.h"
-#include "graph/replicate.h"
+#include "graph/tower_function.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"

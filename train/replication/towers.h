@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/gradients.h"
-#include "graph/replicate.h"
+#include "graph/tower_function.h"
 #include "train/replication/model_variables.h"
 
 namespace monograph::replication {

@@ -4,7 +4,7 @@
 // for all replicas, ReplicateShards takes a batch for each; both then build the same step. In a
 // synchronous step a replica's weight in the mean is its share of the examples, so that unequal
 // shards give the gradient of one large batch.
-#include "graph/replicate.h"
+#include "graph/tower_function.h"
 
 #include <algorithm>
 #include <memory>

@@ -2,7 +2,7 @@
 // replica: the graph stays small however many replicas there are, and they cannot differ.
 // SplitBatch cuts by constant sizes if the batch is known while building; else nodes compute sizes
 // and weights in each step (PartsAtRunTime). WeightedMean adds up in the order of replicas.
-#include "graph/replicate.h"
+#include "graph/tower_function.h"
 
 #include <algorithm>
 #include <numeric>

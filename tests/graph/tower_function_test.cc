@@ -1,4 +1,4 @@
-#include "graph/replicate.h"
+#include "graph/tower_function.h"
 
 #include <gtest/gtest.h>
 
