@@ -4,19 +4,19 @@
 // for all replicas, ReplicateShards takes a batch for each; both then build the same step. In a
 // synchronous step a replica's weight in the mean is its share of the examples, so that unequal
 // shards give the gradient of one large batch.
-#include "graph/tower_function.h"
+#include "train/replication.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "client/container.h"
+#include "graph/batch_shards.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/job_run/job_run.h"
 #include "ops/variable/variable.h"
-#include "train/replication.h"
 #include "train/replication/model_variables.h"
 #include "train/replication/options.h"
 #include "train/replication/towers.h"

@@ -9,7 +9,7 @@
 
 #include "base/device_name.h"
 #include "client/registries.h"
-#include "graph/tower_function.h"
+#include "graph/batch_shards.h"
 #include "ops/constant/constant.h"
 
 namespace monograph::examples {

@@ -248,14 +248,12 @@ TEST(AllReduce, SumsGradientsOfAllReplicasInsideAndOutsideTheirBody) {
                 rank + 2 * i));
     expected.push_back(Square(root, AddN(root, {args[0].back(), args[1].back()})));
   }
-  const auto inside = ReplicateTower(
-      root, "tower", devices, args,
-      [&](Scope& body, std::span<const Output> inputs) -> Result<Outputs> {
-        MG_ASSIGN_OR_RETURN(
-            Outputs sums, AllReduceGradients(body, Outputs(inputs.begin(), inputs.end()), options));
-        for (Output& sum : sums) sum = Square(body, sum);
-        return sums;
-      });
+  auto tower = TowerFunction::Make(root, "tower", devices, args);
+  ASSERT_TRUE(tower.ok()) << tower.status();
+  Result<Outputs> sums = AllReduceGradients(tower->body(), tower->args(), options);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  for (Output& sum : *sums) sum = Square(tower->body(), sum);
+  const auto inside = tower->Call(sums);
   ASSERT_TRUE(inside.ok()) << inside.status();
   options.group.key = 2;
   const auto outside = AllReduceReplicas(root, {args[0], args[1]}, options);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "graph/batch_shards.h"
 #include "graph/function.h"
 #include "graph/gradients.h"
 #include "graph/place.h"
@@ -34,27 +37,34 @@ Result<Outputs> Tower(Scope& tower, std::span<const Output> args) {
   return Outputs{loss, gradients[0]};
 }
 
-class ReplicateTest : public ::testing::Test {
+using TowerFn = std::function<Result<Outputs>(Scope& tower, std::span<const Output> args)>;
+
+Result<TowerCalls> MakeTower(const Scope& scope, const std::string& name,
+                             const std::vector<std::string>& devices,
+                             const std::vector<Outputs>& args, const TowerFn& build) {
+  MG_ASSIGN_OR_RETURN(TowerFunction tower, TowerFunction::Make(scope, name, devices, args));
+  const Result<Outputs> results = build(tower.body(), tower.args());
+  return tower.Call(results);
+}
+
+class TowerTest : public ::testing::Test {
  protected:
   Graph graph_{&PassOps()};
   Scope root_{&graph_};
 };
 
-TEST_F(ReplicateTest, ATowerIsTracedOnceAndCalledPerReplica) {
-  int traced = 0;
+TEST_F(TowerTest, ATowerIsOneFunctionThatIsCalledPerReplica) {
   const Output w = Placeholder(root_.WithOpName("w"));
   const Output x0 = Placeholder(root_, {4, 3}), x1 = Placeholder(root_, {5, 3});
-  const std::vector<std::vector<Output>> args = {{x0, w}, {x1, w}};
-  const auto replicated = ReplicateTower(
+  const std::vector<Outputs> args = {{x0, w}, {x1, w}};
+  const auto replicated = MakeTower(
       root_, "tower", Workers(2), args,
       [&](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
-        ++traced;
         EXPECT_EQ(in[0].shape(), PartialShape({-1, 3}));
         EXPECT_EQ(in[1].shape(), PartialShape::Scalar());
         return Outputs{Op1(tower.SubScope("layer").WithOpName("y"), "Square", in[0]), in[1]};
       });
   ASSERT_TRUE(replicated.ok()) << replicated.status();
-  EXPECT_EQ(traced, 1);
   ASSERT_EQ(replicated->calls.size(), 2u);
   EXPECT_EQ(replicated->calls[1].name(), "tower_1");
   EXPECT_TRUE(graph_.is(replicated->calls[1].id, "PartitionedCall"));
@@ -73,15 +83,15 @@ TEST_F(ReplicateTest, ATowerIsTracedOnceAndCalledPerReplica) {
       << text;
 }
 
-TEST_F(ReplicateTest, ABodyHoldsOnlyWhatItsResultsNeed) {
+TEST_F(TowerTest, ABodyHoldsOnlyWhatItsResultsNeed) {
   const Output x = Placeholder(root_, {4, 3}), unread = Placeholder(root_, {4, 3});
-  const std::vector<std::vector<Output>> args = {{x, unread}};
+  const std::vector<Outputs> args = {{x, unread}};
   const auto replicated =
-      ReplicateTower(root_, "tower", Workers(1), args,
-                     [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
-                       Op1(tower.WithOpName("useless"), "Square", in[0]);
-                       return Outputs{Op1(tower.WithOpName("useful"), "Square", in[0])};
-                     });
+      MakeTower(root_, "tower", Workers(1), args,
+                [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
+                  Op1(tower.WithOpName("useless"), "Square", in[0]);
+                  return Outputs{Op1(tower.WithOpName("useful"), "Square", in[0])};
+                });
   ASSERT_TRUE(replicated.ok()) << replicated.status();
   const Function& function = graph_.functions().all().begin()->second;
   EXPECT_EQ(function.args.size(), 2u);
@@ -89,45 +99,45 @@ TEST_F(ReplicateTest, ABodyHoldsOnlyWhatItsResultsNeed) {
   EXPECT_EQ(function.body->Find("useless"), -1);
 }
 
-TEST_F(ReplicateTest, ABodyWithEffectsIsCalledStatefully) {
+TEST_F(TowerTest, ABodyWithEffectsIsCalledStatefully) {
   const Output shape = Constant(root_, Tensor::Vector<int32_t>({2}));
-  const std::vector<std::vector<Output>> args = {{shape}};
+  const std::vector<Outputs> args = {{shape}};
   const TowerFn random = [](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
     return Outputs{
         OpBuilder(tower, "RandomUniform").Input(in[0]).Attr("dtype", DT_FLOAT).BuildOutput()};
   };
-  const auto replicated = ReplicateTower(root_, "tower", Workers(1), args, random);
+  const auto replicated = MakeTower(root_, "tower", Workers(1), args, random);
   ASSERT_TRUE(replicated.ok()) << replicated.status();
   EXPECT_TRUE(graph_.is(replicated->calls[0].id, "StatefulPartitionedCall"));
-  const auto again = ReplicateTower(root_, "tower", Workers(1), args, random);
+  const auto again = MakeTower(root_, "tower", Workers(1), args, random);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(graph_.functions().all().size(), 2u);
 }
 
-TEST_F(ReplicateTest, MistakesInATowerAreNamed) {
+TEST_F(TowerTest, MistakesInATowerAreNamed) {
   const Output x = Placeholder(root_.WithOpName("x")),
                n = Placeholder(root_.WithOpName("n"), PartialShape::Scalar(), DT_INT32);
-  const std::vector<std::vector<Output>> one = {{x}}, mixed = {{x}, {n}}, uneven = {{x}, {}};
+  const std::vector<Outputs> one = {{x}}, mixed = {{x}, {n}}, uneven = {{x}, {}};
   const TowerFn identity = [](Scope&, std::span<const Output> in) -> Result<Outputs> {
     return Outputs{in[0]};
   };
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), one, identity).status(),
+  EXPECT_SAYS(MakeTower(root_, "t", Workers(2), one, identity).status(),
               "2 devices but arguments for 1 replicas");
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), mixed, identity).status(),
+  EXPECT_SAYS(MakeTower(root_, "t", Workers(2), mixed, identity).status(),
               "replica 1, argument 0, 'n', is int32");
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(2), uneven, identity).status(),
+  EXPECT_SAYS(MakeTower(root_, "t", Workers(2), uneven, identity).status(),
               "replica 1 has 0 arguments");
   EXPECT_SAYS(
-      ReplicateTower(root_, "t", Workers(1), one,
-                     [&](Scope&, std::span<const Output>) -> Result<Outputs> { return Outputs{x}; })
+      MakeTower(root_, "t", Workers(1), one,
+                [&](Scope&, std::span<const Output>) -> Result<Outputs> { return Outputs{x}; })
           .status(),
       "result 0, 'x', is not built in the tower");
-  EXPECT_SAYS(ReplicateTower(root_, "t", Workers(1), one,
-                             [&](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
-                               return Outputs{Op1(tower, "Squaer", in[0])};
-                             })
+  EXPECT_SAYS(MakeTower(root_, "t", Workers(1), one,
+                        [&](Scope& tower, std::span<const Output> in) -> Result<Outputs> {
+                          return Outputs{Op1(tower, "Squaer", in[0])};
+                        })
                   .status(),
-              "ReplicateTower 't'");
+              "tower 't'");
   EXPECT_TRUE(graph_.functions().empty());
 }
 
@@ -153,12 +163,12 @@ TEST_P(SplitBatchTest, TheMeanOverReplicasIsTheMeanOverTheBatch) {
   ASSERT_TRUE(split.ok()) << split.status();
   ASSERT_EQ(split->shards.size(), static_cast<size_t>(param.replicas));
 
-  std::vector<std::vector<Output>> args;
+  std::vector<Outputs> args;
   for (size_t r = 0; r < split->shards.size(); ++r) {
     const float rows = static_cast<float>(param.parts[r]);
     args.push_back({split->shards[r][0], w, Constant(root, Tensor::Scalar<float>(1.0f / rows))});
   }
-  const auto replicated = ReplicateTower(root, "tower", Workers(param.replicas), args, Tower);
+  const auto replicated = MakeTower(root, "tower", Workers(param.replicas), args, Tower);
   ASSERT_TRUE(replicated.ok()) << replicated.status();
   const auto loss = WeightedMean(root, replicated->results[0], split->weights);
   const auto gradient = WeightedMean(root, replicated->results[1], split->weights);
@@ -191,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BatchCase{"UnknownRank", PartialShape(), 2, {1, 2, 3}, {1, 2}}),
     [](const auto& batch) { return batch.param.name; });
 
-TEST_F(ReplicateTest, ABatchSmallerThanItsReplicasIsRefused) {
+TEST_F(TowerTest, ABatchSmallerThanItsReplicasIsRefused) {
   EXPECT_EQ(
       SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("x"), {3, 2})}, 4).status().message(),
       "The batch of 3 examples ('x') is smaller than its 4 replicas");
@@ -203,7 +213,7 @@ TEST_F(ReplicateTest, ABatchSmallerThanItsReplicasIsRefused) {
   EXPECT_SAYS(status, "[The batch of] [3] [examples is smaller than its] [4] [replicas]");
 }
 
-TEST_F(ReplicateTest, SharesCutTheBatchInProportionAndKeepTheExactMean) {
+TEST_F(TowerTest, SharesCutTheBatchInProportionAndKeepTheExactMean) {
   const Output x = Placeholder(root_.WithOpName("x"), {8, 2});
   const auto split = SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{3, 1});
   ASSERT_TRUE(split.ok()) << split.status();
@@ -221,7 +231,7 @@ TEST_F(ReplicateTest, SharesCutTheBatchInProportionAndKeepTheExactMean) {
               "known number of examples");
 }
 
-TEST_F(ReplicateTest, InputsOfDifferentBatchesAreRefused) {
+TEST_F(TowerTest, InputsOfDifferentBatchesAreRefused) {
   const Output x = Placeholder(root_.WithOpName("x"), {6, 2}),
                y = Placeholder(root_.WithOpName("y"), {5});
   const Output free = Placeholder(root_.WithOpName("free"), {-1});

@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "client/registries.h"
 #include "examples/models/mnist_cnn.h"
-#include "graph/tower_function.h"
+#include "graph/batch_shards.h"
 #include "ops/constant/constant.h"
 #include "ops/input/input.h"
 #include "tests/multiprocess/mnist_jobs.h"

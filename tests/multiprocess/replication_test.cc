@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "client/registries.h"
 #include "examples/models/mnist_cnn.h"
-#include "graph/tower_function.h"
+#include "graph/batch_shards.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/input/input.h"

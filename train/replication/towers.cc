@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "graph/tower_function.h"
 #include "ops/cast/cast.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/sparse_training/sparse_training.h"
@@ -59,6 +60,50 @@ Gradient Combine(const Scope& body, std::span<const Gradient> gradients,
   return {whole.size() == 1 ? whole[0] : AddN(body, whole)};
 }
 
+// One replica, forward and backward, as tensors of the function's body.
+struct TowerBody {
+  Outputs results;
+  std::vector<Gradient> gradients;  // by variable
+};
+// `args` are the replica's inputs, its weight, and the arguments of the variables.
+Result<TowerBody> BuildBody(Scope& body, std::span<const Output> args, size_t inputs,
+                            const std::vector<std::vector<VariableView>>& views,
+                            const std::vector<Declaration>& declarations, const ModelFn& model) {
+  const std::vector<const Declaration*> by_variable = ByVariable(declarations);
+  const std::span<const Output> variables = args.subspan(inputs + 1);
+  const std::vector<VariableView> inside = Inside(views, by_variable, variables);
+  TowerBody built;
+  MG_ASSIGN_OR_RETURN(built.results,
+                      BuildModel(body, args.first(inputs), model, declarations, inside));
+  const Output loss = built.results[0];
+  const Output seed = Cast(body, args[inputs], loss.dtype());
+  MG_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients,
+                      AddSparseGradients(body, std::span<const Output>(&loss, 1), variables,
+                                         std::span<const Output>(&seed, 1)));
+  size_t next = 0;
+  for (size_t i = 0; i < by_variable.size(); ++i) {
+    const size_t count = Arguments(*by_variable[i], inside[i]).size();
+    built.gradients.push_back(
+        Combine(body, std::span(gradients).subspan(next, count), variables.subspan(next, count)));
+    next += count;
+    if (!built.gradients.back().valid()) {
+      return InvalidArgument("the loss does not depend on variable '" + by_variable[i]->name + "'");
+    }
+  }
+  return built;
+}
+
+// What the function returns: the results of the model, then the values of each gradient and, of
+// rows, their indices.
+Outputs Returned(const TowerBody& body) {
+  Outputs returned = body.results;
+  for (const Gradient& gradient : body.gradients) {
+    returned.push_back(gradient.values);
+    if (gradient.sparse()) returned.push_back(gradient.indices);
+  }
+  return returned;
+}
+
 }  // namespace
 
 Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
@@ -66,59 +111,32 @@ Result<Towers> BuildTowers(const Scope& scope, const std::string& name,
                            const std::vector<Outputs>& shards, const Outputs& weights,
                            const std::vector<std::vector<VariableView>>& views,
                            const std::vector<Declaration>& declarations, const ModelFn& model) {
-  const std::vector<const Declaration*> by_variable = ByVariable(declarations);
   // Arguments of a replica: its part of the batch, its weight, and the variables.
-  std::vector<Outputs> args(devices.size());
+  const std::vector<const Declaration*> by_variable = ByVariable(declarations);
+  std::vector<Outputs> args = shards;
   for (size_t r = 0; r < devices.size(); ++r) {
-    args[r] = shards[r];
     args[r].push_back(weights[r]);
     for (size_t i = 0; i < by_variable.size(); ++i) {
       const Outputs own = Arguments(*by_variable[i], views[r][i]);
       args[r].insert(args[r].end(), own.begin(), own.end());
     }
   }
-  const size_t inputs = shards[0].size();
-  size_t num_results = 0;
-  std::vector<bool> rows;  // by variable
-  auto tower = [&](Scope& body, std::span<const Output> arguments) -> Result<Outputs> {
-    const Output weight = arguments[inputs];
-    const std::span<const Output> variables = arguments.subspan(inputs + 1);
-    const std::vector<VariableView> inside = Inside(views, by_variable, variables);
-    MG_ASSIGN_OR_RETURN(Outputs results,
-                        BuildModel(body, arguments.first(inputs), model, declarations, inside));
-    num_results = results.size();
-    const Output loss = results[0];
-    const Output seed = Cast(body, weight, loss.dtype());
-    MG_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients,
-                        AddSparseGradients(body, std::span<const Output>(&loss, 1), variables,
-                                           std::span<const Output>(&seed, 1)));
-    size_t next = 0;
-    for (size_t i = 0; i < by_variable.size(); ++i) {
-      const size_t count = Arguments(*by_variable[i], inside[i]).size();
-      const Gradient gradient =
-          Combine(body, std::span(gradients).subspan(next, count), variables.subspan(next, count));
-      next += count;
-      if (!gradient.valid()) {
-        return InvalidArgument("the loss does not depend on variable '" + by_variable[i]->name +
-                               "'");
-      }
-      results.push_back(gradient.values);
-      if (gradient.sparse()) results.push_back(gradient.indices);
-      rows.push_back(gradient.sparse());
-    }
-    return results;
-  };
-  MG_ASSIGN_OR_RETURN(ReplicatedTower calls,
-                      ReplicateTower(scope, name, devices, args, tower, first_replica));
+  MG_ASSIGN_OR_RETURN(TowerFunction tower, TowerFunction::Make(scope, name, devices, args));
+  const Result<TowerBody> body =
+      BuildBody(tower.body(), tower.args(), shards[0].size(), views, declarations, model);
+  MG_ASSIGN_OR_RETURN(
+      TowerCalls made,
+      tower.Call(body.ok() ? Result<Outputs>(Returned(*body)) : body.status(), first_replica));
   Towers towers;
-  towers.calls = std::move(calls.calls);
-  auto result = calls.results.begin() + static_cast<ptrdiff_t>(num_results);
-  towers.results.assign(calls.results.begin(), result);
-  for (const bool sparse : rows) {
+  towers.calls = std::move(made.calls);
+  auto result = made.results.begin() + static_cast<ptrdiff_t>(body->results.size());
+  towers.results.assign(made.results.begin(), result);
+  for (const Gradient& gradient : body->gradients) {
     std::vector<Gradient>& by_replica = towers.gradients.emplace_back();
     for (const Output& values : *result++) by_replica.push_back({values});
-    for (size_t r = 0; sparse && r < by_replica.size(); ++r) by_replica[r].indices = (*result)[r];
-    if (sparse) ++result;
+    if (!gradient.sparse()) continue;
+    for (size_t r = 0; r < by_replica.size(); ++r) by_replica[r].indices = (*result)[r];
+    ++result;
   }
   return towers;
 }

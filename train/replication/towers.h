@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "graph/gradients.h"
-#include "graph/tower_function.h"
 #include "train/replication/model_variables.h"
 
 namespace monograph::replication {
