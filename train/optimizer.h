@@ -5,6 +5,9 @@
 //   std::vector<GradientAndVariable> pairs = ComputeGradients(scope, loss, variables).value();
 //   ... clip, average (train/clip.h, train/tower_gradients.h) ...
 //   Operation train = adam.ApplyGradients(scope, pairs, &init, {.global_step = &global_step});
+//
+// What differs between optimizers is an OptimizerRule: a name, slots, and functions that add the
+// nodes of an update. docs/training.md shows how a program writes one of its own.
 #pragma once
 
 #include <functional>
@@ -14,42 +17,12 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/gradients.h"
 #include "graph/scope.h"
 #include "train/learning_rate.h"
+#include "train/model_variable.h"
 
 namespace monograph {
-
-// A variable of the model, as its nodes.
-struct ModelVariable {
-  std::string name;  // "conv1/weights"
-  Output handle;     // VarHandleOp
-  Output value;      // ReadVariableOp, beside the handle
-  Operation initializer;
-  DType dtype = DT_FLOAT;
-  Shape shape;
-};
-
-// On a VarHandleOp: the name of a variable that always has the same value. A Saver restores that
-// one where a checkpoint lacks this one.
-inline constexpr char kSameValueAttr[] = "_mg_same_value";
-
-// Makes a variable on `scope`'s device (a device function of the scope counts), with an initializer
-// that assigns `initial`.
-ModelVariable MakeVariable(const Scope& scope, const std::string& name, Output initial);
-// The same with an initial value that is computed beside the variable, by the nodes that `initial`
-// builds in "<name>/Initializer".
-ModelVariable MakeVariable(const Scope& scope, const std::string& name, const Shape& shape,
-                           DType dtype, const std::function<Output(const Scope& beside)>& initial);
-
-// A variable on the device of `beside`, under exactly this name (made unique): what belongs to
-// another variable, such as its slots, has a name that does not depend on the scope it is made in.
-ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::string& name,
-                       const Output& initial);
-ModelVariable MakeSlot(const Scope& scope, const Output& beside, const std::string& name,
-                       DType dtype, const Shape& shape, double initial);
-
-// The int64 scalar "global_step", 0 at first.
-ModelVariable MakeGlobalStep(const Scope& scope);
 
 // One gradient, dense or sparse (TensorFlow's IndexedSlices).
 struct GradientAndVariable {
@@ -62,6 +35,65 @@ struct GradientAndVariable {
   bool sparse() const { return indices.valid(); }
 };
 
+// Gradients of `loss` with regard to variables, one pair per variable. Everything that reads the
+// variable counts: ModelVariable::value, further reads, and ResourceGather, which gives rows.
+Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Output loss,
+                                                          std::span<const ModelVariable> variables);
+
+// What the update of one variable reads; valid while the rule's function runs. Scalars are of the
+// variable's type, on its device; each is one node there, however many variables read it.
+class UpdateInputs {
+ public:
+  class Device;  // what the variables of one device share
+  UpdateInputs(Device* device, const ModelVariable& of, std::vector<Output> slot_handles);
+
+  Output variable;            // the handle
+  std::vector<Output> slots;  // their handles, in the order of the rule
+
+  Output rate() const;  // the learning rate of this step
+  Output number(double value) const;
+  Output power(size_t i) const;  // of the rule's power i, in this update
+
+ private:
+  Device* device_;
+  DType dtype_;
+};
+
+// One optimizer's formula. It is the same for every way of training: one device, replicas, and
+// parameter servers, where the update runs beside the variable.
+struct OptimizerRule {
+  // A variable beside each variable that is updated, of its type and shape. Its name is that of
+  // Optimizer::slot; in checkpoints slot i of "w" is "w/<name of the rule>_i", without "_0".
+  struct Slot {
+    std::string name;
+    double initial = 0;
+  };
+  // base ^ t in update t, counted from 1: what corrects the bias of a mean that began with zeros.
+  // One variable per device, so that an update never waits for another task.
+  struct Power {
+    std::string name;
+    double base = 0;
+  };
+
+  std::string name;
+  LearningRate rate;
+  std::vector<Slot> slots = {};
+  std::vector<Power> powers = {};
+  // Adds the nodes that change the variable and its slots by a gradient of the variable's shape.
+  // The operation has run when all have changed. `scope` is beside the variable. Values are read by
+  // ReadVariable(scope, in.slots[0]), and what is read and then assigned is not atomic: of
+  // replicas that update at their own pace one may overwrite what another has just assigned.
+  std::function<Operation(const Scope& scope, const UpdateInputs& in, const Output& gradient)>
+      dense = {};
+  // The same by rows of a gradient; SumRepeatedRows adds up those of one index. Empty: `dense` gets
+  // the rows as a whole gradient, zero elsewhere.
+  std::function<Operation(const Scope& scope, const UpdateInputs& in, const Gradient& rows)>
+      sparse = {};
+  // An error if the arguments that the rule was made of make no sense; the scope that it is applied
+  // in fails with it.
+  Status status = {};
+};
+
 struct ApplyOptions {
   // Counts the updates: what a schedule of the learning rate reads, and incremented by one when
   // every variable has been updated, unless `count` is false: then the caller does.
@@ -71,14 +103,11 @@ struct ApplyOptions {
   std::string name = {};
 };
 
-class OptimizerRule;   // train/optimizer.cc
-class OptimizerSlots;  // train/optimizer.cc
-
 // A value; cheap to copy. Copies are one optimizer: they share its slots, from any thread. A graph
 // is built by one thread.
 class Optimizer {
  public:
-  explicit Optimizer(std::shared_ptr<const OptimizerRule> rule);
+  explicit Optimizer(OptimizerRule rule);
 
   // Adds the update of every variable on the variable's device, and slots beside it: "w/Adam",
   // "w/Adam_1". A variable that this optimizer updates already (one update per tower, say) keeps
@@ -102,8 +131,10 @@ class Optimizer {
   std::string name() const;
 
  private:
+  class Slots;
+  class Application;
   std::shared_ptr<const OptimizerRule> rule_;
-  std::shared_ptr<OptimizerSlots> slots_;
+  std::shared_ptr<Slots> slots_;
 };
 
 // Slots:                                                            // none
@@ -121,10 +152,5 @@ Optimizer RMSProp(LearningRate learning_rate, double decay = 0.9, double momentu
 // gradient, rows without a gradient move on by their momentum, as in TensorFlow.
 Optimizer Adam(LearningRate learning_rate = 0.001, double beta1 = 0.9, double beta2 = 0.999,
                double epsilon = 1e-8);
-
-// Gradients of `loss` with regard to variables, one pair per variable. Everything that reads the
-// variable counts: ModelVariable::value, further reads, and ResourceGather, which gives rows.
-Result<std::vector<GradientAndVariable>> ComputeGradients(const Scope& scope, Output loss,
-                                                          std::span<const ModelVariable> variables);
 
 }  // namespace monograph

@@ -6,6 +6,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tests/train/own_rule.h"
 #include "train/device_setter.h"
 #include "train/embedding.h"
 #include "train/replication.h"
@@ -81,8 +82,8 @@ Tensor TableAfter(Session& session, Training& training, int64_t rows) {
 TEST(SparseOnCluster, TablesOnTwoParameterServersGetTheBitsOfOneProcess) {
   constexpr int64_t kRows = 101;
   TestCluster cluster({.ps = 2, .workers = 2});
-  for (const auto& optimizer :
-       {GradientDescent(0.5), Momentum(0.1, 0.9), Adagrad(0.3), RMSProp(0.01), Adam(0.05)}) {
+  for (const auto& optimizer : {GradientDescent(0.5), Momentum(0.1, 0.9), Adagrad(0.3),
+                                RMSProp(0.01), Adam(0.05), SignMomentum(0.01, 0.9)}) {
     Training here({"/device:CPU:0", "/device:CPU:1"}, nullptr, kRows, optimizer);
     auto local = Session::Local(here.graph, {.device_count = {{"CPU", 2}}}).value();
     const Tensor expected = TableAfter(*local, here, kRows);
