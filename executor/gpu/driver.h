@@ -1,5 +1,5 @@
 // StreamDriver: what the GPU executor needs of one logical GPU. executor/gpu/cuda/ drives a real
-// one; tests have one that computes on the CPU and checks every dependency (tests/executor/gpu).
+// one; tests have one that computes on the CPU and checks every dependency (tests/gpu/fake).
 //
 // Work is issued to queues. Work of one queue runs in the order of issue; between queues only
 // events order: what a queue waits for is the event's last Record before the Wait was issued, so

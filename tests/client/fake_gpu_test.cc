@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "tests/client/fake_gpu_devices.h"
+#include "tests/gpu/fake/session_gpus.h"
 #include "tests/temporary_folder.h"
 #include "tests/train/training_curve.h"
 

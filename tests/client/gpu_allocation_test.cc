@@ -1,5 +1,5 @@
 // A steady training step of a GPU takes no memory: none of the device, and of the heap none but the
-// vector of its results. The GPU is none (tests/executor/gpu/recording_driver.h), and quiet, so
+// vector of its results. The GPU is none (tests/gpu/fake/recording_driver.h), and quiet, so
 // that what is counted is ours.
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include "examples/models/mnist_cnn.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
-#include "tests/client/fake_gpu_devices.h"
 #include "tests/executor/allocation_counter.h"
+#include "tests/gpu/fake/session_gpus.h"
 #include "train/collections.h"
 #include "train/optimizer.h"
 #include "train/variable_scope.h"

@@ -14,7 +14,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/client/collective_graphs.h"
-#include "tests/client/fake_gpu_devices.h"
+#include "tests/gpu/fake/session_gpus.h"
 #include "transport/transports.h"
 
 namespace monograph::testing {

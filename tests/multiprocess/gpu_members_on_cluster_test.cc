@@ -1,5 +1,5 @@
 // GPUs of two daemons that exchange tensors over NCCL: the code that calls it, on an emulated
-// library (tests/emulated_gpu). What becomes of a daemon that is killed, hangs, or loses its GPU in
+// library (tests/gpu/emulated). What becomes of a daemon that is killed, hangs, or loses its GPU in
 // the middle of an exchange.
 #include <signal.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/client/collective_graphs.h"
-#include "tests/emulated_gpu/held_exchanges.h"
+#include "tests/gpu/emulated/held_exchanges.h"
 #include "tests/multiprocess/cluster_fixture.h"
 
 namespace monograph::testing {

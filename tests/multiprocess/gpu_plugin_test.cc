@@ -1,6 +1,6 @@
 // GPUs come from a library that programs open at run time: what is listed, why there is none, and
 // that options and placement reach it. A stand-in for the driver and for the library
-// (tests/multiprocess/fake_gpu) makes each case on any machine.
+// (tests/gpu/fake) makes each case on any machine.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -239,7 +239,7 @@ TEST_F(GpuPlugin, AReplicaOnEachGpuOfEachWorkerLearnsAsOneOnEachOfAsManyCpus) {
   EXPECT_EQ(gpus, Learned({"--workers=4"}, {}));
 }
 
-// The plug-in's own code, on an emulated runtime (tests/emulated_gpu).
+// The plug-in's own code, on an emulated runtime (tests/gpu/emulated).
 TEST_F(GpuPlugin, DaemonsComputeOverTheCodeThatCallsCuda) {
   const std::string plugin = MG_FAKES "/../emulated_gpu/libmonograph_cuda.so";
   if (access(plugin.c_str(), R_OK) != 0) GTEST_SKIP() << "a build without CUDA, or a bundle";

@@ -1,6 +1,6 @@
 // Collectives of several GPUs of one process over NCCL: bits, order, and what hangs. Where there
 // are no two GPUs each test skips and says so. What hangs is made by the emulated NCCL alone
-// (tests/emulated_gpu/nccl.cc).
+// (tests/gpu/emulated/nccl.cc).
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "executor/gpu/plugin.h"
 #include "tests/client/collective_graphs.h"
-#include "tests/emulated_gpu/held_exchanges.h"
+#include "tests/gpu/emulated/held_exchanges.h"
 
 namespace monograph::testing {
 namespace {

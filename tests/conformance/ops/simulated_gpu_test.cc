@@ -1,7 +1,7 @@
 // Our own kernels for GPUs against the reference cases and against the CPU's kernels, on a
 // simulated grid: every thread of every launch, in three orders, with aligned and with shifted
 // inputs. Built twice: with the kernels of the host's compiler, and with nvcc's (simulated_gpu.h).
-#include "tests/conformance/ops/simulated_gpu.h"
+#include "tests/gpu/simulated/simulated_gpu.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "tests/executor/gpu/fake_gpus.h"
 #include "tests/executor/test_ops.h"
+#include "tests/gpu/fake/fake_gpus.h"
 
 namespace monograph::testing {
 

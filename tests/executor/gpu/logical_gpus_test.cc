@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/buffer.h"
-#include "tests/executor/gpu/fake_gpus.h"
+#include "tests/gpu/fake/fake_gpus.h"
 
 namespace monograph {
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/emulated_gpu/nccl_peers.h"
+#include "tests/gpu/emulated/nccl_peers.h"
 
 namespace monograph {
 namespace {

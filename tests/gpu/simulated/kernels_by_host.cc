@@ -1,6 +1,6 @@
 // The kernels by the host's compiler, for simulated_gpu.h.
 #include "ops/register.h"
-#include "tests/conformance/ops/simulated_gpu.h"
+#include "tests/gpu/simulated/simulated_gpu.h"
 
 namespace monograph {
 

@@ -1,4 +1,4 @@
-#include "tests/client/fake_gpu_devices.h"
+#include "tests/gpu/fake/session_gpus.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/dtype.h"
-#include "tests/emulated_gpu/ptx_code.h"
+#include "tests/gpu/emulated/ptx_code.h"
 
 namespace monograph::ptx {
 namespace {

@@ -1,4 +1,4 @@
-// GPUs that compute on the CPU (tests/executor/gpu/recording_driver.h), as those of a session in
+// GPUs that compute on the CPU (tests/gpu/fake/recording_driver.h), as those of a session in
 // one process: the functions here stand in for those of executor/gpu/plugin.h.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/executor/gpu/fake_gpus.h"
+#include "tests/gpu/fake/fake_gpus.h"
 
 namespace monograph::testing {
 

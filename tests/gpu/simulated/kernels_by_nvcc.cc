@@ -13,9 +13,9 @@
 #include "executor/gpu/cuda/error.h"
 #include "executor/gpu/cuda/stream.h"
 #include "ops/register.h"
-#include "tests/conformance/ops/simulated_gpu.h"
-#include "tests/emulated_gpu/fatbin.h"
-#include "tests/emulated_gpu/ptx.h"
+#include "tests/gpu/emulated/fatbin.h"
+#include "tests/gpu/emulated/ptx.h"
+#include "tests/gpu/simulated/simulated_gpu.h"
 
 namespace monograph::optest {
 namespace {

@@ -42,8 +42,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/emulated_gpu/emulated_gpu.h"
-#include "tests/emulated_gpu/nccl_peers.h"
+#include "tests/gpu/emulated/emulated_gpu.h"
+#include "tests/gpu/emulated/nccl_peers.h"
 
 namespace {
 

@@ -11,9 +11,9 @@
 #include <limits>
 #include <vector>
 
-#include "tests/emulated_gpu/emulated_gpu.h"
-#include "tests/emulated_gpu/numbers.h"
-#include "tests/emulated_gpu/real_cudnn.h"
+#include "tests/gpu/emulated/emulated_gpu.h"
+#include "tests/gpu/emulated/numbers.h"
+#include "tests/gpu/emulated/real_cudnn.h"
 
 namespace {
 

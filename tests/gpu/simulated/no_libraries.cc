@@ -11,7 +11,7 @@
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/launch.h"
 #include "ops/matmul/cublaslt.h"
-#include "tests/conformance/ops/simulated_gpu.h"
+#include "tests/gpu/simulated/simulated_gpu.h"
 
 namespace monograph::ops {
 namespace {

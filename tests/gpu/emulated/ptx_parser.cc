@@ -16,7 +16,7 @@
 #include <tuple>
 #include <utility>
 
-#include "tests/emulated_gpu/ptx_code.h"
+#include "tests/gpu/emulated/ptx_code.h"
 
 namespace monograph::ptx {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/emulated_gpu/ptx.h"
+#include "tests/gpu/emulated/ptx.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tests/emulated_gpu/fatbin.h"
+#include "tests/gpu/emulated/fatbin.h"
 
 #include <dlfcn.h>
 

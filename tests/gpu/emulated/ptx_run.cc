@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tests/emulated_gpu/ptx_code.h"
+#include "tests/gpu/emulated/ptx_code.h"
 
 namespace monograph::ptx {
 namespace {

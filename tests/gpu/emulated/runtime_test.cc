@@ -17,8 +17,8 @@
 #include "executor/gpu/cuda/make_devices.h"
 #include "executor/gpu/cuda/stream.h"
 #include "executor/gpu/gpu_device.h"
-#include "tests/emulated_gpu/emulated_gpu.h"
 #include "tests/executor/cuda/kernels.h"
+#include "tests/gpu/emulated/emulated_gpu.h"
 
 namespace monograph {
 namespace {

@@ -1,7 +1,7 @@
 // The part of CUDA's runtime that we use, without a GPU: what is enqueued runs on the host, in the
 // order of streams and events and no other. Each stream is a thread, which now and then is late, so
 // that an event that is missing shows. Kernels are nvcc's PTX, interpreted
-// (tests/emulated_gpu/ptx.h).
+// (tests/gpu/emulated/ptx.h).
 //
 // It is as strict as CUDA's documentation. Refused are: launches beyond an H200's limits, or on a
 // stream of another device than the thread's; copies whose addresses are not what their kind says;
@@ -43,9 +43,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/emulated_gpu/emulated_gpu.h"
-#include "tests/emulated_gpu/fatbin.h"
-#include "tests/emulated_gpu/ptx.h"
+#include "tests/gpu/emulated/emulated_gpu.h"
+#include "tests/gpu/emulated/fatbin.h"
+#include "tests/gpu/emulated/ptx.h"
 
 using Clock = std::chrono::steady_clock;
 using Work = std::function<cudaError_t()>;

@@ -1,4 +1,4 @@
-// Holds up the exchanges of the emulated NCCL (tests/emulated_gpu/nccl.cc): those of this process,
+// Holds up the exchanges of the emulated NCCL (tests/gpu/emulated/nccl.cc): those of this process,
 // or of a daemon.
 #pragma once
 

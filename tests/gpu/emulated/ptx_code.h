@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tests/emulated_gpu/ptx.h"
+#include "tests/gpu/emulated/ptx.h"
 
 namespace monograph::ptx {
 

@@ -1,4 +1,4 @@
-#include "tests/conformance/ops/simulated_gpu.h"
+#include "tests/gpu/simulated/simulated_gpu.h"
 
 #include <sys/mman.h>
 

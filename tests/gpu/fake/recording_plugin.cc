@@ -1,4 +1,4 @@
-// Stand-ins for libmonograph_cuda.so whose GPUs are those of tests/executor/gpu/recording_driver.h.
+// Stand-ins for libmonograph_cuda.so whose GPUs are those of tests/gpu/fake/recording_driver.h.
 // One computes Relu, on the CPU, and loses its context, as after an illegal address, when the file
 // that the environment's FAKE_GPU_LOSE names is there: a kernel takes it away, so that one file
 // loses the GPUs of one process, once. The other, with FAKE_COMPUTES, has two GPUs, which compute
@@ -17,7 +17,7 @@
 #include "executor/gpu/plugin_interface.h"
 #include "executor/kernel.h"
 #include "ops/register.h"
-#include "tests/executor/gpu/fake_gpus.h"
+#include "tests/gpu/fake/fake_gpus.h"
 
 namespace monograph {
 namespace {

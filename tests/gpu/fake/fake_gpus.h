@@ -6,7 +6,7 @@
 
 #include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
-#include "tests/executor/gpu/recording_driver.h"
+#include "tests/gpu/fake/recording_driver.h"
 
 namespace monograph::testing {
 

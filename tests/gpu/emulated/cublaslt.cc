@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/emulated_gpu/emulated_gpu.h"
-#include "tests/emulated_gpu/numbers.h"
+#include "tests/gpu/emulated/emulated_gpu.h"
+#include "tests/gpu/emulated/numbers.h"
 
 namespace {
 

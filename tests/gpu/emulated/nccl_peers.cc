@@ -1,5 +1,5 @@
 // Between two ranks go frames: a header, and as many bytes as it says.
-#include "tests/emulated_gpu/nccl_peers.h"
+#include "tests/gpu/emulated/nccl_peers.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "tests/executor/gpu/fake_gpus.h"
+#include "tests/gpu/fake/fake_gpus.h"
 
 #include <vector>
 

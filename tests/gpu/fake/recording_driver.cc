@@ -1,4 +1,4 @@
-#include "tests/executor/gpu/recording_driver.h"
+#include "tests/gpu/fake/recording_driver.h"
 
 #include <algorithm>
 #include <chrono>
