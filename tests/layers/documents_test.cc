@@ -73,7 +73,9 @@ bool Has(const std::string& source, const std::string& name) {
 }
 
 std::vector<fs::path> Documents() {
-  std::vector<fs::path> documents = {fs::path(MG_SOURCE_ROOT) / "README.md"};
+  std::vector<fs::path> documents;
+  for (const char* document : {"README.md", "CONTRIBUTING.md", "tests/gpu/README.md"})
+    documents.push_back(fs::path(MG_SOURCE_ROOT) / document);
   for (const auto& entry : fs::directory_iterator(fs::path(MG_SOURCE_ROOT) / "docs"))
     if (entry.path().extension() == ".md") documents.push_back(entry.path());
   std::sort(documents.begin(), documents.end());

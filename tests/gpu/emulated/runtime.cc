@@ -44,8 +44,8 @@
 #include <vector>
 
 #include "tests/gpu/emulated/emulated_gpu.h"
-#include "tests/gpu/emulated/fatbin.h"
 #include "tests/gpu/emulated/ptx.h"
+#include "tests/gpu/emulated/registered_kernels.h"
 
 using Clock = std::chrono::steady_clock;
 using Work = std::function<cudaError_t()>;
@@ -112,17 +112,6 @@ using namespace monograph;
 constexpr size_t kMemory = size_t{64} << 30;  // taken from the host when it is touched
 constexpr size_t kShared = 48 << 10;
 
-struct Binary {
-  const void* image = nullptr;
-  bool parsed = false;
-  std::vector<std::unique_ptr<ptx::Module>> modules;
-};
-struct Function {
-  Binary* binary = nullptr;
-  std::string name;
-  const ptx::Kernel* kernel = nullptr;
-  bool looked_for = false;
-};
 struct Range {
   size_t bytes = 0;
   int device = 0;  // -1: pinned host memory
@@ -131,7 +120,6 @@ struct Range {
 struct State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<const void*, std::unique_ptr<Function>> functions;
   std::map<const std::byte*, Range> ranges;
   std::set<cudaStream_t> streams;
   std::set<cudaStream_t> ending;  // destroyed, but not done yet
@@ -482,85 +470,9 @@ cudaError_t Move(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
 
 // ---- kernels ----
 
-const ptx::Kernel* KernelOf(Function& f) {
-  if (f.looked_for) return f.kernel;
-  f.looked_for = true;
-  if (!f.binary->parsed) {
-    f.binary->parsed = true;
-    const auto texts = ptx::PtxOfFatbin(f.binary->image);
-    if (!texts.ok()) std::fprintf(stderr, "emulated GPU: %s\n", texts.status().ToString().c_str());
-    if (texts.ok()) {
-      if (texts->empty()) std::fprintf(stderr, "emulated GPU: no PTX beside %s\n", f.name.c_str());
-      for (const std::string& text : *texts) {
-        auto module = ptx::Module::Parse(text);
-        if (!module.ok()) {
-          std::fprintf(stderr, "emulated GPU: %s: %s\n", f.name.c_str(),
-                       module.status().ToString().c_str());
-          continue;
-        }
-        f.binary->modules.push_back(std::move(module).value());
-      }
-    }
-  }
-  for (const auto& module : f.binary->modules) {
-    if (f.kernel == nullptr) f.kernel = module->Find(f.name);
-  }
-  return f.kernel;
+std::string Text(const uint32_t (&size)[3]) {
+  return std::to_string(size[0]) + "x" + std::to_string(size[1]) + "x" + std::to_string(size[2]);
 }
-
-std::string Text(dim3 d) {
-  return std::to_string(d.x) + "x" + std::to_string(d.y) + "x" + std::to_string(d.z);
-}
-
-cudaError_t LaunchKernel(Function* f, dim3 grid, dim3 block, void** args, size_t shared,
-                         cudaStream_t stream) {
-  const char* const call = "launch";
-  Lock lock(S().mutex);
-  RETURN_IF_ERROR(Known(lock, stream, call));
-  if (stream->device != current)
-    return Fail(cudaErrorInvalidResourceHandle, call,
-                "a stream of another device than the thread's");
-  const ptx::Kernel* kernel = KernelOf(*f);
-  if (kernel == nullptr) return Fail(cudaErrorNoKernelImageForDevice, call, "no PTX of " + f->name);
-  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > 1024 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
-      grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 2147483647 || grid.y > 65535 ||
-      grid.z > 65535 || kernel->shared_bytes + shared > kShared)
-    return Fail(cudaErrorInvalidConfiguration, call,
-                f->name + " " + Text(grid) + " of " + Text(block));
-  if (kernel->max_threads > 0 && threads > kernel->max_threads)
-    return Fail(cudaErrorLaunchOutOfResources, call, f->name + " in blocks of " + Text(block));
-  Log(call, f->name + " " + Text(grid) + " " + Text(block) + " " +
-                std::to_string(kernel->shared_bytes + shared) +
-                (stream->capture != nullptr ? " captured" : ""));
-  if (!S().compute) return Enqueue(lock, stream, call, [] { return cudaSuccess; });
-  size_t bytes = 0;
-  for (const ptx::Parameter& p : kernel->parameters) bytes = std::max(bytes, p.offset + p.bytes);
-  auto values = std::make_shared<std::vector<std::byte>>(bytes);
-  auto pointers = std::make_shared<std::vector<void*>>();
-  for (size_t i = 0; i < kernel->parameters.size(); ++i) {
-    const ptx::Parameter& p = kernel->parameters[i];
-    std::memcpy(values->data() + p.offset, args[i], p.bytes);
-    pointers->push_back(values->data() + p.offset);
-  }
-  ptx::LaunchDims dims{
-      {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, static_cast<uint32_t>(shared)};
-  return Enqueue(lock, stream, call, [kernel, dims, values, pointers, device = stream->device] {
-    const auto memory = [device](const void* address) { return BlockOf(device, address); };
-    const Status status = ptx::Launch(*kernel, dims, pointers->data(), {.memory = memory});
-    if (status.ok()) return cudaSuccess;
-    std::fprintf(stderr, "emulated GPU: %s\n", status.ToString().c_str());
-    const bool misaligned = status.message().find("is not a multiple of") != std::string::npos;
-    return misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
-  });
-}
-
-struct Configuration {
-  dim3 grid, block;
-  size_t shared;
-  cudaStream_t stream;
-};
-thread_local std::vector<Configuration> configurations;
 
 }  // namespace
 
@@ -610,56 +522,54 @@ cudaError_t EnqueueOn(CUstream_st* stream, const char* what, std::function<void(
   });
 }
 
+cudaError_t LaunchKernel(const RegisteredKernel& registered, const ptx::LaunchDims& dims,
+                         void** args, cudaStream_t stream) {
+  const char* const call = "launch";
+  Lock lock(S().mutex);
+  RETURN_IF_ERROR(Known(lock, stream, call));
+  if (stream->device != current)
+    return Fail(cudaErrorInvalidResourceHandle, call,
+                "a stream of another device than the thread's");
+  const auto code = RegisteredKernels::Global().Code(registered);
+  if (!code.ok()) return Fail(cudaErrorNoKernelImageForDevice, call, code.status().ToString());
+  const ptx::Kernel* const kernel = *code;
+  const auto& [x, y, z] = dims.block;
+  const auto& [width, height, depth] = dims.grid;
+  const uint64_t threads = uint64_t{x} * y * z;
+  if (threads == 0 || threads > 1024 || x > 1024 || y > 1024 || z > 64 || width == 0 ||
+      height == 0 || depth == 0 || width > 2147483647 || height > 65535 || depth > 65535 ||
+      kernel->shared_bytes + dims.dynamic_shared > kShared)
+    return Fail(cudaErrorInvalidConfiguration, call,
+                kernel->name + " " + Text(dims.grid) + " of " + Text(dims.block));
+  if (kernel->max_threads > 0 && threads > kernel->max_threads)
+    return Fail(cudaErrorLaunchOutOfResources, call,
+                kernel->name + " in blocks of " + Text(dims.block));
+  Log(call, kernel->name + " " + Text(dims.grid) + " " + Text(dims.block) + " " +
+                std::to_string(kernel->shared_bytes + dims.dynamic_shared) +
+                (stream->capture != nullptr ? " captured" : ""));
+  if (!S().compute) return Enqueue(lock, stream, call, [] { return cudaSuccess; });
+  size_t bytes = 0;
+  for (const ptx::Parameter& p : kernel->parameters) bytes = std::max(bytes, p.offset + p.bytes);
+  auto values = std::make_shared<std::vector<std::byte>>(bytes);
+  auto pointers = std::make_shared<std::vector<void*>>();
+  for (size_t i = 0; i < kernel->parameters.size(); ++i) {
+    const ptx::Parameter& p = kernel->parameters[i];
+    std::memcpy(values->data() + p.offset, args[i], p.bytes);
+    pointers->push_back(values->data() + p.offset);
+  }
+  return Enqueue(lock, stream, call, [kernel, dims, values, pointers, device = stream->device] {
+    const auto memory = [device](const void* address) { return BlockOf(device, address); };
+    const Status status = ptx::Launch(*kernel, dims, pointers->data(), {.memory = memory});
+    if (status.ok()) return cudaSuccess;
+    std::fprintf(stderr, "emulated GPU: %s\n", status.ToString().c_str());
+    const bool misaligned = status.message().find("is not a multiple of") != std::string::npos;
+    return misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
+  });
+}
+
 }  // namespace monograph::emulated
 
 extern "C" {
-
-// ---- what nvcc writes into objects (crt/host_runtime.h) ----
-
-void** __cudaRegisterFatBinary(void* wrapper) {
-  struct Wrapper {
-    int magic, version;
-    const void* data;
-    void* file;
-  };
-  auto* binary = new Binary;  // for the process
-  binary->image = static_cast<const Wrapper*>(wrapper)->data;
-  return reinterpret_cast<void**>(binary);
-}
-void __cudaRegisterFatBinaryEnd(void**) {}
-void __cudaUnregisterFatBinary(void**) {}
-void __cudaRegisterFunction(void** binary, const char* host, char*, const char* name, int, uint3*,
-                            uint3*, dim3*, dim3*, int*) {
-  std::lock_guard lock(S().mutex);
-  auto f = std::make_unique<Function>();
-  f->binary = reinterpret_cast<Binary*>(binary);
-  f->name = name;
-  S().functions[host] = std::move(f);
-}
-void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st* stream) {
-  configurations.push_back({grid, block, shared, stream});
-  return 0;
-}
-cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
-  if (configurations.empty()) return cudaErrorInvalidConfiguration;
-  const Configuration c = configurations.back();
-  configurations.pop_back();
-  *grid = c.grid, *block = c.block, *shared = c.shared;
-  *static_cast<cudaStream_t*>(stream) = c.stream;
-  return cudaSuccess;
-}
-cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
-  std::lock_guard lock(S().mutex);
-  const auto it = S().functions.find(host);
-  if (it == S().functions.end()) return last = cudaErrorInvalidDeviceFunction;
-  *kernel = reinterpret_cast<cudaKernel_t>(it->second.get());
-  return cudaSuccess;
-}
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
-                               size_t shared, cudaStream_t stream) {
-  return LaunchKernel(reinterpret_cast<Function*>(kernel), grid, block, args, shared, stream);
-}
 
 // ---- errors ----
 
