@@ -12,7 +12,7 @@ std::string FullName(std::string_view container, std::string_view name) {
 void ResourceManager::Delete(std::string_view container, std::string_view name) {
   std::shared_ptr<Resource> dropped;  // destroyed outside the lock
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto in = containers_.find(container);
     if (in == containers_.end()) return;
     const auto found = in->second.find(name);
@@ -26,7 +26,7 @@ void ResourceManager::Delete(std::string_view container, std::string_view name) 
 void ResourceManager::Clear(const std::vector<std::string>& containers) {
   decltype(containers_) dropped;  // destroyed outside the lock
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (containers.empty()) {
       dropped.swap(containers_);
     } else {
@@ -44,7 +44,7 @@ void ResourceManager::Clear(const std::vector<std::string>& containers) {
 
 std::vector<std::pair<std::string, std::shared_ptr<Resource>>> ResourceManager::All() const {
   std::vector<std::pair<std::string, std::shared_ptr<Resource>>> all;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const auto& [container, resources] : containers_) {
     for (const auto& [name, resource] : resources)
       all.emplace_back(FullName(container, name), resource);
@@ -60,7 +60,7 @@ int64_t ResourceManager::bytes() const {
 
 Result<std::shared_ptr<Resource>> ResourceManager::FindAny(std::string_view container,
                                                            std::string_view name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto in = containers_.find(container); in != containers_.end()) {
     if (const auto found = in->second.find(name); found != in->second.end()) return found->second;
   }

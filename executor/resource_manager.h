@@ -4,14 +4,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/tensor.h"
 
@@ -38,14 +37,14 @@ class Variable : public Resource {
   DType dtype() const { return dtype_; }
   const PartialShape& shape() const { return shape_; }
 
-  mutable std::shared_mutex mutex;
-  Tensor value;  // guarded by mutex; !valid(): uninitialised
+  mutable SharedMutex mutex;
+  Tensor value MG_GUARDED_BY(mutex);  // !valid(): uninitialised
 
   std::string DebugString() const override {
     return "variable " + name_ + " " + std::string(DTypeName(dtype_)) + shape_.ToString();
   }
   int64_t bytes() const override {  // waits for an update that is under way
-    std::shared_lock lock(mutex);
+    ReaderLock lock(mutex);
     return value.valid() ? static_cast<int64_t>(value.bytes()) : 0;
   }
 
@@ -69,7 +68,7 @@ class ResourceManager {
   template <typename T, typename Make>
   Result<std::shared_ptr<T>> FindOrCreate(std::string_view container, std::string_view name,
                                           Make make) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::shared_ptr<Resource>& slot = containers_[std::string(container)][std::string(name)];
     if (slot == nullptr) slot = make();
     auto typed = std::dynamic_pointer_cast<T>(slot);
@@ -88,9 +87,9 @@ class ResourceManager {
   static Status WrongClass(std::string_view container, std::string_view name,
                            const Resource& found);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, std::map<std::string, std::shared_ptr<Resource>, std::less<>>, std::less<>>
-      containers_;
+      containers_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace monograph

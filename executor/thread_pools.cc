@@ -5,12 +5,12 @@
 #include <tbb/task_scheduler_observer.h>
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <string>
 #include <thread>
 
 #include "base/buffer.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 namespace monograph {
@@ -21,10 +21,10 @@ int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 // TBB has one fewer worker than `max_allowed_parallelism`, by default cores - 1. Ours need not
 // leave a core to the calling thread.
 void WantWorkers(int workers) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static int granted = 0;
   static tbb::global_control* control = nullptr;  // lives as long as the process
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   if (workers <= granted) return;
   granted = workers;
   auto* raised = new tbb::global_control(tbb::global_control::max_allowed_parallelism,

@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "base/mutex.h"
 #include "executor/plan/plan.h"
 #include "executor/plan/plan_data.h"
 
@@ -107,8 +107,8 @@ std::set<int32_t> ArrowEdges(std::span<const TaskTrace> tasks) {
 
 // Names of the threads of this process that were traced, by number.
 struct ThreadNames {
-  std::mutex mutex;
-  std::vector<std::string> names;  // guarded by mutex
+  Mutex mutex;
+  std::vector<std::string> names MG_GUARDED_BY(mutex);
 };
 ThreadNames& Threads() {
   static auto* const threads = new ThreadNames;  // threads may outlive static objects
@@ -119,7 +119,7 @@ int32_t NumberThisThread() {
   char name[16] = "";
   pthread_getname_np(pthread_self(), name, sizeof name);
   ThreadNames& threads = Threads();
-  std::lock_guard lock(threads.mutex);
+  MutexLock lock(threads.mutex);
   threads.names.emplace_back(name);
   return static_cast<int32_t>(threads.names.size()) - 1;
 }
@@ -139,7 +139,7 @@ int32_t TraceThread() {
 
 std::string TraceThreadName(int32_t thread) {
   ThreadNames& threads = Threads();
-  std::lock_guard lock(threads.mutex);
+  MutexLock lock(threads.mutex);
   const auto id = static_cast<size_t>(thread);
   return id < threads.names.size() ? threads.names[id] : std::string();
 }
@@ -163,7 +163,7 @@ std::vector<int32_t> StepTrace::LastPredecessors() const {
 }
 
 void StepTrace::Add(TraceEvent event) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   added_.push_back(std::move(event));
 }
 
@@ -194,7 +194,10 @@ std::vector<TraceEvent> StepTrace::Events() const {
     }
     events.push_back(std::move(event));
   }
-  events.insert(events.end(), added_.begin(), added_.end());
+  {
+    MutexLock lock(mutex_);
+    events.insert(events.end(), added_.begin(), added_.end());
+  }
   std::sort(events.begin(), events.end(),
             [](const TraceEvent& a, const TraceEvent& b) { return a.start_ns < b.start_ns; });
   return events;

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace monograph {
 
@@ -57,8 +58,8 @@ class StepTrace {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<Record> records_;  // by plan node
-  std::mutex mutex_;
-  std::vector<TraceEvent> added_;  // guarded by mutex_ while the step runs
+  mutable Mutex mutex_;
+  std::vector<TraceEvent> added_ MG_GUARDED_BY(mutex_);
 };
 
 int64_t TraceClockNs();

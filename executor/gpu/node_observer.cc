@@ -36,8 +36,11 @@ void NodeObserver::Issued(const SegmentItem& item, std::span<const Tensor> outpu
       for (int64_t k = 0; k < inputs_[i].elements(); ++k) {
         const ResourceHandle& handle = inputs_[i].handles()[k];
         auto found = outer.resources().Find<Variable>(handle.container, handle.name);
-        if (!found.ok() || !(*found)->value.valid()) continue;
-        const Tensor& value = (*found)->value;
+        if (!found.ok()) continue;
+        const Variable& variable = **found;
+        ReaderLock lock(variable.mutex);
+        const Tensor& value = variable.value;
+        if (!value.valid()) continue;
         touched.push_back({value.raw(), value.bytes()});
       }
     } else if (!item.host_inputs[i]) {

@@ -6,9 +6,8 @@
 #include "executor/gpu/segment_replay.h"
 
 #include <algorithm>
-#include <mutex>
-#include <shared_mutex>
 
+#include "base/mutex.h"
 #include "executor/resource_manager.h"
 
 namespace monograph {
@@ -119,11 +118,12 @@ void CapturedRange::HoldVariables(const SegmentItem& item, std::span<const Tenso
       Held held;
       held.variable = *found;
       held.written = !item.reads_only;
-      std::shared_lock lock(held.variable->mutex);
-      const Tensor& value = held.variable->value;
+      const Variable& variable = *held.variable;
+      ReaderLock lock(variable.mutex);
+      const Tensor& value = variable.value;
       held.data = value.valid() ? value.raw() : nullptr;
       held.shape = value.shape();
-      lock.unlock();
+      lock.Unlock();
       variables_.push_back(std::move(held));
     }
   }
@@ -131,8 +131,9 @@ void CapturedRange::HoldVariables(const SegmentItem& item, std::span<const Tenso
 
 void CapturedRange::HoldPlaces(std::span<const std::pair<uint32_t, const void*>> filled) {
   for (Held& held : variables_) {
-    std::shared_lock lock(held.variable->mutex);
-    const Tensor& value = held.variable->value;
+    const Variable& variable = *held.variable;
+    ReaderLock lock(variable.mutex);
+    const Tensor& value = variable.value;
     if (held.data == nullptr || !value.valid() || value.raw() != held.data) {
       off = true;  // a variable that moves in every step
       continue;
@@ -147,7 +148,9 @@ void CapturedRange::HoldView(Output* held, std::span<const Tensor> staging) cons
   const Buffer& buffer = held->tensor.buffer();
   KeepView(held->tensor, held);
   for (size_t i = 0; i < variables_.size(); ++i) {
-    if (variables_[i].variable->value.buffer() == buffer) held->variable = static_cast<int32_t>(i);
+    const Variable& variable = *variables_[i].variable;
+    ReaderLock lock(variable.mutex);
+    if (variable.value.buffer() == buffer) held->variable = static_cast<int32_t>(i);
   }
   for (size_t i = 0; i < staging.size(); ++i) {
     if (staging[i].valid() && staging[i].buffer() == buffer) held->input = static_cast<int32_t>(i);
@@ -157,10 +160,10 @@ void CapturedRange::HoldView(Output* held, std::span<const Tensor> staging) cons
 
 Tensor CapturedRange::View(const Output& held, std::span<const Tensor> staging) const {
   if (held.tensor.valid()) return held.tensor;
-  const Tensor& of = held.variable >= 0
-                         ? variables_[static_cast<size_t>(held.variable)].variable->value
-                         : staging[static_cast<size_t>(held.input)];
-  return ViewOf(held, of.buffer());
+  if (held.variable < 0) return ViewOf(held, staging[static_cast<size_t>(held.input)].buffer());
+  const Variable& variable = *variables_[static_cast<size_t>(held.variable)].variable;
+  ReaderLock lock(variable.mutex);
+  return ViewOf(held, variable.value.buffer());
 }
 
 bool CapturedRange::Valid(const std::shared_ptr<GpuMemory::Arena>& now, std::span<Tensor> slots) {
@@ -173,8 +176,9 @@ bool CapturedRange::Valid(const std::shared_ptr<GpuMemory::Arena>& now, std::spa
   for (const Held& held : variables_) {
     // Nobody else holds it: the variable was deleted.
     if (held.variable.use_count() < 2) return false;
-    std::shared_lock lock(held.variable->mutex);
-    const Tensor& value = held.variable->value;
+    const Variable& variable = *held.variable;
+    ReaderLock lock(variable.mutex);
+    const Tensor& value = variable.value;
     if (!value.valid() || value.raw() != held.data || !(value.shape() == held.shape)) return false;
     if (held.written && !OnlyOurs(value, held.slots, slots)) return false;
   }

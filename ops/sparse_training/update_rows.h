@@ -38,7 +38,7 @@ class UpdateRowsKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const auto formula, Device::Formula(c, kInputs.coefficients, flag_));
     const Tensor &rows = c.input(kInputs.gradient), &indices = c.input(kInputs.gradient + 1);
     MG_ASSIGN_OR_RETURN(auto locked, Locked<kN>::MakeAlike(c, kDTypeOf<T>));
-    const Shape shape = locked.variable(0).value.shape();
+    const Shape shape = locked.value(0).shape();
     MG_RETURN_IF_ERROR(CheckRows(shape, rows, indices));
     const size_t bytes = static_cast<size_t>(shape.elements()) * sizeof(T);
     T* data[kN];

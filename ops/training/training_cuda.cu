@@ -181,7 +181,7 @@ class DeviceMultiUpdateKernel : public Kernel {
       if (twice || body->count == kMost) MG_RETURN_IF_ERROR(body->Flush(c));
       body->Add(Describe<T>(locked, gradient), gradient.dtype());
       for (int v = 0; v < kN; ++v) {
-        const Tensor& old = locked.variable(v).value;
+        const Tensor& old = locked.value(v);
         if (locked[v].template before<T>() != locked[v].template after<T>())
           replaced.push_back(old);
       }

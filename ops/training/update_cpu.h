@@ -5,12 +5,11 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 
 #include "base/independent_loop.h"
+#include "base/mutex.h"
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/training/formulas.h"
 #include "ops/variable/access_cpu.h"
@@ -18,13 +17,14 @@
 namespace monograph::ops::training {
 
 using variable::FindVariable;
-using variable::LockVariable;
+using variable::LockToUpdate;
 using variable::RequireType;
 using variable::RequireValue;
 using variable::UpdateTarget;
 
 // N variables (inputs `first` on) that an update holds exclusively. Locks are taken in the order of
-// addresses, so that updates that name them in different orders cannot wait for each other.
+// addresses, so that updates that name them in different orders cannot wait for each other. Clang
+// does not follow locks in an array: what takes, uses and gives them back here is not analysed.
 template <int N>
 class Locked {
  public:
@@ -37,11 +37,12 @@ class Locked {
   // All must have one shape.
   static Result<Locked> MakeAlike(KernelContext& c, DType dtype) {
     MG_ASSIGN_OR_RETURN(Locked locked, Lock(c, dtype, 0));
-    const Shape shape = locked.variables_[0]->value.shape();
+    const Shape shape = locked.value(0).shape();
     MG_RETURN_IF_ERROR(locked.Prepare(c, shape, "slots and a variable"));
     return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
   const Variable& variable(int i) const { return *variables_[static_cast<size_t>(i)]; }
+  const Tensor& value(int i) const MG_NO_THREAD_SAFETY_ANALYSIS { return variable(i).value; }
 
   UpdateTarget& operator[](int i) { return targets_[static_cast<size_t>(i)]; }
   void Commit() {
@@ -51,7 +52,14 @@ class Locked {
  private:
   Locked() = default;
 
-  static Result<Locked> Lock(KernelContext& c, DType dtype, int first) {
+  struct Unlock {
+    void operator()(Variable* variable) const MG_NO_THREAD_SAFETY_ANALYSIS {
+      variable->mutex.Unlock();
+    }
+  };
+
+  static Result<Locked> Lock(KernelContext& c, DType dtype,
+                             int first) MG_NO_THREAD_SAFETY_ANALYSIS {
     Locked locked;
     std::array<Variable*, N> order;
     for (int i = 0; i < N; ++i) {
@@ -63,7 +71,8 @@ class Locked {
     for (size_t i = 0; i < N; ++i) {
       if (i > 0 && order[i] == order[i - 1])
         return InvalidArgument("variable '" + order[i]->name() + "' is given twice to one update");
-      MG_RETURN_IF_ERROR(LockVariable(&locked.locks_[i], *order[i], c));
+      if (!LockToUpdate(*order[i], c)) return c.Busy();
+      locked.locks_[i].reset(order[i]);
     }
     for (int i = 0; i < N; ++i) {
       MG_RETURN_IF_ERROR(RequireValue(*locked.variables_[static_cast<size_t>(i)], c, first + i));
@@ -71,7 +80,8 @@ class Locked {
     return Result<Locked>(std::move(locked));  // nvcc would copy it
   }
 
-  Status Prepare(KernelContext& c, const Shape& shape, const char* what) {
+  Status Prepare(KernelContext& c, const Shape& shape,
+                 const char* what) MG_NO_THREAD_SAFETY_ANALYSIS {
     for (size_t i = 0; i < N; ++i) {
       Variable& v = *variables_[i];
       if (!(v.value.shape() == shape)) {
@@ -79,13 +89,13 @@ class Locked {
                                v.value.shape().ToString() + " cannot be updated by " + what +
                                " of shape " + shape.ToString());
       }
-      MG_ASSIGN_OR_RETURN(targets_[i], UpdateTarget::Make(&v, c));
+      MG_ASSIGN_OR_RETURN(targets_[i], UpdateTarget::Make(&v.value, c));
     }
     return Status();
   }
 
   std::array<std::shared_ptr<Variable>, N> variables_;
-  std::array<std::unique_lock<std::shared_mutex>, N> locks_;
+  std::array<std::unique_ptr<Variable, Unlock>, N> locks_;
   std::array<UpdateTarget, N> targets_;
 };
 

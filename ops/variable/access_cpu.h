@@ -2,10 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
 
@@ -59,51 +58,64 @@ inline Status RequireType(const Variable& variable, DType dtype) {
                          std::string(DTypeName(dtype)));
 }
 
-// Takes the variable's lock, shared or exclusive. An update holds it while it computes: a thread
-// that may not wait for that gets Busy, which is to be returned.
-template <template <typename> typename Lock>
-Status LockVariable(Lock<std::shared_mutex>* lock, const Variable& variable, KernelContext& c) {
-  *lock = Lock<std::shared_mutex>(variable.mutex, std::try_to_lock);
-  if (lock->owns_lock()) return Status();
-  if (!c.may_wait()) return c.Busy();
-  lock->lock();
-  return Status();
+// The variable behind input 0, of that type.
+inline Result<std::shared_ptr<Variable>> FindTyped(const KernelContext& c, DType dtype) {
+  MG_ASSIGN_OR_RETURN(std::shared_ptr<Variable> variable, FindVariable(c, 0));
+  MG_RETURN_IF_ERROR(RequireType(*variable, dtype));
+  return variable;
 }
 
-// REQUIRES: the variable's lock is held, shared or exclusive.
-inline Status RequireValue(const Variable& variable, const KernelContext& c, int input) {
+// Takes the variable's lock, to update or to read it. An update holds it while it computes: false
+// on a thread that may not wait for that, whose kernel returns Busy().
+inline bool LockToUpdate(const Variable& variable, const KernelContext& c)
+    MG_TRY_ACQUIRE(true, variable.mutex) {
+  if (variable.mutex.TryLock()) return true;
+  if (!c.may_wait()) return false;
+  variable.mutex.Lock();
+  return true;
+}
+inline bool LockToRead(const Variable& variable, const KernelContext& c)
+    MG_TRY_ACQUIRE_SHARED(true, variable.mutex) {
+  if (variable.mutex.TryLockShared()) return true;
+  if (!c.may_wait()) return false;
+  variable.mutex.LockShared();
+  return true;
+}
+
+inline Status RequireValue(const Variable& variable, const KernelContext& c, int input)
+    MG_REQUIRES_SHARED(variable.mutex) {
   if (variable.value.valid()) return Status();
   return Uninitialized(*c.input(input).handles());
 }
 
 // Where an update writes: over the value itself if nobody else holds it, else into a new tensor
 // that takes its place when it is Committed, so that snapshots which others read stay as they are.
-// REQUIRES: the variable's lock is held exclusively, and it has a value.
+// Of a variable that has a value, whose lock is held exclusively until the update is committed.
 class UpdateTarget {
  public:
-  static Result<UpdateTarget> Make(Variable* variable, KernelContext& c) {
+  static Result<UpdateTarget> Make(Tensor* value, KernelContext& c) {
     UpdateTarget target;
-    target.variable_ = variable;
-    if (!variable->value.unique()) {
-      MG_ASSIGN_OR_RETURN(target.fresh_, Tensor::Allocate(variable->value.dtype(),
-                                                          variable->value.shape(), c.allocator()));
+    target.value_ = value;
+    if (!value->unique()) {
+      MG_ASSIGN_OR_RETURN(target.fresh_,
+                          Tensor::Allocate(value->dtype(), value->shape(), c.allocator()));
     }
     return target;
   }
   template <typename T>
   const T* before() const {
-    return std::as_const(variable_->value).data<T>();
+    return std::as_const(*value_).data<T>();
   }
   template <typename T>
   T* after() {
-    return fresh_.valid() ? fresh_.data<T>() : variable_->value.data<T>();
+    return fresh_.valid() ? fresh_.data<T>() : value_->data<T>();
   }
   void Commit() {
-    if (fresh_.valid()) variable_->value = std::move(fresh_);
+    if (fresh_.valid()) *value_ = std::move(fresh_);
   }
 
  private:
-  Variable* variable_ = nullptr;
+  Tensor* value_ = nullptr;  // the variable's
   Tensor fresh_;
 };
 

@@ -2,9 +2,6 @@
 // adds rows that indices name. What updates of variables ask of shapes.
 #pragma once
 
-#include <mutex>
-#include <shared_mutex>
-
 #include "ops/gpu/moves.h"
 #include "ops/variable/access_cpu.h"
 
@@ -17,27 +14,25 @@ class AssignKernel : public Kernel {
   explicit AssignKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, dtype_));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, dtype_));
     if (!variable->shape().Accepts(c.input(1).shape())) {
       return InvalidArgument("variable '" + variable->name() + "' has shape " +
                              variable->shape().ToString() + "; a value of shape " +
                              c.input(1).shape().ToString() + " cannot be assigned to it");
     }
-    Tensor value;
+    Tensor value;  // the new one, then the old one, which is freed without the lock
     // A small view must not keep a large buffer alive.
     if (const Tensor& given = c.input(1);
         IsPlainData(given.dtype()) && given.buffer().size() > 2 * given.bytes() + 4096) {
       MG_ASSIGN_OR_RETURN(value, Tensor::Allocate(given.dtype(), given.shape(), c.allocator()));
       MG_RETURN_IF_ERROR(Moves::Copy(c, value.raw(), given.raw(), given.bytes()));
     }
-    std::unique_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
+    if (!LockToUpdate(*variable, c)) return c.Busy();
+    MutexLock lock(variable->mutex, std::adopt_lock);
     if (kKeepsPlaces && Stays(variable->value, c.input(1)))
       return Moves::Copy(c, variable->value.raw(), c.input(1).raw(), c.input(1).bytes());
     if (!value.valid()) value = c.TakeInput(1);
     std::swap(variable->value, value);
-    lock.unlock();  // the old value is freed outside
     return Status();
   }
 
@@ -54,28 +49,10 @@ class AssignKernel : public Kernel {
   const DType dtype_;
 };
 
-// A variable that has a value, and its lock.
-template <template <typename> typename Lock>
-struct Held {
-  std::shared_ptr<Variable> variable;
-  Lock<std::shared_mutex> lock;
-};
+// What is asked of a variable that has a value.
 
-// The variable behind input 0, with a value of that type, locked: shared to read, exclusively to
-// update it.
-template <template <typename> typename Lock>
-Result<Held<Lock>> Hold(KernelContext& c, DType dtype) {
-  Held<Lock> held;
-  MG_ASSIGN_OR_RETURN(held.variable, FindVariable(c, 0));
-  MG_RETURN_IF_ERROR(RequireType(*held.variable, dtype));
-  MG_RETURN_IF_ERROR(LockVariable(&held.lock, *held.variable, c));
-  MG_RETURN_IF_ERROR(RequireValue(*held.variable, c, 0));
-  return Result<Held<Lock>>(std::move(held));  // nvcc would copy it
-}
-
-// The functions below: REQUIRES: the variable's lock is held, and it has a value.
-
-inline Status RequireShape(const Variable& variable, const Shape& delta) {
+inline Status RequireShape(const Variable& variable, const Shape& delta)
+    MG_REQUIRES_SHARED(variable.mutex) {
   if (variable.value.shape() == delta) return Status();
   return InvalidArgument("variable '" + variable.name() + "' of shape " +
                          variable.value.shape().ToString() +
@@ -83,7 +60,8 @@ inline Status RequireShape(const Variable& variable, const Shape& delta) {
 }
 
 // Of the rows that `indices` name.
-inline Result<Shape> GatheredShape(const Variable& variable, const Shape& indices) {
+inline Result<Shape> GatheredShape(const Variable& variable, const Shape& indices)
+    MG_REQUIRES_SHARED(variable.mutex) {
   const Shape shape = variable.value.shape();
   if (shape.rank() < 1 || !IsPlainData(variable.dtype()))
     return InvalidArgument("variable '" + variable.name() + "' has no rows to gather");
@@ -95,7 +73,8 @@ inline Result<Shape> GatheredShape(const Variable& variable, const Shape& indice
 }
 
 // Updates are a row for each index, or one scalar for all of them.
-inline Status CheckUpdates(const Variable& variable, const Shape& indices, const Shape& updates) {
+inline Status CheckUpdates(const Variable& variable, const Shape& indices, const Shape& updates)
+    MG_REQUIRES_SHARED(variable.mutex) {
   const Shape shape = variable.value.shape();
   if (shape.rank() < 1)
     return InvalidArgument("variable '" + variable.name() + "' has no rows to update");
@@ -121,10 +100,14 @@ class GatherKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<const Variable> found, FindTyped(c, dtype_));
+    const Variable& variable = *found;
     // Held to the end: a snapshot would make the next update copy the whole table.
-    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::shared_lock>(c, dtype_));
-    const Tensor &value = held.variable->value, &indices = c.input(1);
-    MG_ASSIGN_OR_RETURN(const Shape shape, GatheredShape(*held.variable, indices.shape()));
+    if (!LockToRead(variable, c)) return c.Busy();
+    ReaderLock lock(variable.mutex, std::adopt_lock);
+    MG_RETURN_IF_ERROR(RequireValue(variable, c, 0));
+    const Tensor &value = variable.value, &indices = c.input(1);
+    MG_ASSIGN_OR_RETURN(const Shape shape, GatheredShape(variable, indices.shape()));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     const auto n = static_cast<size_t>(indices.elements());
     return Rows::Gather(c, value.raw(), value.shape()[0], n == 0 ? 0 : out->bytes() / n, indices,
@@ -143,13 +126,16 @@ class ScatterKernel : public Kernel {
   explicit ScatterKernel(const KernelConstruction&) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::unique_lock>(c, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, kDTypeOf<T>));
+    if (!LockToUpdate(*variable, c)) return c.Busy();
+    MutexLock lock(variable->mutex, std::adopt_lock);
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Tensor &indices = c.input(1), &updates = c.input(2);
-    const Shape shape = held.variable->value.shape();
-    const size_t bytes = held.variable->value.bytes();
-    MG_RETURN_IF_ERROR(CheckUpdates(*held.variable, indices.shape(), updates.shape()));
+    const Shape shape = variable->value.shape();
+    const size_t bytes = variable->value.bytes();
+    MG_RETURN_IF_ERROR(CheckUpdates(*variable, indices.shape(), updates.shape()));
     MG_RETURN_IF_ERROR(Rows::Check(indices, shape[0]));
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(held.variable.get(), c));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
     const T* before = target.before<T>();
     T* after = target.after<T>();
     if (after != before) MG_RETURN_IF_ERROR(Moves::Copy(c, after, before, bytes));

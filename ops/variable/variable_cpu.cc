@@ -4,8 +4,6 @@
 // changes. What is the same on a GPU is in assign.h.
 #include <cstring>
 #include <functional>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 
@@ -61,8 +59,11 @@ class ReadKernel : public Kernel {
   explicit ReadKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::shared_lock>(c, dtype_));
-    c.set_output(0, held.variable->value);
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, dtype_));
+    if (!LockToRead(*variable, c)) return c.Busy();
+    ReaderLock lock(variable->mutex, std::adopt_lock);
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
+    c.set_output(0, variable->value);
     return Status();
   }
 
@@ -76,10 +77,13 @@ class AssignUpdateKernel : public Kernel {
   explicit AssignUpdateKernel(const KernelConstruction&) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::unique_lock>(c, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, kDTypeOf<T>));
+    if (!LockToUpdate(*variable, c)) return c.Busy();
+    MutexLock lock(variable->mutex, std::adopt_lock);
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Tensor& delta = c.input(1);
-    MG_RETURN_IF_ERROR(RequireShape(*held.variable, delta.shape()));
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(held.variable.get(), c));
+    MG_RETURN_IF_ERROR(RequireShape(*variable, delta.shape()));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
     const T *before = target.before<T>(), *d = delta.data<T>();
     T* after = target.after<T>();
     constexpr int64_t kBlock = 16384;
@@ -101,10 +105,9 @@ class CountUpToKernel : public Kernel {
   explicit CountUpToKernel(const KernelConstruction& k) : limit_(k.attr<int64_t>("limit")) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    MG_RETURN_IF_ERROR(RequireType(*variable, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, kDTypeOf<T>));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape()));
-    std::unique_lock lock(variable->mutex);
+    MutexLock lock(variable->mutex);
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     if (variable->value.elements() != 1) {
       return InvalidArgument("variable '" + variable->name() + "' of shape " +
@@ -113,7 +116,7 @@ class CountUpToKernel : public Kernel {
     const T before = *std::as_const(variable->value).template data<T>();
     if (static_cast<int64_t>(before) >= limit_)
       return OutOfRange("Reached limit of " + std::to_string(limit_));
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(variable.get(), c));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
     *target.after<T>() = static_cast<T>(before + 1);
     target.Commit();
     *out->data<T>() = before;
@@ -134,9 +137,10 @@ class IsInitializedKernel : public Kernel {
     if (!found.ok() && found.status().code() != Code::kNotFound) return found.status();
     bool initialized = false;
     if (found.ok()) {
-      std::shared_lock<std::shared_mutex> lock;
-      MG_RETURN_IF_ERROR(LockVariable(&lock, **found, c));
-      initialized = (*found)->value.valid();
+      const Variable& variable = **found;
+      if (!LockToRead(variable, c)) return c.Busy();
+      ReaderLock lock(variable.mutex, std::adopt_lock);
+      initialized = variable.value.valid();
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape()));
     *out->data<bool>() = initialized;
@@ -151,11 +155,11 @@ class VariableShapeKernel : public Kernel {
 
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindVariable(c, 0));
-    std::shared_lock<std::shared_mutex> lock;
-    MG_RETURN_IF_ERROR(LockVariable(&lock, *variable, c));
+    if (!LockToRead(*variable, c)) return c.Busy();
+    ReaderLock lock(variable->mutex, std::adopt_lock);
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Shape shape = variable->value.shape();
-    lock.unlock();
+    lock.Unlock();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{shape.rank()}));
     for (int i = 0; i < shape.rank(); ++i) out->data<T>()[i] = static_cast<T>(shape[i]);
     return Status();

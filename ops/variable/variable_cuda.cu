@@ -26,10 +26,13 @@ class DeviceAssignUpdateKernel : public Kernel {
   explicit DeviceAssignUpdateKernel(const KernelConstruction&) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto held, Hold<std::unique_lock>(c, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, kDTypeOf<T>));
+    if (!LockToUpdate(*variable, c)) return c.Busy();
+    MutexLock lock(variable->mutex, std::adopt_lock);
+    MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
     const Tensor& delta = c.input(1);
-    MG_RETURN_IF_ERROR(RequireShape(*held.variable, delta.shape()));
-    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(held.variable.get(), c));
+    MG_RETURN_IF_ERROR(RequireShape(*variable, delta.shape()));
+    MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
     MG_RETURN_IF_ERROR(ForEach(
         c, delta.elements(),
         AssignUpdateBody<T>{target.before<T>(), delta.data<T>(), target.after<T>(), !kAdd}));

@@ -73,7 +73,10 @@ class Trainer {
     EXPECT_TRUE(result.ok()) << result;
   }
   Tensor Value(const std::string& name) {
-    return resources_.Find<monograph::Variable>("localhost", name).value()->value;
+    const auto found = resources_.Find<monograph::Variable>("localhost", name).value();
+    const monograph::Variable& variable = *found;
+    ReaderLock lock(variable.mutex);
+    return variable.value;
   }
   double Loss() {
     double sum = 0;

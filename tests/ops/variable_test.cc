@@ -63,12 +63,16 @@ TEST_F(VariableTest, CountUpToGivesEachCallerANumberOfItsOwnAndStopsAtTheLimit) 
 
 TEST_F(VariableTest, AnUpdateWithoutReadersWritesInPlace) {
   const Tensor handle = Make("w", Floats({1, 2, 3}));
-  const void* before =
-      std::as_const(*resources_.Find<Variable>("localhost", "w").value()).value.raw();
+  const std::shared_ptr<const Variable> found = resources_.Find<Variable>("localhost", "w").value();
+  const Variable& variable = *found;
+  const auto address = [&] {
+    ReaderLock lock(variable.mutex);
+    return variable.value.raw();
+  };
+  const void* const before = address();
   ASSERT_TRUE(Run("AssignSubVariableOp", {handle, Floats({1, 1, 1})}, {{"dtype", DT_FLOAT}}).ok());
   ASSERT_TRUE(Run("ResourceApplyGradientDescent", {handle, Scalar(1), Floats({0, 1, 2})}).ok());
-  EXPECT_EQ(std::as_const(*resources_.Find<Variable>("localhost", "w").value()).value.raw(),
-            before);
+  EXPECT_EQ(address(), before);
   EXPECT_TRUE(BitEqual(Read(handle), Floats({0, 0, 0})));
 }
 

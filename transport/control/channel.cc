@@ -6,6 +6,7 @@
 // thread, and blocking ones wait for it.
 #include "transport/control/channel.h"
 
+#include "base/mutex.h"
 #include "transport/control/connection.h"
 // Keep connection.h before other Asio headers.
 #include <algorithm>
@@ -16,7 +17,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <condition_variable>
 #include <future>
 #include <thread>
 
@@ -342,7 +342,7 @@ void Channel::Impl::EndNow(const Status& why, bool lost) {
   ended_ = true;
   lost_ = lost;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (status_.ok()) status_ = why;
   }
   if (lost) {
@@ -364,7 +364,7 @@ void Channel::Impl::EndNow(const Status& why, bool lost) {
 
 void Channel::Impl::End(const Status& why, bool lost) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!status_.ok()) return;
     status_ = why;
   }
@@ -391,7 +391,7 @@ void Channel::Impl::OnEnd(Watcher watcher) {
 }
 
 Status Channel::Impl::status() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return status_;
 }
 

@@ -1,10 +1,10 @@
 // The inside of a Channel, shared with the HeartbeatMonitor. Private to this folder.
 #pragma once
 
+#include "base/mutex.h"
 #include "transport/control/connection.h"
 // Keep connection.h before other Asio headers.
 #include <map>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -59,8 +59,8 @@ class Channel::Impl : public std::enable_shared_from_this<Channel::Impl> {
   const ChannelOptions options_;
   const std::string peer_name_;
 
-  mutable std::mutex mutex_;
-  Status status_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  Status status_ MG_GUARDED_BY(mutex_);
 
   // Of the io thread.
   bool ended_ = false;

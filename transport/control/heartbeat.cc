@@ -5,6 +5,7 @@
 // this process that did not run, and peers get a grace.
 #include "transport/control/heartbeat.h"
 
+#include "base/mutex.h"
 #include "transport/control/connection.h"
 // Keep connection.h before other Asio headers.
 #include <algorithm>
@@ -18,7 +19,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <future>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/duration.h"
@@ -103,9 +103,9 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::map<uint64_t, WatchedPtr> watched_;  // used on the heartbeat thread only
 
-  mutable std::mutex mutex_;
-  uint64_t next_id_ = 1;                   // guarded by mutex_
-  std::map<uint64_t, PeerHealth> health_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  uint64_t next_id_ MG_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, PeerHealth> health_ MG_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -113,7 +113,7 @@ uint64_t HeartbeatMonitor::Impl::Watch(std::shared_ptr<Channel::Impl> channel,
                                        LostCallback on_lost) {
   uint64_t id = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     id = next_id_++;
     PeerHealth& health = health_[id];
     health.last_answer = health.last_progress = Clock::now();
@@ -149,7 +149,7 @@ void HeartbeatMonitor::Impl::End(const WatchedPtr& peer) {
   peer->socket.close(ignored);
   if (peer->connection != nullptr) peer->connection->CloseGracefully(Cancelled("watching ended"));
   watched_.erase(peer->id);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   health_.erase(peer->id);
 }
 
@@ -179,7 +179,7 @@ void HeartbeatMonitor::Impl::Unwatch(uint64_t id) {
 }
 
 std::optional<PeerHealth> HeartbeatMonitor::Impl::Health(uint64_t id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = health_.find(id);
   if (it == health_.end()) return std::nullopt;
   return it->second;
@@ -223,7 +223,7 @@ Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
   const auto best = std::min_element(
       peer.samples.begin(), end,
       [](const Sample& a, const Sample& b) { return a.round_trip < b.round_trip; });
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   PeerHealth& health = health_[peer.id];
   if (health.answers == 0 || health.progress != pong.progress) health.last_progress = now;
   ++health.answers;

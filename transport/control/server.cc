@@ -5,6 +5,7 @@
 // WatchSilence closes their connection, and that closes the other one.
 #include "transport/control/server.h"
 
+#include "base/mutex.h"
 #include "transport/control/connection.h"
 // Keep connection.h before other Asio headers.
 #include <algorithm>
@@ -16,7 +17,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 
@@ -136,8 +136,8 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   std::unordered_map<uint64_t, Peer> peers_;
   std::unordered_map<uint64_t, uint64_t> peer_of_token_;
 
-  std::mutex stop_mutex_;
-  bool stopped_ = false;  // guarded by stop_mutex_
+  Mutex stop_mutex_;
+  bool stopped_ MG_GUARDED_BY(stop_mutex_) = false;
   WorkerPool pool_, events_;
   std::thread thread_;
 };
@@ -200,7 +200,7 @@ Status Server::Impl::Listen() {
 }
 
 void Server::Impl::Stop() {
-  std::lock_guard lock(stop_mutex_);
+  MutexLock lock(stop_mutex_);
   if (stopped_) return;
   stopped_ = true;
   if (thread_.joinable()) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 
 namespace monograph::control {
@@ -12,36 +13,36 @@ WorkerPool::WorkerPool(const std::string& name, int threads) {
 
 void WorkerPool::Run(std::function<void()> work) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
     queue_.push_back(std::move(work));
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void WorkerPool::Join(bool finish_queue) {
   std::deque<std::function<void()>> dropped;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     if (!finish_queue) dropped.swap(queue_);
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 void WorkerPool::Loop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    wake_.Wait(mutex_, [this]() MG_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
     std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
-    lock.unlock();
+    lock.Unlock();
     work();
     work = nullptr;
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -2,13 +2,13 @@
 // that may block.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace monograph::control {
 
@@ -26,10 +26,10 @@ class WorkerPool {
  private:
   void Loop();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  bool stopping_ = false;                    // guarded by mutex_
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::function<void()>> queue_ MG_GUARDED_BY(mutex_);
+  bool stopping_ MG_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

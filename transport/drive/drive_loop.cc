@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -65,34 +66,34 @@ void DriveLoop::Wake() {
   wakes_.fetch_add(1);
   SignalSleeper();
   if (waiting_.load() > 0) {
-    std::lock_guard lock(mutex_);
-    turn_.notify_all();
+    MutexLock lock(mutex_);
+    turn_.NotifyAll();
   }
 }
 
 void DriveLoop::Notify() { SignalSleeper(); }
 
 void DriveLoop::Stop() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stop_.store(true);
   SignalSleeper();
-  turn_.notify_all();
-  thread_wake_.notify_one();
+  turn_.NotifyAll();
+  thread_wake_.NotifyOne();
 }
 
 void DriveLoop::Join() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     finish_.store(true);
     SignalSleeper();
-    thread_wake_.notify_one();
+    thread_wake_.NotifyOne();
   }
   if (thread_.joinable()) thread_.join();
 }
 
 bool DriveLoop::DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) {
   if (ready()) return true;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   guests_.fetch_add(1);
   ++visits_;
   bool mine = false;
@@ -105,57 +106,57 @@ bool DriveLoop::DriveUntil(const std::function<bool()>& ready, Clock::time_point
     const auto now = Clock::now();
     if (now >= deadline) break;
     waiting_.fetch_add(1);
-    turn_.wait_until(lock, std::min(deadline, now + milliseconds(1)));
+    turn_.WaitUntil(mutex_, std::min(deadline, now + milliseconds(1)));
     waiting_.fetch_sub(1);
-    lock.unlock();
+    lock.Unlock();
     const bool done = ready();
-    lock.lock();
+    lock.Lock();
     if (done) break;
   }
   if (mine) {
     driving_.store(true);
-    lock.unlock();
+    lock.Unlock();
     Drive(&ready, deadline);
-    lock.lock();
+    lock.Lock();
     driving_.store(false);
   }
   ++visits_;
   if (guests_.fetch_sub(1) > 1) {
-    turn_.notify_all();
+    turn_.NotifyAll();
   } else if (stop_.load() || thread_state_ == ThreadState::kParked) {
-    thread_wake_.notify_one();
+    thread_wake_.NotifyOne();
   }
-  lock.unlock();
+  lock.Unlock();
   return ready();
 }
 
 void DriveLoop::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   bool quiet = true;  // no guest for a tick
   while (true) {
     if (!driving_.load() && (stop_.load() || finish_.load() || (guests_.load() == 0 && quiet))) {
       thread_state_ = ThreadState::kDriving;
       driving_.store(true);
-      lock.unlock();
+      lock.Unlock();
       if (finish_.load()) {
         driven_->Finish();
         return;  // keeps the role: nobody drives any more
       }
       Drive(nullptr, Clock::time_point::max());
-      lock.lock();
+      lock.Lock();
       driving_.store(false);
       quiet = false;
-      turn_.notify_all();
+      turn_.NotifyAll();
       continue;
     }
     if (guests_.load() > 0 && thread_state_ == ThreadState::kParked) {
-      thread_wake_.wait(lock);
+      thread_wake_.Wait(mutex_);
       quiet = false;  // a guest has just left, and may be back soon
       continue;
     }
     thread_state_ = ThreadState::kLingering;
     const uint64_t visits = visits_;
-    thread_wake_.wait_for(lock, kTick);
+    thread_wake_.WaitFor(mutex_, kTick);
     quiet = visits == visits_;
     if (guests_.load() > 0 && (quiet || sleeping_.load())) thread_state_ = ThreadState::kParked;
   }
@@ -185,8 +186,8 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
       }
       if (stop_.load(std::memory_order_relaxed)) return false;
       if (handled && waiting_.load(std::memory_order_relaxed) > 0) {
-        std::lock_guard lock(mutex_);
-        turn_.notify_all();
+        MutexLock lock(mutex_);
+        turn_.NotifyAll();
       }
     } else if (finish_.load(std::memory_order_relaxed) ||
                (guests_.load(std::memory_order_relaxed) > 0 &&

@@ -15,12 +15,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace monograph {
 
@@ -99,11 +99,11 @@ class DriveLoop {
   std::atomic<int> waiting_{0};       // guests that wait for their turn
   std::atomic<uint64_t> wakes_{0};    // number of Wake calls
 
-  std::mutex mutex_;
-  std::condition_variable turn_;                        // guests
-  std::condition_variable thread_wake_;                 // the progress thread
-  ThreadState thread_state_ = ThreadState::kLingering;  // guarded by mutex_
-  uint64_t visits_ = 0;  // guests that came or left; guarded by mutex_
+  Mutex mutex_;
+  CondVar turn_;         // guests
+  CondVar thread_wake_;  // the progress thread
+  ThreadState thread_state_ MG_GUARDED_BY(mutex_) = ThreadState::kLingering;
+  uint64_t visits_ MG_GUARDED_BY(mutex_) = 0;  // guests that came or left
   std::thread thread_;
 };
 

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <charconv>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "transport/drive/drive_loop.h"
 
 namespace monograph {
@@ -52,7 +52,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
   // Takes the entry unless this endpoint is closed.
   bool PushMessage(Entry& entry) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (closed_) return false;
       inbox_.push_back(std::move(entry));
       size_.store(inbox_.size());
@@ -65,9 +65,9 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
   // its callback has run.
   void PushCompletion(Done done, Status status) {
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       if (finished_) {  // a Send after Join: no thread is left to run this
-        lock.unlock();
+        lock.Unlock();
         done(status);
         return;
       }
@@ -88,7 +88,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
   template <typename Wanted>
   std::vector<Entry> TakeMessages(Wanted wanted) {
     std::vector<Entry> taken;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto keep = inbox_.begin();
     for (Entry& entry : inbox_) {
       if (entry.from != nullptr && wanted(entry)) {
@@ -105,7 +105,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
 
   void Close() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       closed_ = true;
     }
     for (Entry& entry : TakeMessages([](const Entry&) { return true; })) {
@@ -121,7 +121,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
   bool Poll() override {
     if (size_.load(std::memory_order_acquire) == 0) return false;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       inbox_.swap(batch_);
       size_.store(0);
     }
@@ -155,7 +155,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
     while (true) {
       Poll();
       if (open_sends_.load() == 0) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (inbox_.empty()) {
           finished_ = true;
           return;
@@ -170,10 +170,10 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
  private:
   const uint64_t id_;
   MessageHandler* const handler_;
-  std::mutex mutex_;
-  std::vector<Entry> inbox_;     // guarded by mutex_
-  bool closed_ = false;          // guarded by mutex_
-  bool finished_ = false;        // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Entry> inbox_ MG_GUARDED_BY(mutex_);
+  bool closed_ MG_GUARDED_BY(mutex_) = false;
+  bool finished_ MG_GUARDED_BY(mutex_) = false;
   std::atomic<size_t> size_{0};  // of inbox_
   std::atomic<int64_t> open_sends_{0};
   std::vector<Entry> batch_;  // the driving thread's
@@ -181,9 +181,9 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
 };
 
 struct Registry {
-  std::mutex mutex;
-  uint64_t next_id = 1;                                             // guarded by mutex
-  std::unordered_map<uint64_t, std::weak_ptr<Endpoint>> endpoints;  // guarded by mutex
+  Mutex mutex;
+  uint64_t next_id MG_GUARDED_BY(mutex) = 1;
+  std::unordered_map<uint64_t, std::weak_ptr<Endpoint>> endpoints MG_GUARDED_BY(mutex);
 };
 
 Registry& GlobalRegistry() {
@@ -195,7 +195,7 @@ class InprocTransport : public Transport {
  public:
   explicit InprocTransport(MessageHandler* handler) {
     Registry& registry = GlobalRegistry();
-    std::lock_guard lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     const uint64_t id = registry.next_id++;
     endpoint_ = std::make_shared<Endpoint>(id, handler);
     registry.endpoints[id] = endpoint_;
@@ -205,7 +205,7 @@ class InprocTransport : public Transport {
   ~InprocTransport() override {
     MG_CHECK(joined_.load());
     Registry& registry = GlobalRegistry();
-    std::lock_guard lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     registry.endpoints.erase(endpoint_->id());
   }
 
@@ -227,7 +227,7 @@ class InprocTransport : public Transport {
     link->name = name;
     {
       Registry& registry = GlobalRegistry();
-      std::lock_guard lock(registry.mutex);
+      MutexLock lock(registry.mutex);
       auto found = registry.endpoints.find(id);
       if (found != registry.endpoints.end()) link->to = found->second.lock();
     }
@@ -235,7 +235,7 @@ class InprocTransport : public Transport {
       return InvalidArgument("cannot connect to " + std::string(name) +
                              ": this process has no transport " + std::string(address));
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     links_.push_back(std::move(link));
     return static_cast<PeerId>(links_.size() - 1);
   }
@@ -243,7 +243,7 @@ class InprocTransport : public Transport {
   void Disconnect(PeerId peer) override {
     std::shared_ptr<Link> link;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (peer >= links_.size()) return;
       link = std::move(links_[peer]);
     }
@@ -299,7 +299,7 @@ class InprocTransport : public Transport {
     if (closed_.exchange(true)) return;
     std::vector<std::shared_ptr<Link>> links;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       links.swap(links_);
     }
     for (const auto& link : links) {
@@ -315,7 +315,7 @@ class InprocTransport : public Transport {
 
  private:
   std::shared_ptr<Link> Find(PeerId peer) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return peer < links_.size() ? links_[peer] : nullptr;
   }
 
@@ -334,8 +334,8 @@ class InprocTransport : public Transport {
   std::shared_ptr<Endpoint> endpoint_;
   std::atomic<bool> closed_{false}, joined_{false};
   std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Link>> links_;  // by PeerId; guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<Link>> links_ MG_GUARDED_BY(mutex_);  // by PeerId
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace monograph {
@@ -153,10 +154,10 @@ Result<UcxContext> MakeUcxContext(const TransportOptions& options) {
 }
 
 void SilenceUcx(bool silent) {
-  static std::mutex mutex;
-  static int silencers = 0;  // guarded by mutex
+  static Mutex mutex;
+  static int silencers MG_GUARDED_BY(mutex) = 0;
   if (getenv("UCX_LOG_LEVEL") != nullptr) return;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   silencers += silent ? 1 : -1;
   (void)ucs_global_opts_set_value_modifiable("LOG_LEVEL", silencers > 0 ? "fatal" : "warn");
 }

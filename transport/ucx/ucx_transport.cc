@@ -36,13 +36,13 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "transport/drive/drive_loop.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
@@ -213,7 +213,7 @@ class UcxTransport : public Transport, private Driven {
             bytes_received_.load()};
   }
   Status Health() const override {
-    std::lock_guard lock(health_mutex_);
+    MutexLock lock(health_mutex_);
     return health_;
   }
   void Close() override;
@@ -348,12 +348,12 @@ class UcxTransport : public Transport, private Driven {
   Clock::time_point quiet_since_;
   int quiet_polls_ = 0;
 
-  mutable std::mutex health_mutex_;
-  Status health_;  // guarded by health_mutex_
+  mutable Mutex health_mutex_;
+  Status health_ MG_GUARDED_BY(health_mutex_);
 
-  std::mutex pool_mutex_;
-  SendContext* free_sends_ = nullptr;        // guarded by pool_mutex_
-  std::vector<SendContext*> send_contexts_;  // all; guarded by pool_mutex_
+  Mutex pool_mutex_;
+  SendContext* free_sends_ MG_GUARDED_BY(pool_mutex_) = nullptr;
+  std::vector<SendContext*> send_contexts_ MG_GUARDED_BY(pool_mutex_);  // all
 
   DriveLoop loop_;
 };
@@ -415,7 +415,7 @@ void UcxTransport::Unlock() {
 }
 
 SendContext* UcxTransport::AllocateSend() {
-  std::lock_guard lock(pool_mutex_);
+  MutexLock lock(pool_mutex_);
   if (free_sends_ == nullptr) {
     send_contexts_.push_back(new SendContext);
     return send_contexts_.back();
@@ -429,7 +429,7 @@ void UcxTransport::Release(SendContext* context) {
   context->payload = {};
   context->done = nullptr;
   context->status = Status();
-  std::lock_guard lock(pool_mutex_);
+  MutexLock lock(pool_mutex_);
   context->next = free_sends_;
   free_sends_ = context;
 }
@@ -603,7 +603,7 @@ void UcxTransport::CheckProbe(bool any) {
       "since; open another session, or start the process again");
   LogError(status.message());
   {
-    std::lock_guard lock(health_mutex_);
+    MutexLock lock(health_mutex_);
     health_ = status;
   }
   handler_->OnHealthLost(status);
