@@ -42,19 +42,15 @@ bool ParsePart(std::string_view part, DeviceName* name) {
   if (key == "device") {
     const size_t second = value.find(':');
     const std::string_view type = value.substr(0, second);
-    if (type == "*") {
-      name->type.clear();
-    } else if (IsName(type)) {
-      name->type = type;
-    } else {
-      return false;
-    }
+    Result<DeviceType> parsed = type == "*" ? DeviceType() : DeviceType::Parse(type);
+    if (!parsed.ok()) return false;
+    name->type = *parsed;
     name->id = -1;
     return second == std::string_view::npos || ParseIndex(value.substr(second + 1), &name->id);
   }
-  const bool cpu = key == "cpu" || key == "CPU", gpu = key == "gpu" || key == "GPU";
-  if (!cpu && !gpu) return false;
-  name->type = cpu ? "CPU" : "GPU";
+  const DeviceType type = DeviceType::FromShortForm(key);
+  if (type.empty()) return false;
+  name->type = type;
   return ParseIndex(value, &name->id);
 }
 
@@ -104,7 +100,8 @@ std::string DeviceName::TaskName() const {
 std::string DeviceName::ToString() const {
   std::string text = TaskName();
   if (!type.empty() || id >= 0) {
-    text += "/device:" + (type.empty() ? "*" : type) + ":" + (id >= 0 ? std::to_string(id) : "*");
+    text += "/device:" + (type.empty() ? "*" : type.ToString()) + ":" +
+            (id >= 0 ? std::to_string(id) : "*");
   }
   return text;
 }
@@ -129,12 +126,21 @@ DeviceName MergeScope(const DeviceName& inner, const DeviceName& outer) {
   return merged;
 }
 
+DeviceName HostOf(const DeviceName& device) {
+  DeviceName host = device;
+  if (!device.type.empty() && device.type != kCpu) {
+    host.type = kCpu;
+    host.id = 0;
+  }
+  return host;
+}
+
 Result<DeviceName> MergeConstraints(const DeviceName& a, const DeviceName& b, bool soft) {
   DeviceName merged;
   MG_RETURN_IF_ERROR(MergePart("jobs", false, a, b, std::string(), a.job, b.job, &merged.job));
   MG_RETURN_IF_ERROR(MergePart("replicas", false, a, b, -1, a.replica, b.replica, &merged.replica));
   MG_RETURN_IF_ERROR(MergePart("tasks", false, a, b, -1, a.task, b.task, &merged.task));
-  MG_RETURN_IF_ERROR(MergePart("types", soft, a, b, std::string(), a.type, b.type, &merged.type));
+  MG_RETURN_IF_ERROR(MergePart("types", soft, a, b, DeviceType(), a.type, b.type, &merged.type));
   const bool types_differ = !a.type.empty() && !b.type.empty() && a.type != b.type;
   if (!types_differ) MG_RETURN_IF_ERROR(MergePart("ids", soft, a, b, -1, a.id, b.id, &merged.id));
   return merged;

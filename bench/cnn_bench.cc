@@ -108,7 +108,7 @@ class Ours {
     init_.reset();
     Compile(std::move(init));
     Step();
-    Compile(Check(FuseOps(Check(Prune(train, {}, {}, updates, nullptr)), {}, nullptr)));
+    Compile(Check(FuseOps(Check(Prune(train, {}, {}, updates, nullptr)))));
   }
 
   void Step(StepTrace* trace = nullptr) {

@@ -35,7 +35,7 @@
 namespace monograph::bench {
 namespace {
 
-constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+constexpr char kGpu0[] = "/job:localhost/replica:0/task:0/device:GPU:0";
 
 void Check(const Status& status) {
   if (!status.ok()) Die(status.ToString());
@@ -59,7 +59,7 @@ class Training {
  public:
   Training(const ModelFn& model, const Shape& images, DType images_type, bool allow_tf32)
       : batch_(images[0]) {
-    Scope root = Scope(&graph_).WithSeed(1).WithDevice(kGpu);
+    Scope root = Scope(&graph_).WithSeed(1).WithDevice(kGpu0);
     Collections collections;
     std::vector<Operation> initializers;
     const auto held = [&](const char* name, Tensor value) {
@@ -166,7 +166,7 @@ void CompareLaunches(const Args& args, CudaFloors& floors, Report& report, bool 
                      const std::string& name) {
   constexpr int kOps = 2000;
   Graph graph = NewGraph();
-  Scope root = Scope(&graph).WithDevice(kGpu);
+  Scope root = Scope(&graph).WithDevice(kGpu0);
   const ModelVariable from = MakeVariable(root, "from", Zeros(root, Shape{1, 32}));
   const Output axis = Const(root, int32_t{0});
   Output x = from.value;
@@ -199,8 +199,8 @@ void CompareCopies(const Args& args, CudaFloors& floors, Report& report, bool to
   const Shape shape{kBytes / 4};
   const Output fed = Placeholder(root, DT_FLOAT, shape);
   const ModelVariable kept =
-      MakeVariable(root.WithDevice(kGpu), "kept", Zeros(root.WithDevice(kGpu), shape));
-  const Operation store = AssignVariable(root.WithDevice(kGpu), kept.handle, fed);
+      MakeVariable(root.WithDevice(kGpu0), "kept", Zeros(root.WithDevice(kGpu0), shape));
+  const Operation store = AssignVariable(root.WithDevice(kGpu0), kept.handle, fed);
   auto session = Check(Session::Local(graph, OnGpu(false)));
   Check(session->Run({}, {}, {kept.initializer}).status());
   const Callable call = to_device ? Check(session->MakeCallable({fed}, {}, {store}))
@@ -226,7 +226,7 @@ class KernelCase {
  public:
   static constexpr int kCopies = 8;
 
-  KernelCase() : root_(Scope(&graph_).WithSeed(1).WithDevice(kGpu)) {}
+  KernelCase() : root_(Scope(&graph_).WithSeed(1).WithDevice(kGpu0)) {}
   const Scope& root() const { return root_; }
 
   // A tensor that lies on the GPU before the step; `value` is computed once.

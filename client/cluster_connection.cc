@@ -45,7 +45,7 @@ Result<bool> Admits(const std::vector<std::string>& filters, const DeviceName& t
   if (filters.empty()) return true;
   for (const std::string& text : filters) {
     MG_ASSIGN_OR_RETURN(DeviceName filter, DeviceName::Parse(text));
-    filter.type.clear();
+    filter.type = DeviceType();
     filter.id = -1;
     if (filter.Matches(task)) return true;
   }
@@ -77,7 +77,7 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
   for (const auto& [job, tasks] : cluster.jobs()) {
     for (const auto& [index, address] : tasks) {
       RemoteTask task;
-      task.name = {.job = job, .replica = 0, .task = index, .type = "", .id = -1};
+      task.name = {.job = job, .replica = 0, .task = index};
       task.task = task.name.TaskName();
       task.address = address;
       MG_ASSIGN_OR_RETURN(const bool used, Admits(options_.device_filters, task.name));
@@ -142,7 +142,7 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     // Kernels that differ only in priority are listed once.
     std::set<std::pair<std::string, std::vector<std::pair<std::string, DType>>>> seen;
     for (const wire::Kernel& kernel : response.gpu_kernels()) {
-      KernelDef def{.op = kernel.op(), .device = "GPU"};
+      KernelDef def{.op = kernel.op(), .device = kGpu};
       for (int type = 0; type < std::min(kernel.attrs_size(), kernel.dtypes_size()); ++type)
         def.types.emplace_back(kernel.attrs(type), static_cast<DType>(kernel.dtypes(type)));
       std::sort(def.types.begin(), def.types.end());

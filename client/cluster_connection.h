@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_info.h"
 #include "base/status.h"
 #include "client/cluster.h"
 #include "executor/kernel.h"
-#include "graph/place.h"
 #include "transport/control/key.h"
 
 namespace monograph {

@@ -22,7 +22,7 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.port = address.port;
   server.key = options.key;
   Registries& registries = DefaultRegistries();
-  server.worker.task = {.job = job, .replica = 0, .task = task, .type = "", .id = -1};
+  server.worker.task = {.job = job, .replica = 0, .task = task};
   server.worker.ops = &registries.ops;
   server.worker.kernels = &registries.kernels;
   server.worker.cpu_devices = options.cpu_devices;

@@ -12,6 +12,7 @@
 #include "executor/worker/worker.pb.h"
 #include "graph/function.h"
 #include "graph/graph_def.h"
+#include "graph/place.h"
 #include "graph/prune.h"
 
 namespace monograph {
@@ -57,7 +58,7 @@ Status Master::PlaceGraph() {
   PlaceOptions options;
   options.allow_soft_placement = options_.allow_soft_placement;
   if (options_.has_kernel) {
-    options.has_kernel = [this](const Graph& graph, NodeId node, const std::string& type) {
+    options.has_kernel = [this](const Graph& graph, NodeId node, DeviceType type) {
       return options_.has_kernel(graph.op(node).name(), graph.attrs(node), type);
     };
   }

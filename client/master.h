@@ -11,12 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_info.h"
 #include "client/cluster_connection.h"
 #include "executor/worker/worker.h"
 #include "graph/graph.h"
 #include "graph/optimize.h"
 #include "graph/partition.h"
-#include "graph/place.h"
+#include "graph/placement_log.h"
 
 namespace monograph {
 
@@ -56,8 +57,7 @@ class Master {
     std::function<void(const std::string&)> placement_sink;
     bool allow_soft_placement = false;
     OptimizeOptions optimizer;
-    std::function<bool(const std::string& op, const Attrs& attrs, const std::string& device_type)>
-        has_kernel;
+    std::function<bool(const std::string& op, const Attrs& attrs, DeviceType type)> has_kernel;
     Evaluator evaluate;
   };
 

@@ -31,12 +31,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_info.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "client/cluster.h"
 #include "executor/gpu_options.h"
 #include "graph/optimize.h"
-#include "graph/place.h"
+#include "graph/placement_log.h"
 #include "graph/scope.h"
 #include "transport/control/key.h"
 #include "transport/transports.h"
@@ -50,9 +51,9 @@ struct SessionOptions {
   // Gets the text of log_device_placement; empty: standard output.
   std::function<void(const std::string&)> placement_sink = {};
   bool allow_soft_placement = false;
-  // Local sessions: devices by type, {"CPU", 2}; of GPUs at most so many. Those of daemons are set
+  // Local sessions: devices by type, {kCpu, 2}; of GPUs at most so many. Those of daemons are set
   // where the daemons start.
-  std::map<std::string, int> device_count = {};
+  std::map<DeviceType, int> device_count = {};
   // Local sessions: how this process uses its GPUs.
   GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // of this process; 0: one per core

@@ -18,7 +18,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeCpuDevices(const DeviceName& ta
     DeviceInfo info{.name = task,
                     .memory_limit = memory,
                     .incarnation = incarnation + static_cast<uint64_t>(id)};
-    info.name.type = "CPU";
+    info.name.type = kCpu;
     info.name.id = id;
     devices.push_back(std::make_unique<Device>(std::move(info), HostAllocator()));
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "graph/place.h"
+#include "base/device_info.h"
 
 namespace monograph {
 

@@ -83,7 +83,7 @@ Result<std::vector<std::vector<int64_t>>> ParseVirtualGpus(std::string_view text
 
 Status CheckGpuOptions(const GpuOptions& options) {
   if (options.device_count < -1) {
-    return InvalidArgument("device_count[\"GPU\"] is " + std::to_string(options.device_count) +
+    return InvalidArgument("device_count[kGpu] is " + std::to_string(options.device_count) +
                            "; it is a number of GPUs, or -1 for all");
   }
   const double fraction = options.per_process_gpu_memory_fraction;

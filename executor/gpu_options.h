@@ -12,7 +12,7 @@
 namespace monograph {
 
 struct GpuOptions {
-  // At most so many logical devices; -1: all that there are (device_count["GPU"]); 0: none, and
+  // At most so many logical devices; -1: all that there are (device_count[kGpu]); 0: none, and
   // nothing of CUDA is loaded.
   int device_count = -1;
   // The GPUs that this process may use and their order, by CUDA's numbers: "2,0". Empty: all.

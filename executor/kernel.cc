@@ -15,13 +15,13 @@ namespace monograph {
 namespace {
 
 std::string DefToString(const KernelDef& def) {
-  std::string text = def.device;
+  std::string text = def.device.ToString();
   for (const auto& [name, dtype] : def.types)
     text += " " + name + "=" + std::string(DTypeName(dtype));
   return text;
 }
 
-bool Matches(const KernelDef& def, std::string_view device, const Attrs& attrs) {
+bool Matches(const KernelDef& def, DeviceType device, const Attrs& attrs) {
   if (def.device != device) return false;
   return std::all_of(def.types.begin(), def.types.end(), [&](const auto& constraint) {
     const AttrValue* value = attrs.Find(constraint.first);
@@ -109,8 +109,7 @@ void KernelRegistry::Add(KernelDef def, KernelFactory factory) {
   entries.push_back(std::make_unique<Entry>(Entry{std::move(def), factory}));
 }
 
-Result<const KernelRegistry::Entry*> KernelRegistry::Find(std::string_view op,
-                                                          std::string_view device,
+Result<const KernelRegistry::Entry*> KernelRegistry::Find(std::string_view op, DeviceType device,
                                                           const Attrs& attrs) const {
   const std::string quoted = "op '" + std::string(op) + "'";
   const auto found = index_->by_op.find(op);
@@ -139,16 +138,18 @@ Result<const KernelRegistry::Entry*> KernelRegistry::Find(std::string_view op,
   std::string types;
   for (const auto& [name, value] : wanted)
     types += (types.empty() ? " for " : ", ") + name + "=" + value;
-  return NotFound(quoted + " has no " + std::string(device) + " kernel" + types +
+  return NotFound(quoted + " has no " + device.ToString() + " kernel" + types +
                   "; registered: " + registered);
 }
 
-bool KernelRegistry::HasOp(std::string_view op, std::string_view device) const {
+bool KernelRegistry::HasOp(std::string_view op, DeviceType device) const {
   const auto found = index_->by_op.find(op);
   return found != index_->by_op.end() &&
          std::any_of(found->second.begin(), found->second.end(),
                      [&](const auto& entry) { return entry->def.device == device; });
 }
+
+bool KernelRegistry::HasOp(std::string_view op) const { return index_->by_op.contains(op); }
 
 std::vector<const KernelRegistry::Entry*> KernelRegistry::All() const {
   std::vector<const Entry*> all;

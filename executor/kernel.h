@@ -13,7 +13,7 @@
 //       ...
 //     }
 //   };
-//   registry.Add<ReluKernel>({.op = "Relu", .device = "CPU", .types = {{"T", DT_FLOAT}}});
+//   registry.Add<ReluKernel>({.op = "Relu", .device = kCpu, .types = {{"T", DT_FLOAT}}});
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_type.h"
 #include "base/done.h"
 #include "base/shape.h"
 #include "base/tensor.h"
@@ -163,7 +164,7 @@ enum class KernelCost : uint8_t {
 
 struct KernelDef {
   std::string op;
-  std::string device = "CPU";
+  DeviceType device = kCpu;
   // Type constraints: attribute name to the type that this kernel handles.
   std::vector<std::pair<std::string, DType>> types = {};
   // Names of arguments that live in host memory on a device with memory of its own (shapes, axes,
@@ -211,8 +212,9 @@ class KernelRegistry {
     KernelFactory factory;
   };
   // The kernel for a node; NotFound "op 'X' has no CPU kernel for T=string; registered: ...".
-  Result<const Entry*> Find(std::string_view op, std::string_view device, const Attrs& attrs) const;
-  bool HasOp(std::string_view op, std::string_view device) const;
+  Result<const Entry*> Find(std::string_view op, DeviceType device, const Attrs& attrs) const;
+  bool HasOp(std::string_view op, DeviceType device) const;
+  bool HasOp(std::string_view op) const;  // on any type of device
   std::vector<const Entry*> All() const;
 
  private:

@@ -14,29 +14,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/json.h"
 #include "base/mutex.h"
 #include "executor/plan/plan.h"
 #include "executor/plan/plan_data.h"
 
 namespace monograph {
 namespace {
-
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 std::string Micros(int64_t ns) {
   char text[32];
@@ -222,7 +206,7 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
     const TaskTrace& task = tasks[pid];
     const std::string process = "\"pid\":" + std::to_string(pid);
     add("{\"ph\":\"M\",\"name\":\"process_name\"," + process +
-        ",\"args\":{\"name\":" + Quoted(task.task) + "}}");
+        ",\"args\":{\"name\":" + JsonQuoted(task.task) + "}}");
     std::set<int32_t> threads;
     for (const TraceEvent& event : task.events) threads.insert(event.thread);
     for (const int32_t thread : threads) {
@@ -230,18 +214,19 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
       const bool named = known != task.threads.end() && !known->second.empty();
       add("{\"ph\":\"M\",\"name\":\"thread_name\"," + process +
           ",\"tid\":" + std::to_string(thread) + ",\"args\":{\"name\":" +
-          Quoted(named ? known->second : "thread " + std::to_string(thread)) + "}}");
+          JsonQuoted(named ? known->second : "thread " + std::to_string(thread)) + "}}");
     }
     for (const TraceEvent& event : task.events) {
       const int64_t start = event.start_ns + offsets[pid] - origin;
       const int64_t duration = event.end_ns - event.start_ns;
       const std::string row = process + ",\"tid\":" + std::to_string(event.thread);
-      std::string args = "\"op\":" + Quoted(event.op) + ",\"device\":" + Quoted(event.device);
+      std::string args =
+          "\"op\":" + JsonQuoted(event.op) + ",\"device\":" + JsonQuoted(event.device);
       if (event.id >= 0) args += ",\"id\":" + std::to_string(event.id);
       if (event.after >= 0) args += ",\"after\":" + std::to_string(event.after);
       if (event.kind != TraceKind::kNode) args += ",\"bytes\":" + std::to_string(event.bytes);
-      add("{\"ph\":\"X\"," + row + ",\"name\":" + Quoted(event.name) +
-          ",\"cat\":" + Quoted(event.op) + ",\"ts\":" + Micros(start) +
+      add("{\"ph\":\"X\"," + row + ",\"name\":" + JsonQuoted(event.name) +
+          ",\"cat\":" + JsonQuoted(event.op) + ",\"ts\":" + Micros(start) +
           ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");
       if (event.kind == TraceKind::kNode || arrows.count(event.edge) == 0) continue;
       const bool send = event.kind == TraceKind::kSend;

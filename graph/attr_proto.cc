@@ -1,10 +1,10 @@
-// Tensors and attribute values as protocol messages.
+#include "graph/attr_proto.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "graph/graph.pb.h"
-#include "graph/graph_def.h"
 
 namespace monograph {
 namespace {

@@ -66,17 +66,17 @@ Result<Scope::DeviceFunction> ReplicaDeviceSetter(const ReplicaDeviceSetterOptio
   PsStrategy strategy = options.strategy;
   if (!strategy && options.ps_tasks > 0) strategy = RoundRobinStrategy(options.ps_tasks);
   return Scope::DeviceFunction([options, ps, worker, strategy](const NodeSpec& node,
-                                                               const DeviceName& wish) {
-    if (!options.merge_devices && !wish.empty()) return wish.ToString();
+                                                               const DeviceName& requested) {
+    if (!options.merge_devices && !requested.empty()) return requested.ToString();
     const bool on_ps =
         options.ps_tasks > 0 && !ps.empty() &&
         std::find(options.ps_ops.begin(), options.ps_ops.end(), node.op) != options.ps_ops.end();
-    if (!on_ps) return MergeScope(wish, worker).ToString();
+    if (!on_ps) return MergeScope(requested, worker).ToString();
     DeviceName device = ps;
     // A variable that asks for a job of its own is not spread.
-    if (!ps.job.empty() && (wish.job.empty() || wish.job == ps.job))
+    if (!ps.job.empty() && (requested.job.empty() || requested.job == ps.job))
       device.task = TaskOf(node, strategy(node), options);
-    return MergeScope(wish, device).ToString();
+    return MergeScope(requested, device).ToString();
   });
 }
 

@@ -1,7 +1,6 @@
-// Graphs for Graphviz.
-#include <map>
+#include "graph/dot.h"
 
-#include "graph/graph_def.h"
+#include <map>
 
 namespace monograph {
 namespace {

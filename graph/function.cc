@@ -68,4 +68,11 @@ const Function* FunctionLibrary::Find(std::string_view name) const {
   return found == functions_.end() ? nullptr : &found->second;
 }
 
+const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& library) {
+  if (!IsCall(graph, node)) return nullptr;
+  const AttrValue* value = graph.attrs(node).Find("f");
+  const auto* name = value == nullptr ? nullptr : std::get_if<FunctionName>(value);
+  return name == nullptr ? nullptr : library.Find(name->name);
+}
+
 }  // namespace monograph

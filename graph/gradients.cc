@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "graph/function.h"
 #include "graph/resource_handle.h"
 
 namespace monograph {
@@ -18,10 +19,6 @@ namespace {
 // Only tensors of these types carry gradients; a variable's handle stands for its value.
 bool CarriesGradient(DType dtype) {
   return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128;
-}
-
-std::string NodeText(const Graph& graph, NodeId node) {
-  return "'" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
 }
 
 template <typename T>
@@ -310,14 +307,13 @@ class Differentiator {
     const OpDef& op = graph_.op(node);
     if (op.no_gradient()) return Status();
     if (op.gradient() == nullptr) {
-      const bool call =
-          graph_.is(node, "PartitionedCall") || graph_.is(node, "StatefulPartitionedCall");
       return Unimplemented(
-          "AddGradients: node " + NodeText(graph_, node) +
-          (call ? " calls a function, and gradients do not go through calls: take the gradient "
-                  "inside the function "
-                  "(as Replicate does), or inline it first (InlineFunctions)"
-                : " has no gradient; StopGradient in front of it keeps gradients out"));
+          "AddGradients: node " + graph_.NodeText(node) +
+          (IsCall(graph_, node)
+               ? " calls a function, and gradients do not go through calls: take the gradient "
+                 "inside the function "
+                 "(as Replicate does), or inline it first (InlineFunctions)"
+               : " has no gradient; StopGradient in front of it keeps gradients out"));
     }
     const std::vector<Endpoint> inputs(graph_.inputs(node).begin(), graph_.inputs(node).end());
     const Scope scope = NodeScope(node).SubScope(std::string(graph_.name(node)) + "_grad");
@@ -325,7 +321,7 @@ class Differentiator {
                             static_cast<int>(inputs.size()));
     Status status = op.gradient()(context);
     status.Update(scope_.status());
-    if (!status.ok()) return status.WithContext("gradient of node " + NodeText(graph_, node));
+    if (!status.ok()) return status.WithContext("gradient of node " + graph_.NodeText(node));
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Gradient& gradient = context.input_gradients()[i];
       if (!gradient.valid() || !Flows(inputs[i])) continue;
@@ -338,7 +334,7 @@ class Differentiator {
   // A gradient has the type and the shape of what it belongs to, or rows of that shape.
   Status CheckGradient(NodeId node, size_t i, Endpoint input, const Gradient& gradient) {
     const std::string what =
-        "the gradient of node " + NodeText(graph_, node) + " for its input " + std::to_string(i);
+        "the gradient of node " + graph_.NodeText(node) + " for its input " + std::to_string(i);
     const bool handle = graph_.dtype(input) == DT_RESOURCE;
     const DType dtype = handle ? HandleDType(graph_, input) : graph_.dtype(input);
     const Output& values = gradient.values;

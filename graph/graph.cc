@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,6 +21,7 @@
 #include "graph/partial_eval.h"
 #include "graph/resource_handle.h"
 #include "graph/shape_inference.h"
+#include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
@@ -388,12 +390,13 @@ NodeId Graph::CopyNode(const Graph& from, NodeId node, std::string_view name,
   }
   DeviceIndex device = 0;
   if (source.device != 0) {
-    const DeviceName& wish = from.devices_[static_cast<size_t>(source.device)];
+    const DeviceName& requested = from.devices_[static_cast<size_t>(source.device)];
     auto& copied = interner_->copied_devices;
     if (copied.size() <= static_cast<size_t>(source.device))
       copied.resize(static_cast<size_t>(source.device) + 1, -1);
     DeviceIndex& known = copied[static_cast<size_t>(source.device)];
-    if (known < 0 || !(devices_[static_cast<size_t>(known)] == wish)) known = InternDevice(wish);
+    if (known < 0 || !(devices_[static_cast<size_t>(known)] == requested))
+      known = InternDevice(requested);
     device = known;
   }
   const OpDef* op = source.op->known() ? source.op : interner_->StandIn(source.op->name());
@@ -490,6 +493,10 @@ std::string Graph::ReserveName(std::string_view prefix) {
   return name;
 }
 
+std::string Graph::NodeText(NodeId id) const {
+  return Quoted(name(id)) + " (" + op(id).name() + ")";
+}
+
 std::string Graph::TensorName(Endpoint e) const {
   std::string text(name(e.node));
   if (e.index != 0) text += ":" + std::to_string(e.index);
@@ -553,55 +560,26 @@ void Graph::SetControlInputs(NodeId id, std::span<const NodeId> sources) {
 }
 
 Result<std::vector<NodeId>> Graph::TopologicalOrder() const {
-  const int count = num_nodes();
   std::vector<NodeId> order;
-  order.reserve(nodes_.size());
   bool in_order = true;
-  for (NodeId id = 0; in_order && id < count; ++id) {
+  for (NodeId id = 0; in_order && id < num_nodes(); ++id) {
     for (const Endpoint input : inputs(id)) in_order &= input.node < id;
     for (NodeId control : control_inputs(id)) in_order &= control < id;
   }
   if (in_order) {
-    for (NodeId id = 0; id < count; ++id) order.push_back(id);
+    order.resize(nodes_.size());
+    std::iota(order.begin(), order.end(), 0);
     return order;
   }
   const OutEdges edges(*this);
-  std::vector<uint32_t> pending(nodes_.size());
-  for (NodeId id = 0; id < count; ++id) {
-    pending[static_cast<size_t>(id)] = at(id).num_inputs + at(id).num_controls;
-    if (pending[static_cast<size_t>(id)] == 0) order.push_back(id);
-  }
-  for (size_t next = 0; next < order.size(); ++next) {
-    for (const OutEdge& edge : edges.of(order[next])) {
-      if (--pending[static_cast<size_t>(edge.target)] == 0) order.push_back(edge.target);
-    }
-  }
+  const auto for_each_target = [&edges](NodeId id, const auto& visit) {
+    for (const OutEdge& edge : edges.of(id)) visit(edge.target);
+  };
+  order = TopologicalSort(nodes_.size(), NextReady::kFirstIn, for_each_target);
   if (order.size() == nodes_.size()) return order;
-  // Walk back along unfinished nodes until one comes again.
-  NodeId id = 0;
-  while (pending[static_cast<size_t>(id)] == 0) ++id;
-  std::vector<NodeId> path;
-  std::vector<int> position(nodes_.size(), -1);
-  while (position[static_cast<size_t>(id)] < 0) {
-    position[static_cast<size_t>(id)] = static_cast<int>(path.size());
-    path.push_back(id);
-    NodeId before = -1;
-    for (const Endpoint input : inputs(id)) {
-      if (pending[static_cast<size_t>(input.node)] > 0) before = input.node;
-    }
-    for (NodeId control : control_inputs(id)) {
-      if (pending[static_cast<size_t>(control)] > 0) before = control;
-    }
-    id = before;
-  }
-  path.erase(path.begin(), path.begin() + position[static_cast<size_t>(id)]);
-  std::reverse(path.begin(), path.end());
-  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
-  std::string text;
-  for (size_t i = 0; i < path.size() && i < 10; ++i)
-    text += "'" + std::string(name(path[i])) + "' -> ";
-  if (path.size() > 10) text += "... -> ";
-  return InvalidArgument("the graph has a cycle: " + text + "'" + std::string(name(path[0])) + "'");
+  return InvalidArgument(
+      "the graph has a cycle: " +
+      CycleText(nodes_.size(), order, for_each_target, [this](NodeId id) { return name(id); }));
 }
 
 OutEdges::OutEdges(const Graph& graph) {

@@ -92,6 +92,8 @@ class Graph {
   const PartialShape& shape(Endpoint e) const {
     return *output_pool_[at(e.node).first_output + static_cast<uint32_t>(e.index)].shape;
   }
+  // "'name' (Op)", for messages.
+  std::string NodeText(NodeId id) const;
   // "name" for output 0, "name:k" for others.
   std::string TensorName(Endpoint e) const;
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "graph/attr_proto.h"
 #include "graph/graph.pb.h"
-#include "graph/graph_def.h"
 #include "graph/graph_file.h"
 #include "graph/node_check.h"
 

@@ -1,4 +1,5 @@
-// Graphs as TensorFlow's GraphDef: binary (.pb), text (.pbtxt), and Graphviz (.dot).
+// Graphs as TensorFlow's GraphDef, as a message or serialised. In files: graph/graph_file.h; single
+// attributes and tensors: graph/attr_proto.h.
 #pragma once
 
 #include <string>
@@ -9,14 +10,11 @@
 namespace monograph {
 
 namespace pb {  // graph/graph.proto
-class AttrValue;
 class GraphDef;
 class NodeDef;
-class TensorProto;
 }  // namespace pb
 using pb::GraphDef;
 using pb::NodeDef;
-using pb::TensorProto;
 
 struct ImportOptions {
   // Keep nodes whose op the registry lacks (a step that needs one fails); otherwise Unimplemented
@@ -38,19 +36,5 @@ void GraphToDef(const Graph& graph, GraphDef* def);
 Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
                          const ImportOptions& options = {});
 std::string SerializeGraph(const Graph& graph);
-
-// By the file's ending: .pb, .pbtxt. Errors name the path (and line, for text).
-Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry);
-Status WriteGraph(const Graph& graph, const std::string& path);  // also .dot
-std::string GraphToDot(const Graph& graph);
-
-// Nothing in a tensor or attribute that somebody sent is trusted: sizes are checked before memory
-// is taken.
-Result<Tensor> TensorFromProto(const TensorProto& proto);
-void TensorToProto(const Tensor& tensor, TensorProto* proto);
-// std::monostate for an attribute that we have no value for (a list of tensors, none at all).
-// Unimplemented for a placeholder.
-Result<AttrValue> AttrFromProto(const pb::AttrValue& proto);
-void AttrToProto(const AttrValue& value, pb::AttrValue* proto);
 
 }  // namespace monograph

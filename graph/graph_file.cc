@@ -1,4 +1,3 @@
-// Graphs in files.
 #include "graph/graph_file.h"
 
 #include <google/protobuf/io/tokenizer.h>
@@ -11,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "graph/dot.h"
 #include "graph/graph.pb.h"
 
 namespace monograph {

@@ -1,4 +1,4 @@
-// A GraphDef in a file, before it becomes a Graph.
+// Graphs in files: binary (.pb), text (.pbtxt), and, to be looked at, Graphviz (.dot).
 #pragma once
 
 #include <string>
@@ -8,6 +8,10 @@
 namespace monograph {
 
 // By the file's ending: .pb, .pbtxt. Errors name the path (and line, for text).
+Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry);
+Status WriteGraph(const Graph& graph, const std::string& path);  // also .dot
+
+// A GraphDef before it becomes a Graph.
 Status ReadGraphDef(const std::string& path, GraphDef* def);
 
 }  // namespace monograph

@@ -8,13 +8,10 @@
 #include <map>
 
 #include "graph/function.h"
+#include "graph/names.h"
 
 namespace monograph {
 namespace {
-
-bool IsCall(const Graph& graph, NodeId id) {
-  return graph.is(id, "PartitionedCall") || graph.is(id, "StatefulPartitionedCall");
-}
 
 class Inliner {
  public:
@@ -80,12 +77,10 @@ class Inliner {
     const std::vector<NodeId>& before;  // what its nodes with effects wait for
   };
 
-  std::string FreeName(std::string name) const {
-    if (out_->Find(name) < 0 && graph_.Find(name) < 0) return name;
-    for (int i = 1;; ++i) {
-      std::string next = name + "_" + std::to_string(i);
-      if (out_->Find(next) < 0 && graph_.Find(next) < 0) return next;
-    }
+  std::string FreeName(std::string_view name) const {
+    return monograph::FreeName(name, [this](const std::string& text) {
+      return out_->Find(text) >= 0 || graph_.Find(text) >= 0;
+    });
   }
 
   static Status Recursion(const std::string& function, const Expansion* expansion) {
@@ -111,9 +106,7 @@ class Inliner {
     };
     for (NodeId result : function.results) need(result);
     for (NodeId id = 0; id < body.num_nodes(); ++id) {
-      const Function* callee =
-          IsCall(body, id) ? graph_.functions().Find(body.attrs(id).Get<FunctionName>("f").name)
-                           : nullptr;
+      const Function* callee = Callee(body, id, graph_.functions());
       if (body.op(id).stateful() || (callee != nullptr && callee->stateful)) need(id);
     }
     while (!open.empty()) {
@@ -171,17 +164,17 @@ class Inliner {
         continue;
       }
       const std::string node_name = FreeName(name + "/" + std::string(body.name(id)));
-      const DeviceName wish = MergeScope(body.device(id), device);
+      const DeviceName requested = MergeScope(body.device(id), device);
       if (IsCall(body, id)) {
         // `awaited`, since the effects of the inner call are among those of the outer one.
-        MG_RETURN_IF_ERROR(Expand(body, id, node_name, wish, &inner, true, &here, &effects));
+        MG_RETURN_IF_ERROR(Expand(body, id, node_name, requested, &inner, true, &here, &effects));
         continue;
       }
       std::vector<NodeId> controls = inner.Controls(body, id);
       const bool has_effects = body.op(id).stateful();
       if (has_effects) controls.insert(controls.end(), before.begin(), before.end());
       const NodeId copy = out_->CopyNode(body, id, node_name, inner.Inputs(body, id), controls);
-      out_->SetDevice(copy, out_->InternDevice(wish));
+      out_->SetDevice(copy, out_->InternDevice(requested));
       if (inherited_ != nullptr && body.device(id).type.empty()) inherited_->push_back(copy);
       RenameColocation(body, name, copy);
       inner.SetNode(body, id, copy);

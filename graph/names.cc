@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 
 namespace monograph {
@@ -18,6 +19,36 @@ constexpr std::array<uint8_t, 256> kNameCharacters = [] {
   return table;
 }();
 
+bool SameLetter(char a, char b) {
+  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+}
+
+// Number of insertions, deletions, replacements and swaps of neighbours from a to b; `limit` + 1 if
+// more than `limit`.
+int EditDistance(std::string_view a, std::string_view b, int limit) {
+  const int rows = static_cast<int>(a.size()), columns = static_cast<int>(b.size());
+  if (std::abs(rows - columns) > limit) return limit + 1;
+  std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (int j = 0; j <= columns; ++j) last[static_cast<size_t>(j)] = j;
+  for (int i = 1; i <= rows; ++i) {
+    row[0] = i;
+    int smallest = i;
+    for (int j = 1; j <= columns; ++j) {
+      const auto x = static_cast<size_t>(i), y = static_cast<size_t>(j);
+      int cost = std::min(
+          {last[y] + 1, row[y - 1] + 1, last[y - 1] + (SameLetter(a[x - 1], b[y - 1]) ? 0 : 1)});
+      if (i > 1 && j > 1 && SameLetter(a[x - 1], b[y - 2]) && SameLetter(a[x - 2], b[y - 1]))
+        cost = std::min(cost, before[y - 2] + 1);
+      row[y] = cost;
+      smallest = std::min(smallest, cost);
+    }
+    if (smallest > limit) return limit + 1;
+    before.swap(last);
+    last.swap(row);
+  }
+  return std::min(last[b.size()], limit + 1);
+}
+
 }  // namespace
 
 bool IsScopeName(std::string_view name) {
@@ -30,30 +61,6 @@ bool IsScopeName(std::string_view name) {
 bool IsNodeName(std::string_view name) {
   return !name.empty() && kNameCharacters[static_cast<unsigned char>(name[0])] == 2 &&
          IsScopeName(name);
-}
-
-int EditDistance(std::string_view a, std::string_view b, int limit) {
-  const int rows = static_cast<int>(a.size()), columns = static_cast<int>(b.size());
-  if (std::abs(rows - columns) > limit) return limit + 1;
-  std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (int j = 0; j <= columns; ++j) last[static_cast<size_t>(j)] = j;
-  for (int i = 1; i <= rows; ++i) {
-    row[0] = i;
-    int smallest = i;
-    for (int j = 1; j <= columns; ++j) {
-      const auto x = static_cast<size_t>(i), y = static_cast<size_t>(j);
-      int cost =
-          std::min({last[y] + 1, row[y - 1] + 1, last[y - 1] + (a[x - 1] == b[y - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[x - 1] == b[y - 2] && a[x - 2] == b[y - 1])
-        cost = std::min(cost, before[y - 2] + 1);
-      row[y] = cost;
-      smallest = std::min(smallest, cost);
-    }
-    if (smallest > limit) return limit + 1;
-    before.swap(last);
-    last.swap(row);
-  }
-  return std::min(last[b.size()], limit + 1);
 }
 
 NearNames::NearNames(std::string_view wanted, size_t count)
@@ -79,6 +86,12 @@ std::string NearNames::Hint() const {
   std::string hint = "; did you mean ";
   for (size_t i = 0; i < best_.size(); ++i) hint += (i > 0 ? ", '" : "'") + best_[i].second + "'";
   return hint + "?";
+}
+
+std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
+  NearNames near(word, 1);
+  for (const std::string& candidate : candidates) near.Offer(candidate);
+  return near.nearest();
 }
 
 }  // namespace monograph

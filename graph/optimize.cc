@@ -1,15 +1,12 @@
-// If asked to, Optimize first inlines calls, as a pass of its own. Then the Optimizer copies the
-// graph in topological order: a node whose value is known becomes constants (Fold, from shapes or
-// by evaluating it), one that equals an earlier node is mapped to that, any other is copied. One
-// pass is enough, because inputs are rewritten before the node that reads them. At last the nodes
-// that nobody needs any more are left out (WithoutDeadNodes).
+// The Optimizer copies the graph in topological order: a node whose value is known becomes
+// constants (Fold, from shapes or by evaluating it), one that equals an earlier node is mapped to
+// that, any other is copied. One pass is enough, because inputs are rewritten before the node that
+// reads them. At last the nodes that nobody needs any more are left out (WithoutDeadNodes).
 #include "graph/optimize.h"
 
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
-
-#include "graph/function.h"
 
 namespace monograph {
 namespace {
@@ -287,27 +284,6 @@ Result<Graph> Optimize(const Graph& graph, const OptimizeOptions& options,
       for (size_t i = 0; i < count; ++i) (*mapping)[i] = static_cast<NodeId>(i);
     }
     return CopyOf(graph);
-  }
-  if (options.function_inlining && !graph.functions().empty()) {
-    InlineMap inlined;
-    MG_ASSIGN_OR_RETURN(
-        const Graph flat,
-        InlineFunctions(
-            graph, [&](NodeId id) { return !kept[static_cast<size_t>(id)]; }, &inlined));
-    std::vector<NodeId> flat_keep, flat_mapping;
-    for (NodeId id : keep) flat_keep.push_back(inlined.done[static_cast<size_t>(id)][0]);
-    OptimizeOptions rest = options;
-    rest.function_inlining = false;
-    MG_ASSIGN_OR_RETURN(Graph optimized, Optimize(flat, rest, flat_keep, evaluate, &flat_mapping));
-    if (mapping != nullptr) {
-      mapping->assign(count, -1);
-      for (NodeId id = 0; id < graph.num_nodes(); ++id) {
-        const NodeId same = flat.Find(graph.name(id));
-        if (same >= 0 && &flat.op(same) == &graph.op(id))
-          (*mapping)[static_cast<size_t>(id)] = flat_mapping[static_cast<size_t>(same)];
-      }
-    }
-    return optimized;
   }
   Optimizer optimizer(graph, options, kept, evaluate);
   MG_RETURN_IF_ERROR(optimizer.Run());

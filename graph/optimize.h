@@ -1,4 +1,5 @@
-// Graph optimisation: constant folding, common-subexpression removal, function inlining.
+// Graph optimisation: constant folding and common-subexpression removal. Calls are inlined by the
+// tasks that run them.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,6 @@ struct OptimizeOptions {
   int level = 1;
   bool constant_folding = true;
   bool common_subexpression_elimination = true;
-  bool function_inlining = false;      // at the client; executors inline by themselves
   int64_t max_folded_bytes = 1 << 20;  // larger results are not folded
 };
 

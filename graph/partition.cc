@@ -31,8 +31,6 @@ class Depths {
   Depths(const Graph& graph, const FunctionLibrary& library,
          std::map<const Function*, CallTiming>* timings, int depth)
       : graph_(graph), library_(library), timings_(timings), depth_(depth) {
-    call_ops_[0] = graph.registry().Find("PartitionedCall");
-    call_ops_[1] = graph.registry().Find("StatefulPartitionedCall");
     start_.assign(static_cast<size_t>(graph.num_nodes()), 0);
   }
 
@@ -65,11 +63,7 @@ class Depths {
   }
 
   const CallTiming* TimingOf(NodeId node) {
-    const OpDef* op = &graph_.op(node);
-    if (op != call_ops_[0] && op != call_ops_[1]) return nullptr;
-    const AttrValue* value = graph_.attrs(node).Find("f");
-    const auto* name = value == nullptr ? nullptr : std::get_if<FunctionName>(value);
-    const Function* function = name == nullptr ? nullptr : library_.Find(name->name);
+    const Function* function = Callee(graph_, node, library_);
     if (function == nullptr || depth_ >= kMaxCallDepth) return nullptr;
     auto found = timings_->find(function);
     if (found != timings_->end()) return &found->second;
@@ -109,7 +103,6 @@ class Depths {
   const FunctionLibrary& library_;
   std::map<const Function*, CallTiming>* timings_;
   int depth_;
-  const OpDef* call_ops_[2];
   std::vector<int32_t> start_;
 };
 
@@ -205,8 +198,7 @@ class Partitioner {
       if (dropped_[Index(node)]) continue;
       const DeviceIndex device = graph_.device_index(node);
       if (!used[Index(device)] && !graph_.device(node).full()) {
-        return InvalidArgument("node '" + std::string(graph_.name(node)) + "' (" +
-                               graph_.op(node).name() + ") is not placed: its device is '" +
+        return InvalidArgument("node " + graph_.NodeText(node) + " is not placed: its device is '" +
                                graph_.device(node).ToString() + "'");
       }
       used[Index(device)] = true;
@@ -466,10 +458,8 @@ class Partitioner {
 
   void AddReachable(const Graph& body, std::set<std::string, std::less<>>* names) const {
     for (NodeId node = 0; node < body.num_nodes(); ++node) {
-      if (!body.is(node, "PartitionedCall") && !body.is(node, "StatefulPartitionedCall")) continue;
-      const auto* name = std::get_if<FunctionName>(body.attrs(node).Find("f"));
-      if (name == nullptr || !names->insert(name->name).second) continue;
-      if (const Function* function = graph_.functions().Find(name->name))
+      const Function* function = Callee(body, node, graph_.functions());
+      if (function != nullptr && names->insert(function->name).second)
         AddReachable(*function->body, names);
     }
   }
@@ -481,10 +471,8 @@ class Partitioner {
       std::set<std::string, std::less<>> names;
       AddReachable(partition.graph, &names);
       auto library = std::make_shared<FunctionLibrary>();
-      for (const std::string& name : names) {
-        const Function* function = graph_.functions().Find(name);
-        if (function != nullptr) MG_CHECK(library->Add(*function).ok());
-      }
+      for (const std::string& name : names)
+        MG_CHECK(library->Add(*graph_.functions().Find(name)).ok());
       partition.graph.ShareFunctions(std::move(library));
     }
   }

@@ -1,12 +1,13 @@
-// The texts of `log_device_placement`: ParsePlacementLog and FormatPlacement of graph/place.h.
+#include "graph/placement_log.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "base/json.h"
 #include "graph/function.h"
-#include "graph/place.h"
 
 namespace monograph {
 namespace {
@@ -14,14 +15,6 @@ namespace {
 constexpr int kMaxCallDepth = 64;
 constexpr size_t kTopOps = 6;
 constexpr size_t kTopRoutes = 32;
-
-const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& library) {
-  if (!graph.is(node, "PartitionedCall") && !graph.is(node, "StatefulPartitionedCall"))
-    return nullptr;
-  const AttrValue* value = graph.attrs(node).Find("f");
-  const auto* name = value == nullptr ? nullptr : std::get_if<FunctionName>(value);
-  return name == nullptr ? nullptr : library.Find(name->name);
-}
 
 // Calls visit(prefix, graph, node, device text) for every node of `graph`, going into calls instead
 // of stopping at them.
@@ -169,24 +162,6 @@ std::string Summary(const Graph& graph, const std::vector<PlacementNote>& notes)
   return text;
 }
 
-void AppendJsonString(std::string_view value, std::string* text) {
-  text->push_back('"');
-  for (char c : value) {
-    if (c == '"' || c == '\\') {
-      text->push_back('\\');
-      text->push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x",
-                    static_cast<unsigned>(static_cast<unsigned char>(c)));
-      text->append(escape);
-    } else {
-      text->push_back(c);
-    }
-  }
-  text->push_back('"');
-}
-
 std::string Json(const Graph& graph, const std::vector<PlacementNote>& notes) {
   std::string text = "{\"nodes\": [";
   const char* separator = "\n";
@@ -194,23 +169,16 @@ std::string Json(const Graph& graph, const std::vector<PlacementNote>& notes) {
   ExpandAll(graph,
             [&](const std::string& prefix, const Graph& g, NodeId node, const std::string& device) {
               name.assign(prefix).append(g.name(node));
-              text.append(separator).append("  {\"name\": ");
-              AppendJsonString(name, &text);
-              text += ", \"op\": ";
-              AppendJsonString(g.op(node).name(), &text);
-              text += ", \"device\": ";
-              AppendJsonString(device, &text);
-              text += "}";
+              text.append(separator).append("  {\"name\": ").append(JsonQuoted(name));
+              text.append(", \"op\": ").append(JsonQuoted(g.op(node).name()));
+              text.append(", \"device\": ").append(JsonQuoted(device)).append("}");
               separator = ",\n";
             });
   text += "\n], \"notes\": [";
   separator = "\n";
   for (const PlacementNote& note : notes) {
-    text.append(separator).append("  {\"name\": ");
-    AppendJsonString(graph.name(note.node), &text);
-    text += ", \"text\": ";
-    AppendJsonString(note.text, &text);
-    text += "}";
+    text.append(separator).append("  {\"name\": ").append(JsonQuoted(graph.name(note.node)));
+    text.append(", \"text\": ").append(JsonQuoted(note.text)).append("}");
     separator = ",\n";
   }
   return text + "\n]}\n";

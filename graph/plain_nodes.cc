@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "graph/attr_proto.h"
 #include "graph/graph.pb.h"
-#include "graph/graph_def.h"
 #include "graph/wire.h"
 
 namespace monograph {

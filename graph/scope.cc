@@ -192,24 +192,24 @@ Operation Scope::Add(std::string_view op, std::span<const Output> inputs, Attrs 
   std::string device;
   NodeSpec spec{name, op, endpoints, control, nullptr, {}};
   if (!attrs.empty()) spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
-  DeviceName wish;
+  DeviceName requested;
   for (auto entry = state_->devices.rbegin(); entry != state_->devices.rend(); ++entry) {
     if (const auto* outer = std::get_if<DeviceName>(&*entry)) {
-      wish = MergeScope(wish, *outer);
+      requested = MergeScope(requested, *outer);
       continue;
     }
-    auto chosen = DeviceName::Parse(std::get<DeviceFunction>(*entry)(spec, wish));
+    auto chosen = DeviceName::Parse(std::get<DeviceFunction>(*entry)(spec, requested));
     if (!chosen.ok()) {
       Fail(chosen.status().WithContext("node '" + name + "' (" + std::string(op) +
                                        "): device function"));
       return Operation();
     }
-    wish = std::move(*chosen);
+    requested = std::move(*chosen);
   }
   if (state_->colocation >= 0 && !graph()->device(state_->colocation).empty()) {
-    wish = graph()->device(state_->colocation);
+    requested = graph()->device(state_->colocation);
   }
-  device = wish.ToString();
+  device = requested.ToString();
   spec.device = device;
   auto added = graph()->AddNode(spec);
   if (!added.ok()) {

@@ -59,9 +59,10 @@ using Outputs = std::vector<Output>;
 
 class Scope {
  public:
-  // Called for each new node with its spec and the device requested so far (`wish`); returns the
-  // device to use (a partial name, "" for none).
-  using DeviceFunction = std::function<std::string(const NodeSpec& node, const DeviceName& wish)>;
+  // Called for each new node with its spec and the device requested so far (`requested`); returns
+  // the device to use (a partial name, "" for none).
+  using DeviceFunction =
+      std::function<std::string(const NodeSpec& node, const DeviceName& requested)>;
 
   explicit Scope(Graph* graph);
 

@@ -78,7 +78,7 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
   std::vector<ClusterTask> tasks;
   for (const auto& [job, addresses] : cluster.jobs()) {
     for (const auto& [index, address] : addresses) {
-      const DeviceName name{.job = job, .replica = 0, .task = index, .type = "", .id = -1};
+      const DeviceName name{.job = job, .replica = 0, .task = index};
       tasks.push_back({name.TaskName(), address, Unavailable("not asked")});
     }
   }

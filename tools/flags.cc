@@ -14,12 +14,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
+#include <limits>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
 #include "base/terminal.h"
+#include "graph/names.h"
 #include "tools/flags/help.h"
 #include "tools/flags/sources.h"
 #include "tools/output_path.h"
@@ -27,36 +28,6 @@
 #include "transport/transports.h"
 
 namespace monograph {
-namespace {
-
-bool SameLetter(char a, char b) {
-  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
-}
-
-}  // namespace
-
-std::string NearestName(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    std::vector<size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 1; i <= word.size(); ++i) {
-      size_t diagonal = row[0]++;
-      for (size_t j = 1; j <= candidate.size(); ++j) {
-        const size_t replaced = diagonal + (SameLetter(word[i - 1], candidate[j - 1]) ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 namespace {
 
 constexpr char kSeeHelp[] = " (see --help)";

@@ -103,8 +103,4 @@ class Flags {
   std::unique_ptr<Impl> impl_;
 };
 
-// The candidate with the smallest edit distance to `word`, if it is near enough to be a slip; else
-// "".
-std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace monograph

@@ -5,7 +5,7 @@ namespace monograph {
 void GpuFlags::AddTo(Flags* flags) {
   flags->Section("GPUs");
   flags->Add("gpu_devices", &gpu_devices,
-             "use at most so many GPU devices; 0: none; -1: all (device_count[\"GPU\"])", -1);
+             "use at most so many GPU devices; 0: none; -1: all (device_count[kGpu])", -1);
   flags->Add(
       "gpu_memory_fraction", &gpu_memory_fraction,
       "part of a GPU's memory to take, 0 to 1 (per_process_gpu_memory_fraction); 0: all that "

@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "client/registries.h"
-#include "graph/graph_def.h"
+#include "graph/graph_file.h"
+#include "graph/names.h"
 #include "tools/flags.h"
 #include "tools/graph_report.h"
 #include "tools/session_flags.h"

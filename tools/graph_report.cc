@@ -19,7 +19,7 @@
 namespace monograph {
 namespace {
 
-constexpr const char* kCpu = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr const char* kCpu0 = "/job:localhost/replica:0/task:0/device:CPU:0";
 constexpr size_t kShownNodes = 3;
 
 std::string Count(size_t count, const std::string& noun) {
@@ -45,8 +45,8 @@ std::string Types(const std::string& op, const Attrs& attrs) {
 std::string KernelProblem(const Graph& graph, NodeId id) {
   const KernelRegistry& kernels = DefaultRegistries().kernels;
   const std::string& op = graph.op(id).name();
-  if (!kernels.HasOp(op, "CPU")) return "";  // calls and what only passes make
-  const auto entry = kernels.Find(op, "CPU", graph.attrs(id));
+  if (!kernels.HasOp(op, kCpu)) return "";  // calls and what only passes make
+  const auto entry = kernels.Find(op, kCpu, graph.attrs(id));
   if (!entry.ok()) return "no kernel for " + Types(op, graph.attrs(id));
   const auto inputs = graph.inputs(id);
   const bool typed = std::none_of(inputs.begin(), inputs.end(), [&](const Endpoint& input) {
@@ -55,7 +55,7 @@ std::string KernelProblem(const Graph& graph, NodeId id) {
   if (!typed) return "";
   // Other failures come from what a kernel finds only where it runs, as the members of a
   // collective.
-  const auto kernel = (*entry)->factory(NodeConstruction(graph, id, kCpu));
+  const auto kernel = (*entry)->factory(NodeConstruction(graph, id, kCpu0));
   return kernel.status().code() == Code::kUnimplemented ? kernel.status().message() : "";
 }
 
@@ -128,7 +128,7 @@ std::string Advice(const std::vector<NodeProblem>& problems) {
 std::string JoinedTypes(const std::string& op) {
   std::map<std::string, std::set<std::string>> types;
   for (const KernelRegistry::Entry* entry : DefaultRegistries().kernels.All()) {
-    if (entry->def.op != op || entry->def.device != "CPU") continue;
+    if (entry->def.op != op || entry->def.device != kCpu) continue;
     for (const auto& [name, dtype] : entry->def.types)
       types[name].insert(std::string(DTypeName(dtype)));
   }

@@ -60,13 +60,13 @@ std::string DevicesJson(const MachineDevices& machine) {
   using Json = nlohmann::ordered_json;
   Json devices = Json::array();
   devices.push_back({{"name", "/device:CPU:0"},
-                     {"type", "CPU"},
+                     {"type", kCpu.name()},
                      {"memory_bytes", machine.memory_bytes},
                      {"cores", machine.cores}});
   for (size_t i = 0; i < machine.gpus.size(); ++i) {
     const GpuInfo& gpu = machine.gpus[i];
     devices.push_back({{"name", "/device:GPU:" + std::to_string(i)},
-                       {"type", "GPU"},
+                       {"type", kGpu.name()},
                        {"memory_bytes", gpu.memory_bytes},
                        {"model", gpu.name},
                        {"compute_capability", {gpu.compute_major, gpu.compute_minor}},

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "client/cluster.h"
 #include "client/session.h"
+#include "graph/names.h"
 #include "tools/cluster_status.h"
 #include "tools/compare.h"
 #include "tools/flags.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "client/registries.h"
-#include "graph/graph_def.h"
+#include "graph/graph_file.h"
 #include "tools/npy.h"
 #include "tools/output_path.h"
 #include "tools/tensor_text.h"

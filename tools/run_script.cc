@@ -8,7 +8,7 @@
 
 #include "base/text_file.h"
 #include "client/registries.h"
-#include "graph/graph_def.h"
+#include "graph/graph_file.h"
 #include "tools/npy.h"
 
 namespace monograph {

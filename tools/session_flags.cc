@@ -125,7 +125,7 @@ Result<std::unique_ptr<Session>> SessionFlags::Open(const std::optional<ClusterS
                                                     const Graph& graph, int local_devices) const {
   MG_ASSIGN_OR_RETURN(SessionOptions options, Options());
   if (spec) return Session::Connect(*spec, graph, std::move(options));
-  options.device_count = {{"CPU", local_devices}};
+  options.device_count = {{kCpu, local_devices}};
   return Session::Local(graph, std::move(options));
 }
 

@@ -91,15 +91,15 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
   worker.ops = &registries.ops;
   worker.kernels = &registries.kernels;
   for (const auto& [type, count] : options_.device_count) {
-    if (type == "CPU") {
+    if (type == kCpu) {
       if (count < 1)
-        return InvalidArgument("device_count[\"CPU\"] is " + std::to_string(count) +
+        return InvalidArgument("device_count[kCpu] is " + std::to_string(count) +
                                "; at least 1 is needed");
       worker.cpu_devices = count;
-    } else if (type == "GPU") {
+    } else if (type == kGpu) {
       options_.gpu.device_count = count;
     } else {
-      return InvalidArgument("device_count has the unknown device type '" + type +
+      return InvalidArgument("device_count has the unknown device type '" + type.ToString() +
                              "'; known are CPU and GPU");
     }
   }
@@ -175,13 +175,12 @@ void Session::Impl::StartMaster() {
     }
   }
   master.has_kernel = [this, &kernels = DefaultRegistries().kernels](
-                          const std::string& op, const Attrs& attrs, const std::string& type) {
-    if (type == "GPU" && gpu_kernels_.HasOp(op, type))
-      return gpu_kernels_.Find(op, type, attrs).ok();
+                          const std::string& op, const Attrs& attrs, DeviceType type) {
+    if (gpu_kernels_.HasOp(op, type)) return gpu_kernels_.Find(op, type, attrs).ok();
     // An op without kernels is not refused here: it fails in the step that needs it. Structural
     // ops, whose names begin with '_', have no kernels.
     if (kernels.HasOp(op, type)) return true;
-    return op[0] == '_' || (!kernels.HasOp(op, "CPU") && !kernels.HasOp(op, "GPU"));
+    return op[0] == '_' || !kernels.HasOp(op);
   };
   master.evaluate = evaluator_.evaluator();
   master_ = std::make_unique<Master>(graph_, id_, worker_.get(), cluster_.get(), std::move(master));

@@ -26,7 +26,7 @@ Status Train() {
   MG_ASSIGN_OR_RETURN(ReplicatedStep step, Replicate(root, {"/device:CPU:0", "/device:CPU:1"},
                                                      {x, y}, Line, GradientDescent(0.1)));
   MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                      Session::Local(graph, {.device_count = {{"CPU", 2}}}));
+                      Session::Local(graph, {.device_count = {{kCpu, 2}}}));
   MG_RETURN_IF_ERROR(session->Run({}, {}, {step.init}).status());
 
   std::vector<float> xs, ys;

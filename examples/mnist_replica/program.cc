@@ -62,9 +62,7 @@ ReplicateOptions OptionsOf(const Settings& settings, const Layout& layout,
 
 // The CPU of the task that has a GPU; other devices as they are.
 std::string HostOf(const std::string& device) {
-  DeviceName name = DeviceName::Parse(device).value();
-  if (name.type == "GPU") name.type = "CPU", name.id = 0;
-  return name.ToString();
+  return monograph::HostOf(DeviceName::Parse(device).value()).ToString();
 }
 
 // Placeholders {images, labels} of `rows` examples.

@@ -5,7 +5,6 @@
 // and the members join anew. The epoch is there so that a late message of an earlier life of the
 // group is never taken for one of the present life.
 #include <algorithm>
-#include <tuple>
 
 #include "base/codec.h"
 #include "base/device_name.h"
@@ -35,11 +34,6 @@ Payload PayloadOf(const std::map<int32_t, uint64_t>& rounds) {
   const Buffer buffer = Buffer::Allocate(HostAllocator(), out.bytes().size());
   std::copy(out.bytes().begin(), out.bytes().end(), static_cast<char*>(buffer.data()));
   return {buffer, 0, out.bytes().size()};
-}
-
-auto DeviceOrder(const std::string& name) {
-  const DeviceName device = DeviceName::Parse(name).value();
-  return std::make_tuple(device.job, device.replica, device.task, device.type, device.id);
 }
 
 }  // namespace
@@ -154,7 +148,7 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
     one_session = one_session && joiner.session == session;
   }
   std::sort(devices.begin(), devices.end(), [](const std::string& a, const std::string& b) {
-    return DeviceOrder(a) < DeviceOrder(b);
+    return DeviceName::Parse(a).value() < DeviceName::Parse(b).value();
   });
   Encoder list;
   for (const std::string& device : devices) list.PutBytes(device);

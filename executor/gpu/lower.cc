@@ -19,7 +19,10 @@
 #include "executor/gpu/segment.h"
 #include "executor/gpu/segments.h"
 #include "executor/plan/plan_data.h"
+#include "graph/function.h"
+#include "graph/names.h"
 #include "graph/structural_ops.h"
+#include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
@@ -99,7 +102,7 @@ class Lowering {
   }
   GpuDevice* Gpu(int32_t gpu) const { return options_.devices[static_cast<size_t>(gpu)]->gpu(); }
   std::string Who(NodeId id) const {
-    return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ") on " +
+    return "node " + graph_.NodeText(id) + " on " +
            MergeScope(graph_.device(id), outer_).ToString();
   }
 
@@ -135,8 +138,7 @@ class Lowering {
     if (IsSend(graph_, id) || IsRecv(graph_, id) || IsArg(graph_, id) || IsRetval(graph_, id) ||
         !graph_.op(id).known())
       return Status();
-    const bool call = graph_.is(id, "PartitionedCall") || graph_.is(id, "StatefulPartitionedCall");
-    if (call && !options_.inline_functions) return Status();
+    if (IsCall(graph_, id) && !options_.inline_functions) return Status();
     const auto& device = *options_.devices[static_cast<size_t>(node.gpu)];
     auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
     if (!entry.ok()) return entry.status().WithContext(Who(id));
@@ -234,7 +236,7 @@ class Lowering {
                                        .inputs = inputs,
                                        .attrs = std::make_shared<const Attrs>(std::move(attrs))}));
     MG_ASSIGN_OR_RETURN(const KernelRegistry::Entry* entry,
-                        FindTaskKernel(alone, node, "GPU", options_));
+                        FindTaskKernel(alone, node, kGpu, options_));
     MG_ASSIGN_OR_RETURN(merge.kernel,
                         MakeTaskKernel(alone, node, DeviceOf(at(id).gpu), options_, *entry));
     return merge;
@@ -253,24 +255,13 @@ class Lowering {
   }
 
   Status Order() {
-    std::vector<size_t> missing(nodes_.size(), 0);
     std::vector<std::vector<NodeId>> after(nodes_.size());
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      ForEachSource(id, [&](NodeId source) {
-        ++missing[static_cast<size_t>(id)];
-        after[static_cast<size_t>(source)].push_back(id);
-      });
-      if (missing[static_cast<size_t>(id)] == 0) order_.push_back(id);
-    }
-    for (size_t next = 0; next < order_.size(); ++next) {
-      for (const NodeId target : after[static_cast<size_t>(order_[next])]) {
-        if (--missing[static_cast<size_t>(target)] == 0) order_.push_back(target);
-      }
-    }
-    if (order_.size() == nodes_.size()) return Status();
-    MG_RETURN_IF_ERROR(graph_.TopologicalOrder().status());  // names the cycle
-    return InvalidArgument(
-        "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id)
+      ForEachSource(id, [&](NodeId source) { after[static_cast<size_t>(source)].push_back(id); });
+    order_ = TopologicalSort(nodes_.size(), NextReady::kFirstIn, [&](NodeId id, const auto& visit) {
+      for (const NodeId target : after[static_cast<size_t>(id)]) visit(target);
+    });
+    return order_.size() == nodes_.size() ? Status() : CycleThroughTransfers(graph_);
   }
 
   int32_t PlaceOf(Endpoint e) { return at(e.node).places[static_cast<size_t>(e.index)]; }
@@ -455,8 +446,7 @@ class Lowering {
         if (const auto inbound = inbounds_.find(input.node); inbound != inbounds_.end())
           inbounds.push_back(inbound->second);
       }
-      const std::string* owner = Gpu(node.gpu)->memory().Intern(
-          "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ")");
+      const std::string* owner = Gpu(node.gpu)->memory().Intern("node " + graph_.NodeText(id));
       out_.kernels[copy] = MakeMemberKernel(
           Gpu(node.gpu), TakeCollective(&node.kernel), std::move(node.merge), std::move(inbounds),
           {Flags(node.host_inputs), Flags(node.host_outputs)}, owner);
@@ -470,19 +460,15 @@ class Lowering {
   Result<NodeId> Add(const std::string& name, std::string_view op,
                      const std::vector<Endpoint>& inputs, const std::vector<NodeId>& controls,
                      Attrs attrs, int32_t gpu) {
-    const std::string unique = FreeName(name);
+    const std::string unique = FreeName(name, [this](const std::string& text) {
+      return graph_.Find(text) >= 0 || out_.graph.Find(text) >= 0;
+    });
     return out_.graph.AddNode({.name = unique,
                                .op = op,
                                .inputs = inputs,
                                .control_inputs = controls,
                                .attrs = std::make_shared<const Attrs>(std::move(attrs)),
                                .device = DeviceOf(gpu)});
-  }
-  std::string FreeName(const std::string& name) const {
-    std::string free = name;
-    for (int i = 1; graph_.Find(free) >= 0 || out_.graph.Find(free) >= 0; ++i)
-      free = name + "_" + std::to_string(i);
-    return free;
   }
 
   Status AddCopy(Copy* copy) {
@@ -592,9 +578,7 @@ class Lowering {
 
   // The name in an error that the GPU reports later: any of these nodes may have caused it.
   std::string LateNames(const NodeGroup& group) const {
-    const auto name = [&](int32_t id) {
-      return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ")";
-    };
+    const auto name = [&](int32_t id) { return "node " + graph_.NodeText(id); };
     const size_t count = group.nodes.size();
     if (count == 1) return name(group.nodes[0]);
     return "one of the " + std::to_string(count) + " nodes from " + name(group.nodes.front()) +
@@ -608,7 +592,7 @@ class Lowering {
     item.name = graph_.name(id);
     item.op = graph_.op(id).name();
     item.who = Who(id);
-    item.owner = Gpu(node.gpu)->memory().Intern("node '" + item.name + "' (" + item.op + ")");
+    item.owner = Gpu(node.gpu)->memory().Intern("node " + graph_.NodeText(id));
     item.first_input = *slots;
     *slots += static_cast<uint32_t>(node.host_inputs.size());
     bool resources = false;

@@ -35,7 +35,7 @@ inline constexpr int kGpuLostExit = 75;
 
 // Why there are no GPUs, for one line; empty if there are.
 std::string WhyNoCuda();
-// The kernels for "GPU"; nullptr where CUDA cannot be used. Lives until the process ends.
+// The kernels for GPUs; nullptr where CUDA cannot be used. Lives until the process ends.
 const KernelRegistry* CudaKernels();
 
 // What this program was built from, as far as it matters to a library that it opens: version,

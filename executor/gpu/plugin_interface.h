@@ -43,7 +43,7 @@ struct CudaPlugin {
   // Devices /device:GPU:0 .. of `task`. REQUIRES: CheckGpuOptions(options) is OK.
   Result<std::vector<std::unique_ptr<Device>>> (*make_devices)(const DeviceName& task,
                                                                const GpuOptions& options);
-  // Adds every kernel for "GPU".
+  // Adds every kernel for GPUs.
   void (*register_kernels)(KernelRegistry* registry);
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
@@ -40,22 +41,14 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
   const size_t count = nodes.size();
   const auto at = [](int32_t node) { return static_cast<size_t>(node); };
   std::vector<std::vector<int32_t>> after(count);
-  std::vector<size_t> missing(count);
   for (size_t i = 0; i < count; ++i) {
-    missing[i] = nodes[i].before.size();
     for (const int32_t source : nodes[i].before)
       after[at(source)].push_back(static_cast<int32_t>(i));
   }
-  std::vector<int32_t> order;
-  order.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    if (missing[i] == 0) order.push_back(static_cast<int32_t>(i));
-  }
-  for (size_t next = 0; next < order.size(); ++next) {
-    for (const int32_t target : after[at(order[next])]) {
-      if (--missing[at(target)] == 0) order.push_back(target);
-    }
-  }
+  const std::vector<int32_t> order =
+      TopologicalSort(count, NextReady::kFirstIn, [&](int32_t node, const auto& visit) {
+        for (const int32_t target : after[at(node)]) visit(target);
+      });
   MG_CHECK(order.size() == count);
 
   // Only host nodes that feed a GPU directly need a bit: what they wait for is in their own set.
@@ -119,6 +112,7 @@ SegmentPlan PlanSegments(std::span<const SegmentNode> nodes) {
   const auto inside = [&](int32_t a, int32_t b) {
     return plan.segment_of[at(a)] >= 0 && plan.segment_of[at(a)] == plan.segment_of[at(b)];
   };
+  std::vector<size_t> missing(count);  // sources within the segment that did not come yet
   for (const int32_t node : order) {
     missing[at(node)] = static_cast<size_t>(
         std::count_if(nodes[at(node)].before.begin(), nodes[at(node)].before.end(),

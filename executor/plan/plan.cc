@@ -19,13 +19,10 @@
 #include "executor/thread_pools.h"
 #include "graph/function.h"
 #include "graph/structural_ops.h"
+#include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
-
-bool IsCall(const Graph& graph, NodeId node) {
-  return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
-}
 
 class TaskNodeConstruction : public NodeConstruction, public CollectiveConstruction {
  public:
@@ -41,12 +38,18 @@ class TaskNodeConstruction : public NodeConstruction, public CollectiveConstruct
 }  // namespace
 
 Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId node,
-                                                    const std::string& device_type,
+                                                    DeviceType device_type,
                                                     const PlanOptions& options) {
   const std::string& op = graph.op(node).name();
   const KernelRegistry* gpu = options.gpu_kernels;
-  const bool there = device_type == "GPU" && gpu != nullptr && gpu->HasOp(op, device_type);
+  const bool there = gpu != nullptr && gpu->HasOp(op, device_type);
   return (there ? gpu : options.kernels)->Find(op, device_type, graph.attrs(node));
+}
+
+Status CycleThroughTransfers(const Graph& graph) {
+  MG_RETURN_IF_ERROR(graph.TopologicalOrder().status());  // names a cycle without them
+  return InvalidArgument(
+      "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
 }
 
 Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,
@@ -161,8 +164,7 @@ class PlanCompiler {
   Item& at(NodeId id) { return items_[static_cast<size_t>(id)]; }
 
   std::string Who(NodeId id) const {
-    return "node '" + std::string(graph_.name(id)) + "' (" + graph_.op(id).name() + ") on " +
-           FullDevice(id).ToString();
+    return "node " + graph_.NodeText(id) + " on " + FullDevice(id).ToString();
   }
   DeviceName FullDevice(NodeId id) const { return MergeScope(graph_.device(id), outer_); }
   bool IsSend(NodeId id) const { return monograph::IsSend(graph_, id); }
@@ -296,33 +298,17 @@ class PlanCompiler {
       before->push_back(Source({control, 0}).node);
   }
 
-  // Kahn's algorithm. Ties are broken by the nodes' order in the graph, so that the result is
-  // always the same.
+  // What becomes ready last is next, so that a tensor is soon used; of what becomes ready together,
+  // what comes first in the graph.
   Status Number() {
-    std::vector<size_t> missing(items_.size());
-    std::vector<NodeId> ready;
-    for (NodeId id = graph_.num_nodes() - 1; id >= 0; --id) {
-      if (at(id).dropped) continue;
-      missing[static_cast<size_t>(id)] = at(id).before.size();
-      if (at(id).before.empty()) ready.push_back(id);
-    }
-    size_t kept = 0;
-    for (const Item& item : items_) kept += item.dropped ? 0 : 1;
-    order_.reserve(kept);
-    while (!ready.empty()) {
-      const NodeId id = ready.back();
-      ready.pop_back();
-      at(id).number = static_cast<int32_t>(order_.size());
-      order_.push_back(id);
-      const auto& after = at(id).after;
-      for (size_t i = after.size(); i-- > 0;) {
-        if (--missing[static_cast<size_t>(after[i])] == 0) ready.push_back(after[i]);
-      }
-    }
-    if (order_.size() == kept) return Status();
-    MG_RETURN_IF_ERROR(graph_.TopologicalOrder().status());  // names the cycle
-    return InvalidArgument(
-        "the nodes of this task wait for each other in a cycle through a _Send and its _Recv");
+    order_ =
+        TopologicalSort(items_.size(), NextReady::kLastIn, [this](NodeId id, const auto& visit) {
+          for (const NodeId target : at(id).after) visit(target);
+        });
+    if (order_.size() < items_.size()) return CycleThroughTransfers(graph_);
+    std::erase_if(order_, [this](NodeId id) { return at(id).dropped; });
+    for (size_t i = 0; i < order_.size(); ++i) at(order_[i]).number = static_cast<int32_t>(i);
+    return Status();
   }
 
   // Makes the kernels. They tell whether a node is asynchronous, trailing or serial.

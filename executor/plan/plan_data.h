@@ -129,10 +129,13 @@ struct PlanData {
 
 // Which kernel a node has on a device of its task, and the kernel itself.
 Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId node,
-                                                    const std::string& device_type,
+                                                    DeviceType device_type,
                                                     const PlanOptions& options);
 Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,
                                                std::string_view device, const PlanOptions& options,
                                                const KernelRegistry::Entry& entry);
+
+// The error for a task's graph that has a cycle if a _Recv counts as following its _Send.
+Status CycleThroughTransfers(const Graph& graph);
 
 }  // namespace monograph

@@ -50,8 +50,7 @@ KernelRunner::~KernelRunner() = default;
 
 Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
                                               std::vector<Tensor> inputs) {
-  const std::string who =
-      "node '" + std::string(graph.name(node)) + "' (" + graph.op(node).name() + ")";
+  const std::string who = "node " + graph.NodeText(node);
   MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(options_.device));
   const NodeConstruction construction(graph, node, options_.device);
   if (static_cast<int>(inputs.size()) != construction.num_inputs()) {

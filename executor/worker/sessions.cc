@@ -184,18 +184,16 @@ void LeaveToHost(std::span<const NodeId> inherited, const PlanOptions& options, 
   NodeId first = -1;
   int count = 0;
   for (const NodeId id : inherited) {
-    DeviceName device = graph->device(id);
-    if (device.type != "GPU" || !graph->op(id).known() || UsesResources(*graph, id) ||
-        FindTaskKernel(*graph, id, "GPU", options).ok() ||
-        !FindTaskKernel(*graph, id, "CPU", options).ok())
+    const DeviceName device = graph->device(id), host = HostOf(device);
+    if (device == host || !graph->op(id).known() || UsesResources(*graph, id) ||
+        FindTaskKernel(*graph, id, device.type, options).ok() ||
+        !FindTaskKernel(*graph, id, host.type, options).ok())
       continue;
-    device.type = "CPU";
-    device.id = 0;
-    graph->SetDevice(id, graph->InternDevice(device));
+    graph->SetDevice(id, graph->InternDevice(host));
     if (count++ == 0) first = id;
   }
   if (count == 0) return;
-  LogInfo("node '" + std::string(graph->name(first)) + "' (" + graph->op(first).name() + ")" +
+  LogInfo("node " + graph->NodeText(first) +
           (count == 1 ? " has" : " and " + std::to_string(count - 1) + " others have") +
           " no kernel for GPUs and " + (count == 1 ? "is" : "are") + " computed on " +
           graph->device(first).ToString());

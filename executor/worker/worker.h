@@ -20,13 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "base/device_info.h"
 #include "base/device_name.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "executor/gpu_options.h"
 #include "executor/worker/step_ids.h"
 #include "graph/graph.h"
-#include "graph/place.h"
 #include "transport/transport.h"
 
 namespace monograph {

@@ -10,8 +10,10 @@
 #include "client/session.h"          // Session
 #include "executor/kernel.h"         // Kernel, for ops of one's own
 #include "executor/worker/server.h"  // Server
+#include "graph/dot.h"               // GraphToDot
 #include "graph/gradients.h"         // AddGradients
 #include "graph/graph_def.h"         // import and export
+#include "graph/graph_file.h"        // ReadGraph, WriteGraph
 #include "graph/op_def.h"            // OpDef, for ops of one's own
 #include "graph/scope.h"             // Scope, Output, OpBuilder
 #include "graph/shape_inference.h"   // shape functions

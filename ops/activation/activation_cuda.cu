@@ -102,11 +102,11 @@ class Gradient : public Kernel {
 
 template <typename T, typename Fn>
 void AddUnary(KernelRegistry* registry, const char* op) {
-  registry->Add<Unary<T, Fn>>({.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+  registry->Add<Unary<T, Fn>>({.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
 }
 template <typename T, typename Fn>
 void AddGradient(KernelRegistry* registry, const char* op) {
-  registry->Add<Gradient<T, Fn>>({.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+  registry->Add<Gradient<T, Fn>>({.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
 }
 
 }  // namespace

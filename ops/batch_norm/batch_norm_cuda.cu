@@ -460,14 +460,14 @@ class BackwardKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                                        \
-  for (const char* op : {"FusedBatchNormV3", "_FusedBatchNormEx"}) {                  \
-    registry->Add<ForwardKernel<T>>(                                                  \
-        {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
-  }                                                                                   \
-  for (const char* op : {"FusedBatchNormGradV3", "_FusedBatchNormGradEx"}) {          \
-    registry->Add<BackwardKernel<T>>(                                                 \
-        {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
+#define ADD(T)                                                                       \
+  for (const char* op : {"FusedBatchNormV3", "_FusedBatchNormEx"}) {                 \
+    registry->Add<ForwardKernel<T>>(                                                 \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
+  }                                                                                  \
+  for (const char* op : {"FusedBatchNormGradV3", "_FusedBatchNormGradEx"}) {         \
+    registry->Add<BackwardKernel<T>>(                                                \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
   }
   ADD(float) ADD(half) ADD(bfloat16)
 #undef ADD

@@ -112,21 +112,20 @@ class WideBiasAddGradKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                     \
-  registry->Add<BiasAddKernel<T>>( \
-      {.op = "BiasAdd", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+#define ADD(T) \
+  registry->Add<BiasAddKernel<T>>({.op = "BiasAdd", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_NUMBER_TYPES(ADD)
 #undef ADD
 #define ADD(T)                         \
   registry->Add<BiasAddGradKernel<T>>( \
-      {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+      {.op = "BiasAddGrad", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   ADD(float)
   ADD(half)
   ADD(bfloat16)
 #undef ADD
 #define ADD(T)                             \
   registry->Add<WideBiasAddGradKernel<T>>( \
-      {.op = "BiasAddGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+      {.op = "BiasAddGrad", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   ADD(double)
   MG_INDEX_TYPES(ADD)
 #undef ADD

@@ -105,7 +105,7 @@ class DeviceCastKernel : public Kernel {
 void RegisterCuda(KernelRegistry* registry) {
 #define MG_ADD(T)                     \
   registry->Add<DeviceCastKernel<T>>( \
-      {.op = "Cast", .device = "GPU", .types = {{"SrcT", kDTypeOf<T>}}});
+      {.op = "Cast", .device = kGpu, .types = {{"SrcT", kDTypeOf<T>}}});
   MG_ALL_TYPES(MG_ADD)
   MG_ADD(uint32_t)
   MG_ADD(uint64_t)

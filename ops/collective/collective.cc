@@ -28,7 +28,7 @@ std::vector<std::string> FullNames(const Scope& scope, const CollectiveGroup& gr
       return {};
     }
     names.push_back(
-        MergeScope(*device, {.job = "localhost", .replica = 0, .task = 0, .type = "CPU", .id = 0})
+        MergeScope(*device, {.job = "localhost", .replica = 0, .task = 0, .type = kCpu, .id = 0})
             .ToString());
   }
   return names;

@@ -284,7 +284,7 @@ template <typename K>
 void AddEverywhere(KernelRegistry* registry, const char* op, std::vector<std::string> args,
                    std::span<const DType> types) {
   AddForTypes<Found<K>>(registry, {.op = op}, "T", types);
-  AddForTypes<Found<K>>(registry, {.op = op, .device = "GPU", .host_args = std::move(args)}, "T",
+  AddForTypes<Found<K>>(registry, {.op = op, .device = kGpu, .host_args = std::move(args)}, "T",
                         types);
 }
 

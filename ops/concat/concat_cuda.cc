@@ -7,8 +7,7 @@ void RegisterCpu(KernelRegistry* registry);
 
 void RegisterCuda(KernelRegistry* registry) {
   const auto add = [&]<typename K>(const char* op, const std::vector<std::string>& host_args) {
-    AddForTypes<K>(registry, {.op = op, .device = "GPU", .host_args = host_args}, "T",
-                   kDeviceTypes);
+    AddForTypes<K>(registry, {.op = op, .device = kGpu, .host_args = host_args}, "T", kDeviceTypes);
   };
   add.operator()<ConcatKernel<DeviceMoves>>("ConcatV2", {"axis"});
   add.operator()<SplitKernel<DeviceMoves>>("Split", {"split_dim"});

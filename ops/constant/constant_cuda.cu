@@ -52,12 +52,12 @@ class DeviceConstKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  AddForTypes<DeviceConstKernel>(registry, {.op = "Const", .device = "GPU"}, "dtype", kDeviceTypes);
+  AddForTypes<DeviceConstKernel>(registry, {.op = "Const", .device = kGpu}, "dtype", kDeviceTypes);
   AddForTypes<FillKernel<DeviceMoves>>(
-      registry, {.op = "Fill", .device = "GPU", .host_args = {"dims"}}, "T", kDeviceTypes);
-  AddForTypes<ZerosLikeKernel<DeviceMoves>>(registry, {.op = "ZerosLike", .device = "GPU"}, "T",
+      registry, {.op = "Fill", .device = kGpu, .host_args = {"dims"}}, "T", kDeviceTypes);
+  AddForTypes<ZerosLikeKernel<DeviceMoves>>(registry, {.op = "ZerosLike", .device = kGpu}, "T",
                                             kDeviceTypes);
-  AddForTypes<OnesLikeKernel<DeviceMoves>>(registry, {.op = "OnesLike", .device = "GPU"}, "T",
+  AddForTypes<OnesLikeKernel<DeviceMoves>>(registry, {.op = "OnesLike", .device = kGpu}, "T",
                                            kDeviceTypes);
   KernelRegistry cpu;
   RegisterCpu(&cpu);

@@ -423,18 +423,18 @@ class ConvKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                                                     \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                                    \
-      {.op = "Conv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});                           \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                                    \
-      {.op = "_FusedConv2D", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});                     \
-  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput"}) {                         \
-    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                            \
-        {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}}); \
-  }                                                                                                \
-  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",               \
-                                                       .device = "GPU",                            \
-                                                       .types = {{"T", kDTypeOf<T>}},              \
+#define ADD(T)                                                                                    \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                                   \
+      {.op = "Conv2D", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});                           \
+  registry->Add<ConvKernel<T, Mode::kForward>>(                                                   \
+      {.op = "_FusedConv2D", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});                     \
+  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput"}) {                        \
+    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                           \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}}); \
+  }                                                                                               \
+  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",              \
+                                                       .device = kGpu,                            \
+                                                       .types = {{"T", kDTypeOf<T>}},             \
                                                        .host_args = {"filter_sizes"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD

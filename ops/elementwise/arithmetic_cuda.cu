@@ -100,7 +100,7 @@ void RegisterArithmeticCuda(KernelRegistry* r) {
   AddDeviceBinary<DivNoNanFn, MG_FLOATS>(r, "DivNoNan");
   AddDeviceBinary<PowFn, MG_FLOATS>(r, "Pow");
 #define MG_ADD(T) \
-  r->Add<DeviceAddNKernel<T>>({.op = "AddN", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+  r->Add<DeviceAddNKernel<T>>({.op = "AddN", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(MG_ADD)
   MG_ADD(int64_t)
   MG_ADD(uint8_t)

@@ -27,7 +27,7 @@ class DeviceChainKernel : public Kernel {
 void RegisterChainsCuda(KernelRegistry* registry) {
 #define MG_ADD(T)                      \
   registry->Add<DeviceChainKernel<T>>( \
-      {.op = "_FusedElementwise", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+      {.op = "_FusedElementwise", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(MG_ADD)
 #undef MG_ADD
 }

@@ -11,9 +11,9 @@ void RegisterComparisonsCuda(KernelRegistry* r) {
   AddDeviceBinary<LessEqualFn, MG_TYPES>(r, "LessEqual");
   AddDeviceBinary<GreaterFn, MG_TYPES>(r, "Greater");
   AddDeviceBinary<GreaterEqualFn, MG_TYPES>(r, "GreaterEqual");
-  r->Add({.op = "LogicalAnd", .device = "GPU"}, &MakeDeviceBinary<LogicalAndFn, bool>);
-  r->Add({.op = "LogicalOr", .device = "GPU"}, &MakeDeviceBinary<LogicalOrFn, bool>);
-  r->Add({.op = "LogicalNot", .device = "GPU"}, &MakeDeviceUnary<LogicalNotFn, bool>);
+  r->Add({.op = "LogicalAnd", .device = kGpu}, &MakeDeviceBinary<LogicalAndFn, bool>);
+  r->Add({.op = "LogicalOr", .device = kGpu}, &MakeDeviceBinary<LogicalOrFn, bool>);
+  r->Add({.op = "LogicalNot", .device = kGpu}, &MakeDeviceUnary<LogicalNotFn, bool>);
 }
 
 }  // namespace monograph::ops::elementwise

@@ -184,13 +184,13 @@ Result<std::unique_ptr<Kernel>> MakeDeviceUnary(const KernelConstruction& k) {
 
 template <template <typename> typename Fn, typename... Ts>
 void AddDeviceBinary(KernelRegistry* registry, const char* op) {
-  (registry->Add({.op = op, .device = "GPU", .types = {{"T", kDTypeOf<Ts>}}},
+  (registry->Add({.op = op, .device = kGpu, .types = {{"T", kDTypeOf<Ts>}}},
                  &MakeDeviceBinary<Fn, Ts>),
    ...);
 }
 template <template <typename> typename Fn, typename... Ts>
 void AddDeviceUnary(KernelRegistry* registry, const char* op) {
-  (registry->Add({.op = op, .device = "GPU", .types = {{"T", kDTypeOf<Ts>}}},
+  (registry->Add({.op = op, .device = kGpu, .types = {{"T", kDTypeOf<Ts>}}},
                  &MakeDeviceUnary<Fn, Ts>),
    ...);
 }

@@ -136,17 +136,17 @@ void AddWithIndices(KernelRegistry* registry, const KernelDef& def, const char* 
 
 void RegisterCuda(KernelRegistry* registry) {
   AddWithIndices<DeviceGatherKernel>(registry,
-                                     {.op = "GatherV2", .device = "GPU", .host_args = {"axis"}},
+                                     {.op = "GatherV2", .device = kGpu, .host_args = {"axis"}},
                                      "Tindices", {DT_INT32, DT_INT64}, "Tparams", kDeviceTypes);
-  AddWithIndices<DeviceOneHotKernel>(
-      registry, {.op = "OneHot", .device = "GPU", .host_args = {"depth"}}, "TI",
-      {DT_UINT8, DT_INT8, DT_INT32, DT_INT64}, "T", kPlainTypes);
-#define MG_ADD(T)                                                                               \
-  {                                                                                             \
-    constexpr DType type[] = {kDTypeOf<T>};                                                     \
-    AddWithIndices<DeviceSegmentSumKernel<T>>(                                                  \
-        registry, {.op = "UnsortedSegmentSum", .device = "GPU", .host_args = {"num_segments"}}, \
-        "Tindices", {DT_INT32, DT_INT64}, "T", type);                                           \
+  AddWithIndices<DeviceOneHotKernel>(registry,
+                                     {.op = "OneHot", .device = kGpu, .host_args = {"depth"}}, "TI",
+                                     {DT_UINT8, DT_INT8, DT_INT32, DT_INT64}, "T", kPlainTypes);
+#define MG_ADD(T)                                                                              \
+  {                                                                                            \
+    constexpr DType type[] = {kDTypeOf<T>};                                                    \
+    AddWithIndices<DeviceSegmentSumKernel<T>>(                                                 \
+        registry, {.op = "UnsortedSegmentSum", .device = kGpu, .host_args = {"num_segments"}}, \
+        "Tindices", {DT_INT32, DT_INT64}, "T", type);                                          \
   }
   MG_FLOAT_TYPES(MG_ADD)
   MG_ADD(int64_t)
@@ -156,12 +156,12 @@ void RegisterCuda(KernelRegistry* registry) {
   AddOnHost(registry, cpu, "GatherV2", {"params", "indices", "output"}, "Tparams", kHostInt);
   AddOnHost(registry, cpu, "UnsortedSegmentSum", {"data", "segment_ids", "output"}, "T", kHostInt);
   for (const char* op : {"DynamicStitch", "ParallelDynamicStitch"}) {
-    AddForTypes<DeviceStitchKernel>(registry, {.op = op, .device = "GPU", .host_args = {"indices"}},
+    AddForTypes<DeviceStitchKernel>(registry, {.op = op, .device = kGpu, .host_args = {"indices"}},
                                     "T", kDeviceTypes);
     AddOnHost(registry, cpu, op, {"data", "merged"}, "T", kHostInt);
   }
   AddForTypes<DevicePartitionKernel>(
-      registry, {.op = "DynamicPartition", .device = "GPU", .host_args = {"partitions"}}, "T",
+      registry, {.op = "DynamicPartition", .device = kGpu, .host_args = {"partitions"}}, "T",
       kDeviceTypes);
   AddOnHost(registry, cpu, "DynamicPartition", {"data", "partitions", "outputs"}, "T", kHostInt);
 }

@@ -9,9 +9,9 @@ void AddOnHost(KernelRegistry* gpu, const KernelRegistry& cpu, std::string_view 
                std::span<const DType> types) {
   int added = 0;
   for (const KernelRegistry::Entry* entry : cpu.All()) {
-    if (entry->def.op != op || entry->def.device != "CPU") continue;
+    if (entry->def.op != op || entry->def.device != kCpu) continue;
     KernelDef def = entry->def;
-    def.device = "GPU";
+    def.device = kGpu;
     for (const std::string& arg : host_args) {
       if (std::find(def.host_args.begin(), def.host_args.end(), arg) == def.host_args.end())
         def.host_args.push_back(arg);

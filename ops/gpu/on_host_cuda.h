@@ -12,7 +12,7 @@
 
 namespace monograph::ops {
 
-// Every kernel of `op` in `cpu` for "GPU" in `gpu`, with the host arguments that it names and those
+// Every kernel of `op` in `cpu` for GPUs in `gpu`, with the host arguments that it names and those
 // given here. With `type_attr` only those for the types given; kernels that do not distinguish it
 // come before those of `gpu` that do not either. A bug if there is none.
 void AddOnHost(KernelRegistry* gpu, const KernelRegistry& cpu, std::string_view op,

@@ -20,9 +20,8 @@ class DeviceL2Kernel : public Kernel {
 }  // namespace
 
 void RegisterL2LossCuda(KernelRegistry* registry) {
-#define ADD(T)                      \
-  registry->Add<DeviceL2Kernel<T>>( \
-      {.op = "L2Loss", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+#define ADD(T) \
+  registry->Add<DeviceL2Kernel<T>>({.op = "L2Loss", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

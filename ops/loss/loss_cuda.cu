@@ -154,20 +154,20 @@ class InTopKKernel : public Kernel {
 void RegisterCuda(KernelRegistry* registry) {
 #define ADD(T)                                                                                     \
   registry->Add<SparseKernel<T, int32_t>>({.op = "SparseSoftmaxCrossEntropyWithLogits",            \
-                                           .device = "GPU",                                        \
+                                           .device = kGpu,                                         \
                                            .types = {{"T", kDTypeOf<T>}, {"Tlabels", DT_INT32}}}); \
   registry->Add<SparseKernel<T, int64_t>>({.op = "SparseSoftmaxCrossEntropyWithLogits",            \
-                                           .device = "GPU",                                        \
+                                           .device = kGpu,                                         \
                                            .types = {{"T", kDTypeOf<T>}, {"Tlabels", DT_INT64}}}); \
   registry->Add<DenseKernel<T>>(                                                                   \
-      {.op = "SoftmaxCrossEntropyWithLogits", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+      {.op = "SoftmaxCrossEntropyWithLogits", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
   RegisterL2LossCuda(registry);
   registry->Add<InTopKKernel<int32_t>>(
-      {.op = "InTopKV2", .device = "GPU", .types = {{"T", DT_INT32}}});
+      {.op = "InTopKV2", .device = kGpu, .types = {{"T", DT_INT32}}});
   registry->Add<InTopKKernel<int64_t>>(
-      {.op = "InTopKV2", .device = "GPU", .types = {{"T", DT_INT64}}});
+      {.op = "InTopKV2", .device = kGpu, .types = {{"T", DT_INT64}}});
 }
 
 }  // namespace monograph::ops::loss

@@ -145,17 +145,16 @@ class BatchMatMulKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                           \
-  registry->Add<MatMulKernel<T>>(                                        \
-      {.op = "MatMul", .device = "GPU", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<BatchMatMulKernel<T>>(                                   \
-      {.op = "BatchMatMulV2", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+#define ADD(T)                                                                                     \
+  registry->Add<MatMulKernel<T>>({.op = "MatMul", .device = kGpu, .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<BatchMatMulKernel<T>>(                                                             \
+      {.op = "BatchMatMulV2", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
   MG_INDEX_TYPES(ADD)
 #undef ADD
 #define ADD(T)                    \
   registry->Add<MatMulKernel<T>>( \
-      {.op = "_FusedMatMul", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+      {.op = "_FusedMatMul", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -141,7 +141,7 @@ class DeviceMultiCastKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  registry->Add<DeviceMultiCastKernel>({.op = "_MultiCast", .device = "GPU"});
+  registry->Add<DeviceMultiCastKernel>({.op = "_MultiCast", .device = kGpu});
 }
 
 }  // namespace monograph::ops::multi_cast

@@ -303,15 +303,15 @@ class AverageGradPass {
 void RegisterCuda(KernelRegistry* registry) {
 #define ADD(T)                                                                         \
   registry->Add<ForwardKernel<ForwardPass<T, true>>>(                                  \
-      {.op = "MaxPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});              \
+      {.op = "MaxPool", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});               \
   registry->Add<ForwardKernel<ForwardPass<T, false>>>(                                 \
-      {.op = "AvgPool", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});              \
+      {.op = "AvgPool", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});               \
   registry->Add<MaxGradKernel<MaxGradPass<T>>>(                                        \
-      {.op = "MaxPoolGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});          \
+      {.op = "MaxPoolGrad", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});           \
   registry->Add<MaxGradGradKernel<MaxGradGradPass<T>>>(                                \
-      {.op = "MaxPoolGradGrad", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});      \
+      {.op = "MaxPoolGradGrad", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});       \
   registry->Add<AverageGradKernel<AverageGradPass<T>>>({.op = "AvgPoolGrad",           \
-                                                        .device = "GPU",               \
+                                                        .device = kGpu,                \
                                                         .types = {{"T", kDTypeOf<T>}}, \
                                                         .host_args = {"orig_input_shape"}});
   MG_FLOAT_TYPES(ADD)

@@ -84,7 +84,7 @@ template <typename Distribution>
 void AddDistribution(KernelRegistry* registry, const char* op) {
 #define MG_ADD(T)                                                                        \
   registry->Add<DeviceRandomKernel<T, Distribution>>({.op = op,                          \
-                                                      .device = "GPU",                   \
+                                                      .device = kGpu,                    \
                                                       .types = {{"dtype", kDTypeOf<T>}}, \
                                                       .host_args = {"shape"},            \
                                                       .replayable = false});
@@ -100,7 +100,7 @@ void RegisterCuda(KernelRegistry* registry) {
   AddDistribution<Truncated>(registry, "TruncatedNormal");
 #define MG_ADD(T)                                                                      \
   registry->Add<DeviceRandomIntKernel<T>>({.op = "RandomUniformInt",                   \
-                                           .device = "GPU",                            \
+                                           .device = kGpu,                             \
                                            .types = {{"Tout", kDTypeOf<T>}},           \
                                            .host_args = {"shape", "minval", "maxval"}, \
                                            .replayable = false});

@@ -146,11 +146,11 @@ class DeviceScanKernel : public Kernel {
 void RegisterArgAndScanCuda(KernelRegistry* registry) {
 #define MG_ADD(T)                                                          \
   registry->Add<DeviceArgKernel<T, true>>({.op = "ArgMax",                 \
-                                           .device = "GPU",                \
+                                           .device = kGpu,                 \
                                            .types = {{"T", kDTypeOf<T>}},  \
                                            .host_args = {"dimension"}});   \
   registry->Add<DeviceArgKernel<T, false>>({.op = "ArgMin",                \
-                                            .device = "GPU",               \
+                                            .device = kGpu,                \
                                             .types = {{"T", kDTypeOf<T>}}, \
                                             .host_args = {"dimension"}});
   MG_FLOAT_TYPES(MG_ADD)
@@ -158,11 +158,11 @@ void RegisterArgAndScanCuda(KernelRegistry* registry) {
   MG_ADD(uint8_t)
   MG_ADD(bool)
 #undef MG_ADD
-#define MG_ADD(T)                                                                               \
-  registry->Add<DeviceScanKernel<T, false>>(                                                    \
-      {.op = "Cumsum", .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}}); \
-  registry->Add<DeviceScanKernel<T, true>>(                                                     \
-      {.op = "Cumprod", .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}});
+#define MG_ADD(T)                                                                              \
+  registry->Add<DeviceScanKernel<T, false>>(                                                   \
+      {.op = "Cumsum", .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}}); \
+  registry->Add<DeviceScanKernel<T, true>>(                                                    \
+      {.op = "Cumprod", .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"axis"}});
   MG_FLOAT_TYPES(MG_ADD)
   MG_ADD(int64_t)
 #undef MG_ADD

@@ -65,7 +65,7 @@ template <template <typename> typename OpOf, bool kMean>
 void AddReduction(KernelRegistry* registry, const char* op) {
 #define MG_ADD(T)                                                                   \
   registry->Add<DeviceReduceKernel<T, OpOf, kMean>>({.op = op,                      \
-                                                     .device = "GPU",               \
+                                                     .device = kGpu,                \
                                                      .types = {{"T", kDTypeOf<T>}}, \
                                                      .host_args = {"reduction_indices"}});
   MG_FLOAT_TYPES(MG_ADD)
@@ -82,9 +82,9 @@ void RegisterCuda(KernelRegistry* registry) {
   AddReduction<MinOp, false>(registry, "Min");
   AddReduction<ProdOp, false>(registry, "Prod");
   registry->Add<DeviceReduceKernel<bool, AllOp, false>>(
-      {.op = "All", .device = "GPU", .host_args = {"reduction_indices"}});
+      {.op = "All", .device = kGpu, .host_args = {"reduction_indices"}});
   registry->Add<DeviceReduceKernel<bool, AnyOp, false>>(
-      {.op = "Any", .device = "GPU", .host_args = {"reduction_indices"}});
+      {.op = "Any", .device = kGpu, .host_args = {"reduction_indices"}});
   RegisterArgAndScanCuda(registry);
   KernelRegistry cpu;
   RegisterCpu(&cpu);

@@ -17,17 +17,15 @@ namespace {
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, std::span<const NodeId> keep)
+  explicit Fuser(const Graph& graph)
       : graph_(graph),
         consumers_(graph),
-        kept_(static_cast<size_t>(graph.num_nodes())),
-        group_(kept_.size()),
-        absorbed_(kept_.size()),
-        position_(kept_.size()) {
-    for (NodeId id : keep) kept_[static_cast<size_t>(id)] = true;
-  }
+        group_(static_cast<size_t>(graph.num_nodes())),
+        absorbed_(group_.size()),
+        position_(group_.size()),
+        small_(group_.size(), -1) {}
 
-  Result<Graph> Run(std::vector<NodeId>* mapping) {
+  Result<Graph> Run() {
     MG_ASSIGN_OR_RETURN(std::vector<NodeId> order, graph_.TopologicalOrder());
     // Nodes without inputs come first, so that a group may stand at any position behind what it
     // computes from.
@@ -45,7 +43,6 @@ class Fuser {
       if (graph_.is(id, "Conv2DBackpropFilter")) FindConvGradients(id);
     }
     Rewrite out(graph_);
-    small_.assign(kept_.size(), -1);
     for (NodeId id : order) {
       const auto i = static_cast<size_t>(id);
       if (absorbed_[i]) continue;
@@ -70,7 +67,7 @@ class Fuser {
           break;
       }
     }
-    return out.Finish(mapping);
+    return out.Finish();
   }
 
  private:
@@ -87,22 +84,21 @@ class Fuser {
     bool spread_later = false;  // kPoolGradient: only its small gradient is computed
   };
 
-  bool kept(NodeId id) const { return kept_[static_cast<size_t>(id)]; }
   // Whether the fused kernels of the node's device gain anything with this type.
   bool HasFused(NodeId id, DType dtype) const {
     return dtype == DT_FLOAT ||
-           ((dtype == DT_HALF || dtype == DT_BFLOAT16) && graph_.device(id).type == "GPU");
+           ((dtype == DT_HALF || dtype == DT_BFLOAT16) && graph_.device(id).type == kGpu);
   }
   bool Free(NodeId id) const {
     return !absorbed_[static_cast<size_t>(id)] &&
            group_[static_cast<size_t>(id)].kind == Kind::kNone;
   }
 
-  // The only node that reads `id`; -1 if there are none or several, if a control edge leaves `id`,
-  // or if its output must survive.
+  // The only node that reads `id`; -1 if there are none or several, or if a control edge leaves
+  // `id`.
   NodeId OnlyConsumer(NodeId id) const {
     const auto edges = consumers_.of(id);
-    if (edges.size() != 1 || edges[0].input < 0 || kept(id)) return -1;
+    if (edges.size() != 1 || edges[0].input < 0) return -1;
     return edges[0].target;
   }
   // Whether `a` and its consumer `b` can become one node: on one device, of a type with fused
@@ -144,7 +140,6 @@ class Fuser {
   // Whether output 0 of a normalisation goes to `user` alone, and nobody reads its statistics
   // before `last` is computed.
   bool FeedsOnly(NodeId norm, NodeId user, NodeId last) const {
-    if (kept(norm)) return false;
     int uses = 0;
     for (const auto& edge : consumers_.of(norm)) {
       if (edge.input >= 0 &&
@@ -161,7 +156,7 @@ class Fuser {
   bool IsNorm(Endpoint e) const { return e.index == 0 && graph_.is(e.node, "FusedBatchNormV3"); }
 
   void FindNorm(NodeId relu) {
-    if (graph_.device(relu).type != "GPU" || !Free(relu)) return;
+    if (graph_.device(relu).type != kGpu || !Free(relu)) return;
     if (graph_.registry().Find("_FusedBatchNormEx") == nullptr) return;
     const Endpoint source = graph_.inputs(relu)[0];
     NodeId add = -1, norm = source.node;
@@ -223,7 +218,7 @@ class Fuser {
       const NodeId input = edge.target;
       if (edge.input != 2 || !graph_.is(input, "Conv2DBackpropInput")) continue;
       const auto in = graph_.inputs(input);
-      if (in[2] == of[2] && SamePlace(filter, input) && !kept(input) && IsShapeOf(in[0], of[0]) &&
+      if (in[2] == of[2] && SamePlace(filter, input) && IsShapeOf(in[0], of[0]) &&
           IsShapeOf(of[1], in[1]) && graph_.attrs(input) == graph_.attrs(filter))
         return input;
     }
@@ -237,7 +232,7 @@ class Fuser {
     const Group& group = group_[static_cast<size_t>(last)];
     const bool moved = group.kind == Kind::kPoolGradient;
     const NodeId pool = moved ? group.product : last;
-    if (!graph_.is(pool, "MaxPoolGrad") || kept(last) || !(moved || Free(pool))) return false;
+    if (!graph_.is(pool, "MaxPoolGrad") || !(moved || Free(pool))) return false;
     if (graph_.device_index(last) != graph_.device_index(users[0])) return false;
     const Attrs& attrs = graph_.attrs(pool);
     const std::vector<int64_t> window{1, 2, 2, 1};
@@ -256,7 +251,7 @@ class Fuser {
   }
 
   void FindConvGradients(NodeId filter) {
-    if (graph_.device(filter).type == "GPU" || graph_.dtype({filter, 0}) != DT_FLOAT ||
+    if (graph_.device(filter).type == kGpu || graph_.dtype({filter, 0}) != DT_FLOAT ||
         !Free(filter) || graph_.registry().Find("_Conv2DBackprop") == nullptr)
       return;
     const NodeId input = InputGradientFor(filter);
@@ -407,7 +402,6 @@ class Fuser {
 
   const Graph& graph_;
   const OutEdges consumers_;
-  std::vector<bool> kept_;
   std::vector<Group> group_;
   std::vector<bool> absorbed_;
   std::vector<size_t> position_;  // in topological order
@@ -416,9 +410,6 @@ class Fuser {
 
 }  // namespace
 
-Result<Graph> FuseOps(const Graph& graph, std::span<const NodeId> keep,
-                      std::vector<NodeId>* mapping) {
-  return Fuser(graph, keep).Run(mapping);
-}
+Result<Graph> FuseOps(const Graph& graph) { return Fuser(graph).Run(); }
 
 }  // namespace monograph

@@ -16,20 +16,14 @@
 // A BiasAddGrad of the third reads the pooled gradient, ReluGrad(g, y): the gradient of a window
 // goes to its maximum alone, where x > 0 exactly if y > 0, so both gradients have the same sums.
 // Only where nobody else uses what lies between, all on one device; the first two float (on a GPU
-// also half and bfloat16), and none of it in `keep` except the last node, which keeps its name. The
-// results are those of the separate nodes up to rounding.
+// also half and bfloat16). The last node keeps its name. The results are those of the separate
+// nodes up to rounding.
 #pragma once
-
-#include <span>
-#include <vector>
 
 #include "graph/graph.h"
 
 namespace monograph {
 
-// `keep`: nodes whose outputs must survive (feeds, fetches, targets). `mapping` (may be null) gets
-// for every old node its new id or -1.
-Result<Graph> FuseOps(const Graph& graph, std::span<const NodeId> keep,
-                      std::vector<NodeId>* mapping);
+Result<Graph> FuseOps(const Graph& graph);
 
 }  // namespace monograph

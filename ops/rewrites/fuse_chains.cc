@@ -15,14 +15,11 @@ using ops::elementwise::kMostSteps;
 
 class ChainFuser {
  public:
-  ChainFuser(const Graph& graph, std::span<const NodeId> keep)
+  explicit ChainFuser(const Graph& graph)
       : graph_(graph),
         consumers_(graph),
-        kept_(static_cast<size_t>(graph.num_nodes())),
-        absorbed_(kept_.size()),
-        chains_(kept_.size()) {
-    for (NodeId id : keep) kept_[static_cast<size_t>(id)] = true;
-  }
+        absorbed_(static_cast<size_t>(graph.num_nodes())),
+        chains_(absorbed_.size()) {}
 
   // True if there is anything to do.
   Result<bool> Find() {
@@ -39,7 +36,7 @@ class ChainFuser {
     return found;
   }
 
-  Result<Graph> Run(std::vector<NodeId>* mapping) {
+  Result<Graph> Run() {
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
     Rewrite out(graph_);
     for (NodeId id : order) {
@@ -50,13 +47,13 @@ class ChainFuser {
         MG_RETURN_IF_ERROR(Add(id, &out));
       }
     }
-    return out.Finish(mapping);
+    return out.Finish();
   }
 
  private:
   bool Fits(NodeId id) const {
     int operands = 0;
-    if (graph_.device(id).type != "GPU" || FindChainOp(graph_.op(id).name(), &operands) < 0)
+    if (graph_.device(id).type != kGpu || FindChainOp(graph_.op(id).name(), &operands) < 0)
       return false;
     return IsFloating(graph_.dtype({id, 0}));
   }
@@ -64,7 +61,7 @@ class ChainFuser {
   // The node that takes all that `id` gives, if both can be steps of one chain; -1 otherwise.
   NodeId NextOf(NodeId id) const {
     const auto edges = consumers_.of(id);
-    if (edges.size() != 1 || edges[0].input < 0 || kept_[static_cast<size_t>(id)]) return -1;
+    if (edges.size() != 1 || edges[0].input < 0) return -1;
     const NodeId next = edges[0].target;
     const bool alike = Fits(next) && graph_.device_index(id) == graph_.device_index(next) &&
                        graph_.dtype({id, 0}) == graph_.dtype({next, 0}) &&
@@ -120,19 +117,19 @@ class ChainFuser {
 
   const Graph& graph_;
   const OutEdges consumers_;
-  std::vector<bool> kept_, absorbed_;
+  std::vector<bool> absorbed_;
   std::vector<std::vector<NodeId>> chains_;  // by last node
 };
 
 }  // namespace
 
-Result<Graph> FuseChains(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping) {
+Result<Graph> FuseChains(Graph graph) {
   if (MentionsGpu(graph)) {
-    ChainFuser fuser(graph, keep);
+    ChainFuser fuser(graph);
     MG_ASSIGN_OR_RETURN(const bool found, fuser.Find());
-    if (found) return fuser.Run(mapping);
+    if (found) return fuser.Run();
   }
-  return Unchanged(std::move(graph), mapping);
+  return graph;
 }
 
 }  // namespace monograph

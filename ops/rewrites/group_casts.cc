@@ -19,13 +19,8 @@ namespace {
 
 class CastGrouper {
  public:
-  CastGrouper(const Graph& graph, std::span<const NodeId> keep)
-      : graph_(graph),
-        consumers_(graph),
-        kept_(static_cast<size_t>(graph.num_nodes())),
-        done_(kept_.size()) {
-    for (NodeId id : keep) kept_[static_cast<size_t>(id)] = true;
-  }
+  explicit CastGrouper(const Graph& graph)
+      : graph_(graph), consumers_(graph), done_(static_cast<size_t>(graph.num_nodes())) {}
 
   // True if there is anything to do.
   bool Find() {
@@ -39,7 +34,7 @@ class CastGrouper {
 
   // The groups' nodes come first, directly after the reads of variables that they need, which need
   // nothing else.
-  Result<Graph> Run(std::vector<NodeId>* mapping) {
+  Result<Graph> Run() {
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
     Rewrite out(graph_);
     for (auto& [device, group] : groups_) MG_RETURN_IF_ERROR(AddGroup(&group, &out));
@@ -52,7 +47,7 @@ class CastGrouper {
         out.Copy(id);
       }
     }
-    return out.Finish(mapping);
+    return out.Finish();
   }
 
  private:
@@ -73,7 +68,6 @@ class CastGrouper {
     NodeId made = -1;
   };
 
-  bool kept(NodeId id) const { return kept_[static_cast<size_t>(id)]; }
   const Group* GroupOf(NodeId id) const {
     const auto found = groups_.find(graph_.device_index(id));
     return found == groups_.end() ? nullptr : &found->second;
@@ -81,7 +75,7 @@ class CastGrouper {
 
   // A cast of a variable to 16 bits.
   bool IsCast(NodeId id) const {
-    if (!graph_.is(id, "Cast") || graph_.device(id).type != "GPU" || kept(id) ||
+    if (!graph_.is(id, "Cast") || graph_.device(id).type != kGpu ||
         !graph_.control_inputs(id).empty())
       return false;
     const Attrs& attrs = graph_.attrs(id);
@@ -103,7 +97,7 @@ class CastGrouper {
   // the value of a variable or a cast of it.
   bool TurnsFilter(NodeId id) const {
     const bool forward = graph_.is(id, "Conv2D") || graph_.is(id, "_FusedConv2D");
-    if ((!forward && !graph_.is(id, "Conv2DBackpropInput")) || graph_.device(id).type != "GPU" ||
+    if ((!forward && !graph_.is(id, "Conv2DBackpropInput")) || graph_.device(id).type != kGpu ||
         graph_.dtype({id, 0}) == DT_DOUBLE)
       return false;
     const Attrs& attrs = graph_.attrs(id);
@@ -194,18 +188,18 @@ class CastGrouper {
 
   const Graph& graph_;
   const OutEdges consumers_;
-  std::vector<bool> kept_, done_;
+  std::vector<bool> done_;
   std::map<DeviceIndex, Group> groups_;
 };
 
 }  // namespace
 
-Result<Graph> GroupCasts(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping) {
+Result<Graph> GroupCasts(Graph graph) {
   if (MentionsGpu(graph)) {
-    CastGrouper grouper(graph, keep);
-    if (grouper.Find()) return grouper.Run(mapping);
+    CastGrouper grouper(graph);
+    if (grouper.Find()) return grouper.Run();
   }
-  return Unchanged(std::move(graph), mapping);
+  return graph;
 }
 
 }  // namespace monograph

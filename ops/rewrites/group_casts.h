@@ -8,22 +8,18 @@
 //
 // and likewise Conv2DBackpropInput, which becomes _Conv2DBackpropInput. Only variables of the same
 // GPU whose reading, and casting, waits for nothing: so all of it can run at the beginning of a
-// step. Casts in `keep` stay. Left out are 1x1 filters with strides of 1, which need no
+// step. Left out are 1x1 filters with strides of 1, which need no
 // transposition, and NCHW. The results have the same bits; they occupy memory from the beginning of
 // the step until they are used.
 //
 // Runs behind FuseOps, which looks for convolutions by their plain names.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "graph/graph.h"
 
 namespace monograph {
 
-// `mapping` (may be null) gets for every old node its new id or -1; a cast's is that of its group.
 // A graph where nothing is to be gained comes back as it is.
-Result<Graph> GroupCasts(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping);
+Result<Graph> GroupCasts(Graph graph);
 
 }  // namespace monograph

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <tuple>
 
+#include "graph/topological_sort.h"
 #include "ops/rewrites/rewrite.h"
 #include "ops/training/formulas.h"
 
@@ -31,13 +33,9 @@ const UpdateInputs* InputsOf(std::string_view op) {
 
 class Grouper {
  public:
-  Grouper(const Graph& graph, std::span<const NodeId> keep)
-      : graph_(graph),
-        consumers_(graph),
-        leader_(static_cast<size_t>(graph.num_nodes())),
-        kept_(leader_.size()) {
-    for (size_t i = 0; i < leader_.size(); ++i) leader_[i] = static_cast<NodeId>(i);
-    for (NodeId id : keep) kept_[static_cast<size_t>(id)] = true;
+  explicit Grouper(const Graph& graph)
+      : graph_(graph), consumers_(graph), leader_(static_cast<size_t>(graph.num_nodes())) {
+    std::iota(leader_.begin(), leader_.end(), 0);
   }
 
   // True if there is anything to do.
@@ -46,10 +44,10 @@ class Grouper {
     return !groups_.empty();
   }
 
-  Result<Graph> Run(std::vector<NodeId>* mapping) {
+  Result<Graph> Run() {
     Rewrite out(graph_);
     MG_RETURN_IF_ERROR(Build(&out));
-    return out.Finish(mapping);
+    return out.Finish();
   }
 
  private:
@@ -79,9 +77,7 @@ class Grouper {
         waits = waits || behind[static_cast<size_t>(control)];
       const UpdateInputs* inputs = InputsOf(graph_.op(id).name());
       behind[static_cast<size_t>(id)] = waits || inputs != nullptr;
-      if (inputs == nullptr || waits || kept_[static_cast<size_t>(id)] ||
-          graph_.device(id).type != "GPU")
-        continue;
+      if (inputs == nullptr || waits || graph_.device(id).type != kGpu) continue;
       const Attrs& attrs = graph_.attrs(id);
       groups[{graph_.device_index(id), graph_.op(id).name(), attrs.Get<DType>("T"),
               Flag(attrs, *inputs), Coefficients(id, *inputs)}]
@@ -112,8 +108,7 @@ class Grouper {
   // Whether the node is a cast from 16 bits to float that only the group's updates read, as their
   // gradients: the group's node widens those itself.
   bool IsSpared(NodeId id, NodeId leader) const {
-    if (!graph_.is(id, "Cast") || kept_[static_cast<size_t>(id)] ||
-        graph_.device_index(id) != graph_.device_index(leader))
+    if (!graph_.is(id, "Cast") || graph_.device_index(id) != graph_.device_index(leader))
       return false;
     const DType from = graph_.attrs(id).Get<DType>("SrcT");
     if ((from != DT_HALF && from != DT_BFLOAT16) || graph_.dtype({id, 0}) != DT_FLOAT) return false;
@@ -135,29 +130,21 @@ class Grouper {
 
   // Adds every node after all that it needs; a group counts as one node.
   Status Build(Rewrite* out) {
-    std::vector<int> missing(leader_.size());
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      for (const OutEdge& edge : consumers_.of(id)) {
-        if (Leader(edge.target) != Leader(id)) ++missing[static_cast<size_t>(Leader(edge.target))];
+    const auto for_each_target = [this](NodeId id, const auto& visit) {
+      if (Leader(id) != id) return;
+      for (NodeId member : Members(id)) {
+        for (const OutEdge& edge : consumers_.of(member)) {
+          if (Leader(edge.target) != id) visit(Leader(edge.target));
+        }
       }
-    }
-    std::vector<NodeId> ready;
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      if (Leader(id) == id && missing[static_cast<size_t>(id)] == 0) ready.push_back(id);
-    }
-    for (size_t at = 0; at < ready.size(); ++at) {
-      const std::vector<NodeId> members = Members(ready[at]);
+    };
+    for (NodeId id : TopologicalSort(leader_.size(), NextReady::kFirstIn, for_each_target)) {
+      if (Leader(id) != id) continue;
+      const std::vector<NodeId> members = Members(id);
       if (members.size() == 1) {
-        out->Copy(members[0]);
+        out->Copy(id);
       } else {
         MG_RETURN_IF_ERROR(Add(members, out));
-      }
-      for (NodeId member : members) {
-        for (const OutEdge& edge : consumers_.of(member)) {
-          const NodeId next = Leader(edge.target);
-          if (next == ready[at]) continue;
-          if (--missing[static_cast<size_t>(next)] == 0) ready.push_back(next);
-        }
       }
     }
     return Status();
@@ -205,21 +192,19 @@ class Grouper {
 
   const Graph& graph_;
   const OutEdges consumers_;
-  std::vector<NodeId> leader_;  // of a node's group; itself if it has none
-  std::vector<bool> kept_;
+  std::vector<NodeId> leader_;      // of a node's group; itself if it has none
   std::map<NodeId, Group> groups_;  // by leader
 };
 
 }  // namespace
 
-Result<Graph> GroupUpdates(Graph graph, std::span<const NodeId> keep,
-                           std::vector<NodeId>* mapping) {
+Result<Graph> GroupUpdates(Graph graph) {
   if (MentionsGpu(graph)) {
-    Grouper grouper(graph, keep);
+    Grouper grouper(graph);
     MG_ASSIGN_OR_RETURN(const bool found, grouper.Find());
-    if (found) return grouper.Run(mapping);
+    if (found) return grouper.Run();
   }
-  return Unchanged(std::move(graph), mapping);
+  return graph;
 }
 
 }  // namespace monograph

@@ -5,20 +5,16 @@
 //     becomes  _MultiResourceApply(w, w_m, w_v, b, b_m, b_v, ..., dw, db)
 //
 // Gradients that are cast to float from half or bfloat16 for nothing else are read as they are: the
-// casts go. Only updates that do not wait for one another, on one GPU, of one type, and not in
-// `keep`. The results have the same bits. The new node has the name of one of the old ones, and
-// runs when all gradients are there.
+// casts go. Only updates that do not wait for one another, on one GPU, of one type. The results
+// have the same bits. The new node has the name of one of the old ones, and runs when all gradients
+// are there.
 #pragma once
-
-#include <span>
-#include <vector>
 
 #include "graph/graph.h"
 
 namespace monograph {
 
-// `mapping` (may be null) gets for every old node its new id, or -1. A graph without such updates
-// comes back as it is.
-Result<Graph> GroupUpdates(Graph graph, std::span<const NodeId> keep, std::vector<NodeId>* mapping);
+// A graph without such updates comes back as it is.
+Result<Graph> GroupUpdates(Graph graph);
 
 }  // namespace monograph

@@ -1,9 +1,7 @@
 #include "ops/rewrites/rewrite.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
-#include <utility>
 
 namespace monograph {
 
@@ -58,22 +56,9 @@ void Rewrite::Replace(NodeId old, NodeId made, int first) {
     out_.SetShape({made, first + i}, from_.shape({old, i}));
 }
 
-Graph Rewrite::Finish(std::vector<NodeId>* mapping) {
-  if (mapping != nullptr) *mapping = std::move(mapped_);
-  return std::move(out_);
-}
-
-Graph Unchanged(Graph graph, std::vector<NodeId>* mapping) {
-  if (mapping != nullptr) {
-    mapping->resize(static_cast<size_t>(graph.num_nodes()));
-    std::iota(mapping->begin(), mapping->end(), 0);
-  }
-  return graph;
-}
-
 bool MentionsGpu(const Graph& graph) {
   return std::any_of(graph.devices().begin(), graph.devices().end(),
-                     [](const DeviceName& device) { return device.type == "GPU"; });
+                     [](const DeviceName& device) { return device.type == kGpu; });
 }
 
 }  // namespace monograph

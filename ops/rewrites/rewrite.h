@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -33,8 +34,7 @@ class Rewrite {
   // inference (a feed's shape that a caller set) are not lost.
   void Replace(NodeId old, NodeId made, int first = 0);
 
-  // `mapping` (may be null) gets for every old node its new id or -1.
-  Graph Finish(std::vector<NodeId>* mapping);
+  Graph Finish() { return std::move(out_); }
 
  private:
   std::vector<NodeId> Controls(std::span<const NodeId> nodes) const;
@@ -45,10 +45,7 @@ class Rewrite {
   std::vector<int> shift_;  // of outputs
 };
 
-// What a pass gives that finds nothing to do.
-Graph Unchanged(Graph graph, std::vector<NodeId>* mapping);
-
-// Whether any node is on a GPU, or wants to be.
+// Whether any node is on a GPU, or requests one.
 bool MentionsGpu(const Graph& graph);
 
 }  // namespace monograph

@@ -10,10 +10,10 @@
 namespace monograph {
 
 Result<Graph> RewriteForExecution(Graph graph) {
-  MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph), {}, nullptr));
-  MG_ASSIGN_OR_RETURN(graph, FuseOps(graph, {}, nullptr));
-  MG_ASSIGN_OR_RETURN(graph, FuseChains(std::move(graph), {}, nullptr));
-  return GroupCasts(std::move(graph), {}, nullptr);
+  MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph)));
+  MG_ASSIGN_OR_RETURN(graph, FuseOps(graph));
+  MG_ASSIGN_OR_RETURN(graph, FuseChains(std::move(graph)));
+  return GroupCasts(std::move(graph));
 }
 
 }  // namespace monograph

@@ -106,9 +106,9 @@ Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  AddForTypes<SelectV2Kernel<&RunSelect>>(registry, {.op = "SelectV2", .device = "GPU"}, "T",
+  AddForTypes<SelectV2Kernel<&RunSelect>>(registry, {.op = "SelectV2", .device = kGpu}, "T",
                                           kDeviceTypes);
-  AddForTypes<SelectKernel<&RunSelect>>(registry, {.op = "Select", .device = "GPU"}, "T",
+  AddForTypes<SelectKernel<&RunSelect>>(registry, {.op = "Select", .device = kGpu}, "T",
                                         kDeviceTypes);
   KernelRegistry cpu;
   RegisterCpu(&cpu);

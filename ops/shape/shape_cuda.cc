@@ -7,7 +7,7 @@ void RegisterCpu(KernelRegistry* registry);
 
 void RegisterCuda(KernelRegistry* registry) {
   AddForTypes<BroadcastToKernel<DeviceMoves>>(
-      registry, {.op = "BroadcastTo", .device = "GPU", .host_args = {"shape"}}, "T", kDeviceTypes);
+      registry, {.op = "BroadcastTo", .device = kGpu, .host_args = {"shape"}}, "T", kDeviceTypes);
   KernelRegistry cpu;
   RegisterCpu(&cpu);
   for (const char* op : {"Shape", "ShapeN", "Size", "Rank", "Reshape", "ExpandDims", "Squeeze",

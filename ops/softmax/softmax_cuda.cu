@@ -63,11 +63,11 @@ class SoftmaxKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                            \
-  registry->Add<SoftmaxKernel<T, false>>(                                 \
-      {.op = "Softmax", .device = "GPU", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<SoftmaxKernel<T, true>>(                                  \
-      {.op = "LogSoftmax", .device = "GPU", .types = {{"T", kDTypeOf<T>}}});
+#define ADD(T)                                                           \
+  registry->Add<SoftmaxKernel<T, false>>(                                \
+      {.op = "Softmax", .device = kGpu, .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<SoftmaxKernel<T, true>>(                                 \
+      {.op = "LogSoftmax", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -66,7 +66,7 @@ void RegisterCuda(KernelRegistry* registry) {
   ForEachUpdateOfRows([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
                           const char* op, std::initializer_list<const char*> variables) {
     const KernelDef def{
-        .op = op, .device = "GPU", .host_args = {variables.begin(), variables.end()}};
+        .op = op, .device = kGpu, .host_args = {variables.begin(), variables.end()}};
 #define ADD(T) AddUpdateOfRows<T, FormulaOf, kInputs, DeviceRows>(registry, def);
     MG_FLOAT_TYPES(ADD)
 #undef ADD

@@ -208,13 +208,13 @@ void RegisterCuda(KernelRegistry* registry) {
     const std::vector<std::string> host_args(variables.begin(), variables.end());
 #define ADD(T)                                              \
   registry->Add<DeviceUpdateKernel<T, FormulaOf, kInputs>>( \
-      {.op = op, .device = "GPU", .types = {{"T", kDTypeOf<T>}}, .host_args = host_args});
+      {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = host_args});
     MG_FLOAT_TYPES(ADD)
 #undef ADD
   });
 #define ADD(T)                                  \
   registry->Add({.op = "_MultiResourceApply",   \
-                 .device = "GPU",               \
+                 .device = kGpu,                \
                  .types = {{"T", kDTypeOf<T>}}, \
                  .host_args = {"variables"}},   \
                 &MakeMultiUpdate<T, MakeDeviceMulti>);

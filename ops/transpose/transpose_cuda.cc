@@ -7,9 +7,9 @@ void RegisterCpu(KernelRegistry* registry);
 
 void RegisterCuda(KernelRegistry* registry) {
   AddForTypes<TransposeKernel<DeviceMoves>>(
-      registry, {.op = "Transpose", .device = "GPU", .host_args = {"perm"}}, "T", kDeviceTypes);
+      registry, {.op = "Transpose", .device = kGpu, .host_args = {"perm"}}, "T", kDeviceTypes);
   AddForTypes<ReverseKernel<DeviceMoves>>(
-      registry, {.op = "ReverseV2", .device = "GPU", .host_args = {"axis"}}, "T", kDeviceTypes);
+      registry, {.op = "ReverseV2", .device = kGpu, .host_args = {"axis"}}, "T", kDeviceTypes);
   KernelRegistry cpu;
   RegisterCpu(&cpu);
   AddOnHost(registry, cpu, "Transpose", {"x", "y"}, "T", kHostInt);

@@ -60,25 +60,25 @@ struct DeviceRows {
 
 void RegisterCuda(KernelRegistry* registry) {
   registry->Add<AssignKernel<DeviceMoves, true>>(
-      {.op = "AssignVariableOp", .device = "GPU", .host_args = {"resource"}});
+      {.op = "AssignVariableOp", .device = kGpu, .host_args = {"resource"}});
 #define ADD(T)                                                                          \
   registry->Add<DeviceAssignUpdateKernel<T, true>>({.op = "AssignAddVariableOp",        \
-                                                    .device = "GPU",                    \
+                                                    .device = kGpu,                     \
                                                     .types = {{"dtype", kDTypeOf<T>}},  \
                                                     .host_args = {"resource"}});        \
   registry->Add<DeviceAssignUpdateKernel<T, false>>({.op = "AssignSubVariableOp",       \
-                                                     .device = "GPU",                   \
+                                                     .device = kGpu,                    \
                                                      .types = {{"dtype", kDTypeOf<T>}}, \
                                                      .host_args = {"resource"}});       \
   for (DType index : {DT_INT32, DT_INT64}) {                                            \
     registry->Add<ScatterKernel<T, DeviceMoves, DeviceRows, true>>(                     \
         {.op = "ResourceScatterAdd",                                                    \
-         .device = "GPU",                                                               \
+         .device = kGpu,                                                                \
          .types = {{"dtype", kDTypeOf<T>}, {"Tindices", index}},                        \
          .host_args = {"resource"}});                                                   \
     registry->Add<ScatterKernel<T, DeviceMoves, DeviceRows, false>>(                    \
         {.op = "ResourceScatterSub",                                                    \
-         .device = "GPU",                                                               \
+         .device = kGpu,                                                                \
          .types = {{"dtype", kDTypeOf<T>}, {"Tindices", index}},                        \
          .host_args = {"resource"}});                                                   \
   }
@@ -86,7 +86,7 @@ void RegisterCuda(KernelRegistry* registry) {
 #undef ADD
   for (DType index : {DT_INT32, DT_INT64}) {
     registry->Add<GatherKernel<DeviceRows>>({.op = "ResourceGather",
-                                             .device = "GPU",
+                                             .device = kGpu,
                                              .types = {{"Tindices", index}},
                                              .host_args = {"resource"}});
   }

@@ -49,5 +49,13 @@ TEST(DeviceName, AnOuterScopeFillsOnlyWhatTheInnerLeavesOpen) {
             "/job:w/task:1/device:CPU:0");
 }
 
+TEST(DeviceName, TheHostOfADeviceIsTheFirstCpuOfItsTask) {
+  auto host = [](const char* text) { return HostOf(DeviceName::Parse(text).value()).ToString(); };
+  EXPECT_EQ(host("/job:w/task:1/gpu:2"), "/job:w/task:1/device:CPU:0");
+  EXPECT_EQ(host("/job:w/device:TPU:*"), "/job:w/device:CPU:0");
+  EXPECT_EQ(host("/job:w/task:1/cpu:3"), "/job:w/task:1/device:CPU:3");
+  EXPECT_EQ(host("/job:w/task:1"), "/job:w/task:1");
+}
+
 }  // namespace
 }  // namespace monograph

@@ -30,7 +30,7 @@ std::vector<std::string> Devices(int count) {
 
 std::unique_ptr<Session> Local(const Graph& graph, int devices) {
   SessionOptions options;
-  options.device_count = {{"CPU", devices}};
+  options.device_count = {{kCpu, devices}};
   options.inter_op_parallelism_threads = 2;
   options.intra_op_parallelism_threads = 2;
   return Session::Local(graph, std::move(options)).value();

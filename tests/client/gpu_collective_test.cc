@@ -49,7 +49,7 @@ class GpuCollective : public ::testing::Test {
 
   static std::unique_ptr<Session> Open(const Graph& graph, bool devices_are_cpus = false) {
     SessionOptions options;
-    if (devices_are_cpus) options.device_count = {{"CPU", 4}, {"GPU", 0}};
+    if (devices_are_cpus) options.device_count = {{kCpu, 4}, {kGpu, 0}};
     options.inter_op_parallelism_threads = 2;
     options.intra_op_parallelism_threads = 2;
     return Session::Local(graph, std::move(options)).value();

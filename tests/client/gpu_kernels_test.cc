@@ -31,8 +31,8 @@
 namespace monograph {
 namespace {
 
-constexpr char kCpu[] = "/job:localhost/replica:0/task:0/device:CPU:0";
-constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+constexpr char kCpu0[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr char kGpu0[] = "/job:localhost/replica:0/task:0/device:GPU:0";
 
 using BuildFn = std::function<Output(const Scope&, const Outputs&)>;
 
@@ -133,8 +133,8 @@ TEST_P(GpuKernels, AgreeWithTheCpus) {
       SCOPED_TRACE(std::string(DTypeName(dtype)) + (tf32 ? " as TF32" : ""));
       const GpuOptions options = Options(tf32, /*deterministic=*/false);
       Results cpu, gpu;
-      cpu.Compute(c, dtype, kCpu, options);
-      gpu.Compute(c, dtype, kGpu, options);
+      cpu.Compute(c, dtype, kCpu0, options);
+      gpu.Compute(c, dtype, kGpu0, options);
       if (HasFatalFailure()) return;
       ASSERT_EQ(gpu.values.size(), cpu.values.size());
       for (size_t i = 0; i < cpu.values.size(); ++i) {
@@ -150,8 +150,8 @@ TEST_P(GpuKernels, GiveTheSameBitsTwiceIfDeterministic) {
   const GpuOptions options = Options(/*tf32=*/true, /*deterministic=*/true);
   for (const DType dtype : c.dtypes) {
     Results first, second;
-    first.Compute(c, dtype, kGpu, options);
-    second.Compute(c, dtype, kGpu, options);
+    first.Compute(c, dtype, kGpu0, options);
+    second.Compute(c, dtype, kGpu0, options);
     if (HasFatalFailure()) return;
     for (size_t i = 0; i < first.values.size(); ++i)
       EXPECT_TRUE(BitEqual(first.values[i], second.values[i])) << DTypeName(dtype) << ", " << i;
@@ -320,12 +320,12 @@ TEST(GpuAlgorithms, AreKeptInAFileALineForEachShape) {
   const Case first = Conv("first", {3, 10, 13, 24}, {3, 3, 24, 40}, 1, "SAME"),
              second = Conv("second", {3, 10, 13, 24}, {3, 3, 24, 56}, 1, "SAME");
   Results results;
-  results.Compute(first, DT_FLOAT, kGpu, options);
+  results.Compute(first, DT_FLOAT, kGpu0, options);
   const int of_one = lines();
   EXPECT_GE(of_one, 3);  // the convolution and its two gradients
-  results.Compute(first, DT_FLOAT, kGpu, options);
+  results.Compute(first, DT_FLOAT, kGpu0, options);
   EXPECT_EQ(lines(), of_one);
-  results.Compute(second, DT_FLOAT, kGpu, options);
+  results.Compute(second, DT_FLOAT, kGpu0, options);
   EXPECT_GE(lines(), of_one + 3);
   std::remove(file.c_str());
 }

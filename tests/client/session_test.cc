@@ -141,7 +141,7 @@ TEST_F(SessionTest, NodesRunOnSeveralLogicalDevices) {
   const Output a = Const(root_.WithDevice("/cpu:0"), 2.0f);
   const Output b = Neg(root_.WithDevice("/cpu:1"), a);
   const Output c = Mul(root_.WithDevice("/cpu:0"), b, a);
-  auto values = session({.device_count = {{"CPU", 2}}}).Run({}, {c});
+  auto values = session({.device_count = {{kCpu, 2}}}).Run({}, {c});
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(0).scalar<float>(), -4.0f);
   EXPECT_EQ(session().DeviceOf(b)->id, 1);

@@ -40,7 +40,7 @@ TEST(GpuOptions, OptionsThatContradictEachOtherAreRefused) {
   EXPECT_TRUE(
       CheckGpuOptions({.visible_device_list = "0,1", .virtual_device_memory_mb = {{1024, 1024}}})
           .ok());
-  ExpectRefused(CheckGpuOptions({.device_count = -2}), "device_count[\"GPU\"] is -2", "-1 for all");
+  ExpectRefused(CheckGpuOptions({.device_count = -2}), "device_count[kGpu] is -2", "-1 for all");
   ExpectRefused(CheckGpuOptions({.visible_device_list = "0,0"}), "'0,0'", "twice");
   for (const double wrong : {1.5, -0.1})
     ExpectRefused(CheckGpuOptions({.per_process_gpu_memory_fraction = wrong}),

@@ -31,19 +31,21 @@ TEST(KernelRegistry, FindsTheKernelOfHighestPriorityThatMatchesAllTypes) {
   KernelRegistry registry;
   registry.Add<Nothing>({.op = "X", .types = {{"T", DT_FLOAT}}});
   registry.Add<Nothing>({.op = "X", .types = {{"T", DT_FLOAT}}, .priority = 2});
-  registry.Add<Nothing>({.op = "X", .device = "GPU", .types = {{"T", DT_FLOAT}}, .priority = 9});
+  registry.Add<Nothing>({.op = "X", .device = kGpu, .types = {{"T", DT_FLOAT}}, .priority = 9});
   registry.Add<Nothing>({.op = "X", .types = {{"T", DT_INT32}, {"U", DT_INT64}}});
-  const auto found = registry.Find("X", "CPU", Attrs{{"T", DT_FLOAT}});
+  const auto found = registry.Find("X", kCpu, Attrs{{"T", DT_FLOAT}});
   ASSERT_TRUE(found.ok());
   EXPECT_EQ((*found)->def.priority, 2);
-  EXPECT_TRUE(registry.Find("X", "CPU", Attrs{{"T", DT_INT32}, {"U", DT_INT64}}).ok());
-  EXPECT_EQ(registry.Find("X", "CPU", Attrs{{"T", DT_INT32}, {"U", DT_INT32}}).status().message(),
+  EXPECT_TRUE(registry.Find("X", kCpu, Attrs{{"T", DT_INT32}, {"U", DT_INT64}}).ok());
+  EXPECT_EQ(registry.Find("X", kCpu, Attrs{{"T", DT_INT32}, {"U", DT_INT32}}).status().message(),
             "op 'X' has no CPU kernel for T=int32, U=int32; registered: CPU T=float, CPU T=float, "
             "GPU T=float, "
             "CPU T=int32 U=int64");
-  EXPECT_TRUE(registry.HasOp("X", "GPU"));
-  EXPECT_FALSE(registry.HasOp("X", "TPU"));
-  EXPECT_FALSE(registry.HasOp("Y", "CPU"));
+  EXPECT_TRUE(registry.HasOp("X", kGpu));
+  EXPECT_FALSE(registry.HasOp("X", DeviceType("TPU")));
+  EXPECT_FALSE(registry.HasOp("Y", kCpu));
+  EXPECT_TRUE(registry.HasOp("X"));
+  EXPECT_FALSE(registry.HasOp("Y"));
   EXPECT_EQ(registry.All().size(), 4u);
 }
 

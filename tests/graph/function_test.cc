@@ -163,7 +163,7 @@ TEST_F(FunctionTest, WhatNoResultNeedsIsNotInlinedUnlessItHasEffects) {
   for (const char* name : {"c/unused", "c/before"}) EXPECT_LT(flat->Find(name), 0) << name;
 }
 
-TEST_F(FunctionTest, WishesOfTheBodyAreCompletedFromTheCall) {
+TEST_F(FunctionTest, RequestedDevicesOfTheBodyAreCompletedFromTheCall) {
   ASSERT_TRUE(graph_.functions()
                   .Add(Define("f",
                               [](const Scope& s) {

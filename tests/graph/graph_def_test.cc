@@ -8,8 +8,11 @@
 #include <fstream>
 #include <random>
 
+#include "graph/attr_proto.h"
+#include "graph/dot.h"
 #include "graph/function.h"
 #include "graph/graph.pb.h"
+#include "graph/graph_file.h"
 #include "tests/graph/test_ops.h"
 
 namespace monograph {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "graph/function.h"
 #include "tests/graph/test_ops.h"
 
 namespace monograph {
@@ -141,29 +140,6 @@ TEST_F(OptimizeTest, ControlEdgesFollowFoldedNodes) {
   const Graph optimized = Optimized({last.id});
   ASSERT_EQ(optimized.control_inputs(optimized.Find("last")).size(), 1u);
   EXPECT_EQ(optimized.name(optimized.control_inputs(optimized.Find("last"))[0]), "five");
-}
-
-TEST_F(OptimizeTest, CallsAreInlinedWhenAsked) {
-  auto body = std::make_shared<Graph>(&TestRegistry());
-  const Scope inner(body.get());
-  const Output x = OpBuilder(inner, "_Arg").Attr("T", DT_FLOAT).Attr("index", 0).BuildOutput();
-  OpBuilder(inner, "_Retval")
-      .Input(Binary(inner.WithOpName("sum"), "Add", x, x))
-      .Attr("index", 0)
-      .Build();
-  ASSERT_TRUE(inner.ok()) << inner.status();
-  ASSERT_TRUE(graph_.functions().Add(Function::Make("f", body).value()).ok());
-  const Output call = OpBuilder(root_.WithOpName("call"), "PartitionedCall")
-                          .Input(Number(4))
-                          .Attr("f", FunctionName{"f"})
-                          .Attr("Tout", std::vector<DType>{DT_FLOAT})
-                          .BuildOutput();
-  const Output y = Unary(root_.WithOpName("y"), "Relu", call);
-  EXPECT_GE(Optimized({y.node()}).Find("call"), 0);
-  const Graph inlined = Optimized({y.node()}, {.function_inlining = true});
-  EXPECT_TRUE(inlined.is(inlined.Find("call/sum"), "Const"));
-  EXPECT_EQ(inlined.Find("y"), mapping_[static_cast<size_t>(y.node())]);
-  EXPECT_EQ(mapping_[static_cast<size_t>(call.node())], -1);
 }
 
 }  // namespace

@@ -60,12 +60,12 @@ TEST_F(ScopeTest, InnerDevicePartsWinAndOuterOnesFillTheRest) {
             "/job:ps/task:1/device:CPU:0");
 }
 
-TEST_F(ScopeTest, ADeviceFunctionSeesTheOpAndTheWishSoFar) {
+TEST_F(ScopeTest, ADeviceFunctionSeesTheOpAndTheDeviceRequestedSoFar) {
   std::string seen;
   const Scope scope =
       root_.WithDevice("/job:worker")
-          .WithDeviceFunction([&](const NodeSpec& node, const DeviceName& wish) {
-            seen = std::string(node.op) + " " + std::string(node.name) + " " + wish.ToString();
+          .WithDeviceFunction([&](const NodeSpec& node, const DeviceName& requested) {
+            seen = std::string(node.op) + " " + std::string(node.name) + " " + requested.ToString();
             return node.op == "NoOp" ? "/task:7" : std::string();
           });
   EXPECT_EQ(Device(NoOp(scope.WithDevice("/cpu:0"))), "/job:worker/task:7");

@@ -11,7 +11,7 @@
 #include <future>
 
 #include "client/registries.h"
-#include "graph/graph_def.h"
+#include "graph/graph_file.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "client/registries.h"
-#include "graph/graph_def.h"
+#include "graph/graph_file.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/queue/queue.h"

@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "client/registries.h"
-#include "graph/graph_def.h"
+#include "graph/graph_file.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "tests/multiprocess/command.h"

@@ -6,7 +6,6 @@
 
 #include "client/registries.h"
 #include "executor/worker/task_status.h"
-#include "graph/place.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"

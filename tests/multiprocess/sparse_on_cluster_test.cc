@@ -85,7 +85,7 @@ TEST(SparseOnCluster, TablesOnTwoParameterServersGetTheBitsOfOneProcess) {
   for (const auto& optimizer : {GradientDescent(0.5), Momentum(0.1, 0.9), Adagrad(0.3),
                                 RMSProp(0.01), Adam(0.05), SignMomentum(0.01, 0.9)}) {
     Training here({"/device:CPU:0", "/device:CPU:1"}, nullptr, kRows, optimizer);
-    auto local = Session::Local(here.graph, {.device_count = {{"CPU", 2}}}).value();
+    auto local = Session::Local(here.graph, {.device_count = {{kCpu, 2}}}).value();
     const Tensor expected = TableAfter(*local, here, kRows);
     Training there(cluster.spec().Tasks("worker"), &cluster.spec(), kRows, optimizer);
     auto session = cluster.Connect(there.graph);

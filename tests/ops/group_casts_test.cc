@@ -69,9 +69,9 @@ class GroupCastsTest : public ::testing::Test {
     return Conv2DBackpropInput(scope.WithOpName(name), sizes, filter,
                                Images(scope, filter.dtype(), 8), {1, 1, 1, 1}, "SAME");
   }
-  Graph Grouped(std::vector<NodeId>* mapping = nullptr, std::span<const NodeId> keep = {}) {
+  Graph Grouped() {
     EXPECT_TRUE(root_.ok()) << root_.status();
-    auto grouped = GroupCasts(std::move(graph_), keep, mapping);
+    auto grouped = GroupCasts(std::move(graph_));
     EXPECT_TRUE(grouped.ok()) << grouped.status();
     return std::move(*grouped);
   }
@@ -88,12 +88,11 @@ TEST_F(GroupCastsTest, CastsOfVariablesBecomeOneNode) {
                         Identity(gpu_.WithOpName("same"), Read(gpu_, "b")), DT_BFLOAT16);
   Identity(gpu_.WithOpName("use_b"), b);
   NoOp(gpu_.WithOpName("behind").WithControlDependencies({Operation(b), Operation(use_a)}));
-  std::vector<NodeId> mapping;
-  const Graph grouped = Grouped(&mapping);
+  const Graph grouped = Grouped();
   EXPECT_EQ(Groups(grouped), (Names{{"a_value", "same"}}));
-  const NodeId one = mapping[static_cast<size_t>(a.node())];
-  EXPECT_EQ(mapping[static_cast<size_t>(b.node())], one);
-  EXPECT_EQ(grouped.inputs(grouped.Find("use_a"))[0], (Endpoint{one, 0}));
+  const auto [one, first] = grouped.inputs(grouped.Find("use_a"))[0];
+  EXPECT_TRUE(grouped.is(one, "_MultiCast"));
+  EXPECT_EQ(first, 0);
   EXPECT_EQ(grouped.inputs(grouped.Find("use_b"))[0], (Endpoint{one, 1}));
   EXPECT_EQ(grouped.shape({one, 1}), PartialShape({2, 3}));
   EXPECT_EQ(grouped.dtype({one, 1}), DT_BFLOAT16);
@@ -131,11 +130,9 @@ TEST_F(GroupCastsTest, WhatMayHaveToWaitStays) {
   // From another device, and of what is no variable.
   Cast(gpu_, Read(On("GPU:1"), "far"), DT_BFLOAT16);
   Cast(gpu_, Placeholder(gpu_, DT_FLOAT, {2, 3}), DT_BFLOAT16);
-  const Output kept = CastOf(gpu_, "kept");
-  const std::vector<NodeId> keep{kept.node()};
-  const Graph grouped = Grouped(nullptr, keep);
+  const Graph grouped = Grouped();
   EXPECT_EQ(Groups(grouped), (Names{{"a_value", "b_value"}}));
-  for (const char* name : {"late_cast", "later", "kept_cast"})
+  for (const char* name : {"late_cast", "later"})
     EXPECT_TRUE(grouped.is(grouped.Find(name), "Cast")) << name;
   EXPECT_TRUE(grouped.TopologicalOrder().ok());
 }
@@ -197,10 +194,9 @@ TEST_F(GroupCastsTest, OtherFiltersStayAsTheyLie) {
 }
 
 TEST_F(GroupCastsTest, OneAloneStaysAsItIs) {
-  const Output a = CastOf(gpu_, "a");
-  std::vector<NodeId> mapping;
-  const Graph grouped = Grouped(&mapping);
-  EXPECT_TRUE(grouped.is(mapping[static_cast<size_t>(a.node())], "Cast"));
+  CastOf(gpu_, "a");
+  const Graph grouped = Grouped();
+  EXPECT_TRUE(grouped.is(grouped.Find("a_cast"), "Cast"));
 }
 
 }  // namespace

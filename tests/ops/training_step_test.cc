@@ -62,7 +62,7 @@ class Trainer {
     Compile(std::move(init_graph_));
     Step();
     Graph needed = Prune(train, {}, {}, updates, nullptr).value();
-    Compile(fuse ? FuseOps(needed, {}, nullptr).value() : std::move(needed));
+    Compile(fuse ? FuseOps(needed).value() : std::move(needed));
   }
 
   void Step() {

@@ -85,7 +85,7 @@ struct Job {
     training = std::make_unique<MonitoredTrainingSession>(
         [this](std::chrono::milliseconds) {
           SessionOptions local;
-          local.device_count = {{"CPU", 2}};
+          local.device_count = {{kCpu, 2}};
           return Session::Local(graph, std::move(local));
         },
         step, feeds, [this](int loop, int64_t index) { return Feed(loop, index); },

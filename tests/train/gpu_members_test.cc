@@ -40,7 +40,7 @@ class GpuMembers : public ::testing::Test {
 
   std::unique_ptr<Session> Open(const Graph& graph, bool nccl = true) const {
     SessionOptions options;
-    options.device_count = {{"CPU", 4}, {"GPU", count_}};
+    options.device_count = {{kCpu, 4}, {kGpu, count_}};
     options.inter_op_parallelism_threads = 2;
     options.intra_op_parallelism_threads = 2;
     options.gpu.nccl = nccl;

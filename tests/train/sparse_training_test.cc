@@ -291,7 +291,7 @@ ReplicatedTable TrainReplicated(const Optimizer& optimizer, VariableUpdate updat
   const Output whole = values.size() == 1 ? values[0] : Concat(root, values, 0);
   const auto evaluation = BuildEvaluation(root, devices[1], {Const(root, {0, 7, 4})}, model, *step);
   EXPECT_TRUE(evaluation.ok()) << evaluation.status();
-  auto session = Session::Local(graph, {.device_count = {{"CPU", 2}}}).value();
+  auto session = Session::Local(graph, {.device_count = {{kCpu, 2}}}).value();
   EXPECT_TRUE(session->Run({}, {}, {step->init}).ok());
   for (int i = 0; i < 6; ++i) {
     const Tensor batch = Tensor::Vector<int32_t>({i, 7 - i, i, 0, 0, 0});

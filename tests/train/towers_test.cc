@@ -120,7 +120,7 @@ std::optional<Trained> Train(Program (*build)(Scope& root, int towers), int towe
   EXPECT_TRUE(root.ok()) << root.status();
   if (!root.ok()) return std::nullopt;
   SessionOptions options;
-  options.device_count = {{"CPU", towers}};
+  options.device_count = {{kCpu, towers}};
   const auto session = Session::Local(graph, options);
   EXPECT_TRUE(session.ok()) << session.status();
   if (!session.ok() || !(*session)->Run({}, {}, {program.init}).ok()) return std::nullopt;

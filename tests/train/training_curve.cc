@@ -88,7 +88,7 @@ Result<Curve> TrainingCurve(const CurveOptions& options) {
     MG_ASSIGN_OR_RETURN(session, Session::Connect(*options.cluster, graph, options.session));
   } else {
     SessionOptions local = options.session;
-    local.device_count = {{"CPU", static_cast<int>(options.replicas.size())}};
+    local.device_count = {{kCpu, static_cast<int>(options.replicas.size())}};
     MG_ASSIGN_OR_RETURN(session, Session::Local(graph, std::move(local)));
   }
   MG_ASSIGN_OR_RETURN(Curve curve,

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "graph/names.h"
 #include "tools/compare.h"
 #include "tools/flags.h"
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/text_file.h"
+#include "graph/names.h"
 #include "tools/flags.h"
 
 namespace monograph {

@@ -188,9 +188,8 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
 
 Status AddUpdate(Draft* draft, ReplicatedStep* step) {
   // Beside GPUs it is their task's CPU's: what counts has no kernel for them.
-  MG_ASSIGN_OR_RETURN(DeviceName counter, DeviceName::Parse(draft->home));
-  if (counter.type == "GPU") counter.type = "CPU", counter.id = 0;
-  step->global_step = MakeGlobalStep(draft->scope.WithDevice(counter.ToString()));
+  MG_ASSIGN_OR_RETURN(const DeviceName home, DeviceName::Parse(draft->home));
+  step->global_step = MakeGlobalStep(draft->scope.WithDevice(HostOf(home).ToString()));
   draft->initializers.push_back(step->global_step.initializer);
   MG_RETURN_IF_ERROR(draft->scope.status());
   const ReplicateOptions& options = draft->options;

@@ -35,7 +35,7 @@ std::string TaskCpu(const Output& variable) {
   }
   DeviceName device = node < 0 ? DeviceName() : graph.device(node);
   if (device.task >= 0 && device.replica < 0) device.replica = 0;
-  device.type = "CPU";
+  device.type = kCpu;
   device.id = 0;
   return device.ToString();
 }

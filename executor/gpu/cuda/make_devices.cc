@@ -77,7 +77,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
       info.description += ", part " + std::to_string(logical.part + 1) + " of " +
                           std::to_string(logical.parts) + " of GPU " + std::to_string(logical.gpu);
     info.link = LinkOf(logical.gpu, options);
-    info.name.type = "GPU";
+    info.name.type = kGpu;
     info.name.id = static_cast<int>(devices.size());
     MG_ASSIGN_OR_RETURN(auto driver, MakeCudaDriver(logical.gpu, options));
     MG_ASSIGN_OR_RETURN(auto device,

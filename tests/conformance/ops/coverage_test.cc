@@ -183,7 +183,7 @@ TEST(OpCoverage, EveryOpHasAGradientOrSaysThatNoneFlows) {
 }
 
 TEST(OpCoverage, EveryOpHasACpuKernel) {
-  for (const OpDef* op : OurOps()) EXPECT_TRUE(Kernels().HasOp(op->name(), "CPU")) << op->name();
+  for (const OpDef* op : OurOps()) EXPECT_TRUE(Kernels().HasOp(op->name(), kCpu)) << op->name();
 }
 
 TEST(OpCoverage, EveryKernelIsOfADefinedOp) {

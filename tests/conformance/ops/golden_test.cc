@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/attr_proto.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "ops/register.h"

@@ -16,6 +16,7 @@
 #include "client/registries.h"
 #include "client/session.h"
 #include "executor/gpu/plugin.h"
+#include "graph/attr_proto.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "tests/conformance/ops/evaluator.h"
@@ -26,8 +27,8 @@
 namespace monograph::optest {
 namespace {
 
-constexpr char kCpu[] = "/job:localhost/replica:0/task:0/device:CPU:0";
-constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+constexpr char kCpu0[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr char kGpu0[] = "/job:localhost/replica:0/task:0/device:GPU:0";
 
 // What a GPU may differ from the reference by, beyond what the case itself allows: sums in another
 // order, and functions of the device's own library.
@@ -61,13 +62,13 @@ Result<Graph> GraphOf(const OpCase& op_case, NamedFeeds* feeds) {
     NodeDef* node = def.add_node();
     node->set_name("in" + std::to_string(i));
     node->set_op("Placeholder");
-    node->set_device(kCpu);
+    node->set_device(kCpu0);
     (*node->mutable_attr())["dtype"].set_type(op_case.inputs(i).dtype());
     (*node->mutable_attr())["shape"].mutable_shape()->set_unknown_rank(true);
     feeds->emplace_back(node->name(), std::move(value));
   }
   *def.add_node() = op_case.node();
-  def.mutable_node(def.node_size() - 1)->set_device(kGpu);
+  def.mutable_node(def.node_size() - 1)->set_device(kGpu0);
   return GraphFromDef(def, &DefaultRegistries().ops, {.keep_unknown_ops = false});
 }
 
@@ -112,7 +113,7 @@ TEST(GpuCoverage, EveryOpHasAKernelForGpusOrAReason) {
   const OpRegistry structural;
   for (const OpDef* op : Ops().All()) {
     if (structural.Find(op->name()) != nullptr) continue;
-    const bool has = GpuKernels()->HasOp(op->name(), "GPU");
+    const bool has = GpuKernels()->HasOp(op->name(), kGpu);
     const bool excused = WithoutGpuKernel().contains(op->name());
     EXPECT_TRUE(has || excused) << op->name() << " has no kernel for GPUs and no reason why";
     EXPECT_FALSE(has && excused) << op->name() << " has a kernel; its excuse is out of date";
@@ -123,7 +124,7 @@ TEST(GpuCoverage, EveryKernelIsOfADefinedOpAndNamesItsArguments) {
   if (std::string_view(MG_CUDA_PLUGIN).empty()) GTEST_SKIP() << "this build is without CUDA";
   if (GpuKernels() == nullptr) GTEST_SKIP() << "CUDA's libraries are not here";
   for (const KernelRegistry::Entry* entry : GpuKernels()->All()) {
-    EXPECT_EQ(entry->def.device, "GPU") << entry->def.op;
+    EXPECT_EQ(entry->def.device, kGpu) << entry->def.op;
     const OpDef* op = Ops().Find(entry->def.op);
     ASSERT_NE(op, nullptr) << entry->def.op;
     for (const auto& [attr, dtype] : entry->def.types)
@@ -145,7 +146,7 @@ TEST(GpuCoverage, EveryKernelForGpusIsComparedWithTheCpusByName) {
   for (const UpdateCase& update : kUpdateCases) compared.insert(update.op);
   const OpRegistry structural;
   for (const OpDef* op : Ops().All()) {
-    if (structural.Find(op->name()) != nullptr || !GpuKernels()->HasOp(op->name(), "GPU")) continue;
+    if (structural.Find(op->name()) != nullptr || !GpuKernels()->HasOp(op->name(), kGpu)) continue;
     const bool has = compared.contains(op->name()),
                elsewhere = ComparedOnGpuBy().contains(op->name());
     EXPECT_TRUE(has || elsewhere) << op->name() << ": nothing compares its kernel for GPUs";
@@ -166,7 +167,7 @@ int CompareWithReference(const std::string& op, const GpuOptions& gpu) {
       EXPECT_TRUE(graph.ok()) << graph.status();
       if (!graph.ok()) return checked;
       const Attrs& attrs = graph->attrs(graph->Find(op_case.node().name()));
-      if (!CudaKernels()->Find(op, "GPU", attrs).ok()) continue;  // not for this type
+      if (!CudaKernels()->Find(op, kGpu, attrs).ok()) continue;  // not for this type
       const auto outputs = RunOnGpu(op_case, *graph, feeds, gpu);
       EXPECT_TRUE(outputs.ok()) << outputs.status();
       if (!outputs.ok()) return checked;

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "executor/resource_manager.h"
+#include "graph/attr_proto.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "ops/gpu/device_code.h"
@@ -27,7 +28,7 @@ namespace {
 
 using ops::simulated::Order;
 
-constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+constexpr char kGpu0[] = "/job:localhost/replica:0/task:0/device:GPU:0";
 
 // Sums whose order is the GPU's own: equal to rounding, not bit by bit.
 const std::set<std::string>& OwnOrder() {
@@ -128,7 +129,7 @@ class SimulatedGpu : public testing::Test {
   }
 
   KernelRunner::Options Options(uint64_t step) {
-    return {.device = kGpu, .resources = &resources_, .step_id = step, .memory = &memory_};
+    return {.device = kGpu0, .resources = &resources_, .step_id = step, .memory = &memory_};
   }
 
   Result<std::vector<Tensor>> Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs,
@@ -263,7 +264,7 @@ TEST_F(SimulatedGpu, GivesWhatTensorFlowGives) {
       if (!graph.ok()) continue;  // golden_test tells
       const NodeId node = graph->Find(op_case.node().name());
       const std::string& op = op_case.node().op();
-      if (!SimulatedKernels().Find(op, "GPU", graph->attrs(node)).ok()) continue;
+      if (!SimulatedKernels().Find(op, kGpu, graph->attrs(node)).ok()) continue;
       ++checked[op];
       KernelRunner cpu(&Kernels());
       const auto on_cpu = cpu.Run(*graph, node, inputs);
@@ -299,7 +300,7 @@ TEST_F(SimulatedGpu, GivesWhatTensorFlowGives) {
 TEST(SimulatedGpuCoverage, EveryTypeThatAnOpHasOnCpusItHasOnGpusOrAReason) {
   for (const KernelRegistry::Entry* entry : Kernels().All()) {
     const KernelDef& def = entry->def;
-    if (def.device != "CPU" || !SimulatedKernels().HasOp(def.op, "GPU")) continue;
+    if (def.device != kCpu || !SimulatedKernels().HasOp(def.op, kGpu)) continue;
     Attrs attrs;
     std::string why, types;
     for (const auto& [attr, dtype] : def.types) {
@@ -309,7 +310,7 @@ TEST(SimulatedGpuCoverage, EveryTypeThatAnOpHasOnCpusItHasOnGpusOrAReason) {
     }
     // Kernels of any type on CPUs may be those of all plain types on GPUs.
     if (def.types.empty()) continue;
-    EXPECT_EQ(SimulatedKernels().Find(def.op, "GPU", attrs).ok(), why.empty())
+    EXPECT_EQ(SimulatedKernels().Find(def.op, kGpu, attrs).ok(), why.empty())
         << def.op << types << ": " << why;
   }
 }
@@ -935,7 +936,7 @@ TEST_F(SimulatedGpu, UpdatesVariablesLikeTheCpu) {
           memory_.set_shift(variant.shift);
           ops::simulated::TheGrid().order = variant.order;
           Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0");
-          Updates gpu(&SimulatedKernels(), &memory_, kGpu);
+          Updates gpu(&SimulatedKernels(), &memory_, kGpu0);
           const bool rows = update.has_rows();
           std::vector<Tensor> on_cpu, on_gpu;
           int variables = 0;
@@ -1004,7 +1005,7 @@ TEST_F(SimulatedGpu, UpdatesManyVariablesInOneLaunch) {
         memory_.set_shift(variant.shift);
         ops::simulated::TheGrid().order = variant.order;
         Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0");
-        Updates gpu(&SimulatedKernels(), &memory_, kGpu);
+        Updates gpu(&SimulatedKernels(), &memory_, kGpu0);
         const int64_t slots = std::count(kind.inputs.begin(), kind.inputs.end(), 'v');
         std::vector<Tensor> coefficients, gradients, handles;
         std::vector<DType> types;
@@ -1285,7 +1286,7 @@ TEST_F(SimulatedGpu, WholeNumbersOfEveryTypeGiveTheCpusBits) {
 TEST_F(SimulatedGpu, CountersCountLikeTheCpus) {
   for (const DType dtype : {DT_INT32, DT_INT64}) {
     Updates cpu(&Kernels(), nullptr, "/job:localhost/replica:0/task:0/device:CPU:0"),
-        gpu(&SimulatedKernels(), &memory_, kGpu);
+        gpu(&SimulatedKernels(), &memory_, kGpu0);
     for (Updates* device : {&cpu, &gpu}) {
       device->Make("v", Random(dtype, {13}, 1, 0, 1000));
       for (const char* op : {"AssignAddVariableOp", "AssignSubVariableOp"}) {
@@ -1302,7 +1303,7 @@ TEST_F(SimulatedGpu, CountersCountLikeTheCpus) {
 
 // Where CUDA graphs look for it.
 TEST_F(SimulatedGpu, ASmallVariableStaysWhereItIsUnlessItsValueIsHeld) {
-  Updates gpu(&SimulatedKernels(), &memory_, kGpu);
+  Updates gpu(&SimulatedKernels(), &memory_, kGpu0);
   const Tensor first = Random(DT_FLOAT, {13}, 1, 0, 1), second = Random(DT_FLOAT, {13}, 2, 0, 1);
   gpu.Make("v", first);
   const auto assign = [&](const Tensor& value) {

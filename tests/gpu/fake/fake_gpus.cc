@@ -7,12 +7,11 @@ namespace monograph::testing {
 void UseCpuKernelsOnGpus(KernelRegistry* kernels) {
   std::vector<const KernelRegistry::Entry*> missing;
   for (const KernelRegistry::Entry* entry : kernels->All()) {
-    if (entry->def.device == "CPU" && !kernels->HasOp(entry->def.op, "GPU"))
-      missing.push_back(entry);
+    if (entry->def.device == kCpu && !kernels->HasOp(entry->def.op, kGpu)) missing.push_back(entry);
   }
   for (const KernelRegistry::Entry* entry : missing) {
     KernelDef def = entry->def;
-    def.device = "GPU";
+    def.device = kGpu;
     kernels->Add(def, entry->factory);
     if (def.op != "Const") continue;
     // Shapes and axes, which kernels want in host memory.

@@ -63,7 +63,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
   const int count = options.device_count < 0 ? Count() : std::min(Count(), options.device_count);
   for (int id = 0; id < count; ++id) {
     DeviceInfo info{.name = task, .description = description, .memory_limit = int64_t{8} << 30};
-    info.name.type = "GPU";
+    info.name.type = kGpu;
     info.name.id = id;
     devices.push_back(std::make_unique<Device>(std::move(info), HostAllocator()));
   }
@@ -77,9 +77,8 @@ class NoKernel : public Kernel {
 };
 
 void RegisterKernels(KernelRegistry* registry) {
-  registry->Add<NoKernel>({.op = "Neg", .device = "GPU", .types = {{"T", DT_FLOAT}}});
-  registry->Add<NoKernel>(
-      {.op = "Neg", .device = "GPU", .types = {{"T", DT_FLOAT}}, .priority = 1});
+  registry->Add<NoKernel>({.op = "Neg", .device = kGpu, .types = {{"T", DT_FLOAT}}});
+  registry->Add<NoKernel>({.op = "Neg", .device = kGpu, .types = {{"T", DT_FLOAT}}, .priority = 1});
 }
 
 constexpr CudaPlugin kPlugin = {

@@ -49,7 +49,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
   std::vector<std::unique_ptr<Device>> devices;
   for (int id = 0; id < kGpus && options.device_count != 0; ++id) {
     DeviceName name = task;
-    name.type = "GPU";
+    name.type = kGpu;
     name.id = id;
     testing::FakeGpu gpu =
         testing::MakeFakeGpu(name.ToString(), world, static_cast<uint32_t>(id + 1),
@@ -86,7 +86,7 @@ void RegisterKernels(KernelRegistry* registry) {
   RegisterCpuKernels(registry);
   testing::UseCpuKernelsOnGpus(registry);
 #else
-  registry->Add<Relu>({.op = "Relu", .device = "GPU", .types = {{"T", DT_FLOAT}}});
+  registry->Add<Relu>({.op = "Relu", .device = kGpu, .types = {{"T", DT_FLOAT}}});
 #endif
 }
 

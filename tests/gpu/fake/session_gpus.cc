@@ -36,7 +36,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeCudaDevices(const DeviceName& t
   }
   for (int id = 0; id < fake_gpus.count; ++id) {
     DeviceName name = task;
-    name.type = "GPU";
+    name.type = kGpu;
     name.id = id;
     const std::string card =
         fake_gpus.cards.empty() ? "" : fake_gpus.cards.at(FakeDrivers().size());

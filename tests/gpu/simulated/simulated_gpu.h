@@ -21,7 +21,7 @@ namespace monograph::optest {
 // padding and batch normalisation; else they refuse everything.
 inline bool simulated_libraries = false;
 
-// The kernels for "GPU" of ops/ that are our own.
+// The kernels for GPUs of ops/ that are our own.
 const KernelRegistry& SimulatedKernels();
 
 // FAILED_PRECONDITION: these kernels cannot run here.

@@ -1,27 +1,25 @@
-// GraphDef to graphs. What a file says is not trusted: every reference is checked, and cycles are
-// found, before a node is added.
+// GraphFromDef and ParseGraph. What a file says is not trusted: every reference is checked, and
+// cycles are found, before a node is added.
 #include <google/protobuf/arena.h>
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <functional>
 #include <optional>
-#include <queue>
 #include <set>
 #include <unordered_map>
 
+#include "graph/attr_proto.h"
 #include "graph/function.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "graph/names.h"
 #include "graph/plain_nodes.h"
+#include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
-
-std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 // The last version of TensorFlow's GraphDefs in which a placeholder of unknown rank is written as a
 // scalar.
@@ -153,55 +151,20 @@ class NodeLoader {
   Result<std::vector<int>> Order() const {
     const auto count = sources_.size();
     std::vector<std::vector<int>> targets(count);
-    std::vector<int> pending(count, 0);
     for (size_t i = 0; i < count; ++i) {
       for (const Source& source : sources_[i]) {
-        if (source.node < 0) continue;
-        targets[static_cast<size_t>(source.node)].push_back(static_cast<int>(i));
-        ++pending[i];
+        if (source.node >= 0)
+          targets[static_cast<size_t>(source.node)].push_back(static_cast<int>(i));
       }
     }
-    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
-    for (size_t i = 0; i < count; ++i) {
-      if (pending[i] == 0) ready.push(static_cast<int>(i));
-    }
-    std::vector<int> order;
-    while (!ready.empty()) {
-      const int i = ready.top();
-      ready.pop();
-      order.push_back(i);
-      for (int target : targets[static_cast<size_t>(i)]) {
-        if (--pending[static_cast<size_t>(target)] == 0) ready.push(target);
-      }
-    }
+    const auto for_each_target = [&targets](int i, const auto& visit) {
+      for (int target : targets[static_cast<size_t>(i)]) visit(target);
+    };
+    std::vector<int> order = TopologicalSort(count, NextReady::kSmallest, for_each_target);
     if (order.size() == count) return order;
-    return CycleError(pending);
-  }
-
-  Status CycleError(const std::vector<int>& pending) const {
-    size_t at = 0;
-    while (pending[at] == 0) ++at;
-    std::vector<size_t> path;
-    std::vector<int> position(pending.size(), -1);
-    while (position[at] < 0) {
-      position[at] = static_cast<int>(path.size());
-      path.push_back(at);
-      for (const Source& source : sources_[at]) {
-        if (source.node >= 0 && pending[static_cast<size_t>(source.node)] > 0) {
-          at = static_cast<size_t>(source.node);
-          break;
-        }
-      }
-    }
-    path.erase(path.begin(), path.begin() + position[at]);
-    std::reverse(path.begin(), path.end());
-    std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
-    std::string text;
-    for (size_t i = 0; i < path.size() && i < 10; ++i)
-      text += Quoted(nodes_[static_cast<int>(path[i])].name()) + " -> ";
-    if (path.size() > 10) text += "... -> ";
-    return InvalidArgument(context_ + "the graph has a cycle: " + text +
-                           Quoted(nodes_[static_cast<int>(path[0])].name()));
+    return InvalidArgument(
+        context_ + "the graph has a cycle: " +
+        CycleText(count, order, for_each_target, [this](int i) { return nodes_[i].name(); }));
   }
 
   Result<Endpoint> Resolve(const Source& source) {

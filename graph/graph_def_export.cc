@@ -1,11 +1,12 @@
-// Graphs to GraphDef. Nodes are written straight in wire format, the attributes of nodes that share
-// them encoded once: a graph of 100,000 nodes has a few dozen different sets.
+// SerializeGraph and GraphToDef. Nodes are written straight in wire format, the attributes of nodes
+// that share them encoded once: a graph of 100,000 nodes has a few dozen different sets.
 #include <cctype>
 #include <charconv>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/attr_proto.h"
 #include "graph/function.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"

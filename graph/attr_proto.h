@@ -1,0 +1,24 @@
+// Tensors and attribute values as protocol messages of TensorFlow.
+#pragma once
+
+#include "base/tensor.h"
+#include "graph/attr.h"
+
+namespace monograph {
+
+namespace pb {  // graph/graph.proto
+class AttrValue;
+class TensorProto;
+}  // namespace pb
+using pb::TensorProto;
+
+// Nothing in a tensor or attribute that somebody sent is trusted: sizes are checked before memory
+// is taken.
+Result<Tensor> TensorFromProto(const TensorProto& proto);
+void TensorToProto(const Tensor& tensor, TensorProto* proto);
+// std::monostate for an attribute that we have no value for (a list of tensors, none at all).
+// Unimplemented for a placeholder.
+Result<AttrValue> AttrFromProto(const pb::AttrValue& proto);
+void AttrToProto(const AttrValue& value, pb::AttrValue* proto);
+
+}  // namespace monograph
