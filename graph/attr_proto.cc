@@ -1,5 +1,7 @@
 #include "graph/attr_proto.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -20,14 +22,14 @@ DType TypeFromProto(int type) { return static_cast<DType>(type > 100 ? type - 10
 Result<PartialShape> ShapeFromProto(const pb::TensorShapeProto& proto) {
   if (proto.unknown_rank()) return PartialShape();
   if (proto.dim_size() > kMaxRank) {
-    return InvalidArgument("a shape has " + std::to_string(proto.dim_size()) +
-                           " dimensions; at most " + std::to_string(kMaxRank) + " are supported");
+    return InvalidArgument(fmt::format("a shape has {} dimensions; at most {} are supported",
+                                       proto.dim_size(), kMaxRank));
   }
   PartialShape shape = PartialShape::Scalar();
   int64_t elements = 1;
   for (const auto& dim : proto.dim()) {
     if (dim.size() < -1)
-      return InvalidArgument("a shape has dimension " + std::to_string(dim.size()));
+      return InvalidArgument(fmt::format("a shape has dimension {}", dim.size()));
     if (dim.size() > 0 && __builtin_mul_overflow(elements, dim.size(), &elements)) {
       return InvalidArgument("a shape has more than 2^63 elements");
     }
@@ -238,17 +240,17 @@ Result<Tensor> TensorFromProto(const TensorProto& proto) {
     if (!IsPlainData(dtype))
       return InvalidArgument("a tensor of type " + type + " has tensor_content");
     if (content.size() != bytes) {
-      return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() +
-                             " has " + std::to_string(content.size()) +
-                             " bytes of tensor_content, not " + std::to_string(bytes));
+      return InvalidArgument(
+          fmt::format("a tensor of type {} and shape {} has {} bytes of tensor_content, not {}",
+                      type, shape.ToString(), content.size(), bytes));
     }
   } else if (values.count > shape.elements()) {
-    return InvalidArgument("a tensor of shape " + shape.ToString() + " has " +
-                           std::to_string(values.count) + " elements in " + values.field);
+    return InvalidArgument(fmt::format("a tensor of shape {} has {} elements in {}",
+                                       shape.ToString(), values.count, values.field));
   } else if (values.count < shape.elements() && bytes > kMaxExpandedBytes) {
-    return InvalidArgument("a tensor of type " + type + " and shape " + shape.ToString() +
-                           " has only " + std::to_string(values.count) + " elements in " +
-                           values.field);
+    return InvalidArgument(
+        fmt::format("a tensor of type {} and shape {} has only {} elements in {}", type,
+                    shape.ToString(), values.count, values.field));
   }
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   if (!content.empty()) {

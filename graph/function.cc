@@ -1,5 +1,7 @@
 #include "graph/function.h"
 
+#include <fmt/core.h>
+
 namespace monograph {
 namespace {
 
@@ -12,16 +14,16 @@ Result<Function> Function::Make(std::string name, std::shared_ptr<const Graph> b
   const auto place = [&](NodeId id, const char* what, std::vector<NodeId>* nodes) -> Status {
     const auto index = body->attrs(id).GetOr<int64_t>("index", -1);
     if (index < 0 || index >= kMaxArguments) {
-      return InvalidArgument("function '" + name + "': " + what + " '" +
-                             std::string(body->name(id)) + "' has index " + std::to_string(index) +
-                             "; it must be from 0 to " + std::to_string(kMaxArguments - 1));
+      return InvalidArgument(
+          fmt::format("function '{}': {} '{}' has index {}; it must be from 0 to {}", name, what,
+                      body->name(id), index, kMaxArguments - 1));
     }
     const auto i = static_cast<size_t>(index);
     if (nodes->size() <= i) nodes->resize(i + 1, -1);
     if ((*nodes)[i] >= 0) {
-      return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(index) +
-                             " is given twice, by '" + std::string(body->name((*nodes)[i])) +
-                             "' and '" + std::string(body->name(id)) + "'");
+      return InvalidArgument(fmt::format("function '{}': {} {} is given twice, by '{}' and '{}'",
+                                         name, what, index, body->name((*nodes)[i]),
+                                         body->name(id)));
     }
     (*nodes)[i] = id;
     return Status();
@@ -38,8 +40,8 @@ Result<Function> Function::Make(std::string name, std::shared_ptr<const Graph> b
   const auto complete = [&](const char* what, const std::vector<NodeId>& nodes) -> Status {
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (nodes[i] < 0) {
-        return InvalidArgument("function '" + name + "': " + what + " " + std::to_string(i) +
-                               " of " + std::to_string(nodes.size()) + " is missing");
+        return InvalidArgument(
+            fmt::format("function '{}': {} {} of {} is missing", name, what, i, nodes.size()));
       }
     }
     return Status();

@@ -6,6 +6,8 @@
 // follows from the graph alone. Gradients of rows stay rows until somebody needs the whole tensor.
 #include "graph/gradients.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -139,8 +141,8 @@ class Differentiator {
     MG_RETURN_IF_ERROR(outer_.status());
     if (ys_.empty()) return InvalidArgument("AddGradients: there are no ys");
     if (!grad_ys_.empty() && grad_ys_.size() != ys_.size()) {
-      return InvalidArgument("AddGradients: " + std::to_string(ys_.size()) + " ys but " +
-                             std::to_string(grad_ys_.size()) + " grad_ys");
+      return InvalidArgument(
+          fmt::format("AddGradients: {} ys but {} grad_ys", ys_.size(), grad_ys_.size()));
     }
     auto check = [&](const char* what, const Output& output) {
       if (output.valid() && output.graph == &graph_) return Status();
@@ -156,15 +158,15 @@ class Differentiator {
     for (size_t i = 0; i < ys_.size(); ++i) {
       const Output& y = ys_[i];
       if (!CarriesGradient(y.dtype())) {
-        return InvalidArgument("AddGradients: '" + y.name() + "' of type " +
-                               std::string(DTypeName(y.dtype())) + " cannot be differentiated");
+        return InvalidArgument(fmt::format("AddGradients: '{}' of type {} cannot be differentiated",
+                                           y.name(), DTypeName(y.dtype())));
       }
       if (grad_ys_.empty() || !grad_ys_[i].valid()) continue;
       MG_RETURN_IF_ERROR(check("grad_ys", grad_ys_[i]));
       if (grad_ys_[i].dtype() != y.dtype()) {
-        return InvalidArgument("AddGradients: the gradient given for '" + y.name() + "' is " +
-                               std::string(DTypeName(grad_ys_[i].dtype())) + ", not " +
-                               std::string(DTypeName(y.dtype())));
+        return InvalidArgument(
+            fmt::format("AddGradients: the gradient given for '{}' is {}, not {}", y.name(),
+                        DTypeName(grad_ys_[i].dtype()), DTypeName(y.dtype())));
       }
     }
     return Status();
@@ -234,8 +236,8 @@ class Differentiator {
       case DT_BFLOAT16:
         return Filled(shape, bfloat16(1.0f));
       default:
-        return Unimplemented("AddGradients: no ones of type " + std::string(DTypeName(y.dtype())) +
-                             " for '" + y.name() + "'; give grad_ys");
+        return Unimplemented(fmt::format("AddGradients: no ones of type {} for '{}'; give grad_ys",
+                                         DTypeName(y.dtype()), y.name()));
     }
   }
 
@@ -307,13 +309,13 @@ class Differentiator {
     const OpDef& op = graph_.op(node);
     if (op.no_gradient()) return Status();
     if (op.gradient() == nullptr) {
-      return Unimplemented(
-          "AddGradients: node " + graph_.NodeText(node) +
-          (IsCall(graph_, node)
-               ? " calls a function, and gradients do not go through calls: take the gradient "
-                 "inside the function "
-                 "(as Replicate does), or inline it first (InlineFunctions)"
-               : " has no gradient; StopGradient in front of it keeps gradients out"));
+      return Unimplemented(fmt::format(
+          "AddGradients: node {}{}", graph_.NodeText(node),
+          IsCall(graph_, node)
+              ? " calls a function, and gradients do not go through calls: take the gradient "
+                "inside the function "
+                "(as Replicate does), or inline it first (InlineFunctions)"
+              : " has no gradient; StopGradient in front of it keeps gradients out"));
     }
     const std::vector<Endpoint> inputs(graph_.inputs(node).begin(), graph_.inputs(node).end());
     const Scope scope = NodeScope(node).SubScope(std::string(graph_.name(node)) + "_grad");
@@ -339,15 +341,15 @@ class Differentiator {
     const DType dtype = handle ? HandleDType(graph_, input) : graph_.dtype(input);
     const Output& values = gradient.values;
     if (values.dtype() != dtype && !(handle && dtype == DT_INVALID)) {
-      return Internal(what + " is " + std::string(DTypeName(values.dtype())) + ", the input " +
-                      std::string(DTypeName(dtype)));
+      return Internal(
+          fmt::format("{} is {}, the input {}", what, DTypeName(values.dtype()), DTypeName(dtype)));
     }
     PartialShape wanted = handle ? HandleShape(graph_, input) : graph_.shape(input);
     if (gradient.sparse() && wanted.known_rank() && wanted.rank() > 0) wanted.set_dim(0, -1);
     Result<PartialShape> merged = PartialShape::Merge(values.shape(), wanted);
     if (!merged.ok()) {
-      return Internal(what + " has shape " + values.shape().ToString() + ", the input " +
-                      wanted.ToString());
+      return Internal(fmt::format("{} has shape {}, the input {}", what, values.shape().ToString(),
+                                  wanted.ToString()));
     }
     if (*merged != values.shape()) graph_.SetShape(values.endpoint, *merged);
     return Status();

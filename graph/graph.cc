@@ -5,6 +5,8 @@
 // that needs them builds OutEdges.
 #include "graph/graph.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -294,30 +296,29 @@ void Graph::Reserve(int nodes) {
 
 Status Graph::CheckNew(const NodeSpec& spec, std::string_view op) const {
   if (!IsNodeName(spec.name)) {
-    return InvalidArgument("node '" + std::string(spec.name) + "' (" + std::string(op) +
-                           "): the name is not valid; names are letters, digits and any of _ . - / "
-                           "> and do not begin with "
-                           "- / or >");
+    return InvalidArgument(
+        fmt::format("node '{}' ({}): the name is not valid; names are letters, digits and any of _ "
+                    ". - / > and do not begin with - / or >",
+                    spec.name, op));
   }
   if (const NodeId id = Find(spec.name); id >= 0) {
-    return AlreadyExists("node '" + std::string(spec.name) + "' (" + std::string(op) +
-                         "): there is a node (" + this->op(id).name() + ") of that name already");
+    return AlreadyExists(fmt::format("node '{}' ({}): there is a node ({}) of that name already",
+                                     spec.name, op, this->op(id).name()));
   }
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
     const Endpoint input = spec.inputs[i];
     const bool node = input.node >= 0 && input.node < num_nodes();
     if (node && input.index >= 0 && input.index < num_outputs(input.node)) continue;
-    return InvalidArgument("node '" + std::string(spec.name) + "' (" + std::string(op) +
-                           "): input " + std::to_string(i) + " is " +
-                           (node ? "output " + std::to_string(input.index) + " of node '" +
-                                       std::string(name(input.node)) + "', which has " +
-                                       std::to_string(num_outputs(input.node)) + " outputs"
-                                 : "an output of no node of this graph"));
+    return InvalidArgument(
+        fmt::format("node '{}' ({}): input {} is {}", spec.name, op, i,
+                    node ? fmt::format("output {} of node '{}', which has {} outputs", input.index,
+                                       name(input.node), num_outputs(input.node))
+                         : "an output of no node of this graph"));
   }
   for (NodeId control : spec.control_inputs) {
     if (control >= 0 && control < num_nodes()) continue;
-    return InvalidArgument("node '" + std::string(spec.name) + "' (" + std::string(op) +
-                           "): a control input is no node of this graph");
+    return InvalidArgument(
+        fmt::format("node '{}' ({}): a control input is no node of this graph", spec.name, op));
   }
   return Status();
 }
@@ -325,8 +326,7 @@ Status Graph::CheckNew(const NodeSpec& spec, std::string_view op) const {
 Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   const OpDef* op = interner_->Op(*registry_, spec.op);
   if (op == nullptr) {
-    return registry_->Require(spec.op).status().WithContext("node '" + std::string(spec.name) +
-                                                            "'");
+    return registry_->Require(spec.op).status().WithContext(fmt::format("node '{}'", spec.name));
   }
   MG_RETURN_IF_ERROR(CheckNew(spec, spec.op));
   DeviceIndex device = 0;
@@ -444,8 +444,8 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
     const std::string_view digits = tensor_name.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (error != std::errc() || end != digits.data() + digits.size() || index < 0) {
-      return InvalidArgument("'" + std::string(tensor_name) +
-                             "' is no tensor name; those are NODE or NODE:OUTPUT");
+      return InvalidArgument(
+          fmt::format("'{}' is no tensor name; those are NODE or NODE:OUTPUT", tensor_name));
     }
     node_name = tensor_name.substr(0, colon);
   }
@@ -453,7 +453,7 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
   if (id < 0) {
     NearNames near(node_name);
     for (const Node& node : nodes_) near.Offer(node.name);
-    return NotFound("there is no node '" + std::string(node_name) + "' in the graph" + near.Hint());
+    return NotFound(fmt::format("there is no node '{}' in the graph{}", node_name, near.Hint()));
   }
   if (index >= num_outputs(id)) {
     // Of an unknown op only those outputs are known that other nodes read.
@@ -461,11 +461,10 @@ Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
       return registry()
           .Require(op(id).name())
           .status()
-          .WithContext("node '" + std::string(node_name) + "'");
-    return NotFound("there is no tensor '" + std::string(tensor_name) + "': node '" +
-                    std::string(node_name) + "' (" + op(id).name() + ") has " +
-                    std::to_string(num_outputs(id)) +
-                    (num_outputs(id) == 1 ? " output" : " outputs"));
+          .WithContext(fmt::format("node '{}'", node_name));
+    return NotFound(fmt::format("there is no tensor '{}': node '{}' ({}) has {}{}", tensor_name,
+                                node_name, op(id).name(), num_outputs(id),
+                                num_outputs(id) == 1 ? " output" : " outputs"));
   }
   return Endpoint{id, index};
 }

@@ -1,5 +1,6 @@
 // GraphFromDef and ParseGraph. What a file says is not trusted: every reference is checked, and
 // cycles are found, before a node is added.
+#include <fmt/core.h>
 #include <google/protobuf/arena.h>
 #include <google/protobuf/stubs/logging.h>
 
@@ -63,7 +64,7 @@ class NodeLoader {
   Result<Endpoint> Resolve(const std::string& text) {
     Source source;
     if (!ReadSource(text, &source) || source.control)
-      return InvalidArgument(Quoted(text) + " names no tensor");
+      return InvalidArgument(fmt::format("'{}' names no tensor", text));
     return Resolve(source);
   }
 
@@ -135,14 +136,14 @@ class NodeLoader {
       const std::string_view bare = std::string_view(input).substr(input.starts_with('^') ? 1 : 0);
       const std::string_view name = bare.substr(0, bare.find(':'));
       if (index_.contains(name) || arguments_.contains(name)) {
-        return InvalidArgument(Describe(i) + ": input " + Quoted(input) +
-                               " is not written as NODE, " +
-                               (in_function_ ? "NODE:OUTPUT:INDEX" : "NODE:OUTPUT") + " or ^NODE");
+        return InvalidArgument(fmt::format("{}: input '{}' is not written as NODE, {} or ^NODE",
+                                           Describe(i), input,
+                                           in_function_ ? "NODE:OUTPUT:INDEX" : "NODE:OUTPUT"));
       }
       NearNames near(name);
       for (const auto& [known, index] : index_) near.Offer(known);
-      return InvalidArgument(Describe(i) + ": input " + Quoted(input) + " is not in the " +
-                             (in_function_ ? "function" : "graph") + near.Hint());
+      return InvalidArgument(fmt::format("{}: input '{}' is not in the {}{}", Describe(i), input,
+                                         in_function_ ? "function" : "graph", near.Hint()));
     }
     return Status();
   }
@@ -162,9 +163,9 @@ class NodeLoader {
     };
     std::vector<int> order = TopologicalSort(count, NextReady::kSmallest, for_each_target);
     if (order.size() == count) return order;
-    return InvalidArgument(
-        context_ + "the graph has a cycle: " +
-        CycleText(count, order, for_each_target, [this](int i) { return nodes_[i].name(); }));
+    return InvalidArgument(fmt::format(
+        "{}the graph has a cycle: {}", context_,
+        CycleText(count, order, for_each_target, [this](int i) { return nodes_[i].name(); })));
   }
 
   Result<Endpoint> Resolve(const Source& source) {
@@ -182,14 +183,13 @@ class NodeLoader {
       }
       if (arg.name == source.output) {
         if (source.index < count) return Endpoint{id, static_cast<int32_t>(first + source.index)};
-        return InvalidArgument("output '" + arg.name + "' of node " + Quoted(graph_->name(id)) +
-                               " has " + std::to_string(count) + " tensors, not " +
-                               std::to_string(source.index + 1));
+        return InvalidArgument(fmt::format("output '{}' of node '{}' has {} tensors, not {}",
+                                           arg.name, graph_->name(id), count, source.index + 1));
       }
       first += count;
     }
-    return InvalidArgument("op " + graph_->op(id).name() + " of node " + Quoted(graph_->name(id)) +
-                           " has no output '" + std::string(source.output) + "'");
+    return InvalidArgument(fmt::format("op {} of node '{}' has no output '{}'",
+                                       graph_->op(id).name(), graph_->name(id), source.output));
   }
 
   // The outputs of an unknown op in a function have names only: they are numbered as they are met.
@@ -240,7 +240,7 @@ class NodeLoader {
       auto value = AttrFromProto(proto);
       if (!value.ok()) {
         if (!declared) continue;
-        return value.status().WithContext("attribute " + Quoted(name));
+        return value.status().WithContext(fmt::format("attribute '{}'", name));
       }
       if (!std::holds_alternative<std::monostate>(*value)) attrs.Set(name, std::move(*value));
     }
@@ -279,8 +279,8 @@ class NodeLoader {
     }
     if (!attrs->empty()) spec.attrs = std::make_shared<const Attrs>(std::move(*attrs));
     if (op == nullptr && !options_.keep_unknown_ops) {
-      return graph_->registry().Require(def.op()).status().WithContext(context_ + "node " +
-                                                                       Quoted(def.name()));
+      return graph_->registry().Require(def.op()).status().WithContext(
+          fmt::format("{}node '{}'", context_, def.name()));
     }
     auto added =
         op != nullptr ? graph_->AddNode(spec) : graph_->AddUnknownNode(spec, UnknownOutputs(i));
@@ -323,7 +323,7 @@ class GraphLoader {
     for (const pb::FunctionDef& function : def_.library().function()) {
       const std::string& name = function.signature().name();
       if (!functions_.emplace(name, &function).second) {
-        return InvalidArgument("function " + Quoted(name) + " is in the library twice");
+        return InvalidArgument(fmt::format("function '{}' is in the library twice", name));
       }
     }
     for (const pb::FunctionDef& function : def_.library().function())
@@ -358,8 +358,8 @@ class GraphLoader {
     MG_RETURN_IF_ERROR(LoadCalled(def));
     --depth_;
     if (signature.attr_size() > 0) {
-      return Unimplemented(context + " has parameters (" + signature.attr(0).name() +
-                           "); only plain functions are supported");
+      return Unimplemented(fmt::format("{} has parameters ({}); only plain functions are supported",
+                                       context, signature.attr(0).name()));
     }
     Graph body(&graph_.registry());
     body.ShareFunctions(graph_.shared_functions());
@@ -388,12 +388,12 @@ class GraphLoader {
       const auto& output = signature.output_arg(i);
       const auto found = def.ret().find(output.name());
       if (found == def.ret().end()) {
-        return InvalidArgument(context + ": result " + Quoted(output.name()) +
-                               " comes from nowhere");
+        return InvalidArgument(
+            fmt::format("{}: result '{}' comes from nowhere", context, output.name()));
       }
       auto source = nodes.Resolve(found->second);
       if (!source.ok())
-        return source.status().WithContext(context + ": result " + Quoted(output.name()));
+        return source.status().WithContext(fmt::format("{}: result '{}'", context, output.name()));
       const Endpoint input[] = {*source};
       Attrs attrs{
           {"T", static_cast<DType>(output.type() > 100 ? output.type() - 100 : output.type())},
@@ -461,7 +461,7 @@ Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
   auto* def = google::protobuf::Arena::CreateMessage<GraphDef>(&arena);
   if (bytes.size() > INT32_MAX ||
       !def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return InvalidArgument("these " + std::to_string(bytes.size()) + " bytes are no GraphDef");
+    return InvalidArgument(fmt::format("these {} bytes are no GraphDef", bytes.size()));
   }
   return GraphFromDef(*def, registry, options);
 }

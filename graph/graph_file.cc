@@ -1,5 +1,6 @@
 #include "graph/graph_file.h"
 
+#include <fmt/core.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
@@ -34,9 +35,8 @@ bool IsText(const std::string& path) { return path.ends_with(".pbtxt"); }
 
 Status CheckEnding(const std::string& path, bool dot) {
   if (path.ends_with(".pb") || IsText(path) || (dot && path.ends_with(".dot"))) return Status();
-  return InvalidArgument("graph file '" + path + "' must end in .pb (binary)" +
-                         (dot ? ", " : " or ") + ".pbtxt (text)" +
-                         (dot ? " or .dot (Graphviz)" : ""));
+  return InvalidArgument(fmt::format("graph file '{}' must end in .pb (binary){}.pbtxt (text){}",
+                                     path, dot ? ", " : " or ", dot ? " or .dot (Graphviz)" : ""));
 }
 
 Result<std::string> ReadFile(const std::string& path) {
@@ -47,8 +47,8 @@ Result<std::string> ReadFile(const std::string& path) {
   if (!file) {
     const int error = errno;
     return error == ENOENT ? NotFound("graph file '" + path + "' does not exist")
-                           : FailedPrecondition("graph file '" + path +
-                                                "' cannot be read: " + std::strerror(error));
+                           : FailedPrecondition(fmt::format("graph file '{}' cannot be read: {}",
+                                                            path, std::strerror(error)));
   }
   std::ostringstream bytes;
   if (file.peek() != std::ifstream::traits_type::eof()) bytes << file.rdbuf();
@@ -75,8 +75,8 @@ Status ReadGraphDef(const std::string& path, GraphDef* def) {
   if (IsText(path)) return ParseText(bytes, path, def);
   const google::protobuf::LogSilencer silence;  // the error that we return is enough
   if (bytes.size() <= INT32_MAX && def->ParseFromString(bytes)) return Status();
-  return InvalidArgument("graph file '" + path + "': these " + std::to_string(bytes.size()) +
-                         " bytes are no GraphDef");
+  return InvalidArgument(
+      fmt::format("graph file '{}': these {} bytes are no GraphDef", path, bytes.size()));
 }
 
 Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry) {
@@ -105,8 +105,8 @@ Status WriteGraph(const Graph& graph, const std::string& path) {
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   if (!file)
-    return FailedPrecondition("graph file '" + path +
-                              "' cannot be written: " + std::strerror(errno));
+    return FailedPrecondition(
+        fmt::format("graph file '{}' cannot be written: {}", path, std::strerror(errno)));
   return Status();
 }
 

@@ -4,6 +4,8 @@
 // call waits for all its effects and results, through one NoOp if these are many; a body's nodes
 // with effects wait for what their call waited for, while others may begin earlier. Names in
 // colocation groups are adapted to the copies.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 
@@ -89,8 +91,8 @@ class Inliner {
       text = "'" + expansion->function + "' -> " + text;
       if (expansion->function == function) break;
     }
-    return InvalidArgument("function '" + function + "' calls itself: " + text +
-                           "; recursion is not supported");
+    return InvalidArgument(
+        fmt::format("function '{}' calls itself: {}; recursion is not supported", function, text));
   }
 
   // The nodes that a call of the function runs: those with effects, its results, and what these
@@ -127,8 +129,8 @@ class Inliner {
     const std::string& function_name = where.attrs(call).Get<FunctionName>("f").name;
     const Function* function = graph_.functions().Find(function_name);
     if (function == nullptr) {
-      return InvalidArgument("node '" + name + "' calls function '" + function_name +
-                             "', which the graph's library lacks");
+      return InvalidArgument(fmt::format(
+          "node '{}' calls function '{}', which the graph's library lacks", name, function_name));
     }
     for (const Expansion* e = outer; e != nullptr; e = e->outer) {
       if (e->function == function_name) return Recursion(function_name, outer);
@@ -137,11 +139,10 @@ class Inliner {
     const auto inputs = frame->Inputs(where, call);
     if (inputs.size() != function->args.size() ||
         where.num_outputs(call) != static_cast<int>(function->results.size())) {
-      return InvalidArgument("node '" + name + "' calls function '" + function_name + "' with " +
-                             std::to_string(inputs.size()) + " arguments and " +
-                             std::to_string(where.num_outputs(call)) + " results; it has " +
-                             std::to_string(function->args.size()) + " and " +
-                             std::to_string(function->results.size()));
+      return InvalidArgument(fmt::format(
+          "node '{}' calls function '{}' with {} arguments and {} results; it has {} and {}", name,
+          function_name, inputs.size(), where.num_outputs(call), function->args.size(),
+          function->results.size()));
     }
     std::vector<NodeId> before = frame->Controls(where, call);
     // The outer call's effects, which this call's are among, wait for what it waits for.

@@ -5,6 +5,8 @@
 // because an attribute may be the very number of inputs.
 #include "graph/node_check.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -45,8 +47,8 @@ size_t ListSize(const AttrValue& value) {
 
 Status CheckAllowed(const AttrDef& def, const AttrValue& value) {
   const auto wrong = [&](const std::string& what, const AttrValue& allowed) {
-    return InvalidArgument("attribute '" + def.name + "' is " + what + "; it must be one of " +
-                           AttrToString(allowed));
+    return InvalidArgument(fmt::format("attribute '{}' is {}; it must be one of {}", def.name, what,
+                                       AttrToString(allowed)));
   };
   const auto type = [&](DType dtype) {
     const auto& allowed = def.allowed_types;
@@ -71,13 +73,13 @@ Status CheckAllowed(const AttrDef& def, const AttrValue& value) {
   if (def.minimum) {
     if (const auto* number = std::get_if<int64_t>(&value);
         number != nullptr && *number < *def.minimum) {
-      return InvalidArgument("attribute '" + def.name + "' is " + std::to_string(*number) +
-                             "; it must be at least " + std::to_string(*def.minimum));
+      return InvalidArgument(fmt::format("attribute '{}' is {}; it must be at least {}", def.name,
+                                         *number, *def.minimum));
     }
     if (def.kind.starts_with("list(") && static_cast<int64_t>(ListSize(value)) < *def.minimum) {
-      return InvalidArgument("attribute '" + def.name + "' has " +
-                             Plural(ListSize(value), "element") + "; it must have at least " +
-                             std::to_string(*def.minimum));
+      return InvalidArgument(fmt::format("attribute '{}' has {}; it must have at least {}",
+                                         def.name, Plural(ListSize(value), "element"),
+                                         *def.minimum));
     }
   }
   return Status();
@@ -89,8 +91,8 @@ bool IsEmptyListOf(const AttrDef& def, const AttrValue& value) {
 
 Status CheckKind(const AttrDef& def, const AttrValue& value) {
   if (IsEmptyListOf(def, value) || AttrTypeName(value) == def.kind) return Status();
-  return InvalidArgument("attribute '" + def.name + "' must be of type " + def.kind + ", but " +
-                         AttrToString(value) + " is of type " + std::string(AttrTypeName(value)));
+  return InvalidArgument(fmt::format("attribute '{}' must be of type {}, but {} is of type {}",
+                                     def.name, def.kind, AttrToString(value), AttrTypeName(value)));
 }
 
 // The attributes while they are completed. They are copied only if something has to be added.
@@ -122,8 +124,8 @@ Status CheckGiven(const OpDef& op, const Attrs& given, Completion* attrs) {
     const AttrDef* def = op.FindAttr(name);
     if (def == nullptr) {
       if (name.starts_with('_')) continue;
-      return InvalidArgument("op " + op.name() + " has no attribute '" + name + "'; " +
-                             AttrNames(op));
+      return InvalidArgument(
+          fmt::format("op {} has no attribute '{}'; {}", op.name(), name, AttrNames(op)));
     }
     MG_RETURN_IF_ERROR(CheckKind(*def, value));
     if (IsEmptyListOf(*def, value)) attrs->Set(name, EmptyValue(def->kind));
@@ -171,9 +173,8 @@ Status CountInputs(const OpDef& op, const Completion& attrs, size_t total,
   if (!fits) {
     size_t needed = 0;
     for (int64_t count : *counts) needed += static_cast<size_t>(std::max<int64_t>(count, 0));
-    return InvalidArgument("op takes " + std::string(open > 0 ? "at least " : "") +
-                           Plural(needed, "input") + ", not " + std::to_string(total) + ": " +
-                           op.ToString());
+    return InvalidArgument(fmt::format("op takes {}{}, not {}: {}", open > 0 ? "at least " : "",
+                                       Plural(needed, "input"), total, op.ToString()));
   }
   for (int64_t& count : *counts) {
     if (count < 0) count = rest / open;
@@ -220,9 +221,8 @@ Status CheckInputTypes(const OpDef& op, std::span<const DType> inputs,
         reason = " as attribute " + arg.type_list_attr + " says";
       }
       if (inputs[next] == expected || inputs[next] == DT_INVALID) continue;
-      return InvalidArgument("input " + std::to_string(next) + " ('" + arg.name + "') must be " +
-                             std::string(DTypeName(expected)) + reason + ", but is " +
-                             std::string(DTypeName(inputs[next])));
+      return InvalidArgument(fmt::format("input {} ('{}') must be {}{}, but is {}", next, arg.name,
+                                         DTypeName(expected), reason, DTypeName(inputs[next])));
     }
   }
   return Status();
@@ -246,8 +246,8 @@ Status CheckNode(const OpDef& op, const std::shared_ptr<const Attrs>& given,
     const AttrValue* value = attrs.Find(def.name);
     if (value == nullptr) {
       if (!def.default_value) {
-        return InvalidArgument("attribute '" + def.name + "' of type " + def.kind +
-                               " is missing: " + op.ToString());
+        return InvalidArgument(fmt::format("attribute '{}' of type {} is missing: {}", def.name,
+                                           def.kind, op.ToString()));
       }
       attrs.Set(def.name, *def.default_value);
     } else {

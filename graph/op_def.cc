@@ -5,6 +5,8 @@
 // node's attributes, and holds the registry.
 #include "graph/op_def.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -182,9 +184,9 @@ Status AddTypes(const std::string& op, const ArgDef& arg, const Attrs& attrs,
   const auto missing = [&](const std::string& name, const char* kind) {
     const AttrValue* value = attrs.Find(name);
     return InvalidArgument(
-        "op " + op + ": attribute '" + name + "' " +
-        (value == nullptr ? "is missing" : "is a " + std::string(AttrTypeName(*value))) +
-        "; a value of type " + kind + " is needed for '" + arg.name + "'");
+        fmt::format("op {}: attribute '{}' {}; a value of type {} is needed for '{}'", op, name,
+                    value == nullptr ? "is missing" : "is a " + std::string(AttrTypeName(*value)),
+                    kind, arg.name));
   };
   if (!arg.type_list_attr.empty()) {
     const AttrValue* value = attrs.Find(arg.type_list_attr);
@@ -210,8 +212,9 @@ Status AddTypes(const std::string& op, const ArgDef& arg, const Attrs& attrs,
       return missing(arg.number_attr, "int");
     count = std::get<int64_t>(*value);
     if (count < 0 || count > 1'000'000) {
-      return InvalidArgument("op " + op + ": attribute '" + arg.number_attr + "' is " +
-                             std::to_string(count) + ", which is no number of tensors");
+      return InvalidArgument(
+          fmt::format("op {}: attribute '{}' is {}, which is no number of tensors", op,
+                      arg.number_attr, count));
     }
   }
   types->insert(types->end(), static_cast<size_t>(count), dtype);
@@ -378,7 +381,7 @@ Result<const OpDef*> OpRegistry::Require(std::string_view name) const {
   if (const OpDef* op = Find(name)) return op;
   NearNames near(name, 1);
   for (const auto& [known, op] : ops_) near.Offer(known);
-  return Unimplemented("op '" + std::string(name) + "' is not registered" + near.Hint());
+  return Unimplemented(fmt::format("op '{}' is not registered{}", name, near.Hint()));
 }
 
 std::vector<const OpDef*> OpRegistry::All() const {

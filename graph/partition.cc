@@ -6,6 +6,8 @@
 // same order, so that Build takes the edges from a plain list.
 #include "graph/partition.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -198,8 +200,8 @@ class Partitioner {
       if (dropped_[Index(node)]) continue;
       const DeviceIndex device = graph_.device_index(node);
       if (!used[Index(device)] && !graph_.device(node).full()) {
-        return InvalidArgument("node " + graph_.NodeText(node) + " is not placed: its device is '" +
-                               graph_.device(node).ToString() + "'");
+        return InvalidArgument(fmt::format("node {} is not placed: its device is '{}'",
+                                           graph_.NodeText(node), graph_.device(node).ToString()));
       }
       used[Index(device)] = true;
       ++count[Index(device)];
@@ -273,10 +275,10 @@ class Partitioner {
         const bool fed = IsFed(inputs[i]);
         if (!fed && graph_.device_index(inputs[i].node) == device) continue;
         if (!fed && graph_.dtype(inputs[i]) == DT_RESOURCE) {
-          return InvalidArgument("the resource '" + graph_.TensorName(inputs[i]) + "' on " +
-                                 graph_.device(inputs[i].node).ToString() +
-                                 " cannot move to node '" + std::string(graph_.name(node)) +
-                                 "' on " + graph_.device(node).ToString());
+          return InvalidArgument(
+              fmt::format("the resource '{}' on {} cannot move to node '{}' on {}",
+                          graph_.TensorName(inputs[i]), graph_.device(inputs[i].node).ToString(),
+                          graph_.name(node), graph_.device(node).ToString()));
         }
         crossings_.push_back(DataEdge(inputs[i], device, depths_.Need(node, i)));
       }

@@ -1,5 +1,7 @@
 #include "graph/shape_inference.h"
 
+#include <fmt/core.h>
+
 #include <string>
 
 #include "graph/partial_eval.h"
@@ -23,28 +25,28 @@ Result<PartialShape> ShapeContext::InputAsShape(int i) const {
   if (own.known_rank() && own.rank() != 1) {
     if (own.rank() == 0 && values && values->size() == 1 && (*values)[0] == -1)
       return PartialShape();
-    return InvalidArgument("input " + std::to_string(i) +
-                           " is a shape and must be a vector, but has shape " + own.ToString());
+    return InvalidArgument(fmt::format("input {} is a shape and must be a vector, but has shape {}",
+                                       i, own.ToString()));
   }
   if (!values) {
     if (!own.known_rank() || own.dim(0) < 0) return PartialShape();
     if (own.dim(0) > kMaxRank) {
-      return InvalidArgument("input " + std::to_string(i) + " is a shape of " +
-                             std::to_string(own.dim(0)) + " dimensions; at most " +
-                             std::to_string(kMaxRank) + " are supported");
+      return InvalidArgument(
+          fmt::format("input {} is a shape of {} dimensions; at most {} are supported", i,
+                      own.dim(0), kMaxRank));
     }
     return PartialShape::UnknownOfRank(static_cast<int>(own.dim(0)));
   }
   if (values->size() > static_cast<size_t>(kMaxRank)) {
-    return InvalidArgument("input " + std::to_string(i) + " is a shape of " +
-                           std::to_string(values->size()) + " dimensions; at most " +
-                           std::to_string(kMaxRank) + " are supported");
+    return InvalidArgument(
+        fmt::format("input {} is a shape of {} dimensions; at most {} are supported", i,
+                    values->size(), kMaxRank));
   }
   PartialShape shape = PartialShape::Scalar();
   for (int64_t value : *values) {
     if (value < -1 && value != kUnknownInt) {
-      return InvalidArgument("input " + std::to_string(i) + " is a shape with dimension " +
-                             std::to_string(value) + "; only -1 (unknown) may be negative");
+      return InvalidArgument(fmt::format(
+          "input {} is a shape with dimension {}; only -1 (unknown) may be negative", i, value));
     }
     shape.AddDim(value < 0 ? -1 : value);
   }
@@ -64,16 +66,15 @@ Result<PartialShape> ShapeContext::WithRank(int i, int rank) const {
   const PartialShape& shape = input(i);
   if (!shape.known_rank()) return PartialShape::UnknownOfRank(rank);
   if (shape.rank() == rank) return shape;
-  return InvalidArgument("input " + std::to_string(i) + " must have rank " + std::to_string(rank) +
-                         ", but has shape " + shape.ToString());
+  return InvalidArgument(
+      fmt::format("input {} must have rank {}, but has shape {}", i, rank, shape.ToString()));
 }
 
 Result<int> NormalizeAxis(int64_t axis, int rank) {
   if (axis >= -static_cast<int64_t>(rank) && axis < rank)
     return static_cast<int>(axis < 0 ? axis + rank : axis);
-  return InvalidArgument("axis " + std::to_string(axis) + " is not in [" + std::to_string(-rank) +
-                         ", " + std::to_string(rank) + "), as a tensor of rank " +
-                         std::to_string(rank) + " needs");
+  return InvalidArgument(fmt::format("axis {} is not in [{}, {}), as a tensor of rank {} needs",
+                                     axis, -rank, rank, rank));
 }
 
 Status ScalarShape(ShapeContext& c) {

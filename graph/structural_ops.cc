@@ -1,5 +1,7 @@
 #include "graph/structural_ops.h"
 
+#include <fmt/core.h>
+
 #include "graph/function.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
@@ -30,33 +32,33 @@ Status CallShape(ShapeContext& c) {
   const Graph& body = *function->body;
   const std::string calls = "function '" + name + "' has ";
   if (static_cast<int>(function->args.size()) != c.num_inputs()) {
-    return InvalidArgument(calls + std::to_string(function->args.size()) + " arguments, not " +
-                           std::to_string(c.num_inputs()));
+    return InvalidArgument(
+        fmt::format("{}{} arguments, not {}", calls, function->args.size(), c.num_inputs()));
   }
   if (static_cast<int>(function->results.size()) != c.num_outputs()) {
-    return InvalidArgument(calls + std::to_string(function->results.size()) + " results, not " +
-                           std::to_string(c.num_outputs()));
+    return InvalidArgument(
+        fmt::format("{}{} results, not {}", calls, function->results.size(), c.num_outputs()));
   }
   for (int i = 0; i < c.num_inputs(); ++i) {
     const Endpoint arg{function->args[static_cast<size_t>(i)], 0};
     const std::string which = calls + "argument " + std::to_string(i) + " of type ";
     if (c.input_dtype(i) != DT_INVALID && c.input_dtype(i) != body.dtype(arg)) {
-      return InvalidArgument(which + std::string(DTypeName(body.dtype(arg))) + ", not " +
-                             std::string(DTypeName(c.input_dtype(i))));
+      return InvalidArgument(fmt::format("{}{}, not {}", which, DTypeName(body.dtype(arg)),
+                                         DTypeName(c.input_dtype(i))));
     }
     if (!PartialShape::Merge(body.shape(arg), c.input(i)).ok()) {
-      return InvalidArgument(which + "and shape " + std::string(DTypeName(body.dtype(arg))) +
-                             body.shape(arg).ToString() + ", which " + c.input(i).ToString() +
-                             " does not fit");
+      return InvalidArgument(fmt::format("{}and shape {}{}, which {} does not fit", which,
+                                         DTypeName(body.dtype(arg)), body.shape(arg).ToString(),
+                                         c.input(i).ToString()));
     }
   }
   const auto& types = c.attr<std::vector<DType>>("Tout");
   for (int i = 0; i < c.num_outputs(); ++i) {
     const Endpoint result = body.inputs(function->results[static_cast<size_t>(i)])[0];
     if (body.dtype(result) != DT_INVALID && body.dtype(result) != types[static_cast<size_t>(i)]) {
-      return InvalidArgument(calls + "result " + std::to_string(i) + " of type " +
-                             std::string(DTypeName(body.dtype(result))) + ", not " +
-                             std::string(DTypeName(types[static_cast<size_t>(i)])));
+      return InvalidArgument(fmt::format("{}result {} of type {}, not {}", calls, i,
+                                         DTypeName(body.dtype(result)),
+                                         DTypeName(types[static_cast<size_t>(i)])));
     }
     c.set_output(i, body.shape(result));
   }

@@ -1,5 +1,7 @@
 #include "graph/place/errors.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
 
@@ -121,10 +123,11 @@ std::string MissingText(const DeviceSet& devices, const DeviceName& constraint) 
 }
 
 Status NoKernelError(const Graph& graph, NodeId node, const DeviceSet& devices) {
-  return InvalidArgument(CannotAssign(graph, node) + "No OpKernel was registered to support Op '" +
-                         graph.op(node).name() + "' used by node " + Quoted(graph.name(node)) +
-                         AttrText(graph, node) + " on the device types of this cluster (" +
-                         TypesText(devices, devices.all_types()) + ")");
+  return InvalidArgument(
+      fmt::format("{}No OpKernel was registered to support Op '{}' used by node '{}'{} on the "
+                  "device types of this cluster ({})",
+                  CannotAssign(graph, node), graph.op(node).name(), graph.name(node),
+                  AttrText(graph, node), TypesText(devices, devices.all_types())));
 }
 
 // The members of the group and what binds each to it; "" for a node by itself.
@@ -196,13 +199,13 @@ Status Refusal::Unplaceable(const DeviceName& constraint, TypeMask types) const 
   const auto lacks = std::ranges::find_if(
       members, [&](const Member& member) { return (member.types & asked) == 0; });
   const Member& culprit = lacks != members.end() ? *lacks : members[0];
-  return InvalidArgument(
-      CannotAssign(graph, culprit.node) + "Could not satisfy explicit device specification " +
-      Quoted(constraint.ToString()) + " because no supported kernel for " +
-      TypesText(devices, asked) + " devices is available. Op " +
-      Quoted(graph.op(culprit.node).name()) + AttrText(graph, culprit.node) + " has kernels for " +
-      TypesText(devices, culprit.types) + ". Ask for such a device" +
-      (allow_soft_placement ? "." : ", or set allow_soft_placement.") + GroupText());
+  return InvalidArgument(fmt::format(
+      "{}Could not satisfy explicit device specification '{}' because no supported kernel for {} "
+      "devices is available. Op '{}'{} has kernels for {}. Ask for such a device{}{}",
+      CannotAssign(graph, culprit.node), constraint.ToString(), TypesText(devices, asked),
+      graph.op(culprit.node).name(), AttrText(graph, culprit.node),
+      TypesText(devices, culprit.types),
+      allow_soft_placement ? "." : ", or set allow_soft_placement.", GroupText()));
 }
 
 }  // namespace monograph::place
