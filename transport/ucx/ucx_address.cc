@@ -1,8 +1,7 @@
 #include "transport/ucx/ucx_address.h"
 
 #include <ucp/api/ucp.h>
-
-#include <array>
+#include <zlib.h>
 
 #include "base/codec.h"
 
@@ -13,20 +12,12 @@ constexpr std::string_view kMagic = "MGUX";
 constexpr uint8_t kVersion = 4;
 constexpr size_t kPrefixBytes = 48;  // before the CRC
 
-uint32_t Crc32(uint32_t crc, std::string_view bytes) {
-  static const std::array<uint32_t, 256> table = [] {
-    std::array<uint32_t, 256> entries{};
-    for (uint32_t i = 0; i < 256; ++i) {
-      uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit)
-        value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320u : 0u);
-      entries[i] = value;
-    }
-    return entries;
-  }();
-  crc = ~crc;
-  for (const char c : bytes) crc = table[(crc ^ static_cast<uint8_t>(c)) & 0xff] ^ (crc >> 8);
-  return ~crc;
+// CRC-32 of `prefix` and `rest` together.
+uint32_t Checksum(std::string_view prefix, std::string_view rest) {
+  uLong crc = 0;
+  for (const std::string_view part : {prefix, rest})
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
+  return static_cast<uint32_t>(crc);
 }
 
 }  // namespace
@@ -46,7 +37,7 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   encoder.Put(address.process.started);
   encoder.Put(address.process.id);
   encoder.Put(static_cast<uint32_t>(address.worker_address.size()));
-  const uint32_t crc = Crc32(Crc32(0, encoder.bytes()), address.worker_address);
+  const uint32_t crc = Checksum(encoder.bytes(), address.worker_address);
   encoder.Put(crc);
   return encoder.Take() + address.worker_address;
 }
@@ -71,7 +62,7 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
     return InvalidArgument("its UCX address is cut short or too long (" +
                            std::to_string(bytes.size()) + " bytes)");
   }
-  if (crc != Crc32(Crc32(0, bytes.substr(0, kPrefixBytes)), decoder.rest())) {
+  if (crc != Checksum(bytes.substr(0, kPrefixBytes), decoder.rest())) {
     return InvalidArgument("its UCX address is damaged (the checksum differs)");
   }
   unsigned major, minor, release;
