@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/free_list.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -196,7 +197,7 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
   GpuDevice* const peer_;  // nullptr: the host
   const EventId ready_;
   Inbound inbound_;
-  Recycled<Record> records_;
+  FreeList<Record> records_;
 };
 
 void CopyInRecord::Arrived(const Status&) { kernel->GiveBack(this); }
@@ -263,7 +264,7 @@ class CopyToHost : public AsyncKernel {
   GpuDevice& from_;
   const std::string* const what_;
   const EventId ready_;
-  Recycled<Record> records_;
+  FreeList<Record> records_;
 };
 
 class Fence : public AsyncKernel {
@@ -292,7 +293,7 @@ class Fence : public AsyncKernel {
   };
   GpuDevice& device_;
   const std::string what_;
-  Recycled<Record> records_;
+  FreeList<Record> records_;
 };
 
 }  // namespace

@@ -178,30 +178,4 @@ class GpuDevice : public Device {
   std::thread launching_, completing_;
 };
 
-// Records that serve again and again, so that a steady step takes none from the heap. Thread-safe.
-template <typename T>
-class Recycled {
- public:
-  T* Take() {
-    std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      all_.push_back(std::make_unique<T>());
-      free_.reserve(all_.size());
-      return all_.back().get();
-    }
-    T* record = free_.back();
-    free_.pop_back();
-    return record;
-  }
-  void Give(T* record) {
-    std::lock_guard lock(mutex_);
-    free_.push_back(record);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<T>> all_;
-  std::vector<T*> free_;
-};
-
 }  // namespace monograph

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/free_list.h"
 #include "executor/gpu/gpu_device.h"
 #include "executor/kernel.h"
 #include "executor/step/cancel_slot.h"
@@ -91,7 +92,7 @@ class PostedKernel : public AsyncKernel {
   };
   GpuDevice& device_;
   const HostPlaces places_;
-  Recycled<Job> jobs_;
+  FreeList<Job> jobs_;
 };
 
 }  // namespace monograph

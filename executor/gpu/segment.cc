@@ -11,6 +11,7 @@
 #include <span>
 #include <thread>
 
+#include "base/free_list.h"
 #include "executor/gpu/launcher.h"
 #include "executor/gpu/node_observer.h"
 #include "executor/gpu/segment_replay.h"
@@ -104,7 +105,7 @@ class SegmentImpl : public Segment {
   GpuMemory& memory_;
   std::vector<SegmentRange> ranges_;
   std::vector<EventId> exit_events_;
-  Recycled<Job> jobs_;
+  FreeList<Job> jobs_;
   // What follows is used on the launching thread only.
   std::vector<Tensor> slots_, outputs_, entries_;
   std::vector<std::unique_ptr<SegmentVariant>> variants_;

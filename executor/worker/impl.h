@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/free_list.h"
 #include "base/log.h"
 #include "executor/collective/collective.h"
 #include "executor/device.h"
@@ -21,7 +22,6 @@
 #include "executor/resource_manager.h"
 #include "executor/step/step_executor.h"
 #include "executor/thread_pools.h"
-#include "executor/worker/free_list.h"
 #include "executor/worker/session.h"
 #include "executor/worker/step_message.h"
 #include "executor/worker/worker.h"
@@ -114,7 +114,6 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     bool in_row = false;
     std::shared_ptr<RegisteredGraph> graph;
     std::shared_ptr<StepTrace> trace;
-    Running* next = nullptr;
   };
   // Tensors and an abort that arrived before the step's run-step.
   struct Early {
@@ -136,7 +135,6 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // A payload on its way to a peer.
   struct Departure {
     uint64_t session = 0, step = 0;
-    Departure* next = nullptr;
   };
   // A payload on its way into a tensor.
   struct Arrival {
@@ -146,7 +144,6 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     DType dtype = DT_INVALID;
     Shape shape;
     Tensor tensor;  // the destination, or packed bytes of strings and handles
-    Arrival* next = nullptr;
   };
   // Decodes a header. The session that it is for, or nullptr if it was counted and dropped; the
   // step of a malformed one fails.

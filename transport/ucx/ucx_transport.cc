@@ -41,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/free_list.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "transport/drive/drive_loop.h"
@@ -80,7 +81,7 @@ struct Peer;
 
 // One message from Send to Done. Recycled.
 struct SendContext {
-  SendContext* next = nullptr;   // in submitted_ or the free list
+  SendContext* next = nullptr;   // in submitted_
   SendContext* newer = nullptr;  // in Peer::held
   SendContext* older = nullptr;
   Peer* peer = nullptr;
@@ -186,11 +187,7 @@ class UcxTransport : public Transport, private Driven {
   UcxTransport(const TransportOptions& options, MessageHandler* handler)
       : handler_(handler), loop_(this, options.spin, "mg-ucx") {}
 
-  ~UcxTransport() override {
-    MG_CHECK(worker_ == nullptr || finished_);
-    for (SendContext* context : send_contexts_) delete context;
-    for (ReceiveContext* context : receive_contexts_) delete context;
-  }
+  ~UcxTransport() override { MG_CHECK(worker_ == nullptr || finished_); }
 
   Status Start(const TransportOptions& options);
 
@@ -284,10 +281,8 @@ class UcxTransport : public Transport, private Driven {
                           std::memory_order_relaxed);
   }
 
-  SendContext* AllocateSend();  // takes no lock but pool_mutex_
   void Release(SendContext* context);
-  ReceiveContext* AllocateReceive();
-  void Release(ReceiveContext* context) { free_receives_.push_back(context); }
+  void Release(ReceiveContext* context);
 
   static ucs_status_t OnHeader(void* self, const void* header, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param);
@@ -330,8 +325,6 @@ class UcxTransport : public Transport, private Driven {
   bool check_endpoints_ = false;                      // one may be of no use any more
   ReceiveContext* receives_ = nullptr;                // that UCX still holds, newest first
   int receives_cancelled_ = 0;                        // of them, those in their grace
-  std::vector<ReceiveContext*> free_receives_;
-  std::vector<ReceiveContext*> receive_contexts_;  // all
   std::vector<void*> closing_;  // UCX's requests to flush endpoints that are to be closed
 
   // The probe. Senders write into one shared-memory queue of this process. One that is killed in
@@ -351,9 +344,8 @@ class UcxTransport : public Transport, private Driven {
   mutable Mutex health_mutex_;
   Status health_ MG_GUARDED_BY(health_mutex_);
 
-  Mutex pool_mutex_;
-  SendContext* free_sends_ MG_GUARDED_BY(pool_mutex_) = nullptr;
-  std::vector<SendContext*> send_contexts_ MG_GUARDED_BY(pool_mutex_);  // all
+  FreeList<SendContext> send_contexts_;
+  FreeList<ReceiveContext> receive_contexts_;
 
   DriveLoop loop_;
 };
@@ -414,35 +406,16 @@ void UcxTransport::Unlock() {
   }
 }
 
-SendContext* UcxTransport::AllocateSend() {
-  MutexLock lock(pool_mutex_);
-  if (free_sends_ == nullptr) {
-    send_contexts_.push_back(new SendContext);
-    return send_contexts_.back();
-  }
-  SendContext* context = free_sends_;
-  free_sends_ = context->next;
-  return context;
-}
-
 void UcxTransport::Release(SendContext* context) {
   context->payload = {};
   context->done = nullptr;
   context->status = Status();
-  MutexLock lock(pool_mutex_);
-  context->next = free_sends_;
-  free_sends_ = context;
+  send_contexts_.Give(context);
 }
 
-ReceiveContext* UcxTransport::AllocateReceive() {
-  if (free_receives_.empty()) {
-    receive_contexts_.push_back(new ReceiveContext);
-    free_receives_.reserve(receive_contexts_.size());
-    return receive_contexts_.back();
-  }
-  ReceiveContext* context = free_receives_.back();
-  free_receives_.pop_back();
-  return context;
+void UcxTransport::Release(ReceiveContext* context) {
+  context->sink = {};
+  receive_contexts_.Give(context);
 }
 
 Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view name) {
@@ -633,7 +606,7 @@ void UcxTransport::CancelSends(Peer* peer, const Status& status) {
     if (!std::exchange(context->open, false)) continue;
     in_flight_.fetch_sub(1, std::memory_order_relaxed);
     if (!context->done) continue;
-    SendContext* completion = AllocateSend();
+    SendContext* completion = send_contexts_.Take();
     completion->peer = nullptr;
     completion->done = std::exchange(context->done, nullptr);
     FinishSend(completion, status);
@@ -681,7 +654,7 @@ std::string UcxTransport::Describe(PeerId id) const {
 }
 
 void UcxTransport::Send(PeerId to, std::string_view header, Payload payload, Done done) {
-  SendContext* context = AllocateSend();
+  SendContext* context = send_contexts_.Take();
   context->to = to;
   context->payload = std::move(payload);
   context->done = std::move(done);
@@ -917,7 +890,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
     if (sink.done) sink.done(Status());
     return UCS_OK;
   }
-  ReceiveContext* receive = self->AllocateReceive();
+  ReceiveContext* receive = self->receive_contexts_.Take();
   receive->source = source;
   receive->transport = self;
   receive->sink = std::move(sink);
@@ -944,7 +917,6 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
                      "receiving a payload of " + std::to_string(bytes) + " bytes");
   }
   self->CompleteReceive(receive, status);
-  receive->sink = {};
   self->Release(receive);
   return UCS_OK;
 }
@@ -960,7 +932,6 @@ void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, 
                                        : FromUcx(status, "receiving a payload of " +
                                                              std::to_string(bytes) + " bytes"));
   }
-  receive->sink = {};
   self->Release(receive);
 }
 
@@ -1047,7 +1018,6 @@ void UcxTransport::Finish() {
     if (receive->open)
       CompleteReceive(receive,
                       Cancelled("the transport was closed before the payload had arrived"));
-    receive->sink = {};
     Release(receive);
   }
   do {
