@@ -296,7 +296,7 @@ TEST_F(GpuCollective, ASteadyStepMakesNoCommunicatorsEventsOrMemory) {
 std::unique_ptr<Server> Daemon(int task) {
   Registries& registries = DefaultRegistries();
   ServerOptions options;
-  options.worker.task = {.job = "worker", .replica = 0, .task = task, .type = "", .id = -1};
+  options.worker.task = {.job = "worker", .replica = 0, .task = task};
   options.worker.ops = &registries.ops;
   options.worker.kernels = &registries.kernels;
   options.worker.gpu = GpuOptions();

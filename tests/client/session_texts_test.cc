@@ -9,7 +9,7 @@ namespace monograph {
 namespace {
 
 DeviceName Task(const std::string& job, int task) {
-  return {.job = job, .replica = 0, .task = task, .type = "", .id = -1};
+  return {.job = job, .replica = 0, .task = task};
 }
 
 // Every pair of `tasks`, each on the host of its place in `hosts`.

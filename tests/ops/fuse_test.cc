@@ -82,10 +82,9 @@ class FuseTest : public ::testing::Test {
 
 TEST_F(FuseTest, AProductWithBiasAndReluBecomesOneNodeUnderTheLastName) {
   const Output x = Value("x", {2, 6, 6, 3}, 1);
-  const Output y = Layer("one", x, {3, 3, 3, 4});
+  Layer("one", x, {3, 3, 3, 4});
   const Output flat = Value("flat", {5, 7}, 2);
-  const Output z = BiasAdd(root_.WithOpName("z"), MatMul(root_, flat, Value("v", {7, 4}, 3)),
-                           Value("c", {4}, 4));
+  BiasAdd(root_.WithOpName("z"), MatMul(root_, flat, Value("v", {7, 4}, 3)), Value("c", {4}, 4));
   const Graph fused = Fuse();
   EXPECT_EQ(Count(fused, "_FusedConv2D"), 1);
   EXPECT_EQ(Count(fused, "_FusedMatMul"), 1);
@@ -108,7 +107,7 @@ TEST_F(FuseTest, SixteenBitProductsFuseOnGpusOnly) {
     const Output a = Placeholder(root, DT_BFLOAT16, {4, 8}),
                  b = Placeholder(root, DT_BFLOAT16, {8, 16}),
                  bias = Placeholder(root, DT_BFLOAT16, {16});
-    const Output y = Relu(root, BiasAdd(root, MatMul(root, a, b), bias));
+    Relu(root, BiasAdd(root, MatMul(root, a, b), bias));
     ASSERT_TRUE(root.ok()) << root.status();
     const auto fused = FuseOps(graph);
     ASSERT_TRUE(fused.ok()) << fused.status();
@@ -176,11 +175,10 @@ TEST_F(FuseTest, ANaNPassesReluFusedAsUnfused) {
     matrix.data<float>()[70] = bad;
     const Output x = Const(root, image), w = Const(root, Random<float>({3, 3, 16, 16}, 3)),
                  a = Const(root, matrix), b = Const(root, Random<float>({64, 48}, 4));
-    const Output y =
-        Relu(root.WithOpName("y"), BiasAdd(root, Conv2D(root, x, w, {1, 1, 1, 1}, "SAME"),
-                                           Const(root, Random<float>({16}, 5))));
-    const Output z = Relu(root.WithOpName("z"),
-                          BiasAdd(root, MatMul(root, a, b), Const(root, Random<float>({48}, 6))));
+    Relu(root.WithOpName("y"), BiasAdd(root, Conv2D(root, x, w, {1, 1, 1, 1}, "SAME"),
+                                       Const(root, Random<float>({16}, 5))));
+    Relu(root.WithOpName("z"),
+         BiasAdd(root, MatMul(root, a, b), Const(root, Random<float>({48}, 6))));
     ASSERT_TRUE(root.ok()) << root.status();
     auto fused = FuseOps(graph);
     ASSERT_TRUE(fused.ok()) << fused.status();
