@@ -8,6 +8,7 @@
 #include "graph/function.h"
 #include "graph/gradients.h"
 #include "graph/place.h"
+#include "graph/placement_log.h"
 #include "tests/graph/pass_ops.h"
 
 namespace monograph {
