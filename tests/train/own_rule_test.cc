@@ -123,7 +123,7 @@ Tensor Replicated(const std::vector<std::string>& devices, const ReplicateOption
   const auto step = Replicate(root, devices, {batch}, Model, SignMomentum(kRate, kDecay), options);
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return {};
-  auto session = Session::Local(graph, {.device_count = {{"CPU", 3}}}).value();
+  auto session = Session::Local(graph, {.device_count = {{kCpu, 3}}}).value();
   EXPECT_TRUE(session->Run({}, {}, {step->init}).ok());
   Tensor rows = Tensor::Allocate(DT_FLOAT, {4, 3}).value();
   for (int64_t i = 0; i < 12; ++i) rows.data<float>()[i] = static_cast<float>(i % 5) - 1.5f;
