@@ -14,6 +14,7 @@
 namespace monograph {
 namespace {
 
+// Read and written relaxed: a setting, by which nothing else is published.
 std::atomic<int>& Level() {
   static std::atomic<int> level = [] {
     const char* name = std::getenv("MONOGRAPH_LOG_LEVEL");

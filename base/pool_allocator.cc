@@ -73,7 +73,7 @@ void PoolAllocator::DropCache(ThreadCache* cache) {
   for (int index = 0; index < kCachedClasses; ++index) Spill(cache, index, cache->count[index]);
   {
     MutexLock lock(caches_mutex_);
-    ended_in_use_ += cache->in_use.load(std::memory_order_relaxed);
+    ended_in_use_ += cache->in_use.load(std::memory_order_relaxed);  // this thread's own
     ThreadCache** link = &caches_;
     while (*link != cache) link = &(*link)->next;
     *link = cache->next;
@@ -133,7 +133,7 @@ void* PoolAllocator::Map(size_t bytes) {
   char* end = begin + total;
   if (aligned + bytes < end) munmap(aligned + bytes, static_cast<size_t>(end - (aligned + bytes)));
   madvise(aligned, bytes, MADV_HUGEPAGE);
-  bytes_mapped_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  bytes_mapped_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);  // a counter
   mappings_.push_back({aligned, bytes});
   return aligned;
 }
@@ -222,7 +222,7 @@ int64_t PoolAllocator::bytes_in_use() const {
     MutexLock lock(caches_mutex_);
     total += ended_in_use_;
     for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next) {
-      total += cache->in_use.load(std::memory_order_relaxed);
+      total += cache->in_use.load(std::memory_order_relaxed);  // may be a little old, see Allocate
     }
   }
   for (const Class& cls : classes_) {

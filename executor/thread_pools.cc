@@ -38,7 +38,7 @@ class Namer : public tbb::task_scheduler_observer {
   explicit Namer(tbb::task_arena& arena) : tbb::task_scheduler_observer(arena) { observe(true); }
   ~Namer() override { observe(false); }
   void on_scheduler_entry(bool is_worker) override {
-    static std::atomic<int> count{0};
+    static std::atomic<int> count{0};  // default order: once per thread
     thread_local bool named = false;
     if (!is_worker || named) return;
     named = true;
@@ -58,6 +58,7 @@ struct Loop {
 
   void Work() {
     for (;;) {
+      // Relaxed: it only deals blocks out; `finished` publishes what they computed.
       const int i = next.fetch_add(1, std::memory_order_relaxed);
       if (i >= blocks) return;
       const int64_t begin = i * block;
@@ -96,7 +97,7 @@ ThreadPools::ThreadPools(int inter_op, int intra_op)
 ThreadPools::~ThreadPools() = default;
 
 void ThreadPools::Enqueue(Task run, void* context, int32_t value) {
-  busy_->fetch_add(1, std::memory_order_relaxed);
+  busy_->fetch_add(1, std::memory_order_relaxed);  // a hint, see ThreadPools::hungry
   impl_->inter.enqueue([run, context, value, impl = impl_] {
     run(context, value);
     impl->busy.fetch_sub(1, std::memory_order_relaxed);

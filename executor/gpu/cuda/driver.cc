@@ -171,7 +171,7 @@ class CudaDriver : public StreamDriver {
   Handles<cudaEvent_t> events_;
   Handles<std::shared_ptr<CapturedGraph>> graphs_;
   // Default order: only failed calls look at it.
-  std::atomic<bool> lost_{false};
+  std::atomic<bool> lost_{false};  // default order: read after errors only
 };
 
 Status CudaDriver::Make(const GpuOptions& options) {
