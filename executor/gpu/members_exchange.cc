@@ -52,7 +52,7 @@ Result<Buffer> GpuMembers::Allocate(MemberOperation& op, size_t bytes) {
           Queue::kMembers, [&] { return device_.WaitForTick(Queue::kMembers, wait_tick); }));
       return memory;
     }
-    // A segment that is being launched has the rest.
+    // `busy`: a segment that is being launched holds memory, which it gives back soon.
     if (!busy || std::chrono::steady_clock::now() > deadline) {
       return ResourceExhausted("no memory for " + std::to_string(bytes) + " bytes. " +
                                device_.memory().Table());

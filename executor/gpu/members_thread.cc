@@ -31,7 +31,7 @@ uint64_t KeyOf(std::string_view id) {
 }  // namespace
 
 void GpuMembers::Thread() {
-  (void)device_.driver().Enter();  // what fails there fails below
+  (void)device_.driver().Enter();  // if it fails, so does the first launch, which reports it
   auto stopped_at = Clock::time_point::max();
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -68,7 +68,7 @@ void GpuMembers::Thread() {
   if (aborting_ > 0) LogError(device_.name() + ": a communicator's abort does not end");
 }
 
-// Destroys what nobody uses any more.
+// Aborts the retired communicators that no operation uses any more.
 void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
   std::vector<std::shared_ptr<Connection>> gone;
   std::erase_if(retired_, [&gone](std::shared_ptr<Connection>& connection) {
@@ -83,8 +83,9 @@ void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
   lock->lock();
 }
 
-// On a thread of its own: NCCL frees memory of the GPU, and CUDA may wait for every kernel first.
-// One of another communicator may be waiting for a member that is gone, and must be aborted then.
+// On a thread of its own: NCCL frees memory of the GPU, for which CUDA may first wait for every
+// kernel there. A kernel of another communicator may itself wait for a member that is gone, until
+// this thread aborts that communicator, too.
 void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
   if (!device_.health().ok()) {
     connection->communicator->Abandon();
@@ -113,8 +114,8 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
       .detach();
 }
 
-// The abort may wait for what others have on the GPU: they are looked at meanwhile, and end by
-// their deadlines.
+// The abort may wait for kernels of other communicators. Watch meanwhile ends those whose deadline
+// passes.
 void GpuMembers::AwaitAbort(const Connection& connection) {
   std::unique_lock lock(mutex_);
   for (auto until = Clock::now() + kDrain; !connection.ended && Clock::now() < until;) {
@@ -127,7 +128,7 @@ void GpuMembers::AwaitAbort(const Connection& connection) {
   if (!connection.ended) LogError(device_.name() + ": a communicator's abort does not end");
 }
 
-// Looks for what must not go on.
+// Breaks off operations that were cancelled, that failed, or whose deadline has passed.
 void GpuMembers::Watch(std::unique_lock<std::mutex>* lock) {
   const auto now = Clock::now();
   std::vector<std::pair<MemberOperationPtr, Status>> broken;
@@ -157,7 +158,8 @@ void GpuMembers::Watch(std::unique_lock<std::mutex>* lock) {
 
 void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const Status& why,
                           const MemberOperation* culprit) {
-  // Unavailable, if it was a loss: who hears of it first waits for the cause.
+  // Unavailable if a task or device was lost: a client that gets this derived failure first then
+  // waits for its cause.
   const Status consequence =
       Status(why.code() == Code::kUnavailable ? Code::kUnavailable : Code::kAborted,
              "the members' GPUs were disconnected because " + culprit->Describe() +
@@ -189,18 +191,18 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
       std::lock_guard lock(mutex_);
       if (op.failure.ok()) op.failure = status;
     }
-    // What is enqueued waits for what does not come.
+    // The part that is enqueued waits for other members' data, which will not come: abort it.
     if (op.connection != nullptr) {
       BreakOff(op.connection, status, &op);
-      // A thread of the library's may still put the exchange on the queue, behind the event below,
-      // which gives its memory to others.
+      // A thread of NCCL may still be enqueuing the exchange. It would come behind the event below,
+      // after which its memory belongs to others.
       if (op.connection->launching) AwaitAbort(*op.connection);
     } else {
       std::lock_guard lock(mutex_);
       LeaveOut(op);
     }
   }
-  // After a failure, too: what is enqueued has to have ended.
+  // After a failure, too: the operation's memory is in use until what is enqueued has ended.
   status = device_.IssueAndAwait(
       Queue::kMembers, operation.get(), [] { return Status(); }, [](EventId, uint64_t) {});
   if (!status.ok()) {
@@ -226,7 +228,7 @@ Status GpuMembers::Enqueue(MemberOperation& op) {
   return Internal("no kind of collective");
 }
 
-// The communicator that all have, or a new one.
+// Uses the communicator that all members have already, or makes a new one.
 Status GpuMembers::Connect(MemberOperation& op) {
   const auto& devices = op.request->members->devices;
   const std::string name = GroupName(op.request->group_key);
@@ -268,8 +270,8 @@ Status GpuMembers::Connect(MemberOperation& op) {
 }
 
 // The members' last meeting, when all have launched what comes before: each says which
-// communicator it has now, and rank 0 the id of a new one, unless it thinks that there is one since
-// the first meeting. A row as bytes:
+// communicator it has now, and rank 0 the id of a new one, unless it has got one since the first
+// meeting. A row as bytes:
 //   current:u64 id   (length:u32 bytes)
 Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
   uint64_t current = 0;
@@ -335,7 +337,7 @@ Status GpuMembers::WaitUntilReady(MemberOperation& op) {
       return DeadlineExceeded("waited " + Seconds(op.request->timeout) +
                               " for the other members' GPUs");
     }
-    // A lost context may be all that the library waits for, and nobody else may look at the device.
+    // NCCL may be waiting for a device whose context is lost, and nothing else may notice the loss.
     if (const auto there = device_.driver().Done(op.ready); !there.ok())
       return device_.Check(there.status());
     MG_RETURN_IF_ERROR(device_.health());

@@ -17,9 +17,9 @@ namespace monograph {
 namespace {
 
 struct Opened {
-  const CudaPlugin* plugin = nullptr;  // nullptr: `why` says why
-  std::string why;
-  Status error;  // what should not be passed over in silence
+  const CudaPlugin* plugin = nullptr;
+  std::string why;  // there is no plug-in
+  Status error;     // the plug-in is there but is not the right one
   KernelRegistry kernels;
 };
 
