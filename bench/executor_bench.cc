@@ -189,7 +189,7 @@ struct Task {
     options.devices = {devices[0].get()};
     options.pools = &pools;
     options.resources = &resources;
-    return CompilePlan(std::move(graph), options).value();
+    return CompilePlan(graph, options).value();
   }
 };
 

@@ -253,7 +253,6 @@ Status Master::Register(std::vector<Partition> partitions, PreparedStep* step) {
     wire::RegisterGraphRequest request;
     request.set_session(session_);
     request.set_graph_def(SerializeGraph(partition.graph));
-    request.set_inline_functions(true);
     requests.emplace_back(peer, request.SerializeAsString());
   }
   if (requests.empty()) return Status();

@@ -49,6 +49,7 @@ class StepTrace {
   friend class Step;
   friend class StepExecutor;
   friend class NodeRunner;
+  friend class StepLoop;
   struct Record {
     int64_t start_ns = 0, end_ns = 0;  // end 0: has not run
     int64_t bytes = 0;

@@ -1,5 +1,5 @@
 // Lowering, in the phases of Run: Classify (the device and kernel of each node, and whether a
-// collective goes from GPU to GPU), Order (a topological order), PlaceOutputs (where each tensor is
+// collective goes from GPU to GPU), TaskOrder, PlaceOutputs (where each tensor is
 // made: on the host or on a GPU), PlanCopies (one for each tensor and place where it is needed and
 // not made), Group (nodes into segments: gpu/segments.h), Build (the new graph). Kernels are made
 // first of all, since only a kernel tells whether it is asynchronous, and so whether its node can
@@ -18,9 +18,8 @@
 #include "executor/gpu/members.h"
 #include "executor/gpu/segment.h"
 #include "executor/gpu/segments.h"
-#include "executor/plan/plan_data.h"
-#include "graph/function.h"
-#include "graph/names.h"
+#include "executor/plan/task_graph.h"
+#include "executor/plan/task_kernels.h"
 #include "graph/structural_ops.h"
 #include "graph/topological_sort.h"
 
@@ -57,8 +56,8 @@ std::unique_ptr<bool[]> Flags(const std::vector<bool>& from) {
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, const PlanOptions& options, const DeviceName& outer)
-      : graph_(graph), options_(options), outer_(outer), out_{Graph(&graph.registry()), {}} {}
+  Lowering(const Graph& graph, const PlanOptions& options)
+      : graph_(graph), options_(options), out_{Graph(&graph.registry()), {}} {}
 
   Result<LoweredGraph> Run() {
     MG_RETURN_IF_ERROR(Classify());
@@ -66,12 +65,11 @@ class Lowering {
       // A lost device computes nothing any more: report that now, and not in the first step.
       if (node.gpu != kHost) MG_RETURN_IF_ERROR(Gpu(node.gpu)->health());
     }
-    MG_RETURN_IF_ERROR(Order());
+    MG_ASSIGN_OR_RETURN(order_, TaskOrder(graph_, linked_sends_, NextReady::kFirstIn));
     PlaceOutputs();
     PlanCopies();
     Group();
     MG_RETURN_IF_ERROR(Build());
-    out_.graph.ShareFunctions(graph_.shared_functions());
     return std::move(out_);
   }
 
@@ -80,11 +78,10 @@ class Lowering {
     int32_t gpu = kHost;  // the GPU that it is on, if any
     const KernelRegistry::Entry* entry = nullptr;
     std::unique_ptr<Kernel> kernel;
-    bool launched = false;    // synchronous: it goes into a segment
-    bool direct = false;      // a collective from GPU to GPU
-    DeviceMerge merge;        // for a direct reduction
-    bool linked = false;      // a _Send or _Recv whose other half is here
-    NodeId linked_send = -1;  // of a _Recv
+    bool launched = false;  // synchronous: it goes into a segment
+    bool direct = false;    // a collective from GPU to GPU
+    DeviceMerge merge;      // for a direct reduction
+    bool linked = false;    // a _Send whose _Recv is here
     std::vector<bool> host_inputs, host_outputs;
     std::vector<int32_t> places;  // of the outputs
   };
@@ -101,33 +98,23 @@ class Lowering {
     return options_.devices[static_cast<size_t>(gpu)]->name();
   }
   GpuDevice* Gpu(int32_t gpu) const { return options_.devices[static_cast<size_t>(gpu)]->gpu(); }
-  std::string Who(NodeId id) const {
-    return "node " + graph_.NodeText(id) + " on " +
-           MergeScope(graph_.device(id), outer_).ToString();
-  }
+  std::string Who(NodeId id) const { return NodeAndDevice(graph_, id); }
 
   Status Classify() {
     nodes_.resize(static_cast<size_t>(graph_.num_nodes()));
-    std::map<int64_t, NodeId> sends;
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      if (IsSend(graph_, id)) sends[graph_.attrs(id).Get<int64_t>("edge_id")] = id;
+    MG_ASSIGN_OR_RETURN(linked_sends_, LinkedSends(graph_));
+    for (const NodeId send : linked_sends_) {
+      if (send >= 0) at(send).linked = true;
     }
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       Info& node = at(id);
-      const DeviceName device = MergeScope(graph_.device(id), outer_);
+      const DeviceName& device = graph_.device(id);
       for (size_t i = 0; i < options_.devices.size(); ++i) {
         if (options_.devices[i]->info().name == device && options_.devices[i]->gpu() != nullptr)
           node.gpu = static_cast<int32_t>(i);
       }
       node.host_inputs.assign(graph_.inputs(id).size(), true);
       node.host_outputs.assign(static_cast<size_t>(graph_.num_outputs(id)), true);
-      if (IsRecv(graph_, id)) {
-        const auto send = sends.find(graph_.attrs(id).Get<int64_t>("edge_id"));
-        if (send != sends.end()) {
-          node.linked = at(send->second).linked = true;
-          node.linked_send = send->second;
-        }
-      }
       if (node.gpu != kHost) MG_RETURN_IF_ERROR(MakeKernel(id));
     }
     return Status();
@@ -135,10 +122,7 @@ class Lowering {
 
   Status MakeKernel(NodeId id) {
     Info& node = at(id);
-    if (IsSend(graph_, id) || IsRecv(graph_, id) || IsArg(graph_, id) || IsRetval(graph_, id) ||
-        !graph_.op(id).known())
-      return Status();
-    if (IsCall(graph_, id) && !options_.inline_functions) return Status();
+    if (IsSend(graph_, id) || IsRecv(graph_, id) || !graph_.op(id).known()) return Status();
     const auto& device = *options_.devices[static_cast<size_t>(node.gpu)];
     auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
     if (!entry.ok()) return entry.status().WithContext(Who(id));
@@ -246,23 +230,8 @@ class Lowering {
     return std::unique_ptr<CollectiveKernel>(static_cast<CollectiveKernel*>(kernel->release()));
   }
 
-  // Calls fn with each node that `id` waits for; a linked _Recv also waits for its _Send.
-  template <typename Fn>
-  void ForEachSource(NodeId id, Fn fn) {
-    for (const Endpoint& e : graph_.inputs(id)) fn(e.node);
-    for (const NodeId control : graph_.control_inputs(id)) fn(control);
-    if (at(id).linked_send >= 0) fn(at(id).linked_send);
-  }
-
-  Status Order() {
-    std::vector<std::vector<NodeId>> after(nodes_.size());
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id)
-      ForEachSource(id, [&](NodeId source) { after[static_cast<size_t>(source)].push_back(id); });
-    order_ = TopologicalSort(nodes_.size(), NextReady::kFirstIn, [&](NodeId id, const auto& visit) {
-      for (const NodeId target : after[static_cast<size_t>(id)]) visit(target);
-    });
-    return order_.size() == nodes_.size() ? Status() : CycleThroughTransfers(graph_);
-  }
+  // The _Send that a _Recv gets its tensor from; -1: it comes from elsewhere, or it is no _Recv.
+  NodeId linked_send(NodeId id) const { return linked_sends_[static_cast<size_t>(id)]; }
 
   int32_t PlaceOf(Endpoint e) { return at(e.node).places[static_cast<size_t>(e.index)]; }
 
@@ -270,8 +239,9 @@ class Lowering {
     for (const NodeId id : order_) {
       Info& node = at(id);
       for (const bool host : node.host_outputs) node.places.push_back(host ? kHost : node.gpu);
-      if (node.linked_send >= 0 && !graph_.inputs(node.linked_send).empty())
-        node.places[0] = PlaceOf(graph_.inputs(node.linked_send)[0]);
+      const NodeId send = linked_send(id);
+      if (send >= 0 && !graph_.inputs(send).empty())
+        node.places[0] = PlaceOf(graph_.inputs(send)[0]);
     }
   }
 
@@ -315,7 +285,7 @@ class Lowering {
         node.before.push_back(copy < 0 ? from.node : number(CopyNode(static_cast<size_t>(copy))));
       }
       for (const NodeId control : graph_.control_inputs(id)) node.before.push_back(control);
-      if (at(id).linked_send >= 0) node.before.push_back(at(id).linked_send);
+      if (linked_send(id) >= 0) node.before.push_back(linked_send(id));
     }
     for (size_t i = 0; i < copies_.size(); ++i)
       nodes[CopyNode(i)].before.push_back(copies_[i].from.node);
@@ -344,40 +314,32 @@ class Lowering {
       const int32_t segment = node < nodes_.size() ? SegmentOf(static_cast<NodeId>(node)) : -1;
       return segment >= 0 ? count + static_cast<size_t>(segment) : node;
     };
-    std::vector<size_t> missing(count + made_.size(), 0), ready;
-    std::vector<std::vector<size_t>> after(missing.size());
-    std::vector<bool> is_unit(missing.size(), false);
+    std::vector<std::vector<int32_t>> after(count + made_.size());
+    std::vector<bool> is_unit(after.size(), false);
     for (size_t node = 0; node < count; ++node) {
       is_unit[unit(node)] = true;
       for (const int32_t source : waits_[node].before) {
         const size_t from = unit(static_cast<size_t>(source));
-        if (from == unit(node)) continue;
-        ++missing[unit(node)];
-        after[from].push_back(unit(node));
+        if (from != unit(node)) after[from].push_back(static_cast<int32_t>(unit(node)));
       }
     }
-    for (size_t i = missing.size(); i-- > 0;) {
-      if (is_unit[i] && missing[i] == 0) ready.push_back(i);
+    const std::vector<int32_t> order =
+        TopologicalSort(after.size(), NextReady::kLastIn, [&](int32_t from, const auto& visit) {
+          for (const int32_t to : after[static_cast<size_t>(from)]) visit(to);
+        });
+    MG_CHECK(order.size() == after.size());  // segments do not wait for each other in a cycle
+    for (const int32_t next : order) {
+      const auto i = static_cast<size_t>(next);
+      if (is_unit[i]) MG_RETURN_IF_ERROR(AddUnit(i));
     }
-    size_t done = 0;
-    const size_t units = static_cast<size_t>(std::count(is_unit.begin(), is_unit.end(), true));
-    while (!ready.empty()) {
-      const size_t next = ready.back();
-      ready.pop_back();
-      ++done;
-      if (next < nodes_.size()) {
-        MG_RETURN_IF_ERROR(CopyOld(static_cast<NodeId>(next)));
-      } else if (next < count) {
-        MG_RETURN_IF_ERROR(AddCopy(&copies_[next - nodes_.size()]));
-      } else {
-        MG_RETURN_IF_ERROR(AddSegment(next - count));
-      }
-      for (const size_t target : after[next]) {
-        if (--missing[target] == 0) ready.push_back(target);
-      }
-    }
-    MG_CHECK(done == units);
     return Status();
+  }
+
+  Status AddUnit(size_t unit) {
+    const size_t count = nodes_.size() + copies_.size();
+    if (unit < nodes_.size()) return CopyOld(static_cast<NodeId>(unit));
+    if (unit < count) return AddCopy(&copies_[unit - nodes_.size()]);
+    return AddSegment(unit - count);
   }
 
   // Finds the outputs that are used outside their segment. A copy waits for an event of its own
@@ -408,8 +370,8 @@ class Lowering {
 
   // The endpoint at which the tensor of `e` is computed, behind linked _Sends and _Recvs.
   Endpoint MadeAt(Endpoint e) {
-    while (at(e.node).linked_send >= 0 && !graph_.inputs(at(e.node).linked_send).empty())
-      e = graph_.inputs(at(e.node).linked_send)[0];
+    while (linked_send(e.node) >= 0 && !graph_.inputs(linked_send(e.node)).empty())
+      e = graph_.inputs(linked_send(e.node))[0];
     return e;
   }
 
@@ -614,9 +576,9 @@ class Lowering {
 
   const Graph& graph_;
   const PlanOptions& options_;
-  const DeviceName outer_;
   LoweredGraph out_;
   std::vector<Info> nodes_;
+  std::vector<NodeId> linked_sends_;
   std::vector<NodeId> order_;
   std::vector<Copy> copies_;
   std::map<std::pair<Endpoint, int32_t>, size_t> copy_of_;
@@ -630,12 +592,12 @@ class Lowering {
 
 }  // namespace
 
-bool HasGpuNodes(const Graph& graph, const PlanOptions& options, const DeviceName& outer) {
+bool HasGpuNodes(const Graph& graph, const PlanOptions& options) {
   const bool gpus = std::any_of(options.devices.begin(), options.devices.end(),
                                 [](Device* device) { return device->gpu() != nullptr; });
   if (!gpus) return false;
   for (NodeId id = 0; id < graph.num_nodes(); ++id) {
-    const DeviceName name = MergeScope(graph.device(id), outer);
+    const DeviceName& name = graph.device(id);
     for (Device* device : options.devices) {
       if (device->gpu() != nullptr && device->info().name == name) return true;
     }
@@ -643,9 +605,8 @@ bool HasGpuNodes(const Graph& graph, const PlanOptions& options, const DeviceNam
   return false;
 }
 
-Result<LoweredGraph> LowerGpuNodes(const Graph& graph, const PlanOptions& options,
-                                   const DeviceName& outer) {
-  return Lowering(graph, options, outer).Run();
+Result<LoweredGraph> LowerGpuNodes(const Graph& graph, const PlanOptions& options) {
+  return Lowering(graph, options).Run();
 }
 
 }  // namespace monograph

@@ -25,11 +25,10 @@ struct LoweredGraph {
   std::unordered_map<NodeId, std::unique_ptr<Kernel>> kernels;  // of nodes that have theirs already
 };
 
-// Whether a node of `graph` is on a GPU. `outer` completes devices, as for a function's body.
-bool HasGpuNodes(const Graph& graph, const PlanOptions& options, const DeviceName& outer);
+// Whether a node of `graph` is on a GPU.
+bool HasGpuNodes(const Graph& graph, const PlanOptions& options);
 
 // REQUIRES: HasGpuNodes. Errors name the node: no kernel for it, or one that refuses it.
-Result<LoweredGraph> LowerGpuNodes(const Graph& graph, const PlanOptions& options,
-                                   const DeviceName& outer);
+Result<LoweredGraph> LowerGpuNodes(const Graph& graph, const PlanOptions& options);
 
 }  // namespace monograph

@@ -40,9 +40,6 @@ struct PlanOptions {
   const CollectiveHome* collectives = nullptr;  // nullptr: kernels meet nobody
   // DeviceInfo::link of the devices of the session, by full name; nullptr: none has one.
   const std::map<std::string, std::string>* links = nullptr;
-  std::string step_container;
-  // Splice the bodies of function calls in; otherwise each call runs as a step of its own.
-  bool inline_functions = true;
 };
 
 // Immutable but for recycled step memory; thread-safe. Devices, pools, resources and collectives of
@@ -58,7 +55,6 @@ class Plan {
   std::span<const EdgeInfo> recv_edges() const;
   std::span<const EdgeInfo> send_edges() const;
   int num_nodes() const;
-  const std::string& step_container() const;
   // Tensors that were dropped because their edge is unknown, came twice, or belongs to a step that
   // is over.
   int64_t dropped_deliveries() const;
@@ -66,16 +62,17 @@ class Plan {
   const PlanData& data() const { return *data_; }
 
  private:
-  friend Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options);
+  friend Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph,
+                                                         const PlanOptions& options);
   friend class PlanCompiler;
   explicit Plan(std::unique_ptr<PlanData> data);
   std::unique_ptr<PlanData> data_;
 };
 
-// REQUIRES: every node has the full name of a device. Errors name the node, its op and its device:
-// a device that the task does not have (InvalidArgument), no kernel for it (NotFound, with what is
-// registered), an op that is unknown (Unimplemented), a kernel that refuses the node (its own
-// status).
-Result<std::shared_ptr<const Plan>> CompilePlan(Graph graph, const PlanOptions& options);
+// REQUIRES: every node has the full name of a device; calls are inlined. Errors name the node, its
+// op and its device: a device that the task does not have (InvalidArgument), no kernel for it
+// (NotFound, with what is registered), an op that is unknown (Unimplemented), a kernel that refuses
+// the node (its own status).
+Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph, const PlanOptions& options);
 
 }  // namespace monograph

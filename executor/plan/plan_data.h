@@ -77,12 +77,17 @@ struct StepState {
   };
 
   std::unique_ptr<uint32_t[]> pending;  // by node: how many predecessors are missing
-  // By node: links of ready lists; the last entry stands for the start of the step.
-  std::unique_ptr<int32_t[]> next;
+  std::unique_ptr<int32_t[]> next;      // by node: links of ready lists
   std::unique_ptr<Tensor[]> slots;
   std::unique_ptr<Tensor[]> received;                 // by recv edge
   std::unique_ptr<std::atomic<uint8_t>[]> delivered;  // by recv edge
   std::vector<std::unique_ptr<AsyncFrame>> frames;
+
+  // One of the things that `node` waits for is there. True if nothing else is missing.
+  bool CountDown(int32_t node) {
+    std::atomic_ref<uint32_t> missing(pending[static_cast<size_t>(node)]);
+    return missing.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
 };
 
 struct PlanData {
@@ -102,7 +107,6 @@ struct PlanData {
   uint32_t num_slots = 0;
   uint32_t max_outputs = 0;
   std::vector<uint32_t> frame_outputs;  // by frame
-  bool sequential = false;              // inter_op == 1: one node at a time
   bool trails = false;                  // some node is kTrailing
 
   std::vector<EdgeInfo> recv_edges, send_edges;
@@ -112,7 +116,6 @@ struct PlanData {
   std::vector<Device*> devices;
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;
-  std::string step_container;
 
   std::unique_ptr<std::mutex[]> serial_mutexes;
   mutable std::atomic<uint64_t> steps{0};
@@ -126,16 +129,5 @@ struct PlanData {
   // "node 'x' (Op) on /job:..."
   std::string Describe(int32_t node) const;
 };
-
-// Which kernel a node has on a device of its task, and the kernel itself.
-Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId node,
-                                                    DeviceType device_type,
-                                                    const PlanOptions& options);
-Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,
-                                               std::string_view device, const PlanOptions& options,
-                                               const KernelRegistry::Entry& entry);
-
-// The error for a task's graph that has a cycle if a _Recv counts as following its _Send.
-Status CycleThroughTransfers(const Graph& graph);
 
 }  // namespace monograph

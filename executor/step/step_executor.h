@@ -6,9 +6,10 @@
 //
 // A node runs when all that it waits for has finished. The thread that finishes a node goes on with
 // its most urgent ready successor. Others wait on that thread's own list, from which half goes to
-// an inter-op thread whenever one is free and there is enough to do. With inter_op == 1 a step runs
-// one node at a time, in an order that depends only on the plan and on what is delivered when.
-// Several steps of one plan may run at once. A steady step allocates nothing from the heap.
+// an inter-op thread whenever one is free and there is enough to do. With inter_op == 1 a step that
+// is started with `inline_all` and gets nothing from elsewhere runs on the calling thread alone, in
+// an order that depends only on the plan. Several steps of one plan may run at once. A steady step
+// allocates nothing from the heap.
 #pragma once
 
 #include <atomic>
@@ -27,6 +28,7 @@
 namespace monograph {
 
 struct StepState;
+class StepLoop;
 class Unfinished;
 
 // Takes what leaves a step.
@@ -77,6 +79,7 @@ class Step : public std::enable_shared_from_this<Step> {
 
  private:
   friend class StepExecutor;
+  friend class StepLoop;
   enum Outcome : int { kOpen, kComplete, kAborted };
 
   struct Key {};  // only StepExecutor makes steps
@@ -85,6 +88,7 @@ class Step : public std::enable_shared_from_this<Step> {
   explicit Step(Key);
 
  private:
+  // Relaxed: the caller has a hold already, so that the step stays.
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
   bool TryHold();  // false: the step is over
   void Release();  // the last one finishes the step
@@ -92,9 +96,14 @@ class Step : public std::enable_shared_from_this<Step> {
   // The caller has a hold.
   void Complete();
   void AbortHeld(const Status& status);
-  void TrailingDone(const Status& status);
+  void DeliverHeld(size_t index, Tensor tensor);  // of the plan's recv edges
+  // The asynchronous kernel of `node` has ended. Gives up the hold that it had.
+  void AsyncDone(int32_t node, const Status& status);
+  void TrailingFailed(const Status& status);
   // Notes that `node`, which was running when the step was aborted, has ended with `why`.
   void EndedLate(int32_t node, const Status& why);
+  // Relaxed: whether it is worth going on. What an abort changes is read under a lock, or after the
+  // last Release.
   bool aborted() const { return outcome_.load(std::memory_order_relaxed) == kAborted; }
 
   std::shared_ptr<const Plan> plan_;
@@ -102,7 +111,6 @@ class Step : public std::enable_shared_from_this<Step> {
   uint64_t step_id_ = 0;
   StepSink* sink_ = nullptr;
   StepTrace* trace_ = nullptr;
-  bool caller_runs_cheap_nodes_ = true;
   bool timed_ = false;
   Done done_;
   std::function<void()> issued_;
@@ -113,11 +121,6 @@ class Step : public std::enable_shared_from_this<Step> {
   // asynchronous kernel.
   std::atomic<int> holds_{1};
   std::atomic<int32_t> remaining_{0};  // nodes that have not finished; trailing ones: not begun
-  // Sequential steps only: what came from other threads, and who has the right to run nodes.
-  std::atomic<int32_t> inbox_{-1};
-  // 0: free; 1: taken; 2: taken, and the inbox was filled since. Sequentially consistent, see
-  // RunSequential.
-  std::atomic<int> token_{0};
   std::mutex status_mutex_;
   Status status_;                           // guarded by status_mutex_, as what follows
   std::unique_ptr<Unfinished> unfinished_;  // of a step whose time is up
@@ -128,24 +131,9 @@ class StepExecutor {
   // Lends memory for a step of `plan`. `sink` (may be null if the plan has no send edges) and
   // `trace` (may be null) live until done. `done` runs exactly once, when every node has finished
   // or, after a failure, when no kernel of the step runs any more; never if the step is dropped
-  // without Start and Abort. It runs with no lock held and may start other steps. Without
-  // `caller_runs_cheap_nodes` Start and Deliver leave all nodes to the inter-op threads.
+  // without Start and Abort. It runs with no lock held and may start other steps.
   static std::shared_ptr<Step> Prepare(std::shared_ptr<const Plan> plan, uint64_t step_id,
-                                       StepSink* sink, Done done, StepTrace* trace = nullptr,
-                                       bool caller_runs_cheap_nodes = true);
-  // Prepare and Start.
-  static std::shared_ptr<Step> Start(std::shared_ptr<const Plan> plan, uint64_t step_id,
-                                     StepSink* sink, Done done, StepTrace* trace = nullptr,
-                                     bool caller_runs_cheap_nodes = true);
-
- private:
-  friend class Step;
-  class Loop;
-  static void RunTask(void* step, int32_t head);
-  static void RunSequentialTask(void* step, int32_t head);
-  static void RunSequential(Step& step, int32_t head, bool compute);
-  static void Post(Step& step, int32_t item, bool compute);  // sequential steps
-  static void AsyncDone(Step& step, int32_t node, const Status& status);
+                                       StepSink* sink, Done done, StepTrace* trace = nullptr);
 };
 
 }  // namespace monograph

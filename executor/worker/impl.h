@@ -41,7 +41,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
                        int self_index, StepClient* client);
   Status CloseSession(uint64_t id, std::chrono::milliseconds deadline, const Status& why);
-  Result<uint32_t> RegisterGraph(uint64_t id, Graph graph, bool inline_functions);
+  Result<uint32_t> RegisterGraph(uint64_t id, Graph graph);
   Status DeregisterGraph(uint64_t id, uint32_t handle);
   std::shared_ptr<WorkerSession> FindSession(uint64_t id) const {
     std::shared_lock lock(sessions_mutex_);
@@ -79,7 +79,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                         Payload payload, Done done) override;
   void CountDropped(const char* what) {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
+    dropped_.fetch_add(1, std::memory_order_relaxed);  // a counter
     if (LogEnabled(LogLevel::kDebug)) LogDebug(task_ + " dropped " + what);
   }
 
@@ -99,7 +99,9 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   mutable std::shared_mutex sessions_mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<WorkerSession>> sessions_;  // guarded by it
 
-  std::atomic<bool> stuck_ = false;  // a session was given up while a kernel of it ran
+  // A session was given up while a kernel of it ran. Default order: once in a worker's life.
+  std::atomic<bool> stuck_ = false;
+  // Counters for statistics: relaxed, nothing else is read by them.
   std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
   std::atomic<int64_t> sending_{0};  // messages whose Send has not completed
   std::atomic<bool> draining_{false};

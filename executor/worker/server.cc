@@ -154,8 +154,7 @@ Status Server::Impl::Start(ServerOptions options) {
             MG_ASSIGN_OR_RETURN(Graph graph,
                                 ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false}));
             MG_ASSIGN_OR_RETURN(const uint32_t handle,
-                                worker_->RegisterGraph(request.session(), std::move(graph),
-                                                       request.inline_functions()));
+                                worker_->RegisterGraph(request.session(), std::move(graph)));
             response->set_handle(handle);
             return Status();
           });

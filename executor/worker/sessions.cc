@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "executor/gpu/plugin.h"
-#include "executor/plan/plan_data.h"
+#include "executor/plan/task_kernels.h"
 #include "executor/worker/impl.h"
 #include "graph/function.h"
 
@@ -201,7 +201,7 @@ void LeaveToHost(std::span<const NodeId> inherited, const PlanOptions& options, 
 
 }  // namespace
 
-Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inline_functions) {
+Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<WorkerSession> session, RequireSession(id));
   auto registered = std::make_shared<RegisteredGraph>();
   registered->worker = this;
@@ -215,16 +215,13 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph, bool inli
   plan_options.resources = &resources_;
   plan_options.collectives = registered->collectives.get();
   plan_options.links = &session->links;
-  plan_options.inline_functions = inline_functions;
-  if (inline_functions) {
-    std::vector<NodeId> inherited;
-    MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph, {}, nullptr, &inherited));
-    LeaveToHost(inherited, plan_options, &graph);
-  }
+  std::vector<NodeId> inherited;
+  MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph, {}, nullptr, &inherited));
+  LeaveToHost(inherited, plan_options, &graph);
   if (options_.rewrite) {
     MG_ASSIGN_OR_RETURN(graph, options_.rewrite(std::move(graph)));
   }
-  MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(std::move(graph), plan_options));
+  MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(graph, plan_options));
   MG_RETURN_IF_ERROR(RouteEdges(*session, task_, registered.get()));
   std::lock_guard lock(session->mutex);
   if (session->closed) return Aborted("session " + std::to_string(id) + " was closed meanwhile");

@@ -73,8 +73,8 @@ void Worker::DropPeer(uint64_t id, const std::string& task) {
   }
 }
 
-Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph, bool inline_functions) {
-  return impl_->RegisterGraph(session, std::move(graph), inline_functions);
+Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph) {
+  return impl_->RegisterGraph(session, std::move(graph));
 }
 Status Worker::DeregisterGraph(uint64_t session, uint32_t handle) {
   return impl_->DeregisterGraph(session, handle);

@@ -116,7 +116,7 @@ class Worker {
 
   // Compiles this task's partition. The handle is valid in the session until it closes or
   // DeregisterGraph.
-  Result<uint32_t> RegisterGraph(uint64_t session, Graph graph, bool inline_functions = true);
+  Result<uint32_t> RegisterGraph(uint64_t session, Graph graph);
   Status DeregisterGraph(uint64_t session, uint32_t handle);
 
   // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at

@@ -70,12 +70,24 @@ TEST(CompilePlan, RefusesTwoSendsOfOneEdge) {
       Contains(task.Compile(std::move(graph)).status(), "edge 3 is also that of node '_Send'"));
 }
 
-TEST(CompilePlan, FindsACycleThroughALinkedPair) {
+TEST(CompilePlan, NamesACycleThroughALinkedPair) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder b(&graph);
   b.Send(0, b.Op("TInc", {b.Recv(0)}));
-  EXPECT_EQ(task.Compile(std::move(graph)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(task.Compile(graph).status(),
+            InvalidArgument("the nodes of this task wait for each other in a cycle: "
+                            "'_Recv' -> 'TInc' -> '_Send' -> '_Recv'"));
+}
+
+TEST(CompilePlan, NamesACycleOfNothingButALinkedPair) {
+  TestTask task(1);
+  Graph graph = task.NewGraph();
+  Builder b(&graph);
+  b.Send(0, b.Recv(0));
+  EXPECT_EQ(task.Compile(graph).status(),
+            InvalidArgument("the nodes of this task wait for each other in a cycle: "
+                            "'_Recv' -> '_Send' -> '_Recv'"));
 }
 
 TEST(CompilePlan, TellsTheEdgesThatCrossTheTask) {

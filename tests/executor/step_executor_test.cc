@@ -245,7 +245,7 @@ TEST_P(StepExecutorTest, ATensorOfAnotherTypeOrShapeFailsTheStep) {
   for (const Tensor& wrong : {Tensor::FromValues<float>({1, 2}, {1, 2}),
                               Tensor::FromValues<int32_t>({1, 3}, {1, 2, 3})}) {
     Collector collector;
-    auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+    auto step = StartStep(plan_, &collector, collector.done());
     step->Deliver(0, wrong);
     const Status status = collector.Wait();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -264,7 +264,7 @@ TEST_P(StepExecutorTest, ControlEdgesOrderAndCrossTasks) {
   ASSERT_EQ(plan_->recv_edges().size(), 1u);
   EXPECT_TRUE(plan_->recv_edges()[0].control);
   Collector collector;
-  auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+  auto step = StartStep(plan_, &collector, collector.done());
   EXPECT_TRUE(collector.Take().empty());
   step->Deliver(5, Tensor());
   EXPECT_TRUE(collector.Wait().ok());
@@ -311,7 +311,7 @@ TEST_P(StepExecutorTest, AbortMidStepWaitsForTheRunningKernelAndStartsNoOther) {
   const auto never = task_->gate("h");
   Compile();
   Collector collector;
-  auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+  auto step = StartStep(plan_, &collector, collector.done());
   step->Deliver(0, Tensor::Scalar(1.0f));
   ASSERT_TRUE(gate->WaitForArrivals(1));
   step->Abort(Unavailable("peer is gone").AsDerived());
@@ -334,7 +334,7 @@ TEST_P(StepExecutorTest, AbortOfAWaitingStepEndsItWithThatStatus) {
   Compile();
   {
     Collector collector;
-    auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+    auto step = StartStep(plan_, &collector, collector.done());
     step->Deliver(0, Tensor::Scalar(1.0f));
     step->Abort(Cancelled("client closed").AsDerived());
     const Status status = collector.Wait();
@@ -401,7 +401,8 @@ TEST_P(StepExecutorTest, SeveralStepsInFlightShareKernelsAndKeepTheirTensorsApar
     for (uint64_t s = 0; s < 16; ++s) {
       collectors.push_back(std::make_unique<Collector>());
       steps.push_back(
-          StepExecutor::Start(plan_, s + 1, collectors[s].get(), collectors[s]->done()));
+          StepExecutor::Prepare(plan_, s + 1, collectors[s].get(), collectors[s]->done()));
+      steps.back()->Start();
     }
     for (size_t s = 16; s-- > 0;) steps[s]->Deliver(0, Tensor::Scalar(static_cast<float>(s)));
     for (size_t s = 0; s < 16; ++s) {
@@ -440,7 +441,7 @@ TEST_P(StepExecutorTest, AbortCancelsAnAsynchronousKernel) {
   Compile();
   for (int i = 1; i <= 20; ++i) {
     Collector collector;
-    auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+    auto step = StartStep(plan_, &collector, collector.done());
     ASSERT_TRUE(gate->WaitForArrivals(i));
     step->Abort(Unavailable("gone"));
     EXPECT_EQ(collector.Wait(), Unavailable("gone"));
@@ -507,27 +508,6 @@ TEST_P(StepExecutorTest, APairWithinThePlanIsLinked) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (Values{{9, 3.0f}, {10, 2.0f}, {11, 4.0f}}));
 }
 
-TEST_P(StepExecutorTest, WithoutLeaveTheCallerRunsNothing) {
-  Builder b(&graph_);
-  const Endpoint x = b.Recv(0);
-  b.Send(1, b.Op("TInc", {x}));
-  Compile();
-  struct Sink : Collector {
-    std::atomic<bool> on_caller{false};
-    std::thread::id caller = std::this_thread::get_id();
-    void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) override {
-      if (std::this_thread::get_id() == caller) on_caller = true;
-      Collector::OnSend(step_id, edge, std::move(tensor));
-    }
-  } sink;
-  auto step =
-      StepExecutor::Start(plan_, 1, &sink, sink.done(), nullptr, /*caller_runs_cheap_nodes=*/false);
-  step->Deliver(0, Tensor::Scalar(1.0f));
-  EXPECT_TRUE(sink.Wait().ok());
-  EXPECT_EQ(sink.Value(1), 2.0f);
-  EXPECT_FALSE(sink.on_caller);
-}
-
 TEST_P(StepExecutorTest, TheThreadThatStartsRunsNoExpensiveKernelUnlessItWantsTo) {
   Builder b(&graph_);
   const Endpoint blocked = b.Op("TBlock", {b.Const(1)}, {{"gate", std::string("g")}});
@@ -535,8 +515,8 @@ TEST_P(StepExecutorTest, TheThreadThatStartsRunsNoExpensiveKernelUnlessItWantsTo
   const auto gate = task_->gate("g");
   Compile();
   Collector collector;
-  auto step = StepExecutor::Start(plan_, 1, &collector,
-                                  collector.done());  // returns although the kernel blocks
+  auto step = StartStep(plan_, &collector,
+                        collector.done());  // returns although the kernel blocks
   ASSERT_TRUE(gate->WaitForArrivals(1));
   gate->Open();
   EXPECT_TRUE(collector.Wait().ok());
@@ -551,7 +531,7 @@ TEST_P(StepExecutorTest, ACheapKernelThatWouldWaitLeavesTheThreadThatDelivers) {
   const auto gate = task_->gate("g");
   Compile();
   Collector collector;
-  auto step = StepExecutor::Start(plan_, 1, &collector, collector.done());
+  auto step = StartStep(plan_, &collector, collector.done());
   step->Deliver(0, Tensor::Scalar(1.0f));  // returns although the kernel waits
   ASSERT_TRUE(gate->WaitForArrivals(1));
   EXPECT_FALSE(collector.finished());
@@ -559,33 +539,6 @@ TEST_P(StepExecutorTest, ACheapKernelThatWouldWaitLeavesTheThreadThatDelivers) {
   EXPECT_TRUE(collector.Wait().ok());
   EXPECT_EQ(collector.Value(1), 3.0f);
   EXPECT_EQ(collector.Value(2), 3.0f);
-}
-
-TEST_P(StepExecutorTest, ACallGivesTheSameInlinedAndAsAStepOfItsOwn) {
-  for (const bool inlined : {true, false}) {
-    Graph body(&task_->ops());
-    Builder in(&body);
-    const Endpoint p = in.Op("_Arg", {}, {{"T", DT_FLOAT}, {"index", int64_t{0}}}, {}, "");
-    const Endpoint q = in.Op("_Arg", {}, {{"T", DT_FLOAT}, {"index", int64_t{1}}}, {}, "");
-    in.Add("_Retval", {in.Op("TAdd", {in.Op("TIncSlow", {p}, {}, {}, ""), q}, {}, {}, "")},
-           {{"T", DT_FLOAT}, {"index", int64_t{0}}}, {}, "");
-    in.Add("_Retval", {q}, {{"T", DT_FLOAT}, {"index", int64_t{1}}}, {}, "");
-    ASSERT_TRUE(
-        graph_.functions()
-            .Add(Function::Make("f", std::make_shared<const Graph>(std::move(body))).value())
-            .ok());
-    Builder b(&graph_);
-    const std::vector<DType> two = {DT_FLOAT, DT_FLOAT};
-    const NodeId call = b.Add("PartitionedCall", {b.Const(1), b.Recv(0)},
-                              {{"f", FunctionName{"f"}}, {"Tin", two}, {"Tout", two}});
-    b.Send(1, {call, 0});
-    b.Send(2, {call, 1});
-    PlanOptions options = task_->options();
-    options.inline_functions = inlined;
-    plan_ = CompilePlan(std::move(graph_), options).value();
-    graph_ = task_->NewGraph();
-    for (int i = 0; i < 50; ++i) EXPECT_EQ(Run({{0, 10.0f}}), (Values{{1, 12.0f}, {2, 10.0f}}));
-  }
 }
 
 TEST_P(StepExecutorTest, TheTraceHoldsEveryNodeSendAndReceive) {
@@ -634,7 +587,7 @@ TEST_P(StepExecutorTest, TheTraceSaysWhichInputOfANodeCameLast) {
   }
 }
 
-TEST(SequentialStep, RunsInOneOrderWhateverTheTiming) {
+TEST(StepOfOneThread, RunsOneNodeAtATimeInTheSameOrder) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder b(&graph);
@@ -647,15 +600,13 @@ TEST(SequentialStep, RunsInOneOrderWhateverTheTiming) {
   const auto plan = task.Compile(std::move(graph)).value();
   struct Order : Collector {
     std::vector<int32_t> order;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override {
-      order.push_back(edge.id);
-    }  // one thread at a time
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override { order.push_back(edge.id); }
   };
   std::vector<int32_t> first;
   for (int i = 0; i < 40; ++i) {
     Order sink;
     auto step = StepExecutor::Prepare(plan, 1, &sink, sink.done());
-    step->Start(i % 2 == 0);
+    step->Start(/*inline_all=*/true);
     ASSERT_TRUE(sink.Wait().ok());
     if (i == 0) first = sink.order;
     EXPECT_EQ(sink.order, first);
@@ -663,7 +614,7 @@ TEST(SequentialStep, RunsInOneOrderWhateverTheTiming) {
   EXPECT_EQ(first.size(), 60u);
 }
 
-TEST(SequentialStep, SendsTheUrgentTensorFirst) {
+TEST(StepOfOneThread, SendsTheUrgentTensorFirst) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder b(&graph);
@@ -676,7 +627,7 @@ TEST(SequentialStep, SendsTheUrgentTensorFirst) {
       priorities.push_back(edge.priority);
     }
   } sink;
-  StepExecutor::Start(plan, 1, &sink, sink.done());
+  StepExecutor::Prepare(plan, 1, &sink, sink.done())->Start(/*inline_all=*/true);
   ASSERT_TRUE(sink.Wait().ok());
   EXPECT_EQ(sink.priorities, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
@@ -695,7 +646,7 @@ std::vector<std::string> OrderOfOps(const std::shared_ptr<const Plan>& plan) {
 }
 
 // In a backward pass: a layer's large gradient leaves before the layers below are computed.
-TEST(SequentialStep, WhatIsNeededSoonestElsewhereGoesFirstHoweverMuchWorkFollowsTheRest) {
+TEST(StepOfOneThread, WhatIsNeededSoonestElsewhereGoesFirstHoweverMuchWorkFollowsTheRest) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder b(&graph);
@@ -710,7 +661,7 @@ TEST(SequentialStep, WhatIsNeededSoonestElsewhereGoesFirstHoweverMuchWorkFollows
             (std::vector<std::string>{"TConst", "TInc", "_Send", "TIncSlow"}));
 }
 
-TEST(SequentialStep, AnAsynchronousKernelBeginsBeforeTheWorkThatCanGoOnMeanwhile) {
+TEST(StepOfOneThread, AnAsynchronousKernelBeginsBeforeTheWorkThatCanGoOnMeanwhile) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder b(&graph);

@@ -390,6 +390,13 @@ float Collector::Value(int32_t edge) {
   return found->second.scalar<float>();
 }
 
+std::shared_ptr<Step> StartStep(const std::shared_ptr<const Plan>& plan, StepSink* sink,
+                                Done done) {
+  auto step = StepExecutor::Prepare(plan, 1, sink, std::move(done));
+  step->Start();
+  return step;
+}
+
 Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan,
                                          std::map<int32_t, float> feeds, uint64_t step_id,
                                          bool inline_all, StepTrace* trace) {

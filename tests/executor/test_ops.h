@@ -70,8 +70,8 @@ class TestTask {
 
   PlanOptions options();
   Graph NewGraph() { return Graph(&ops_); }
-  Result<std::shared_ptr<const Plan>> Compile(Graph graph) {
-    return CompilePlan(std::move(graph), options());
+  Result<std::shared_ptr<const Plan>> Compile(const Graph& graph) {
+    return CompilePlan(graph, options());
   }
   std::shared_ptr<Gate> gate(const std::string& name);
 
@@ -136,6 +136,9 @@ class Collector : public StepSink {
   Status status_;
   int done_ = 0;
 };
+
+// Prepares and starts step 1 of the plan.
+std::shared_ptr<Step> StartStep(const std::shared_ptr<const Plan>& plan, StepSink* sink, Done done);
 
 // One step with feeds; the fetched scalars by edge.
 Result<std::map<int32_t, float>> RunStep(const std::shared_ptr<const Plan>& plan,

@@ -110,7 +110,7 @@ class Trainer {
   void Compile(Graph graph) {
     const DeviceIndex device = graph.InternDevice(devices_[0]->name()).value();
     for (NodeId id = 0; id < graph.num_nodes(); ++id) graph.SetDevice(id, device);
-    auto plan = CompilePlan(std::move(graph), {.kernels = &Kernels(),
+    auto plan = CompilePlan(graph, {.kernels = &Kernels(),
                                                .devices = {devices_[0].get()},
                                                .pools = &pools_,
                                                .resources = &resources_});

@@ -13,10 +13,10 @@ GpuDevice::Options GpuTask::DefaultOptions() {
   return {.memory_limit = size_t{8} << 20, .min_replayed = 2};
 }
 
-Result<std::shared_ptr<const Plan>> GpuTask::Compile(Graph graph) {
+Result<std::shared_ptr<const Plan>> GpuTask::Compile(const Graph& graph) {
   PlanOptions with = options();
   for (FakeGpu& gpu : gpus_) with.devices.push_back(gpu.device.get());
-  return CompilePlan(std::move(graph), with);
+  return CompilePlan(graph, with);
 }
 
 }  // namespace monograph::testing

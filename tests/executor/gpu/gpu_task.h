@@ -16,7 +16,7 @@ class GpuTask : public TestTask {
                    uint32_t seed = 1);
   static GpuDevice::Options DefaultOptions();
 
-  Result<std::shared_ptr<const Plan>> Compile(Graph graph);
+  Result<std::shared_ptr<const Plan>> Compile(const Graph& graph);
   FakeGpu& gpu(size_t i) { return gpus_[i]; }
   RecordingDriver& driver(size_t i) { return *gpus_[i].driver; }
 
