@@ -55,10 +55,11 @@ Settings SettingsOf(const Mode& mode, int64_t batch, int rank) {
   settings.model.fc = 1024;
   settings.model.dropout = 0;
   settings.data_name = "synthetic";
-  settings.session.inter_op_parallelism_threads = 1;
-  settings.session.intra_op_parallelism_threads = 1;
+  settings.session.options.inter_op_parallelism_threads = 1;
+  settings.session.options.intra_op_parallelism_threads = 1;
   if (mode.async() || mode.sync)
-    settings.session.device_filters = "/job:ps,/job:worker/task:" + std::to_string(rank);
+    settings.session.options.device_filters = {"/job:ps",
+                                               "/job:worker/task:" + std::to_string(rank)};
   return settings;
 }
 

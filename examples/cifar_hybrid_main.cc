@@ -137,7 +137,8 @@ Status Run(const Settings& settings) {
     options.variable_devices = cluster->Tasks("ps");
     worker = "/job:worker/task:" + std::to_string(own.index);
     client = "/job:client/task:0";
-    if (session_flags.device_filters.empty()) session_flags.device_filters = "/job:ps," + worker;
+    std::vector<std::string>& filters = session_flags.options.device_filters;
+    if (filters.empty()) filters = {"/job:ps", worker};
     if (!session_flags.placement_file.empty())  // each client has a graph of its own
       session_flags.placement_file = ResultPath(session_flags.placement_file, options.rank);
   }
@@ -155,12 +156,12 @@ Status Run(const Settings& settings) {
                       Replicate(root, devices, feeds, Model, Adam(1e-3), options));
   MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       session_flags.Open(cluster, graph, settings.replicas_per_worker));
-  MG_ASSIGN_OR_RETURN(const SessionOptions opened, session_flags.Options());
   const auto feed = [&](int, int64_t batch) {
     return Result<std::vector<Tensor>>(MakeBatch(batch, options.rank, rows));
   };
   {
-    Trainer trainer(session.get(), step, {feeds}, feed, {.start_timeout = opened.start_timeout});
+    Trainer trainer(session.get(), step, {feeds}, feed,
+                    {.start_timeout = session_flags.options.start_timeout});
     MG_RETURN_IF_ERROR(trainer.Start());
     MG_RETURN_IF_ERROR(trainer.Train(settings.num_batches, [&](const TrainedStep& made) {
       if (made.global_step % 20 != 0) return;

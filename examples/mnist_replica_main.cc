@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How long a replica whose worker was lost looks for it at a time.
-constexpr double kReconnectSeconds = 3;
+constexpr std::chrono::seconds kReconnectTimeout{3};
 
 // One client's run.
 class Run {
@@ -90,7 +90,7 @@ RunResult Run::About() const {
 
 Result<std::unique_ptr<Session>> Run::Open(SessionFlags flags,
                                            std::chrono::milliseconds start_timeout) {
-  flags.start_timeout = std::chrono::duration<double>(start_timeout).count();
+  flags.options.start_timeout = start_timeout;
   if (!flags.placement_file.empty())  // each client has a graph of its own
     flags.placement_file = ResultPath(flags.placement_file, layout_.rank);
   recovered_ = std::exchange(opened_, true);
@@ -109,18 +109,18 @@ Status Run::Build(const std::vector<int64_t>& shares, bool initialize) {
                                            .steps_per_run = settings_.steps_per_run}};
   MG_RETURN_IF_ERROR(AddTrainDir(&how));
   SessionFlags flags = settings_.session;
-  if (layout_.workers > 1 && flags.device_filters.empty()) {
+  if (layout_.workers > 1 && flags.options.device_filters.empty()) {
     // A worker's client has to do with the parameter servers and its own worker alone or, where
     // workers meet directly, with the workers alone.
-    flags.device_filters = settings_.variable_update == "replicated"
-                               ? "/job:worker"
-                               : "/job:ps,/job:worker/task:" + std::to_string(layout_.rank);
+    flags.options.device_filters = {"/job:worker"};
+    if (settings_.variable_update != "replicated")
+      flags.options.device_filters = {"/job:ps",
+                                      "/job:worker/task:" + std::to_string(layout_.rank)};
   }
-  MG_ASSIGN_OR_RETURN(const SessionOptions options, flags.Options());
-  how.trainer.start_timeout = options.start_timeout;
+  how.trainer.start_timeout = flags.options.start_timeout;
   if (cluster_) {
     SessionFlags again = flags;
-    again.start_timeout = kReconnectSeconds;
+    again.options.start_timeout = kReconnectTimeout;
     again.log_device_placement = "none";
     how.trainer.reconnect = [this, again] { return again.Open(cluster_, program_->graph); };
   }
@@ -293,7 +293,7 @@ Status Run::Train() {
                       SharesOf(settings_, layout_.replicas.size()));
   MG_RETURN_IF_ERROR(Build(shares, true));
   const Status status = TrainAndTest();
-  // What could have been done about a loss.
+  // Where a loss ends the job, the error says which flag makes it go on.
   const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
   if (!lost || !settings_.train_dir.empty() || settings_.steps_in_flight > 1) return status;
   return status.WithMessage(status.message() + " (with --train_dir the run would go on by itself)");
@@ -319,7 +319,7 @@ Status Run::TrainAndTest() {
 
 // --job_name=ps: this process is that task, until it is told to end.
 Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster) {
-  MG_ASSIGN_OR_RETURN(const SessionOptions session, settings.session.Options());
+  const SessionOptions& session = settings.session.options;
   EndSignals signals;
   MG_ASSIGN_OR_RETURN(
       const std::unique_ptr<Server> server,

@@ -3,8 +3,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -12,9 +12,8 @@
 #include "client/host.h"
 #include "tools/cluster_flags.h"
 #include "tools/flags.h"
-#include "tools/gpu_flags.h"
 #include "tools/own_task.h"
-#include "tools/transport_flags.h"
+#include "tools/task_flags.h"
 #include "transport/control/key.h"
 
 namespace monograph {
@@ -30,10 +29,11 @@ int Main(int argc, char** argv) {
       "--job=ps --task=0\n"
       "  monograph-executor --cluster=cluster.json --job=worker --task=1 --key_file=cluster.key\n");
   ClusterFlags cluster_flags;
-  std::string job, bind, key_file;
+  HostOptions options;
+  KeyFlag key_flag;
+  std::string job;
   std::optional<int> task;
-  int cpu_devices = 1, inter_op = 0, intra_op = 0;
-  double drain_seconds = 10;
+  std::chrono::milliseconds drain{10000};
   bool key_stdin = false, with_parent = false, with_stdin = false, say_ready = false;
   flags.Section("Cluster");
   cluster_flags.AddNamesTo(&flags);
@@ -42,32 +42,24 @@ int Main(int argc, char** argv) {
             "index of this daemon in its job; needed if the job has several tasks, unless "
             "MONOGRAPH_TASK or the rank that srun or mpirun gives says it",
             0);
-  flags.Add("bind", &bind,
+  flags.Add("bind", &options.bind,
             "address to listen on; default: loopback if the cluster names this task by a loopback "
             "address, else that address");
   flags.Section("Security");
-  flags.Add("key_file", &key_file,
-            "the cluster's key, made by `monograph keygen`; needed for any address but loopback. "
-            "Default: the environment's MONOGRAPH_KEY_FILE");
+  key_flag.AddTo(&flags);
   flags.Add("key_stdin", &key_stdin, "read the key from standard input");
   flags.Section("Resources");
-  flags.Add("cpu_devices", &cpu_devices, "number of logical CPU devices", 1, Flags::kMostThreads);
-  flags.Add("inter_op_parallelism_threads", &inter_op,
-            "threads that run nodes beside each other; 0: one per core", 0, Flags::kMostThreads);
-  flags.Add("intra_op_parallelism_threads", &intra_op, "threads inside one kernel; 0: one per core",
-            0, Flags::kMostThreads);
-  GpuFlags gpu;
-  gpu.AddTo(&flags);
+  flags.Add("cpu_devices", &options.cpu_devices, "number of logical CPU devices", 1,
+            Flags::kMostThreads);
+  AddThreadFlags(&flags, &options.inter_op_parallelism_threads,
+                 &options.intra_op_parallelism_threads);
+  AddGpuFlags(&flags, &options.gpu);
   flags.Section("Data plane");
-  TransportFlags transport;
-  transport.AddDaemonTo(&flags);
+  AddTransportFlags(&flags, &options.transport);
+  flags.Add("spin_us", &options.transport.spin,
+            "how long to poll for messages before sleeping, in microseconds");
   flags.Section("Other");
-  flags.Add("drain_seconds", &drain_seconds, "how long running steps may go on after SIGTERM");
-  flags.AddCheck([&] {
-    return drain_seconds >= 0 && drain_seconds < 1e9
-               ? Status()
-               : InvalidArgument("--drain_seconds is a number of seconds, 0 to 1e9");
-  });
+  flags.Add("drain_seconds", &drain, "how long running steps may go on after SIGTERM");
   flags.Add("exit_with_parent", &with_parent, "end when the process that started this one ends");
   flags.Add("exit_on_stdin_end", &with_stdin,
             "end when standard input ends (for daemons that were started over ssh)");
@@ -94,26 +86,17 @@ int Main(int argc, char** argv) {
   if (Status known = (*cluster)->Address(job, own->index).status(); !known.ok())
     return flags.Refuse(known);
 
-  HostOptions options;
-  options.bind = bind;
-  if (!key_file.empty() && key_stdin)
+  if (!key_flag.file.empty() && key_stdin)
     return flags.Refuse(InvalidArgument("give either --key_file or --key_stdin, not both"));
-  if (const char* path = std::getenv("MONOGRAPH_KEY_FILE");
-      path != nullptr && key_file.empty() && !key_stdin)
-    key_file = path;
-  if (!key_file.empty() || key_stdin) {
-    Result<control::Key> key =
-        key_stdin ? control::ReadKeyFrom(STDIN_FILENO) : control::ReadKeyFile(key_file);
+  if (key_stdin) {
+    Result<control::Key> key = control::ReadKeyFrom(STDIN_FILENO);
+    if (!key.ok()) return flags.Refuse(key.status());
+    options.key = key.value();
+  } else {
+    Result<std::optional<control::Key>> key = key_flag.Read();
     if (!key.ok()) return flags.Refuse(key.status());
     options.key = key.value();
   }
-  options.cpu_devices = cpu_devices;
-  Result<GpuOptions> gpu_options = gpu.Options();
-  if (!gpu_options.ok()) return flags.Refuse(gpu_options.status());
-  options.gpu = gpu_options.value();
-  options.inter_op_parallelism_threads = inter_op;
-  options.intra_op_parallelism_threads = intra_op;
-  options.transport = transport.Options();
   Result<std::unique_ptr<Server>> server = HostTask(**cluster, job, own->index, options);
   if (!server.ok()) return flags.Exit(server.status());
   if (say_ready) {
@@ -125,7 +108,7 @@ int Main(int argc, char** argv) {
 
   bool failed = false;
   LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");
-  (*server)->Stop(std::chrono::milliseconds(static_cast<int64_t>(drain_seconds * 1000)));
+  (*server)->Stop(drain);
   return failed ? 1 : 0;
 }
 

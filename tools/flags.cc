@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "base/log.h"
@@ -224,6 +225,44 @@ void Flags::Add(const std::string& name, std::optional<int>* value, const std::s
 void Flags::Add(const std::string& name, bool* value, const std::string& help) {
   impl_->Finish(impl_->app.add_flag("--" + name + ",!--no" + name, *value)->check(IsBoolean), name,
                 "", help, *value ? "default: on" : "default: off");
+}
+void Flags::AddParsed(const std::string& name, std::function<Status(const std::string& text)> parse,
+                      const std::string& help) {
+  const auto text = std::make_shared<std::string>();
+  Add(name, text.get(), help);
+  AddCheck([text, parse = std::move(parse)] { return text->empty() ? Status() : parse(*text); });
+}
+void Flags::Add(const std::string& name, std::vector<std::string>* value, const std::string& help) {
+  const auto list = std::make_shared<std::string>();
+  for (const std::string& word : *value) *list += (list->empty() ? "" : ",") + word;
+  Add(name, list.get(), help);
+  AddCheck([=] {
+    value->clear();
+    std::istringstream words(*list);
+    for (std::string word; std::getline(words, word, ',');)
+      if (!word.empty()) value->push_back(word);
+    return Status();
+  });
+}
+void Flags::Add(const std::string& name, std::chrono::milliseconds* value,
+                const std::string& help) {
+  const auto seconds = std::make_shared<double>(std::chrono::duration<double>(*value).count());
+  Add(name, seconds.get(), help);
+  AddCheck([=]() -> Status {
+    if (!(*seconds >= 0 && *seconds <= 1e9))
+      return InvalidArgument("--" + name + " is a number of seconds, 0 to 1e9");
+    *value = std::chrono::milliseconds(std::llround(*seconds * 1000));
+    return Status();
+  });
+}
+void Flags::Add(const std::string& name, std::chrono::microseconds* value,
+                const std::string& help) {
+  const auto count = std::make_shared<int64_t>(value->count());
+  Add(name, count.get(), help, 0, std::numeric_limits<int>::max());
+  AddCheck([=] {
+    *value = std::chrono::microseconds(*count);
+    return Status();
+  });
 }
 void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                       const std::string& help) {

@@ -22,6 +22,7 @@
 // anything was done; 1 for what failed afterwards. --help and --version print to standard output.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -56,6 +57,16 @@ class Flags {
   // A flag without a default; the help says what follows where it is not given.
   void Add(const std::string& name, std::optional<int>* value, const std::string& help,
            int64_t at_least = kSmallest, int64_t at_most = kLargest);
+  // Words between commas.
+  void Add(const std::string& name, std::vector<std::string>* value, const std::string& help);
+  // A time in seconds, 0 to 1e9.
+  void Add(const std::string& name, std::chrono::milliseconds* value, const std::string& help);
+  // A time in whole microseconds.
+  void Add(const std::string& name, std::chrono::microseconds* value, const std::string& help);
+  // A text that `parse` turns into a value, once all texts are there; an error is one of usage.
+  // Not called for a text that is empty.
+  void AddParsed(const std::string& name, std::function<Status(const std::string& text)> parse,
+                 const std::string& help);
   // One of a few words.
   void AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                  const std::string& help);

@@ -2,15 +2,13 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "client/registries.h"
 #include "graph/graph_file.h"
-#include "graph/names.h"
+#include "tools/command_table.h"
 #include "tools/flags.h"
 #include "tools/graph_report.h"
 #include "tools/session_flags.h"
@@ -19,13 +17,6 @@ namespace monograph {
 namespace {
 
 using Arguments = std::vector<std::string>;
-
-std::vector<std::string> Split(const std::string& list) {
-  std::vector<std::string> words;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',');) words.push_back(word);
-  return words;
-}
 
 int Check(const Arguments& arguments) {
   std::vector<std::string> graph;
@@ -63,13 +54,13 @@ int Ops(const Arguments& arguments) {
   return 0;
 }
 
-Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std::string& feeds,
-                        const std::string& fetches, const std::string& targets,
-                        const std::filesystem::path& out) {
+Status ExportPartitions(const Graph& graph, const SessionFlags& flags,
+                        const std::vector<std::string>& feeds,
+                        const std::vector<std::string>& fetches,
+                        const std::vector<std::string>& targets, const std::filesystem::path& out) {
   MG_ASSIGN_OR_RETURN(const std::optional<ClusterSpec> cluster, flags.Cluster());
   MG_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, flags.Open(cluster, graph));
-  MG_ASSIGN_OR_RETURN(auto parts,
-                      session->PartitionsByName(Split(feeds), Split(fetches), Split(targets)));
+  MG_ASSIGN_OR_RETURN(auto parts, session->PartitionsByName(feeds, fetches, targets));
   for (const auto& [task, part] : parts) {
     // "out.pb" and "/job:worker/replica:0/task:1" give "out.worker_1.pb".
     MG_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(task));
@@ -83,8 +74,8 @@ Status ExportPartitions(const Graph& graph, const SessionFlags& flags, const std
 }
 
 int Export(const Arguments& arguments) {
-  std::vector<std::string> path;
-  std::string out, feeds, fetches, targets;
+  std::vector<std::string> path, feeds, fetches, targets;
+  std::string out;
   bool partitions = false;
   SessionFlags cluster;
   Flags flags("monograph graph export",
@@ -117,34 +108,18 @@ int Export(const Arguments& arguments) {
 }  // namespace
 
 int GraphCommand(const std::vector<std::string>& arguments) {
-  struct Word {
-    int (*run)(const Arguments&);
-    const char* help;
-  };
-  static const std::map<std::string, Word> words = {
-      {"check", {Check, "what of a GraphDef cannot run here"}},
-      {"export", {Export, "write a graph as .pb, .pbtxt or .dot, whole or per task"}},
-      {"ops", {Ops, "list all ops, or describe some"}},
-  };
-  const std::string word = arguments.empty() ? "" : arguments[0];
-  if (const auto found = words.find(word); found != words.end())
-    return found->second.run(Arguments(arguments.begin() + 1, arguments.end()));
-  std::string help = "Usage: monograph graph WORD ... ; each has --help.\n\nWords:\n";
-  std::vector<std::string> names;
-  for (const auto& [name, what] : words) {
-    help += "  " + name + std::string(8 - name.size(), ' ') + what.help + "\n";
-    names.push_back(name);
-  }
-  if (word == "--help" || word == "-h" || word == "help") {
-    std::fputs(help.c_str(), stdout);
-    return 0;
-  }
-  const std::string near = NearestName(word, names);
-  std::fprintf(
-      stderr, "monograph graph: %s%s\n%s",
-      word.empty() ? "say what: check, export or ops" : ("unknown word '" + word + "'").c_str(),
-      near.empty() ? "" : ("; did you mean '" + near + "'?").c_str(), help.c_str());
-  return 2;
+  static const CommandTable words{
+      .program = "monograph graph",
+      .noun = "word",
+      .usage = "Usage: monograph graph WORD ... ; each has --help.\n\nWords:\n",
+      .missing = "say what: check, export or ops",
+      .width = 8,
+      .commands = {
+          {"check", {Check, "what of a GraphDef cannot run here"}},
+          {"export", {Export, "write a graph as .pb, .pbtxt or .dot, whole or per task"}},
+          {"ops", {Ops, "list all ops, or describe some"}},
+      }};
+  return words.Run(arguments);
 }
 
 }  // namespace monograph

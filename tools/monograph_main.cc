@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -17,6 +16,7 @@
 #include "client/session.h"
 #include "graph/names.h"
 #include "tools/cluster_status.h"
+#include "tools/command_table.h"
 #include "tools/compare.h"
 #include "tools/flags.h"
 #include "tools/graph_command.h"
@@ -36,13 +36,6 @@ using Arguments = std::vector<std::string>;
 int Fail(const Status& status) {
   std::fprintf(stderr, "monograph: %s\n", status.ToString().c_str());
   return 1;
-}
-
-std::vector<std::string> Split(const std::string& list) {
-  std::vector<std::string> words;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',');) words.push_back(word);
-  return words;
 }
 
 // The folder of this program, where the others are, too.
@@ -121,7 +114,8 @@ int RunLaunch(const Arguments& arguments) {
 int RunCompare(const Arguments& arguments) {
   CompareOptions options;
   options.executor = OwnFolder() + "/monograph-executor";
-  std::string modes = "in_graph,between_graph", workers = "1,2,4", executor_flags, known;
+  std::vector<std::string> workers = {"1", "2", "4"};
+  std::string executor_flags, known;
   for (const std::string& name : CompareModeNames()) known += (known.empty() ? "" : ", ") + name;
   Flags flags("monograph compare",
               "Trains one program in several ways of replication, one after the other, on daemons "
@@ -134,7 +128,7 @@ int RunCompare(const Arguments& arguments) {
               "--out=page.html --json=figures.json -- mnist_replica\n"
               "  monograph compare --modes='in_graph,two in flight=--replication=in_graph "
               "--steps_in_flight=2' --workers=2 -- mnist_replica\n");
-  flags.Add("modes", &modes,
+  flags.Add("modes", &options.modes,
             "separated by commas, the first is compared with each other: " + known +
                 "; or NAME=FLAGS, flags separated by spaces");
   flags.Add("workers", &workers, "numbers of workers, separated by commas");
@@ -156,11 +150,9 @@ int RunCompare(const Arguments& arguments) {
       &options.command,
       "the program and its arguments; it gets the mode's flags, --cluster and --result_file");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  options.modes = Split(modes);
   options.workers.clear();
-  for (const std::string& word : Split(workers)) {
-    if (word.empty() || word.size() > 4 ||
-        word.find_first_not_of("0123456789") != std::string::npos)
+  for (const std::string& word : workers) {
+    if (word.size() > 4 || word.find_first_not_of("0123456789") != std::string::npos)
       return flags.Refuse(InvalidArgument("--workers: '" + word + "' is not a number of workers"));
     options.workers.push_back(std::stoi(word));
   }
@@ -173,7 +165,7 @@ int RunCompare(const Arguments& arguments) {
 
 int RunStatus(const Arguments& arguments) {
   SessionFlags session;
-  session.start_timeout = 3;
+  session.options.start_timeout = std::chrono::seconds(3);
   bool json = false;
   Flags flags("monograph status",
               "Asks every daemon of a cluster what it does: since when it is up, its memory, "
@@ -190,10 +182,8 @@ int RunStatus(const Arguments& arguments) {
   if (!cluster.value()) {
     return flags.Refuse(InvalidArgument("--cluster, or --ps_hosts and --worker_hosts, is needed"));
   }
-  Result<SessionOptions> options = session.Options();
-  if (!options.ok()) return Fail(options.status());
   const std::vector<ClusterTask> tasks =
-      AskCluster(**cluster, options->key, options->start_timeout);
+      AskCluster(**cluster, session.options.key, session.options.start_timeout);
   std::fputs((json ? ClusterStatusJson(tasks) : FormatClusterStatus(tasks)).c_str(), stdout);
   return std::all_of(tasks.begin(), tasks.end(),
                      [](const ClusterTask& task) { return task.status.ok(); })
@@ -233,46 +223,34 @@ int RunDevices(const Arguments& arguments) {
 }
 
 int Main(int argc, char** argv) {
-  struct Command {
-    int (*run)(const Arguments&);
-    const char* help;
-  };
-  static const std::map<std::string, Command> commands = {
-      {"compare", {RunCompare, "train in several ways of replication, and draw how they compare"}},
-      {"devices", {RunDevices, "list the devices of this machine"}},
-      {"graph",
-       {GraphCommand, "check, export or list: what of a graph runs here; other formats; ops"}},
-      {"keygen", {RunKeygen, "make the key of a cluster"}},
-      {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
-      {"run", {RunCommand, "run a step of a GraphDef, or the steps of a script"}},
-      {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
-  };
-  const std::string name = argc > 1 ? argv[1] : "--help";
+  static const CommandTable table{
+      .program = "monograph",
+      .noun = "command",
+      .usage =
+          "Usage: monograph COMMAND ... ; each has --help. monograph --version shows the "
+          "version.\n\n"
+          "Examples:\n"
+          "  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
+          "  monograph run graph.pb --feeds=x:0=x.npy --fetches=y:0\n\nCommands:\n",
+      .missing = "",
+      .width = 10,
+      .commands = {
+          {"compare",
+           {RunCompare, "train in several ways of replication, and draw how they compare"}},
+          {"devices", {RunDevices, "list the devices of this machine"}},
+          {"graph",
+           {GraphCommand, "check, export or list: what of a graph runs here; other formats; ops"}},
+          {"keygen", {RunKeygen, "make the key of a cluster"}},
+          {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
+          {"run", {RunCommand, "run a step of a GraphDef, or the steps of a script"}},
+          {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
+      }};
   AddOwnFolderToPath();
-  if (auto it = commands.find(name); it != commands.end())
-    return it->second.run(Arguments(argv + 2, argv + argc));
-  std::string help =
-      "Usage: monograph COMMAND ... ; each has --help. monograph --version shows the version.\n\n"
-      "Examples:\n"
-      "  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
-      "  monograph run graph.pb --feeds=x:0=x.npy --fetches=y:0\n\nCommands:\n";
-  std::vector<std::string> names;
-  for (const auto& [command, what] : commands) {
-    help += "  " + command + std::string(10 - command.size(), ' ') + what.help + "\n";
-    names.push_back(command);
-  }
-  if (name == "--help" || name == "-h" || name == "help") {
-    std::fputs(help.c_str(), stdout);
-    return 0;
-  }
-  if (name == "--version") {
+  if (argc > 1 && argv[1] == std::string("--version")) {
     std::printf("monograph %s\n", control::SoftwareVersion().c_str());
     return 0;
   }
-  const std::string near = NearestName(name, names);
-  std::fprintf(stderr, "monograph: unknown command '%s'%s\n%s", name.c_str(),
-               near.empty() ? "" : ("; did you mean '" + near + "'?").c_str(), help.c_str());
-  return 2;
+  return table.Run(Arguments(argv + std::min(argc, 1), argv + argc));
 }
 
 }  // namespace
@@ -280,6 +258,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int code = monograph::Main(argc, argv);
-  // Done is what standard output took, too.
+  // A command whose output could not be written has failed.
   return code != 0 ? code : monograph::Flags("monograph", "").Exit(monograph::Status());
 }

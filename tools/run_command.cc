@@ -19,7 +19,7 @@ struct RunFlags {
   SessionFlags session;
 };
 
-// What the flags say together, and where the results go.
+// Refuses flags that do not go together.
 Status CheckFlags(const RunFlags& flags) {
   const bool step = !flags.fetches.empty() || !flags.targets.empty();
   if (!flags.script.empty()) {
@@ -38,7 +38,7 @@ Status CheckFlags(const RunFlags& flags) {
 }
 
 Result<bool> Run(const RunFlags& flags) {
-  MG_ASSIGN_OR_RETURN(SessionOptions session, flags.session.Options());
+  SessionOptions session = flags.session.Options();
   MG_ASSIGN_OR_RETURN(std::optional<ClusterSpec> cluster, flags.session.Cluster());
   if (!flags.script.empty())
     return RunScript(

@@ -18,25 +18,19 @@
 #include "client/session.h"
 #include "tools/cluster_flags.h"
 #include "tools/flags.h"
-#include "tools/gpu_flags.h"
-#include "tools/transport_flags.h"
+#include "tools/task_flags.h"
 
 namespace monograph {
 
 struct SessionFlags : ClusterFlags {
-  // Where.
-  std::string key_file, device_filters;
-  double start_timeout = 30;  // seconds
-  // How.
+  // What the flags set, but for the placement and the level of optimisation, which are words here.
+  // GPUs are those of a session without a cluster; daemons have their own.
+  SessionOptions options;
+  KeyFlag key;
   std::string log_device_placement = "none", placement_file, opt_level = "L1";
-  bool allow_soft_placement = false;
-  int inter_op_parallelism_threads = 0, intra_op_parallelism_threads = 0;
-  double operation_timeout = 0;  // seconds; 0: none
-  TransportFlags transport;
-  // Of a session without a cluster; daemons have their own.
-  GpuFlags gpu;
 
-  // Parsing fails if Cluster() or Options() would. REQUIRES: outlives the parsing.
+  // Parsing fails if Cluster() would, or a value cannot be; the error names the flag, and a key
+  // file that cannot be used by its path. REQUIRES: outlives the parsing.
   void AddTo(Flags* flags);
   // Only the flags that describe the cluster.
   void AddClusterTo(Flags* flags);
@@ -44,8 +38,7 @@ struct SessionFlags : ClusterFlags {
   // if there is none, but srun, mpirun or TF_CONFIG say that this is one of several processes,
   // unless --cluster=none says that each is to run alone.
   Result<std::optional<ClusterSpec>> Cluster() const;
-  // InvalidArgument names the flag; a key file that cannot be used is reported with its path.
-  Result<SessionOptions> Options() const;
+  SessionOptions Options() const;
   // A session on the cluster, or in this process with `local_devices` CPU devices.
   Result<std::unique_ptr<Session>> Open(const std::optional<ClusterSpec>& cluster,
                                         const Graph& graph, int local_devices = 1) const;

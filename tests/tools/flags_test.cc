@@ -320,6 +320,8 @@ TEST(Flags, AWrongFileIsNamedWithWhatIsWrong) {
     return parsed.error;
   };
   EXPECT_THAT(refused("batchsize = 7\n"), HasSubstr("did you mean 'batch_size'?"));
+  EXPECT_THAT(refused("[Program]\nsteps = 7\n"),
+              HasSubstr("the section of this program is [program], not [Program]"));
   EXPECT_THAT(refused("[program]\nsteps = many\n"), HasSubstr("--steps: 'many' is not a whole"));
   EXPECT_THAT(refused("help = true\n"), HasSubstr("no flag 'help'"));
   EXPECT_THAT(refused("steps =\nsync = true\n"), HasSubstr("--steps: needs a value (from "));

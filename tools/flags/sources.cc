@@ -116,7 +116,11 @@ Result<std::vector<FlagValue>> FlagsInFile(const std::string& path, const std::s
   std::vector<FlagValue> values;
   for (const CLI::ConfigItem& item : Reader().from_config(file)) {
     if (item.name == "++" || item.name == "--") continue;  // a section begins or ends
-    if (!item.parents.empty() && item.parents != std::vector<std::string>{program}) continue;
+    if (!item.parents.empty() && item.parents != std::vector<std::string>{program}) {
+      if (CLI::detail::to_lower(item.parents[0]) != CLI::detail::to_lower(program)) continue;
+      return InvalidArgument(path + ": the section of this program is [" + program + "], not [" +
+                             item.parents[0] + "]");
+    }
     if (!IsName(item.name))
       return InvalidArgument(path + ": '" + Shown(item.name) + "' is no line 'name = value'");
     if (std::find(flags.begin(), flags.end(), item.name) == flags.end()) {

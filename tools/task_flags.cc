@@ -1,0 +1,76 @@
+#include "tools/task_flags.h"
+
+#include <cstdlib>
+
+namespace monograph {
+
+void KeyFlag::AddTo(Flags* flags) {
+  flags->Add("key_file", &file,
+             "the cluster's key, made by `monograph keygen`; daemons need it for any address but "
+             "loopback. Default: the environment's MONOGRAPH_KEY_FILE");
+}
+
+Result<std::optional<control::Key>> KeyFlag::Read() const {
+  std::string path = file;
+  if (const char* variable = std::getenv("MONOGRAPH_KEY_FILE"); path.empty() && variable != nullptr)
+    path = variable;
+  if (path.empty()) return std::optional<control::Key>();
+  MG_ASSIGN_OR_RETURN(const control::Key key, control::ReadKeyFile(path));
+  return std::optional<control::Key>(key);
+}
+
+void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,
+                    int* intra_op_parallelism_threads) {
+  flags->Add("inter_op_parallelism_threads", inter_op_parallelism_threads,
+             "threads of this process that run nodes beside each other; 0: one per core", 0,
+             Flags::kMostThreads);
+  flags->Add("intra_op_parallelism_threads", intra_op_parallelism_threads,
+             "threads of this process inside one kernel; 0: one per core", 0, Flags::kMostThreads);
+}
+
+void AddTransportFlags(Flags* flags, TransportOptions* options) {
+  flags->Add("lanes", &options->lanes,
+             "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
+  flags->Add("net_devices", &options->net_devices,
+             "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+}
+
+void AddGpuFlags(Flags* flags, GpuOptions* options) {
+  flags->Section("GPUs");
+  flags->Add("gpu_devices", &options->device_count,
+             "use at most so many GPU devices; 0: none; -1: all (device_count[\"GPU\"])", -1);
+  flags->Add(
+      "gpu_memory_fraction", &options->per_process_gpu_memory_fraction,
+      "part of a GPU's memory to take, 0 to 1 (per_process_gpu_memory_fraction); 0: all that "
+      "is free but a reserve");
+  flags->Add("allow_growth", &options->allow_growth,
+             "take GPU memory as it is needed instead of all at the start");
+  flags->Add("visible_device_list", &options->visible_device_list,
+             "the GPUs to use and their order, by CUDA's numbers: 1,0; default: all");
+  flags->AddParsed(
+      "virtual_gpus",
+      [options](const std::string& text) -> Status {
+        MG_ASSIGN_OR_RETURN(options->virtual_device_memory_mb, ParseVirtualGpus(text));
+        return Status();
+      },
+      "split GPUs into logical devices: memory in MiB of each, GPUs parted by ';': "
+      "2x4096;8192");
+  flags->Add("cuda_graphs", &options->cuda_graphs, "replay parts of a step as CUDA graphs");
+  flags->Add("nccl", &options->nccl,
+             "collectives go from GPU to GPU, by NCCL, where it can be loaded; else through host "
+             "memory");
+  flags->Add("gpu_launch_blocking", &options->launch_blocking,
+             "wait for each kernel, so that the error of one that fails on the GPU names its node");
+  flags->Add("exit_when_gpu_lost", &options->exit_when_lost,
+             "end the process with status 75 when a GPU's context is lost, for a supervisor to "
+             "start it anew");
+  flags->Add("allow_tf32", &options->allow_tf32,
+             "float32 products and convolutions may round to TF32");
+  flags->Add("deterministic", &options->deterministic,
+             "only algorithms that give the same bits each time");
+  flags->AddOutputFile("algorithm_cache", &options->algorithm_cache,
+                       "file that keeps the algorithms found for shapes; default: none");
+  flags->AddCheck([options] { return CheckGpuOptions(*options); });
+}
+
+}  // namespace monograph
