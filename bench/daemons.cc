@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "tools/launch.h"
+#include "tools/free_ports.h"
 
 namespace monograph::bench {
 

@@ -4,7 +4,6 @@
 // of a launcher that is killed.
 #include "tools/launch.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,35 +22,13 @@
 #include "executor/gpu/plugin.h"
 #include "tools/launch/child.h"
 #include "tools/launch/plan.h"
+#include "tools/launch/temporary_file.h"
 #include "transport/control/key.h"
 
 namespace monograph {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A file that only this user may read, removed with the object.
-class TemporaryFile {
- public:
-  Status Write(const std::string& text) {
-    char name[] = "/tmp/monograph-XXXXXX";
-    Descriptor file(mkstemp(name));  // mode 0600
-    if (file.get() < 0)
-      return Internal(std::string("cannot make a temporary file: ") + std::strerror(errno));
-    path_ = name;
-    if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-      return ResourceExhausted("cannot write " + path_ + ": " + std::strerror(errno));
-    }
-    return Status();
-  }
-  ~TemporaryFile() {
-    if (!path_.empty()) unlink(path_.c_str());
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 void Tell(const std::string& line) { std::fprintf(stderr, "monograph launch: %s\n", line.c_str()); }
 

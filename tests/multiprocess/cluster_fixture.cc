@@ -19,7 +19,7 @@
 #include "ops/constant/constant.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
-#include "tools/launch.h"
+#include "tools/free_ports.h"
 
 namespace monograph {
 

@@ -13,6 +13,7 @@
 
 #include "tests/multiprocess/cluster_fixture.h"
 #include "tools/cluster_status.h"
+#include "tools/free_ports.h"
 
 namespace monograph {
 namespace {

@@ -5,7 +5,7 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "tests/multiprocess/cluster_fixture.h"
-#include "tools/launch.h"
+#include "tools/free_ports.h"
 
 namespace monograph {
 namespace {

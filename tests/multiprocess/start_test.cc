@@ -8,7 +8,7 @@
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "tests/multiprocess/cluster_fixture.h"
-#include "tools/launch.h"
+#include "tools/free_ports.h"
 #include "transport/control/server.h"
 
 namespace monograph {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <set>
 #include <sstream>
-#include <string_view>
 
 #include "graph/names.h"
 #include "tools/compare.h"
 #include "tools/flags.h"
+#include "tools/training_command.h"
 
 namespace monograph {
 namespace {
@@ -39,20 +39,15 @@ CompareMode Hybrid() {
 CompareMode Custom(const std::string& name, const std::string& flags) {
   CompareMode mode{.name = name, .title = name};
   std::istringstream words(flags);
-  bool one_client = true, ps = true, async = false, sync = false;
-  for (std::string word; words >> word;) {
-    if (word.starts_with("--replication=")) one_client = word == "--replication=in_graph";
-    if (word.starts_with("--variable_update=")) ps = word == "--variable_update=parameter_server";
-    if (word == "--async" || word == "--async=true") async = true;
-    if (word == "--sync" || word == "--sync=true") sync = true;
-    constexpr std::string_view kPerWorker = "--replicas_per_worker=";
-    if (word.starts_with(kPerWorker))
-      mode.executor_flags = {"--cpu_devices=" + word.substr(kPerWorker.size())};
-    mode.flags.push_back(word);
-  }
-  mode.uses_ps = ps;
-  mode.per_worker = !one_client;
-  mode.synchronous = !async && (one_client || !ps || sync);
+  for (std::string word; words >> word;) mode.flags.push_back(word);
+  std::vector<std::string> command = {""};
+  command.insert(command.end(), mode.flags.begin(), mode.flags.end());
+  const TrainingCommand program = TrainingCommand::Read(command);
+  if (!program.replicas_per_worker.empty())
+    mode.executor_flags = {"--cpu_devices=" + program.replicas_per_worker};
+  mode.uses_ps = program.needs_ps();
+  mode.per_worker = program.client_per_worker();
+  mode.synchronous = !program.async && (!mode.per_worker || !mode.uses_ps || program.sync);
   return mode;
 }
 

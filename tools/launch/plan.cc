@@ -1,6 +1,7 @@
 // Plans a launch from its options: how many daemons of each job, on which hosts and ports, how many
 // clients, and their command lines. What the user leaves open follows from what the command says
-// of its replication, so that `monograph launch -- PROGRAM` does for every program.
+// of its replication (TrainingCommand), so that `monograph launch -- PROGRAM` does for every
+// program.
 #include "tools/launch/plan.h"
 
 #include <sys/wait.h>
@@ -11,52 +12,22 @@
 #include <sstream>
 #include <utility>
 
+#include "tools/free_ports.h"
+
 namespace monograph {
 namespace {
 
 constexpr int kDefaultWorkers = 2;
 
-// What the last `flag` among the words says, as FLAG=X or FLAG X; empty if there is none.
-std::string FlagIn(const std::vector<std::string>& words, const std::string& flag) {
-  std::string value;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i].rfind(flag + "=", 0) == 0) value = words[i].substr(flag.size() + 1);
-    if (words[i] == flag && i + 1 < words.size()) value = words[i + 1];
-  }
-  return value;
-}
-
-// "in_graph", "between_graph", "hybrid" as the command's --replication or the end of its program's
-// name says; empty if neither does.
-std::string ReplicationOf(const std::vector<std::string>& command) {
-  const std::string flag = FlagIn(command, "--replication");
-  if (!flag.empty()) return flag;
-  const std::string program = std::filesystem::path(command[0]).filename();
-  for (const char* replication : {"between_graph", "hybrid"}) {
-    if (program.ends_with(std::string("_") + replication)) return replication;
-  }
-  return "";
-}
-
-// The --variable_update of the command, if it keeps variables elsewhere than on parameter servers.
-std::string UpdateWithoutPs(const std::vector<std::string>& command) {
-  const std::string update = FlagIn(command, "--variable_update");
-  return update == "replicated" || update == "central" ? update : "";
-}
-
-int NumPs(const LaunchOptions& options) {
-  return options.ps.value_or(UpdateWithoutPs(options.command).empty() ? 1 : 0);
-}
-
 // Several replicas of one worker have a CPU device each. Empty: as many as a daemon makes anyway,
 // or as the user says.
-std::string CpuDevicesFlag(const LaunchOptions& options) {
+std::string CpuDevicesFlag(const LaunchOptions& options, const TrainingCommand& program) {
   constexpr char kFlag[] = "--cpu_devices";
   for (const std::string& word : options.executor_flags) {
-    if (word.rfind(kFlag, 0) == 0) return "";
+    if (word.starts_with(kFlag)) return "";
   }
-  if (ReplicationOf(options.command) != "hybrid") return "";
-  const std::string replicas = FlagIn(options.command, "--replicas_per_worker");
+  if (!program.hybrid()) return "";
+  const std::string& replicas = program.replicas_per_worker;
   return std::string(kFlag) + "=" + (replicas.empty() ? "2" : replicas);
 }
 
@@ -125,7 +96,8 @@ Status LaunchPlan::PlaceTasks() {
     }
     if (tasks_.empty()) return InvalidArgument("-H names no host");
   }
-  for (int i = 0; i < NumPs(*options_); ++i) tasks_.push_back({"ps", i, first_host});
+  for (int i = 0; i < options_->ps.value_or(program_.needs_ps() ? 1 : 0); ++i)
+    tasks_.push_back({"ps", i, first_host});
   if (tasks_.empty()) return InvalidArgument("at least one worker or ps is needed");
   return Status();
 }
@@ -152,8 +124,8 @@ std::string LaunchPlan::Choices() const {
   std::string text = "starting " + Counted(cluster_.num_tasks("ps"), "ps") + " and " +
                      Counted(NumWorkers(), NumWorkers() == 1 ? "worker" : "workers");
   if (client_per_worker()) text += " with a client each";
-  if (const std::string update = UpdateWithoutPs(options_->command); ps && !update.empty())
-    text += " (--variable_update=" + update + " needs no ps)";
+  if (ps && !program_.needs_ps())
+    text += " (--variable_update=" + program_.variable_update + " needs no ps)";
   return text + "; " + (ps ? "--ps" : "") + (ps && workers ? " and " : "") +
          (workers ? "--workers" : "") + (ps && workers ? " say" : " says") + " how many";
 }
@@ -161,8 +133,7 @@ std::string LaunchPlan::Choices() const {
 bool LaunchPlan::client_per_worker() const {
   if (options_->clients != LaunchClients::kAuto)
     return options_->clients == LaunchClients::kPerWorker;
-  const std::string replication = ReplicationOf(options_->command);
-  return replication == "between_graph" || replication == "hybrid";
+  return program_.client_per_worker();
 }
 
 std::vector<std::string> LaunchPlan::DaemonCommand(const PlannedTask& task,
@@ -188,7 +159,7 @@ std::vector<std::string> LaunchPlan::DaemonCommand(const PlannedTask& task,
   argv.push_back("--task=" + std::to_string(task.task));
   // Who holds parameters leaves GPUs and their memory to who computes, unless the user says more.
   if (task.job == "ps") argv.push_back("--gpu_devices=0");
-  const std::string cpu_devices = CpuDevicesFlag(*options_);
+  const std::string cpu_devices = CpuDevicesFlag(*options_, program_);
   if (task.job == "worker" && !cpu_devices.empty()) argv.push_back(cpu_devices);
   if (options_->restarts > 0) argv.push_back("--exit_when_gpu_lost");
   argv.insert(argv.end(), options_->executor_flags.begin(), options_->executor_flags.end());

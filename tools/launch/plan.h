@@ -9,6 +9,7 @@
 #include "client/cluster.h"
 #include "tools/launch.h"
 #include "tools/launch/child.h"
+#include "tools/training_command.h"
 
 namespace monograph {
 
@@ -42,13 +43,15 @@ class LaunchPlan {
   std::vector<ChildCommand> Commands(const LaunchFiles& files) const;
 
  private:
-  explicit LaunchPlan(const LaunchOptions& options) : options_(&options) {}
+  explicit LaunchPlan(const LaunchOptions& options)
+      : options_(&options), program_(TrainingCommand::Read(options.command)) {}
   Status PlaceTasks();
   Status GiveAddresses();
   std::vector<std::string> DaemonCommand(const PlannedTask& task, const LaunchFiles& files) const;
   int NumWorkers() const { return cluster_.num_tasks("worker"); }
 
   const LaunchOptions* options_;
+  TrainingCommand program_;
   std::vector<PlannedTask> tasks_;
   ClusterSpec cluster_;
 };

@@ -1,4 +1,5 @@
-// FreePorts: ports for daemons that are about to start on this machine.
+#include "tools/free_ports.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -14,7 +15,6 @@
 #include <utility>
 
 #include "base/descriptor.h"
-#include "tools/launch.h"
 
 namespace monograph {
 namespace {
