@@ -1,3 +1,8 @@
+// Four parts. Args reads the words that all benchmarks know. Report interleaves: after one
+// repetition that is not counted, each runs ours, every reference, and ours again, in another order
+// of references each time, and a row is made of the ratios within the repetitions. Child is a
+// process that is told and asked lines through two pipes. Peer is such a process that runs another
+// framework's side; it is started early, because importing one takes long.
 #include "bench/harness.h"
 
 #include <fcntl.h>
@@ -225,7 +230,7 @@ std::optional<std::string> Child::Channel::TryReadLine() {
       return line;
     }
     char bytes[4096];
-    const ssize_t n = read(in_, bytes, sizeof bytes);
+    const ssize_t n = read(in_.get(), bytes, sizeof bytes);
     if (n <= 0) return std::nullopt;
     buffer_.append(bytes, static_cast<size_t>(n));
   }
@@ -240,7 +245,7 @@ std::string Child::Channel::ReadLine() {
 void Child::Channel::WriteLine(const std::string& line) {
   const std::string text = line + "\n";
   for (size_t sent = 0; sent < text.size();) {
-    const ssize_t n = write(out_, text.data() + sent, text.size() - sent);
+    const ssize_t n = write(out_.get(), text.data() + sent, text.size() - sent);
     if (n <= 0) return;  // it has ended: the next Hear tells
     sent += static_cast<size_t>(n);
   }
@@ -248,38 +253,39 @@ void Child::Channel::WriteLine(const std::string& line) {
 
 namespace {
 
-struct Pipes {
-  int to[2], from[2];
-  Pipes() {
-    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) Die("cannot make a pipe");
-  }
+struct Pipe {
+  Descriptor read, write;
 };
+
+Pipe MakePipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) Die("cannot make a pipe");
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
 
 }  // namespace
 
 std::unique_ptr<Child> Child::Fork(const std::function<void(Channel&)>& body, int core) {
   signal(SIGPIPE, SIG_IGN);
-  const Pipes pipes;
+  Pipe to = MakePipe(), from = MakePipe();
   std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid < 0) Die("cannot fork");
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close(pipes.to[1]);
-    close(pipes.from[0]);
+    to.write.Close();
+    from.read.Close();
     if (core >= 0) PinTo(core);
-    Channel channel(pipes.to[0], pipes.from[1]);
+    Channel channel(std::move(to.read), std::move(from.write));
     body(channel);
     _exit(0);
   }
-  close(pipes.to[0]);
-  close(pipes.from[1]);
-  return std::unique_ptr<Child>(new Child(pid, pipes.from[0], pipes.to[1]));
+  return std::unique_ptr<Child>(new Child(pid, std::move(from.read), std::move(to.write)));
 }
 
 std::unique_ptr<Child> Child::Start(const std::vector<std::string>& command) {
   signal(SIGPIPE, SIG_IGN);
-  const Pipes pipes;
+  Pipe to = MakePipe(), from = MakePipe();
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -287,19 +293,16 @@ std::unique_ptr<Child> Child::Start(const std::vector<std::string>& command) {
   if (pid < 0) Die("cannot fork");
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(pipes.to[0], STDIN_FILENO);
-    dup2(pipes.from[1], STDOUT_FILENO);
+    dup2(to.read.get(), STDIN_FILENO);
+    dup2(from.write.get(), STDOUT_FILENO);
     execvp(argv[0], argv.data());
     _exit(127);
   }
-  close(pipes.to[0]);
-  close(pipes.from[1]);
-  return std::unique_ptr<Child>(new Child(pid, pipes.from[0], pipes.to[1]));
+  return std::unique_ptr<Child>(new Child(pid, std::move(from.read), std::move(to.write)));
 }
 
 Child::~Child() {
-  close(channel_.out_);  // the end of its input ends it
-  close(channel_.in_);
+  channel_.out_.Close();  // the end of its input ends it
   for (int i = 0; i < 300; ++i) {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
     usleep(10'000);

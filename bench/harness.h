@@ -14,7 +14,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/descriptor.h"
 
 namespace monograph::bench {
 
@@ -91,14 +94,14 @@ class Child {
   // the pipe.
   class Channel {
    public:
-    Channel(int in, int out) : in_(in), out_(out) {}
+    Channel(Descriptor in, Descriptor out) : in_(std::move(in)), out_(std::move(out)) {}
     std::string ReadLine();
     void WriteLine(const std::string& line);
 
    private:
     friend class Child;
     std::optional<std::string> TryReadLine();
-    int in_, out_;
+    Descriptor in_, out_;
     std::string buffer_;
   };
 
@@ -113,7 +116,8 @@ class Child {
   std::string Ask(const std::string& line);                             // dies if it has ended
 
  private:
-  Child(pid_t pid, int in, int out) : pid_(pid), channel_(in, out) {}
+  Child(pid_t pid, Descriptor in, Descriptor out)
+      : pid_(pid), channel_(std::move(in), std::move(out)) {}
   pid_t pid_;
   Channel channel_;
 };

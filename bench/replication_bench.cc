@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "bench/daemons.h"
 #include "bench/harness.h"
@@ -67,9 +68,7 @@ struct Trained {
 // A run of mnist_replica. `words`: the command so far.
 Trained Train(std::vector<std::string> words, const std::vector<std::string>& flags) {
   char results[] = "/tmp/monograph-bench-XXXXXX";
-  const int file = mkstemp(results);
-  if (file < 0) Die("cannot make a temporary file");
-  close(file);
+  if (Descriptor(mkstemp(results)).get() < 0) Die("cannot make a temporary file");
   words.insert(words.end(), {"--data_name=synthetic", "--dropout=0", "--display_every=1000",
                              "--seed=1", std::string("--result_file=") + results});
   words.insert(words.end(), flags.begin(), flags.end());

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "bench/daemons.h"
 #include "bench/harness.h"
@@ -55,25 +56,23 @@ class PlainFile {
   void Write() {
     const std::string path = path_ + (odd_ ? "1" : "0"), before = path_ + (odd_ ? "0" : "1");
     odd_ = !odd_;
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
     for (size_t at = 0; at < kFileBytes;) {
-      const ssize_t written = write(fd, bytes_.data() + at, kFileBytes - at);
+      const ssize_t written = write(file.get(), bytes_.data() + at, kFileBytes - at);
       if (written <= 0) Die("cannot write " + path);
       at += static_cast<size_t>(written);
     }
-    if (fsync(fd) != 0) Die("cannot sync " + path);
-    close(fd);
+    if (fsync(file.get()) != 0) Die("cannot sync " + path);
     unlink(before.c_str());
   }
   void Read() {
     const std::string path = path_ + (odd_ ? "0" : "1");
-    const int fd = open(path.c_str(), O_RDONLY);
+    const Descriptor file(open(path.c_str(), O_RDONLY));
     for (size_t at = 0; at < kFileBytes;) {
-      const ssize_t got = read(fd, bytes_.data() + at, kFileBytes - at);
+      const ssize_t got = read(file.get(), bytes_.data() + at, kFileBytes - at);
       if (got <= 0) Die("cannot read " + path);
       at += static_cast<size_t>(got);
     }
-    close(fd);
   }
 
  private:

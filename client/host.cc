@@ -45,15 +45,11 @@ EndSignals::EndSignals() {
   if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
     sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC);
-}
-
-EndSignals::~EndSignals() {
-  if (descriptor_ >= 0) close(descriptor_);
+  signals_ = Descriptor(signalfd(-1, &signals, SFD_CLOEXEC));
 }
 
 std::string EndSignals::Wait(Server& server, bool or_stdin_end, bool* failed) {
-  pollfd fds[2] = {{descriptor_, POLLIN, 0}, {or_stdin_end ? STDIN_FILENO : -1, POLLIN, 0}};
+  pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {or_stdin_end ? STDIN_FILENO : -1, POLLIN, 0}};
   while (true) {
     if (Status health = server.worker().transport()->Health(); !health.ok()) {
       if (failed != nullptr) *failed = true;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
 #include "base/status.h"
 #include "client/cluster.h"
 #include "executor/gpu_options.h"
@@ -45,16 +46,13 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
 class EndSignals {
  public:
   EndSignals();
-  ~EndSignals();
-  EndSignals(const EndSignals&) = delete;
-  EndSignals& operator=(const EndSignals&) = delete;
 
   // Waits for a signal, with `or_stdin_end` also for the end of standard input, or for a data plane
   // that can no longer receive: *failed (may be null) is true then. Says which.
   std::string Wait(Server& server, bool or_stdin_end = false, bool* failed = nullptr);
 
  private:
-  int descriptor_ = -1;
+  Descriptor signals_;
 };
 
 }  // namespace monograph

@@ -20,6 +20,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/descriptor.h"
+
 namespace monograph {
 namespace {
 
@@ -107,27 +109,25 @@ class NewFile {
         beside_(path + ".part"),
         fd_(open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
   ~NewFile() {
-    if (fd_ < 0) return;
-    close(fd_);
-    if (!in_place_) unlink(beside_.c_str());
+    if (fd_.get() >= 0 && !in_place_) unlink(beside_.c_str());
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
   Status Write(const void* bytes, size_t size, const std::stop_token& stop = {}) {
     const char* at = static_cast<const char*>(bytes);
-    while (fd_ >= 0 && size > 0) {
+    while (fd_.get() >= 0 && size > 0) {
       if (stop.stop_requested()) return Stopped(path_);
-      const ssize_t written = write(fd_, at, std::min(size, kBlockBytes));
+      const ssize_t written = write(fd_.get(), at, std::min(size, kBlockBytes));
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) return Failed();
       at += written;
       size -= static_cast<size_t>(written);
     }
-    return fd_ < 0 ? Failed() : Status();
+    return fd_.get() < 0 ? Failed() : Status();
   }
   Status PutInPlace() {
-    if (fsync(fd_) != 0 || rename(beside_.c_str(), path_.c_str()) != 0) return Failed();
+    if (fsync(fd_.get()) != 0 || rename(beside_.c_str(), path_.c_str()) != 0) return Failed();
     in_place_ = true;
     return SyncFolder(std::filesystem::path(path_).parent_path().string());
   }
@@ -136,7 +136,7 @@ class NewFile {
   Status Failed() const { return CannotWrite(path_); }
 
   const std::string path_, beside_;
-  const int fd_;
+  const Descriptor fd_;
   bool in_place_ = false;
 };
 
@@ -144,15 +144,10 @@ class NewFile {
 class OldFile {
  public:
   explicit OldFile(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~OldFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-  OldFile(const OldFile&) = delete;
-  OldFile& operator=(const OldFile&) = delete;
   // False if they are not all there.
   bool Read(size_t offset, size_t size, char* to) const {
     while (size > 0) {
-      const ssize_t got = pread(fd_, to, size, static_cast<off_t>(offset));
+      const ssize_t got = pread(fd_.get(), to, size, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return false;
       to += got;
@@ -163,7 +158,7 @@ class OldFile {
   }
 
  private:
-  const int fd_;
+  const Descriptor fd_;
 };
 
 }  // namespace
@@ -215,10 +210,8 @@ Status WriteFileWhole(const std::string& path, const std::string& text) {
 }
 
 Status SyncFolder(const std::string& folder) {
-  const int entry = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
-  const Status status = entry < 0 || fsync(entry) != 0 ? CannotWrite(folder) : Status();
-  if (entry >= 0) close(entry);
-  return status;
+  const Descriptor entry(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC));
+  return entry.get() < 0 || fsync(entry.get()) != 0 ? CannotWrite(folder) : Status();
 }
 
 Result<CheckpointFile> CheckpointFile::Open(const std::string& path) {

@@ -65,11 +65,10 @@ std::string LastLines(const std::string& path) {
 Interrupts::Interrupts() {
   const sigset_t signals = Interrupting();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  descriptor_ = Descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 Interrupts::~Interrupts() {
-  close(descriptor_);
   const sigset_t signals = Interrupting();
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
 }
@@ -86,17 +85,18 @@ Status RunLaunched(const LaunchOptions& options, const std::string& log,
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
   };
   const auto end_grace = kEndGrace + seconds(2 * options.grace_seconds);
-  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  const Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
   bool late = false;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    pollfd fds[] = {{process, POLLIN, 0}, {interrupts->descriptor_, POLLIN, 0}};
+    pollfd fds[] = {{process.get(), POLLIN, 0}, {interrupts->descriptor_.get(), POLLIN, 0}};
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     poll(fds, 2, static_cast<int>(std::clamp<int64_t>(left + 1, 0, 1000)));
     signalfd_siginfo info{};
-    if (read(interrupts->descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (read(interrupts->descriptor_.get(), &info, sizeof info) ==
+        static_cast<ssize_t>(sizeof info)) {
       interrupts->signal_ = static_cast<int>(info.ssi_signo);
       kill(pid, interrupts->signal_);
       deadline = Clock::now() + end_grace;
@@ -106,7 +106,6 @@ Status RunLaunched(const LaunchOptions& options, const std::string& log,
     if (interrupts->signal_ == 0) late = true;
     deadline = Clock::now() + end_grace;
   }
-  close(process);
   if (interrupts->signal_ != 0)
     return Cancelled(std::string("interrupted by ") + strsignal(interrupts->signal_));
   if (late)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "tools/launch.h"
 #include "tools/run_metrics.h"
 
@@ -23,7 +24,7 @@ class Interrupts {
  private:
   friend Status RunLaunched(const LaunchOptions& options, const std::string& log,
                             std::chrono::duration<double> limit, Interrupts* interrupts);
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   int signal_ = 0;
 };
 

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/descriptor.h"
+
 namespace monograph::control {
 namespace {
 
@@ -37,14 +39,6 @@ int DigitValue(char c) {
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
 }
-
-// Closes a descriptor at the end of a scope.
-struct Descriptor {
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-  int number;
-};
 
 void Wipe(std::string& text) { explicit_bzero(text.data(), text.size()); }
 
@@ -104,7 +98,7 @@ std::string KeyId(const Key& key) {
 
 Status WriteKeyFile(const std::string& path, const Key& key) {
   Descriptor file{open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
-  if (file.number < 0) {
+  if (file.get() < 0) {
     if (errno == EEXIST) {
       return AlreadyExists(
           "'" + path +
@@ -113,12 +107,12 @@ Status WriteKeyFile(const std::string& path, const Key& key) {
     return InvalidArgument("cannot create key file '" + path + "': " + ErrorText(errno));
   }
   std::string text = FormatKey(key) + "\n";
-  const ssize_t written = write(file.number, text.data(), text.size());
+  const ssize_t written = write(file.get(), text.data(), text.size());
   const int error = errno;
   const bool complete = written == static_cast<ssize_t>(text.size());
   Wipe(text);
   // The umask may have cut bits of the mode given to open, the owner's too: set it.
-  if (!complete || fchmod(file.number, 0600) != 0 || fsync(file.number) != 0) {
+  if (!complete || fchmod(file.get(), 0600) != 0 || fsync(file.get()) != 0) {
     unlink(path.c_str());
     return Internal("cannot write key file '" + path + "': " + ErrorText(complete ? errno : error));
   }
@@ -144,14 +138,14 @@ Result<Key> ReadKeyFrom(int descriptor) {
 
 Result<Key> ReadKeyFile(const std::string& path) {
   Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.number < 0) {
+  if (file.get() < 0) {
     const int error = errno;
     std::string text = "cannot read key file '" + path + "': " + ErrorText(error);
     if (error == ENOENT) return NotFound(text + "; make one with `monograph keygen`");
     return error == EACCES ? PermissionDenied(std::move(text)) : InvalidArgument(std::move(text));
   }
   struct stat info {};
-  if (fstat(file.number, &info) != 0 || !S_ISREG(info.st_mode)) {
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return InvalidArgument("key file '" + path + "' is not a regular file");
   }
   if ((info.st_mode & 077) != 0) {
@@ -159,10 +153,10 @@ Result<Key> ReadKeyFile(const std::string& path) {
                               "' can be read or changed by others than its owner; run `chmod 600 " +
                               path + "`, and make a new key if somebody may have seen it");
   }
-  Result<Key> key = ReadKeyFrom(file.number);
+  Result<Key> key = ReadKeyFrom(file.get());
   if (!key.ok()) return key.status().WithContext("key file '" + path + "'");
   char c = 0;
-  while (read(file.number, &c, 1) == 1) {
+  while (read(file.get(), &c, 1) == 1) {
     if (c != '\n' && c != '\r' && c != ' ') {
       return InvalidArgument(
           "key file '" + path +
