@@ -1,3 +1,6 @@
+// The constructor builds the step: each layer asks oneDNN for the layout that it likes best, memory
+// in it is allocated, and a call of the primitive is added to a list, forward layers first, then
+// their gradients. A step runs the list and then Adam over every parameter.
 #include "bench/onednn_cnn.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,7 @@
+// Two sides. RawUcx is one worker that counts what arrives; who waits polls it, and sleeps after a
+// while without messages. RawServers forks one process per server, which reads commands from its
+// parent ("echo", "sink", "add", and how many messages), and the parent times the messages that it
+// sends to them.
 #include "bench/raw_ucx.h"
 
 #include <poll.h>

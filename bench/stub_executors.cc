@@ -1,3 +1,7 @@
+// One process, several stubs: each has a control server of its own, and all share one transport. A
+// stub answers a client's calls with what a daemon would say. A run-step that arrives is put into a
+// list with the time of its end; the driving thread polls the transport, and reports the steps
+// whose time has come.
 #include "bench/stub_executors.h"
 
 #include <atomic>

@@ -81,8 +81,8 @@ class Master {
     uint64_t used = 0;  // number of the Prepare that asked for it last
   };
 
-  // A call that was inlined before placing: where its outputs come from, and what has run once it
-  // would have.
+  // A call that was inlined before placing: which endpoints replace its outputs, and which nodes
+  // have run when the call would have.
   struct InlinedCall {
     std::vector<Endpoint> outputs;
     std::vector<NodeId> done;

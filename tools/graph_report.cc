@@ -45,7 +45,7 @@ std::string Types(const std::string& op, const Attrs& attrs) {
 std::string KernelProblem(const Graph& graph, NodeId id) {
   const KernelRegistry& kernels = DefaultRegistries().kernels;
   const std::string& op = graph.op(id).name();
-  if (!kernels.HasOp(op, kCpu)) return "";  // calls and what only passes make
+  if (!kernels.HasOp(op, kCpu)) return "";  // calls, and ops that only passes add
   const auto entry = kernels.Find(op, kCpu, graph.attrs(id));
   if (!entry.ok()) return "no kernel for " + Types(op, graph.attrs(id));
   const auto inputs = graph.inputs(id);

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "client/cluster.h"
 #include "client/session.h"
-#include "graph/names.h"
 #include "tools/cluster_status.h"
 #include "tools/command_table.h"
 #include "tools/compare.h"

@@ -37,8 +37,8 @@ Rank FromEnvironment(const char* rank, const char* size) {
 }
 
 // srun's processes are a step of the job. Slurm sets the job's variables in its batch script and in
-// salloc's shell, too, with SLURM_PROCID=0 at most, and SLURM_NTASKS of the job: what these start,
-// they start once.
+// salloc's shell, too, with SLURM_PROCID=0 at most, and SLURM_NTASKS of the job: a program that
+// they start runs once.
 Rank FromSlurm() {
   Rank rank = FromEnvironment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   const bool job = !Variable("SLURM_JOB_ID").empty();

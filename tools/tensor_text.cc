@@ -22,11 +22,22 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// Every type of numbers, as `CASE(type)`.
+#define MG_FOR_NUMBERS(CASE)                                                                     \
+  CASE(float)                                                                                    \
+  CASE(double)                                                                                   \
+  CASE(half) CASE(bfloat16) CASE(int8_t) CASE(int16_t) CASE(int32_t) CASE(int64_t) CASE(uint8_t) \
+      CASE(uint16_t) CASE(uint32_t) CASE(uint64_t)
+
 template <typename T>
 std::string Number(T value) {
-  char text[64];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  return std::string(text, end);
+  if constexpr (std::is_arithmetic_v<T>) {
+    char text[64];
+    const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+    return std::string(text, end);
+  } else {
+    return Number(static_cast<float>(value));
+  }
 }
 
 std::string Element(const Tensor& tensor, int64_t i) {
@@ -37,23 +48,10 @@ std::string Element(const Tensor& tensor, int64_t i) {
       return Quoted(tensor.handles()[i].name);
     case DT_BOOL:
       return tensor.data<bool>()[i] ? "true" : "false";
-    case DT_HALF:
-      return Number(static_cast<float>(tensor.data<half>()[i]));
-    case DT_BFLOAT16:
-      return Number(static_cast<float>(tensor.data<bfloat16>()[i]));
 #define MG_CASE(type)  \
   case kDTypeOf<type>: \
     return Number(tensor.data<type>()[i]);
-      MG_CASE(float)
-      MG_CASE(double)
-      MG_CASE(int8_t)
-      MG_CASE(int16_t)
-      MG_CASE(int32_t)
-      MG_CASE(int64_t)
-      MG_CASE(uint8_t)
-      MG_CASE(uint16_t)
-      MG_CASE(uint32_t)
-      MG_CASE(uint64_t)
+      MG_FOR_NUMBERS(MG_CASE)
 #undef MG_CASE
     default:
       return "?";
@@ -132,18 +130,7 @@ Status SetElement(const Json& value, int64_t i, Tensor* tensor) {
 #define MG_CASE(type)  \
   case kDTypeOf<type>: \
     return SetNumber(value, dtype, tensor->data<type>() + i);
-      MG_CASE(float)
-      MG_CASE(double)
-      MG_CASE(half)
-      MG_CASE(bfloat16)
-      MG_CASE(int8_t)
-      MG_CASE(int16_t)
-      MG_CASE(int32_t)
-      MG_CASE(int64_t)
-      MG_CASE(uint8_t)
-      MG_CASE(uint16_t)
-      MG_CASE(uint32_t)
-      MG_CASE(uint64_t)
+      MG_FOR_NUMBERS(MG_CASE)
 #undef MG_CASE
     default:
       return InvalidArgument("no value of type " + std::string(DTypeName(dtype)) + " can be typed");

@@ -51,7 +51,7 @@ Output ClipByNorm(const Scope& scope, const Output& t, double clip_norm,
   const Scope s = scope.SubScope("clip_by_norm").ColocateWith(t);
   const Output limit = ScalarConst(s, clip_norm, t.dtype());
   const Output sum = Sum(s, Square(s, t), axes.empty() ? AllAxes(s, t) : IntsConst(s, axes), true);
-  // The root of 0 has no gradient: it is kept out.
+  // The square root has no gradient at 0, so 0 does not pass through it.
   const Output positive = Greater(s, sum, ScalarConst(s, 0, t.dtype()));
   const Output norm = Select(s, positive, Sqrt(s, Select(s, positive, sum, OnesLike(s, sum))), sum);
   return RealDiv(s, Mul(s, t, limit), Maximum(s, norm, limit));
@@ -59,7 +59,7 @@ Output ClipByNorm(const Scope& scope, const Output& t, double clip_norm,
 
 Output GlobalNorm(const Scope& scope, std::span<const Output> tensors) {
   const Scope s = scope.SubScope("global_norm");
-  Outputs halves;  // of the squared norms
+  Outputs halves;  // half of each squared norm (L2Loss)
   for (const Output& tensor : tensors) {
     if (scope.ok() && tensor.valid()) halves.push_back(L2Loss(s.ColocateWith(tensor), tensor));
   }

@@ -1,5 +1,5 @@
-// Clipping and regularisation, with TensorFlow's formulas. Each tensor is worked on beside where it
-// is: what crosses devices is scalars.
+// Clipping and regularisation, with TensorFlow's formulas. Each tensor is processed on its own
+// device; only scalars cross devices.
 #pragma once
 
 #include <functional>

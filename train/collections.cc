@@ -53,7 +53,7 @@ std::vector<ModelVariable> TrainableVariables(const Collections& collections,
 Operation GlobalVariablesInitializer(const Scope& scope, const Collections& collections) {
   if (!scope.ok()) return {};
   std::vector<Operation> initializers;
-  std::set<Endpoint> done;  // handles that need nothing more: local variables, too
+  std::set<Endpoint> done;  // handles whose initializers are listed, or that are not global
   for (const ModelVariable& variable : GlobalVariables(collections)) {
     initializers.push_back(variable.initializer);
     done.insert(variable.handle.endpoint);

@@ -17,7 +17,7 @@
 
 namespace monograph {
 
-// TensorFlow's names. Others may be used just so.
+// TensorFlow's names. A program may use names of its own, too.
 struct GraphKeys {
   static constexpr char kGlobalVariables[] = "variables";
   static constexpr char kLocalVariables[] = "local_variables";

@@ -84,7 +84,7 @@ Places PlacesOf(const Scope& s, const Output& ids, std::span<const TablePart> pa
   return places;
 }
 
-// Of a vector of ids.
+// The rows of a vector of ids, each looked up in its part.
 Output InParts(const Scope& s, std::span<const TablePart> params, const Output& ids,
                PartitionStrategy strategy) {
   if (params.size() == 1) return RowsOf(params[0], ids);
@@ -112,7 +112,7 @@ Output EmbeddingLookup(const Scope& scope, std::span<const TablePart> params, co
     return {};
   }
   const Scope s = scope.SubScope("embedding_lookup");
-  // Flat ids, so that gradients leave here as the rows that the tables take.
+  // Ids are made a vector, so that the gradients are rows of the tables' shape.
   const bool flat = ids.shape().known_rank() && ids.shape().rank() == 1;
   const Output found = InParts(s, params, flat ? ids : Reshape(s, ids, {-1}), strategy);
   if (flat) return found;

@@ -21,7 +21,7 @@ std::string Decimals(const char* format, double value) {
   return text;
 }
 
-// What stands behind type and shape.
+// The values of the tensor's text, without type and shape.
 std::string ValueText(const Tensor& tensor) {
   const std::string text = tensor.ToString();
   const size_t at = text.find(" = ");

@@ -62,7 +62,8 @@ UnscaledGradients LossScale::Unscaled(const Scope& scope,
   return unscaled;
 }
 
-// All of it from one read of the scale, which the gradients use too: the assignments come after it.
+// Everything is computed from the one read of the scale that the gradients use, too; the
+// assignments come after it.
 Operation LossScale::Update(const Scope& s, const Output& finite) const {
   if (!options_.dynamic) return NoOp(s);
   const auto number = [&](double value) { return ScalarConst(s, value, DT_FLOAT); };

@@ -111,7 +111,7 @@ class MonitoredTrainingSession {
   bool started_ = false;        // some trainer has
   int64_t furthest_ = 0;        // global step that this client has made
   int attempts_ = 0;            // since the last new step
-  Clock::time_point deadline_;  // of these
+  Clock::time_point deadline_;  // of these attempts
 };
 
 }  // namespace monograph

@@ -116,8 +116,8 @@ Output ExponentialMovingAverage::Rate(const Scope& scope) const {
   const Output one = ScalarConst(scope, 1, DT_FLOAT), decay = ScalarConst(scope, decay_, DT_FLOAT);
   if (!options_.num_updates.valid()) return Sub(scope, one, decay);
   const Scope place = scope.ColocateWith(options_.num_updates);
-  // A variable counts as it is then, after what `scope` waits for: not as a read without order
-  // found it.
+  // A variable is read anew, after what `scope` waits for: a read that the caller made earlier has
+  // no order with regard to the update.
   const Operation given(options_.num_updates);
   const Output now = given.graph->is(given.id, "ReadVariableOp")
                          ? ReadVariable(place, given.input(0), options_.num_updates.dtype())

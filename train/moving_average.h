@@ -1,8 +1,9 @@
 // Exponential moving averages of variables and tensors, kept in shadow variables beside them.
 //
 //   ExponentialMovingAverage averages(0.999, {.num_updates = global_step.value});
-//   Operation train = averages.Apply(scope.WithControlDependencies({update}), variables,
-//   &init).value(); session->Run({}, {averages.Average(variables[0])->value});
+//   Operation train =
+//       averages.Apply(scope.WithControlDependencies({update}), variables, &init).value();
+//   session->Run({}, {averages.Average(variables[0])->value});
 #pragma once
 
 #include <map>
@@ -19,8 +20,8 @@ class Collections;
 
 struct MovingAverageOptions {
   // If valid, a scalar: the decay is min(decay, (1 + num_updates) / (10 + num_updates)), so that
-  // averages move faster at first. The value of a variable is read when the averaged variables are:
-  // behind an update of the model global_step.value counts that update, as in TensorFlow.
+  // averages move faster at first. A variable is read when the averaged variables are: after the
+  // update of a step, global_step.value counts that update, as in TensorFlow.
   Output num_updates = {};
   // Averages of tensors start at 0; this takes the zero out again. Averages of variables start at
   // the variable's initial value.

@@ -137,19 +137,19 @@ class Optimizer {
   std::shared_ptr<Slots> slots_;
 };
 
-// Slots:                                                            // none
+// No slots.
 Optimizer GradientDescent(LearningRate learning_rate);
-Optimizer Momentum(LearningRate learning_rate, double momentum,
-                   bool use_nesterov = false);  // "momentum"
-// "accumulator"; InvalidArgument in the scope that it is applied in unless its initial value is
-// positive.
+// Slot "momentum".
+Optimizer Momentum(LearningRate learning_rate, double momentum, bool use_nesterov = false);
+// Slot "accumulator". InvalidArgument in the scope that it is applied in unless its initial value
+// is positive.
 Optimizer Adagrad(LearningRate learning_rate, double initial_accumulator_value = 0.1);
-// "rms", from 1; "momentum"; with `centered` "mg" between them: the mean gradient, whose square is
-// taken from the mean square.
+// Slots "rms", from 1, and "momentum"; with `centered` "mg" between them: the mean gradient, whose
+// square is taken from the mean square.
 Optimizer RMSProp(LearningRate learning_rate, double decay = 0.9, double momentum = 0,
                   double epsilon = 1e-10, bool centered = false);
-// "m", "v"; and per device the powers of the betas, "beta1_power" and "beta2_power". Of a sparse
-// gradient, rows without a gradient move on by their momentum, as in TensorFlow.
+// Slots "m" and "v"; and per device the powers of the betas, "beta1_power" and "beta2_power". Of a
+// sparse gradient, rows without a gradient move on by their momentum, as in TensorFlow.
 Optimizer Adam(LearningRate learning_rate = 0.001, double beta1 = 0.9, double beta2 = 0.999,
                double epsilon = 1e-8);
 

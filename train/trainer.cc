@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds kLookEvery(100), kSayEvery(5000);
 // Between two attempts at the session of a replica whose worker is lost, which may be there without
 // its GPU.
 constexpr std::chrono::milliseconds kReconnectEvery(500);
-// Longest wait for the farewell.
+// How long the chief waits, at the end, for the step that says so to workers that come late.
 constexpr std::chrono::seconds kFinishTimeout(2);
 
 std::string Join(const std::vector<std::string>& words) {
@@ -221,14 +221,14 @@ Status Trainer::Initialize() {
       return SayReady();
     }
   }
-  // Nobody is to take what is there for the model from here on, until it is.
+  // Until the variables are initialised, no other client may take the old values for the model.
   MG_RETURN_IF_ERROR(session_->Run({}, {}, {step_.run.begin}).status());
   MG_RETURN_IF_ERROR(init());
   return SayReady();
 }
 
 Status Trainer::SayReady() {
-  // Kept: the chief counts as gone when the signature is.
+  // Kept while this client trains: when its signature is deregistered, the chief counts as gone.
   MG_ASSIGN_OR_RETURN(ready_, session_->MakeCallable({}, {}, {step_.run.ready}));
   MG_RETURN_IF_ERROR(session_->RunCallable(ready_, {}).status());
   said_ready_ = true;
@@ -240,8 +240,8 @@ bool Trainer::NeedsAll() const {
          step_.sync->options.replicas_to_aggregate == step_.sync->options.total_num_replicas;
 }
 
-// When this replica went away, an update may have got its gradients of some variables and applied
-// them, and not those of others: whoever takes part goes back to a checkpoint, or ends.
+// When this replica was lost, an update may have applied its gradients of some variables and not of
+// others. So every client goes back to a checkpoint, or ends.
 Status Trainer::BeginAllAnew() {
   const SyncReplicasOptions& options = step_.sync->options;
   const auto rank = static_cast<size_t>(options.rank);
@@ -399,12 +399,12 @@ Status Trainer::FinishData() {
   const auto ended =
       std::find_if(loops_.begin(), loops_.end(), [](const Loop& loop) { return !loop.end.ok(); });
   if (ended == loops_.end()) return Status();
-  // The others, who would wait for this client's part of a step, end with it.
+  // The other clients would wait for this one's part of a step: they end, too.
   if (step_.finish.valid()) {
     const Status told = session_->Run({}, {}, {step_.finish}).status();
     if (!DataHasEnded(told)) MG_RETURN_IF_ERROR(told);
   }
-  // A row of steps may have ended within.
+  // A row of steps may have ended before its last step.
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> counted,
                       session_->Run({}, {step_.global_step.value}));
   global_step_ = std::max(global_step_.load(), counted[0].scalar<int64_t>());
@@ -421,7 +421,7 @@ bool Trainer::LostItsWorker(const Loop& loop, const Status& failure) const {
 }
 
 Status Trainer::Reconnect(Loop& loop) {
-  loop.callable = {};  // before the session that it is of
+  loop.callable = {};  // before its session is destroyed
   loop.own = nullptr;
   MG_ASSIGN_OR_RETURN(loop.own, options_.reconnect());
   MG_ASSIGN_OR_RETURN(loop.callable,
@@ -433,7 +433,7 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   std::mutex mutex;
   Status first;  // guarded by mutex
   std::atomic<bool> stop = false;
-  // How many go on, but for those that wait for their workers.
+  // How many loops go on, those not counted that wait for their workers.
   const auto training = [this] {
     return std::count_if(loops_.begin(), loops_.end(),
                          [](const Loop& loop) { return !loop.lost && loop.end.ok(); });
@@ -444,7 +444,7 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
     threads.push_back(StartThread("mg-train-" + std::to_string(loop.index), [&] {
       const std::string name = "replica " + std::to_string(loop.index);
       while (!stop.load() && !stop_ && global_step_ < until) {
-        if (loop.lost) {  // which no other thread changes
+        if (loop.lost) {  // only this thread changes it
           if (!Reconnect(loop).ok()) {
             std::this_thread::sleep_for(kReconnectEvery);  // nothing tells of a task that comes up
             continue;

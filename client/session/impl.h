@@ -81,7 +81,8 @@ class Session::Impl : public StepClient {
   void OnStepFailed(uint64_t step, const Status& status) override;
   void OnHealthLost(const Status& why) override;
 
-  // A call of the public face: Close waits for those that came before it, later ones are refused.
+  // A call of a method of Session that runs: Close waits for those that came before it, later ones
+  // are refused.
   class Call {
    public:
     explicit Call(Impl* impl) : impl_(impl) {

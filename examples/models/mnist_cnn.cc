@@ -20,7 +20,7 @@ constexpr int64_t kKernel = 5;
 
 // As in the tutorials: weights with a little noise, biases slightly positive so that no unit is
 // born dead.
-// As the type of what they meet.
+// Variables are float, and cast to the type of the tensor that they are used with.
 Output Weights(const Scope& scope, ModelVariables& variables, const std::string& name,
                const Shape& shape, DType dtype) {
   return Cast(scope, variables.Get(name, shape, Initial::TruncatedNormal(0.1)), dtype);
@@ -41,7 +41,9 @@ Output ConvLayer(const Scope& scope, const Output& x, int64_t in, int64_t out,
   return MaxPool(scope.WithOpName("MaxPool"), active, {1, 2, 2, 1}, {1, 2, 2, 1}, "SAME");
 }
 
-int64_t Half(int64_t size) { return (size + 1) / 2; }  // of a pool of stride 2, "SAME"
+int64_t Half(int64_t size) {
+  return (size + 1) / 2;
+}  // after a pool of stride 2 with padding "SAME"
 
 ModelFn Model(const MnistCnn& cnn, bool training) {
   return [cnn, training](Scope& tower, std::span<const Output> batch,

@@ -204,7 +204,7 @@ Result<int> Comparison::Run() {
   std::filesystem::create_directories(logs_, error);
   if (error)
     return FailedPrecondition("cannot make the folder '" + logs_ + "': " + error.message());
-  // Now, not after the runs. What stands there stays until there is more to show.
+  // Checked now, and not after the runs; an older page stays until there is a new one.
   MG_RETURN_IF_ERROR(CheckOutputFile(options_.out));
   if (!options_.json.empty()) MG_RETURN_IF_ERROR(CheckOutputFile(options_.json));
   report_.program = std::filesystem::path(options_.command[0]).filename();

@@ -7,13 +7,13 @@
 namespace monograph {
 namespace {
 
-// Wherever the mark stands.
+// Replaces every `mark` in the text.
 void Replace(std::string* text, std::string_view mark, std::string_view by) {
   for (size_t at = 0; (at = text->find(mark, at)) != std::string::npos; at += by.size())
     text->replace(at, mark.size(), by);
 }
 
-// Between tags.
+// Escaped as text between tags.
 std::string EscapedText(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -28,7 +28,7 @@ std::string EscapedText(const std::string& text) {
   return out;
 }
 
-// Inside <script>: no text in it may end it.
+// JSON inside <script>, in which no text may contain the closing tag.
 std::string EscapedJson(const std::string& json) {
   std::string out;
   for (const char c : json) {

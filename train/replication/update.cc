@@ -132,13 +132,13 @@ Status AddReducedUpdate(Draft* draft, ReplicatedStep* step) {
   }
   AddTrain(draft, step, Apply(draft, *step, 0, sums));
   if (group.size == 1) return Status();
-  // A step with a collective that fails with OutOfRange before it comes to it, as a step does whose
-  // replica reads its own input: the other members hear of it.
+  // `finish` is a step whose collective never starts, because its input fails with OutOfRange: the
+  // other members, who wait in their collectives, get that error.
   const Scope finish = draft->scope.SubScope("finish").ColocateWith(step->global_step.handle);
   const Output ended = ResourceCountUpTo(finish, step->global_step.handle, 0, DT_INT64);
   step->finish = CollectiveReduce(finish, ended, group, kFinishKey);
-  // All that is initialised, since worker 0 may have restored it: slots and the scale of the loss,
-  // too.
+  // Slots and the scale of the loss are sent, too: worker 0 may have restored all that is
+  // initialised.
   Outputs handles, values;
   for (const Operation& initializer : draft->initializers) {
     handles.push_back(initializer.input(0));
@@ -187,7 +187,7 @@ Status AddSyncUpdate(Draft* draft, ReplicatedStep* step) {
 }  // namespace
 
 Status AddUpdate(Draft* draft, ReplicatedStep* step) {
-  // Beside GPUs it is their task's CPU's: what counts has no kernel for them.
+  // Counting has no kernel for GPUs: beside a GPU, global_step is on the CPU of its task.
   MG_ASSIGN_OR_RETURN(const DeviceName home, DeviceName::Parse(draft->home));
   step->global_step = MakeGlobalStep(draft->scope.WithDevice(HostOf(home).ToString()));
   draft->initializers.push_back(step->global_step.initializer);

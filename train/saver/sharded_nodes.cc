@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The CPU of the task where a variable lives, as far as the graph says it.
+// The CPU of the task where a variable lives, if the graph names the task.
 std::string TaskCpu(const Output& variable) {
   constexpr std::string_view kPlace = "loc:@";
   const Graph& graph = *variable.graph;
