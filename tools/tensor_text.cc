@@ -22,12 +22,30 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Every type of numbers, as `CASE(type)`.
-#define MG_FOR_NUMBERS(CASE)                                                                     \
-  CASE(float)                                                                                    \
-  CASE(double)                                                                                   \
-  CASE(half) CASE(bfloat16) CASE(int8_t) CASE(int16_t) CASE(int32_t) CASE(int64_t) CASE(uint8_t) \
-      CASE(uint16_t) CASE(uint32_t) CASE(uint64_t)
+// fn(T()) for the type T of numbers that `dtype` is, or `other` if it is none.
+template <typename Fn, typename R>
+R WithNumberType(DType dtype, const Fn& fn, R other) {
+  switch (dtype) {
+#define MG_CASE(type)  \
+  case kDTypeOf<type>: \
+    return fn(type());
+    MG_CASE(float)
+    MG_CASE(double)
+    MG_CASE(half)
+    MG_CASE(bfloat16)
+    MG_CASE(int8_t)
+    MG_CASE(int16_t)
+    MG_CASE(int32_t)
+    MG_CASE(int64_t)
+    MG_CASE(uint8_t)
+    MG_CASE(uint16_t)
+    MG_CASE(uint32_t)
+    MG_CASE(uint64_t)
+#undef MG_CASE
+    default:
+      return other;
+  }
+}
 
 template <typename T>
 std::string Number(T value) {
@@ -48,13 +66,10 @@ std::string Element(const Tensor& tensor, int64_t i) {
       return Quoted(tensor.handles()[i].name);
     case DT_BOOL:
       return tensor.data<bool>()[i] ? "true" : "false";
-#define MG_CASE(type)  \
-  case kDTypeOf<type>: \
-    return Number(tensor.data<type>()[i]);
-      MG_FOR_NUMBERS(MG_CASE)
-#undef MG_CASE
     default:
-      return "?";
+      return WithNumberType(
+          tensor.dtype(), [&](auto zero) { return Number(tensor.data<decltype(zero)>()[i]); },
+          std::string("?"));
   }
 }
 
@@ -127,13 +142,11 @@ Status SetElement(const Json& value, int64_t i, Tensor* tensor) {
       if (!value.is_boolean()) return Misfit(value, dtype);
       tensor->data<bool>()[i] = value.get<bool>();
       return Status();
-#define MG_CASE(type)  \
-  case kDTypeOf<type>: \
-    return SetNumber(value, dtype, tensor->data<type>() + i);
-      MG_FOR_NUMBERS(MG_CASE)
-#undef MG_CASE
     default:
-      return InvalidArgument("no value of type " + std::string(DTypeName(dtype)) + " can be typed");
+      return WithNumberType(
+          dtype,
+          [&](auto zero) { return SetNumber(value, dtype, tensor->data<decltype(zero)>() + i); },
+          InvalidArgument("no value of type " + std::string(DTypeName(dtype)) + " can be typed"));
   }
 }
 
