@@ -190,7 +190,8 @@ Status Refusal::Unplaceable(const DeviceName& constraint, TypeMask types) const 
     const int32_t other = devices.BestMatch(TaskPart(asked), types);
     if (!allow_soft_placement && other >= 0)
       text += " With allow_soft_placement it would run on " + Quoted(devices.at(other).text) + ".";
-    return InvalidArgument(text + GroupText());
+    // The request of one node is wrong by itself: its group, which may be large, says no more.
+    return InvalidArgument(alone != members.end() ? text : text + GroupText());
   }
   TypeMask asked = 0;
   for (const DeviceSet::Device& device : devices.devices()) {

@@ -207,7 +207,9 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
   for (const auto& [requested, says] : kCases) {
     Graph graph(&PassOps());
     Scope root(&graph);
-    Op1(root.WithOpName("far").WithDevice(requested), "Identity", Placeholder(root));
+    const Output far =
+        Op1(root.WithOpName("far").WithDevice(requested), "Identity", Placeholder(root));
+    Op1(root.ColocateWith(far), "Identity", far);
     const Status status = Place(&graph, CpuCluster(), {}, nullptr);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_SAYS(status,
@@ -215,6 +217,7 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
                     Device(requested).ToString() + " but available devices are [ ");
     EXPECT_SAYS(status, says);
     EXPECT_SAYS(status, kPs);
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << "its group says no more";
   }
 }
 
