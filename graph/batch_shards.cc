@@ -109,11 +109,34 @@ Result<KnownRows> CheckBatch(const Graph* graph, std::span<const Output> inputs)
   return known;
 }
 
-Result<BatchShards> Split(const Scope& scope, std::span<const Output> inputs,
-                          std::span<const int64_t> shares) {
+}  // namespace
+
+std::vector<int64_t> RowsByShares(int64_t batch, std::span<const int64_t> shares) {
+  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
+  std::vector<int64_t> rows;
+  int64_t before = 0;
+  for (const int64_t share : shares) {
+    rows.push_back(batch * (before + share) / total - batch * before / total);
+    before += share;
+  }
+  return rows;
+}
+
+Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs,
+                               std::span<const int64_t> shares) {
   MG_RETURN_IF_ERROR(scope.status());
+  if (shares.empty()) return InvalidArgument("SplitBatch: there are no shares");
+  for (const int64_t share : shares) {
+    if (share < 1) return InvalidArgument("SplitBatch: a share of " + std::to_string(share));
+  }
+  const bool even =
+      std::all_of(shares.begin(), shares.end(), [&](int64_t share) { return share == shares[0]; });
   const int replicas = static_cast<int>(shares.size());
   MG_ASSIGN_OR_RETURN(const KnownRows known, CheckBatch(scope.graph(), inputs));
+  if (!even && known.rows < 0) {
+    return InvalidArgument(
+        "a batch that is cut in unequal shares needs a known number of examples");
+  }
   if (known.rows >= 0 && known.rows < replicas) {
     return InvalidArgument("The batch of " + std::to_string(known.rows) + " examples ('" +
                            known.input + "') is smaller than its " + std::to_string(replicas) +
@@ -171,40 +194,6 @@ Result<BatchShards> Split(const Scope& scope, std::span<const Output> inputs,
       result.shards[static_cast<size_t>(r)].push_back(split.output(r));
   }
   return result;
-}
-
-}  // namespace
-
-std::vector<int64_t> RowsByShares(int64_t batch, std::span<const int64_t> shares) {
-  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
-  std::vector<int64_t> rows;
-  int64_t before = 0;
-  for (const int64_t share : shares) {
-    rows.push_back(batch * (before + share) / total - batch * before / total);
-    before += share;
-  }
-  return rows;
-}
-
-Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas) {
-  if (replicas < 1) return InvalidArgument("SplitBatch: " + std::to_string(replicas) + " replicas");
-  return Split(scope, inputs, std::vector<int64_t>(static_cast<size_t>(replicas), 1));
-}
-
-Result<BatchShards> SplitBatchByShares(const Scope& scope, std::span<const Output> inputs,
-                                       std::span<const int64_t> shares) {
-  if (shares.empty()) return InvalidArgument("SplitBatch: there are no shares");
-  for (const int64_t share : shares) {
-    if (share < 1) return InvalidArgument("SplitBatch: a share of " + std::to_string(share));
-  }
-  const bool even =
-      std::all_of(shares.begin(), shares.end(), [&](int64_t share) { return share == shares[0]; });
-  MG_ASSIGN_OR_RETURN(const KnownRows known, CheckBatch(scope.graph(), inputs));
-  if (!even && known.rows < 0) {
-    return InvalidArgument(
-        "a batch that is cut in unequal shares needs a known number of examples");
-  }
-  return Split(scope, inputs, shares);
 }
 
 Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values,

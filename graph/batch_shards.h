@@ -16,17 +16,15 @@ struct BatchShards {
   Outputs weights;
 };
 
-// Splits each input along its first dimension: replica i of N gets rows floor(B*i/N) up to
-// floor(B*(i+1)/N) of a batch of B. All inputs must have the same B. InvalidArgument, when building
-// if B is known and else in the step, if B < N: "The batch of 3 examples is smaller than its 4
-// replicas". The nodes go where `scope` says: on the client's device, only shards of a fed batch
-// travel.
-Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs, int replicas);
-// The same, cut in proportion: replica i gets rows floor(B*s/S) up to floor(B*(s+shares[i])/S),
-// where s is the sum of the shares before it and S that of all. B must be known while building.
-// InvalidArgument for a share below 1, and for a replica that gets no row.
-Result<BatchShards> SplitBatchByShares(const Scope& scope, std::span<const Output> inputs,
-                                       std::span<const int64_t> shares);
+// Splits each input along its first dimension, in proportion: replica i gets rows floor(B*s/S) up
+// to floor(B*(s+shares[i])/S) of a batch of B, where s is the sum of the shares before it and S
+// that of all. All inputs must have the same B. Equal shares take a B that is not known while
+// building, too. InvalidArgument, when building if B is known and else in the step, if B is less
+// than the number of replicas: "The batch of 3 examples is smaller than its 4 replicas"; for a
+// share below 1, and for a replica that gets no row. The nodes go where `scope` says: on the
+// client's device, only shards of a fed batch travel.
+Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> inputs,
+                               std::span<const int64_t> shares);
 // The numbers of rows in those parts.
 std::vector<int64_t> RowsByShares(int64_t batch, std::span<const int64_t> shares);
 

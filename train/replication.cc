@@ -215,7 +215,7 @@ Result<ReplicatedStep> Replicate(const Scope& scope, const std::vector<std::stri
   const Scope at_client = OnCluster(devices[0]) ? scope.WithDevice(kClient) : scope;
   const std::vector<int64_t> shares =
       options.shares.empty() ? std::vector<int64_t>(devices.size(), 1) : options.shares;
-  MG_ASSIGN_OR_RETURN(const BatchShards split, SplitBatchByShares(at_client, batch, shares));
+  MG_ASSIGN_OR_RETURN(const BatchShards split, SplitBatch(at_client, batch, shares));
   return ReplicateOver(scope, devices, split, model, optimizer, options);
 }
 

@@ -144,6 +144,10 @@ TEST_F(TowerTest, MistakesInATowerAreNamed) {
 
 // ---- The batch ----
 
+std::vector<int64_t> Even(int replicas) {
+  return std::vector<int64_t>(static_cast<size_t>(replicas), 1);
+}
+
 struct BatchCase {
   const char* name;
   PartialShape shape;
@@ -160,7 +164,7 @@ TEST_P(SplitBatchTest, TheMeanOverReplicasIsTheMeanOverTheBatch) {
   Scope root(&graph);
   const Output x = Placeholder(root.WithOpName("x"), param.shape),
                w = Placeholder(root.WithOpName("w"));
-  const auto split = SplitBatch(root, Outputs{x}, param.replicas);
+  const auto split = SplitBatch(root, Outputs{x}, Even(param.replicas));
   ASSERT_TRUE(split.ok()) << split.status();
   ASSERT_EQ(split->shards.size(), static_cast<size_t>(param.replicas));
 
@@ -203,11 +207,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& batch) { return batch.param.name; });
 
 TEST_F(TowerTest, ABatchSmallerThanItsReplicasIsRefused) {
-  EXPECT_EQ(
-      SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("x"), {3, 2})}, 4).status().message(),
-      "The batch of 3 examples ('x') is smaller than its 4 replicas");
+  EXPECT_EQ(SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("x"), {3, 2})}, Even(4))
+                .status()
+                .message(),
+            "The batch of 3 examples ('x') is smaller than its 4 replicas");
   const Output y = Placeholder(root_.WithOpName("y"), {-1});
-  const auto split = SplitBatch(root_, Outputs{y}, 4);
+  const auto split = SplitBatch(root_, Outputs{y}, Even(4));
   ASSERT_TRUE(split.ok()) << split.status();
   const Status status = Evaluate(graph_, {{"y", Rows({1, 2, 3})}}, {split->shards[0][0]}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -216,19 +221,18 @@ TEST_F(TowerTest, ABatchSmallerThanItsReplicasIsRefused) {
 
 TEST_F(TowerTest, SharesCutTheBatchInProportionAndKeepTheExactMean) {
   const Output x = Placeholder(root_.WithOpName("x"), {8, 2});
-  const auto split = SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{3, 1});
+  const auto split = SplitBatch(root_, Outputs{x}, std::vector<int64_t>{3, 1});
   ASSERT_TRUE(split.ok()) << split.status();
   EXPECT_EQ(RowsByShares(8, std::vector<int64_t>{3, 1}), (std::vector<int64_t>{6, 2}));
   const auto weights = Evaluate(graph_, {}, {split->weights[0], split->weights[1]});
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ((*weights)[0].data[0], 0.75);
   EXPECT_EQ((*weights)[1].data[0], 0.25);
-  EXPECT_SAYS(SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{1, 100}).status(),
+  EXPECT_SAYS(SplitBatch(root_, Outputs{x}, std::vector<int64_t>{1, 100}).status(),
               "replica 0 with a share of 1 gets no row of a batch of 8");
-  EXPECT_SAYS(SplitBatchByShares(root_, Outputs{x}, std::vector<int64_t>{2, 0}).status(),
-              "a share of 0");
+  EXPECT_SAYS(SplitBatch(root_, Outputs{x}, std::vector<int64_t>{2, 0}).status(), "a share of 0");
   const Output free = Placeholder(root_.WithOpName("free"), {-1, 2});
-  EXPECT_SAYS(SplitBatchByShares(root_, Outputs{free}, std::vector<int64_t>{2, 1}).status(),
+  EXPECT_SAYS(SplitBatch(root_, Outputs{free}, std::vector<int64_t>{2, 1}).status(),
               "known number of examples");
 }
 
@@ -236,10 +240,10 @@ TEST_F(TowerTest, InputsOfDifferentBatchesAreRefused) {
   const Output x = Placeholder(root_.WithOpName("x"), {6, 2}),
                y = Placeholder(root_.WithOpName("y"), {5});
   const Output free = Placeholder(root_.WithOpName("free"), {-1});
-  EXPECT_SAYS(SplitBatch(root_, Outputs{x, y}, 2).status(), "'y', has 5 rows, but 'x' has 6");
-  EXPECT_SAYS(SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("s"))}, 2).status(),
+  EXPECT_SAYS(SplitBatch(root_, Outputs{x, y}, Even(2)).status(), "'y', has 5 rows, but 'x' has 6");
+  EXPECT_SAYS(SplitBatch(root_, Outputs{Placeholder(root_.WithOpName("s"))}, Even(2)).status(),
               "'s', is a scalar");
-  const auto split = SplitBatch(root_, Outputs{x, free}, 2);
+  const auto split = SplitBatch(root_, Outputs{x, free}, Even(2));
   ASSERT_TRUE(split.ok()) << split.status();
   EXPECT_SAYS(Evaluate(graph_, {{"free", Rows({1, 2, 3, 4, 5})}}, {split->shards[0][1]}).status(),
               "do not sum");
