@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "graph/structural_ops.h"
+
 namespace monograph {
 namespace {
 

@@ -39,10 +39,6 @@ class FunctionLibrary {
   std::map<std::string, Function, std::less<>> functions_;
 };
 
-// Whether the node is a call.
-inline bool IsCall(const Graph& graph, NodeId node) {
-  return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
-}
 // The function that a node calls; nullptr if it is no call, or the library lacks the function.
 const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& library);
 

@@ -12,8 +12,8 @@
 #include <map>
 #include <set>
 
-#include "graph/function.h"
 #include "graph/resource_handle.h"
+#include "graph/structural_ops.h"
 
 namespace monograph {
 namespace {

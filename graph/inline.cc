@@ -11,6 +11,7 @@
 
 #include "graph/function.h"
 #include "graph/names.h"
+#include "graph/structural_ops.h"
 
 namespace monograph {
 namespace {

@@ -17,6 +17,7 @@
 #include "graph/place/device_set.h"
 #include "graph/place/errors.h"
 #include "graph/placement_log.h"
+#include "graph/structural_ops.h"
 
 namespace monograph {
 namespace {

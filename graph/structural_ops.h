@@ -30,6 +30,9 @@ inline bool IsArg(const Graph& graph, NodeId node) { return graph.is(node, kArgO
 inline bool IsRetval(const Graph& graph, NodeId node) { return graph.is(node, "_Retval"); }
 inline bool IsSend(const Graph& graph, NodeId node) { return graph.is(node, "_Send"); }
 inline bool IsRecv(const Graph& graph, NodeId node) { return graph.is(node, "_Recv"); }
+inline bool IsCall(const Graph& graph, NodeId node) {
+  return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
+}
 
 void AddStructuralOps(OpRegistry* registry);
 
