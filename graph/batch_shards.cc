@@ -2,6 +2,8 @@
 // weights in each step (PartsAtRunTime). WeightedMean adds up in the order of replicas.
 #include "graph/batch_shards.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -97,12 +99,12 @@ Result<KnownRows> CheckBatch(const Graph* graph, std::span<const Output> inputs)
     }
     if (!input.shape().known_rank()) continue;
     if (input.shape().rank() == 0)
-      return InvalidArgument(which + ", '" + input.name() + "', is a scalar");
+      return InvalidArgument(fmt::format("{}, '{}', is a scalar", which, input.name()));
     const int64_t rows = input.shape().dim(0);
     if (rows < 0) continue;
     if (known.rows >= 0 && rows != known.rows) {
-      return InvalidArgument(which + ", '" + input.name() + "', has " + std::to_string(rows) +
-                             " rows, but '" + known.input + "' has " + std::to_string(known.rows));
+      return InvalidArgument(fmt::format("{}, '{}', has {} rows, but '{}' has {}", which,
+                                         input.name(), rows, known.input, known.rows));
     }
     known = {rows, input.name()};
   }
@@ -138,9 +140,9 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
         "a batch that is cut in unequal shares needs a known number of examples");
   }
   if (known.rows >= 0 && known.rows < replicas) {
-    return InvalidArgument("The batch of " + std::to_string(known.rows) + " examples ('" +
-                           known.input + "') is smaller than its " + std::to_string(replicas) +
-                           " replicas");
+    return InvalidArgument(
+        fmt::format("The batch of {} examples ('{}') is smaller than its {} replicas", known.rows,
+                    known.input, replicas));
   }
   BatchShards result;
   result.shards.resize(static_cast<size_t>(replicas));
@@ -162,9 +164,9 @@ Result<BatchShards> SplitBatch(const Scope& scope, std::span<const Output> input
   } else if (!equal) {
     for (size_t r = 0; r < rows.size(); ++r) {
       if (rows[r] == 0) {
-        return InvalidArgument("replica " + std::to_string(r) + " with a share of " +
-                               std::to_string(shares[r]) + " gets no row of a batch of " +
-                               std::to_string(known.rows));
+        return InvalidArgument(
+            fmt::format("replica {} with a share of {} gets no row of a batch of {}", r, shares[r],
+                        known.rows));
       }
       const float weight = static_cast<float>(rows[r]) / static_cast<float>(known.rows);
       result.weights.push_back(Constant(split_scope, "weight", Tensor::Scalar<float>(weight)));
@@ -201,15 +203,15 @@ Result<Output> WeightedMean(const Scope& scope, std::span<const Output> values,
   MG_RETURN_IF_ERROR(scope.status());
   if (values.empty()) return InvalidArgument("WeightedMean: there are no values");
   if (!weights.empty() && weights.size() != values.size()) {
-    return InvalidArgument("WeightedMean: " + std::to_string(values.size()) + " values but " +
-                           std::to_string(weights.size()) + " weights");
+    return InvalidArgument(
+        fmt::format("WeightedMean: {} values but {} weights", values.size(), weights.size()));
   }
   for (const Output& value : values) {
     if (!value.valid()) return InvalidArgument("WeightedMean: one of the values is not a tensor");
     if (value.dtype() != values[0].dtype() || !IsFloating(value.dtype())) {
-      return InvalidArgument("WeightedMean: '" + value.name() + "' is " +
-                             std::string(DTypeName(value.dtype())) +
-                             "; values are to be of one floating type");
+      return InvalidArgument(
+          fmt::format("WeightedMean: '{}' is {}; values are to be of one floating type",
+                      value.name(), DTypeName(value.dtype())));
     }
   }
   if (values.size() == 1) return values[0];

@@ -3,6 +3,8 @@
 // puts the function into the graph's library and adds the calls.
 #include "graph/tower_function.h"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "graph/function.h"
@@ -29,25 +31,25 @@ Status CheckArgs(const std::string& name, std::span<const std::string> devices,
   const std::string what = What(name) + ": ";
   if (devices.empty()) return InvalidArgument(what + "there are no devices");
   if (args.size() != devices.size()) {
-    return InvalidArgument(what + std::to_string(devices.size()) + " devices but arguments for " +
-                           std::to_string(args.size()) + " replicas");
+    return InvalidArgument(fmt::format("{}{} devices but arguments for {} replicas", what,
+                                       devices.size(), args.size()));
   }
   for (size_t r = 0; r < args.size(); ++r) {
     const std::string replica = what + "replica " + std::to_string(r);
     if (args[r].size() != args[0].size()) {
-      return InvalidArgument(replica + " has " + std::to_string(args[r].size()) +
-                             " arguments, replica 0 has " + std::to_string(args[0].size()));
+      return InvalidArgument(fmt::format("{} has {} arguments, replica 0 has {}", replica,
+                                         args[r].size(), args[0].size()));
     }
     for (size_t i = 0; i < args[r].size(); ++i) {
       const Output& arg = args[r][i];
       const std::string argument = replica + ", argument " + std::to_string(i);
       if (!arg.valid()) return InvalidArgument(argument + " is not a tensor");
       if (arg.graph != graph)
-        return InvalidArgument(argument + ", '" + arg.name() + "', is of another graph");
+        return InvalidArgument(fmt::format("{}, '{}', is of another graph", argument, arg.name()));
       if (arg.dtype() != args[0][i].dtype()) {
-        return InvalidArgument(argument + ", '" + arg.name() + "', is " +
-                               std::string(DTypeName(arg.dtype())) + "; for replica 0 it is " +
-                               std::string(DTypeName(args[0][i].dtype())));
+        return InvalidArgument(fmt::format("{}, '{}', is {}; for replica 0 it is {}", argument,
+                                           arg.name(), DTypeName(arg.dtype()),
+                                           DTypeName(args[0][i].dtype())));
       }
     }
   }
@@ -102,11 +104,11 @@ Status TowerFunction::AddResults(const Outputs& results) {
   const std::string what = What(name_) + ": result ";
   for (size_t i = 0; i < results.size(); ++i) {
     const Output& result = results[i];
-    if (!result.valid()) return InvalidArgument(what + std::to_string(i) + " is not a tensor");
+    if (!result.valid()) return InvalidArgument(fmt::format("{}{} is not a tensor", what, i));
     if (result.graph != body_.get()) {
-      return InvalidArgument(
-          what + std::to_string(i) + ", '" + result.name() +
-          "', is not built in the tower; pass it as an argument if the tower needs it");
+      return InvalidArgument(fmt::format(
+          "{}{}, '{}', is not built in the tower; pass it as an argument if the tower needs it",
+          what, i, result.name()));
     }
     OpBuilder(body_scope_.WithOpName("result_" + std::to_string(i)), "_Retval")
         .Input(result)
