@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <random>
+#include "base/random.h"
 
 namespace monograph {
 
@@ -10,8 +10,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeCpuDevices(const DeviceName& ta
   if (!task.has_task()) return InvalidArgument("'" + task.ToString() + "' does not name a task");
   if (count < 1)
     return InvalidArgument("a task needs at least one CPU device, not " + std::to_string(count));
-  std::random_device random;
-  const uint64_t incarnation = (static_cast<uint64_t>(random()) << 32) | random();
+  const uint64_t incarnation = RandomNonZero();
   const auto memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   std::vector<std::unique_ptr<Device>> devices;
   for (int id = 0; id < count; ++id) {

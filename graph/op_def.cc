@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/hash.h"
 #include "graph/names.h"
 #include "graph/structural_ops.h"
 
@@ -391,12 +392,9 @@ std::vector<const OpDef*> OpRegistry::All() const {
 }
 
 uint64_t OpRegistry::fingerprint() const {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (const auto& [name, op] : ops_) {
-    for (char c : op->ToString() + (op->stateful() ? "!" : ".")) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-    }
-  }
+  uint64_t hash = Fnv1a("");
+  for (const auto& [name, op] : ops_)
+    hash = Fnv1a(op->ToString() + (op->stateful() ? "!" : "."), hash);
   return hash;
 }
 

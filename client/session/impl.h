@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "client/cluster_connection.h"
 #include "client/master.h"
 #include "client/registries.h"
@@ -24,7 +25,6 @@
 #include "client/session/late.h"
 #include "executor/step/kernel_runner.h"
 #include "executor/worker/worker.h"
-#include "transport/control/hello.h"
 
 namespace monograph {
 
@@ -200,7 +200,7 @@ class Session::Impl : public StepClient {
 
   const Graph& graph_;
   SessionOptions options_;
-  const uint64_t id_ = control::RandomNonZero();
+  const uint64_t id_ = RandomNonZero();
   KernelRegistry gpu_kernels_;  // without factories: what the placer may choose GPUs for
   KernelRunner evaluator_{&DefaultRegistries().kernels};
 

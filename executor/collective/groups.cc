@@ -9,8 +9,8 @@
 #include "base/codec.h"
 #include "base/device_name.h"
 #include "base/duration.h"
+#include "base/random.h"
 #include "executor/collective/manager.h"
-#include "transport/control/hello.h"
 
 namespace monograph {
 
@@ -156,7 +156,7 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
   std::copy(list.bytes().begin(), list.bytes().end(), static_cast<char*>(buffer.data()));
   CollectiveMessage answer;
   answer.what = CollectiveWhat::kFormed;
-  answer.epoch = control::RandomNonZero();
+  answer.epoch = RandomNonZero();
   answer.index = one_session ? 1 : 0;
   for (const auto& [device, joiner] : joined) {
     answer.device = device;

@@ -4,6 +4,7 @@
 
 #include "base/codec.h"
 #include "base/duration.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "executor/collective/operation.h"
@@ -21,12 +22,8 @@ constexpr std::chrono::milliseconds kTick{20};
 // A device that is destroyed while a collective is under way is waited for so long.
 constexpr std::chrono::seconds kDrain{10};
 
-// FNV-1a, which all members compute alike; never 0.
-uint64_t KeyOf(std::string_view id) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash | 1;
-}
+// All members compute the same; never 0.
+uint64_t KeyOf(std::string_view id) { return Fnv1a(id) | 1; }
 
 }  // namespace
 

@@ -16,6 +16,7 @@
 
 #include "base/free_list.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "executor/collective/collective.h"
 #include "executor/device.h"
 #include "executor/plan/plan.h"
@@ -25,7 +26,6 @@
 #include "executor/worker/session.h"
 #include "executor/worker/step_message.h"
 #include "executor/worker/worker.h"
-#include "transport/control/hello.h"
 
 namespace monograph {
 
@@ -85,7 +85,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
 
   WorkerOptions options_;
   const std::string task_;
-  const uint64_t incarnation_ = control::RandomNonZero();
+  const uint64_t incarnation_ = RandomNonZero();
   std::unique_ptr<ThreadPools> pools_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DeviceInfo> device_infos_;

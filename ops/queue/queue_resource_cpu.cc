@@ -5,19 +5,16 @@
 // dequeue puts its tuples back.
 #include "ops/queue/queue_resource_cpu.h"
 
-#include <random>
 #include <utility>
 
+#include "base/random.h"
 #include "ops/random/philox.h"
 
 namespace monograph::ops::queue {
 namespace {
 
 uint64_t ShuffleKey(const QueueSpec& spec) {
-  if (spec.seed == 0 && spec.seed2 == 0) {
-    std::random_device device;
-    return static_cast<uint64_t>(device()) << 32 | device();
-  }
+  if (spec.seed == 0 && spec.seed2 == 0) return RandomNonZero();
   return random::RandomStream(spec.seed, spec.seed2, "", 0).key;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/hash.h"
 #include "ops/gpu/device_code.h"
 
 namespace monograph::ops::random {
@@ -38,9 +39,7 @@ struct RandomStream {
 
   RandomStream(int64_t seed, int64_t seed2, std::string_view node, uint64_t step_id)
       : step(step_id) {
-    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a of the name
-    for (char c : node) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-    key = Mix(Mix(Mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(seed2)) ^ hash);
+    key = Mix(Mix(Mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(seed2)) ^ Fnv1a(node));
   }
 
   MG_HD PhiloxBlock Block(uint64_t i, uint32_t attempt = 0) const {

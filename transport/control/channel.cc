@@ -22,6 +22,7 @@
 
 #include "base/duration.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/channel_impl.h"

@@ -2,6 +2,7 @@
 // encoding; no input or output here. The grammar stands at the top of frame.cc and in docs/wire.md.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -66,6 +67,9 @@ struct PongBody {
   int64_t received_ns = 0;  // when the ping came
   int64_t sent_ns = 0;      // when this pong left
 };
+inline int64_t WireTime(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
 std::string EncodePing(const PingBody& ping);
 std::string EncodePong(const PongBody& pong);
 Result<PingBody> DecodePing(std::string_view body);

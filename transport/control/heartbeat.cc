@@ -41,10 +41,6 @@ constexpr auto kGrace = std::chrono::milliseconds(500);
 // since clocks drift.
 constexpr size_t kSamples = 16;
 
-int64_t ToNs(Clock::time_point time) {
-  return std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
-}
-
 }  // namespace
 
 class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMonitor::Impl> {
@@ -211,7 +207,7 @@ Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
   // As in NTP; t0 and t3 are by our clock, received and sent by the peer's:
   //   round trip = (t3 - t0) - (sent - received)
   //   offset     = ((received - t0) + (sent - t3)) / 2
-  const int64_t t0 = ToNs(sent->second), t3 = ToNs(now);
+  const int64_t t0 = WireTime(sent->second), t3 = WireTime(now);
   Sample sample;
   sample.round_trip = nanoseconds((t3 - t0) - (pong.sent_ns - pong.received_ns));
   sample.offset = nanoseconds(((pong.received_ns - t0) + (pong.sent_ns - t3)) / 2);

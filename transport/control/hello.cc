@@ -6,9 +6,8 @@
 // The protocol version travels in the preamble.
 #include "transport/control/hello.h"
 
-#include <sys/random.h>
-
 #include "base/codec.h"
+#include "base/random.h"
 
 namespace monograph::control {
 namespace {
@@ -26,14 +25,6 @@ std::string ShortHex(std::string_view bytes) {
 }  // namespace
 
 std::string SoftwareVersion() { return MG_VERSION; }
-
-uint64_t RandomNonZero() {
-  uint64_t number = 0;
-  while (number == 0) {
-    if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number)) number = 0;
-  }
-  return number;
-}
 
 uint64_t ProcessIncarnation() {
   static const uint64_t incarnation = RandomNonZero();

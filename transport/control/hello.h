@@ -18,9 +18,6 @@ std::string SoftwareVersion();
 // another one.
 uint64_t ProcessIncarnation();
 
-// A random number that is never zero.
-uint64_t RandomNonZero();
-
 struct Hello {
   uint16_t protocol_version = kProtocolVersion;
   std::string software_version = SoftwareVersion();

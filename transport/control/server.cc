@@ -37,11 +37,6 @@ constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 constexpr auto kOwnDelay = std::chrono::milliseconds(250);
 constexpr auto kGrace = std::chrono::milliseconds(750);
 
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
-}
-
 std::string PeerName(const Hello& hello, const std::string& address) {
   return hello.task_name.empty() ? address : hello.task_name + " at " + address;
 }
@@ -380,9 +375,8 @@ asio::awaitable<void> Server::Impl::ServeHeartbeat(std::shared_ptr<Connection> c
     pong.id = frame.id;
     PongBody body;
     body.progress = options_.progress ? options_.progress() : 0;
-    body.received_ns =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(now.time_since_epoch()).count();
-    body.sent_ns = NowNs();
+    body.received_ns = WireTime(now);
+    body.sent_ns = WireTime(Clock::now());
     pong.body = EncodePong(body);
     connection->Send(std::move(pong));
   }

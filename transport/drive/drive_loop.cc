@@ -41,15 +41,15 @@ constexpr int kPatience = 4;
 }  // namespace
 
 DriveLoop::DriveLoop(Driven* driven, microseconds spin, std::string thread_name)
-    : driven_(driven), spin_(spin), thread_name_(std::move(thread_name)), trust_(kShortestSleep) {
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  MG_CHECK(wake_fd_ >= 0);
+    : driven_(driven),
+      spin_(spin),
+      thread_name_(std::move(thread_name)),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      trust_(kShortestSleep) {
+  MG_CHECK(wake_.get() >= 0);
 }
 
-DriveLoop::~DriveLoop() {
-  MG_CHECK(!thread_.joinable());
-  close(wake_fd_);
-}
+DriveLoop::~DriveLoop() { MG_CHECK(!thread_.joinable()); }
 
 void DriveLoop::Start() {
   thread_ = StartThread(thread_name_, [this] { Run(); });
@@ -58,7 +58,7 @@ void DriveLoop::Start() {
 void DriveLoop::SignalSleeper() {
   if (sleeping_.load() && sleeping_.exchange(false)) {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
   }
 }
 
@@ -241,7 +241,7 @@ void DriveLoop::Sleep(const std::function<bool()>* ready, Clock::time_point unti
     sleeping_.store(false);
     return;
   }
-  pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {driven_->event_fd(), POLLIN, 0}};
+  pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {driven_->event_fd(), POLLIN, 0}};
   const auto timeout = std::max(until - Clock::now(), Clock::duration::zero());
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   const timespec spec{static_cast<time_t>(seconds.count()),
@@ -250,7 +250,7 @@ void DriveLoop::Sleep(const std::function<bool()>* ready, Clock::time_point unti
   sleeping_.store(false);
   if ((fds[0].revents & POLLIN) != 0) {
     uint64_t count;
-    [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof count);
   }
 }
 

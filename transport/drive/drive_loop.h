@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/mutex.h"
 
 namespace monograph {
@@ -82,7 +83,7 @@ class DriveLoop {
   Driven* const driven_;
   const std::chrono::microseconds spin_;
   const std::string thread_name_;
-  int wake_fd_ = -1;
+  const Descriptor wake_;  // an eventfd
 
   // These two are used by the driving guest only, and passed on with the role.
   // How long to sleep at a time: it grows while the event descriptors report every message.

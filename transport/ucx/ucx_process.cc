@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/hash.h"
+
 namespace monograph {
 namespace {
 
@@ -43,9 +45,7 @@ uint64_t NamespaceNumber(const char* kind) {
       readlink((std::string("/proc/self/ns/") + kind).c_str(), space.data(), space.size());
   if (!std::getline(file, name) || length <= 0) return 0;
   name.append(space.data(), static_cast<size_t>(length));
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return std::max<uint64_t>(hash, 1);
+  return std::max<uint64_t>(Fnv1a(name), 1);
 }
 
 UcxProcess ThisProcess() {

@@ -36,7 +36,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -44,6 +43,7 @@
 #include "base/free_list.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/random.h"
 #include "transport/drive/drive_loop.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
@@ -382,8 +382,7 @@ Status UcxTransport::Start(const TransportOptions& options) {
   size_t length = 0;
   status = ucp_worker_get_address(worker_, &bytes, &length);
   if (status != UCS_OK) return fail(status, "asking UCX for its address");
-  std::random_device random;
-  instance_ = (uint64_t{random()} << 32) | random();
+  instance_ = RandomNonZero();
   worker_address_.assign(reinterpret_cast<char*>(bytes), length);
   host_ = NamespaceNumber("net");
   address_ = EncodeUcxAddress({instance_, host_, ThisProcess(), worker_address_});

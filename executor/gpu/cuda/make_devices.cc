@@ -3,10 +3,10 @@
 #include <cuda_runtime_api.h>
 
 #include <fstream>
-#include <random>
 #include <string>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "executor/gpu/cuda/driver.h"
 #include "executor/gpu/cuda/error.h"
 #include "executor/gpu/cuda/nccl.h"
@@ -59,7 +59,6 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
   MG_CUDA_RETURN_IF_ERROR(cudaGetDeviceCount(&count));
   MG_ASSIGN_OR_RETURN(const std::vector<LogicalGpu> plan,
                       PlanLogicalGpus(options, count, MemoryOf));
-  std::random_device random;
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<int> gpus;  // that are used
   for (const LogicalGpu& logical : plan) {
@@ -72,7 +71,7 @@ Result<std::vector<std::unique_ptr<Device>>> MakeDevices(const DeviceName& task,
                                    std::to_string(properties.major) + "." +
                                    std::to_string(properties.minor),
                     .memory_limit = logical.memory_limit,
-                    .incarnation = (static_cast<uint64_t>(random()) << 32) | random()};
+                    .incarnation = RandomNonZero()};
     if (logical.parts > 1)
       info.description += ", part " + std::to_string(logical.part + 1) + " of " +
                           std::to_string(logical.parts) + " of GPU " + std::to_string(logical.gpu);
