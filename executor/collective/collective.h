@@ -1,20 +1,20 @@
-// Collectives: operations that meet: all-reduce, broadcast and gather over the members of a group,
-// which are devices of one task, of the tasks of one session, or of tasks that different clients
-// drive, each by a session of its own.
+// Collectives: operations in which devices take part together: all-reduce, broadcast and gather
+// over the members of a group, which are devices of one task, of the tasks of one session, or of
+// tasks that different clients drive, each by a session of its own.
 //
-// A group is a number, `group_key`; its members are devices, and a member's rank is its place in
-// the group's order. An operation of a group is a number, too, `instance_key`: every member begins
-// it once per round, and it ends when all have.
+// A group is a number, `group_key`; its members are devices, and a member's rank is its position
+// in the group's order. An operation of a group is a number, too, `instance_key`: every member
+// begins it once per round, and it ends when all have.
 //
 // Who the members are. Either the request says so (`members`); then one client drives them all, and
 // a round is a step of its session. Or they are found: each member joins at the group's leader, the
 // first task of the member's job in its session, which answers when `group_size` devices have
-// joined: ranks follow the devices' names, and the group gets an epoch, a random number. Rounds of
-// an epoch are counted by each member, in the order of its steps, several of which may be in flight
-// (or are steps, if one session drives all).
+// joined: ranks follow the devices' names, and the group gets an epoch, a random number. If one
+// session drives all members, a round of the epoch is a step; otherwise each member counts the
+// rounds, in the order of its steps, several of which may be in flight.
 //
-// Order of sums. Element k of the result is merge(...merge(merge(r0, r1), r2)..., rN-1), whatever
-// moves how: the bits are those of AddN of the inputs in rank order.
+// Order of sums. Element k of the result is merge(...merge(merge(r0, r1), r2)..., rN-1) on every
+// route: the bits are those of AddN of the inputs in rank order.
 //
 // How it moves (executor/collective/route.h, with the floor of each): small inputs go from each
 // member to all; larger ones to the task that sums its share of the elements, which sends the sums
@@ -29,10 +29,10 @@
 // are asked who is there once the deadline has passed); a task that is lost, or whose client is, by
 // Unavailable with its name. In a group that was found a failure, or a step of a member that fails,
 // ends the epoch on every member: rounds of it that wait fail, as do later operations of the same
-// step; the next step joins anew. After a loss it does not: it, and all later ones of the session,
-// fail at once with what was lost. So it is after the end of the data: a step of a member that
-// fails with OutOfRange ends the epoch with that code, but for the rounds that the member has
-// ended.
+// step; the next step joins anew. After a task was lost no step of the session joins anew: all fail
+// at once, naming it. The same holds at the end of the data: a step of a member that fails with
+// OutOfRange ends the epoch with that code, except for the rounds that the member has ended, and
+// later steps fail with it.
 #pragma once
 
 #include <atomic>
@@ -87,8 +87,7 @@ struct CollectiveRequest {
   int group_size = 0;
   int group_key = 0;
   int instance_key = 0;
-  // Of members that are given: meetings of one instance in one step, each with another number, do
-  // not know of each other.
+  // Tells apart operations of one instance in one step, where `members` are given.
   uint8_t meeting = 0;
   std::shared_ptr<const CollectiveMembers> members;  // nullptr: to be found
   DType dtype = DT_INVALID;
@@ -103,7 +102,7 @@ struct CollectiveRequest {
   // else one) may share memory with those of other members.
   std::function<void(const Status&, std::vector<Tensor> outputs)> done;
 
-  // The manager's.
+  // Set by the manager.
   uint64_t session = 0;
   bool cancelled = false;
   int rank = -1;  // while it takes part in an operation
@@ -135,8 +134,8 @@ class CollectiveManager {
   // The request's step was aborted: its operation fails, unless it is over.
   void Cancel(const std::shared_ptr<CollectiveRequest>& request);
 
-  // Around a step of a graph with collectives; `home`, the graph's, outlives it. Steps begin in the
-  // order of their numbers.
+  // Called before and after each step of a graph with collectives. `home` is the graph's and
+  // outlives the step. Steps begin in the order of their numbers.
   void StepBegins(uint64_t session, uint64_t step, const CollectiveHome* home);
   void StepEnds(uint64_t session, uint64_t step, bool ok);
   // A step of the session failed here; only steps that could have had collectives need be told.
@@ -174,7 +173,7 @@ class CollectiveHome {
   // Whether some kernel has asked for it.
   bool used() const { return used_.load(std::memory_order_relaxed); }
 
-  // The manager's, guarded by its lock: what steps of the graph do in groups that are found.
+  // Used by the manager, under its lock: what steps of the graph do in groups that are found.
   using Use = std::tuple<int32_t, int32_t, std::string>;  // group, instance, device
   struct Order {
     std::set<Use> uses;

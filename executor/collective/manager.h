@@ -227,7 +227,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   std::map<std::pair<int32_t, std::string>, Member> members_;  // by group and device
   std::map<int32_t, Forming> forming_;
   std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_;  // by session and step
-  std::vector<Request> held_;  // wait for an earlier step to begin the same
+  std::vector<Request> held_;  // wait until an earlier step has begun the same operation
   std::vector<Withheld> withheld_;
   std::map<uint64_t, std::vector<std::string>> lost_;  // tasks, by session
   std::map<uint64_t, Status> broken_;  // epochs that ended before this task was told of them

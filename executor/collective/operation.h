@@ -95,7 +95,7 @@ struct Operation {
   std::deque<uint32_t> ready;  // pieces to merge; kAssemble
   int workers = 0;             // threads at work on `ready`
   bool asked = false;          // the deadline has passed: others were asked who is there
-  int answers = 0;             // that still may come
+  int answers = 0;             // to kAsk, that may still come
 
   static constexpr uint32_t kAssemble = UINT32_MAX;
 
@@ -132,7 +132,7 @@ struct Operation {
   // This station's ranks that can be merged into the piece now: those before the first that is
   // missing.
   int Available(uint32_t piece) const;
-  // Merges ranks [from, to) of this task's station into the piece's place in the outputs, and
+  // Merges ranks [from, to) of this task's station into the piece's part of the outputs, and
   // finishes it if they are the last.
   void Merge(uint32_t piece, int from, int to) const;
   // The gather's output.
@@ -141,7 +141,7 @@ struct Operation {
   std::string Describe() const;
   // Who is late: "rank 1 (...)", and if all have come, tasks whose sums are missing.
   std::string Missing() const;
-  // Lets go of tensors. REQUIRES: workers == 0.
+  // Releases the tensors. REQUIRES: workers == 0.
   void Clear();
 
  private:

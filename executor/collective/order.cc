@@ -1,6 +1,6 @@
 // Steps of one session that are in flight together take part in the rounds of a group that was
-// found in the order of their numbers, whichever comes first to its collective: otherwise the
-// members of different clients would add up different steps.
+// found in the order of their numbers, whichever of them reaches its collective first: otherwise
+// the members of different clients would add up different steps.
 #include <algorithm>
 
 #include "executor/collective/manager.h"

@@ -382,9 +382,9 @@ void CollectiveManager::Impl::ApplyReduce(const OperationPtr& operation,
   } else if (message.what == CollectiveWhat::kPrefix) {
     PrefixDone(operation, message.index, std::move(payload));
   } else {  // a sum that came by reference
-    const Payload place = op.SumOf(op.pieces[message.index]);
+    const Payload sum = op.SumOf(op.pieces[message.index]);
     std::copy_n(static_cast<const char*>(payload.data()), payload.bytes,
-                static_cast<char*>(place.buffer.data()) + place.offset);
+                static_cast<char*>(sum.buffer.data()) + sum.offset);
     SumDone(operation, message.index, actions);
   }
 }
@@ -530,7 +530,7 @@ void CollectiveManager::Impl::EndLocal(const OperationPtr& operation, const Stat
   if (!status.ok() || op.local_missing > 0) return;
   op.over = true;
   operations_.erase(op.key);
-  // Let go of the outputs: a kernel that holds the only reference may write its output in place.
+  // Release the outputs: a kernel that holds the only reference may write its output in place.
   if (op.workers == 0) {
     op.Clear();
   } else {

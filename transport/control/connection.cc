@@ -364,8 +364,7 @@ asio::awaitable<void> Connection::WriteLoop([[maybe_unused]] std::shared_ptr<Con
     if (closed_) break;
     output_bytes_ -= outgoing.head.size() + outgoing.body.size();
     if (error) {
-      // Leave the error to the reading side, which learns of it, too: the reason that the peer gave
-      // may still be unread there.
+      // Read reports the error: the reason that the peer gave may still be unread there.
       ErrorCode ignored;
       socket_.shutdown(tcp::socket::shutdown_send, ignored);
       output_.clear();

@@ -31,8 +31,8 @@ struct Preamble {
 };
 
 std::string EncodePreamble(const Preamble& preamble);
-// `bytes` may be a part of it: then only that part is judged. InvalidArgument, showing the bytes,
-// for what is not ours.
+// `bytes` may be the beginning of one: then only that is checked. InvalidArgument, showing the
+// bytes, for what is not ours.
 Result<Preamble> DecodePreamble(std::string_view bytes);
 
 enum class FrameType : uint8_t {

@@ -89,7 +89,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   asio::awaitable<void> Judge(WatchedPtr peer);
   Status OnPong(Watched& peer, const Frame& frame);
   void SendPing(Watched& peer);
-  // End ends the watch without a word. Lose fails the channel; its end then calls on_lost.
+  // End ends the watch without calling on_lost. Lose fails the channel; its end then calls on_lost.
   void End(const WatchedPtr& peer);
   void Lose(const WatchedPtr& peer, const std::string& reason);
   void OnChannelEnd(uint64_t id, const Status& why, bool lost);

@@ -24,8 +24,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr microseconds kTick{500};
-// An idle driver looks by itself from time to time, since an event descriptor may stay silent:
-// often at first, and again after it did stay silent.
+// An idle driver polls from time to time, since an event descriptor may fail to report a message:
+// often at first, and again after it has failed.
 constexpr milliseconds kShortestSleep{1};
 constexpr milliseconds kLongestSleep{64};
 // kPollsPerYield: polls without success between two looks at the clock, each with a yield, since
@@ -170,7 +170,7 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
   bool slept = false;
   const Clock::duration spin =
       ready != nullptr && long_visits_ >= kPatience ? Clock::duration::zero() : spin_;
-  Clock::duration often = kShortestSleep;  // of the progress thread: it looks often
+  Clock::duration often = kShortestSleep;  // the progress thread starts with short sleeps
   Clock::duration& trust = ready != nullptr ? trust_ : often;
   while (true) {
     const bool handled = driven_->Poll();
@@ -220,7 +220,7 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
     slept = true;
     const auto woken = Clock::now();
     idle.overslept = woken >= until;
-    if (idle.overslept) {  // one look, then sleep again, for longer
+    if (idle.overslept) {  // poll once, then sleep again, for longer
       trust = std::clamp(2 * (until - now), trust, Clock::duration(kLongestSleep));
     } else {
       spin_since = woken;

@@ -61,7 +61,8 @@ class DriveLoop {
   // Something has come that event_fd() does not show: ends the driver's sleep. Cheap if nobody
   // sleeps.
   void Notify();
-  // From now on guests are sent away; the progress thread drives. Idempotent; returns at once.
+  // From now on DriveUntil returns at once; the progress thread drives. Idempotent; returns at
+  // once.
   void Stop();
   // The progress thread calls Finish and ends; waits for it. REQUIRES: Stop was called.
   void Join();

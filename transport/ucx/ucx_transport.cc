@@ -128,12 +128,12 @@ void Unlink(T*& first, T* item) {
 // UCX's way to another transport.
 struct Endpoint {
   UcxTransport* transport = nullptr;
-  std::string name;  // its first peer's
+  std::string name;  // of the first peer that was connected by it
   uint64_t instance = 0;
   UcxProcess process;
   ucp_ep_h handle = nullptr;  // nullptr: closed
   int peers = 0;              // connected ones
-  int held = 0;               // contexts in their Peer::held
+  int held = 0;               // contexts that UCX holds, of all its peers
   bool watched = false;       // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
   bool over = false;          // the other transport has ended, or UCX failed to reach it
 };
@@ -320,11 +320,11 @@ class UcxTransport : public Transport, private Driven {
   bool closed_ = false;
   bool finished_ = false;
   std::vector<SendContext*> ready_;    // completed; and messages to this transport itself
-  std::vector<SendContext*> running_;  // RunReady's
+  std::vector<SendContext*> running_;  // those that RunReady runs now
   std::vector<std::shared_ptr<Endpoint>> endpoints_;  // those that are open
   bool check_endpoints_ = false;                      // one may be of no use any more
   ReceiveContext* receives_ = nullptr;                // that UCX still holds, newest first
-  int receives_cancelled_ = 0;                        // of them, those in their grace
+  int receives_cancelled_ = 0;                        // how many of them are in their grace
   std::vector<void*> closing_;  // UCX's requests to flush endpoints that are to be closed
 
   // The probe. Senders write into one shared-memory queue of this process. One that is killed in
@@ -336,7 +336,7 @@ class UcxTransport : public Transport, private Driven {
   bool probing_ = false;
   uint64_t probe_ = 0;
   std::string probe_lost_;  // the peer after whose end the probe was sent
-  // Ways to the peers that were disconnected since the last probe that came back.
+  // Endpoints of peers that were disconnected since the last probe that came back.
   std::vector<std::shared_ptr<Endpoint>> suspects_;
   Clock::time_point quiet_since_;
   int quiet_polls_ = 0;
@@ -399,8 +399,8 @@ void UcxTransport::Unlock() {
     holder_.store(pthread_t{}, std::memory_order_relaxed);
     locked_.store(false);
     if (notify) loop_.Notify();
-    // Who could not lock has submitted before its attempt: either it got the lock now, or we see
-    // its message.
+    // A sender pushes its message before it tries the lock: either it gets the lock now, or this
+    // thread sees the message.
     if (submitted_.empty() || !TryLock()) return;
   }
 }
@@ -455,8 +455,8 @@ Result<std::shared_ptr<Endpoint>> UcxTransport::EndpointTo(const UcxAddress& add
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.worker_address.data());
   params.err_mode = endpoint->watched ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
-  // Also without PEER: a failure that has no handler (reading the memory of a process that was
-  // killed) ends this process.
+  // Needed in mode NONE, too: without a handler UCX ends this process when it fails, for example
+  // when it reads the memory of a process that was killed.
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = endpoint.get();
   MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &endpoint->handle),
@@ -476,7 +476,7 @@ void UcxTransport::CloseUnused() {
   check_endpoints_ = false;
   const auto over = [](const std::shared_ptr<Endpoint>& endpoint) {
     if (endpoint->peers > 0) return false;
-    if (endpoint->held > 0) return endpoint->watched;  // by force: UCX is to let go of the payloads
+    if (endpoint->held > 0) return endpoint->watched;  // closed by force: UCX releases the payloads
     return endpoint->over || StateOf(endpoint->process) == ProcessState::kEnded;
   };
   std::erase_if(endpoints_, [&](const std::shared_ptr<Endpoint>& endpoint) {
@@ -521,7 +521,7 @@ void UcxTransport::StartProbe(const std::string& lost) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
-  // UCX may read the number later: then it is a later one, which serves as well.
+  // UCX may read the number when a later probe has raised it already; that probe serves as well.
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(probe_endpoint_, kProbe, nullptr, 0, &probe_, sizeof probe_, &param);
   if (UCS_PTR_IS_ERR(request)) return;
@@ -563,7 +563,7 @@ void UcxTransport::CheckProbe(bool any) {
   }
   if (++quiet_polls_ < kProbeQuietPolls || Clock::now() - quiet_since_ < kProbeQuiet) return;
   if (SkipUnwritten()) {
-    quiet_since_ = Clock::now();  // there may be another one
+    quiet_since_ = Clock::now();  // there may be another gap
     quiet_polls_ = 0;
     return;
   }
@@ -581,8 +581,8 @@ void UcxTransport::CheckProbe(bool any) {
   handler_->OnHealthLost(status);
 }
 
-// A message that was begun may be skipped if its writer does not go on: if a process that sent here
-// has ended, and no other was only stopped.
+// Skips a message that was begun and whose writer cannot finish it: some process that sent here has
+// ended, and none is merely stopped. False if that is not so, or if there is no such message.
 bool UcxTransport::SkipUnwritten() {
   const auto find = [](const auto& endpoints, ProcessState state) {
     return std::find_if(endpoints.begin(), endpoints.end(),
@@ -961,8 +961,7 @@ void UcxTransport::SayGoodbye(const Endpoint* endpoint) {
 }
 
 void UcxTransport::Finish() {
-  // Peers may still be fetching what was sent from memory that its owner thinks of as sent: let
-  // them.
+  // Peers may still be reading payloads whose Done has run: wait for them, for a short time.
   const auto poll_until = [&](milliseconds grace, auto quiet) {
     for (const auto deadline = Clock::now() + grace; !quiet() && Clock::now() < deadline;) {
       if (!Poll()) sched_yield();
@@ -989,7 +988,7 @@ void UcxTransport::Finish() {
   for (const auto& endpoint : endpoints) {
     if (endpoint->watched) CloseEndpoint(endpoint.get());
   }
-  // What the peers never answered: UCX lets go of it, without a callback, when the worker ends.
+  // Requests that peers never answered: UCX drops them, without a callback, when the worker ends.
   for (void* request : closing_) ucp_request_free(request);
   std::vector<SendContext*> abandoned;
   for (const auto& peer : peers_) {
