@@ -459,12 +459,7 @@ TEST(ControlPlain, AnEstablishedPeerThatBreaksTheProtocolIsClosedAndOthersAreNot
     raw.ReadExactly(kPreambleBytes);
     raw.Send(EncodeHead(first) + first.body + bytes);
     EXPECT_TRUE(raw.ReadToEnd());
-    ++expected;
-    ASSERT_TRUE(server.disconnected.WaitFor([&](const auto& statuses) {
-      return statuses.size() == expected;
-    })) << expected;
-    EXPECT_TRUE(Contains(server.disconnected.Get().back(), "broke the protocol"))
-        << server.disconnected.Get().back();
+    TestServer::ExpectBrokenProtocol(server.disconnected, ++expected);
   }
   EXPECT_EQ(good->Call("Echo", "fine", 5s).value(), "fine");
 }
@@ -494,12 +489,7 @@ TEST(ControlKey, AKeyHolderThatBreaksTheProtocolIsClosedAndOthersAreNot) {
               SSL_write(ssl, bytes.data(), static_cast<int>(bytes.size())));
     EXPECT_TRUE(raw.ReadToEnd());
     SSL_free(ssl);
-    ++expected;
-    ASSERT_TRUE(server.refused.WaitFor([&](const auto& statuses) {
-      return statuses.size() == expected;
-    })) << expected;
-    EXPECT_TRUE(Contains(server.refused.Get().back(), "broke the protocol"))
-        << server.refused.Get().back();
+    TestServer::ExpectBrokenProtocol(server.refused, ++expected);
   }
   EXPECT_EQ(good->Call("Echo", "fine", 5s).value(), "fine");
 }

@@ -116,6 +116,14 @@ struct TestServer {
     return statuses.empty() ? Status() : statuses.front();
   }
 
+  // Waits for the `count`-th of `ends` (`disconnected`, `refused`): a peer that broke the protocol.
+  static void ExpectBrokenProtocol(Watched<std::vector<Status>>& ends, size_t count) {
+    ASSERT_TRUE(ends.WaitFor([&](const auto& statuses) { return statuses.size() == count; }))
+        << count;
+    const Status last = ends.Get().back();
+    EXPECT_TRUE(Contains(last, "broke the protocol")) << last;
+  }
+
   Watched<std::vector<Reply>> later;
   Watched<bool> unblock;
   Watched<std::vector<std::string>> connected;
