@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/gpu/emulated/described_gpus.h"
+
 namespace monograph::ops {
 namespace {
 
@@ -25,35 +27,15 @@ using cudnn::Descriptor;
 // properties this machine's.
 struct GpuText {
   const char* name;
-  const char* json;
+  std::string_view json;
 };
 constexpr GpuText kGpus[] = {
-    {"OfThisMachine", ""},
-    {"H200", R"({"deviceName": "NVIDIA H200", "deviceVer": 900, "multiProcessorCount": 132,
-                 "maxSharedMemoryPerBlockOptin": 232448, "totalGlobalMem": 150754820096,
-                 "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 52428800,
-                 "pciDeviceId": 0, "cudaDeviceId": 0, "driverVer": 13000,
-                 "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-                 "regsPerBlock": 65536, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
-                 "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
-                 "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
-                 "isTccDriver": 0, "supportCoopLaunch": 1})"},
-    {"A100", R"({"deviceName": "NVIDIA A100-SXM4-80GB", "deviceVer": 800,
-                 "multiProcessorCount": 108, "maxSharedMemoryPerBlockOptin": 166912,
-                 "totalGlobalMem": 85899345920, "smClockRateKHz": 1410000,
-                 "memClockRateKHz": 1593000, "l2CacheSize": 41943040, "pciDeviceId": 0,
-                 "cudaDeviceId": 0, "driverVer": 13000,
-                 "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-                 "regsPerBlock": 65536, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
-                 "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
-                 "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
-                 "isTccDriver": 0, "supportCoopLaunch": 1})"}};
+    {"OfThisMachine", ""}, {"H200", emulated::kH200}, {"A100", emulated::kA100}};
 
 Result<Descriptor> Described(const GpuText& gpu) {
-  const std::string_view json = gpu.json;
   return Builder(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
       .Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-           static_cast<int64_t>(json.size()), json.data())
+           static_cast<int64_t>(gpu.json.size()), gpu.json.data())
       .Finish();
 }
 
@@ -163,7 +145,7 @@ TEST(CudnnGraph, VectorsAtTheAddressesOfTheirElementsAreDescribed) {
 class CudnnEngines : public ::testing::TestWithParam<GpuText> {
  protected:
   void SetUp() override {
-    if (*GetParam().json == '\0') {
+    if (GetParam().json.empty()) {
       int gpus = 0;
       if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no GPU";
       ASSERT_EQ(cudnnCreate(&handle_), CUDNN_STATUS_SUCCESS);

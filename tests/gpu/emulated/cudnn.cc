@@ -14,10 +14,10 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tests/gpu/emulated/described_gpus.h"
 #include "tests/gpu/emulated/emulated_gpu.h"
 #include "tests/gpu/emulated/numbers.h"
 #include "tests/gpu/emulated/real_cudnn.h"
@@ -231,21 +231,11 @@ struct Run {
 
 cudnnBackendDescriptor_t Gpu() {
   static const cudnnBackendDescriptor_t gpu = [] {
-    constexpr std::string_view kJson =
-        R"({"deviceName": "NVIDIA H200", "deviceVer": 900, "multiProcessorCount": 132,
-            "maxSharedMemoryPerBlockOptin": 232448, "totalGlobalMem": 150754820096,
-            "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 52428800,
-            "pciDeviceId": 0, "cudaDeviceId": 0, "driverVer": 13000,
-            "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-            "regsPerBlock": 65536, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
-            "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
-            "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
-            "isTccDriver": 0, "supportCoopLaunch": 1})";
     cudnnBackendDescriptor_t made = nullptr;
     REAL(cudnnBackendCreateDescriptor)(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made);
     REAL(cudnnBackendSetAttribute)
     (made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-     static_cast<int64_t>(kJson.size()), kJson.data());
+     static_cast<int64_t>(emulated::kH200.size()), emulated::kH200.data());
     if (REAL(cudnnBackendFinalize)(made) != CUDNN_STATUS_SUCCESS) std::abort();
     return made;
   }();
