@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts in this folder; source it. Sets `root` to the project's folder.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -18,7 +19,7 @@ choose_package() {
 
 # install_packages GROUP...: installs what is missing of the groups in packages.txt, with root or sudo.
 install_packages() {
-  local wanted missing=() sudo= i
+  local wanted missing=() sudo='' i
   wanted=$(for group in "$@"; do sed -n "s/^$group \([^ ]*\).*/\1/p" "$root/scripts/packages.txt"; done)
   for package in $wanted; do
     is_installed "$(choose_package "$package")" || missing+=("$package")
