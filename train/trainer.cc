@@ -497,14 +497,15 @@ Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
     session_->RunAsync(loop.callable, *feeds,
                        [this, step, &mutex, &on_step, &window,
                         kept = *feeds](Result<std::vector<Tensor>> results) mutable {
-                         if (results.ok()) {
+                         const Status ended = results.status();
+                         if (ended.ok()) {
                            step.end = Clock::now();
                            step.results = std::move(results).value();
                            TakeCount(&step);
                            std::lock_guard lock(mutex);
                            if (on_step) on_step(step);
                          }
-                         window.Leave(results.status());
+                         window.Leave(ended);
                        },
                        {.step = StepNumber(step.batch)});
   }

@@ -34,6 +34,8 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
   uint64_t id = 0;
   Status status;
   int64_t step = 0;
+  std::list<Waiter> own;
+  own.push_back({id, local_step, std::move(done)});
   {
     std::lock_guard lock(mutex_);
     step = step_;
@@ -48,10 +50,11 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
     if (status.ok() && local_step >= step) status = gone_;
     if (status.ok() && local_step >= step) {
       id = ++last_id_;
-      waiters_.push_back({id, local_step, std::move(done)});
+      own.front().id = id;
+      waiters_.splice(waiters_.end(), own);
     }
   }
-  if (id == 0) return done(status, step);
+  if (!own.empty()) return own.front().done(status, step);
   // From here on somebody else may complete it; cancelling is then without effect.
   if (!c.OnCancel([self = shared_from_this(), id] { self->Cancel(id); })) Cancel(id);
 }

@@ -23,18 +23,18 @@ void CastRow(const void* from, void* to, int64_t n) {
   const auto* in = static_cast<const From*>(from);
   auto* out = static_cast<To*>(to);
   constexpr int64_t kChunk = 256;
-  constexpr bool from16 = std::is_same_v<From, half> || std::is_same_v<From, bfloat16>;
-  constexpr bool to16 = std::is_same_v<To, half> || std::is_same_v<To, bfloat16>;
-  if constexpr (from16 || to16) {  // by way of float
+  constexpr bool kFrom16 = std::is_same_v<From, half> || std::is_same_v<From, bfloat16>;
+  constexpr bool kTo16 = std::is_same_v<To, half> || std::is_same_v<To, bfloat16>;
+  if constexpr (kFrom16 || kTo16) {  // by way of float
     float wide[kChunk];
     for (int64_t i = 0; i < n; i += kChunk) {
       const int64_t count = std::min(kChunk, n - i);
-      if constexpr (from16) {
+      if constexpr (kFrom16) {
         ToFloats(in + i, wide, count);
       } else {
         CastRow<From, float>(in + i, wide, count);
       }
-      if constexpr (to16) {
+      if constexpr (kTo16) {
         FromFloats(wide, out + i, count);
       } else {
         CastRow<float, To>(wide, out + i, count);
