@@ -39,6 +39,8 @@ function(mg_test name label)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
+  # Compiles a quarter faster than -O2. What is tested keeps its own options.
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -52,6 +54,14 @@ function(mg_test name label)
     # UCX's memory hooks call into TSan's run time after it has left a thread.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
   endif()
+endfunction()
+
+# mg_test_objects(NAME SOURCES ... [LINK ...]): objects mg_NAME that several tests link. A library would drop the tests of a suite, which nothing names.
+function(mg_test_objects name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(mg_${name} OBJECT ${ARG_SOURCES})
+  target_include_directories(mg_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(mg_${name} PRIVATE ${ARG_LINK})
 endfunction()
 
 # The target `generated`: all generated headers, for what reads sources without building them (scripts/lint).
