@@ -6,12 +6,11 @@
 #include "client/cluster_connection.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "executor/worker/worker.pb.h"
 #include "transport/control/channel.h"
 #include "transport/control/heartbeat.h"
@@ -26,18 +25,18 @@ class Latch {
  public:
   explicit Latch(size_t count) : count_(count) {}
   void CountDown() {
-    std::lock_guard lock(mutex_);
-    if (--count_ == 0) zero_.notify_all();
+    MutexLock lock(mutex_);
+    if (--count_ == 0) zero_.NotifyAll();
   }
   void Wait() {
-    std::unique_lock lock(mutex_);
-    zero_.wait(lock, [this] { return count_ == 0; });
+    MutexLock lock(mutex_);
+    zero_.Wait(mutex_, [this]() MG_REQUIRES(mutex_) { return count_ == 0; });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable zero_;
-  size_t count_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar zero_;
+  size_t count_ MG_GUARDED_BY(mutex_);
 };
 
 // True if a session with these filters uses the task.
@@ -62,14 +61,14 @@ class ClusterConnection::Impl {
   struct Entry {
     std::unique_ptr<control::Channel> channel;
     uint64_t watch = 0;
-    Status lost;  // guarded by mutex_
   };
 
   Options options_;
   std::vector<RemoteTask> tasks_;
   std::vector<Entry> entries_;
   std::unique_ptr<control::HeartbeatMonitor> monitor_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
+  std::vector<Status> lost_ MG_GUARDED_BY(mutex_);  // by task
 };
 
 Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options options) {
@@ -87,6 +86,10 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
   if (tasks_.empty())
     return InvalidArgument("the device filters let no task of the cluster through");
   entries_.resize(tasks_.size());
+  {
+    MutexLock lock(mutex_);
+    lost_.resize(tasks_.size());
+  }
 
   // All at once: each channel retries by itself until the time is up.
   std::vector<Status> outcomes(tasks_.size());
@@ -152,8 +155,8 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     entries_[i].watch =
         monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
           {
-            std::lock_guard lock(mutex_);
-            entries_[static_cast<size_t>(index)].lost = why;
+            MutexLock lock(mutex_);
+            lost_[static_cast<size_t>(index)] = why;
           }
           LogWarning(why.message());
           if (options_.on_lost) options_.on_lost(index, why);
@@ -175,8 +178,8 @@ Result<std::unique_ptr<ClusterConnection>> ClusterConnection::Connect(const Clus
 const std::vector<RemoteTask>& ClusterConnection::tasks() const { return impl_->tasks_; }
 
 Status ClusterConnection::status(int task) const {
-  std::lock_guard lock(impl_->mutex_);
-  return impl_->entries_[static_cast<size_t>(task)].lost;
+  MutexLock lock(impl_->mutex_);
+  return impl_->lost_[static_cast<size_t>(task)];
 }
 
 std::vector<Result<std::string>> ClusterConnection::Call(

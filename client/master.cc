@@ -192,7 +192,7 @@ Result<PartitionedGraph> Master::Cut(const Signature& signature, std::vector<int
 }
 
 Result<PartitionedGraph> Master::PartitionFor(const Signature& signature) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<int> fetch_index, fetch_of_feed;
   std::vector<PreparedStep::FeedInfo> feeds;
   return Cut(signature, &fetch_index, &fetch_of_feed, &feeds);
@@ -208,7 +208,7 @@ int Master::PeerOf(const std::string& task) const {
 }
 
 Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (auto it = prepared_.find(signature); it != prepared_.end()) {
     it->second.used = ++uses_;
     return it->second.step;
@@ -306,7 +306,7 @@ void Master::DropIdle() {
 }
 
 Result<DeviceName> Master::DeviceOf(const std::string& node) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const NodeId id = placed_ == nullptr ? -1 : placed_->Find(node);
   if (id < 0) return NotFound("node '" + node + "' is not placed yet");
   return placed_->device(id);

@@ -6,12 +6,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/device_info.h"
+#include "base/mutex.h"
 #include "client/cluster_connection.h"
 #include "executor/worker/worker.h"
 #include "graph/graph.h"
@@ -88,19 +88,19 @@ class Master {
     std::vector<NodeId> done;
   };
 
-  Status PlaceGraph();
+  Status PlaceGraph() MG_REQUIRES(mutex_);
   // By the names that the user's graph has.
-  Result<Endpoint> FindTensor(const std::string& name) const;
-  Result<std::vector<NodeId>> FindTarget(const std::string& name) const;
+  Result<Endpoint> FindTensor(const std::string& name) const MG_REQUIRES(mutex_);
+  Result<std::vector<NodeId>> FindTarget(const std::string& name) const MG_REQUIRES(mutex_);
   // Registers the parts with their tasks and fills step->parts; what is registered when it fails is
   // in there too.
   Status Register(std::vector<Partition> partitions, PreparedStep* step);
   void Deregister(const PreparedStep& step);
-  void DropIdle();  // REQUIRES: mutex_
+  void DropIdle() MG_REQUIRES(mutex_);
   int PeerOf(const std::string& task) const;
   Result<PartitionedGraph> Cut(const Signature& signature, std::vector<int>* fetch_index,
                                std::vector<int>* fetch_of_feed,
-                               std::vector<PreparedStep::FeedInfo>* feeds);
+                               std::vector<PreparedStep::FeedInfo>* feeds) MG_REQUIRES(mutex_);
 
   const Graph& graph_;
   const uint64_t session_;
@@ -109,12 +109,12 @@ class Master {
   const Options options_;
   std::vector<DeviceInfo> devices_;
 
-  mutable std::mutex mutex_;
-  std::unique_ptr<Graph> placed_;  // guarded by mutex_, as what follows
-  int placed_nodes_ = -1;          // of graph_, when it was placed
-  std::map<std::string, InlinedCall> inlined_;
-  std::map<Signature, Entry> prepared_;
-  uint64_t uses_ = 0;
+  mutable Mutex mutex_;
+  std::unique_ptr<Graph> placed_ MG_GUARDED_BY(mutex_);
+  int placed_nodes_ MG_GUARDED_BY(mutex_) = -1;  // of graph_, when it was placed
+  std::map<std::string, InlinedCall> inlined_ MG_GUARDED_BY(mutex_);
+  std::map<Signature, Entry> prepared_ MG_GUARDED_BY(mutex_);
+  uint64_t uses_ MG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace monograph

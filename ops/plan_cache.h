@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace monograph::ops {
@@ -19,7 +19,7 @@ class PlanCache {
  public:
   template <typename Make>
   Result<std::shared_ptr<Plan>> Get(const Key& key, Make make) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto it = plans_.begin(); it != plans_.end(); ++it) {
       if (!(it->first == key)) continue;
       std::rotate(it, it + 1, plans_.end());
@@ -33,8 +33,8 @@ class PlanCache {
 
  private:
   static constexpr size_t kCapacity = 16;
-  std::mutex mutex_;
-  std::vector<std::pair<Key, std::shared_ptr<Plan>>> plans_;
+  Mutex mutex_;
+  std::vector<std::pair<Key, std::shared_ptr<Plan>>> plans_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace monograph::ops

@@ -5,14 +5,13 @@
 #include "tools/cluster_status.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/device_name.h"
+#include "base/mutex.h"
 #include "client/cluster_connection.h"
 #include "client/registries.h"
 #include "executor/worker/worker.pb.h"
@@ -57,16 +56,19 @@ Result<TaskStatus> Parse(const Result<std::string>& answer) {
 
 // A call of Status to every task. Answers arrive on the io thread.
 struct Question {
-  std::mutex mutex;
-  std::condition_variable answered;
-  size_t missing = 0;                                       // guarded by mutex
-  std::vector<Result<TaskStatus>> answers;                  // guarded by mutex
-  std::vector<std::unique_ptr<control::Channel>> channels;  // guarded by mutex
+  explicit Question(size_t tasks)
+      : missing(tasks), answers(tasks, Result<TaskStatus>(TaskStatus())), channels(tasks) {}
+
+  Mutex mutex;
+  CondVar answered;
+  size_t missing MG_GUARDED_BY(mutex);
+  std::vector<Result<TaskStatus>> answers MG_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<control::Channel>> channels MG_GUARDED_BY(mutex);
 
   void Answer(size_t task, Result<TaskStatus> status) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     answers[task] = std::move(status);
-    if (--missing == 0) answered.notify_all();
+    if (--missing == 0) answered.NotifyAll();
   }
 };
 
@@ -82,10 +84,8 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
       tasks.push_back({name.TaskName(), address, Unavailable("not asked")});
     }
   }
-  Question question;
-  question.missing = tasks.size();
-  question.answers.assign(tasks.size(), Result<TaskStatus>(TaskStatus()));
-  question.channels.resize(tasks.size());
+  Question question(tasks.size());
+  std::vector<std::unique_ptr<control::Channel>> channels;
   const auto deadline = Clock::now() + timeout;
   for (size_t i = 0; i < tasks.size(); ++i) {
     control::ChannelOptions options;
@@ -101,7 +101,7 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
           if (!channel.ok()) return question.Answer(i, channel.status());
           control::Channel* const connected = channel->get();
           {
-            std::lock_guard lock(question.mutex);
+            MutexLock lock(question.mutex);
             question.channels[i] = std::move(channel).value();
           }
           const auto left =
@@ -112,11 +112,14 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
         });
   }
   {
-    std::unique_lock lock(question.mutex);
-    question.answered.wait(lock, [&] { return question.missing == 0; });  // each has its deadline
+    MutexLock lock(question.mutex);
+    // Each answer has its deadline.
+    question.answered.Wait(question.mutex,
+                           [&]() MG_REQUIRES(question.mutex) { return question.missing == 0; });
     for (size_t i = 0; i < tasks.size(); ++i) tasks[i].status = std::move(question.answers[i]);
+    channels.swap(question.channels);
   }
-  question.channels.clear();
+  channels.clear();  // without the lock: it waits for the io thread
   for (ClusterTask& task : tasks) {
     if (task.status.ok()) task.status->address = task.address;
   }

@@ -10,11 +10,12 @@
 #include <cstddef>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <random>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
+#include "tools/launch.h"
 
 namespace monograph {
 namespace {
@@ -38,8 +39,8 @@ std::pair<int, int> PortsNobodyIsGiven() {
 // listened on by a daemon, a port is no other caller's, in this process or another. False if it is
 // taken.
 bool Reserve(int port) {
-  static std::mutex mutex;
-  static auto* kept = new std::vector<Descriptor>();
+  static Mutex mutex;
+  static auto* kept MG_PT_GUARDED_BY(mutex) = new std::vector<Descriptor>();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "monograph-port-" + std::to_string(port);  // after a zero: abstract
@@ -47,7 +48,7 @@ bool Reserve(int port) {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return false;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   kept->push_back(std::move(socket));
   return true;
 }

@@ -211,6 +211,7 @@ Status RunMetrics::Begin(Session* session) {
   before_.clear();
   MG_ASSIGN_OR_RETURN(const std::vector<TaskStatus> tasks, session->Tasks());
   for (const TaskStatus& task : tasks) before_.push_back(Counters(task));
+  MutexLock lock(mutex_);
   result_.started_at =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   begin_ = Clock::now();
@@ -228,10 +229,12 @@ T Since(T before, T now) {
 }  // namespace
 
 Status RunMetrics::End(Session* session) {
-  result_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  const Clock::time_point end = Clock::now();
   MG_ASSIGN_OR_RETURN(const std::vector<TaskStatus> tasks, session->Tasks());
   if (tasks.size() != before_.size())
     return FailedPrecondition("RunMetrics::End with another session than Begin");
+  MutexLock lock(mutex_);
+  result_.seconds = std::chrono::duration<double>(end - begin_).count();
   result_.tasks.clear();
   for (size_t i = 0; i < tasks.size(); ++i) {
     RunResult::Task task = Counters(tasks[i]);
@@ -253,14 +256,14 @@ void RunMetrics::Step(Clock::time_point begin, Clock::time_point end, int64_t im
   const auto us = [](Clock::duration duration) {
     return std::chrono::duration<double, std::micro>(duration).count();
   };
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const double each = us(end - begin) / steps;
   for (int i = 0; i < steps; ++i) result_.steps.push_back({us(begin - begin_) + i * each, each});
   result_.images += images;
 }
 
 void RunMetrics::Display(int64_t step, double loss, double accuracy) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   result_.display.push_back(
       {step, std::chrono::duration<double, std::micro>(Clock::now() - begin_).count(), loss,
        accuracy});
@@ -270,6 +273,7 @@ Status RunMetrics::ReadVariables(Session* session, std::span<const ModelVariable
   std::vector<Output> values;
   for (const ModelVariable& variable : variables) values.push_back(variable.value);
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> tensors, session->Run({}, values));
+  MutexLock lock(mutex_);
   result_.variables.clear();
   for (size_t i = 0; i < tensors.size(); ++i)
     result_.variables[variables[i].name] = DigestOf(tensors[i]);
@@ -283,7 +287,9 @@ Status RunMetrics::ReadVariables(Session* session, std::span<const ModelVariable
 }
 
 Status RunMetrics::TraceStep(const std::string& trace_json) {
-  MG_ASSIGN_OR_RETURN(result_.critical_path, FindCriticalPath(trace_json));
+  MG_ASSIGN_OR_RETURN(auto critical_path, FindCriticalPath(trace_json));
+  MutexLock lock(mutex_);
+  result_.critical_path = std::move(critical_path);
   return Status();
 }
 
@@ -294,7 +300,7 @@ Status RunMetrics::Write(const std::string& path) const {
       !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
   const std::string beside = plain ? path + ".part" : path;
   std::ofstream file(beside);
-  file << ToJson(result_);
+  file << ToJson(result());
   file.close();
   error.clear();
   if (file && plain) std::filesystem::rename(beside, path, error);

@@ -35,12 +35,12 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "tools/critical_path.h"
 #include "train/optimizer.h"
@@ -109,7 +109,10 @@ class RunMetrics {
   // `steps` of a row, with so many images in all: each counts as its equal part of the time.
   void Step(Clock::time_point begin, Clock::time_point end, int64_t images, int steps = 1);
   void Display(int64_t step, double loss, double accuracy);
-  void TestAccuracy(double accuracy) { result_.test_accuracy = accuracy; }
+  void TestAccuracy(double accuracy) {
+    MutexLock lock(mutex_);
+    result_.test_accuracy = accuracy;
+  }
   // Reads the variables and keeps their digests.
   Status ReadVariables(Session* session, std::span<const ModelVariable> variables);
   // RunMetadata::trace_json of a step.
@@ -117,11 +120,14 @@ class RunMetrics {
   // FailedPrecondition if the file cannot be written. It appears whole or not at all.
   Status Write(const std::string& path) const;
 
-  const RunResult& result() const { return result_; }
+  RunResult result() const {
+    MutexLock lock(mutex_);
+    return result_;
+  }
 
  private:
-  std::mutex mutex_;
-  RunResult result_;  // guarded by mutex_ between Begin and End
+  mutable Mutex mutex_;
+  RunResult result_ MG_GUARDED_BY(mutex_);
   Clock::time_point begin_;
   std::vector<RunResult::Task> before_;
 };

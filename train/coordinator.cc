@@ -1,12 +1,11 @@
 #include "train/coordinator.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <list>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "client/session.h"
 
@@ -18,12 +17,12 @@ struct Coordinator::State {
     bool ended = false;
     std::thread thread;
   };
-  mutable std::mutex mutex;
-  mutable std::condition_variable changed;
-  bool stop = false;          // guarded by mutex, as all below
-  Status status;              // what the first RequestStop was given
-  std::list<Member> members;  // addresses stay
-  int running = 0;
+  mutable Mutex mutex;
+  mutable CondVar changed;
+  bool stop MG_GUARDED_BY(mutex) = false;
+  Status status MG_GUARDED_BY(mutex);              // what the first RequestStop was given
+  std::list<Member> members MG_GUARDED_BY(mutex);  // addresses stay
+  int running MG_GUARDED_BY(mutex) = 0;
 };
 
 Coordinator::Coordinator() : state_(std::make_unique<State>()) {}
@@ -32,54 +31,58 @@ Coordinator::~Coordinator() {
   RequestStop();
   std::list<State::Member> members;
   {
-    std::unique_lock lock(state_->mutex);
-    state_->changed.wait(lock, [this] { return state_->running == 0; });
+    MutexLock lock(state_->mutex);
+    state_->changed.Wait(state_->mutex,
+                         [this]() MG_REQUIRES(state_->mutex) { return state_->running == 0; });
     members.swap(state_->members);
   }
   for (State::Member& member : members) member.thread.join();
 }
 
 void Coordinator::Start(const std::string& name, std::function<Status()> body) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   State::Member& member = state_->members.emplace_back();
   member.name = name;
   ++state_->running;
   member.thread = StartThread("mg-coordinated", [this, &member, body = std::move(body)] {
     if (Status status = body(); !status.ok()) RequestStop(status);
-    std::lock_guard end(state_->mutex);
+    MutexLock end(state_->mutex);
     member.ended = true;
     --state_->running;
-    state_->changed.notify_all();
+    state_->changed.NotifyAll();
   });
 }
 
 void Coordinator::RequestStop(const Status& status) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   if (std::exchange(state_->stop, true)) return;
   if (status.code() != Code::kOutOfRange) state_->status = status;
-  state_->changed.notify_all();
+  state_->changed.NotifyAll();
 }
 
 bool Coordinator::ShouldStop() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->stop;
 }
 
 bool Coordinator::WaitForStop(std::chrono::milliseconds timeout) const {
-  std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, timeout, [this] { return state_->stop; });
+  MutexLock lock(state_->mutex);
+  return state_->changed.WaitFor(state_->mutex, timeout,
+                                 [this]() MG_REQUIRES(state_->mutex) { return state_->stop; });
 }
 
 Status Coordinator::status() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->status;
 }
 
 Status Coordinator::Join(std::chrono::milliseconds grace) {
-  std::unique_lock lock(state_->mutex);
-  const auto over = [this] { return state_->running == 0; };
-  state_->changed.wait(lock, [&] { return over() || state_->stop; });
-  if (state_->changed.wait_for(lock, grace, over) || !state_->status.ok()) return state_->status;
+  MutexLock lock(state_->mutex);
+  const auto over = [this]() MG_REQUIRES(state_->mutex) { return state_->running == 0; };
+  state_->changed.Wait(state_->mutex,
+                       [&]() MG_REQUIRES(state_->mutex) { return over() || state_->stop; });
+  if (state_->changed.WaitFor(state_->mutex, grace, over) || !state_->status.ok())
+    return state_->status;
   std::string names;
   for (const State::Member& member : state_->members) {
     if (!member.ended) names += (names.empty() ? "" : ", ") + member.name;

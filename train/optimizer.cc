@@ -5,11 +5,11 @@
 #include "train/optimizer.h"
 
 #include <map>
-#include <mutex>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "base/mutex.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -27,7 +27,7 @@ class Optimizer::Slots {
   // the slot's node must be in this graph, too.
   const ModelVariable* Find(const Graph* graph, const std::string& owner,
                             std::string_view slot) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto it = made_.find({graph, owner, std::string(slot)});
     if (it == made_.end()) return nullptr;
     const NodeId node = it->second.handle.node();
@@ -36,13 +36,14 @@ class Optimizer::Slots {
   }
   const ModelVariable& Keep(const Graph* graph, const std::string& owner, std::string_view slot,
                             ModelVariable made) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return made_.insert_or_assign({graph, owner, std::string(slot)}, std::move(made)).first->second;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::tuple<const Graph*, std::string, std::string>, ModelVariable> made_;
+  mutable Mutex mutex_;
+  std::map<std::tuple<const Graph*, std::string, std::string>, ModelVariable> made_
+      MG_GUARDED_BY(mutex_);
 };
 
 // Its scalars are made when the first variable reads them.

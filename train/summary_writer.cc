@@ -130,7 +130,7 @@ SummaryWriter::~SummaryWriter() {
 }
 
 void SummaryWriter::Write(pb::Event* event) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   WriteLocked(event);
 }
 
@@ -180,7 +180,7 @@ void SummaryWriter::AddStart(int64_t first) {
   pb::Event event;
   event.set_step(first);
   event.mutable_session_log()->set_status(pb::SessionLog::START);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (started_ && last_ < first) return;
   started_ = true;
   WriteLocked(&event);
@@ -188,7 +188,7 @@ void SummaryWriter::AddStart(int64_t first) {
 }
 
 Status SummaryWriter::Flush() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   file_.flush();
   return file_ ? Status() : FailedPrecondition("cannot write '" + path_ + "'");
 }

@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/tensor.h"
 
@@ -53,13 +53,13 @@ class SummaryWriter {
  private:
   SummaryWriter(std::string path, std::ofstream file);
   void Write(pb::Event* event);
-  void WriteLocked(pb::Event* event);
+  void WriteLocked(pb::Event* event) MG_REQUIRES(mutex_);
 
   const std::string path_;
-  std::mutex mutex_;
-  std::ofstream file_;    // guarded by mutex_, as those below
-  bool started_ = false;  // AddStart was called
-  int64_t last_ = 0;      // highest step of an event since
+  Mutex mutex_;
+  std::ofstream file_ MG_GUARDED_BY(mutex_);
+  bool started_ MG_GUARDED_BY(mutex_) = false;  // AddStart was called
+  int64_t last_ MG_GUARDED_BY(mutex_) = 0;      // highest step of an event since
 };
 
 }  // namespace monograph

@@ -7,12 +7,11 @@
 #include "train/sync_replicas.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "client/session.h"
 #include "ops/accumulator/accumulator.h"
@@ -279,12 +278,12 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
 
   Status Close() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stop_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (thread_.joinable()) thread_.join();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return status_;
   }
 
@@ -297,7 +296,7 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
                          {step_.close_message, Tensor::String(status.message())}},
                         {}, {step_.close}, {.timeout = kLookTimeout});
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       status_ = status;
     }
     if (coordinator_ != nullptr) coordinator_->RequestStop(status);
@@ -307,15 +306,15 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
   Status RunUpdates() {
     for (;;) {
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (stop_) return Status();
         outcome_.reset();
       }
       session_->RunAsync(update_, {},
                          [self = shared_from_this()](Result<std::vector<Tensor>> result) {
-                           std::lock_guard lock(self->mutex_);
+                           MutexLock lock(self->mutex_);
                            self->outcome_ = result.status();
-                           self->changed_.notify_all();
+                           self->changed_.NotifyAll();
                          },
                          {.timeout = kNoTimeout});
       bool over = false;
@@ -330,11 +329,12 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
     const auto look_every = std::clamp<Clock::duration>(timeout / 4, std::chrono::milliseconds(10),
                                                         std::chrono::seconds(1));
     std::optional<Clock::time_point> since;  // the first gradient was there
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, look_every, [this] { return stop_ || outcome_; })) {
-      lock.unlock();
+    MutexLock lock(mutex_);
+    while (!changed_.WaitFor(mutex_, look_every,
+                             [this]() MG_REQUIRES(mutex_) { return stop_ || outcome_; })) {
+      lock.Unlock();
       const auto arrivals = Look(session_, step_);
-      lock.lock();
+      lock.Lock();
       if (outcome_ || stop_) break;
       if (!arrivals.ok()) return arrivals.status();
       if (arrivals->step < 0) {
@@ -361,11 +361,11 @@ class SyncReplicasRunner::Impl : public std::enable_shared_from_this<Impl> {
   Callable update_, hold_;  // held as long as the runner lives
   std::thread thread_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;              // guarded by mutex_, as all below
-  std::optional<Status> outcome_;  // of the update that runs
-  Status status_;                  // what ended the loop
+  Mutex mutex_;
+  CondVar changed_;
+  bool stop_ MG_GUARDED_BY(mutex_) = false;
+  std::optional<Status> outcome_ MG_GUARDED_BY(mutex_);  // of the update that runs
+  Status status_ MG_GUARDED_BY(mutex_);                  // what ended the loop
 };
 
 Result<std::unique_ptr<SyncReplicasRunner>> SyncReplicasRunner::Start(Session* session,

@@ -7,14 +7,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <iterator>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/duration.h"
+#include "base/first_failure.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "ops/job_run/job_run.h"
 #include "ops/variable/variable.h"
@@ -52,38 +52,38 @@ bool DataHasEnded(const Status& status) { return status.code() == Code::kOutOfRa
 // the data.
 class Window {
  public:
-  explicit Window(int size) : free_(size), size_(size) {}
+  explicit Window(int size) : size_(size), free_(size) {}
 
   // False: no further step is to begin.
   bool Enter() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return free_ > 0; });
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return free_ > 0; });
     const bool go_on = status_.ok() && end_.ok();
     if (go_on) --free_;
     return go_on;
   }
   void Leave(const Status& status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++free_;
     (DataHasEnded(status) ? end_ : status_).Update(status);
-    changed_.notify_all();  // under the lock: the window may be gone right after
+    changed_.NotifyAll();  // under the lock: the window may be gone right after
   }
   Status end() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return end_;
   }
   Status WaitForAll() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return free_ == size_; });
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return free_ == size_; });
     return status_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int free_;
+  Mutex mutex_;
+  CondVar changed_;
   const int size_;
-  Status status_, end_;
+  int free_ MG_GUARDED_BY(mutex_);
+  Status status_ MG_GUARDED_BY(mutex_), end_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -430,8 +430,8 @@ Status Trainer::Reconnect(Loop& loop) {
 }
 
 Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
-  std::mutex mutex;
-  Status first;  // guarded by mutex
+  Mutex mutex;  // one reports at a time
+  FirstFailure first;
   std::atomic<bool> stop = false;
   // How many loops go on, those not counted that wait for their workers.
   const auto training = [this] {
@@ -449,12 +449,12 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
             std::this_thread::sleep_for(kReconnectEvery);  // nothing tells of a task that comes up
             continue;
           }
-          std::lock_guard lock(mutex);
+          MutexLock lock(mutex);
           loop.lost = false;
           Say("Going on with " + name + ": its worker is back");
         }
         const Result<TrainedStep> step = Step(loop);
-        std::lock_guard lock(mutex);
+        MutexLock lock(mutex);
         if (step.ok()) {
           const Status reported = Report(*step, on_step);
           first.Update(reported);
@@ -479,13 +479,13 @@ Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
     }));
   }
   for (std::thread& thread : threads) thread.join();
-  return first;
+  return first.status();
 }
 
 Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
   Loop& loop = loops_[0];
   Window window(options_.steps_in_flight);
-  std::mutex mutex;  // of on_step
+  Mutex mutex;  // of on_step
   Status status;
   for (int64_t started = global_step_; started < until; ++started) {
     TrainedStep step{.loop = 0, .batch = loop.next_batch};
@@ -502,7 +502,7 @@ Status Trainer::TrainInFlight(int64_t until, const StepFn& on_step) {
                            step.end = Clock::now();
                            step.results = std::move(results).value();
                            TakeCount(&step);
-                           std::lock_guard lock(mutex);
+                           MutexLock lock(mutex);
                            if (on_step) on_step(step);
                          }
                          window.Leave(ended);

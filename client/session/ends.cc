@@ -25,7 +25,7 @@ Session::Impl::InFlight* Session::Impl::FindLocked(uint64_t step) {
 bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
   Completion completion;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     InFlight* found = FindLocked(step);
     if (found == nullptr) return false;
     InFlight& flight = *found;
@@ -66,7 +66,7 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
   std::vector<int> stop;
   Status cause;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     InFlight& flight = flights_[step % kStepSlots];
     if (!flight.active || flight.steps.last != step) return;
     if (!flight.EndParts(peer)) return;  // no part in the step, or its parts have ended already
@@ -88,7 +88,7 @@ void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
   std::vector<int> stop;
   uint64_t last = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     InFlight* flight = FindLocked(step);
     if (flight == nullptr) return;
     last = flight->steps.last;
@@ -103,7 +103,7 @@ void Session::Impl::FailSteps(const Status& why, const std::function<bool(InFlig
   std::vector<Completion> completions;
   std::vector<std::pair<uint64_t, std::vector<int>>> stops;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (InFlight& flight : flights_) {
       if (!flight.active || !which(flight)) continue;
       stops.emplace_back(flight.steps.last, FailLocked(flight, why, kLostGrace));
@@ -144,7 +144,7 @@ void Session::Impl::Expire(uint64_t step) {
   std::vector<int> stop;
   Status status;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     InFlight* const flight = FindLocked(step);
     if (flight == nullptr) return;
     if (flight->status.ok() || flight->status.derived()) {
@@ -233,14 +233,14 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
     listener.finished->store(true, std::memory_order_release);
     if (worker_->transport() != nullptr) worker_->transport()->Wake();
   }
-  slot_free_.notify_all();
+  slot_free_.NotifyAll();
   return completion;
 }
 
 void Session::Impl::FinishAll() {
   std::vector<Completion> forced;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (InFlight& flight : flights_) {
       if (flight.active) forced.push_back(FinishLocked(flight, true));
     }
@@ -251,11 +251,11 @@ void Session::Impl::FinishAll() {
 void Session::Impl::WatchLocked() {
   if (closed_) return;
   if (!watcher_.joinable()) watcher_ = StartThread("mg-session", [this] { Watch(); });
-  watch_.notify_one();
+  watch_.NotifyOne();
 }
 
 void Session::Impl::Watch() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!closed_) {
     auto next = Clock::now() + std::chrono::hours(1);
     std::vector<uint64_t> expired;
@@ -275,26 +275,26 @@ void Session::Impl::Watch() {
       }
     }
     if (expired.empty() && forced.empty()) {
-      watch_.wait_until(lock, next);
+      watch_.WaitUntil(mutex_, next);
       continue;
     }
-    lock.unlock();
+    lock.Unlock();
     for (uint64_t step : expired) Expire(step);
     for (Completion& completion : forced) completion.Run();
-    lock.lock();
+    lock.Lock();
   }
 }
 
 void Session::Impl::OnTaskLost(int task, const Status& why) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
     lost_[static_cast<size_t>(task)] = why;
   }
   // Messages that the task sent before it was lost may have arrived without having been read.
   worker_->transport()->DriveUntil(
       [this, task] {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return std::none_of(flights_.begin(), flights_.end(), [task](const InFlight& flight) {
           return flight.active && flight.HasPart(task);
         });

@@ -5,11 +5,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "client/cluster_connection.h"
 #include "client/master.h"
@@ -154,11 +153,11 @@ class Session::Impl : public StepClient {
   }
 
   // ---- steps.cc
-  // OK if every task that has a part in the step can be reached. REQUIRES: mutex_.
-  Status ReachableLocked(const PreparedStep& prepared) const;
+  // OK if every task that has a part in the step can be reached.
+  Status ReachableLocked(const PreparedStep& prepared) const MG_REQUIRES(mutex_);
   // Index of the first run of `count` free slots from next_place_ on; none if there is no such run,
-  // or if more than kMaxStepsInFlight steps would be in flight: the caller waits. REQUIRES: mutex_.
-  std::optional<uint64_t> PlacesLocked(uint32_t count) const;
+  // or if more than kMaxStepsInFlight steps would be in flight: the caller waits.
+  std::optional<uint64_t> PlacesLocked(uint32_t count) const MG_REQUIRES(mutex_);
   static uint64_t PlacesOf(uint64_t first, uint32_t count) {
     static_assert(kStepSlots == 64);
     return ((uint64_t{1} << count) - 1) << first;
@@ -166,17 +165,16 @@ class Session::Impl : public StepClient {
   bool WaitUntil(const std::atomic<bool>& finished, Clock::time_point until);
 
   // ---- ends.cc
-  // The row in flight that `step` belongs to, or nullptr. REQUIRES: mutex_.
-  InFlight* FindLocked(uint64_t step);
+  // The row in flight that `step` belongs to, or nullptr.
+  InFlight* FindLocked(uint64_t step) MG_REQUIRES(mutex_);
   // Takes note of a failure; returns the peers whose parts must be told to stop. The step ends when
-  // they have, or after `grace`. REQUIRES: mutex_.
+  // they have, or after `grace`.
   std::vector<int> FailLocked(InFlight& flight, const Status& status,
-                              std::chrono::milliseconds grace = kAbortGrace);
+                              std::chrono::milliseconds grace = kAbortGrace) MG_REQUIRES(mutex_);
   // True if a step that is over should wait for the loss of a task that explains how it ended.
-  // REQUIRES: mutex_.
-  bool AwaitCauseLocked(InFlight& flight);
-  // If the step is over: takes it out of the ring and returns what completes it. REQUIRES: mutex_.
-  Completion FinishLocked(InFlight& flight, bool force = false);
+  bool AwaitCauseLocked(InFlight& flight) MG_REQUIRES(mutex_);
+  // If the step is over: takes it out of the ring and returns what completes it.
+  Completion FinishLocked(InFlight& flight, bool force = false) MG_REQUIRES(mutex_);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
   // Fails the steps in flight for which `which`, called under mutex_, is true.
   void FailSteps(const Status& why, const std::function<bool(InFlight&)>& which);
@@ -184,14 +182,13 @@ class Session::Impl : public StepClient {
   // The DeadlineExceeded of a step, with what is known of its late parts.
   static Status TimeoutOf(const InFlight& flight);
   // Adds to a finished step's status what its late parts have reported since the deadline.
-  // REQUIRES: mutex_.
-  void ExplainLocked(InFlight& flight) const;
+  void ExplainLocked(InFlight& flight) const MG_REQUIRES(mutex_);
   void FinishAll();  // ends all steps in flight without waiting for their parts
   // Body of the thread that ends asynchronous steps at their deadline, and failed steps after their
   // grace period.
   void Watch();
-  // Starts Watch if needed and wakes it, because a deadline has changed. REQUIRES: mutex_.
-  void WatchLocked();
+  // Starts Watch if needed and wakes it, because a deadline has changed.
+  void WatchLocked() MG_REQUIRES(mutex_);
 
   // ---- trace.cc
   // If a task's record cannot be fetched, metadata->trace_error names the task; the step still
@@ -204,17 +201,17 @@ class Session::Impl : public StepClient {
   KernelRegistry gpu_kernels_;  // without factories: what the placer may choose GPUs for
   KernelRunner evaluator_{&DefaultRegistries().kernels};
 
-  std::mutex mutex_;
-  std::condition_variable slot_free_;  // a step ended, or the session closed
-  std::condition_variable watch_;
-  std::array<InFlight, kStepSlots> flights_;
-  uint64_t last_step_ = 0;   // number of the last step begun
-  int running_ = 0;          // steps in flight, each step of a row counted
-  uint64_t places_ = 0;      // bit i: slot i is in use
-  uint64_t next_place_ = 0;  // slot where the next search begins
-  int rows_ = 0;             // rows in flight of more than one step
-  bool closed_ = false;
-  std::vector<Status> lost_;  // by task
+  Mutex mutex_;
+  CondVar slot_free_;  // a step ended, or the session closed
+  CondVar watch_;
+  std::array<InFlight, kStepSlots> flights_ MG_GUARDED_BY(mutex_);
+  uint64_t last_step_ MG_GUARDED_BY(mutex_) = 0;   // number of the last step begun
+  int running_ MG_GUARDED_BY(mutex_) = 0;          // steps in flight, each step of a row counted
+  uint64_t places_ MG_GUARDED_BY(mutex_) = 0;      // bit i: slot i is in use
+  uint64_t next_place_ MG_GUARDED_BY(mutex_) = 0;  // slot where the next search begins
+  int rows_ MG_GUARDED_BY(mutex_) = 0;             // rows in flight of more than one step
+  bool closed_ MG_GUARDED_BY(mutex_) = false;
+  std::vector<Status> lost_ MG_GUARDED_BY(mutex_);  // by task
   std::thread watcher_;
 
   std::atomic<bool> closing_ = false;

@@ -71,7 +71,7 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     }
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     lost_.resize(peers.size());
     for (size_t i = 0; i < peers.size(); ++i)
       lost_[i].Update(cluster_->status(static_cast<int>(i)));
@@ -215,21 +215,22 @@ Status Session::Impl::Close() {
   std::vector<std::pair<uint64_t, std::vector<int>>> stops;
   const Status closing = Cancelled("Step was cancelled by an explicit call to Session::Close().");
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return Status();
     closing_ = true;
     for (InFlight& flight : flights_) {
       if (flight.active) stops.emplace_back(flight.steps.last, FailLocked(flight, closing));
     }
   }
-  slot_free_.notify_all();
-  watch_.notify_all();
+  slot_free_.NotifyAll();
+  watch_.NotifyAll();
   if (watcher_.joinable()) watcher_.join();
   for (const auto& [step, peers] : stops) Abort(peers, step, closing);
   Status result;
   {
-    std::unique_lock lock(mutex_);
-    if (!slot_free_.wait_for(lock, kAbortGrace, [this] { return running_ == 0; })) {
+    MutexLock lock(mutex_);
+    if (!slot_free_.WaitFor(mutex_, kAbortGrace,
+                            [this]() MG_REQUIRES(mutex_) { return running_ == 0; })) {
       result = DeadlineExceeded(std::to_string(running_) + (running_ == 1 ? " step" : " steps") +
                                 " did not stop within " + Seconds(kAbortGrace));
     }

@@ -68,11 +68,11 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
                             uint32_t count, Listener listener, StepIds* steps) {
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  std::unique_lock lock(mutex_);
-  auto next_free = [&] { return closed_ || PlacesLocked(count).has_value(); };
+  MutexLock lock(mutex_);
+  auto next_free = [&]() MG_REQUIRES(mutex_) { return closed_ || PlacesLocked(count).has_value(); };
   if (!next_free()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
-    if (!slot_free_.wait_until(lock, until, next_free)) {
+    if (!slot_free_.WaitUntil(mutex_, until, next_free)) {
       return DeadlineExceeded("no step of the " + std::to_string(running_) +
                               " in flight ended within " + Seconds(timeout));
     }
@@ -120,7 +120,7 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
   if (prepared.parts.empty()) {  // what is fetched is what is fed
     Completion completion;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       InFlight& flight = flights_[steps.last % kStepSlots];
       if (flight.active && flight.steps.last == steps.last) completion = FinishLocked(flight);
     }
@@ -149,12 +149,12 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
 bool Session::Impl::WaitUntil(const std::atomic<bool>& finished, Clock::time_point until) {
   auto over = [&finished] { return finished.load(std::memory_order_acquire); };
   if (worker_->transport() != nullptr) return worker_->transport()->DriveUntil(over, until);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (until == Clock::time_point::max()) {
-    slot_free_.wait(lock, over);
+    slot_free_.Wait(mutex_, over);
     return true;
   }
-  return slot_free_.wait_until(lock, until, over);
+  return slot_free_.WaitUntil(mutex_, until, over);
 }
 
 Result<std::vector<Tensor>> Session::Impl::RunPrepared(

@@ -78,7 +78,7 @@ void CollectiveManager::Impl::StepFailed(uint64_t session, uint64_t step, const 
                       : Aborted("a step failed on " + device + ": " + status.message());
   };
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!cause_comes) Tell(session, cause, &actions);
     for (auto& [where, member] : members_) {
       if (member.state != Member::State::kIn || member.session != session || member.one_session)
@@ -100,7 +100,7 @@ void CollectiveManager::Impl::StepFailed(uint64_t session, uint64_t step, const 
 void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     lost_[session].push_back(task);
     const Status status = TaskLost(task, task + " is lost");
     Tell(
@@ -136,7 +136,7 @@ void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task
 void CollectiveManager::Impl::SessionClosed(uint64_t session, const Status& why) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     lost_.erase(session);
     const auto loss = [&](const std::string& device) {
       return why.ok() ? Status()
@@ -172,7 +172,7 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session, const Status& why)
 bool CollectiveManager::Impl::Awaits(const StepMessage& message) {
   CollectiveMessage decoded;
   if (!DecodeCollective(message.body, &decoded).ok()) return false;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const bool broken = decoded.what == CollectiveWhat::kBroken;
   if (IsTalk(decoded.what) && !broken) return false;
   // Also for rounds that are still to begin here.
@@ -191,7 +191,7 @@ bool CollectiveManager::Impl::Awaits(const StepMessage& message) {
 bool CollectiveManager::Impl::Land(Arrival* arrival, size_t payload_bytes) {
   const CollectiveWhat what = arrival->message.what;
   if (what != CollectiveWhat::kSum && what != CollectiveWhat::kPrefix) return false;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = operations_.find(arrival->key);
   const bool started = found != operations_.end() && found->second->started;
   if (!started) return what == CollectiveWhat::kSum;
@@ -246,7 +246,7 @@ void CollectiveManager::Impl::OnArrival(const std::shared_ptr<Arrival>& arrival,
                                         const Status& status) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const CollectiveMessage& message = arrival->message;
     if (stopped_) return;
     if (message.what == CollectiveWhat::kAsk) {
@@ -339,11 +339,11 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
 }
 
 void CollectiveManager::Impl::TimeLoop() {
-  std::unique_lock lock(mutex_);
-  const auto idle = [&] {
+  MutexLock lock(mutex_);
+  const auto idle = [&]() MG_REQUIRES(mutex_) {
     return operations_.empty() && forming_.empty() && held_.empty() && withheld_.empty();
   };
-  const auto joining = [&] {
+  const auto joining = [&]() MG_REQUIRES(mutex_) {
     return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
       return entry.second.state == Member::State::kJoining;
     });
@@ -354,16 +354,16 @@ void CollectiveManager::Impl::TimeLoop() {
     idle_ticks = idle() && !joining() ? idle_ticks + 1 : 0;
     if (idle_ticks > 100) {
       waiting_ = true;
-      changed_.wait(lock, [&] { return stopped_ || !idle() || joining(); });
+      changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return stopped_ || !idle() || joining(); });
       waiting_ = false;
       continue;
     }
-    changed_.wait_for(lock, kTick, [&] { return stopped_; });
+    changed_.WaitFor(mutex_, kTick, [&]() MG_REQUIRES(mutex_) { return stopped_; });
     Actions actions;
     Tick(Clock::now(), &actions);
-    lock.unlock();
+    lock.Unlock();
     Do(&actions);
-    lock.lock();
+    lock.Lock();
   }
 }
 
@@ -371,7 +371,7 @@ void CollectiveManager::Impl::Stop() {
   Actions actions;
   std::thread timer;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     stopped_ = true;
     timer.swap(timer_);
     const Status status = Cancelled("the task shuts down");
@@ -385,8 +385,8 @@ void CollectiveManager::Impl::Stop() {
         actions.ends.push_back({request, status, {}});
       member.state = Member::State::kOut;
     }
-    changed_.notify_all();
-    drained_.wait(lock, [&] { return working_ == 0; });
+    changed_.NotifyAll();
+    drained_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return working_ == 0; });
     operations_.clear();
     forming_.clear();
     members_.clear();

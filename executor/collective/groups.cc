@@ -126,7 +126,7 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
   const milliseconds timeout(message.timeout_ms);
   forming.joined[message.device] = {session, task, timeout, Clock::now() + timeout};
   WakeTimer();
-  const auto take = [&] {
+  const auto take = [&]() MG_REQUIRES(mutex_) {
     const std::map<std::string, Joiner> joined = std::move(forming.joined);
     forming_.erase(group);
     return joined;
@@ -322,7 +322,7 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
 }
 
 void CollectiveManager::Impl::Withhold(const std::string& device, Actions* actions) {
-  std::erase_if(actions->sends, [&](Actions::Send& send) {
+  std::erase_if(actions->sends, [&](Actions::Send& send) MG_REQUIRES(mutex_) {
     if (send.message.what != CollectiveWhat::kBroken) return false;
     withheld_.push_back({device, Clock::now() + kCauseGrace, std::move(send)});
     return true;

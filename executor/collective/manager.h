@@ -7,17 +7,16 @@
 // telling the kernels.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "executor/collective/collective.h"
 #include "executor/collective/message.h"
@@ -134,80 +133,88 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     OperationPtr into;  // a sum or prefix that lands in the operation's outputs
   };
 
-  // All with the lock held. rounds.cc:
-  OperationPtr FindOrPark(const Key& key, uint32_t timeout_ms);
+  // rounds.cc:
+  OperationPtr FindOrPark(const Key& key, uint32_t timeout_ms) MG_REQUIRES(mutex_);
   void Begin(const Request& request, const Key& key, const Members& members, bool epoch_breaks,
-             Actions* actions);
-  void Contribute(const OperationPtr& operation, int rank, Actions* actions);
+             Actions* actions) MG_REQUIRES(mutex_);
+  void Contribute(const OperationPtr& operation, int rank, Actions* actions) MG_REQUIRES(mutex_);
   void Apply(const OperationPtr& operation, const CollectiveMessage& message, Payload payload,
-             Actions* actions);
+             Actions* actions) MG_REQUIRES(mutex_);
   void ApplyReduce(const OperationPtr& operation, const CollectiveMessage& message, Payload payload,
-                   Actions* actions);
+                   Actions* actions) MG_REQUIRES(mutex_);
   static bool Expects(const Operation& op, const CollectiveMessage& message);
-  void MakeReady(Operation* operation, uint32_t piece);
-  void MakeAllReady(Operation* operation);
-  void Schedule(const OperationPtr& operation, bool may_enqueue, Actions* actions);
-  void PrefixDone(const OperationPtr& operation, uint32_t piece, Payload prefix);
-  void StationDone(const OperationPtr& operation, uint32_t piece, Actions* actions);
-  void SumDone(const OperationPtr& operation, uint32_t piece, Actions* actions);
+  void MakeReady(Operation* operation, uint32_t piece) MG_REQUIRES(mutex_);
+  void MakeAllReady(Operation* operation) MG_REQUIRES(mutex_);
+  void Schedule(const OperationPtr& operation, bool may_enqueue, Actions* actions)
+      MG_REQUIRES(mutex_);
+  void PrefixDone(const OperationPtr& operation, uint32_t piece, Payload prefix)
+      MG_REQUIRES(mutex_);
+  void StationDone(const OperationPtr& operation, uint32_t piece, Actions* actions)
+      MG_REQUIRES(mutex_);
+  void SumDone(const OperationPtr& operation, uint32_t piece, Actions* actions) MG_REQUIRES(mutex_);
   void SendPart(const OperationPtr& operation, CollectiveWhat what, uint32_t piece, int task,
-                Payload payload, Actions* actions);
-  void CheckComplete(const OperationPtr& operation, Actions* actions);
-  void Fail(const OperationPtr& operation, const Status& status, Actions* actions);
-  void FailLate(const OperationPtr& operation, Actions* actions);
-  bool AskWhoIsHere(const OperationPtr& operation, Actions* actions);
-  void AnswerWhoIsHere(const Arrival& arrival, Actions* actions);
-  void HandleHere(const Arrival& arrival, Actions* actions);
-  void EndLocal(const OperationPtr& operation, const Status& status, Actions* actions);
+                Payload payload, Actions* actions) MG_REQUIRES(mutex_);
+  void CheckComplete(const OperationPtr& operation, Actions* actions) MG_REQUIRES(mutex_);
+  void Fail(const OperationPtr& operation, const Status& status, Actions* actions)
+      MG_REQUIRES(mutex_);
+  void FailLate(const OperationPtr& operation, Actions* actions) MG_REQUIRES(mutex_);
+  bool AskWhoIsHere(const OperationPtr& operation, Actions* actions) MG_REQUIRES(mutex_);
+  void AnswerWhoIsHere(const Arrival& arrival, Actions* actions) MG_REQUIRES(mutex_);
+  void HandleHere(const Arrival& arrival, Actions* actions) MG_REQUIRES(mutex_);
+  void EndLocal(const OperationPtr& operation, const Status& status, Actions* actions)
+      MG_REQUIRES(mutex_);
   static CollectiveMessage MessageOf(const Operation& op, CollectiveWhat what, int rank);
-  void SendPieces(const OperationPtr& operation, size_t task, Actions* actions);
+  void SendPieces(const OperationPtr& operation, size_t task, Actions* actions) MG_REQUIRES(mutex_);
   void SendToOthers(const OperationPtr& operation, CollectiveMessage message,
-                    const Payload& payload, Actions* actions);
+                    const Payload& payload, Actions* actions) MG_REQUIRES(mutex_);
   // order.cc:
-  bool MustWait(const CollectiveRequest& request) const;
-  void TakePart(const Request& request, Actions* actions);
-  void LetGo(Actions* actions);
+  bool MustWait(const CollectiveRequest& request) const MG_REQUIRES(mutex_);
+  void TakePart(const Request& request, Actions* actions) MG_REQUIRES(mutex_);
+  void LetGo(Actions* actions) MG_REQUIRES(mutex_);
   void EndHeld(const std::function<bool(const CollectiveRequest&)>& which, const Status& status,
-               Actions* actions);
+               Actions* actions) MG_REQUIRES(mutex_);
   // groups.cc:
-  void Join(Member* member, const Request& request, Actions* actions);
+  void Join(Member* member, const Request& request, Actions* actions) MG_REQUIRES(mutex_);
   void HandleJoin(uint64_t session, const std::string& task, int32_t group,
-                  const CollectiveMessage& m, Actions* actions);
-  void HandleLeave(int32_t group, const std::string& device);
+                  const CollectiveMessage& m, Actions* actions) MG_REQUIRES(mutex_);
+  void HandleLeave(int32_t group, const std::string& device) MG_REQUIRES(mutex_);
   void HandleFormed(int32_t group, const CollectiveMessage& message, const Payload& payload,
-                    Actions* actions);
-  void HandleRefused(int32_t group, const CollectiveMessage& message, Actions* actions);
+                    Actions* actions) MG_REQUIRES(mutex_);
+  void HandleRefused(int32_t group, const CollectiveMessage& message, Actions* actions)
+      MG_REQUIRES(mutex_);
   void HandleControl(uint64_t session, int32_t group, const CollectiveMessage& message,
-                     const Payload& payload, Actions* actions);
+                     const Payload& payload, Actions* actions) MG_REQUIRES(mutex_);
   void Answer(const Joiner& joiner, int32_t group, CollectiveMessage message, Payload payload,
-              Actions* actions);
+              Actions* actions) MG_REQUIRES(mutex_);
   void Refuse(int32_t group, const std::string& device, const Joiner& joiner, const Status& status,
-              Actions* actions);
-  void StopJoining(Member* member, const Status& status, Actions* actions);
+              Actions* actions) MG_REQUIRES(mutex_);
+  void StopJoining(Member* member, const Status& status, Actions* actions) MG_REQUIRES(mutex_);
   // Moves the kBroken messages out of `actions`: they are sent once the cause is known (Tell), or
   // after kCauseGrace.
-  void Withhold(const std::string& device, Actions* actions);
+  void Withhold(const std::string& device, Actions* actions) MG_REQUIRES(mutex_);
   // Sends the session's withheld messages, each with the status that `cause` gives for its member;
   // if that is OK, unchanged.
   void Tell(uint64_t session, const std::function<Status(const std::string& device)>& cause,
-            Actions* actions);
+            Actions* actions) MG_REQUIRES(mutex_);
   // Rounds that a member has ended before it left: by instance.
   using Rounds = std::map<int32_t, uint64_t>;
-  Rounds EndedRounds(const Member& member) const;
+  Rounds EndedRounds(const Member& member) const MG_REQUIRES(mutex_);
   // Ends the epoch. `ended` (by instance): rounds up to these are not broken, since everything for
   // them has been sent.
   void Break(uint64_t epoch, const Status& status, bool tell, Actions* actions,
-             const Rounds& ended = {});
-  void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions);
-  void Tick(Clock::time_point now, Actions* actions);
+             const Rounds& ended = {}) MG_REQUIRES(mutex_);
+  void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions)
+      MG_REQUIRES(mutex_);
+  void Tick(Clock::time_point now, Actions* actions) MG_REQUIRES(mutex_);
   bool Land(Arrival* arrival, size_t payload_bytes);  // takes the lock
   // Starts the timer, or wakes it, since something now has a deadline.
-  void WakeTimer() {
+  void WakeTimer() MG_REQUIRES(mutex_) {
     if (!timer_.joinable() && !stopped_)
       timer_ = StartThread("mg-collective", [this] { TimeLoop(); });
-    if (waiting_) changed_.notify_all();
+    if (waiting_) changed_.NotifyAll();
   }
-  Status Overdue(int32_t group, const Forming& forming, const Joiner& joiner) const;
+  Status Overdue(int32_t group, const Forming& forming, const Joiner& joiner) const
+      MG_REQUIRES(mutex_);
 
   void Do(Actions* actions);
   void Work(const OperationPtr& operation);
@@ -220,20 +227,23 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   CollectiveHost* const host_;
   ThreadPools* const pools_;
 
-  std::mutex mutex_;                 // guards all below
-  std::condition_variable changed_;  // for the timer
-  std::condition_variable drained_;  // after Stop: working_ == 0
-  std::map<Key, OperationPtr> operations_;
-  std::map<std::pair<int32_t, std::string>, Member> members_;  // by group and device
-  std::map<int32_t, Forming> forming_;
-  std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_;  // by session and step
-  std::vector<Request> held_;  // wait until an earlier step has begun the same operation
-  std::vector<Withheld> withheld_;
-  std::map<uint64_t, std::vector<std::string>> lost_;  // tasks, by session
-  std::map<uint64_t, Status> broken_;  // epochs that ended before this task was told of them
-  int working_ = 0;                    // threads inside Work, queued ones too
-  bool stopped_ = false;
-  bool waiting_ = false;  // the timer sleeps until it is told
+  Mutex mutex_;
+  CondVar changed_;  // for the timer
+  CondVar drained_;  // after Stop: working_ == 0
+  std::map<Key, OperationPtr> operations_ MG_GUARDED_BY(mutex_);
+  std::map<std::pair<int32_t, std::string>, Member> members_
+      MG_GUARDED_BY(mutex_);  // by group and device
+  std::map<int32_t, Forming> forming_ MG_GUARDED_BY(mutex_);
+  std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_
+      MG_GUARDED_BY(mutex_);                         // by session and step
+  std::vector<Request> held_ MG_GUARDED_BY(mutex_);  // wait for an earlier step to begin the same
+  std::vector<Withheld> withheld_ MG_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::vector<std::string>> lost_ MG_GUARDED_BY(mutex_);  // tasks, by session
+  std::map<uint64_t, Status> broken_
+      MG_GUARDED_BY(mutex_);               // epochs that ended before this task was told of them
+  int working_ MG_GUARDED_BY(mutex_) = 0;  // threads inside Work, queued ones too
+  bool stopped_ MG_GUARDED_BY(mutex_) = false;
+  bool waiting_ MG_GUARDED_BY(mutex_) = false;  // the timer sleeps until it is told
   std::thread timer_;
 };
 

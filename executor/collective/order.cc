@@ -11,14 +11,14 @@ using collective::GroupName;
 
 void CollectiveManager::Impl::StepBegins(uint64_t session, uint64_t step,
                                          const CollectiveHome* home) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   open_[{session, step}].home = home;
 }
 
 void CollectiveManager::Impl::StepEnds(uint64_t session, uint64_t step, bool ok) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = open_.find({session, step});
     if (found == open_.end()) return;
     if (ok) found->second.home->order().learned = true;

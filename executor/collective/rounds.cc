@@ -74,15 +74,15 @@ void CollectiveManager::Impl::RunTask(void* context, int32_t) {
 // `working_`.
 void CollectiveManager::Impl::Work(const OperationPtr& operation) {
   Operation& op = *operation;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!op.over && !op.ready.empty()) {
     Actions actions;
     const uint32_t piece = op.ready.front();
     op.ready.pop_front();
     if (piece == Operation::kAssemble) {
-      lock.unlock();
+      lock.Unlock();
       Result<Tensor> output = op.Assemble();
-      lock.lock();
+      lock.Lock();
       if (op.over) break;
       if (output.ok()) {
         op.outputs[0] = std::move(output).value();
@@ -93,9 +93,9 @@ void CollectiveManager::Impl::Work(const OperationPtr& operation) {
     } else {
       const int from = op.pieces[piece].merged;
       const int to = op.Available(piece);
-      lock.unlock();
+      lock.Unlock();
       op.Merge(piece, from, to);
-      lock.lock();
+      lock.Lock();
       if (op.over) break;
       op.pieces[piece].merged = to;
       op.pieces[piece].busy = false;
@@ -105,13 +105,13 @@ void CollectiveManager::Impl::Work(const OperationPtr& operation) {
         StationDone(operation, piece, &actions);
       }
     }
-    lock.unlock();
+    lock.Unlock();
     Do(&actions);
-    lock.lock();
+    lock.Lock();
   }
   --op.workers;
   if (op.over && op.workers == 0) op.Clear();
-  if (--working_ == 0 && stopped_) drained_.notify_all();
+  if (--working_ == 0 && stopped_) drained_.NotifyAll();
 }
 
 // ---- operations
@@ -130,7 +130,7 @@ OperationPtr CollectiveManager::Impl::FindOrPark(const Key& key, uint32_t timeou
 void CollectiveManager::Impl::Start(const Request& request) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     request->deadline = Clock::now() + request->timeout;
     if (stopped_ || request->cancelled) {
       actions.ends.push_back({request, Cancelled("the step was aborted").AsDerived(), {}});
@@ -283,7 +283,7 @@ void CollectiveManager::Impl::OnSent(const OperationPtr& operation, const std::s
                                      bool piece, const Status& status) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Operation& op = *operation;
     if (op.over) return;
     if (!status.ok()) {
@@ -434,7 +434,7 @@ void CollectiveManager::Impl::Schedule(const OperationPtr& operation, bool may_e
       for (const Payload& part : op.whole) bytes += part.bytes;
     }
   }
-  const auto add = [&](std::vector<OperationPtr>* list) {
+  const auto add = [&](std::vector<OperationPtr>* list) MG_REQUIRES(mutex_) {
     ++op.workers;
     ++working_;
     list->push_back(operation);
@@ -631,7 +631,7 @@ void CollectiveManager::Impl::FailLate(const OperationPtr& operation, Actions* a
 void CollectiveManager::Impl::Cancel(const Request& request) {
   Actions actions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     request->cancelled = true;
     const Status status = Cancelled("the step was aborted").AsDerived();
     for (auto& [key, operation] : operations_) {

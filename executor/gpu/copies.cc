@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "base/free_list.h"
+#include "base/mutex.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -39,8 +39,8 @@ struct CopyInRecord : Arrival, LaunchTask {
   // helper must see what the others have written.
   std::atomic<size_t> next_piece{0};
   std::atomic<int> helpers{0};  // that have not ended
-  std::mutex mutex;
-  Status failure;  // the first one; guarded by mutex
+  Mutex mutex;
+  Status failure MG_GUARDED_BY(mutex);  // the first one
 
   void Arrived(const Status& status) override;
   void Run() override;
@@ -48,6 +48,7 @@ struct CopyInRecord : Arrival, LaunchTask {
     from.Reset();
     to.Reset();
     staging = Buffer();
+    MutexLock lock(mutex);
     failure = Status();
   }
 };
@@ -153,12 +154,16 @@ class CopyIn : public std::enable_shared_from_this<CopyIn> {
                                  staging + at, piece);
       });
       if (status.ok()) continue;
-      std::lock_guard lock(run->mutex);
+      MutexLock lock(run->mutex);
       if (run->failure.ok()) run->failure = status;
     }
     if (run->helpers.fetch_sub(1) > 1) return;
-    if (run->failure.ok()) return Finish(run, [] { return Status(); });
-    const Status failure = run->failure;
+    Status failure;
+    {
+      MutexLock lock(run->mutex);
+      failure = run->failure;
+    }
+    if (failure.ok()) return Finish(run, [] { return Status(); });
     Fail(run, failure);
   }
 

@@ -39,7 +39,7 @@ struct GpuDevice::Tick : Arrival {
   void Arrived(const Status& status) override {
     // Do all of it under the lock: as soon as the record is free, the launching thread may use it
     // for another tick.
-    std::lock_guard lock(device->ticks_mutex_);
+    MutexLock lock(device->ticks_mutex_);
     if (status.ok()) device->memory_->Completed(tick);
     device->first_tick_ = following;
     if (following == nullptr) device->last_tick_ = nullptr;
@@ -72,16 +72,16 @@ GpuDevice::GpuDevice(DeviceInfo info, std::shared_ptr<StreamDriver> driver, Opti
 
 GpuDevice::~GpuDevice() {
   {
-    std::lock_guard lock(launch_mutex_);
+    MutexLock lock(launch_mutex_);
     launch_stop_ = true;
-    launch_changed_.notify_all();
+    launch_changed_.NotifyAll();
   }
   launching_.join();
   if (members_ != nullptr) members_->Stop();
   {
-    std::lock_guard lock(await_mutex_);
+    MutexLock lock(await_mutex_);
     await_stop_ = true;
-    await_changed_.notify_all();
+    await_changed_.NotifyAll();
   }
   completing_.join();
   for (auto& events : events_) {
@@ -92,7 +92,7 @@ GpuDevice::~GpuDevice() {
 
 Status GpuDevice::health() const {
   if (!lost_.load(std::memory_order_acquire)) return Status();
-  std::lock_guard lock(lost_mutex_);
+  MutexLock lock(lost_mutex_);
   return loss_;
 }
 
@@ -106,7 +106,7 @@ Status GpuDevice::Check(const Status& status) {
 
 void GpuDevice::Lose(const Status& status) {
   {
-    std::lock_guard lock(lost_mutex_);
+    MutexLock lock(lost_mutex_);
     if (lost_.load(std::memory_order_relaxed)) return;  // relaxed: written under this lock only
     // Without its GPU the task cannot go on with what it did.
     loss_ = TaskLost(info().name.TaskName(),
@@ -118,37 +118,39 @@ void GpuDevice::Lose(const Status& status) {
     lost_.store(true, std::memory_order_release);
     LogError(loss_.message());
   }
-  std::lock_guard lock(await_mutex_);
-  await_changed_.notify_all();
+  MutexLock lock(await_mutex_);
+  await_changed_.NotifyAll();
 }
 
 // ---- launching
 
 void GpuDevice::Post(LaunchTask* task) {
-  std::lock_guard lock(launch_mutex_);
+  MutexLock lock(launch_mutex_);
   LaunchTask** at = &tasks_;
   while (*at != nullptr &&
          std::pair((*at)->step, (*at)->order) <= std::pair(task->step, task->order))
     at = &(*at)->next;
   task->next = std::exchange(*at, task);
-  launch_changed_.notify_one();
+  launch_changed_.NotifyOne();
 }
 
 void GpuDevice::Launching() {
   if (const Status status = driver_->Enter(); !status.ok()) Lose(status);
-  std::unique_lock lock(launch_mutex_);
+  MutexLock lock(launch_mutex_);
   for (;;) {
-    launch_changed_.wait(lock, [this] { return tasks_ != nullptr || launch_stop_; });
+    launch_changed_.Wait(launch_mutex_, [this]() MG_REQUIRES(launch_mutex_) {
+      return tasks_ != nullptr || launch_stop_;
+    });
     if (tasks_ == nullptr) return;
     LaunchTask* const task = std::exchange(tasks_, tasks_->next);
-    lock.unlock();
+    lock.Unlock();
     task->Run();
-    lock.lock();
+    lock.Lock();
   }
 }
 
 Status GpuDevice::EndSegment(uint64_t tick) {
-  std::lock_guard lock(ticks_mutex_);  // held until it is in the list: it may arrive at once
+  MutexLock lock(ticks_mutex_);  // held until it is in the list: it may arrive at once
   if (free_ticks_.empty()) {
     ticks_.push_back(std::make_unique<Tick>());
     free_ticks_.reserve(ticks_.size());
@@ -169,7 +171,7 @@ Status GpuDevice::EndSegment(uint64_t tick) {
 }
 
 Status GpuDevice::WaitForTick(Queue queue, uint64_t tick) {
-  std::lock_guard lock(ticks_mutex_);
+  MutexLock lock(ticks_mutex_);
   if (tick <= memory_->completed()) return Status();
   for (Tick* record = first_tick_; record != nullptr; record = record->following) {
     if (record->tick >= tick) return driver_->Wait(queue, *driver_, record->event);
@@ -181,7 +183,7 @@ Status GpuDevice::WaitForTick(Queue queue, uint64_t tick) {
 
 Result<EventId> GpuDevice::TakeEvent(Queue queue) {
   {
-    std::lock_guard lock(await_mutex_);
+    MutexLock lock(await_mutex_);
     auto& events = events_[static_cast<size_t>(queue)];
     if (!events.empty()) {
       const EventId event = events.back();
@@ -193,12 +195,12 @@ Result<EventId> GpuDevice::TakeEvent(Queue queue) {
 }
 
 void GpuDevice::Await(Queue queue, Arrival* arrival) {
-  std::lock_guard lock(await_mutex_);
+  MutexLock lock(await_mutex_);
   Line& line = lines_[static_cast<size_t>(queue)];
   arrival->next = nullptr;
   (line.first == nullptr ? line.first : line.last->next) = arrival;
   line.last = arrival;
-  await_changed_.notify_one();
+  await_changed_.NotifyOne();
 }
 
 void GpuDevice::AwaitLast(Queue queue, Arrival* arrival) {
@@ -212,7 +214,7 @@ void GpuDevice::Completing() {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   auto progress = now();
   bool stopping = false;
-  std::unique_lock lock(await_mutex_);
+  MutexLock lock(await_mutex_);
   for (;;) {
     Arrival* arrived = nullptr;
     bool waiting = false;
@@ -226,21 +228,21 @@ void GpuDevice::Completing() {
         const Result<bool> done = driver_->Done(line.first->event);
         if (done.ok() && !*done) continue;
         if (!done.ok()) {
-          lock.unlock();
+          lock.Unlock();
           status = Check(done.status());
           if (health().ok()) Lose(done.status());  // no event can be trusted any more
           status = health();
-          lock.lock();
+          lock.Lock();
         }
       }
       arrived = std::exchange(line.first, line.first->next);
       if (arrived->event >= 0) events_[queue].push_back(arrived->event);
     }
     if (arrived != nullptr) {
-      lock.unlock();
+      lock.Unlock();
       arrived->Arrived(status);
       progress = now();
-      lock.lock();
+      lock.Lock();
       continue;
     }
     if (await_stop_ && !stopping) {
@@ -250,14 +252,15 @@ void GpuDevice::Completing() {
     if (!waiting) {
       // lost_ in the default order: this thread is about to sleep, so that it costs nothing.
       if (lost_.load() && options_.exit_when_lost && !await_stop_) {
-        await_changed_.wait_for(lock, kReport, [this] { return await_stop_; });
+        await_changed_.WaitFor(await_mutex_, kReport,
+                               [this]() MG_REQUIRES(await_mutex_) { return await_stop_; });
         if (!await_stop_) {
           LogError("the process ends: a GPU's context is lost");
           std::_Exit(kGpuLostExit);
         }
       }
       if (await_stop_) return;
-      await_changed_.wait(lock);
+      await_changed_.Wait(await_mutex_);
       progress = now();
       continue;
     }
@@ -265,13 +268,13 @@ void GpuDevice::Completing() {
       LogError(name() + " does not end its work; it is left alone");
       return;
     }
-    lock.unlock();
+    lock.Unlock();
     if (now() - progress < kSpin) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kNap);
     }
-    lock.lock();
+    lock.Lock();
   }
 }
 

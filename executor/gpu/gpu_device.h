@@ -13,14 +13,13 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/device.h"
 #include "executor/gpu/driver.h"
 #include "executor/gpu/memory.h"
@@ -81,7 +80,7 @@ class GpuDevice : public Device {
   // compiled into the CUDA plug-in, which has no sessions.
   template <typename MakeFn>
   std::shared_ptr<DeviceWork> members(MakeFn make) {
-    std::lock_guard lock(members_mutex_);
+    MutexLock lock(members_mutex_);
     if (members_ == nullptr) members_ = make();
     return members_;
   }
@@ -96,7 +95,7 @@ class GpuDevice : public Device {
   // only the launching thread.
   template <typename IssueFn>
   Status Issue(Queue queue, IssueFn issue) {
-    std::lock_guard lock(issue_mutexes_[static_cast<size_t>(queue)]);
+    MutexLock lock(issuing_[static_cast<size_t>(queue)].mutex);
     MG_RETURN_IF_ERROR(health());
     return Check(issue());
   }
@@ -105,14 +104,15 @@ class GpuDevice : public Device {
   // `arrival` is not called.
   template <typename IssueFn, typename PublishFn>
   Status IssueAndAwait(Queue queue, Arrival* arrival, IssueFn issue, PublishFn publish) {
-    std::lock_guard lock(issue_mutexes_[static_cast<size_t>(queue)]);
+    Issuing& issuing = issuing_[static_cast<size_t>(queue)];
+    MutexLock lock(issuing.mutex);
     MG_RETURN_IF_ERROR(health());
     MG_RETURN_IF_ERROR(Check(issue()));
     const Result<EventId> event = TakeEvent(queue);
     if (!event.ok()) return Check(event.status());
     MG_RETURN_IF_ERROR(Check(driver_->Record(*event, queue)));
     arrival->event = *event;
-    publish(*event, ++issued_[static_cast<size_t>(queue)]);
+    publish(*event, ++issuing.issued);
     Await(queue, arrival);
     return Status();
   }
@@ -142,38 +142,41 @@ class GpuDevice : public Device {
   const GpuMemory::Owner memory_;
   PinnedMemory* const pinned_;
 
-  std::array<std::mutex, kQueues> issue_mutexes_;
-  std::array<uint64_t, kQueues> issued_{};  // guarded by the queue's issue mutex
+  struct Issuing {
+    Mutex mutex;
+    uint64_t issued MG_GUARDED_BY(mutex) = 0;
+  };
+  std::array<Issuing, kQueues> issuing_;
 
   std::array<uint64_t, kQueues> compute_knows_{};
 
-  mutable std::mutex lost_mutex_;
-  Status loss_;  // guarded by lost_mutex_
+  mutable Mutex lost_mutex_;
+  Status loss_ MG_GUARDED_BY(lost_mutex_);
   std::atomic<bool> lost_{false};
 
-  std::mutex launch_mutex_;
-  std::condition_variable launch_changed_;
-  LaunchTask* tasks_ = nullptr;  // guarded by launch_mutex_
-  bool launch_stop_ = false;     // guarded by launch_mutex_
+  Mutex launch_mutex_;
+  CondVar launch_changed_;
+  LaunchTask* tasks_ MG_GUARDED_BY(launch_mutex_) = nullptr;
+  bool launch_stop_ MG_GUARDED_BY(launch_mutex_) = false;
 
-  std::mutex await_mutex_;
-  std::condition_variable await_changed_;
+  Mutex await_mutex_;
+  CondVar await_changed_;
   struct Line {
     Arrival* first = nullptr;
     Arrival* last = nullptr;
   };
-  std::array<Line, kQueues> lines_;                   // guarded by await_mutex_
-  std::array<std::vector<EventId>, kQueues> events_;  // that are free; guarded by await_mutex_
-  bool await_stop_ = false;                           // guarded by await_mutex_
+  std::array<Line, kQueues> lines_ MG_GUARDED_BY(await_mutex_);
+  std::array<std::vector<EventId>, kQueues> events_ MG_GUARDED_BY(await_mutex_);  // that are free
+  bool await_stop_ MG_GUARDED_BY(await_mutex_) = false;
 
-  std::mutex ticks_mutex_;
-  std::vector<Tick*> free_ticks_;             // guarded by ticks_mutex_
-  std::vector<std::unique_ptr<Tick>> ticks_;  // all; guarded by ticks_mutex_
-  Tick* first_tick_ = nullptr;                // in flight, in order; guarded by ticks_mutex_
-  Tick* last_tick_ = nullptr;
+  Mutex ticks_mutex_;
+  std::vector<Tick*> free_ticks_ MG_GUARDED_BY(ticks_mutex_);
+  std::vector<std::unique_ptr<Tick>> ticks_ MG_GUARDED_BY(ticks_mutex_);  // all
+  Tick* first_tick_ MG_GUARDED_BY(ticks_mutex_) = nullptr;                // in flight, in order
+  Tick* last_tick_ MG_GUARDED_BY(ticks_mutex_) = nullptr;
 
-  std::mutex members_mutex_;
-  std::shared_ptr<DeviceWork> members_;  // guarded by members_mutex_
+  Mutex members_mutex_;
+  std::shared_ptr<DeviceWork> members_ MG_GUARDED_BY(members_mutex_);
 
   std::thread launching_, completing_;
 };

@@ -91,7 +91,7 @@ GpuMembers::~GpuMembers() { MG_CHECK(!thread_.joinable()); }
 void GpuMembers::Begin(const MemberOperationPtr& operation) {
   if (const Status status = Announce(operation); !status.ok()) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       operation->state = MemberOperation::State::kOver;
     }
     return End(operation, status);
@@ -115,7 +115,7 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   op.rank = static_cast<int>(place - devices.begin());
   StreamDriver& driver = device_.driver();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!events_.empty()) {
       op.ready = events_.back();
       events_.pop_back();
@@ -132,7 +132,7 @@ Status GpuMembers::Announce(const MemberOperationPtr& operation) {
   row.sends = request.kind == CollectiveKind::kBroadcast && !op.inputs.empty();
   if (!op.inputs.empty()) row.shape = op.inputs[0].shape();
   op.request->inputs.clear();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopped_ || op.cancelled) return Cancelled("the step was aborted").AsDerived();
   const Group& group = groups_[devices];
   if (group.connection != nullptr && !group.connection->closed) row.current = group.connection->key;
@@ -211,7 +211,7 @@ void GpuMembers::Heard(const MemberOperationPtr& operation, const Status& status
   }
   std::shared_ptr<CollectiveRequest> numbers;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     op.meeting = nullptr;
     failure = MayGoOn(op, failure);
     if (failure.ok()) {
@@ -250,7 +250,7 @@ void GpuMembers::Numbered(const MemberOperationPtr& operation, const Status& sta
       failure = DataLoss(op.Describe() + ": numbers of its place that are none");
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     op.meeting = nullptr;
     failure = MayGoOn(op, failure);
     if (failure.ok()) {
@@ -270,7 +270,7 @@ void GpuMembers::Cancel(const MemberOperationPtr& operation) {
   std::shared_ptr<CollectiveRequest> meeting;
   bool over = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     operation->cancelled = true;
     if (operation->state == MemberOperation::State::kRollCall ||
         operation->state == MemberOperation::State::kNumbers) {
@@ -293,7 +293,7 @@ void GpuMembers::Cancel(const MemberOperationPtr& operation) {
 void GpuMembers::Passed(const MemberOperationPtr& operation, const Status& status) {
   Status ended;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::erase(under_way_, operation);
     operation->state = MemberOperation::State::kOver;
     ended = operation->failure.ok() ? status : operation->failure;
@@ -314,7 +314,7 @@ void GpuMembers::End(const MemberOperationPtr& operation, const Status& status) 
   op.scratch = Buffer();
   op.rows.clear();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     op.connection = nullptr;
     if (op.ready >= 0) events_.push_back(std::exchange(op.ready, -1));
   }
@@ -324,12 +324,13 @@ void GpuMembers::End(const MemberOperationPtr& operation, const Status& status) 
 void GpuMembers::Stop() {
   std::thread thread;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopped_ = true;
     thread.swap(thread_);
     Wake();
   }
   if (thread.joinable()) thread.join();
+  MutexLock lock(mutex_);
   for (const EventId event : std::exchange(events_, {})) device_.driver().DropEvent(event);
 }
 

@@ -28,16 +28,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/collective/collective_kernel.h"
 #include "executor/gpu/communicator.h"
 #include "executor/gpu/copies.h"
@@ -101,14 +100,14 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
              const std::vector<Tensor>& rows);
   void Numbered(const MemberOperationPtr& operation, const Status& status,
                 const std::vector<Tensor>& rows);
-  // With the lock held: OK if the operation may continue after a meeting that ended with `status`.
-  Status MayGoOn(const MemberOperation& operation, const Status& status) const;
-  void LeaveOut(MemberOperation& operation);  // with the lock held
+  // OK if the operation may continue after a meeting that ended with `status`.
+  Status MayGoOn(const MemberOperation& operation, const Status& status) const MG_REQUIRES(mutex_);
+  void LeaveOut(MemberOperation& operation) MG_REQUIRES(mutex_);
   void Thread();
-  void Retire(std::unique_lock<std::mutex>* lock);
+  void Retire() MG_REQUIRES(mutex_);                   // gives the lock back meanwhile
   void Abort(std::shared_ptr<Connection> connection);  // ends it, without waiting for that
   void AwaitAbort(const Connection& connection);
-  void Watch(std::unique_lock<std::mutex>* lock);
+  void Watch() MG_REQUIRES(mutex_);  // gives the lock back meanwhile
   void Launch(const MemberOperationPtr& operation);
   Status Enqueue(MemberOperation& operation);
   Status Connect(MemberOperation& operation);
@@ -136,19 +135,20 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
                 const MemberOperation* culprit);
   void Passed(const MemberOperationPtr& operation, const Status& status);
   void End(const MemberOperationPtr& operation, const Status& status);
-  void Wake() { changed_.notify_all(); }
+  void Wake() { changed_.NotifyAll(); }
 
   GpuDevice& device_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  LaunchOrder<MemberOperationPtr> order_;
-  std::vector<MemberOperationPtr> under_way_;
-  std::map<std::vector<std::string>, Group> groups_;  // by devices in rank order
-  std::vector<std::shared_ptr<Connection>> retired_;  // may still be in use
-  int aborting_ = 0;                                  // communicators, by threads of their own
-  std::vector<EventId> events_;                       // that are free
-  bool stopped_ = false;
-  std::thread thread_;
+  Mutex mutex_;
+  CondVar changed_;
+  LaunchOrder<MemberOperationPtr> order_ MG_GUARDED_BY(mutex_);
+  std::vector<MemberOperationPtr> under_way_ MG_GUARDED_BY(mutex_);
+  std::map<std::vector<std::string>, Group> groups_
+      MG_GUARDED_BY(mutex_);  // by devices in rank order
+  std::vector<std::shared_ptr<Connection>> retired_ MG_GUARDED_BY(mutex_);  // may still be in use
+  int aborting_ MG_GUARDED_BY(mutex_) = 0;             // communicators, by threads of their own
+  std::vector<EventId> events_ MG_GUARDED_BY(mutex_);  // that are free
+  bool stopped_ MG_GUARDED_BY(mutex_) = false;
+  std::thread thread_ MG_GUARDED_BY(mutex_);
 };
 
 // The kernel of a collective whose inputs and outputs are on the GPU. `kernel`: that of the op.

@@ -57,9 +57,9 @@ Result<Buffer> GpuMembers::Allocate(MemberOperation& op, size_t bytes) {
       return ResourceExhausted("no memory for " + std::to_string(bytes) + " bytes. " +
                                device_.memory().Table());
     }
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (op.cancelled || stopped_) return Cancelled("the step was aborted").AsDerived();
-    changed_.wait_for(lock, kMembersPoll);
+    changed_.WaitFor(mutex_, kMembersPoll);
   }
 }
 

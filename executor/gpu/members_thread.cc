@@ -30,19 +30,19 @@ uint64_t KeyOf(std::string_view id) { return Fnv1a(id) | 1; }
 void GpuMembers::Thread() {
   (void)device_.driver().Enter();  // if it fails, so does the first launch, which reports it
   auto stopped_at = Clock::time_point::max();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     if (const MemberOperationPtr* next = order_.Next(); next != nullptr) {
       const MemberOperationPtr operation = *next;
       order_.Remove(operation->place);
       operation->state = MemberOperation::State::kUnderWay;
-      lock.unlock();
+      lock.Unlock();
       Launch(operation);
-      lock.lock();
+      lock.Lock();
       continue;
     }
-    Watch(&lock);
-    Retire(&lock);
+    Watch();
+    Retire();
     if (stopped_) {
       if (under_way_.empty()) break;
       stopped_at = std::min(stopped_at, Clock::now());
@@ -50,9 +50,9 @@ void GpuMembers::Thread() {
     }
     if (order_.Next() != nullptr) continue;
     if (under_way_.empty() && !stopped_) {
-      changed_.wait(lock);
+      changed_.Wait(mutex_);
     } else {
-      changed_.wait_for(lock, kTick);
+      changed_.WaitFor(mutex_, kTick);
     }
   }
   for (auto& [devices, group] : groups_) {
@@ -60,13 +60,13 @@ void GpuMembers::Thread() {
   }
   const auto until = Clock::now() + kDrain;
   do {
-    Retire(&lock);
-  } while (aborting_ > 0 && changed_.wait_until(lock, until) == std::cv_status::no_timeout);
+    Retire();
+  } while (aborting_ > 0 && changed_.WaitUntil(mutex_, until));
   if (aborting_ > 0) LogError(device_.name() + ": a communicator's abort does not end");
 }
 
 // Aborts the retired communicators that no operation uses any more.
-void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
+void GpuMembers::Retire() {
   std::vector<std::shared_ptr<Connection>> gone;
   std::erase_if(retired_, [&gone](std::shared_ptr<Connection>& connection) {
     if (connection.use_count() > 1) return false;
@@ -74,10 +74,10 @@ void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
     return true;
   });
   if (gone.empty()) return;
-  lock->unlock();
+  mutex_.Unlock();
   for (auto& connection : gone) Abort(std::move(connection));
   gone.clear();
-  lock->lock();
+  mutex_.Lock();
 }
 
 // On a thread of its own: NCCL frees memory of the GPU, for which CUDA may first wait for every
@@ -86,12 +86,12 @@ void GpuMembers::Retire(std::unique_lock<std::mutex>* lock) {
 void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
   if (!device_.health().ok()) {
     connection->communicator->Abandon();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     connection->ended = true;
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++aborting_;
   }
   StartThread("mg-gpu" + std::to_string(device_.info().name.id) + "-abort",
@@ -100,11 +100,11 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
                 (void)driver->Enter();
                 connection->communicator->Abort();
                 {
-                  std::lock_guard lock(self->mutex_);
+                  MutexLock lock(self->mutex_);
                   connection->ended = true;
                 }
                 connection = nullptr;
-                std::lock_guard lock(self->mutex_);
+                MutexLock lock(self->mutex_);
                 --self->aborting_;
                 self->Wake();
               })
@@ -114,19 +114,19 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
 // The abort may wait for kernels of other communicators. Watch meanwhile ends those whose deadline
 // passes.
 void GpuMembers::AwaitAbort(const Connection& connection) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto until = Clock::now() + kDrain; !connection.ended && Clock::now() < until;) {
-    Watch(&lock);
+    Watch();
     for (const MemberOperationPtr& operation : under_way_) {
       if (operation->failure.ok()) until = Clock::now() + kDrain;
     }
-    if (!connection.ended) changed_.wait_for(lock, kTick);
+    if (!connection.ended) changed_.WaitFor(mutex_, kTick);
   }
   if (!connection.ended) LogError(device_.name() + ": a communicator's abort does not end");
 }
 
 // Breaks off operations that were cancelled, that failed, or whose deadline has passed.
-void GpuMembers::Watch(std::unique_lock<std::mutex>* lock) {
+void GpuMembers::Watch() {
   const auto now = Clock::now();
   std::vector<std::pair<MemberOperationPtr, Status>> broken;
   for (const MemberOperationPtr& operation : under_way_) {
@@ -148,9 +148,9 @@ void GpuMembers::Watch(std::unique_lock<std::mutex>* lock) {
     }
   }
   if (broken.empty()) return;
-  lock->unlock();
+  mutex_.Unlock();
   for (const auto& [operation, why] : broken) BreakOff(operation->connection, why, operation.get());
-  lock->lock();
+  mutex_.Lock();
 }
 
 void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const Status& why,
@@ -164,7 +164,7 @@ void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const S
              why.lost_task())
           .AsDerived();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(connection->broken, true)) return;
     connection->closed = true;
     for (const MemberOperationPtr& operation : under_way_) {
@@ -178,14 +178,14 @@ void GpuMembers::BreakOff(const std::shared_ptr<Connection>& connection, const S
 void GpuMembers::Launch(const MemberOperationPtr& operation) {
   MemberOperation& op = *operation;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     op.self = operation;
     under_way_.push_back(operation);
   }
   Status status = Enqueue(op);
   if (!status.ok()) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (op.failure.ok()) op.failure = status;
     }
     // The part that is enqueued waits for other members' data, which will not come: abort it.
@@ -195,7 +195,7 @@ void GpuMembers::Launch(const MemberOperationPtr& operation) {
       // after which its memory belongs to others.
       if (op.connection->launching) AwaitAbort(*op.connection);
     } else {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       LeaveOut(op);
     }
   }
@@ -233,7 +233,7 @@ Status GpuMembers::Connect(MemberOperation& op) {
   const bool all_have =
       first != 0 && std::all_of(op.rows.begin(), op.rows.end(),
                                 [&](const MemberRow& r) { return r.current == first; });
-  const auto use = [&](uint64_t key) {  // with the lock held
+  const auto use = [&](uint64_t key) MG_REQUIRES(mutex_) {
     const Group& group = groups_[devices];
     if (group.connection == nullptr || group.connection->closed || group.connection->key != key)
       return false;
@@ -241,14 +241,14 @@ Status GpuMembers::Connect(MemberOperation& op) {
     return true;
   };
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (groups_[devices].left_out != op.left_out || (all_have && !use(first)))
       return Aborted(name + ": its GPUs were disconnected meanwhile").AsDerived();
   }
   if (op.connection != nullptr) return WaitUntilReady(op);
   MG_ASSIGN_OR_RETURN(const Agreement agreed, Agree(op));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!use(agreed.key) && groups_[devices].connection != nullptr)
       retired_.push_back(std::exchange(groups_[devices].connection, nullptr));
   }
@@ -260,7 +260,7 @@ Status GpuMembers::Connect(MemberOperation& op) {
     auto connection = std::make_shared<Connection>();
     connection->key = agreed.key;
     connection->communicator = std::move(joined);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     groups_[devices].connection = op.connection = std::move(connection);
   }
   return WaitUntilReady(op).WithContext("connecting the GPUs of " + name);
@@ -273,7 +273,7 @@ Status GpuMembers::Connect(MemberOperation& op) {
 Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
   uint64_t current = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const Group& group = groups_[op.request->members->devices];
     if (group.connection != nullptr && !group.connection->closed) current = group.connection->key;
   }
@@ -287,7 +287,7 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
   const auto call = MeetingFor(op, Meeting::kCommunicator, row.bytes());
   call->done = [self = shared_from_this(), operation = op.shared_from_this()](
                    const Status& status, std::vector<Tensor> outputs) {
-    std::lock_guard lock(self->mutex_);
+    MutexLock lock(self->mutex_);
     operation->agreed = status;
     operation->agreement = std::move(outputs);
     self->Wake();
@@ -295,10 +295,12 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
   op.manager->Start(call);
   {
     // Bounded by the call's deadline.
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return op.agreed.has_value() || op.cancelled || stopped_; });
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) {
+      return op.agreed.has_value() || op.cancelled || stopped_;
+    });
     if (!op.agreed.has_value()) {
-      lock.unlock();
+      lock.Unlock();
       op.manager->Cancel(call);
       return Cancelled("the step was aborted").AsDerived();
     }
@@ -325,7 +327,7 @@ Result<GpuMembers::Agreement> GpuMembers::Agree(MemberOperation& op) {
 
 Status GpuMembers::WaitUntilReady(MemberOperation& op) {
   const auto deadline = Clock::now() + op.request->timeout;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     MG_ASSIGN_OR_RETURN(const bool ready, op.connection->communicator->Ready());
     if (ready) return Status();
@@ -338,7 +340,7 @@ Status GpuMembers::WaitUntilReady(MemberOperation& op) {
     if (const auto there = device_.driver().Done(op.ready); !there.ok())
       return device_.Check(there.status());
     MG_RETURN_IF_ERROR(device_.health());
-    changed_.wait_for(lock, kMembersPoll);
+    changed_.WaitFor(mutex_, kMembersPoll);
   }
 }
 

@@ -120,7 +120,8 @@ struct GpuMemory::Arena {
   GpuMemory* memory = nullptr;
   char* data = nullptr;
   size_t bytes = 0;
-  int64_t live = 0;  // guarded by the memory's mutex
+  // These two: with memory->mutex_ held, which the analysis does not know for the GpuMemory's own.
+  int64_t live = 0;
   bool dropped = false;
 };
 
@@ -129,6 +130,7 @@ Result<GpuMemory::Owner> GpuMemory::Make(std::shared_ptr<StreamDriver> driver, O
   if (!memory->options_.allow_growth) {
     const size_t bytes = memory->options_.limit / RegionPool::kAlignment * RegionPool::kAlignment;
     MG_ASSIGN_OR_RETURN(void* region, memory->driver_->AllocateDevice(bytes));
+    MutexLock lock(memory->mutex_);
     memory->regions_.push_back(region);
     memory->pool_.AddRegion(region, bytes);
     memory->taken_ = bytes;
@@ -143,7 +145,7 @@ GpuMemory::~GpuMemory() {
 void GpuMemory::Release() {
   arena_ = nullptr;  // not under the lock: its deleter takes it
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     released_ = true;
     if (pool_.in_use() > 0) return;
   }
@@ -171,7 +173,7 @@ void* GpuMemory::TakeLocked(size_t bytes, uint64_t usable, const std::string* ow
 
 void* GpuMemory::Allocate(size_t bytes) {
   const std::thread::id self = std::this_thread::get_id();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto& [thread, data] : adopted_) {
     if (thread != self) continue;
     void* const mine = data;
@@ -214,7 +216,7 @@ void* GpuMemory::AllocateScripted(MemoryScript* script, size_t bytes) {
 
 void GpuMemory::Deallocate(void* data, size_t) noexcept {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     DeallocateLocked(data);
     if (!released_ || pool_.in_use() > 0) return;
   }
@@ -230,7 +232,7 @@ void GpuMemory::DeallocateLocked(void* data) {
       const auto offset = static_cast<size_t>(at - arena->data);
       auto it =
           std::lower_bound(script_->by_offset_.begin(), script_->by_offset_.end(), offset,
-                           [&](int32_t entry, size_t value) {
+                           [&](int32_t entry, size_t value) MG_REQUIRES(mutex_) {
                              return script_->entries_[static_cast<size_t>(entry)].offset < value;
                            });
       for (; it != script_->by_offset_.end(); ++it) {
@@ -261,7 +263,7 @@ void GpuMemory::DeallocateLocked(void* data) {
 Buffer GpuMemory::Adopt(void* data, size_t bytes) {
   if (data == nullptr) return Buffer();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     adopted_.emplace_back(std::this_thread::get_id(), data);
   }
   return Buffer::Allocate(this, bytes);
@@ -270,7 +272,7 @@ Buffer GpuMemory::Adopt(void* data, size_t bytes) {
 Buffer GpuMemory::AllocateApart(size_t bytes, const std::string* owner) {
   void* data = nullptr;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     uint64_t tick;
     data = TakeLocked(bytes, kAnyTick, owner, &tick);
   }
@@ -283,7 +285,7 @@ Buffer GpuMemory::AllocateFor(size_t bytes, const std::string* owner, uint64_t* 
   *wait_tick = 0;
   void* data = nullptr;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     uint64_t tick;
     data = TakeLocked(bytes, completed(), owner, &tick);
     if (data == nullptr) {
@@ -297,7 +299,7 @@ Buffer GpuMemory::AllocateFor(size_t bytes, const std::string* owner, uint64_t* 
 
 bool GpuMemory::Open(MemoryScript* script) {
   std::shared_ptr<Arena> old;  // released after the lock: its deleter takes it
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   script->next_ = 0;
   script->tick_ = 0;
   script->stale_ = false;
@@ -315,7 +317,7 @@ bool GpuMemory::Open(MemoryScript* script) {
     arenas_.push_back(arena);
     old = std::exchange(arena_, std::shared_ptr<Arena>(arena, [this](Arena* gone) {
                           {
-                            std::lock_guard inner(mutex_);
+                            MutexLock inner(mutex_);
                             gone->dropped = true;
                             if (gone->live == 0) DropArena(gone);
                             if (!released_ || pool_.in_use() > 0) return;
@@ -337,7 +339,7 @@ void GpuMemory::DropArena(Arena* arena) {
 void GpuMemory::Close(MemoryScript* script) {
   std::shared_ptr<Arena> leaked;  // released after the lock: its deleter takes it
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     script_ = nullptr;
     if (arena_ != nullptr && arena_->live > 0) {
       // A block of the plan is still held: the next run needs another arena, and that block is
@@ -379,7 +381,7 @@ void GpuMemory::Close(MemoryScript* script) {
 }
 
 void GpuMemory::KeepApart(MemoryScript* script, const void* data) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto& entry : script->entries_) {
     if (entry.live && data >= entry.data && data < static_cast<char*>(entry.data) + entry.bytes)
       entry.apart = true;
@@ -393,18 +395,18 @@ bool GpuMemory::Owns(const MemoryScript& script, const void* data) const {
 }
 
 void GpuMemory::SetOwner(const std::string* owner) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   owner_ = owner;
   launching_ = std::this_thread::get_id();
 }
 
 const std::string* GpuMemory::Intern(std::string name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return &*names_.insert(std::move(name)).first;
 }
 
 std::string GpuMemory::Table(size_t lines) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   struct Holder {
     int64_t bytes = 0, blocks = 0;
   };
@@ -445,12 +447,12 @@ std::string GpuMemory::Table(size_t lines) const {
 }
 
 int64_t GpuMemory::bytes_in_use() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<int64_t>(pool_.in_use());
 }
 
 int64_t GpuMemory::bytes_taken() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<int64_t>(taken_);
 }
 
@@ -466,7 +468,7 @@ PinnedMemory::~PinnedMemory() {
 
 void PinnedMemory::Release() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     released_ = true;
     if (blocks_ > 0) return;
   }
@@ -474,7 +476,7 @@ void PinnedMemory::Release() {
 }
 
 void* PinnedMemory::Allocate(size_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   uint64_t tick;
   void* data = pool_.Take(bytes, kAnyTick, nullptr, &tick);
   if (data == nullptr) {
@@ -491,7 +493,7 @@ void* PinnedMemory::Allocate(size_t bytes) {
 
 void PinnedMemory::Deallocate(void* data, size_t) noexcept {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     pool_.Give(data, 0);
     if (--blocks_ > 0 || !released_) return;
   }
@@ -499,7 +501,7 @@ void PinnedMemory::Deallocate(void* data, size_t) noexcept {
 }
 
 bool PinnedMemory::Contains(const void* data) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::any_of(regions_.begin(), regions_.end(), [&](const auto& region) {
     return data >= region.first && data < region.first + region.second;
   });

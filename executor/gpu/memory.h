@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace monograph {
@@ -157,28 +157,32 @@ class GpuMemory : public Allocator {
   ~GpuMemory() override;
   void Release();
   Buffer Adopt(void* data, size_t bytes);
-  void* TakeLocked(size_t bytes, uint64_t usable, const std::string* owner, uint64_t* tick);
-  void DeallocateLocked(void* data);
-  void* AllocateScripted(MemoryScript* script, size_t bytes);
-  void DropArena(Arena* arena);
+  void* TakeLocked(size_t bytes, uint64_t usable, const std::string* owner, uint64_t* tick)
+      MG_REQUIRES(mutex_);
+  void DeallocateLocked(void* data) MG_REQUIRES(mutex_);
+  void* AllocateScripted(MemoryScript* script, size_t bytes) MG_REQUIRES(mutex_);
+  void DropArena(Arena* arena) MG_REQUIRES(mutex_);
 
   const std::shared_ptr<StreamDriver> driver_;
   const Options options_;
   std::atomic<uint64_t> begun_{0}, ended_{0}, completed_{0};
-  mutable std::mutex mutex_;
-  RegionPool pool_;
-  std::vector<void*> regions_;
-  size_t taken_ = 0;
-  std::set<std::string> names_;
-  // Of the launching thread, and guarded by mutex_. Not thread-local: the plug-in and the program
-  // each have their own copy of this code's statics.
-  MemoryScript* script_ = nullptr;  // that is open
-  const std::string* owner_ = nullptr;
-  std::thread::id launching_;
-  std::vector<std::pair<std::thread::id, void*>> adopted_;  // what the next Allocate returns
+  mutable Mutex mutex_;
+  RegionPool pool_ MG_GUARDED_BY(mutex_);
+  std::vector<void*> regions_ MG_GUARDED_BY(mutex_);
+  size_t taken_ MG_GUARDED_BY(mutex_) = 0;
+  std::set<std::string> names_ MG_GUARDED_BY(mutex_);
+  // Of the launching thread. Not thread-local: the plug-in and the program each have their own copy
+  // of this code's statics.
+  MemoryScript* script_ MG_GUARDED_BY(mutex_) = nullptr;  // that is open
+  const std::string* owner_ MG_GUARDED_BY(mutex_) = nullptr;
+  std::thread::id launching_ MG_GUARDED_BY(mutex_);
+  // What the next Allocate of the thread returns.
+  std::vector<std::pair<std::thread::id, void*>> adopted_ MG_GUARDED_BY(mutex_);
+  // Written by the launching thread with mutex_ held, so that it may read it without, and others
+  // with it.
   std::shared_ptr<Arena> arena_;
-  std::vector<Arena*> arenas_;  // all that exist; guarded by mutex_
-  bool released_ = false;       // guarded by mutex_
+  std::vector<Arena*> arenas_ MG_GUARDED_BY(mutex_);  // all that exist
+  bool released_ MG_GUARDED_BY(mutex_) = false;
 };
 
 // Host memory for copies. Lives on until its last block is given back.
@@ -196,11 +200,11 @@ class PinnedMemory : public Allocator {
   explicit PinnedMemory(std::shared_ptr<StreamDriver> driver) : driver_(std::move(driver)) {}
   ~PinnedMemory() override;
   const std::shared_ptr<StreamDriver> driver_;
-  mutable std::mutex mutex_;
-  RegionPool pool_;
-  std::vector<std::pair<char*, size_t>> regions_;
-  size_t blocks_ = 0;
-  bool released_ = false;
+  mutable Mutex mutex_;
+  RegionPool pool_ MG_GUARDED_BY(mutex_);
+  std::vector<std::pair<char*, size_t>> regions_ MG_GUARDED_BY(mutex_);
+  size_t blocks_ MG_GUARDED_BY(mutex_) = 0;
+  bool released_ MG_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace monograph

@@ -8,7 +8,7 @@ namespace monograph {
 
 std::unique_ptr<StepState> PlanData::TakeState() const {
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     if (!free_states.empty()) {
       std::unique_ptr<StepState> state = std::move(free_states.back());
       free_states.pop_back();
@@ -30,7 +30,7 @@ std::unique_ptr<StepState> PlanData::TakeState() const {
 }
 
 void PlanData::ReturnState(std::unique_ptr<StepState> state) const {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   free_states.push_back(std::move(state));
 }
 

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/tensor.h"
 #include "executor/plan/plan.h"
 #include "executor/step/cancel_slot.h"
@@ -117,11 +117,11 @@ struct PlanData {
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;
 
-  std::unique_ptr<std::mutex[]> serial_mutexes;
+  std::unique_ptr<Mutex[]> serial_mutexes;
   mutable std::atomic<uint64_t> steps{0};
   mutable std::atomic<int64_t> dropped{0};
-  mutable std::mutex mutex;
-  mutable std::vector<std::unique_ptr<StepState>> free_states;  // guarded by mutex
+  mutable Mutex mutex;
+  mutable std::vector<std::unique_ptr<StepState>> free_states MG_GUARDED_BY(mutex);
 
   std::unique_ptr<StepState> TakeState() const;
   void ReturnState(std::unique_ptr<StepState> state) const;

@@ -6,8 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,6 +14,7 @@
 
 #include "base/free_list.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "executor/collective/collective.h"
 #include "executor/device.h"
@@ -44,7 +43,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   Result<uint32_t> RegisterGraph(uint64_t id, Graph graph);
   Status DeregisterGraph(uint64_t id, uint32_t handle);
   std::shared_ptr<WorkerSession> FindSession(uint64_t id) const {
-    std::shared_lock lock(sessions_mutex_);
+    ReaderLock lock(sessions_mutex_);
     auto it = sessions_.find(id);
     return it == sessions_.end() ? nullptr : it->second;
   }
@@ -96,8 +95,9 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // Stands for sessions that are closed, whose last collectives others wait for.
   const std::shared_ptr<WorkerSession> last_words_ = std::make_shared<WorkerSession>();
 
-  mutable std::shared_mutex sessions_mutex_;
-  std::unordered_map<uint64_t, std::shared_ptr<WorkerSession>> sessions_;  // guarded by it
+  mutable SharedMutex sessions_mutex_;
+  std::unordered_map<uint64_t, std::shared_ptr<WorkerSession>> sessions_
+      MG_GUARDED_BY(sessions_mutex_);
 
   // A session was given up while a kernel of it ran. Default order: once in a worker's life.
   std::atomic<bool> stuck_ = false;
@@ -122,10 +122,11 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     std::vector<std::pair<int32_t, Tensor>> tensors;
     Status aborted;
   };
-  // The following two: REQUIRES session's mutex.
+  // REQUIRES: the mutex of the slot's session.
   Status RefusalLocked(const StepSlot& slot, const Request& request, bool continued) const;
   std::shared_ptr<Step> PrepareLocked(const std::shared_ptr<WorkerSession>& session,
-                                      const Request& request, Early* early);
+                                      const Request& request, Early* early)
+      MG_REQUIRES(session->mutex);
   // The step has left only what a GPU does in its own order: the next one of its row may begin.
   void StepIssued(const Running& running);
   void EndStep(Running* running, const Status& status);

@@ -68,7 +68,7 @@ void Worker::Impl::Departed(Departure* departure, const Status& status) {
 void Worker::Impl::OnHealthLost(const Status& why) {
   std::vector<std::shared_ptr<WorkerSession>> sessions;
   {
-    std::shared_lock lock(sessions_mutex_);
+    ReaderLock lock(sessions_mutex_);
     for (const auto& [id, session] : sessions_) sessions.push_back(session);
   }
   for (const auto& session : sessions) {
@@ -92,15 +92,15 @@ Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMess
   }
   sending_.fetch_add(1, std::memory_order_relaxed);
   {
-    std::lock_guard lock(session->mutex);
+    MutexLock lock(session->mutex);
     ++session->collective_sends;
   }
   transport_->Send(peer->id, {header, length}, std::move(payload),
                    [this, session, done = std::move(done)](const Status& status) {
                      sending_.fetch_sub(1, std::memory_order_relaxed);
                      if (done) done(status);
-                     std::lock_guard lock(session->mutex);
-                     if (--session->collective_sends == 0) session->idle.notify_all();
+                     MutexLock lock(session->mutex);
+                     if (--session->collective_sends == 0) session->idle.NotifyAll();
                    });
   return Status();
 }

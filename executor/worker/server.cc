@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "executor/trace.h"
 #include "executor/worker/task_status.h"
 #include "executor/worker/worker.pb.h"
@@ -85,24 +85,24 @@ class Server::Impl {
  private:
   // False if the connection has ended: then nobody would close the session.
   bool OwnSession(uint64_t connection, uint64_t session) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::find(gone_.begin(), gone_.end(), connection) != gone_.end()) return false;
     owned_[connection].push_back(session);
     return true;
   }
   void ClientGone(const control::ConnectionInfo& connection, const Status& why);
   Status CheckNotDraining() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (draining_) return TaskLost(worker_->task(), worker_->task() + " is shutting down");
     return Status();
   }
 
   const OpRegistry* ops_ = nullptr;
-  std::mutex mutex_;
-  bool draining_ = false;                            // guarded by mutex_
-  std::map<uint64_t, std::vector<uint64_t>> owned_;  // sessions by connection; guarded by mutex_
-  // The connections that ended last: calls of theirs may still be running. Guarded by mutex_.
-  std::deque<uint64_t> gone_;
+  Mutex mutex_;
+  bool draining_ MG_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, std::vector<uint64_t>> owned_ MG_GUARDED_BY(mutex_);  // sessions by connection
+  // The connections that ended last: calls of theirs may still be running.
+  std::deque<uint64_t> gone_ MG_GUARDED_BY(mutex_);
   // Closes the sessions of clients that are gone.
   control::WorkerPool closer_{"mg-close", kClosers};
 };
@@ -217,7 +217,7 @@ Status Server::Impl::Start(ServerOptions options) {
 void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const Status& why) {
   std::vector<uint64_t> sessions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     gone_.push_back(connection.id);
     if (gone_.size() > kConnectionsRemembered) gone_.pop_front();
     auto it = owned_.find(connection.id);
@@ -244,7 +244,7 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
 
 void Server::Impl::Stop(std::chrono::milliseconds drain) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(draining_, true) && control_ == nullptr) return;
   }
   const auto deadline = std::chrono::steady_clock::now() + drain;

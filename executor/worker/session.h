@@ -4,18 +4,17 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "executor/worker/worker.h"
@@ -104,28 +103,28 @@ struct WorkerSession {
   // kernel does not end when the session closes.
   std::atomic<StepClient*> client = nullptr;
 
-  mutable std::mutex mutex;  // guards what follows
-  std::condition_variable idle;
-  std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs;  // by handle
-  uint32_t last_handle = 0;  // a handle is never used twice
-  std::array<StepSlot, kStepSlots> slots;
-  std::vector<StepRow> rows;  // those that run
-  int running = 0;
-  int collective_sends = 0;  // payloads that have not left
-  bool closed = false;
-  std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces;
+  mutable Mutex mutex;
+  CondVar idle;
+  std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs
+      MG_GUARDED_BY(mutex);                       // by handle
+  uint32_t last_handle MG_GUARDED_BY(mutex) = 0;  // a handle is never used twice
+  std::array<StepSlot, kStepSlots> slots MG_GUARDED_BY(mutex);
+  std::vector<StepRow> rows MG_GUARDED_BY(mutex);  // those that run
+  int running MG_GUARDED_BY(mutex) = 0;
+  int collective_sends MG_GUARDED_BY(mutex) = 0;  // payloads that have not left
+  bool closed MG_GUARDED_BY(mutex) = false;
+  std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces MG_GUARDED_BY(mutex);
 
   // Of `task`, or nullptr.
   const SessionPeer* PeerOf(std::string_view task) const;
-  // REQUIRES `mutex`, for the following functions.
-  StepSlot& SlotOf(uint64_t step) { return slots[step % kStepSlots]; }
-  StepRow* RowOf(uint64_t step);  // that runs, or nullptr
-  void BeginRow(const StepIds& numbers);
-  std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row);
+  StepSlot& SlotOf(uint64_t step) MG_REQUIRES(mutex) { return slots[step % kStepSlots]; }
+  StepRow* RowOf(uint64_t step) MG_REQUIRES(mutex);  // that runs, or nullptr
+  void BeginRow(const StepIds& numbers) MG_REQUIRES(mutex);
+  std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row) MG_REQUIRES(mutex);
   // The row is over: what still comes for the rest of it is dropped.
-  void EndRow(const StepIds& numbers);
+  void EndRow(const StepIds& numbers) MG_REQUIRES(mutex);
   // A record for a traced step; the last few are kept.
-  std::shared_ptr<StepTrace> NewTrace(uint64_t step);
+  std::shared_ptr<StepTrace> NewTrace(uint64_t step) MG_REQUIRES(mutex);
 };
 
 }  // namespace monograph

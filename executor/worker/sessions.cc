@@ -61,7 +61,7 @@ Status Worker::Impl::Start() {
 void Worker::Impl::Shutdown() {
   std::vector<uint64_t> ids;
   {
-    std::shared_lock lock(sessions_mutex_);
+    ReaderLock lock(sessions_mutex_);
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
   for (uint64_t id : ids) {
@@ -98,9 +98,9 @@ Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& pee
     session->peers.push_back({spec.task, spec.incarnation, connected.value(),
                               transport_->HostOf(spec.transport_address)});
   }
-  std::unique_lock lock(sessions_mutex_);
+  MutexLock lock(sessions_mutex_);
   if (!sessions_.emplace(id, session).second) {
-    lock.unlock();
+    lock.Unlock();
     for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
     return AlreadyExists("session " + std::to_string(id) + " exists already at " + task_);
   }
@@ -112,14 +112,15 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   std::shared_ptr<WorkerSession> session = FindSession(id);
   // Waits until members of other clients have fetched what collectives of this session send.
   const auto send_last = [&] {
-    std::unique_lock lock(session->mutex);
-    session->idle.wait_for(lock, std::min(deadline, kLastSends),
-                           [&] { return session->collective_sends == 0; });
+    MutexLock lock(session->mutex);
+    session->idle.WaitFor(
+        session->mutex, std::min(deadline, kLastSends),
+        [&]() MG_REQUIRES(session->mutex) { return session->collective_sends == 0; });
   };
   if (session != nullptr) send_last();
   collectives_->SessionClosed(id, why);  // now, while peers can still be told
   {
-    std::unique_lock lock(sessions_mutex_);
+    MutexLock lock(sessions_mutex_);
     auto it = sessions_.find(id);
     if (it == sessions_.end())
       return NotFound("session " + std::to_string(id) + " is not known at " + task_);
@@ -128,7 +129,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   }
   std::vector<std::shared_ptr<Step>> running;
   {
-    std::lock_guard lock(session->mutex);
+    MutexLock lock(session->mutex);
     session->closed = true;
     for (StepSlot& slot : session->slots) {
       slot.parked.clear();
@@ -142,8 +143,10 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   running.clear();
   bool ended;
   {
-    std::unique_lock lock(session->mutex);
-    ended = session->idle.wait_for(lock, deadline, [&] { return session->running == 0; });
+    MutexLock lock(session->mutex);
+    ended = session->idle.WaitFor(session->mutex, deadline, [&]() MG_REQUIRES(session->mutex) {
+      return session->running == 0;
+    });
   }
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
@@ -155,7 +158,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
                             task_);
   }
-  std::lock_guard lock(session->mutex);
+  MutexLock lock(session->mutex);
   session->graphs.clear();
   return Status();
 }
@@ -223,7 +226,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   }
   MG_ASSIGN_OR_RETURN(registered->plan, CompilePlan(graph, plan_options));
   MG_RETURN_IF_ERROR(RouteEdges(*session, task_, registered.get()));
-  std::lock_guard lock(session->mutex);
+  MutexLock lock(session->mutex);
   if (session->closed) return Aborted("session " + std::to_string(id) + " was closed meanwhile");
   session->graphs.emplace(++session->last_handle, std::move(registered));
   return session->last_handle;
@@ -232,7 +235,7 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
 Status Worker::Impl::DeregisterGraph(uint64_t id, uint32_t handle) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<WorkerSession> session, RequireSession(id));
   std::shared_ptr<RegisteredGraph> graph;  // freed outside the lock; steps of it may still run
-  std::lock_guard lock(session->mutex);
+  MutexLock lock(session->mutex);
   auto it = session->graphs.find(handle);
   if (it == session->graphs.end())
     return NotFound("graph handle " + std::to_string(handle) + " is not known at " + task_);

@@ -62,7 +62,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
   Status refused;
   bool over = true;
   {
-    std::lock_guard lock(session->mutex);
+    MutexLock lock(session->mutex);
     if (session->closed) return;
     StepSlot& slot = session->SlotOf(request.step);
     if (slot.step > request.step || (slot.step == request.step && !slot.Waits(request.step))) {
@@ -96,7 +96,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
   for (auto& [edge, tensor] : early.tensors) step->Deliver(edge, std::move(tensor));
   if (early.tensors.capacity() > 0) {  // give the slot its memory back, for later steps
     early.tensors.clear();
-    std::lock_guard lock(session->mutex);
+    MutexLock lock(session->mutex);
     StepSlot& slot = session->SlotOf(request.step);
     if (slot.parked.capacity() == 0) slot.parked.swap(early.tensors);
   }
@@ -107,7 +107,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
 void Worker::Impl::StepIssued(const Running& running) {
   uint64_t next = 0;
   {
-    std::lock_guard lock(running.session->mutex);
+    MutexLock lock(running.session->mutex);
     StepRow* row = running.session->RowOf(running.step);
     row->issued = true;
     if (!running.session->closed && row->Advance()) next = row->current;
@@ -137,7 +137,7 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   uint64_t next = 0;
   bool closed, over = true;
   {
-    std::lock_guard lock(session->mutex);
+    MutexLock lock(session->mutex);
     StepSlot& slot = session->SlotOf(step_id);
     if (slot.step == step_id) {
       finished = std::move(slot.running);
@@ -169,8 +169,8 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   }
   graph = nullptr;  // freed here if it was deregistered meanwhile
   // Last: CloseSession waits for this count and then lets the peers go.
-  std::lock_guard lock(session->mutex);
-  if (--session->running == 0) session->idle.notify_all();
+  MutexLock lock(session->mutex);
+  if (--session->running == 0) session->idle.NotifyAll();
 }
 
 void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const Status& ended,
@@ -192,7 +192,7 @@ void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const St
 void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Status& status) {
   std::vector<std::shared_ptr<Step>> steps;
   {
-    std::lock_guard lock(session.mutex);
+    MutexLock lock(session.mutex);
     StepSlot& slot = session.SlotOf(step_id);
     if (StepRow* row = session.RowOf(step_id)) {
       row->status.Update(status);  // the next step of the row to begin sees it
@@ -217,7 +217,7 @@ void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Stat
 void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edge, Tensor tensor) {
   std::shared_ptr<Step> step;
   {
-    std::lock_guard lock(session.mutex);
+    MutexLock lock(session.mutex);
     StepSlot& slot = session.SlotOf(step_id);
     if (!slot.Runs(step_id)) {
       const bool over = slot.step > step_id || (slot.step == step_id && !slot.Waits(step_id));

@@ -33,10 +33,10 @@ WorkerStats Worker::stats() const {
   stats.steps_done = impl_->steps_done_.load(std::memory_order_relaxed);
   stats.steps_failed = impl_->steps_failed_.load(std::memory_order_relaxed);
   stats.messages_dropped = impl_->dropped_.load(std::memory_order_relaxed);
-  std::shared_lock lock(impl_->sessions_mutex_);
+  ReaderLock lock(impl_->sessions_mutex_);
   stats.sessions = static_cast<int>(impl_->sessions_.size());
   for (const auto& [id, session] : impl_->sessions_) {
-    std::lock_guard session_lock(session->mutex);
+    MutexLock session_lock(session->mutex);
     stats.running_steps += session->running;
     stats.graphs += static_cast<int>(session->graphs.size());
   }
@@ -127,7 +127,7 @@ void Worker::AbortStep(uint64_t id, int peer, uint64_t step, const Status& statu
 std::shared_ptr<StepTrace> Worker::TakeTrace(uint64_t id, uint64_t step) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return nullptr;
-  std::lock_guard lock(session->mutex);
+  MutexLock lock(session->mutex);
   for (auto it = session->traces.begin(); it != session->traces.end(); ++it) {
     if (it->first == step) {
       std::shared_ptr<StepTrace> trace = it->second;

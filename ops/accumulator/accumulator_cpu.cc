@@ -4,11 +4,11 @@
 // to the graph.
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "ops/accumulator/accumulator_resource_cpu.h"
 #include "ops/accumulator/step_gate_cpu.h"
@@ -236,15 +236,15 @@ class GateHoldKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(auto gate, FindResource<StepGateResource>(c));
     gate->Hold(this);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     gate_ = std::move(gate);
     return Status();
   }
 
  private:
   const std::string name_;
-  std::mutex mutex_;
-  std::shared_ptr<StepGateResource> gate_;  // guarded by mutex_
+  Mutex mutex_;
+  std::shared_ptr<StepGateResource> gate_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace

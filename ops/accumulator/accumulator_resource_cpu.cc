@@ -109,7 +109,7 @@ Status AccumulatorResource::Apply(int64_t local_step, int64_t rank, Tensor gradi
   Waiter waiter;
   Taken taken;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (local_step < step_ || (rank >= 0 && local_step > step_)) return Status();  // stale
     if (!spec_.sparse() && !gradients_.empty() &&
         !(gradients_[0].sum.shape() == gradient.shape())) {
@@ -189,7 +189,7 @@ void AccumulatorResource::Take(KernelContext& c, int64_t num_required, TakenFn d
   uint64_t id = 0;
   bool ready = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     id = ++last_id_;
     waiters_.push_back({id, num_required, std::move(done)});
     ready = TakeIfReady(&waiter, &taken);
@@ -203,7 +203,7 @@ void AccumulatorResource::Cancel(uint64_t id) {
   Waiter waiter;
   int64_t count = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     count = count_;
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
                                     [id](const Waiter& w) { return w.id == id; });
@@ -218,18 +218,18 @@ void AccumulatorResource::Cancel(uint64_t id) {
 }
 
 void AccumulatorResource::SetGlobalStep(int64_t step) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   step_ = step;
 }
 
 int64_t AccumulatorResource::num_accumulated() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return count_;
 }
 
 std::vector<int64_t> AccumulatorResource::ranks() const {
   std::vector<int64_t> ranks;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Gradient& gradient : gradients_) {
     if (gradient.rank >= 0) ranks.push_back(gradient.rank);
   }
@@ -238,13 +238,13 @@ std::vector<int64_t> AccumulatorResource::ranks() const {
 }
 
 std::string AccumulatorResource::DebugString() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return "accumulator " + spec_.name + ": " + spec_.ToString() + " with " + std::to_string(count_) +
          " gradients of step " + std::to_string(step_);
 }
 
 int64_t AccumulatorResource::bytes() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   size_t total = 0;
   for (const Gradient& gradient : gradients_) {
     total += gradient.sum.bytes();
@@ -256,7 +256,7 @@ int64_t AccumulatorResource::bytes() const {
 void AccumulatorResource::OnRemoved() {
   std::list<Waiter> waiters;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     waiters.swap(waiters_);
   }
   for (Waiter& waiter : waiters)

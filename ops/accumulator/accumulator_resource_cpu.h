@@ -6,10 +6,10 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
 
@@ -72,20 +72,19 @@ class AccumulatorResource : public Resource,
 
   // Whether the gradient fits the variable.
   Status Check(const Tensor& gradient, const Tensor& indices) const;
-  // These three: REQUIRES mutex_.
-  Status AddUnranked(Tensor gradient, Tensor indices, Allocator* allocator);
-  void AddRanked(int64_t rank, Tensor gradient, Tensor indices);
+  Status AddUnranked(Tensor gradient, Tensor indices, Allocator* allocator) MG_REQUIRES(mutex_);
+  void AddRanked(int64_t rank, Tensor gradient, Tensor indices) MG_REQUIRES(mutex_);
   // The waiter that gets its gradients now, if there is one, and what it gets.
-  bool TakeIfReady(Waiter* waiter, Taken* taken);
+  bool TakeIfReady(Waiter* waiter, Taken* taken) MG_REQUIRES(mutex_);
   void Cancel(uint64_t id);
 
   const AccumulatorSpec spec_;
-  mutable std::mutex mutex_;
-  int64_t step_ = 0;                 // guarded by mutex_, as all below
-  std::vector<Gradient> gradients_;  // in order of arrival
-  int64_t count_ = 0;
-  std::list<Waiter> waiters_;
-  uint64_t last_id_ = 0;
+  mutable Mutex mutex_;
+  int64_t step_ MG_GUARDED_BY(mutex_) = 0;
+  std::vector<Gradient> gradients_ MG_GUARDED_BY(mutex_);  // in order of arrival
+  int64_t count_ MG_GUARDED_BY(mutex_) = 0;
+  std::list<Waiter> waiters_ MG_GUARDED_BY(mutex_);
+  uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0;
 };
 
 // to = (g0 + g1) + g2 ..., with AddN's bits; divided by `divide_by` if that is more than 1.

@@ -9,7 +9,7 @@ void StepGateResource::Set(int64_t step, bool restart) {
   std::list<Waiter> waiters;
   Status status;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (restart) {
       closed_ = gone_ = Status();
       holder_ = nullptr;
@@ -37,7 +37,7 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
   std::list<Waiter> own;
   own.push_back({id, local_step, std::move(done)});
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     step = step_;
     status = closed_;
     // The end of the data takes nothing back: who waits for a step that is made already goes on.
@@ -62,7 +62,7 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
 void StepGateResource::Close(const Status& status) {
   std::list<Waiter> waiters;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_.ok()) return;
     closed_ = status;
     waiters.swap(waiters_);
@@ -71,7 +71,7 @@ void StepGateResource::Close(const Status& status) {
 }
 
 void StepGateResource::Hold(const void* holder) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   holder_ = holder;
   gone_ = Status();
 }
@@ -80,7 +80,7 @@ void StepGateResource::LetGo(const void* holder, const std::string& name) {
   std::list<Waiter> waiters;
   Status status;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (holder_ != holder) return;
     holder_ = nullptr;
     // Derived: it may have ended because of a lost task, which the waiting client then names.
@@ -93,12 +93,12 @@ void StepGateResource::LetGo(const void* holder, const std::string& name) {
 }
 
 int64_t StepGateResource::step() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return closed_.ok() ? step_ : -1;
 }
 
 std::string StepGateResource::DebugString() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return "step gate " + name_ + " at step " + std::to_string(step_) + ", " +
          std::to_string(waiters_.size()) + " waiting" + (closed_.ok() ? "" : ", closed");
 }
@@ -109,7 +109,7 @@ void StepGateResource::Cancel(uint64_t id) {
   Waiter waiter;
   int64_t step = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     step = step_;
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
                                     [id](const Waiter& w) { return w.id == id; });

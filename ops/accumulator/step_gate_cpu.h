@@ -5,9 +5,9 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
 
@@ -43,13 +43,13 @@ class StepGateResource : public Resource, public std::enable_shared_from_this<St
   void Cancel(uint64_t id);
 
   const std::string name_;
-  mutable std::mutex mutex_;
-  int64_t step_ = -1;             // guarded by mutex_, as all below
-  Status closed_;                 // not OK: closed
-  const void* holder_ = nullptr;  // only compared
-  Status gone_;                   // not OK: the holder let go
-  std::list<Waiter> waiters_;
-  uint64_t last_id_ = 0;
+  mutable Mutex mutex_;
+  int64_t step_ MG_GUARDED_BY(mutex_) = -1;
+  Status closed_ MG_GUARDED_BY(mutex_);                 // not OK: closed
+  const void* holder_ MG_GUARDED_BY(mutex_) = nullptr;  // only compared
+  Status gone_ MG_GUARDED_BY(mutex_);                   // not OK: the holder let go
+  std::list<Waiter> waiters_ MG_GUARDED_BY(mutex_);
+  uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace monograph::ops::accumulator

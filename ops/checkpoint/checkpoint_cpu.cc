@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "executor/kernel.h"
 #include "ops/checkpoint_files/checkpoint_file.h"
@@ -32,7 +32,7 @@ constexpr char kSharedFolder[] = "; a checkpoint lies in a folder that every tas
 class FileKernel : public AsyncKernel {
  public:
   ~FileKernel() override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (Call& call : calls_) {
       // `done` may end the step and destroy this kernel on the call's own thread, which cannot join
       // itself.
@@ -48,7 +48,7 @@ class FileKernel : public AsyncKernel {
     std::stop_source stop;
     if (!c.OnCancel([stop]() mutable { stop.request_stop(); }))
       return done(Cancelled("the step was aborted"));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::erase_if(calls_, [](Call& call) {
       if (!*call.over) return false;
       call.thread.join();
@@ -69,8 +69,8 @@ class FileKernel : public AsyncKernel {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
   };
-  std::mutex mutex_;
-  std::list<Call> calls_;  // guarded by mutex_
+  Mutex mutex_;
+  std::list<Call> calls_ MG_GUARDED_BY(mutex_);
 };
 
 // The names and slices of the inputs, for `tensors` tensors.

@@ -1,6 +1,6 @@
 #include <cstring>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "ops/constant/fill_kernels.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/on_host_cuda.h"
@@ -24,7 +24,7 @@ class DeviceConstKernel : public Kernel {
  public:
   explicit DeviceConstKernel(const KernelConstruction& k) : value_(k.attr<Tensor>("value")) {}
   Status Compute(KernelContext& c) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!on_device_.valid()) {
       MG_ASSIGN_OR_RETURN(Tensor copy,
                           Tensor::Allocate(value_.dtype(), value_.shape(), c.allocator()));
@@ -45,8 +45,8 @@ class DeviceConstKernel : public Kernel {
   }
 
   const Tensor value_;
-  std::mutex mutex_;
-  Tensor on_device_;  // guarded by mutex_
+  Mutex mutex_;
+  Tensor on_device_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -15,8 +15,8 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <mutex>
 
+#include "base/first_failure.h"
 #include "ops/conv/fourier.h"
 #include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
@@ -245,19 +245,15 @@ class FourierConv::Products {
   }
 
   Status Run(KernelContext& c, const float* a, const float* b, float* to) {
-    std::mutex mutex;
-    Status status;
+    FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
       for (int64_t i = begin; i < end; ++i) {
-        const Status one = RunGroup(a + i * a_step_, b + i * b_step_, to + i * to_step_);
-        if (one.ok()) continue;
-        std::lock_guard lock(mutex);
-        status.Update(one);
+        failure.Update(RunGroup(a + i * a_step_, b + i * b_step_, to + i * to_step_));
       }
     };
     c.ParallelFor(groups_, cost_, std::ref(body));
-    return status;
+    return failure.status();
   }
 
  private:

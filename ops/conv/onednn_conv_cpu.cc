@@ -16,8 +16,8 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 
+#include "base/first_failure.h"
 #include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
 #include "ops/plan_cache.h"
@@ -382,20 +382,15 @@ class Batch {
 
   template <typename Fn>
   Status ForChunks(KernelContext& c, int64_t count, const Fn& fn) {
-    std::mutex mutex;
-    Status status;
+    FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
       for (int64_t i = begin; i < end; ++i) {
-        if (Status one = fn(i); !one.ok()) {
-          std::lock_guard lock(mutex);
-          status.Update(one);
-          return;
-        }
+        if (Status one = fn(i); !one.ok()) return failure.Update(one);
       }
     };
     c.ParallelFor(count, 1 + g_.n * g_.flops_per_image() / count / 60, std::ref(body));
-    return status;
+    return failure.status();
   }
 
   Mode mode_{};

@@ -11,12 +11,12 @@
 
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace monograph::ops::onednn {
@@ -88,7 +88,7 @@ class FramePool {
   template <typename Make>
   std::unique_ptr<F> Take(Make make) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (!free_.empty()) {
         std::unique_ptr<F> frame = std::move(free_.back());
         free_.pop_back();
@@ -98,13 +98,13 @@ class FramePool {
     return make();
   }
   void Give(std::unique_ptr<F> frame) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     free_.push_back(std::move(frame));
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<F>> free_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<F>> free_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace monograph::ops::onednn

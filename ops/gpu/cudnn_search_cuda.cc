@@ -2,8 +2,8 @@
 #include <cudnn.h>
 
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "executor/gpu/cuda/error.h"
 #include "ops/gpu/cudnn_search.h"
 
@@ -13,9 +13,10 @@ namespace {
 constexpr int kTimedRuns = 3;
 
 Result<std::string> DeviceName(int device) {
-  static std::mutex mutex;
-  static std::map<int, std::string>* const names = new std::map<int, std::string>;
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::map<int, std::string>* const names MG_PT_GUARDED_BY(mutex) =
+      new std::map<int, std::string>;
+  MutexLock lock(mutex);
   std::string& name = (*names)[device];
   if (name.empty()) {
     cudaDeviceProp properties;

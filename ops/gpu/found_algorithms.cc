@@ -18,7 +18,7 @@ FoundAlgorithms& FoundAlgorithms::Global() {
 
 std::optional<std::string> FoundAlgorithms::Look(const std::string& file, const std::string& family,
                                                  const std::string& what) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Choices& choices = Of(file);
   const auto it = choices.find({family, what});
   if (it == choices.end()) return std::nullopt;
@@ -27,7 +27,7 @@ std::optional<std::string> FoundAlgorithms::Look(const std::string& file, const 
 
 void FoundAlgorithms::Keep(const std::string& file, const std::string& family,
                            const std::string& what, const std::string& choice) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Of(file)[{family, what}] = choice;
   if (file.empty()) return;
   std::ofstream out(file, std::ios::app);

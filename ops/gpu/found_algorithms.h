@@ -2,10 +2,11 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace monograph::ops {
 
@@ -29,11 +30,10 @@ class FoundAlgorithms {
 
  private:
   using Choices = std::map<std::pair<std::string, std::string>, std::string>;
-  // REQUIRES: the lock is held.
-  Choices& Of(const std::string& file);
+  Choices& Of(const std::string& file) MG_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::map<std::string, Choices> files_;
+  Mutex mutex_;
+  std::map<std::string, Choices> files_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace monograph::ops

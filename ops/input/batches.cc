@@ -4,16 +4,15 @@
 // queue would be simpler, but replicas and restarted clients begin at any number.
 #include "ops/input/batches.h"
 
-#include <condition_variable>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "ops/input/shuffle.h"
 
@@ -57,10 +56,10 @@ class BatchStream::Impl {
   }
   ~Impl() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stop_ = true;
     }
-    wake_.notify_all();
+    wake_.NotifyAll();
     if (thread_.joinable()) thread_.join();
   }
 
@@ -69,21 +68,21 @@ class BatchStream::Impl {
       return OutOfRange("batch " + std::to_string(index) + " of " + dataset_->name +
                         ": batches count from 0");
     if (options_.prefetch <= 0) return MakeBatch(index);
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (!thread_.joinable()) thread_ = StartThread("mg-input", [this] { Prefetch(); });
     // If the thread is making this batch now, wait for it.
-    ready_changed_.wait(lock, [&] { return making_ != index; });
+    ready_changed_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) { return making_ != index; });
     std::optional<Batch> found;
     if (auto it = ready_.find(index); it != ready_.end()) found = it->second;
     const bool moved = index + 1 != next_;
     if (moved) {
       next_ = index + 1;
-      std::erase_if(ready_, [&](const auto& entry) {
+      std::erase_if(ready_, [&](const auto& entry) MG_REQUIRES(mutex_) {
         return entry.first < next_ || entry.first >= next_ + options_.prefetch;
       });
     }
-    lock.unlock();
-    if (moved) wake_.notify_one();
+    lock.Unlock();
+    if (moved) wake_.NotifyOne();
     if (found) return *std::move(found);
     return MakeBatch(index);
   }
@@ -93,7 +92,7 @@ class BatchStream::Impl {
 
   // The order of an epoch; the last two asked for are kept.
   Order EpochOrder(int64_t epoch) {
-    std::lock_guard lock(orders_mutex_);
+    MutexLock lock(orders_mutex_);
     for (const auto& [kept, order] : orders_) {
       if (kept == epoch) return order;
     }
@@ -132,10 +131,10 @@ class BatchStream::Impl {
   }
 
   void Prefetch() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
       int64_t wanted = -1;
-      wake_.wait(lock, [&] {
+      wake_.Wait(mutex_, [&]() MG_REQUIRES(mutex_) {
         wanted = -1;
         for (int64_t index = next_; index < next_ + options_.prefetch; ++index) {
           if (!ready_.contains(index)) {
@@ -147,18 +146,18 @@ class BatchStream::Impl {
       });
       if (stop_) return;
       making_ = wanted;
-      lock.unlock();
+      lock.Unlock();
       Result<Batch> made = MakeBatch(wanted);
-      lock.lock();
+      lock.Lock();
       making_ = -1;
       if (!made.ok()) {  // the thread ends; the caller that asks for the batch gets the error
-        ready_changed_.notify_all();
+        ready_changed_.NotifyAll();
         return;
       }
       if (wanted >= next_ && wanted < next_ + options_.prefetch)
         ready_.emplace(wanted, std::move(made).value());
       // A caller that waited for this batch makes it itself if the window has moved on.
-      ready_changed_.notify_all();
+      ready_changed_.NotifyAll();
     }
   }
 
@@ -166,16 +165,16 @@ class BatchStream::Impl {
   const BatchOptions options_;
   int64_t begin_ = 0, end_ = 0;  // rows of a batch
 
-  std::mutex orders_mutex_;
-  std::vector<std::pair<int64_t, Order>> orders_;  // guarded by orders_mutex_
+  Mutex orders_mutex_;
+  std::vector<std::pair<int64_t, Order>> orders_ MG_GUARDED_BY(orders_mutex_);
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable wake_, ready_changed_;
-  std::map<int64_t, Batch> ready_;
-  int64_t next_ = 0;     // the first batch of the window that is made ahead
-  int64_t making_ = -1;  // the one that the thread makes now
-  bool stop_ = false;
-  std::thread thread_;
+  Mutex mutex_;
+  CondVar wake_, ready_changed_;
+  std::map<int64_t, Batch> ready_ MG_GUARDED_BY(mutex_);
+  int64_t next_ MG_GUARDED_BY(mutex_) = 0;     // the first batch of the window that is made ahead
+  int64_t making_ MG_GUARDED_BY(mutex_) = -1;  // the one that the thread makes now
+  bool stop_ MG_GUARDED_BY(mutex_) = false;
+  std::thread thread_ MG_GUARDED_BY(mutex_);
 };
 
 BatchStream::BatchStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

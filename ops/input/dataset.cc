@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "ops/input/idx.h"
 #include "ops/input/shuffle.h"
 
@@ -132,9 +132,10 @@ Dataset SyntheticDataset(uint64_t seed, const std::string& split, int64_t exampl
 }
 
 Result<std::shared_ptr<const Dataset>> LoadDataset(const DatasetSpec& spec) {
-  static std::mutex mutex;
-  static auto* loaded = new std::map<DatasetSpec, std::weak_ptr<const Dataset>>();
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static auto* loaded MG_PT_GUARDED_BY(mutex) =
+      new std::map<DatasetSpec, std::weak_ptr<const Dataset>>();
+  MutexLock lock(mutex);
   if (std::shared_ptr<const Dataset> found = (*loaded)[spec].lock()) return found;
   MG_ASSIGN_OR_RETURN(Dataset set, Read(spec));
   auto shared = std::make_shared<const Dataset>(std::move(set));

@@ -1,8 +1,8 @@
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "ops/input/batches.h"
 #include "ops/input/dataset.h"
@@ -26,8 +26,8 @@ class DatasetBatchKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     // Waits for what is read ahead, or reads itself.
     if (!c.may_wait()) return c.Busy();
-    MG_RETURN_IF_ERROR(Open());
-    MG_ASSIGN_OR_RETURN(Batch batch, stream_->Get(c.input(0).scalar<int64_t>()));
+    MG_ASSIGN_OR_RETURN(BatchStream * stream, Open());
+    MG_ASSIGN_OR_RETURN(Batch batch, stream->Get(c.input(0).scalar<int64_t>()));
     c.set_output(0, std::move(batch.images));
     c.set_output(1, std::move(batch.labels));
     return Status();
@@ -35,9 +35,9 @@ class DatasetBatchKernel : public Kernel {
 
  private:
   // Files are read by the first step; one that fails is followed by one that tries again.
-  Status Open() {
-    std::lock_guard lock(mutex_);
-    if (stream_ != nullptr) return Status();
+  Result<BatchStream*> Open() {
+    MutexLock lock(mutex_);
+    if (stream_ != nullptr) return stream_.get();
     MG_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, LoadDataset(spec_));
     if (dataset->pixels() != pixels_) {
       return InvalidArgument("images of " + dataset->name + " have " +
@@ -45,14 +45,14 @@ class DatasetBatchKernel : public Kernel {
                              std::to_string(pixels_));
     }
     MG_ASSIGN_OR_RETURN(stream_, BatchStream::Make(std::move(dataset), options_));
-    return Status();
+    return stream_.get();
   }
 
   const int64_t pixels_;
   DatasetSpec spec_;
   BatchOptions options_;
-  std::mutex mutex_;
-  std::unique_ptr<BatchStream> stream_;  // guarded by mutex_ until it is there
+  Mutex mutex_;
+  std::unique_ptr<BatchStream> stream_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
 #include "ops/job_run/job_run.h"
@@ -24,23 +24,23 @@ class JobRunResource : public Resource {
   explicit JobRunResource(std::string name) : name_(std::move(name)) {}
 
   void Begin() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ready_ = finished_ = false;
     chief_.reset();
     ranks_.clear();
   }
   void Ready(const std::shared_ptr<const Presence>& chief) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ready_ = true;
     finished_ = false;
     chief_ = chief;
   }
   void Finish() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     finished_ = ready_;
   }
   JobRunJoined Join(int64_t rank, bool rejoin) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!ready_) return JobRunJoined::kNotReady;
     const bool late = finished_ && ranks_.count(rank) == 0;
     if (chief_.expired() && !late && !rejoin) return JobRunJoined::kLeftOver;
@@ -48,7 +48,7 @@ class JobRunResource : public Resource {
   }
 
   std::string DebugString() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return "run " + name_ + (ready_ ? ", ready" : "") + (finished_ ? ", finished" : "") +
            (chief_.expired() ? "" : ", with its chief") + ", joined by " +
            std::to_string(ranks_.size());
@@ -56,10 +56,10 @@ class JobRunResource : public Resource {
 
  private:
   const std::string name_;
-  mutable std::mutex mutex_;
-  bool ready_ = false, finished_ = false;  // guarded by mutex_, as all below
-  std::weak_ptr<const Presence> chief_;
-  std::set<int64_t> ranks_;  // that have joined
+  mutable Mutex mutex_;
+  bool ready_ MG_GUARDED_BY(mutex_) = false, finished_ MG_GUARDED_BY(mutex_) = false;
+  std::weak_ptr<const Presence> chief_ MG_GUARDED_BY(mutex_);
+  std::set<int64_t> ranks_ MG_GUARDED_BY(mutex_);  // that have joined
 };
 
 Result<std::string> SpecOf(const KernelConstruction&, const std::string& name) { return name; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/first_failure.h"
 #include "executor/kernel.h"
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/cpu/onednn_api_cpu.h"
@@ -81,23 +82,19 @@ class Plan {
   Status Run(KernelContext& c, const float* a, const float* b, const float* bias, float* out) {
     const int64_t tiles_n = (p_.n + tile_n_ - 1) / tile_n_,
                   tiles_m = (p_.m + tile_m_ - 1) / tile_m_;
-    std::mutex mutex;
-    Status status;
+    FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
       for (int64_t t = begin; t < end; ++t) {
         const int64_t i = t / tiles_n * tile_m_, j = t % tiles_n * tile_n_;
         const bool whole = i + tile_m_ <= p_.m && j + tile_n_ <= p_.n;
-        Status one = (whole ? whole_ : tail_)
-                         .Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j),
-                              bias == nullptr ? nullptr : bias + j, out + i * p_.n + j);
-        if (one.ok()) continue;
-        std::lock_guard lock(mutex);
-        status.Update(one);
+        failure.Update((whole ? whole_ : tail_)
+                           .Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j),
+                                bias == nullptr ? nullptr : bias + j, out + i * p_.n + j));
       }
     };
     c.ParallelFor(tiles_m * tiles_n, 2 * tile_m_ * tile_n_ * p_.k / 60, std::ref(body));
-    return status;
+    return failure.status();
   }
 
  private:

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <mutex>
 
+#include "base/first_failure.h"
 #include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
 #include "ops/plan_cache.h"
@@ -138,8 +138,7 @@ class OnednnPool::Plan {
   }
 
   Status Run(KernelContext& c, const float* image, const float* pooled, float* image_gradient) {
-    std::mutex mutex;
-    Status status;
+    FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
       for (int64_t i = begin; i < end; ++i) {
@@ -149,15 +148,13 @@ class OnednnPool::Plan {
                 chunk.Run(image + first * image_, pooled + first * pooled_,
                           image_gradient == nullptr ? nullptr : image_gradient + first * image_);
             !one.ok()) {
-          std::lock_guard lock(mutex);
-          status.Update(one);
-          return;
+          return failure.Update(one);
         }
       }
     };
     c.ParallelFor((images_ + per_chunk_ - 1) / per_chunk_, 1 + per_chunk_ * image_ / 8,
                   std::ref(body));
-    return status;
+    return failure.status();
   }
 
  private:

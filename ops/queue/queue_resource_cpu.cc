@@ -60,7 +60,7 @@ void QueueResource::Close(KernelContext& c, bool cancel_pending_enqueues, Done d
   }
   Completions completions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     FailAll(&enqueues_, Cancelled("Enqueue operation was cancelled"), &completions);
     Flush(&completions);
@@ -70,12 +70,12 @@ void QueueResource::Close(KernelContext& c, bool cancel_pending_enqueues, Done d
 }
 
 int64_t QueueResource::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<int64_t>(elements_.size());
 }
 
 bool QueueResource::closed() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return closed_;
 }
 
@@ -85,7 +85,7 @@ std::string QueueResource::DebugString() const {
 }
 
 int64_t QueueResource::bytes() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   size_t total = 0;
   for (const Tuple& tuple : elements_) {
     for (const Tensor& tensor : tuple) total += tensor.bytes();
@@ -96,7 +96,7 @@ int64_t QueueResource::bytes() const {
 void QueueResource::OnRemoved() {
   Completions completions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     const Status status = Aborted(Quoted() + " was removed from its task.");
     FailAll(&enqueues_, status, &completions);
@@ -110,7 +110,7 @@ void QueueResource::Start(KernelContext& c, bool enqueue, Attempt attempt) {
   uint64_t id = 0;
   bool waits = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     id = attempt.id = ++last_id_;
     std::list<Attempt>& line = enqueue ? enqueues_ : dequeues_;
     line.push_back(std::move(attempt));
@@ -125,7 +125,7 @@ void QueueResource::Start(KernelContext& c, bool enqueue, Attempt attempt) {
 void QueueResource::Cancel(uint64_t id) {
   Completions completions;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (std::list<Attempt>* line : {&enqueues_, &dequeues_}) {
       for (auto it = line->begin(); it != line->end(); ++it) {
         if (it->id != id) continue;

@@ -11,10 +11,10 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
 
@@ -80,26 +80,25 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   void Start(KernelContext& c, bool enqueue, Attempt attempt);
   void Cancel(uint64_t id);
   void FailAll(std::list<Attempt>* line, const Status& status, Completions* completions);
-  // All below: REQUIRES mutex_.
-  void Flush(Completions* completions);
-  bool TryEnqueue(Completions* completions);  // true: something has changed
-  bool TryDequeue(Completions* completions);
+  void Flush(Completions* completions) MG_REQUIRES(mutex_);
+  bool TryEnqueue(Completions* completions) MG_REQUIRES(mutex_);  // true: something has changed
+  bool TryDequeue(Completions* completions) MG_REQUIRES(mutex_);
   // Why the attempt has to wait.
-  std::string Waits(const Attempt& attempt) const;
+  std::string Waits(const Attempt& attempt) const MG_REQUIRES(mutex_);
   static void Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which, Status status,
                      Completions* completions);
-  Tuple TakeOne();
-  void PutBack(Attempt& attempt);
+  Tuple TakeOne() MG_REQUIRES(mutex_);
+  void PutBack(Attempt& attempt) MG_REQUIRES(mutex_);
   static void Run(Completions completions);
 
   const QueueSpec spec_;
   const uint64_t key_;  // of the shuffle's random numbers
 
-  mutable std::mutex mutex_;
-  std::deque<Tuple> elements_;  // guarded by mutex_, as all below
-  std::list<Attempt> enqueues_, dequeues_;
-  bool closed_ = false;
-  uint64_t last_id_ = 0, draws_ = 0;
+  mutable Mutex mutex_;
+  std::deque<Tuple> elements_ MG_GUARDED_BY(mutex_);
+  std::list<Attempt> enqueues_ MG_GUARDED_BY(mutex_), dequeues_ MG_GUARDED_BY(mutex_);
+  bool closed_ MG_GUARDED_BY(mutex_) = false;
+  uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0, draws_ MG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace monograph::ops::queue

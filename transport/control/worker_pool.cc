@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/thread.h"
 
 namespace monograph::control {

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "base/thread.h"
 

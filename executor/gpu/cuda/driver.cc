@@ -12,10 +12,10 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/gpu/cuda/captured.h"
 #include "executor/gpu/cuda/error.h"
 #include "executor/gpu/cuda/nccl.h"
@@ -52,7 +52,7 @@ template <typename Handle>
 class Handles {
  public:
   int32_t Add(Handle handle) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!free_.empty()) {
       const int32_t id = free_.back();
       free_.pop_back();
@@ -63,19 +63,19 @@ class Handles {
     return static_cast<int32_t>(handles_.size() - 1);
   }
   Handle Get(int32_t id) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return handles_[static_cast<size_t>(id)];
   }
   Handle Remove(int32_t id) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     free_.push_back(id);
     return std::exchange(handles_[static_cast<size_t>(id)], nullptr);
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<Handle> handles_;
-  std::vector<int32_t> free_;
+  mutable Mutex mutex_;
+  std::vector<Handle> handles_ MG_GUARDED_BY(mutex_);
+  std::vector<int32_t> free_ MG_GUARDED_BY(mutex_);
 };
 
 struct CapturedGraph {
