@@ -302,7 +302,7 @@ class PlanCompiler {
     for (const NodeId id : roots_) {
       if (at(id).kind != NodeKind::kRecv) plan_->roots.push_back(at(id).number);
     }
-    plan_->serial_mutexes = std::make_unique<std::mutex[]>(serial_);
+    plan_->serial_mutexes = std::make_unique<Mutex[]>(serial_);
     IndexRecvEdges();
   }
 

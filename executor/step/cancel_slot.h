@@ -2,7 +2,8 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace monograph {
 
@@ -10,12 +11,12 @@ class StepTrace;
 
 struct CancelSlot {
   StepTrace* trace = nullptr;  // of a traced step, for kernels that run other nodes
-  std::mutex mutex;
-  std::function<void()> callback;  // guarded by mutex
-  bool cancelled = false;          // guarded by mutex
+  Mutex mutex;
+  std::function<void()> callback MG_GUARDED_BY(mutex);
+  bool cancelled MG_GUARDED_BY(mutex) = false;
 
   bool Set(std::function<void()> fn) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     if (cancelled) return false;
     callback = std::move(fn);
     return true;
@@ -23,7 +24,7 @@ struct CancelSlot {
   void Cancel() {
     std::function<void()> run;
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       cancelled = true;
       run.swap(callback);
     }
@@ -31,7 +32,7 @@ struct CancelSlot {
   }
   void Reset() {
     std::function<void()> drop;  // destroyed outside the lock
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     drop.swap(callback);
     cancelled = false;
   }

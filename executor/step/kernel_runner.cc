@@ -6,10 +6,10 @@
 #include "executor/step/kernel_runner.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
+#include <optional>
 
 #include "base/device_name.h"
+#include "base/mutex.h"
 #include "executor/node_construction.h"
 #include "executor/resource_manager.h"
 #include "executor/thread_pools.h"
@@ -102,17 +102,19 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
 
   Status status;
   if (AsyncKernel* async = (*kernel)->AsAsync()) {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
+    struct {
+      Mutex mutex;
+      CondVar changed;
+      std::optional<Status> status MG_GUARDED_BY(mutex);
+    } end;
     async->ComputeAsync(context, [&](const Status& result) {
-      std::lock_guard lock(mutex);
-      status = result;
-      done = true;
-      changed.notify_one();
+      MutexLock lock(end.mutex);
+      end.status = result;
+      end.changed.NotifyOne();  // under the lock: `end` may be gone right after
     });
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done; });
+    MutexLock lock(end.mutex);
+    while (!end.status) end.changed.Wait(end.mutex);
+    status = *end.status;
   } else {
     status = (*kernel)->Compute(context);
   }

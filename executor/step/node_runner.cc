@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "executor/step/pool_std_allocator.h"
 #include "executor/thread_pools.h"
 
@@ -61,11 +61,12 @@ Status NodeRunner::ComputeSpecial(int32_t id, const PlanNode& node, bool timed) 
 
 Status NodeRunner::ComputeSerial(const PlanNode& node) {
   if (node.kind != NodeKind::kSerial) return node.kernel->Compute(context_);
-  std::unique_lock lock(plan_.serial_mutexes[node.aux], std::try_to_lock);
-  if (!lock.owns_lock()) {  // another step runs this kernel
+  Mutex& serial = plan_.serial_mutexes[node.aux];
+  if (!serial.TryLock()) {  // another step runs this kernel
     if (!context_.may_wait()) return context_.Busy();
-    lock.lock();
+    serial.Lock();
   }
+  MutexLock lock(serial, std::adopt_lock);
   return node.kernel->Compute(context_);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "executor/plan/plan_data.h"
 #include "executor/step/pool_std_allocator.h"
 #include "executor/step/step_loop.h"
@@ -99,7 +100,7 @@ void Step::Complete() {
 
 void Step::AbortHeld(const Status& status) {
   {
-    std::lock_guard lock(status_mutex_);
+    MutexLock lock(status_mutex_);
     int expected = kOpen;
     const bool first =
         outcome_.compare_exchange_strong(expected, kAborted, std::memory_order_acq_rel);
@@ -115,40 +116,41 @@ void Step::AbortHeld(const Status& status) {
 // A trailing kernel failed: the step does, even if all else has finished.
 void Step::TrailingFailed(const Status& status) {
   AbortHeld(status);
-  std::lock_guard lock(status_mutex_);
+  MutexLock lock(status_mutex_);
   status_.Update(status);
 }
 
 void Step::EndedLate(int32_t node, const Status& why) {
   const PlanData& plan = plan_->data();
   const auto id = static_cast<size_t>(node);
-  std::lock_guard lock(status_mutex_);
+  MutexLock lock(status_mutex_);
   if (unfinished_ != nullptr) unfinished_->Began(plan.names[id], plan.ops[id], why);
 }
 
 std::string Step::unfinished() const {
+  MutexLock lock(status_mutex_);
   return unfinished_ == nullptr ? std::string() : unfinished_->ToString();
 }
 
 void Step::Finish() {
   // Relaxed, here and below: the last Release, which called this, has acquired what others wrote.
   const bool complete = outcome_.load(std::memory_order_relaxed) == kComplete;
-  if (unfinished_ != nullptr) {
-    const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
-    for (size_t i = 0; i < edges.size(); ++i) {
-      if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
-        unfinished_->Awaits(edges[i].name, edges[i].send_device);
+  Status status;
+  {
+    MutexLock lock(status_mutex_);
+    status = status_;
+    if (unfinished_ != nullptr) {
+      const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
+      for (size_t i = 0; i < edges.size(); ++i) {
+        if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
+          unfinished_->Awaits(edges[i].name, edges[i].send_device);
+      }
     }
   }
   Clear(plan_->data(), *state_, complete);
   plan_->data().ReturnState(std::move(state_));
   const std::shared_ptr<Step> self = std::move(self_);
   const Done done = std::move(done_);
-  Status status;
-  {
-    std::lock_guard lock(status_mutex_);
-    status = status_;
-  }
   if (done) done(status);
 }
 

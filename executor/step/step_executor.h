@@ -16,11 +16,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "base/done.h"
+#include "base/mutex.h"
 #include "base/tensor.h"
 #include "executor/plan/plan.h"
 #include "executor/trace.h"
@@ -121,9 +121,10 @@ class Step : public std::enable_shared_from_this<Step> {
   // asynchronous kernel.
   std::atomic<int> holds_{1};
   std::atomic<int32_t> remaining_{0};  // nodes that have not finished; trailing ones: not begun
-  std::mutex status_mutex_;
-  Status status_;                           // guarded by status_mutex_, as what follows
-  std::unique_ptr<Unfinished> unfinished_;  // of a step whose time is up
+  mutable Mutex status_mutex_;
+  Status status_ MG_GUARDED_BY(status_mutex_);
+  std::unique_ptr<Unfinished> unfinished_
+      MG_GUARDED_BY(status_mutex_);  // of a step whose time is up
 };
 
 class StepExecutor {
