@@ -175,9 +175,9 @@ class Ours {
     const DeviceIndex device = Check(graph.InternDevice(devices_[0]->name()));
     for (NodeId id = 0; id < graph.num_nodes(); ++id) graph.SetDevice(id, device);
     plan_ = Check(CompilePlan(graph, {.kernels = &kernels_,
-                                                 .devices = {devices_[0].get()},
-                                                 .pools = &pools_,
-                                                 .resources = &resources_}));
+                                      .devices = {devices_[0].get()},
+                                      .pools = &pools_,
+                                      .resources = &resources_}));
   }
 
   OpRegistry ops_;

@@ -28,8 +28,8 @@ class ThreadPools {
   // Runs run(context, value) on an inter-op thread, soon. Several that are queued start in order.
   using Task = void (*)(void* context, int32_t value);
   void Enqueue(Task run, void* context, int32_t value);
-  // Whether a task enqueued now would find an inter-op thread free. Relaxed, as all uses of busy_: a
-  // hint, which is old by the time that it is used.
+  // Whether a task enqueued now would find an inter-op thread free. Relaxed, as all uses of busy_:
+  // a hint, which is old by the time that it is used.
   bool hungry() const { return busy_->load(std::memory_order_relaxed) < inter_op_; }
   int idle() const { return inter_op_ - busy_->load(std::memory_order_relaxed); }
   // A thread that computes without being one of ours counts as one while it does.

@@ -184,8 +184,8 @@ class CollectiveHome {
  private:
   CollectiveManager* const manager_;
   const uint64_t session_;
-  // Relaxed: set first when kernels are made; the lock under which the graph is registered publishes
-  // it to steps.
+  // Relaxed: set first when kernels are made; the lock under which the graph is registered
+  // publishes it to steps.
   mutable std::atomic<bool> used_{false};
   mutable Order order_;
 };

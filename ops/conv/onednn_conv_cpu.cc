@@ -420,9 +420,9 @@ bool MayGiveNaN(KernelContext& c, const Geometry& g, const float* input, const f
   c.ParallelFor(g.n, 1 + g.input_image() / 16, std::ref(images));
   const auto value = [](uint32_t bits) { return double{std::bit_cast<float>(bits)}; };
   const int64_t products = g.filter() / g.oc;  // in the sum that is one element
-  const double sum = value(largest) * value(LargestBits(filter, g.filter())) *
-                         static_cast<double>(products) +
-                     value(LargestBits(bias, g.oc));
+  const double sum =
+      value(largest) * value(LargestBits(filter, g.filter())) * static_cast<double>(products) +
+      value(LargestBits(bias, g.oc));
   return !(sum < std::numeric_limits<float>::max() / 2);
 }
 

@@ -111,9 +111,9 @@ class Trainer {
     const DeviceIndex device = graph.InternDevice(devices_[0]->name()).value();
     for (NodeId id = 0; id < graph.num_nodes(); ++id) graph.SetDevice(id, device);
     auto plan = CompilePlan(graph, {.kernels = &Kernels(),
-                                               .devices = {devices_[0].get()},
-                                               .pools = &pools_,
-                                               .resources = &resources_});
+                                    .devices = {devices_[0].get()},
+                                    .pools = &pools_,
+                                    .resources = &resources_});
     ASSERT_TRUE(plan.ok()) << plan.status();
     plan_ = *plan;
   }
