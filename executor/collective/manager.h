@@ -231,16 +231,16 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   CondVar changed_;  // for the timer
   CondVar drained_;  // after Stop: working_ == 0
   std::map<Key, OperationPtr> operations_ MG_GUARDED_BY(mutex_);
-  std::map<std::pair<int32_t, std::string>, Member> members_
-      MG_GUARDED_BY(mutex_);  // by group and device
+  // By group and device.
+  std::map<std::pair<int32_t, std::string>, Member> members_ MG_GUARDED_BY(mutex_);
   std::map<int32_t, Forming> forming_ MG_GUARDED_BY(mutex_);
-  std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_
-      MG_GUARDED_BY(mutex_);                         // by session and step
+  // By session and step.
+  std::map<std::pair<uint64_t, uint64_t>, OpenStep> open_ MG_GUARDED_BY(mutex_);
   std::vector<Request> held_ MG_GUARDED_BY(mutex_);  // wait for an earlier step to begin the same
   std::vector<Withheld> withheld_ MG_GUARDED_BY(mutex_);
   std::map<uint64_t, std::vector<std::string>> lost_ MG_GUARDED_BY(mutex_);  // tasks, by session
-  std::map<uint64_t, Status> broken_
-      MG_GUARDED_BY(mutex_);               // epochs that ended before this task was told of them
+  // Epochs that ended before this task was told of them.
+  std::map<uint64_t, Status> broken_ MG_GUARDED_BY(mutex_);
   int working_ MG_GUARDED_BY(mutex_) = 0;  // threads inside Work, queued ones too
   bool stopped_ MG_GUARDED_BY(mutex_) = false;
   bool waiting_ MG_GUARDED_BY(mutex_) = false;  // the timer sleeps until it is told

@@ -142,8 +142,8 @@ class GpuMembers : public DeviceWork, public std::enable_shared_from_this<GpuMem
   CondVar changed_;
   LaunchOrder<MemberOperationPtr> order_ MG_GUARDED_BY(mutex_);
   std::vector<MemberOperationPtr> under_way_ MG_GUARDED_BY(mutex_);
-  std::map<std::vector<std::string>, Group> groups_
-      MG_GUARDED_BY(mutex_);  // by devices in rank order
+  // By devices in rank order.
+  std::map<std::vector<std::string>, Group> groups_ MG_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Connection>> retired_ MG_GUARDED_BY(mutex_);  // may still be in use
   int aborting_ MG_GUARDED_BY(mutex_) = 0;             // communicators, by threads of their own
   std::vector<EventId> events_ MG_GUARDED_BY(mutex_);  // that are free

@@ -123,8 +123,8 @@ class Step : public std::enable_shared_from_this<Step> {
   std::atomic<int32_t> remaining_{0};  // nodes that have not finished; trailing ones: not begun
   mutable Mutex status_mutex_;
   Status status_ MG_GUARDED_BY(status_mutex_);
-  std::unique_ptr<Unfinished> unfinished_
-      MG_GUARDED_BY(status_mutex_);  // of a step whose time is up
+  // Of a step whose time is up.
+  std::unique_ptr<Unfinished> unfinished_ MG_GUARDED_BY(status_mutex_);
 };
 
 class StepExecutor {

@@ -105,8 +105,8 @@ struct WorkerSession {
 
   mutable Mutex mutex;
   CondVar idle;
-  std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs
-      MG_GUARDED_BY(mutex);                       // by handle
+  // By handle.
+  std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs MG_GUARDED_BY(mutex);
   uint32_t last_handle MG_GUARDED_BY(mutex) = 0;  // a handle is never used twice
   std::array<StepSlot, kStepSlots> slots MG_GUARDED_BY(mutex);
   std::vector<StepRow> rows MG_GUARDED_BY(mutex);  // those that run

@@ -223,31 +223,46 @@ class UcxTransport : public Transport, private Driven {
   bool busy() const override { return in_flight_.load(std::memory_order_relaxed) > 0; }
   void Finish() override;
 
-  // The worker's lock. Every method below REQUIRES it.
-  bool TryLock() {
-    if (locked_.load(std::memory_order_relaxed) || locked_.exchange(true)) return false;
-    holder_.store(pthread_self(), std::memory_order_relaxed);
-    return true;
-  }
-  void Lock() {
-    for (int spins = 0; !TryLock();) {
-      Pause();
-      if (++spins % 64 == 0) sched_yield();
-    }
-  }
-  // Only this thread writes its own id there, and takes it away before it unlocks.
-  bool HeldHere() const {
-    return pthread_equal(holder_.load(std::memory_order_relaxed), pthread_self()) != 0;
-  }
-  void Unlock();
-  // Locks unless this thread holds the lock already (a call from a callback).
-  class Guard {
+  // The worker's lock: a spin lock that knows its holder.
+  class MG_CAPABILITY WorkerLock {
    public:
-    explicit Guard(UcxTransport* transport)
-        : transport_(transport->HeldHere() ? nullptr : transport) {
-      if (transport_ != nullptr) transport_->Lock();
+    bool TryLock() MG_TRY_ACQUIRE(true) {
+      if (locked_.load(std::memory_order_relaxed) || locked_.exchange(true)) return false;
+      holder_.store(pthread_self(), std::memory_order_relaxed);
+      return true;
     }
-    ~Guard() {
+    void Lock() MG_ACQUIRE() {
+      for (int spins = 0; !TryLock();) {
+        Pause();
+        if (++spins % 64 == 0) sched_yield();
+      }
+    }
+    void Unlock() MG_RELEASE() {
+      holder_.store(pthread_t{}, std::memory_order_relaxed);
+      locked_.store(false);
+    }
+    // Only this thread writes its own id there, and takes it away before it unlocks.
+    bool HeldHere() const {
+      return pthread_equal(holder_.load(std::memory_order_relaxed), pthread_self()) != 0;
+    }
+    // For the analysis: in callbacks, which UCX and this transport call under the lock.
+    void AssertHeld() const MG_ASSERT_HELD() {}
+
+   private:
+    // Sequentially consistent: see UcxTransport::Unlock.
+    alignas(64) std::atomic<bool> locked_{false};
+    std::atomic<pthread_t> holder_{};
+  };
+  // Sends what was submitted meanwhile.
+  void Unlock() MG_RELEASE(lock_);
+  // Locks unless this thread holds the lock already (a call from a callback).
+  class MG_SCOPED_CAPABILITY Guard {
+   public:
+    explicit Guard(UcxTransport* transport) MG_ACQUIRE(transport->lock_)
+        : transport_(transport->lock_.HeldHere() ? nullptr : transport) {
+      if (transport_ != nullptr) transport_->lock_.Lock();
+    }
+    ~Guard() MG_RELEASE() {
       if (transport_ != nullptr) transport_->Unlock();
     }
     Guard(const Guard&) = delete;
@@ -257,32 +272,34 @@ class UcxTransport : public Transport, private Driven {
     UcxTransport* const transport_;
   };
 
-  void SubmitAll();
-  void Submit(SendContext* context);
-  void FinishSend(SendContext* context, Status status);  // Done comes from the driver, later
-  bool RunReady();
-  bool CheckGrace();
-  Result<std::shared_ptr<Endpoint>> EndpointTo(const UcxAddress& address, std::string_view name);
-  void CloseEndpoint(Endpoint* endpoint);
-  void FlushEndpoint(Endpoint* endpoint);
-  void CloseUnused();
-  bool CheckClosing();
-  void SayGoodbye(const Endpoint* endpoint);
-  void StartProbe(const std::string& lost);
-  void CheckProbe(bool any);
-  bool SkipUnwritten();
-  void CancelSends(Peer* peer, const Status& status);
-  void CancelReceives(uint64_t source, Clock::time_point deadline);
-  void CompleteReceive(ReceiveContext* context, const Status& status);
-  void CountReceived(size_t bytes) {
+  void SubmitAll() MG_REQUIRES(lock_);
+  void Submit(SendContext* context) MG_REQUIRES(lock_);
+  // Done comes from the driver, later.
+  void FinishSend(SendContext* context, Status status) MG_REQUIRES(lock_);
+  bool RunReady() MG_REQUIRES(lock_);
+  bool CheckGrace() MG_REQUIRES(lock_);
+  Result<std::shared_ptr<Endpoint>> EndpointTo(const UcxAddress& address, std::string_view name)
+      MG_REQUIRES(lock_);
+  void CloseEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
+  void FlushEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
+  void CloseUnused() MG_REQUIRES(lock_);
+  bool CheckClosing() MG_REQUIRES(lock_);
+  void SayGoodbye(const Endpoint* endpoint) MG_REQUIRES(lock_);
+  void StartProbe(const std::string& lost) MG_REQUIRES(lock_);
+  void CheckProbe(bool any) MG_REQUIRES(lock_);
+  bool SkipUnwritten() MG_REQUIRES(lock_);
+  void CancelSends(Peer* peer, const Status& status) MG_REQUIRES(lock_);
+  void CancelReceives(uint64_t source, Clock::time_point deadline) MG_REQUIRES(lock_);
+  void CompleteReceive(ReceiveContext* context, const Status& status) MG_REQUIRES(lock_);
+  void CountReceived(size_t bytes) MG_REQUIRES(lock_) {
     messages_received_.store(messages_received_.load(std::memory_order_relaxed) + 1,
                              std::memory_order_relaxed);
     bytes_received_.store(bytes_received_.load(std::memory_order_relaxed) + bytes,
                           std::memory_order_relaxed);
   }
 
-  void Release(SendContext* context);
-  void Release(ReceiveContext* context);
+  void Release(SendContext* context) MG_REQUIRES(lock_);
+  void Release(ReceiveContext* context) MG_REQUIRES(lock_);
 
   static ucs_status_t OnHeader(void* self, const void* header, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param);
@@ -305,41 +322,42 @@ class UcxTransport : public Transport, private Driven {
   uint64_t host_ = 0;
   std::string address_;
 
-  alignas(64) std::atomic<bool> locked_{false};
-  std::atomic<pthread_t> holder_{};
+  WorkerLock lock_;
   alignas(64) Submissions submitted_;
   alignas(64) std::atomic<int> in_flight_{0};
   std::atomic<uint64_t> messages_sent_{0}, messages_received_{0}, bytes_sent_{0},
       bytes_received_{0};
 
-  // All guarded by the worker's lock.
-  std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
-  std::unordered_set<uint64_t> gone_;         // instances that were disconnected and not met again
-  bool polling_ = false;                      // the holder is the driver: it will look at ready_
-  bool needs_drive_ = false;
-  bool closed_ = false;
-  bool finished_ = false;
-  std::vector<SendContext*> ready_;    // completed; and messages to this transport itself
-  std::vector<SendContext*> running_;  // those that RunReady runs now
-  std::vector<std::shared_ptr<Endpoint>> endpoints_;  // those that are open
-  bool check_endpoints_ = false;                      // one may be of no use any more
-  ReceiveContext* receives_ = nullptr;                // that UCX still holds, newest first
-  int receives_cancelled_ = 0;                        // how many of them are in their grace
-  std::vector<void*> closing_;  // UCX's requests to flush endpoints that are to be closed
+  std::vector<std::unique_ptr<Peer>> peers_ MG_GUARDED_BY(lock_);  // by PeerId
+  // Instances that were disconnected and not met again.
+  std::unordered_set<uint64_t> gone_ MG_GUARDED_BY(lock_);
+  bool polling_ MG_GUARDED_BY(lock_) = false;  // the holder is the driver: it will look at ready_
+  bool needs_drive_ MG_GUARDED_BY(lock_) = false;
+  bool closed_ MG_GUARDED_BY(lock_) = false;
+  bool finished_ MG_GUARDED_BY(lock_) = false;
+  // Completed; and messages to this transport itself.
+  std::vector<SendContext*> ready_ MG_GUARDED_BY(lock_);
+  std::vector<SendContext*> running_ MG_GUARDED_BY(lock_);                 // RunReady's
+  std::vector<std::shared_ptr<Endpoint>> endpoints_ MG_GUARDED_BY(lock_);  // those that are open
+  bool check_endpoints_ MG_GUARDED_BY(lock_) = false;        // one may be of no use any more
+  ReceiveContext* receives_ MG_GUARDED_BY(lock_) = nullptr;  // that UCX still holds, newest first
+  int receives_cancelled_ MG_GUARDED_BY(lock_) = 0;          // of them, those in their grace
+  // UCX's requests to flush endpoints that are to be closed.
+  std::vector<void*> closing_ MG_GUARDED_BY(lock_);
 
   // The probe. Senders write into one shared-memory queue of this process. One that is killed in
   // the middle of that leaves the queue blocked for every other sender, and UCX does not notice. So
   // after each Disconnect the transport sends itself a message through that queue. If it does not
   // come, what the dead sender left is skipped (transport/ucx/ucx_queue.h).
   std::string worker_address_;
-  ucp_ep_h probe_endpoint_ = nullptr;
-  bool probing_ = false;
-  uint64_t probe_ = 0;
-  std::string probe_lost_;  // the peer after whose end the probe was sent
+  ucp_ep_h probe_endpoint_ MG_GUARDED_BY(lock_) = nullptr;
+  bool probing_ MG_GUARDED_BY(lock_) = false;
+  uint64_t probe_ MG_GUARDED_BY(lock_) = 0;
+  std::string probe_lost_ MG_GUARDED_BY(lock_);  // the peer after whose end the probe was sent
   // Endpoints of peers that were disconnected since the last probe that came back.
-  std::vector<std::shared_ptr<Endpoint>> suspects_;
-  Clock::time_point quiet_since_;
-  int quiet_polls_ = 0;
+  std::vector<std::shared_ptr<Endpoint>> suspects_ MG_GUARDED_BY(lock_);
+  Clock::time_point quiet_since_ MG_GUARDED_BY(lock_);
+  int quiet_polls_ MG_GUARDED_BY(lock_) = 0;
 
   mutable Mutex health_mutex_;
   Status health_ MG_GUARDED_BY(health_mutex_);
@@ -396,12 +414,11 @@ void UcxTransport::Unlock() {
     if (!submitted_.empty()) SubmitAll();
     const bool notify = needs_drive_ && !polling_;
     needs_drive_ = false;
-    holder_.store(pthread_t{}, std::memory_order_relaxed);
-    locked_.store(false);
+    lock_.Unlock();
     if (notify) loop_.Notify();
     // A sender pushes its message before it tries the lock: either it gets the lock now, or this
     // thread sees the message.
-    if (submitted_.empty() || !TryLock()) return;
+    if (submitted_.empty() || !lock_.TryLock()) return;
   }
 }
 
@@ -467,8 +484,10 @@ Result<std::shared_ptr<Endpoint>> UcxTransport::EndpointTo(const UcxAddress& add
 
 void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* endpoint = static_cast<Endpoint*>(arg);
+  UcxTransport* self = endpoint->transport;
+  self->lock_.AssertHeld();
   endpoint->over = true;
-  endpoint->transport->check_endpoints_ = true;
+  self->check_endpoints_ = true;
   LogDebug("UCX lost " + endpoint->name + ": " + ucs_status_string(status));
 }
 
@@ -479,7 +498,7 @@ void UcxTransport::CloseUnused() {
     if (endpoint->held > 0) return endpoint->watched;  // closed by force: UCX releases the payloads
     return endpoint->over || StateOf(endpoint->process) == ProcessState::kEnded;
   };
-  std::erase_if(endpoints_, [&](const std::shared_ptr<Endpoint>& endpoint) {
+  std::erase_if(endpoints_, [&](const std::shared_ptr<Endpoint>& endpoint) MG_REQUIRES(lock_) {
     if (!over(endpoint)) return false;
     CloseEndpoint(endpoint.get());
     return true;
@@ -535,6 +554,7 @@ void UcxTransport::StartProbe(const std::string& lost) {
 ucs_status_t UcxTransport::OnProbe(void* arg, const void*, size_t, void* data, size_t bytes,
                                    const ucp_am_recv_param_t*) {
   auto* self = static_cast<UcxTransport*>(arg);
+  self->lock_.AssertHeld();
   uint64_t number = 0;
   if (bytes == sizeof number) std::memcpy(&number, data, bytes);
   if (number == self->probe_ && std::exchange(self->probing_, false)) {
@@ -547,6 +567,7 @@ ucs_status_t UcxTransport::OnProbe(void* arg, const void*, size_t, void* data, s
 ucs_status_t UcxTransport::OnGoodbye(void* arg, const void*, size_t, void* data, size_t bytes,
                                      const ucp_am_recv_param_t*) {
   auto* self = static_cast<UcxTransport*>(arg);
+  self->lock_.AssertHeld();
   uint64_t instance = 0;
   if (bytes == sizeof instance) std::memcpy(&instance, data, bytes);
   for (const auto& endpoint : self->endpoints_) {
@@ -647,9 +668,10 @@ void UcxTransport::Disconnect(PeerId id) {
 std::string UcxTransport::Describe(PeerId id) const {
   auto* self = const_cast<UcxTransport*>(this);
   Guard guard(self);
-  if (id >= peers_.size() || !peers_[id]->connected) return "not connected";
-  if (peers_[id]->self) return "self (by reference)";
-  return DescribeEndpoint(peers_[id]->endpoint->handle);
+  if (id >= self->peers_.size()) return "not connected";
+  const Peer& peer = *self->peers_[id];
+  if (!peer.connected) return "not connected";
+  return peer.self ? "self (by reference)" : DescribeEndpoint(peer.endpoint->handle);
 }
 
 void UcxTransport::Send(PeerId to, std::string_view header, Payload payload, Done done) {
@@ -661,19 +683,20 @@ void UcxTransport::Send(PeerId to, std::string_view header, Payload payload, Don
   context->header.instance = instance_;
   if (header.size() <= kMaxHeaderBytes)
     std::memcpy(context->header.bytes, header.data(), header.size());
-  if (HeldHere()) {
+  if (lock_.HeldHere()) {
+    lock_.AssertHeld();
     SubmitAll();
     Submit(context);
     return;
   }
-  if (TryLock()) {
+  if (lock_.TryLock()) {
     SubmitAll();
     Submit(context);
     Unlock();
     return;
   }
   submitted_.Push(context);
-  if (TryLock()) Unlock();
+  if (lock_.TryLock()) Unlock();
 }
 
 void UcxTransport::SubmitAll() {
@@ -762,6 +785,7 @@ void UcxTransport::OnSent(void* request, ucs_status_t status, void* arg) {
   ucp_request_free(request);
   Peer* peer = context->peer;
   UcxTransport* self = peer->transport;
+  self->lock_.AssertHeld();
   context->peer = nullptr;
   if (context->open) {
     context->open = false;
@@ -827,7 +851,7 @@ void UcxTransport::CompleteReceive(ReceiveContext* receive, const Status& status
 }
 
 bool UcxTransport::Poll() {
-  if (!TryLock()) return false;
+  if (!lock_.TryLock()) return false;
   if (worker_ == nullptr) {
     Unlock();
     return false;
@@ -850,7 +874,7 @@ bool UcxTransport::Poll() {
 }
 
 bool UcxTransport::Arm() {
-  Lock();
+  lock_.Lock();
   const bool quiet = submitted_.empty() && ready_.empty() && !check_endpoints_ &&
                      ucp_worker_arm(worker_) == UCS_OK;
   Unlock();
@@ -860,6 +884,7 @@ bool UcxTransport::Arm() {
 ucs_status_t UcxTransport::OnHeader(void* arg, const void*, size_t, void* data, size_t bytes,
                                     const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxTransport*>(arg);
+  self->lock_.AssertHeld();
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || bytes > kMaxHeaderBytes) {
     LogWarning("dropped a message with a header of " + std::to_string(bytes) + " bytes");
     return UCS_OK;
@@ -872,6 +897,7 @@ ucs_status_t UcxTransport::OnHeader(void* arg, const void*, size_t, void* data, 
 ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t header_bytes, void* data,
                                      size_t bytes, const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxTransport*>(arg);
+  self->lock_.AssertHeld();
   uint64_t source;
   if (header_bytes < sizeof source || header_bytes > sizeof source + kMaxHeaderBytes) {
     LogWarning("dropped a message with a header of " + std::to_string(header_bytes) + " bytes");
@@ -923,6 +949,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
 void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, void* arg) {
   auto* receive = static_cast<ReceiveContext*>(arg);
   UcxTransport* self = receive->transport;
+  self->lock_.AssertHeld();
   ucp_request_free(request);
   Unlink(self->receives_, receive);
   if (receive->open) {
@@ -963,17 +990,21 @@ void UcxTransport::SayGoodbye(const Endpoint* endpoint) {
 void UcxTransport::Finish() {
   // Peers may still be reading payloads whose Done has run: wait for them, for a short time.
   const auto poll_until = [&](milliseconds grace, auto quiet) {
-    for (const auto deadline = Clock::now() + grace; !quiet() && Clock::now() < deadline;) {
+    const auto over = [&] {
+      Guard guard(this);
+      return quiet();
+    };
+    for (const auto deadline = Clock::now() + grace; !over() && Clock::now() < deadline;) {
       if (!Poll()) sched_yield();
     }
   };
-  poll_until(kFinishGrace, [&] {
+  poll_until(kFinishGrace, [&]() MG_REQUIRES(lock_) {
     return receives_ == nullptr && ready_.empty() &&
            std::all_of(peers_.begin(), peers_.end(),
                        [](const auto& peer) { return peer->held == nullptr; });
   });
   SilenceUcx(true);  // it would name each request that a dead peer never answered
-  Lock();
+  lock_.Lock();
   const auto endpoints = std::exchange(endpoints_, {});
   for (const auto& endpoint : endpoints) {
     if (!endpoint->over) SayGoodbye(endpoint.get());
@@ -981,8 +1012,8 @@ void UcxTransport::Finish() {
   }
   probing_ = false;
   Unlock();
-  poll_until(kFlushGrace, [&] { return closing_.empty(); });
-  Lock();
+  poll_until(kFlushGrace, [&]() MG_REQUIRES(lock_) { return closing_.empty(); });
+  lock_.Lock();
   polling_ = true;
   // UCX insists that a watched endpoint has nothing pending when its worker ends.
   for (const auto& endpoint : endpoints) {
