@@ -108,6 +108,7 @@ bool IsEnd(const Status& status) {
 }  // namespace
 
 void QueueRunner::Start(Session* session, Coordinator* coordinator) const {
+  // Those that still enqueue. Default order: who ends last must see that the others have ended.
   auto left = std::make_shared<std::atomic<size_t>>(enqueue_.size());
   for (const Operation& enqueue : enqueue_) {
     coordinator->Start(

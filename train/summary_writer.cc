@@ -106,7 +106,7 @@ Result<std::unique_ptr<SummaryWriter>> SummaryWriter::Open(const std::string& fo
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return FailedPrecondition("cannot make '" + folder + "': " + error.message());
-  static std::atomic<int> writers = 0;
+  static std::atomic<int> writers = 0;  // default order: once per file
   char host[256] = "localhost";
   (void)gethostname(host, sizeof host - 1);
   const std::string path = folder + "/events.out.tfevents." +

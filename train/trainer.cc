@@ -432,7 +432,7 @@ Status Trainer::Reconnect(Loop& loop) {
 Status Trainer::TrainBeside(int64_t until, const StepFn& on_step) {
   Mutex mutex;  // one reports at a time
   FirstFailure first;
-  std::atomic<bool> stop = false;
+  std::atomic<bool> stop = false;  // default order: read once per step
   // How many loops go on, those not counted that wait for their workers.
   const auto training = [this] {
     return std::count_if(loops_.begin(), loops_.end(),

@@ -156,7 +156,8 @@ class Trainer {
   bool said_ready_ = false, failed_ = false;
   std::vector<Loop> loops_;
   std::vector<std::shared_ptr<TrainHook>> hooks_;  // of this client
-  std::atomic<bool> stop_ = false;                 // a hook asked for it
+  // Default order, as it costs nothing: once or twice per step.
+  std::atomic<bool> stop_ = false;  // a hook asked for it
   std::atomic<int64_t> global_step_ = 0;
 };
 

@@ -175,7 +175,8 @@ class Session::Impl : public StepClient {
   bool AwaitCauseLocked(InFlight& flight) MG_REQUIRES(mutex_);
   // If the step is over: takes it out of the ring and returns what completes it.
   Completion FinishLocked(InFlight& flight, bool force = false) MG_REQUIRES(mutex_);
-  void Abort(const std::vector<int>& peers, uint64_t step, const Status& status);
+  void Abort(const std::vector<int>& peers, uint64_t step, const Status& status)
+      MG_EXCLUDES(mutex_);
   // Fails the steps in flight for which `which`, called under mutex_, is true.
   void FailSteps(const Status& why, const std::function<bool(InFlight&)>& which);
   void Expire(uint64_t step);
@@ -214,6 +215,8 @@ class Session::Impl : public StepClient {
   std::vector<Status> lost_ MG_GUARDED_BY(mutex_);  // by task
   std::thread watcher_;
 
+  // Sequentially consistent: a Call counts itself and then reads closing_, Close sets closing_ and
+  // then reads calls_. One of the two must see what the other has written.
   std::atomic<bool> closing_ = false;
   std::atomic<int> calls_ = 0;
 };

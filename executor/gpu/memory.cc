@@ -120,9 +120,8 @@ struct GpuMemory::Arena {
   GpuMemory* memory = nullptr;
   char* data = nullptr;
   size_t bytes = 0;
-  // These two: with memory->mutex_ held, which the analysis does not know for the GpuMemory's own.
-  int64_t live = 0;
-  bool dropped = false;
+  int64_t live MG_GUARDED_BY(memory->mutex_) = 0;
+  bool dropped MG_GUARDED_BY(memory->mutex_) = false;
 };
 
 Result<GpuMemory::Owner> GpuMemory::Make(std::shared_ptr<StreamDriver> driver, Options options) {
@@ -205,6 +204,7 @@ void* GpuMemory::AllocateScripted(MemoryScript* script, size_t bytes) {
         [&](int32_t other) { return script->entries_[static_cast<size_t>(other)].live; });
     if (!entry.apart && !entry.live && vacant) {
       entry.live = true;
+      arena_->memory->mutex_.AssertHeld();  // this memory's
       ++arena_->live;
       return arena_->data + entry.offset;
     }
@@ -227,6 +227,7 @@ void GpuMemory::DeallocateLocked(void* data) {
   for (Arena* arena : arenas_) {
     auto* at = static_cast<char*>(data);
     if (at < arena->data || at >= arena->data + arena->bytes) continue;
+    arena->memory->mutex_.AssertHeld();  // this memory's
     --arena->live;
     if (script_ != nullptr && arena == arena_.get()) {
       const auto offset = static_cast<size_t>(at - arena->data);
@@ -318,6 +319,7 @@ bool GpuMemory::Open(MemoryScript* script) {
     old = std::exchange(arena_, std::shared_ptr<Arena>(arena, [this](Arena* gone) {
                           {
                             MutexLock inner(mutex_);
+                            gone->memory->mutex_.AssertHeld();  // this memory's
                             gone->dropped = true;
                             if (gone->live == 0) DropArena(gone);
                             if (!released_ || pool_.in_use() > 0) return;
@@ -341,11 +343,14 @@ void GpuMemory::Close(MemoryScript* script) {
   {
     MutexLock lock(mutex_);
     script_ = nullptr;
-    if (arena_ != nullptr && arena_->live > 0) {
+    if (arena_ != nullptr) {
+      arena_->memory->mutex_.AssertHeld();  // this memory's
       // A block of the plan is still held: the next run needs another arena, and that block is
       // taken apart from it.
-      leaked = std::move(arena_);
-      for (auto& entry : script->entries_) entry.apart = entry.apart || entry.live;
+      if (arena_->live > 0) {
+        leaked = std::move(arena_);
+        for (auto& entry : script->entries_) entry.apart = entry.apart || entry.live;
+      }
     }
     if (!script->planned_) {
       std::vector<Lifetime> blocks;

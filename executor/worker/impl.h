@@ -62,16 +62,21 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     // The row's graph if this step continues a row; nullptr for a run-step from the client.
     std::shared_ptr<RegisteredGraph> graph = nullptr;
   };
-  void RunStep(const std::shared_ptr<WorkerSession>& session, Request request,
-               bool caller_computes);
-  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor);
-  void AbortHere(WorkerSession& session, uint64_t step, const Status& status);
+  void RunStep(const std::shared_ptr<WorkerSession>& session, Request request, bool caller_computes)
+      MG_EXCLUDES(session->mutex);
+  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
+      MG_EXCLUDES(session.mutex);
+  void AbortHere(WorkerSession& session, uint64_t step, const Status& status)
+      MG_EXCLUDES(session.mutex);
   // Fails the step because a message to or from it was lost.
-  void FailHere(WorkerSession& session, uint64_t step, const Status& status);
+  void FailHere(WorkerSession& session, uint64_t step, const Status& status)
+      MG_EXCLUDES(session.mutex);
 
   // ---- messages.cc
-  void Push(WorkerSession& session, int peer, uint64_t step, int32_t edge, Tensor tensor);
-  void SendMessage(WorkerSession& session, int peer, StepMessage message, Payload payload = {});
+  void Push(WorkerSession& session, int peer, uint64_t step, int32_t edge, Tensor tensor)
+      MG_EXCLUDES(session.mutex);
+  void SendMessage(WorkerSession& session, int peer, StepMessage message, Payload payload = {})
+      MG_EXCLUDES(session.mutex);
   PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
   void OnDelivered(std::string_view header, Payload payload) override;
   void OnHealthLost(const Status& why) override;
@@ -132,7 +137,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   void EndStep(Running* running, const Status& status);
   // `unfinished`: of a step whose time was up (Step::unfinished).
   void ReportDone(WorkerSession& session, uint64_t step, const Status& status,
-                  const std::string& unfinished);
+                  const std::string& unfinished) MG_EXCLUDES(session.mutex);
 
   // ---- messages.cc
   // A payload on its way to a peer.
@@ -152,7 +157,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // step of a malformed one fails.
   std::shared_ptr<WorkerSession> Receive(std::string_view header, StepMessage* message);
   // A tensor for this process is here: for the client, or for a step.
-  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor);
+  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
+      MG_EXCLUDES(session.mutex);
   void Departed(Departure* departure, const Status& status);
   void Arrived(Arrival* arrival, const Status& status);
 

@@ -67,6 +67,7 @@ class FileKernel : public AsyncKernel {
  private:
   struct Call {
     std::thread thread;
+    // Default order: once per call, and the thread is joined then.
     std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
   };
   Mutex mutex_;

@@ -199,7 +199,7 @@ void TransformFilter(KernelContext& c, const Sizes& s, const float* filter, floa
 bool RestoreFilter(KernelContext& c, const Sizes& s, const float* from, float* gradient) {
   const int64_t ic = s.input.channels, oc = s.output.channels, pairs = oc / kPair;
   const float scale = Scale(s);
-  std::atomic<bool> finite = true;
+  std::atomic<bool> finite = true;  // default order: rarely written, read after the loop
   const auto body = [&](int64_t begin, int64_t end) {
     Lanes excess{};
     for (int64_t k = begin; k < end; ++k) {
@@ -358,7 +358,7 @@ Result<bool> FourierConv::Forward(KernelContext& c, const Geometry& g, const Fus
   MG_ASSIGN_OR_RETURN(Spectrum x, s.MakeSpectrum(c, g.ic));
   MG_ASSIGN_OR_RETURN(Spectrum y, s.MakeSpectrum(c, g.oc));
   TransformFilter(c, s, filter, weights.data<float>());
-  std::atomic<bool> finite = true;
+  std::atomic<bool> finite = true;  // default order: rarely written, read after the loop
   for (int64_t first = 0; first < g.n; first += s.images) {
     const int64_t images = std::min(s.images, g.n - first);
     const auto transform = [&](int64_t begin, int64_t end) {
@@ -396,7 +396,7 @@ Result<bool> FourierConv::Backprop(KernelContext& c, const Geometry& g, const po
   if (data.pool_x != nullptr) {
     MG_ASSIGN_OR_RETURN(spread, c.AllocateTemp(DT_FLOAT, Shape{s.images * g.output_image()}));
   }
-  std::atomic<bool> finite = true;
+  std::atomic<bool> finite = true;  // default order: rarely written, read after the loop
   for (int64_t first = 0; first < g.n; first += s.images) {
     const int64_t images = std::min(s.images, g.n - first);
     const auto transform = [&](int64_t begin, int64_t end) {

@@ -409,6 +409,7 @@ uint32_t LargestBits(const float* x, int64_t n) {
 // False if no sum of products can leave the range of floats, even for a moment.
 bool MayGiveNaN(KernelContext& c, const Geometry& g, const float* input, const float* filter,
                 const float* bias) {
+  // Default order: once per block, and read after the loop. The relaxed load is a first guess.
   std::atomic<uint32_t> largest{0};
   const auto images = [&](int64_t begin, int64_t end) {
     const uint32_t here =

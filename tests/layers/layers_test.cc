@@ -6,6 +6,7 @@
 // A folder includes itself and what stands left of it. A header in a sub-folder is private to its
 // top folder, except a room's own header, ops/<op>/<op>.h or executor/worker/worker.h, and the
 // other doors that IsDoor lists. A file named *_main.cc is a program and may include anything.
+// Locks are those of base/mutex.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,6 +127,27 @@ TEST(Layers, EveryFolderIncludesItselfAndWhatStandsLeftOfItOnly) {
   }
   EXPECT_GT(files, 200u) << "the source was not found";
   EXPECT_GT(includes, 500u);
+}
+
+// Clang checks the use of locks that say what they guard (base/mutex.h); it knows nothing of the
+// standard library's.
+TEST(Layers, EveryLockIsOneWhoseUseClangChecks) {
+  static const std::regex unchecked(
+      "std::(recursive_|shared_|timed_)*mutex|std::condition_variable|std::(lock_guard|unique_lock|"
+      "shared_lock|scoped_lock)\\b");
+  EXPECT_TRUE(std::regex_search("  std::mutex mutex_;", unchecked));
+  EXPECT_FALSE(std::regex_search("  MutexLock lock(mutex_, std::adopt_lock);", unchecked));
+  for (const auto& [folder, allowed] : Allowed()) {
+    for (const std::string& file : SourcesOf(folder)) {
+      if (file == "base/mutex.h") continue;
+      std::ifstream in(fs::path(MG_SOURCE_ROOT) / file);
+      int number = 0;
+      for (std::string line; std::getline(in, line);) {
+        ++number;
+        EXPECT_FALSE(std::regex_search(line, unchecked)) << file << ":" << number << ": " << line;
+      }
+    }
+  }
 }
 
 TEST(Layers, TheReaderKnowsGoodLinesFromBadOnes) {

@@ -93,6 +93,10 @@ class DriveLoop {
   // left to computing steps.
   uint64_t long_visits_ = 0;
 
+  // Sequentially consistent: who goes to sleep or waits says so and then reads what would keep it
+  // awake, who changes that writes it and then reads whether somebody sleeps or waits. One of the
+  // two must see the other (drive_loop.cc, Sleep). Relaxed loads only between two polls: a change
+  // is seen at the next one.
   std::atomic<bool> stop_{false};
   std::atomic<bool> finish_{false};
   std::atomic<bool> sleeping_{false};

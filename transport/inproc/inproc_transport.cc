@@ -28,7 +28,7 @@ class Endpoint;
 struct Link {
   std::shared_ptr<Endpoint> to;
   std::string name;
-  std::atomic<bool> cut{false};
+  std::atomic<bool> cut{false};  // default order: read once per message
 };
 
 // A message on its way, or (from == nullptr) a completion on its way back.
@@ -165,7 +165,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
     }
   }
 
-  std::atomic<uint64_t> messages_received{0}, bytes_received{0};
+  std::atomic<uint64_t> messages_received{0}, bytes_received{0};  // relaxed: counters
 
  private:
   const uint64_t id_;
@@ -174,9 +174,11 @@ class Endpoint : public std::enable_shared_from_this<Endpoint>, public Driven {
   std::vector<Entry> inbox_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   bool finished_ MG_GUARDED_BY(mutex_) = false;
-  std::atomic<size_t> size_{0};  // of inbox_
-  std::atomic<int64_t> open_sends_{0};
-  std::vector<Entry> batch_;  // the driving thread's
+  // Of inbox_. Sequentially consistent: it is written before Notify and read by Arm, which is
+  // called after the sleeper has said that it sleeps (transport/drive/drive_loop.h).
+  std::atomic<size_t> size_{0};
+  std::atomic<int64_t> open_sends_{0};  // default order: once per message
+  std::vector<Entry> batch_;            // the driving thread's
   DriveLoop loop_;
 };
 
@@ -332,8 +334,8 @@ class InprocTransport : public Transport {
   }
 
   std::shared_ptr<Endpoint> endpoint_;
-  std::atomic<bool> closed_{false}, joined_{false};
-  std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};
+  std::atomic<bool> closed_{false}, joined_{false};         // default order: once per message
+  std::atomic<uint64_t> messages_sent_{0}, bytes_sent_{0};  // relaxed: counters
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<Link>> links_ MG_GUARDED_BY(mutex_);  // by PeerId
 };

@@ -67,6 +67,8 @@ struct Queue {
   uint8_t parity(uint64_t number) const { return number / places % 2 != 0 ? kOwner : 0; }
 };
 
+// What other processes write. Default order, here and below: only after the loss of a peer, and the
+// order that UCX itself needs is not known.
 uint64_t Load(uint64_t& value) { return std::atomic_ref(value).load(); }
 
 // Reads this process's memory without trusting that it is there.

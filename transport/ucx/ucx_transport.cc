@@ -179,6 +179,8 @@ class Submissions {
   }
 
  private:
+  // Sequentially consistent: a sender pushes and then tries the lock, its holder gives the lock
+  // back and then looks here (UcxTransport::Unlock). The relaxed load is a first guess.
   std::atomic<SendContext*> head_{nullptr};
 };
 
@@ -241,7 +243,7 @@ class UcxTransport : public Transport, private Driven {
       holder_.store(pthread_t{}, std::memory_order_relaxed);
       locked_.store(false);
     }
-    // Only this thread writes its own id there, and takes it away before it unlocks.
+    // Only this thread writes its own id, and takes it away before it unlocks.
     bool HeldHere() const {
       return pthread_equal(holder_.load(std::memory_order_relaxed), pthread_self()) != 0;
     }
@@ -249,9 +251,10 @@ class UcxTransport : public Transport, private Driven {
     void AssertHeld() const MG_ASSERT_HELD() {}
 
    private:
-    // Sequentially consistent: see UcxTransport::Unlock.
+    // Sequentially consistent, as the stack of submissions is. The relaxed load keeps who waits
+    // from writing to the cache line.
     alignas(64) std::atomic<bool> locked_{false};
-    std::atomic<pthread_t> holder_{};
+    std::atomic<pthread_t> holder_{};  // relaxed: a thread looks for its own id only
   };
   // Sends what was submitted meanwhile.
   void Unlock() MG_RELEASE(lock_);
@@ -324,7 +327,8 @@ class UcxTransport : public Transport, private Driven {
 
   WorkerLock lock_;
   alignas(64) Submissions submitted_;
-  alignas(64) std::atomic<int> in_flight_{0};
+  alignas(64) std::atomic<int> in_flight_{0};  // relaxed: tells the driver how long to sleep
+  // Relaxed: counters. Written under the lock, so without a read-modify-write.
   std::atomic<uint64_t> messages_sent_{0}, messages_received_{0}, bytes_sent_{0},
       bytes_received_{0};
 
