@@ -22,8 +22,9 @@ int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 // leave a core to the calling thread.
 void WantWorkers(int workers) {
   static Mutex mutex;
-  static int granted = 0;
-  static tbb::global_control* control = nullptr;  // lives as long as the process
+  static int granted MG_GUARDED_BY(mutex) = 0;
+  static tbb::global_control* control MG_GUARDED_BY(mutex) =
+      nullptr;  // lives as long as the process
   MutexLock lock(mutex);
   if (workers <= granted) return;
   granted = workers;

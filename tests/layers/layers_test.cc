@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -148,6 +149,28 @@ TEST(Layers, EveryLockIsOneWhoseUseClangChecks) {
       }
     }
   }
+}
+
+TEST(Layers, EveryFileWithALockStandsInTheTableOfLocks) {
+  static const std::regex lock(
+      "^\\s*(mutable |static "
+      ")*(Mutex|SharedMutex|SpinLock|WorkerLock|std::unique_ptr<Mutex\\[\\]>) "
+      "\\w+;");
+  std::ifstream in(fs::path(MG_SOURCE_ROOT) / "docs/threading.md");
+  const std::string table((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  size_t files = 0;
+  for (const auto& [folder, allowed] : Allowed()) {
+    for (const std::string& file : SourcesOf(folder)) {
+      std::ifstream source(fs::path(MG_SOURCE_ROOT) / file);
+      bool has = false;
+      for (std::string line; std::getline(source, line);) has |= std::regex_search(line, lock);
+      if (!has) continue;
+      ++files;
+      EXPECT_NE(table.find("`" + file + "`"), std::string::npos)
+          << "docs/threading.md lacks the lock of " << file;
+    }
+  }
+  EXPECT_GT(files, 40u);
 }
 
 TEST(Layers, TheReaderKnowsGoodLinesFromBadOnes) {
