@@ -127,8 +127,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     std::vector<std::pair<int32_t, Tensor>> tensors;
     Status aborted;
   };
-  // REQUIRES: the mutex of the slot's session.
-  Status RefusalLocked(const StepSlot& slot, const Request& request, bool continued) const;
+  Status RefusalLocked(WorkerSession& session, const Request& request, bool continued) const
+      MG_REQUIRES(session.mutex);
   std::shared_ptr<Step> PrepareLocked(const std::shared_ptr<WorkerSession>& session,
                                       const Request& request, Early* early)
       MG_REQUIRES(session->mutex);

@@ -9,7 +9,7 @@
 
 namespace monograph {
 
-Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
+Status Worker::Impl::RefusalLocked(WorkerSession& session, const Request& request,
                                    bool continued) const {
   // Relaxed: a step that comes at the very moment of draining may still begin.
   if (draining_.load(std::memory_order_relaxed) && !continued)
@@ -18,6 +18,7 @@ Status Worker::Impl::RefusalLocked(const StepSlot& slot, const Request& request,
     return Aborted("Graph handle is not found: " + std::to_string(request.handle) +
                    ". Possibly this worker (\"" + task_ + "\") just restarted.");
   }
+  const StepSlot& slot = session.SlotOf(request.step);
   if (slot.step < request.step && slot.state == StepSlot::kRunning) {
     return ResourceExhausted("step " + std::to_string(StepNumberOf(slot.step)) + " still runs at " +
                              task_ + ": more than " + std::to_string(kMaxStepsInFlight) +
@@ -74,7 +75,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
         request.graph = it->second;
       if (request.row.count() > 1) session->BeginRow(request.row);
     }
-    refused = RefusalLocked(slot, request, continued);
+    refused = RefusalLocked(*session, request, continued);
     if (refused.ok()) {
       step = PrepareLocked(session, request, &early);
     } else {
