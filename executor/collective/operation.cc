@@ -78,10 +78,10 @@ Status Operation::Begin(const Request& request, std::shared_ptr<const Collective
   for (const Tensor& output : outputs) total += output.bytes();
   route = ChooseRoute(*members, self, total, hosts);
   for (const Lane& lane : route.lanes) {
-    const auto place = std::find_if(lane.stations.begin(), lane.stations.end(),
+    const auto found = std::find_if(lane.stations.begin(), lane.stations.end(),
                                     [&](const Station& station) { return station.task == self; });
     my_stations_.push_back(
-        place == lane.stations.end() ? -1 : static_cast<int>(place - lane.stations.begin()));
+        found == lane.stations.end() ? -1 : static_cast<int>(found - lane.stations.begin()));
   }
   CutPieces();
   return Status();

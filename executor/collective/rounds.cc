@@ -160,15 +160,15 @@ void CollectiveManager::Impl::RunInEpoch(int32_t group, Member* member, const Re
 void CollectiveManager::Impl::Begin(const Request& request, const Key& key, const Members& members,
                                     bool epoch_breaks, Actions* actions) {
   const auto refuse = [&](const Status& status) { actions->ends.push_back({request, status, {}}); };
-  const auto place = std::find(members->devices.begin(), members->devices.end(), request->device);
+  const auto found = std::find(members->devices.begin(), members->devices.end(), request->device);
   const std::string name = GroupName(key.group);
-  if (place == members->devices.end())
+  if (found == members->devices.end())
     return refuse(InvalidArgument(request->device + " is not a member of " + name));
   if (request->group_size != members->size()) {
     return refuse(InvalidArgument(name + " has " + std::to_string(members->size()) +
                                   " members, not " + std::to_string(request->group_size)));
   }
-  request->rank = static_cast<int>(place - members->devices.begin());
+  request->rank = static_cast<int>(found - members->devices.begin());
   const auto rank = static_cast<size_t>(request->rank);
   const OperationPtr operation = FindOrPark(key, 0);
   Operation& op = *operation;

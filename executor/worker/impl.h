@@ -97,7 +97,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   ResourceManager resources_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<CollectiveManager> collectives_;
-  // Stands for sessions that are closed, whose last collectives others wait for.
+  // Stands in for closed sessions whose last collectives other tasks still fetch.
   const std::shared_ptr<WorkerSession> last_words_ = std::make_shared<WorkerSession>();
 
   mutable SharedMutex sessions_mutex_;

@@ -57,28 +57,29 @@ struct StepSlot {
   }
 };
 
-// Steps that run in a row. Their slots are those of single steps. The next one begins when the one
-// before has ended, or has left only what a GPU does in its own order; then two are under way.
+// Steps that run in a row, each in a slot of its own. A step begins when the one before it has
+// ended, or when only work that its GPUs do in order is left of it; then two are in flight.
 struct StepRow {
-  static constexpr int kUnderWay = 2;
+  static constexpr int kMostInFlight = 2;
 
   StepIds numbers;
   uint64_t current = 0;  // the newest one that runs, or is about to
-  int under_way = 1;
-  bool issued = false;     // `current` has ended or left only such work
+  int in_flight = 1;
+  bool issued = false;     // `current` has ended, or only such work is left of it
   Status status;           // of those that have ended, and of aborts
   std::string unfinished;  // of those that were aborted because their time was up
 
   void End(uint64_t step, const Status& ended) {
     status.Update(ended);
     issued = issued || step == current;
-    --under_way;
+    --in_flight;
   }
   // Whether the next step begins now; then it is `current`.
   bool Advance() {
-    if (!status.ok() || !issued || current == numbers.last || under_way == kUnderWay) return false;
+    if (!status.ok() || !issued || current == numbers.last || in_flight == kMostInFlight)
+      return false;
     current += numbers.stride;
-    ++under_way;
+    ++in_flight;
     issued = false;
     return true;
   }
@@ -115,10 +116,10 @@ struct WorkerSession {
   bool closed MG_GUARDED_BY(mutex) = false;
   std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces MG_GUARDED_BY(mutex);
 
-  // Of `task`, or nullptr.
+  // The peer named `task`, or nullptr.
   const SessionPeer* PeerOf(std::string_view task) const;
   StepSlot& SlotOf(uint64_t step) MG_REQUIRES(mutex) { return slots[step % kStepSlots]; }
-  StepRow* RowOf(uint64_t step) MG_REQUIRES(mutex);  // that runs, or nullptr
+  StepRow* RowOf(uint64_t step) MG_REQUIRES(mutex);  // the running row with it, or nullptr
   void BeginRow(const StepIds& numbers) MG_REQUIRES(mutex);
   std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row) MG_REQUIRES(mutex);
   // The row is over: what still comes for the rest of it is dropped.

@@ -83,7 +83,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
       if (StepRow* row = session->RowOf(request.step)) {
         row->End(request.step, refused);
         refused = row->status;
-        over = row->under_way == 0;
+        over = row->in_flight == 0;
         if (over) session->EndRow(request.row);
       }
     }
@@ -152,7 +152,7 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
       row->End(step_id, status);
       if (closed) row->status.Update(Cancelled("Session has been closed."));
       if (row->Advance()) next = row->current;
-      over = row->under_way == 0;
+      over = row->in_flight == 0;
       result = row->status;
       unfinished = row->unfinished;
       if (over) {
