@@ -32,7 +32,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-TEST(OwnRule, TheDocumentShowsIt) {
+TEST(OwnRuleDocument, IsTheTestsRule) {
   const std::string source = TextOf(MG_SOURCE_ROOT "/tests/train/own_rule.h"), mark = "// [rule]\n";
   const size_t begin = source.find(mark) + mark.size();
   std::string rule = source.substr(begin, source.rfind(mark) - begin);
