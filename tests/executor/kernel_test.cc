@@ -92,7 +92,10 @@ TEST(ResourceManager, FindsByContainerAndNameAndChecksTheClass) {
   const auto w = resources.FindOrCreate<Variable>("localhost", "w", make).value();
   EXPECT_EQ(resources.FindOrCreate<Variable>("localhost", "w", make).value(), w);
   EXPECT_NE(resources.FindOrCreate<Variable>("mine", "w", make).value(), w);
-  w->value = Tensor::Vector<float>({1, 2});
+  {
+    MutexLock lock(w->mutex);
+    w->value = Tensor::Vector<float>({1, 2});
+  }
   EXPECT_EQ(resources.bytes(), 8);
   EXPECT_EQ(resources.All().size(), 2u);
   EXPECT_EQ(resources.Find<Variable>("localhost", "v").status(),
