@@ -8,8 +8,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <boost/container/small_vector.hpp>
-#include <boost/unordered/unordered_flat_map.hpp>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <functional>
@@ -28,6 +27,8 @@
 
 namespace monograph {
 namespace {
+
+uint64_t HashName(std::string_view name) { return std::hash<std::string_view>()(name); }
 
 // Text that lives as long as the arena, without an allocation for each.
 class TextArena {
@@ -52,6 +53,52 @@ class TextArena {
   std::vector<std::unique_ptr<char[]>> chunks_;
   char* next_ = nullptr;
   size_t left_ = 0;
+};
+
+// Node ids by name: open addressing, linear probing, half full at most.
+class NameIndex {
+ public:
+  void Reserve(size_t count) {
+    size_t slots = 64;
+    while (slots < count * 2) slots *= 2;
+    if (slots > slots_.size()) Rehash(slots);
+  }
+  template <typename NameOf>
+  NodeId Find(uint64_t hash, std::string_view name, const NameOf& name_of) const {
+    if (slots_.empty()) return -1;
+    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
+      const Slot& slot = slots_[i];
+      if (slot.id < 0) return -1;
+      if (slot.hash == hash && name_of(slot.id) == name) return slot.id;
+    }
+  }
+  void Add(uint64_t hash, NodeId id) {
+    Reserve(count_ + 1);
+    Insert(hash, id);
+    ++count_;
+  }
+
+ private:
+  struct Slot {
+    uint64_t hash = 0;
+    NodeId id = -1;
+  };
+  void Insert(uint64_t hash, NodeId id) {
+    size_t i = hash & mask_;
+    while (slots_[i].id >= 0) i = (i + 1) & mask_;
+    slots_[i] = {hash, id};
+  }
+  void Rehash(size_t slots) {
+    std::vector<Slot> old(slots);
+    old.swap(slots_);
+    mask_ = slots - 1;
+    for (const Slot& slot : old) {
+      if (slot.id >= 0) Insert(slot.hash, slot.id);
+    }
+  }
+
+  std::vector<Slot> slots_;
+  size_t mask_ = 0, count_ = 0;
 };
 
 struct ShapeHash {
@@ -88,6 +135,26 @@ bool Cacheable(const Attrs& attrs) {
 bool SameAttrs(const std::shared_ptr<const Attrs>& a, const std::shared_ptr<const Attrs>& b) {
   return a == b || (a != nullptr && b != nullptr && *a == *b);
 }
+
+// A fixed array that grows onto the heap for the rare large node.
+template <typename T, size_t kInline>
+class SmallArray {
+ public:
+  explicit SmallArray(size_t size) : size_(size) {
+    if (size > kInline) large_.resize(size);
+  }
+  T* data() { return size_ > kInline ? large_.data() : small_.data(); }
+  const T* data() const { return size_ > kInline ? large_.data() : small_.data(); }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) { return data()[i]; }
+  const T& operator[](size_t i) const { return data()[i]; }
+  std::span<const T> span() const { return {data(), size_}; }
+
+ private:
+  size_t size_;
+  std::array<T, kInline> small_{};
+  std::vector<T> large_;
+};
 
 }  // namespace
 
@@ -138,7 +205,7 @@ struct Graph::Interner {
   }
 
   TextArena text;
-  boost::unordered_flat_map<std::string_view, NodeId, TextHash> names;  // texts are in `text`
+  NameIndex names;
   std::unordered_set<PartialShape, ShapeHash> shapes;
   std::unordered_map<std::string_view, const OpDef*> ops;
   std::vector<std::unique_ptr<OpDef>> stand_ins;
@@ -179,7 +246,7 @@ class NodeShapeContext final : public ShapeContext {
     MG_CHECK(i >= 0 && i < num_outputs());
     outputs_[static_cast<size_t>(i)] = shape;
   }
-  std::span<const PartialShape> outputs() const { return outputs_; }
+  std::span<const PartialShape> outputs() const { return outputs_.span(); }
 
  private:
   Endpoint at(int i) const {
@@ -190,7 +257,7 @@ class NodeShapeContext final : public ShapeContext {
   const Graph& graph_;
   std::span<const Endpoint> inputs_;
   const Attrs& attrs_;
-  boost::container::small_vector<PartialShape, 4> outputs_;
+  SmallArray<PartialShape, 4> outputs_;
 };
 
 std::string Describe(const Graph& graph, const NodeSpec& spec) {
@@ -224,7 +291,7 @@ void Graph::Reserve(int nodes) {
   nodes_.reserve(count);
   input_pool_.reserve(count * 2);
   output_pool_.reserve(count);
-  interner_->names.reserve(count);
+  interner_->names.Reserve(count);
 }
 
 Status Graph::CheckNew(const NodeSpec& spec, std::string_view op) const {
@@ -268,10 +335,10 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
     if (!index.ok()) return index.status().WithContext(Describe(*this, spec));
     device = *index;
   }
-  boost::container::small_vector<DType, 16> types(spec.inputs.size());
+  SmallArray<DType, 16> types(spec.inputs.size());
   for (size_t i = 0; i < spec.inputs.size(); ++i) types[i] = dtype(spec.inputs[i]);
   const CheckedNode* checked = nullptr;
-  if (Status status = interner_->Check(*op, spec.attrs, types, &checked); !status.ok()) {
+  if (Status status = interner_->Check(*op, spec.attrs, types.span(), &checked); !status.ok()) {
     return status.WithContext(Describe(*this, spec));
   }
   NodeShapeContext context(*this, spec.inputs, *checked->attrs, checked->outputs.size());
@@ -361,14 +428,13 @@ NodeId Graph::Commit(std::string_view name, const OpDef* op, std::shared_ptr<con
   node.device = device;
   const auto id = static_cast<NodeId>(nodes_.size());
   nodes_.push_back(std::move(node));
-  interner_->names.emplace(nodes_.back().name, id);
+  interner_->names.Add(HashName(name), id);
   if (!control_inputs.empty()) SetControlInputs(id, control_inputs);
   return id;
 }
 
 NodeId Graph::Find(std::string_view name) const {
-  const auto found = interner_->names.find(name);
-  return found == interner_->names.end() ? -1 : found->second;
+  return interner_->names.Find(HashName(name), name, [this](NodeId id) { return at(id).name; });
 }
 
 Result<Endpoint> Graph::FindOutput(std::string_view tensor_name) const {
