@@ -69,7 +69,8 @@ if(MG_HAVE_CUDA)
   if(MG_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${MG_CCACHE})
   endif()
-  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+  # Of the code for the host; that for GPUs is always optimized as far as nvcc can.
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG")
 endif()
 
 # mg_cuda_objects(NAME SOURCES...): .cu and .cc files that call CUDA, as a part of the plug-in.
