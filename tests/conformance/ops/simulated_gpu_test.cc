@@ -1,6 +1,7 @@
 // Our own kernels for GPUs against the reference cases and against the CPU's kernels, on a
 // simulated grid: every thread of every launch, in three orders, with aligned and with shifted
-// inputs. Built twice: with the kernels of the host's compiler, and with nvcc's (simulated_gpu.h).
+// inputs. The kernels are nvcc's where it is (emulated_gpu_test), else those of the host's compiler
+// (simulated_gpu_test): simulated_gpu.h.
 #include "tests/gpu/simulated/simulated_gpu.h"
 
 #include <gtest/gtest.h>
