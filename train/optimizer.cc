@@ -151,7 +151,6 @@ class Optimizer::Application {
   // InvalidArgument says what the rule lacks.
   Status CheckRule() const {
     MG_RETURN_IF_ERROR(rule_.status);
-    if (rule_.name.empty()) return InvalidArgument("an OptimizerRule needs a name");
     const std::string what = "optimizer '" + rule_.name + "'";
     if (!rule_.dense) return InvalidArgument(what + " has no function for dense gradients");
     std::set<std::string> names;

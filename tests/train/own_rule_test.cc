@@ -152,7 +152,8 @@ TEST_F(OwnRule, IsRefusedIfItLacksSomething) {
   const std::vector<GradientAndVariable> pairs = {{w.value, {}, w}};
   const auto nothing = [](const Scope&, const UpdateInputs&, const Output&) { return Operation(); };
   const std::pair<OptimizerRule, std::string> wrong[] = {
-      {{.name = "", .rate = 1}, "an OptimizerRule needs a name"},
+      {{.name = "", .rate = 1},
+       "scope name '' is not valid; names are letters, digits and any of _ . - / >"},
       {{.name = "Mine", .rate = 1}, "optimizer 'Mine' has no function for dense gradients"},
       {{.name = "Mine", .rate = 1, .slots = {{"m"}, {"m"}}, .dense = nothing},
        "optimizer 'Mine' has slots or powers of the same name"},
