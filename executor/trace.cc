@@ -197,6 +197,12 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
   const std::set<int32_t> arrows = ArrowEdges(tasks);
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   bool first = true;
+  std::unordered_map<std::string, std::string> few;  // ops and devices come again and again
+  const auto quoted = [&few](const std::string& text) -> const std::string& {
+    std::string& known = few[text];
+    if (known.empty()) known = JsonQuoted(text);
+    return known;
+  };
   const auto add = [&](const std::string& line) {
     json += first ? "\n" : ",\n";
     json += line;
@@ -220,13 +226,12 @@ std::string ToChromeJson(std::span<const TaskTrace> tasks) {
       const int64_t start = event.start_ns + offsets[pid] - origin;
       const int64_t duration = event.end_ns - event.start_ns;
       const std::string row = process + ",\"tid\":" + std::to_string(event.thread);
-      std::string args =
-          "\"op\":" + JsonQuoted(event.op) + ",\"device\":" + JsonQuoted(event.device);
+      std::string args = "\"op\":" + quoted(event.op) + ",\"device\":" + quoted(event.device);
       if (event.id >= 0) args += ",\"id\":" + std::to_string(event.id);
       if (event.after >= 0) args += ",\"after\":" + std::to_string(event.after);
       if (event.kind != TraceKind::kNode) args += ",\"bytes\":" + std::to_string(event.bytes);
       add("{\"ph\":\"X\"," + row + ",\"name\":" + JsonQuoted(event.name) +
-          ",\"cat\":" + JsonQuoted(event.op) + ",\"ts\":" + Micros(start) +
+          ",\"cat\":" + quoted(event.op) + ",\"ts\":" + Micros(start) +
           ",\"dur\":" + Micros(duration) + ",\"args\":{" + args + "}}");
       if (event.kind == TraceKind::kNode || arrows.count(event.edge) == 0) continue;
       const bool send = event.kind == TraceKind::kSend;
