@@ -17,9 +17,12 @@
 #include "graph/graph.h"
 #include "graph/optimize.h"
 #include "graph/partition.h"
+#include "graph/place.h"
 #include "graph/placement_log.h"
 
 namespace monograph {
+
+class PlacedGraph;
 
 // A signature: what is fed, fetched and run, by name.
 struct Signature {
@@ -29,6 +32,8 @@ struct Signature {
 
 // A registered signature: all that a step needs to know. Immutable.
 struct PreparedStep {
+  static constexpr int kNone = -1;
+
   struct FeedInfo {
     std::string name;
     DType dtype;
@@ -39,13 +44,18 @@ struct PreparedStep {
     int peer;  // index of the task, kSelf for this process
     uint32_t handle;
   };
+  // Where a value comes from that the signature fetches: one of the two is kNone.
+  struct Value {
+    int fetch = kNone;  // index among the tensors that tasks send
+    int feed = kNone;   // index of the feed that it is
+  };
   uint64_t session = 0;  // that prepared it: handles mean nothing to another one
   std::vector<FeedInfo> feeds;
   std::vector<Part> parts;
-  std::vector<int32_t> fetch_of_edge;  // edge id to index in distinct fetches; -1: no fetch
-  int distinct_fetches = 0;
-  std::vector<int> fetch_index;    // requested fetch to distinct fetch, or ...
-  std::vector<int> fetch_of_feed;  // ... to the feed that it simply is; -1: none
+  int fetches = 0;                     // tensors that tasks send
+  std::vector<int32_t> fetch_of_edge;  // by edge id
+  std::vector<Value> values;           // in the order of the signature
+  bool returns_feeds = false;          // some value is a feed
 };
 
 class Master {
@@ -55,15 +65,15 @@ class Master {
   struct Options {
     PlacementLog log_device_placement = PlacementLog::kNone;
     std::function<void(const std::string&)> placement_sink;
-    bool allow_soft_placement = false;
+    PlaceOptions place;
     OptimizeOptions optimizer;
-    std::function<bool(const std::string& op, const Attrs& attrs, DeviceType type)> has_kernel;
     Evaluator evaluate;
   };
 
   // All outlive the master. `cluster` may be nullptr. `session` is open at every task.
   Master(const Graph& graph, uint64_t session, Worker* worker, ClusterConnection* cluster,
          Options options);
+  ~Master();
 
   // The prepared step of a signature; made at the first call. Thread-safe; one preparation at a
   // time. Of those that nobody holds any more (no Callable, no step in flight) the kIdleSignatures
@@ -81,26 +91,18 @@ class Master {
     uint64_t used = 0;  // number of the Prepare that asked for it last
   };
 
-  // A call that was inlined before placing: which endpoints replace its outputs, and which nodes
-  // have run when the call would have.
-  struct InlinedCall {
-    std::vector<Endpoint> outputs;
-    std::vector<NodeId> done;
-  };
+  struct Cut;
 
-  Status PlaceGraph() MG_REQUIRES(mutex_);
-  // By the names that the user's graph has.
-  Result<Endpoint> FindTensor(const std::string& name) const MG_REQUIRES(mutex_);
-  Result<std::vector<NodeId>> FindTarget(const std::string& name) const MG_REQUIRES(mutex_);
-  // Registers the parts with their tasks and fills step->parts; what is registered when it fails is
-  // in there too.
-  Status Register(std::vector<Partition> partitions, PreparedStep* step);
+  // The graph of a signature, cut into partitions.
+  Result<Cut> CutFor(const Signature& signature) MG_REQUIRES(mutex_);
+  // The placed graph, made anew if the user's has grown.
+  Result<const PlacedGraph*> PlaceGraph() MG_REQUIRES(mutex_);
+  // Registers the partitions with their tasks. If one refuses, those of the others are taken back.
+  Result<std::shared_ptr<PreparedStep>> Register(Cut cut);
+  Status RegisterParts(std::vector<Partition> partitions, PreparedStep* step);
   void Deregister(const PreparedStep& step);
   void DropIdle() MG_REQUIRES(mutex_);
   int PeerOf(const std::string& task) const;
-  Result<PartitionedGraph> Cut(const Signature& signature, std::vector<int>* fetch_index,
-                               std::vector<int>* fetch_of_feed,
-                               std::vector<PreparedStep::FeedInfo>* feeds) MG_REQUIRES(mutex_);
 
   const Graph& graph_;
   const uint64_t session_;
@@ -110,9 +112,7 @@ class Master {
   std::vector<DeviceInfo> devices_;
 
   mutable Mutex mutex_;
-  std::unique_ptr<Graph> placed_ MG_GUARDED_BY(mutex_);
-  int placed_nodes_ MG_GUARDED_BY(mutex_) = -1;  // of graph_, when it was placed
-  std::map<std::string, InlinedCall> inlined_ MG_GUARDED_BY(mutex_);
+  std::unique_ptr<PlacedGraph> placed_ MG_GUARDED_BY(mutex_);
   std::map<Signature, Entry> prepared_ MG_GUARDED_BY(mutex_);
   uint64_t uses_ MG_GUARDED_BY(mutex_) = 0;
 };

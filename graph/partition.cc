@@ -168,6 +168,7 @@ class Partitioner {
     dropped_.assign(Index(graph_.num_nodes()), false);
     for (size_t i = 0; i < request_.feeds.size(); ++i) {
       const Endpoint feed = request_.feeds[i];
+      if (!feed.valid()) continue;
       if (!feed_of_.try_emplace({feed, 0}, static_cast<int32_t>(i)).second) {
         return InvalidArgument(graph_.TensorName(feed) + " is fed twice");
       }

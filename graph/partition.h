@@ -28,7 +28,7 @@ struct Partition {
 // A feed replaces an output; a fetch reads one. Both sit on the client's device: a feed is a cross
 // edge from it, a fetch one to it.
 struct PartitionRequest {
-  std::vector<Endpoint> feeds;
+  std::vector<Endpoint> feeds;  // an invalid one is read by nothing and has no edges
   std::vector<Endpoint> fetches;
   DeviceName client;  // "/job:client/replica:0/task:0/device:CPU:0"
 };

@@ -1,8 +1,8 @@
 // How a step in flight ends: a fetch arrives, a task reports its part, something fails, the
 // deadline passes, a task is lost, or the session closes. Each of these handlers has two halves.
-// Under mutex_ it changes the InFlight; FailLocked says which tasks must stop, FinishLocked whether
-// the step is over. Without the lock it then tells the tasks to stop (Abort) and runs the caller's
-// callback (Completion::Run), which may call the session again.
+// Under mutex_ it changes the StepInFlight; FailLocked says which tasks must stop, FinishLocked
+// whether the step is over. Without the lock it then tells the tasks to stop (Abort) and runs the
+// caller's callback (Completion::Run), which may call the session again.
 #include <algorithm>
 
 #include "base/duration.h"
@@ -12,31 +12,21 @@
 
 namespace monograph {
 
-Session::Impl::InFlight* Session::Impl::FindLocked(uint64_t step) {
-  InFlight& flight = flights_[step % kStepSlots];
-  if (flight.active && flight.steps.last == step) return &flight;
-  if (rows_ == 0) return nullptr;
-  const auto row = std::find_if(flights_.begin(), flights_.end(), [step](const InFlight& other) {
-    return other.active && other.steps.Holds(step);
-  });
-  return row == flights_.end() ? nullptr : &*row;
-}
-
 bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
   Completion completion;
   {
     MutexLock lock(mutex_);
-    InFlight* found = FindLocked(step);
+    StepInFlight* const found = steps_.Find(step);
     if (found == nullptr) return false;
-    InFlight& flight = *found;
+    StepInFlight& flight = *found;
     const std::vector<int32_t>& fetches = flight.prepared->fetch_of_edge;
     if (edge < 0 || static_cast<size_t>(edge) >= fetches.size()) return false;
     const int32_t fetch = fetches[static_cast<size_t>(edge)];
     if (fetch < 0) return false;
     if (step != flight.steps.last) return true;  // of a row only the last step's are returned
-    Tensor& place = flight.fetched[static_cast<size_t>(fetch)];
-    if (!place.valid()) {
-      place = std::move(tensor);
+    Tensor& fetched = flight.fetched[static_cast<size_t>(fetch)];
+    if (!fetched.valid()) {
+      fetched = std::move(tensor);
       --flight.fetches_missing;
     }
     completion = FinishLocked(flight);
@@ -45,39 +35,23 @@ bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
   return true;
 }
 
-bool Session::Impl::InFlight::EndParts(int peer) {
-  bool expected = false;
-  for (size_t i = 0; i < prepared->parts.size(); ++i) {
-    if (prepared->parts[i].peer != peer || part_done[i]) continue;
-    part_done[i] = true;
-    --parts_missing;
-    expected = true;
-  }
-  return expected;
-}
-
-bool Session::Impl::InFlight::HasPart(int peer) const {
-  return std::any_of(prepared->parts.begin(), prepared->parts.end(),
-                     [peer](const auto& part) { return part.peer == peer; });
-}
-
 void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
   Completion completion;
   std::vector<int> stop;
   Status cause;
   {
     MutexLock lock(mutex_);
-    InFlight& flight = flights_[step % kStepSlots];
-    if (!flight.active || flight.steps.last != step) return;
-    if (!flight.EndParts(peer)) return;  // no part in the step, or its parts have ended already
-    for (LatePart& part : flight.late) {
+    StepInFlight* const flight = steps_.FindLast(step);
+    if (flight == nullptr) return;
+    if (!flight->EndParts(peer)) return;  // no part in the step, or its parts have ended already
+    for (LatePart& part : flight->late) {
       if (part.peer != peer) continue;
       part.answered = true;
       part.what = status.message();
     }
-    if (!status.ok()) stop = FailLocked(flight, status);
-    cause = flight.status;
-    completion = FinishLocked(flight);
+    if (!status.ok()) stop = FailLocked(*flight, status);
+    cause = flight->status;
+    completion = FinishLocked(*flight);
   }
   Abort(stop, step, cause);
   completion.Run();
@@ -89,7 +63,7 @@ void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
   uint64_t last = 0;
   {
     MutexLock lock(mutex_);
-    InFlight* flight = FindLocked(step);
+    StepInFlight* const flight = steps_.Find(step);
     if (flight == nullptr) return;
     last = flight->steps.last;
     stop = FailLocked(*flight, status);
@@ -99,15 +73,15 @@ void Session::Impl::OnStepFailed(uint64_t step, const Status& status) {
   completion.Run();
 }
 
-void Session::Impl::FailSteps(const Status& why, const std::function<bool(InFlight&)>& which) {
+void Session::Impl::FailSteps(const Status& why, const std::function<bool(StepInFlight&)>& which) {
   std::vector<Completion> completions;
   std::vector<std::pair<uint64_t, std::vector<int>>> stops;
   {
     MutexLock lock(mutex_);
-    for (InFlight& flight : flights_) {
-      if (!flight.active || !which(flight)) continue;
-      stops.emplace_back(flight.steps.last, FailLocked(flight, why, kLostGrace));
-      completions.push_back(FinishLocked(flight));
+    for (StepInFlight* const flight : steps_.All()) {
+      if (!which(*flight)) continue;
+      stops.emplace_back(flight->steps.last, FailLocked(*flight, why, kLostGrace));
+      completions.push_back(FinishLocked(*flight));
     }
   }
   for (const auto& [step, peers] : stops) Abort(peers, step, why);
@@ -115,10 +89,10 @@ void Session::Impl::FailSteps(const Status& why, const std::function<bool(InFlig
 }
 
 void Session::Impl::OnHealthLost(const Status& why) {
-  FailSteps(why, [](InFlight&) { return true; });
+  FailSteps(why, [](StepInFlight&) { return true; });
 }
 
-Status Session::Impl::TimeoutOf(const InFlight& flight) {
+Status Session::Impl::TimeoutOf(const StepInFlight& flight) {
   std::string late = DescribeLateParts(flight.late);
   if (late.empty()) {
     late = "none, but " + std::to_string(flight.fetches_missing) +
@@ -130,7 +104,7 @@ Status Session::Impl::TimeoutOf(const InFlight& flight) {
                           "; tasks still running: " + late);
 }
 
-void Session::Impl::ExplainLocked(InFlight& flight) const {
+void Session::Impl::ExplainLocked(StepInFlight& flight) const {
   for (LatePart& part : flight.late) {
     if (part.answered) continue;
     const bool lost = part.peer != kSelf && !lost_[static_cast<size_t>(part.peer)].ok();
@@ -145,7 +119,7 @@ void Session::Impl::Expire(uint64_t step) {
   Status status;
   {
     MutexLock lock(mutex_);
-    InFlight* const flight = FindLocked(step);
+    StepInFlight* const flight = steps_.Find(step);
     if (flight == nullptr) return;
     if (flight->status.ok() || flight->status.derived()) {
       for (size_t i = 0; i < flight->part_done.size(); ++i) {
@@ -161,7 +135,7 @@ void Session::Impl::Expire(uint64_t step) {
   completion.Run();
 }
 
-std::vector<int> Session::Impl::FailLocked(InFlight& flight, const Status& status,
+std::vector<int> Session::Impl::FailLocked(StepInFlight& flight, const Status& status,
                                            std::chrono::milliseconds grace) {
   flight.status.Update(status);
   std::vector<int> stop;
@@ -183,7 +157,7 @@ void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const St
   for (int peer : peers) worker_->AbortStep(id_, peer, step, status.AsDerived());
 }
 
-bool Session::Impl::AwaitCauseLocked(InFlight& flight) {
+bool Session::Impl::AwaitCauseLocked(StepInFlight& flight) {
   // A lost task counts even if its own part had ended: others may still have been sending to it.
   for (size_t task = 0; task < lost_.size() && flight.status.derived(); ++task) {
     if (!lost_[task].ok() && flight.HasPart(static_cast<int>(task)))
@@ -199,7 +173,7 @@ bool Session::Impl::AwaitCauseLocked(InFlight& flight) {
   return true;
 }
 
-Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool force) {
+Session::Impl::Completion Session::Impl::FinishLocked(StepInFlight& flight, bool force) {
   Completion completion;
   const bool over =
       flight.parts_missing == 0 && (!flight.status.ok() || flight.fetches_missing == 0);
@@ -211,23 +185,16 @@ Session::Impl::Completion Session::Impl::FinishLocked(InFlight& flight, bool for
   } else {
     std::vector<Tensor> values;
     const PreparedStep& prepared = *flight.prepared;
-    values.reserve(prepared.fetch_index.size());
-    for (size_t i = 0; i < prepared.fetch_index.size(); ++i) {
-      const int feed = prepared.fetch_of_feed[i];
-      values.push_back(feed >= 0 ? flight.feeds[static_cast<size_t>(feed)]
-                                 : flight.fetched[static_cast<size_t>(prepared.fetch_index[i])]);
+    values.reserve(prepared.values.size());
+    for (const PreparedStep::Value& value : prepared.values) {
+      values.push_back(value.feed >= 0 ? flight.feeds[static_cast<size_t>(value.feed)]
+                                       : flight.fetched[static_cast<size_t>(value.fetch)]);
     }
     completion.result = std::move(values);
   }
-  Listener listener = std::exchange(flight.listener, {});
+  StepInFlight::Listener listener = std::exchange(flight.listener, {});
   completion.done = std::move(listener.done);
-  flight.active = false;
-  flight.prepared = nullptr;
-  flight.fetched.clear();
-  flight.feeds.clear();
-  running_ -= static_cast<int>(flight.steps.count());
-  places_ &= ~PlacesOf(flight.steps.first % kStepSlots, flight.steps.count());
-  if (flight.steps.count() > 1) --rows_;
+  steps_.End(flight);
   if (listener.finished != nullptr) {
     *listener.result = std::move(completion.result);
     listener.finished->store(true, std::memory_order_release);
@@ -241,9 +208,7 @@ void Session::Impl::FinishAll() {
   std::vector<Completion> forced;
   {
     MutexLock lock(mutex_);
-    for (InFlight& flight : flights_) {
-      if (flight.active) forced.push_back(FinishLocked(flight, true));
-    }
+    for (StepInFlight* const flight : steps_.All()) forced.push_back(FinishLocked(*flight, true));
   }
   for (Completion& completion : forced) completion.Run();
 }
@@ -261,17 +226,17 @@ void Session::Impl::Watch() {
     std::vector<uint64_t> expired;
     std::vector<Completion> forced;
     const auto now = Clock::now();
-    for (InFlight& flight : flights_) {
+    for (StepInFlight* const flight : steps_.All()) {
       // The deadline of a synchronous step that has not failed is watched by its caller.
-      if (!flight.active || !(flight.listener.done || flight.aborting) ||
-          flight.deadline == Clock::time_point::max())
+      if (!(flight->listener.done || flight->aborting) ||
+          flight->deadline == Clock::time_point::max())
         continue;
-      if (flight.deadline > now) {
-        next = std::min(next, flight.deadline);
-      } else if (!flight.aborting) {
-        expired.push_back(flight.steps.last);
+      if (flight->deadline > now) {
+        next = std::min(next, flight->deadline);
+      } else if (!flight->aborting) {
+        expired.push_back(flight->steps.last);
       } else {
-        forced.push_back(FinishLocked(flight, true));
+        forced.push_back(FinishLocked(*flight, true));
       }
     }
     if (expired.empty() && forced.empty()) {
@@ -295,12 +260,12 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
   worker_->transport()->DriveUntil(
       [this, task] {
         MutexLock lock(mutex_);
-        return std::none_of(flights_.begin(), flights_.end(), [task](const InFlight& flight) {
-          return flight.active && flight.HasPart(task);
-        });
+        const std::vector<StepInFlight*> flights = steps_.All();
+        return std::none_of(flights.begin(), flights.end(),
+                            [task](const StepInFlight* flight) { return flight->HasPart(task); });
       },
       Clock::now() + kLostGrace);
-  FailSteps(why, [task](InFlight& flight) {
+  FailSteps(why, [task](StepInFlight& flight) {
     return flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task));
   });
   worker_->DropPeer(id_, TaskName(task));

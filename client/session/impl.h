@@ -2,7 +2,6 @@
 // them, ends.cc ends them, well or not, trace.cc collects their records.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -21,7 +20,7 @@
 #include "client/master.h"
 #include "client/registries.h"
 #include "client/session.h"
-#include "client/session/late.h"
+#include "client/session/steps_in_flight.h"
 #include "executor/step/kernel_runner.h"
 #include "executor/worker/worker.h"
 
@@ -53,19 +52,13 @@ class Session::Impl : public StepClient {
                                            bool living = false);
 
   // ---- steps.cc
-  // How a step's end is reported: by calling `done`, or by setting `result` and then `finished`,
-  // which belong to the thread that waits.
-  struct Listener {
-    StepDone done = nullptr;
-    std::atomic<bool>* finished = nullptr;
-    Result<std::vector<Tensor>>* result = nullptr;
-  };
   Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,
                                           std::span<const Tensor> feeds, const RunOptions& options,
                                           RunMetadata* metadata);
   // Begins `count` steps in a row; `steps` gets their ids. `feeds`: as for RunCallable.
   Status Begin(const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
-               const RunOptions& options, uint32_t count, Listener listener, StepIds* steps);
+               const RunOptions& options, uint32_t count, StepInFlight::Listener listener,
+               StepIds* steps);
   void Dispatch(const PreparedStep& prepared, std::span<const Tensor> feeds, const StepIds& steps,
                 bool trace, bool caller_computes);
   // OK if the callable is one of this session.
@@ -106,32 +99,6 @@ class Session::Impl : public StepClient {
   std::vector<DeviceInfo> devices_;  // constant after Start
 
  private:
-  // A step in flight. It is over when every part has reported and, unless it failed, every fetch is
-  // here.
-  struct InFlight {
-    StepIds steps;  // a row of steps, found by the id of its last; usually one step
-    bool active = false;
-    std::shared_ptr<PreparedStep> prepared;
-    std::vector<Tensor> fetched;  // distinct fetches
-    std::vector<bool> part_done;  // by index in prepared->parts
-    std::vector<Tensor> feeds;    // those that are fetched as they were fed
-    int parts_missing = 0;
-    int fetches_missing = 0;
-    Status status;
-    bool aborting = false;
-    // All parts have ended with derived errors, because a transfer broke off. The step waits for a
-    // moment until it is known which task was lost.
-    bool awaits_cause = false;
-    Clock::time_point deadline = Clock::time_point::max();
-    std::chrono::milliseconds timeout{0};
-    // The parts that had not ended at the deadline; `status` lists them.
-    std::vector<LatePart> late;
-    Listener listener;
-
-    // Peer `peer` does no more for the step. False if that was known, or it has no part in it.
-    bool EndParts(int peer);
-    bool HasPart(int peer) const;
-  };
   // What completes a step that is over, to be run without the mutex.
   struct Completion {
     StepDone done;
@@ -155,35 +122,26 @@ class Session::Impl : public StepClient {
   // ---- steps.cc
   // OK if every task that has a part in the step can be reached.
   Status ReachableLocked(const PreparedStep& prepared) const MG_REQUIRES(mutex_);
-  // Index of the first run of `count` free slots from next_place_ on; none if there is no such run,
-  // or if more than kMaxStepsInFlight steps would be in flight: the caller waits.
-  std::optional<uint64_t> PlacesLocked(uint32_t count) const MG_REQUIRES(mutex_);
-  static uint64_t PlacesOf(uint64_t first, uint32_t count) {
-    static_assert(kStepSlots == 64);
-    return ((uint64_t{1} << count) - 1) << first;
-  }
   bool WaitUntil(const std::atomic<bool>& finished, Clock::time_point until);
 
   // ---- ends.cc
-  // The row in flight that `step` belongs to, or nullptr.
-  InFlight* FindLocked(uint64_t step) MG_REQUIRES(mutex_);
   // Takes note of a failure; returns the peers whose parts must be told to stop. The step ends when
   // they have, or after `grace`.
-  std::vector<int> FailLocked(InFlight& flight, const Status& status,
+  std::vector<int> FailLocked(StepInFlight& flight, const Status& status,
                               std::chrono::milliseconds grace = kAbortGrace) MG_REQUIRES(mutex_);
   // True if a step that is over should wait for the loss of a task that explains how it ended.
-  bool AwaitCauseLocked(InFlight& flight) MG_REQUIRES(mutex_);
-  // If the step is over: takes it out of the ring and returns what completes it.
-  Completion FinishLocked(InFlight& flight, bool force = false) MG_REQUIRES(mutex_);
+  bool AwaitCauseLocked(StepInFlight& flight) MG_REQUIRES(mutex_);
+  // If the step is over, or if `force`: takes it out of steps_ and returns what completes it.
+  Completion FinishLocked(StepInFlight& flight, bool force = false) MG_REQUIRES(mutex_);
   void Abort(const std::vector<int>& peers, uint64_t step, const Status& status)
       MG_EXCLUDES(mutex_);
   // Fails the steps in flight for which `which`, called under mutex_, is true.
-  void FailSteps(const Status& why, const std::function<bool(InFlight&)>& which);
+  void FailSteps(const Status& why, const std::function<bool(StepInFlight&)>& which);
   void Expire(uint64_t step);
   // The DeadlineExceeded of a step, with what is known of its late parts.
-  static Status TimeoutOf(const InFlight& flight);
+  static Status TimeoutOf(const StepInFlight& flight);
   // Adds to a finished step's status what its late parts have reported since the deadline.
-  void ExplainLocked(InFlight& flight) const MG_REQUIRES(mutex_);
+  void ExplainLocked(StepInFlight& flight) const MG_REQUIRES(mutex_);
   void FinishAll();  // ends all steps in flight without waiting for their parts
   // Body of the thread that ends asynchronous steps at their deadline, and failed steps after their
   // grace period.
@@ -205,12 +163,7 @@ class Session::Impl : public StepClient {
   Mutex mutex_;
   CondVar slot_free_;  // a step ended, or the session closed
   CondVar watch_;
-  std::array<InFlight, kStepSlots> flights_ MG_GUARDED_BY(mutex_);
-  uint64_t last_step_ MG_GUARDED_BY(mutex_) = 0;   // number of the last step begun
-  int running_ MG_GUARDED_BY(mutex_) = 0;          // steps in flight, each step of a row counted
-  uint64_t places_ MG_GUARDED_BY(mutex_) = 0;      // bit i: slot i is in use
-  uint64_t next_place_ MG_GUARDED_BY(mutex_) = 0;  // slot where the next search begins
-  int rows_ MG_GUARDED_BY(mutex_) = 0;             // rows in flight of more than one step
+  StepsInFlight steps_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   std::vector<Status> lost_ MG_GUARDED_BY(mutex_);  // by task
   std::thread watcher_;

@@ -161,7 +161,7 @@ void Session::Impl::StartMaster() {
         std::fwrite(text.data(), 1, text.size(), stdout);
         std::fflush(stdout);
       };
-  master.allow_soft_placement = options_.allow_soft_placement;
+  master.place.allow_soft_placement = options_.allow_soft_placement;
   master.optimizer = options_.optimizer;
   // Only the process that has a GPU knows which kernels the GPU has: this process knows its own,
   // and the tasks have listed theirs when the client connected.
@@ -174,9 +174,10 @@ void Session::Impl::StartMaster() {
       if (!task.gpu_kernels.empty()) break;
     }
   }
-  master.has_kernel = [this, &kernels = DefaultRegistries().kernels](
-                          const std::string& op, const Attrs& attrs, DeviceType type) {
-    if (gpu_kernels_.HasOp(op, type)) return gpu_kernels_.Find(op, type, attrs).ok();
+  master.place.has_kernel = [this, &kernels = DefaultRegistries().kernels](
+                                const Graph& graph, NodeId node, DeviceType type) {
+    const std::string& op = graph.op(node).name();
+    if (gpu_kernels_.HasOp(op, type)) return gpu_kernels_.Find(op, type, graph.attrs(node)).ok();
     // An op without kernels is not refused here: it fails in the step that needs it. Structural
     // ops, whose names begin with '_', have no kernels.
     if (kernels.HasOp(op, type)) return true;
@@ -218,9 +219,8 @@ Status Session::Impl::Close() {
     MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return Status();
     closing_ = true;
-    for (InFlight& flight : flights_) {
-      if (flight.active) stops.emplace_back(flight.steps.last, FailLocked(flight, closing));
-    }
+    for (StepInFlight* const flight : steps_.All())
+      stops.emplace_back(flight->steps.last, FailLocked(*flight, closing));
   }
   slot_free_.NotifyAll();
   watch_.NotifyAll();
@@ -230,8 +230,9 @@ Status Session::Impl::Close() {
   {
     MutexLock lock(mutex_);
     if (!slot_free_.WaitFor(mutex_, kAbortGrace,
-                            [this]() MG_REQUIRES(mutex_) { return running_ == 0; })) {
-      result = DeadlineExceeded(std::to_string(running_) + (running_ == 1 ? " step" : " steps") +
+                            [this]() MG_REQUIRES(mutex_) { return steps_.size() == 0; })) {
+      result = DeadlineExceeded(std::to_string(steps_.size()) +
+                                (steps_.size() == 1 ? " step" : " steps") +
                                 " did not stop within " + Seconds(kAbortGrace));
     }
   }

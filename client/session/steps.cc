@@ -52,66 +52,32 @@ Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {
   return Status();
 }
 
-std::optional<uint64_t> Session::Impl::PlacesLocked(uint32_t count) const {
-  if (running_ + static_cast<int>(count) > kMaxStepsInFlight) return std::nullopt;
-  // Slots are taken in turn, so that the slot of a step that was given up here, but has not stopped
-  // at some task, is reused as late as possible.
-  for (uint64_t i = 0; i < kStepSlots; ++i) {
-    const uint64_t place = (next_place_ + i) % kStepSlots;
-    if (place + count <= kStepSlots && (places_ & PlacesOf(place, count)) == 0) return place;
-  }
-  return std::nullopt;
-}
-
 Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
                             std::span<const Tensor> feeds, const RunOptions& options,
-                            uint32_t count, Listener listener, StepIds* steps) {
+                            uint32_t count, StepInFlight::Listener listener, StepIds* steps) {
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   MutexLock lock(mutex_);
-  auto next_free = [&]() MG_REQUIRES(mutex_) { return closed_ || PlacesLocked(count).has_value(); };
-  if (!next_free()) {
+  const auto may_begin = [&]() MG_REQUIRES(mutex_) { return closed_ || steps_.HasRoom(count); };
+  if (!may_begin()) {
     const auto until = std::min(deadline, Clock::now() + std::chrono::hours(24));
-    if (!slot_free_.WaitUntil(mutex_, until, next_free)) {
-      return DeadlineExceeded("no step of the " + std::to_string(running_) +
+    if (!slot_free_.WaitUntil(mutex_, until, may_begin)) {
+      return DeadlineExceeded("no step of the " + std::to_string(steps_.size()) +
                               " in flight ended within " + Seconds(timeout));
     }
   }
   if (closed_) return FailedPrecondition("Session is closed.");
   MG_RETURN_IF_ERROR(ReachableLocked(*prepared));
-  const uint64_t first = options.step > 0 ? options.step : last_step_ + 1;
-  if (first <= last_step_) {
-    return InvalidArgument("step " + std::to_string(options.step) + " comes after step " +
-                           std::to_string(last_step_) + "; numbers of steps grow");
-  }
-  if (first > kMaxStepNumber || (count - 1) > (kMaxStepNumber - first) / options.step_stride)
-    return InvalidArgument("numbers of steps end at " + std::to_string(kMaxStepNumber));
-  const uint64_t place = *PlacesLocked(count);
-  *steps = StepIds::Of(StepId(first, place), count, StepId(options.step_stride, 1));
-  last_step_ = StepNumberOf(steps->last);
-  next_place_ = (place + count) % kStepSlots;
-  InFlight& flight = flights_[steps->last % kStepSlots];
-  flight.steps = *steps;
-  flight.active = true;
-  flight.prepared = prepared;
-  flight.fetched.assign(static_cast<size_t>(prepared->distinct_fetches), Tensor());
-  flight.part_done.assign(prepared->parts.size(), false);
-  flight.feeds.clear();
-  if (std::any_of(prepared->fetch_of_feed.begin(), prepared->fetch_of_feed.end(),
-                  [](int feed) { return feed >= 0; }))
-    flight.feeds.assign(feeds.end() - static_cast<ptrdiff_t>(prepared->feeds.size()), feeds.end());
-  flight.parts_missing = static_cast<int>(prepared->parts.size());
-  flight.fetches_missing = prepared->distinct_fetches;
-  flight.status = Status();
-  flight.aborting = flight.awaits_cause = false;
-  flight.late.clear();
-  flight.deadline = deadline;
-  flight.timeout = timeout;
-  flight.listener = std::move(listener);
-  running_ += static_cast<int>(count);
-  places_ |= PlacesOf(place, count);
-  if (count > 1) ++rows_;
-  if (flight.listener.done && deadline != Clock::time_point::max()) WatchLocked();
+  MG_ASSIGN_OR_RETURN(StepInFlight* const flight,
+                      steps_.Begin(options.step, count, options.step_stride));
+  *steps = flight->steps;
+  flight->Expect(prepared);
+  if (prepared->returns_feeds)
+    flight->feeds.assign(feeds.end() - static_cast<ptrdiff_t>(prepared->feeds.size()), feeds.end());
+  flight->deadline = deadline;
+  flight->timeout = timeout;
+  flight->listener = std::move(listener);
+  if (flight->listener.done && deadline != Clock::time_point::max()) WatchLocked();
   return Status();
 }
 
@@ -121,8 +87,8 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
     Completion completion;
     {
       MutexLock lock(mutex_);
-      InFlight& flight = flights_[steps.last % kStepSlots];
-      if (flight.active && flight.steps.last == steps.last) completion = FinishLocked(flight);
+      if (StepInFlight* const flight = steps_.FindLast(steps.last))
+        completion = FinishLocked(*flight);
     }
     completion.Run();
     return;
