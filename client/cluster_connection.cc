@@ -115,7 +115,7 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
   for (size_t i = 0; i < tasks_.size(); ++i) {
     if (outcomes[i].ok()) continue;
     first.Update(outcomes[i]);
-    missing += "\n  " + NamedOnce(tasks_[i].task + " at " + tasks_[i].address, outcomes[i]);
+    missing += "\n  " + outcomes[i].message();
   }
   if (!missing.empty()) {
     return Status(
@@ -218,11 +218,6 @@ void ClusterConnection::StopWatching() { impl_->monitor_ = nullptr; }
 int64_t ClusterConnection::ClockOffset(int task) const {
   const auto health = impl_->monitor_->Health(impl_->entries_[static_cast<size_t>(task)].watch);
   return health ? health->clock_offset.count() : 0;
-}
-
-std::string NamedOnce(const std::string& name, const Status& why) {
-  const std::string& message = why.message();
-  return message.find(name) == std::string::npos ? name + ": " + message : message;
 }
 
 }  // namespace monograph

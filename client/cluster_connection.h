@@ -29,9 +29,6 @@ struct RemoteTask {
   uint64_t incarnation = 0;
 };
 
-// "NAME: why", or only why if that names it already.
-std::string NamedOnce(const std::string& name, const Status& why);
-
 class ClusterConnection {
  public:
   struct Options {

@@ -47,10 +47,12 @@ std::string Duration(double seconds) {
   return text;
 }
 
-Result<TaskStatus> Parse(const Result<std::string>& answer) {
+// `task`: who answers. A failure of the connection names it already.
+Result<TaskStatus> Parse(const Result<std::string>& answer, const std::string& task) {
   MG_RETURN_IF_ERROR(answer.status());
   wire::StatusResponse response;
-  if (!response.ParseFromString(answer.value())) return Internal("malformed answer to Status");
+  if (!response.ParseFromString(answer.value()))
+    return Internal(task + ": malformed answer to Status");
   return ToTaskStatus(response);
 }
 
@@ -106,9 +108,10 @@ std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
           }
           const auto left =
               std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-          connected->CallAsync(
-              "Status", "", std::max(left, std::chrono::milliseconds(500)),
-              [&question, i](Result<std::string> answer) { question.Answer(i, Parse(answer)); });
+          connected->CallAsync("Status", "", std::max(left, std::chrono::milliseconds(500)),
+                               [&question, i, connected](Result<std::string> answer) {
+                                 question.Answer(i, Parse(answer, connected->peer_name()));
+                               });
         });
   }
   {
@@ -133,7 +136,7 @@ std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
   std::string missing;
   for (const ClusterTask& task : tasks) {
     if (!task.status.ok()) {
-      missing += NamedOnce(task.task + " at " + task.address, task.status.status()) + "\n";
+      missing += task.status.status().message() + "\n";
       continue;
     }
     const TaskStatus& s = task.status.value();

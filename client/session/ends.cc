@@ -154,7 +154,7 @@ std::vector<int> Session::Impl::FailLocked(StepInFlight& flight, const Status& s
 }
 
 void Session::Impl::Abort(const std::vector<int>& peers, uint64_t step, const Status& status) {
-  for (int peer : peers) worker_->AbortStep(id_, peer, step, status.AsDerived());
+  for (int peer : peers) worker_->SendAbortStep(id_, peer, step, status.AsDerived());
 }
 
 bool Session::Impl::AwaitCauseLocked(StepInFlight& flight) {

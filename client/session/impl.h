@@ -35,10 +35,13 @@ class Session::Impl : public StepClient {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::chrono::seconds kControlTimeout{10};
-  // What a step may still take after it failed or timed out, for every task to say that it stopped;
-  // and after a task was lost: the caller is to hear of that soon, also if another task is inside a
-  // long kernel. And how long after a transfer broke off it takes to know which task was lost.
-  static constexpr std::chrono::milliseconds kAbortGrace{5000}, kLostGrace{100}, kCauseGrace{1000};
+  // How long a step that failed or timed out waits for every task to say that it stopped.
+  static constexpr std::chrono::milliseconds kAbortGrace{5000};
+  // The same after a task was lost. It is short: the caller hears of the loss soon, even if another
+  // task is inside a long kernel.
+  static constexpr std::chrono::milliseconds kLostGrace{100};
+  // How long a step whose transfer broke off waits to learn which task was lost.
+  static constexpr std::chrono::milliseconds kCauseGrace{1000};
 
   Impl(const Graph& graph, SessionOptions options) : graph_(graph), options_(std::move(options)) {}
   ~Impl() override { (void)Close(); }

@@ -7,7 +7,7 @@
 namespace monograph {
 
 struct LatePart {
-  int peer = 0;  // as in Worker::RunStep
+  int peer = 0;  // as in Worker::SendRunStep
   std::string task;
   bool answered = false;  // has ended, too late
   std::string what = {};  // executor/step/unfinished.h, or why that is not known; may be empty

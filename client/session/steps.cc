@@ -95,7 +95,7 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
   }
   // Remote parts start first: they work while this process does its own.
   for (const PreparedStep::Part& part : prepared.parts) {
-    if (part.peer != kSelf) worker_->RunStep(id_, part.peer, part.handle, steps, trace, false);
+    if (part.peer != kSelf) worker_->SendRunStep(id_, part.peer, part.handle, steps, trace, false);
   }
   const size_t fed = prepared.feeds.size();
   for (uint32_t k = 0; k < steps.count(); ++k) {
@@ -103,12 +103,12 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
         feeds.size() == fed ? feeds : feeds.subspan(k * fed, fed);
     for (size_t i = 0; i < fed; ++i) {
       for (const auto& [peer, edge] : prepared.feeds[i].routes)
-        worker_->PushTensor(id_, peer, steps.first + k * steps.stride, edge, of_step[i]);
+        worker_->SendTensor(id_, peer, steps.first + k * steps.stride, edge, of_step[i]);
     }
   }
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer == kSelf)
-      worker_->RunStep(id_, kSelf, part.handle, steps, trace, caller_computes);
+      worker_->SendRunStep(id_, kSelf, part.handle, steps, trace, caller_computes);
   }
 }
 

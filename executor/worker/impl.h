@@ -64,18 +64,23 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   };
   void RunStep(const std::shared_ptr<WorkerSession>& session, Request request, bool caller_computes)
       MG_EXCLUDES(session->mutex);
-  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
-      MG_EXCLUDES(session.mutex);
   void AbortHere(WorkerSession& session, uint64_t step, const Status& status)
-      MG_EXCLUDES(session.mutex);
-  // Fails the step because a message to or from it was lost.
-  void FailHere(WorkerSession& session, uint64_t step, const Status& status)
       MG_EXCLUDES(session.mutex);
 
   // ---- messages.cc
-  void Push(WorkerSession& session, int peer, uint64_t step, int32_t edge, Tensor tensor)
+  void SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
+                  const Tensor& tensor) MG_EXCLUDES(session.mutex);
+  // `tensor`: of a message of a tensor.
+  void SendMessage(WorkerSession& session, int peer, StepMessage message,
+                   const Tensor* tensor = nullptr) MG_EXCLUDES(session.mutex);
+  // A tensor for this process is here: for the client, or for a step.
+  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
       MG_EXCLUDES(session.mutex);
-  void SendMessage(WorkerSession& session, int peer, StepMessage message, Payload payload = {})
+  // A tensor for a step is here; it waits in the step's slot until the step runs.
+  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
+      MG_EXCLUDES(session.mutex);
+  // Fails the step because a message to or from it was lost.
+  void FailHere(WorkerSession& session, uint64_t step, const Status& status)
       MG_EXCLUDES(session.mutex);
   PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
   void OnDelivered(std::string_view header, Payload payload) override;
@@ -155,10 +160,8 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   };
   // Decodes a header. The session that it is for, or nullptr if it was counted and dropped; the
   // step of a malformed one fails.
-  std::shared_ptr<WorkerSession> Receive(std::string_view header, StepMessage* message);
-  // A tensor for this process is here: for the client, or for a step.
-  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
-      MG_EXCLUDES(session.mutex);
+  std::shared_ptr<WorkerSession> Receive(std::string_view header, size_t payload_bytes,
+                                         StepMessage* message);
   void Departed(Departure* departure, const Status& status);
   void Arrived(Arrival* arrival, const Status& status);
 

@@ -1,47 +1,89 @@
-// The data plane of a worker. Leaving: the tensor of a _Send goes to its edge's peer (Push), or to
-// this process itself without a message. Arriving: the transport calls OnMessage when a payload is
-// to follow, and gets the memory that it is to be received into, or OnDelivered with a whole
-// message; both find the session first (Receive). A tensor is then offered to the client here,
-// which may have fetched it, and otherwise delivered to its step (Accept). A message that cannot be
-// used is counted and dropped, or fails its step: the step would wait for it for ever.
+// The data plane of a worker: the whole way of a tensor between a step, or the client here, and the
+// transport. Leaving: a feed (Worker::SendTensor) or the tensor of a _Send (OnSend) goes to its
+// edge's peer, or to this process itself without a message. Arriving: the transport calls OnMessage
+// when a payload is to follow, and gets the memory that it is to be received into, or OnDelivered
+// with a whole message; both find the session first (Receive). A tensor is then offered to the
+// client here, which may have fetched it, and otherwise given to its step, or parked in the step's
+// slot if it came before its run-step (Accept, Deliver). A message that cannot be used is counted
+// and dropped, or fails its step: the step would wait for it for ever.
 #include "executor/worker/impl.h"
 
 namespace monograph {
 
 // ---- leaving
 
-void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) {
-  worker->Push(*session, edge_peer[static_cast<size_t>(edge.id)], step, edge.id, std::move(tensor));
+void Worker::SendTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tensor tensor) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->Deliver(*session, step, edge, std::move(tensor));
+  } else {
+    impl_->SendTensor(*session, peer, step, edge, tensor);
+  }
 }
 
-void Worker::Impl::Push(WorkerSession& session, int peer, uint64_t step, int32_t edge,
-                        Tensor tensor) {
+void Worker::SendRunStep(uint64_t id, int peer, uint32_t handle, const StepIds& steps, bool trace,
+                         bool caller_computes) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
   if (peer == kSelf) {
-    Accept(session, step, edge, std::move(tensor));
+    impl_->RunStep(session, {.handle = handle, .step = steps.first, .row = steps, .trace = trace},
+                   caller_computes);
     return;
   }
   StepMessage message;
-  message.kind = StepMessageKind::kTensor;
-  message.id = static_cast<uint32_t>(edge);
+  message.kind = StepMessageKind::kRunStep;
+  message.flags = trace ? kTraceFlag : 0;
+  message.id = handle;
+  message.step = steps.first;
+  message.count = steps.count();
+  message.stride = steps.stride;
+  impl_->SendMessage(*session, peer, std::move(message));
+}
+
+void Worker::SendAbortStep(uint64_t id, int peer, uint64_t step, const Status& status) {
+  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
+  if (session == nullptr) return;
+  if (peer == kSelf) {
+    impl_->AbortHere(*session, step, status);
+    return;
+  }
+  StepMessage message;
+  message.kind = StepMessageKind::kAbortStep;
+  message.id = kFromClient;
   message.step = step;
-  if (tensor.valid()) {
-    message.dtype = tensor.dtype();
-    message.shape = tensor.shape();
-    SendMessage(session, peer, std::move(message), TensorPayload(tensor));
-  } else {  // a control edge
-    message.dtype = DT_FLOAT;
-    message.shape = Shape{0};
-    SendMessage(session, peer, std::move(message));
+  message.status = status;
+  impl_->SendMessage(*session, peer, std::move(message));
+}
+
+void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) {
+  const int peer = edge_peer[static_cast<size_t>(edge.id)];
+  if (peer == kSelf) {
+    worker->Accept(*session, step, edge.id, std::move(tensor));
+  } else {
+    worker->SendTensor(*session, peer, step, edge.id, tensor);
   }
 }
 
+void Worker::Impl::SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
+                              const Tensor& tensor) {
+  StepMessage message;
+  message.id = static_cast<uint32_t>(edge);
+  message.step = step;
+  SendMessage(session, peer, std::move(message), &tensor);
+}
+
 void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage message,
-                               Payload payload) {
+                               const Tensor* tensor) {
   const SessionPeer& target = session.peers[static_cast<size_t>(peer)];
   message.session = session.id;
   message.incarnation = target.incarnation;
+  const uint64_t step = message.step;
   char header[kMaxHeaderBytes];
-  const size_t length = EncodeStepMessage(message, header);
+  Payload payload;
+  const size_t length = tensor == nullptr
+                            ? EncodeStepMessage(message, header)
+                            : EncodeTensor(std::move(message), *tensor, header, &payload);
   if (payload.bytes == 0) {  // the transport takes a header at once: nothing to await
     transport_->Send(target.id, {header, length}, {}, nullptr);
     return;
@@ -49,7 +91,7 @@ void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage mes
   sending_.fetch_add(1, std::memory_order_relaxed);
   Departure* departure = departures_.Take();
   departure->session = session.id;
-  departure->step = message.step;
+  departure->step = step;
   transport_->Send(target.id, {header, length}, std::move(payload),
                    [this, departure](const Status& status) { Departed(departure, status); });
 }
@@ -112,9 +154,35 @@ void Worker::Impl::Accept(WorkerSession& session, uint64_t step, int32_t edge, T
   Deliver(session, step, edge, std::move(tensor));
 }
 
-std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header,
+void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edge, Tensor tensor) {
+  std::shared_ptr<Step> step;
+  {
+    MutexLock lock(session.mutex);
+    StepSlot& slot = session.SlotOf(step_id);
+    if (!slot.Runs(step_id)) {
+      const bool over = slot.step > step_id || (slot.step == step_id && !slot.Waits(step_id));
+      if (session.closed || over || slot.state == StepSlot::kRunning) {
+        CountDropped("a tensor of a step that is over");
+        return;
+      }
+      if (slot.step != step_id) slot.Park(step_id);
+      slot.parked.emplace_back(edge, std::move(tensor));
+      return;
+    }
+    step = slot.running;
+  }
+  step->Deliver(edge, std::move(tensor));
+}
+
+void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Status& status) {
+  // Tell the client here, too: it may wait for a step of which this process runs no part.
+  if (StepClient* client = session.client) client->OnStepFailed(step_id, status);
+  AbortHere(session, step_id, status);
+}
+
+std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header, size_t payload_bytes,
                                                      StepMessage* message) {
-  const Status decoded = DecodeStepMessage(header, message);
+  const Status decoded = DecodeStepMessage(header, payload_bytes, message);
   std::shared_ptr<WorkerSession> session =
       decoded.ok() || message->step != 0 ? FindSession(message->session) : nullptr;
   if (session == nullptr && decoded.ok() && message->incarnation == incarnation_ &&
@@ -133,7 +201,7 @@ std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header,
 
 PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_bytes) {
   StepMessage message;
-  std::shared_ptr<WorkerSession> session = Receive(header, &message);
+  std::shared_ptr<WorkerSession> session = Receive(header, payload_bytes, &message);
   if (session == nullptr) return {};
   if (message.kind == StepMessageKind::kCollective)
     return collectives_->OnMessage(message, payload_bytes);
@@ -141,13 +209,11 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
     CountDropped("a payload that belongs to no tensor");
     return {};
   }
-  const bool plain = IsPlainData(message.dtype);
-  auto allocate = [&]() -> Result<Tensor> {
-    MG_RETURN_IF_ERROR(CheckPayload(message.dtype, message.shape, payload_bytes));
-    if (plain) return Tensor::Allocate(message.dtype, message.shape);
-    return Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
-  };
-  Result<Tensor> tensor = allocate();
+  // Strings and handles arrive packed.
+  Result<Tensor> tensor =
+      IsPlainData(message.dtype)
+          ? Tensor::Allocate(message.dtype, message.shape)
+          : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
   if (!tensor.ok()) {
     FailHere(*session, message.step,
              tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
@@ -188,7 +254,7 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
 
 void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
   StepMessage message;
-  std::shared_ptr<WorkerSession> session = Receive(header, &message);
+  std::shared_ptr<WorkerSession> session = Receive(header, payload.bytes, &message);
   if (session == nullptr) return;
   switch (message.kind) {
     case StepMessageKind::kRunStep:
@@ -222,7 +288,6 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
   }
   const auto edge = static_cast<int32_t>(message.id);
   auto make = [&]() -> Result<Tensor> {
-    MG_RETURN_IF_ERROR(CheckPayload(message.dtype, message.shape, payload.bytes));
     if (!IsPlainData(message.dtype)) {
       return UnpackTensor(message.dtype, message.shape,
                           {static_cast<const char*>(payload.data()), payload.bytes});

@@ -64,6 +64,14 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
   return static_cast<size_t>(p - out);
 }
 
+size_t EncodeTensor(StepMessage message, const Tensor& tensor, char* out, Payload* payload) {
+  message.kind = StepMessageKind::kTensor;
+  message.dtype = tensor.valid() ? tensor.dtype() : DT_FLOAT;
+  message.shape = tensor.valid() ? tensor.shape() : Shape{0};
+  if (tensor.valid()) *payload = TensorPayload(tensor);
+  return EncodeStepMessage(message, out);
+}
+
 namespace {
 
 Status Malformed(const std::string& what) { return DataLoss("malformed step message: " + what); }
@@ -148,6 +156,12 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
                      std::to_string(kind));
   }
   return Status();
+}
+
+Status DecodeStepMessage(std::string_view header, size_t payload_bytes, StepMessage* message) {
+  MG_RETURN_IF_ERROR(DecodeStepMessage(header, message));
+  if (message->kind != StepMessageKind::kTensor) return Status();
+  return CheckPayload(message->dtype, message->shape, payload_bytes);
 }
 
 Status CheckPayload(DType dtype, const Shape& shape, size_t payload_bytes) {

@@ -65,9 +65,14 @@ struct StepMessage {
 // Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status
 // text is cut to fit.
 size_t EncodeStepMessage(const StepMessage& message, char* out);
+// The same for the message of a tensor, whose type and shape it sets; an invalid tensor is a
+// control edge. `*payload` gets the elements.
+size_t EncodeTensor(StepMessage message, const Tensor& tensor, char* out, Payload* payload);
 // DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step`
 // is not 0 then, the header's fixed part was there.
 Status DecodeStepMessage(std::string_view header, StepMessage* message);
+// The same of a message with a payload of so many bytes, which has to fit its type and shape.
+Status DecodeStepMessage(std::string_view header, size_t payload_bytes, StepMessage* message);
 
 // OK if so many bytes of payload can be a tensor of that type and shape; else DataLoss with the
 // numbers.

@@ -1,9 +1,9 @@
 // A step at one worker. RunStep takes the step's slot, prepares the step, hands it the tensors that
 // came before it, and starts it; EndStep frees the slot and reports to the client. A slot also
-// keeps what comes early: tensors (parked) and an abort. The steps of a row start each other here
-// (StepIssued, EndStep), without a message for each, and the row reports once. Steps are started,
-// delivered to, aborted and reported without the session's lock, because each of these may end a
-// step, and EndStep takes the lock.
+// keeps what comes early: tensors (parked, by Deliver in messages.cc) and an abort. The steps of a
+// row start each other here (StepIssued, EndStep), without a message for each, and the row reports
+// once. Steps are started, delivered to, aborted and reported without the session's lock, because
+// each of these may end a step, and EndStep takes the lock.
 #include "executor/step/unfinished.h"
 #include "executor/worker/impl.h"
 
@@ -207,32 +207,6 @@ void Worker::Impl::AbortHere(WorkerSession& session, uint64_t step_id, const Sta
     }
   }
   for (const auto& step : steps) step->Abort(status);
-}
-
-void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Status& status) {
-  // Tell the client here, too: it may wait for a step of which this process runs no part.
-  if (StepClient* client = session.client) client->OnStepFailed(step_id, status);
-  AbortHere(session, step_id, status);
-}
-
-void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edge, Tensor tensor) {
-  std::shared_ptr<Step> step;
-  {
-    MutexLock lock(session.mutex);
-    StepSlot& slot = session.SlotOf(step_id);
-    if (!slot.Runs(step_id)) {
-      const bool over = slot.step > step_id || (slot.step == step_id && !slot.Waits(step_id));
-      if (session.closed || over || slot.state == StepSlot::kRunning) {
-        CountDropped("a tensor of a step that is over");
-        return;
-      }
-      if (slot.step != step_id) slot.Park(step_id);
-      slot.parked.emplace_back(edge, std::move(tensor));
-      return;
-    }
-    step = slot.running;
-  }
-  step->Deliver(edge, std::move(tensor));
 }
 
 }  // namespace monograph

@@ -80,50 +80,6 @@ Status Worker::DeregisterGraph(uint64_t session, uint32_t handle) {
   return impl_->DeregisterGraph(session, handle);
 }
 
-void Worker::PushTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tensor tensor) {
-  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
-  if (session == nullptr) return;
-  if (peer == kSelf) {
-    impl_->Deliver(*session, step, edge, std::move(tensor));
-  } else {
-    impl_->Push(*session, peer, step, edge, std::move(tensor));
-  }
-}
-
-void Worker::RunStep(uint64_t id, int peer, uint32_t handle, const StepIds& steps, bool trace,
-                     bool caller_computes) {
-  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
-  if (session == nullptr) return;
-  if (peer == kSelf) {
-    impl_->RunStep(session, {.handle = handle, .step = steps.first, .row = steps, .trace = trace},
-                   caller_computes);
-    return;
-  }
-  StepMessage message;
-  message.kind = StepMessageKind::kRunStep;
-  message.flags = trace ? kTraceFlag : 0;
-  message.id = handle;
-  message.step = steps.first;
-  message.count = steps.count();
-  message.stride = steps.stride;
-  impl_->SendMessage(*session, peer, std::move(message));
-}
-
-void Worker::AbortStep(uint64_t id, int peer, uint64_t step, const Status& status) {
-  std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
-  if (session == nullptr) return;
-  if (peer == kSelf) {
-    impl_->AbortHere(*session, step, status);
-    return;
-  }
-  StepMessage message;
-  message.kind = StepMessageKind::kAbortStep;
-  message.id = kFromClient;
-  message.step = step;
-  message.status = status;
-  impl_->SendMessage(*session, peer, std::move(message));
-}
-
 std::shared_ptr<StepTrace> Worker::TakeTrace(uint64_t id, uint64_t step) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return nullptr;

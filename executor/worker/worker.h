@@ -119,14 +119,15 @@ class Worker {
   Result<uint32_t> RegisterGraph(uint64_t session, Graph graph);
   Status DeregisterGraph(uint64_t session, uint32_t handle);
 
-  // The client's side of a step; `peer` as in OnStepDone. Each sends one message, or acts here at
-  // once for kSelf. PushTensor may come before RunStep. `caller_computes`: for kSelf, the calling
-  // thread also runs expensive kernels. Of a row, at most kMaxStepsInRow, the end is reported, and
-  // it is aborted, by the number of the last one.
-  void PushTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
-  void RunStep(uint64_t session, int peer, uint32_t handle, const StepIds& steps, bool trace,
-               bool caller_computes);
-  void AbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
+  // The client's side of a step; `peer` as in OnStepDone. Each sends one message, which `peer`
+  // obeys when it comes, or is obeyed here at once for kSelf. SendTensor may come before
+  // SendRunStep. `caller_computes`: for kSelf, the calling thread also runs expensive kernels. Of a
+  // row, at most kMaxStepsInRow, the end is reported, and it is aborted, by the number of the last
+  // one.
+  void SendTensor(uint64_t session, int peer, uint64_t step, int32_t edge, Tensor tensor);
+  void SendRunStep(uint64_t session, int peer, uint32_t handle, const StepIds& steps, bool trace,
+                   bool caller_computes);
+  void SendAbortStep(uint64_t session, int peer, uint64_t step, const Status& status);
 
   // What a traced step recorded here, once; nullptr if there is nothing. The last few traced steps
   // are kept.

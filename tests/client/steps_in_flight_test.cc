@@ -43,12 +43,13 @@ TEST_F(StepsInFlightTest, AStepIsFoundByItsIdFromBeginToEnd) {
   EXPECT_EQ(steps_.Find(first->steps.last), first);
   EXPECT_EQ(steps_.FindLast(second->steps.last), second);
   EXPECT_EQ(steps_.size(), 2);
+  EXPECT_EQ(steps_.All(), (std::vector<StepInFlight*>{first, second}));
   const uint64_t ended = first->steps.last;
   steps_.End(*first);
   EXPECT_EQ(steps_.Find(ended), nullptr);
   EXPECT_EQ(steps_.FindLast(ended), nullptr);
   EXPECT_EQ(steps_.Find(second->steps.last), second);
-  EXPECT_EQ(steps_.size(), 1);
+  EXPECT_EQ(steps_.All(), std::vector<StepInFlight*>{second});
 }
 
 TEST_F(StepsInFlightTest, SlotsAreTakenInTurnAndOthersGoAroundAStepThatStays) {

@@ -149,8 +149,8 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     for (int i = 0; i < count; ++i) {
       ++step_;
       for (int task = 0; task < 2; ++task)
-        client_->RunStep(kSession, task, handles_[task], {step_, step_}, false, false);
-      client_->PushTensor(kSession, 0, step_, 0, x);
+        client_->SendRunStep(kSession, task, handles_[task], {step_, step_}, false, false);
+      client_->SendTensor(kSession, 0, step_, 0, x);
       const int64_t wanted = static_cast<int64_t>(3 * step_);  // a fetch, and two ends
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
       ASSERT_TRUE(client_->transport()->DriveUntil(

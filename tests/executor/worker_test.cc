@@ -78,20 +78,20 @@ class WorkerTest : public ::testing::Test {
 };
 
 TEST_F(WorkerTest, ATensorMayComeBeforeItsStep) {
-  worker_->PushTensor(kSession, kSelf, 1, 0, Tensor::Vector<float>({1, 2}));
-  worker_->RunStep(kSession, kSelf, handle_, {1, 1}, false, true);
+  worker_->SendTensor(kSession, kSelf, 1, 0, Tensor::Vector<float>({1, 2}));
+  worker_->SendRunStep(kSession, kSelf, handle_, {1, 1}, false, true);
   const Status status = client_.Wait();
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(WorkerTest, ATensorThatCameBeforeItsStepAndDoesNotFitFailsTheStepAndTheNextOneRuns) {
-  worker_->PushTensor(kSession, kSelf, 1, 0, Tensor::Vector<float>({1, 2, 3}));
-  worker_->RunStep(kSession, kSelf, handle_, {1, 1}, false, true);
+  worker_->SendTensor(kSession, kSelf, 1, 0, Tensor::Vector<float>({1, 2, 3}));
+  worker_->SendRunStep(kSession, kSelf, handle_, {1, 1}, false, true);
   const Status status = client_.Wait();
   EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
   EXPECT_NE(status.message().find("x:0"), std::string::npos) << status;
-  worker_->PushTensor(kSession, kSelf, 2, 0, Tensor::Vector<float>({1, 2}));
-  worker_->RunStep(kSession, kSelf, handle_, {2, 2}, false, true);
+  worker_->SendTensor(kSession, kSelf, 2, 0, Tensor::Vector<float>({1, 2}));
+  worker_->SendRunStep(kSession, kSelf, handle_, {2, 2}, false, true);
   EXPECT_TRUE(client_.Wait().ok());
 }
 
@@ -100,7 +100,7 @@ TEST_F(WorkerTest, ADeregisteredGraphIsGoneAndItsHandleIsNotGivenAgain) {
   ASSERT_TRUE(worker_->DeregisterGraph(kSession, handle_).ok());
   EXPECT_EQ(worker_->stats().graphs, 0);
   EXPECT_EQ(worker_->DeregisterGraph(kSession, handle_).code(), Code::kNotFound);
-  worker_->RunStep(kSession, kSelf, handle_, {1, 1}, false, true);
+  worker_->SendRunStep(kSession, kSelf, handle_, {1, 1}, false, true);
   EXPECT_EQ(client_.Wait().code(), Code::kAborted);
   EXPECT_NE(worker_->RegisterGraph(kSession, Graph(&ops_)).value(), handle_);
 }

@@ -2,6 +2,10 @@
 // backticks exists, and so does, in that file, each function or class that stands before it:
 //
 //   `Prune`, `graph/prune.cc`         `A`, `B`, `dir/file.cc`         `A` (`dir/file.cc`)
+//
+// and so in drawings, with two or more spaces between names and file, which ends the line:
+//
+//   Prune, A::B   graph/prune.cc
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,6 +39,23 @@ const char kPath[] =
     "`((?:base|graph|transport|executor|ops|client|train|tools|examples|tests|bench|cmake)/"
     "[A-Za-z0-9_./]+\\.(?:cc|h|cu|proto|cmake))`";
 const char kName[] = "`[A-Za-z_][A-Za-z0-9_:]*`";
+
+// What drawings mention.
+std::vector<Mention> DrawnIn(const std::string& text) {
+  static const std::regex line(
+      "((?:[A-Za-z_][A-Za-z0-9_:]*, )*[A-Za-z_][A-Za-z0-9_:]*) "
+      "{2,}([a-z]+/[a-z0-9_/]+\\.(?:cc|h))\n");
+  static const std::regex name("[A-Za-z_][A-Za-z0-9_:]*");
+  std::vector<Mention> mentions;
+  for (std::sregex_iterator it(text.begin(), text.end(), line), end; it != end; ++it) {
+    const std::string list = (*it)[1];
+    Mention mention{.names = {}, .file = (*it)[2]};
+    for (std::sregex_iterator one(list.begin(), list.end(), name); one != end; ++one)
+      mention.names.push_back(one->str());
+    mentions.push_back(std::move(mention));
+  }
+  return mentions;
+}
 
 std::vector<Mention> MentionsIn(const std::string& text) {
   static const std::regex names_and_file(std::string("((?:") + kName + "(?:, | and ))*" + kName +
@@ -117,6 +138,22 @@ TEST(Documents, NameFunctionsThatAreInTheFilesTheyName) {
   EXPECT_GT(named, 40u) << "the documents were not read";
 }
 
+TEST(Documents, DrawFunctionsThatAreInTheFilesTheyName) {
+  size_t named = 0;
+  for (const fs::path& document : Documents()) {
+    for (const Mention& mention : DrawnIn(ReadText(document))) {
+      const std::string source = ReadText(fs::path(MG_SOURCE_ROOT) / mention.file);
+      EXPECT_FALSE(source.empty()) << document.filename() << ": " << mention.file;
+      for (const std::string& name : mention.names) {
+        ++named;
+        EXPECT_TRUE(Has(source, name))
+            << document.filename() << ": " << name << " is not in " << mention.file;
+      }
+    }
+  }
+  EXPECT_GT(named, 10u) << "the drawings were not read";
+}
+
 TEST(Documents, TheReaderKnowsGoodMentionsFromBadOnes) {
   const std::vector<Mention> mentions =
       MentionsIn("| cut | `A::B`, `C`, `graph/x.cc` | and `D` (`base/y.h`), `E` → `F`, `ops/z.cc`");
@@ -125,6 +162,11 @@ TEST(Documents, TheReaderKnowsGoodMentionsFromBadOnes) {
   EXPECT_EQ(mentions[0].file, "graph/x.cc");
   EXPECT_EQ(mentions[1].names, std::vector<std::string>{"D"});
   EXPECT_EQ(mentions[2].names, std::vector<std::string>{"F"});
+
+  const std::vector<Mention> drawn = DrawnIn("  client   A::B, C    graph/x.cc\n  D x/y.cc\n");
+  ASSERT_EQ(drawn.size(), 1u);
+  EXPECT_EQ(drawn[0].names, (std::vector<std::string>{"A::B", "C"}));
+  EXPECT_EQ(drawn[0].file, "graph/x.cc");
 
   EXPECT_TRUE(Has("void Worker::Impl::RunStep(int x) {", "Worker::Impl::RunStep"));
   EXPECT_TRUE(Has("class Channel {\n public:\n  void Close();\n};", "Channel::Close"));

@@ -350,7 +350,8 @@ TEST_P(ControlTest, WhatAcceptSaysIsToldToThePeer) {
     return ResourceExhausted("no room for " + hello.task_name);
   });
   const Status status = Channel::Connect(server.server->address(), client_options()).status();
-  EXPECT_EQ(status, ResourceExhausted("no room for /job:client/replica:0/task:0"));
+  EXPECT_EQ(status, ResourceExhausted(server.server->address() +
+                                      ": no room for /job:client/replica:0/task:0"));
 }
 
 TEST_P(ControlTest, JunkIsClosedAndReportedOnceAndNothingElseHappens) {
@@ -558,7 +559,7 @@ TEST(ControlPlain, AddressesAndHostsThatMakeNoSenseAreExplained) {
   for (const char* text : {"", "host", "host:", ":80", "host:0", "host:65536", "host:12x", "a b:80",
                            "::1:80", "host:-1"}) {
     const Status status = Channel::Connect(text, ClientOptions()).status();
-    EXPECT_EQ(status, InvalidArgument("Could not interpret \"" + std::string(text) +
+    EXPECT_EQ(status, InvalidArgument(std::string(text) + ": Could not interpret \"" + text +
                                       "\" as a host-port pair."));
   }
   EXPECT_EQ(ParseHostPort("[::1]:80").value().host, "::1");

@@ -132,17 +132,17 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   asio::awaitable<void> Run([[maybe_unused]] std::shared_ptr<Attempt> self) {
     Result<HostPort> address = ParseHostPort(target_);
-    if (!address.ok()) co_return Finish(address.status());
+    if (!address.ok()) co_return Finish(address.status().WithContext(name_));
     if (options_.key) {
       auto tls = TlsContext::Make(*options_.key, /*server=*/false);
-      if (!tls.ok()) co_return Finish(tls.status());
+      if (!tls.ok()) co_return Finish(tls.status().WithContext(name_));
       tls_ = std::move(tls).value();
     }
     Milliseconds pause = kFirstPause;
     while (!finished_) {
       const Status status = co_await TryOnce(address.value());
       if (finished_ || status.ok()) co_return;
-      if (!MayComeUp(status)) co_return Finish(status);
+      if (!MayComeUp(status)) co_return Finish(status.WithContext(name_));
       last_error_ = status;
       pause_.expires_after(pause);
       const auto [error] = co_await pause_.async_wait(kToken);
@@ -163,11 +163,10 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       const auto [resolve_error, found] =
           co_await resolver.async_resolve(address.host, port, kToken);
       if (resolve_error)
-        co_return FromAsio(resolve_error,
-                           "cannot resolve the host '" + address.host + "' of " + name_);
+        co_return FromAsio(resolve_error, "cannot resolve the host '" + address.host + "'");
       for (const auto& entry : found) endpoints.push_back(entry.endpoint());
     }
-    Status status = NotFound("the host '" + address.host + "' of " + name_ + " has no address");
+    Status status = NotFound("the host '" + address.host + "' has no address");
     for (const tcp::endpoint& endpoint : endpoints) {
       if (finished_) break;
       status = co_await TryEndpoint(endpoint);
@@ -214,15 +213,13 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       co_return status;
     }
     if (status.code() == Code::kInvalidArgument) {
-      status = FailedPrecondition("what listens at " + name_ +
-                                  " is no Monograph daemon: " + status.message());
+      status = FailedPrecondition("what listens there is no Monograph daemon: " + status.message());
     }
     const std::string& task = connection->peer_hello().task_name;
     if (status.ok() && !options_.expected_task.empty() && task != options_.expected_task) {
-      status = FailedPrecondition("the daemon at " + target_ + " is " +
-                                  (task.empty() ? "no task of a cluster" : task) + ", but " +
-                                  options_.expected_task +
-                                  " is expected there; correct the cluster description");
+      status = FailedPrecondition("the daemon there is " +
+                                  (task.empty() ? "no task of a cluster" : task) +
+                                  "; correct the cluster description");
     }
     if (!status.ok()) {
       connection->Close(status);

@@ -48,7 +48,8 @@ class Channel {
 
   // Connects to "host:port" and shakes hands. InvalidArgument for a bad address, NotFound for an
   // unknown host, Unauthenticated for wrong or missing keys, FailedPrecondition for another version
-  // or task or for what is no Monograph daemon, all at once; Unavailable when the time is up.
+  // or task or for what is no Monograph daemon, all at once; Unavailable when the time is up. A
+  // failure begins with the peer's name, as peer_name.
   static Result<std::unique_ptr<Channel>> Connect(const std::string& target,
                                                   ChannelOptions options);
   static void ConnectAsync(const std::string& target, ChannelOptions options,
