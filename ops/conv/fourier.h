@@ -54,8 +54,8 @@ MG_INLINE inline void Turn(Lanes* re, Lanes* im) {
   if constexpr (k == 8) {
     *re = b, *im = -a;
   } else if constexpr (k != 0) {
-    constexpr float c = Cosine(k), s = Sine(k);
-    *re = c * a + s * b, *im = c * b - s * a;
+    constexpr float kCos = Cosine(k), kSin = Sine(k);
+    *re = kCos * a + kSin * b, *im = kCos * b - kSin * a;
   }
 }
 

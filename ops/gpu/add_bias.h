@@ -44,16 +44,17 @@ struct AddBiasBody {
 template <typename T>
 Status AddBias(KernelContext& c, int64_t n, int64_t inner, int64_t channels, bool relu, const T* x,
                const T* bias, T* y) {
-  constexpr int N = kWidth<T>;
+  constexpr int kN = kWidth<T>;
   if (inner == 1) {
-    if (channels % N == 0 && Aligned({x, bias, y}))
-      return ForEach(c, n / N,
-                     AddBiasBody<T, N, false>{{}, Divisor(channels / N), relu, x, bias, y});
+    if (channels % kN == 0 && Aligned({x, bias, y}))
+      return ForEach(c, n / kN,
+                     AddBiasBody<T, kN, false>{{}, Divisor(channels / kN), relu, x, bias, y});
     return ForEach(c, n, AddBiasBody<T, 1, false>{{}, Divisor(channels), relu, x, bias, y});
   }
-  if (inner % N == 0 && Aligned({x, y}))
+  if (inner % kN == 0 && Aligned({x, y}))
     return ForEach(
-        c, n / N, AddBiasBody<T, N, true>{Divisor(inner / N), Divisor(channels), relu, x, bias, y});
+        c, n / kN,
+        AddBiasBody<T, kN, true>{Divisor(inner / kN), Divisor(channels), relu, x, bias, y});
   return ForEach(c, n,
                  AddBiasBody<T, 1, true>{Divisor(inner), Divisor(channels), relu, x, bias, y});
 }

@@ -42,7 +42,7 @@ TEST_P(AllocationTest, ASteadyStepTakesNoHeapMemory) {
   const NodeId split = b.Add("TSplit", {nodes[0]}, {{"N", int64_t{9}}});
   nodes[0] = {split, 8};
   b.Send(1, b.Op("TSum", nodes, {{"N", int64_t{200}}}));
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   Sink sink;
   int steps = 0;
   const auto run = [&](int count) {

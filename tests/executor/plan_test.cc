@@ -26,7 +26,7 @@ TEST(CompilePlan, NamesNodeOpDeviceAndWhatIsRegisteredWhereAKernelIsMissing) {
                            {"tensor_name", std::string("x")},
                            {"T", DT_DOUBLE}});
   b.Op("TDouble", {x});
-  const Status status = task.Compile(std::move(graph)).status();
+  const Status status = task.Compile(graph).status();
   EXPECT_EQ(status,
             NotFound(std::string("node 'TDouble' (TDouble) on ") + kCpu0 +
                      ": op 'TDouble' has no CPU kernel for T=double; registered: CPU T=float"));
@@ -36,7 +36,7 @@ TEST(CompilePlan, SaysWhenAnOpHasNoKernelAtAll) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder(&graph).Add("TNowhere");
-  const Status status = task.Compile(std::move(graph)).status();
+  const Status status = task.Compile(graph).status();
   EXPECT_TRUE(Contains(status, "op 'TNowhere' has no kernel on any device")) << status;
 }
 
@@ -44,7 +44,7 @@ TEST(CompilePlan, PassesOnWhyAKernelRefusesItsNode) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder(&graph).Add("TRefuse");
-  EXPECT_EQ(task.Compile(std::move(graph)).status(),
+  EXPECT_EQ(task.Compile(graph).status(),
             InvalidArgument(std::string("node 'TRefuse' (TRefuse) on ") + kCpu0 +
                             ": strides must be positive"));
 }
@@ -53,7 +53,7 @@ TEST(CompilePlan, NamesADeviceThatTheTaskLacksAndThoseItHas) {
   TestTask task(1);
   Graph graph = task.NewGraph();
   Builder(&graph).Add("TNoOp", {}, {}, {}, "/job:test/replica:0/task:0/device:CPU:7");
-  const Status status = task.Compile(std::move(graph)).status();
+  const Status status = task.Compile(graph).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_TRUE(Contains(status, "node 'TNoOp' (TNoOp) on /job:test/replica:0/task:0/device:CPU:7"))
       << status;
@@ -66,8 +66,7 @@ TEST(CompilePlan, RefusesTwoSendsOfOneEdge) {
   Builder b(&graph);
   b.Send(3, b.Const(1));
   b.Send(3, b.Const(1));
-  EXPECT_TRUE(
-      Contains(task.Compile(std::move(graph)).status(), "edge 3 is also that of node '_Send'"));
+  EXPECT_TRUE(Contains(task.Compile(graph).status(), "edge 3 is also that of node '_Send'"));
 }
 
 TEST(CompilePlan, NamesACycleThroughALinkedPair) {
@@ -96,7 +95,7 @@ TEST(CompilePlan, TellsTheEdgesThatCrossTheTask) {
   Builder b(&graph);
   const Endpoint x = b.Recv(12, {}, kCpu0, PartialShape{-1, 4});
   b.Send(40, b.Op("TInc", {x}), /*priority=*/3);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   ASSERT_EQ(plan->recv_edges().size(), 1u);
   const EdgeInfo& in = plan->recv_edges()[0];
   EXPECT_EQ(in.id, 12);

@@ -51,7 +51,7 @@ class StepExecutorTest : public ::testing::TestWithParam<std::tuple<int, bool>> 
   static bool inline_all() { return std::get<1>(GetParam()); }
 
   const std::shared_ptr<const Plan>& Compile() {
-    plan_ = task_->Compile(std::move(graph_)).value();
+    plan_ = task_->Compile(graph_).value();
     graph_ = task_->NewGraph();
     return plan_;
   }
@@ -479,7 +479,7 @@ TEST_P(StepExecutorTest, TwoStepsThatPlayPingPongNeedNoDeepStack) {
   }
   a.Op("TInc", {x});
   Compile();
-  const auto other_plan = task_->Compile(std::move(other)).value();
+  const auto other_plan = task_->Compile(other).value();
   Relay to_a, to_b;
   Collector end_a, end_b;
   to_a.to = StepExecutor::Prepare(plan_, 1, &to_b, end_a.done());
@@ -597,7 +597,7 @@ TEST(StepOfOneThread, RunsOneNodeAtATimeInTheSameOrder) {
     nodes.push_back(b.Op(i % 3 ? "TInc" : "TIncSlow", {nodes[random() % nodes.size()]}));
     if (i % 5 == 0) b.Send(i, nodes.back());
   }
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   struct Order : Collector {
     std::vector<int32_t> order;
     void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override { order.push_back(edge.id); }
@@ -620,7 +620,7 @@ TEST(StepOfOneThread, SendsTheUrgentTensorFirst) {
   Builder b(&graph);
   const Endpoint x = b.Const(1);
   for (int32_t i = 0; i < 8; ++i) b.Send(i, b.Op("TInc", {x}), /*priority=*/(i * 5) % 8);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   struct Order : Collector {
     std::vector<int32_t> priorities;
     void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override {
@@ -655,7 +655,7 @@ TEST(StepOfOneThread, WhatIsNeededSoonestElsewhereGoesFirstHoweverMuchWorkFollow
   for (int i = 0; i < 50; ++i) below = b.Op("TIncSlow", {below});
   b.Send(1, below, /*priority=*/60);
   b.Send(2, b.Op("TInc", {x}), /*priority=*/3);
-  const std::vector<std::string> ops = OrderOfOps(task.Compile(std::move(graph)).value());
+  const std::vector<std::string> ops = OrderOfOps(task.Compile(graph).value());
   ASSERT_EQ(ops.size(), 54u);
   EXPECT_EQ((std::vector<std::string>(ops.begin(), ops.begin() + 4)),
             (std::vector<std::string>{"TConst", "TInc", "_Send", "TIncSlow"}));
@@ -670,7 +670,7 @@ TEST(StepOfOneThread, AnAsynchronousKernelBeginsBeforeTheWorkThatCanGoOnMeanwhil
   Endpoint rest = x;
   for (int i = 0; i < 50; ++i) rest = b.Op("TIncSlow", {rest});
   b.Op("TGate", {b.Op("TInc", {x})}, {{"gate", std::string("g")}});
-  const std::vector<std::string> ops = OrderOfOps(task.Compile(std::move(graph)).value());
+  const std::vector<std::string> ops = OrderOfOps(task.Compile(graph).value());
   ASSERT_EQ(ops.size(), 53u);
   EXPECT_EQ((std::vector<std::string>(ops.begin(), ops.begin() + 4)),
             (std::vector<std::string>{"TConst", "TInc", "TGate", "TIncSlow"}));

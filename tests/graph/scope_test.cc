@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "tests/graph/test_ops.h"
 
 namespace monograph {
@@ -39,10 +41,10 @@ TEST_F(ScopeTest, NamesAreMadeUniqueAsTensorFlowDoes) {
 
 TEST_F(ScopeTest, AnOpNameHoldsForOneOpOnly) {
   const Scope named = root_.SubScope("s").WithOpName("first");
-  const Scope copy = named;
-  EXPECT_EQ(named.MakeName("NoOp"), "s/first");
-  EXPECT_EQ(NoOp(named).name(), "s/first");
-  EXPECT_EQ(NoOp(copy).name(), "s/NoOp");
+  const std::pair<Scope, Scope> copies = {named, named};
+  EXPECT_EQ(copies.first.MakeName("NoOp"), "s/first");
+  EXPECT_EQ(NoOp(copies.first).name(), "s/first");
+  EXPECT_EQ(NoOp(copies.second).name(), "s/NoOp");
 }
 
 TEST_F(ScopeTest, HelperNodesAreNamedUnderTheNodeTheyHelp) {

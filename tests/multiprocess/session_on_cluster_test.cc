@@ -301,7 +301,7 @@ TEST_F(SessionOnCluster, EachStepOfARowMayHaveItsOwnFeedsAndNumber) {
   auto values =
       session->RunCallable(step, feeds, {.step = 1000, .steps = 40, .step_stride = 64}, &metadata);
   ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_EQ(values->at(0).scalar<float>(), 10.0f + 40 * 41 / 2);
+  EXPECT_EQ(values->at(0).scalar<float>(), 10.0f + 40 * 41 / 2.0f);
   EXPECT_EQ(values->at(1).scalar<float>(), 80.0f);
   EXPECT_EQ(values->at(2).scalar<float>(), 40.0f);
   EXPECT_EQ(metadata.step_id, 1000u + 39 * 64);
@@ -310,7 +310,7 @@ TEST_F(SessionOnCluster, EachStepOfARowMayHaveItsOwnFeedsAndNumber) {
   values = session->RunCallable(step, std::span(feeds).first(2),
                                 {.step = 100'000, .steps = 2, .step_stride = 7});
   ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_EQ(values->at(0).scalar<float>(), 10.0f + 40 * 41 / 2 + 1 + 3);
+  EXPECT_EQ(values->at(0).scalar<float>(), 10.0f + 40 * 41 / 2.0f + 1 + 3);
   ExpectError(session->RunCallable(step, std::span(feeds).first(3), {.steps = 2}).status(),
               Code::kInvalidArgument, {"3 tensors fed to a signature of 1", "or 2"});
   ExpectError(session->RunCallable(step, std::span(feeds).first(1), {.step = UINT64_MAX}).status(),

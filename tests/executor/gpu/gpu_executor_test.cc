@@ -57,7 +57,7 @@ TEST(GpuExecutor, AChainOnAGpuGivesTheNumbersOfTheCpu) {
     Endpoint x = Cross(b, 1, b.Recv(0), kCpu0, kGpu0);
     for (int i = 0; i < 10; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
     b.Send(3, Cross(b, 2, x, kGpu0, kCpu0));
-    const auto plan = task.Compile(std::move(graph)).value();
+    const auto plan = task.Compile(graph).value();
     for (int i = 0; i < kSteps; ++i) {
       const auto values = RunStep(plan, {{0, static_cast<float>(i)}}, 1 + static_cast<uint64_t>(i));
       ASSERT_TRUE(values.ok()) << values.status();
@@ -74,7 +74,7 @@ TEST(GpuExecutor, ATensorOfAnotherTaskComesAndGoesThroughTheHost) {
   Graph graph = task.NewGraph();
   Builder b(&graph);
   b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (int i = 0; i < kSteps; ++i) EXPECT_EQ(*RunStep(plan, {{0, 4.0f}}), (Values{{1, 5.0f}}));
   ExpectNoRaces(task);
 }
@@ -87,7 +87,7 @@ TEST(GpuExecutor, LargeTensorsGoThroughPinnedMemoryInPiecesWhichThreadsShare) {
     Graph graph = task.NewGraph();
     Builder b(&graph);
     b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
-    const auto plan = task.Compile(std::move(graph)).value();
+    const auto plan = task.Compile(graph).value();
     Tensor x = Tensor::Allocate(DT_FLOAT, Shape{1'500'000}).value();  // 6 MB: six pieces
     for (uint64_t step = 1; step <= kSteps; ++step) {
       for (int64_t i = 0; i < x.elements(); ++i)
@@ -114,7 +114,7 @@ TEST(GpuExecutor, ACopyInPiecesThatFailsEndsTheStepOnceAndKeepsNothing) {
     Graph graph = task.NewGraph();
     Builder b(&graph);
     b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
-    const auto plan = task.Compile(std::move(graph)).value();
+    const auto plan = task.Compile(graph).value();
     task.driver(0).LoseAt(RecordingDriver::Call::kCopy, after);
     Collector collector;
     auto running = StepExecutor::Prepare(plan, 1, &collector, collector.done());
@@ -134,7 +134,7 @@ TEST(GpuExecutor, GpusOfATaskExchangeTensorsDirectly) {
   const Endpoint there = b.Op("TInc", {Cross(b, 1, x, kGpu0, kGpu1)}, {}, {}, kGpu1);
   const Endpoint back = Cross(b, 2, there, kGpu1, kGpu0);
   b.Send(3, b.Op("TAdd", {x, back}, {}, {}, kGpu0), 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (uint64_t i = 1; i <= kSteps; ++i)
     EXPECT_EQ(*RunStep(plan, {{0, 1.0f}}, i), (Values{{3, 5.0f}}));
   ExpectNoRaces(task);
@@ -182,7 +182,7 @@ TEST(GpuExecutor, RandomGraphsOverSeveralDevicesGiveTheNumbersOfTheCpuWithoutARa
       Graph graph = task.NewGraph();
       Builder b(&graph);
       RandomGraph{std::mt19937(seed)}.Build(b, gpus);
-      auto plan = task.Compile(std::move(graph));
+      auto plan = task.Compile(graph);
       ASSERT_TRUE(plan.ok()) << plan.status();
       plans[gpus] = *plan;
     }
@@ -208,7 +208,7 @@ TEST(GpuExecutor, SeveralStepsAtOnceDoNotDisturbEachOther) {
   Endpoint y = Cross(b, 2, host, kCpu0, kGpu0);
   for (int i = 0; i < 5; ++i) y = b.Op("TAdd", {y, x}, {}, {}, kGpu0);
   b.Send(3, y, 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   constexpr int kAtOnce = 8;
   for (int round = 0; round < 10; ++round) {
     std::vector<std::unique_ptr<Collector>> collectors;
@@ -239,7 +239,7 @@ TEST(GpuExecutor, ASteadyStepTakesNoMemoryAndMakesNoEventsOrGraphs) {
     for (int i = 0; i < 20; ++i) x = b.Op("TSum", {x, x}, {{"N", int64_t{2}}}, {}, kGpu0);
     const Endpoint y = b.Op("TInc", {Cross(b, 1, x, kGpu0, kGpu1)}, {}, {}, kGpu1);
     b.Send(2, y, 0, {}, kGpu1);
-    const auto plan = task.Compile(std::move(graph)).value();
+    const auto plan = task.Compile(graph).value();
     uint64_t step = 0;
     const auto run = [&](int count) {
       for (int i = 0; i < count; ++i) ASSERT_TRUE(RunStep(plan, {{0, 0.0f}}, ++step).ok());
@@ -264,7 +264,7 @@ TEST(GpuExecutor, AGraphIsCapturedAnewWhenShapesChange) {
   Endpoint x = b.Recv(0, {}, kGpu0, PartialShape({-1}));
   for (int i = 0; i < 4; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
   b.Send(1, x, 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   uint64_t step = 0;
   for (const int64_t size : {3, 3, 3, 5, 5, 5, 3, 5, 7, 9, 11, 13, 3}) {
     Tensor in = Tensor::Allocate(DT_FLOAT, Shape{size}).value();
@@ -290,7 +290,7 @@ TEST(GpuExecutor, WhatCannotBeAGraphIsLaunchedNodeByNode) {
   Endpoint x = b.Recv(0, {}, kGpu0);
   for (int i = 0; i < 4; ++i) x = b.Op("TSum", {x, x}, {{"N", int64_t{2}}}, {}, kGpu0);
   b.Send(1, x, 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (uint64_t i = 1; i <= kSteps; ++i)
     EXPECT_EQ(*RunStep(plan, {{0, 1.0f}}, i), (Values{{1, 16.0f}}));
   EXPECT_EQ(task.driver(0).counts().launches, 0);
@@ -303,7 +303,7 @@ TEST(GpuExecutor, AKernelsFailureNamesItsNodeAndOpOnce) {
   Builder b(&graph);
   const NodeId fail = b.Add("TFail", {}, {{"message", std::string("no such row")}}, {}, kGpu0);
   b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {fail}, kGpu0), 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (uint64_t i = 1; i <= 3; ++i) {
     const Status status = RunStep(plan, {{0, 1.0f}}, i).status();
     EXPECT_EQ(status.message(), "node 'TFail' (TFail) on " + std::string(kGpu0) + ": no such row");
@@ -321,7 +321,7 @@ TEST(GpuExecutor, OutOfMemoryFailsTheStepWithATableOfWhoHoldsWhat) {
   const Endpoint big = b.Op("TInc", {x}, {}, {}, kGpu0);
   const Endpoint bigger = b.Op("TInc", {x}, {}, {}, kGpu0);
   b.Send(1, b.Op("TAdd", {big, bigger}, {}, {}, kGpu0), 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (uint64_t i = 1; i <= 3; ++i) {
     Collector collector;
     auto step = StepExecutor::Prepare(plan, i, &collector, collector.done());
@@ -351,7 +351,7 @@ TEST(GpuExecutor, AllowGrowthTakesMemoryAsItIsNeeded) {
   Graph graph = task.NewGraph();
   Builder b(&graph);
   b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   EXPECT_TRUE(RunStep(plan, {{0, 1.0f}}).ok());
   EXPECT_EQ(task.driver(0).counts().device_bytes, 64 << 20);
   EXPECT_EQ(task.driver(1).counts().device_bytes, 0);
@@ -364,7 +364,7 @@ TEST(GpuExecutor, ALostContextFailsEveryStepAndHangsNone) {
   Endpoint x = b.Recv(0, {}, kGpu0);
   for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
   b.Send(1, x, 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   EXPECT_TRUE(RunStep(plan, {{0, 1.0f}}, 1).ok());
   // While a step waits for the device.
   task.driver(0).Hold();
@@ -401,7 +401,7 @@ TEST(GpuExecutor, AStickyErrorOfAnyCallFailsTheStepWithNodeAndOpAndHangsNone) {
         x = Cross(b, 1, x, kGpu0, kGpu1);
         for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu1);
         b.Send(2, x, 0, {}, kGpu1);
-        const auto plan = task.Compile(std::move(graph)).value();
+        const auto plan = task.Compile(graph).value();
         task.driver(gpu).LoseAt(call, after);
         Status first;
         for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -441,7 +441,7 @@ TEST(GpuExecutor, AnAbortedStepEndsAndLeavesNothingBehind) {
   b.Send(3,
          b.Op("TAdd", {b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), late}, {}, {}, kGpu0),
          0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (uint64_t i = 1; i <= 5; ++i) {
     Collector collector;
     auto step = StepExecutor::Prepare(plan, i, &collector, collector.done());
@@ -462,7 +462,7 @@ TEST(GpuExecutor, ATracedStepHasARecordOfEachNode) {
   Endpoint x = b.Recv(0, {}, kGpu0);
   for (int i = 0; i < 3; ++i) x = b.Op("TInc", {x}, {}, {}, kGpu0);
   b.Send(1, x, 0, {}, kGpu0);
-  const auto plan = task.Compile(std::move(graph)).value();
+  const auto plan = task.Compile(graph).value();
   for (uint64_t step = 1; step <= 4; ++step) {
     StepTrace trace;
     ASSERT_TRUE(RunStep(plan, {{0, 1.0f}}, step, false, &trace).ok());
@@ -489,7 +489,7 @@ TEST(RecordingDriver, FindsAWaitThatIsLeftOut) {
     Graph graph = task.NewGraph();
     Builder b(&graph);
     b.Send(1, b.Op("TInc", {b.Recv(0, {}, kGpu0)}, {}, {}, kGpu0), 0, {}, kGpu0);
-    const auto plan = task.Compile(std::move(graph)).value();
+    const auto plan = task.Compile(graph).value();
     task.driver(0).Hold();             // so that the host does not see the copy's end first
     task.driver(0).SkipWait(skipped);  // 0: kernel behind copy; 1: copy to the host behind kernel
     Collector collector;
