@@ -2,7 +2,7 @@
 """scripts/lint_cpp.py BUILD [SOURCE...]: clang-tidy, and with it clang's own warnings, on the sources that BUILD/compile_commands.json names.
 
 Nearly all of the time goes into headers. So the sources of one target that have the same flags are read together, in batches with one parse each. Where something is
-found in a batch, its sources are read one by one: only that counts, since two sources need not go together (each may have a function `Split` of its own).
+found in a batch, its halves are read: what is found in single sources counts, since two need not go together (each may have a function `Split` of its own).
 A batch in which nothing was found is noted in .cache/lint with the digests of its sources and of our headers that they include, and is read again when one changes.
 Prints each finding once; ends with 1 if there is one.
 """
@@ -101,8 +101,9 @@ class Linter:
             if not found and done.returncode != 0:
                 found = [f"error: clang-tidy ended with {done.returncode} on {', '.join(sources)}:\n{done.stdout}{done.stderr}"]
             if found and len(sources) > 1:
-                print("read one by one, because together:", found[0].splitlines()[0], file=sys.stderr, flush=True)
-                found = [finding for source in sources for finding in self.lint(folder, flags, [source])]
+                print("read in halves, because together:", found[0].splitlines()[0], file=sys.stderr, flush=True)
+                middle = len(sources) // 2
+                found = self.lint(folder, flags, sources[:middle]) + self.lint(folder, flags, sources[middle:])
             if not found:
                 self.write_note(note, folder, sources, headers)
         return found
