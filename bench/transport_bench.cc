@@ -14,7 +14,7 @@
 #include "base/buffer.h"
 #include "bench/harness.h"
 #include "bench/raw_ucx.h"
-#include "transport/inproc/inproc_transport.h"
+#include "tests/transport/inproc_transport.h"
 #include "transport/transports.h"
 
 namespace monograph {

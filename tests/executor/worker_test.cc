@@ -13,7 +13,7 @@
 #include "executor/worker/step_message.h"
 #include "graph/scope.h"
 #include "tests/executor/test_ops.h"
-#include "transport/inproc/inproc_transport.h"
+#include "tests/transport/inproc_transport.h"
 
 namespace monograph {
 namespace {

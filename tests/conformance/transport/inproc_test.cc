@@ -1,5 +1,5 @@
 #include "tests/conformance/transport/transport_suite.h"
-#include "transport/inproc/inproc_transport.h"
+#include "tests/transport/inproc_transport.h"
 
 namespace monograph {
 

@@ -1,5 +1,5 @@
 // Transports of one process that pass payloads by reference; the reference implementation of
-// transport/transport.h.
+// transport/transport.h, for tests and benchmarks.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // Transports of one process. A message is an entry in the receiver's inbox; its completion is an
 // entry in the sender's. Endpoints find each other by address in a process-wide registry.
-#include "transport/inproc/inproc_transport.h"
+#include "tests/transport/inproc_transport.h"
 
 #include <algorithm>
 #include <atomic>
