@@ -231,7 +231,7 @@ void Communicator::Hold() const {
   static const char* const file = std::getenv("MG_EMULATED_NCCL_HOLD");
   if (file == nullptr) return;
   while (!MustEnd() && access(file, F_OK) == 0) {
-    std::ofstream(std::string(file) + ".waits");
+    const std::ofstream waits(std::string(file) + ".waits");  // it is there, and empty
     std::string text;
     std::ifstream(file) >> text;
     if (text == "lose") emulated::Lose("the device is lost, as it was told to be");
