@@ -1,3 +1,6 @@
+// Values of attributes to and from GraphDef's messages, and with them shapes and tensors. A message
+// is checked as it is read: a tensor's values may come as content or as a list, in which the last
+// one stands for all that follow, and none may ask for more memory than kMaxExpandedBytes.
 #include "graph/attr_proto.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,6 @@
+// Placement as text: every node in TensorFlow's form, a summary by device, JSON, or a drawing for
+// Graphviz. The first three walk the placed graph into the bodies of calls (ExpandAll), since these
+// are what tasks run; the drawing shows a call as one node.
 #include "graph/placement_log.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// What placement says when it cannot place a node: that no device has a kernel for it, that two
+// requested devices contradict each other, or that the devices it may be on do not exist. Each text
+// names the node, what it requested, what there is, and the nodes it is colocated with. These texts
+// stand apart from the algorithm (graph/place.cc), which only hands over what it knows.
 #include "graph/place/errors.h"
 
 #include <fmt/core.h>
