@@ -1,8 +1,6 @@
 // Runs one kernel without a plan: makes it, gives it a context, waits if it is asynchronous, and
 // checks the outputs against the types and shapes that were inferred for the node. With a
-// DeviceMemory all tensors but host arguments are moved to the device, and the outputs back. RunOp
-// puts the inputs as nodes into a graph of its own, so that shape inference and checks are those of
-// a real graph.
+// DeviceMemory all tensors but host arguments are moved to the device, and the outputs back.
 #include "executor/step/kernel_runner.h"
 
 #include <algorithm>
@@ -13,8 +11,6 @@
 #include "executor/node_construction.h"
 #include "executor/resource_manager.h"
 #include "executor/thread_pools.h"
-#include "graph/partial_eval.h"
-#include "graph/structural_ops.h"
 
 namespace monograph {
 
@@ -135,35 +131,6 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
     MG_ASSIGN_OR_RETURN(outputs[i], options_.memory->ToHost(outputs[i]));
   }
   return outputs;
-}
-
-Result<std::vector<Tensor>> KernelRunner::RunOp(const OpRegistry& ops, std::string_view op,
-                                                std::vector<Tensor> inputs, Attrs attrs) {
-  Graph graph(&ops);
-  std::vector<Endpoint> sources;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = "input_" + std::to_string(i);
-    const DType dtype = inputs[i].dtype();
-    const bool constant = ops.Find(kConstOp) != nullptr && dtype != DT_RESOURCE;
-    // A deep copy: the constant must not keep the input from being written in place.
-    Attrs source;
-    if (constant) {
-      MG_ASSIGN_OR_RETURN(Tensor copy, inputs[i].Clone());
-      source = Attrs{{"value", std::move(copy)}, {"dtype", dtype}};
-    } else {
-      source = Attrs{{"T", dtype}, {"index", static_cast<int64_t>(i)}};
-    }
-    auto shared = std::make_shared<const Attrs>(std::move(source));
-    MG_ASSIGN_OR_RETURN(
-        const NodeId node,
-        graph.AddNode({.name = name, .op = constant ? kConstOp : kArgOp, .attrs = shared}));
-    if (!constant) graph.SetShape({node, 0}, inputs[i].shape());
-    sources.push_back({node, 0});
-  }
-  auto shared = std::make_shared<const Attrs>(std::move(attrs));
-  MG_ASSIGN_OR_RETURN(const NodeId node,
-                      graph.AddNode({.name = op, .op = op, .inputs = sources, .attrs = shared}));
-  return Run(graph, node, std::move(inputs));
 }
 
 Evaluator KernelRunner::evaluator() {

@@ -1,15 +1,11 @@
-// KernelRunner: runs one kernel by itself, on the calling thread: for tests of ops and for constant
-// folding.
-//
-//   KernelRunner runner(&kernels);
-//   Result<std::vector<Tensor>> y = runner.RunOp(ops, "Relu", {x});
+// KernelRunner: runs one kernel by itself, on the calling thread: for constant folding, and for
+// tests of kernels (tests/executor/run_op.h).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "executor/kernel.h"
@@ -52,10 +48,6 @@ class KernelRunner {
   // written in place. Checks count and types of the inputs, and that every output came with the
   // right type and a shape that was inferred. Waits for an asynchronous kernel.
   Result<std::vector<Tensor>> Run(const Graph& graph, NodeId node, std::vector<Tensor> inputs);
-  // The same for a node that stands alone: `inputs` become constants of a graph made here, so that
-  // shapes are inferred from their values.
-  Result<std::vector<Tensor>> RunOp(const OpRegistry& ops, std::string_view op,
-                                    std::vector<Tensor> inputs, Attrs attrs = {});
 
   // For Optimize; refers to this runner.
   Evaluator evaluator();

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "ops/cpu/kernel_util.h"
-#include "ops/elementwise/loops_cuda.h"
+#include "ops/elementwise/kernels_cuda.h"
 #include "ops/gpu/moves.h"
 #include "ops/gpu/on_host_cuda.h"
 

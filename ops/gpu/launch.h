@@ -4,8 +4,9 @@
 // the launch.
 //
 // Where nvcc compiles a file, bodies run on the context's stream. Where the host's compiler does,
-// they run on a simulated grid (ops/gpu/simulated_grid.h): so the tests execute the very code of
-// every kernel, over all indices, without a GPU.
+// they run on the grid that its target names by MG_HOST_GRID
+// (tests/gpu/simulated/simulated_grid.h): the tests execute the very code of every kernel, over all
+// indices, without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 #include "executor/gpu/cuda/error.h"
 #include "executor/gpu/cuda/stream.h"
 #else
-#include "ops/gpu/simulated_grid.h"
+#include MG_HOST_GRID
 #endif
 
 namespace monograph::ops {

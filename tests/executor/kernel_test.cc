@@ -10,9 +10,9 @@
 
 #include "executor/device.h"
 #include "executor/resource_manager.h"
-#include "executor/step/kernel_runner.h"
 #include "executor/thread_pools.h"
 #include "executor/trace.h"
+#include "tests/executor/run_op.h"
 #include "tests/executor/test_ops.h"
 
 namespace monograph {
@@ -54,13 +54,13 @@ TEST(KernelRunner, RunsAnOpByItselfInPlaceWhereTheInputWasMovedIn) {
   KernelRunner runner(&task.kernels());
   const Tensor kept = Tensor::Vector<float>({1, 2});
   testing::TakeInPlaceCount();
-  auto result = runner.RunOp(task.ops(), "TInc", {kept});
+  auto result = testing::RunOp(runner, task.ops(), "TInc", {kept});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(BitEqual((*result)[0], Tensor::Vector<float>({2, 3})));
   EXPECT_EQ(testing::TakeInPlaceCount(), 0);
   std::vector<Tensor> moved;
   moved.push_back(Tensor::Vector<float>({1, 2}));
-  EXPECT_TRUE(runner.RunOp(task.ops(), "TInc", std::move(moved)).ok());
+  EXPECT_TRUE(testing::RunOp(runner, task.ops(), "TInc", std::move(moved)).ok());
   EXPECT_EQ(testing::TakeInPlaceCount(), 1);
 }
 
@@ -68,20 +68,21 @@ TEST(KernelRunner, TellsWhatIsWrong) {
   TestTask task(1);
   KernelRunner runner(&task.kernels());
   EXPECT_EQ(
-      runner.RunOp(task.ops(), "TFail", {}, Attrs{{"message", std::string("broken")}}).status(),
+      testing::RunOp(runner, task.ops(), "TFail", {}, Attrs{{"message", std::string("broken")}})
+          .status(),
       OutOfRange("node 'TFail' (TFail): broken"));
-  EXPECT_EQ(runner.RunOp(task.ops(), "TMissing", {Tensor::Scalar(1.0f)}).status().code(),
+  EXPECT_EQ(testing::RunOp(runner, task.ops(), "TMissing", {Tensor::Scalar(1.0f)}).status().code(),
             Code::kInternal);
-  EXPECT_FALSE(runner.RunOp(task.ops(), "TInc", {}).ok());
-  EXPECT_FALSE(runner.RunOp(task.ops(), "TInc", {Tensor::Scalar(1)}).ok());
+  EXPECT_FALSE(testing::RunOp(runner, task.ops(), "TInc", {}).ok());
+  EXPECT_FALSE(testing::RunOp(runner, task.ops(), "TInc", {Tensor::Scalar(1)}).ok());
 }
 
 TEST(KernelRunner, WaitsForAnAsynchronousKernel) {
   TestTask task(1);
   task.gate("g")->Open();
   KernelRunner runner(&task.kernels(), {.resources = &task.resources()});
-  auto result =
-      runner.RunOp(task.ops(), "TGate", {Tensor::Scalar(3.0f)}, Attrs{{"gate", std::string("g")}});
+  auto result = testing::RunOp(runner, task.ops(), "TGate", {Tensor::Scalar(3.0f)},
+                               Attrs{{"gate", std::string("g")}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ((*result)[0].scalar<float>(), 3.0f);
 }

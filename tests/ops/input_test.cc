@@ -12,12 +12,12 @@
 #include <set>
 #include <thread>
 
-#include "executor/step/kernel_runner.h"
 #include "ops/input/batches.h"
 #include "ops/input/dataset.h"
 #include "ops/input/idx.h"
 #include "ops/input/shuffle.h"
 #include "ops/register.h"
+#include "tests/executor/run_op.h"
 
 namespace monograph {
 namespace {
@@ -320,8 +320,8 @@ class InputOpTest : public InputTest {
   }
   Result<std::vector<Tensor>> RunOp(int64_t index, Attrs attrs) {
     KernelRunner runner(&kernels_);
-    return runner.RunOp(ops_, "MonographDatasetBatch", {Tensor::Scalar<int64_t>(index)},
-                        std::move(attrs));
+    return testing::RunOp(runner, ops_, "MonographDatasetBatch", {Tensor::Scalar<int64_t>(index)},
+                          std::move(attrs));
   }
   OpRegistry ops_;
   KernelRegistry kernels_;

@@ -13,10 +13,10 @@
 
 #include "executor/kernel.h"
 #include "executor/resource_manager.h"
-#include "executor/step/kernel_runner.h"
 #include "executor/thread_pools.h"
 #include "graph/graph.h"
 #include "ops/register.h"
+#include "tests/executor/run_op.h"
 
 namespace monograph::testing {
 
@@ -63,7 +63,7 @@ inline Result<std::vector<Tensor>> RunOp(const std::string& op, std::vector<Tens
   KernelRunner::Options options;
   options.pools = pools;
   KernelRunner runner(&Kernels(), options);
-  return runner.RunOp(Ops(), op, std::move(inputs), std::move(attrs));
+  return testing::RunOp(runner, Ops(), op, std::move(inputs), std::move(attrs));
 }
 
 inline Tensor Run1(const std::string& op, std::vector<Tensor> inputs, Attrs attrs = {},

@@ -11,7 +11,7 @@ class VariableTest : public ::testing::Test {
 
   Result<std::vector<Tensor>> Run(const std::string& op, std::vector<Tensor> inputs,
                                   Attrs attrs = {}) {
-    return runner_.RunOp(Ops(), op, std::move(inputs), std::move(attrs));
+    return testing::RunOp(runner_, Ops(), op, std::move(inputs), std::move(attrs));
   }
   Result<Tensor> Handle(const std::string& name, DType dtype, const PartialShape& shape,
                         const std::string& container = "") {

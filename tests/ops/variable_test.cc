@@ -99,7 +99,7 @@ TEST_F(VariableTest, AHandleOfAnotherDeviceIsRefused) {
                                       .pools = nullptr,
                                       .resources = &resources_});
   const Status status =
-      elsewhere.RunOp(Ops(), "ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).status();
+      testing::RunOp(elsewhere, Ops(), "ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("Trying to access resource w located in device"),
             std::string::npos)
@@ -174,11 +174,11 @@ TEST_F(VariableTest, ManyUpdatesAtOnceAllCount) {
     threads.emplace_back([&] {
       KernelRunner runner(&Kernels(), {.pools = nullptr, .resources = &resources_});
       for (int i = 0; i < 100; ++i) {
-        const bool ok = runner
-                            .RunOp(Ops(), "AssignAddVariableOp", {handle, Floats({1, 2})},
-                                   {{"dtype", DT_FLOAT}})
-                            .ok() &&
-                        runner.RunOp(Ops(), "ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).ok();
+        const bool ok =
+            testing::RunOp(runner, Ops(), "AssignAddVariableOp", {handle, Floats({1, 2})},
+                           {{"dtype", DT_FLOAT}})
+                .ok() &&
+            testing::RunOp(runner, Ops(), "ReadVariableOp", {handle}, {{"dtype", DT_FLOAT}}).ok();
         ASSERT_TRUE(ok);
       }
     });

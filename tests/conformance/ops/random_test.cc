@@ -9,6 +9,7 @@
 #include "ops/constant/constant.h"
 #include "ops/random/philox.h"
 #include "tests/conformance/ops/evaluator.h"
+#include "tests/executor/run_op.h"
 
 namespace monograph::optest {
 namespace {
@@ -120,8 +121,8 @@ TEST(RandomOps, TruncatedValuesStayWithinTwoDeviations) {
 TEST(RandomOps, IntegersCoverTheirRangeAndNothingElse) {
   KernelRunner runner(&Kernels());
   const auto draw = [&](int32_t low, int32_t high) {
-    return runner.RunOp(
-        Ops(), "RandomUniformInt",
+    return testing::RunOp(
+        runner, Ops(), "RandomUniformInt",
         {Tensor::Vector<int32_t>({5000}), Tensor::Scalar(low), Tensor::Scalar(high)},
         {{"seed", int64_t{1}}, {"seed2", int64_t{2}}});
   };

@@ -23,6 +23,7 @@
 #include "tests/conformance/ops/golden.h"
 #include "tests/conformance/ops/gpu_reasons.h"
 #include "tests/conformance/ops/update_cases.h"
+#include "tests/executor/run_op.h"
 
 namespace monograph::optest {
 namespace {
@@ -121,7 +122,7 @@ std::string Name(const Variant& v) {
          ", shifted by " + std::to_string(v.shift) + (v.libraries ? ", with libraries" : "");
 }
 
-class SimulatedGpu : public testing::Test {
+class SimulatedGpu : public ::testing::Test {
  protected:
   void SetUp() override {
     const Status can = CanSimulate();
@@ -585,7 +586,7 @@ TEST_F(SimulatedGpu, ComputesChainsAsTheirOpsOneByOne) {
             const Tensor& other = inputs[static_cast<size_t>(step.operand)];
             operands.insert(step.operand_first ? operands.begin() : operands.end(), other);
           }
-          auto next = runner->RunOp(Ops(), step.op, operands, {{"T", dtype}});
+          auto next = testing::RunOp(*runner, Ops(), step.op, operands, {{"T", dtype}});
           ASSERT_TRUE(next.ok()) << next.status();
           *x = (*next)[0];
         }
@@ -597,10 +598,10 @@ TEST_F(SimulatedGpu, ComputesChainsAsTheirOpsOneByOne) {
       attrs.Set("operand", operand);
       attrs.Set("operand_first", operand_first);
       Compare("_FusedElementwise", inputs, attrs, OfAnotherLibrary("Exp", dtype) ? 1e-13 : 0);
-      auto fused = cpu.RunOp(Ops(), "_FusedElementwise", inputs, attrs);
+      auto fused = testing::RunOp(cpu, Ops(), "_FusedElementwise", inputs, attrs);
       ASSERT_TRUE(fused.ok()) << fused.status();
       EXPECT_TRUE(BitEqual((*fused)[0], value)) << Difference((*fused)[0], value, 0, 0);
-      fused = gpu.RunOp(Ops(), "_FusedElementwise", inputs, attrs);
+      fused = testing::RunOp(gpu, Ops(), "_FusedElementwise", inputs, attrs);
       ASSERT_TRUE(fused.ok()) << fused.status();
       EXPECT_TRUE(BitEqual((*fused)[0], on_gpu)) << Difference((*fused)[0], on_gpu, 0, 0);
     }
@@ -769,7 +770,7 @@ TEST_F(SimulatedGpu, ConvertsBetweenAllTypes) {
 Tensor As(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   KernelRunner cpu(&Kernels());
-  return cpu.RunOp(Ops(), "Cast", {x}, {{"SrcT", x.dtype()}, {"DstT", dtype}}).value()[0];
+  return testing::RunOp(cpu, Ops(), "Cast", {x}, {{"SrcT", x.dtype()}, {"DstT", dtype}}).value()[0];
 }
 
 // [a, .., z] as [z, a, ..].
@@ -778,7 +779,7 @@ Tensor LastFirst(const Tensor& x) {
   for (int i = 0; i + 1 < x.shape().rank(); ++i) order.push_back(i);
   KernelRunner cpu(&Kernels());
   const Tensor perm = Tensor::FromValues<int32_t>({static_cast<int64_t>(order.size())}, order);
-  return cpu.RunOp(Ops(), "Transpose", {x, perm}, {{"T", x.dtype()}, {"Tperm", DT_INT32}})
+  return testing::RunOp(cpu, Ops(), "Transpose", {x, perm}, {{"T", x.dtype()}, {"Tperm", DT_INT32}})
       .value()[0];
 }
 
@@ -804,7 +805,7 @@ TEST_F(SimulatedGpu, CastsManyTensorsInOneLaunch) {
     Compare("_MultiCast", inputs, attrs);
     KernelRunner gpu(&SimulatedKernels(), Options(1));
     const int64_t launches = ops::simulated::TheGrid().launches;
-    const auto made = gpu.RunOp(Ops(), "_MultiCast", inputs, attrs);
+    const auto made = testing::RunOp(gpu, Ops(), "_MultiCast", inputs, attrs);
     ASSERT_TRUE(made.ok()) << made.status();
     const int64_t taken = ops::simulated::TheGrid().launches - launches;
     EXPECT_TRUE(count < 300 ? taken == 1 : taken > 1) << taken;
@@ -844,8 +845,8 @@ TEST_F(SimulatedGpu, TakesFiltersThatAreTurnedAlready) {
           simulated_libraries = libraries;
           KernelRunner gpu(&SimulatedKernels(), Options(1)), cpu(&Kernels());
           for (KernelRunner* runner : {&gpu, &cpu}) {
-            const auto expected = runner->RunOp(Ops(), op, in(w), plain),
-                       got = runner->RunOp(Ops(), op, in(LastFirst(w)), turned);
+            const auto expected = testing::RunOp(*runner, Ops(), op, in(w), plain),
+                       got = testing::RunOp(*runner, Ops(), op, in(LastFirst(w)), turned);
             ASSERT_TRUE(expected.ok()) << expected.status();
             ASSERT_TRUE(got.ok()) << got.status();
             EXPECT_TRUE(BitEqual((*got)[0], (*expected)[0])) << op << (runner == &cpu);
@@ -1093,7 +1094,7 @@ TEST_F(SimulatedGpu, NormalizesPlanesAndGatesGradientsLikeTheCpu) {
         near("FusedBatchNormGradV3", {dy, x, scale, average, square, none});
         attrs.Set("activation_mode", std::string("Relu"));
         KernelRunner cpu(&Kernels());
-        const auto forward = cpu.RunOp(Ops(), "_FusedBatchNormEx", inputs, attrs);
+        const auto forward = testing::RunOp(cpu, Ops(), "_FusedBatchNormEx", inputs, attrs);
         ASSERT_TRUE(forward.ok()) << forward.status();
         const Tensor &y = (*forward)[0], &mean = (*forward)[3], &variance = (*forward)[4];
         near("_FusedBatchNormGradEx", {dy, x, scale, mean, variance, none, offset, y});
@@ -1145,10 +1146,10 @@ TEST_F(SimulatedGpu, PoolsVectorsOfChannelsLikeTheCpu) {
         const Shape shape{2, 7, 6, channels};
         Tensor x = Random(DT_INT32, shape, ++seed, -2, 3);  // few values: there are ties
         KernelRunner cpu(&Kernels());
-        auto cast = cpu.RunOp(Ops(), "Cast", {x}, {{"SrcT", DT_INT32}, {"DstT", dtype}});
+        auto cast = testing::RunOp(cpu, Ops(), "Cast", {x}, {{"SrcT", DT_INT32}, {"DstT", dtype}});
         ASSERT_TRUE(cast.ok()) << cast.status();
         x = (*cast)[0];
-        const auto y = cpu.RunOp(Ops(), "MaxPool", {x}, attrs);
+        const auto y = testing::RunOp(cpu, Ops(), "MaxPool", {x}, attrs);
         ASSERT_TRUE(y.ok()) << y.status();
         const Tensor dy = Random(dtype, (*y)[0].shape(), ++seed);
         Compare("MaxPool", {x}, attrs);
@@ -1238,8 +1239,8 @@ TEST_F(SimulatedGpu, SpecialValuesGiveWhatTheyGiveOnTheCpu) {
       compare(op, {column, x});
     KernelRunner cpu(&Kernels());
     const auto all = [&](const Tensor& values) {
-      return cpu
-          .RunOp(Ops(), "BroadcastTo", {values, Ints({40, 40})}, {{"T", dtype}, {"Tidx", DT_INT32}})
+      return testing::RunOp(cpu, Ops(), "BroadcastTo", {values, Ints({40, 40})},
+                            {{"T", dtype}, {"Tidx", DT_INT32}})
           .value()[0];
     };
     const Tensor across = all(x), down = all(column);
@@ -1255,7 +1256,8 @@ TEST_F(SimulatedGpu, WholeNumbersOfEveryTypeGiveTheCpusBits) {
   KernelRunner cpu(&Kernels());
   const Tensor numbers = Random(DT_INT64, {3, 41}, ++seed, 0, 100);
   const auto of = [&](DType dtype) {
-    return cpu.RunOp(Ops(), "Cast", {numbers}, {{"SrcT", DT_INT64}, {"DstT", dtype}}).value()[0];
+    return testing::RunOp(cpu, Ops(), "Cast", {numbers}, {{"SrcT", DT_INT64}, {"DstT", dtype}})
+        .value()[0];
   };
   constexpr DType kTypes[] = {DT_INT8,  DT_UINT8, DT_INT16,  DT_UINT16,
                               DT_INT32, DT_INT64, DT_UINT32, DT_UINT64};

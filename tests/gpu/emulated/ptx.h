@@ -1,6 +1,6 @@
 // Module, Launch: PTX, run on the CPU. What nvcc makes of our kernels for GPUs is so compared with
 // the CPU's kernels where there is no GPU: the code that the driver would compile, not that which
-// the host's compiler makes of the same source (ops/gpu/simulated_grid.h).
+// the host's compiler makes of the same source (tests/gpu/simulated/simulated_grid.h).
 //
 // The instructions are those that nvcc emits for our kernels; another one is an error of Parse that
 // names it. Each rounds as the PTX ISA says; the approximate ones (ex2.approx, rcp.approx, ...)

@@ -1,6 +1,6 @@
 // A GPU that is not there: the kernels of the *_cuda files, on the grid of
-// ops/gpu/simulated_grid.h. simulated_gpu_test has them as the host's compiler makes them,
-// emulated_gpu_test as nvcc does, run by tests/gpu/emulated/ptx.h.
+// tests/gpu/simulated/simulated_grid.h. simulated_gpu_test has them as the host's compiler makes
+// them, emulated_gpu_test as nvcc does, run by tests/gpu/emulated/ptx.h.
 //
 // Its memory can be touched only while a kernel runs, and that of host arguments only while none
 // does: a kernel class that looks at device data, or a body that looks at host data, ends the test
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "executor/step/kernel_runner.h"
-#include "ops/gpu/simulated_grid.h"
+#include "tests/gpu/simulated/simulated_grid.h"
 
 namespace monograph::optest {
 
