@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "client/cluster.h"
 #include "executor/kernel.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph {
 
@@ -34,7 +34,7 @@ class ClusterConnection {
   struct Options {
     std::vector<std::string> device_filters;
     std::chrono::milliseconds start_timeout{30000};
-    std::optional<control::Key> key;
+    std::optional<control::KeyRing> key;
     std::string fingerprint;  // of the op registry
     // A task was lost: its index in tasks() and why, naming the task. At most once per task, on a
     // thread of the control plane; must not block for more than a tenth of a second.

@@ -17,7 +17,7 @@
 #include "client/cluster.h"
 #include "executor/gpu_options.h"
 #include "executor/worker/server.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 #include "transport/transports.h"
 
 namespace monograph {
@@ -28,7 +28,7 @@ inline constexpr char kDaemonReady[] = "monograph-executor is ready";
 struct HostOptions {
   // Address to listen on. Empty: the one by which the cluster names the task.
   std::string bind = {};
-  std::optional<control::Key> key = {};
+  std::optional<control::KeyRing> key = {};
   int cpu_devices = 1;
   GpuOptions gpu = {};
   int inter_op_parallelism_threads = 0;  // 0: one per core

@@ -39,7 +39,7 @@
 #include "graph/optimize.h"
 #include "graph/placement_log.h"
 #include "graph/scope.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 #include "transport/transports.h"
 
 namespace monograph {
@@ -66,7 +66,7 @@ struct SessionOptions {
   OptimizeOptions optimizer = {};
   // How long Connect waits for daemons that are not up yet.
   std::chrono::milliseconds start_timeout{30000};
-  std::optional<control::Key> key = {};
+  std::optional<control::KeyRing> key = {};
   // Data plane, of a session on a cluster.
   TransportOptions transport = {};
 };

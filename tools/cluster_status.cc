@@ -77,7 +77,7 @@ struct Question {
 }  // namespace
 
 std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
-                                    const std::optional<control::Key>& key,
+                                    const std::optional<control::KeyRing>& key,
                                     std::chrono::milliseconds timeout) {
   std::vector<ClusterTask> tasks;
   for (const auto& [job, addresses] : cluster.jobs()) {

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "client/cluster.h"
 #include "executor/worker/task_status.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph {
 
@@ -21,7 +21,7 @@ struct ClusterTask {
 // Asks all tasks at the same time, each over a connection of its own, for at most `timeout`. In
 // order of jobs and tasks.
 std::vector<ClusterTask> AskCluster(const ClusterSpec& cluster,
-                                    const std::optional<control::Key>& key,
+                                    const std::optional<control::KeyRing>& key,
                                     std::chrono::milliseconds timeout);
 
 // A table, a line per task.

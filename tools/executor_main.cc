@@ -93,7 +93,7 @@ int Main(int argc, char** argv) {
     if (!key.ok()) return flags.Refuse(key.status());
     options.key = key.value();
   } else {
-    Result<std::optional<control::Key>> key = key_flag.Read();
+    Result<std::optional<control::KeyRing>> key = key_flag.Read();
     if (!key.ok()) return flags.Refuse(key.status());
     options.key = key.value();
   }

@@ -10,13 +10,13 @@ void KeyFlag::AddTo(Flags* flags) {
              "loopback. Default: the environment's MONOGRAPH_KEY_FILE");
 }
 
-Result<std::optional<control::Key>> KeyFlag::Read() const {
+Result<std::optional<control::KeyRing>> KeyFlag::Read() const {
   std::string path = file;
   if (const char* variable = std::getenv("MONOGRAPH_KEY_FILE"); path.empty() && variable != nullptr)
     path = variable;
-  if (path.empty()) return std::optional<control::Key>();
-  MG_ASSIGN_OR_RETURN(const control::Key key, control::ReadKeyFile(path));
-  return std::optional<control::Key>(key);
+  if (path.empty()) return std::optional<control::KeyRing>();
+  MG_ASSIGN_OR_RETURN(control::KeyRing ring, control::KeyRing::FromFile(path));
+  return std::optional<control::KeyRing>(std::move(ring));
 }
 
 void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "executor/gpu_options.h"
 #include "tools/flags.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 #include "transport/transports.h"
 
 namespace monograph {
@@ -21,7 +21,7 @@ struct KeyFlag {
   void AddTo(Flags* flags);
   // The key in the file or, if none is given, in that of the environment's MONOGRAPH_KEY_FILE; none
   // if neither names a file. An error has the file's path.
-  Result<std::optional<control::Key>> Read() const;
+  Result<std::optional<control::KeyRing>> Read() const;
 };
 
 void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,

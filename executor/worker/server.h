@@ -16,7 +16,7 @@
 #include <string>
 
 #include "executor/worker/worker.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph {
 
@@ -24,7 +24,7 @@ struct ServerOptions {
   WorkerOptions worker;
   std::string host = "127.0.0.1";
   int port = 0;  // 0 picks a free one
-  std::optional<control::Key> key;
+  std::optional<control::KeyRing> key;
 };
 
 class Server {

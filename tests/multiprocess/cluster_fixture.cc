@@ -158,7 +158,7 @@ TestCluster::TestCluster(ClusterOptions options) : options_(std::move(options)) 
                       "127.0.0.1:" + std::to_string(ports[static_cast<size_t>(i)]));
     MG_CHECK(added.ok());
   }
-  if (!options_.key_file.empty()) key_ = control::ReadKeyFile(options_.key_file).value();
+  if (!options_.key_file.empty()) key_ = control::KeyRing::FromFile(options_.key_file).value();
   if (!options_.start) return;
   for (const auto& [job, tasks] : spec_.jobs()) {
     for (const auto& [task, address] : tasks) Start(job, task);

@@ -108,7 +108,7 @@ class TestCluster {
  private:
   const ClusterOptions options_;
   ClusterSpec spec_;
-  std::optional<control::Key> key_;
+  std::optional<control::KeyRing> key_;
   std::map<std::pair<std::string, int>, std::unique_ptr<control::Channel>> probes_;
   std::map<std::pair<std::string, int>, std::unique_ptr<ChildProcess>> daemons_;
 };

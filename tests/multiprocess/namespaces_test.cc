@@ -162,7 +162,7 @@ class ThreeHosts : public ::testing::Test {
   static Network* network_;
   static std::string why_not_;
   TemporaryFolder folder_;
-  std::optional<control::Key> key_;
+  std::optional<control::KeyRing> key_;
   ClusterSpec spec_;
   std::vector<std::unique_ptr<ChildProcess>> daemons_;
 };

@@ -1,8 +1,10 @@
 // The other process of control_test: a server or a client that the test kills, stops and restarts.
 //
-//   control_peer server           prints its port, serves Echo and Later (which never answers)
-//   until its standard input ends control_peer client PORT      connects, watches the server by
-//   heartbeats, prints "ready", waits until its standard input ends
+//   control_peer server
+//     prints its port, serves Echo and Later (which never answers) until its standard input ends
+//   control_peer client PORT [KEY]
+//     connects, watches the server by heartbeats, prints "ready", waits until its standard input
+//     ends
 #include <unistd.h>
 
 #include <cstdio>
@@ -43,8 +45,9 @@ int ServeUntilEnd() {
   return 0;
 }
 
-int WatchUntilEnd(const std::string& port) {
+int WatchUntilEnd(const std::string& port, const char* key) {
   ChannelOptions options;
+  if (key != nullptr) options.key = ParseKey(key).value();
   options.hello.task_name = "/job:client/replica:0/task:9";
   auto channel = Channel::Connect("127.0.0.1:" + port, std::move(options));
   if (!channel.ok()) {
@@ -70,7 +73,7 @@ int WatchUntilEnd(const std::string& port) {
 int main(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if (role == "server") return monograph::control::ServeUntilEnd();
-  if (role == "client" && argc > 2) return monograph::control::WatchUntilEnd(argv[2]);
-  std::fprintf(stderr, "usage: control_peer server | client PORT\n");
+  if (role == "client" && argc > 2) return monograph::control::WatchUntilEnd(argv[2], argv[3]);
+  std::fprintf(stderr, "usage: control_peer server | client PORT [KEY]\n");
   return 2;
 }

@@ -424,7 +424,7 @@ TEST_P(ControlTest, APeerThatIsTooSlowWithItsHandshakeIsClosed) {
 
 TEST_P(ControlTest, TooManyUnfinishedHandshakesPushOutTheOldestAndGoodPeersStillGetIn) {
   ServerOptions options = server_options();
-  options.max_handshakes = 4;
+  options.handshakes.total = 4;
   TestServer server(options);
   std::vector<std::unique_ptr<RawSocket>> raws;
   for (int i = 0; i < 12; ++i) raws.push_back(std::make_unique<RawSocket>(server.server->port()));
@@ -708,79 +708,6 @@ TEST(ControlKey, WithAKeyNothingReadableTravels) {
     EXPECT_EQ(bytes.find("/job:"), std::string::npos);
     EXPECT_EQ(bytes.find("Echo"), std::string::npos);
   }
-}
-
-class KeyFileTest : public testing::Test {
- protected:
-  KeyFileTest() {
-    char name[] = "/tmp/mg-key-XXXXXX";
-    directory_ = mkdtemp(name);
-    path_ = directory_ + "/key";
-  }
-  ~KeyFileTest() override {
-    unlink(path_.c_str());
-    rmdir(directory_.c_str());
-  }
-  void Write(const std::string& text, mode_t mode) {
-    std::ofstream(path_) << text;
-    chmod(path_.c_str(), mode);
-  }
-  std::string directory_, path_;
-};
-
-TEST_F(KeyFileTest, AKeyComesBackFromItsFileWhichOnlyTheOwnerMayRead) {
-  const Key key = GenerateKey().value();
-  EXPECT_FALSE(key == GenerateKey().value());
-  ASSERT_TRUE(WriteKeyFile(path_, key).ok());
-  struct stat info {};
-  ASSERT_EQ(0, stat(path_.c_str(), &info));
-  EXPECT_EQ(info.st_mode & 0777, 0600u);
-  EXPECT_TRUE(ReadKeyFile(path_).value() == key);
-  EXPECT_TRUE(ParseKey(" " + FormatKey(key) + "\r\n").value() == key);
-  EXPECT_EQ(KeyId(key).size(), 8u);
-}
-
-TEST_F(KeyFileTest, AnExistingFileIsNotOverwritten) {
-  Write("precious", 0600);
-  const Status status = WriteKeyFile(path_, KeyOf(1));
-  EXPECT_EQ(status.code(), Code::kAlreadyExists);
-  std::string text;
-  std::ifstream(path_) >> text;
-  EXPECT_EQ(text, "precious");
-}
-
-TEST_F(KeyFileTest, AFileThatOthersMayReadIsRefusedSayingWhatToDo) {
-  for (const mode_t mode : {0640, 0604, 0660}) {
-    Write(FormatKey(KeyOf(1)) + "\n", mode);
-    const Status status = ReadKeyFile(path_).status();
-    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-    EXPECT_TRUE(Contains(status, "chmod 600 " + path_)) << status;
-  }
-}
-
-TEST_F(KeyFileTest, AFileThatHoldsNoKeyIsExplained) {
-  EXPECT_EQ(ReadKeyFile(path_).status().code(), Code::kNotFound);
-  for (const std::string& text :
-       {std::string(), std::string("abc\n"), std::string(63, 'a'), std::string(65, 'a'),
-        std::string(64, 'x'), std::string(100000, 'a')}) {
-    Write(text, 0600);
-    const Status status = ReadKeyFile(path_).status();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_TRUE(Contains(status, path_) && Contains(status, "64 hexadecimal digits")) << status;
-  }
-  EXPECT_FALSE(ReadKeyFile(directory_).ok());
-}
-
-TEST_F(KeyFileTest, AKeyIsReadFromADescriptorAndWhatFollowsItStays) {
-  int ends[2];
-  ASSERT_EQ(0, pipe(ends));
-  const std::string text = FormatKey(KeyOf(3)) + "\nrest";
-  ASSERT_EQ(static_cast<ssize_t>(text.size()), write(ends[1], text.data(), text.size()));
-  EXPECT_TRUE(ReadKeyFrom(ends[0]).value() == KeyOf(3));
-  char rest[8];
-  EXPECT_EQ(4, read(ends[0], rest, sizeof rest));
-  close(ends[0]);
-  close(ends[1]);
 }
 
 }  // namespace

@@ -51,9 +51,10 @@ class Watched {
   T value_{};
 };
 
-inline Key KeyOf(uint8_t fill) {
+// A key of its own for each number; not of equal bytes, which are refused.
+inline Key KeyOf(uint8_t number) {
   Key key;
-  key.bytes.fill(fill);
+  for (size_t i = 0; i < Key::kBytes; ++i) key.bytes[i] = static_cast<uint8_t>(number + 7 * i * i);
   return key;
 }
 

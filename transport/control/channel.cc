@@ -134,7 +134,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     Result<HostPort> address = ParseHostPort(target_);
     if (!address.ok()) co_return Finish(address.status().WithContext(name_));
     if (options_.key) {
-      auto tls = TlsContext::Make(*options_.key, /*server=*/false);
+      auto tls = TlsContext::Make(*options_.key->Current(), /*server=*/false);
       if (!tls.ok()) co_return Finish(tls.status().WithContext(name_));
       tls_ = std::move(tls).value();
     }

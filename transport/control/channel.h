@@ -18,12 +18,12 @@
 
 #include "base/status.h"
 #include "transport/control/hello.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph::control {
 
 struct ChannelOptions {
-  std::optional<Key> key;  // given: TLS with this key, and nothing else
+  std::optional<KeyRing> key;  // given: TLS with the first of its keys, and nothing else
   Hello hello;
   // How long Connect tries: a daemon that is not up yet, or whose machine does not answer, is tried
   // again until then.
@@ -47,9 +47,9 @@ class Channel {
   using ConnectCallback = std::function<void(Result<std::unique_ptr<Channel>>)>;
 
   // Connects to "host:port" and shakes hands. InvalidArgument for a bad address, NotFound for an
-  // unknown host, Unauthenticated for wrong or missing keys, FailedPrecondition for another version
-  // or task or for what is no Monograph daemon, all at once; Unavailable when the time is up. A
-  // failure begins with the peer's name, as peer_name.
+  // unknown host, Unauthenticated for wrong or missing keys and, without one, for another user,
+  // FailedPrecondition for another version or task or for what is no Monograph daemon, all at once;
+  // Unavailable when the time is up. A failure begins with the peer's name, as peer_name.
   static Result<std::unique_ptr<Channel>> Connect(const std::string& target,
                                                   ChannelOptions options);
   static void ConnectAsync(const std::string& target, ChannelOptions options,

@@ -1,8 +1,9 @@
-// The handshake: preambles in the clear, which tell versions and security; TLS if there is a key;
-// then a hello from each side, the client's first. Afterwards frames: Read returns the next one;
-// Send queues, and one coroutine at a time writes what is queued (WriteLoop), so that frames never
-// mix. Whatever a peer announces is checked before memory is taken for it, and limits are small
-// until the handshake is over, since anybody may connect.
+// The handshake: preambles in the clear, which tell versions and security; TLS if there is a key,
+// else a look at whose process the peer is; then a hello from each side, the client's first.
+// Afterwards frames: Read returns the next one; Send queues, and one coroutine at a time writes
+// what is queued (WriteLoop), so that frames never mix. Whatever a peer announces is checked before
+// memory is taken for it, and limits are small until the handshake is over, since anybody may
+// connect.
 #include "transport/control/connection.h"
 
 #include <fcntl.h>
@@ -24,6 +25,7 @@
 
 #include "base/duration.h"
 #include "transport/control/asio_status.h"
+#include "transport/control/peer_user.h"
 #include "transport/control/tls.h"
 
 namespace monograph::control {
@@ -157,8 +159,17 @@ asio::awaitable<Status> Connection::DoHandshake(const Hello& own,
   preamble.protocol_version = own.protocol_version;
   preamble.security = tls_context_ != nullptr ? Security::kTls : Security::kPlain;
   preamble.software_version = own.software_version;
+  // Why a peer is refused that has no key to show. A server asks while the client still waits for
+  // it, a client when the server has taken the connection.
+  Status stranger;
+  if (side_ == Side::kServer && tls_context_ == nullptr)
+    stranger = CheckPeerUser(socket_.native_handle(), peer_address_);
   Status status = co_await ExchangePreambles(preamble);
-  if (status.ok() && tls_context_ != nullptr) status = co_await StartTls();
+  if (status.ok() && tls_context_ != nullptr) {
+    status = co_await StartTls();
+  } else if (status.ok() && side_ == Side::kClient) {
+    status = CheckPeerUser(socket_.native_handle(), peer_address_);
+  }
   if (!status.ok()) co_return status;
 
   Frame hello;
@@ -167,12 +178,16 @@ asio::awaitable<Status> Connection::DoHandshake(const Hello& own,
   Status refusal;
   if (side_ == Side::kServer) {
     status = co_await ReadHello(&refusal);
-    if (!status.ok()) co_return status;
+    if (!status.ok()) co_return stranger.ok() ? status : stranger;
     status = refusal;
     if (status.ok()) status = CheckHello(own, peer_hello_, peer_address_);
-    // If the hellos do not fit together, the peer sees that from ours and reports it itself; only a
-    // refusal by `accept` has to be told.
-    if (status.ok() && accept) {
+    // If the hellos do not fit together, the peer sees that from ours and reports it itself; only
+    // what this side alone knows has to be told.
+    if (!stranger.ok()) {
+      status = stranger;
+      hello.body = EncodeHello(Hello{.incarnation = 1});  // nothing of this process
+      hello.SetStatus(status);
+    } else if (status.ok() && accept) {
       status = accept(peer_hello_);
       hello.SetStatus(status);
     }
@@ -233,9 +248,9 @@ asio::awaitable<Status> Connection::StartTls() {
     // follows.
     const int reason = ERR_GET_REASON(static_cast<unsigned long>(error.value()));
     if (reason != SSL_R_BINDER_DOES_NOT_VERIFY && reason < SSL_AD_REASON_OFFSET) co_return status;
-    co_return Unauthenticated(
-        "the keys of this process (id " + tls_context_->key_id() + ") and of " + peer_address_ +
-        " differ; start both with the same --key_file (" + error.message() + ")");
+    co_return Unauthenticated("the keys of this process (" + tls_context_->key_ids() + ") and of " +
+                              peer_address_ + " differ; start both with the same --key_file (" +
+                              error.message() + ")");
   }
   Status status = TlsContext::CheckPeer(native);
   if (status.ok()) tls_ = std::move(tls);

@@ -234,7 +234,7 @@ asio::awaitable<void> HeartbeatMonitor::Impl::Talk(WatchedPtr peer) {
   const ChannelOptions& options = peer->channel->options();
   std::shared_ptr<TlsContext> tls;
   if (options.key) {
-    auto made = TlsContext::Make(*options.key, /*server=*/false);
+    auto made = TlsContext::Make(*options.key->Current(), /*server=*/false);
     if (!made.ok()) co_return Lose(peer, made.status().message());
     tls = std::move(made).value();
   }

@@ -1,11 +1,12 @@
 // The shared key of a cluster: 256 random bits that every daemon and client of the cluster knows.
-// It authenticates both ends of each control connection (TLS 1.3 with a pre-shared key). As text it
-// is one line of 64 hexadecimal digits; in a file that text with mode 0600. All functions may be
-// called from any thread.
+// It authenticates both ends of each connection (TLS 1.3 with a pre-shared key). As text it is one
+// line of 64 hexadecimal digits; a key file has mode 0600 and that line or, while the cluster's key
+// is being changed, two. All functions may be called from any thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,22 +28,46 @@ class Key {
   friend bool operator==(const Key& a, const Key& b) { return a.bytes == b.bytes; }
 };
 
+// The key that a task dials with, and one more that it accepts.
+struct Keys {
+  Keys() = default;
+  Keys(const Key& key) : first(key) {}  // implicit: mostly there is one
+  Keys(const Key& dial, const Key& accept) : first(dial), second(accept) {}
+
+  Key first;
+  std::optional<Key> second;
+
+  friend bool operator==(const Keys& a, const Keys& b) = default;
+};
+
 // From the kernel's random generator.
 Result<Key> GenerateKey();
 
-// 64 hexadecimal digits; white space around them is ignored when parsing.
+// InvalidArgument for a key that cannot be random: zeros, all bytes equal, bytes that count up or
+// down, or fewer than 12 different ones.
+Status CheckKey(const Key& key);
+
+// 64 hexadecimal digits; white space around them is ignored when parsing. InvalidArgument for
+// another text and as CheckKey.
 std::string FormatKey(const Key& key);
 Result<Key> ParseKey(std::string_view text);
 
 // Eight hexadecimal digits that tell keys apart and may be shown to anybody.
 std::string KeyId(const Key& key);
+// "id 932751cc", "ids 932751cc and 1f00ba42".
+std::string KeyIds(const Keys& keys);
 
 // Creates `path` with mode 0600. AlreadyExists if there is such a file: a key is never overwritten.
 Status WriteKeyFile(const std::string& path, const Key& key);
 
-// FailedPrecondition for a file that others than its owner may read; InvalidArgument for one that
-// holds no key.
-Result<Key> ReadKeyFile(const std::string& path);
+// Puts a file with these keys in the place of `path` in one step, so that a reader sees the old
+// keys or the new ones.
+Status ReplaceKeyFile(const std::string& path, const Keys& keys);
+
+// FailedPrecondition for a file that belongs to another user than this process or root, or that
+// others may read; InvalidArgument for one that does not hold one key or two, and for what is no
+// regular file. Does not block.
+Result<Keys> ReadKeyFile(const std::string& path);
 
 // Reads the first line of an open descriptor (standard input of a daemon that was started over
 // ssh); blocks until it is there.

@@ -25,6 +25,7 @@
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/host_port.h"
+#include "transport/control/refusal_log.h"
 #include "transport/control/tls.h"
 #include "transport/control/worker_pool.h"
 
@@ -52,7 +53,9 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
         handlers_(std::move(handlers)),
         acceptor_(io_),
         accept_retry_(io_),
+        refusals_due_(io_),
         work_(asio::make_work_guard(io_)),
+        handshakes_(options_.handshakes),
         pool_("mg-handler", std::max(1, options_.handler_threads)),
         events_("mg-event", 1) {}
 
@@ -102,6 +105,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   };
 
   Result<tcp::endpoint> ResolveBindAddress();
+  Status FollowKeys();
   asio::awaitable<void> AcceptLoop();
   asio::awaitable<void> Serve(std::shared_ptr<Connection> connection, uint64_t id);
   asio::awaitable<void> ServeCalls(std::shared_ptr<Connection> connection, uint64_t id);
@@ -109,16 +113,16 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   asio::awaitable<void> WatchSilence(std::shared_ptr<Connection> connection,
                                      std::shared_ptr<Heard> heard);
   void Refuse(const Connection& connection, const Status& why);
+  void LogRefusal(const std::string& peer, const Status& why);
   void Dispatch(const Peer& peer, Frame frame);
   void SendReply(uint64_t connection, uint64_t call, Result<std::string> result);
   void CloseAll();
 
   const ServerOptions options_;
   const ServerHandlers handlers_;
-  std::shared_ptr<TlsContext> tls_;
   asio::io_context io_{1};
   tcp::acceptor acceptor_;
-  asio::steady_timer accept_retry_;
+  asio::steady_timer accept_retry_, refusals_due_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   uint16_t port_ = 0;
   std::string address_;
@@ -126,7 +130,11 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   // Used on the io thread only.
   bool stopping_ = false;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, std::shared_ptr<Connection>> handshaking_;
+  std::shared_ptr<const Keys> keys_;
+  std::shared_ptr<TlsContext> tls_;  // of keys_; null without a key
+  HandshakeLimiter handshakes_;
+  std::optional<RefusalLog> refusals_;
+  Clock::time_point next_complaint_;  // about a lack of descriptors
   std::map<uint64_t, std::shared_ptr<Connection>> heartbeats_;
   std::unordered_map<uint64_t, Peer> peers_;
   std::unordered_map<uint64_t, uint64_t> peer_of_token_;
@@ -167,11 +175,19 @@ Result<tcp::endpoint> Server::Impl::ResolveBindAddress() {
   return endpoints.front();
 }
 
+// Takes over the keys that the ring has now.
+Status Server::Impl::FollowKeys() {
+  if (!options_.key) return Status();
+  std::shared_ptr<const Keys> now = options_.key->Current();
+  if (now == keys_) return Status();
+  MG_ASSIGN_OR_RETURN(tls_, TlsContext::Make(*now, /*server=*/true));
+  keys_ = std::move(now);
+  return Status();
+}
+
 Status Server::Impl::Listen() {
   MG_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, ResolveBindAddress());
-  if (options_.key) {
-    MG_ASSIGN_OR_RETURN(tls_, TlsContext::Make(*options_.key, /*server=*/true));
-  }
+  MG_RETURN_IF_ERROR(FollowKeys());
   const std::string where = EndpointName(endpoint);
   ErrorCode error;
   acceptor_.open(endpoint.protocol(), error);
@@ -189,6 +205,7 @@ Status Server::Impl::Listen() {
   const tcp::endpoint local = acceptor_.local_endpoint(error);
   port_ = local.port();
   address_ = EndpointName(local);
+  refusals_.emplace("control: " + address_);
   asio::co_spawn(io_, AcceptLoop(), asio::detached);
   thread_ = StartThread("mg-control", [this] { io_.run(); });
   return Status();
@@ -212,9 +229,10 @@ void Server::Impl::CloseAll() {
   ErrorCode ignored;
   acceptor_.close(ignored);
   accept_retry_.cancel();
+  refusals_due_.cancel();
   const Status why = Cancelled(
       (options_.hello.task_name.empty() ? address_ : options_.hello.task_name) + " stops");
-  for (auto& [id, connection] : handshaking_) connection->Close(why);
+  handshakes_.EndAll(why);
   for (auto& [id, connection] : heartbeats_) connection->CloseGracefully(why);
   for (auto& [id, peer] : peers_) peer.connection->CloseGracefully(why);
 }
@@ -226,8 +244,13 @@ asio::awaitable<void> Server::Impl::AcceptLoop() {
     if (stopping_) co_return;
     if (error == asio::error::no_descriptors || error == asio::error::no_memory ||
         error == asio::error::no_buffer_space) {
-      LogError("control: " +
-               FromAsio(error, "cannot accept a connection on " + address_).ToString());
+      if (handshakes_.MakeRoom()) continue;
+      // Whoever calls waits in the kernel's queue until something is free.
+      if (Clock::now() >= next_complaint_) {
+        next_complaint_ = Clock::now() + RefusalLog::kInterval;
+        LogError("control: " +
+                 FromAsio(error, "cannot accept connections on " + address_).ToString());
+      }
       accept_retry_.expires_after(std::chrono::milliseconds(200));
       const auto [waited] = co_await accept_retry_.async_wait(kToken);
       (void)waited;
@@ -235,16 +258,25 @@ asio::awaitable<void> Server::Impl::AcceptLoop() {
     }
     if (error) continue;  // of one connection, which its peer has given up already
     PrepareSocket(socket);
-    if (handshaking_.size() >= static_cast<size_t>(std::max(1, options_.max_handshakes))) {
-      handshaking_.begin()->second->Close(
-          ResourceExhausted("too many connections wait for their handshake"));
-    }
+    if (const Status status = FollowKeys(); !status.ok()) LogError(status.ToString());
     const uint64_t id = next_id_++;
+    const int descriptor = socket.native_handle();
     auto connection = std::make_shared<Connection>(std::move(socket), Connection::Side::kServer,
                                                    tls_, options_.max_body_bytes);
-    handshaking_.emplace(id, connection);
+    handshakes_.Begin(id, connection->peer_address(), descriptor,
+                      [connection](const Status& why) { connection->Close(why); });
     asio::co_spawn(io_, Serve(std::move(connection), id), asio::detached);
   }
+}
+
+void Server::Impl::LogRefusal(const std::string& peer, const Status& why) {
+  const auto before = refusals_->due();
+  refusals_->Add(peer, why);
+  if (refusals_->due() == before) return;
+  refusals_due_.expires_at(*refusals_->due());
+  refusals_due_.async_wait([this](const ErrorCode& error) {
+    if (!error) refusals_->Flush();
+  });
 }
 
 void Server::Impl::Refuse(const Connection& connection, const Status& why) {
@@ -254,7 +286,7 @@ void Server::Impl::Refuse(const Connection& connection, const Status& why) {
     LogDebug("control: " + connection.peer_address() + " connected to " + address_ +
              " and said nothing");
   } else {
-    LogWarning("control: " + address_ + " refused a connection: " + why.ToString());
+    LogRefusal(connection.peer_address(), why);
   }
   if (handlers_.on_refused) handlers_.on_refused(connection.peer_address(), why);
 }
@@ -266,7 +298,7 @@ asio::awaitable<void> Server::Impl::Serve(std::shared_ptr<Connection> connection
   };
   const Status status =
       co_await connection->Handshake(options_.hello, std::move(accept), options_.handshake_timeout);
-  handshaking_.erase(id);
+  handshakes_.End(id);
   if (!status.ok()) {
     Refuse(*connection, status);
     co_return;

@@ -8,9 +8,11 @@
 // may come later and from any thread, also after the connection or the server is gone. Calls of a
 // connection that has ended before their handler started are dropped.
 //
-// Trust. Without a key whoever reaches the port is served, so only loopback addresses are allowed.
-// Before a peer has completed the handshake it gets at most kMaxHelloBytes of memory and
-// handshake_timeout of time.
+// Trust. With a key a peer has to know it, as whatever user. Without one only loopback addresses
+// are allowed, and only processes of this process's user are served (CheckPeerUser). Before a peer
+// has completed the handshake it gets at most kMaxHelloBytes of memory, handshake_timeout of time,
+// and its place until newer connections need it (HandshakeLimiter). Refusals are logged as
+// RefusalLog says.
 #pragma once
 
 #include <chrono>
@@ -22,8 +24,9 @@
 #include <string>
 
 #include "base/status.h"
+#include "transport/control/handshake_limiter.h"
 #include "transport/control/hello.h"
-#include "transport/control/key.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph::control {
 
@@ -64,19 +67,18 @@ struct ServerHandlers {
   // server stops, Unavailable otherwise.
   std::function<void(const ConnectionInfo&)> on_connect;
   std::function<void(const ConnectionInfo&, const Status&)> on_disconnect;
-  // A peer that was turned away: junk, wrong key, other version. The same is logged. On the io
-  // thread.
+  // A peer that was turned away: junk, wrong key, other version. On the io thread.
   std::function<void(const std::string& address, const Status&)> on_refused;
 };
 
 struct ServerOptions {
   std::string bind_address = "127.0.0.1";  // a numeric address or a host name
   uint16_t port = 0;                       // 0 picks a free one
-  std::optional<Key> key;                  // given: every connection is TLS with this key
+  std::optional<KeyRing> key;              // given: every connection is TLS with one of its keys
   Hello hello;
   size_t max_body_bytes = kDefaultMaxBodyBytes;
   int handler_threads = 4;
-  int max_handshakes = 256;  // at the same time; one more ends the oldest
+  HandshakeLimiter::Limits handshakes;
   std::chrono::milliseconds handshake_timeout{5000};
   // A peer whose heartbeats stay away for so long is taken for dead. Peers that never sent one are
   // judged by their connection only.
