@@ -1,0 +1,68 @@
+// The first part of a data connection's life, on the listener's thread: TLS, then hello and
+// welcome. Private to this folder; only .cc files that need Asio include it.
+#pragma once
+
+#include <utility>
+// Asio's coroutine headers use std::exchange without including it.
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "transport/tls/tls_frame.h"
+#include "transport/tls/tls_stream.h"
+
+namespace monograph {
+
+// Used on the thread of its io_context. Shared by the coroutine that shakes hands and by whoever
+// may end it.
+class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
+ public:
+  // `socket` is connected. After `timeout` the handshake ends with DeadlineExceeded.
+  static std::shared_ptr<TlsHandshake> Make(boost::asio::ip::tcp::socket socket,
+                                            TlsStream::Side side, ssl_ctx_st* context,
+                                            uint64_t rekey_bytes,
+                                            std::chrono::milliseconds timeout);
+  ~TlsHandshake();
+
+  // Ends it with `why`.
+  void Abort(const Status& why);
+
+  // The steps of an acceptor: Authenticate, ReadHello, Welcome. Of a dialer: Authenticate, Greet.
+  boost::asio::awaitable<Status> Authenticate();
+  boost::asio::awaitable<Status> ReadHello(TlsHello* hello);
+  // Tells the peer what has become of its hello.
+  boost::asio::awaitable<Status> Welcome(Status status);
+  // The status is the peer's answer.
+  boost::asio::awaitable<Status> Greet(TlsHello hello);
+  // The connection, from now on no longer this object's.
+  TlsStream Take();
+
+  // "10.0.0.2:40312", the other end
+  const std::string& where() const { return where_; }
+  const boost::asio::ip::address& address() const { return address_; }
+  bool silent_peer() const { return silent_; }  // it has said nothing
+
+ private:
+  TlsHandshake(boost::asio::ip::tcp::socket socket, TlsStream::Side side, ssl_ctx_st* context,
+               uint64_t rekey_bytes);
+  boost::asio::awaitable<Status> Read(char* data, size_t bytes);
+  boost::asio::awaitable<Status> Write(std::string bytes);
+  // After a step of the stream that moved nothing: waits, or says why it is over.
+  boost::asio::awaitable<Status> Await(TlsStream::State state);
+
+  const TlsStream::Side side_;
+  boost::asio::ip::address address_;
+  std::string where_;
+  boost::asio::steady_timer timer_;
+  TlsStream stream_;
+  boost::asio::posix::stream_descriptor waiter_;  // the stream's descriptor, which it does not own
+  Status aborted_;
+  bool silent_ = true;
+};
+
+}  // namespace monograph
