@@ -14,6 +14,8 @@
 #include "base/duration.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/host_port.h"
+#include "transport/control/peer_user.h"
+#include "transport/control/tls.h"
 #include "transport/tls/tls_listener.h"
 
 namespace monograph {
@@ -36,9 +38,10 @@ void SetOption(int descriptor, int level, int name, int value) {
   (void)setsockopt(descriptor, level, name, &value, sizeof value);
 }
 
-tcp::endpoint RemoteOf(const tcp::socket& socket) {
+std::string NameOf(const tcp::socket& socket) {
   ErrorCode ignored;
-  return socket.remote_endpoint(ignored);
+  const tcp::endpoint remote = socket.remote_endpoint(ignored);
+  return control::HostPort{remote.address().to_string(), remote.port()}.ToString();
 }
 
 Descriptor Release(tcp::socket& socket) {
@@ -61,13 +64,16 @@ size_t Unread(int descriptor) {
 
 }  // namespace
 
-TlsHandshake::TlsHandshake(tcp::socket socket, Side side, ssl_ctx_st* context, uint64_t rekey_bytes)
+TlsHandshake::TlsHandshake(tcp::socket socket, Side side, std::shared_ptr<control::TlsContext> tls,
+                           const Options& options)
     : side_(side),
-      address_(RemoteOf(socket).address()),
-      where_(control::HostPort{address_.to_string(), RemoteOf(socket).port()}.ToString()),
+      tls_(std::move(tls)),
+      check_user_(tls_ == nullptr && options.check_user),
+      where_(NameOf(socket)),
       timer_(socket.get_executor()),
-      stream_(Release(socket), side, context, rekey_bytes),
-      waiter_(socket.get_executor()) {
+      stream_(Release(socket), side, tls_ == nullptr ? nullptr : tls_->native(),
+              options.rekey_bytes),
+      waiter_(timer_.get_executor()) {
   ErrorCode ignored;
   if (stream_.fd() >= 0) waiter_.assign(stream_.fd(), ignored);
 }
@@ -76,21 +82,21 @@ TlsHandshake::~TlsHandshake() {
   if (waiter_.is_open()) waiter_.release();
 }
 
-std::shared_ptr<TlsHandshake> TlsHandshake::Make(tcp::socket socket, Side side, ssl_ctx_st* context,
-                                                 uint64_t rekey_bytes,
-                                                 std::chrono::milliseconds timeout) {
+std::shared_ptr<TlsHandshake> TlsHandshake::Make(tcp::socket socket, Side side,
+                                                 std::shared_ptr<control::TlsContext> tls,
+                                                 const Options& options) {
   std::shared_ptr<TlsHandshake> made(
-      new TlsHandshake(std::move(socket), side, context, rekey_bytes));
-  made->timer_.expires_after(timeout);
-  made->timer_.async_wait(
-      [weak = std::weak_ptr<TlsHandshake>(made), timeout](const ErrorCode& error) {
-        const auto handshake = weak.lock();
-        if (error || handshake == nullptr) return;
-        handshake->Abort(DeadlineExceeded(handshake->where_ +
-                                          " did not complete the handshake of a data connection "
-                                          "within " +
-                                          Seconds(timeout)));
-      });
+      new TlsHandshake(std::move(socket), side, std::move(tls), options));
+  made->timer_.expires_after(options.timeout);
+  made->timer_.async_wait([weak = std::weak_ptr<TlsHandshake>(made),
+                           timeout = options.timeout](const ErrorCode& error) {
+    const auto handshake = weak.lock();
+    if (error || handshake == nullptr) return;
+    handshake->Abort(DeadlineExceeded(handshake->where_ +
+                                      " did not complete the handshake of a data connection "
+                                      "within " +
+                                      Seconds(timeout)));
+  });
   return made;
 }
 
@@ -122,10 +128,20 @@ asio::awaitable<Status> TlsHandshake::Authenticate() {
                                 std::to_string(kMaxUnauthenticatedBytes) + " are allowed");
     }
     const TlsStream::Moved moved = stream_.Handshake();
-    if (moved.state == State::kMoved) co_return Status();
+    if (moved.state == State::kMoved) break;
+    if (stream_.other_key()) {
+      co_return Unauthenticated("the keys of this process (" + tls_->key_ids() + ") and of " +
+                                where_ + " differ; start both with the same --key_file (" +
+                                stream_.error().message() + ")");
+    }
     const Status status = co_await Await(moved.state);
     if (!status.ok()) co_return status;
   }
+  // An acceptor asks while the peer still waits for it; a dialer when the peer has answered
+  // (Greet).
+  if (side_ == Side::kAcceptor && check_user_)
+    stranger_ = control::CheckPeerUser(stream_.fd(), where_);
+  co_return Status();
 }
 
 asio::awaitable<Status> TlsHandshake::Read(char* data, size_t bytes) {
@@ -172,7 +188,9 @@ asio::awaitable<Status> TlsHandshake::ReadHello(TlsHello* hello) {
   const Result<TlsHello> decoded = DecodeHello({bytes.data(), bytes.size()});
   if (!decoded.ok()) co_return decoded.status().WithContext(where_);
   *hello = decoded.value();
-  co_return Status();
+  if (stranger_.ok()) co_return Status();
+  const Status told = co_await Welcome(stranger_);
+  co_return told.ok() ? stranger_ : told;
 }
 
 asio::awaitable<Status> TlsHandshake::Welcome(Status status) {
@@ -190,7 +208,8 @@ asio::awaitable<Status> TlsHandshake::Greet(TlsHello hello) {
   std::string text(welcome->text_bytes, '\0');
   status = co_await Read(text.data(), text.size());
   if (!status.ok()) co_return status;
-  if (welcome->code == 0) co_return Status();
+  if (welcome->code == 0)
+    co_return check_user_ ? control::CheckPeerUser(stream_.fd(), where_) : Status();
   co_return Status(static_cast<Code>(welcome->code), where_ + " refused the connection: " + text);
 }
 

@@ -16,17 +16,27 @@
 #include "transport/tls/tls_frame.h"
 #include "transport/tls/tls_stream.h"
 
+namespace monograph::control {
+class TlsContext;
+}
+
 namespace monograph {
 
 // Used on the thread of its io_context. Shared by the coroutine that shakes hands and by whoever
 // may end it.
 class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
  public:
-  // `socket` is connected. After `timeout` the handshake ends with DeadlineExceeded.
+  struct Options {
+    // Without a key: a peer on loopback must be of this process's user, and none is elsewhere.
+    bool check_user = true;
+    uint64_t rekey_bytes = 0;
+    std::chrono::milliseconds timeout{5000};  // then it ends with DeadlineExceeded
+  };
+  // `socket` is connected. `tls` is nullptr without a key.
   static std::shared_ptr<TlsHandshake> Make(boost::asio::ip::tcp::socket socket,
-                                            TlsStream::Side side, ssl_ctx_st* context,
-                                            uint64_t rekey_bytes,
-                                            std::chrono::milliseconds timeout);
+                                            TlsStream::Side side,
+                                            std::shared_ptr<control::TlsContext> tls,
+                                            const Options& options);
   ~TlsHandshake();
 
   // Ends it with `why`.
@@ -44,24 +54,24 @@ class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
 
   // "10.0.0.2:40312", the other end
   const std::string& where() const { return where_; }
-  const boost::asio::ip::address& address() const { return address_; }
   bool silent_peer() const { return silent_; }  // it has said nothing
 
  private:
-  TlsHandshake(boost::asio::ip::tcp::socket socket, TlsStream::Side side, ssl_ctx_st* context,
-               uint64_t rekey_bytes);
+  TlsHandshake(boost::asio::ip::tcp::socket socket, TlsStream::Side side,
+               std::shared_ptr<control::TlsContext> tls, const Options& options);
   boost::asio::awaitable<Status> Read(char* data, size_t bytes);
   boost::asio::awaitable<Status> Write(std::string bytes);
   // After a step of the stream that moved nothing: waits, or says why it is over.
   boost::asio::awaitable<Status> Await(TlsStream::State state);
 
   const TlsStream::Side side_;
-  boost::asio::ip::address address_;
-  std::string where_;
+  const std::shared_ptr<control::TlsContext> tls_;
+  const bool check_user_;
+  const std::string where_;
   boost::asio::steady_timer timer_;
   TlsStream stream_;
   boost::asio::posix::stream_descriptor waiter_;  // the stream's descriptor, which it does not own
-  Status aborted_;
+  Status aborted_, stranger_;
   bool silent_ = true;
 };
 

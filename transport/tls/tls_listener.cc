@@ -20,10 +20,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <map>
+#include <optional>
 #include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "base/duration.h"
 #include "base/log.h"
@@ -31,6 +30,7 @@
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/host_port.h"
+#include "transport/control/refusal_log.h"
 #include "transport/control/tls.h"
 #include "transport/tls/tls_inbox.h"
 
@@ -44,8 +44,6 @@ using Clock = std::chrono::steady_clock;
 using Side = TlsStream::Side;
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
-// Refusals are logged one by one up to this rate; the others are counted.
-constexpr auto kRefusalLogTime = std::chrono::seconds(1);
 // A connection that ends before its handshake is over is tried again: under a flood of connections
 // the acceptor ends the oldest.
 constexpr int kDialAttempts = 3;
@@ -64,7 +62,9 @@ class TlsListener::Impl {
       : options_(std::move(options)),
         work_(asio::make_work_guard(io_)),
         acceptor_(io_),
-        accept_retry_(io_) {}
+        accept_retry_(io_),
+        refusals_due_(io_),
+        handshakes_(options_.handshakes) {}
   ~Impl() {
     io_.stop();
     if (thread_.joinable()) thread_.join();
@@ -73,7 +73,7 @@ class TlsListener::Impl {
   Status Start();
   uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
-  bool has_key() const { return server_tls_ != nullptr; }
+  bool has_key() const { return options_.key.has_value(); }
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   void Register(uint64_t instance, std::shared_ptr<TlsInbox> inbox) {
     MutexLock lock(mutex_);
@@ -101,15 +101,17 @@ class TlsListener::Impl {
     const auto found = inboxes_.find(instance);
     return found == inboxes_.end() ? nullptr : found->second;
   }
-  void MakeRoom(const asio::ip::address& address);
   void Refuse(const TlsHandshake& handshake, const Status& why);
-  ssl_ctx_st* context(Side side) const {
-    if (server_tls_ == nullptr) return nullptr;
-    return (side == Side::kAcceptor ? server_tls_ : client_tls_)->native();
+  Status FollowKeys();
+  std::shared_ptr<TlsHandshake> MakeHandshake(tcp::socket socket, Side side) {
+    return TlsHandshake::Make(std::move(socket), side,
+                              side == Side::kAcceptor ? server_tls_ : client_tls_,
+                              {.check_user = !options_.trusted_network,
+                               .rekey_bytes = options_.rekey_bytes,
+                               .timeout = options_.handshake_timeout});
   }
 
   const TlsListenerOptions options_;
-  std::shared_ptr<control::TlsContext> server_tls_, client_tls_;
   std::string host_;
   uint16_t port_ = 0;
   std::atomic<uint64_t> refused_{0};  // relaxed: a counter
@@ -121,22 +123,33 @@ class TlsListener::Impl {
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   tcp::acceptor acceptor_;
-  asio::steady_timer accept_retry_;
+  asio::steady_timer accept_retry_, refusals_due_;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, std::shared_ptr<TlsHandshake>> handshaking_;  // oldest first
-  Clock::time_point logged_;
-  uint64_t not_logged_ = 0;
+  std::shared_ptr<const control::Keys> keys_;
+  std::shared_ptr<control::TlsContext> server_tls_, client_tls_;  // of keys_; null without a key
+  control::HandshakeLimiter handshakes_;
+  std::optional<control::RefusalLog> refusals_;
+  Clock::time_point next_complaint_;  // about a lack of descriptors
   std::thread thread_;
 };
 
+// Takes over the keys that the ring has now.
+Status TlsListener::Impl::FollowKeys() {
+  if (!options_.key) return Status();
+  std::shared_ptr<const control::Keys> now = options_.key->Current();
+  if (now == keys_) return Status();
+  MG_ASSIGN_OR_RETURN(auto server, control::TlsContext::Make(*now, /*server=*/true));
+  MG_ASSIGN_OR_RETURN(auto client, control::TlsContext::Make(*now, /*server=*/false));
+  // The kernel encrypts where it can; where it cannot, OpenSSL goes on doing it.
+  for (const auto& tls : {server, client}) SSL_CTX_set_options(tls->native(), SSL_OP_ENABLE_KTLS);
+  server_tls_ = std::move(server);
+  client_tls_ = std::move(client);
+  keys_ = std::move(now);
+  return Status();
+}
+
 Status TlsListener::Impl::Start() {
-  if (options_.key) {
-    MG_ASSIGN_OR_RETURN(server_tls_, control::TlsContext::Make(*options_.key, /*server=*/true));
-    MG_ASSIGN_OR_RETURN(client_tls_, control::TlsContext::Make(*options_.key, /*server=*/false));
-    // The kernel encrypts where it can; where it cannot, OpenSSL goes on doing it.
-    for (const auto& tls : {server_tls_, client_tls_})
-      SSL_CTX_set_options(tls->native(), SSL_OP_ENABLE_KTLS);
-  }
+  MG_RETURN_IF_ERROR(FollowKeys());
   if (!options_.bind_address.empty()) MG_RETURN_IF_ERROR(Listen());
   thread_ = StartThread("mg-tls", [this] { io_.run(); });
   return Status();
@@ -179,23 +192,9 @@ Status TlsListener::Impl::Listen() {
   host_ = !options_.advertised_host.empty()     ? options_.advertised_host
           : endpoint.address().is_unspecified() ? MachineName()
                                                 : options_.bind_address;
+  refusals_.emplace("data: " + control::HostPort{endpoint.address().to_string(), port_}.ToString());
   asio::co_spawn(io_, AcceptLoop(), asio::detached);
   return Status();
-}
-
-// Ends the oldest handshakes where one more would be too many.
-void TlsListener::Impl::MakeRoom(const asio::ip::address& address) {
-  const auto end_oldest = [](TlsHandshake& handshake, const std::string& of) {
-    handshake.Abort(ResourceExhausted("too many connections" + of + " wait for their handshake"));
-  };
-  std::vector<TlsHandshake*> same;
-  for (const auto& [id, handshake] : handshaking_)
-    if (handshake->address() == address) same.push_back(handshake.get());
-  if (same.size() >= static_cast<size_t>(std::max(1, options_.max_handshakes_per_address))) {
-    end_oldest(*same.front(), " from " + address.to_string());
-  } else if (handshaking_.size() >= static_cast<size_t>(std::max(1, options_.max_handshakes))) {
-    end_oldest(*handshaking_.begin()->second, "");
-  }
 }
 
 asio::awaitable<void> TlsListener::Impl::AcceptLoop() {
@@ -214,12 +213,12 @@ asio::awaitable<void> TlsListener::Impl::AcceptLoop() {
     }
     if (error) continue;  // of one connection, which its peer has given up already
     (void)fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
-    auto handshake =
-        TlsHandshake::Make(std::move(socket), Side::kAcceptor, context(Side::kAcceptor),
-                           options_.rekey_bytes, options_.handshake_timeout);
-    MakeRoom(handshake->address());
+    if (const Status status = FollowKeys(); !status.ok()) LogError("data: " + status.ToString());
     const uint64_t id = next_id_++;
-    handshaking_.emplace(id, handshake);
+    const int descriptor = socket.native_handle();
+    auto handshake = MakeHandshake(std::move(socket), Side::kAcceptor);
+    handshakes_.Begin(id, handshake->where(), descriptor,
+                      [handshake](const Status& why) { handshake->Abort(why); });
     asio::co_spawn(io_, Serve(std::move(handshake), id), asio::detached);
   }
 }
@@ -243,7 +242,7 @@ asio::awaitable<void> TlsListener::Impl::Serve(std::shared_ptr<TlsHandshake> han
       status = co_await handshake->Welcome(Status());
     }
   }
-  handshaking_.erase(id);
+  handshakes_.End(id);
   if (!status.ok()) {
     Refuse(*handshake, status);
     co_return;
@@ -263,15 +262,13 @@ void TlsListener::Impl::Refuse(const TlsHandshake& handshake, const Status& why)
     LogDebug("data: " + handshake.where() + " connected and said nothing");
     return;
   }
-  const Clock::time_point now = Clock::now();
-  if (now - logged_ < kRefusalLogTime) {
-    ++not_logged_;
-    return;
-  }
-  logged_ = now;
-  const uint64_t others = std::exchange(not_logged_, 0);
-  LogWarning("data: port " + std::to_string(port_) + " refused a connection: " + why.ToString() +
-             (others == 0 ? "" : " (and " + std::to_string(others) + " before)"));
+  const auto before = refusals_->due();
+  refusals_->Add(handshake.where(), why);
+  if (refusals_->due() == before) return;
+  refusals_due_.expires_at(*refusals_->due());
+  refusals_due_.async_wait([this](const ErrorCode& error) {
+    if (!error) refusals_->Flush();
+  });
 }
 
 asio::awaitable<Status> TlsListener::Impl::DialOnce(TlsDial dial,
@@ -294,10 +291,11 @@ asio::awaitable<Status> TlsListener::Impl::DialOnce(TlsDial dial,
   }
   if (error) co_return control::FromAsio(error, "cannot connect to " + where);
   (void)fcntl(socket->native_handle(), F_SETFD, FD_CLOEXEC);
-  *made = TlsHandshake::Make(std::move(*socket), Side::kDialer, context(Side::kDialer),
-                             options_.rekey_bytes, options_.handshake_timeout);
+  Status status = FollowKeys();
+  if (!status.ok()) co_return status;
+  *made = MakeHandshake(std::move(*socket), Side::kDialer);
   const std::shared_ptr<TlsHandshake> handshake = *made;
-  Status status = co_await handshake->Authenticate();
+  status = co_await handshake->Authenticate();
   if (status.ok()) {
     status = co_await handshake->Greet(
         {.to = dial.to, .from = dial.from, .index = dial.index, .count = dial.count});

@@ -21,7 +21,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/control/key.h"
+#include "transport/control/handshake_limiter.h"
+#include "transport/control/key_ring.h"
 
 namespace monograph {
 
@@ -38,11 +39,11 @@ struct TlsListenerOptions {
   // The host that peers dial. Empty: the bind address, or the name of this machine where that is
   // any address (0.0.0.0, ::).
   std::string advertised_host = {};
-  std::optional<control::Key> key = {};  // given: every connection is TLS with this key
+  // Given: every connection is TLS with one of its keys.
+  std::optional<control::KeyRing> key = {};
   // Allows an address that is not loopback without a key: everybody on that network is trusted.
   bool trusted_network = false;
-  int max_handshakes = 256;
-  int max_handshakes_per_address = 64;
+  control::HandshakeLimiter::Limits handshakes = {};
   std::chrono::milliseconds handshake_timeout{5000};
   // A stream takes new keys each time that it has sent so much; AES-GCM allows 2^24.5 records with
   // one.

@@ -57,13 +57,9 @@ TlsStream::Moved TlsStream::Fail(int result) {
       ERR_error_string_n(code, text, sizeof text);
       // Another key: the acceptor sees a binder that does not verify, the dialer the alert that
       // follows.
-      const bool other_key =
-          SSL_is_init_finished(ssl_.get()) == 0 &&
-          (reason == SSL_R_BINDER_DOES_NOT_VERIFY || reason >= SSL_AD_REASON_OFFSET);
-      error_ = Unauthenticated(std::string(other_key ? "the keys of both sides differ; start both "
-                                                       "with the same --key_file ("
-                                                     : "TLS failed (") +
-                               text + ")");
+      other_key_ = SSL_is_init_finished(ssl_.get()) == 0 &&
+                   (reason == SSL_R_BINDER_DOES_NOT_VERIFY || reason >= SSL_AD_REASON_OFFSET);
+      error_ = Unauthenticated(text);
       return {State::kFailed, 0};
     }
     default:

@@ -48,6 +48,8 @@ class TlsStream {
   // What has come from the peer, in bytes of TCP; 0 of a plain connection.
   uint64_t received() const;
   Status error() const { return error_; }
+  // The handshake failed since the peer has another key, or none.
+  bool other_key() const { return other_key_; }
   // "openssl", "kernel tls", "plain tcp"
   std::string Describe() const;
 
@@ -67,6 +69,7 @@ class TlsStream {
   uint64_t rekey_bytes_ = 0;
   uint64_t written_ = 0;  // with the present key
   bool mid_write_ = false;
+  bool other_key_ = false;
   Status error_;
 };
 

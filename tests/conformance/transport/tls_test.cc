@@ -7,7 +7,7 @@ namespace {
 // All transports of the program share a listener, as those of a process do.
 TransportCase Tls(std::string name, bool with_key, int bulk_streams, std::string expected_lane) {
   TlsListenerOptions options;
-  if (with_key) options.key.emplace().bytes.fill(7);
+  if (with_key) options.key = control::GenerateKey().value();
   return {.name = std::move(name),
           .make = [options, bulk_streams, listener = std::shared_ptr<TlsListener>()](
                       MessageHandler* handler) mutable -> Result<std::unique_ptr<Transport>> {
