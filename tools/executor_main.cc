@@ -105,6 +105,7 @@ int Main(int argc, char** argv) {
   }
   LogOwnTask(job, *own);
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
+  if (const std::string trust = DescribeTrust(options.transport); !trust.empty()) LogWarning(trust);
 
   bool failed = false;
   LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");

@@ -83,6 +83,9 @@ int RunLaunch(const Arguments& arguments) {
   flags.Add("hosts,-H", &options.hosts,
             "other machines, reached by ssh: HOST[:WORKERS],...; parameter servers are on the "
             "first");
+  flags.Add("trusted_network", &options.trusted_network,
+            "networks, such as 10.0.0.0/24, in which tasks of different machines use UCX's TCP; "
+            "whoever is in them can end every task, and read and change its tensors");
   flags.Add("base_port", &options.base_port, "first port on other machines");
   flags.Add("executor", &options.executor, "path of monograph-executor on this machine");
   flags.Add("remote_executor", &options.remote_executor,

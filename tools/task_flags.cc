@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "transport/trusted_network.h"
+
 namespace monograph {
 
 void KeyFlag::AddTo(Flags* flags) {
@@ -29,10 +31,18 @@ void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,
 }
 
 void AddTransportFlags(Flags* flags, TransportOptions* options) {
-  flags->Add("lanes", &options->lanes,
-             "UCX transports (UCX_TLS), such as posix,cma or tcp; default: UCX chooses");
+  flags->Add(
+      "lanes", &options->lanes,
+      "UCX transports (UCX_TLS), such as posix,cma or rc; default: shared memory, RDMA where "
+      "there are devices, and tcp in a trusted network");
   flags->Add("net_devices", &options->net_devices,
-             "network devices (UCX_NET_DEVICES); default: lo on loopback, else UCX chooses");
+             "network devices (UCX_NET_DEVICES); default: those of the trusted network and RDMA's");
+  flags->Add("trusted_network", &options->trusted_network,
+             "networks, such as 10.0.0.0/24, in which UCX may use TCP; whoever is in them can end "
+             "this process, and read and change its tensors. Default: none");
+  flags->AddCheck([options] {
+    return ParseNetworks(options->trusted_network).status().WithContext("--trusted_network");
+  });
 }
 
 void AddGpuFlags(Flags* flags, GpuOptions* options) {

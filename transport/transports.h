@@ -4,17 +4,22 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "transport/transport.h"
 
 namespace monograph {
 
 struct TransportOptions {
-  // UCX_TLS: empty lets UCX choose ("posix,cma", "tcp", ...). A lane that this machine lacks is
+  // UCX_TLS: "posix,cma", "rc", "tcp", ... Empty: shared memory, RDMA where there are devices and,
+  // in a trusted network, TCP (transport/ucx/ucx_lanes.h). A lane that this machine lacks is
   // InvalidArgument, naming those it has.
   std::string lanes = {};
-  // UCX_NET_DEVICES. Empty: "lo" if every task is on this machine, else UCX chooses.
+  // UCX_NET_DEVICES. Empty: those of the trusted network and RDMA's.
   std::string net_devices = {};
+  // Networks in which UCX may use TCP: {"10.0.0.0/24"}. Everyone in them, and every user of their
+  // hosts, can then end this process, and read and change its tensors. Empty: UCX opens no port.
+  std::vector<std::string> trusted_network = {};
   // How long an idle progress thread spins before it sleeps.
   std::chrono::microseconds spin{50};
 };
@@ -22,6 +27,9 @@ struct TransportOptions {
 // The transport that the options name. `loopback`: every task that it is to reach is on this
 // machine, so that its messages need not leave it.
 TransportFactory ChooseTransport(TransportOptions options, bool loopback);
+
+// What options.trusted_network trusts, in one line for a log; empty: nobody.
+std::string DescribeTrust(const TransportOptions& options);
 
 // UCX catches signals when it is loaded: those of crashes, and SIGHUP, which then no longer ends a
 // process whose terminal is closed. This restores what each of them did before; under nohup SIGHUP

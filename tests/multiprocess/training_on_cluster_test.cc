@@ -32,6 +32,7 @@ CurveOptions On(const TestCluster& cluster, const std::string& lanes = "") {
   options.variable_devices = {"/job:ps/task:0"};
   options.cluster = cluster.spec();
   options.session.transport.lanes = lanes;
+  if (lanes == "tcp") options.session.transport.trusted_network = {"127.0.0.0/8"};
   return options;
 }
 
@@ -74,7 +75,9 @@ class TrainingOverLanes : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TrainingOverLanes, LanesDoNotChangeABit) {
   const std::string lanes = GetParam();
-  TestCluster cluster({.flags = {"--lanes=" + lanes}});
+  std::vector<std::string> flags = {"--lanes=" + lanes};
+  if (lanes == "tcp") flags.push_back("--trusted_network=127.0.0.0/8");
+  TestCluster cluster({.flags = flags});
   EXPECT_EQ(Difference(Train(InOneProcess()), Train(On(cluster, lanes))), "");
 }
 

@@ -68,6 +68,9 @@ Result<LaunchPlan> LaunchPlan::Make(const LaunchOptions& options) {
   if (!options.hosts.empty() && options.workers)
     return InvalidArgument(
         "--workers is for this machine; with -H each host has its number: -H node1:2,node2:2");
+  if (options.hosts.empty() && !options.trusted_network.empty())
+    return InvalidArgument(
+        "--trusted_network is for tasks on other machines (-H): those of one share memory");
   LaunchPlan plan(options);
   MG_RETURN_IF_ERROR(plan.PlaceTasks());
   MG_RETURN_IF_ERROR(plan.GiveAddresses());
@@ -162,6 +165,8 @@ std::vector<std::string> LaunchPlan::DaemonCommand(const PlannedTask& task,
   const std::string cpu_devices = CpuDevicesFlag(*options_, program_);
   if (task.job == "worker" && !cpu_devices.empty()) argv.push_back(cpu_devices);
   if (options_->restarts > 0) argv.push_back("--exit_when_gpu_lost");
+  if (!options_->trusted_network.empty())
+    argv.push_back("--trusted_network=" + options_->trusted_network);
   argv.insert(argv.end(), options_->executor_flags.begin(), options_->executor_flags.end());
   return argv;
 }
@@ -184,6 +189,8 @@ std::vector<ChildCommand> LaunchPlan::Commands(const LaunchFiles& files) const {
     client.argv.push_back("--key_file=" + files.key);
     client.environment.emplace_back("MONOGRAPH_KEY_FILE", files.key);
   }
+  if (!options_->trusted_network.empty())
+    client.environment.emplace_back("MONOGRAPH_TRUSTED_NETWORK", options_->trusted_network);
   if (client_per_worker()) {
     for (int i = 0; i < NumWorkers(); ++i) {
       ChildCommand one = client;

@@ -1,7 +1,6 @@
-// Starts UCX with the lanes that were asked for, and tells which it uses. UCX has no function that
-// names lanes, so both CheckLanes and DescribeEndpoint read the text that UCX prints, and skip
-// lines that look different. An unknown lane is refused here, with the list of those that exist.
-// What the environment sets (UCX_...) goes before our settings.
+// Starts UCX with the lanes that ChooseUcxLanes found, and tells which of them an endpoint uses.
+// UCX has no function for that, so DescribeEndpoint reads the text that UCX prints, and skips lines
+// that look different. All else that the environment sets (UCX_...) holds.
 #include "transport/ucx/ucx_context.h"
 
 #include <signal.h>
@@ -24,8 +23,6 @@
 namespace monograph {
 namespace {
 
-// Names that stand for several lanes: for each one whose name begins so.
-constexpr std::string_view kFamilies[] = {"rc", "ud", "dc", "cuda", "rocm", "ugni", "ze"};
 constexpr std::string_view kSharedMemory[] = {"posix", "sysv", "cma", "knem", "xpmem"};
 
 bool IsSharedMemory(std::string_view lane) {
@@ -45,7 +42,9 @@ std::string Printed(const std::function<void(FILE*)>& print) {
   return result;
 }
 
-std::vector<std::string> Split(std::string_view text, char separator) {
+}  // namespace
+
+std::vector<std::string> SplitNames(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (true) {
     const size_t end = text.find(separator);
@@ -55,74 +54,30 @@ std::vector<std::string> Split(std::string_view text, char separator) {
   }
 }
 
-Status Set(ucp_config_t* config, const char* name, const std::string& value) {
-  if (getenv((std::string("UCX_") + name).c_str()) != nullptr) return Status();
-  return FromUcx(ucp_config_modify(config, name, value.c_str()),
-                 "setting UCX's " + std::string(name) + " to '" + value + "'");
+std::string PrintedContext(ucp_context_h context) {
+  return Printed([&](FILE* stream) { ucp_context_print_info(context, stream); });
 }
 
-std::string OnDevices(const std::string& net_devices) {
-  return net_devices.empty() ? "" : " on network devices '" + net_devices + "'";
-}
-
-Result<ucp_context_h> Init(const std::string& lanes, const std::string& net_devices) {
+Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices) {
+  ReleaseUcxSignals();
   ucp_config_t* config = nullptr;
   MG_RETURN_IF_ERROR(
       FromUcx(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
   std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> release(config, ucp_config_release);
-  MG_RETURN_IF_ERROR(Set(config, "TLS", lanes));
-  if (!net_devices.empty()) MG_RETURN_IF_ERROR(Set(config, "NET_DEVICES", net_devices));
+  const std::string devices = net_devices.empty() ? "all" : net_devices;
+  for (const auto& [name, value] : {std::pair("TLS", &lanes), std::pair("NET_DEVICES", &devices)}) {
+    MG_RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, name, value->c_str()),
+                               "setting UCX's " + std::string(name) + " to '" + *value + "'"));
+  }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
-  const ucs_status_t status = ucp_init(&params, config, &context);
   MG_RETURN_IF_ERROR(
-      FromUcx(status, "starting UCX with lanes '" + lanes + "'" + OnDevices(net_devices)));
+      FromUcx(ucp_init(&params, config, &context),
+              "starting UCX with lanes '" + lanes + "' on network devices '" + devices + "'"));
   return context;
 }
-
-// The lanes of this machine, from lines such as
-//   resource 3  :  md 3  dev 2  flags -- posix/memory
-Result<std::set<std::string>> LanesHere(const std::string& net_devices) {
-  MG_ASSIGN_OR_RETURN(ucp_context_h context, Init("all", net_devices));
-  const std::string text = Printed([&](FILE* stream) { ucp_context_print_info(context, stream); });
-  ucp_cleanup(context);
-  std::set<std::string> lanes;
-  for (const std::string& line : Split(text, '\n')) {
-    const size_t flags = line.find(" flags ");
-    const size_t slash = line.rfind('/');
-    if (line.find("resource") == std::string::npos || flags == std::string::npos ||
-        slash == std::string::npos)
-      continue;
-    const size_t space = line.rfind(' ', slash);
-    lanes.insert(line.substr(space + 1, slash - space - 1));
-  }
-  return lanes;
-}
-
-Status CheckLanes(const std::string& wanted, const std::string& net_devices) {
-  MG_ASSIGN_OR_RETURN(const std::set<std::string> here, LanesHere(net_devices));
-  std::string known;
-  for (const std::string& lane : here) known += (known.empty() ? "" : ", ") + lane;
-  std::string list = wanted;
-  if (list.starts_with('^')) list.erase(0, 1);
-  for (const std::string& lane : Split(list, ',')) {
-    if (lane == "all" || here.contains(lane)) continue;
-    const auto begins = [&](const std::string& name) { return name.starts_with(lane); };
-    const auto shared = [](const std::string& name) { return IsSharedMemory(name); };
-    const bool family =
-        std::find(std::begin(kFamilies), std::end(kFamilies), lane) != std::end(kFamilies);
-    if (family && std::any_of(here.begin(), here.end(), begins)) continue;
-    if ((lane == "shm" || lane == "sm") && std::any_of(here.begin(), here.end(), shared)) continue;
-    return InvalidArgument("the data plane's lanes are '" + wanted +
-                           "', but this machine has no lane '" + lane + "'" +
-                           OnDevices(net_devices) + "; it has " + known);
-  }
-  return Status();
-}
-
-}  // namespace
 
 void ReleaseUcxSignals() {
   static std::once_flag once;
@@ -135,21 +90,12 @@ void ReleaseUcxSignals() {
 }
 
 Result<UcxContext> MakeUcxContext(const TransportOptions& options) {
-  ReleaseUcxSignals();
-  std::string lanes = options.lanes;
-  if (const char* environment = getenv("UCX_TLS"); environment != nullptr) {
-    if (!lanes.empty() && lanes != environment) {
-      LogWarning("UCX_TLS=" + std::string(environment) +
-                 " in the environment overrides the lanes '" + lanes + "'");
-    }
-    lanes = environment;
-  } else if (!lanes.empty()) {
-    MG_RETURN_IF_ERROR(CheckLanes(lanes, options.net_devices));
-  }
-  // A connection to this very transport does not pass through UCX: see UcxTransport::Connect.
   UcxContext context;
-  MG_ASSIGN_OR_RETURN(context.handle, Init(lanes.empty() ? "^self" : lanes, options.net_devices));
-  context.shared_memory = lanes != "tcp";
+  MG_ASSIGN_OR_RETURN(context.lanes, ChooseUcxLanes(options));
+  // UCX warns of network devices that none of its lanes uses.
+  const bool network = context.lanes.tcp || context.lanes.rdma;
+  MG_ASSIGN_OR_RETURN(context.handle,
+                      InitUcx(context.lanes.names, network ? context.lanes.net_devices : ""));
   return context;
 }
 
@@ -168,7 +114,7 @@ std::string DescribeEndpoint(ucp_ep_h endpoint) {
   // "#   lane[1]:  4:cma/memory.0 md[4]   -> md[4]/cma/sysdev[255] rma_bw#0"
   std::vector<std::string> shared, others;
   bool loopback_tcp = false;
-  for (const std::string& line : Split(text, '\n')) {
+  for (const std::string& line : SplitNames(text, '\n')) {
     const size_t lane = line.find("lane[");
     const size_t colon =
         lane == std::string::npos ? lane : line.find(':', line.find("]:", lane) + 2);

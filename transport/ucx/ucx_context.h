@@ -1,24 +1,31 @@
-// Configures and creates UCX contexts, and reads what UCX says about its lanes. A user's own UCX_*
-// environment wins.
+// Creates UCX contexts, and reads what UCX says about its lanes.
 #pragma once
 
 #include <ucp/api/ucp.h>
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/transports.h"
+#include "transport/ucx/ucx_lanes.h"
 
 namespace monograph {
 
 struct UcxContext {
   ucp_context_h handle = nullptr;
-  bool shared_memory = true;  // false: the lanes are TCP's only
+  UcxLanes lanes;
 };
 
-// InvalidArgument for a lane that this machine lacks, naming those it has. The caller frees
-// `handle` with ucp_cleanup.
+// Errors as ChooseUcxLanes has them. The caller frees `handle` with ucp_cleanup.
 Result<UcxContext> MakeUcxContext(const TransportOptions& options);
+
+// A context with these lanes and network devices (empty: all), which the caller frees.
+Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices);
+// What UCX prints about the context.
+std::string PrintedContext(ucp_context_h context);
+std::vector<std::string> SplitNames(std::string_view text, char separator = ',');
 
 // Keeps UCX from printing warnings and errors, in the whole process, until the matching call with
 // false. A UCX_LOG_LEVEL in the environment wins.

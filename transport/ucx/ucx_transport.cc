@@ -375,7 +375,7 @@ class UcxTransport : public Transport, private Driven {
 Status UcxTransport::Start(const TransportOptions& options) {
   MG_ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(options));
   context_ = context.handle;
-  shared_memory_ = context.shared_memory;
+  shared_memory_ = context.lanes.shared_memory;
   auto fail = [&](ucs_status_t status, const char* what) {
     if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
     ucp_cleanup(context_);

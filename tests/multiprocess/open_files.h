@@ -1,0 +1,33 @@
+// What other processes can find of a process: its sockets, and the memory that it shares.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace monograph {
+
+struct OpenSocket {
+  std::string table;  // in /proc/net: "tcp", "tcp6", "udp", "unix", ...
+  bool listens = false;
+  int port = 0;      // of tcp and udp
+  std::string name;  // of unix; "@" begins one in the abstract name space
+};
+
+std::string ToString(const std::vector<OpenSocket>& sockets);
+
+// The sockets of every kind that the process has.
+std::vector<OpenSocket> SocketsOf(pid_t pid);
+
+struct SharedSegment {
+  std::string name;
+  unsigned mode = 0;
+  uid_t owner = 0;
+  bool linked = false;  // others find it by a name in a folder, or by a System V key or id
+};
+
+// Files in /dev/shm, memfds and System V segments that the process has open or mapped.
+std::vector<SharedSegment> SegmentsOf(pid_t pid);
+
+}  // namespace monograph
