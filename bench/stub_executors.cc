@@ -54,7 +54,7 @@ class Stubs : public MessageHandler {
   };
 
   control::ServerHandlers Handlers(int stub);
-  Result<std::string> CreateSession(int stub, const std::string& request);
+  Result<std::string> ConnectSession(int stub, const std::string& request);
   void Drive();
   void End(Running step);
   void Answer(const StepMessage& message);
@@ -76,7 +76,7 @@ class Stubs : public MessageHandler {
 
 Stubs::Stubs(int count) : count_(count) {
   // Spins longer than any step: a stub is never asleep when a message comes.
-  transport_ = Check(ChooseTransport({.spin = std::chrono::milliseconds(20)}, true)(this));
+  transport_ = Check(Check(ChooseTransport({.spin = std::chrono::milliseconds(20)}, true))(this));
   for (int stub = 0; stub < count; ++stub) {
     control::ServerOptions server;
     server.hello.task_name = TaskOf(stub);
@@ -112,12 +112,17 @@ control::ServerHandlers Stubs::Handlers(int stub) {
         response.set_task(TaskOf(stub));
         response.set_incarnation(IncarnationOf(stub));
         response.add_devices()->set_name(TaskOf(stub) + "/device:CPU:0");
-        response.set_transport_address(transport_->address());
         reply(response.SerializeAsString());
       }};
   handlers.methods["CreateSession"] = {
+      [this](const CallContext&, const std::string&, const Reply& reply) {
+        wire::CreateSessionResponse response;
+        response.set_transport_address(transport_->address());
+        reply(response.SerializeAsString());
+      }};
+  handlers.methods["ConnectSession"] = {
       [this, stub](const CallContext&, const std::string& request, const Reply& reply) {
-        reply(CreateSession(stub, request));
+        reply(ConnectSession(stub, request));
       }};
   handlers.methods["RegisterGraph"] = {
       [](const CallContext&, const std::string&, const Reply& reply) {
@@ -131,15 +136,15 @@ control::ServerHandlers Stubs::Handlers(int stub) {
   return handlers;
 }
 
-Result<std::string> Stubs::CreateSession(int stub, const std::string& bytes) {
-  wire::CreateSessionRequest request;
-  if (!request.ParseFromString(bytes)) return InvalidArgument("malformed CreateSession");
+Result<std::string> Stubs::ConnectSession(int stub, const std::string& bytes) {
+  wire::ConnectSessionRequest request;
+  if (!request.ParseFromString(bytes)) return InvalidArgument("malformed ConnectSession");
   const wire::Peer& peer = request.peers(request.client_peer());
   MG_ASSIGN_OR_RETURN(const PeerId id, transport_->Connect(peer.transport_address(), peer.task()));
   std::lock_guard lock(mutex_);
   clients_[{request.session(), stub}] = {id, static_cast<uint32_t>(request.self_index()),
                                          peer.incarnation()};
-  return wire::CreateSessionResponse().SerializeAsString();
+  return wire::ConnectSessionResponse().SerializeAsString();
 }
 
 void Stubs::OnDelivered(std::string_view header, Payload) {

@@ -135,7 +135,6 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
     wire::StatusResponse response;
     if (!response.ParseFromString(bytes))
       return Internal("malformed answer to Status from " + task.task);
-    task.transport_address = response.transport_address();
     task.incarnation = response.incarnation();
     for (const wire::Device& device : response.devices()) {
       MG_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device.name()));

@@ -25,7 +25,6 @@ struct RemoteTask {
   std::string address;
   std::vector<DeviceInfo> devices;
   std::vector<KernelDef> gpu_kernels;  // op, device and types of each
-  std::string transport_address;
   uint64_t incarnation = 0;
 };
 

@@ -30,8 +30,8 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.worker.inter_op_parallelism_threads = options.inter_op_parallelism_threads;
   server.worker.intra_op_parallelism_threads = options.intra_op_parallelism_threads;
   server.worker.rewrite = RewriteForExecution;
-  server.worker.make_transport =
-      ChooseTransport(options.transport, control::IsLoopback(server.host));
+  MG_ASSIGN_OR_RETURN(server.worker.make_transport,
+                      ChooseTransport(options.transport, control::IsLoopback(server.host)));
   return Server::Start(std::move(server));
 }
 
@@ -48,14 +48,10 @@ EndSignals::EndSignals() {
   signals_ = Descriptor(signalfd(-1, &signals, SFD_CLOEXEC));
 }
 
-std::string EndSignals::Wait(Server& server, bool or_stdin_end, bool* failed) {
+std::string EndSignals::Wait(bool or_stdin_end) {
   pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {or_stdin_end ? STDIN_FILENO : -1, POLLIN, 0}};
   while (true) {
-    if (Status health = server.worker().transport()->Health(); !health.ok()) {
-      if (failed != nullptr) *failed = true;
-      return health.ToString();
-    }
-    if (poll(fds, 2, 500) <= 0) continue;
+    if (poll(fds, 2, -1) <= 0) continue;
     if (fds[0].revents != 0) {
       signalfd_siginfo info{};
       if (read(fds[0].fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {

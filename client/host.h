@@ -3,7 +3,7 @@
 //
 //   EndSignals signals;                      // before other threads start
 //   MG_ASSIGN_OR_RETURN(std::unique_ptr<Server> server, HostTask(cluster, "ps", 0, {}));
-//   LogInfo(signals.Wait(*server));
+//   LogInfo(signals.Wait());
 //   server->Stop(10s);
 #pragma once
 
@@ -47,9 +47,8 @@ class EndSignals {
  public:
   EndSignals();
 
-  // Waits for a signal, with `or_stdin_end` also for the end of standard input, or for a data plane
-  // that can no longer receive: *failed (may be null) is true then. Says which.
-  std::string Wait(Server& server, bool or_stdin_end = false, bool* failed = nullptr);
+  // Waits for a signal, with `or_stdin_end` also for the end of standard input. Says which.
+  std::string Wait(bool or_stdin_end = false);
 
  private:
   Descriptor signals_;

@@ -329,7 +329,7 @@ Status Serve(const Settings& settings, const std::optional<ClusterSpec>& cluster
                 .intra_op_parallelism_threads = session.intra_op_parallelism_threads,
                 .transport = session.transport}));
   LogInfo(server->worker().task() + " listens on " + server->address());
-  LogInfo(signals.Wait(*server) + ": draining");
+  LogInfo(signals.Wait() + ": draining");
   server->Stop(std::chrono::seconds(10));
   return Status();
 }

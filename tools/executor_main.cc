@@ -107,10 +107,9 @@ int Main(int argc, char** argv) {
   LogInfo((*server)->worker().task() + " listens on " + (*server)->address());
   if (const std::string trust = DescribeTrust(options.transport); !trust.empty()) LogWarning(trust);
 
-  bool failed = false;
-  LogInfo(signals.Wait(**server, with_stdin, &failed) + ": draining");
+  LogInfo(signals.Wait(with_stdin) + ": draining");
   (*server)->Stop(drain);
-  return failed ? 1 : 0;
+  return 0;
 }
 
 }  // namespace

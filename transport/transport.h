@@ -1,7 +1,9 @@
 // Transport: how bytes move between tasks on the data plane. Knows nothing of graphs or tensors.
 //
-// A process has one Transport. Peers learn each other's address() over the authenticated control
-// plane and Connect. A message is a short header and a payload of any size. The receiver's
+// Each task of a session has one Transport for it, from the session's beginning to its end: what a
+// killed or unreachable peer leaves behind (half a transfer, a blocked queue) ends with the
+// session, and no other session notices. Peers learn each other's address() over the authenticated
+// control plane and Connect. A message is a short header and a payload of any size. The receiver's
 // MessageHandler looks at the header and says where the payload goes, so that large payloads land
 // in their final buffer (rendezvous) and nothing is copied twice.
 //
@@ -67,13 +69,19 @@ class MessageHandler {
   // A message that is only a header, or whose payload the transport hands over by reference (within
   // one process).
   virtual void OnDelivered(std::string_view header, Payload payload) = 0;
-  // Transport::Health has become bad: nothing comes any more. Once.
-  virtual void OnHealthLost(const Status& /*why*/) {}
 };
 
 struct TransportStats {
   uint64_t messages_sent = 0, messages_received = 0;
   uint64_t bytes_sent = 0, bytes_received = 0;  // headers and payloads
+
+  TransportStats& operator+=(const TransportStats& other) {
+    messages_sent += other.messages_sent;
+    messages_received += other.messages_received;
+    bytes_sent += other.bytes_sent;
+    bytes_received += other.bytes_received;
+    return *this;
+  }
 };
 
 class Transport {
@@ -117,10 +125,6 @@ class Transport {
   virtual void Wake() = 0;
 
   virtual TransportStats stats() const = 0;
-  // OK, or why this transport can no longer receive (a process that was killed while it wrote into
-  // the queue that local processes share). Nothing but a new transport heals that. Look at it with
-  // every heartbeat, or hear of it (MessageHandler::OnHealthLost).
-  virtual Status Health() const { return Status(); }
 
   // Stops: pending sends and receives complete with Cancelled; later Sends too. Idempotent; returns
   // at once.
@@ -131,7 +135,7 @@ class Transport {
   virtual void Join() = 0;
 };
 
-// Makes a task's transport. `handler` outlives it.
+// Makes a session's transport. `handler` outlives it. Thread-safe.
 using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(MessageHandler* handler)>;
 
 }  // namespace monograph

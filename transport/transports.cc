@@ -7,13 +7,14 @@
 
 namespace monograph {
 
-TransportFactory ChooseTransport(TransportOptions options, bool loopback) {
+Result<TransportFactory> ChooseTransport(TransportOptions options, bool loopback) {
   // Tasks of one machine need no RDMA.
   if (loopback && options.net_devices.empty() && options.trusted_network.empty())
     options.net_devices = "lo";
-  return [options = std::move(options)](MessageHandler* handler) {
+  MG_RETURN_IF_ERROR(PrepareUcx(options));
+  return TransportFactory([options = std::move(options)](MessageHandler* handler) {
     return MakeUcxTransport(options, handler);
-  };
+  });
 }
 
 std::string DescribeTrust(const TransportOptions& options) {

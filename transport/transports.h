@@ -1,4 +1,4 @@
-// Which transport a task has as its data plane, and what its user sets of it. What a transport
+// Which transports a task makes for its sessions, and what its user sets of them. What a transport
 // does: transport/transport.h.
 #pragma once
 
@@ -24,9 +24,10 @@ struct TransportOptions {
   std::chrono::microseconds spin{50};
 };
 
-// The transport that the options name. `loopback`: every task that it is to reach is on this
-// machine, so that its messages need not leave it.
-TransportFactory ChooseTransport(TransportOptions options, bool loopback);
+// Makes transports as the options say. `loopback`: every task that they are to reach is on this
+// machine, so that messages need not leave it. What is slow, and what can be refused
+// (InvalidArgument), happens here: a transport is then made in milliseconds.
+Result<TransportFactory> ChooseTransport(TransportOptions options, bool loopback);
 
 // What options.trusted_network trusts, in one line for a log; empty: nobody.
 std::string DescribeTrust(const TransportOptions& options);

@@ -88,10 +88,6 @@ void Session::Impl::FailSteps(const Status& why, const std::function<bool(StepIn
   for (Completion& completion : completions) completion.Run();
 }
 
-void Session::Impl::OnHealthLost(const Status& why) {
-  FailSteps(why, [](StepInFlight&) { return true; });
-}
-
 Status Session::Impl::TimeoutOf(const StepInFlight& flight) {
   std::string late = DescribeLateParts(flight.late);
   if (late.empty()) {
@@ -198,7 +194,7 @@ Session::Impl::Completion Session::Impl::FinishLocked(StepInFlight& flight, bool
   if (listener.finished != nullptr) {
     *listener.result = std::move(completion.result);
     listener.finished->store(true, std::memory_order_release);
-    if (worker_->transport() != nullptr) worker_->transport()->Wake();
+    if (transport_ != nullptr) transport_->Wake();
   }
   slot_free_.NotifyAll();
   return completion;
@@ -257,7 +253,7 @@ void Session::Impl::OnTaskLost(int task, const Status& why) {
     lost_[static_cast<size_t>(task)] = why;
   }
   // Messages that the task sent before it was lost may have arrived without having been read.
-  worker_->transport()->DriveUntil(
+  transport_->DriveUntil(
       [this, task] {
         MutexLock lock(mutex_);
         const std::vector<StepInFlight*> flights = steps_.All();

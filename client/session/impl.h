@@ -27,7 +27,7 @@
 namespace monograph {
 
 namespace wire {
-class CreateSessionResponse;
+class ConnectSessionResponse;
 }
 
 class Session::Impl : public StepClient {
@@ -74,7 +74,6 @@ class Session::Impl : public StepClient {
   bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) override;
   void OnStepDone(uint64_t step, int peer, const Status& status) override;
   void OnStepFailed(uint64_t step, const Status& status) override;
-  void OnHealthLost(const Status& why) override;
 
   // A call of a method of Session that runs: Close waits for those that came before it, later ones
   // are refused.
@@ -97,6 +96,7 @@ class Session::Impl : public StepClient {
   };
 
   std::unique_ptr<Worker> worker_;
+  Transport* transport_ = nullptr;  // the session's own, of worker_; nullptr in a local session
   std::unique_ptr<ClusterConnection> cluster_;  // nullptr in a local session
   std::unique_ptr<Master> master_;
   std::vector<DeviceInfo> devices_;  // constant after Start
@@ -113,8 +113,9 @@ class Session::Impl : public StepClient {
 
   // ---- opening.cc
   Status StartWorker(const ClusterSpec* cluster);
-  Status OpenAtTasks(const std::vector<PeerSpec>& peers);
-  void LogLanes(std::span<const wire::CreateSessionResponse> of_tasks) const;
+  // `client`: this process as a peer of the tasks.
+  Status OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& client);
+  void LogLanes(std::span<const wire::ConnectSessionResponse> of_tasks) const;
   void StartMaster();
   Status CloseAtTasks();
   void OnTaskLost(int task, const Status& why);

@@ -1,5 +1,6 @@
-// Opening and closing a session. Start makes this process's worker, connects to the tasks, creates
-// the session here and then at every task, and starts the master. Close goes the other way: it
+// Opening and closing a session. Start makes this process's worker, connects to the tasks, opens
+// the session in two rounds over this process and all tasks (each makes its data plane, then each
+// connects to all others), and starts the master. Close goes the other way: it
 // fails the steps in flight, waits a grace period for them, closes the session at the tasks, and
 // waits for calls of other threads before it destroys what they use.
 #include <algorithm>
@@ -28,10 +29,10 @@ bool OnLoopback(const ClusterSpec& cluster) {
   return true;
 }
 
-// The CreateSession request for task `self`; its peers are every other task and this client.
-wire::CreateSessionRequest CreateRequest(uint64_t session, const std::vector<PeerSpec>& tasks,
-                                         size_t self, const PeerSpec& client) {
-  wire::CreateSessionRequest request;
+// The ConnectSession request for task `self`; its peers are every other task and this client.
+wire::ConnectSessionRequest ConnectRequest(uint64_t session, const std::vector<PeerSpec>& tasks,
+                                           size_t self, const PeerSpec& client) {
+  wire::ConnectSessionRequest request;
   request.set_session(session);
   auto add = [&request](const PeerSpec& spec) {
     wire::Peer* peer = request.add_peers();
@@ -53,6 +54,8 @@ wire::CreateSessionRequest CreateRequest(uint64_t session, const std::vector<Pee
 
 Status Session::Impl::Start(const ClusterSpec* cluster) {
   MG_RETURN_IF_ERROR(StartWorker(cluster));
+  MG_ASSIGN_OR_RETURN(std::string address, worker_->CreateSession(id_, this));
+  transport_ = worker_->transport(id_);
   std::vector<PeerSpec> peers;
   if (cluster != nullptr) {
     ClusterConnection::Options connect;
@@ -63,7 +66,7 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     connect.on_lost = [this](int task, const Status& why) { OnTaskLost(task, why); };
     MG_ASSIGN_OR_RETURN(cluster_, ClusterConnection::Connect(*cluster, std::move(connect)));
     for (const RemoteTask& task : cluster_->tasks()) {
-      PeerSpec peer{task.task, task.transport_address, task.incarnation};
+      PeerSpec peer{task.task, {}, task.incarnation};
       for (const DeviceInfo& device : task.devices) {
         if (!device.link.empty()) peer.links.emplace_back(device.name.ToString(), device.link);
       }
@@ -76,8 +79,12 @@ Status Session::Impl::Start(const ClusterSpec* cluster) {
     for (size_t i = 0; i < peers.size(); ++i)
       lost_[i].Update(cluster_->status(static_cast<int>(i)));
   }
-  MG_RETURN_IF_ERROR(worker_->CreateSession(id_, peers, kSelf, 0, this));
-  if (cluster_ != nullptr) MG_RETURN_IF_ERROR(OpenAtTasks(peers));
+  if (cluster_ == nullptr) {
+    MG_RETURN_IF_ERROR(worker_->ConnectSession(id_, {}, kSelf, 0));
+  } else {
+    MG_RETURN_IF_ERROR(OpenAtTasks(std::move(peers),
+                                   {worker_->task(), std::move(address), worker_->incarnation()}));
+  }
   StartMaster();
   return Status();
 }
@@ -108,32 +115,45 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
   worker.inter_op_parallelism_threads = options_.inter_op_parallelism_threads;
   worker.intra_op_parallelism_threads = options_.intra_op_parallelism_threads;
   worker.rewrite = RewriteForExecution;
-  if (cluster != nullptr)
-    worker.make_transport = ChooseTransport(options_.transport, OnLoopback(*cluster));
+  if (cluster != nullptr) {
+    MG_ASSIGN_OR_RETURN(worker.make_transport,
+                        ChooseTransport(options_.transport, OnLoopback(*cluster)));
+  }
   MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(worker)));
   return Status();
 }
 
-Status Session::Impl::OpenAtTasks(const std::vector<PeerSpec>& peers) {
-  const PeerSpec client{worker_->task(), worker_->transport_address(), worker_->incarnation()};
+Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& client) {
+  wire::CreateSessionRequest create;
+  create.set_session(id_);
+  const std::vector<Result<std::string>> created =
+      CallAll("CreateSession", create.SerializeAsString());
+  for (size_t task = 0; task < created.size(); ++task) {
+    MG_RETURN_IF_ERROR(created[task].status());
+    wire::CreateSessionResponse response;
+    if (!response.ParseFromString(created[task].value()))
+      return Internal("malformed answer to CreateSession from " + peers[task].task);
+    peers[task].transport_address = response.transport_address();
+  }
+  MG_RETURN_IF_ERROR(worker_->ConnectSession(id_, peers, kSelf, 0));
   std::vector<std::pair<int, std::string>> requests;
   for (size_t self = 0; self < peers.size(); ++self) {
     requests.emplace_back(static_cast<int>(self),
-                          CreateRequest(id_, peers, self, client).SerializeAsString());
+                          ConnectRequest(id_, peers, self, client).SerializeAsString());
   }
-  const std::vector<Result<std::string>> responses =
-      cluster_->Call("CreateSession", std::move(requests), kControlTimeout);
-  std::vector<wire::CreateSessionResponse> parsed(responses.size());
-  for (size_t self = 0; self < responses.size(); ++self) {
-    if (!responses[self].ok()) return responses[self].status();
-    if (!parsed[self].ParseFromString(responses[self].value()))
-      return Internal("malformed answer to CreateSession");
+  const std::vector<Result<std::string>> connected =
+      cluster_->Call("ConnectSession", std::move(requests), kControlTimeout);
+  std::vector<wire::ConnectSessionResponse> parsed(connected.size());
+  for (size_t self = 0; self < connected.size(); ++self) {
+    MG_RETURN_IF_ERROR(connected[self].status());
+    if (!parsed[self].ParseFromString(connected[self].value()))
+      return Internal("malformed answer to ConnectSession from " + peers[self].task);
   }
   LogLanes(parsed);
   return Status();
 }
 
-void Session::Impl::LogLanes(std::span<const wire::CreateSessionResponse> of_tasks) const {
+void Session::Impl::LogLanes(std::span<const wire::ConnectSessionResponse> of_tasks) const {
   // All tasks, then this process. A task is not among its own peers, so the index of each later
   // task among them is one less than here.
   std::vector<DeviceName> names;
@@ -249,6 +269,7 @@ Status Session::Impl::Close() {
     // NotFound: Start failed before the session was made.
     const Status closed = worker_->CloseSession(id_);
     if (closed.code() != Code::kNotFound) result.Update(closed);
+    transport_ = nullptr;
     worker_ = nullptr;
   }
   return result;

@@ -45,7 +45,6 @@ Status Session::Impl::CheckFeeds(const PreparedStep& prepared, std::span<const T
 }
 
 Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {
-  if (Transport* transport = worker_->transport()) MG_RETURN_IF_ERROR(transport->Health());
   for (const PreparedStep::Part& part : prepared.parts) {
     if (part.peer != kSelf) MG_RETURN_IF_ERROR(lost_[static_cast<size_t>(part.peer)]);
   }
@@ -114,7 +113,7 @@ void Session::Impl::Dispatch(const PreparedStep& prepared, std::span<const Tenso
 
 bool Session::Impl::WaitUntil(const std::atomic<bool>& finished, Clock::time_point until) {
   auto over = [&finished] { return finished.load(std::memory_order_acquire); };
-  if (worker_->transport() != nullptr) return worker_->transport()->DriveUntil(over, until);
+  if (transport_ != nullptr) return transport_->DriveUntil(over, until);
   MutexLock lock(mutex_);
   if (until == Clock::time_point::max()) {
     slot_free_.Wait(mutex_, over);

@@ -186,6 +186,15 @@ bool CollectiveManager::Impl::Awaits(const StepMessage& message) {
   return found != operations_.end() && found->second->started && !found->second->over;
 }
 
+bool CollectiveManager::Impl::AwaitsOthers() {
+  MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
+    const Member& member = entry.second;
+    return member.state == Member::State::kJoining ||
+           (member.state == Member::State::kIn && !member.one_session);
+  });
+}
+
 // Sums and prefixes land in the outputs, a prefix only if there are outputs. False: it has to be
 // kept. True with no operation: nobody waits for it.
 bool CollectiveManager::Impl::Land(Arrival* arrival, size_t payload_bytes) {
@@ -421,6 +430,7 @@ void CollectiveManager::SessionClosed(uint64_t session, const Status& why) {
   impl_->SessionClosed(session, why);
 }
 bool CollectiveManager::Awaits(const StepMessage& message) { return impl_->Awaits(message); }
+bool CollectiveManager::AwaitsOthers() { return impl_->AwaitsOthers(); }
 PayloadSink CollectiveManager::OnMessage(const StepMessage& message, size_t payload_bytes) {
   return impl_->OnMessage(message, payload_bytes);
 }

@@ -147,6 +147,8 @@ class CollectiveManager {
   // Whether a message is for something that waits here. Only such a message is taken from a session
   // that is closed: a client that has its own result may go while others still get theirs.
   bool Awaits(const StepMessage& message);
+  // Whether some member here may await messages of members that other sessions drive.
+  bool AwaitsOthers();
   // For the transport: messages of kind collective whose session and incarnation are right.
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);

@@ -53,6 +53,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void PeerLost(uint64_t session, const std::string& task);
   void SessionClosed(uint64_t session, const Status& why);
   bool Awaits(const StepMessage& message);
+  bool AwaitsOthers();
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);
   void Stop();

@@ -28,7 +28,7 @@
 
 namespace monograph {
 
-class Worker::Impl : public MessageHandler, public CollectiveHost {
+class Worker::Impl : public CollectiveHost {
  public:
   explicit Impl(WorkerOptions options)
       : options_(std::move(options)), task_(options_.task.TaskName()) {}
@@ -37,15 +37,19 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // ---- sessions.cc
   Status Start();
   void Shutdown();
-  Status CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
-                       int self_index, StepClient* client);
+  Result<std::string> CreateSession(uint64_t id, StepClient* client);
+  Status ConnectSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
+                        int self_index);
   Status CloseSession(uint64_t id, std::chrono::milliseconds deadline, const Status& why);
   Result<uint32_t> RegisterGraph(uint64_t id, Graph graph);
   Status DeregisterGraph(uint64_t id, uint32_t handle);
+  // The session if it is connected and open, or nullptr.
   std::shared_ptr<WorkerSession> FindSession(uint64_t id) const {
     ReaderLock lock(sessions_mutex_);
     auto it = sessions_.find(id);
-    return it == sessions_.end() ? nullptr : it->second;
+    const bool usable =
+        it != sessions_.end() && it->second->state == WorkerSession::State::kConnected;
+    return usable ? it->second : nullptr;
   }
   const std::string& task() const override { return task_; }
   std::vector<std::string> TasksOfJob(uint64_t session, std::string_view job) const override;
@@ -82,9 +86,10 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   // Fails the step because a message to or from it was lost.
   void FailHere(WorkerSession& session, uint64_t step, const Status& status)
       MG_EXCLUDES(session.mutex);
-  PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override;
-  void OnDelivered(std::string_view header, Payload payload) override;
-  void OnHealthLost(const Status& why) override;
+  // The handler of a session's data plane, which calls the next two.
+  std::unique_ptr<MessageHandler> MakePort(WorkerSession* session);
+  PayloadSink OnMessage(WorkerSession& session, std::string_view header, size_t payload_bytes);
+  void OnDelivered(WorkerSession& session, std::string_view header, Payload payload);
   Status SendCollective(uint64_t session, std::string_view task, StepMessage message,
                         Payload payload, Done done) override;
   void CountDropped(const char* what) {
@@ -100,14 +105,14 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
   std::vector<DeviceInfo> device_infos_;
   const KernelRegistry* gpu_kernels_ = nullptr;  // of the plug-in, if there are GPUs
   ResourceManager resources_;
-  std::unique_ptr<Transport> transport_;
   std::unique_ptr<CollectiveManager> collectives_;
-  // Stands in for closed sessions whose last collectives other tasks still fetch.
-  const std::shared_ptr<WorkerSession> last_words_ = std::make_shared<WorkerSession>();
 
   mutable SharedMutex sessions_mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<WorkerSession>> sessions_
       MG_GUARDED_BY(sessions_mutex_);
+  // Those that close, whose data planes still count; and what the closed ones have counted.
+  std::vector<std::shared_ptr<WorkerSession>> closing_ MG_GUARDED_BY(sessions_mutex_);
+  TransportStats moved_before_ MG_GUARDED_BY(sessions_mutex_);
 
   // A session was given up while a kernel of it ran. Default order: once in a worker's life.
   std::atomic<bool> stuck_ = false;
@@ -145,6 +150,7 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
                   const std::string& unfinished) MG_EXCLUDES(session.mutex);
 
   // ---- messages.cc
+  class Port;
   // A payload on its way to a peer.
   struct Departure {
     uint64_t session = 0, step = 0;
@@ -158,15 +164,17 @@ class Worker::Impl : public MessageHandler, public CollectiveHost {
     Shape shape;
     Tensor tensor;  // the destination, or packed bytes of strings and handles
   };
-  // Decodes a header. The session that it is for, or nullptr if it was counted and dropped; the
-  // step of a malformed one fails.
-  std::shared_ptr<WorkerSession> Receive(std::string_view header, size_t payload_bytes,
-                                         StepMessage* message);
+  // Decodes a header that came for this session. False if it was counted and dropped; the step of a
+  // malformed one fails.
+  bool Receive(WorkerSession& session, std::string_view header, size_t payload_bytes,
+               StepMessage* message);
   void Departed(Departure* departure, const Status& status);
   void Arrived(Arrival* arrival, const Status& status);
 
   // ---- sessions.cc
+  Status UnknownSession(uint64_t id) const;
   Result<std::shared_ptr<WorkerSession>> RequireSession(uint64_t id) const;
+  void CloseTransport(const std::shared_ptr<WorkerSession>& session);
 
   FreeList<Running> running_;
   FreeList<Departure> departures_;

@@ -2,10 +2,11 @@
 // transport. Leaving: a feed (Worker::SendTensor) or the tensor of a _Send (OnSend) goes to its
 // edge's peer, or to this process itself without a message. Arriving: the transport calls OnMessage
 // when a payload is to follow, and gets the memory that it is to be received into, or OnDelivered
-// with a whole message; both find the session first (Receive). A tensor is then offered to the
-// client here, which may have fetched it, and otherwise given to its step, or parked in the step's
-// slot if it came before its run-step (Accept, Deliver). A message that cannot be used is counted
-// and dropped, or fails its step: the step would wait for it for ever.
+// with a whole message, each through the session's Port; both check the header first (Receive). A
+// tensor is then offered to the client here, which may have fetched it, and otherwise given to its
+// step, or parked in the step's slot if it came before its run-step (Accept, Deliver). A message
+// that cannot be used is counted and dropped, or fails its step: the step would wait for it for
+// ever.
 #include "executor/worker/impl.h"
 
 namespace monograph {
@@ -85,15 +86,15 @@ void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage mes
                             ? EncodeStepMessage(message, header)
                             : EncodeTensor(std::move(message), *tensor, header, &payload);
   if (payload.bytes == 0) {  // the transport takes a header at once: nothing to await
-    transport_->Send(target.id, {header, length}, {}, nullptr);
+    session.transport->Send(target.id, {header, length}, {}, nullptr);
     return;
   }
   sending_.fetch_add(1, std::memory_order_relaxed);
   Departure* departure = departures_.Take();
   departure->session = session.id;
   departure->step = step;
-  transport_->Send(target.id, {header, length}, std::move(payload),
-                   [this, departure](const Status& status) { Departed(departure, status); });
+  session.transport->Send(target.id, {header, length}, std::move(payload),
+                          [this, departure](const Status& status) { Departed(departure, status); });
 }
 
 void Worker::Impl::Departed(Departure* departure, const Status& status) {
@@ -103,19 +104,6 @@ void Worker::Impl::Departed(Departure* departure, const Status& status) {
   if (status.ok()) return;
   if (std::shared_ptr<WorkerSession> session = FindSession(id))
     FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
-}
-
-// Tells the clients in this process. A daemon, whose clients are in other processes, ends instead
-// (EndSignals::Wait, client/host.cc).
-void Worker::Impl::OnHealthLost(const Status& why) {
-  std::vector<std::shared_ptr<WorkerSession>> sessions;
-  {
-    ReaderLock lock(sessions_mutex_);
-    for (const auto& [id, session] : sessions_) sessions.push_back(session);
-  }
-  for (const auto& session : sessions) {
-    if (StepClient* client = session->client) client->OnHealthLost(why);
-  }
 }
 
 Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMessage message,
@@ -129,7 +117,7 @@ Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMess
   char header[kMaxHeaderBytes];
   const size_t length = EncodeStepMessage(message, header);
   if (payload.bytes == 0) {
-    transport_->Send(peer->id, {header, length}, {}, std::move(done));
+    session->transport->Send(peer->id, {header, length}, {}, std::move(done));
     return Status();
   }
   sending_.fetch_add(1, std::memory_order_relaxed);
@@ -137,13 +125,13 @@ Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMess
     MutexLock lock(session->mutex);
     ++session->collective_sends;
   }
-  transport_->Send(peer->id, {header, length}, std::move(payload),
-                   [this, session, done = std::move(done)](const Status& status) {
-                     sending_.fetch_sub(1, std::memory_order_relaxed);
-                     if (done) done(status);
-                     MutexLock lock(session->mutex);
-                     if (--session->collective_sends == 0) session->idle.NotifyAll();
-                   });
+  session->transport->Send(peer->id, {header, length}, std::move(payload),
+                           [this, session, done = std::move(done)](const Status& status) {
+                             sending_.fetch_sub(1, std::memory_order_relaxed);
+                             if (done) done(status);
+                             MutexLock lock(session->mutex);
+                             if (--session->collective_sends == 0) session->idle.NotifyAll();
+                           });
   return Status();
 }
 
@@ -180,29 +168,50 @@ void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Stat
   AbortHere(session, step_id, status);
 }
 
-std::shared_ptr<WorkerSession> Worker::Impl::Receive(std::string_view header, size_t payload_bytes,
-                                                     StepMessage* message) {
-  const Status decoded = DecodeStepMessage(header, payload_bytes, message);
-  std::shared_ptr<WorkerSession> session =
-      decoded.ok() || message->step != 0 ? FindSession(message->session) : nullptr;
-  if (session == nullptr && decoded.ok() && message->incarnation == incarnation_ &&
-      message->kind == StepMessageKind::kCollective && collectives_->Awaits(*message))
-    session = last_words_;
-  if (session == nullptr || message->incarnation != incarnation_) {
-    CountDropped(decoded.ok() ? "a message of another life" : decoded.message().c_str());
-    return nullptr;
+class Worker::Impl::Port : public MessageHandler {
+ public:
+  Port(Impl* worker, WorkerSession* session) : worker_(worker), session_(session) {}
+  PayloadSink OnMessage(std::string_view header, size_t payload_bytes) override {
+    return worker_->OnMessage(*session_, header, payload_bytes);
   }
-  if (decoded.ok()) return session;
-  // The step waits for what the message carried: fail it.
-  CountDropped(decoded.message().c_str());
-  FailHere(*session, message->step, decoded.WithContext("receiving at " + task_));
-  return nullptr;
+  void OnDelivered(std::string_view header, Payload payload) override {
+    worker_->OnDelivered(*session_, header, std::move(payload));
+  }
+
+ private:
+  Impl* const worker_;
+  WorkerSession* const session_;
+};
+
+std::unique_ptr<MessageHandler> Worker::Impl::MakePort(WorkerSession* session) {
+  return std::make_unique<Port>(this, session);
 }
 
-PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_bytes) {
+bool Worker::Impl::Receive(WorkerSession& session, std::string_view header, size_t payload_bytes,
+                           StepMessage* message) {
+  using State = WorkerSession::State;
+  const Status decoded = DecodeStepMessage(header, payload_bytes, message);
+  const State state = session.state;
+  const bool known = (decoded.ok() || message->step != 0) && message->session == session.id &&
+                     message->incarnation == incarnation_;
+  const bool collective = decoded.ok() && message->kind == StepMessageKind::kCollective;
+  if (collective) session.brought_collectives.store(true, std::memory_order_relaxed);
+  const bool last_words = state == State::kClosed && collective && collectives_->Awaits(*message);
+  if (!known || (state != State::kConnected && !last_words)) {
+    CountDropped(decoded.ok() ? "a message of another life" : decoded.message().c_str());
+    return false;
+  }
+  if (decoded.ok()) return true;
+  // The step waits for what the message carried: fail it.
+  CountDropped(decoded.message().c_str());
+  FailHere(session, message->step, decoded.WithContext("receiving at " + task_));
+  return false;
+}
+
+PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view header,
+                                    size_t payload_bytes) {
   StepMessage message;
-  std::shared_ptr<WorkerSession> session = Receive(header, payload_bytes, &message);
-  if (session == nullptr) return {};
+  if (!Receive(session, header, payload_bytes, &message)) return {};
   if (message.kind == StepMessageKind::kCollective)
     return collectives_->OnMessage(message, payload_bytes);
   if (message.kind != StepMessageKind::kTensor) {
@@ -215,13 +224,13 @@ PayloadSink Worker::Impl::OnMessage(std::string_view header, size_t payload_byte
           ? Tensor::Allocate(message.dtype, message.shape)
           : Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(payload_bytes)});
   if (!tensor.ok()) {
-    FailHere(*session, message.step,
+    FailHere(session, message.step,
              tensor.status().WithContext("receiving edge " + std::to_string(message.id) + " at " +
                                          task_));
     return {};
   }
   Arrival* arrival = arrivals_.Take();
-  arrival->session = std::move(session);
+  arrival->session = session.shared_from_this();
   arrival->step = message.step;
   arrival->edge = static_cast<int32_t>(message.id);
   arrival->dtype = message.dtype;
@@ -252,13 +261,12 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   Accept(*session, step, edge, std::move(tensor).value());
 }
 
-void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
+void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, Payload payload) {
   StepMessage message;
-  std::shared_ptr<WorkerSession> session = Receive(header, payload.bytes, &message);
-  if (session == nullptr) return;
+  if (!Receive(session, header, payload.bytes, &message)) return;
   switch (message.kind) {
     case StepMessageKind::kRunStep:
-      RunStep(session,
+      RunStep(session.shared_from_this(),
               {.handle = message.id,
                .step = message.step,
                .row = StepIds::Of(message.step, message.count, message.stride),
@@ -266,17 +274,17 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
               false);
       return;
     case StepMessageKind::kAbortStep:
-      if (message.id != kFromClient || session->client_peer == kSelf) {
+      if (message.id != kFromClient || session.client_peer == kSelf) {
         CountDropped("an abort-step that did not come from the session's client");
         return;
       }
-      AbortHere(*session, message.step, message.status);
+      AbortHere(session, message.step, message.status);
       return;
     case StepMessageKind::kStepDone:
       // Only the client is told, and only by the session's tasks.
-      if (session->client_peer != kSelf || message.id >= session->peers.size()) {
+      if (session.client_peer != kSelf || message.id >= session.peers.size()) {
         CountDropped("a step-done of no member of the session");
-      } else if (StepClient* client = session->client) {
+      } else if (StepClient* client = session.client) {
         client->OnStepDone(message.step, static_cast<int>(message.id), message.status);
       }
       return;
@@ -298,11 +306,11 @@ void Worker::Impl::OnDelivered(std::string_view header, Payload payload) {
   Result<Tensor> tensor = make();
   if (!tensor.ok()) {
     FailHere(
-        *session, message.step,
+        session, message.step,
         tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
     return;
   }
-  Accept(*session, message.step, edge, std::move(tensor).value());
+  Accept(session, message.step, edge, std::move(tensor).value());
 }
 
 }  // namespace monograph

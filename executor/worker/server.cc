@@ -52,7 +52,7 @@ constexpr int kClosers = 2;
 constexpr std::chrono::seconds kCloseDeadline{10};  // for kernels of a client that is gone
 
 // Describes the way to each peer; peers with the same way share one entry.
-void DescribeLanes(const std::vector<std::string>& ways, wire::CreateSessionResponse* response) {
+void DescribeLanes(const std::vector<std::string>& ways, wire::ConnectSessionResponse* response) {
   std::map<std::string, wire::Lanes*> known;
   for (size_t peer = 0; peer < ways.size(); ++peer) {
     wire::Lanes*& lanes = known[ways[peer]];
@@ -122,6 +122,16 @@ Status Server::Impl::Start(ServerOptions options) {
           [this](const CallContext& context, const wire::CreateSessionRequest& request,
                  wire::CreateSessionResponse* response) {
             MG_RETURN_IF_ERROR(CheckNotDraining());
+            MG_ASSIGN_OR_RETURN(*response->mutable_transport_address(),
+                                worker_->CreateSession(request.session()));
+            if (OwnSession(context.connection->id, request.session())) return Status();
+            (void)worker_->CloseSession(request.session());
+            return Cancelled("the client is gone");
+          });
+  handlers.methods["ConnectSession"] =
+      ProtoMethod<wire::ConnectSessionRequest, wire::ConnectSessionResponse>(
+          [this](const CallContext&, const wire::ConnectSessionRequest& request,
+                 wire::ConnectSessionResponse* response) {
             std::vector<PeerSpec> peers;
             for (const wire::Peer& peer : request.peers()) {
               peers.push_back({peer.task(),
@@ -133,12 +143,8 @@ Status Server::Impl::Start(ServerOptions options) {
               return InvalidArgument("session without a client among its " +
                                      std::to_string(request.peers_size()) + " peers");
             }
-            MG_RETURN_IF_ERROR(worker_->CreateSession(
-                request.session(), peers, request.client_peer(), request.self_index(), nullptr));
-            if (!OwnSession(context.connection->id, request.session())) {
-              (void)worker_->CloseSession(request.session());
-              return Cancelled("the client is gone");
-            }
+            MG_RETURN_IF_ERROR(worker_->ConnectSession(
+                request.session(), peers, request.client_peer(), request.self_index()));
             DescribeLanes(worker_->DescribePeers(request.session()), response);
             return Status();
           });

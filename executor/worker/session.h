@@ -94,12 +94,30 @@ struct SessionPeer {
 
 struct RegisteredGraph;
 
-struct WorkerSession {
+struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
+  // In this order. What ConnectSession sets is read only once the session is connected.
+  enum class State : uint8_t {
+    kCreated,     // peers may learn its address
+    kConnecting,  // inside ConnectSession, or that failed
+    kConnected,   // steps may run
+    kClosed,      // nothing new begins; what still comes is dropped, but for other sessions' sake
+  };
+
   uint64_t id = 0;
+  // Default order: kConnected publishes what ConnectSession has set.
+  std::atomic<State> state{State::kCreated};
+  // The data plane, and who hears what it brings. None in a session that stays in one process. It
+  // is closed with the session, and then refuses what a late step sends.
+  std::unique_ptr<MessageHandler> port;
+  std::unique_ptr<Transport> transport;
+  uint64_t host = 0;  // Transport::HostOf its address
   std::vector<SessionPeer> peers;
   int client_peer = kSelf;
   int self_index = 0;
   std::map<std::string, std::string> links;  // of all devices that have one, by name
+  // Members of collectives of other sessions have sent by this one. Relaxed: set before what came
+  // is handled, and read once nothing else comes for this session.
+  std::atomic<bool> brought_collectives{false};
   // In the default order: it is read once per tensor or step that ends, and cleared once, if a
   // kernel does not end when the session closes.
   std::atomic<StepClient*> client = nullptr;

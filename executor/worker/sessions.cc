@@ -1,9 +1,11 @@
-// Sessions of a worker: opening, closing, and registering graphs. RegisterGraph inlines function
-// calls, moves nodes without a kernel on their GPU to the CPU, rewrites the graph for the kernels
-// of this task, compiles it, and looks up the peer of each edge that leaves. CloseSession lets
-// collectives end, aborts the running steps, waits for them until the deadline, and disconnects the
-// peers; if a kernel still runs then, what it uses is kept.
+// Sessions of a worker: opening, closing, and registering graphs. CreateSession makes the session's
+// transport, ConnectSession its peers. RegisterGraph inlines function calls, moves nodes without a
+// kernel on their GPU to the CPU, rewrites the graph for the kernels of this task, compiles it, and
+// looks up the peer of each edge that leaves. CloseSession lets collectives end, aborts the running
+// steps, waits for them until the deadline, and closes the transport; if a kernel still runs then,
+// what it uses is kept.
 #include <algorithm>
+#include <thread>
 
 #include "base/log.h"
 #include "executor/gpu/plugin.h"
@@ -17,6 +19,9 @@ namespace {
 // A session that closes waits so long for other clients' members, which may still fetch parts of
 // its collectives.
 constexpr std::chrono::milliseconds kLastSends{1000};
+// The same for members here, which may still get parts from others by this session.
+constexpr std::chrono::milliseconds kLastArrivals{1000};
+constexpr std::chrono::milliseconds kLookAgain{5};
 
 // Finds the peer that each leaving edge goes to.
 Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
@@ -52,9 +57,6 @@ Status Worker::Impl::Start() {
     device_infos_.push_back(device->info());
     device_infos_.back().incarnation = incarnation_;
   }
-  if (options_.make_transport) {
-    MG_ASSIGN_OR_RETURN(transport_, options_.make_transport(this));
-  }
   return Status();
 }
 
@@ -68,42 +70,66 @@ void Worker::Impl::Shutdown() {
     if (Status status = CloseSession(id, std::chrono::seconds(10), Status()); !status.ok())
       LogWarning(task_ + ": " + status.ToString());
   }
-  if (transport_ != nullptr) {
-    transport_->Close();
-    transport_->Join();
-  }
   if (collectives_ != nullptr) collectives_->Stop();
 }
 
-Status Worker::Impl::CreateSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
-                                   int self_index, StepClient* client) {
+Result<std::string> Worker::Impl::CreateSession(uint64_t id, StepClient* client) {
   auto session = std::make_shared<WorkerSession>();
   session->id = id;
-  session->client_peer = client_peer;
-  session->self_index = self_index;
   session->client = client;
-  if (!peers.empty() && transport_ == nullptr)
+  std::string address;
+  if (options_.make_transport) {
+    session->port = MakePort(session.get());
+    MG_ASSIGN_OR_RETURN(session->transport, options_.make_transport(session->port.get()));
+    address = session->transport->address();
+    session->host = session->transport->HostOf(address);
+  }
+  bool added;
+  {
+    MutexLock lock(sessions_mutex_);
+    added = sessions_.emplace(id, session).second;
+  }
+  if (added) return address;
+  if (session->transport != nullptr) {
+    session->transport->Close();
+    session->transport->Join();
+  }
+  return AlreadyExists("session " + std::to_string(id) + " exists already at " + task_);
+}
+
+Status Worker::Impl::ConnectSession(uint64_t id, const std::vector<PeerSpec>& peers,
+                                    int client_peer, int self_index) {
+  std::shared_ptr<WorkerSession> session;
+  {
+    ReaderLock lock(sessions_mutex_);
+    if (const auto it = sessions_.find(id); it != sessions_.end()) session = it->second;
+  }
+  if (session == nullptr) return UnknownSession(id);
+  using State = WorkerSession::State;
+  State state = State::kCreated;
+  if (!session->state.compare_exchange_strong(state, State::kConnecting)) {
+    return FailedPrecondition("session " + std::to_string(id) + " at " + task_ +
+                              (state == State::kClosed ? " is closed" : " was connected before"));
+  }
+  if (!peers.empty() && session->transport == nullptr)
     return FailedPrecondition(
         task_ + " has no data plane, so it cannot take part in a session with other tasks");
+  session->client_peer = client_peer;
+  session->self_index = self_index;
   for (const DeviceInfo& info : device_infos_) {
     if (!info.link.empty()) session->links[info.name.ToString()] = info.link;
   }
   for (const PeerSpec& spec : peers) {
     session->links.insert(spec.links.begin(), spec.links.end());
-    Result<PeerId> connected = transport_->Connect(spec.transport_address, spec.task);
-    if (!connected.ok()) {
-      for (const SessionPeer& made : session->peers) transport_->Disconnect(made.id);
+    Result<PeerId> connected = session->transport->Connect(spec.transport_address, spec.task);
+    if (!connected.ok())
       return connected.status().WithContext("connecting " + task_ + " to " + spec.task);
-    }
     session->peers.push_back({spec.task, spec.incarnation, connected.value(),
-                              transport_->HostOf(spec.transport_address)});
+                              session->transport->HostOf(spec.transport_address)});
   }
-  MutexLock lock(sessions_mutex_);
-  if (!sessions_.emplace(id, session).second) {
-    lock.Unlock();
-    for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
-    return AlreadyExists("session " + std::to_string(id) + " exists already at " + task_);
-  }
+  state = State::kConnecting;
+  if (!session->state.compare_exchange_strong(state, State::kConnected))
+    return Cancelled("session " + std::to_string(id) + " was closed meanwhile at " + task_);
   return Status();
 }
 
@@ -126,7 +152,9 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
       return NotFound("session " + std::to_string(id) + " is not known at " + task_);
     session = it->second;
     sessions_.erase(it);
+    closing_.push_back(session);
   }
+  session->state = WorkerSession::State::kClosed;
   std::vector<std::shared_ptr<Step>> running;
   {
     MutexLock lock(session->mutex);
@@ -150,7 +178,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   }
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
-  for (const SessionPeer& peer : session->peers) transport_->Disconnect(peer.id);
+  CloseTransport(session);
   if (!ended) {
     // The kernel may end later: what it uses must stay. The client hears no more of it.
     session->client = nullptr;
@@ -163,12 +191,31 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   return Status();
 }
 
+void Worker::Impl::CloseTransport(const std::shared_ptr<WorkerSession>& session) {
+  TransportStats moved;
+  if (session->transport != nullptr) {
+    // Members of other sessions here still get parts from members that this session drives.
+    const auto until = std::chrono::steady_clock::now() + kLastArrivals;
+    while (session->brought_collectives.load(std::memory_order_relaxed) &&
+           collectives_->AwaitsOthers() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(kLookAgain);
+    session->transport->Close();
+    session->transport->Join();
+    moved = session->transport->stats();
+  }
+  MutexLock lock(sessions_mutex_);
+  moved_before_ += moved;
+  std::erase(closing_, session);
+}
+
+Status Worker::Impl::UnknownSession(uint64_t id) const {
+  return Aborted("Session " + std::to_string(id) + " is not known at " + task_ +
+                 "; the task may have restarted. Connect again");
+}
+
 Result<std::shared_ptr<WorkerSession>> Worker::Impl::RequireSession(uint64_t id) const {
   std::shared_ptr<WorkerSession> session = FindSession(id);
-  if (session == nullptr) {
-    return Aborted("Session " + std::to_string(id) + " is not known at " + task_ +
-                   "; the task may have restarted. Connect again");
-  }
+  if (session == nullptr) return UnknownSession(id);
   return session;
 }
 
@@ -267,11 +314,11 @@ std::vector<uint64_t> Worker::Impl::HostsOf(uint64_t id,
                                             const std::vector<std::string>& tasks) const {
   std::vector<uint64_t> hosts(tasks.size());
   const std::shared_ptr<WorkerSession> session = FindSession(id);
-  if (session == nullptr || transport_ == nullptr) return hosts;
+  if (session == nullptr) return hosts;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const SessionPeer* peer = session->PeerOf(tasks[i]);
     if (peer != nullptr) hosts[i] = peer->host;
-    if (tasks[i] == task_) hosts[i] = transport_->HostOf(transport_->address());
+    if (tasks[i] == task_) hosts[i] = session->host;
   }
   return hosts;
 }

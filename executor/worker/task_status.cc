@@ -71,15 +71,11 @@ void DescribeTask(const Worker& worker, wire::StatusResponse* response) {
       }
     }
   }
-  response->set_transport_address(worker.transport_address());
-  if (const Transport* transport = worker.transport()) {
-    response->set_transport_kind(std::string(transport->kind()));
-    const TransportStats moved = transport->stats();
-    response->set_messages_sent(moved.messages_sent);
-    response->set_messages_received(moved.messages_received);
-    response->set_bytes_sent(moved.bytes_sent);
-    response->set_bytes_received(moved.bytes_received);
-  }
+  const TransportStats moved = worker.transport_stats();
+  response->set_messages_sent(moved.messages_sent);
+  response->set_messages_received(moved.messages_received);
+  response->set_bytes_sent(moved.bytes_sent);
+  response->set_bytes_received(moved.bytes_received);
   const WorkerStats stats = worker.stats();
   response->set_resource_bytes(worker.resources().bytes());
   response->set_sessions(stats.sessions);
@@ -99,7 +95,6 @@ TaskStatus ToTaskStatus(const wire::StatusResponse& response) {
   status.task = response.task();
   status.incarnation = response.incarnation();
   status.process_id = response.process_id();
-  status.transport = response.transport_kind();
   status.uptime_seconds = response.uptime_seconds();
   status.cpu_seconds = response.cpu_seconds();
   status.resident_bytes = response.resident_bytes();

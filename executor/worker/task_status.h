@@ -17,7 +17,6 @@ struct TaskStatus {
   std::string address;  // of its control port; empty for the process that asks
   uint64_t incarnation = 0;
   int64_t process_id = 0;
-  std::string transport;  // "ucx"; empty without a data plane
   // Of the process.
   double uptime_seconds = 0, cpu_seconds = 0;
   int64_t resident_bytes = 0;

@@ -22,10 +22,6 @@ const std::string& Worker::task() const { return impl_->task_; }
 const std::vector<DeviceInfo>& Worker::devices() const { return impl_->device_infos_; }
 const KernelRegistry* Worker::gpu_kernels() const { return impl_->gpu_kernels_; }
 uint64_t Worker::incarnation() const { return impl_->incarnation_; }
-std::string Worker::transport_address() const {
-  return impl_->transport_ ? impl_->transport_->address() : std::string();
-}
-Transport* Worker::transport() const { return impl_->transport_.get(); }
 ResourceManager& Worker::resources() const { return impl_->resources_; }
 
 WorkerStats Worker::stats() const {
@@ -45,13 +41,33 @@ WorkerStats Worker::stats() const {
   return stats;
 }
 
-Status Worker::CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
-                             int self_index, StepClient* client) {
-  return impl_->CreateSession(session, peers, client_peer, self_index, client);
+TransportStats Worker::transport_stats() const {
+  ReaderLock lock(impl_->sessions_mutex_);
+  TransportStats moved = impl_->moved_before_;
+  const auto add = [&moved](const WorkerSession& session) {
+    if (session.transport != nullptr) moved += session.transport->stats();
+  };
+  for (const auto& [id, session] : impl_->sessions_) add(*session);
+  for (const auto& session : impl_->closing_) add(*session);
+  return moved;
+}
+
+Result<std::string> Worker::CreateSession(uint64_t session, StepClient* client) {
+  return impl_->CreateSession(session, client);
+}
+Status Worker::ConnectSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
+                              int self_index) {
+  return impl_->ConnectSession(session, peers, client_peer, self_index);
 }
 Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline,
                             const Status& why) {
   return impl_->CloseSession(session, deadline, why);
+}
+
+Transport* Worker::transport(uint64_t id) const {
+  ReaderLock lock(impl_->sessions_mutex_);
+  const auto it = impl_->sessions_.find(id);
+  return it == impl_->sessions_.end() ? nullptr : it->second->transport.get();
 }
 
 std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
@@ -59,7 +75,7 @@ std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return ways;
   for (const SessionPeer& peer : session->peers)
-    ways.push_back(impl_->transport_->Describe(peer.id));
+    ways.push_back(session->transport->Describe(peer.id));
   return ways;
 }
 
@@ -69,7 +85,7 @@ void Worker::DropPeer(uint64_t id, const std::string& task) {
   // First the reason, then what follows from it.
   impl_->collectives_->PeerLost(id, task);
   for (const SessionPeer& peer : session->peers) {
-    if (peer.task == task) impl_->transport_->Disconnect(peer.id);
+    if (peer.task == task) session->transport->Disconnect(peer.id);
   }
 }
 

@@ -3,8 +3,11 @@
 // (executor/worker/step_message.h). A daemon has one (executor/worker/server.h), and a client
 // process has one for the part of the graph that runs in it.
 //
+// Each session has a data plane of its own, a Transport with a thread that drives it, which is made
+// and closed with the session.
+//
 // Threads. Every method may be called from any thread. Messages arrive on the thread that drives
-// the transport: cheap kernels run there at once, others on the inter-op threads.
+// the session's transport: cheap kernels run there at once, others on the inter-op threads.
 //
 // A step's life here: run-step names a registered graph; the step takes the tensors that came
 // before it, runs, pushes what crosses to other tasks as soon as it exists, and ends with one
@@ -57,8 +60,6 @@ class StepClient {
   virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;
   // A tensor of the step was lost on its way to or from this process.
   virtual void OnStepFailed(uint64_t step, const Status& status) = 0;
-  // Nothing comes to this process any more, nor will: all steps in flight have failed.
-  virtual void OnHealthLost(const Status& why) = 0;
 };
 
 struct WorkerOptions {
@@ -69,7 +70,7 @@ struct WorkerOptions {
   GpuOptions gpu = {.device_count = 0};  // none unless asked for
   int inter_op_parallelism_threads = 0;  // 0: one per core
   int intra_op_parallelism_threads = 0;
-  // Makes the data plane; empty: none, for a session that stays in this process.
+  // Makes the data plane of each session; empty: none, for sessions that stay in this process.
   TransportFactory make_transport = {};
   // Rewrites a task's graph before kernels are made (fusion); supplied by the layer that knows the
   // ops. Empty: none.
@@ -91,24 +92,34 @@ class Worker {
   const std::vector<DeviceInfo>& devices() const;
   // The kernels that the plug-in of its GPUs brings; nullptr if it has none.
   const KernelRegistry* gpu_kernels() const;
-  uint64_t incarnation() const;           // random, never 0
-  std::string transport_address() const;  // empty without a data plane
-  Transport* transport() const;           // nullptr without one
+  uint64_t incarnation() const;  // random, never 0
   ResourceManager& resources() const;
   WorkerStats stats() const;
+  // Of the data planes of all sessions, also of those that have ended.
+  TransportStats transport_stats() const;
 
-  // `session` is the client's nonce. `peers` lists every other task of the session, the client's
-  // included; `client_peer` is the client's index, or kSelf, and then `client` hears of the steps.
-  // `self_index` is this task's index in the client's own list: its step-done messages carry it.
-  // AlreadyExists for a nonce in use. Endpoints are made here.
-  Status CreateSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
-                       int self_index, StepClient* client);
-  // Aborts its steps, waits for running kernels (at most `deadline`), drops its graphs and
-  // disconnects its peers. NotFound if there is none. `why`: how its client was lost, which others
-  // that meet it in collectives are told; OK if it closes the session itself.
+  // A session is opened in two rounds over all its tasks, since each must know the address of every
+  // other one before it can connect.
+  //
+  // First: makes the session's data plane. Returns the address by which peers reach this task in
+  // this session, empty without a data plane. `session` is the client's nonce; AlreadyExists if it
+  // is in use. `client`: hears of the steps, if this process is the session's client.
+  Result<std::string> CreateSession(uint64_t session, StepClient* client = nullptr);
+  // Second, once: `peers` lists every other task of the session, the client's included;
+  // `client_peer` is the client's index, or kSelf. `self_index` is this task's index in the
+  // client's own list: its step-done messages carry it. Only now the session is known to what
+  // follows below.
+  Status ConnectSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
+                        int self_index);
+  // Aborts its steps, waits for running kernels (at most `deadline`), drops its graphs and closes
+  // its data plane, which takes at most a second more. NotFound if there is none. `why`: how its
+  // client was lost, which others that meet it in collectives are told; OK if it closes the session
+  // itself.
   Status CloseSession(uint64_t session,
                       std::chrono::milliseconds deadline = std::chrono::seconds(10),
                       const Status& why = Status());
+  // Its data plane; nullptr if it has none. Usable until CloseSession.
+  Transport* transport(uint64_t session) const;
   // The way to each peer, in their order: lanes and expected speed (Transport::Describe).
   std::vector<std::string> DescribePeers(uint64_t session) const;
   // A peer is gone: its endpoint closes, pending transfers with it end.

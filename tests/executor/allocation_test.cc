@@ -87,17 +87,15 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     testing::AddTestOps(&ops_, &kernels_);
     client_ = Make("/job:client/replica:0/task:0");
     for (int i = 0; i < 2; ++i) tasks_[i] = Make(TaskName(i));
-    const auto spec = [](const Worker& worker) {
-      return PeerSpec{worker.task(), worker.transport_address(), worker.incarnation()};
+    const auto create = [](Worker& worker, StepClient* client) {
+      return PeerSpec{worker.task(), worker.CreateSession(kSession, client).value(),
+                      worker.incarnation()};
     };
-    ASSERT_TRUE(
-        client_->CreateSession(kSession, {spec(*tasks_[0]), spec(*tasks_[1])}, kSelf, 0, this)
-            .ok());
+    const PeerSpec client = create(*client_, this);
+    const PeerSpec tasks[] = {create(*tasks_[0], nullptr), create(*tasks_[1], nullptr)};
+    ASSERT_TRUE(client_->ConnectSession(kSession, {tasks[0], tasks[1]}, kSelf, 0).ok());
     for (int i = 0; i < 2; ++i)
-      ASSERT_TRUE(
-          tasks_[i]
-              ->CreateSession(kSession, {spec(*tasks_[1 - i]), spec(*client_)}, 1, i, nullptr)
-              .ok());
+      ASSERT_TRUE(tasks_[i]->ConnectSession(kSession, {tasks[1 - i], client}, 1, i).ok());
     const std::string devices[] = {client_->task() + "/device:CPU:0", TaskName(0) + "/device:CPU:0",
                                    TaskName(1) + "/device:CPU:0"};
     for (int i = 0; i < 2; ++i) {
@@ -128,7 +126,7 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     options.task = DeviceName::Parse(task).value();
     options.ops = &ops_;
     options.kernels = &kernels_;
-    options.make_transport = ChooseTransport({}, true);
+    options.make_transport = ChooseTransport({}, true).value();
     return Worker::Create(std::move(options)).value();
   }
   static std::string TaskName(int i) { return "/job:worker/replica:0/task:" + std::to_string(i); }
@@ -143,7 +141,6 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     arrived_.fetch_add(1);
   }
   void OnStepFailed(uint64_t, const Status&) override { failed_.store(true); }
-  void OnHealthLost(const Status&) override { failed_.store(true); }
 
   void RunSteps(int count, const Tensor& x) {
     for (int i = 0; i < count; ++i) {
@@ -153,7 +150,7 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
       client_->SendTensor(kSession, 0, step_, 0, x);
       const int64_t wanted = static_cast<int64_t>(3 * step_);  // a fetch, and two ends
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-      ASSERT_TRUE(client_->transport()->DriveUntil(
+      ASSERT_TRUE(client_->transport(kSession)->DriveUntil(
           [this, wanted] { return failed_.load() || arrived_.load() >= wanted; }, deadline));
       ASSERT_FALSE(failed_.load());
     }

@@ -27,7 +27,6 @@ class Client : public StepClient {
   bool OnFetch(uint64_t, int32_t, Tensor&) override { return false; }
   void OnStepDone(uint64_t, int, const Status& status) override { done_.set_value(status); }
   void OnStepFailed(uint64_t, const Status&) override {}
-  void OnHealthLost(const Status& why) override { done_.set_value(why); }
   Status Wait() {
     std::future<Status> done = done_.get_future();
     if (done.wait_for(std::chrono::seconds(20)) != std::future_status::ready)
@@ -66,7 +65,8 @@ class WorkerTest : public ::testing::Test {
     options.ops = &ops_;
     options.kernels = &kernels_;
     worker_ = Worker::Create(std::move(options)).value();
-    ASSERT_TRUE(worker_->CreateSession(kSession, {}, kSelf, 0, &client_).ok());
+    ASSERT_TRUE(worker_->CreateSession(kSession, &client_).ok());
+    ASSERT_TRUE(worker_->ConnectSession(kSession, {}, kSelf, 0).ok());
     handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_)).value();
   }
 
@@ -105,27 +105,6 @@ TEST_F(WorkerTest, ADeregisteredGraphIsGoneAndItsHandleIsNotGivenAgain) {
   EXPECT_NE(worker_->RegisterGraph(kSession, Graph(&ops_)).value(), handle_);
 }
 
-TEST(WorkerHealth, AClientHereHearsThatNothingComesAnyMore) {
-  MessageHandler* heard = nullptr;
-  WorkerOptions options;
-  options.task = DeviceName::Parse(kTask).value();
-  OpRegistry ops;
-  KernelRegistry kernels;
-  options.ops = &ops;
-  options.kernels = &kernels;
-  options.make_transport = [&](MessageHandler* handler) -> Result<std::unique_ptr<Transport>> {
-    heard = handler;
-    return MakeInprocTransport(handler);
-  };
-  const auto worker = Worker::Create(std::move(options)).value();
-  Client client;
-  ASSERT_TRUE(worker->CreateSession(kSession, {}, kSelf, kSelf, &client).ok());
-  heard->OnHealthLost(Unavailable("the queue is blocked"));
-  EXPECT_EQ(client.Wait().message(), "the queue is blocked");
-  EXPECT_TRUE(worker->CloseSession(kSession, std::chrono::seconds(1), Status()).ok());
-  heard->OnHealthLost(Unavailable("nobody is there"));
-}
-
 // A worker with a data plane, and a client that is nothing but its end of that plane: it says what
 // it likes.
 class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
@@ -142,8 +121,8 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
     };
     worker_ = Worker::Create(std::move(options)).value();
     const PeerSpec client{"/job:client/replica:0/task:0", wire_->address(), kClientIncarnation};
-    ASSERT_TRUE(worker_->CreateSession(kSession, {client}, 0, 0, nullptr).ok());
-    peer_ = wire_->Connect(worker_->transport_address(), kTask).value();
+    peer_ = wire_->Connect(worker_->CreateSession(kSession).value(), kTask).value();
+    ASSERT_TRUE(worker_->ConnectSession(kSession, {client}, 0, 0).ok());
     handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_)).value();
   }
   void TearDown() override {

@@ -29,9 +29,9 @@
 #include "base/mutex.h"
 #include "base/random.h"
 #include "transport/drive/drive_loop.h"
+#include "transport/host_number.h"
 #include "transport/tls/tls_address.h"
 #include "transport/tls/tls_link.h"
-#include "transport/ucx/ucx_process.h"
 
 namespace monograph {
 namespace {
@@ -231,7 +231,7 @@ Status TlsTransport::Start() {
   }
   if (epoll_.get() < 0) return ResourceExhausted("there is no descriptor for a TLS transport");
   instance_ = RandomNonZero();
-  host_ = NamespaceNumber("net");
+  host_ = HostNumber();
   address_ = EncodeTlsAddress({.tls = listener_->has_key(),
                                .instance = instance_,
                                .host = host_,

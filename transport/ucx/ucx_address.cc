@@ -9,8 +9,8 @@ namespace monograph {
 namespace {
 
 constexpr std::string_view kMagic = "MGUX";
-constexpr uint8_t kVersion = 4;
-constexpr size_t kPrefixBytes = 48;  // before the CRC
+constexpr uint8_t kVersion = 5;
+constexpr size_t kPrefixBytes = 28;  // before the CRC
 
 // CRC-32 of `prefix` and `rest` together.
 uint32_t Checksum(std::string_view prefix, std::string_view rest) {
@@ -33,9 +33,6 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   encoder.Put(uint8_t{0});
   encoder.Put(address.instance);
   encoder.Put(address.host);
-  encoder.Put(address.process.space);
-  encoder.Put(address.process.started);
-  encoder.Put(address.process.id);
   encoder.Put(static_cast<uint32_t>(address.worker_address.size()));
   const uint32_t crc = Checksum(encoder.bytes(), address.worker_address);
   encoder.Put(crc);
@@ -53,9 +50,6 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
   UcxAddress address;
   address.instance = decoder.Get<uint64_t>();
   address.host = decoder.Get<uint64_t>();
-  address.process.space = decoder.Get<uint64_t>();
-  address.process.started = decoder.Get<uint64_t>();
-  address.process.id = decoder.Get<uint32_t>();
   const auto length = decoder.Get<uint32_t>();
   const auto crc = decoder.Get<uint32_t>();
   if (!decoder.ok() || decoder.rest().size() != length || length == 0) {

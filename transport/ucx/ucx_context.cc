@@ -11,9 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -70,8 +72,9 @@ Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_d
                                "setting UCX's " + std::string(name) + " to '" + *value + "'"));
   }
   ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;  // each transport has a worker of its own, on a thread of its own
   ucp_context_h context = nullptr;
   MG_RETURN_IF_ERROR(
       FromUcx(ucp_init(&params, config, &context),
@@ -82,21 +85,35 @@ Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_d
 void ReleaseUcxSignals() {
   static std::once_flag once;
   std::call_once(once, [] {
+    SilenceUcx(true);  // newer ones set no handlers, and warn of each
     if (getenv("UCX_DEBUG_SIGNO") == nullptr) ucs_debug_disable_signal(SIGHUP);
-    if (getenv("UCX_HANDLE_ERRORS") != nullptr) return;
-    for (const int signal_number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE})
-      ucs_debug_disable_signal(signal_number);
+    if (getenv("UCX_HANDLE_ERRORS") == nullptr) {
+      for (const int signal_number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE})
+        ucs_debug_disable_signal(signal_number);
+    }
+    SilenceUcx(false);
   });
 }
 
-Result<UcxContext> MakeUcxContext(const TransportOptions& options) {
+Result<UcxContext> SharedUcxContext(const TransportOptions& options) {
+  static Mutex mutex;
+  static auto* const contexts MG_GUARDED_BY(mutex) =
+      new std::map<std::vector<std::string>, UcxContext>;
+  std::vector<std::string> key = {options.lanes, options.net_devices};
+  for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES"}) {
+    const char* const value = getenv(name);
+    key.push_back(value == nullptr ? "" : value);
+  }
+  key.insert(key.end(), options.trusted_network.begin(), options.trusted_network.end());
+  MutexLock lock(mutex);
+  if (const auto known = contexts->find(key); known != contexts->end()) return known->second;
   UcxContext context;
   MG_ASSIGN_OR_RETURN(context.lanes, ChooseUcxLanes(options));
   // UCX warns of network devices that none of its lanes uses.
   const bool network = context.lanes.tcp || context.lanes.rdma;
   MG_ASSIGN_OR_RETURN(context.handle,
                       InitUcx(context.lanes.names, network ? context.lanes.net_devices : ""));
-  return context;
+  return contexts->emplace(std::move(key), std::move(context)).first->second;
 }
 
 void SilenceUcx(bool silent) {
@@ -105,7 +122,7 @@ void SilenceUcx(bool silent) {
   if (getenv("UCX_LOG_LEVEL") != nullptr) return;
   MutexLock lock(mutex);
   silencers += silent ? 1 : -1;
-  (void)ucs_global_opts_set_value_modifiable("LOG_LEVEL", silencers > 0 ? "fatal" : "warn");
+  (void)ucs_global_opts_set_value("LOG_LEVEL", silencers > 0 ? "fatal" : "warn");
 }
 
 std::string DescribeEndpoint(ucp_ep_h endpoint) {

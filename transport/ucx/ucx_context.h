@@ -18,8 +18,11 @@ struct UcxContext {
   UcxLanes lanes;
 };
 
-// Errors as ChooseUcxLanes has them. The caller frees `handle` with ucp_cleanup.
-Result<UcxContext> MakeUcxContext(const TransportOptions& options);
+// The context of this process for these options, which transports share. It is made by the first
+// call, in some 20 ms, and stays until the process ends: a request that a dead peer never answered
+// keeps memory registered there (of every lane since UCX 1.14, of RDMA before), and UCX ends a
+// process that ends a context in use. Errors as ChooseUcxLanes has them. Thread-safe.
+Result<UcxContext> SharedUcxContext(const TransportOptions& options);
 
 // A context with these lanes and network devices (empty: all), which the caller frees.
 Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices);

@@ -2,8 +2,6 @@
 //
 //   id 1: a header alone. UCX's data = the header.
 //   id 2: a header and a payload. UCX's header = sender's instance:u64 header, its data = payload.
-//   id 3: a probe, from a transport to itself. UCX's data = number:u64.
-//   id 4: the sender's transport ends. UCX's data = its instance:u64.
 //
 // The worker has one lock. A sender that gets it sends at once, from its own thread. One that does
 // not leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
@@ -17,14 +15,12 @@
 //                  \--Disconnect--> Done(Cancelled) by `ready_`; the context and its payload stay
 //                                   until UCX is through with the memory, or Join
 //
-// Peers with one address share one endpoint of UCX, and it outlives them as long as the transport
-// at its other end is there. UCX pairs the endpoints of two processes in the order in which they
-// were made, and refuses a rendezvous whose partner is closed: with an endpoint for each peer, the
-// end of one session could break off the transfers of another one between the same two tasks.
+// Peers with one address share one endpoint of UCX, which pairs the endpoints of two workers in the
+// order in which they were made and refuses a rendezvous whose partner is closed.
 //
-// UCX 1.13 can tear down an endpoint by force only in its error mode PEER, and that mode takes
-// shared memory away. So without it an endpoint is closed by flushing, once nothing is pending on
-// it; what a dead peer never answers stays with UCX until the worker ends.
+// UCX can tear down an endpoint by force only in its error mode PEER, and in UCX 1.13 that mode
+// takes shared memory away. So other endpoints are closed with the worker, which gives back what a
+// dead peer never answered.
 #include "transport/ucx/ucx_transport.h"
 
 #include <pthread.h>
@@ -45,10 +41,9 @@
 #include "base/mutex.h"
 #include "base/random.h"
 #include "transport/drive/drive_loop.h"
+#include "transport/host_number.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
-#include "transport/ucx/ucx_process.h"
-#include "transport/ucx/ucx_queue.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace monograph {
@@ -59,16 +54,11 @@ using std::chrono::milliseconds;
 
 constexpr unsigned kHeaderOnly = 1;
 constexpr unsigned kWithPayload = 2;
-constexpr unsigned kProbe = 3;
-constexpr unsigned kGoodbye = 4;
 // After a Disconnect, how long a payload that is still arriving may take.
 constexpr milliseconds kReceiveGrace{250};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
 constexpr milliseconds kFinishGrace{250};
 constexpr milliseconds kFlushGrace{100};
-// A probe that has not come back when nothing at all has come for so long never will.
-constexpr milliseconds kProbeQuiet{1000};
-constexpr int kProbeQuietPolls = 100;
 
 inline void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -127,22 +117,18 @@ void Unlink(T*& first, T* item) {
 
 // UCX's way to another transport.
 struct Endpoint {
-  UcxTransport* transport = nullptr;
   std::string name;  // of the first peer that was connected by it
   uint64_t instance = 0;
-  UcxProcess process;
   ucp_ep_h handle = nullptr;  // nullptr: closed
   int peers = 0;              // connected ones
-  int held = 0;               // contexts that UCX holds, of all its peers
   bool watched = false;       // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
-  bool over = false;          // the other transport has ended, or UCX failed to reach it
 };
 
 struct Peer {
   UcxTransport* transport = nullptr;
   std::string name;
   uint64_t instance = 0;
-  std::shared_ptr<Endpoint> endpoint;  // nullptr for the transport itself
+  Endpoint* endpoint = nullptr;  // nullptr for the transport itself
   bool self = false;
   bool connected = true;
   SendContext* held =
@@ -211,10 +197,6 @@ class UcxTransport : public Transport, private Driven {
     return {messages_sent_.load(), messages_received_.load(), bytes_sent_.load(),
             bytes_received_.load()};
   }
-  Status Health() const override {
-    MutexLock lock(health_mutex_);
-    return health_;
-  }
   void Close() override;
   void Join() override { loop_.Join(); }
 
@@ -281,16 +263,11 @@ class UcxTransport : public Transport, private Driven {
   void FinishSend(SendContext* context, Status status) MG_REQUIRES(lock_);
   bool RunReady() MG_REQUIRES(lock_);
   bool CheckGrace() MG_REQUIRES(lock_);
-  Result<std::shared_ptr<Endpoint>> EndpointTo(const UcxAddress& address, std::string_view name)
-      MG_REQUIRES(lock_);
+  Result<Endpoint*> EndpointTo(const UcxAddress& address, std::string_view name) MG_REQUIRES(lock_);
   void CloseEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
-  void FlushEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
+  void FlushEndpoint(const Endpoint& endpoint) MG_REQUIRES(lock_);
   void CloseUnused() MG_REQUIRES(lock_);
   bool CheckClosing() MG_REQUIRES(lock_);
-  void SayGoodbye(const Endpoint* endpoint) MG_REQUIRES(lock_);
-  void StartProbe(const std::string& lost) MG_REQUIRES(lock_);
-  void CheckProbe(bool any) MG_REQUIRES(lock_);
-  bool SkipUnwritten() MG_REQUIRES(lock_);
   void CancelSends(Peer* peer, const Status& status) MG_REQUIRES(lock_);
   void CancelReceives(uint64_t source, Clock::time_point deadline) MG_REQUIRES(lock_);
   void CompleteReceive(ReceiveContext* context, const Status& status) MG_REQUIRES(lock_);
@@ -308,16 +285,11 @@ class UcxTransport : public Transport, private Driven {
                                size_t bytes, const ucp_am_recv_param_t* param);
   static ucs_status_t OnPayload(void* self, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param);
-  static ucs_status_t OnProbe(void* self, const void* header, size_t header_bytes, void* data,
-                              size_t bytes, const ucp_am_recv_param_t* param);
-  static ucs_status_t OnGoodbye(void* self, const void* header, size_t header_bytes, void* data,
-                                size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* context);
   static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* context);
   static void OnEndpointError(void* endpoint, ucp_ep_h handle, ucs_status_t status);
 
   MessageHandler* const handler_;
-  ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
   bool shared_memory_ = true;
@@ -341,30 +313,13 @@ class UcxTransport : public Transport, private Driven {
   bool finished_ MG_GUARDED_BY(lock_) = false;
   // Completed; and messages to this transport itself.
   std::vector<SendContext*> ready_ MG_GUARDED_BY(lock_);
-  std::vector<SendContext*> running_ MG_GUARDED_BY(lock_);                 // RunReady's
-  std::vector<std::shared_ptr<Endpoint>> endpoints_ MG_GUARDED_BY(lock_);  // those that are open
-  bool check_endpoints_ MG_GUARDED_BY(lock_) = false;        // one may be of no use any more
+  std::vector<SendContext*> running_ MG_GUARDED_BY(lock_);  // RunReady's
+  std::vector<std::unique_ptr<Endpoint>> endpoints_ MG_GUARDED_BY(lock_);
+  bool close_unused_ MG_GUARDED_BY(lock_) = false;           // a watched endpoint has no peers left
   ReceiveContext* receives_ MG_GUARDED_BY(lock_) = nullptr;  // that UCX still holds, newest first
   int receives_cancelled_ MG_GUARDED_BY(lock_) = 0;          // of them, those in their grace
-  // UCX's requests to flush endpoints that are to be closed.
+  // UCX's requests to flush or close endpoints.
   std::vector<void*> closing_ MG_GUARDED_BY(lock_);
-
-  // The probe. Senders write into one shared-memory queue of this process. One that is killed in
-  // the middle of that leaves the queue blocked for every other sender, and UCX does not notice. So
-  // after each Disconnect the transport sends itself a message through that queue. If it does not
-  // come, what the dead sender left is skipped (transport/ucx/ucx_queue.h).
-  std::string worker_address_;
-  ucp_ep_h probe_endpoint_ MG_GUARDED_BY(lock_) = nullptr;
-  bool probing_ MG_GUARDED_BY(lock_) = false;
-  uint64_t probe_ MG_GUARDED_BY(lock_) = 0;
-  std::string probe_lost_ MG_GUARDED_BY(lock_);  // the peer after whose end the probe was sent
-  // Endpoints of peers that were disconnected since the last probe that came back.
-  std::vector<std::shared_ptr<Endpoint>> suspects_ MG_GUARDED_BY(lock_);
-  Clock::time_point quiet_since_ MG_GUARDED_BY(lock_);
-  int quiet_polls_ MG_GUARDED_BY(lock_) = 0;
-
-  mutable Mutex health_mutex_;
-  Status health_ MG_GUARDED_BY(health_mutex_);
 
   FreeList<SendContext> send_contexts_;
   FreeList<ReceiveContext> receive_contexts_;
@@ -373,23 +328,21 @@ class UcxTransport : public Transport, private Driven {
 };
 
 Status UcxTransport::Start(const TransportOptions& options) {
-  MG_ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(options));
-  context_ = context.handle;
+  MG_ASSIGN_OR_RETURN(const UcxContext context, SharedUcxContext(options));
   shared_memory_ = context.lanes.shared_memory;
   auto fail = [&](ucs_status_t status, const char* what) {
     if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
-    ucp_cleanup(context_);
     return FromUcx(status, what);
   };
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  ucs_status_t status = ucp_worker_create(context.handle, &params, &worker_);
   if (status != UCS_OK) return fail(status, "creating a UCX worker");
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
-  const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {
-      {kHeaderOnly, OnHeader}, {kWithPayload, OnPayload}, {kProbe, OnProbe}, {kGoodbye, OnGoodbye}};
+  const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {{kHeaderOnly, OnHeader},
+                                                                  {kWithPayload, OnPayload}};
   for (const auto& [id, callback] : handlers) {
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -405,9 +358,9 @@ Status UcxTransport::Start(const TransportOptions& options) {
   status = ucp_worker_get_address(worker_, &bytes, &length);
   if (status != UCS_OK) return fail(status, "asking UCX for its address");
   instance_ = RandomNonZero();
-  worker_address_.assign(reinterpret_cast<char*>(bytes), length);
-  host_ = NamespaceNumber("net");
-  address_ = EncodeUcxAddress({instance_, host_, ThisProcess(), worker_address_});
+  host_ = HostNumber();
+  address_ =
+      EncodeUcxAddress({instance_, host_, std::string(reinterpret_cast<char*>(bytes), length)});
   ucp_worker_release_address(worker_, bytes);
   loop_.Start();
   return Status();
@@ -453,23 +406,20 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
     MG_ASSIGN_OR_RETURN(peer->endpoint, EndpointTo(*decoded, name));
     ++peer->endpoint->peers;
   }
-  check_endpoints_ = needs_drive_ = true;
+  needs_drive_ = true;
   gone_.erase(peer->instance);
   peers_.push_back(std::move(peer));
   return static_cast<PeerId>(peers_.size() - 1);
 }
 
-Result<std::shared_ptr<Endpoint>> UcxTransport::EndpointTo(const UcxAddress& address,
-                                                           std::string_view name) {
+Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::string_view name) {
   const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
-    return endpoint->instance == address.instance && !endpoint->over;
+    return endpoint->instance == address.instance && endpoint->handle != nullptr;
   });
-  if (found != endpoints_.end()) return *found;
-  auto endpoint = std::make_shared<Endpoint>();
-  endpoint->transport = this;
+  if (found != endpoints_.end()) return found->get();
+  auto endpoint = std::make_unique<Endpoint>();
   endpoint->name = name;
   endpoint->instance = address.instance;
-  endpoint->process = address.process;
   endpoint->watched = !shared_memory_ || host_ == 0 || address.host != host_;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -482,31 +432,12 @@ Result<std::shared_ptr<Endpoint>> UcxTransport::EndpointTo(const UcxAddress& add
   params.err_handler.arg = endpoint.get();
   MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &endpoint->handle),
                              "cannot connect to " + std::string(name)));
-  endpoints_.push_back(endpoint);
-  return endpoint;
+  endpoints_.push_back(std::move(endpoint));
+  return endpoints_.back().get();
 }
 
 void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
-  auto* endpoint = static_cast<Endpoint*>(arg);
-  UcxTransport* self = endpoint->transport;
-  self->lock_.AssertHeld();
-  endpoint->over = true;
-  self->check_endpoints_ = true;
-  LogDebug("UCX lost " + endpoint->name + ": " + ucs_status_string(status));
-}
-
-void UcxTransport::CloseUnused() {
-  check_endpoints_ = false;
-  const auto over = [](const std::shared_ptr<Endpoint>& endpoint) {
-    if (endpoint->peers > 0) return false;
-    if (endpoint->held > 0) return endpoint->watched;  // closed by force: UCX releases the payloads
-    return endpoint->over || StateOf(endpoint->process) == ProcessState::kEnded;
-  };
-  std::erase_if(endpoints_, [&](const std::shared_ptr<Endpoint>& endpoint) MG_REQUIRES(lock_) {
-    if (!over(endpoint)) return false;
-    CloseEndpoint(endpoint.get());
-    return true;
-  });
+  LogDebug("UCX lost " + static_cast<Endpoint*>(arg)->name + ": " + ucs_status_string(status));
 }
 
 void UcxTransport::CloseEndpoint(Endpoint* endpoint) {
@@ -518,10 +449,19 @@ void UcxTransport::CloseEndpoint(Endpoint* endpoint) {
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
 }
 
-void UcxTransport::FlushEndpoint(Endpoint* endpoint) {
+void UcxTransport::FlushEndpoint(const Endpoint& endpoint) {
   const ucp_request_param_t param{};
-  const ucs_status_ptr_t request = ucp_ep_flush_nbx(endpoint->handle, &param);
+  const ucs_status_ptr_t request = ucp_ep_flush_nbx(endpoint.handle, &param);
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
+// Gives back what is pending on watched endpoints. Not in a callback of UCX.
+void UcxTransport::CloseUnused() {
+  close_unused_ = false;
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->watched && endpoint->peers == 0 && endpoint->handle != nullptr)
+      CloseEndpoint(endpoint.get());
+  }
 }
 
 bool UcxTransport::CheckClosing() {
@@ -530,97 +470,6 @@ bool UcxTransport::CheckClosing() {
            ucp_request_free(request);
            return true;
          }) != 0;
-}
-
-void UcxTransport::StartProbe(const std::string& lost) {
-  if (closed_) return;
-  if (probe_endpoint_ == nullptr) {
-    ucp_ep_params_t params{};
-    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-    params.address = reinterpret_cast<const ucp_address_t*>(worker_address_.data());
-    if (ucp_ep_create(worker_, &params, &probe_endpoint_) != UCS_OK) return;
-  }
-  ++probe_;
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
-  // UCX may read the number when a later probe has raised it already; that probe serves as well.
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(probe_endpoint_, kProbe, nullptr, 0, &probe_, sizeof probe_, &param);
-  if (UCS_PTR_IS_ERR(request)) return;
-  if (request != nullptr) ucp_request_free(request);
-  if (!std::exchange(probing_, true)) in_flight_.fetch_add(1, std::memory_order_relaxed);
-  probe_lost_ = lost;
-  quiet_since_ = Clock::now();
-  quiet_polls_ = 0;
-}
-
-ucs_status_t UcxTransport::OnProbe(void* arg, const void*, size_t, void* data, size_t bytes,
-                                   const ucp_am_recv_param_t*) {
-  auto* self = static_cast<UcxTransport*>(arg);
-  self->lock_.AssertHeld();
-  uint64_t number = 0;
-  if (bytes == sizeof number) std::memcpy(&number, data, bytes);
-  if (number == self->probe_ && std::exchange(self->probing_, false)) {
-    self->in_flight_.fetch_sub(1, std::memory_order_relaxed);
-    self->suspects_.clear();
-  }
-  return UCS_OK;
-}
-
-ucs_status_t UcxTransport::OnGoodbye(void* arg, const void*, size_t, void* data, size_t bytes,
-                                     const ucp_am_recv_param_t*) {
-  auto* self = static_cast<UcxTransport*>(arg);
-  self->lock_.AssertHeld();
-  uint64_t instance = 0;
-  if (bytes == sizeof instance) std::memcpy(&instance, data, bytes);
-  for (const auto& endpoint : self->endpoints_) {
-    if (endpoint->instance == instance) endpoint->over = self->check_endpoints_ = true;
-  }
-  return UCS_OK;
-}
-
-void UcxTransport::CheckProbe(bool any) {
-  if (any) {
-    quiet_since_ = Clock::now();
-    quiet_polls_ = 0;
-    return;
-  }
-  if (++quiet_polls_ < kProbeQuietPolls || Clock::now() - quiet_since_ < kProbeQuiet) return;
-  if (SkipUnwritten()) {
-    quiet_since_ = Clock::now();  // there may be another gap
-    quiet_polls_ = 0;
-    return;
-  }
-  probing_ = false;
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
-  const Status status = Unavailable(
-      "this process can no longer receive: " + probe_lost_ +
-      " ended, or was stopped, while it was writing into the shared-memory queue, which is blocked "
-      "since; open another session, or start the process again");
-  LogError(status.message());
-  {
-    MutexLock lock(health_mutex_);
-    health_ = status;
-  }
-  handler_->OnHealthLost(status);
-}
-
-// Skips a message that was begun and whose writer cannot finish it: some process that sent here has
-// ended, and none is merely stopped. False if that is not so, or if there is no such message.
-bool UcxTransport::SkipUnwritten() {
-  const auto find = [](const auto& endpoints, ProcessState state) {
-    return std::find_if(endpoints.begin(), endpoints.end(),
-                        [&](const auto& endpoint) { return StateOf(endpoint->process) == state; });
-  };
-  const auto ended = find(suspects_, ProcessState::kEnded);
-  if (ended == suspects_.end() || find(suspects_, ProcessState::kStopped) != suspects_.end() ||
-      find(endpoints_, ProcessState::kStopped) != endpoints_.end() || !FillGap(event_fd_, kProbe))
-    return false;
-  LogWarning((*ended)->name +
-             " ended while it was writing into the shared-memory queue of this process; what it "
-             "did not finish is skipped");
-  return true;
 }
 
 void UcxTransport::CancelSends(Peer* peer, const Status& status) {
@@ -661,12 +510,8 @@ void UcxTransport::Disconnect(PeerId id) {
     gone_.insert(peer->instance);
     CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
   }
-  if (!peer->self) {
-    --peer->endpoint->peers;
-    suspects_.push_back(peer->endpoint);
-    StartProbe(peer->name);
-  }
-  check_endpoints_ = needs_drive_ = true;
+  if (!peer->self && --peer->endpoint->peers == 0 && peer->endpoint->watched) close_unused_ = true;
+  needs_drive_ = true;
 }
 
 std::string UcxTransport::Describe(PeerId id) const {
@@ -674,7 +519,7 @@ std::string UcxTransport::Describe(PeerId id) const {
   Guard guard(self);
   if (id >= self->peers_.size()) return "not connected";
   const Peer& peer = *self->peers_[id];
-  if (!peer.connected) return "not connected";
+  if (!peer.connected || self->closed_) return "not connected";
   return peer.self ? "self (by reference)" : DescribeEndpoint(peer.endpoint->handle);
 }
 
@@ -762,7 +607,6 @@ void UcxTransport::Submit(SendContext* context) {
     context->open = true;
     context->request = request;
     Link(peer->held, context);
-    ++peer->endpoint->held;
     in_flight_.fetch_add(1, std::memory_order_relaxed);
     needs_drive_ = true;
   }
@@ -796,7 +640,6 @@ void UcxTransport::OnSent(void* request, ucs_status_t status, void* arg) {
     self->in_flight_.fetch_sub(1, std::memory_order_relaxed);
   }
   Unlink(peer->held, context);
-  if (--peer->endpoint->held == 0 && peer->endpoint->peers == 0) self->check_endpoints_ = true;
   self->FinishSend(context, status == UCS_OK ? Status() : SendFailure(status, *peer));
 }
 
@@ -868,9 +711,8 @@ bool UcxTransport::Poll() {
   }
   if (!ready_.empty()) any |= RunReady();
   if (receives_cancelled_ != 0) any |= CheckGrace();
+  if (close_unused_) CloseUnused();
   if (!closing_.empty()) any |= CheckClosing();
-  if (check_endpoints_) CloseUnused();
-  if (probing_) CheckProbe(any);
   polling_ = false;
   needs_drive_ = false;  // the driver looks again before it sleeps
   Unlock();
@@ -879,8 +721,8 @@ bool UcxTransport::Poll() {
 
 bool UcxTransport::Arm() {
   lock_.Lock();
-  const bool quiet = submitted_.empty() && ready_.empty() && !check_endpoints_ &&
-                     ucp_worker_arm(worker_) == UCS_OK;
+  const bool quiet =
+      submitted_.empty() && ready_.empty() && !close_unused_ && ucp_worker_arm(worker_) == UCS_OK;
   Unlock();
   return quiet;
 }
@@ -982,17 +824,7 @@ void UcxTransport::Close() {
   loop_.Stop();
 }
 
-void UcxTransport::SayGoodbye(const Endpoint* endpoint) {
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint->handle, kGoodbye, nullptr, 0, &instance_, sizeof instance_, &param);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-}
-
 void UcxTransport::Finish() {
-  // Peers may still be reading payloads whose Done has run: wait for them, for a short time.
   const auto poll_until = [&](milliseconds grace, auto quiet) {
     const auto over = [&] {
       Guard guard(this);
@@ -1002,29 +834,33 @@ void UcxTransport::Finish() {
       if (!Poll()) sched_yield();
     }
   };
+  // Peers that were connected to the end may still be reading payloads whose Done has run: wait for
+  // them, for a short time. What the others have not answered they never will.
   poll_until(kFinishGrace, [&]() MG_REQUIRES(lock_) {
-    return receives_ == nullptr && ready_.empty() &&
-           std::all_of(peers_.begin(), peers_.end(),
-                       [](const auto& peer) { return peer->held == nullptr; });
+    for (const ReceiveContext* receive = receives_; receive != nullptr; receive = receive->older) {
+      if (!gone_.contains(receive->source)) return false;
+    }
+    return ready_.empty() && std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
+             return peer->held == nullptr || !peer->connected;
+           });
   });
   SilenceUcx(true);  // it would name each request that a dead peer never answered
   lock_.Lock();
-  const auto endpoints = std::exchange(endpoints_, {});
-  for (const auto& endpoint : endpoints) {
-    if (!endpoint->over) SayGoodbye(endpoint.get());
-    endpoint->watched ? FlushEndpoint(endpoint.get()) : CloseEndpoint(endpoint.get());
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->handle == nullptr) continue;
+    endpoint->watched ? FlushEndpoint(*endpoint) : CloseEndpoint(endpoint.get());
   }
-  probing_ = false;
   Unlock();
   poll_until(kFlushGrace, [&]() MG_REQUIRES(lock_) { return closing_.empty(); });
   lock_.Lock();
   polling_ = true;
   // UCX insists that a watched endpoint has nothing pending when its worker ends.
-  for (const auto& endpoint : endpoints) {
-    if (endpoint->watched) CloseEndpoint(endpoint.get());
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->watched && endpoint->handle != nullptr) CloseEndpoint(endpoint.get());
   }
   // Requests that peers never answered: UCX drops them, without a callback, when the worker ends.
   for (void* request : closing_) ucp_request_free(request);
+  closing_.clear();
   std::vector<SendContext*> abandoned;
   for (const auto& peer : peers_) {
     for (SendContext* context = peer->held; context != nullptr; context = context->older) {
@@ -1038,12 +874,6 @@ void UcxTransport::Finish() {
   }
   ucp_worker_destroy(std::exchange(worker_, nullptr));
   SilenceUcx(false);
-  // A request that was never answered keeps its memory in UCX's registration cache (of every lane
-  // since UCX 1.14, of RDMA before), and to end a context whose cache is in use ends the process:
-  // such a context stays.
-  const bool unanswered = !abandoned.empty() || receives_ != nullptr;
-  const ucp_context_h handle = std::exchange(context_, nullptr);
-  if (!unanswered) ucp_cleanup(handle);
   for (SendContext* context : abandoned) Release(context);
   while (receives_ != nullptr) {  // UCX writes nowhere any more
     ReceiveContext* receive = receives_;
@@ -1062,6 +892,8 @@ void UcxTransport::Finish() {
 }
 
 }  // namespace
+
+Status PrepareUcx(const TransportOptions& options) { return SharedUcxContext(options).status(); }
 
 Result<std::unique_ptr<Transport>> MakeUcxTransport(const TransportOptions& options,
                                                     MessageHandler* handler) {
