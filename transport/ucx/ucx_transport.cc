@@ -630,10 +630,11 @@ void UcxTransport::FinishSend(SendContext* context, Status status) {
 
 void UcxTransport::OnSent(void* request, ucs_status_t status, void* arg) {
   auto* context = static_cast<SendContext*>(arg);
-  ucp_request_free(request);
   Peer* peer = context->peer;
   UcxTransport* self = peer->transport;
   self->lock_.AssertHeld();
+  if (self->worker_ == nullptr) return;  // it ends: Finish has given the request back
+  ucp_request_free(request);
   context->peer = nullptr;
   if (context->open) {
     context->open = false;
@@ -796,6 +797,7 @@ void UcxTransport::OnReceived(void* request, ucs_status_t status, size_t bytes, 
   auto* receive = static_cast<ReceiveContext*>(arg);
   UcxTransport* self = receive->transport;
   self->lock_.AssertHeld();
+  if (self->worker_ == nullptr) return;  // as in OnSent
   ucp_request_free(request);
   Unlink(self->receives_, receive);
   if (receive->open) {
@@ -858,7 +860,7 @@ void UcxTransport::Finish() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->watched && endpoint->handle != nullptr) CloseEndpoint(endpoint.get());
   }
-  // Requests that peers never answered: UCX drops them, without a callback, when the worker ends.
+  // Requests that peers never answered: UCX drops them when the worker ends.
   for (void* request : closing_) ucp_request_free(request);
   closing_.clear();
   std::vector<SendContext*> abandoned;
