@@ -102,7 +102,7 @@ Result<std::string> AllowedDevices(const std::string& wanted, const std::vector<
 
 // The lanes that UCX makes of `names` on the devices, from lines such as
 //   resource 3  :  md 3  dev 2  flags -- posix/memory
-// They do not change while the process lives, and a session asks each time that it opens.
+// They do not change while the process lives.
 Result<std::set<std::string>> LanesHere(const std::string& names, const std::string& net_devices) {
   static Mutex mutex;
   static std::map<std::pair<std::string, std::string>, std::set<std::string>> known MG_GUARDED_BY(
