@@ -17,6 +17,8 @@ class Descriptor {
   }
   ~Descriptor() { Close(); }
   int get() const { return fd_; }
+  // Gives it to somebody else, who closes it.
+  int Disown() { return std::exchange(fd_, -1); }
   void Close() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }

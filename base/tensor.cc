@@ -9,14 +9,36 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <new>
+#include <optional>
 
 namespace monograph {
 namespace {
 
+// The bytes of so many elements of a size; nothing if no memory can hold them.
+std::optional<size_t> BytesOf(const Shape& shape, size_t element) {
+  const std::span<const int64_t> dims = shape.dims();
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return 0;
+  int64_t bytes = static_cast<int64_t>(element);
+  for (const int64_t dim : dims) {
+    if (dim < 0 || __builtin_mul_overflow(bytes, dim, &bytes)) return std::nullopt;
+  }
+  return static_cast<size_t>(bytes);
+}
+
+Status NoMemory(DType dtype, const Shape& shape, const std::optional<size_t>& bytes,
+                const std::string& where) {
+  return ResourceExhausted("no memory for " + std::string(DTypeName(dtype)) + shape.ToString() +
+                           " (" + (bytes ? std::to_string(*bytes) : "more than 2^63") + " bytes)" +
+                           where);
+}
+
 template <typename T>
-Tensor AllocateObjects(DType dtype, const Shape& shape) {
-  const auto count = static_cast<size_t>(shape.elements());
-  auto* objects = new T[count];
+Result<Tensor> AllocateObjects(DType dtype, const Shape& shape) {
+  const std::optional<size_t> bytes = BytesOf(shape, sizeof(T));
+  const size_t count = bytes.value_or(0) / sizeof(T);
+  T* const objects = bytes ? new (std::nothrow) T[count] : nullptr;
+  if (objects == nullptr) return NoMemory(dtype, shape, bytes, "");
   return Tensor(dtype, shape,
                 Buffer::Wrap(objects, count * sizeof(T), [objects] { delete[] objects; }));
 }
@@ -47,13 +69,10 @@ Result<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* allo
   const size_t element = DTypeSize(dtype);
   if (element == 0)
     return Unimplemented("tensors of type " + std::string(DTypeName(dtype)) + " are not supported");
-  const size_t bytes = static_cast<size_t>(shape.elements()) * element;
-  Buffer buffer = Buffer::Allocate(allocator, bytes);
-  if (!buffer) {
-    return ResourceExhausted("no memory for " + std::string(DTypeName(dtype)) + shape.ToString() +
-                             " (" + std::to_string(bytes) + " bytes) in allocator '" +
-                             allocator->name() + "'");
-  }
+  const std::optional<size_t> bytes = BytesOf(shape, element);
+  Buffer buffer = bytes ? Buffer::Allocate(allocator, *bytes) : Buffer();
+  if (!buffer)
+    return NoMemory(dtype, shape, bytes, std::string(" in allocator '") + allocator->name() + "'");
   return Tensor(dtype, shape, std::move(buffer));
 }
 

@@ -1,14 +1,14 @@
 // ClusterSpec from JSON, a file, a flag or lists of hosts. Every way ends in AddTask, which checks
 // the job's name, the address, and that no other task has it, so that an error names the same job
-// and task however the cluster was given. The JSON library reports a byte offset, which Place turns
-// into line and column.
+// and task however the cluster was given.
 #include "client/cluster.h"
 
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/text_file.h"
+#include "base/input_file.h"
+#include "base/json_value.h"
 #include "transport/control/host_port.h"
 
 namespace monograph {
@@ -19,20 +19,6 @@ using Json = nlohmann::json;
 bool IsJobName(const std::string& name) {
   Result<DeviceName> device = DeviceName::Parse("/job:" + name);
   return device.ok() && device->job == name;
-}
-
-// "line 3, column 14" of byte `offset` (1-based, as the JSON library counts).
-std::string Place(std::string_view text, size_t offset) {
-  size_t line = 1, column = 1;
-  for (size_t i = 0; i + 1 < offset && i < text.size(); ++i) {
-    if (text[i] == '\n') {
-      ++line;
-      column = 1;
-    } else {
-      ++column;
-    }
-  }
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
 }  // namespace
@@ -60,14 +46,13 @@ Status ClusterSpec::AddTask(const std::string& job, int task, const std::string&
 
 Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_view source) {
   const std::string where(source);
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    return InvalidArgument(where + ", " + Place(text, error.byte) +
-                           ": not JSON; expected something like {\"ps\": [\"host:port\"], "
-                           "\"worker\": [\"host:port\"]}");
+  Result<Json> parsed = ParseJson(text, source);
+  if (!parsed.ok()) {
+    return parsed.status().WithMessage(
+        parsed.status().message() +
+        "; expected something like {\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}");
   }
+  const Json json = std::move(parsed).value();
   if (!json.is_object())
     return InvalidArgument(where + ": a cluster is an object {\"job\": [\"host:port\", ...]}");
   if (json.contains("cluster") && json["cluster"].is_object() && json.contains("task")) {
@@ -95,7 +80,7 @@ Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_vie
       }
       const std::string place = where + ", job '" + job + "', task " + std::to_string(task);
       if (!address.is_string())
-        return InvalidArgument(place + ": expected \"host:port\", not " + address.dump());
+        return InvalidArgument(place + ": expected \"host:port\", not " + JsonExcerpt(address));
       if (Status status = cluster.AddTask(job, task, address.get<std::string>()); !status.ok()) {
         return status.WithContext(place);
       }
@@ -107,7 +92,7 @@ Result<ClusterSpec> ClusterSpec::FromJson(std::string_view text, std::string_vie
 }
 
 Result<ClusterSpec> ClusterSpec::FromFile(const std::string& path) {
-  MG_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("cluster file", path));
+  MG_ASSIGN_OR_RETURN(const std::string text, ReadFileOrPipe("cluster file", path));
   return FromJson(text, path);
 }
 
@@ -174,7 +159,7 @@ std::string ClusterSpec::ToJson() const {
       }
     }
   }
-  return json.dump();
+  return JsonText(json);
 }
 
 }  // namespace monograph

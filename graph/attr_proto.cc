@@ -224,6 +224,11 @@ struct AttrWriter {
 }  // namespace
 
 Result<Tensor> TensorFromProto(const TensorProto& proto) {
+  uint64_t expandable = kMaxExpandedBytes;
+  return TensorFromProto(proto, &expandable);
+}
+
+Result<Tensor> TensorFromProto(const TensorProto& proto, uint64_t* expandable) {
   const DType dtype = TypeFromProto(proto.dtype());
   const std::string type(DTypeName(dtype));
   MG_ASSIGN_OR_RETURN(const PartialShape partial, ShapeFromProto(proto.tensor_shape()));
@@ -250,10 +255,14 @@ Result<Tensor> TensorFromProto(const TensorProto& proto) {
   } else if (values.count > shape.elements()) {
     return InvalidArgument(fmt::format("a tensor of shape {} has {} elements in {}",
                                        shape.ToString(), values.count, values.field));
-  } else if (values.count < shape.elements() && bytes > kMaxExpandedBytes) {
-    return InvalidArgument(
-        fmt::format("a tensor of type {} and shape {} has only {} elements in {}", type,
-                    shape.ToString(), values.count, values.field));
+  } else if (values.count < shape.elements()) {
+    if (bytes > *expandable) {
+      return InvalidArgument(fmt::format(
+          "a tensor of type {} and shape {} has only {} elements in {}; at most {} more "
+          "bytes may be written that way",
+          type, shape.ToString(), values.count, values.field, *expandable));
+    }
+    *expandable -= bytes;
   }
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   if (!content.empty()) {
@@ -346,6 +355,11 @@ void TensorToProto(const Tensor& tensor, TensorProto* proto) {
 }
 
 Result<AttrValue> AttrFromProto(const pb::AttrValue& proto) {
+  uint64_t expandable = kMaxExpandedBytes;
+  return AttrFromProto(proto, &expandable);
+}
+
+Result<AttrValue> AttrFromProto(const pb::AttrValue& proto, uint64_t* expandable) {
   switch (proto.value_case()) {
     case pb::AttrValue::kS:
       return AttrValue(proto.s());
@@ -362,7 +376,7 @@ Result<AttrValue> AttrFromProto(const pb::AttrValue& proto) {
       return AttrValue(shape);
     }
     case pb::AttrValue::kTensor: {
-      MG_ASSIGN_OR_RETURN(Tensor tensor, TensorFromProto(proto.tensor()));
+      MG_ASSIGN_OR_RETURN(Tensor tensor, TensorFromProto(proto.tensor(), expandable));
       return AttrValue(std::move(tensor));
     }
     case pb::AttrValue::kList:

@@ -13,11 +13,14 @@ class TensorProto;
 using pb::TensorProto;
 
 // Nothing in a tensor or attribute that somebody sent is trusted: sizes are checked before memory
-// is taken.
-Result<Tensor> TensorFromProto(const TensorProto& proto);
+// is taken. `expandable` is how many bytes tensors may still take whose elements are not all
+// written; theirs are taken off it.
+Result<Tensor> TensorFromProto(const TensorProto& proto, uint64_t* expandable);
+Result<Tensor> TensorFromProto(const TensorProto& proto);  // one of at most 2 GiB
 void TensorToProto(const Tensor& tensor, TensorProto* proto);
 // std::monostate for an attribute that we have no value for (a list of tensors, none at all).
 // Unimplemented for a placeholder.
+Result<AttrValue> AttrFromProto(const pb::AttrValue& proto, uint64_t* expandable);
 Result<AttrValue> AttrFromProto(const pb::AttrValue& proto);
 void AttrToProto(const AttrValue& value, pb::AttrValue* proto);
 

@@ -2,6 +2,7 @@
 // attributes and tensors: graph/attr_proto.h.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,8 @@ struct ImportOptions {
   // Keep nodes whose op the registry lacks (a step that needs one fails); otherwise Unimplemented
   // at once.
   bool keep_unknown_ops = true;
+  // A few bytes of a tensor may stand for many equal elements. What all of a graph's may ask for.
+  uint64_t most_expanded_bytes = uint64_t{2} << 30;
 };
 
 // InvalidArgument names the node. Attributes that an OpDef does not declare are dropped if they

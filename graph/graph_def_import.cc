@@ -34,12 +34,13 @@ class NodeLoader {
   // `context`: "" or "function 'f', ". `producer`: the GraphDef's version. Arguments of a function
   // are in `graph` already, under the ids in `arguments`.
   NodeLoader(const Nodes& nodes, std::string context, bool in_function, int producer,
-             const ImportOptions& options, Graph* graph)
+             const ImportOptions& options, uint64_t* expandable, Graph* graph)
       : nodes_(nodes),
         context_(std::move(context)),
         in_function_(in_function),
         producer_(producer),
         options_(options),
+        expandable_(expandable),
         graph_(graph) {}
 
   void AddArgument(const std::string& name, NodeId id) { arguments_.emplace(name, id); }
@@ -237,7 +238,7 @@ class NodeLoader {
       const bool wanted = op == nullptr || declared || IsKeptAttr(name) ||
                           (op->name() == "_Arg" && name == "_output_shapes");
       if (!wanted) continue;
-      auto value = AttrFromProto(proto);
+      auto value = AttrFromProto(proto, expandable_);
       if (!value.ok()) {
         if (!declared) continue;
         return value.status().WithContext(fmt::format("attribute '{}'", name));
@@ -304,6 +305,7 @@ class NodeLoader {
   const bool in_function_;
   const int producer_;
   const ImportOptions& options_;
+  uint64_t* const expandable_;  // graph/attr_proto.h
   Graph* graph_;
   std::unordered_map<std::string_view, int> index_;
   std::unordered_map<std::string_view, NodeId> arguments_;
@@ -317,7 +319,7 @@ class NodeLoader {
 class GraphLoader {
  public:
   GraphLoader(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options)
-      : def_(def), options_(options), graph_(registry) {}
+      : def_(def), options_(options), expandable_(options.most_expanded_bytes), graph_(registry) {}
 
   Result<Graph> Load() {
     for (const pb::FunctionDef& function : def_.library().function()) {
@@ -328,10 +330,12 @@ class GraphLoader {
     }
     for (const pb::FunctionDef& function : def_.library().function())
       MG_RETURN_IF_ERROR(LoadFunction(function));
-    NodeLoader nodes(def_.node(), "", false, producer(), options_, &graph_);
+    NodeLoader nodes(def_.node(), "", false, producer(), options_, &expandable_, &graph_);
     MG_RETURN_IF_ERROR(nodes.Load());
     return std::move(graph_);
   }
+  // What of ImportOptions::most_expanded_bytes Load has left.
+  uint64_t expandable() const { return expandable_; }
 
  private:
   // Called functions first, so that calls know their shapes. A recursive function is found when it
@@ -363,7 +367,8 @@ class GraphLoader {
     }
     Graph body(&graph_.registry());
     body.ShareFunctions(graph_.shared_functions());
-    NodeLoader nodes(def.node_def(), context + ", ", true, producer(), options_, &body);
+    NodeLoader nodes(def.node_def(), context + ", ", true, producer(), options_, &expandable_,
+                     &body);
     for (int i = 0; i < signature.input_arg_size(); ++i) {
       const auto& arg = signature.input_arg(i);
       Attrs attrs{{"T", static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type())},
@@ -417,6 +422,7 @@ class GraphLoader {
 
   const GraphDef& def_;
   const ImportOptions& options_;
+  uint64_t expandable_;
   Graph graph_;
   std::unordered_map<std::string, const pb::FunctionDef*> functions_;
   std::set<std::string> started_;
@@ -446,8 +452,10 @@ std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* r
                                                  static_cast<int>(fields->library.size()))) {
     return std::nullopt;
   }
-  auto graph = GraphFromDef(library, registry, options);
-  if (!graph.ok() || !AddPlainNodes(fields->nodes, &*graph)) return std::nullopt;
+  GraphLoader loader(library, registry, options);
+  auto graph = loader.Load();
+  if (!graph.ok() || !AddPlainNodes(fields->nodes, loader.expandable(), &*graph))
+    return std::nullopt;
   return std::move(*graph);
 }
 

@@ -7,10 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 
+#include "base/input_file.h"
+#include "base/nesting.h"
 #include "graph/dot.h"
 #include "graph/graph.pb.h"
 
@@ -40,39 +40,29 @@ Status CheckEnding(const std::string& path, bool dot) {
 }
 
 Result<std::string> ReadFile(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    return FailedPrecondition("graph file '" + path + "' is a folder");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const int error = errno;
-    return error == ENOENT ? NotFound("graph file '" + path + "' does not exist")
-                           : FailedPrecondition(fmt::format("graph file '{}' cannot be read: {}",
-                                                            path, std::strerror(error)));
-  }
-  std::ostringstream bytes;
-  if (file.peek() != std::ifstream::traits_type::eof()) bytes << file.rdbuf();
-  if (file.bad() || bytes.bad())
-    return FailedPrecondition("graph file '" + path + "' cannot be read");
-  return std::move(bytes).str();
-}
-
-Status ParseText(const std::string& text, const std::string& path, GraphDef* def) {
-  const google::protobuf::LogSilencer silence;  // of warnings about unknown fields
-  google::protobuf::TextFormat::Parser parser;
-  FirstError error;
-  parser.RecordErrorsTo(&error);
-  parser.AllowUnknownField(true);  // TensorFlow has fields that mean nothing here
-  if (parser.ParseFromString(text, def)) return Status();
-  return InvalidArgument(path + ":" + error.text());
+  return ReadInputFile("graph file", path, kMostGraphBytes);
 }
 
 }  // namespace
 
+Status ParseGraphText(const std::string& text, const std::string& source, GraphDef* def) {
+  MG_RETURN_IF_ERROR(CheckNesting(text, source));  // the parser recurses
+  if (const size_t zero = text.find('\0'); zero != std::string::npos)
+    return InvalidArgument(source + ", " + PlaceInText(text, zero) + ": a zero byte is no text");
+  const google::protobuf::LogSilencer silence;  // of warnings about unknown fields
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  parser.SetRecursionLimit(static_cast<int>(kMostNesting));
+  parser.AllowUnknownField(true);  // TensorFlow has fields that mean nothing here
+  if (parser.ParseFromString(text, def)) return Status();
+  return InvalidArgument(source + ":" + error.text());
+}
+
 Status ReadGraphDef(const std::string& path, GraphDef* def) {
   MG_RETURN_IF_ERROR(CheckEnding(path, false));
   MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  if (IsText(path)) return ParseText(bytes, path, def);
+  if (IsText(path)) return ParseGraphText(bytes, path, def);
   const google::protobuf::LogSilencer silence;  // the error that we return is enough
   if (bytes.size() <= INT32_MAX && def->ParseFromString(bytes)) return Status();
   return InvalidArgument(
@@ -83,7 +73,7 @@ Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry) {
   MG_RETURN_IF_ERROR(CheckEnding(path, false));
   MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
   GraphDef def;
-  if (IsText(path)) MG_RETURN_IF_ERROR(ParseText(bytes, path, &def));
+  if (IsText(path)) MG_RETURN_IF_ERROR(ParseGraphText(bytes, path, &def));
   auto graph = IsText(path) ? GraphFromDef(def, registry) : ParseGraph(bytes, registry);
   if (!graph.ok()) return graph.status().WithContext("graph file '" + path + "'");
   return graph;

@@ -13,5 +13,7 @@ Status WriteGraph(const Graph& graph, const std::string& path);  // also .dot
 
 // A GraphDef before it becomes a Graph.
 Status ReadGraphDef(const std::string& path, GraphDef* def);
+// The same from the text of a .pbtxt. `source` names it in errors.
+Status ParseGraphText(const std::string& text, const std::string& source, GraphDef* def);
 
 }  // namespace monograph

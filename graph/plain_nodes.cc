@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/json.h"
 #include "graph/attr_proto.h"
 #include "graph/graph.pb.h"
 #include "graph/wire.h"
@@ -36,7 +37,7 @@ bool Split(std::string_view bytes, PlainNode* node) {
   while (!in.done()) {
     const char* start = in.at();
     std::string_view value;
-    const uint64_t tag = in.Varint();
+    const uint64_t tag = in.Tag();
     if ((tag & 7) != kBytes || !in.Bytes(&value)) return false;
     switch (tag >> 3) {
       case 1:
@@ -64,14 +65,14 @@ bool Split(std::string_view bytes, PlainNode* node) {
         break;  // what newer TensorFlows write
     }
   }
-  return in.ok();
+  // Strings of messages are UTF-8. Names are checked by the graph, which allows even less.
+  return in.ok() && IsUtf8(node->device);
 }
 
-// The value of an AttrValue. False: not understood. std::monostate: none.
-bool ReadValue(std::string_view bytes, AttrValue* value) {
-  if (bytes.empty()) return true;
+// The value of an AttrValue. False: not understood, or none.
+bool ReadValue(std::string_view bytes, uint64_t* expandable, AttrValue* value) {
   Reader in(bytes);
-  const uint64_t tag = in.Varint();
+  const uint64_t tag = in.Tag();
   std::string_view text;
   switch (tag) {
     case Tag(2, kBytes):
@@ -102,44 +103,45 @@ bool ReadValue(std::string_view bytes, AttrValue* value) {
   if (in.ok() && in.done()) return true;
   pb::AttrValue proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
-  auto read = AttrFromProto(proto);
-  if (!read.ok()) return false;
+  auto read = AttrFromProto(proto, expandable);
+  if (!read.ok() || std::holds_alternative<std::monostate>(*read)) return false;
   *value = std::move(*read);
   return true;
 }
 
 // As NodeLoader::ReadAttrs, import.cc.
-bool ReadAttrs(std::string_view bytes, const OpDef& op, Attrs* attrs) {
+bool ReadAttrs(std::string_view bytes, const OpDef& op, uint64_t* expandable, Attrs* attrs) {
   Reader in(bytes);
   while (!in.done()) {
     std::string_view entry, name, value;
-    if (in.Varint() != Tag(5, kBytes) || !in.Bytes(&entry)) return false;
+    if (in.Tag() != Tag(5, kBytes) || !in.Bytes(&entry)) return false;
     Reader fields(entry);
     while (!fields.done()) {
       std::string_view field;
-      const uint64_t tag = fields.Varint();
+      const uint64_t tag = fields.Tag();
       if (!fields.Bytes(&field)) return false;
-      if (tag == Tag(1, kBytes)) {
+      if (tag == Tag(1, kBytes) && name.empty()) {
         name = field;
-      } else if (tag == Tag(2, kBytes)) {
+      } else if (tag == Tag(2, kBytes) && value.empty()) {
         value = field;
       } else {
         return false;
       }
     }
+    if (!IsUtf8(name)) return false;
     if (op.FindAttr(name) == nullptr && !IsKeptAttr(name) &&
         !(op.name() == "_Arg" && name == "_output_shapes"))
       continue;
     AttrValue read;
-    if (!ReadValue(value, &read)) return false;
-    if (!std::holds_alternative<std::monostate>(read)) attrs->Set(name, std::move(read));
+    if (!ReadValue(value, expandable, &read)) return false;
+    attrs->Set(name, std::move(read));
   }
   return in.ok();
 }
 
 class PlainLoader {
  public:
-  explicit PlainLoader(Graph* graph) : graph_(graph) {}
+  PlainLoader(uint64_t expandable, Graph* graph) : expandable_(expandable), graph_(graph) {}
 
   bool Add(std::string_view bytes) {
     if (!Split(bytes, &node_)) return false;
@@ -192,12 +194,13 @@ class PlainLoader {
     }
     const OpDef* op = graph_->registry().Find(node_.op);
     Attrs read;
-    if (op == nullptr || !ReadAttrs(node_.attrs, *op, &read)) return false;
+    if (op == nullptr || !ReadAttrs(node_.attrs, *op, &expandable_, &read)) return false;
     if (!read.empty()) *attrs = std::make_shared<const Attrs>(std::move(read));
     if (shared) known_.emplace(key, Known{node_.op, node_.attrs, *attrs});
     return true;
   }
 
+  uint64_t expandable_;
   Graph* const graph_;
   PlainNode node_;
   std::vector<Endpoint> data_;
@@ -215,7 +218,7 @@ std::optional<GraphDefFields> SplitGraphDef(std::string_view bytes) {
   GraphDefFields fields;
   Reader in(bytes);
   while (!in.done()) {
-    const uint64_t tag = in.Varint();
+    const uint64_t tag = in.Tag();
     std::string_view value;
     if (tag == Tag(3, kVarint)) {  // an old field: a version
       in.Varint();
@@ -228,19 +231,20 @@ std::optional<GraphDefFields> SplitGraphDef(std::string_view bytes) {
       fields.library = value;
     }
     if (tag >> 3 == 4) {
-      Reader versions(value);
-      if (versions.Varint() == Tag(1, kVarint))
-        fields.producer = static_cast<int>(versions.Varint());
-      if (!versions.ok()) return std::nullopt;
+      for (Reader versions(value); !versions.done();) {
+        const uint64_t field = versions.Tag(), number = versions.Varint();
+        if (!versions.ok() || (field & 7) != kVarint) return std::nullopt;
+        if (field == Tag(1, kVarint)) fields.producer = static_cast<int>(number);
+      }
     }
   }
   if (!in.ok()) return std::nullopt;
   return fields;
 }
 
-bool AddPlainNodes(const std::vector<std::string_view>& nodes, Graph* graph) {
+bool AddPlainNodes(const std::vector<std::string_view>& nodes, uint64_t expandable, Graph* graph) {
   graph->Reserve(static_cast<int>(nodes.size()) + graph->num_nodes());
-  PlainLoader loader(graph);
+  PlainLoader loader(expandable, graph);
   for (const std::string_view node : nodes) {
     if (!loader.Add(node)) return false;
   }

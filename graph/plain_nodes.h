@@ -21,7 +21,8 @@ std::optional<GraphDefFields> SplitGraphDef(std::string_view bytes);
 // Adds the nodes to the graph. False if one is not plain: malformed, refused by the graph, of an op
 // that the registry lacks, or before one that it reads. The graph is then half filled, and
 // GraphFromDef, which sorts nodes and names mistakes, must read the bytes instead.
-bool AddPlainNodes(const std::vector<std::string_view>& nodes, Graph* graph);
+// `expandable`: graph/attr_proto.h.
+bool AddPlainNodes(const std::vector<std::string_view>& nodes, uint64_t expandable, Graph* graph);
 
 // True for an attribute that nodes keep though their op does not declare it.
 bool IsKeptAttr(std::string_view name);

@@ -43,19 +43,16 @@ class Reader {
     ok_ = false;
     at_ = end_;
   }
-  uint64_t Varint() {
-    uint64_t value = 0;
-    for (int shift = 0; at_ != end_ && shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(*at_++);
-      value |= static_cast<uint64_t>(byte & 127) << shift;
-      if (byte < 128) return value;
-    }
-    Fail();
-    return 0;
+  uint64_t Varint() { return Varint(10); }
+  // Of a field; its number is not 0.
+  uint64_t Tag() {
+    const uint64_t tag = Varint(5);
+    if (tag > UINT32_MAX || tag >> 3 == 0) Fail();
+    return tag;
   }
   // What follows the tag of a length-delimited field: a view.
   bool Bytes(std::string_view* bytes) {
-    const uint64_t size = Varint();
+    const uint64_t size = Varint(5);
     if (!ok_ || size > static_cast<uint64_t>(end_ - at_)) {
       Fail();
       return false;
@@ -77,6 +74,17 @@ class Reader {
   }
 
  private:
+  uint64_t Varint(int most_bytes) {
+    uint64_t value = 0;
+    for (int shift = 0; at_ != end_ && shift < 7 * most_bytes; shift += 7) {
+      const auto byte = static_cast<unsigned char>(*at_++);
+      value |= static_cast<uint64_t>(byte & 127) << shift;
+      if (byte < 128) return value;
+    }
+    Fail();
+    return 0;
+  }
+
   const char* at_;
   const char* const end_;
   bool ok_ = true;

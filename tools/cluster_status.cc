@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/device_name.h"
+#include "base/json_value.h"
 #include "base/mutex.h"
 #include "client/cluster_connection.h"
 #include "client/registries.h"
@@ -179,7 +180,7 @@ std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks) {
     }
     list.push_back(std::move(one));
   }
-  return Json{{"monograph_status", 1}, {"tasks", std::move(list)}}.dump(2) + "\n";
+  return JsonText(Json{{"monograph_status", 1}, {"tasks", std::move(list)}}, 2) + "\n";
 }
 
 }  // namespace monograph

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_value.h"
+
 namespace monograph {
 namespace {
 
@@ -32,7 +34,7 @@ struct Trace {
 
 // Arrows carry the edge of the send or receive that was listed right before them.
 Result<Trace> Read(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  MG_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "trace"));
   if (!json.is_object() || !json.contains("traceEvents") || !json["traceEvents"].is_array())
     return InvalidArgument("not a trace: a JSON object with \"traceEvents\" is expected");
   Trace trace;

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/json_value.h"
 #include "executor/device.h"
 
 namespace monograph {
@@ -79,7 +80,7 @@ std::string DevicesJson(const MachineDevices& machine) {
   }
   Json json = {{"monograph_devices", 1}, {"devices", std::move(devices)}};
   json["why_no_gpu"] = machine.gpus.empty() ? Json(machine.why_no_gpu) : Json(nullptr);
-  return json.dump(2) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace monograph

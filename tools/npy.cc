@@ -5,12 +5,14 @@
 #include "tools/npy.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <fstream>
-#include <iterator>
-#include <sstream>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "base/input_file.h"
 
 namespace monograph {
 namespace {
@@ -43,15 +45,22 @@ Result<std::string> Field(const std::string& header, const std::string& key,
   return header.substr(begin, header.find_first_of(",}", begin) - begin);
 }
 
+// A number of digits alone.
+std::optional<uint64_t> Digits(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
-  std::ifstream file(path, std::ios::binary);
-  file.peek();  // a folder can be opened, but not read
-  if (!file) return NotFound("cannot read '" + path + "'");
-  std::ostringstream all;
-  all << file.rdbuf();
-  const std::string bytes = std::move(all).str();
+  MG_ASSIGN_OR_RETURN(const std::string bytes, ReadInputFile(".npy file", path, kMostDataBytes));
+  return ParseNpy(bytes, path, wanted);
+}
+
+Result<Tensor> ParseNpy(std::string_view bytes, const std::string& path, DType wanted) {
   if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0)
     return InvalidArgument(path + " is not a .npy file");
   const int major = bytes[6];
@@ -70,7 +79,7 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   }
   if (header_begin + header_size > bytes.size())
     return DataLoss(path + " is truncated in its header");
-  const std::string header = bytes.substr(header_begin, header_size);
+  const std::string header(bytes.substr(header_begin, header_size));
   MG_ASSIGN_OR_RETURN(std::string code, Field(header, "descr", path));
   MG_ASSIGN_OR_RETURN(const std::string fortran, Field(header, "fortran_order", path));
   MG_ASSIGN_OR_RETURN(const std::string dims_text, Field(header, "shape", path));
@@ -80,8 +89,12 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
     const size_t digit = dims_text.find_first_of("0123456789", at);
     if (digit == std::string::npos) break;
     const size_t end = std::min(dims_text.find_first_not_of("0123456789", digit), dims_text.size());
-    if (end - digit > 18) return InvalidArgument(path + ": absurd shape (" + dims_text + ")");
-    dims.push_back(std::stoll(dims_text.substr(digit, end - digit)));
+    const std::optional<uint64_t> dim =
+        Digits(std::string_view(dims_text).substr(digit, end - digit));
+    if (!dim || *dim > INT64_MAX || dims.size() == kMaxRank)
+      return InvalidArgument(path + ": a tensor cannot have the shape (" +
+                             dims_text.substr(0, 100) + ")");
+    dims.push_back(static_cast<int64_t>(*dim));
     at = end;
   }
   Result<Shape> shape = Shape::Make(dims);
@@ -89,14 +102,17 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
   if (fortran.find("True") != std::string::npos && shape->rank() > 1) {
     return InvalidArgument(path + " is in Fortran order; save it with numpy.ascontiguousarray");
   }
-  const std::string_view data = std::string_view(bytes).substr(header_begin + header_size);
+  const std::string_view data = bytes.substr(header_begin + header_size);
   if (code.rfind("|S", 0) == 0) {
-    const size_t width = code.size() > 2 && code.size() < 10 ? std::stoul(code.substr(2)) : 0;
-    if (data.size() != width * static_cast<size_t>(shape->elements()))
+    const std::optional<uint64_t> width = Digits(std::string_view(code).substr(2));
+    if (!width || *width == 0)
+      return InvalidArgument(path + " has type '" + code + "', which is no byte string");
+    if (data.size() % *width != 0 ||
+        data.size() / *width != static_cast<uint64_t>(shape->elements()))
       return DataLoss(path + " does not hold the bytes of its shape " + shape->ToString());
     MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DT_STRING, shape.value()));
     for (int64_t i = 0; i < shape->elements(); ++i) {
-      std::string_view text = data.substr(width * static_cast<size_t>(i), width);
+      std::string_view text = data.substr(*width * static_cast<size_t>(i), *width);
       tensor.strings()[i] = text.substr(0, text.find_last_not_of('\0') + 1);
     }
     return tensor;
@@ -111,13 +127,15 @@ Result<Tensor> ReadNpy(const std::string& path, DType wanted) {
     return InvalidArgument(
         path + " has type '" + code +
         "', which is not supported (little-endian numbers, bool and byte strings are)");
-  const size_t expected = static_cast<size_t>(shape->elements()) * DTypeSize(dtype);
-  if (data.size() != expected) {
+  const size_t element = DTypeSize(dtype);
+  if (data.size() % element != 0 ||
+      data.size() / element != static_cast<uint64_t>(shape->elements())) {
     return DataLoss(path + " has " + std::to_string(data.size()) + " bytes of data where shape " +
-                    shape->ToString() + " needs " + std::to_string(expected));
+                    shape->ToString() + " needs " + std::to_string(shape->elements()) + " of " +
+                    std::to_string(element) + " bytes");
   }
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape.value()));
-  if (expected > 0) std::memcpy(tensor.raw(), data.data(), expected);
+  if (!data.empty()) std::memcpy(tensor.raw(), data.data(), data.size());
   return tensor;
 }
 

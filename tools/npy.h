@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "base/tensor.h"
@@ -12,6 +13,8 @@ namespace monograph {
 // `wanted` settles what a '<V2' file holds (DT_INVALID: unknown). Errors name the path: NotFound,
 // DataLoss for a truncated file, InvalidArgument for a type or order that we do not read.
 Result<Tensor> ReadNpy(const std::string& path, DType wanted = DT_INVALID);
+// The same from the file's bytes.
+Result<Tensor> ParseNpy(std::string_view bytes, const std::string& path, DType wanted = DT_INVALID);
 // Strings are written as fixed-width '|S' bytes. Unimplemented for resource handles.
 Status WriteNpy(const std::string& path, const Tensor& tensor);
 

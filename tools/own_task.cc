@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_value.h"
 #include "base/log.h"
 
 namespace monograph {
@@ -72,11 +73,12 @@ Result<OwnTask> TaskOf(const std::string& variable, const std::string& value,
 
 // The tasks of TF_CONFIG's cluster; 0 if it is not set or names none.
 size_t TfConfigTasks() {
-  const auto config = nlohmann::json::parse(Variable("TF_CONFIG"), nullptr, false);
-  if (!config.is_object() || !config.contains("cluster") || !config["cluster"].is_object())
-    return 0;
+  const Result<nlohmann::json> config = ParseJson(Variable("TF_CONFIG"), "TF_CONFIG");
+  if (!config.ok() || !config->is_object() || !config->contains("cluster")) return 0;
+  const nlohmann::json& cluster = (*config)["cluster"];
+  if (!cluster.is_object()) return 0;
   size_t tasks = 0;
-  for (const auto& [job, addresses] : config["cluster"].items()) tasks += addresses.size();
+  for (const auto& [job, addresses] : cluster.items()) tasks += addresses.size();
   return tasks;
 }
 

@@ -15,6 +15,8 @@
 #include <sstream>
 #include <utility>
 
+#include "base/input_file.h"
+#include "base/json_value.h"
 #include "client/session.h"
 #include "executor/worker/task_status.h"
 
@@ -77,14 +79,14 @@ Json ToJsonValue(const std::optional<CriticalPath>& path) {
           {"segments", std::move(segments)}};
 }
 
-std::optional<CriticalPath> ReadPath(const Json& json) {
+std::optional<CriticalPath> ReadPath(const nlohmann::json& json) {
   if (json.is_null()) return std::nullopt;
   CriticalPath path{.total_us = json.at("total_us"),
                     .compute_us = json.at("compute_us"),
                     .transfer_us = json.at("transfer_us"),
                     .wait_us = json.at("wait_us"),
                     .segments = {}};
-  for (const Json& item : json.at("segments")) {
+  for (const auto& item : json.at("segments")) {
     PathSegment segment{.name = item.at("name"),
                         .op = item.at("op"),
                         .task = item.at("task"),
@@ -99,7 +101,7 @@ std::optional<CriticalPath> ReadPath(const Json& json) {
   return path;
 }
 
-RunResult ReadResult(const Json& json) {
+RunResult ReadResult(const nlohmann::json& json) {
   RunResult result;
   result.program = json.at("program");
   result.flags = json.at("flags").get<std::map<std::string, std::string>>();
@@ -115,14 +117,14 @@ RunResult ReadResult(const Json& json) {
   const auto times = json.at("steps").at("us").get<std::vector<double>>();
   for (size_t i = 0; i < std::min(starts.size(), times.size()); ++i)
     result.steps.push_back({starts[i], times[i]});
-  for (const Json& line : json.at("display"))
+  for (const auto& line : json.at("display"))
     result.display.push_back(
         {line.at("step"), line.at("us"),
          line.at("loss").is_null() ? NAN : line.at("loss").get<double>(),
          line.at("accuracy").is_null() ? NAN : line.at("accuracy").get<double>()});
   if (!json.at("test_accuracy").is_null())
     result.test_accuracy = json.at("test_accuracy").get<double>();
-  for (const Json& task : json.at("tasks"))
+  for (const auto& task : json.at("tasks"))
     result.tasks.push_back({task.at("task"), task.at("bytes_sent"), task.at("bytes_received"),
                             task.at("messages_sent"), task.at("messages_received"),
                             task.at("cpu_seconds")});
@@ -177,16 +179,16 @@ std::string ToJson(const RunResult& result) {
       {"variables", result.variables},
       {"digest", result.digest},
       {"critical_path", ToJsonValue(result.critical_path)}};
-  return json.dump() + "\n";
+  return JsonText(json) + "\n";
 }
 
 Result<RunResult> ParseRunResult(const std::string& text, const std::string& source) {
-  const Json json = Json::parse(text, nullptr, false);
+  MG_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, source));
   if (!json.is_object() || !json.contains("monograph_result"))
     return InvalidArgument(
         source + " is not the result of a run: an object with \"monograph_result\" is expected");
   if (json["monograph_result"] != kVersion)
-    return Unimplemented(source + " has version " + json["monograph_result"].dump() +
+    return Unimplemented(source + " has version " + JsonExcerpt(json["monograph_result"]) +
                          "; this program reads " + std::to_string(kVersion));
   try {
     return ReadResult(json);
@@ -196,11 +198,8 @@ Result<RunResult> ParseRunResult(const std::string& text, const std::string& sou
 }
 
 Result<RunResult> ReadRunResult(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return NotFound("cannot read '" + path + "'");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return ParseRunResult(text.str(), path);
+  MG_ASSIGN_OR_RETURN(const std::string text, ReadInputFile("result", path, kMostTableBytes));
+  return ParseRunResult(text, path);
 }
 
 std::string ResultPath(const std::string& path, int client) {

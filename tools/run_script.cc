@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/text_file.h"
+#include "base/input_file.h"
+#include "base/json_value.h"
 #include "client/registries.h"
 #include "graph/graph_file.h"
 #include "tools/npy.h"
@@ -14,16 +15,7 @@
 namespace monograph {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Result<Json> ReadJson(const std::string& path) {
-  MG_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("script", path));
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    return InvalidArgument(path + ", byte " + std::to_string(error.byte) + ": not JSON");
-  }
-}
+using Json = nlohmann::json;
 
 // The list of strings at `key`; empty if there is none.
 Result<std::vector<std::string>> Names(const Json& step, const char* key,
@@ -35,7 +27,7 @@ Result<std::vector<std::string>> Names(const Json& step, const char* key,
   for (const Json& name : step[key]) {
     if (!name.is_string())
       return InvalidArgument(where + ": '" + key + "' must be a list of names, not of " +
-                             name.dump());
+                             JsonExcerpt(name));
     names.push_back(name.get<std::string>());
   }
   return names;
@@ -80,7 +72,8 @@ Status RunStep(Session& session, const Graph& graph, const Json& step, const std
 }  // namespace
 
 Result<bool> RunScript(const RunScriptOptions& options) {
-  MG_ASSIGN_OR_RETURN(const Json script, ReadJson(options.script));
+  MG_ASSIGN_OR_RETURN(const std::string text, ReadInputFile("script", options.script));
+  MG_ASSIGN_OR_RETURN(const Json script, ParseJson(text, options.script));
   if (!script.is_object() || !script.contains("steps") || !script["steps"].is_array()) {
     return InvalidArgument(
         options.script +
@@ -117,7 +110,7 @@ Result<bool> RunScript(const RunScriptOptions& options) {
     good = false;
   }
   std::ofstream file(std::filesystem::path(options.out) / "result.json");
-  file << result.dump(2) << '\n';
+  file << JsonText(result, 2) << '\n';
   file.close();
   if (!file) return ResourceExhausted("cannot write result.json in '" + options.out + "'");
   return good;

@@ -4,6 +4,7 @@
 // is refused for a uint8 and 2.5 for an integer.
 #include "tools/tensor_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -11,16 +12,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/json.h"
+#include "base/json_value.h"
+
 namespace monograph {
 namespace {
 
 using Json = nlohmann::json;
 
+constexpr double kMostFloat = std::numeric_limits<float>::max();
 constexpr int64_t kEdge = 3;  // elements that each end of a long dimension shows
-
-std::string Quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // fn(T()) for the type T of numbers that `dtype` is, or `other` if it is none.
 template <typename Fn, typename R>
@@ -61,9 +62,9 @@ std::string Number(T value) {
 std::string Element(const Tensor& tensor, int64_t i) {
   switch (tensor.dtype()) {
     case DT_STRING:
-      return Quoted(tensor.strings()[i]);
+      return JsonQuoted(tensor.strings()[i]);
     case DT_RESOURCE:
-      return Quoted(tensor.handles()[i].name);
+      return JsonQuoted(tensor.handles()[i].name);
     case DT_BOOL:
       return tensor.data<bool>()[i] ? "true" : "false";
     default:
@@ -107,7 +108,7 @@ class Printer {
 };
 
 Status Misfit(const Json& value, DType dtype) {
-  return InvalidArgument(value.dump() + " is no " + std::string(DTypeName(dtype)));
+  return InvalidArgument(JsonExcerpt(value) + " is no " + std::string(DTypeName(dtype)));
 }
 
 template <typename T>
@@ -126,7 +127,9 @@ Status SetNumber(const Json& value, DType dtype, T* out) {
   } else if constexpr (std::is_same_v<T, double>) {
     *out = value.get<double>();
   } else {
-    *out = T(value.get<float>());
+    *out = T(static_cast<float>(std::clamp(value.get<double>(), -kMostFloat, kMostFloat)));
+    if (!std::isfinite(static_cast<float>(*out)) || std::fabs(value.get<double>()) > kMostFloat)
+      return Misfit(value, dtype);
   }
   return Status();
 }
@@ -154,7 +157,7 @@ Status Fill(const Json& value, int dim, int64_t* next, Tensor* tensor) {
   if (dim == tensor->shape().rank()) return SetElement(value, (*next)++, tensor);
   const auto size = static_cast<size_t>(tensor->shape()[dim]);
   if (!value.is_array() || value.size() != size) {
-    return InvalidArgument(value.dump() + " should be a list of " + std::to_string(size) +
+    return InvalidArgument(JsonExcerpt(value) + " should be a list of " + std::to_string(size) +
                            ", as the first one beside it is");
   }
   for (const Json& part : value) MG_RETURN_IF_ERROR(Fill(part, dim + 1, next, tensor));
@@ -170,17 +173,20 @@ std::string FormatValues(const Tensor& tensor, int64_t limit) {
 }
 
 Result<Tensor> ParseValues(const std::string& text, DType dtype) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) {
-    return InvalidArgument("'" + text +
-                           "' is no value; 3.5, true, \"text\" and [[1, 2], [3, 4]] are");
-  }
+  const Result<Json> parsed = ParseJson(text, "'" + text + "' is no value");
+  if (!parsed.ok())
+    return InvalidArgument(parsed.status().message() +
+                           "; 3.5, true, \"text\" and [[1, 2], [3, 4]] are values");
+  const Json& json = *parsed;
   std::vector<int64_t> dims;
   for (const Json* at = &json; at->is_array(); at = &at->front()) {
     dims.push_back(static_cast<int64_t>(at->size()));
     if (at->empty()) break;
   }
   MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  // The first lists promise the size: no more than was written, or some list is shorter.
+  if (shape.elements() > static_cast<int64_t>(text.size()))
+    return InvalidArgument(JsonExcerpt(json) + " has lists that differ in their lengths");
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   int64_t next = 0;
   MG_RETURN_IF_ERROR(Fill(json, 0, &next, &tensor));

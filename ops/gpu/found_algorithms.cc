@@ -1,7 +1,9 @@
 #include "ops/gpu/found_algorithms.h"
 
 #include <fstream>
+#include <sstream>
 
+#include "base/input_file.h"
 #include "base/log.h"
 
 namespace monograph::ops {
@@ -39,7 +41,9 @@ FoundAlgorithms::Choices& FoundAlgorithms::Of(const std::string& file) {
   const auto [it, is_new] = files_.try_emplace(file);
   Choices& choices = it->second;
   if (!is_new || file.empty()) return choices;
-  std::ifstream in(file);
+  const Result<std::string> text = ReadInputFile("algorithm cache", file, kMostTableBytes);
+  if (!text.ok() && text.status().code() != Code::kNotFound) LogWarning(text.status().message());
+  std::istringstream in(text.ok() ? *text : std::string());
   for (std::string line; std::getline(in, line);) {
     const size_t first = line.find('\t'), last = line.rfind('\t');
     if (first == std::string::npos || first == last) continue;

@@ -9,6 +9,8 @@
 #include <memory>
 #include <string_view>
 
+#include "base/input_file.h"
+
 namespace monograph {
 namespace {
 
@@ -19,13 +21,11 @@ constexpr size_t kChunk = size_t{1} << 20;
 class GzipReader {
  public:
   static Result<GzipReader> Open(const std::string& path) {
-    errno = 0;
-    gzFile file = gzopen(path.c_str(), "rb");
-    if (file == nullptr) {
-      const std::string why = errno == 0 ? "out of memory" : std::strerror(errno);
-      return errno == ENOENT ? NotFound(path + ": " + why)
-                             : FailedPrecondition(path + ": cannot open: " + why);
-    }
+    MG_ASSIGN_OR_RETURN(InputFile opened, InputFile::Open("data file", path));
+    Descriptor descriptor = std::move(opened).Release();
+    gzFile file = gzdopen(descriptor.get(), "rb");
+    if (file == nullptr) return ResourceExhausted(path + ": no memory to read it");
+    descriptor.Disown();  // `file` closes it
     gzbuffer(file, 1 << 17);
     return GzipReader(path, file);
   }
@@ -100,7 +100,7 @@ Result<IdxArray> ReadIdx(const std::string& path, int rank) {
     const uint64_t dim =
         uint64_t{bytes[0]} << 24 | uint64_t{bytes[1]} << 16 | uint64_t{bytes[2]} << 8 | bytes[3];
     array.dims.push_back(static_cast<int64_t>(dim));
-    if (__builtin_mul_overflow(expected, dim, &expected) || expected > uint64_t{1} << 40) {
+    if (__builtin_mul_overflow(expected, dim, &expected) || expected > kMostDataBytes) {
       return DataLoss(path + ": the dimensions of the IDX header are absurdly large (" +
                       Hex(bytes, 4) + " for dimension " + std::to_string(i) + ")");
     }

@@ -46,5 +46,21 @@ TEST(Tensor, AnUnsupportedTypeIsNamed) {
   EXPECT_NE(tensor.status().message().find("complex64"), std::string::npos);
 }
 
+TEST(Tensor, OneThatNoMemoryHoldsIsRefusedWithItsSize) {
+  // 2^61 doubles are 2^64 bytes, which wraps to none.
+  const Shape wraps{int64_t{1} << 61}, more{int64_t{1} << 32, int64_t{1} << 32};
+  for (const DType dtype : {DT_DOUBLE, DT_STRING, DT_RESOURCE, DT_BOOL}) {
+    for (const Shape& shape : {wraps, more}) {
+      if (dtype == DT_BOOL && shape == wraps) continue;
+      const Result<Tensor> tensor = Tensor::Allocate(dtype, shape);
+      EXPECT_EQ(tensor.status().code(), Code::kResourceExhausted) << shape.ToString();
+      EXPECT_NE(tensor.status().message().find("more than 2^63 bytes"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(Tensor::Allocate(DT_STRING, Shape{int64_t{1} << 50}).status().code(),
+            Code::kResourceExhausted);
+  EXPECT_TRUE(Tensor::Allocate(DT_DOUBLE, Shape{int64_t{1} << 40, 1 << 30, 0}).ok());
+}
+
 }  // namespace
 }  // namespace monograph

@@ -125,10 +125,26 @@ TEST_F(GraphDefTest, ErrorsOfFilesNameThePathAndTheLine) {
       << ReadGraph(path, &TestRegistry()).status();
   std::filesystem::remove(path);
   EXPECT_EQ(ReadGraph(path, &TestRegistry()).status().ToString(),
-            "NOT_FOUND: graph file '" + path + "' does not exist");
+            "NOT_FOUND: cannot read graph file '" + path + "': No such file or directory");
   EXPECT_EQ(ReadGraph("graph.json", &TestRegistry()).status().message(),
             "graph file 'graph.json' must end in .pb (binary) or .pbtxt (text)");
   EXPECT_FALSE(WriteGraph(Sample(), "/nonexistent/graph.pb").ok());
+}
+
+TEST_F(GraphDefTest, ATextThatIsNestedWithoutEndIsRefusedWithItsPlace) {
+  const auto said = [](const std::string& text) {
+    GraphDef def;
+    return ParseGraphText(text, "g.pbtxt", &def).ToString();
+  };
+  for (const std::string& level : {std::string("attr { key: \"a\" value { func { "),
+                                   std::string("other { other { other { ")}) {
+    std::string text = "node { name: \"n\" op: \"NoOp\"\n";
+    for (int i = 0; i < 5000; ++i) text += level;
+    EXPECT_EQ(said(text).find("INVALID_ARGUMENT: g.pbtxt, line 2, column "), 0u) << said(text);
+    EXPECT_NE(said(text).find("brackets are nested more than 100 deep"), std::string::npos);
+  }
+  EXPECT_EQ(said(std::string("node { }\n\0", 10)),
+            "INVALID_ARGUMENT: g.pbtxt, line 2, column 1: a zero byte is no text");
 }
 
 TEST_F(GraphDefTest, NodesMayComeInAnyOrder) {
@@ -470,6 +486,24 @@ TEST_F(GraphDefTest, MistakesInFunctionsNameTheFunction) {
   EXPECT_NE(ErrorOf(with("signature { name: 'f' } } function { signature { name: 'f' }"))
                 .find("function 'f' is in the library twice"),
             std::string::npos);
+}
+
+TEST_F(GraphDefTest, WhatShortFormsStandForIsBoundedForTheWholeGraph) {
+  const auto with = [this](int nodes, uint64_t most) {
+    std::string text = "versions { producer: 27 }";
+    for (int i = 0; i < nodes; ++i) {
+      text += "node { name: 'c" + std::to_string(i) +
+              "' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' "
+              "value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 25 } } float_val: 1 } } "
+              "} }";
+    }
+    return ErrorOf(text, {.most_expanded_bytes = most});
+  };
+  EXPECT_EQ(with(2, 200), "no error");
+  EXPECT_NE(with(2, 199).find("node 'c1' (Const): attribute 'value': a tensor of type float and "
+                              "shape [25] has only 1 elements in float_val; at most 99 more bytes"),
+            std::string::npos)
+      << with(2, 199);
 }
 
 TEST_F(GraphDefTest, TensorFlowsOwnGraphsAreRead) {

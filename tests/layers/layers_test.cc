@@ -151,6 +151,37 @@ TEST(Layers, EveryLockIsOneWhoseUseClangChecks) {
   }
 }
 
+// base/input_file.h checks what a file is, its size, and that nothing waits for it;
+// base/json_value.h how deep a text of JSON goes. Files of the system are read otherwise.
+TEST(Layers, FilesThatAUserNamesAreOpenedInOnePlace) {
+  static const std::regex reads("ifstream|\\bfopen\\(|gzopen\\(|open\\(.*O_RDONLY|Json::parse\\(");
+  static const std::regex of_the_system("\"/(proc|sys|etc)/");
+  // Checkpoints, logs that the program wrote itself, counters of the system, and keys, of which the
+  // owner and mode count, too.
+  static const std::set<std::string> others = {"base/input_file.cc", "base/json_value.cc",
+                                               "tools/compare/load.cc", "tools/compare/run.cc",
+                                               "transport/control/key.cc"};
+  static const std::regex checkpoints("ops/checkpoint_files/.*|train/saver.*");
+  const auto is_wrong = [](const std::string& line) {
+    return std::regex_search(line, reads) && !std::regex_search(line, of_the_system);
+  };
+  EXPECT_TRUE(is_wrong("  std::ifstream file(path);"));
+  EXPECT_TRUE(is_wrong("  open(path.c_str(), O_RDONLY | O_CLOEXEC)"));
+  EXPECT_FALSE(is_wrong("  std::ifstream file(\"/proc/self/stat\");"));
+  for (const auto& [folder, allowed] : Allowed()) {
+    if (folder == "bench") continue;
+    for (const std::string& file : SourcesOf(folder)) {
+      if (others.contains(file) || std::regex_match(file, checkpoints)) continue;
+      std::ifstream in(fs::path(MG_SOURCE_ROOT) / file);
+      int number = 0;
+      for (std::string line; std::getline(in, line);) {
+        ++number;
+        EXPECT_FALSE(is_wrong(line)) << file << ":" << number << ": " << line;
+      }
+    }
+  }
+}
+
 TEST(Layers, EveryFileWithALockStandsInTheTableOfLocks) {
   static const std::regex lock(
       "^\\s*(mutable |static "

@@ -103,7 +103,7 @@ TEST(GraphCheck, AFileThatIsNoGraphIsOneErrorAndTwo) {
     ExpectText(ran.error, {words});
     EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
   };
-  expect(Command({"graph", "check", "/nowhere.pb"}), "'/nowhere.pb' does not exist");
+  expect(Command({"graph", "check", "/nowhere.pb"}), "'/nowhere.pb': No such file");
   expect(Command({"graph", "check", "graph.txt"}), "must end in .pb");
   expect(Command({"graph", "check", folder.Write("bad.pb", "no graph")}), "no GraphDef");
   expect(Command({"graph", "check", folder.Write("bad.pbtxt", "node { oops")}), "bad.pbtxt:1");

@@ -81,9 +81,26 @@ TEST(MonographRun, WhatAStepAsksForInVainIsItsOwnErrorAndIsSaid) {
   }
   EXPECT_EQ(steps[2]["code"], "INVALID_ARGUMENT");
   ExpectText(steps[2]["message"], {"'x:0' is a tensor", "'x'"});
-  EXPECT_EQ(steps[3]["code"], "NOT_FOUND");
-  ExpectText(steps[3]["message"], {"feed 'x:0'", "cannot read"});
+  EXPECT_EQ(steps[3]["code"], "FAILED_PRECONDITION");
+  ExpectText(steps[3]["message"], {"feed 'x:0'", "cannot read", "it is a folder"});
   ExpectText(ran.error, {"step 0: UNIMPLEMENTED: ", "step 2: INVALID_ARGUMENT: "});
+}
+
+TEST(MonographRun, AMessageThatQuotesBytesThatAreNoTextIsInTheResult) {
+  TemporaryFolder folder;
+  const std::string graph = folder.Write(
+      "graph.pbtxt",
+      "node { name: \"w\" op: \"VarHandleOp\" attr { key: \"dtype\" value { type: DT_FLOAT } } "
+      "attr { key: \"shape\" value { shape { } } } attr { key: \"shared_name\" value { s: "
+      "\"\\377\\376\" } } }\nnode { name: \"r\" op: \"ReadVariableOp\" input: \"w\" attr { key: "
+      "\"dtype\" value { type: DT_FLOAT } } }\n");
+  const std::string script = folder.Write("steps.json", "{\"steps\": [{\"fetches\": [\"r:0\"]}]}");
+  const Ran ran = Command({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  std::ifstream file(folder.File("out/result.json"));
+  const nlohmann::json result = nlohmann::json::parse(file);
+  EXPECT_EQ(result["steps"][0]["code"], "FAILED_PRECONDITION");
+  ExpectText(result["steps"][0]["message"], {"resource variable \xef\xbf\xbd\xef\xbf\xbd"});
 }
 
 TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
@@ -97,10 +114,19 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
   ExpectText(Command({"run", graph, "--script=" + folder.path(), "--out=" + folder.path()}).error,
              {"cannot read script"});
   ExpectText(Command({"run", graph, "--script=/dev/zero", "--out=" + folder.path()}).error,
-             {"cannot read script '/dev/zero': it is larger than 4 MiB"});
+             {"cannot read script '/dev/zero': it is a device; a file is expected"});
+  const std::string many(60000, '['), closed(60000, ']');
+  for (const auto& [steps, words] :
+       {std::pair(std::string("1e999"), "line 1, column 24: the number 1e999 is out of range"),
+        std::pair(many + closed, "nested more than 100 deep")}) {
+    const std::string bad = folder.Write("bad.json", "{\"steps\": [{\"targets\": " + steps + "}]}");
+    const Ran ran = Command({"run", graph, "--script=" + bad, "--out=" + folder.path()});
+    EXPECT_EQ(ran.code, 1);
+    ExpectText(ran.error, {bad, words});
+  }
   std::filesystem::create_directory(folder.File("folder.pb"));
   ExpectText(Command({"graph", "check", folder.File("folder.pb")}).error,
-             {"folder.pb' is a folder"});
+             {"folder.pb': it is a folder; a file is expected"});
   const Ran slip = Command({"run", graph, "--scirpt=x"});
   EXPECT_EQ(slip.code, 2);
   ExpectText(slip.error, {"--scirpt", "--script"});

@@ -40,5 +40,34 @@ TEST_F(NpyTest, DamagedFilesAreNamed) {
   EXPECT_EQ(ReadNpy(path_).status().code(), Code::kInvalidArgument);
 }
 
+// A file with this header and these bytes of data.
+std::string Npy(const std::string& type, const std::string& shape, const std::string& data) {
+  std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + ")}";
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += {static_cast<char>(header.size()), '\0'};
+  return bytes + header + data;
+}
+
+TEST(Npy, WhatAHeaderPromisesIsCheckedBeforeMemoryIsTaken) {
+  const auto code = [](const std::string& bytes) {
+    return ParseNpy(bytes, "x.npy").status().code();
+  };
+  EXPECT_TRUE(ParseNpy(Npy("<f4", "2,", "12345678"), "x.npy").ok());
+  EXPECT_TRUE(ParseNpy(Npy("|S4", "2,", "12345678"), "x.npy").ok());
+  // 2^61 numbers of 8 bytes are 2^64 bytes, which wraps to none.
+  EXPECT_EQ(code(Npy("<f8", "2305843009213693952,", "")), Code::kDataLoss);
+  EXPECT_EQ(code(Npy("|S16", "1152921504606846976,", "")), Code::kDataLoss);
+  EXPECT_EQ(code(Npy("|S0", "1152921504606846976,", "")), Code::kInvalidArgument);
+  EXPECT_EQ(code(Npy("|Sx", "2,", "")), Code::kInvalidArgument);
+  EXPECT_EQ(code(Npy("<f4", "99999999999999999999,", "")), Code::kInvalidArgument);
+  EXPECT_EQ(code(Npy("<f4", "1,1,1,1,1,1,1,1,1,", "1234")), Code::kInvalidArgument);
+}
+
+TEST(Npy, WhatIsNoFileIsNamedAndNotWaitedFor) {
+  EXPECT_EQ(ReadNpy("/dev/zero").status().message(),
+            "cannot read .npy file '/dev/zero': it is a device; a file is expected");
+}
+
 }  // namespace
 }  // namespace monograph

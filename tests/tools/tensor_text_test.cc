@@ -69,6 +69,11 @@ TEST(ParseValues, RefusesWhatTheTypeDoesNotHold) {
             "[3] should be a list of 2, as the first one beside it is");
   EXPECT_EQ(error("[1,[2]]", DT_FLOAT), "[2] is no float");
   EXPECT_NE(error("x.np", DT_FLOAT).find("'x.np' is no value"), std::string::npos);
+  EXPECT_NE(error("1e999", DT_FLOAT).find("the number 1e999 is out of range"), std::string::npos);
+  EXPECT_EQ(error("1e39", DT_FLOAT), "1e+39 is no float");
+  EXPECT_EQ(error("70000", DT_HALF), "70000 is no half");
+  EXPECT_EQ(error("[[0,0,0,0,0,0,0,0,0],0,0,0,0,0,0,0,0]", DT_FLOAT),
+            "[[0,0,0,0,0,0,0,0,0],0,0,0,0,0,0,0,0] has lists that differ in their lengths");
   EXPECT_NE(error("1", DT_RESOURCE).find("resource"), std::string::npos);
   EXPECT_NE(error("[[[[[[[[[1]]]]]]]]]", DT_FLOAT).find("dimensions"), std::string::npos);
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "tools/compare/report.h"
 #include "tools/compare/sentences.h"
 
@@ -182,7 +183,7 @@ std::string ReportJson(const CompareReport& report) {
                      {"ratios", std::move(ratio_list)},
                      {"equality", std::move(equality_list)},
                      {"runs", std::move(runs)}};
-  return json.dump() + "\n";
+  return JsonText(json) + "\n";
 }
 
 }  // namespace monograph

@@ -11,7 +11,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "base/text_file.h"
+#include "base/input_file.h"
+#include "base/json_value.h"
 #include "graph/names.h"
 #include "tools/flags.h"
 
@@ -47,12 +48,12 @@ std::string Shown(const std::string& text) {
 
 // TOML's list of texts and numbers becomes what the command line has: words between commas.
 std::string ValueOf(const std::string& text) {
-  const nlohmann::json list = nlohmann::json::parse(text, nullptr, false);
-  if (!list.is_array()) return text;
+  const Result<nlohmann::json> list = ParseJson(text, "list");
+  if (!list.ok() || !list->is_array()) return text;
   std::string value;
-  for (const nlohmann::json& item : list) {
+  for (const nlohmann::json& item : *list) {
     value += value.empty() ? "" : ",";
-    value += item.is_string() ? item.get<std::string>() : item.dump();
+    value += item.is_string() ? item.get<std::string>() : JsonText(item);
   }
   return value;
 }
@@ -110,7 +111,7 @@ std::vector<std::string> StrangeVariables(const std::vector<std::string>& flags)
 
 Result<std::vector<FlagValue>> FlagsInFile(const std::string& path, const std::string& program,
                                            const std::vector<std::string>& flags) {
-  MG_ASSIGN_OR_RETURN(std::string text, ReadTextFile("file of flags", path));
+  MG_ASSIGN_OR_RETURN(std::string text, ReadFileOrPipe("file of flags", path));
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   std::istringstream file(text);
   std::vector<FlagValue> values;
