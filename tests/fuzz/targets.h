@@ -1,0 +1,30 @@
+// Fuzz targets: functions that hand any bytes to one of our parsers and check what it promises. A
+// target ends the process where a promise is broken. With clang and -DMG_BUILD_FUZZERS=ON each is a
+// program of libFuzzer's, fuzz_NAME; fuzz_corpus_test runs all of them over corpus/ in every build.
+#pragma once
+
+#include <string_view>
+
+// One function, and one file NAME.cc, each.
+#define MG_FUZZ_TARGETS(DO) \
+  DO(collective_message)    \
+  DO(control_frame)         \
+  DO(flags)                 \
+  DO(graph_def)             \
+  DO(graph_text)            \
+  DO(idx)                   \
+  DO(json)                  \
+  DO(names)                 \
+  DO(npy)                   \
+  DO(safetensors)           \
+  DO(step_message)          \
+  DO(tls_frame)             \
+  DO(ucx_address)
+
+namespace monograph::fuzz {
+
+#define MG_DECLARE(name) void name(std::string_view bytes);
+MG_FUZZ_TARGETS(MG_DECLARE)
+#undef MG_DECLARE
+
+}  // namespace monograph::fuzz
