@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/duration.h"
 #include "base/log.h"
 
 namespace monograph {
@@ -31,8 +32,7 @@ constexpr size_t kMaxTransfers = kMaxAnnounced / 2;
 // Work of one step: bytes of one bulk stream and way, reads of the control stream.
 constexpr size_t kQuantum = 128 << 10;
 constexpr int kReadsPerStep = 16;
-constexpr milliseconds kPatience{10000};  // for a side that is to dial, and for an announcement
-constexpr milliseconds kEndGrace{1000};   // for the other streams when one has ended
+constexpr milliseconds kEndGrace{1000};  // for the other streams when one has ended
 
 char* Scratch(size_t* bytes) {
   static thread_local char scratch[16 << 10];
@@ -99,9 +99,10 @@ bool TlsLink::Adopt(TlsArrival* arrival) {
 }
 
 void TlsLink::Queue(TlsSend* send) {
+  if (!usable()) return owner_->FinishSend(send, LostTo(*send));
   queue_.push_back(send);
   if (state_ == State::kConnecting && !dials_ && opens_by_ == Clock::time_point()) {
-    opens_by_ = Clock::now() + kPatience;
+    opens_by_ = Clock::now() + owner_->patience();
     owner_->NeedsClock();
   }
   Pump();
@@ -240,6 +241,10 @@ void TlsLink::Lose(const std::string& why) {
   owner_->StateChanged(this);
 }
 
+Status TlsLink::LostTo(const TlsSend& send) const {
+  return TaskLost(send.peer->name, "sending to " + send.peer->name + ": " + why_lost_);
+}
+
 void TlsLink::EndReceives(const Status& status) {
   for (auto& [transfer, arrival] : arrivals_)
     if (arrival.sink.data != nullptr) owner_->Complete(std::move(arrival.sink.done), status);
@@ -330,12 +335,14 @@ bool TlsLink::Expire(Clock::time_point now) {
     CloseStreams();
     state_ = State::kOver;
   }
-  if (usable() && passed(opens_by_)) Lose("it has not opened its connection within 10 s");
+  if (usable() && passed(opens_by_))
+    Lose("it has not opened its connection within " + Seconds(owner_->patience()));
   if (usable() && passed(ends_by_)) Lose("it closed the connection");
   for (const auto& stream : streams_) {
     if (usable() && stream->waits && passed(stream->waits_until))
       Break("it broke the protocol: it sent a payload (transfer " +
-            std::to_string(stream->transfer) + ") that it did not announce within 10 s");
+            std::to_string(stream->transfer) + ") that it did not announce within " +
+            Seconds(owner_->patience()));
   }
   if (state_ == State::kClosing) return true;
   return usable() &&
@@ -548,7 +555,7 @@ bool TlsLink::BeginChunk(Stream& stream) {
       return false;
     }
     stream.waits = true;
-    stream.waits_until = Clock::now() + kPatience;
+    stream.waits_until = Clock::now() + owner_->patience();
     owner_->NeedsClock();
     return false;
   }

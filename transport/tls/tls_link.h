@@ -59,6 +59,7 @@ class TlsLink {
     virtual ~Owner() = default;
     virtual MessageHandler* handler() = 0;
     virtual int epoll_fd() const = 0;
+    virtual std::chrono::milliseconds patience() const = 0;  // transport/tls/tls_transport.h
     // These two let the driver call Done, later. FinishSend takes the record back.
     virtual void FinishSend(TlsSend* send, Status status) = 0;
     virtual void Complete(Done done, Status status) = 0;
@@ -152,6 +153,7 @@ class TlsLink {
   // The peer broke the protocol, or the connection broke: what came before still counts.
   void Break(const std::string& why);
   void CheckEnd();
+  Status LostTo(const TlsSend& send) const;
   void EndReceives(const Status& status);
   void CloseStreams();
   void CheckClosed();

@@ -96,6 +96,7 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
                MessageHandler* handler)
       : listener_(std::move(listener)),
         bulk_streams_(options.bulk_streams),
+        patience_(options.patience),
         handler_(handler),
         loop_(this, options.spin, "mg-tls-data"),
         inbox_(std::make_shared<TlsInbox>([this] { loop_.Notify(); })) {}
@@ -144,6 +145,7 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
 
   MessageHandler* handler() override { return handler_; }
   int epoll_fd() const override { return epoll_.get(); }
+  milliseconds patience() const override { return patience_; }
   void FinishSend(TlsSend* send, Status status) override;
   void Complete(Done done, Status status) override;
   void CountReceived(size_t bytes) override {
@@ -182,6 +184,7 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
 
   const std::shared_ptr<TlsListener> listener_;
   const int bulk_streams_;
+  const milliseconds patience_;
   MessageHandler* const handler_;
   const Descriptor epoll_{epoll_create1(EPOLL_CLOEXEC)};
   uint64_t instance_ = 0;

@@ -18,6 +18,9 @@ struct TlsOptions {
   // Streams for large payloads that this transport opens to each peer, beside the one for headers
   // and small payloads: 1 to kMaxBulkStreams. The side that dials decides.
   int bulk_streams = 2;
+  // How long a peer may owe what it has to do first: to open the connection on which something is
+  // to be sent, to announce a payload that it has begun to send. Then it is lost.
+  std::chrono::milliseconds patience{10000};
 };
 
 // `handler` outlives the transport.

@@ -1,0 +1,179 @@
+// The TLS transport between processes, and what a dead or stopped one does to it.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "tests/conformance/transport/transport_suite.h"
+#include "tests/temporary_folder.h"
+#include "tests/transport/hex.h"
+#include "transport/tls/tls_transport.h"
+
+namespace monograph {
+
+// Its helpers are used here, its tests run elsewhere.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportConformance);
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+class PeerProcess {
+ public:
+  PeerProcess(std::string mode, std::string key_file) {
+    int to[2], from[2];
+    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], 0);
+    posix_spawn_file_actions_adddup2(&actions, from[1], 1);
+    std::string program = MG_TLS_PEER;
+    char* argv[] = {program.data(), mode.data(), key_file.data(), nullptr};
+    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    in_ = Descriptor(to[1]);
+    out_ = fdopen(from[0], "r");
+  }
+  ~PeerProcess() {
+    Kill();
+    fclose(out_);
+  }
+  PeerProcess(const PeerProcess&) = delete;
+
+  std::string ReadLine() {
+    char line[8192];
+    if (fgets(line, sizeof line, out_) == nullptr) return "";
+    return std::string(line, strcspn(line, "\n"));
+  }
+  void WriteLine(const std::string& line) {
+    const std::string text = line + "\n";
+    EXPECT_EQ(write(in_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  void Stop() {
+    kill(pid_, SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  void Kill() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  Descriptor in_;
+  FILE* out_ = nullptr;
+};
+
+// Counts what comes, and how each sink completed.
+class Counter : public MessageHandler {
+ public:
+  PayloadSink OnMessage(std::string_view, size_t payload_bytes) override {
+    ++sinks;
+    Buffer buffer = Buffer::Allocate(HostAllocator(), payload_bytes);
+    void* data = buffer.data();
+    return {data,
+            [this](const Status& status) {
+              if (!status.ok() && status.code() != Code::kCancelled)
+                EXPECT_FALSE(status.lost_task().empty()) << status;
+              ++(status.ok() ? whole : lost);
+            },
+            buffer};
+  }
+  void OnDelivered(std::string_view, Payload) override { ++headers; }
+
+  std::atomic<int> headers{0}, sinks{0}, whole{0}, lost{0};
+};
+
+class TlsProcess : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(control::WriteKeyFile(key_file_, key_).ok());
+    transport_ = MakeTlsTransport(TlsListener::Start({.key = key_}).value(), {}, &counter_).value();
+  }
+  void TearDown() override {
+    transport_->Close();
+    transport_->Join();
+    EXPECT_EQ(counter_.sinks, counter_.whole + counter_.lost);
+    EXPECT_EQ(sent_.ran(), sent_.added());
+  }
+  PeerId Meet(PeerProcess& process, const std::string& name) {
+    const auto peer = transport_->Connect(FromHex(process.ReadLine()), name);
+    EXPECT_TRUE(peer.ok()) << peer.status();
+    process.WriteLine(ToHex(transport_->address()));
+    EXPECT_EQ(process.ReadLine(), "ready");
+    return peer.ok() ? *peer : 0;
+  }
+
+  const TemporaryFolder folder_;
+  const control::Key key_ = control::GenerateKey().value();
+  const std::string key_file_ = folder_.File("key");
+  Counter counter_;
+  Completions sent_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST_F(TlsProcess, AKilledPeerIsNamedAtOnce) {
+  for (const char* mode : {"echo", "send"}) {
+    PeerProcess process(mode, key_file_);
+    const PeerId peer = Meet(process, "/job:worker/task:0");
+    if (strcmp(mode, "send") == 0) {
+      ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.whole >= 5; }, In(seconds(20))));
+    }
+    const Payload payload = MakePayload(32 << 20, 1);
+    for (int i = 0; i < 20; ++i) transport_->Send(peer, "m", payload, sent_.Add());
+    process.Kill();
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(sent_.WaitForAll());
+    EXPECT_LT(steady_clock::now() - start, seconds(1)) << mode;
+    EXPECT_GE(sent_.with(Code::kUnavailable), 1) << mode;
+    std::atomic<bool> ran{false};
+    std::string lost;
+    transport_->Send(peer, "m", {}, [&](const Status& status) {
+      lost = status.lost_task();
+      ran = true;
+    });
+    ASSERT_TRUE(transport_->DriveUntil([&] { return ran.load(); }, In(seconds(5))));
+    EXPECT_EQ(lost, "/job:worker/task:0") << mode;
+    transport_->Disconnect(peer);
+  }
+}
+
+TEST_F(TlsProcess, AStoppedPeerDelaysNobodyElse) {
+  PeerProcess stopped("send", key_file_), good("echo", key_file_);
+  const PeerId to_stopped = Meet(stopped, "/job:worker/task:0");
+  const PeerId to_good = Meet(good, "/job:worker/task:1");
+  ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.whole >= 5; }, In(seconds(20))));
+  stopped.Stop();
+  const Payload payload = MakePayload(32 << 20, 1);
+  Completions pending;
+  for (int i = 0; i < 20; ++i) transport_->Send(to_stopped, "m", payload, pending.Add());
+  for (int i = 1; i <= 100; ++i) {
+    transport_->Send(to_good, "m", i % 10 == 0 ? MakePayload(1 << 20, 1) : Payload{}, sent_.Add());
+    ASSERT_TRUE(transport_->DriveUntil([&] { return counter_.headers >= i; }, In(seconds(5))));
+  }
+  EXPECT_LT(pending.ran(), pending.added());
+  const auto start = steady_clock::now();
+  transport_->Disconnect(to_stopped);
+  EXPECT_TRUE(pending.WaitForAll());
+  EXPECT_LT(steady_clock::now() - start, milliseconds(500));
+}
+
+}  // namespace
+}  // namespace monograph
