@@ -1,14 +1,18 @@
 // The other process of tls_process_test: a TLS transport that answers every message with its header
 // (echo) or sends payloads of 8 MiB for ever (send).
 //
-//   tls_peer echo|send KEY_FILE
+//   tls_peer echo|send KEY_FILE|- [USER]
+//
+// "-": without a key. USER: the number of the user as whom it runs.
 //
 // Writes its address in hex and a newline to standard output, reads the tester's from standard
 // input, connects, writes "ready". Ends when standard input ends.
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <string>
@@ -48,15 +52,22 @@ void SendForEver(Echo& echo, const Payload& payload) {
 }
 
 int Main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto keys = control::KeyRing::FromFile(argv[2]);
-  if (!keys.ok()) {
-    std::cerr << keys.status() << "\n";
+  if (argc != 3 && argc != 4) return 2;
+  if (argc == 4 && setresuid(static_cast<uid_t>(atoi(argv[3])), static_cast<uid_t>(atoi(argv[3])),
+                             static_cast<uid_t>(atoi(argv[3]))) != 0)
     return 1;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  TlsListenerOptions options;
+  if (strcmp(argv[2], "-") != 0) {
+    const auto keys = control::KeyRing::FromFile(argv[2]);
+    if (!keys.ok()) {
+      std::cerr << keys.status() << "\n";
+      return 1;
+    }
+    options.key = *keys;
   }
   Echo echo;
-  auto listener = TlsListener::Start({.key = *keys});
+  auto listener = TlsListener::Start(options);
   if (!listener.ok()) {
     std::cerr << listener.status() << "\n";
     return 1;

@@ -101,7 +101,7 @@ bool TlsLink::Adopt(TlsArrival* arrival) {
 void TlsLink::Queue(TlsSend* send) {
   if (!usable()) return owner_->FinishSend(send, LostTo(*send));
   queue_.push_back(send);
-  if (state_ == State::kConnecting && !dials_ && opens_by_ == Clock::time_point()) {
+  if (state_ == State::kConnecting && opens_by_ == Clock::time_point()) {
     opens_by_ = Clock::now() + owner_->patience();
     owner_->NeedsClock();
   }
@@ -336,7 +336,7 @@ bool TlsLink::Expire(Clock::time_point now) {
     state_ = State::kOver;
   }
   if (usable() && passed(opens_by_))
-    Lose("it has not opened its connection within " + Seconds(owner_->patience()));
+    Lose("there was no connection with it within " + Seconds(owner_->patience()));
   if (usable() && passed(ends_by_)) Lose("it closed the connection");
   for (const auto& stream : streams_) {
     if (usable() && stream->waits && passed(stream->waits_until))

@@ -85,7 +85,7 @@ TlsStream::Moved TlsStream::Write(const void* data, size_t bytes) {
   if (ssl_ == nullptr) {
     const ssize_t sent = send(fd_.get(), data, bytes, MSG_NOSIGNAL);
     if (sent >= 0) return {State::kMoved, static_cast<size_t>(sent)};
-    if (errno == EAGAIN || errno == EINTR) return {State::kNeedsOutput, 0};
+    if (errno == EAGAIN) return {State::kNeedsOutput, 0};
     return Fail(-1);
   }
   ERR_clear_error();
@@ -108,7 +108,7 @@ TlsStream::Moved TlsStream::Read(void* data, size_t bytes) {
     const ssize_t got = recv(fd_.get(), data, bytes, 0);
     if (got > 0) return {State::kMoved, static_cast<size_t>(got)};
     if (got == 0) return {State::kEnded, 0};
-    if (errno == EAGAIN || errno == EINTR) return {State::kNeedsInput, 0};
+    if (errno == EAGAIN) return {State::kNeedsInput, 0};
     return Fail(-1);
   }
   ERR_clear_error();
