@@ -2,9 +2,11 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "client/registries.h"
@@ -12,11 +14,28 @@
 #include "transport/control/host_port.h"
 
 namespace monograph {
+namespace {
+
+// A daemon has descriptors for its sessions, and those of peers that have not shown a key yet.
+// Programs that close every number up to the limit take long where that is very high.
+constexpr rlim_t kMostDescriptors = rlim_t{1} << 20;
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, kMostDescriptors);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);  // best effort: it goes on with fewer
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::string& job,
                                          int task, const HostOptions& options) {
   MG_ASSIGN_OR_RETURN(const std::string own, cluster.Address(job, task));
   MG_ASSIGN_OR_RETURN(const control::HostPort address, control::ParseHostPort(own));
+  RaiseDescriptorLimit();
   ServerOptions server;
   server.host = options.bind.empty() ? address.host : options.bind;
   server.port = address.port;

@@ -37,7 +37,8 @@ struct HostOptions {
   TransportOptions transport = {};
 };
 
-// NotFound if the cluster has no such task; else as Server::Start.
+// NotFound if the cluster has no such task; else as Server::Start. Raises this process's limit of
+// descriptors (RLIMIT_NOFILE) as far as it may, to 2^20 at most.
 Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::string& job,
                                          int task, const HostOptions& options);
 

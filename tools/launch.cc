@@ -91,11 +91,9 @@ class Launcher {
 Status Launcher::Start() {
   MG_ASSIGN_OR_RETURN(const LaunchPlan plan, LaunchPlan::Make(options_));
   MG_RETURN_IF_ERROR(cluster_file_.Write(plan.cluster().ToJson() + "\n"));
-  if (plan.remote()) {
-    MG_ASSIGN_OR_RETURN(const control::Key key, control::GenerateKey());
-    key_line_ = control::FormatKey(key) + "\n";
-    MG_RETURN_IF_ERROR(key_file_.Write(key_line_));
-  }
+  MG_ASSIGN_OR_RETURN(const control::Key key, control::GenerateKey());
+  key_line_ = control::FormatKey(key) + "\n";
+  MG_RETURN_IF_ERROR(key_file_.Write(key_line_));
   std::vector<ChildCommand> commands = plan.Commands(
       {.cluster = cluster_file_.path(), .key = key_file_.path(), .key_line = &key_line_});
   MG_ASSIGN_OR_RETURN(std::vector<Descriptor> logs, OpenLogs(commands));

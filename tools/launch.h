@@ -43,11 +43,12 @@ struct LaunchOptions {
   int restarts = 3;
 };
 
-// Runs the command with --cluster=FILE appended and MONOGRAPH_CLUSTER (the cluster as JSON) and,
-// with `hosts`, MONOGRAPH_KEY_FILE in its environment. A number of tasks that the options leave
-// open is told in one line on standard error.
-// Every line that a daemon prints is prefixed "[worker/1] ", to standard error or, with `log_dir`,
-// written to its log alone. A client per worker runs on this machine, gets --job_name=worker and
+// Runs the command with --cluster=FILE and --key_file=FILE appended, MONOGRAPH_CLUSTER (the cluster
+// as JSON) and MONOGRAPH_KEY_FILE in its environment. The key is a fresh one, in a file of mode
+// 0600 that goes with the launch; daemons on other machines read it from their standard input. A
+// number of tasks that the options leave open is told in one line on standard error. Every line
+// that a daemon prints is prefixed "[worker/1] ", to standard error or, with `log_dir`, written to
+// its log alone. A client per worker runs on this machine, gets --job_name=worker and
 // --task_index=N too, and every line that it prints is prefixed "[client/N] ", to standard output.
 // If the command is hybrid, workers get --cpu_devices=N with the N of its --replicas_per_worker (2
 // if it has none), unless `executor_flags` say it.

@@ -193,16 +193,61 @@ int RunStatus(const Arguments& arguments) {
              : 1;
 }
 
+// A step of the change of a cluster's key: what the file is to hold afterwards, and what to say.
+Result<control::Keys> ChangedKeys(const std::string& path, const std::string& change,
+                                  std::string* said) {
+  MG_ASSIGN_OR_RETURN(const control::Keys now, control::ReadKeyFile(path));
+  if ((change == "add") == now.second.has_value()) {
+    return FailedPrecondition("key file '" + path + "' holds " +
+                              (now.second ? "two keys: go on with --change=swap, then drop"
+                                          : "one key: begin with --change=add"));
+  }
+  control::Keys keys = now;
+  std::string next = "copy it to every node";
+  if (change == "add") {
+    MG_ASSIGN_OR_RETURN(keys.second, control::GenerateKey());
+    next += ", then `monograph keygen --change=swap " + path + "`";
+  } else if (change == "swap") {
+    keys = {*now.second, now.first};
+    next += ", then `monograph keygen --change=drop " + path + "`";
+  } else {
+    keys = now.first;
+    next += "; connections that were made with the other key stay until they end";
+  }
+  *said = path + " dials with key " + control::KeyId(keys.first) +
+          (keys.second ? " and accepts key " + control::KeyId(*keys.second) + ", too" : " alone") +
+          "; " + next;
+  return keys;
+}
+
 int RunKeygen(const Arguments& arguments) {
   std::vector<std::string> path;
-  Flags flags("monograph keygen",
-              "Makes the key of a cluster: 256 random bits in a file of mode 0600. Copy it to "
-              "every node.\n\n"
-              "Example:\n  monograph keygen cluster.key\n");
-  flags.AddPositional("FILE", &path, 1, "file to write; never overwritten");
+  std::string change = "none";
+  Flags flags(
+      "monograph keygen",
+      "Makes the key of a cluster: 256 random bits in a file of mode 0600. Copy it to "
+      "every node.\n\n"
+      "The key of a running cluster is changed in three steps, each on one node, whose file "
+      "is then copied to all others, by a rename, before the next step: add, swap, drop. "
+      "Daemons follow the file.\n\n"
+      "Examples:\n"
+      "  monograph keygen cluster.key\n"
+      "  monograph keygen --change=add cluster.key\n");
+  flags.AddChoice("change", &change, {"none", "add", "swap", "drop"},
+                  "change the key in FILE: add a second one, which daemons then accept; swap the "
+                  "two, so that everybody dials with the new one; drop the old one");
+  flags.AddPositional("FILE", &path, 1, "file to write; never overwritten but by --change");
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   if (const Status status = CheckOutputFile(path[0]); !status.ok())
     return flags.Refuse(status.WithContext("FILE"));
+  if (change != "none") {
+    std::string said;
+    Result<control::Keys> keys = ChangedKeys(path[0], change, &said);
+    if (!keys.ok()) return flags.Refuse(keys.status());
+    if (Status status = control::ReplaceKeyFile(path[0], *keys); !status.ok()) return Fail(status);
+    std::printf("%s\n", said.c_str());
+    return 0;
+  }
   Result<control::Key> key = control::GenerateKey();
   if (!key.ok()) return Fail(key.status());
   if (Status status = control::WriteKeyFile(path[0], key.value()); !status.ok())

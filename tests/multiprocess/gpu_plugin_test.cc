@@ -274,9 +274,9 @@ class LosableGpus {
     setenv("FAKE_GPU_LOSE", folder_.File("lose").c_str(), 1);
     EXPECT_EQ(mkfifo(folder_.File("gate").c_str(), 0600), 0);
     if (command.empty()) {
-      command = {
-          "sh", "-c",
-          "echo \"$MONOGRAPH_CLUSTER\"; echo told; cat " + folder_.File("gate") + "; exit 4"};
+      command = {"sh", "-c",
+                 "echo \"$MONOGRAPH_CLUSTER\"; cat \"$MONOGRAPH_KEY_FILE\"; echo told; cat " +
+                     folder_.File("gate") + "; exit 4"};
     }
     flags.insert(flags.begin(), {MonographPath(), "launch"});
     flags.push_back("--");
@@ -285,10 +285,16 @@ class LosableGpus {
   }
   ~LosableGpus() { unsetenv("FAKE_GPU_LOSE"); }
 
-  ClusterSpec Cluster() const {
+  // A session of the test's own, with the key that the program was given.
+  Result<std::unique_ptr<Session>> Connect(const Graph& graph) const {
     EXPECT_TRUE(launch->WaitForOutput("told\n", kLimit)) << launch->error();
     const std::string text = launch->output();
-    return ClusterSpec::FromFlag(text.substr(0, text.find('\n'))).value();
+    const size_t end = text.find('\n');
+    MG_ASSIGN_OR_RETURN(const ClusterSpec cluster, ClusterSpec::FromFlag(text.substr(0, end)));
+    SessionOptions options{.start_timeout = kLimit};
+    MG_ASSIGN_OR_RETURN(options.key,
+                        control::ParseKey(text.substr(end + 1, text.find('\n', end + 1) - end)));
+    return Session::Connect(cluster, graph, std::move(options));
   }
   void Lose() const { folder_.Write("lose", ""); }
   void OpenGate() const { fclose(fopen(folder_.File("gate").c_str(), "w")); }
@@ -302,7 +308,6 @@ class LosableGpus {
 TEST_F(GpuPlugin, ADaemonWhoseGpuIsLostIsStartedAnewAFewTimes) {
   Use(kLosable);
   const LosableGpus gpus({"--workers=1", "--restarts=1"});
-  const ClusterSpec cluster = gpus.Cluster();
   Graph graph = NewGraph();
   Scope root(&graph);
   const Output x = Placeholder(root, DT_FLOAT, {2});
@@ -312,7 +317,7 @@ TEST_F(GpuPlugin, ADaemonWhoseGpuIsLostIsStartedAnewAFewTimes) {
     return session.Run({{x, Tensor::FromValues<float>({2}, {-1, 2})}}, {y});
   };
   for (int lost = 0; lost < 2; ++lost) {
-    auto session = Session::Connect(cluster, graph, {.start_timeout = kLimit});
+    auto session = gpus.Connect(graph);
     ASSERT_TRUE(session.ok()) << session.status() << gpus.launch->error();
     const auto got = run(**session);
     ASSERT_TRUE(got.ok()) << got.status() << gpus.launch->error();
@@ -350,7 +355,7 @@ TEST_F(GpuPlugin, WithoutRestartsADaemonWhoseGpuIsLostLivesAndRefusesGraphsForIt
   const Output on_cpu = Relu(root.WithDevice("/job:worker/task:0/device:CPU:0"), x);
   const Output twice = Add(root.WithDevice("/job:worker/task:0/device:CPU:0"), y, y);
   ASSERT_TRUE(root.ok()) << root.status();
-  auto session = Session::Connect(gpus.Cluster(), graph, {.start_timeout = kLimit});
+  auto session = gpus.Connect(graph);
   ASSERT_TRUE(session.ok()) << session.status();
   const Feed fed{x, Tensor::FromValues<float>({2}, {-1, 2})};
   gpus.Lose();

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "tests/multiprocess/cluster_fixture.h"
@@ -269,6 +270,43 @@ TEST(Launch, ADaemonThatSomebodyEndsOnPurposeIsNotStartedAnew) {
   EXPECT_TRUE(launched.process.Wait(30s).has_value());
 }
 
+TEST(Launch, EveryLaunchHasAFreshKeyThatNoCommandLineEnvironmentOrLogShows) {
+  std::set<std::string> keys;
+  for (int i = 0; i < 2; ++i) {
+    Launched launched(
+        "echo \"$MONOGRAPH_CLUSTER\"; stat -c %a \"$MONOGRAPH_KEY_FILE\"; echo "
+        "\"$MONOGRAPH_KEY_FILE\"; cat \"$GATE\"");
+    ASSERT_TRUE(launched.Complete()) << launched.process.error();
+    ASSERT_TRUE(launched.process.WaitForOutput("/monograph-")) << launched.process.error();
+    std::istringstream out(launched.process.output());
+    std::string cluster, mode, file, key;
+    std::getline(out, cluster);
+    std::getline(out, mode);
+    std::getline(out, file);
+    EXPECT_EQ(mode, "600");
+    std::getline(std::ifstream(file), key);
+    ASSERT_TRUE(control::ParseKey(key).ok()) << key;
+    EXPECT_TRUE(keys.insert(key).second) << "the same key twice";
+    for (const pid_t pid : ProcessesWith(launched.mark)) {
+      for (const char* what : {"cmdline", "environ"}) {
+        std::ifstream in("/proc/" + std::to_string(pid) + "/" + what);
+        const std::string text((std::istreambuf_iterator<char>(in)), {});
+        EXPECT_FALSE(text.empty());
+        EXPECT_EQ(text.find(key), std::string::npos) << what;
+      }
+    }
+    // Who has no key is not served, though of the same user and on the same machine.
+    ChildProcess other({MonographPath(), "status", "--cluster=" + cluster});
+    EXPECT_EQ(other.Wait(30s)->code, 1);
+    EXPECT_NE(other.output().find("was started with a key"), std::string::npos) << other.output();
+    launched.OpenGate();
+    EXPECT_TRUE(launched.process.Wait(30s).has_value());
+    const std::string said = launched.process.error() + launched.process.output();
+    EXPECT_EQ(said.find(key), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+}
+
 TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
   const FakeSsh ssh;
   const TemporaryFolder& folder = ssh.folder;
@@ -446,15 +484,21 @@ TEST(Launch, CtrlCOfAHealthyRunSaysSoInOneLineAndNothingMore) {
   const TemporaryFolder folder;
   const std::string graph = folder.Write("graph.pbtxt", kWaitingGraph);
   const std::string script = folder.Write("steps.json", R"({"steps": [{"fetches": ["get:0"]}]})");
-  Launched launched("echo \"$MONOGRAPH_CLUSTER\"; exec " + MonographPath() + " run " + graph +
-                    " --script=" + script + " --out=" + folder.File("out"));
+  Launched launched(
+      "echo \"$MONOGRAPH_CLUSTER\"; cat \"$MONOGRAPH_KEY_FILE\"; echo started; exec " +
+      MonographPath() + " run " + graph + " --script=" + script + " --out=" + folder.File("out"));
   ASSERT_TRUE(launched.Complete()) << launched.process.error();
-  ASSERT_TRUE(launched.process.WaitForOutput("\n"));
+  ASSERT_TRUE(launched.process.WaitForOutput("started"));
   // The daemons have the program's session, which it leaves open.
-  const ClusterSpec cluster = ClusterSpec::FromFlag(launched.process.output()).value();
+  std::istringstream out(launched.process.output());
+  std::string json, key_line;
+  std::getline(out, json);
+  std::getline(out, key_line);
+  const ClusterSpec cluster = ClusterSpec::FromFlag(json).value();
+  const control::Key key = control::ParseKey(key_line).value();
   bool waits = false;
   for (const auto until = Clock::now() + 20s; !waits && Clock::now() < until; usleep(10000)) {
-    for (const ClusterTask& task : AskCluster(cluster, std::nullopt, 3s))
+    for (const ClusterTask& task : AskCluster(cluster, key, 3s))
       waits |= task.status.ok() && task.status->running_steps > 0;
   }
   ASSERT_TRUE(waits) << launched.process.error();

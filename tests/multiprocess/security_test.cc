@@ -1,6 +1,12 @@
 // Keys: who may talk to whom.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <fstream>
+#include <sstream>
+
+#include "base/descriptor.h"
 #include "client/registries.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
@@ -117,6 +123,79 @@ TEST(Security, ADaemonTakesItsKeyFromStandardInputAndEndsWithIt) {
   const std::optional<Exit> exit = shell.Wait(15s);
   ASSERT_TRUE(exit.has_value()) << shell.error();
   EXPECT_EQ(exit->code, 0) << shell.error();
+}
+
+// What the program says is a step of the change, and its refusal of one that does not follow.
+void Change(const std::string& step, const std::string& path, int code, const std::string& part) {
+  ChildProcess keygen({MonographPath(), "keygen", "--change=" + step, path});
+  const std::optional<Exit> exit = keygen.Wait(20s);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, code) << keygen.error();
+  EXPECT_NE((keygen.output() + keygen.error()).find(part), std::string::npos)
+      << keygen.output() << keygen.error();
+}
+
+// A job trains on while the key of its cluster is changed; so does one that begins in between.
+TEST(Security, TheKeyOfARunningClusterIsChangedByKeygenWithoutAStop) {
+  TemporaryFolder folder;
+  const std::string path = KeyFile(folder, "cluster.key");
+  const control::Key old = control::ReadKeyFile(path)->first;
+  TestCluster cluster({.ps = 1, .workers = 1, .key_file = path});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {});
+  const Output y = Identity(root.WithDevice("/job:worker/task:0"), x);
+  const auto runs = [&](Session& session) {
+    const auto values = session.Run({{x, Tensor::Scalar(5.0f)}}, {y});
+    return values.ok() && values->at(0).scalar<float>() == 5.0f;
+  };
+  const auto first = cluster.Connect(graph);
+  Change("swap", path, 2, "begin with --change=add");
+  Change("drop", path, 2, "begin with --change=add");
+  for (const char* step : {"add", "swap", "drop"}) {
+    Change(step, path, 0, "copy it to every node");
+    EXPECT_TRUE(runs(*cluster.Connect(graph))) << step;
+    EXPECT_TRUE(runs(*first)) << step;
+    if (std::string(step) == "add") Change("add", path, 2, "holds two keys");
+  }
+  SessionOptions stale;
+  stale.key = old;
+  ExpectError(Session::Connect(cluster.spec(), graph, stale).status(), Code::kUnauthenticated,
+              {"/job:worker/replica:0/task:0", "keys"});
+}
+
+// With few descriptors idle connections keep nobody out, and a daemon takes as many as it may.
+TEST(Security, IdleConnectionsToADaemonWithFewDescriptorsKeepNobodyOut) {
+  const int port = FreePorts(1).value()[0];
+  const std::string hosts = "--worker_hosts=127.0.0.1:" + std::to_string(port);
+  ChildProcess daemon({"sh", "-c", "ulimit -Sn 32; ulimit -Hn 64; exec \"$@\"", "sh",
+                       ExecutorPath(), hosts, "--job=worker", "--task=0"});
+  ASSERT_TRUE(daemon.WaitForError("listens on")) << daemon.error();
+  std::ifstream limits("/proc/" + std::to_string(daemon.pid()) + "/limits");
+  std::string line;
+  while (std::getline(limits, line) && !line.starts_with("Max open files")) {
+  }
+  std::istringstream words(line.substr(std::string("Max open files").size()));
+  int soft = 0, hard = 0;
+  words >> soft >> hard;
+  EXPECT_EQ(soft, 64) << line;
+  EXPECT_EQ(hard, 64) << line;
+  std::vector<Descriptor> flood;
+  for (int i = 0; i < 200; ++i) {
+    flood.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    ASSERT_EQ(0, connect(flood.back().get(), reinterpret_cast<sockaddr*>(&to), sizeof to));
+  }
+  for (int i = 0; i < 3; ++i) {
+    ChildProcess status({MonographPath(), "status", hosts, "--start_timeout=3"});
+    EXPECT_EQ(status.Wait(20s)->code, 0) << status.output() << status.error();
+  }
+  EXPECT_EQ(daemon.error().find("refused a connection", daemon.error().find("refused a") + 1),
+            std::string::npos)
+      << "more than one line: " << daemon.error();
 }
 
 }  // namespace

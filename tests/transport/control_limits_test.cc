@@ -83,14 +83,25 @@ TEST(HandshakeLimiterTest, DescriptorsStayForOthers) {
   const int last = static_cast<int>(limit.rlim_cur) - 1;
   HandshakeLimiter limiter({.spare_descriptors = 10});
   Ended ended;
-  limiter.Begin(1, "10.0.0.1:1", last - 10, ended.Of(1));
-  limiter.Begin(2, "10.0.0.2:1", last - 10, ended.Of(2));
+  const auto begin = [&](uint64_t id, int descriptor) {
+    limiter.Begin(id, "10.0.0." + std::to_string(id) + ":1", descriptor, ended.Of(id));
+  };
+  for (uint64_t id = 1; id <= 8; ++id) begin(id, last - 10);
   EXPECT_TRUE(ended.ids.empty());
-  limiter.Begin(3, "10.0.0.3:1", last - 9, ended.Of(3));
-  EXPECT_EQ(ended.ids, (std::vector<uint64_t>{1}));
+  begin(9, last - 9);
+  EXPECT_EQ(ended.ids, (std::vector<uint64_t>{1, 2, 3, 4, 5}));
   EXPECT_TRUE(Contains(ended.last, "RLIMIT_NOFILE")) << ended.last;
+  // The numbers below are free again; that does not let the old number in.
+  for (uint64_t id = 10; id < 20; ++id) begin(id, 5);
+  EXPECT_EQ(limiter.waiting(), 4u);
+  begin(20, last);
+  EXPECT_EQ(limiter.waiting(), 2u);
   EXPECT_TRUE(limiter.MakeRoom());
-  EXPECT_EQ(ended.ids, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(limiter.waiting(), 1u);
+  EXPECT_EQ(ended.last.code(), Code::kResourceExhausted);
+  limiter.End(20);
+  for (uint64_t id = 21; id < 30; ++id) begin(id, 5);
+  EXPECT_EQ(limiter.waiting(), 9u);
 }
 
 TEST(RefusalLogTest, AFloodIsTwoLinesPerAddressAndInterval) {

@@ -185,6 +185,14 @@ TEST(PeerUserTest, AnswersForLoopbackAndForNothingElse) {
     EXPECT_EQ(CheckPeerUser(accepted.get(), "it"), Status());
     caller.Close();
     EXPECT_EQ(CheckPeerUser(accepted.get(), "it").code(), Code::kUnavailable);
+    // The same where it is closed so that nothing is left of it.
+    Descriptor killed(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(0, connect(killed.get(), reinterpret_cast<sockaddr*>(&address), bytes));
+    const Descriptor other(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const linger at_once{1, 0};
+    setsockopt(killed.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    killed.Close();
+    EXPECT_EQ(CheckPeerUser(other.get(), "it").code(), Code::kUnavailable);
   }
 }
 

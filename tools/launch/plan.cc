@@ -155,7 +155,8 @@ std::vector<std::string> LaunchPlan::DaemonCommand(const PlannedTask& task,
             "--exit_on_stdin_end",
             "'--cluster=" + cluster_.ToJson() + "'"};
   } else {
-    argv = {options_->executor, "--exit_with_parent", "--cluster=" + files.cluster};
+    argv = {options_->executor, "--exit_with_parent", "--cluster=" + files.cluster,
+            "--key_file=" + files.key};
   }
   argv.push_back("--say_ready");
   argv.push_back("--job=" + task.job);
@@ -184,11 +185,9 @@ std::vector<ChildCommand> LaunchPlan::Commands(const LaunchFiles& files) const {
   client.client = true;
   client.argv = options_->command;
   client.argv.push_back("--cluster=" + files.cluster);
-  client.environment = {{"MONOGRAPH_CLUSTER", cluster_.ToJson()}};
-  if (remote()) {
-    client.argv.push_back("--key_file=" + files.key);
-    client.environment.emplace_back("MONOGRAPH_KEY_FILE", files.key);
-  }
+  client.argv.push_back("--key_file=" + files.key);
+  client.environment = {{"MONOGRAPH_CLUSTER", cluster_.ToJson()},
+                        {"MONOGRAPH_KEY_FILE", files.key}};
   if (!options_->trusted_network.empty())
     client.environment.emplace_back("MONOGRAPH_TRUSTED_NETWORK", options_->trusted_network);
   if (client_per_worker()) {

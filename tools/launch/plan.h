@@ -13,11 +13,11 @@
 
 namespace monograph {
 
-// Files that commands name, and the key that daemons on other machines read.
+// Files that commands name, and what daemons on other machines read.
 struct LaunchFiles {
   std::string cluster;
-  std::string key;              // empty: without a key
-  const std::string* key_line;  // null: without a key
+  std::string key;
+  const std::string* key_line;  // the key as in its file
 };
 
 struct PlannedTask {

@@ -22,21 +22,28 @@ bool DescriptorsAreScarce(int descriptor, size_t spare) {
 
 void HandshakeLimiter::Begin(uint64_t id, const std::string& peer, int descriptor, Close close) {
   const std::string source = SourceAddress(peer);
-  const auto found = of_source_.find(source);
-  if (found != of_source_.end() &&
-      found->second.size() >= std::max<size_t>(1, limits_.per_address)) {
-    EndOldest(source, std::to_string(found->second.size()) + " connections of " + source +
+  const auto of_source = of_source_.find(source);
+  if (of_source != of_source_.end() &&
+      of_source->second.size() >= std::max<size_t>(1, limits_.per_address)) {
+    EndOldest(source, std::to_string(of_source->second.size()) + " connections of " + source +
                           " wait for their handshake");
-  } else if (waiting_.size() >= std::max<size_t>(1, limits_.total)) {
-    EndOfGreediest(std::to_string(waiting_.size()) + " connections wait for their handshake");
-  } else if (DescriptorsAreScarce(descriptor, limits_.spare_descriptors)) {
-    EndOfGreediest("few of this process's descriptors are left (RLIMIT_NOFILE)");
   }
+  std::string why = std::to_string(most_) + " connections wait for their handshake";
+  if (DescriptorsAreScarce(descriptor, limits_.spare_descriptors)) {
+    most_ = waiting_.size() / 2;
+    why = "few of this process's descriptors are left (RLIMIT_NOFILE)";
+  }
+  while (!waiting_.empty() && waiting_.size() >= most_) EndOfGreediest(why);
   waiting_.emplace(id, Waiting{source, std::move(close)});
   of_source_[source].insert(id);
 }
 
 void HandshakeLimiter::End(uint64_t id) {
+  Remove(id);
+  if (waiting_.empty()) most_ = limits_.total;
+}
+
+void HandshakeLimiter::Remove(uint64_t id) {
   const auto it = waiting_.find(id);
   if (it == waiting_.end()) return;
   const auto ids = of_source_.find(it->second.source);
@@ -48,12 +55,12 @@ void HandshakeLimiter::End(uint64_t id) {
 void HandshakeLimiter::EndOldest(const std::string& source, const std::string& why) {
   const uint64_t id = *of_source_.at(source).begin();
   const Close close = std::move(waiting_.at(id).close);
-  End(id);
+  Remove(id);
   close(ResourceExhausted("gave its place to a newer connection: " + why));
 }
 
+// REQUIRES: one waits.
 void HandshakeLimiter::EndOfGreediest(const std::string& why) {
-  if (waiting_.empty()) return;
   // Of addresses that have as many, the one whose connection has waited longest.
   const auto greediest =
       std::max_element(of_source_.begin(), of_source_.end(), [](const auto& a, const auto& b) {
@@ -64,9 +71,9 @@ void HandshakeLimiter::EndOfGreediest(const std::string& why) {
 }
 
 bool HandshakeLimiter::MakeRoom() {
-  const bool any = !waiting_.empty();
+  if (waiting_.empty()) return false;
   EndOfGreediest("this process has no descriptor left (RLIMIT_NOFILE)");
-  return any;
+  return true;
 }
 
 void HandshakeLimiter::EndAll(const Status& why) {

@@ -24,14 +24,15 @@ class HandshakeLimiter {
     size_t total = 256;
     size_t per_address = 64;
     // Descriptors that those who wait leave for peers that are known, files and the like; at most
-    // a quarter of what the process may open.
+    // a quarter of what the process may open. When fewer are left, half of those who wait have to
+    // go, and no more than that may wait until there was a moment without any.
     size_t spare_descriptors = 64;
   };
   // Ends a connection that waits. Called at most once, within a call of the limiter, which it must
   // not call.
   using Close = std::function<void(const Status& why)>;
 
-  explicit HandshakeLimiter(Limits limits) : limits_(limits) {}
+  explicit HandshakeLimiter(Limits limits) : limits_(limits), most_(limits.total) {}
 
   // A connection was accepted. `id` is greater than all before; `peer` is "host:port"; `descriptor`
   // the connection's.
@@ -51,10 +52,12 @@ class HandshakeLimiter {
     std::string source;
     Close close;
   };
+  void Remove(uint64_t id);
   void EndOldest(const std::string& source, const std::string& why);
   void EndOfGreediest(const std::string& why);
 
   const Limits limits_;
+  size_t most_;  // how many may wait: limits_.total, or fewer since descriptors were scarce
   std::map<uint64_t, Waiting> waiting_;                  // the oldest first
   std::map<std::string, std::set<uint64_t>> of_source_;  // none is empty
 };

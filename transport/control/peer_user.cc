@@ -8,6 +8,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pwd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ constexpr char kRemedy[] =
     "`monograph keygen` and start every process with --key_file";
 
 // What sock_diag names a connection by, seen from the other end of `descriptor`. False if it is no
-// connected TCP socket on loopback.
+// connected TCP socket on loopback; errno is ENOTCONN if it was one.
 bool OtherEnd(int descriptor, uint8_t* family, inet_diag_sockid* id) {
   sockaddr_storage own{}, other{};
   socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
@@ -52,8 +53,16 @@ bool OtherEnd(int descriptor, uint8_t* family, inet_diag_sockid* id) {
   return fill(other, id->idiag_src, &id->idiag_sport) && here;
 }
 
+// On loopback this end learns at once that the other one is closed.
+bool Established(int descriptor) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+         info.tcpi_state == TCP_ESTABLISHED;
+}
+
 struct Answer {
-  int error = 0;  // of the kernel, if it has no such connection
+  int error = 0;  // ENOENT: no such connection, or no sock_diag for TCP in this kernel
   inet_diag_msg connection{};
 };
 
@@ -83,7 +92,6 @@ int Ask(uint8_t family, const inet_diag_sockid& id, Answer* answer) {
   if (!NLMSG_OK(head, static_cast<size_t>(got))) return EBADMSG;
   if (head->nlmsg_type == NLMSG_ERROR && head->nlmsg_len >= NLMSG_LENGTH(sizeof(nlmsgerr))) {
     answer->error = -static_cast<const nlmsgerr*>(NLMSG_DATA(head))->error;
-    // ENOENT: no such connection, or a kernel without sock_diag for TCP; neither lets a peer in.
     return 0;
   }
   if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
@@ -110,18 +118,28 @@ std::string UserName(uid_t user) {
 Status CheckPeerUser(int descriptor, const std::string& peer) {
   uint8_t family = 0;
   inet_diag_sockid id{};
-  if (!OtherEnd(descriptor, &family, &id))
+  const Status closed = Unavailable(peer + " has closed its connection");
+  errno = 0;
+  if (!OtherEnd(descriptor, &family, &id)) {
+    if (errno == ENOTCONN) return closed;
     return Unauthenticated(peer + " is not on this machine's loopback; " + kRemedy);
+  }
   Answer answer;
-  if (const int error = Ask(family, id, &answer); error != 0 || answer.error != 0) {
-    return Unauthenticated("the kernel does not say whose connection " + peer + " is (sock_diag: " +
-                           std::strerror(error != 0 ? error : answer.error) + "); " + kRemedy);
+  int error = Ask(family, id, &answer);
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+    return Unavailable("cannot ask the kernel whose connection " + peer +
+                       " is: " + std::strerror(error));
+  if (error == 0) error = answer.error;
+  if (error == ENOENT && !Established(descriptor)) return closed;
+  if (error != 0) {
+    return Unauthenticated("the kernel does not say whose connection " + peer +
+                           " is (sock_diag: " + std::strerror(error) + "); " + kRemedy);
   }
   // Where the connection is gone, the kernel names the socket that listens for such ones.
   const inet_diag_msg& found = answer.connection;
   if (found.idiag_inode == 0 || found.id.idiag_sport != id.idiag_sport ||
       found.id.idiag_dport != id.idiag_dport)
-    return Unavailable(peer + " has closed its connection");
+    return closed;
   if (found.idiag_uid == geteuid()) return Status();
   return Unauthenticated(peer + " belongs to " + UserName(found.idiag_uid) +
                          " and this process to " + UserName(geteuid()) + "; " + kRemedy);

@@ -17,9 +17,9 @@ std::string UserName(uid_t user);
 // was made by the user as whom this process runs; root is no exception. Asks the kernel
 // (sock_diag), some 10 us. Unauthenticated names both users and the remedy, or, for a connection
 // that is not on loopback or that the kernel cannot tell of, what is wrong; Unavailable if the peer
-// has closed its end. A client calls it when it has heard from its server: before the server has
-// accepted the connection its end belongs to nobody.
-// `peer` begins a message: "127.0.0.1:40312".
+// has closed its end or this process has no descriptor left to ask with. A client calls it when it
+// has heard from its server: before the server has accepted the connection its end belongs to
+// nobody. `peer` begins a message: "127.0.0.1:40312".
 Status CheckPeerUser(int descriptor, const std::string& peer);
 
 }  // namespace monograph::control
