@@ -2,18 +2,30 @@
 // free list of the size class (a spinlock), and memory that was mapped but not yet handed out
 // (Carve). Blocks move between a cache and its class in batches, so that one lock serves many
 // blocks. Blocks have no header, which would spoil their alignment: Deallocate is told the size and
-// computes the class from it.
+// computes the class from it. A large block goes another way: it is looked up by its address, which
+// is nothing beside the time to write what is in it, so that its holder is known.
 #include "base/pool_allocator.h"
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
+
+#include "base/byte_size.h"
+#include "base/system_memory.h"
 
 namespace monograph {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kHugePage = PoolAllocator::kLarge;
 constexpr size_t kSmallestBlock = 128;
+// Smaller ones are the runtime's own, too: without them it could not even say what is wrong.
+constexpr size_t kNeverRefused = 4096;
+// From here on it is asked what the system has: some files are read, in less time than it takes to
+// write a hundredth of the block.
+constexpr size_t kAskSystem = size_t{64} << 20;
+
+size_t RoundUp(size_t bytes) { return (bytes + kHugePage - 1) & ~(kHugePage - 1); }
 
 // Class index and the block size of that class: 128 B steps up to 1 KiB, then eight steps per power
 // of two.
@@ -117,7 +129,8 @@ void PoolAllocator::Spill(ThreadCache* cache, int index, int blocks) {
 }
 
 PoolAllocator::~PoolAllocator() {
-  for (const Mapping& mapping : mappings_) munmap(mapping.data, mapping.bytes);
+  for (void* chunk : chunks_) munmap(chunk, kHugePage);
+  for (const auto& [data, mapping] : large_) munmap(data, mapping.bytes);
 }
 
 void* PoolAllocator::Map(size_t bytes) {
@@ -134,16 +147,17 @@ void* PoolAllocator::Map(size_t bytes) {
   if (aligned + bytes < end) munmap(aligned + bytes, static_cast<size_t>(end - (aligned + bytes)));
   madvise(aligned, bytes, MADV_HUGEPAGE);
   bytes_mapped_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);  // a counter
-  mappings_.push_back({aligned, bytes});
   return aligned;
 }
 
 void* PoolAllocator::Carve(size_t bytes) {
   MutexLock lock(map_mutex_);
-  if (bytes > kHugePage) return Map((bytes + kHugePage - 1) & ~(kHugePage - 1));
   if (chunk_left_ < bytes) {
+    if (!MakeRoom(kHugePage) && bytes > kNeverRefused) return nullptr;
     void* chunk = Map(kHugePage);
     if (chunk == nullptr) return nullptr;
+    chunks_.push_back(chunk);
+    charged_ += kHugePage;
     chunk_ = static_cast<char*>(chunk);
     chunk_left_ = kHugePage;
   }
@@ -152,6 +166,174 @@ void* PoolAllocator::Carve(size_t bytes) {
   chunk_left_ -= bytes;
   return block;
 }
+
+// ---- large blocks
+
+void PoolAllocator::Trim(int64_t bytes) {
+  for (auto it = free_large_.rbegin(); it != free_large_.rend() && bytes > 0; ++it) {
+    while (!it->second.empty() && bytes > 0) {
+      const auto block = large_.find(it->second.back());
+      it->second.pop_back();
+      munmap(block->first, block->second.bytes);
+      // Relaxed: a counter.
+      bytes_mapped_.fetch_sub(static_cast<int64_t>(block->second.bytes), std::memory_order_relaxed);
+      charged_ -= static_cast<int64_t>(block->second.charged);
+      bytes -= static_cast<int64_t>(block->second.charged);
+      large_.erase(block);
+    }
+  }
+}
+
+bool PoolAllocator::MakeRoom(size_t bytes) {
+  const auto wanted = static_cast<int64_t>(bytes);
+  if (wanted > limit()) return false;
+  if (charged_ > limit() - wanted) Trim(charged_ - (limit() - wanted));
+  if (charged_ > limit() - wanted) return false;
+  if (bytes < kAskSystem || ReadSystemMemory().available >= wanted) return true;
+  Trim(wanted);
+  return ReadSystemMemory().available >= wanted;
+}
+
+bool PoolAllocator::PassesShare(const MemoryHolder* holder, size_t bytes) const {
+  return holder != nullptr && holder->bounded() && MemoryHolder::sharing() > 1 &&
+         static_cast<double>(holder->bytes()) + static_cast<double>(bytes) >
+             kShare * static_cast<double>(limit());
+}
+
+void* PoolAllocator::AllocateLarge(int index, size_t bytes, size_t wanted) {
+  const size_t charge = RoundUp(wanted);
+  MemoryHolder* const holder = MemoryHolder::Current();
+  if (PassesShare(holder, charge)) return nullptr;
+  MutexLock lock(map_mutex_);
+  char* data;
+  std::vector<char*>& free = free_large_[index];
+  if (!free.empty()) {
+    data = free.back();
+    free.pop_back();
+  } else {
+    if (!MakeRoom(charge)) return nullptr;
+    data = static_cast<char*>(Map(RoundUp(bytes)));
+    if (data == nullptr) return nullptr;
+    large_[data].bytes = RoundUp(bytes);
+  }
+  Mapping& mapping = large_.at(data);
+  if (charge > mapping.charged)
+    charged_ += static_cast<int64_t>(charge - std::exchange(mapping.charged, charge));
+  mapping.given_out = true;
+  ChangeHolder(&mapping, holder == nullptr ? nullptr : holder->shared_from_this());
+  large_in_use_ += static_cast<int64_t>(bytes);
+  return data;
+}
+
+void PoolAllocator::DeallocateLarge(int index, size_t bytes, void* data) noexcept {
+  std::shared_ptr<MemoryHolder> holder;  // may end with this block: not under the lock
+  MutexLock lock(map_mutex_);
+  Mapping& mapping = large_.at(static_cast<char*>(data));
+  holder = mapping.holder;
+  ChangeHolder(&mapping, nullptr);
+  mapping.given_out = false;
+  free_large_[index].push_back(static_cast<char*>(data));
+  large_in_use_ -= static_cast<int64_t>(bytes);
+}
+
+void PoolAllocator::ChangeHolder(Mapping* mapping, std::shared_ptr<MemoryHolder> holder) {
+  const auto bytes = static_cast<int64_t>(mapping->charged);
+  // Relaxed: counters.
+  if (mapping->holder != nullptr)
+    mapping->holder->bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  mapping->holder = std::move(holder);
+  if (mapping->holder != nullptr)
+    mapping->holder->bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+PoolAllocator::Mapping* PoolAllocator::Find(const void* data) {
+  const auto* address = static_cast<const char*>(data);
+  auto after = large_.upper_bound(const_cast<char*>(address));
+  if (after == large_.begin()) return nullptr;
+  const auto block = std::prev(after);
+  const bool within = address < block->first + block->second.bytes && block->second.given_out;
+  return within ? &block->second : nullptr;
+}
+
+void PoolAllocator::SetHolder(const void* data, std::shared_ptr<MemoryHolder> holder) {
+  std::shared_ptr<MemoryHolder> before;
+  MutexLock lock(map_mutex_);
+  Mapping* const mapping = Find(data);
+  if (mapping == nullptr) return;
+  before = mapping->holder;
+  ChangeHolder(mapping, std::move(holder));
+}
+
+void PoolAllocator::SetHolderLike(const void* data, const void* like) {
+  std::shared_ptr<MemoryHolder> holder;
+  {
+    MutexLock lock(map_mutex_);
+    if (const Mapping* const mapping = Find(like)) holder = mapping->holder;
+  }
+  SetHolder(data, std::move(holder));
+}
+
+bool PoolAllocator::Reserve(size_t bytes) {
+  MutexLock lock(map_mutex_);
+  if (bytes > (size_t{1} << 46) || !MakeRoom(bytes)) return false;
+  charged_ += static_cast<int64_t>(bytes);
+  reserved_ += static_cast<int64_t>(bytes);
+  return true;
+}
+
+void PoolAllocator::Unreserve(size_t bytes) {
+  MutexLock lock(map_mutex_);
+  charged_ -= static_cast<int64_t>(bytes);
+  reserved_ -= static_cast<int64_t>(bytes);
+}
+
+std::string PoolAllocator::Explain(size_t bytes) const {
+  constexpr size_t kMostNamed = 4;
+  const MemoryHolder* const asker = MemoryHolder::Current();
+  std::map<std::string, int64_t> held;
+  int64_t free = limit(), others = 0;
+  {
+    MutexLock lock(map_mutex_);
+    free -= charged_;
+    for (const auto& [data, mapping] : large_) {
+      const auto charged = static_cast<int64_t>(mapping.charged);
+      if (!mapping.given_out) {
+        free += charged;
+      } else if (mapping.holder != nullptr) {
+        held[mapping.holder->name()] += charged;
+      } else {
+        others += charged;
+      }
+    }
+    others += reserved_ + static_cast<int64_t>(chunks_.size() * kHugePage);
+  }
+  if (others > 0) held["other tensors"] = others;
+  const std::string asked = BytesText(static_cast<int64_t>(std::min(bytes, size_t{1} << 62)));
+  std::string text;
+  if (PassesShare(asker, bytes)) {
+    text = asked + " more are too much: while other sessions are open " + asker->name() +
+           " may hold three quarters of " + BytesText(limit()) + " (--memory_limit)";
+  } else if (bytes <= static_cast<size_t>(std::max<int64_t>(free, 0))) {
+    text = asked + " are within the limit of " + BytesText(limit()) +
+           " (--memory_limit), but the system has only " + BytesText(ReadSystemMemory().available) +
+           " left";
+  } else {
+    text = asked + " are more than the " + BytesText(std::max<int64_t>(free, 0)) +
+           " that are free of " + BytesText(limit()) + " (--memory_limit)";
+  }
+  std::vector<std::pair<int64_t, std::string>> largest;
+  for (auto& [name, size] : held) largest.emplace_back(size, name);
+  std::sort(largest.rbegin(), largest.rend());
+  for (size_t i = 0; i < largest.size() && i < kMostNamed; ++i) {
+    text += (i == 0 ? "; held by: " : ", ") + largest[i].second + " (" +
+            BytesText(largest[i].first) + ")";
+  }
+  if (largest.size() > kMostNamed)
+    text += " and " + std::to_string(largest.size() - kMostNamed) + " more";
+  return text;
+}
+
+// ---- any block
 
 void* PoolAllocator::Allocate(size_t bytes) {
   if (bytes > (size_t{1} << 46)) return nullptr;
@@ -175,6 +357,7 @@ void* PoolAllocator::Allocate(size_t bytes) {
       return data;
     }
   }
+  if (size.bytes > kHugePage) return AllocateLarge(size.index, size.bytes, bytes);
   Class& cls = classes_[static_cast<size_t>(size.index)];
   {
     MutexLock lock(cls.lock);
@@ -209,6 +392,7 @@ void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
       return;
     }
   }
+  if (size.bytes > kHugePage) return DeallocateLarge(size.index, size.bytes, data);
   Class& cls = classes_[static_cast<size_t>(size.index)];
   MutexLock lock(cls.lock);
   block->next = cls.free;
@@ -229,13 +413,24 @@ int64_t PoolAllocator::bytes_in_use() const {
     MutexLock lock(cls.lock);
     total += cls.in_use;
   }
-  return total;
+  MutexLock lock(map_mutex_);
+  return total + large_in_use_;
 }
 
-Allocator* HostAllocator() {
-  static auto* allocator =
-      new PoolAllocator("host", /*thread_caches=*/true);  // outlives every static tensor
-  return allocator;
+PoolAllocator& HostPool() {
+  static auto* pool = [] {
+    auto* made = new PoolAllocator("host", /*thread_caches=*/true);
+    made->SetLimit(DefaultMemoryLimit());
+    return made;  // outlives every static tensor
+  }();
+  return *pool;
+}
+
+Allocator* HostAllocator() { return &HostPool(); }
+
+int64_t DefaultMemoryLimit() {
+  const int64_t total = ReadSystemMemory().total;
+  return total - std::clamp<int64_t>(total / 8, int64_t{64} << 20, int64_t{2} << 30);
 }
 
 }  // namespace monograph

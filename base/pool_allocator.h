@@ -2,19 +2,27 @@
 //
 // Sizes are rounded up to one of eight classes per power of two (at most 12.5 % waste). A class up
 // to 2 MiB is carved from shared 2 MiB chunks; a larger one is a mapping of its own. Freed blocks
-// go to their class's list and are never returned to the system, so that a steady step faults no
-// page. One spinlock per class; with `thread_caches`, each thread keeps some blocks of up to 1 KiB
-// for itself, and most of their traffic takes no lock.
+// go to their class's list, so that a steady step faults no page; large ones are returned to the
+// system only where something else would not fit. One spinlock per class; with `thread_caches`,
+// each thread keeps some blocks of up to 1 KiB for itself, and most of their traffic takes no lock.
+//
+// What would pass the limit is refused before it is mapped, and so is what the system has not got
+// (looked up for large blocks of 64 MiB or more). Blocks of up to 4 KiB, of which the runtime
+// itself is made, are never refused.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/memory_holder.h"
 #include "base/mutex.h"
 
 namespace monograph {
@@ -31,10 +39,34 @@ class PoolAllocator : public Allocator {
   void* Allocate(size_t bytes) override;
   void Deallocate(void* data, size_t bytes) noexcept override;
 
-  // Bytes, rounded to classes, that are given out now; and mapped from the system so far.
+  // Bytes, rounded to classes, that are given out now; and that are mapped from the system.
   int64_t bytes_in_use() const;
   // Relaxed: a counter.
   int64_t bytes_mapped() const { return bytes_mapped_.load(std::memory_order_relaxed); }
+
+  // A block of more bytes is a large one.
+  static constexpr size_t kLarge = size_t{2} << 20;
+
+  // Of all that is mapped and reserved. Any time; what is there stays.
+  void SetLimit(int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  // Relaxed: it is set before there are sessions.
+  int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  // Of the limit, for a MemoryHolder that shares: three quarters, while others do.
+  static constexpr double kShare = 0.75;
+
+  // Room within the limit for memory that comes from elsewhere (arrays of strings); false if there
+  // is none.
+  bool Reserve(size_t bytes);
+  void Unreserve(size_t bytes);
+
+  // Makes `holder` the one who holds the large block that `data` is in; nothing happens to others.
+  void SetHolder(const void* data, std::shared_ptr<MemoryHolder> holder);
+  // The same, with the holder of the block that `like` is in.
+  void SetHolderLike(const void* data, const void* like);
+
+  // Why `bytes` were refused: "4.0 TiB are more than the 12.1 GiB that are free of 22.0 GiB
+  // (--memory_limit); session 17 holds 5.0 GiB, variable 'w' 3.1 GiB".
+  std::string Explain(size_t bytes) const;
 
  private:
   struct FreeBlock {
@@ -59,9 +91,12 @@ class PoolAllocator : public Allocator {
     FreeBlock* free MG_GUARDED_BY(lock) = nullptr;
     int64_t in_use MG_GUARDED_BY(lock) = 0;
   };
+  // A large block.
   struct Mapping {
-    void* data;
-    size_t bytes;
+    size_t bytes = 0;    // mapped
+    size_t charged = 0;  // of these, what somebody has asked for so far: what may be in memory
+    std::shared_ptr<MemoryHolder> holder = nullptr;  // of a block that is given out; may be nullptr
+    bool given_out = false;
   };
   static constexpr int kClasses = 8 * 42;
 
@@ -85,18 +120,42 @@ class PoolAllocator : public Allocator {
 
   void* Map(size_t bytes) MG_REQUIRES(map_mutex_);
   void* Carve(size_t bytes);  // from the current chunk
+  // `bytes`: of the class; `wanted`: what was asked for.
+  void* AllocateLarge(int index, size_t bytes, size_t wanted);
+  void DeallocateLarge(int index, size_t bytes, void* data) noexcept;
+  // Whether `bytes` more may be charged, after free large blocks were unmapped if that helps.
+  bool MakeRoom(size_t bytes) MG_REQUIRES(map_mutex_);
+  // Unmaps free large blocks, the largest first, of `bytes` or all.
+  void Trim(int64_t bytes) MG_REQUIRES(map_mutex_);
+  // The large block that `data` is in, if it is given out; else nullptr.
+  Mapping* Find(const void* data) MG_REQUIRES(map_mutex_);
+  static void ChangeHolder(Mapping* mapping, std::shared_ptr<MemoryHolder> holder);
+  bool PassesShare(const MemoryHolder* holder, size_t bytes) const;
 
   const std::string name_;
   std::array<Class, kClasses> classes_;
   std::atomic<int64_t> bytes_mapped_{0};
+  std::atomic<int64_t> limit_{std::numeric_limits<int64_t>::max()};
   const bool thread_caches_;
   mutable Mutex caches_mutex_;
   ThreadCache* caches_ MG_GUARDED_BY(caches_mutex_) = nullptr;
   int64_t ended_in_use_ MG_GUARDED_BY(caches_mutex_) = 0;  // of threads that ended
-  Mutex map_mutex_;
-  std::vector<Mapping> mappings_ MG_GUARDED_BY(map_mutex_);
+  mutable Mutex map_mutex_;
+  std::map<char*, Mapping> large_ MG_GUARDED_BY(map_mutex_);                // by address
+  std::map<int, std::vector<char*>> free_large_ MG_GUARDED_BY(map_mutex_);  // by class
+  int64_t large_in_use_ MG_GUARDED_BY(map_mutex_) = 0;
+  std::vector<void*> chunks_ MG_GUARDED_BY(map_mutex_);  // of kLarge bytes
+  int64_t charged_ MG_GUARDED_BY(map_mutex_) = 0;        // of the limit
+  int64_t reserved_ MG_GUARDED_BY(map_mutex_) = 0;       // a part of charged_
   char* chunk_ MG_GUARDED_BY(map_mutex_) = nullptr;
   size_t chunk_left_ MG_GUARDED_BY(map_mutex_) = 0;
 };
+
+// HostAllocator, whose limit is DefaultMemoryLimit() unless somebody sets another.
+PoolAllocator& HostPool();
+
+// What this process may take of the system's memory (base/system_memory.h): all but a reserve for
+// code, connections, strings and other programs, an eighth, at least 64 MiB and at most 2 GiB.
+int64_t DefaultMemoryLimit();
 
 }  // namespace monograph

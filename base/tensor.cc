@@ -12,8 +12,13 @@
 #include <new>
 #include <optional>
 
+#include "base/pool_allocator.h"
+
 namespace monograph {
 namespace {
+
+// From here on an array of objects counts against the limit of the host's pool.
+constexpr size_t kReserved = size_t{1} << 20;
 
 // The bytes of so many elements of a size; nothing if no memory can hold them.
 std::optional<size_t> BytesOf(const Shape& shape, size_t element) {
@@ -36,11 +41,19 @@ Status NoMemory(DType dtype, const Shape& shape, const std::optional<size_t>& by
 template <typename T>
 Result<Tensor> AllocateObjects(DType dtype, const Shape& shape) {
   const std::optional<size_t> bytes = BytesOf(shape, sizeof(T));
-  const size_t count = bytes.value_or(0) / sizeof(T);
-  T* const objects = bytes ? new (std::nothrow) T[count] : nullptr;
-  if (objects == nullptr) return NoMemory(dtype, shape, bytes, "");
-  return Tensor(dtype, shape,
-                Buffer::Wrap(objects, count * sizeof(T), [objects] { delete[] objects; }));
+  const bool reserved = bytes && *bytes >= kReserved;
+  if (!bytes || (reserved && !HostPool().Reserve(*bytes)))
+    return NoMemory(dtype, shape, bytes, ": " + HostPool().Explain(bytes.value_or(SIZE_MAX)));
+  T* const objects = new (std::nothrow) T[*bytes / sizeof(T)];
+  const size_t taken = reserved ? *bytes : 0;
+  if (objects == nullptr) {
+    if (reserved) HostPool().Unreserve(taken);
+    return NoMemory(dtype, shape, bytes, "");
+  }
+  return Tensor(dtype, shape, Buffer::Wrap(objects, *bytes, [objects, taken] {
+                  delete[] objects;
+                  if (taken > 0) HostPool().Unreserve(taken);
+                }));
 }
 
 template <typename T>
@@ -71,8 +84,12 @@ Result<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* allo
     return Unimplemented("tensors of type " + std::string(DTypeName(dtype)) + " are not supported");
   const std::optional<size_t> bytes = BytesOf(shape, element);
   Buffer buffer = bytes ? Buffer::Allocate(allocator, *bytes) : Buffer();
-  if (!buffer)
-    return NoMemory(dtype, shape, bytes, std::string(" in allocator '") + allocator->name() + "'");
+  if (!buffer) {
+    const bool pool = allocator == HostAllocator();
+    return NoMemory(dtype, shape, bytes,
+                    pool ? ": " + HostPool().Explain(bytes.value_or(SIZE_MAX))
+                         : " in allocator '" + allocator->name() + "'");
+  }
   return Tensor(dtype, shape, std::move(buffer));
 }
 

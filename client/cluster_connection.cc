@@ -6,14 +6,17 @@
 #include "client/cluster_connection.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/system_memory.h"
 #include "executor/worker/worker.pb.h"
 #include "transport/control/channel.h"
 #include "transport/control/heartbeat.h"
+#include "transport/control/host_port.h"
 
 namespace monograph {
 namespace {
@@ -63,7 +66,11 @@ class ClusterConnection::Impl {
     uint64_t watch = 0;
   };
 
+  // Adds to the loss of a task of this machine that the system kills for lack of memory, if so.
+  Status Explained(int task, const Status& why) const;
+
   Options options_;
+  const std::optional<int64_t> kills_before_ = OutOfMemoryKills();
   std::vector<RemoteTask> tasks_;
   std::vector<Entry> entries_;
   std::unique_ptr<control::HeartbeatMonitor> monitor_;
@@ -151,17 +158,28 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
       if (seen.emplace(def.op, def.types).second) task.gpu_kernels.push_back(std::move(def));
     }
     const int index = static_cast<int>(i);
-    entries_[i].watch =
-        monitor_->Watch(*entries_[i].channel, [this, index](const std::string&, const Status& why) {
-          {
-            MutexLock lock(mutex_);
-            lost_[static_cast<size_t>(index)] = why;
-          }
-          LogWarning(why.message());
-          if (options_.on_lost) options_.on_lost(index, why);
-        });
+    entries_[i].watch = monitor_->Watch(*entries_[i].channel,
+                                        [this, index](const std::string&, const Status& lost) {
+                                          const Status why = Explained(index, lost);
+                                          {
+                                            MutexLock lock(mutex_);
+                                            lost_[static_cast<size_t>(index)] = why;
+                                          }
+                                          LogWarning(why.message());
+                                          if (options_.on_lost) options_.on_lost(index, why);
+                                        });
   }
   return Status();
+}
+
+Status ClusterConnection::Impl::Explained(int task, const Status& why) const {
+  const auto address = control::ParseHostPort(tasks_[static_cast<size_t>(task)].address);
+  if (!address.ok() || !control::IsLoopback(address->host)) return why;
+  const std::optional<int64_t> kills = OutOfMemoryKills();
+  if (!kills || !kills_before_ || *kills <= *kills_before_) return why;
+  return why.WithMessage(why.message() +
+                         "; killed by the system for lack of memory, as it seems: it has killed a "
+                         "process of this machine since this client connected");
 }
 
 ClusterConnection::ClusterConnection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,7 +1,6 @@
 #include "executor/device.h"
 
-#include <unistd.h>
-
+#include "base/pool_allocator.h"
 #include "base/random.h"
 
 namespace monograph {
@@ -11,11 +10,10 @@ Result<std::vector<std::unique_ptr<Device>>> MakeCpuDevices(const DeviceName& ta
   if (count < 1)
     return InvalidArgument("a task needs at least one CPU device, not " + std::to_string(count));
   const uint64_t incarnation = RandomNonZero();
-  const auto memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   std::vector<std::unique_ptr<Device>> devices;
   for (int id = 0; id < count; ++id) {
     DeviceInfo info{.name = task,
-                    .memory_limit = memory,
+                    .memory_limit = HostPool().limit(),
                     .incarnation = incarnation + static_cast<uint64_t>(id)};
     info.name.type = kCpu;
     info.name.id = id;

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "executor/step/cancel_slot.h"
+#include "executor/step/outcome.h"
 #include "executor/thread_pools.h"
 
 namespace monograph {
@@ -46,11 +47,17 @@ Result<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
     MG_ASSIGN_OR_RETURN(output, Tensor::Allocate(dtype, shape, allocator));
     return &output;
   }
-  const size_t bytes = static_cast<size_t>(shape.elements()) * DTypeSize(dtype);
+  size_t bytes;
+  if (__builtin_mul_overflow(static_cast<size_t>(shape.elements()), DTypeSize(dtype), &bytes))
+    bytes = SIZE_MAX;  // refused
+  if (bytes > kMostOnDriver && !may_wait_ && resumable_) [[unlikely]]
+    return Busy();
   Buffer buffer = Buffer::Allocate(allocator, bytes);
-  if (!buffer)
-    return Tensor::Allocate(dtype, shape, allocator).status();  // says what was asked for
-  output = Tensor(dtype, shape, std::move(buffer));
+  if (buffer) [[likely]] {
+    output = Tensor(dtype, shape, std::move(buffer));
+  } else {  // says what was asked for; or has it, if some was freed meanwhile
+    MG_ASSIGN_OR_RETURN(output, Tensor::Allocate(dtype, shape, allocator));
+  }
   return &output;
 }
 
@@ -74,8 +81,14 @@ Result<Tensor> KernelContext::AllocateTemp(DType dtype, const Shape& shape) {
 
 void KernelContext::ParallelFor(int64_t total, int64_t cost_ns,
                                 const std::function<void(int64_t, int64_t)>& fn) {
-  if (pools_ != nullptr) return pools_->ParallelFor(total, cost_ns, fn);
-  if (total > 0) fn(0, total);
+  const StepOutcome* const outcome = resumable_ ? outcome_ : nullptr;
+  if (outcome != nullptr && outcome->aborted()) return;
+  if (pools_ != nullptr) return pools_->ParallelFor(total, cost_ns, fn, outcome);
+  ThreadPools::SerialFor(total, cost_ns, fn, outcome);
+}
+
+bool KernelContext::cancelled() const {
+  return resumable_ && outcome_ != nullptr && outcome_->aborted();
 }
 
 Status KernelContext::Busy() {

@@ -35,6 +35,7 @@ namespace monograph {
 
 class DeviceStream;     // executor/device_stream.h
 class ResourceManager;  // executor/resource_manager.h
+class StepOutcome;      // executor/step/outcome.h
 class ThreadPools;      // executor/thread_pools.h
 struct CancelSlot;      // executor/step/cancel_slot.h
 
@@ -84,10 +85,17 @@ class KernelContext {
   // when all is done. `cost_ns` is the rough cost of one unit: work below ~20 us stays on the
   // calling thread. The split depends only on total, cost and the thread budget's *setting*, never
   // on which threads are free; kernels whose result depends on the split (reductions) must use
-  // fixed blocks instead.
+  // fixed blocks instead. Long work is cut into pieces of some milliseconds; once the step is
+  // aborted, the pieces that have not begun are left out, but for kernels with resources
+  // (cancelled()).
   void ParallelFor(int64_t total, int64_t cost_ns,
                    const std::function<void(int64_t begin, int64_t end)>& fn);
   int intra_op_threads() const { return intra_op_threads_; }
+
+  // The step is aborted and nobody will read what this kernel computes: a long loop outside
+  // ParallelFor looks now and then, and returns whatever it has. Always false for a kernel with a
+  // resource among its inputs, since a variable is never updated in part. One relaxed load.
+  bool cancelled() const;
 
   // For asynchronous kernels: `cancel` runs at most once, on the aborting thread, if the step is
   // aborted before Done; it may race with Done, and makes the kernel call Done soon. False, and
@@ -97,7 +105,9 @@ class KernelContext {
   // False on a thread that has other duties, as the one that drives the transport. A kernel that
   // would have to wait there (for a lock that another kernel holds while it computes) returns
   // Busy() instead, before it takes an input or sets an output, and is computed anew on a thread
-  // that may wait.
+  // that may wait. So does AllocateOutput there for an output of more than kMostOnDriver bytes:
+  // such a kernel takes long.
+  static constexpr size_t kMostOnDriver = size_t{1} << 20;
   bool may_wait() const { return may_wait_; }
   Status Busy();  // REQUIRES: !may_wait()
 
@@ -125,13 +135,15 @@ class KernelContext {
   const bool* host_outputs_ = nullptr;
   DeviceStream* device_stream_ = nullptr;
   ResourceManager* resources_ = nullptr;
-  ThreadPools* pools_ = nullptr;  // nullptr: ParallelFor runs on this thread
-  CancelSlot* cancel_ = nullptr;  // nullptr: nothing cancels
+  ThreadPools* pools_ = nullptr;          // nullptr: ParallelFor runs on this thread
+  CancelSlot* cancel_ = nullptr;          // nullptr: nothing cancels
+  const StepOutcome* outcome_ = nullptr;  // nullptr: of no step
   std::string_view device_;
   uint64_t step_id_ = 0;
   int intra_op_threads_ = 1;
   bool may_wait_ = true;
-  bool busy_ = false;  // Busy was called
+  bool busy_ = false;       // Busy was called
+  bool resumable_ = false;  // it changes nothing but its outputs: may be left unfinished, or redone
 };
 
 class Kernel {

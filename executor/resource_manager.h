@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/pool_allocator.h"
 #include "base/status.h"
 #include "base/tensor.h"
 
@@ -31,7 +32,10 @@ class Resource {
 class Variable : public Resource {
  public:
   Variable(std::string name, DType dtype, PartialShape shape)
-      : name_(std::move(name)), dtype_(dtype), shape_(std::move(shape)) {}
+      : name_(std::move(name)),
+        dtype_(dtype),
+        shape_(std::move(shape)),
+        memory_(std::make_shared<MemoryHolder>("variable '" + name_ + "'")) {}
 
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
@@ -39,6 +43,12 @@ class Variable : public Resource {
 
   mutable SharedMutex mutex;
   Tensor value MG_GUARDED_BY(mutex);  // !valid(): uninitialised
+
+  // Says that the variable, and no session any more, holds the memory of its value.
+  void HoldValue() MG_REQUIRES(mutex) {
+    if (value.valid() && value.bytes() > PoolAllocator::kLarge)
+      HostPool().SetHolder(value.raw(), memory_);
+  }
 
   std::string DebugString() const override {
     return "variable " + name_ + " " + std::string(DTypeName(dtype_)) + shape_.ToString();
@@ -52,6 +62,7 @@ class Variable : public Resource {
   const std::string name_;
   const DType dtype_;
   const PartialShape shape_;
+  const std::shared_ptr<MemoryHolder> memory_;
 };
 
 class ResourceManager {

@@ -12,6 +12,8 @@
 #include "base/buffer.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "executor/step/outcome.h"
+#include "executor/task_queue.h"
 
 namespace monograph {
 namespace {
@@ -50,7 +52,8 @@ class Namer : public tbb::task_scheduler_observer {
 // One ParallelFor. Helpers that come when all blocks are taken only drop their reference.
 struct Loop {
   const std::function<void(int64_t, int64_t)>*
-      fn;  // the caller's; not touched once all blocks are done
+      fn;                      // the caller's; not touched once all blocks are done
+  const StepOutcome* outcome;  // the same
   int64_t total, block;
   int blocks;
   std::atomic<int> next{0};
@@ -63,7 +66,7 @@ struct Loop {
       const int i = next.fetch_add(1, std::memory_order_relaxed);
       if (i >= blocks) return;
       const int64_t begin = i * block;
-      (*fn)(begin, std::min(begin + block, total));
+      if (outcome == nullptr || !outcome->aborted()) (*fn)(begin, std::min(begin + block, total));
       if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == blocks) finished.notify_one();
     }
   }
@@ -80,12 +83,14 @@ struct ThreadPools::Impl {
   tbb::task_arena inter, intra;
   Namer inter_namer, intra_namer;
   std::atomic<int> busy{0};
+  const std::shared_ptr<TaskQueue> queue = TaskQueue::Make();
 
   Impl(int inter_op, int intra_op)
       : inter(inter_op, 0),
         intra(std::max(1, intra_op - 1), 0),
         inter_namer(inter),
         intra_namer(intra) {}
+  ~Impl() { queue->Close(); }
 };
 
 ThreadPools::ThreadPools(int inter_op, int intra_op)
@@ -97,31 +102,67 @@ ThreadPools::ThreadPools(int inter_op, int intra_op)
 
 ThreadPools::~ThreadPools() = default;
 
-void ThreadPools::Enqueue(Task run, void* context, int32_t value) {
+void ThreadPools::Enqueue(Task run, void* context, int32_t value, uint64_t session) {
   busy_->fetch_add(1, std::memory_order_relaxed);  // a hint, see ThreadPools::hungry
-  impl_->inter.enqueue([run, context, value, impl = impl_] {
-    run(context, value);
+  impl_->queue->Push({run, context, value, session});
+  impl_->inter.enqueue([impl = impl_] {
+    impl->queue->RunNext();
     impl->busy.fetch_sub(1, std::memory_order_relaxed);
   });
 }
 
-void ThreadPools::ParallelFor(int64_t total, int64_t cost_ns,
-                              const std::function<void(int64_t, int64_t)>& fn) {
-  constexpr int64_t kInlineNs = 20'000;
-  constexpr int64_t kBlockNs = 10'000;
+namespace {
+
+constexpr int64_t kInlineNs = 20'000;
+constexpr int64_t kBlockNs = 10'000;
+// Longer work than this is not begun as one piece: so long an abort waits for it, if the estimate
+// is right.
+constexpr int64_t kLongestBlockNs = 2'000'000;
+
+double WorkOf(int64_t total, int64_t cost_ns) {
+  return static_cast<double>(total) * static_cast<double>(std::max<int64_t>(1, cost_ns));
+}
+
+// The size of blocks if there are to be so many of `total`, 1 or more.
+int64_t BlockOf(int64_t total, int64_t blocks) {
+  const int64_t some = std::clamp<int64_t>(blocks, 1, total);
+  return (total + some - 1) / some;
+}
+
+}  // namespace
+
+void ThreadPools::SerialFor(int64_t total, int64_t cost_ns,
+                            const std::function<void(int64_t, int64_t)>& fn,
+                            const StepOutcome* outcome) {
   if (total <= 0) return;
-  const double work =
-      static_cast<double>(total) * static_cast<double>(std::max<int64_t>(1, cost_ns));
-  if (intra_op_ == 1 || total == 1 || work < kInlineNs) return fn(0, total);
-  const auto wanted = static_cast<int64_t>(std::min(work / kBlockNs, 4.0 * intra_op_));
-  const int64_t block = (total + std::min(total, wanted) - 1) / std::min(total, wanted);
+  const double work = WorkOf(total, cost_ns);
+  if (outcome == nullptr || work <= kLongestBlockNs) return fn(0, total);
+  const int64_t block = BlockOf(total, static_cast<int64_t>(work / kLongestBlockNs) + 1);
+  for (int64_t begin = 0; begin < total && !outcome->aborted(); begin += block)
+    fn(begin, std::min(begin + block, total));
+}
+
+void ThreadPools::ParallelFor(int64_t total, int64_t cost_ns,
+                              const std::function<void(int64_t, int64_t)>& fn,
+                              const StepOutcome* outcome) {
+  if (total <= 0) return;
+  const double work = WorkOf(total, cost_ns);
+  if (intra_op_ == 1 || total == 1 || work < kInlineNs)
+    return SerialFor(total, cost_ns, fn, outcome);
+  const double wanted =
+      std::min(std::max(std::min(work / kBlockNs, 4.0 * intra_op_), work / kLongestBlockNs), 1e6);
+  const int64_t block = BlockOf(total, static_cast<int64_t>(wanted));
   const auto blocks = static_cast<int>((total + block - 1) / block);
   if (blocks == 1) return fn(0, total);
   void* memory = HostAllocator()->Allocate(sizeof(Loop));
-  if (memory == nullptr) return fn(0, total);
+  if (memory == nullptr) return SerialFor(total, cost_ns, fn, outcome);
   const int helpers = std::min(blocks, intra_op_) - 1;
-  auto* loop = new (memory)
-      Loop{.fn = &fn, .total = total, .block = block, .blocks = blocks, .refs = helpers + 1};
+  auto* loop = new (memory) Loop{.fn = &fn,
+                                 .outcome = outcome,
+                                 .total = total,
+                                 .block = block,
+                                 .blocks = blocks,
+                                 .refs = helpers + 1};
   for (int i = 0; i < helpers; ++i) {
     impl_->intra.enqueue([loop] {
       loop->Work();

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/byte_size.h"
 #include "base/json.h"
 #include "graph/function.h"
 
@@ -46,19 +47,6 @@ template <typename Visit>
 void ExpandAll(const Graph& graph, const Visit& visit) {
   std::string prefix;
   Expand(graph, graph.functions(), DeviceName(), &prefix, 0, visit);
-}
-
-std::string BytesText(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[48];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
 }
 
 std::string Count(int64_t count, const char* one, const char* many) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/byte_size.h"
 #include "base/device_name.h"
 #include "base/json_value.h"
 #include "base/mutex.h"
@@ -23,15 +24,6 @@ namespace monograph {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string Bytes(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text;
-}
 
 std::string Duration(double seconds) {
   const auto whole = static_cast<long long>(seconds);
@@ -143,11 +135,11 @@ std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
     const TaskStatus& s = task.status.value();
     rows.push_back(
         {task.task, task.address, std::to_string(s.process_id), Duration(s.uptime_seconds),
-         Duration(s.cpu_seconds), Bytes(static_cast<double>(s.resident_bytes)),
-         Bytes(static_cast<double>(s.resource_bytes)), std::to_string(s.sessions),
-         std::to_string(s.graphs), std::to_string(s.steps_done), std::to_string(s.steps_failed),
-         Bytes(static_cast<double>(s.bytes_sent)), Bytes(static_cast<double>(s.bytes_received)),
-         std::to_string(s.messages_sent), std::to_string(s.messages_received)});
+         Duration(s.cpu_seconds), BytesText(s.resident_bytes), BytesText(s.resource_bytes),
+         std::to_string(s.sessions), std::to_string(s.graphs), std::to_string(s.steps_done),
+         std::to_string(s.steps_failed), BytesText(static_cast<int64_t>(s.bytes_sent)),
+         BytesText(static_cast<int64_t>(s.bytes_received)), std::to_string(s.messages_sent),
+         std::to_string(s.messages_received)});
   }
   return (rows.size() > 1 ? AlignColumns(rows, 2) : "") + missing;
 }

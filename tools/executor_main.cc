@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/system_memory.h"
 #include "client/host.h"
 #include "tools/cluster_flags.h"
 #include "tools/flags.h"
@@ -53,6 +54,7 @@ int Main(int argc, char** argv) {
             Flags::kMostThreads);
   AddThreadFlags(&flags, &options.inter_op_parallelism_threads,
                  &options.intra_op_parallelism_threads);
+  AddMemoryFlag(&flags);
   AddGpuFlags(&flags, &options.gpu);
   flags.Section("Data plane");
   AddTransportFlags(&flags, &options.transport);
@@ -68,6 +70,7 @@ int Main(int argc, char** argv) {
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   if (with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   EndSignals signals;
+  PreferToBeKilled();  // it has the memory, and can be started again
 
   Result<std::optional<ClusterSpec>> cluster = cluster_flags.ReadCluster();
   if (!cluster.ok()) return flags.Refuse(cluster.status());

@@ -136,7 +136,7 @@ void Launcher::ReapClient(const Child& child) {
   if (code_ == 0) code_ = code;
   const bool one_of_many = child.command.output == ChildOutput::kLines;
   if (code != 0 && one_of_many && !ending_ && interrupted_ == 0 && never_complete_.ok())
-    LogError(child.command.label + " ended: " + DescribeExit(child.status));
+    LogError(child.command.label + " ended: " + DescribeExit(child));
 }
 
 // True if the daemon had been up, did not end because somebody asked it to, and runs again.
@@ -146,7 +146,7 @@ bool Launcher::StartAnew(Child& child) {
   const bool gpu_lost = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kGpuLostExit;
   const std::string how =
       gpu_lost ? "ended with status " + std::to_string(kGpuLostExit) + ", a GPU's context is lost"
-               : "ended: " + DescribeExit(child.status);
+               : "ended: " + DescribeExit(child);
   const std::string name = "daemon " + child.command.label;
   Result<Child> anew = Spawn(child.command, std::move(child.log));
   if (!anew.ok()) {
@@ -164,7 +164,7 @@ bool Launcher::StartAnew(Child& child) {
 void Launcher::ReapDaemon(Child& child) {
   Drain(child);
   if (ending_ || interrupted_ != 0 || StartAnew(child)) return;
-  std::string how = DescribeExit(child.status);
+  std::string how = DescribeExit(child);
   if (child.restarts > 0) {
     how += ", after " + std::to_string(child.restarts) +
            (child.restarts == 1 ? " restart" : " restarts") + " (--restarts)";

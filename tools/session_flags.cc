@@ -69,6 +69,7 @@ void SessionFlags::AddTo(Flags* flags) {
                    "equal nodes, L0 runs the graph as it is");
   flags->Add("operation_timeout", &options.operation_timeout,
              "longest time of one step, in seconds; 0: no limit");
+  AddMemoryFlag(flags);
   AddTransportFlags(flags, &options.transport);
   AddGpuFlags(flags, &options.gpu);
 }

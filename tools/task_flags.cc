@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "base/byte_size.h"
+#include "base/pool_allocator.h"
 #include "transport/trusted_network.h"
 
 namespace monograph {
@@ -28,6 +30,23 @@ void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,
              Flags::kMostThreads);
   flags->Add("intra_op_parallelism_threads", intra_op_parallelism_threads,
              "threads of this process inside one kernel; 0: one per core", 0, Flags::kMostThreads);
+}
+
+void AddMemoryFlag(Flags* flags) {
+  flags->AddParsed(
+      "memory_limit",
+      [](const std::string& text) -> Status {
+        constexpr int64_t kLeast = int64_t{64} << 20;
+        const Result<int64_t> bytes = ParseBytes(text);
+        if (!bytes.ok()) return bytes.status().WithContext("--memory_limit");
+        if (*bytes < kLeast)
+          return InvalidArgument("--memory_limit: must be at least " + BytesText(kLeast) +
+                                 ", not " + text);
+        HostPool().SetLimit(*bytes);
+        return Status();
+      },
+      "most memory for tensors of this process: 12GiB, 512M, ...; default: that of the machine or, "
+      "if it is less, of the control group, but for a reserve of an eighth (at most 2 GiB)");
 }
 
 void AddTransportFlags(Flags* flags, TransportOptions* options) {

@@ -27,6 +27,9 @@ struct KeyFlag {
 void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,
                     int* intra_op_parallelism_threads);
 
+// --memory_limit, of the pool of this process (base/pool_allocator.h).
+void AddMemoryFlag(Flags* flags);
+
 void AddTransportFlags(Flags* flags, TransportOptions* options);
 
 // How the process uses its GPUs, as a section. Parsing fails if CheckGpuOptions would.

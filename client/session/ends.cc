@@ -138,7 +138,7 @@ std::vector<int> Session::Impl::FailLocked(StepInFlight& flight, const Status& s
   const auto last = Clock::now() + grace;
   if (!flight.aborting || last < flight.deadline) {
     flight.deadline = last;
-    WatchLocked();
+    WatchLocked(last);
   }
   if (std::exchange(flight.aborting, true)) return stop;
   for (size_t i = 0; i < flight.part_done.size(); ++i) {
@@ -164,7 +164,7 @@ bool Session::Impl::AwaitCauseLocked(StepInFlight& flight) {
   if (!std::exchange(flight.awaits_cause, true)) {
     flight.aborting = true;
     flight.deadline = Clock::now() + kCauseGrace;
-    WatchLocked();
+    WatchLocked(flight.deadline);
   }
   return true;
 }
@@ -209,10 +209,10 @@ void Session::Impl::FinishAll() {
   for (Completion& completion : forced) completion.Run();
 }
 
-void Session::Impl::WatchLocked() {
+void Session::Impl::WatchLocked(Clock::time_point deadline) {
   if (closed_) return;
   if (!watcher_.joinable()) watcher_ = StartThread("mg-session", [this] { Watch(); });
-  watch_.NotifyOne();
+  if (deadline < watch_next_) watch_.NotifyOne();
 }
 
 void Session::Impl::Watch() {
@@ -223,10 +223,8 @@ void Session::Impl::Watch() {
     std::vector<Completion> forced;
     const auto now = Clock::now();
     for (StepInFlight* const flight : steps_.All()) {
-      // The deadline of a synchronous step that has not failed is watched by its caller.
-      if (!(flight->listener.done || flight->aborting) ||
-          flight->deadline == Clock::time_point::max())
-        continue;
+      // Where the caller of a synchronous step waits, it sees the deadline too: both may come.
+      if (flight->deadline == Clock::time_point::max()) continue;
       if (flight->deadline > now) {
         next = std::min(next, flight->deadline);
       } else if (!flight->aborting) {
@@ -236,6 +234,7 @@ void Session::Impl::Watch() {
       }
     }
     if (expired.empty() && forced.empty()) {
+      watch_next_ = next;
       watch_.WaitUntil(mutex_, next);
       continue;
     }

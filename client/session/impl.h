@@ -147,11 +147,11 @@ class Session::Impl : public StepClient {
   // Adds to a finished step's status what its late parts have reported since the deadline.
   void ExplainLocked(StepInFlight& flight) const MG_REQUIRES(mutex_);
   void FinishAll();  // ends all steps in flight without waiting for their parts
-  // Body of the thread that ends asynchronous steps at their deadline, and failed steps after their
-  // grace period.
+  // Body of the thread that ends steps at their deadline, and failed steps after their grace
+  // period.
   void Watch();
-  // Starts Watch if needed and wakes it, because a deadline has changed.
-  void WatchLocked() MG_REQUIRES(mutex_);
+  // Starts Watch if needed, and wakes it if it would look later than at `deadline`.
+  void WatchLocked(Clock::time_point deadline) MG_REQUIRES(mutex_);
 
   // ---- trace.cc
   // If a task's record cannot be fetched, metadata->trace_error names the task; the step still
@@ -171,6 +171,7 @@ class Session::Impl : public StepClient {
   bool closed_ MG_GUARDED_BY(mutex_) = false;
   std::vector<Status> lost_ MG_GUARDED_BY(mutex_);  // by task
   std::thread watcher_;
+  Clock::time_point watch_next_ MG_GUARDED_BY(mutex_) = Clock::time_point::max();
 
   // Sequentially consistent: a Call counts itself and then reads closing_, Close sets closing_ and
   // then reads calls_. One of the two must see what the other has written.

@@ -76,7 +76,8 @@ Status Session::Impl::Begin(const std::shared_ptr<PreparedStep>& prepared,
   flight->deadline = deadline;
   flight->timeout = timeout;
   flight->listener = std::move(listener);
-  if (flight->listener.done && deadline != Clock::time_point::max()) WatchLocked();
+  // The caller may be inside a kernel of this process's own part then.
+  if (deadline != Clock::time_point::max()) WatchLocked(deadline);
   return Status();
 }
 

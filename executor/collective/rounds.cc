@@ -58,7 +58,8 @@ void CollectiveManager::Impl::Do(Actions* actions) {
   }
   for (OperationPtr& operation : actions->enqueue) {
     using Task = std::pair<std::shared_ptr<Impl>, OperationPtr>;
-    pools_->Enqueue(&RunTask, new Task(shared_from_this(), std::move(operation)), 0);
+    const uint64_t session = operation->spec.session;
+    pools_->Enqueue(&RunTask, new Task(shared_from_this(), std::move(operation)), 0, session);
   }
   for (Actions::End& end : actions->ends) end.request->done(end.status, std::move(end.outputs));
   for (const OperationPtr& operation : actions->work) Work(operation);

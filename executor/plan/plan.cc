@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/byte_size.h"
+#include "base/pool_allocator.h"
 #include "executor/gpu/lower.h"
 #include "executor/plan/plan_data.h"
 #include "executor/plan/task_graph.h"
@@ -52,6 +54,7 @@ class PlanCompiler {
  private:
   struct Item {
     NodeKind kind = NodeKind::kKernel;
+    bool resources = false;   // some input is a resource
     bool dropped = false;     // a half of a linked pair that needs no node in the plan
     NodeId linked_send = -1;  // of a _Recv whose _Send is here
     uint16_t device = 0;
@@ -110,6 +113,9 @@ class PlanCompiler {
       }
       MG_ASSIGN_OR_RETURN(item.device, FindDevice(id));
       item.inputs = static_cast<uint32_t>(graph_.inputs(id).size());
+      for (const Endpoint& e : graph_.inputs(id))
+        item.resources = item.resources || graph_.dtype(e) == DT_RESOURCE;
+      MG_RETURN_IF_ERROR(CheckSizes(id));
       if (IsSend(id) || IsRecv(id)) {
         item.kind = IsSend(id) ? NodeKind::kSend : NodeKind::kRecv;
       } else if (IsArg(graph_, id) || IsRetval(graph_, id)) {
@@ -124,6 +130,38 @@ class PlanCompiler {
       }
     }
     return Status();
+  }
+
+  // Refuses an output that could never be in memory. Of several outputs, one that nobody reads may
+  // never be made.
+  Status CheckSizes(NodeId id) const {
+    Device* const device = options_.devices[items_[static_cast<size_t>(id)].device];
+    if (device->gpu() != nullptr || IsSend(id) || (IsRecv(id) && IsControl(id))) return Status();
+    for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
+      const DType dtype = graph_.dtype({id, i});
+      const PartialShape shape =
+          IsRecv(id) ? graph_.attrs(id).GetOr<PartialShape>("shape", graph_.shape({id, i}))
+                     : graph_.shape({id, i});
+      if (!shape.fully_known() || !IsPlainData(dtype)) continue;
+      const double bytes =
+          static_cast<double>(shape.elements()) * static_cast<double>(DTypeSize(dtype));
+      if (bytes <= static_cast<double>(HostPool().limit())) continue;
+      if (graph_.num_outputs(id) > 1 && !IsRead({id, i})) continue;
+      return ResourceExhausted(Who(id) + ": its output " + std::to_string(i) + ", " +
+                               std::string(DTypeName(dtype)) + shape.ToString() + ", has " +
+                               BytesText(static_cast<int64_t>(std::min(bytes, 0x1p62))) +
+                               ", more than the " + BytesText(HostPool().limit()) +
+                               " that this process may take (--memory_limit)");
+    }
+    return Status();
+  }
+  bool IsRead(Endpoint output) const {
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      for (const Endpoint& e : graph_.inputs(id)) {
+        if (e == output) return true;
+      }
+    }
+    return false;
   }
 
   // Links each _Recv with its _Send in this plan, and takes what is dropped out of the order.
@@ -294,6 +332,8 @@ class PlanCompiler {
     plan_->devices = options_.devices;
     plan_->pools = options_.pools;
     plan_->resources = options_.resources;
+    plan_->session = options_.session;
+    plan_->memory = options_.memory;
     plan_->num_nodes = static_cast<int32_t>(order_.size());
     plan_->nodes = std::make_unique<PlanNode[]>(order_.size());
     plan_->cost_bits = std::make_unique<std::atomic<uint8_t>[]>(order_.size());
@@ -392,6 +432,7 @@ class PlanCompiler {
       plan_->SetCost(item->number,
                      item->entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
       if (item->kind == NodeKind::kSerial) node->aux = serial_++;
+      node->resumable = item->kind == NodeKind::kKernel && !item->resources;
     }
     plan_->kernels.push_back(std::move(item->kernel));
   }

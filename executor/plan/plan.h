@@ -16,6 +16,7 @@
 namespace monograph {
 
 class CollectiveHome;  // executor/collective/collective.h
+class MemoryHolder;    // base/memory_holder.h
 class ThreadPools;
 struct PlanData;  // executor/plan/plan_data.h
 
@@ -40,6 +41,11 @@ struct PlanOptions {
   const CollectiveHome* collectives = nullptr;  // nullptr: kernels meet nobody
   // DeviceInfo::link of the devices of the session, by full name; nullptr: none has one.
   const std::map<std::string, std::string>* links = nullptr;
+  // Whose nodes these are: sessions do not wait for each other's long kernels
+  // (ThreadPools::Enqueue).
+  uint64_t session = 0;
+  // Who holds the memory that they take; nullptr: nobody in particular.
+  std::shared_ptr<MemoryHolder> memory = nullptr;
 };
 
 // Immutable but for recycled step memory; thread-safe. Devices, pools, resources and collectives of
@@ -72,7 +78,8 @@ class Plan {
 // REQUIRES: every node has the full name of a device; calls are inlined. Errors name the node, its
 // op and its device: a device that the task does not have (InvalidArgument), no kernel for it
 // (NotFound, with what is registered), an op that is unknown (Unimplemented), a kernel that refuses
-// the node (its own status).
+// the node (its own status), an output in host memory whose shape is known and that is larger than
+// the memory may ever be (ResourceExhausted).
 Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph, const PlanOptions& options);
 
 }  // namespace monograph

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/memory_holder.h"
 #include "base/mutex.h"
 #include "base/tensor.h"
 #include "executor/plan/plan.h"
@@ -44,6 +45,7 @@ struct alignas(64) PlanNode {
   mutable std::atomic<uint32_t> cost_ns{0};  // a running estimate, from the steps that are measured
   uint16_t device = 0;
   NodeKind kind = NodeKind::kKernel;
+  bool resumable = false;  // KernelContext::resumable_
 
   PlanNode() = default;
   PlanNode(const PlanNode&) = delete;
@@ -116,6 +118,8 @@ struct PlanData {
   std::vector<Device*> devices;
   ThreadPools* pools = nullptr;
   ResourceManager* resources = nullptr;
+  uint64_t session = 0;  // PlanOptions::session
+  std::shared_ptr<MemoryHolder> memory;
 
   std::unique_ptr<Mutex[]> serial_mutexes;
   mutable std::atomic<uint64_t> steps{0};

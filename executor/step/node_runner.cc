@@ -16,7 +16,7 @@ constexpr int64_t kClockNs = 20;
 }  // namespace
 
 NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_number,
-                       StepTrace* trace, bool may_wait)
+                       StepTrace* trace, const StepOutcome* outcome, bool may_wait)
     : plan_(plan),
       state_(state),
       trace_(trace),
@@ -27,6 +27,7 @@ NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_num
   context_.pools_ = plan.pools->intra_op() > 1 ? plan.pools : nullptr;
   context_.intra_op_threads_ = plan.pools->intra_op();
   context_.step_id_ = step_number;
+  context_.outcome_ = outcome;
   context_.may_wait_ = may_wait;
   if (plan.max_outputs > kFew) {
     outputs_ = PoolStdAllocator<Tensor>().allocate(plan.max_outputs);
@@ -53,7 +54,8 @@ Status NodeRunner::ComputeSpecial(int32_t id, const PlanNode& node, bool timed) 
   const int64_t start = TraceClockNs();
   Status status = ComputeSerial(node);
   const int64_t end = TraceClockNs();
-  if (context_.busy_) return status;
+  // A kernel that was cut short says nothing of how long it takes.
+  if (context_.busy_ || context_.cancelled()) return status;
   Measure(id, node, end - start);
   if (StepTrace::Record* record = Record(id)) *record = {start, end, 0, TraceThread()};
   return status;
@@ -83,6 +85,7 @@ void NodeRunner::ComputeAsync(const PlanNode& node, Done done) {
   StepState::AsyncFrame& frame = *state_.frames[node.aux];
   EnterDevice(node.device);
   frame.context = context_;
+  frame.context.resumable_ = false;
   frame.context.inputs_ = {&slots_[node.first_input], node.num_inputs};
   frame.context.outputs_ = frame.outputs;
   frame.context.output_dtypes_ = dtypes_ + node.first_dtype;

@@ -12,9 +12,10 @@ namespace monograph {
 
 class NodeRunner {
  public:
-  // Without `may_wait` a kernel that would have to wait fails instead, and busy() is true.
+  // Without `may_wait` a kernel that would have to wait fails instead, and busy() is true. Kernels
+  // see `outcome`, the step's.
   NodeRunner(const PlanData& plan, StepState& state, uint64_t step_number, StepTrace* trace,
-             bool may_wait);
+             const StepOutcome* outcome, bool may_wait);
   ~NodeRunner();
   NodeRunner(const NodeRunner&) = delete;
   NodeRunner& operator=(const NodeRunner&) = delete;
@@ -55,6 +56,7 @@ class NodeRunner {
     context_.inputs_ = {slots_ + node.first_input, node.num_inputs};
     context_.outputs_ = {outputs_, node.num_outputs};
     context_.output_dtypes_ = dtypes_ + node.first_dtype;
+    context_.resumable_ = node.resumable;
   }
   void EnterDevice(uint16_t index);
   Status ComputeSerial(const PlanNode& node);

@@ -91,8 +91,7 @@ void Step::Release() {
 }
 
 void Step::Complete() {
-  int expected = kOpen;
-  if (outcome_.compare_exchange_strong(expected, kComplete, std::memory_order_acq_rel)) {
+  if (outcome_.Settle(StepOutcome::kComplete)) {
     if (issued_) std::exchange(issued_, nullptr)();
     holds_.fetch_sub(1, std::memory_order_acq_rel);  // never the last: the caller has one
   }
@@ -101,10 +100,8 @@ void Step::Complete() {
 void Step::AbortHeld(const Status& status) {
   {
     MutexLock lock(status_mutex_);
-    int expected = kOpen;
-    const bool first =
-        outcome_.compare_exchange_strong(expected, kAborted, std::memory_order_acq_rel);
-    if (expected == kComplete) return;
+    const bool first = outcome_.Settle(StepOutcome::kAborted);
+    if (outcome_.complete()) return;
     status_.Update(status);
     if (!first) return;
     if (TimeIsUp(status)) unfinished_ = std::make_unique<Unfinished>();
@@ -134,7 +131,7 @@ std::string Step::unfinished() const {
 
 void Step::Finish() {
   // Relaxed, here and below: the last Release, which called this, has acquired what others wrote.
-  const bool complete = outcome_.load(std::memory_order_relaxed) == kComplete;
+  const bool complete = outcome_.complete();
   Status status;
   {
     MutexLock lock(status_mutex_);

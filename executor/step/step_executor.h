@@ -23,6 +23,7 @@
 #include "base/mutex.h"
 #include "base/tensor.h"
 #include "executor/plan/plan.h"
+#include "executor/step/outcome.h"
 #include "executor/trace.h"
 
 namespace monograph {
@@ -80,7 +81,6 @@ class Step : public std::enable_shared_from_this<Step> {
  private:
   friend class StepExecutor;
   friend class StepLoop;
-  enum Outcome : int { kOpen, kComplete, kAborted };
 
   struct Key {};  // only StepExecutor makes steps
 
@@ -102,9 +102,7 @@ class Step : public std::enable_shared_from_this<Step> {
   void TrailingFailed(const Status& status);
   // Notes that `node`, which was running when the step was aborted, has ended with `why`.
   void EndedLate(int32_t node, const Status& why);
-  // Relaxed: whether it is worth going on. What an abort changes is read under a lock, or after the
-  // last Release.
-  bool aborted() const { return outcome_.load(std::memory_order_relaxed) == kAborted; }
+  bool aborted() const { return outcome_.aborted(); }
 
   std::shared_ptr<const Plan> plan_;
   std::unique_ptr<StepState> state_;
@@ -116,7 +114,7 @@ class Step : public std::enable_shared_from_this<Step> {
   std::function<void()> issued_;
   std::shared_ptr<Step> self_;  // while it runs
   std::atomic<bool> started_{false};
-  std::atomic<int> outcome_{kOpen};
+  StepOutcome outcome_;
   // One while the outcome is open, and one each for a thread at work, a queued list of nodes, an
   // asynchronous kernel.
   std::atomic<int> holds_{1};

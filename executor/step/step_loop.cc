@@ -33,7 +33,8 @@ StepLoop::StepLoop(Step& step, bool compute)
       state_(*step.state_),
       compute_(compute),
       timed_(step.timed_),
-      runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, compute),
+      memory_(plan_.memory.get()),
+      runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, &step.outcome_, compute),
       outer_(innermost_),
       budget_(kCallerBudgetNs),
       slots_(state_.slots.get()),
@@ -242,6 +243,7 @@ void StepLoop::StartAsync(int32_t id, const PlanNode& node) {
     // The kernel would have to wait. The node comes back from the list at once; without a budget it
     // then leaves this thread, as an expensive one does.
     budget_ = -1;
+    runner_.ReleaseOutputs(node);
     Push(id);
     return -1;
   }
@@ -312,7 +314,7 @@ void StepLoop::HandOverDeferred() {
 
 void StepLoop::Enqueue(int32_t list) {
   step_.Hold();
-  plan_.pools->Enqueue(&RunTask, &step_, list);
+  plan_.pools->Enqueue(&RunTask, &step_, list, plan_.session);
 }
 
 // Subtracts the nodes that this thread has finished: once per stretch, before the thread lets go of

@@ -102,6 +102,7 @@ class StepLoop {
   StepState& state_;
   const bool compute_;
   const bool timed_;  // kernels are measured
+  const MemoryHolder::Scope memory_;
   NodeRunner runner_;
   StepLoop* const outer_;                             // of this thread
   int32_t head_ = -1;                                 // of the list

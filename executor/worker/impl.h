@@ -114,8 +114,8 @@ class Worker::Impl : public CollectiveHost {
   std::vector<std::shared_ptr<WorkerSession>> closing_ MG_GUARDED_BY(sessions_mutex_);
   TransportStats moved_before_ MG_GUARDED_BY(sessions_mutex_);
 
-  // A session was given up while a kernel of it ran. Default order: once in a worker's life.
-  std::atomic<bool> stuck_ = false;
+  // Sessions that were given up while a kernel of them runs. Default order: seldom.
+  std::atomic<int> left_ = 0;
   // Counters for statistics: relaxed, nothing else is read by them.
   std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
   std::atomic<int64_t> sending_{0};  // messages whose Send has not completed

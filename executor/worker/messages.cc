@@ -218,6 +218,7 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
     CountDropped("a payload that belongs to no tensor");
     return {};
   }
+  const MemoryHolder::Scope memory(session.memory.get());
   // Strings and handles arrive packed.
   Result<Tensor> tensor =
       IsPlainData(message.dtype)

@@ -49,7 +49,9 @@ control::Method ProtoMethod(Handler handler) {
 
 constexpr size_t kConnectionsRemembered = 256;
 constexpr int kClosers = 2;
-constexpr std::chrono::seconds kCloseDeadline{10};  // for kernels of a client that is gone
+// For kernels of a session that is closed: those of ours end at once, and for a library's nobody
+// else is to wait.
+constexpr std::chrono::seconds kCloseDeadline{2};
 
 // Describes the way to each peer; peers with the same way share one entry.
 void DescribeLanes(const std::vector<std::string>& ways, wire::ConnectSessionResponse* response) {
@@ -150,7 +152,7 @@ Status Server::Impl::Start(ServerOptions options) {
           });
   handlers.methods["CloseSession"] = ProtoMethod<wire::CloseSessionRequest, Empty>(
       [this](const CallContext&, const wire::CloseSessionRequest& request, Empty*) {
-        return worker_->CloseSession(request.session());
+        return worker_->CloseSession(request.session(), kCloseDeadline);
       });
   handlers.methods["RegisterGraph"] =
       ProtoMethod<wire::RegisterGraphRequest, wire::RegisterGraphResponse>(

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_holder.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/tensor.h"
@@ -114,6 +115,7 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   std::vector<SessionPeer> peers;
   int client_peer = kSelf;
   int self_index = 0;
+  std::shared_ptr<MemoryHolder> memory;      // tensors of its steps
   std::map<std::string, std::string> links;  // of all devices that have one, by name
   // Members of collectives of other sessions have sent by this one. Relaxed: set before what came
   // is handled, and read once nothing else comes for this session.
@@ -132,6 +134,7 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   int running MG_GUARDED_BY(mutex) = 0;
   int collective_sends MG_GUARDED_BY(mutex) = 0;  // payloads that have not left
   bool closed MG_GUARDED_BY(mutex) = false;
+  bool abandoned MG_GUARDED_BY(mutex) = false;  // closed while a kernel ran
   std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces MG_GUARDED_BY(mutex);
 
   // The peer named `task`, or nullptr.

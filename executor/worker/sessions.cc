@@ -22,6 +22,8 @@ constexpr std::chrono::milliseconds kLastSends{1000};
 // The same for members here, which may still get parts from others by this session.
 constexpr std::chrono::milliseconds kLastArrivals{1000};
 constexpr std::chrono::milliseconds kLookAgain{5};
+// A worker that ends waits so long for kernels of all its sessions.
+constexpr std::chrono::seconds kLastKernels{10};
 
 // Finds the peer that each leaving edge goes to.
 Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
@@ -66,9 +68,12 @@ void Worker::Impl::Shutdown() {
     ReaderLock lock(sessions_mutex_);
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
+  const auto until = std::chrono::steady_clock::now() + kLastKernels;
   for (uint64_t id : ids) {
-    if (Status status = CloseSession(id, std::chrono::seconds(10), Status()); !status.ok())
-      LogWarning(task_ + ": " + status.ToString());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    const Status closed = CloseSession(id, std::max(left, std::chrono::milliseconds(0)), Status());
+    if (!closed.ok()) LogWarning(task_ + ": " + closed.ToString());
   }
   if (collectives_ != nullptr) collectives_->Stop();
 }
@@ -77,6 +82,9 @@ Result<std::string> Worker::Impl::CreateSession(uint64_t id, StepClient* client)
   auto session = std::make_shared<WorkerSession>();
   session->id = id;
   session->client = client;
+  // Clients of a daemon share its memory.
+  session->memory = std::make_shared<MemoryHolder>("session " + std::to_string(id),
+                                                   /*shares=*/client == nullptr);
   std::string address;
   if (options_.make_transport) {
     session->port = MakePort(session.get());
@@ -159,6 +167,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   {
     MutexLock lock(session->mutex);
     session->closed = true;
+    session->memory->Retire();
     for (StepSlot& slot : session->slots) {
       slot.parked.clear();
       if (slot.state == StepSlot::kRunning) running.push_back(slot.running);
@@ -179,14 +188,16 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
   CloseTransport(session);
-  if (!ended) {
-    // The kernel may end later: what it uses must stay. The client hears no more of it.
-    session->client = nullptr;
-    stuck_ = true;
-    return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
-                            task_);
-  }
   MutexLock lock(session->mutex);
+  if (!ended && session->running > 0) {
+    // The kernel may end later (EndStep): what it uses stays until then. The client hears no more
+    // of it.
+    session->client = nullptr;
+    session->abandoned = true;
+    ++left_;
+    return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
+                            task_ + "; it is left to end without its session");
+  }
   session->graphs.clear();
   return Status();
 }
@@ -265,6 +276,8 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   plan_options.resources = &resources_;
   plan_options.collectives = registered->collectives.get();
   plan_options.links = &session->links;
+  plan_options.session = id;
+  plan_options.memory = session->memory;
   std::vector<NodeId> inherited;
   MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph, {}, nullptr, &inherited));
   LeaveToHost(inherited, plan_options, &graph);

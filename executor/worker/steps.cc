@@ -171,7 +171,13 @@ void Worker::Impl::EndStep(Running* running, const Status& status) {
   graph = nullptr;  // freed here if it was deregistered meanwhile
   // Last: CloseSession waits for this count and then lets the peers go.
   MutexLock lock(session->mutex);
-  if (--session->running == 0) session->idle.NotifyAll();
+  if (--session->running > 0) return;
+  session->idle.NotifyAll();
+  if (!session->abandoned) return;
+  session->graphs.clear();
+  LogInfo(task_ + ": the last kernel of session " + std::to_string(session->id) +
+          " has ended, which was closed before");
+  --left_;
 }
 
 void Worker::Impl::ReportDone(WorkerSession& session, uint64_t step_id, const Status& ended,

@@ -1,15 +1,37 @@
 #include "executor/worker/worker.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
 #include "executor/trace.h"
 #include "executor/worker/impl.h"
 
 namespace monograph {
+namespace {
+
+// From now on the end of main, or exit(), ends the process as it is. Destructors of static objects
+// would take from running kernels what they use.
+void ExitWithoutDestructors() {
+  static const int once = on_exit(
+      [](int status, void*) {
+        (void)std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+  (void)once;
+}
+
+}  // namespace
 
 Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Worker::~Worker() {
   impl_->Shutdown();
-  // A kernel that would not end still uses its worker.
-  if (impl_->stuck_) (void)impl_.release();
+  if (impl_->left_ == 0) return;
+  // A kernel that would not end still uses its worker, and the libraries that it is in.
+  (void)impl_.release();
+  ExitWithoutDestructors();
 }
 
 Result<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options) {

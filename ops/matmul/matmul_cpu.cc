@@ -1,7 +1,8 @@
 // Float products go to oneDNN's matmul primitive; tiny ones and other types to plain loops. A large
 // product is cut into tiles by its shape alone, so that its bits do not depend on the number of
-// threads.
+// threads. Between tiles an abort of the step is seen.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/first_failure.h"
@@ -19,11 +20,15 @@ using dnnl::memory;
 
 // c = op(a) op(b), row by row.
 template <typename T>
-void PlainRows(const Product& p, const T* a, const T* b, T* c, int64_t begin, int64_t end) {
+void PlainRows(const KernelContext& context, const Product& p, const T* a, const T* b, T* c,
+               int64_t begin, int64_t end) {
+  // A row may take long by itself.
+  const bool long_rows = p.n * p.k > int64_t{1} << 20;
   for (int64_t i = begin; i < end; ++i) {
     T* row = c + i * p.n;
     if (p.tb) {
       for (int64_t j = 0; j < p.n; ++j) {
+        if (long_rows && context.cancelled()) return;
         T sum = 0;
         for (int64_t k = 0; k < p.k; ++k)
           sum += a[p.ta ? k * p.m + i : i * p.k + k] * b[j * p.k + k];
@@ -33,6 +38,7 @@ void PlainRows(const Product& p, const T* a, const T* b, T* c, int64_t begin, in
     }
     std::fill_n(row, p.n, T(0));
     for (int64_t k = 0; k < p.k; ++k) {
+      if (long_rows && context.cancelled()) return;
       const T factor = a[p.ta ? k * p.m + i : i * p.k + k];
       const T* other = b + k * p.n;
       for (int64_t j = 0; j < p.n; ++j) row[j] += factor * other[j];
@@ -43,7 +49,7 @@ void PlainRows(const Product& p, const T* a, const T* b, T* c, int64_t begin, in
 template <typename T>
 void Plain(KernelContext& c, const Product& p, const T* a, const T* b, const T* bias, T* out) {
   const auto rows = [&](int64_t begin, int64_t end) {
-    PlainRows(p, a, b, out, begin, end);
+    PlainRows(c, p, a, b, out, begin, end);
     if (!p.fused.bias) return;
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t j = 0; j < p.n; ++j) {
@@ -60,10 +66,14 @@ class Plan {
  public:
   static Result<std::shared_ptr<Plan>> Make(const Product& p) {
     auto plan = std::make_shared<Plan>(p);
+    const int64_t rows[] = {plan->tile_m_, p.m % plan->tile_m_},
+                  columns[] = {plan->tile_n_, p.n % plan->tile_n_};
     MG_RETURN_IF_ERROR(onednn::Guarded([&] {
-      plan->whole_.Build(p, plan->tile_m_, plan->tile_n_);
-      if (p.m % plan->tile_m_ != 0) plan->tail_.Build(p, p.m % plan->tile_m_, plan->tile_n_);
-      if (p.n % plan->tile_n_ != 0) plan->tail_.Build(p, plan->tile_m_, p.n % plan->tile_n_);
+      for (size_t i = 0; i < 2; ++i) {
+        for (size_t j = 0; j < 2; ++j) {
+          if (rows[i] > 0 && columns[j] > 0) plan->tiles_[i][j].Build(p, rows[i], columns[j]);
+        }
+      }
     }));
     return plan;
   }
@@ -77,6 +87,13 @@ class Plan {
     } else {
       tile_m_ = std::min(p.m, RoundUp((p.m + tiles - 1) / tiles, 32));
     }
+    // Of a very large product they would take seconds each. An abort waits for those that have
+    // begun, so they become squares of some 30 ms, of which oneDNN copies least for itself.
+    if (2 * tile_m_ * tile_n_ * p.k <= kMostTileFlops) return;
+    const auto most = static_cast<double>(kMostTileFlops) / 2 / static_cast<double>(p.k);
+    const double side = std::max(std::sqrt(most), most / static_cast<double>(p.m));
+    tile_n_ = std::min(p.n, RoundUp(static_cast<int64_t>(side), 64));
+    tile_m_ = std::min(p.m, RoundUp(static_cast<int64_t>(most) / tile_n_ + 1, 32));
   }
 
   Status Run(KernelContext& c, const float* a, const float* b, const float* bias, float* out) {
@@ -87,9 +104,9 @@ class Plan {
       onednn::SingleThread single;
       for (int64_t t = begin; t < end; ++t) {
         const int64_t i = t / tiles_n * tile_m_, j = t % tiles_n * tile_n_;
-        const bool whole = i + tile_m_ <= p_.m && j + tile_n_ <= p_.n;
-        failure.Update((whole ? whole_ : tail_)
-                           .Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j),
+        if (c.cancelled()) return;
+        Tile& tile = tiles_[i + tile_m_ <= p_.m ? 0 : 1][j + tile_n_ <= p_.n ? 0 : 1];
+        failure.Update(tile.Run(a + (p_.ta ? i : i * p_.k), b + (p_.tb ? j * p_.k : j),
                                 bias == nullptr ? nullptr : bias + j, out + i * p_.n + j));
       }
     };
@@ -99,6 +116,7 @@ class Plan {
 
  private:
   static constexpr int64_t kTileFlops = 160'000'000;
+  static constexpr int64_t kMostTileFlops = 4'000'000'000;
   static constexpr int64_t kRowsToPack = 64;
   static int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -184,7 +202,7 @@ class Plan {
 
   const Product p_;
   int64_t tile_m_, tile_n_;
-  Tile whole_, tail_;
+  Tile tiles_[2][2];  // whole ones and those at the end: of rows, of columns
 };
 
 class FloatProduct {

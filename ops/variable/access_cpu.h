@@ -111,7 +111,10 @@ class UpdateTarget {
     return fresh_.valid() ? fresh_.data<T>() : value_->data<T>();
   }
   void Commit() {
-    if (fresh_.valid()) *value_ = std::move(fresh_);
+    if (!fresh_.valid()) return;
+    if (fresh_.bytes() > PoolAllocator::kLarge)
+      HostPool().SetHolderLike(fresh_.raw(), value_->raw());
+    *value_ = std::move(fresh_);
   }
 
  private:

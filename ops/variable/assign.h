@@ -33,6 +33,7 @@ class AssignKernel : public Kernel {
       return Moves::Copy(c, variable->value.raw(), c.input(1).raw(), c.input(1).bytes());
     if (!value.valid()) value = c.TakeInput(1);
     std::swap(variable->value, value);
+    variable->HoldValue();
     return Status();
   }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -68,6 +70,91 @@ TEST(PoolAllocator, ThreadsShareIt) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.bytes_in_use(), 0);
+}
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+TEST(PoolAllocator, NothingIsMappedBeyondTheLimit) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  EXPECT_EQ(pool.Allocate(101 * kMiB), nullptr);
+  EXPECT_EQ(pool.Allocate(size_t{4} << 40), nullptr);
+  EXPECT_EQ(pool.bytes_mapped(), 0);
+  void* const first = pool.Allocate(60 * kMiB);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(pool.Allocate(60 * kMiB), nullptr);
+  EXPECT_EQ(pool.Explain(60 * kMiB),
+            "60.0 MiB are more than the 40.0 MiB that are free of 100.0 MiB (--memory_limit); held "
+            "by: other tensors (60.0 MiB)");
+  void* const second = pool.Allocate(38 * kMiB);
+  ASSERT_NE(second, nullptr);
+  // Small blocks for the runtime itself are never refused.
+  std::vector<void*> small;
+  for (int i = 0; i < 3000; ++i) small.push_back(pool.Allocate(2000));
+  EXPECT_EQ(std::count(small.begin(), small.end(), nullptr), 0);
+  EXPECT_EQ(pool.Allocate(kMiB), nullptr);
+  for (void* block : small) pool.Deallocate(block, 2000);
+  pool.Deallocate(second, 38 * kMiB);
+  pool.Deallocate(first, 60 * kMiB);
+  EXPECT_EQ(pool.bytes_in_use(), 0);
+}
+
+TEST(PoolAllocator, FreeLargeBlocksGoBackToTheSystemBeforeSomethingIsRefused) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  void* const large = pool.Allocate(90 * kMiB);
+  pool.Deallocate(large, 90 * kMiB);
+  EXPECT_EQ(pool.Allocate(90 * kMiB), large);  // recycled
+  pool.Deallocate(large, 90 * kMiB);
+  void* const other = pool.Allocate(50 * kMiB);
+  ASSERT_NE(other, nullptr);
+  EXPECT_LT(pool.bytes_mapped(), static_cast<int64_t>(60 * kMiB));
+  pool.Deallocate(other, 50 * kMiB);
+}
+
+TEST(PoolAllocator, ARefusalNamesTheLargestHolders) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  const auto variable = std::make_shared<MemoryHolder>("variable 'w'");
+  auto session = std::make_shared<MemoryHolder>("session 17");
+  void *a, *b;
+  {
+    const MemoryHolder::Scope scope(session.get());
+    a = pool.Allocate(40 * kMiB);
+    b = pool.Allocate(20 * kMiB);
+  }
+  EXPECT_EQ(session->bytes(), static_cast<int64_t>(60 * kMiB));
+  // Assigned to a variable: any address in the block says which it is.
+  pool.SetHolder(static_cast<char*>(b) + 64, variable);
+  EXPECT_EQ(pool.Explain(50 * kMiB),
+            "50.0 MiB are more than the 40.0 MiB that are free of 100.0 MiB (--memory_limit); held "
+            "by: session 17 (40.0 MiB), variable 'w' (20.0 MiB)");
+  pool.SetHolderLike(a, b);
+  EXPECT_EQ(variable->bytes(), static_cast<int64_t>(60 * kMiB));
+  EXPECT_EQ(session->bytes(), 0);
+  session = nullptr;  // its blocks would keep it
+  pool.Deallocate(a, 40 * kMiB);
+  pool.Deallocate(b, 20 * kMiB);
+  EXPECT_EQ(variable->bytes(), 0);
+}
+
+TEST(PoolAllocator, ASessionTakesNotAllWhileOthersAreOpen) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  const auto greedy = std::make_shared<MemoryHolder>("session 1", /*shares=*/true);
+  const MemoryHolder::Scope scope(greedy.get());
+  void* const alone = pool.Allocate(90 * kMiB);
+  EXPECT_NE(alone, nullptr);
+  pool.Deallocate(alone, 90 * kMiB);
+  const auto other = std::make_shared<MemoryHolder>("session 2", /*shares=*/true);
+  EXPECT_EQ(pool.Allocate(90 * kMiB), nullptr);
+  EXPECT_EQ(pool.Explain(90 * kMiB),
+            "90.0 MiB more are too much: while other sessions are open session 1 may hold three "
+            "quarters of 100.0 MiB (--memory_limit)");
+  other->Retire();
+  void* const again = pool.Allocate(90 * kMiB);
+  EXPECT_NE(again, nullptr);
+  pool.Deallocate(again, 90 * kMiB);
 }
 
 }  // namespace

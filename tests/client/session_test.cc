@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
 #include "client/container.h"
 #include "client/registries.h"
+#include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
@@ -118,6 +120,42 @@ TEST_F(SessionTest, AnUnknownFetchIsNamed) {
   ExpectError(session().RunByName({}, {"logit:0"}), Code::kNotFound, {"logit"});
   ExpectError(session().RunByName({}, {"logits:3"}), Code::kNotFound, {"logits"});
   ExpectError(session().RunByName({}, {}, {"nothing"}), Code::kNotFound, {"nothing"});
+}
+
+// A step of a session without a cluster computes on the thread that calls Run.
+TEST_F(SessionTest, ATimeoutEndsAStepThatComputesOnTheCallersThread) {
+  const Output side = Placeholder(root_, DT_INT32, {});
+  const Output square = Fill(root_, Pack(root_, {side, side}), Const(root_, int64_t{1}));
+  const Output product = MatMul(root_.WithOpName("long_product"), square, square);
+  const Output sum = Sum(root_, product, {0, 1});
+  session({.inter_op_parallelism_threads = 1,
+           .intra_op_parallelism_threads = 1,
+           .operation_timeout = std::chrono::milliseconds(400)});
+  const auto begin = std::chrono::steady_clock::now();
+  ExpectError(session().Run({{side, Tensor::Scalar<int32_t>(3000)}}, {sum}),
+              Code::kDeadlineExceeded, {"did not end within 0.4 s", "'long_product' (MatMul)"});
+  // It would take ten times as long and more.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_TRUE(session().Run({{side, Tensor::Scalar<int32_t>(4)}}, {sum}).ok());
+}
+
+TEST_F(SessionTest, ATensorThatIsTooLargeIsRefusedWithItsNodeAndTheNextStepRuns) {
+  const Output side = Placeholder(root_, DT_INT32, {});
+  const Output square =
+      Fill(root_.WithOpName("square"), Pack(root_, {side, side}), Const(root_, 1.0f));
+  const Output sum = Sum(root_, square, {0, 1});
+  ExpectError(session().Run({{side, Tensor::Scalar<int32_t>(1 << 20)}}, {sum}),
+              Code::kResourceExhausted,
+              {"node 'square' (Fill)", "float[1048576,1048576]", "4.0 TiB are more than the",
+               "(--memory_limit)"});
+  EXPECT_TRUE(session().Run({{side, Tensor::Scalar<int32_t>(4)}}, {sum}).ok());
+}
+
+TEST_F(SessionTest, AnOutputThatCanNeverBeIsRefusedBeforeTheStep) {
+  const Output big =
+      Fill(root_.WithOpName("big"), Const(root_, {1 << 20, 1 << 20}), Const(root_, 1.0f));
+  ExpectError(session().Run({}, {Neg(root_, big)}), Code::kResourceExhausted,
+              {"node 'big' (Fill)", "its output 0, float[1048576,1048576], has 4.0 TiB"});
 }
 
 TEST_F(SessionTest, NothingToRunIsAnError) {

@@ -10,6 +10,7 @@
 
 #include "executor/device.h"
 #include "executor/resource_manager.h"
+#include "executor/step/outcome.h"
 #include "executor/thread_pools.h"
 #include "executor/trace.h"
 #include "tests/executor/run_op.h"
@@ -127,6 +128,24 @@ TEST(ThreadPools, ParallelForCoversEveryIndexOnceWithASplitThatDependsOnItsArgum
       EXPECT_EQ(blocks, first);
     }
     EXPECT_EQ(first.size() > 1, threads > 1);
+  }
+}
+
+TEST(ThreadPools, LongWorkIsCutIntoPiecesOfMillisecondsAndLeftOutOnceTheStepIsAborted) {
+  for (const int threads : {1, 3}) {
+    ThreadPools pools(1, threads);
+    StepOutcome outcome;
+    std::atomic<int64_t> most{0}, pieces{0};
+    const auto body = [&](int64_t begin, int64_t end) {
+      if (pieces.fetch_add(1) == 10) outcome.Settle(StepOutcome::kAborted);
+      for (int64_t old = most;
+           old < end - begin && !most.compare_exchange_weak(old, end - begin);) {
+      }
+    };
+    pools.ParallelFor(100'000, 100'000, body, &outcome);  // ten seconds, it says
+    EXPECT_LE(most, 20);
+    EXPECT_GE(pieces, 11);
+    EXPECT_LE(pieces, 10 + threads);
   }
 }
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include "tests/ops/testing.h"
 
 namespace monograph {
@@ -37,6 +41,32 @@ TEST_P(MatMulTest, TheBitsDoNotDependOnThreads) {
 
 INSTANTIATE_TEST_SUITE_P(AllTransposes, MatMulTest,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool()));
+
+// Tiles of very large products are cut in both dimensions, so that an abort is seen in time. Parts
+// of the product by themselves are cut otherwise.
+TEST(LargeMatMulTest, HasTheBitsOfItsPartsHoweverTheyAreCut) {
+  constexpr int64_t kPart = 130;
+  ThreadPools pools(1, 2);
+  for (const auto& [m, k, n] :
+       {std::tuple<int64_t, int64_t, int64_t>{4100, 4000, 4200}, {8200, 4000, 2100}}) {
+    const Tensor a = Random<float>({m, k}, 1), b = Random<float>({k, n}, 2);
+    const Tensor whole = Run1("MatMul", {a, b}, Transposes(false, false), &pools);
+    const Tensor rows =
+        Run1("MatMul", {a.Slice(m - kPart, m), b}, Transposes(false, false), &pools);
+    EXPECT_TRUE(BitEqual(whole.Slice(m - kPart, m), rows)) << m << " " << k << " " << n;
+    Tensor last = Tensor::Allocate(DT_FLOAT, Shape{k, kPart}).value();
+    for (int64_t i = 0; i < k; ++i)
+      std::copy_n(b.data<float>() + (i + 1) * n - kPart, kPart, last.data<float>() + i * kPart);
+    const Tensor columns = Run1("MatMul", {a, last}, Transposes(false, false), &pools);
+    for (int64_t i = 0; i < m; ++i) {
+      ASSERT_EQ(
+          std::memcmp(whole.data<float>() + (i + 1) * n - kPart,
+                      std::as_const(columns).data<float>() + i * kPart, kPart * sizeof(float)),
+          0)
+          << "row " << i << " of " << m << " " << k << " " << n;
+    }
+  }
+}
 
 TEST(FusedMatMulTest, IsTheProductThenTheBiasThenReluUpToRounding) {
   // The last one is computed in tiles.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/system_memory.h"
 #include "client/host.h"
 
 namespace monograph {
@@ -111,6 +112,7 @@ Result<Child> Spawn(ChildCommand command, Descriptor log) {
   if (command.input != nullptr) {
     MG_ASSIGN_OR_RETURN(in, MakePipe());
   }
+  child.kills_before = OutOfMemoryKills();
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ResourceExhausted(std::string("fork: ") + std::strerror(errno));
@@ -161,9 +163,16 @@ void Drain(Child& child) {
   }
 }
 
-std::string DescribeExit(int status) {
-  if (WIFSIGNALED(status)) return std::string("signal ") + strsignal(WTERMSIG(status));
-  return "exit code " + std::to_string(WEXITSTATUS(status));
+std::string DescribeExit(const Child& child) {
+  const int status = child.status;
+  if (!WIFSIGNALED(status)) return "exit code " + std::to_string(WEXITSTATUS(status));
+  if (WTERMSIG(status) == SIGKILL) {
+    const std::optional<int64_t> kills = OutOfMemoryKills();
+    if (!kills || !child.kills_before)
+      return "killed by SIGKILL (perhaps for lack of memory: see dmesg)";
+    if (*kills > *child.kills_before) return "killed by the system for lack of memory";
+  }
+  return std::string("signal ") + strsignal(WTERMSIG(status));
 }
 
 }  // namespace monograph

@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,8 +52,9 @@ struct Child {
   Descriptor log;
   bool ready = false;  // a daemon that said so
   bool quiet = false;  // all is being ended: what a daemon logs as information is not shown
-  std::deque<std::string> last_lines;  // of a daemon
-  int restarts = 0;                    // how often it was started anew
+  std::deque<std::string> last_lines;   // of a daemon
+  int restarts = 0;                     // how often it was started anew
+  std::optional<int64_t> kills_before;  // OutOfMemoryKills when it was started
   bool running = false;
   int status = 0;
 };
@@ -70,7 +73,8 @@ bool Forward(Child& child, ChildStream& stream);
 // The same for all that has been printed and not read yet, on every stream.
 void Drain(Child& child);
 
-// "exit code 3", "signal Killed".
-std::string DescribeExit(int status);
+// How it ended: "exit code 3", "signal Terminated"; of SIGKILL also whether the system has killed
+// it for lack of memory, or that this is not known. REQUIRES: it has ended.
+std::string DescribeExit(const Child& child);
 
 }  // namespace monograph

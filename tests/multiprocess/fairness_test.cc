@@ -1,0 +1,177 @@
+// Long kernels: other sessions go on beside them, an ended session's end soon, and a daemon that is
+// told to stop meanwhile ends well.
+#include <signal.h>
+
+#include <atomic>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "client/registries.h"
+#include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
+#include "ops/reduce/reduce.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+constexpr char kWorker[] = "/job:worker/task:0";
+
+// A product of float matrices with a fed side, by oneDNN.
+struct LongProduct {
+  explicit LongProduct(const Scope& root) {
+    side = Placeholder(root.WithOpName("side"), DT_INT32, {});
+    const Scope there = root.WithDevice(kWorker);
+    const Output square = Fill(there, Pack(there, {side, side}), Const(there, 1.0f));
+    sum = Sum(there, MatMul(there.WithOpName("long_product"), square, square), {0, 1});
+  }
+  Output side, sum;
+};
+
+std::future<Status> RunLong(Session& session, const LongProduct& product, int32_t side) {
+  return std::async(std::launch::async, [&session, &product, side] {
+    return session.Run({{product.side, Tensor::Scalar(side)}}, {product.sum}).status();
+  });
+}
+
+bool WaitForRunning(TestCluster& cluster, int steps) {
+  return cluster.WaitForStatus(
+      "worker", 0, [steps](const auto& status) { return status.running_steps() == steps; });
+}
+
+// Small steps with kernels that are worth a thread of their own.
+struct SmallSteps {
+  explicit SmallSteps(const Scope& root) {
+    x = Placeholder(root, DT_FLOAT, {96, 96});
+    y = x;
+    for (int i = 0; i < 4; ++i) y = MatMul(root.WithDevice(kWorker), y, x);
+  }
+  Output x, y;
+};
+
+TEST(Fairness, SixClientsGoOnBesideHugeProducts) {
+  TestCluster cluster({.ps = 0, .workers = 1});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const LongProduct product(root);
+  const SmallSteps small(root);
+  // More kernels than there are threads.
+  std::vector<Output> sums = {product.sum};
+  const Scope there = root.WithDevice(kWorker);
+  for (int i = 0; i < 3; ++i) {
+    const Output square =
+        Fill(there, Pack(there, {product.side, product.side}), Const(there, static_cast<float>(i)));
+    sums.push_back(Sum(there, MatMul(there, square, square), {0, 1}));
+  }
+  auto busy = cluster.Connect(graph);
+  std::future<Status> step = std::async(std::launch::async, [&] {
+    return busy->Run({{product.side, Tensor::Scalar<int32_t>(7000)}}, sums).status();
+  });
+  ASSERT_TRUE(WaitForRunning(cluster, 1));
+  std::vector<std::unique_ptr<Session>> others;
+  for (int i = 0; i < 6; ++i) others.push_back(cluster.Connect(graph));
+  const Tensor value = Tensor::Allocate(DT_FLOAT, Shape{96, 96}).value();
+  std::fill_n(const_cast<float*>(value.data<float>()), 96 * 96, 0.01f);
+  ExpectWithin(kSanitized ? 1s : 50ms, [&](Clock::duration* took) {
+    std::vector<std::future<Clock::duration>> slowest;
+    for (const auto& session : others) {
+      slowest.push_back(std::async(std::launch::async, [&] {
+        Clock::duration worst{};
+        for (int i = 0; i < 20; ++i) {
+          const auto begin = Clock::now();
+          const Status status = session->Run({{small.x, value}}, {small.y}).status();
+          EXPECT_TRUE(status.ok()) << status;
+          worst = std::max(worst, Clock::now() - begin);
+        }
+        return worst;
+      }));
+    }
+    for (auto& worst : slowest) *took = std::max(*took, worst.get());
+    // It ran all the time; else this would say nothing.
+    EXPECT_NE(step.wait_for(0s), std::future_status::ready);
+  });
+  (void)busy->Close();
+  EXPECT_FALSE(step.get().ok());
+}
+
+// Closes a session while its step is inside a long kernel. On a machine of its own a kernel ends
+// within 100 ms; here other tests may run, too.
+void ExpectKernelEndsSoon(const Graph& graph, const Output& side, const Output& sum) {
+  TestCluster cluster({.ps = 0, .workers = 1});
+  ExpectWithin(kSanitized ? 2s : 300ms, [&](Clock::duration* took) {
+    auto session = cluster.Connect(graph);
+    std::future<Status> step = std::async(std::launch::async, [&] {
+      return session->Run({{side, Tensor::Scalar<int32_t>(6000)}}, {sum}).status();
+    });
+    EXPECT_TRUE(WaitForRunning(cluster, 1));
+    std::this_thread::sleep_for(300ms);  // into the product
+    const auto begin = Clock::now();
+    const Status closed = session->Close();
+    *took = Clock::now() - begin;
+    EXPECT_TRUE(closed.ok()) << closed;
+    EXPECT_EQ(step.get().code(), Code::kCancelled);
+    EXPECT_TRUE(WaitForRunning(cluster, 0));
+  });
+}
+
+TEST(Fairness, AProductOfOneDnnEndsSoonAfterItsSession) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const LongProduct product(root);
+  ExpectKernelEndsSoon(graph, product.side, product.sum);
+}
+
+TEST(Fairness, AProductOfOurOwnEndsSoonAfterItsSession) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const LongKernel integers(root, kWorker);
+  ExpectKernelEndsSoon(graph, integers.side, integers.sum);
+}
+
+TEST(Fairness, ATimeoutEndsALongKernel) {
+  TestCluster cluster({.ps = 0, .workers = 1});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const LongProduct product(root);
+  auto session = cluster.Connect(graph, {.operation_timeout = 300ms});
+  ExpectWithin(kSanitized ? 3s : 500ms, [&](Clock::duration* took) {
+    const auto begin = Clock::now();
+    ExpectError(RunLong(*session, product, 6000).get(), Code::kDeadlineExceeded,
+                {"did not end within 0.3 s", "node 'long_product' (MatMul)"});
+    *took = Clock::now() - begin;
+  });
+}
+
+// At any moment of a step: while it is registered, begins, computes, ends.
+TEST(Fairness, TwentyTimesSigtermDuringHeavyStepsEndsTheDaemonWithZero) {
+  std::mt19937 random(20261123);
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const LongProduct product(root);
+  const LongKernel integers(root, kWorker);
+  for (int i = 0; i < 20; ++i) {
+    TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--drain_seconds=0.05"}});
+    auto session = cluster.Connect(graph);
+    std::vector<std::future<Status>> steps;
+    for (const auto& [side, sum] :
+         {std::pair(product.side, product.sum), std::pair(integers.side, integers.sum)}) {
+      steps.push_back(std::async(std::launch::async, [&session, side, sum] {
+        return session->Run({{side, Tensor::Scalar<int32_t>(4000)}}, {sum}).status();
+      }));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
+    ChildProcess& daemon = cluster.daemon("worker", 0);
+    daemon.Signal(SIGTERM);
+    const std::optional<Exit> exit = daemon.Wait(15s);
+    ASSERT_TRUE(exit.has_value()) << daemon.error();
+    EXPECT_FALSE(exit->signalled) << "signal " << exit->code << "\n" << daemon.error();
+    EXPECT_EQ(exit->code, 0) << daemon.error();
+    for (auto& step : steps) EXPECT_FALSE(step.get().ok());
+  }
+}
+
+}  // namespace
+}  // namespace monograph

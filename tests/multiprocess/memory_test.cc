@@ -1,0 +1,210 @@
+// What a daemon may take of memory, what it says when that is too little, and what is said of one
+// that the system kills for lack of it.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "client/registries.h"
+#include "graph/graph_file.h"
+#include "ops/concat/concat.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/variable/variable.h"
+#include "tests/multiprocess/cluster_fixture.h"
+
+namespace monograph {
+namespace {
+
+constexpr char kWorker[] = "/job:worker/task:0";
+
+// `count` matrices with a fed side, which must all be there at once, and the first element of their
+// sum.
+struct ManyMatrices {
+  ManyMatrices(const Scope& root, int count) {
+    side = Placeholder(root.WithOpName("side"), DT_INT32, {});
+    const Scope there = root.WithDevice(kWorker);
+    std::vector<Output> all;
+    for (int i = 0; i < count; ++i)
+      all.push_back(Fill(there.WithOpName("many"), Pack(there, {side, side}),
+                         Const(there, static_cast<float>(i))));
+    sum = Sum(there, AddN(there, all), {0, 1});
+  }
+  Output side, sum;
+};
+
+Status RunWith(Session& session, const ManyMatrices& matrices, int32_t side) {
+  return session.Run({{matrices.side, Tensor::Scalar<int32_t>(side)}}, {matrices.sum}).status();
+}
+
+TEST(Memory, AnOutputThatCanNeverBeIsRefusedWithItsGraph) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=1GiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope there = root.WithDevice(kWorker);
+  const Output big =
+      Fill(there.WithOpName("big"), Const(there, {1 << 20, 1 << 20}), Const(there, 1.0f));
+  const Output small = Neg(there, Const(there, {1.0f, 2.0f}));
+  auto session = cluster.Connect(graph);
+  ExpectError(session->Run({}, {big}).status(), Code::kResourceExhausted,
+              {"node 'big' (Fill)", "/job:worker/replica:0/task:0", "[1048576,1048576]", "4.0 TiB",
+               "1.0 GiB", "--memory_limit"});
+  EXPECT_TRUE(session->Run({}, {small}).ok());
+}
+
+TEST(Memory, WhatIsTooLargeWhenItsSizeIsFedIsRefusedAndSaysWhoHoldsTheRest) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=512MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope there = root.WithDevice(kWorker);
+  const Output weights = VarHandle(there.WithOpName("weights"), DT_FLOAT, {4096, 4096});
+  const Operation init =
+      AssignVariable(there, weights, Fill(there, Const(there, {4096, 4096}), Const(there, 3.0f)));
+  const Output read = Sum(there, ReadVariable(there, weights), {0, 1});
+  const ManyMatrices matrices(root, 2);
+  auto session = cluster.Connect(graph);
+  ASSERT_TRUE(session->Run({}, {}, {init}).ok());
+  ExpectError(RunWith(*session, matrices, 1 << 20), Code::kResourceExhausted,
+              {"node 'many", "(Fill)", "/job:worker/replica:0/task:0", "float[1048576,1048576]",
+               "4.0 TiB are more than the", "of 512.0 MiB (--memory_limit)",
+               "held by: variable 'weights' (66.0 MiB)"});
+  ASSERT_TRUE(RunWith(*session, matrices, 1024).ok());
+  EXPECT_TRUE(session->Run({}, {read}).ok());  // the variable is there still
+}
+
+TEST(Memory, TensorsThatAreTooLargeTogetherAreRefusedAndTheNextStepRuns) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=512MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const ManyMatrices matrices(root, 20);
+  auto session = cluster.Connect(graph);
+  // 20 times 32 MiB; the limit is never passed, and nothing else in the daemon fails.
+  for (int i = 0; i < 5; ++i) {
+    ExpectError(RunWith(*session, matrices, 2896), Code::kResourceExhausted,
+                {"node 'many", "held by: session "});
+    EXPECT_TRUE(RunWith(*session, matrices, 256).ok());
+  }
+  EXPECT_LT(cluster.StatusOf("worker", 0).resident_bytes(), int64_t{700} << 20);
+}
+
+TEST(Memory, AGreedySessionLeavesOthersTheirPart) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=512MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const ManyMatrices matrices(root, 14);  // of 32 MiB: 448 MiB
+  auto greedy = cluster.Connect(graph);
+  const Status alone = RunWith(*greedy, matrices, 2896);
+  EXPECT_TRUE(alone.ok()) << alone;
+  auto other = cluster.Connect(graph);
+  ExpectError(RunWith(*greedy, matrices, 2896), Code::kResourceExhausted,
+              {"while other sessions are open session ", "three quarters of 512.0 MiB"});
+  EXPECT_TRUE(RunWith(*other, matrices, 256).ok());
+  ASSERT_TRUE(other->Close().ok());
+  const Status again = RunWith(*greedy, matrices, 2896);
+  EXPECT_TRUE(again.ok()) << again;
+}
+
+TEST(Memory, TheLimitIsAFlagWithUnits) {
+  for (const auto& [value, why] :
+       {std::pair("12 apples", "is not a number of bytes, such as 12GiB"),
+        std::pair("1M", "must be at least 64.0 MiB, not 1M")}) {
+    ChildProcess daemon({ExecutorPath(), "--memory_limit=" + std::string(value)});
+    EXPECT_EQ(daemon.Wait(20s)->code, 2);
+    EXPECT_NE(daemon.error().find("--memory_limit: "), std::string::npos) << daemon.error();
+    EXPECT_NE(daemon.error().find(why), std::string::npos) << daemon.error();
+  }
+}
+
+// A control group with a limit on memory; closed if this machine or user can make none.
+class LimitedGroup {
+ public:
+  explicit LimitedGroup(int64_t bytes) {
+    const std::string name = "/monograph-test-" + std::to_string(getpid());
+    for (const auto& [root, limit] : {std::pair("/sys/fs/cgroup/memory", "/memory.limit_in_bytes"),
+                                      std::pair("/sys/fs/cgroup", "/memory.max")}) {
+      folder_ = root + name;
+      if (mkdir(folder_.c_str(), 0755) != 0) continue;
+      if (std::ofstream(folder_ + limit) << bytes << std::flush) return;
+      rmdir(folder_.c_str());
+    }
+    folder_.clear();
+  }
+  ~LimitedGroup() {
+    // Until the last process has left.
+    for (int i = 0; !folder_.empty() && rmdir(folder_.c_str()) != 0 && i < 1000; ++i) usleep(10000);
+  }
+  LimitedGroup(const LimitedGroup&) = delete;
+  LimitedGroup& operator=(const LimitedGroup&) = delete;
+  bool open() const { return !folder_.empty(); }
+  std::string procs() const { return folder_ + "/cgroup.procs"; }
+  bool Add(pid_t pid) const {
+    return static_cast<bool>(std::ofstream(procs()) << pid << std::flush);
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST(Memory, ADaemonThatTheSystemKillsForLackOfMemoryIsToldAsSuch) {
+  const LimitedGroup group(int64_t{300} << 20);
+  if (!group.open()) GTEST_SKIP() << "this user can make no control group with a limit";
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=4GiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const ManyMatrices matrices(root, 20);
+  auto session = cluster.Connect(graph);
+  ASSERT_TRUE(group.Add(cluster.daemon("worker", 0).pid()));
+  // Blocks below the size from which the system is asked for what it has.
+  ExpectError(RunWith(*session, matrices, 2896), Code::kUnavailable,
+              {"lost /job:worker/replica:0/task:0", "killed by the system for lack of memory"});
+}
+
+TEST(Memory, TheLauncherTellsThatTheSystemHasKilledADaemonForLackOfMemory) {
+  const LimitedGroup group(int64_t{300} << 20);
+  if (!group.open()) GTEST_SKIP() << "this user can make no control group with a limit";
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope there = root.WithDevice(kWorker);
+  std::vector<Output> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(Fill(there, Const(there, {2896, 2896}), Const(there, static_cast<float>(i))));
+  }
+  const Output sum = Sum(there.WithOpName("sum"), AddN(there, all), {0, 1});
+  ASSERT_TRUE(sum.valid()) << root.status();
+  const TemporaryFolder folder;
+  ASSERT_TRUE(WriteGraph(graph, folder.File("graph.pb")).ok());
+  // All of it is in the group; the daemon is the one that goes.
+  ChildProcess launch({"sh", "-c",
+                       "echo $$ > " + group.procs() + " && exec " + MonographPath() +
+                           " launch --ps=0 --workers=1 --restarts=0 "
+                           "--executor_flags=--memory_limit=4GiB -- " +
+                           MonographPath() + " run " + folder.File("graph.pb") +
+                           " --fetches=sum:0"});
+  ASSERT_TRUE(launch.Wait(60s).has_value()) << launch.error();
+  EXPECT_NE(
+      launch.error().find(
+          "daemon worker/0 ended before the program: killed by the system for lack of memory"),
+      std::string::npos)
+      << launch.error();
+}
+
+TEST(Memory, ADaemonAsksTheSystemBeforeItTakesMuch) {
+  const LimitedGroup group(int64_t{300} << 20);
+  if (!group.open()) GTEST_SKIP() << "this user can make no control group with a limit";
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=4GiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const ManyMatrices matrices(root, 2);
+  auto session = cluster.Connect(graph);
+  ASSERT_TRUE(group.Add(cluster.daemon("worker", 0).pid()));
+  ExpectError(
+      RunWith(*session, matrices, 16384), Code::kResourceExhausted,
+      {"1.0 GiB are within the limit of 4.0 GiB (--memory_limit), but the system has only"});
+  EXPECT_TRUE(RunWith(*session, matrices, 1024).ok());
+}
+
+}  // namespace
+}  // namespace monograph
