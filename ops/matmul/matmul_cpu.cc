@@ -88,11 +88,13 @@ class Plan {
       tile_m_ = std::min(p.m, RoundUp((p.m + tiles - 1) / tiles, 32));
     }
     // Of a very large product they would take seconds each. An abort waits for those that have
-    // begun, so they become squares of some 30 ms, of which oneDNN copies least for itself.
+    // begun, so they are cut to some 30 ms: by rows where they are narrow, else to squares, of
+    // which oneDNN copies least for itself. Their bits stay the same (LargeMatMulTest).
     if (2 * tile_m_ * tile_n_ * p.k <= kMostTileFlops) return;
     const auto most = static_cast<double>(kMostTileFlops) / 2 / static_cast<double>(p.k);
     const double side = std::max(std::sqrt(most), most / static_cast<double>(p.m));
-    tile_n_ = std::min(p.n, RoundUp(static_cast<int64_t>(side), 64));
+    if (static_cast<double>(tile_n_) > 2 * side)
+      tile_n_ = std::min(p.n, RoundUp(static_cast<int64_t>(side), 64));
     tile_m_ = std::min(p.m, RoundUp(static_cast<int64_t>(most) / tile_n_ + 1, 32));
   }
 
