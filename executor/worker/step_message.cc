@@ -149,6 +149,9 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
     std::string lost_task;
     if (flags & kLostTaskFlag) lost_task = in.GetBytes();
     if (!in.ok()) return Malformed("a lost task's name is cut off");
+    if ((flags & kLostTaskFlag) && (lost_task.empty() || lost_task.size() > kMaxLostTaskBytes)) {
+      return Malformed("a lost task's name has " + std::to_string(lost_task.size()) + " bytes");
+    }
     message->status = Status(static_cast<Code>(code), std::string(in.rest()), std::move(lost_task));
     if (flags & kDerivedFlag) message->status = message->status.AsDerived();
   } else if (!in.rest().empty()) {

@@ -127,6 +127,7 @@ TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   ExpectRefused(Encoded(done), "reason");
   done.status = TaskLost("/job:ps/replica:0/task:0", "it is gone");
   ExpectRefused(With<uint32_t>(Encoded(done), 32, 1000), "lost task's name is cut off");
+  ExpectRefused(With<uint32_t>(Encoded(done), 32, 0), "lost task's name has 0 bytes");
 }
 
 TEST(StepMessage, APayloadThatDoesNotFitIsRefusedWithItsNumbers) {

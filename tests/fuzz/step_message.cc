@@ -20,7 +20,7 @@ void step_message(std::string_view bytes) {
       MG_CHECK(std::string_view(static_cast<const char*>(packed.data()), packed.bytes) == payload);
     }
   }
-  // What was understood is what is written again, but for flags of an empty name of a lost task.
+  // What was understood is what is written again.
   char again[kMaxHeaderBytes];
   const size_t size = EncodeStepMessage(message, again);
   StepMessage read;
