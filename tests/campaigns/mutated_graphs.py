@@ -6,8 +6,8 @@ by a signal, one that does not end, and, with --tensorflow, an answer that Tenso
     tfvenv/bin/python tests/campaigns/mutated_graphs.py --count=1000 --tensorflow
 
 Prints one line per finding, and a summary; the mutants stay in --keep. Exits with 1 if a program was ended by a signal
-or did not end. With --tensorflow the interpreter needs the package; what it refuses and we run is counted by its
-message, and mutated_graphs.md says of each kind why.
+or did not end. With --tensorflow the interpreter needs the package; what it refuses and we run is listed by its
+message.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -81,8 +82,6 @@ class TensorFlow:
 
 def serve():
     """Answers lines [graph, script, seconds] with [message of the import or "", messages of the steps]."""
-    import signal
-
     import numpy
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
@@ -135,6 +134,8 @@ def main():
     args = parser.parse_args()
     if args.serve:
         return serve()
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))  # the summary is printed still
     graphs = small_graphs(args.largest)
     tensorflow = TensorFlow() if args.tensorflow else None
     counts = collections.Counter()
@@ -142,6 +143,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for i in range(args.count):
+            if stopped:
+                break
             numbers = random.Random(f"{args.seed}/{i}")
             name, graph = numbers.choice(graphs)
             try:
