@@ -105,6 +105,24 @@ TEST_F(WorkerTest, ADeregisteredGraphIsGoneAndItsHandleIsNotGivenAgain) {
   EXPECT_NE(worker_->RegisterGraph(kSession, Graph(&ops_)).value(), handle_);
 }
 
+TEST_F(WorkerTest, ASessionIsOfUseFromItsConnectionToItsEnd) {
+  constexpr uint64_t kOther = 8;
+  EXPECT_EQ(worker_->ConnectSession(kOther, {}, kSelf, 0).code(), Code::kAborted);
+  ASSERT_TRUE(worker_->CreateSession(kOther, &client_).ok());
+  EXPECT_EQ(worker_->CreateSession(kOther).status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(worker_->RegisterGraph(kOther, Graph(&ops_)).status().code(), Code::kAborted);
+  EXPECT_EQ(worker_->stats().sessions, 2);
+  ASSERT_TRUE(worker_->ConnectSession(kOther, {}, kSelf, 0).ok());
+  EXPECT_TRUE(worker_->RegisterGraph(kOther, Graph(&ops_)).ok());
+  EXPECT_EQ(worker_->ConnectSession(kOther, {}, kSelf, 0).code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(worker_->CloseSession(kOther).ok());
+  EXPECT_EQ(worker_->RegisterGraph(kOther, Graph(&ops_)).status().code(), Code::kAborted);
+  // One that nobody connects.
+  ASSERT_TRUE(worker_->CreateSession(kOther).ok());
+  EXPECT_TRUE(worker_->CloseSession(kOther).ok());
+  EXPECT_EQ(worker_->CloseSession(kOther).code(), Code::kNotFound);
+}
+
 // A worker with a data plane, and a client that is nothing but its end of that plane: it says what
 // it likes.
 class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
@@ -235,6 +253,31 @@ TEST_F(WorkerOnTheWire, ReportsAndAbortsOfWhoMayNotGiveThemAreCountedAndIgnored)
   SendRun(2);
   SendHeader(Encoded(abort));
   EXPECT_EQ(WaitForStep(2).code(), Code::kCancelled);
+}
+
+TEST_F(WorkerOnTheWire, WhatEndedSessionsHaveMovedStillCounts) {
+  ExpectAStepToRun(1);
+  const TransportStats moved = worker_->transport_stats();
+  EXPECT_EQ(moved.messages_received, 2u);
+  EXPECT_EQ(moved.messages_sent, 1u);
+  ASSERT_TRUE(worker_->CloseSession(kSession).ok());
+  EXPECT_EQ(worker_->transport(kSession), nullptr);
+  EXPECT_EQ(worker_->transport_stats().messages_received, moved.messages_received);
+  EXPECT_EQ(worker_->transport_stats().bytes_received, moved.bytes_received);
+}
+
+TEST_F(WorkerOnTheWire, NothingOfASessionComesThroughTheDataPlaneOfAnotherOne) {
+  const std::string address = worker_->CreateSession(kSession + 1).value();
+  const PeerSpec client{"/job:client/replica:0/task:0", wire_->address(), kClientIncarnation};
+  ASSERT_TRUE(worker_->ConnectSession(kSession + 1, {client}, 0, 0).ok());
+  const PeerId other = wire_->Connect(address, kTask).value();
+  SendRun(1);
+  wire_->Send(other, TensorHeader(1, Shape{2}), TensorPayload(Tensor::Vector<float>({5, 6})),
+              nullptr);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  ASSERT_TRUE(wire_->DriveUntil([this] { return dropped() == 1; }, deadline));
+  SendHeader(TensorHeader(1, Shape{2}), Tensor::Vector<float>({1, 2}));
+  EXPECT_TRUE(WaitForStep(1).ok()) << WaitForStep(1);
 }
 
 TEST_F(WorkerOnTheWire, DamagedHeadersLeaveTheWorkerUsable) {

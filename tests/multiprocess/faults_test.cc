@@ -298,6 +298,28 @@ TEST(Faults, AKilledClientIsFreedWithinFiveSecondsAndTheNextOneIsServed) {
   });
 }
 
+TEST(Faults, AClientThatDiesWhileItOpensASessionLeavesNothing) {
+  TestCluster cluster({.ps = 0, .workers = 1});
+  control::ChannelOptions options;
+  options.hello.task_name = "/job:client/replica:0/task:0";
+  Result<std::unique_ptr<control::Channel>> channel =
+      control::Channel::Connect(cluster.address("worker", 0), std::move(options));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  wire::CreateSessionRequest request;
+  request.set_session(7);
+  const Result<std::string> answer =
+      (*channel)->Call("CreateSession", request.SerializeAsString(), 20s);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  wire::CreateSessionResponse response;
+  ASSERT_TRUE(response.ParseFromString(*answer));
+  EXPECT_NE(response.transport_address(), "");
+  EXPECT_EQ(cluster.StatusOf("worker", 0).sessions(), 1);
+  channel->reset();
+  EXPECT_TRUE(cluster.WaitForStatus("worker", 0,
+                                    [](const auto& status) { return status.sessions() == 0; }));
+  EXPECT_TRUE(cluster.daemon("worker", 0).WaitForError("freed session 7 of"));
+}
+
 TEST(Faults, JunkOnTheControlPortIsClosedAndLoggedAndNothingElse) {
   TestCluster cluster;
   Program program;

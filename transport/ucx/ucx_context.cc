@@ -27,6 +27,10 @@ namespace {
 
 constexpr std::string_view kSharedMemory[] = {"posix", "sysv", "cma", "knem", "xpmem"};
 
+// Of 8 KiB each, in the shared memory of a transport; there are more where that is too few. UCX's
+// own 512 would cost each session 4 MiB and 2 ms.
+constexpr char kReceiveBuffers[] = "128";
+
 bool IsSharedMemory(std::string_view lane) {
   return std::find(std::begin(kSharedMemory), std::end(kSharedMemory), lane) !=
          std::end(kSharedMemory);
@@ -60,7 +64,8 @@ std::string PrintedContext(ucp_context_h context) {
   return Printed([&](FILE* stream) { ucp_context_print_info(context, stream); });
 }
 
-Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices) {
+Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices,
+                              bool shared_memory) {
   ReleaseUcxSignals();
   ucp_config_t* config = nullptr;
   MG_RETURN_IF_ERROR(
@@ -70,6 +75,10 @@ Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_d
   for (const auto& [name, value] : {std::pair("TLS", &lanes), std::pair("NET_DEVICES", &devices)}) {
     MG_RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, name, value->c_str()),
                                "setting UCX's " + std::string(name) + " to '" + *value + "'"));
+  }
+  if (shared_memory && getenv("UCX_MM_RX_BUFS_GROW") == nullptr) {
+    MG_RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, "MM_RX_BUFS_GROW", kReceiveBuffers),
+                               "setting the number of UCX's receive buffers"));
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
@@ -112,7 +121,8 @@ Result<UcxContext> SharedUcxContext(const TransportOptions& options) {
   // UCX warns of network devices that none of its lanes uses.
   const bool network = context.lanes.tcp || context.lanes.rdma;
   MG_ASSIGN_OR_RETURN(context.handle,
-                      InitUcx(context.lanes.names, network ? context.lanes.net_devices : ""));
+                      InitUcx(context.lanes.names, network ? context.lanes.net_devices : "",
+                              context.lanes.shared_memory));
   return contexts->emplace(std::move(key), std::move(context)).first->second;
 }
 

@@ -25,7 +25,9 @@ struct UcxContext {
 Result<UcxContext> SharedUcxContext(const TransportOptions& options);
 
 // A context with these lanes and network devices (empty: all), which the caller frees.
-Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices);
+// `shared_memory`: workers will use it.
+Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_devices,
+                              bool shared_memory = false);
 // What UCX prints about the context.
 std::string PrintedContext(ucp_context_h context);
 std::vector<std::string> SplitNames(std::string_view text, char separator = ',');
