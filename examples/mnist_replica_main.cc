@@ -140,6 +140,7 @@ Status Run::AddTrainDir(MonitoredTrainingOptions* how) {
   const Scope root(&program_->graph);
   how->saver =
       std::make_shared<Saver>(root, SaverOptions{.sharded = settings_.sharded_checkpoints});
+  how->refuse_damaged_checkpoint = settings_.refuse_damaged_checkpoint;
   how->save_checkpoint = {.steps = settings_.save_steps};
   MG_RETURN_IF_ERROR(root.status());
   if (summaries_ == nullptr) {

@@ -75,13 +75,24 @@ Status TimedHook::Begin(Session*, int64_t global_step) {
 // ---- CheckpointSaverHook
 
 CheckpointSaverHook::CheckpointSaverHook(std::shared_ptr<Saver> saver, std::string path,
-                                         const HookEvery& every)
-    : TimedHook(every), saver_(std::move(saver)), path_(std::move(path)) {}
+                                         const HookEvery& every, std::function<Status()> may_save)
+    : TimedHook(every),
+      saver_(std::move(saver)),
+      path_(std::move(path)),
+      may_save_(std::move(may_save)) {}
 
 Status CheckpointSaverHook::Save(Session* session, int64_t global_step) {
   if (saved_ == global_step) return Status();
-  MG_RETURN_IF_ERROR(saver_->Save(session, path_, global_step).status());
-  saved_ = global_step;
+  if (may_save_) MG_RETURN_IF_ERROR(may_save_());
+  const Status status = saver_->Save(session, path_, global_step).status();
+  if (!status.ok() && status.code() != Code::kResourceExhausted) return status;
+  left_out_ = status;
+  if (status.ok()) {
+    saved_ = global_step;
+  } else {
+    LogWarning(status.message() + "; training goes on without the checkpoint of step " +
+               std::to_string(global_step) + ", and the next one is tried");
+  }
   return Status();
 }
 
@@ -148,7 +159,11 @@ Status SummarySaverHook::AfterStep(HookContext* context) {
   return Status();
 }
 
-Status SummarySaverHook::End(Session*, int64_t) { return writer_->Flush(); }
+Status SummarySaverHook::End(Session*, int64_t) {
+  const Status status = writer_->Flush();
+  if (!status.ok()) LogWarning(status.message() + ": summaries are not all there");
+  return Status();
+}
 
 // ---- StepCounterHook
 

@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,19 +83,27 @@ class TimedHook : public TrainHook {
   HookTimer timer_;
 };
 
-// Saves at the beginning, as often as asked for, and at the end.
+// Saves at the beginning, as often as asked for, and at the end. A checkpoint for which there is no
+// room (ResourceExhausted: the disk is full, say) is left out with a warning; training goes on, and
+// the next one is tried.
 class CheckpointSaverHook : public TimedHook {
  public:
-  CheckpointSaverHook(std::shared_ptr<Saver> saver, std::string path, const HookEvery& every);
+  // `may_save`, if given, is asked before each checkpoint; its failure ends training.
+  CheckpointSaverHook(std::shared_ptr<Saver> saver, std::string path, const HookEvery& every,
+                      std::function<Status()> may_save = {});
   Status Begin(Session* session, int64_t global_step) override;
   Status AfterStep(HookContext* context) override;
   Status End(Session* session, int64_t global_step) override;
+  // Why the newest checkpoint was left out; OK: it is there.
+  const Status& left_out() const { return left_out_; }
 
  private:
   Status Save(Session* session, int64_t global_step);
   const std::shared_ptr<Saver> saver_;
   const std::string path_;
+  const std::function<Status()> may_save_;
   std::optional<int64_t> saved_;
+  Status left_out_;
 };
 
 // Logs "loss = 0.25, accuracy = 0.5, step = 200 (1.7 sec)". `names`: of the model's first results.
@@ -109,7 +118,8 @@ class LoggingTensorHook : public TimedHook {
 
 // Writes the model's first results: scalars as scalars, others as histograms. After its first step
 // and as often as asked for; the first one again when training has gone back to an earlier step,
-// which it says (SummaryWriter::AddStart), so that TensorBoard drops what was overtaken.
+// which it says (SummaryWriter::AddStart), so that TensorBoard drops what was overtaken. What
+// cannot be written is lost with a warning, at the end.
 class SummarySaverHook : public TimedHook {
  public:
   SummarySaverHook(std::shared_ptr<SummaryWriter> writer, std::vector<std::string> names,

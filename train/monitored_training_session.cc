@@ -8,6 +8,7 @@
 #include "base/duration.h"
 #include "base/log.h"
 #include "client/session.h"
+#include "train/saver/folder_lock.h"
 
 namespace monograph {
 namespace {
@@ -31,15 +32,23 @@ MonitoredTrainingSession::MonitoredTrainingSession(OpenFn open, const Replicated
       feed_(std::move(feed)),
       options_(std::move(options)) {
   if (options_.checkpoint_dir.empty() || options_.saver == nullptr) return;
+  saves_ = std::make_shared<CheckpointSaverHook>(
+      options_.saver, options_.checkpoint_dir + "/model.ckpt", options_.save_checkpoint,
+      [this] { return lock_ ? lock_->Check() : Status(); });
   auto& hooks = options_.trainer.chief_only_hooks;
-  hooks.insert(hooks.begin(), std::make_shared<CheckpointSaverHook>(
-                                  options_.saver, options_.checkpoint_dir + "/model.ckpt",
-                                  options_.save_checkpoint));
+  hooks.insert(hooks.begin(), saves_);
 }
 
 MonitoredTrainingSession::~MonitoredTrainingSession() { (void)Close(); }
 
 Status MonitoredTrainingSession::Close() {
+  const Status status = CloseSession();
+  lock_ = nullptr;
+  if (!status.ok() || saves_ == nullptr) return status;
+  return saves_->left_out().WithContext("the last checkpoint is missing");
+}
+
+Status MonitoredTrainingSession::CloseSession() {
   trainer_ = nullptr;
   const Status status = session_ == nullptr ? Status() : session_->Close();
   session_ = nullptr;
@@ -65,6 +74,9 @@ Status MonitoredTrainingSession::Check() const {
 
 Status MonitoredTrainingSession::Start() {
   MG_RETURN_IF_ERROR(Check());
+  if (chief() && !options_.checkpoint_dir.empty() && lock_ == nullptr) {
+    MG_ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.checkpoint_dir));
+  }
   MG_ASSIGN_OR_RETURN(session_, open_(options_.trainer.start_timeout));
   return Run([] { return Status(); });
 }
@@ -117,11 +129,13 @@ Status MonitoredTrainingSession::Begin() {
 Status MonitoredTrainingSession::Restore(Session* session) const {
   std::optional<std::string> latest;
   if (!options_.checkpoint_dir.empty()) {
-    MG_ASSIGN_OR_RETURN(latest, LatestCheckpoint(options_.checkpoint_dir));
+    MG_ASSIGN_OR_RETURN(latest, options_.saver->RestoreLatest(
+                                    session, options_.checkpoint_dir,
+                                    {.refuse_damaged = options_.refuse_damaged_checkpoint,
+                                     .say = [this](const std::string& text) { Say(text); }}));
   }
-  if (!latest) return options_.trainer.init_fn ? options_.trainer.init_fn(session) : Status();
-  Say("Restoring parameters from " + *latest);
-  return options_.saver->Restore(session, *latest);
+  if (latest || !options_.trainer.init_fn) return Status();
+  return options_.trainer.init_fn(session);
 }
 
 Status MonitoredTrainingSession::Recover(const Status& failure) {
@@ -140,7 +154,7 @@ Status MonitoredTrainingSession::Recover(const Status& failure) {
   ++attempts_;
   Say(failure.message() + "; the session is made anew, attempt " + std::to_string(attempts_) +
       " of " + std::to_string(options_.max_recoveries));
-  (void)Close();  // as far as tasks are there
+  (void)CloseSession();  // as far as tasks are there
   std::this_thread::sleep_for(pause);
   return Status();
 }

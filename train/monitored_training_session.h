@@ -48,14 +48,20 @@
 
 namespace monograph {
 
+class FolderLock;
+
 struct MonitoredTrainingOptions {
   // Its init_fn is for a start without a checkpoint.
   TrainerOptions trainer = {};
   // Folder of the chief's checkpoints, "model.ckpt-300", the latest of which is restored whenever
-  // the chief initialises. All clients of a job have one or none has; only the chief's is used.
+  // the chief initialises. All clients of a job have one or none has; only the chief's is used. One
+  // job at a time writes there: FailedPrecondition names the other one.
   // Empty: nothing is saved, and the first loss is returned.
   std::string checkpoint_dir = {};
   std::shared_ptr<Saver> saver = {};  // the chief's, with checkpoint_dir
+  // Where the newest checkpoint is damaged, Start and recoveries end with DataLoss. Else they go on
+  // from the newest one that is whole (Saver::RestoreLatest), and the log says so.
+  bool refuse_damaged_checkpoint = false;
   HookEvery save_checkpoint = {.steps = 0, .time = std::chrono::minutes(10)};
   // So many in a row without a new step. 0: the first loss is returned.
   int max_recoveries = 5;
@@ -87,7 +93,8 @@ class MonitoredTrainingSession {
   // REQUIRES: Start was OK. The current ones: Train and Run may replace them.
   Session* session() const { return session_.get(); }
   Trainer* trainer() const { return trainer_.get(); }
-  // Ends the trainer and closes the session. Idempotent.
+  // Ends the trainer, closes the session and leaves the folder to others. Fails if the last
+  // checkpoint was left out for lack of room. Idempotent.
   Status Close();
 
  private:
@@ -96,6 +103,7 @@ class MonitoredTrainingSession {
   Status Check() const;
   Status Begin();
   Status Restore(Session* session) const;
+  Status CloseSession();
   // After a failure. Not OK: training does not go on.
   Status Recover(const Status& failure);
   void Say(const std::string& text) const;
@@ -106,6 +114,8 @@ class MonitoredTrainingSession {
   const std::vector<Outputs> feeds_;
   const Trainer::FeedFn feed_;
   MonitoredTrainingOptions options_;
+  std::shared_ptr<CheckpointSaverHook> saves_;  // the chief's, if there is a checkpoint_dir
+  std::unique_ptr<FolderLock> lock_;  // the chief's, of checkpoint_dir, from Start to Close
   std::unique_ptr<Session> session_;
   std::unique_ptr<Trainer> trainer_;
   bool started_ = false;        // some trainer has

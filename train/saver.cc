@@ -1,23 +1,28 @@
 // A Saver collects variables, joins the parts of partitioned ones into tensors (saver/variables.h),
 // and leaves reading and writing to SaverNodes, of which there are two kinds. Save writes the
 // checkpoint, then the state file that names it, and then removes old checkpoints: a process that
-// dies in between leaves a state file that names a checkpoint that is there.
+// dies in between leaves a state file that names a checkpoint that is there. RestoreLatest tries
+// checkpoints from the newest on: only a restore reads, and so checks, every byte.
 #include "train/saver.h"
 
-#include <deque>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <iterator>
 #include <utility>
 
+#include "base/log.h"
 #include "client/session.h"
 #include "ops/checkpoint_files/checkpoint_index.h"
+#include "ops/checkpoint_files/disk.h"
 #include "train/saver/nodes.h"
+#include "train/saver/state_file.h"
 
 namespace monograph {
 namespace {
 
-constexpr char kStateFile[] = "checkpoint";
-constexpr char kStateKey[] = "model_checkpoint_path: ";
+std::string FolderOf(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
 
 std::string TextAttr(const Graph& graph, NodeId node, std::string_view name) {
   const AttrValue* value = graph.attrs(node).Find(name);
@@ -77,13 +82,8 @@ class Saver::Impl {
   Result<std::string> Save(Session* session, const std::string& path, int64_t global_step) {
     MG_RETURN_IF_ERROR(scope_.status());
     const std::string name = global_step < 0 ? path : path + "-" + std::to_string(global_step);
-    const std::filesystem::path folder = std::filesystem::path(name).parent_path();
-    std::error_code error;
-    if (!folder.empty()) std::filesystem::create_directories(folder, error);
-    if (error) {
-      return FailedPrecondition("cannot make the folder '" + folder.string() +
-                                "': " + error.message());
-    }
+    const std::string folder = FolderOf(name);
+    MG_RETURN_IF_ERROR(MakeFolders(folder));
     const Status saved = nodes_->Save(session, name, path + "_temp");
     if (!saved.ok()) return saved.WithContext("cannot save '" + name + "'");
     MG_RETURN_IF_ERROR(Remember(name, folder));
@@ -103,28 +103,81 @@ class Saver::Impl {
     return names;
   }
 
+  Result<std::optional<std::string>> RestoreLatest(Session* session, const std::string& named,
+                                                   const RestoreLatestOptions& options) {
+    // As it stands in the names of checkpoints: without a slash at the end.
+    const std::string folder = FolderOf((std::filesystem::path(named) / "any").string());
+    MG_ASSIGN_OR_RETURN(std::vector<std::string> newest_first, NewestFirst(folder, options));
+    Status first_failure;
+    for (auto at = newest_first.begin(); at != newest_first.end(); ++at) {
+      const std::string text = "Restoring parameters from " + *at;
+      options.say ? options.say(text) : LogInfo(text);
+      // A name without files, too: they were there when the state file was written.
+      const Status status = CheckpointExists(*at)
+                                ? Restore(session, *at)
+                                : DataLoss("checkpoint '" + *at + "' is not there any more");
+      if (status.ok()) {
+        std::erase_if(written_, [&](const auto& path) { return FolderOf(path) == folder; });
+        written_.insert(written_.end(), std::make_reverse_iterator(newest_first.end()),
+                        std::make_reverse_iterator(at));
+        std::erase_if(written_, [](const auto& path) { return !CheckpointExists(path); });
+        if (!first_failure.ok()) RememberAfterDamage(folder);
+        return std::optional(*at);
+      }
+      if (status.code() != Code::kDataLoss || options.refuse_damaged) return status;
+      LeaveDamagedAside(*at, status);
+      if (first_failure.ok()) first_failure = status;
+    }
+    if (newest_first.empty()) return std::optional<std::string>();
+    return DataLoss("no checkpoint of '" + folder + "' can be restored, of " +
+                    std::to_string(newest_first.size()) +
+                    " that were tried; the newest: " + first_failure.message() +
+                    "; put a good copy there, or begin in another folder");
+  }
+
  private:
+  // The checkpoints that the state file names or, if it is damaged, those that are there.
+  static Result<std::vector<std::string>> NewestFirst(const std::string& folder,
+                                                      const RestoreLatestOptions& options) {
+    const Result<CheckpointState> state = ReadStateFile(folder);
+    std::vector<std::string> names;
+    if (state.ok()) {
+      names.assign(state->all.rbegin(), state->all.rend());
+      std::erase(names, state->latest);
+      names.insert(names.begin(), state->latest);
+    } else if (state.status().code() == Code::kDataLoss && !options.refuse_damaged) {
+      LogWarning(state.status().message() + "; the checkpoints of the folder are tried instead");
+      names = CheckpointsIn(folder);
+      if (names.empty()) return state.status();
+    } else if (state.status().code() != Code::kNotFound) {
+      return state.status();
+    }
+    return names;
+  }
+
+  static void LeaveDamagedAside(const std::string& path, const Status& why) {
+    const Result<std::string> moved = LeaveAside(path);
+    LogWarning("'" + path + "' cannot be restored: " + why.message() +
+               (moved.ok() ? "; its files are in '" + *moved + "' now"
+                           : "; its files stay where they are: " + moved.status().message()) +
+               "; the one before it is tried");
+  }
+
+  void RememberAfterDamage(const std::string& folder) {
+    const Status status = WriteStateFile(folder, {written_.back(), written_});
+    if (!status.ok()) LogWarning(status.message());
+  }
+
   // Writes the state file, and removes checkpoints beyond max_to_keep.
-  Status Remember(const std::string& name, const std::filesystem::path& folder) {
+  Status Remember(const std::string& name, const std::string& folder) {
     std::erase(written_, name);
     written_.push_back(name);
-    std::string state;
-    const auto line = [&](const std::string& key, const std::string& path) {
-      state += key + "\"" + std::filesystem::path(path).filename().string() + "\"\n";
-    };
-    std::vector<std::string> old;
-    while (options_.max_to_keep > 0 &&
-           written_.size() > static_cast<size_t>(options_.max_to_keep)) {
-      old.push_back(written_.front());
-      written_.pop_front();
-    }
-    line(kStateKey, name);
-    for (const std::string& path : written_) {
-      if (std::filesystem::path(path).parent_path() == folder)
-        line("all_model_checkpoint_paths: ", path);
-    }
-    MG_RETURN_IF_ERROR(WriteFileWhole((folder / kStateFile).string(), state));
-    for (const std::string& path : old) RemoveCheckpoint(path);
+    const auto most = static_cast<size_t>(options_.max_to_keep);
+    const size_t too_many = most > 0 && written_.size() > most ? written_.size() - most : 0;
+    const auto kept = written_.begin() + static_cast<ptrdiff_t>(too_many);
+    MG_RETURN_IF_ERROR(WriteStateFile(folder, {name, {kept, written_.end()}}));
+    std::for_each(written_.begin(), kept, RemoveCheckpoint);
+    written_.erase(written_.begin(), kept);
     return Status();
   }
 
@@ -133,7 +186,7 @@ class Saver::Impl {
   std::map<std::string, GraphVariable> variables_;
   SavedTensors tensors_;
   std::unique_ptr<SaverNodes> nodes_;
-  std::deque<std::string> written_;  // oldest first
+  std::vector<std::string> written_;  // that are to be kept or removed; oldest first
 };
 
 Saver::Saver(const Scope& scope, const SaverOptions& options)
@@ -159,19 +212,17 @@ Result<std::string> Saver::Save(Session* session, const std::string& path, int64
 Status Saver::Restore(Session* session, const std::string& path) const {
   return impl_->Restore(session, path);
 }
+Result<std::optional<std::string>> Saver::RestoreLatest(Session* session, const std::string& folder,
+                                                        const RestoreLatestOptions& options) {
+  return impl_->RestoreLatest(session, folder, options);
+}
 std::vector<std::string> Saver::names() const { return impl_->names(); }
 
 Result<std::optional<std::string>> LatestCheckpoint(const std::string& folder) {
-  const std::filesystem::path state = std::filesystem::path(folder) / kStateFile;
-  std::ifstream file(state);
-  if (!file) return std::optional<std::string>();
-  std::string line;
-  std::getline(file, line);
-  const std::string key = std::string(kStateKey) + "\"";
-  if (!line.starts_with(key) || line.back() != '"' || line.size() <= key.size() + 1)
-    return DataLoss("'" + state.string() + "' does not begin with " + kStateKey + "\"...\"");
-  const std::string name = line.substr(key.size(), line.size() - key.size() - 1);
-  return std::optional<std::string>((std::filesystem::path(folder) / name).string());
+  const Result<CheckpointState> state = ReadStateFile(folder);
+  if (state.status().code() == Code::kNotFound) return std::optional<std::string>();
+  MG_RETURN_IF_ERROR(state.status());
+  return std::optional(state->latest);
 }
 
 Result<std::vector<SavedVariable>> ListVariables(const std::string& path) {

@@ -27,12 +27,14 @@
 //
 // A checkpoint is there as a whole or not at all, also if the client or a task ends in the midst of
 // a Save: what is written is durable before the file "checkpoint" names it, and what it replaces is
-// removed after that. Between steps of other clients a Save is no snapshot of one moment; nor is
-// TensorFlow's.
+// removed after that. What is damaged is found when it is restored
+// (ops/checkpoint_files/checkpoint_file.h). Between steps of other clients a Save is no snapshot of
+// one moment; nor is TensorFlow's.
 //
 // Threads: one caller at a time; steps may run beside it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,6 +59,13 @@ struct SaverOptions {
   bool sharded = false;
 };
 
+struct RestoreLatestOptions {
+  // The newest checkpoint or none: DataLoss if it is damaged.
+  bool refuse_damaged = false;
+  // Gets "Restoring parameters from run1/model.ckpt-300". Empty: the log.
+  std::function<void(const std::string&)> say = {};
+};
+
 class Saver {
  public:
   // All variables of the scope's graph that are there now: those of the model, slots of optimizers,
@@ -73,12 +82,21 @@ class Saver {
 
   // Writes `path`-`global_step`, or `path` if global_step is negative, and gives that name. The
   // folder is made if it is not there. FailedPrecondition names a variable that has no value, or
-  // the file that cannot be written, and the task that could not.
+  // the file that cannot be written, and the task that could not; ResourceExhausted if that is for
+  // lack of room. Then nothing of this checkpoint is left, and the others are as they were.
   Result<std::string> Save(Session* session, const std::string& path, int64_t global_step = -1);
   // Gives every variable its value; initializers need not have run. Nothing is assigned if anything
   // is wrong: NotFound lists the variables that the checkpoint lacks, InvalidArgument names one of
   // another type or shape.
+  // DataLoss says which file is damaged, or missing, and where.
   Status Restore(Session* session, const std::string& path) const;
+  // Restores the newest checkpoint of `folder` that is whole, and gives its name; nothing if a
+  // saver has written none there. Those that are newer and damaged are moved, as they are, to a
+  // folder "damaged" beside them; a warning in the log says what is wrong with each, and where it
+  // is. None is whole: DataLoss. The checkpoints that were there count for this saver's max_to_keep
+  // from here on (tf.train.Saver.recover_last_checkpoints).
+  Result<std::optional<std::string>> RestoreLatest(Session* session, const std::string& folder,
+                                                   const RestoreLatestOptions& options = {});
   // Names in the checkpoint.
   std::vector<std::string> names() const;
 

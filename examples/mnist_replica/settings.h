@@ -36,7 +36,7 @@ struct Settings {
   int64_t seed = 0;
   int save_steps = 1000, save_summaries_steps = 100, max_recoveries = 5;
   double recovery_timeout = 300;  // seconds
-  bool sharded_checkpoints = false;
+  bool sharded_checkpoints = false, refuse_damaged_checkpoint = false;
   std::string train_dir, trace_file, result_file;
   std::string dtype = "float", loss_scale = "auto";
   MnistCnn model;

@@ -1,26 +1,29 @@
 // The format: https://github.com/huggingface/safetensors: 8 bytes, the size of the header,
 // little-endian; the header, JSON, {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets":
 // [begin, end]}, "__metadata__": {"key": "text"}}; the tensors' bytes.
-// Our __metadata__: {"format": "monograph", "crc32_block_bytes": "1048576", "crc32:<name>": 8
-// digits for each block of the tensor's bytes, one at least}. Without crc32_block_bytes a block is
-// a whole tensor.
+// Our __metadata__: {"monograph_crc32": 8 digits, the seal of the header
+// (ops/checkpoint_files/checksum.h), "crc32_block_bytes": "1048576", "crc32:<name>": 8 digits for
+// each block of the tensor's bytes, one at least, "format": "monograph 2"}. An older version wrote
+// "format": "monograph" and no seal, and a still older one no crc32_block_bytes either: there a
+// block is a whole tensor.
 #include "ops/checkpoint_files/checkpoint_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 
-#include "base/descriptor.h"
+#include "base/log.h"
+#include "ops/checkpoint_files/checksum.h"
+#include "ops/checkpoint_files/disk.h"
 
 namespace monograph {
 namespace {
@@ -37,10 +40,9 @@ constexpr TypeName kTypeNames[] = {{DT_FLOAT, "F32"},     {DT_DOUBLE, "F64"}, {D
                                    {DT_UINT32, "U32"},    {DT_INT64, "I64"},  {DT_UINT64, "U64"},
                                    {DT_BOOL, "BOOL"}};
 constexpr size_t kMostHeader = size_t{100} << 20;  // the format's limit
-constexpr char kMetadata[] = "__metadata__",
+constexpr char kMetadata[] = "__metadata__", kFormatKey[] = "format", kOldFormat[] = "monograph",
                kCrcKey[] = "crc32:", kBlockKey[] = "crc32_block_bytes";
 constexpr size_t kBlockBytes = size_t{1} << 20;
-constexpr size_t kCrcDigits = 8;
 
 const char* NameOfType(DType dtype) {
   for (const TypeName& known : kTypeNames) {
@@ -51,16 +53,6 @@ const char* NameOfType(DType dtype) {
 
 Status Stopped(const std::string& path) {
   return Cancelled("'" + path + "' is not needed any more");
-}
-
-uint32_t AddToCrc(uint32_t crc, const void* bytes, size_t size) {
-  return static_cast<uint32_t>(crc32_z(crc, static_cast<const Bytef*>(bytes), size));
-}
-std::string CrcText(uint32_t crc) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text(kCrcDigits, '0');
-  for (size_t i = 0; i < kCrcDigits; ++i) text[kCrcDigits - 1 - i] = kDigits[(crc >> (4 * i)) & 15];
-  return text;
 }
 
 // The CRCs of a tensor, block by block; a block may lie in several pieces.
@@ -94,79 +86,47 @@ class BlockCrcs {
 };
 
 size_t Blocks(size_t bytes, size_t block_bytes) {
-  return std::max<size_t>(1, (bytes + block_bytes - 1) / block_bytes);
+  return std::max<size_t>(1, bytes / block_bytes + (bytes % block_bytes != 0 ? 1 : 0));
 }
 
-Status CannotWrite(const std::string& path) {
-  return FailedPrecondition("cannot write '" + path + "': " + std::strerror(errno));
+// Bytes [offset, offset + size) of the file: why they are not to be had; empty: they are at `to`.
+std::string ReadBytes(int file, size_t offset, size_t size, char* to) {
+  while (size > 0) {
+    const ssize_t got = pread(file, to, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::strerror(errno);
+    if (got == 0) return "the file ends at byte " + std::to_string(offset);
+    to += got;
+    offset += static_cast<size_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+  return "";
 }
 
-// A file being written beside its place; gone unless it was put there.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path)
-      : path_(path),
-        beside_(path + ".part"),
-        fd_(open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
-  ~NewFile() {
-    if (fd_.get() >= 0 && !in_place_) unlink(beside_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+std::string BytesText(size_t begin, size_t end) {
+  return "bytes " + std::to_string(begin) + " to " + std::to_string(end);
+}
 
-  Status Write(const void* bytes, size_t size, const std::stop_token& stop = {}) {
-    const char* at = static_cast<const char*>(bytes);
-    while (fd_.get() >= 0 && size > 0) {
-      if (stop.stop_requested()) return Stopped(path_);
-      const ssize_t written = write(fd_.get(), at, std::min(size, kBlockBytes));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return Failed();
-      at += written;
-      size -= static_cast<size_t>(written);
-    }
-    return fd_.get() < 0 ? Failed() : Status();
-  }
-  Status PutInPlace() {
-    if (fsync(fd_.get()) != 0 || rename(beside_.c_str(), path_.c_str()) != 0) return Failed();
-    in_place_ = true;
-    return SyncFolder(std::filesystem::path(path_).parent_path().string());
-  }
+Status Damaged(const std::string& path, const std::string& why) {
+  return DataLoss("checkpoint '" + path + "': " + why);
+}
 
- private:
-  Status Failed() const { return CannotWrite(path_); }
-
-  const std::string path_, beside_;
-  const Descriptor fd_;
-  bool in_place_ = false;
-};
-
-// A file being read.
-class OldFile {
- public:
-  explicit OldFile(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  // False if they are not all there.
-  bool Read(size_t offset, size_t size, char* to) const {
-    while (size > 0) {
-      const ssize_t got = pread(fd_.get(), to, size, static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return false;
-      to += got;
-      offset += static_cast<size_t>(got);
-      size -= static_cast<size_t>(got);
-    }
-    return true;
-  }
-
- private:
-  const Descriptor fd_;
-};
+// Once for all files of this process.
+void SayThatThereIsNoSeal(const std::string& path) {
+  static std::atomic<bool> said = false;  // default order: once per file
+  if (said.exchange(true)) return;
+  LogWarning("checkpoint '" + path +
+             "' has no checksum of its header: an older version or another program wrote it. It is "
+             "read; damage to its header may not be found. (Said once.)");
+}
 
 }  // namespace
 
 Status WriteCheckpointFile(const std::string& path, const std::vector<CheckpointTensor>& tensors,
                            const std::stop_token& stop) {
   Json header = Json::object();
-  Json metadata = {{"format", "monograph"}, {kBlockKey, std::to_string(kBlockBytes)}};
+  Json metadata = {{kSealWord, kSealDigits}, {kBlockKey, std::to_string(kBlockBytes)}};
+  header[kMetadata] = {};  // the first, so that no tensor's name stands before the seal
   size_t end = 0;
   for (const CheckpointTensor& tensor : tensors) {
     const char* type = NameOfType(tensor.dtype);
@@ -188,9 +148,11 @@ Status WriteCheckpointFile(const std::string& path, const std::vector<Checkpoint
                            {"data_offsets", {begin, end}}};
     metadata[kCrcKey + tensor.name] = crcs.Text();
   }
+  metadata[kFormatKey] = kSealedFormat;
   header[kMetadata] = metadata;
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // tensors begin at a multiple of 8
+  text = Seal(std::move(text));
   const uint64_t size = text.size();
 
   NewFile file(path);
@@ -203,42 +165,46 @@ Status WriteCheckpointFile(const std::string& path, const std::vector<Checkpoint
   return file.PutInPlace();
 }
 
-Status WriteFileWhole(const std::string& path, const std::string& text) {
-  NewFile file(path);
-  MG_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
-  return file.PutInPlace();
-}
-
-Status SyncFolder(const std::string& folder) {
-  const Descriptor entry(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC));
-  return entry.get() < 0 || fsync(entry.get()) != 0 ? CannotWrite(folder) : Status();
-}
-
 Result<CheckpointFile> CheckpointFile::Open(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return NotFound("there is no checkpoint '" + path + "'");
-  const auto damaged = [&](const std::string& why) {
-    return DataLoss("checkpoint '" + path + "': " + why);
-  };
-  const auto bytes = static_cast<uint64_t>(std::max<std::streamoff>(file.tellg(), 0));
-  uint64_t size = 0;
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(&size), sizeof(size));
-  if (!file || size > kMostHeader || size > bytes - sizeof(size))
-    return damaged("it is truncated, or no checkpoint");
-  std::string text(size, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  const size_t data = sizeof(size) + size;
-
   CheckpointFile opened;
   opened.path_ = path;
+  opened.file_ = std::make_shared<Descriptor>(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat about {};
+  if (opened.file_->get() < 0 || fstat(opened.file_->get(), &about) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR)
+      return NotFound("there is no checkpoint '" + path + "'");
+    return FailedPrecondition("cannot read checkpoint '" + path + "': " + std::strerror(errno));
+  }
+  opened.bytes_ = static_cast<uint64_t>(about.st_size);
+  MG_RETURN_IF_ERROR(opened.ReadHeader());
+  return opened;
+}
+
+Status CheckpointFile::ReadHeader() {
+  const auto damaged = [&](const std::string& why) { return Damaged(path_, why); };
+  uint64_t size = 0;
+  const bool has_size =
+      ReadBytes(file_->get(), 0, sizeof(size), reinterpret_cast<char*>(&size)).empty();
+  if (!has_size || size > kMostHeader || bytes_ < sizeof(size) || size > bytes_ - sizeof(size))
+    return damaged("it is truncated, or no checkpoint");
+  const size_t data = sizeof(size) + size;
+  std::string text(size, '\0');
+  const std::string unread = ReadBytes(file_->get(), sizeof(size), size, text.data());
+  if (!unread.empty()) return damaged("cannot read its header: " + unread);
+  const std::string where = "its header (" + BytesText(0, data) + "): ";
+  const Result<bool> sealed = CheckSeal(text);
+  if (!sealed.ok()) return damaged(where + sealed.status().message());
+  if (!*sealed) SayThatThereIsNoSeal(path_);
+  header_crc_ = CrcText(AddToCrc(0, text.data(), text.size()));
+  size_t most = data;  // where the last tensor ends
   try {
     const Json header = Json::parse(text);
     const Json metadata = header.value(kMetadata, Json::object());
     const std::string block = metadata.value(kBlockKey, std::string());
-    opened.block_bytes_ = block.empty() ? bytes : std::strtoull(block.c_str(), nullptr, 10);
-    if (opened.block_bytes_ == 0)
-      return damaged(std::string("its ") + kBlockKey + " is '" + block + "'");
+    const bool ours = *sealed || metadata.value(kFormatKey, std::string()) == kOldFormat;
+    block_bytes_ =
+        block.empty() ? std::max<size_t>(1, bytes_) : std::strtoull(block.c_str(), nullptr, 10);
+    if (block_bytes_ == 0) return damaged(std::string("its ") + kBlockKey + " is '" + block + "'");
     for (const auto& [name, tensor] : header.items()) {
       if (name == kMetadata) continue;
       Entry entry{.crcs = metadata.value(kCrcKey + name, std::string())};
@@ -252,21 +218,25 @@ Result<CheckpointFile> CheckpointFile::Open(const std::string& path) {
       if (!shape.ok()) return damaged("'" + name + "': " + std::string(shape.status().message()));
       entry.shape = *shape;
       const auto [begin, end] = tensor.at("data_offsets").get<std::pair<uint64_t, uint64_t>>();
-      if (begin > end || end > bytes - data ||
+      if (begin > end || end > bytes_ - data ||
           end - begin != static_cast<size_t>(shape->elements()) * DTypeSize(entry.dtype))
         return damaged("it is truncated: the bytes of '" + name + "' are not all there");
       entry.begin = data + begin;
       entry.bytes = end - begin;
-      const size_t digits = kCrcDigits * Blocks(entry.bytes, opened.block_bytes_);
-      if (!entry.crcs.empty() && entry.crcs.size() != digits)
+      most = std::max(most, data + end);
+      const size_t digits = kCrcDigits * Blocks(entry.bytes, block_bytes_);
+      if ((ours || !entry.crcs.empty()) && entry.crcs.size() != digits)
         return damaged("'" + name + "' has " + std::to_string(entry.crcs.size()) +
                        " digits of CRC-32 instead of " + std::to_string(digits));
-      opened.entries_.emplace(name, std::move(entry));
+      entries_.emplace(name, std::move(entry));
     }
+    if (ours && most != bytes_)
+      return damaged("it has " + std::to_string(bytes_) + " bytes instead of " +
+                     std::to_string(most));
   } catch (const Json::exception& error) {
-    return damaged(std::string("its header is damaged: ") + error.what());
+    return damaged(where + "it is damaged: " + error.what());
   }
-  return opened;
+  return Status();
 }
 
 Status CheckpointFile::Read(const std::string& name, const RowRange& rows, void* to,
@@ -278,7 +248,6 @@ Status CheckpointFile::Read(const std::string& name, const RowRange& rows, void*
   const size_t end = all ? entry.bytes : row * static_cast<size_t>(rows.end);
   size_t at = all ? 0 : row * static_cast<size_t>(rows.begin);
   char* out = static_cast<char*>(to);
-  const OldFile file(path_);
   std::vector<char> around;  // a block of which we want a part
   const size_t block_bytes = entry.crcs.empty() ? kBlockBytes : block_bytes_;
   while (at < end) {
@@ -290,13 +259,20 @@ Status CheckpointFile::Read(const std::string& name, const RowRange& rows, void*
     const size_t from = direct ? at : block_begin, size = direct ? wanted : block_end - block_begin;
     if (!direct) around.resize(size);
     char* const bytes = direct ? out : around.data();
-    if (!file.Read(entry.begin + from, size, bytes))
-      return DataLoss("checkpoint '" + path_ + "': cannot read '" + name + "'");
+    const size_t first = entry.begin + from;  // in the file
+    const std::string unread = ReadBytes(file_->get(), first, size, bytes);
+    if (!unread.empty()) {
+      return Damaged(path_, "cannot read " + BytesText(first, first + size) + ", of '" + name +
+                                "': " + unread);
+    }
     if (!entry.crcs.empty()) {
-      const std::string crc = entry.crcs.substr(block * kCrcDigits, kCrcDigits);
-      if (CrcText(AddToCrc(0, bytes, size)) != crc)
-        return DataLoss("checkpoint '" + path_ + "': the bytes of '" + name +
-                        "' are damaged: their CRC-32 is not " + crc);
+      const std::string says = entry.crcs.substr(block * kCrcDigits, kCrcDigits);
+      const std::string is = CrcText(AddToCrc(0, bytes, size));
+      if (is != says) {
+        return Damaged(path_, "the bytes of '" + name + "' are damaged: the CRC-32 of " +
+                                  BytesText(first, first + size) + " of the file is " + is +
+                                  ", and the header says " + says);
+      }
     }
     if (!direct) std::memcpy(out, bytes + (at - block_begin), wanted);
     out += wanted;

@@ -30,6 +30,7 @@ Result<CheckpointReader> CheckpointReader::Open(const std::string& prefix) {
   const auto part = [&](const std::string& name) {
     return Part{name, (folder / index->weight_map.at(name)).string()};
   };
+  reader.shards_ = index->shards;
   std::set<std::string> rows_of_others;
   for (const auto& [whole, names] : index->parts) {
     for (const std::string& name : names) {
@@ -49,15 +50,28 @@ std::vector<std::string> CheckpointReader::names() const {
   return names;
 }
 
+Status CheckpointReader::CheckIdentity(const CheckpointFile& file) const {
+  const auto wanted = shards_.find(std::filesystem::path(file.path()).filename().string());
+  const ShardIdentity is = ShardIdentity::Of(file);
+  if (wanted == shards_.end() || wanted->second == is) return Status();
+  const auto text = [](const ShardIdentity& shard) {
+    return std::to_string(shard.bytes) + " bytes with a header of CRC-32 " + shard.header_crc;
+  };
+  return DataLoss("checkpoint '" + prefix_ + "': the shard '" + file.path() +
+                  "' is of another save than the index: it has " + text(is) + ", the index names " +
+                  text(wanted->second) + "; put the files of one save together");
+}
+
 Result<const CheckpointFile*> CheckpointReader::FileOf(const Part& part) {
   auto found = files_.find(part.file);
   if (found == files_.end()) {
     Result<CheckpointFile> file = CheckpointFile::Open(part.file);
     if (file.status().code() == Code::kNotFound) {
-      return NotFound("checkpoint '" + prefix_ + "': the shard '" + part.file + "', which has '" +
+      return DataLoss("checkpoint '" + prefix_ + "': the shard '" + part.file + "', which has '" +
                       part.name + "', is missing");
     }
     MG_RETURN_IF_ERROR(file.status());
+    MG_RETURN_IF_ERROR(CheckIdentity(*file));
     found = files_.emplace(part.file, std::move(file).value()).first;
   }
   if (!found->second.entries().contains(part.name)) {

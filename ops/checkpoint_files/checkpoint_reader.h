@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "ops/checkpoint_files/checkpoint_file.h"
+#include "ops/checkpoint_files/checkpoint_index.h"
 
 namespace monograph {
 
@@ -30,8 +31,8 @@ class CheckpointReader {
 
   std::vector<std::string> names() const;
   bool Has(const std::string& name) const { return parts_.contains(name); }
-  // NotFound if there is no such tensor, or its shard is missing; DataLoss if its parts are not
-  // rows of one tensor.
+  // NotFound if there is no such tensor; DataLoss if its shard is missing or of another save than
+  // the index, or its parts are not rows of one tensor.
   Result<Entry> Find(const std::string& name);
   // Into memory for all of `rows`. InvalidArgument if the tensor does not have them.
   Status Read(const std::string& name, const RowRange& rows, void* to,
@@ -44,9 +45,11 @@ class CheckpointReader {
     std::string name, file;  // in that file
   };
   Result<const CheckpointFile*> FileOf(const Part& part);
+  Status CheckIdentity(const CheckpointFile& file) const;
 
   std::string prefix_;
   std::map<std::string, std::vector<Part>> parts_;  // by the tensor's name; mostly one
+  std::map<std::string, ShardIdentity> shards_;     // as CheckpointIndex has them
   std::map<std::string, CheckpointFile> files_;     // that were opened, by path
 };
 

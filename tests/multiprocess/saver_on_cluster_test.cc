@@ -164,7 +164,7 @@ TEST(SaverOnCluster, NothingIsRestoredFromADamagedOrMissingShard) {
   ExpectError(training.Restore(path), Code::kDataLoss, {shard, "truncated"});
   unchanged();
   std::filesystem::remove(shard);
-  ExpectError(training.Restore(path), Code::kNotFound, {path, shard, "is missing"});
+  ExpectError(training.Restore(path), Code::kDataLoss, {path, shard, "is missing"});
   unchanged();
 }
 
@@ -229,7 +229,7 @@ TEST(SaverOnCluster, WhoCannotWriteIsNamedAndTheLatestCheckpointStays) {
   training.Train(1);
   const pid_t second_task = training.cluster.daemon("ps", 1).pid();
   LimitFiles(second_task, 100);
-  ExpectError(training.Save(folder.File("m"), 2).status(), Code::kFailedPrecondition,
+  ExpectError(training.Save(folder.File("m"), 2).status(), Code::kResourceExhausted,
               {"cannot save '" + folder.File("m-2") + "'", "/job:ps/replica:0/task:1",
                "m-2-00002-of-00002.safetensors': File too large"});
   LimitFiles(second_task, RLIM_INFINITY);

@@ -4,7 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +20,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/temporary_folder.h"
+#include "tests/train/recording_disk.h"
 
 namespace monograph {
 namespace {
@@ -228,6 +234,103 @@ TEST_F(MonitoredTrainingSessionTest, TheUsersInitFnIsForAStartWithoutACheckpoint
   EXPECT_EQ(called, 1);
   ASSERT_TRUE(Start({.trainer = trainer, .checkpoint_dir = Dir("run")}).ok());
   EXPECT_EQ(called, 1);
+}
+
+void AddToLastByte(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int byte = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(byte + 1));
+}
+
+TEST_F(MonitoredTrainingSessionTest, GoesOnFromTheLastWholeCheckpointWithTheSameBits) {
+  const float expected = Uninterrupted(10);
+  ASSERT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
+  ASSERT_TRUE(training_->Train(7).ok());
+  ASSERT_TRUE(training_->Close().ok());
+  const std::string newest = Dir("run") + "/model.ckpt-7.safetensors";
+  AddToLastByte(newest);
+  const Status refused = Start({.checkpoint_dir = Dir("run"), .refuse_damaged_checkpoint = true});
+  EXPECT_EQ(refused.code(), Code::kDataLoss) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("'" + newest + "'"));
+  ASSERT_TRUE(training_->Close().ok());
+  said_.clear();
+  testing::internal::CaptureStderr();
+  const Status started = Start({.checkpoint_dir = Dir("run")});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("model.ckpt-7' cannot be restored: checkpoint '" + newest + "': "));
+  ASSERT_TRUE(started.ok()) << started;
+  EXPECT_THAT(said_, HasSubstr("Restoring parameters from " + Dir("run") +
+                               "/model.ckpt-6\nGoing on at global step 6\n"));
+  ASSERT_TRUE(training_->Train(10).ok());
+  EXPECT_EQ(Value(), expected);
+  EXPECT_TRUE(std::filesystem::exists(Dir("run") + "/damaged/model.ckpt-7.safetensors"));
+}
+
+TEST_F(MonitoredTrainingSessionTest, ADiskThatIsFullForAWhileCostsTheCheckpointsOfThatTime) {
+  const float expected = Uninterrupted(10);
+  RecordingDisk disk;
+  bool full = false;
+  disk.failure = [&](const DiskCall& call) {
+    return full && call.kind == DiskCall::kWrite ? ENOSPC : 0;
+  };
+  const DiskInPlace in_place(&disk);
+  ASSERT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
+  testing::internal::CaptureStderr();
+  const Status trained = training_->Train(
+      10, [&](const TrainedStep& made) { full = made.global_step >= 2 && made.global_step < 5; });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("No space left on device; training goes on without the checkpoint of step "
+                        "3, and the next one is tried"));
+  ASSERT_TRUE(trained.ok()) << trained;
+  EXPECT_EQ(Value(), expected);
+  for (const auto& [step, there] :
+       std::map<std::string, bool>{{"0", true}, {"3", false}, {"6", true}, {"10", true}}) {
+    EXPECT_EQ(std::filesystem::exists(Dir("run") + "/model.ckpt-" + step + ".safetensors"), there)
+        << step;
+  }
+  EXPECT_TRUE(training_->Close().ok());
+  // The last one of all is not missing in silence.
+  ASSERT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
+  EXPECT_TRUE(training_->Train(11, [&](const TrainedStep&) { full = true; }).ok());
+  const Status closed = training_->Close();
+  EXPECT_EQ(closed.code(), Code::kResourceExhausted) << closed;
+  EXPECT_THAT(closed.message(), HasSubstr("the last checkpoint is missing: cannot save"));
+  full = false;
+}
+
+TEST_F(MonitoredTrainingSessionTest, TwoJobsDoNotWriteIntoOneFolder) {
+  ASSERT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
+  const std::unique_ptr<MonitoredTrainingSession> first = std::move(training_);
+  const Status second = Start({.checkpoint_dir = Dir("run")});
+  EXPECT_EQ(second.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(second.message(), HasSubstr("another job writes checkpoints into '" + Dir("run")));
+  EXPECT_THAT(second.message(), HasSubstr("process " + std::to_string(getpid())));
+  ASSERT_TRUE(first->Train(4).ok());
+  ASSERT_TRUE(first->Close().ok());
+  EXPECT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
+}
+
+TEST_F(MonitoredTrainingSessionTest, WhereFilesCannotBeLockedTheFolderStillHasOneWriter) {
+  RecordingDisk disk;
+  disk.failure = [](const DiskCall& call) { return call.kind == DiskCall::kLock ? ENOLCK : 0; };
+  const DiskInPlace in_place(&disk);
+  ASSERT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
+  std::unique_ptr<MonitoredTrainingSession> first = std::move(training_);
+  EXPECT_THAT(Start({.checkpoint_dir = Dir("run")}).message(),
+              HasSubstr("process " + std::to_string(getpid())));
+  // A process that was killed leaves its text; one of another host cannot be asked.
+  const std::string lock = Dir("run") + "/checkpoint.lock";
+  for (const char* other : {"host elsewhere, process 7, start 8, since 2026-11-23", "junk"}) {
+    std::ofstream(lock) << other << "\n";
+    const Status ended = first->Train(first->trainer()->global_step() + 3);
+    EXPECT_EQ(ended.code(), Code::kFailedPrecondition) << ended;
+    EXPECT_THAT(ended.message(), HasSubstr(other));
+    const Status next = Start({.checkpoint_dir = Dir("run")});
+    EXPECT_TRUE(next.ok()) << next;
+    first = std::move(training_);
+  }
 }
 
 TEST_F(MonitoredTrainingSessionTest, OptionsThatMakeNoSenseAreNamed) {

@@ -487,7 +487,7 @@ TEST_F(SaverTest, AFileThatIsSlowHoldsUpNoOtherStep) {
   EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   std::ofstream(Path("m.safetensors")).close();
   ASSERT_EQ(end.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  EXPECT_EQ(end.get().code(), Code::kNotFound);
+  EXPECT_EQ(end.get().code(), Code::kDataLoss);
 }
 
 // What a client trains, from the beginning or from a checkpoint.

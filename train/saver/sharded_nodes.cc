@@ -4,11 +4,13 @@
 // every task reads its tensors before any variable is assigned. The client sees names only, so
 // large variables never pass through it.
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <set>
 
 #include "ops/checkpoint/checkpoint.h"
 #include "ops/checkpoint_files/checkpoint_index.h"
+#include "ops/checkpoint_files/disk.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/variable/variable.h"
@@ -83,15 +85,11 @@ class ShardedNodes : public SaverNodes {
 
   Status Save(Session* session, const std::string& prefix, const std::string& scratch) override {
     const fs::path folder = fs::absolute(scratch);
-    std::error_code error;
-    fs::remove_all(folder, error);  // left by a client that ended while it saved
-    if (!fs::create_directory(folder, error)) {
-      return FailedPrecondition("cannot make the folder '" + folder.string() +
-                                "': " + error.message());
-    }
+    RemoveAll(folder.string());  // left by a client that ended while it saved
+    MG_RETURN_IF_ERROR(MakeFolders(folder.string()));
     Status status = WriteShards(session, folder / fs::path(prefix).filename());
     if (status.ok()) status = PutInPlace(prefix, folder / fs::path(prefix).filename());
-    fs::remove_all(folder, error);
+    RemoveAll(folder.string());
     return status;
   }
 
@@ -177,47 +175,48 @@ class ShardedNodes : public SaverNodes {
     };
     CheckpointIndex index;
     index.parts = parts_;
-    MG_ASSIGN_OR_RETURN(index.total_size, SizeOfShards(from));
     // The shards of an older checkpoint `prefix` stay until the new index is written; if they have
     // the names that the new shards need, these get other ones.
     std::set<std::string> files = ShardsOf(prefix);
     const bool taken = files.contains(file_of(prefix, 0).filename().string());
-    const std::string base = taken ? prefix + ".1" : prefix;
-    std::error_code error;
-    for (size_t i = 0; i < count && !error; ++i) {
+    const std::string base = taken ? PrefixAgain(prefix) : prefix;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string file = file_of(base, i).filename().string();
+      MG_RETURN_IF_ERROR(CheckShard(i, file_of(from.string(), i).string(), file, &index));
+    }
+    Status status;
+    for (size_t i = 0; i < count && status.ok(); ++i) {
       const fs::path file = file_of(base, i);
       files.insert(file.filename().string());
-      for (const std::string& name : shards_[i].names)
-        index.weight_map[name] = file.filename().string();
-      fs::rename(file_of(from.string(), i), file, error);
+      if (CurrentDisk().Rename(file_of(from.string(), i).string(), file.string()) != 0)
+        status = CannotWrite(file.string(), errno);
     }
     const fs::path folder = fs::path(prefix).parent_path();
-    Status status = error ? FailedPrecondition("cannot write '" + base + "': " + error.message())
-                          : SyncFolder(folder.string());
+    if (status.ok()) status = SyncFolder(folder.string());
     if (status.ok()) status = WriteCheckpointIndex(prefix, index);
-    if (status.ok()) fs::remove(CheckpointFileName(prefix), error);
+    if (status.ok()) CurrentDisk().Remove(CheckpointFileName(prefix));
     // Removes the shards that the index does not name: the old ones, or the new ones if this
     // failed.
     for (const std::string& named : ShardsOf(prefix)) files.erase(named);
-    for (const std::string& file : files) fs::remove(folder / file, error);
+    for (const std::string& file : files) CurrentDisk().Remove((folder / file).string());
     return status;
   }
 
-  // Bytes of all tensors. Fails if this process does not see what the tasks have written.
-  Result<uint64_t> SizeOfShards(const fs::path& prefix) const {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < shards_.size(); ++i) {
-      const std::string path = CheckpointFileName(ShardPrefix(prefix.string(), i, shards_.size()));
-      const Result<CheckpointFile> file = CheckpointFile::Open(path);
-      if (file.status().code() == Code::kNotFound) {
-        return FailedPrecondition("the task of '" + shards_[i].device + "' has written '" + path +
-                                  "', but the client does not see it; a checkpoint lies in a " +
-                                  "folder that every task and the client see");
-      }
-      MG_RETURN_IF_ERROR(file.status());
-      for (const auto& [name, entry] : file->entries()) bytes += entry.bytes;
+  // Adds shard i, which lies at `path` and is to be called `file`. Fails if this process does not
+  // see what the task has written.
+  Status CheckShard(size_t i, const std::string& path, const std::string& file,
+                    CheckpointIndex* index) const {
+    const Result<CheckpointFile> shard = CheckpointFile::Open(path);
+    if (shard.status().code() == Code::kNotFound) {
+      return FailedPrecondition("the task of '" + shards_[i].device + "' has written '" + path +
+                                "', but the client does not see it; a checkpoint lies in a " +
+                                "folder that every task and the client see");
     }
-    return bytes;
+    MG_RETURN_IF_ERROR(shard.status());
+    index->shards[file] = ShardIdentity::Of(*shard);
+    for (const auto& [name, entry] : shard->entries()) index->total_size += entry.bytes;
+    for (const std::string& name : shards_[i].names) index->weight_map[name] = file;
+    return Status();
   }
 
   const SavedTensors tensors_;
