@@ -1,6 +1,7 @@
 // Keys as bytes, as text and in files. Memory that has held a key is wiped. A key file is opened
-// first and then checked by its descriptor, so that the file that was checked is the one that is
-// read; a new one is created with O_EXCL, so that no key is ever overwritten.
+// first, as every input (base/input_file.h), and then checked by its descriptor, so that the file
+// that was checked is the one that is read; a new one is created with O_EXCL, so that no key is
+// ever overwritten.
 #include "transport/control/key.h"
 
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/input_file.h"
 #include "transport/control/peer_user.h"
 
 namespace monograph::control {
@@ -206,18 +208,18 @@ Result<Key> ReadKeyFrom(int descriptor) {
 }
 
 Result<Keys> ReadKeyFile(const std::string& path) {
-  // Not to wait for the writer of a pipe; nor may a terminal become this process's.
-  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
-  if (file.get() < 0) {
-    const int error = errno;
-    std::string text = "cannot read key file '" + path + "': " + ErrorText(error);
-    if (error == ENOENT) return NotFound(text + "; make one with `monograph keygen`");
-    return error == EACCES ? PermissionDenied(std::move(text)) : InvalidArgument(std::move(text));
+  Result<InputFile> opened = InputFile::Open("key file", path);
+  if (opened.status().code() == Code::kNotFound)
+    return NotFound(opened.status().message() + "; make one with `monograph keygen`");
+  MG_RETURN_IF_ERROR(opened.status());
+  if (opened->size() > kMaxTextBytes) {
+    return InvalidArgument("key file '" + path + "' has " + std::to_string(opened->size()) +
+                           " bytes; a key is one line of 64 hexadecimal digits");
   }
+  const Descriptor file = std::move(*opened).Release();
   struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return InvalidArgument("key file '" + path + "' is not a regular file");
-  }
+  if (fstat(file.get(), &info) != 0)
+    return FailedPrecondition("cannot read key file '" + path + "': " + ErrorText(errno));
   if (info.st_uid != geteuid() && info.st_uid != 0) {
     return FailedPrecondition("key file '" + path + "' belongs to " + UserName(info.st_uid) +
                               ", who so knows the key, and not to " + UserName(geteuid()) +

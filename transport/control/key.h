@@ -65,8 +65,8 @@ Status WriteKeyFile(const std::string& path, const Key& key);
 Status ReplaceKeyFile(const std::string& path, const Keys& keys);
 
 // FailedPrecondition for a file that belongs to another user than this process or root, or that
-// others may read; InvalidArgument for one that does not hold one key or two, and for what is no
-// regular file. Does not block.
+// others may read; InvalidArgument for one that does not hold one key or two; else the errors of
+// InputFile (base/input_file.h).
 Result<Keys> ReadKeyFile(const std::string& path);
 
 // Reads the first line of an open descriptor (standard input of a daemon that was started over
