@@ -1,9 +1,22 @@
-# mg_library(NAME SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME.
+# mg_joined(TARGET): with MG_JOIN_SOURCES the compiler reads up to eight of its sources as one, and the headers that they share once. Not for what benchmarks time:
+# that is the same code in every build.
+function(mg_joined target)
+  if(MG_JOIN_SOURCES)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # A source that is included is none of the compiler's "main file", whose unnamed namespace a class may use.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# mg_library(NAME [JOINED] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME. JOINED: see mg_joined.
 # Its include root is the project's root: "base/status.h"; installed, that is include/monograph, beside <monograph/monograph.h>. HEADERS are its public ones:
 # what <monograph/monograph.h> includes, directly or not. These are installed, and no others.
 function(mg_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "JOINED" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
   add_library(mg_${name} STATIC ${ARG_SOURCES})
+  if(ARG_JOINED)
+    mg_joined(mg_${name})
+  endif()
   add_library(monograph::${name} ALIAS mg_${name})
   target_sources(mg_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
   target_link_libraries(mg_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
@@ -17,6 +30,7 @@ function(mg_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  mg_joined(${name})
 endfunction()
 
 # Kinds of tests, the labels of ctest:
@@ -37,6 +51,7 @@ function(mg_test name label)
     message(FATAL_ERROR "mg_test(${name} ${label} ...): '${label}' is no label of tests; there are ${known}")
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  mg_joined(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
   # Compiles a quarter faster than -O2. What is tested keeps its own options.
@@ -60,6 +75,7 @@ endfunction()
 function(mg_test_objects name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_library(mg_${name} OBJECT ${ARG_SOURCES})
+  mg_joined(mg_${name})
   target_include_directories(mg_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(mg_${name} PRIVATE ${ARG_LINK})
 endfunction()

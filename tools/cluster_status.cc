@@ -145,10 +145,10 @@ std::string FormatClusterStatus(const std::vector<ClusterTask>& tasks) {
 }
 
 std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks) {
-  using Json = nlohmann::ordered_json;
-  Json list = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson list = OrderedJson::array();
   for (const ClusterTask& task : tasks) {
-    Json one = {{"task", task.task}, {"address", task.address}, {"up", task.status.ok()}};
+    OrderedJson one = {{"task", task.task}, {"address", task.address}, {"up", task.status.ok()}};
     if (task.status.ok()) {
       const TaskStatus& s = task.status.value();
       one.update({{"process_id", s.process_id},
@@ -172,7 +172,7 @@ std::string ClusterStatusJson(const std::vector<ClusterTask>& tasks) {
     }
     list.push_back(std::move(one));
   }
-  return JsonText(Json{{"monograph_status", 1}, {"tasks", std::move(list)}}, 2) + "\n";
+  return JsonText(OrderedJson{{"monograph_status", 1}, {"tasks", std::move(list)}}, 2) + "\n";
 }
 
 }  // namespace monograph

@@ -58,8 +58,8 @@ std::string FormatDevices(const MachineDevices& machine) {
 }
 
 std::string DevicesJson(const MachineDevices& machine) {
-  using Json = nlohmann::ordered_json;
-  Json devices = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson devices = OrderedJson::array();
   devices.push_back({{"name", "/device:CPU:0"},
                      {"type", kCpu.name()},
                      {"memory_bytes", machine.memory_bytes},
@@ -78,8 +78,9 @@ std::string DevicesJson(const MachineDevices& machine) {
                        {"cudnn", gpu.cudnn_version},
                        {"nccl", gpu.nccl}});
   }
-  Json json = {{"monograph_devices", 1}, {"devices", std::move(devices)}};
-  json["why_no_gpu"] = machine.gpus.empty() ? Json(machine.why_no_gpu) : Json(nullptr);
+  OrderedJson json = {{"monograph_devices", 1}, {"devices", std::move(devices)}};
+  json["why_no_gpu"] =
+      machine.gpus.empty() ? OrderedJson(machine.why_no_gpu) : OrderedJson(nullptr);
   return JsonText(json, 2) + "\n";
 }
 

@@ -23,7 +23,7 @@
 namespace monograph {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 
@@ -61,9 +61,9 @@ RunResult::Task Counters(const TaskStatus& status) {
           status.messages_sent, status.messages_received, status.cpu_seconds};
 }
 
-Json ToJsonValue(const std::optional<CriticalPath>& path) {
+OrderedJson ToJsonValue(const std::optional<CriticalPath>& path) {
   if (!path) return nullptr;
-  Json segments = Json::array();
+  OrderedJson segments = OrderedJson::array();
   for (const PathSegment& segment : path->segments) {
     segments.push_back({{"kind", PathKindName(segment.kind)},
                         {"name", segment.name},
@@ -140,18 +140,18 @@ double Rounded(double us) { return std::round(us * 10) / 10; }
 }  // namespace
 
 std::string ToJson(const RunResult& result) {
-  Json starts = Json::array(), times = Json::array();
+  OrderedJson starts = OrderedJson::array(), times = OrderedJson::array();
   for (const RunResult::Step& step : result.steps) {
     starts.push_back(Rounded(step.start_us));
     times.push_back(Rounded(step.us));
   }
-  Json display = Json::array();
+  OrderedJson display = OrderedJson::array();
   for (const RunResult::Progress& line : result.display)
     display.push_back({{"step", line.step},
                        {"us", Rounded(line.us)},
                        {"loss", line.loss},
                        {"accuracy", line.accuracy}});
-  Json tasks = Json::array();
+  OrderedJson tasks = OrderedJson::array();
   for (const RunResult::Task& task : result.tasks) {
     tasks.push_back({{"task", task.task},
                      {"bytes_sent", task.bytes_sent},
@@ -160,7 +160,7 @@ std::string ToJson(const RunResult& result) {
                      {"messages_received", task.messages_received},
                      {"cpu_seconds", task.cpu_seconds}});
   }
-  const Json json = {
+  const OrderedJson json = {
       {"monograph_result", kVersion},
       {"program", result.program},
       {"flags", result.flags},
@@ -174,7 +174,8 @@ std::string ToJson(const RunResult& result) {
       {"cpu_seconds", result.cpu_seconds},
       {"steps", {{"start_us", std::move(starts)}, {"us", std::move(times)}}},
       {"display", std::move(display)},
-      {"test_accuracy", result.test_accuracy ? Json(*result.test_accuracy) : Json(nullptr)},
+      {"test_accuracy",
+       result.test_accuracy ? OrderedJson(*result.test_accuracy) : OrderedJson(nullptr)},
       {"tasks", std::move(tasks)},
       {"variables", result.variables},
       {"digest", result.digest},
@@ -192,7 +193,7 @@ Result<RunResult> ParseRunResult(const std::string& text, const std::string& sou
                          "; this program reads " + std::to_string(kVersion));
   try {
     return ReadResult(json);
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     return InvalidArgument(source + ": " + error.what());
   }
 }

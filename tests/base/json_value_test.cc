@@ -9,27 +9,27 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string Said(const std::string& text) {
+std::string JsonSaid(const std::string& text) {
   const Result<Json> json = ParseJson(text, "x.json");
   return json.ok() ? JsonText(*json) : json.status().ToString();
 }
 
 TEST(JsonValue, AGoodTextIsItsValue) {
-  EXPECT_EQ(Said("{\"b\": [1, 2.5, null, true, \"\\u20ac\"], \"a\": {}}"),
+  EXPECT_EQ(JsonSaid("{\"b\": [1, 2.5, null, true, \"\\u20ac\"], \"a\": {}}"),
             "{\"a\":{},\"b\":[1,2.5,null,true,\"\xe2\x82\xac\"]}");
 }
 
 TEST(JsonValue, EveryMistakeHasItsPlace) {
-  EXPECT_EQ(Said("{\n  oops}"), "INVALID_ARGUMENT: x.json, line 2, column 3: not JSON");
-  EXPECT_EQ(Said("[1,\n 1e999]"),
+  EXPECT_EQ(JsonSaid("{\n  oops}"), "INVALID_ARGUMENT: x.json, line 2, column 3: not JSON");
+  EXPECT_EQ(JsonSaid("[1,\n 1e999]"),
             "INVALID_ARGUMENT: x.json, line 2, column 2: the number 1e999 is out of range");
-  EXPECT_EQ(Said("[\"\xff\"]"), "INVALID_ARGUMENT: x.json, line 1, column 3: not JSON");
-  EXPECT_EQ(Said(std::string(60000, '[') + std::string(60000, ']')),
+  EXPECT_EQ(JsonSaid("[\"\xff\"]"), "INVALID_ARGUMENT: x.json, line 1, column 3: not JSON");
+  EXPECT_EQ(JsonSaid(std::string(60000, '[') + std::string(60000, ']')),
             "INVALID_ARGUMENT: x.json, line 1, column 101: brackets are nested more than 100 deep");
-  EXPECT_EQ(Said("{\"a\": 1, \"a\": 2}"),
+  EXPECT_EQ(JsonSaid("{\"a\": 1, \"a\": 2}"),
             "INVALID_ARGUMENT: x.json: an object has the key \"a\" twice");
-  EXPECT_EQ(Said("{\"a\": 1, \"b\": {\"a\": 2}}"), "{\"a\":1,\"b\":{\"a\":2}}");
-  EXPECT_EQ(Said(""), "INVALID_ARGUMENT: x.json, line 1, column 1: not JSON");
+  EXPECT_EQ(JsonSaid("{\"a\": 1, \"b\": {\"a\": 2}}"), "{\"a\":1,\"b\":{\"a\":2}}");
+  EXPECT_EQ(JsonSaid(""), "INVALID_ARGUMENT: x.json, line 1, column 1: not JSON");
 }
 
 TEST(JsonValue, BytesThatAreNoTextAreWritten) {

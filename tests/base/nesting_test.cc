@@ -10,26 +10,26 @@ std::string Times(size_t count, const std::string& text) {
   for (size_t i = 0; i < count; ++i) all += text;
   return all;
 }
-std::string Said(const std::string& text) { return CheckNesting(text, "x").message(); }
+std::string Nested(const std::string& text) { return CheckNesting(text, "x").message(); }
 
 TEST(Nesting, OneBracketTooManyIsNamedWithItsPlace) {
-  EXPECT_EQ(Said(Times(100, "[") + Times(100, "]")), "");
-  EXPECT_EQ(Said("\n" + Times(101, "{")),
+  EXPECT_EQ(Nested(Times(100, "[") + Times(100, "]")), "");
+  EXPECT_EQ(Nested("\n" + Times(101, "{")),
             "x, line 2, column 101: brackets are nested more than 100 deep");
-  EXPECT_EQ(Said(Times(50, "a<[")), "");
-  EXPECT_NE(Said(Times(51, "a<[")), "");
-  EXPECT_EQ(Said(Times(1000, "[]{}<>")), "");
-  EXPECT_NE(Said(Times(3, "}") + Times(101, "{")), "");
+  EXPECT_EQ(Nested(Times(50, "a<[")), "");
+  EXPECT_NE(Nested(Times(51, "a<[")), "");
+  EXPECT_EQ(Nested(Times(1000, "[]{}<>")), "");
+  EXPECT_NE(Nested(Times(3, "}") + Times(101, "{")), "");
 }
 
 TEST(Nesting, BracketsInStringsAndCommentsDoNotCount) {
   const std::string many = Times(200, "[");
-  EXPECT_EQ(Said("\"" + many + "\\\"" + many + "\""), "");
-  EXPECT_EQ(Said("'" + many + "\"" + many + "'"), "");
-  EXPECT_EQ(Said("# " + many + "\n{}"), "");
+  EXPECT_EQ(Nested("\"" + many + "\\\"" + many + "\""), "");
+  EXPECT_EQ(Nested("'" + many + "\"" + many + "'"), "");
+  EXPECT_EQ(Nested("# " + many + "\n{}"), "");
   // A string ends with its line, as the parsers have it: what follows is no string.
-  EXPECT_NE(Said("\"\n" + many), "");
-  EXPECT_NE(Said("'\\\n" + many), "");
+  EXPECT_NE(Nested("\"\n" + many), "");
+  EXPECT_NE(Nested("'\\\n" + many), "");
 }
 
 TEST(Nesting, PlacesCountFromOne) {

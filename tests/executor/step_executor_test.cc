@@ -21,7 +21,7 @@ using testing::kCpu0;
 using testing::kCpu1;
 using testing::RunStep;
 using testing::TestTask;
-using Values = std::map<int32_t, float>;
+using ByEdge = std::map<int32_t, float>;
 
 // Waits until no tensor is left in the host pool: a thread that has just called done, or a late
 // helper of a loop, may be about to let go of something. What is left after ten seconds.
@@ -55,10 +55,10 @@ class StepExecutorTest : public ::testing::TestWithParam<std::tuple<int, bool>> 
     graph_ = task_->NewGraph();
     return plan_;
   }
-  Values Run(std::map<int32_t, float> feeds = {}) {
+  ByEdge Run(std::map<int32_t, float> feeds = {}) {
     auto values = RunStep(plan_, std::move(feeds), 1, inline_all());
     EXPECT_TRUE(values.ok()) << values.status();
-    return values.ok() ? *values : Values();
+    return values.ok() ? *values : ByEdge();
   }
 
   std::unique_ptr<TestTask> task_;
@@ -85,7 +85,7 @@ TEST_P(StepExecutorTest, ADiamondComputesBothSides) {
   const Endpoint right = b.Op("TIncSlow", {b.Op("TIncSlow", {x})});
   b.Send(7, b.Op("TAdd", {left, right}));
   Compile();
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(Run(), (Values{{7, 9.0f}}));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Run(), (ByEdge{{7, 9.0f}}));
 }
 
 TEST_P(StepExecutorTest, AWideGraphSumsAllBranches) {
@@ -96,7 +96,7 @@ TEST_P(StepExecutorTest, AWideGraphSumsAllBranches) {
     for (int i = 0; i < 2000; ++i) branches.push_back(b.Op(op, {b.Op(op, {x})}));
     b.Send(0, b.Op("TSum", branches, {{"N", int64_t{2000}}}));
     Compile();
-    for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (Values{{0, 6000.0f}}));
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (ByEdge{{0, 6000.0f}}));
   }
 }
 
@@ -107,7 +107,7 @@ TEST_P(StepExecutorTest, AChainOfAHundredThousandNodesNeedsNoDeepStack) {
     for (int i = 0; i < 100'000; ++i) x = b.Op(op, {x});
     b.Send(0, x);
     Compile();
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(Run(), (Values{{0, 100'000.0f}}));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(Run(), (ByEdge{{0, 100'000.0f}}));
   }
 }
 
@@ -151,7 +151,7 @@ TEST_P(StepExecutorTest, ATensorIsWrittenInPlaceOnlyByItsLastReader) {
   Compile();
   for (int i = 0; i < 50; ++i) {
     testing::TakeInPlaceCount();
-    EXPECT_EQ(Run(), (Values{{0, 2.0f}, {1, 3.0f}, {2, 3.0f}, {3, 20.0f}}));
+    EXPECT_EQ(Run(), (ByEdge{{0, 2.0f}, {1, 3.0f}, {2, 3.0f}, {3, 20.0f}}));
     EXPECT_GE(testing::TakeInPlaceCount(), 9);
   }
 }
@@ -178,7 +178,7 @@ TEST_P(StepExecutorTest, OutputsWithoutReadersAndNodesWithSeveralOutputsWork) {
   b.Send(2, {split, 4});
   b.Op("TInc", {b.Const(1)});
   Compile();
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (Values{{0, 4.0f}, {1, 2.0f}, {2, 2.0f}}));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (ByEdge{{0, 4.0f}, {1, 2.0f}, {2, 2.0f}}));
 }
 
 TEST_P(StepExecutorTest, TensorsMayArriveBeforeAndAfterTheStart) {
@@ -192,7 +192,7 @@ TEST_P(StepExecutorTest, TensorsMayArriveBeforeAndAfterTheStart) {
   b.Send(3, b.Op("TSum", received, {{"N", int64_t{10}}}));
   Compile();
   EXPECT_EQ(plan_->recv_edges().size(), 10u);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(Run(feeds), (Values{{3, 335.0f}}));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Run(feeds), (ByEdge{{3, 335.0f}}));
 }
 
 TEST_P(StepExecutorTest, SeveralThreadsMayDeliverAtOnce) {
@@ -359,7 +359,7 @@ TEST_P(StepExecutorTest, AbortOfAWaitingStepEndsItWithThatStatus) {
     step.reset();
     EXPECT_FALSE(collector.finished());
   }
-  EXPECT_EQ(Run({{0, 1.0f}, {2, 2.0f}}), (Values{{1, 3.0f}}));
+  EXPECT_EQ(Run({{0, 1.0f}, {2, 2.0f}}), (ByEdge{{1, 3.0f}}));
 }
 
 TEST_P(StepExecutorTest, AbortRacesWithTheEndWithoutHarm) {
@@ -431,7 +431,7 @@ TEST_P(StepExecutorTest, AnAsynchronousKernelContinuesTheStepWhenItIsDone) {
     EXPECT_TRUE(collector.Wait().ok());
     EXPECT_EQ(collector.Value(0), 5.0f);
   }
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(Run(), (Values{{0, 5.0f}}));  // now both are open
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Run(), (ByEdge{{0, 5.0f}}));  // now both are open
 }
 
 TEST_P(StepExecutorTest, AbortCancelsAnAsynchronousKernel) {
@@ -447,7 +447,7 @@ TEST_P(StepExecutorTest, AbortCancelsAnAsynchronousKernel) {
     EXPECT_EQ(collector.Wait(), Unavailable("gone"));
   }
   gate->Open();  // the kernels that were cancelled take no notice
-  EXPECT_EQ(Run(), (Values{{0, 1.0f}}));
+  EXPECT_EQ(Run(), (ByEdge{{0, 1.0f}}));
 }
 
 TEST_P(StepExecutorTest, ALongChainOfAsynchronousKernelsThatAreReadyNeedsNoDeepStack) {
@@ -457,7 +457,7 @@ TEST_P(StepExecutorTest, ALongChainOfAsynchronousKernelsThatAreReadyNeedsNoDeepS
   for (int i = 0; i < 20'000; ++i) x = b.Op("TGate", {x}, {{"gate", std::string("g")}});
   b.Send(0, x);
   Compile();
-  EXPECT_EQ(Run(), (Values{{0, 1.0f}}));
+  EXPECT_EQ(Run(), (ByEdge{{0, 1.0f}}));
 }
 
 // Two plans whose sinks deliver straight into each other, as tasks of one process do.
@@ -505,7 +505,7 @@ TEST_P(StepExecutorTest, APairWithinThePlanIsLinked) {
   Compile();
   EXPECT_TRUE(plan_->recv_edges().empty());
   EXPECT_EQ(plan_->send_edges().size(), 3u);
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (Values{{9, 3.0f}, {10, 2.0f}, {11, 4.0f}}));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Run(), (ByEdge{{9, 3.0f}, {10, 2.0f}, {11, 4.0f}}));
 }
 
 TEST_P(StepExecutorTest, TheThreadThatStartsRunsNoExpensiveKernelUnlessItWantsTo) {

@@ -17,12 +17,12 @@ std::vector<DeviceInfo> Devices(std::initializer_list<const char*> names) {
   return devices;
 }
 
-const char kPs[] = "/job:ps/replica:0/task:0/device:CPU:0";
+const char kPsCpu[] = "/job:ps/replica:0/task:0/device:CPU:0";
 const char kWorker0[] = "/job:worker/replica:0/task:0/device:CPU:0";
 const char kWorker1[] = "/job:worker/replica:0/task:1/device:CPU:0";
-const char kClient[] = "/job:client/replica:0/task:0/device:CPU:0";
+const char kClientCpu[] = "/job:client/replica:0/task:0/device:CPU:0";
 
-std::vector<DeviceInfo> CpuCluster() { return Devices({kClient, kPs, kWorker0, kWorker1}); }
+std::vector<DeviceInfo> CpuCluster() { return Devices({kClientCpu, kPsCpu, kWorker0, kWorker1}); }
 std::vector<DeviceInfo> GpuCluster() {
   return Devices(
       {"/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:GPU:0",
@@ -72,13 +72,13 @@ TEST_F(PlaceTest, ANodeWithoutARequestedDeviceGoesToTheFirstGpuInStringOrder) {
 TEST_F(PlaceTest, TheClientsOwnDeviceTakesUnpinnedNodesOnlyIfThereIsNoOther) {
   const Output y = Op2(root_, "Add", Placeholder(root_), Placeholder(root_));
   ASSERT_TRUE(Run(CpuCluster()).ok());
-  EXPECT_EQ(On(y), kPs);
+  EXPECT_EQ(On(y), kPsCpu);
 
   Graph alone(&PassOps());
   Scope scope(&alone);
   const Output z = Op1(scope, "Identity", Placeholder(scope));
-  ASSERT_TRUE(Place(&alone, Devices({kClient}), {}, nullptr).ok());
-  EXPECT_EQ(alone.device(z.node()).ToString(), kClient);
+  ASSERT_TRUE(Place(&alone, Devices({kClientCpu}), {}, nullptr).ok());
+  EXPECT_EQ(alone.device(z.node()).ToString(), kClientCpu);
 }
 
 TEST_F(PlaceTest, APartialRequestIsCompletedAndAFullOneIsKept) {
@@ -88,7 +88,7 @@ TEST_F(PlaceTest, APartialRequestIsCompletedAndAFullOneIsKept) {
   ASSERT_TRUE(Run(CpuCluster()).ok());
   EXPECT_EQ(On(x), kWorker1);
   EXPECT_EQ(On(y), kWorker0);
-  EXPECT_EQ(On(z), kClient);
+  EXPECT_EQ(On(z), kClientCpu);
 }
 
 TEST_F(PlaceTest, AConstUsedOnlyByAPinnedNodeFollowsIt) {
@@ -100,7 +100,7 @@ TEST_F(PlaceTest, AConstUsedOnlyByAPinnedNodeFollowsIt) {
   EXPECT_EQ(On(x), kWorker1);
   EXPECT_EQ(On(y), kWorker0);
   EXPECT_EQ(On(c), kWorker1);
-  EXPECT_EQ(On(shared), kPs);
+  EXPECT_EQ(On(shared), kPsCpu);
 }
 
 TEST_F(PlaceTest, AShapeFollowsItsInputAlsoThroughAnotherShape) {
@@ -112,15 +112,15 @@ TEST_F(PlaceTest, AShapeFollowsItsInputAlsoThroughAnotherShape) {
   ASSERT_TRUE(Run(CpuCluster()).ok());
   EXPECT_EQ(On(shape), kWorker1);
   EXPECT_EQ(On(of_shape), kWorker1);
-  EXPECT_EQ(On(pinned), kPs);
+  EXPECT_EQ(On(pinned), kPsCpu);
 }
 
 TEST_F(PlaceTest, WhoUsesAResourceGoesToIt) {
   const Output v = Variable(root_.WithDevice("/job:ps"), "v");
   const Output read = Read(root_, v);
   ASSERT_TRUE(Run(CpuCluster()).ok());
-  EXPECT_EQ(On(v), kPs);
-  EXPECT_EQ(On(read), kPs);
+  EXPECT_EQ(On(v), kPsCpu);
+  EXPECT_EQ(On(read), kPsCpu);
   EXPECT_TRUE(notes_.empty());
 }
 
@@ -128,7 +128,7 @@ TEST_F(PlaceTest, ARequestAgainstTheResourceIsIgnoredWithANote) {
   const Output v = Variable(root_.WithDevice("/job:ps"), "v");
   const Output read = Read(root_.WithDevice("/job:worker/task:1"), v);
   ASSERT_TRUE(Run(CpuCluster()).ok());
-  EXPECT_EQ(On(read), kPs);
+  EXPECT_EQ(On(read), kPsCpu);
   ASSERT_EQ(notes_.size(), 1u);
   EXPECT_EQ(notes_[0].node, read.node());
   EXPECT_TRUE(Has(notes_[0].text, "'ReadVariableOp'")) << notes_[0].text;
@@ -181,7 +181,7 @@ TEST_F(PlaceTest, SoftPlacementIgnoresAColocationThatCannotBe) {
                            .WithDevice("/job:worker"),
                        "Identity", a);
   ASSERT_TRUE(Run(CpuCluster(), {.allow_soft_placement = true}).ok());
-  EXPECT_EQ(On(a), kPs);
+  EXPECT_EQ(On(a), kPsCpu);
   EXPECT_EQ(On(b), kWorker0);
   ASSERT_EQ(notes_.size(), 1u);
   EXPECT_TRUE(Has(notes_[0].text, "Ignoring the colocation of 'b' with 'a'")) << notes_[0].text;
@@ -216,7 +216,7 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
                 "Cannot assign a device for operation far: far was explicitly assigned to " +
                     Device(requested).ToString() + " but available devices are [ ");
     EXPECT_SAYS(status, says);
-    EXPECT_SAYS(status, kPs);
+    EXPECT_SAYS(status, kPsCpu);
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << "its group says no more";
   }
 }
@@ -386,10 +386,10 @@ TEST_F(PlaceTest, TheSummaryCountsOpsVariablesAndWhatMoves) {
       FormatPlacement(graph_, PlacementLog::kSummary, {{read.node(), "a note"}});
   EXPECT_TRUE(Has(text, "Placement of 4 operations on 2 devices:\n")) << text;
   EXPECT_TRUE(
-      Has(text, std::string(kPs) +
+      Has(text, std::string(kPsCpu) +
                     ": 2 operations (1 ReadVariableOp, 1 VarHandleOp), 1 variable of 1.0 MiB\n"))
       << text;
-  EXPECT_TRUE(Has(text, std::string(kPs) + " -> " + kWorker0 + ": 1 tensor, 1.0 MiB\n")) << text;
+  EXPECT_TRUE(Has(text, std::string(kPsCpu) + " -> " + kWorker0 + ": 1 tensor, 1.0 MiB\n")) << text;
   EXPECT_TRUE(Has(text, "  a note\n")) << text;
 }
 

@@ -29,6 +29,10 @@ namespace monograph {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+// Requested devices: tasks.
+inline constexpr char kPs[] = "/job:ps/task:0", kWorker0[] = "/job:worker/task:0",
+                      kWorker1[] = "/job:worker/task:1";
+
 // How one process ended.
 struct Exit {
   bool signalled = false;

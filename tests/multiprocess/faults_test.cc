@@ -23,8 +23,6 @@
 namespace monograph {
 namespace {
 
-constexpr char kPs[] = "/job:ps/task:0", kWorker0[] = "/job:worker/task:0",
-               kWorker1[] = "/job:worker/task:1";
 constexpr char kWorker1Full[] = "/job:worker/replica:0/task:1";
 
 // Thousands of small products one after the other on a worker, so that its step is under way for

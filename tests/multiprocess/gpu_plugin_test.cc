@@ -15,22 +15,13 @@
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
+#include "tests/multiprocess/command.h"
 #include "tests/multiprocess/mnist_jobs.h"
 
 namespace monograph {
 namespace {
 
-struct Ran {
-  int code = -1;
-  std::string output, error;
-};
-Ran RunProgram(const std::vector<std::string>& argv) {
-  ChildProcess process(argv);
-  const std::optional<Exit> exit = process.Wait(60s);
-  EXPECT_TRUE(exit.has_value() && !exit->signalled) << process.error();
-  return {exit ? exit->code : -1, process.output(), process.error()};
-}
-Ran Devices() { return RunProgram({MonographPath(), "devices"}); }
+Ran Devices() { return Command({"devices"}); }
 
 void ExpectText(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts)
@@ -188,8 +179,8 @@ TEST_F(GpuPlugin, TheClientPlacesByWhatTheDaemonsGpusCompute) {
 
 TEST_F(GpuPlugin, WrongOptionsOfADaemonAreRefusedByName) {
   const auto refused = [](const std::string& flag, const std::vector<std::string>& parts) {
-    const Ran ran = RunProgram(
-        {ExecutorPath(), "--worker_hosts=localhost:1", "--job=worker", "--task=0", flag});
+    const Ran ran =
+        RunToEnd({ExecutorPath(), "--worker_hosts=localhost:1", "--job=worker", "--task=0", flag});
     EXPECT_EQ(ran.code, 2) << flag;
     ExpectText(ran.error, parts);
   };
@@ -215,7 +206,7 @@ std::string Learned(const std::vector<std::string>& launch, const std::vector<st
         "--num_warmup_batches=0", "--batch_size=16", "--fc=32", "--log_device_placement=summary"})
     argv.push_back(word);
   argv.insert(argv.end(), flags.begin(), flags.end());
-  const Ran ran = RunProgram(argv);
+  const Ran ran = RunToEnd(argv);
   EXPECT_EQ(ran.code, 0) << ran.error;
   std::string lines;
   std::istringstream text(ran.output);

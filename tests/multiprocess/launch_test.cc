@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/multiprocess/cluster_fixture.h"
+#include "tests/multiprocess/command.h"
 #include "tools/cluster_status.h"
 #include "tools/free_ports.h"
 
@@ -94,22 +94,9 @@ struct FakeSsh {
 
 std::string ExecutorFolder() { return std::filesystem::path(ExecutorPath()).parent_path(); }
 
-// What a launch leaves that ends by itself.
-struct Ran {
-  int code = -1;
-  std::string output, error;
-};
 Ran RunLaunch(std::vector<std::string> words, const ChildProcess::Environment& environment = {}) {
-  words.insert(words.begin(), {MonographPath(), "launch"});
-  ChildProcess process(words, environment);
-  const std::optional<Exit> exit = process.Wait(60s);
-  EXPECT_TRUE(exit.has_value() && !exit->signalled) << process.error();
-  return {exit ? exit->code : -1, process.output(), process.error()};
-}
-
-void ExpectText(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+  words.insert(words.begin(), "launch");
+  return Command(std::move(words), environment);
 }
 
 TEST(Launch, TheProgramRunsOnTheClusterThatItsFlagAndItsEnvironmentName) {

@@ -14,11 +14,9 @@
 namespace monograph {
 namespace {
 
-constexpr char kPs[] = "/job:ps/task:0";
-
 // One client's view of the queue "numbers" on the parameter server.
-struct Client {
-  explicit Client(DType dtype = DT_INT32) : graph(NewGraph()), root(&graph) {
+struct QueueClient {
+  explicit QueueClient(DType dtype = DT_INT32) : graph(NewGraph()), root(&graph) {
     queue =
         FIFOQueue(root.WithDevice(kPs).WithOpName("q"), {dtype},
                   {.capacity = 4, .shapes = {PartialShape::Scalar()}, .shared_name = "numbers"});
@@ -46,7 +44,7 @@ struct Client {
 
 TEST(QueueOnCluster, ClientsMeetInAQueueByItsName) {
   TestCluster cluster({.workers = 0});
-  Client a, b;
+  QueueClient a, b;
   a.session = cluster.Connect(a.graph);
   b.session = cluster.Connect(b.graph);
   ASSERT_TRUE(a.Put(1).ok());
@@ -71,7 +69,7 @@ TEST(QueueOnCluster, ClientsMeetInAQueueByItsName) {
 
 TEST(QueueOnCluster, TwoClientsThatDefineOneQueueDifferentlyAreShownBoth) {
   TestCluster cluster({.workers = 0});
-  Client a, b(DT_FLOAT);
+  QueueClient a, b(DT_FLOAT);
   a.session = cluster.Connect(a.graph);
   b.session = cluster.Connect(b.graph);
   EXPECT_EQ(a.Size(), 0);
@@ -81,7 +79,7 @@ TEST(QueueOnCluster, TwoClientsThatDefineOneQueueDifferentlyAreShownBoth) {
 
 TEST(QueueOnCluster, AWaitEndsWithItsDeadlineOrItsSessionAndTakesNothing) {
   TestCluster cluster({.workers = 0});
-  Client a, b;
+  QueueClient a, b;
   a.session = cluster.Connect(a.graph);
   b.session = cluster.Connect(b.graph);
   ExpectError(a.Get(100ms).status(), Code::kDeadlineExceeded, {"/job:ps"});
@@ -97,7 +95,7 @@ TEST(QueueOnCluster, AWaitEndsWithItsDeadlineOrItsSessionAndTakesNothing) {
 
 TEST(QueueOnCluster, AStepThatRunsOutOfTimeSaysWhichTaskWaitsForWhat) {
   TestCluster cluster({.ps = 1, .workers = 3});
-  Client a;
+  QueueClient a;
   std::vector<Output> uses;
   for (int worker = 0; worker < 3; ++worker) {
     const Scope there = a.root.WithDevice("/job:worker/task:" + std::to_string(worker));
@@ -124,7 +122,7 @@ TEST(QueueOnCluster, AStepThatRunsOutOfTimeSaysWhichTaskWaitsForWhat) {
 
 TEST(QueueOnCluster, AStepThatWaitsHoldsUpNoOther) {
   TestCluster cluster({.workers = 0});
-  Client a;
+  QueueClient a;
   a.session = cluster.Connect(a.graph);
   auto waiting = std::async(std::launch::async, [&] { return a.Get().value(); });
   for (int i = 0; i < 200; ++i) {
@@ -136,7 +134,7 @@ TEST(QueueOnCluster, AStepThatWaitsHoldsUpNoOther) {
 
 TEST(QueueOnCluster, AKilledClientThatWaitedTakesNothing) {
   TestCluster cluster({.workers = 0});
-  Client b;
+  QueueClient b;
   TemporaryFolder folder;
   ASSERT_TRUE(WriteGraph(b.graph, folder.File("graph.pb")).ok());
   folder.Write("steps.json", R"({"steps": [{"fetches": ["get:0"]}]})");

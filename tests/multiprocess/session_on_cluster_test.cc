@@ -17,9 +17,6 @@
 namespace monograph {
 namespace {
 
-constexpr char kPs[] = "/job:ps/task:0", kWorker0[] = "/job:worker/task:0",
-               kWorker1[] = "/job:worker/task:1";
-
 class SessionOnCluster : public testing::Test {
  protected:
   static void SetUpTestSuite() { cluster_ = new TestCluster; }

@@ -21,9 +21,6 @@
 namespace monograph {
 namespace {
 
-constexpr char kPs[] = "/job:ps/task:0", kWorker0[] = "/job:worker/task:0",
-               kWorker1[] = "/job:worker/task:1";
-
 // The daemons are shared by the tests of this file; each has a graph and a session of its own.
 class StepOnCluster : public testing::Test {
  protected:

@@ -20,7 +20,7 @@ namespace monograph {
 namespace {
 
 constexpr int kFeatures = 5, kRows = 4;
-const std::vector<std::string> kPs = {"/job:ps/task:0", "/job:ps/task:1"};
+const std::vector<std::string> kBothPs = {"/job:ps/task:0", "/job:ps/task:1"};
 
 // Rows of worker `rank` in step `step`.
 Tensor Images(int rank, int step) {
@@ -58,7 +58,7 @@ struct Worker {
   std::unique_ptr<Session> session;
 
   Worker(const SyncReplicasOptions& options, double share, const Optimizer& optimizer)
-      : model(root, kPs) {
+      : model(root, kBothPs) {
     const Scope mine = root.SubScope("replica").WithDevice("/job:worker/task:0");
     x = Placeholder(mine, DT_FLOAT, {-1, kFeatures});
     y = Placeholder(mine, DT_FLOAT, {-1, 1});

@@ -36,19 +36,19 @@ std::vector<Tensor> Compute(const Graph& graph, const Outputs& wanted) {
   return results;
 }
 
-struct Case {
+struct NormCase {
   const char* name;
   Shape shape;
   bool training;
   const char* format = "NHWC";
 };
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+std::ostream& operator<<(std::ostream& out, const NormCase& c) { return out << c.name; }
 
-class BatchNormTest : public ::testing::TestWithParam<Case> {};
+class BatchNormTest : public ::testing::TestWithParam<NormCase> {};
 
 // y, dx, dscale and doffset in float, against the same from elementary ops in double.
 TEST_P(BatchNormTest, ValueAndGradientsAreThoseOfElementaryOps) {
-  const Case& p = GetParam();
+  const NormCase& p = GetParam();
   const bool first = std::string(p.format) == "NCHW";
   const int64_t channels = p.shape[first ? 1 : 3];
   const Tensor x = Random<float>(p.shape, 1), scale = Random<float>({channels}, 2),
@@ -97,11 +97,12 @@ TEST_P(BatchNormTest, ValueAndGradientsAreThoseOfElementaryOps) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, BatchNormTest,
-    ::testing::Values(Case{"training", {3, 5, 4, 7}, true}, Case{"many rows", {9, 13, 11, 3}, true},
-                      Case{"channels first", {3, 5, 4, 7}, true, "NCHW"},
-                      Case{"large planes", {2, 2, 33, 31}, true, "NCHW"},
-                      Case{"inference", {3, 5, 4, 7}, false},
-                      Case{"inference, channels first", {3, 5, 4, 7}, false, "NCHW"}));
+    ::testing::Values(NormCase{"training", {3, 5, 4, 7}, true},
+                      NormCase{"many rows", {9, 13, 11, 3}, true},
+                      NormCase{"channels first", {3, 5, 4, 7}, true, "NCHW"},
+                      NormCase{"large planes", {2, 2, 33, 31}, true, "NCHW"},
+                      NormCase{"inference", {3, 5, 4, 7}, false},
+                      NormCase{"inference, channels first", {3, 5, 4, 7}, false, "NCHW"}));
 
 TEST(BatchNorm, HasTheSameBitsOnAnyNumberOfThreads) {
   const Shape shape{16, 20, 20, 24};

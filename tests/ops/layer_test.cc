@@ -112,7 +112,7 @@ TEST(LayerWays, AreChosenForAShapeThatItsTextTellsFromAllOthers) {
   differs([](LayerCall& c) { c.in[0] = reinterpret_cast<const void*>(uintptr_t{8}); });
 }
 
-class FoundFile : public testing::Test {
+class FoundFile : public ::testing::Test {
  protected:
   ~FoundFile() override { std::remove(file_.c_str()); }
   std::string Text() const {
@@ -123,7 +123,7 @@ class FoundFile : public testing::Test {
   }
   void Write(const std::string& text) { std::ofstream(file_) << text; }
 
-  const std::string file_ = testing::TempDir() + "found_algorithms_" + std::to_string(getpid());
+  const std::string file_ = ::testing::TempDir() + "found_algorithms_" + std::to_string(getpid());
 };
 
 TEST_F(FoundFile, IsReadByALaterProcess) {

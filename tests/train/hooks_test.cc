@@ -38,8 +38,8 @@ class HooksTest : public testing::Test {
 };
 
 // w goes towards 2; results: the loss and its parts. Batch `nan_at` is NaN.
-struct Job {
-  explicit Job(int rank = 0, bool async = false) : root(&graph) {
+struct HookedJob {
+  explicit HookedJob(int rank = 0, bool async = false) : root(&graph) {
     const auto model = [](Scope& tower, std::span<const Output> batch,
                           ModelVariables& variables) -> Result<Outputs> {
       const Output w = variables.Get("w", Shape{}, Initial::Constant(1));
@@ -124,7 +124,7 @@ std::vector<pb::Event> ReadEvents(const std::string& path) {
 }
 
 TEST_F(HooksTest, AreToldOfTheBeginningEachStepAndTheEnd) {
-  Job job;
+  HookedJob job;
   const auto all = std::make_shared<Recorder>(), chief = std::make_shared<Recorder>();
   Trainer& trainer = job.Start({.hooks = {all}, .chief_only_hooks = {chief}});
   ASSERT_TRUE(trainer.Train(2).ok());
@@ -136,7 +136,7 @@ TEST_F(HooksTest, AreToldOfTheBeginningEachStepAndTheEnd) {
 
 TEST_F(HooksTest, EndTrainingAtTheStepAtWhichOneAsksForIt) {
   for (const bool async : {false, true}) {
-    Job job(0, async);
+    HookedJob job(0, async);
     const auto stops = std::make_shared<Recorder>(4);
     Trainer& trainer = job.Start({.hooks = {stops}});
     constexpr int64_t kUntil = 10'000'000;  // some minutes
@@ -149,14 +149,14 @@ TEST_F(HooksTest, EndTrainingAtTheStepAtWhichOneAsksForIt) {
 }
 
 TEST_F(HooksTest, SeeTheLastStepOfEachRun) {
-  Job job;
+  HookedJob job;
   const auto hook = std::make_shared<Recorder>();
   ASSERT_TRUE(job.Start({.steps_per_run = 4, .hooks = {hook}}).Train(10).ok());
   EXPECT_THAT(hook->said, ElementsAre("begin 0", "step 4", "step 8", "step 10", "end 10"));
 }
 
 TEST_F(HooksTest, AreRefusedWithStepsInFlight) {
-  Job job;
+  HookedJob job;
   job.session = Session::Local(job.graph).value();
   Trainer trainer(job.session.get(), job.step, job.feeds,
                   [](int, int64_t) -> Result<std::vector<Tensor>> { return std::vector<Tensor>(); },
@@ -168,7 +168,7 @@ TEST_F(HooksTest, AreRefusedWithStepsInFlight) {
 
 TEST_F(HooksTest, SaveAtTheBeginningAsOftenAsAskedForAndAtTheEnd) {
   for (const bool sharded : {false, true}) {
-    Job job;
+    HookedJob job;
     const std::string path = Path(sharded ? "sharded" : "m");
     const auto hook = std::make_shared<CheckpointSaverHook>(
         std::make_shared<Saver>(job.root, SaverOptions{.sharded = sharded}), path,
@@ -186,7 +186,7 @@ TEST_F(HooksTest, SaveAtTheBeginningAsOftenAsAskedForAndAtTheEnd) {
 }
 
 TEST_F(HooksTest, LogResultsAndSpeedAsTensorFlowDoes) {
-  Job job;
+  HookedJob job;
   Trainer& trainer =
       job.Start({.hooks = {std::make_shared<LoggingTensorHook>(std::vector<std::string>{"loss"}, 2),
                            std::make_shared<StepCounterHook>(4)}});
@@ -200,7 +200,7 @@ TEST_F(HooksTest, LogResultsAndSpeedAsTensorFlowDoes) {
 }
 
 TEST_F(HooksTest, NameAResultThatTheModelDoesNotGive) {
-  Job job;
+  HookedJob job;
   const Status status = job.Start({.hooks = {std::make_shared<LoggingTensorHook>(
                                        std::vector<std::string>{"loss", "accuracy", "more"}, 1)}})
                             .Train(1);
@@ -210,7 +210,7 @@ TEST_F(HooksTest, NameAResultThatTheModelDoesNotGive) {
 
 TEST_F(HooksTest, ANanEndsTrainingWithAnErrorOrWithoutOne) {
   for (const bool fails : {true, false}) {
-    Job job;
+    HookedJob job;
     job.nan_at = 2;
     Trainer& trainer = job.Start({.hooks = {std::make_shared<NanTensorHook>(0, fails)}});
     testing::internal::CaptureStderr();
@@ -224,7 +224,7 @@ TEST_F(HooksTest, ANanEndsTrainingWithAnErrorOrWithoutOne) {
 }
 
 TEST_F(HooksTest, SummariesGoIntoAnEventFile) {
-  Job job;
+  HookedJob job;
   const std::shared_ptr<SummaryWriter> writer = SummaryWriter::Open(Path("logs")).value();
   writer->AddGraph(job.graph);
   const auto hook = std::make_shared<SummarySaverHook>(writer, std::vector<std::string>{"loss"},
@@ -276,7 +276,7 @@ std::vector<int64_t> StepsShown(const std::vector<pb::Event>& events) {
 }
 
 TEST_F(HooksTest, AfterARecoveryTensorBoardDropsWhatWasOvertaken) {
-  Job job;
+  HookedJob job;
   const std::shared_ptr<SummaryWriter> writer = SummaryWriter::Open(Path("logs")).value();
   const auto hook = std::make_shared<SummarySaverHook>(writer, std::vector<std::string>{"loss"},
                                                        HookEvery{.steps = 2});
@@ -308,7 +308,7 @@ TEST_F(HooksTest, AfterARecoveryTensorBoardDropsWhatWasOvertaken) {
 }
 
 TEST_F(HooksTest, AShortRunWritesItsFirstStep) {
-  Job job;
+  HookedJob job;
   const std::shared_ptr<SummaryWriter> writer = SummaryWriter::Open(Path("logs")).value();
   const auto hook = std::make_shared<SummarySaverHook>(writer, std::vector<std::string>{"loss"},
                                                        HookEvery{.steps = 100});

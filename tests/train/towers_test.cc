@@ -22,8 +22,8 @@
 namespace monograph {
 namespace {
 
-constexpr int64_t kRows = 12, kIn = 5;
-constexpr int kSteps = 8;
+constexpr int64_t kTowerRows = 12, kIn = 5;
+constexpr int kTowerSteps = 8;
 
 Tensor Pattern(const Shape& shape, int seed) {
   Tensor tensor = Tensor::Allocate(DT_FLOAT, shape).value();
@@ -32,7 +32,8 @@ Tensor Pattern(const Shape& shape, int seed) {
   return tensor;
 }
 
-Result<Outputs> Model(Scope& tower, std::span<const Output> batch, ModelVariables& variables) {
+Result<Outputs> TowersModel(Scope& tower, std::span<const Output> batch,
+                            ModelVariables& variables) {
   const Output w1 = variables.Get("w1", {kIn, 4}, Initial::Value(Pattern({kIn, 4}, 1)));
   const Output b1 = variables.Get("b1", {4}, Initial::Value(Pattern({4}, 2)));
   const Output w2 = variables.Get("w2", {4, 1}, Initial::Value(Pattern({4, 1}, 3)));
@@ -55,13 +56,14 @@ std::vector<std::string> Devices(int towers) {
 }
 
 Outputs MakeBatch(const Scope& root) {
-  return {Placeholder(root, DT_FLOAT, {kRows, kIn}), Placeholder(root, DT_FLOAT, {kRows, 1})};
+  return {Placeholder(root, DT_FLOAT, {kTowerRows, kIn}),
+          Placeholder(root, DT_FLOAT, {kTowerRows, 1})};
 }
 
 Program ByReplicate(Scope& root, int towers) {
   Program program;
   program.batch = MakeBatch(root);
-  const auto step = Replicate(root, Devices(towers), program.batch, Model, Adam(0.05));
+  const auto step = Replicate(root, Devices(towers), program.batch, TowersModel, Adam(0.05));
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return program;
   program.loss = step->results[0];
@@ -90,7 +92,7 @@ Program ByHand(Scope& root, int towers) {
             });
     Scope ops = tower.scope();
     ScopedModelVariables by_name(tower);
-    losses.push_back(Model(ops, Outputs{x[i], y[i]}, by_name).value()[0]);
+    losses.push_back(TowersModel(ops, Outputs{x[i], y[i]}, by_name).value()[0]);
     gradients.push_back(
         ComputeGradients(ops, losses.back(),
                          collections.Get<ModelVariable>(GraphKeys::kTrainableVariables))
@@ -125,9 +127,9 @@ std::optional<Trained> Train(Program (*build)(Scope& root, int towers), int towe
   EXPECT_TRUE(session.ok()) << session.status();
   if (!session.ok() || !(*session)->Run({}, {}, {program.init}).ok()) return std::nullopt;
   Trained trained;
-  for (int i = 0; i < kSteps; ++i) {
-    const auto loss = (*session)->Run({{program.batch[0], Pattern({kRows, kIn}, i)},
-                                       {program.batch[1], Pattern({kRows, 1}, i + 3)}},
+  for (int i = 0; i < kTowerSteps; ++i) {
+    const auto loss = (*session)->Run({{program.batch[0], Pattern({kTowerRows, kIn}, i)},
+                                       {program.batch[1], Pattern({kTowerRows, 1}, i + 3)}},
                                       {program.loss}, {program.train});
     EXPECT_TRUE(loss.ok()) << loss.status();
     if (!loss.ok()) return std::nullopt;
@@ -150,7 +152,7 @@ TEST_P(TowersTest, ALoopByHandGivesTheNumbersOfReplicate) {
                                by_hand = Train(ByHand, GetParam());
   ASSERT_TRUE(replicate && by_hand);
   EXPECT_LT(by_hand->losses.back(), by_hand->losses.front());
-  for (int i = 0; i < kSteps; ++i)
+  for (int i = 0; i < kTowerSteps; ++i)
     EXPECT_NEAR(by_hand->losses[i], replicate->losses[i], 1e-6) << "step " << i;
   ASSERT_EQ(by_hand->variables.size(), 3u);
   // A weight of 1/2 is exact wherever it is multiplied in, one of 1/3 is not.
@@ -173,7 +175,7 @@ TEST(GlobalStep, OfReplicasOnGpusIsOnTheirTasksCpu) {
     if (mirrored) options.variable_update = VariableUpdate::kReplicated;
     const auto step =
         Replicate(root, {"/job:worker/task:1/device:GPU:0", "/job:worker/task:1/device:GPU:1"},
-                  MakeBatch(root), Model, Adam(0.05), options);
+                  MakeBatch(root), TowersModel, Adam(0.05), options);
     ASSERT_TRUE(step.ok()) << step.status();
     const auto place = [&](const Output& of) { return graph.device(of.node()).ToString(); };
     EXPECT_EQ(place(step->variables[0].handle), "/job:worker/task:1/device:GPU:0");

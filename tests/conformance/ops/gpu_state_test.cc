@@ -22,8 +22,8 @@
 namespace monograph::optest {
 namespace {
 
-constexpr char kCpu0[] = "/job:localhost/replica:0/task:0/device:CPU:0";
-constexpr char kGpu0[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+constexpr char kOneCpu[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr char kOneGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
 
 using Values = std::vector<Tensor>;
 
@@ -41,7 +41,7 @@ class OneDevice {
     const std::string name = "feed" + std::to_string(feeds_.size());
     feeds_.emplace_back(name, value);
     return Add(name, "Placeholder", {}, {{"dtype", value.dtype()}, {"shape", PartialShape()}},
-               kCpu0);
+               kOneCpu);
   }
   // A variable; `Start` gives it the value.
   Endpoint Variable(const std::string& name, const Tensor& value) {
@@ -123,11 +123,11 @@ void ExpectSameBits(const Values& gpu, const Values& cpu) {
 
 // What `run` gives on each.
 void ExpectSameOnBoth(const std::function<Values(OneDevice&)>& run) {
-  OneDevice cpu(kCpu0);
+  OneDevice cpu(kOneCpu);
   const Values expected = run(cpu);
   ASSERT_FALSE(expected.empty());
   if (!WhyNoCuda().empty()) return;
-  OneDevice gpu(kGpu0);
+  OneDevice gpu(kOneGpu);
   ExpectSameBits(run(gpu), expected);
 }
 
@@ -268,11 +268,11 @@ Values ConvolutionsWithVariables(OneDevice& device) {
 }
 
 TEST(GpuState, ConvolutionsWithVariablesFollowTheCpus) {
-  OneDevice cpu(kCpu0);
+  OneDevice cpu(kOneCpu);
   const Values expected = ConvolutionsWithVariables(cpu);
   ASSERT_EQ(expected.size(), 4u);
   if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
-  OneDevice gpu(kGpu0);
+  OneDevice gpu(kOneGpu);
   const Values got = ConvolutionsWithVariables(gpu);
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {

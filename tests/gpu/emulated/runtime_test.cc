@@ -27,7 +27,7 @@ using cudatest::AddOne;
 using cudatest::AddOneBy;
 
 constexpr int64_t kCount = 1024;
-constexpr size_t kBytes = kCount * sizeof(int32_t);
+constexpr size_t kBlockBytes = kCount * sizeof(int32_t);
 
 const int two_devices = setenv("MG_EMULATED_GPUS", "2", 0);  // before the first call counts them
 
@@ -43,8 +43,8 @@ class EmulatedRuntime : public ::testing::Test {
       ASSERT_EQ(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), cudaSuccess);
     for (cudaEvent_t* event : {&event_, &other_event_})
       ASSERT_EQ(cudaEventCreateWithFlags(event, cudaEventDisableTiming), cudaSuccess);
-    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data_), kBytes), cudaSuccess);
-    ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&pinned_), kBytes, cudaHostAllocPortable),
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data_), kBlockBytes), cudaSuccess);
+    ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&pinned_), kBlockBytes, cudaHostAllocPortable),
               cudaSuccess);
     Fill(0);
   }
@@ -58,11 +58,11 @@ class EmulatedRuntime : public ::testing::Test {
     (void)cudaGetLastError();
   }
   void Fill(int value) {
-    ASSERT_EQ(cudaMemsetAsync(data_, value, kBytes, stream_), cudaSuccess);
+    ASSERT_EQ(cudaMemsetAsync(data_, value, kBlockBytes, stream_), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   }
   int32_t Value() {
-    EXPECT_EQ(cudaMemcpyAsync(pinned_, data_, kBytes, cudaMemcpyDeviceToHost, stream_),
+    EXPECT_EQ(cudaMemcpyAsync(pinned_, data_, kBlockBytes, cudaMemcpyDeviceToHost, stream_),
               cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     return pinned_[kCount - 1];
@@ -209,10 +209,10 @@ TEST_F(EmulatedRuntime, CapturesKeepToThemselves) {
 TEST_F(EmulatedRuntime, TheHostsUnpinnedMemoryDoesNotGoIntoAGraph) {
   std::vector<int32_t> here(kCount, 5);
   Begin();
-  EXPECT_EQ(cudaMemcpyAsync(data_, here.data(), kBytes, cudaMemcpyHostToDevice, stream_),
+  EXPECT_EQ(cudaMemcpyAsync(data_, here.data(), kBlockBytes, cudaMemcpyHostToDevice, stream_),
             cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(End(), cudaErrorStreamCaptureInvalidated);
-  EXPECT_EQ(cudaMemcpyAsync(data_, here.data(), kBytes, cudaMemcpyHostToDevice, stream_),
+  EXPECT_EQ(cudaMemcpyAsync(data_, here.data(), kBlockBytes, cudaMemcpyHostToDevice, stream_),
             cudaSuccess);
   here.assign(kCount, 6);  // it was read
   EXPECT_EQ(Value(), 5);
@@ -252,7 +252,7 @@ TEST_F(EmulatedRuntime, EachThreadHasItsOwnCurrentDevice) {
 
 TEST_F(EmulatedRuntime, CopiesAreOfTheKindThatTheySay) {
   const auto copy = [&](void* to, const void* from, cudaMemcpyKind kind) {
-    return cudaMemcpyAsync(to, from, kBytes, kind, stream_);
+    return cudaMemcpyAsync(to, from, kBlockBytes, kind, stream_);
   };
   EXPECT_EQ(copy(pinned_, data_, cudaMemcpyDeviceToHost), cudaSuccess);
   EXPECT_EQ(copy(pinned_, data_, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
@@ -261,7 +261,7 @@ TEST_F(EmulatedRuntime, CopiesAreOfTheKindThatTheySay) {
   EXPECT_EQ(cudaMemcpyPeerAsync(data_, 1, data_, 0, 4, stream_), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemsetAsync(pinned_ + kCount, 0, 4, stream_), cudaErrorInvalidValue);
   int32_t* gone = nullptr;
-  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&gone), kBytes), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&gone), kBlockBytes), cudaSuccess);
   ASSERT_EQ(cudaFree(gone), cudaSuccess);
   EXPECT_EQ(copy(gone, data_, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
   EXPECT_EQ(cudaFree(gone), cudaErrorInvalidValue);
@@ -270,12 +270,13 @@ TEST_F(EmulatedRuntime, CopiesAreOfTheKindThatTheySay) {
 
 TEST_F(EmulatedRuntime, WhatNoEventOrdersSeesNewMemoryAsItIs) {
   int32_t* fresh = nullptr;
-  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&fresh), kBytes), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&fresh), kBlockBytes), cudaSuccess);
   Gate gate(stream_);
-  ASSERT_EQ(cudaMemsetAsync(fresh, 0, kBytes, stream_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(fresh, 0, kBlockBytes, stream_), cudaSuccess);
   EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady);
   EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);  // as any error, until it is asked for
-  ASSERT_EQ(cudaMemcpyAsync(pinned_, fresh, kBytes, cudaMemcpyDeviceToHost, side_), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(pinned_, fresh, kBlockBytes, cudaMemcpyDeviceToHost, side_),
+            cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(side_), cudaSuccess);
   EXPECT_NE(pinned_[0], 0);
   gate.Open();
@@ -326,7 +327,7 @@ TEST_F(EmulatedRuntime, TwoCardsExchangeMemoryBehindAnEvent) {
   const auto here = cuda::MakeCudaDriver(0, GpuOptions()).value(),
              there = cuda::MakeCudaDriver(1, GpuOptions()).value();
   ASSERT_TRUE(there->Enter().ok());
-  auto* const copy = static_cast<int32_t*>(there->AllocateDevice(kBytes).value());
+  auto* const copy = static_cast<int32_t*>(there->AllocateDevice(kBlockBytes).value());
   const EventId copied = there->MakeEvent(false).value(), came = there->MakeEvent(false).value();
   ASSERT_TRUE(here->Enter().ok());
   const EventId filled = here->MakeEvent(false).value();
@@ -335,10 +336,10 @@ TEST_F(EmulatedRuntime, TwoCardsExchangeMemoryBehindAnEvent) {
   AddOne(compute, data_, kCount);
   ASSERT_TRUE(here->Record(filled, Queue::kCompute).ok());
   ASSERT_TRUE(there->Wait(Queue::kPeer, *here, filled).ok());
-  ASSERT_TRUE(there->CopyFromPeer(copy, *here, data_, kBytes).ok());
+  ASSERT_TRUE(there->CopyFromPeer(copy, *here, data_, kBlockBytes).ok());
   ASSERT_TRUE(there->Record(copied, Queue::kPeer).ok());
   ASSERT_TRUE(there->Wait(Queue::kToHost, *there, copied).ok());
-  ASSERT_TRUE(there->Copy(Queue::kToHost, pinned_, copy, kBytes).ok());
+  ASSERT_TRUE(there->Copy(Queue::kToHost, pinned_, copy, kBlockBytes).ok());
   ASSERT_TRUE(there->Record(came, Queue::kToHost).ok());
   EXPECT_FALSE(there->Done(came).value());
   gate.Open();
@@ -391,7 +392,7 @@ TEST_F(EmulatedRuntimeDeathTest, AnAddressThatIsNotAlignedLosesTheDevice) {
 TEST_F(EmulatedRuntimeDeathTest, AKernelReadsAPeersMemoryOnlyIfItMay) {
   int32_t* there = nullptr;
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&there), kBytes), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&there), kBlockBytes), cudaSuccess);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   ExpectLoses([&] { AddOne(stream_, there, kCount); });
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(1, 0);
@@ -408,9 +409,9 @@ TEST_F(EmulatedRuntimeDeathTest, AKernelReadsAPeersMemoryOnlyIfItMay) {
 TEST_F(EmulatedRuntimeDeathTest, AGraphThatIsReplayedOverFreedMemoryLosesTheDevice) {
   ExpectLoses([&] {
     int32_t* gone = nullptr;
-    (void)cudaMalloc(reinterpret_cast<void**>(&gone), kBytes);
+    (void)cudaMalloc(reinterpret_cast<void**>(&gone), kBlockBytes);
     (void)cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
-    (void)cudaMemcpyAsync(data_, gone, kBytes, cudaMemcpyDeviceToDevice, stream_);
+    (void)cudaMemcpyAsync(data_, gone, kBlockBytes, cudaMemcpyDeviceToDevice, stream_);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     (void)cudaStreamEndCapture(stream_, &graph);

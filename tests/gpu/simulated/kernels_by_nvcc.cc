@@ -77,10 +77,10 @@ class Runtime {
 };
 
 // After all tests, when none was left out: every kernel has been run.
-class EveryKernel : public testing::Environment {
+class EveryKernel : public ::testing::Environment {
  public:
   void TearDown() override {
-    const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+    const ::testing::UnitTest& tests = *::testing::UnitTest::GetInstance();
     if (tests.test_to_run_count() != tests.total_test_count()) return;
     const auto never = Runtime::The().NeverRun();
     if (never.status().code() == Code::kFailedPrecondition) return;  // all tests were skipped
@@ -89,7 +89,8 @@ class EveryKernel : public testing::Environment {
       ADD_FAILURE() << "no test runs " << name << " (c++filt reads its name)";
   }
 };
-const testing::Environment* const kEveryKernel = testing::AddGlobalTestEnvironment(new EveryKernel);
+const ::testing::Environment* const kEveryKernel =
+    ::testing::AddGlobalTestEnvironment(new EveryKernel);
 
 // Kernels take from it the size of their grids.
 struct EmulatedStream : cuda::Stream {
