@@ -22,6 +22,8 @@ namespace monograph {
 namespace {
 
 constexpr std::chrono::seconds kStatusTimeout(10);
+// Twice the time between two heartbeats.
+constexpr std::chrono::milliseconds kFresh(1000);
 
 // Counts answers that come on other threads.
 class Latch {
@@ -52,6 +54,13 @@ Result<bool> Admits(const std::vector<std::string>& filters, const DeviceName& t
     if (filter.Matches(task)) return true;
   }
   return false;
+}
+
+// An answer that has not come in time shows that the task is lost.
+Result<std::string> NamingLost(Result<std::string> answer, const RemoteTask& task) {
+  const Status status = answer.status();
+  if (status.code() != Code::kDeadlineExceeded || !status.lost_task().empty()) return answer;
+  return Status(status.code(), status.message(), task.task);
 }
 
 }  // namespace
@@ -135,10 +144,24 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
 
   control::HeartbeatOptions heartbeat;
   monitor_ = control::HeartbeatMonitor::Start(heartbeat);
+  // Heartbeats come first: they end calls to a task that is lost.
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    entries_[i].watch = monitor_->Watch(*entries_[i].channel,
+                                        [this, index](const std::string&, const Status& lost) {
+                                          const Status why = Explained(index, lost);
+                                          {
+                                            MutexLock lock(mutex_);
+                                            lost_[static_cast<size_t>(index)] = why;
+                                          }
+                                          LogWarning(why.message());
+                                          if (options_.on_lost) options_.on_lost(index, why);
+                                        });
+  }
   for (size_t i = 0; i < tasks_.size(); ++i) {
     RemoteTask& task = tasks_[i];
     MG_ASSIGN_OR_RETURN(const std::string bytes,
-                        entries_[i].channel->Call("Status", "", kStatusTimeout));
+                        NamingLost(entries_[i].channel->Call("Status", "", kStatusTimeout), task));
     wire::StatusResponse response;
     if (!response.ParseFromString(bytes))
       return Internal("malformed answer to Status from " + task.task);
@@ -157,17 +180,6 @@ Status ClusterConnection::Impl::Connect(const ClusterSpec& cluster, Options opti
       std::sort(def.types.begin(), def.types.end());
       if (seen.emplace(def.op, def.types).second) task.gpu_kernels.push_back(std::move(def));
     }
-    const int index = static_cast<int>(i);
-    entries_[i].watch = monitor_->Watch(*entries_[i].channel,
-                                        [this, index](const std::string&, const Status& lost) {
-                                          const Status why = Explained(index, lost);
-                                          {
-                                            MutexLock lock(mutex_);
-                                            lost_[static_cast<size_t>(index)] = why;
-                                          }
-                                          LogWarning(why.message());
-                                          if (options_.on_lost) options_.on_lost(index, why);
-                                        });
   }
   return Status();
 }
@@ -199,6 +211,11 @@ Status ClusterConnection::status(int task) const {
   return impl_->lost_[static_cast<size_t>(task)];
 }
 
+bool ClusterConnection::Answers(int task) const {
+  const auto health = impl_->monitor_->Health(impl_->entries_[static_cast<size_t>(task)].watch);
+  return health && std::chrono::steady_clock::now() - health->last_answer < kFresh;
+}
+
 std::vector<Result<std::string>> ClusterConnection::Call(
     std::string_view method, std::vector<std::pair<int, std::string>> requests,
     std::chrono::milliseconds timeout) {
@@ -209,8 +226,9 @@ std::vector<Result<std::string>> ClusterConnection::Call(
     auto& [task, request] = requests[i];
     impl_->entries_[static_cast<size_t>(task)].channel->CallAsync(
         std::string(method), std::move(request), timeout,
-        [&responses, &answered, i](Result<std::string> response) {
-          responses[i] = std::move(response);
+        [&responses, &answered, i,
+         &remote = impl_->tasks_[static_cast<size_t>(task)]](Result<std::string> response) {
+          responses[i] = NamingLost(std::move(response), remote);
           answered.CountDown();
         });
   }

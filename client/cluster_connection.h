@@ -49,9 +49,11 @@ class ClusterConnection {
   const std::vector<RemoteTask>& tasks() const;
   // OK, or why the task is lost.
   Status status(int task) const;
+  // It has answered a heartbeat within the last second.
+  bool Answers(int task) const;
 
   // One call to each named task at the same time; results in the same order. Failures name the
-  // task.
+  // task; one whose answer does not come in time counts as lost (Status::lost_task).
   std::vector<Result<std::string>> Call(std::string_view method,
                                         std::vector<std::pair<int, std::string>> requests,
                                         std::chrono::milliseconds timeout);

@@ -6,6 +6,8 @@
 #include "client/master.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "client/master/placed_graph.h"
@@ -122,10 +124,19 @@ Result<std::shared_ptr<PreparedStep>> Master::Register(Cut cut) {
   for (int fetch = 0; fetch < step->fetches; ++fetch) {
     const int32_t edge = cut.parts.fetch_edges[static_cast<size_t>(fetch)];
     step->fetch_of_edge[static_cast<size_t>(edge)] = fetch;
+    step->fetch_from.push_back(PeerOf(cut.parts.edges[static_cast<size_t>(edge)].from.TaskName()));
   }
+  std::map<int, std::set<int>> awaits;  // by the part's peer
+  for (const CrossEdge& edge : cut.parts.edges)
+    awaits[PeerOf(edge.to.TaskName())].insert(PeerOf(edge.from.TaskName()));
   if (Status status = RegisterParts(std::move(cut.parts.partitions), step.get()); !status.ok()) {
     Deregister(*step);
     return status;
+  }
+  for (PreparedStep::Part& part : step->parts) {
+    const std::set<int>& from = awaits[part.peer];
+    std::copy_if(from.begin(), from.end(), std::back_inserter(part.awaits),
+                 [&](int peer) { return peer != part.peer; });
   }
   return step;
 }

@@ -43,6 +43,7 @@ struct PreparedStep {
   struct Part {
     int peer;  // index of the task, kSelf for this process
     uint32_t handle;
+    std::vector<int> awaits = {};  // peers whose tensors it needs, each once
   };
   // Where a value comes from that the signature fetches: one of the two is kNone.
   struct Value {
@@ -53,6 +54,7 @@ struct PreparedStep {
   std::vector<FeedInfo> feeds;
   std::vector<Part> parts;
   int fetches = 0;                     // tensors that tasks send
+  std::vector<int> fetch_from;         // the peer that sends each
   std::vector<int32_t> fetch_of_edge;  // by edge id
   std::vector<Value> values;           // in the order of the signature
   bool returns_feeds = false;          // some value is a feed

@@ -295,8 +295,8 @@ Status Run::Train() {
   MG_RETURN_IF_ERROR(Build(shares, true));
   const Status status = TrainAndTest();
   // Where a loss ends the job, the error says which flag makes it go on.
-  const bool lost = status.code() == Code::kUnavailable || status.code() == Code::kAborted;
-  if (!lost || !settings_.train_dir.empty() || settings_.steps_in_flight > 1) return status;
+  if (!IsLoss(status) || !settings_.train_dir.empty() || settings_.steps_in_flight > 1)
+    return status;
   return status.WithMessage(status.message() + " (with --train_dir the run would go on by itself)");
 }
 

@@ -23,6 +23,11 @@ Status WithEnd(const Status& status, const std::string& why) {
 
 }  // namespace
 
+bool IsLoss(const Status& failure) {
+  return failure.code() == Code::kUnavailable || failure.code() == Code::kAborted ||
+         !failure.lost_task().empty();
+}
+
 MonitoredTrainingSession::MonitoredTrainingSession(OpenFn open, const ReplicatedStep& step,
                                                    std::vector<Outputs> feeds, Trainer::FeedFn feed,
                                                    MonitoredTrainingOptions options)
@@ -139,8 +144,8 @@ Status MonitoredTrainingSession::Restore(Session* session) const {
 }
 
 Status MonitoredTrainingSession::Recover(const Status& failure) {
-  const bool lost = failure.code() == Code::kUnavailable || failure.code() == Code::kAborted;
-  if (!lost || options_.checkpoint_dir.empty() || options_.max_recoveries == 0) return failure;
+  if (!IsLoss(failure) || options_.checkpoint_dir.empty() || options_.max_recoveries == 0)
+    return failure;
   const auto now = Clock::now();
   if (attempts_ == 0) deadline_ = now + options_.recovery_timeout;
   if (attempts_ == options_.max_recoveries) {

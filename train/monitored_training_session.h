@@ -10,9 +10,10 @@
 //   MG_RETURN_IF_ERROR(training.Start());
 //   MG_RETURN_IF_ERROR(training.Train(5000, [](const TrainedStep& made) {...}));
 //
-// When something fails with Unavailable or Aborted (a task was lost, or started anew, or another
-// client begins anew), it closes the session, waits a little, opens another one, which waits for
-// the tasks that are missing, and starts a new trainer. Other failures are returned as they are.
+// When something fails by a loss (IsLoss: a task was lost, or started anew, or does not answer, or
+// another client begins anew), it closes the session, waits a little, opens another one, which
+// waits for the tasks that are missing, and starts a new trainer. Other failures are returned as
+// they are.
 //
 // | replicas                       | go on from                                                  |
 // | ------------------------------ | ----------------------------------------------------------- |
@@ -49,6 +50,10 @@
 namespace monograph {
 
 class FolderLock;
+
+// True for a failure after which a new session may go on: Unavailable, Aborted, and whatever names
+// a task that is lost (Status::lost_task).
+bool IsLoss(const Status& failure);
 
 struct MonitoredTrainingOptions {
   // Its init_fn is for a start without a checkpoint.

@@ -159,9 +159,15 @@ Result<SyncReplicasStep> SyncReplicas::ApplyGradients(const Scope& scope,
       StepGateSet(home.WithOpName("update"), gate,
                   ReadVariable(home.WithControlDependencies({counted}), global_step.handle));
 
+  // The chief says by `hold` that it is there.
+  StepGateReplica replica{.rank = options_.rank == 0 ? -1 : options_.rank,
+                          .replicas = step.options.total_num_replicas,
+                          .required = options_.replicas_to_aggregate};
+  if (static_cast<size_t>(options_.rank) < options_.replica_names.size())
+    replica.name = options_.replica_names[static_cast<size_t>(options_.rank)];
   step.train = AssignVariable(home.WithOpName("train"), local_step.handle,
                               StepGateWait(home.WithOpName("wait").WithControlDependencies(pushes),
-                                           gate, local_step.value));
+                                           gate, local_step.value, replica));
   initializers.push_back(global_step.initializer);
 
   // The chief's start: once the operations `after` have run, makes fresh accumulators, sets their

@@ -8,7 +8,6 @@
 #include "base/duration.h"
 #include "base/thread.h"
 #include "client/session/impl.h"
-#include "executor/worker/worker.pb.h"
 
 namespace monograph {
 
@@ -49,7 +48,7 @@ void Session::Impl::OnStepDone(uint64_t step, int peer, const Status& status) {
       part.answered = true;
       part.what = status.message();
     }
-    if (!status.ok()) stop = FailLocked(*flight, status);
+    if (!status.ok()) stop = FailLocked(*flight, JudgedLocked(peer, status));
     cause = flight->status;
     completion = FinishLocked(*flight);
   }
@@ -242,36 +241,6 @@ void Session::Impl::Watch() {
     for (uint64_t step : expired) Expire(step);
     for (Completion& completion : forced) completion.Run();
     lock.Lock();
-  }
-}
-
-void Session::Impl::OnTaskLost(int task, const Status& why) {
-  {
-    MutexLock lock(mutex_);
-    if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
-    lost_[static_cast<size_t>(task)] = why;
-  }
-  // Messages that the task sent before it was lost may have arrived without having been read.
-  transport_->DriveUntil(
-      [this, task] {
-        MutexLock lock(mutex_);
-        const std::vector<StepInFlight*> flights = steps_.All();
-        return std::none_of(flights.begin(), flights.end(),
-                            [task](const StepInFlight* flight) { return flight->HasPart(task); });
-      },
-      Clock::now() + kLostGrace);
-  FailSteps(why, [task](StepInFlight& flight) {
-    return flight.EndParts(task) || (flight.awaits_cause && flight.HasPart(task));
-  });
-  worker_->DropPeer(id_, TaskName(task));
-  for (size_t other = 0; other < cluster_->tasks().size(); ++other) {
-    if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok())
-      continue;
-    wire::DropPeerRequest request;
-    request.set_session(id_);
-    request.set_task(TaskName(task));
-    cluster_->Notify("DropPeer", static_cast<int>(other), request.SerializeAsString(),
-                     kControlTimeout);
   }
 }
 

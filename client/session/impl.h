@@ -1,5 +1,6 @@
 // The inside of Session: opening.cc connects and closes it, steps.cc begins steps and waits for
-// them, ends.cc ends them, well or not, trace.cc collects their records.
+// them, ends.cc ends them, well or not, losses.cc deals with lost tasks and lost messages, trace.cc
+// collects their records.
 #pragma once
 
 #include <atomic>
@@ -75,6 +76,12 @@ class Session::Impl : public StepClient {
   void OnStepDone(uint64_t step, int peer, const Status& status) override;
   void OnStepFailed(uint64_t step, const Status& status) override;
 
+  // ---- losses.cc
+  void OnPeerLost(int peer, const Status& why) override;
+  std::vector<StepSight> InFlight() override;
+  PartState ClientPart(uint64_t step) override;
+  void OnAwaitedLost(const StepMissing& missing) override;
+
   // A call of a method of Session that runs: Close waits for those that came before it, later ones
   // are refused.
   class Call {
@@ -118,7 +125,6 @@ class Session::Impl : public StepClient {
   void LogLanes(std::span<const wire::ConnectSessionResponse> of_tasks) const;
   void StartMaster();
   Status CloseAtTasks();
-  void OnTaskLost(int task, const Status& why);
   std::string TaskName(int peer) const {
     return peer == kSelf ? worker_->task() : cluster_->tasks()[static_cast<size_t>(peer)].task;
   }
@@ -152,6 +158,11 @@ class Session::Impl : public StepClient {
   void Watch();
   // Starts Watch if needed, and wakes it if it would look later than at `deadline`.
   void WatchLocked(Clock::time_point deadline) MG_REQUIRES(mutex_);
+
+  // ---- losses.cc
+  void OnTaskLost(int task, const Status& why);
+  // What the failure of the part of task `reporter` means, if it says that it lost another task.
+  Status JudgedLocked(int reporter, const Status& status) const MG_REQUIRES(mutex_);
 
   // ---- trace.cc
   // If a task's record cannot be fetched, metadata->trace_error names the task; the step still

@@ -262,8 +262,10 @@ Status Session::Impl::Close() {
     cluster_->Close();
   }
   for (int calls = calls_.load(); calls != 0; calls = calls_.load()) calls_.wait(calls);
+  // From here on neither OnPeerLost nor OnTaskLost is called.
+  if (worker_ != nullptr) worker_->StopWatching(id_);
   master_ = nullptr;
-  if (cluster_ != nullptr) cluster_->StopWatching();  // from here on OnTaskLost is not called
+  if (cluster_ != nullptr) cluster_->StopWatching();
   cluster_ = nullptr;
   if (worker_ != nullptr) {
     // NotFound: Start failed before the session was made.

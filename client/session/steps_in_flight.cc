@@ -34,6 +34,17 @@ bool StepInFlight::HasPart(int peer) const {
                      [peer](const auto& part) { return part.peer == peer; });
 }
 
+bool StepInFlight::MayAwait(int peer) const {
+  for (size_t fetch = 0; fetch < fetched.size(); ++fetch) {
+    if (prepared->fetch_from[fetch] == peer && !fetched[fetch].valid()) return true;
+  }
+  for (size_t i = 0; i < part_done.size(); ++i) {
+    const std::vector<int>& awaits = prepared->parts[i].awaits;
+    if (!part_done[i] && std::find(awaits.begin(), awaits.end(), peer) != awaits.end()) return true;
+  }
+  return false;
+}
+
 std::optional<uint64_t> StepsInFlight::FindSlots(uint32_t count) const {
   if (size_ + static_cast<int>(count) > kMaxStepsInFlight) return std::nullopt;
   for (uint64_t i = 0; i < kStepSlots; ++i) {

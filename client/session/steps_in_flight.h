@@ -62,6 +62,8 @@ struct StepInFlight {
   // Notes that `peer` does no more for the step. False if that was known, or it has no part in it.
   bool EndParts(int peer);
   bool HasPart(int peer) const;
+  // Whether something that `peer` makes may still be on its way to another part, or to be fetched.
+  bool MayAwait(int peer) const;
 };
 
 class StepsInFlight {

@@ -97,12 +97,29 @@ void CollectiveManager::Impl::StepFailed(uint64_t session, uint64_t step, const 
   Do(&actions);
 }
 
-void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task) {
+std::set<std::string> CollectiveManager::Impl::AwaitedTasks(uint64_t session) {
+  std::set<std::string> tasks;
+  MutexLock lock(mutex_);
+  for (const auto& [key, operation] : operations_) {
+    if (!operation->started || operation->over || operation->spec.session != session) continue;
+    tasks.insert(operation->members->tasks.begin(), operation->members->tasks.end());
+  }
+  for (const auto& [where, member] : members_) {
+    if (member.session != session) continue;
+    if (member.state == Member::State::kJoining) tasks.insert(member.leader);
+    if (member.state == Member::State::kIn)
+      tasks.insert(member.members->tasks.begin(), member.members->tasks.end());
+  }
+  tasks.erase(host_->task());
+  return tasks;
+}
+
+void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task,
+                                       const Status& status) {
   Actions actions;
   {
     MutexLock lock(mutex_);
     lost_[session].push_back(task);
-    const Status status = TaskLost(task, task + " is lost");
     Tell(
         session, [&](const std::string&) { return status; }, &actions);
     std::vector<OperationPtr> hit;
@@ -423,8 +440,11 @@ void CollectiveManager::StepEnds(uint64_t session, uint64_t step, bool ok) {
 void CollectiveManager::StepFailed(uint64_t session, uint64_t step, const Status& status) {
   impl_->StepFailed(session, step, status);
 }
-void CollectiveManager::PeerLost(uint64_t session, const std::string& task) {
-  impl_->PeerLost(session, task);
+void CollectiveManager::PeerLost(uint64_t session, const std::string& task, const Status& why) {
+  impl_->PeerLost(session, task, why);
+}
+std::set<std::string> CollectiveManager::AwaitedTasks(uint64_t session) const {
+  return impl_->AwaitedTasks(session);
 }
 void CollectiveManager::SessionClosed(uint64_t session, const Status& why) {
   impl_->SessionClosed(session, why);

@@ -140,7 +140,10 @@ class CollectiveManager {
   void StepEnds(uint64_t session, uint64_t step, bool ok);
   // A step of the session failed here; only steps that could have had collectives need be told.
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
-  void PeerLost(uint64_t session, const std::string& task);
+  void PeerLost(uint64_t session, const std::string& task, const Status& why);
+  // The tasks that operations of the session under way, or members that join, exchange messages
+  // with.
+  std::set<std::string> AwaitedTasks(uint64_t session) const;
   // `why`: how its client was lost; OK if it closed the session itself.
   void SessionClosed(uint64_t session, const Status& why = Status());
 

@@ -344,7 +344,7 @@ void CollectiveManager::Impl::Tell(uint64_t session,
 
 Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,
                                         const Joiner& joiner) const {
-  std::string here, absent;
+  std::string here, absent, lost;
   std::vector<std::string> tasks;
   int absent_tasks = 0;
   for (const auto& [device, other] : forming.joined) {
@@ -355,7 +355,7 @@ Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,
   for (const std::string& task : host_->TasksOfJob(joiner.session, job)) {
     if (std::find(tasks.begin(), tasks.end(), task) != tasks.end()) continue;
     absent += (absent.empty() ? "" : ", ") + task;
-    ++absent_tasks;
+    if (absent_tasks++ == 0) lost = task;
   }
   std::string text = GroupName(group) + " of " + std::to_string(forming.size) + " members: after " +
                      Seconds(joiner.timeout) + " only " + here + " had joined";
@@ -365,7 +365,7 @@ Status CollectiveManager::Impl::Overdue(int32_t group, const Forming& forming,
   } else if (absent_tasks > 0) {
     text += "; nobody came from " + absent;
   }
-  return DeadlineExceeded(text);
+  return Status(Code::kDeadlineExceeded, text, absent_tasks > missing ? std::string() : lost);
 }
 
 }  // namespace monograph

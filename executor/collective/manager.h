@@ -50,7 +50,8 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void StepBegins(uint64_t session, uint64_t step, const CollectiveHome* home);
   void StepEnds(uint64_t session, uint64_t step, bool ok);
   void StepFailed(uint64_t session, uint64_t step, const Status& status);
-  void PeerLost(uint64_t session, const std::string& task);
+  void PeerLost(uint64_t session, const std::string& task, const Status& why);
+  std::set<std::string> AwaitedTasks(uint64_t session);
   void SessionClosed(uint64_t session, const Status& why);
   bool Awaits(const StepMessage& message);
   bool AwaitsOthers();

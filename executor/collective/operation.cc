@@ -225,11 +225,16 @@ std::string Operation::Describe() const {
          ", instance " + std::to_string(key.instance) + ")";
 }
 
-std::string Operation::Missing() const {
+std::string Operation::Missing(std::string* task) const {
   std::string text;
-  const auto add = [&](const std::string& name) { text += (text.empty() ? "" : ", ") + name; };
+  const auto add = [&](const std::string& name, size_t of_task) {
+    if (text.empty() && task != nullptr) *task = members->tasks[of_task];
+    text += (text.empty() ? "" : ", ") + name;
+  };
   for (int rank = 0; rank < ranks(); ++rank) {
-    if (!heard[static_cast<size_t>(rank)]) add(members->Describe(rank));
+    if (!heard[static_cast<size_t>(rank)])
+      add(members->Describe(rank),
+          static_cast<size_t>(members->task_of[static_cast<size_t>(rank)]));
   }
   if (!text.empty()) return text;
   std::vector<bool> owes(members->tasks.size());
@@ -239,8 +244,8 @@ std::string Operation::Missing() const {
     const bool waits = before != nullptr && pieces[i].merged == before->end && !prefixes[i].buffer;
     owes[static_cast<size_t>(waits ? before->task : lane(pieces[i]).stations.back().task)] = true;
   }
-  for (size_t task = 0; task < owes.size(); ++task) {
-    if (owes[task]) add("the sums of " + members->tasks[task]);
+  for (size_t i = 0; i < owes.size(); ++i) {
+    if (owes[i]) add("the sums of " + members->tasks[i], i);
   }
   return text;
 }

@@ -139,8 +139,9 @@ struct Operation {
   Result<Tensor> Assemble() const;
   // "collective 'CollectiveReduceV2' (group 1, instance 7)"
   std::string Describe() const;
-  // Who is late: "rank 1 (...)", and if all have come, tasks whose sums are missing.
-  std::string Missing() const;
+  // Who is late: "rank 1 (...)", and if all have come, tasks whose sums are missing. `task`, if
+  // given, gets the first one's task.
+  std::string Missing(std::string* task = nullptr) const;
   // Releases the tensors. REQUIRES: workers == 0.
   void Clear();
 

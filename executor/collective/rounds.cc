@@ -623,9 +623,12 @@ void CollectiveManager::Impl::HandleHere(const Arrival& arrival, Actions* action
 }
 
 void CollectiveManager::Impl::FailLate(const OperationPtr& operation, Actions* actions) {
+  std::string task;
+  const std::string missing = operation->Missing(&task);
+  // Whoever does not come for so long is lost.
   Fail(operation,
-       DeadlineExceeded("waited " + Seconds(operation->spec.timeout) + " for " +
-                        operation->Missing()),
+       Status(Code::kDeadlineExceeded,
+              "waited " + Seconds(operation->spec.timeout) + " for " + missing, std::move(task)),
        actions);
 }
 

@@ -21,6 +21,11 @@ struct CancelSlot {
     callback = std::move(fn);
     return true;
   }
+  // Whether a kernel has begun to wait and has not been told that it ended.
+  bool waits() {
+    MutexLock lock(mutex);
+    return callback != nullptr;
+  }
   void Cancel() {
     std::function<void()> run;
     {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/done.h"
 #include "base/mutex.h"
@@ -77,6 +78,16 @@ class Step : public std::enable_shared_from_this<Step> {
   // Of a step that was aborted because its time was up (executor/step/unfinished.h): what it had
   // begun, or else what it waited for; "" of others. REQUIRES: `done` runs or has run.
   std::string unfinished() const;
+
+  // How far a running step has come (executor/step/step_progress.cc); of one that is over nothing
+  // is left. Any thread.
+  struct Progress {
+    int32_t left = 0;                       // nodes that have not finished
+    std::vector<const EdgeInfo*> awaited;   // of the plan: what has not come
+    std::vector<std::string> nodes;         // asynchronous kernels that have begun and not ended
+    std::shared_ptr<const Plan> plan = {};  // whose edges these are
+  };
+  Progress progress(bool with_nodes = false);
 
  private:
   friend class StepExecutor;

@@ -1,13 +1,15 @@
 // The inside of Worker: sessions.cc opens and closes them and registers their graphs, steps.cc runs
-// and ends their steps, messages.cc is their data plane.
+// and ends their steps, messages.cc is their data plane, watch.cc watches peers and steps.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -97,6 +99,19 @@ class Worker::Impl : public CollectiveHost {
     if (LogEnabled(LogLevel::kDebug)) LogDebug(task_ + " dropped " + what);
   }
 
+  // ---- watch.cc
+  // A step has begun in a session with peers: they are watched. Costs a load where they are
+  // already.
+  void WakeWatch() MG_EXCLUDES(watch_mutex_) {
+    if (watch_asleep_.load(std::memory_order_relaxed)) StartWatch();
+  }
+  void OnPing(WorkerSession& session, const StepMessage& message) MG_EXCLUDES(session.mutex);
+  // From now on the peer is lost to this task: steps that exchange tensors with it fail with `why`,
+  // those that run and those to come.
+  void LosePeer(WorkerSession& session, int peer, const Status& why) MG_EXCLUDES(session.mutex);
+  void StopWatching(WorkerSession& session) MG_EXCLUDES(watch_mutex_);
+  void EndWatch() MG_EXCLUDES(watch_mutex_);
+
   WorkerOptions options_;
   const std::string task_;
   const uint64_t incarnation_ = RandomNonZero();
@@ -153,7 +168,9 @@ class Worker::Impl : public CollectiveHost {
   class Port;
   // A payload on its way to a peer.
   struct Departure {
-    uint64_t session = 0, step = 0;
+    std::shared_ptr<WorkerSession> session;
+    uint64_t step = 0;
+    int peer = 0;
   };
   // A payload on its way into a tensor.
   struct Arrival {
@@ -176,6 +193,30 @@ class Worker::Impl : public CollectiveHost {
   Result<std::shared_ptr<WorkerSession>> RequireSession(uint64_t id) const;
   void CloseTransport(const std::shared_ptr<WorkerSession>& session);
 
+  // ---- watch.cc
+  void StartWatch() MG_EXCLUDES(watch_mutex_);
+  void Watch() MG_EXCLUDES(watch_mutex_);
+  // Looks after one session; when it has to be looked after again, or nothing if it is idle.
+  std::optional<PeerWatch::Time> LookAfter(WorkerSession& session, PeerWatch::Time now)
+      MG_EXCLUDES(session.mutex);
+  // The parts that run here, and what they await from peers.
+  std::vector<StepWatch::Sight> SightsOf(WorkerSession& session) const MG_EXCLUDES(session.mutex);
+  void AwaitedLost(WorkerSession& session, const StepWatch::Missing& missing)
+      MG_EXCLUDES(session.mutex);
+  void TellWait(WorkerSession& session, uint64_t step) MG_EXCLUDES(session.mutex);
+  void SendPing(WorkerSession& session, int peer, uint64_t step, uint8_t flags = 0)
+      MG_EXCLUDES(session.mutex);
+
+  Mutex watch_mutex_;
+  CondVar watch_changed_;
+  std::thread watch_thread_;  // started with the first step that has peers
+  bool watch_ends_ MG_GUARDED_BY(watch_mutex_) = false;
+  uint64_t watch_rounds_ MG_GUARDED_BY(watch_mutex_) = 0;  // begun
+  bool watch_looks_ MG_GUARDED_BY(watch_mutex_) = false;   // a round is under way
+  // Relaxed: whoever sets it to true looks once more, under the sessions' locks, for steps that
+  // have begun.
+  std::atomic<bool> watch_asleep_ = true;
+
   FreeList<Running> running_;
   FreeList<Departure> departures_;
   FreeList<Arrival> arrivals_;
@@ -188,6 +229,7 @@ struct RegisteredGraph : StepSink {
   std::unique_ptr<const CollectiveHome> collectives;
   std::shared_ptr<const Plan> plan;
   std::vector<int16_t> edge_peer;  // by edge id: where it goes, kSelf for the client here
+  std::vector<int> peers;          // that it sends tensors to or gets them from, each once
   void OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) override;
 };
 

@@ -27,6 +27,7 @@ void Worker::SendRunStep(uint64_t id, int peer, uint32_t handle, const StepIds& 
                          bool caller_computes) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;
+  if (!session->peers.empty()) impl_->WakeWatch();
   if (peer == kSelf) {
     impl_->RunStep(session, {.handle = handle, .step = steps.first, .row = steps, .trace = trace},
                    caller_computes);
@@ -91,19 +92,22 @@ void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage mes
   }
   sending_.fetch_add(1, std::memory_order_relaxed);
   Departure* departure = departures_.Take();
-  departure->session = session.id;
+  departure->session = session.shared_from_this();
   departure->step = step;
+  departure->peer = peer;
+  session.leaving[static_cast<size_t>(peer)].fetch_add(1, std::memory_order_relaxed);
   session.transport->Send(target.id, {header, length}, std::move(payload),
                           [this, departure](const Status& status) { Departed(departure, status); });
 }
 
 void Worker::Impl::Departed(Departure* departure, const Status& status) {
-  const uint64_t id = departure->session, step = departure->step;
+  const std::shared_ptr<WorkerSession> session = std::move(departure->session);
+  const uint64_t step = departure->step;
+  session->leaving[static_cast<size_t>(departure->peer)].fetch_sub(1, std::memory_order_relaxed);
   departures_.Give(departure);
   sending_.fetch_sub(1, std::memory_order_relaxed);
-  if (status.ok()) return;
-  if (std::shared_ptr<WorkerSession> session = FindSession(id))
-    FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
+  if (status.ok() || FindSession(session->id) != session) return;
+  FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
 }
 
 Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMessage message,
@@ -231,6 +235,7 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
     return {};
   }
   Arrival* arrival = arrivals_.Take();
+  session.arriving.fetch_add(1, std::memory_order_relaxed);
   arrival->session = session.shared_from_this();
   arrival->step = message.step;
   arrival->edge = static_cast<int32_t>(message.id);
@@ -244,6 +249,7 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
 
 void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   std::shared_ptr<WorkerSession> session = std::move(arrival->session);
+  session->arriving.fetch_sub(1, std::memory_order_relaxed);
   const uint64_t step = arrival->step;
   const int32_t edge = arrival->edge;
   Result<Tensor> tensor = std::move(arrival->tensor);
@@ -291,6 +297,10 @@ void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, 
       return;
     case StepMessageKind::kCollective:
       collectives_->OnDelivered(message, std::move(payload));
+      return;
+    case StepMessageKind::kPing:
+    case StepMessageKind::kPong:
+      OnPing(session, message);
       return;
     case StepMessageKind::kTensor:
       break;

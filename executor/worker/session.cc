@@ -41,6 +41,12 @@ std::vector<std::shared_ptr<Step>> WorkerSession::RunningOf(const StepRow& row) 
   return steps;
 }
 
+PartState WorkerSession::StateOf(uint64_t step) {
+  const StepSlot& slot = SlotOf(step);
+  if (slot.step < step || slot.Waits(step)) return PartState::kNotBegun;
+  return slot.Runs(step) ? PartState::kRunning : PartState::kOver;
+}
+
 void WorkerSession::EndRow(const StepIds& numbers) {
   const auto row = std::find_if(rows.begin(), rows.end(), [&numbers](const StepRow& other) {
     return other.numbers.last == numbers.last;

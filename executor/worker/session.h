@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,12 +19,16 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "executor/worker/peer_watch.h"
+#include "executor/worker/step_watch.h"
 #include "executor/worker/worker.h"
 #include "transport/transport.h"
 
 namespace monograph {
 
 class Step;
+
+struct RegisteredGraph;
 
 // One slot of the ring of steps. `step` is the slot's latest step. For a step with this slot:
 //   step is 0         the slot was never used
@@ -38,6 +43,7 @@ struct StepSlot {
   uint64_t step = 0;
   State state = kOver;
   std::shared_ptr<Step> running;
+  const RegisteredGraph* graph = nullptr;  // that `running` is a step of
   std::vector<std::pair<int32_t, Tensor>> parked;
   Status aborted;  // an abort that came before run-step
 
@@ -93,8 +99,6 @@ struct SessionPeer {
   uint64_t host = 0;  // Transport::HostOf
 };
 
-struct RegisteredGraph;
-
 struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   // In this order. What ConnectSession sets is read only once the session is connected.
   enum class State : uint8_t {
@@ -132,17 +136,34 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   std::array<StepSlot, kStepSlots> slots MG_GUARDED_BY(mutex);
   std::vector<StepRow> rows MG_GUARDED_BY(mutex);  // those that run
   int running MG_GUARDED_BY(mutex) = 0;
+  uint64_t begun MG_GUARDED_BY(mutex) = 0;  // steps so far
+  // Peers that are lost to this task, by index; the others are not in it.
+  std::map<int, Status> lost MG_GUARDED_BY(mutex);
   int collective_sends MG_GUARDED_BY(mutex) = 0;  // payloads that have not left
   bool closed MG_GUARDED_BY(mutex) = false;
   bool abandoned MG_GUARDED_BY(mutex) = false;  // closed while a kernel ran
   std::deque<std::pair<uint64_t, std::shared_ptr<StepTrace>>> traces MG_GUARDED_BY(mutex);
 
+  // ---- watch.cc
+  PeerWatch peer_watch;
+  StepWatch part_watch, flight_watch;     // of parts that run here; of the client's steps
+  std::atomic<bool> client_hears = true;  // of lost peers; default order: cleared once
+  // Payloads under way from here, by peer, and to here. Relaxed: read to see whether to wait on.
+  std::unique_ptr<std::atomic<int>[]> leaving;
+  std::atomic<int> arriving = 0;
+  // Used by the watching thread only: `begun` at its last look, and the peers that it watches.
+  uint64_t begun_before = 0;
+  std::set<int> watched;
+
   // The peer named `task`, or nullptr.
   const SessionPeer* PeerOf(std::string_view task) const;
+  int IndexOf(const SessionPeer& peer) const { return static_cast<int>(&peer - peers.data()); }
   StepSlot& SlotOf(uint64_t step) MG_REQUIRES(mutex) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step) MG_REQUIRES(mutex);  // the running row with it, or nullptr
   void BeginRow(const StepIds& numbers) MG_REQUIRES(mutex);
   std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row) MG_REQUIRES(mutex);
+  // What can be said of the part of the step with this id.
+  PartState StateOf(uint64_t step) MG_REQUIRES(mutex);
   // The row is over: what still comes for the rest of it is dropped.
   void EndRow(const StepIds& numbers) MG_REQUIRES(mutex);
   // A record for a traced step; the last few are kept.

@@ -5,6 +5,7 @@
 // steps, waits for them until the deadline, and closes the transport; if a kernel still runs then,
 // what it uses is kept.
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "base/log.h"
@@ -25,23 +26,32 @@ constexpr std::chrono::milliseconds kLookAgain{5};
 // A worker that ends waits so long for kernels of all its sessions.
 constexpr std::chrono::seconds kLastKernels{10};
 
-// Finds the peer that each leaving edge goes to.
+// Finds the peers that each edge goes to or comes from.
 Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
-  for (const EdgeInfo& edge : graph->plan->send_edges()) {
-    MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(edge.recv_device));
+  std::set<int> peers;
+  const auto find = [&](const EdgeInfo& edge, const std::string& name,
+                        const char* way) -> Result<int16_t> {
+    MG_ASSIGN_OR_RETURN(const DeviceName device, DeviceName::Parse(name));
     const std::string task = device.TaskName();
-    int16_t index = kSelf;
-    if (task != self) {
-      const SessionPeer* peer = session.PeerOf(task);
-      if (peer == nullptr)
-        return InvalidArgument("'" + edge.name + "' goes to " + task +
-                               ", which is not in the session");
-      index = static_cast<int16_t>(peer - session.peers.data());
+    if (task == self) return int16_t{kSelf};
+    const SessionPeer* peer = session.PeerOf(task);
+    if (peer == nullptr) {
+      return InvalidArgument("'" + edge.name + "' " + way + " " + task +
+                             ", which is not in the session");
     }
+    peers.insert(session.IndexOf(*peer));
+    return static_cast<int16_t>(session.IndexOf(*peer));
+  };
+  for (const EdgeInfo& edge : graph->plan->recv_edges()) {
+    MG_RETURN_IF_ERROR(find(edge, edge.send_device, "comes from").status());
+  }
+  for (const EdgeInfo& edge : graph->plan->send_edges()) {
+    MG_ASSIGN_OR_RETURN(const int16_t index, find(edge, edge.recv_device, "goes to"));
     const auto id = static_cast<size_t>(edge.id);
     if (graph->edge_peer.size() <= id) graph->edge_peer.resize(id + 1, kSelf);
     graph->edge_peer[id] = index;
   }
+  graph->peers.assign(peers.begin(), peers.end());
   return Status();
 }
 
@@ -63,6 +73,7 @@ Status Worker::Impl::Start() {
 }
 
 void Worker::Impl::Shutdown() {
+  EndWatch();
   std::vector<uint64_t> ids;
   {
     ReaderLock lock(sessions_mutex_);
@@ -124,6 +135,7 @@ Status Worker::Impl::ConnectSession(uint64_t id, const std::vector<PeerSpec>& pe
         task_ + " has no data plane, so it cannot take part in a session with other tasks");
   session->client_peer = client_peer;
   session->self_index = self_index;
+  session->leaving = std::make_unique<std::atomic<int>[]>(peers.size());
   for (const DeviceInfo& info : device_infos_) {
     if (!info.link.empty()) session->links[info.name.ToString()] = info.link;
   }
@@ -184,6 +196,13 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
     ended = session->idle.WaitFor(session->mutex, deadline, [&]() MG_REQUIRES(session->mutex) {
       return session->running == 0;
     });
+  }
+  if (ended) {
+    // Before the transport, whose end takes time where peers are cut off: what the graphs' kernels
+    // stand for, such as a replica's presence, ends now.
+    std::unordered_map<uint32_t, std::shared_ptr<RegisteredGraph>> graphs;
+    MutexLock lock(session->mutex);
+    graphs.swap(session->graphs);
   }
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();

@@ -15,6 +15,11 @@ namespace {
 constexpr size_t kFixedBytes = 32;
 constexpr size_t kMaxLostTaskBytes = 512;  // a longer name is left out
 
+bool IsWatch(StepMessageKind kind) {
+  return kind == StepMessageKind::kPing || kind == StepMessageKind::kPong;
+}
+bool HasBody(StepMessageKind kind) { return kind == StepMessageKind::kCollective || IsWatch(kind); }
+
 template <typename T>
 char* Put(char* out, T value) {
   std::memcpy(out, &value, sizeof value);
@@ -45,7 +50,7 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     p = Put(p, static_cast<uint8_t>(message.dtype));
     p = Put(p, static_cast<uint8_t>(message.shape.rank()));
     for (int64_t dim : message.shape.dims()) p = Put(p, dim);
-  } else if (message.kind == StepMessageKind::kCollective) {
+  } else if (HasBody(message.kind)) {
     MG_CHECK(message.body.size() <= kMaxHeaderBytes - kFixedBytes);
     std::memcpy(p, message.body.data(), message.body.size());
     p += message.body.size();
@@ -113,12 +118,13 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   if (!in.ok()) return Malformed("only " + std::to_string(header.size()) + " bytes");
   message->flags = flags;
   message->status = Status();
-  if (message->step == 0) return Malformed("step 0");
-  if (kind < 1 || kind > 5) return Malformed("kind " + std::to_string(kind));
+  if (kind < 1 || kind > 7) return Malformed("kind " + std::to_string(kind));
   message->kind = static_cast<StepMessageKind>(kind);
+  if (message->step == 0 && !IsWatch(message->kind)) return Malformed("step 0");
   const bool reports =
       message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
   const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag
+                              : message->kind == StepMessageKind::kPing  ? kUnheardFlag
                               : reports && code != 0 ? kDerivedFlag | kLostTaskFlag
                                                      : 0;
   if ((flags & ~known_flags) != 0)
@@ -127,7 +133,7 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
     return Malformed("status code " + std::to_string(code) + " of kind " + std::to_string(kind));
   }
   if (message->kind == StepMessageKind::kTensor) MG_RETURN_IF_ERROR(DecodeTensor(&in, message));
-  if (message->kind == StepMessageKind::kCollective) {
+  if (HasBody(message->kind)) {
     message->body = in.rest();
     return Status();
   }

@@ -12,8 +12,12 @@
 //                            answer to an abort with that code, its text is executor/step/unfinished.h's
 //            | 4 abort-step  id = 2^32-1: only the client says this; code = status; body = failure
 //            | 5 collective  id = group key; step = round; body as in executor/collective/message.h
+//            | 6 ping        step = 0, or the step that is asked about; body = sender's task
+//            | 7 pong        the answer: id = state of the sender's part of that step (PartState in
+//                            executor/worker/step_sight.h), 0 for step 0; body = sender's task
 //   failure  = nothing if the status is OK; else [lost task:(length:u32 bytes)] message text
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived | 4 it names a lost task
+//            | 8 the sender hears nothing from the receiver, and gives it up (ping)
 //
 // What is not named has to be zero, and a header ends where its grammar does. `step` is an id
 // (executor/worker/step_ids.h).
@@ -39,12 +43,15 @@ enum class StepMessageKind : uint8_t {
   kTensor = 2,
   kStepDone = 3,
   kAbortStep = 4,
-  kCollective = 5
+  kCollective = 5,
+  kPing = 6,
+  kPong = 7
 };
 
 inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
 inline constexpr uint8_t kLostTaskFlag = 4;
+inline constexpr uint8_t kUnheardFlag = 8;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
 
 struct StepMessage {
@@ -59,7 +66,7 @@ struct StepMessage {
   DType dtype = DT_INVALID;  // kTensor
   Shape shape;               // kTensor
   Status status;             // kStepDone, kAbortStep
-  std::string_view body;     // kCollective; decoded: a view of the header
+  std::string_view body;     // kCollective, kPing, kPong; decoded: a view of the header
 };
 
 // Writes the header into `out`, at least kMaxHeaderBytes long, and returns its length. A status

@@ -4,6 +4,8 @@
 // row start each other here (StepIssued, EndStep), without a message for each, and the row reports
 // once. Steps are started, delivered to, aborted and reported without the session's lock, because
 // each of these may end a step, and EndStep takes the lock.
+#include <algorithm>
+
 #include "executor/step/unfinished.h"
 #include "executor/worker/impl.h"
 
@@ -17,6 +19,10 @@ Status Worker::Impl::RefusalLocked(WorkerSession& session, const Request& reques
   if (request.graph == nullptr) {
     return Aborted("Graph handle is not found: " + std::to_string(request.handle) +
                    ". Possibly this worker (\"" + task_ + "\") just restarted.");
+  }
+  for (const auto& [peer, why] : session.lost) {
+    const std::vector<int>& peers = request.graph->peers;
+    if (std::find(peers.begin(), peers.end(), peer) != peers.end()) return why;
   }
   const StepSlot& slot = session.SlotOf(request.step);
   if (slot.step < request.step && slot.state == StepSlot::kRunning) {
@@ -35,7 +41,9 @@ std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSe
   StepSlot& slot = session->SlotOf(request.step);
   if (slot.step != request.step) slot.Park(request.step);
   slot.state = StepSlot::kRunning;
+  slot.graph = request.graph.get();
   ++session->running;
+  ++session->begun;
   Running* running = running_.Take();
   running->session = session;
   running->step = request.step;
@@ -92,6 +100,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     if (over) ReportDone(*session, request.row.last, refused, {});
     return;
   }
+  if (!session->peers.empty()) WakeWatch();
   // Not under the lock: a tensor that does not fit its edge ends the step, and EndStep takes the
   // lock.
   for (auto& [edge, tensor] : early.tensors) step->Deliver(edge, std::move(tensor));

@@ -104,11 +104,12 @@ std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
 void Worker::DropPeer(uint64_t id, const std::string& task) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;
-  // First the reason, then what follows from it.
-  impl_->collectives_->PeerLost(id, task);
-  for (const SessionPeer& peer : session->peers) {
-    if (peer.task == task) session->transport->Disconnect(peer.id);
-  }
+  if (const SessionPeer* peer = session->PeerOf(task))
+    impl_->LosePeer(*session, session->IndexOf(*peer), TaskLost(task, task + " is lost"));
+}
+void Worker::StopWatching(uint64_t id) {
+  if (std::shared_ptr<WorkerSession> session = impl_->FindSession(id))
+    impl_->StopWatching(*session);
 }
 
 Result<uint32_t> Worker::RegisterGraph(uint64_t session, Graph graph) {

@@ -29,6 +29,7 @@
 #include "base/tensor.h"
 #include "executor/gpu_options.h"
 #include "executor/worker/step_ids.h"
+#include "executor/worker/step_sight.h"
 #include "graph/graph.h"
 #include "transport/transport.h"
 
@@ -60,6 +61,16 @@ class StepClient {
   virtual void OnStepDone(uint64_t step, int peer, const Status& status) = 0;
   // A tensor of the step was lost on its way to or from this process.
   virtual void OnStepFailed(uint64_t step, const Status& status) = 0;
+  // Nothing has come from the peer for too long, although it was asked. On the watching thread;
+  // must not block for more than a tenth of a second.
+  virtual void OnPeerLost(int /*peer*/, const Status& /*why*/) {}
+  // The steps in flight, and what each awaits from peers; what it cannot name in `what` is reported
+  // back to OnAwaitedLost.
+  virtual std::vector<StepSight> InFlight() { return {}; }
+  // What a step awaits never comes. On the watching thread.
+  virtual void OnAwaitedLost(const StepMissing& /*missing*/) {}
+  // kOver if all that the client itself sends for the step has been sent.
+  virtual PartState ClientPart(uint64_t /*step*/) { return PartState::kUnknown; }
 };
 
 struct WorkerOptions {
@@ -122,8 +133,11 @@ class Worker {
   Transport* transport(uint64_t session) const;
   // The way to each peer, in their order: lanes and expected speed (Transport::Describe).
   std::vector<std::string> DescribePeers(uint64_t session) const;
-  // A peer is gone: its endpoint closes, pending transfers with it end.
+  // A peer is gone: its endpoint closes, pending transfers with it end, and so do the steps that
+  // exchange tensors with it.
   void DropPeer(uint64_t session, const std::string& task);
+  // When it returns, the session's client hears no more of peers and steps that are watched.
+  void StopWatching(uint64_t session);
 
   // Compiles this task's partition. The handle is valid in the session until it closes or
   // DeregisterGraph.

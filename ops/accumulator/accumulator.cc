@@ -126,8 +126,16 @@ Operation StepGateSet(const Scope& scope, const Output& gate, const Output& step
       .Build();
 }
 
-Output StepGateWait(const Scope& scope, const Output& gate, const Output& local_step) {
-  return OpBuilder(scope, "MonographStepGateWait").Input(gate).Input(local_step).BuildOutput();
+Output StepGateWait(const Scope& scope, const Output& gate, const Output& local_step,
+                    const StepGateReplica& replica) {
+  return OpBuilder(scope, "MonographStepGateWait")
+      .Input(gate)
+      .Input(local_step)
+      .Attr("rank", replica.rank)
+      .Attr("replicas", replica.replicas)
+      .Attr("required", replica.required)
+      .Attr("replica", replica.name)
+      .BuildOutput();
 }
 
 Operation StepGateClose(const Scope& scope, const Output& gate, const Output& code,
@@ -248,7 +256,13 @@ void DefineStepGate(OpRegistry* registry) {
                     .NoGradient());
   registry->Add(
       OnHandle("MonographStepGateSet").Input("step: int64").Attr("restart: bool = false"));
-  registry->Add(OnHandle("MonographStepGateWait").Input("local_step: int64").Output("step: int64"));
+  registry->Add(OnHandle("MonographStepGateWait")
+                    .Input("local_step: int64")
+                    .Output("step: int64")
+                    .Attr("rank: int = -1")
+                    .Attr("replicas: int = 0")
+                    .Attr("required: int = 0")
+                    .Attr("replica: string = ''"));
   registry->Add(OnHandle("MonographStepGateClose").Input("code: int32").Input("message: string"));
   registry->Add(OnHandle("MonographStepGateStep").Output("step: int64"));
   registry->Add(OnHandle("MonographStepGateHold").Attr("holder: string"));

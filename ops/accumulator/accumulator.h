@@ -79,8 +79,16 @@ Operation StepGateSet(const Scope& scope, const Output& gate, const Output& step
                       bool restart = false);
 // Waits until the gate's step is greater than `local_step`, and gives it. Aborted if the gate has
 // gone back behind local_step; what StepGateClose said once it is closed. An ended step waits no
-// longer.
-Output StepGateWait(const Scope& scope, const Output& gate, const Output& local_step);
+// longer. With `replica` it also says, from the first time that it runs, that this replica is there
+// until its session ends (or lets go of the signature). Once fewer than `required` of so many
+// replicas are left, whose gradients an update needs, everybody who waits for the next step gets
+// Unavailable with the names of those that are gone.
+struct StepGateReplica {
+  int rank = -1, replicas = 0, required = 0;
+  std::string name = {};  // "/job:worker/task:1"
+};
+Output StepGateWait(const Scope& scope, const Output& gate, const Output& local_step,
+                    const StepGateReplica& replica = {});
 // Everybody who waits, or comes later, gets an error of this code (a scalar int32) and message (a
 // string). The first one counts. With OutOfRange, the end of the data, who is behind the gate's
 // step is let through all the same. StepGateSet with `restart` opens it again.

@@ -189,18 +189,35 @@ class GateSetKernel : public Kernel {
   const bool restart_;
 };
 
+// A replica's presence lives as long as the kernel's graph is registered: until the session that
+// registered it ends.
 class GateWaitKernel : public AsyncKernel {
  public:
-  explicit GateWaitKernel(const KernelConstruction&) {}
+  explicit GateWaitKernel(const KernelConstruction& k)
+      : replica_{k.attr<int64_t>("rank"), k.attr<int64_t>("replicas"), k.attr<int64_t>("required"),
+                 k.attr<std::string>("replica")} {}
+  ~GateWaitKernel() override {
+    if (gate_ != nullptr) gate_->Leave(this, replica_);
+  }
   void ComputeAsync(KernelContext& c, Done done) override {
     auto gate = FindResource<StepGateResource>(c);
     if (!gate.ok()) return done(gate.status());
+    if (replica_.rank >= 0) {
+      (*gate)->Join(this, replica_);
+      MutexLock lock(mutex_);
+      gate_ = *gate;
+    }
     (*gate)->Wait(c, c.input(1).scalar<int64_t>(),
                   [&c, done = std::move(done)](const Status& status, int64_t step) {
                     if (status.ok()) c.set_output(0, Tensor::Scalar(step));
                     done(status);
                   });
   }
+
+ private:
+  const StepGateResource::Replica replica_;
+  Mutex mutex_;
+  std::shared_ptr<StepGateResource> gate_ MG_GUARDED_BY(mutex_);
 };
 
 class GateCloseKernel : public Kernel {

@@ -11,8 +11,10 @@ void StepGateResource::Set(int64_t step, bool restart) {
   {
     MutexLock lock(mutex_);
     if (restart) {
-      closed_ = gone_ = Status();
+      closed_ = gone_ = lack_ = Status();
       holder_ = nullptr;
+      members_.clear();
+      left_.clear();
       step_ = step;
       waiters.swap(waiters_);
       status = Aborted("'" + name_ + "' was started anew at step " + std::to_string(step) +
@@ -47,7 +49,7 @@ void StepGateResource::Wait(KernelContext& c, int64_t local_step, Passed done) {
                        std::to_string(step) + " of '" + name_ +
                        "', which was started anew; begin again from there (run local_init)");
     }
-    if (status.ok() && local_step >= step) status = gone_;
+    if (status.ok() && local_step >= step) status = gone_.ok() ? lack_ : gone_;
     if (status.ok() && local_step >= step) {
       id = ++last_id_;
       own.front().id = id;
@@ -90,6 +92,39 @@ void StepGateResource::LetGo(const void* holder, const std::string& name) {
     waiters.swap(waiters_);
   }
   for (Waiter& waiter : waiters) waiter.done(status, 0);
+}
+
+void StepGateResource::Join(const void* member, const Replica& replica) {
+  MutexLock lock(mutex_);
+  members_[replica.rank] = member;
+  if (left_.erase(replica.rank) != 0) lack_ = LackLocked(replica);
+}
+
+void StepGateResource::Leave(const void* member, const Replica& replica) {
+  std::list<Waiter> waiters;
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    const auto found = members_.find(replica.rank);
+    if (found == members_.end() || found->second != member) return;
+    members_.erase(found);
+    left_[replica.rank] = replica.name;
+    status = lack_ = LackLocked(replica);
+    if (!status.ok()) waiters.swap(waiters_);
+  }
+  for (Waiter& waiter : waiters) waiter.done(status, 0);
+}
+
+Status StepGateResource::LackLocked(const Replica& of) const {
+  if (of.replicas - static_cast<int64_t>(left_.size()) >= of.required) return Status();
+  std::string gone;
+  for (const auto& [rank, name] : left_) {
+    gone += (gone.empty() ? "replica " : ", replica ") + std::to_string(rank) +
+            (name.empty() ? "" : " (" + name + ")");
+  }
+  return Unavailable("update " + std::to_string(step_ + 1) + " of '" + name_ + "' needs " +
+                     std::to_string(of.required) + " of " + std::to_string(of.replicas) +
+                     " replicas, and the session of " + gone + " has ended");
 }
 
 int64_t StepGateResource::step() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,15 @@ class StepGateResource : public Resource, public std::enable_shared_from_this<St
   // a new holder, ends that.
   void Hold(const void* holder);
   void LetGo(const void* holder, const std::string& name);
+  // A replica whose gradients updates need, as long as `member` is there. Once fewer than
+  // `required` of the `replicas` are left, no step comes any more: who waits for one gets
+  // Unavailable with the names of those that are gone, and who comes later too, until one is back.
+  struct Replica {
+    int64_t rank = 0, replicas = 0, required = 0;
+    std::string name;
+  };
+  void Join(const void* member, const Replica& replica);
+  void Leave(const void* member, const Replica& replica);
   int64_t step() const;  // -1: never set, or closed
 
   std::string DebugString() const override;
@@ -41,13 +51,18 @@ class StepGateResource : public Resource, public std::enable_shared_from_this<St
     Passed done;
   };
   void Cancel(uint64_t id);
+  // Not OK: too many replicas are gone.
+  Status LackLocked(const Replica& of) const MG_REQUIRES(mutex_);
 
   const std::string name_;
   mutable Mutex mutex_;
   int64_t step_ MG_GUARDED_BY(mutex_) = -1;
-  Status closed_ MG_GUARDED_BY(mutex_);                 // not OK: closed
-  const void* holder_ MG_GUARDED_BY(mutex_) = nullptr;  // only compared
-  Status gone_ MG_GUARDED_BY(mutex_);                   // not OK: the holder let go
+  Status closed_ MG_GUARDED_BY(mutex_);                           // not OK: closed
+  const void* holder_ MG_GUARDED_BY(mutex_) = nullptr;            // only compared
+  Status gone_ MG_GUARDED_BY(mutex_);                             // not OK: the holder let go
+  std::map<int64_t, const void*> members_ MG_GUARDED_BY(mutex_);  // by rank; only compared
+  std::map<int64_t, std::string> left_ MG_GUARDED_BY(mutex_);     // names of those that are gone
+  Status lack_ MG_GUARDED_BY(mutex_);  // not OK: too few replicas are left
   std::list<Waiter> waiters_ MG_GUARDED_BY(mutex_);
   uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0;
 };

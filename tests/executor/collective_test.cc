@@ -555,8 +555,8 @@ TEST(Collectives, ALostTaskIsNamedByAllThatWaitForIt) {
     }
     auto a = group.Sum(0, 2, 7, {100'000}), b = group.Sum(1, 2, 7, {100'000});
     group.network().Lose(Task(2));
-    group.manager(0).PeerLost(group.session(0), Task(2));
-    group.manager(1).PeerLost(group.session(1), Task(2));
+    group.manager(0).PeerLost(group.session(0), Task(2), TaskLost(Task(2), Task(2) + " is lost"));
+    group.manager(1).PeerLost(group.session(1), Task(2), TaskLost(Task(2), Task(2) + " is lost"));
     for (const auto& outcome : {a, b}) {
       EXPECT_EQ(outcome->Wait().code(), Code::kUnavailable) << outcome->Wait();
       EXPECT_NE(outcome->Wait().message().find(Task(2)), std::string::npos) << outcome->Wait();

@@ -85,11 +85,34 @@ TEST(StepMessage, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(read.status.ToString() + read.status.lost_task(), "UNAVAILABLE: it is gone");
 }
 
+TEST(StepMessage, AQuestionAndItsAnswerNameTheirSenderAndMayBeAboutNoStep) {
+  for (const auto kind : {StepMessageKind::kPing, StepMessageKind::kPong}) {
+    for (const uint64_t step : {uint64_t{0}, uint64_t{7}}) {
+      StepMessage message;
+      message.kind = kind;
+      message.flags = kind == StepMessageKind::kPing ? kUnheardFlag : 0;
+      message.id = 4;
+      message.step = step;
+      message.body = "/job:ps/replica:0/task:0";
+      const std::string bytes = Encoded(message);
+      StepMessage read;
+      ASSERT_TRUE(DecodeStepMessage(bytes, &read).ok());
+      EXPECT_EQ(read.kind, kind);
+      EXPECT_EQ(read.flags, message.flags);
+      EXPECT_EQ(read.id, 4u);
+      EXPECT_EQ(read.step, step);
+      EXPECT_EQ(read.body, message.body);
+      ExpectRefused(With<uint8_t>(bytes, 1, 1), "flags 1");
+      ExpectRefused(With<uint16_t>(bytes, 2, 1), "status code 1");
+    }
+  }
+}
+
 TEST(StepMessage, EachFieldThatCannotBeIsNamed) {
   const std::string tensor = Encoded(TensorMessage(DT_FLOAT, Shape{2, 3}));
   ExpectRefused("", "0 bytes");
   ExpectRefused(tensor.substr(0, 31), "31 bytes");
-  ExpectRefused(With<uint8_t>(tensor, 0, 6), "kind 6");
+  ExpectRefused(With<uint8_t>(tensor, 0, 8), "kind 8");
   ExpectRefused(With<uint8_t>(tensor, 0, 0), "kind 0");
   ExpectRefused(With<uint8_t>(tensor, 1, 4), "flags 4");
   ExpectRefused(With<uint16_t>(tensor, 2, 1), "status code 1");

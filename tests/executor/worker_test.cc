@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "executor/worker/step_message.h"
 #include "graph/scope.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr char kTask[] = "/job:localhost/replica:0/task:0";
 constexpr char kDevice[] = "/job:localhost/replica:0/task:0/device:CPU:0";
+constexpr char kClientDevice[] = "/job:client/replica:0/task:0/device:CPU:0";
 constexpr uint64_t kSession = 7;
 
 class Client : public StepClient {
@@ -40,13 +42,13 @@ class Client : public StepClient {
 };
 
 // y = x + 1, where x comes from outside as edge 0 and has two elements.
-Graph IncrementOfEdgeZero(const OpRegistry* ops) {
+Graph IncrementOfEdgeZero(const OpRegistry* ops, const char* from = kDevice) {
   Graph graph(ops);
   Scope scope = Scope(&graph).WithDevice(kDevice);
   const Output x = OpBuilder(scope.WithOpName("x"), "_Recv")
                        .Attr("T", AttrValue(DT_FLOAT))
                        .Attr("edge_id", 0)
-                       .Attr("send_device", kDevice)
+                       .Attr("send_device", from)
                        .Attr("recv_device", kDevice)
                        .Attr("tensor_name", "x:0")
                        .Attr("shape", AttrValue(PartialShape({2})))
@@ -138,7 +140,7 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
       return MakeInprocTransport(handler);
     };
     worker_ = Worker::Create(std::move(options)).value();
-    const PeerSpec client{"/job:client/replica:0/task:0", wire_->address(), kClientIncarnation};
+    const PeerSpec client{kClient, wire_->address(), kClientIncarnation};
     peer_ = wire_->Connect(worker_->CreateSession(kSession).value(), kTask).value();
     ASSERT_TRUE(worker_->ConnectSession(kSession, {client}, 0, 0).ok());
     handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_)).value();
@@ -154,6 +156,7 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
   void OnDelivered(std::string_view header, Payload) override {
     StepMessage message;
     EXPECT_TRUE(DecodeStepMessage(header, &message).ok());
+    if (message.kind == StepMessageKind::kPing) return Answer(message);
     std::lock_guard lock(mutex_);
     ended_[message.step] = message.status;
     changed_.notify_all();
@@ -163,6 +166,18 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
     if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_.contains(step); }))
       return DeadlineExceeded("no end");
     return ended_[step];
+  }
+
+  // Says of a step what `says_` has; nothing at all of those that it lacks.
+  void Answer(const StepMessage& ping) {
+    StepMessage pong = Message(StepMessageKind::kPong, ping.step);
+    pong.body = kClient;
+    {
+      std::lock_guard lock(mutex_);
+      if (!says_.contains(ping.step)) return;
+      pong.id = static_cast<uint32_t>(says_[ping.step]);
+    }
+    SendHeader(Encoded(pong));
   }
 
   StepMessage Message(StepMessageKind kind, uint64_t step) {
@@ -199,6 +214,7 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
     EXPECT_TRUE(WaitForStep(step).ok()) << WaitForStep(step);
   }
 
+  static constexpr char kClient[] = "/job:client/replica:0/task:0";
   static constexpr uint64_t kClientIncarnation = 11;
   OpRegistry ops_;
   KernelRegistry kernels_;
@@ -208,7 +224,8 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
   uint32_t handle_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<uint64_t, Status> ended_;  // guarded by mutex_
+  std::map<uint64_t, Status> ended_;    // guarded by mutex_
+  std::map<uint64_t, PartState> says_;  // guarded by mutex_
 };
 
 TEST_F(WorkerOnTheWire, AMalformedTensorFailsItsStepSayingWhatIsWrong) {
@@ -278,6 +295,50 @@ TEST_F(WorkerOnTheWire, NothingOfASessionComesThroughTheDataPlaneOfAnotherOne) {
   ASSERT_TRUE(wire_->DriveUntil([this] { return dropped() == 1; }, deadline));
   SendHeader(TensorHeader(1, Shape{2}), Tensor::Vector<float>({1, 2}));
   EXPECT_TRUE(WaitForStep(1).ok()) << WaitForStep(1);
+}
+
+TEST_F(WorkerOnTheWire, ATensorThatItsSenderHasSentAndThatNeverCameFailsItsStepWithItsName) {
+  handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_, kClientDevice)).value();
+  says_ = {{0, PartState::kUnknown},
+           {StepId(1, 1), PartState::kRunning},
+           {StepId(2, 2), PartState::kOver}};
+  const auto begin = std::chrono::steady_clock::now();
+  SendRun(StepId(1, 1));
+  SendRun(StepId(2, 2));
+  const Status status = WaitForStep(StepId(2, 2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+  for (const char* part : {"'x:0' (edge 0) from /job:client/replica:0/task:0", "step 2"})
+    EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  // The other one may still be made.
+  SendHeader(TensorHeader(StepId(1, 1), Shape{2}), Tensor::Vector<float>({1, 2}));
+  EXPECT_TRUE(WaitForStep(StepId(1, 1)).ok());
+}
+
+TEST_F(WorkerOnTheWire, ASilentPeerFailsTheStepsThatExchangeTensorsWithItAndThoseToCome) {
+  const uint32_t alone = handle_;
+  handle_ = worker_->RegisterGraph(kSession, IncrementOfEdgeZero(&ops_, kClientDevice)).value();
+  const auto begin = std::chrono::steady_clock::now();
+  SendRun(1);
+  const auto failed = [&](uint64_t steps) {
+    while (worker_->stats().steps_failed < steps &&
+           std::chrono::steady_clock::now() < begin + std::chrono::seconds(20))
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return worker_->stats().steps_failed == steps;
+  };
+  ASSERT_TRUE(failed(1));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(took, std::chrono::seconds(2));
+  EXPECT_LT(took, std::chrono::seconds(3));
+  SendRun(2);  // refused
+  handle_ = alone;
+  SendRun(3);
+  SendHeader(TensorHeader(3, Shape{2}), Tensor::Vector<float>({1, 2}));
+  while (worker_->stats().steps_done < 1 &&
+         std::chrono::steady_clock::now() < begin + std::chrono::seconds(20))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(worker_->stats().steps_done, 1u) << "it needs nobody";
+  EXPECT_EQ(worker_->stats().steps_failed, 1u);
 }
 
 TEST_F(WorkerOnTheWire, DamagedHeadersLeaveTheWorkerUsable) {

@@ -16,6 +16,7 @@
 #include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
+#include "ops/queue/queue.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
 #include "tests/multiprocess/cluster_fixture.h"
@@ -234,6 +235,68 @@ TEST(Faults, EveryStepInFlightThroughALostDaemonEndsAndTheOthersDoNot) {
   ASSERT_EQ(all.get_future().wait_for(5s), std::future_status::ready);
   for (const Status& status : statuses) ExpectError(status, Code::kUnavailable, {kWorker1Full});
   ExpectUsable(*session, program);
+}
+
+// A step whose part on worker 1 is over at once, while that on worker 0 waits for an element of a
+// queue.
+struct WaitingStep {
+  WaitingStep() : graph(NewGraph()), root(&graph) {
+    const Scope here = root.WithDevice(kWorker0);
+    x = Placeholder(root, DT_INT32, PartialShape::Scalar());
+    const Output queue = FIFOQueue(here.WithOpName("q"), {DT_INT32},
+                                   {.capacity = 4, .shapes = {PartialShape::Scalar()}});
+    put = QueueEnqueue(root, queue, {x});
+    const Output far = Neg(root.WithDevice(kWorker1).WithOpName("far"), x);
+    sum = Add(here, QueueDequeue(here.WithOpName("get"), queue)[0], far);
+    EXPECT_TRUE(root.ok()) << root.status();
+  }
+  // Runs the step, until its part on worker 1 has ended.
+  std::future<Status> Start(TestCluster& cluster, Session& session) {
+    std::future<Status> ended = std::async(std::launch::async, [this, &session] {
+      return session.Run({{x, Tensor::Scalar<int32_t>(3)}}, {sum}).status();
+    });
+    EXPECT_TRUE(cluster.WaitForStatus("worker", 1,
+                                      [](const auto& status) { return status.steps_done() > 0; }));
+    EXPECT_TRUE(cluster.WaitForStatus(
+        "worker", 0, [](const auto& status) { return status.running_steps() > 0; }));
+    return ended;
+  }
+  Graph graph;
+  Scope root;
+  Output x, sum;
+  Operation put;
+};
+
+TEST(Faults, AStepThatMayAwaitALostDaemonEndsAlsoIfThatHadReportedItsPartDone) {
+  TestCluster cluster;
+  WaitingStep step;
+  auto session = cluster.Connect(step.graph);
+  std::future<Status> ended = step.Start(cluster, *session);
+  const auto killed = Clock::now();
+  cluster.daemon("worker", 1).Signal(SIGKILL);
+  ASSERT_EQ(ended.wait_for(20s), std::future_status::ready);
+  EXPECT_LT(Clock::now() - killed, 3s);
+  const Status status = ended.get();
+  ExpectError(status, Code::kUnavailable, {kWorker1Full});
+  EXPECT_EQ(status.lost_task(), kWorker1Full);
+}
+
+TEST(Faults, ALegitimateWaitIsToldOnceInTheLogAndEndsNothing) {
+  TestCluster cluster;
+  WaitingStep step;
+  auto session = cluster.Connect(step.graph);
+  std::future<Status> ended = step.Start(cluster, *session);
+  const ChildProcess& waits = cluster.daemon("worker", 0);
+  ASSERT_TRUE(waits.WaitForError("has made no progress at /job:worker/replica:0/task:0 for 10 s"))
+      << waits.error();
+  EXPECT_NE(waits.error().find("waits for node 'get' (QueueDequeueV2)"), std::string::npos)
+      << waits.error();
+  EXPECT_EQ(ended.wait_for(1s), std::future_status::timeout);
+  ASSERT_TRUE(session->Run({{step.x, Tensor::Scalar<int32_t>(4)}}, {}, {step.put}).ok());
+  const Status status = ended.get();
+  EXPECT_TRUE(status.ok()) << status;
+  const std::string log = waits.error();
+  EXPECT_EQ(log.find("no progress"), log.rfind("no progress")) << log;
 }
 
 TEST(Faults, ALongKernelIsNoFailure) {

@@ -1,13 +1,6 @@
 // Several hosts: three network namespaces joined by veth pairs and a bridge, a daemon in each, the
 // client in the first, non-loopback addresses, a key, UCX over TCP.
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <future>
 
 #include "client/registries.h"
@@ -18,6 +11,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
 #include "tests/multiprocess/cluster_fixture.h"
+#include "tests/multiprocess/network.h"
 #include "tests/train/training_curve.h"
 
 namespace monograph {
@@ -26,105 +20,6 @@ namespace {
 using testing::Curve;
 using testing::CurveOptions;
 using testing::TrainingCurve;
-
-// Runs a command; its error text, empty if it went well.
-std::string Run(const std::vector<std::string>& argv) {
-  ChildProcess process(argv);
-  const std::optional<Exit> exit = process.Wait(20s);
-  if (exit && !exit->signalled && exit->code == 0) return "";
-  std::string command;
-  for (const std::string& word : argv) command += word + " ";
-  return command + "failed: " + process.error();
-}
-
-// Hosts 0, 1, 2 with addresses 10.86.0.1, .2, .3, and a switch between them. This process moves
-// into host 0.
-class Network {
- public:
-  static constexpr int kHosts = 3;
-
-  ~Network() {
-    if (home_ >= 0) setns(home_, CLONE_NEWNET);
-    // Where they were made: in the mount namespace that this process had at first. Their links go
-    // along.
-    for (const std::string& name : made_) {
-      std::vector<std::string> command = {"ip", "netns", "del", name};
-      if (own_mounts_) {
-        command.insert(command.begin(), {"nsenter", "--mount=/proc/" + std::to_string(getpid()) +
-                                                        "/fd/" + std::to_string(mounts_)});
-      }
-      EXPECT_EQ(Run(command), "");
-    }
-    close(home_);
-    close(mounts_);
-  }
-
-  // Why this machine cannot; empty: made.
-  std::string Make() {
-    mounts_ = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    if (geteuid() != 0) return "network namespaces need root";
-    if (std::string why = Run({"nsenter", "--version"}); !why.empty()) return why;
-    if (std::string why = Run({"ip", "-V"}); !why.empty()) return why;
-    for (int i = 0; i <= kHosts; ++i) {
-      const std::string name = Name(i);
-      if (std::string why = Run({"ip", "netns", "add", name}); !why.empty()) return why;
-      made_.push_back(name);
-      if (std::string why = Run({"ip", "-n", name, "link", "set", "lo", "up"}); !why.empty())
-        return why;
-    }
-    const std::string hub = Name(kHosts);
-    if (std::string why = Run({"ip", "-n", hub, "link", "add", "br0", "type", "bridge"});
-        !why.empty())
-      return why;
-    if (std::string why = Run({"ip", "-n", hub, "link", "set", "br0", "up"}); !why.empty())
-      return why;
-    for (int i = 0; i < kHosts; ++i) {
-      const std::string port = "port" + std::to_string(i);
-      for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-               {"ip", "-n", hub, "link", "add", port, "type", "veth", "peer", "name", "eth0",
-                "netns", Name(i)},
-               {"ip", "-n", hub, "link", "set", port, "master", "br0", "up"},
-               {"ip", "-n", Name(i), "addr", "add", Address(i) + "/24", "dev", "eth0"},
-               {"ip", "-n", Name(i), "link", "set", "eth0", "up"}}) {
-        if (std::string why = Run(command); !why.empty()) return why;
-      }
-    }
-    home_ = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    const int there = open(("/run/netns/" + Name(0)).c_str(), O_RDONLY | O_CLOEXEC);
-    const bool moved = there >= 0 && setns(there, CLONE_NEWNET) == 0;
-    if (there >= 0) close(there);
-    if (!moved) return "cannot enter a network namespace";
-    // UCX finds network devices in /sys, which shows those of the namespace that mounted it.
-    own_mounts_ = unshare(CLONE_NEWNS) == 0;
-    if (!own_mounts_ || mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) != 0)
-      return "cannot make a mount namespace";
-    umount2("/sys", MNT_DETACH);
-    return mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0 ? "" : "cannot mount /sys";
-  }
-  static std::string Name(int host) {
-    return "mg" + std::to_string(getpid()) + "-" + std::to_string(host);
-  }
-  static std::string Trusted() { return "10.86.0.0/24"; }
-  static std::string Address(int host) { return "10.86.0." + std::to_string(host + 1); }
-  // Since the start, by the host's cable, with what TCP adds.
-  static int64_t BytesSent(int host) {
-    ChildProcess reader(
-        {"ip", "netns", "exec", Name(host), "cat", "/sys/class/net/eth0/statistics/tx_bytes"});
-    EXPECT_TRUE(reader.Wait(20s).has_value()) << reader.error();
-    return std::atoll(reader.output().c_str());
-  }
-  // The cable between the host and the switch.
-  void SetCable(int host, bool plugged) const {
-    EXPECT_EQ(Run({"ip", "-n", Name(kHosts), "link", "set", "port" + std::to_string(host),
-                   plugged ? "up" : "down"}),
-              "");
-  }
-
- private:
-  std::vector<std::string> made_;
-  int home_ = -1, mounts_ = -1;  // the namespaces that this process had at first
-  bool own_mounts_ = false;      // it has left the second
-};
 
 class ThreeHosts : public ::testing::Test {
  protected:
@@ -142,7 +37,7 @@ class ThreeHosts : public ::testing::Test {
     ASSERT_TRUE(spec_.AddTask("ps", 0, Network::Address(0) + ":4700").ok());
     ASSERT_TRUE(spec_.AddTask("worker", 0, Network::Address(1) + ":4700").ok());
     ASSERT_TRUE(spec_.AddTask("worker", 1, Network::Address(2) + ":4700").ok());
-    for (int host = 0; host < Network::kHosts; ++host) {
+    for (int host = 0; host < network_->hosts(); ++host) {
       daemons_.push_back(std::make_unique<ChildProcess>(std::vector<std::string>{
           "ip", "netns", "exec", Network::Name(host), ExecutorPath(), "--cluster=" + spec_.ToJson(),
           host == 0 ? "--job=ps" : "--job=worker", "--task=" + std::to_string(host == 2 ? 1 : 0),
@@ -227,7 +122,7 @@ TEST_F(ThreeHosts, AHostThatIsCutOffInAStepIsNamedWithinThreeSecondsAndTheOthers
     ASSERT_TRUE(status.ParseFromString(*bytes));
   }
   const auto begin = Clock::now();
-  network_->SetCable(2, false);
+  ASSERT_EQ(network_->SetCable(2, false), "");
   std::future<std::pair<Status, Clock::time_point>> future = ended.get_future();
   ASSERT_EQ(future.wait_for(20s), std::future_status::ready);
   const auto [status, at] = future.get();
@@ -240,10 +135,81 @@ TEST_F(ThreeHosts, AHostThatIsCutOffInAStepIsNamedWithinThreeSecondsAndTheOthers
   EXPECT_TRUE((*session)->Close().ok());
   EXPECT_LT(Clock::now() - closing, 10s);
   // Mended, the host serves a new session.
-  network_->SetCable(2, true);
+  ASSERT_EQ(network_->SetCable(2, true), "");
   auto again = Session::Connect(spec_, graph, Options());
   ASSERT_TRUE(again.ok()) << again.status() << Said();
   EXPECT_TRUE((*again)->Run({{x, value}}, {alive}).ok());
+}
+
+TEST_F(ThreeHosts, TwoWorkersThatDoNotReachEachOtherAreNamedAndAfterTheHealTheNextJobRuns) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {64, 64});
+  const Output there = Neg(root.WithDevice("/job:worker/task:0"), x);
+  const Output sum = Sum(root.WithDevice("/job:worker/task:1"), there, {0, 1});
+  const Output alone = Sum(root.WithDevice("/job:worker/task:1"), x, {0, 1});
+  ASSERT_TRUE(root.ok()) << root.status();
+  Tensor value = Tensor::Allocate(DT_FLOAT, Shape{64, 64}).value();
+  std::fill_n(value.data<float>(), 64 * 64, 1.0f);
+  auto session = Session::Connect(spec_, graph, Options());
+  ASSERT_TRUE(session.ok()) << session.status() << Said();
+  ASSERT_TRUE((*session)->Run({{x, value}}, {sum}).ok());
+  for (const int host : {1, 2}) ASSERT_EQ(network_->SetIsolated(host, true), "");
+  const auto begin = Clock::now();
+  const Status status = (*session)->Run({{x, value}}, {sum}, {}, {.timeout = 20s}).status();
+  EXPECT_LT(Clock::now() - begin, 3s);
+  ExpectError(status, Code::kUnavailable,
+              {"/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1", "cannot reach",
+               "the client reaches both"});
+  EXPECT_EQ(status.lost_task(), "/job:worker/replica:0/task:1");
+  // At once, from now on; what needs only one of the two goes on.
+  const auto again = Clock::now();
+  ExpectError((*session)->Run({{x, value}}, {sum}, {}, {.timeout = 20s}).status(),
+              Code::kUnavailable, {"cannot reach", "the client reaches both"});
+  EXPECT_LT(Clock::now() - again, 1s);
+  const auto one = (*session)->Run({{x, value}}, {alone}, {}, {.timeout = 20s});
+  EXPECT_TRUE(one.ok()) << one.status();
+  EXPECT_TRUE((*session)->Close().ok());
+  for (const int host : {1, 2}) ASSERT_EQ(network_->SetIsolated(host, false), "");
+  const auto healed = Clock::now();
+  auto next = Session::Connect(spec_, graph, Options());
+  ASSERT_TRUE(next.ok()) << next.status() << Said();
+  const auto values = (*next)->Run({{x, value}}, {sum}, {}, {.timeout = 20s});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(0).scalar<float>(), -64.0f * 64.0f);
+  EXPECT_LT(Clock::now() - healed, 3s);
+}
+
+TEST_F(ThreeHosts, AnAllReduceOfTwoWorkersThatDoNotReachEachOtherEndsWithBothNames) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {100'000});
+  const CollectiveGroup group{.size = 2, .members = {"/job:worker/task:0", "/job:worker/task:1"}};
+  Outputs sums;
+  for (const std::string& member : group.members) {
+    const Scope place = root.WithDevice(member);
+    sums.push_back(CollectiveReduce(place, Neg(place, x), group, 1));
+  }
+  ASSERT_TRUE(root.ok()) << root.status();
+  Tensor value = Tensor::Allocate(DT_FLOAT, Shape{100'000}).value();
+  std::fill_n(value.data<float>(), 100'000, 1.0f);
+  auto session = Session::Connect(spec_, graph, Options());
+  ASSERT_TRUE(session.ok()) << session.status() << Said();
+  const std::vector<Operation> reduced = {sums[0], sums[1]};
+  ASSERT_TRUE((*session)->Run({{x, value}}, {}, reduced).ok());
+  for (const int host : {1, 2}) ASSERT_EQ(network_->SetIsolated(host, true), "");
+  const auto begin = Clock::now();
+  const Status status = (*session)->Run({{x, value}}, {}, reduced, {.timeout = 20s}).status();
+  EXPECT_LT(Clock::now() - begin, 3s);
+  ExpectError(status, Code::kUnavailable,
+              {"/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1", "cannot reach",
+               "the client reaches both"});
+  EXPECT_TRUE((*session)->Close().ok());
+  for (const int host : {1, 2}) ASSERT_EQ(network_->SetIsolated(host, false), "");
+  auto next = Session::Connect(spec_, graph, Options());
+  ASSERT_TRUE(next.ok()) << next.status() << Said();
+  const Status again = (*next)->Run({{x, value}}, {}, reduced, {.timeout = 20s}).status();
+  EXPECT_TRUE(again.ok()) << again;
 }
 
 TEST_F(ThreeHosts, FourRanksOnTwoOfThemSumWithTheBitsOfAddNAndSendEachByteOnceEachWay) {

@@ -350,7 +350,7 @@ TEST(Recovery, InStepAClientThatLeavesAndComesBackEndsWithTheBitsOfAJobWithoutTh
     job.ExpectSuccess();
     EXPECT_EQ(job.clients[leaving].hook, nullptr) << "it did not leave";
     // Whichever part of an update it had a hand in.
-    const std::string why = leaving == 1 ? "replica 1 (/job:worker/task:1) has come back"
+    const std::string why = leaving == 1 ? "the session of replica 1 (/job:worker/task:1) has ended"
                                          : "the chief (/job:worker/task:0)";
     EXPECT_NE(job.clients[1 - leaving].said.find(why), std::string::npos) << job.Said();
     ExpectTheBitsOfAnUninterruptedJob(job);

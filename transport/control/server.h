@@ -82,7 +82,7 @@ struct ServerOptions {
   std::chrono::milliseconds handshake_timeout{5000};
   // A peer whose heartbeats stay away for so long is taken for dead. Peers that never sent one are
   // judged by their connection only.
-  std::chrono::milliseconds silence_timeout{4000};
+  std::chrono::milliseconds silence_timeout{2500};
   // What pongs report: any number that grows while this process gets on with its work. Called on
   // the io thread.
   std::function<uint64_t()> progress;

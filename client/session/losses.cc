@@ -1,0 +1,132 @@
+// What a session does when a task is lost to it, or to another task. The control plane's heartbeats
+// tell of the first (OnTaskLost), and so does the worker here, when nothing comes from the task
+// over the data plane (OnPeerLost). A task that cannot reach another one fails its part with the
+// other's name (JudgedLocked): if both answer heartbeats, the link between them is cut, and the
+// caller is told so; if not, the heartbeats are about to say which of the two is lost. The worker
+// also asks for what steps in flight await (InFlight), and tells what never comes (OnAwaitedLost).
+#include <algorithm>
+
+#include "client/session/impl.h"
+#include "executor/worker/worker.pb.h"
+
+namespace monograph {
+namespace {
+
+constexpr int kReport = -1;  // StepAwaited::what; else the index of a fetch
+
+}  // namespace
+
+Status Session::Impl::JudgedLocked(int reporter, const Status& status) const {
+  const std::string& lost = status.lost_task();
+  if (status.code() != Code::kUnavailable || lost.empty() || status.derived() ||
+      reporter == kSelf || lost == TaskName(reporter))
+    return status;
+  const auto& tasks = cluster_->tasks();
+  const auto found = std::find_if(tasks.begin(), tasks.end(),
+                                  [&](const RemoteTask& task) { return task.task == lost; });
+  if (found == tasks.end()) return status;
+  const auto task = static_cast<int>(found - tasks.begin());
+  if (!lost_[static_cast<size_t>(task)].ok()) return status;
+  if (!cluster_->Answers(reporter) || !cluster_->Answers(task)) return status.AsDerived();
+  // Each of the two says so of the other: the later one is named, whoever spoke first.
+  return TaskLost(TaskName(std::max(reporter, task)),
+                  status.message() + "; the client reaches both");
+}
+
+void Session::Impl::OnPeerLost(int peer, const Status& why) {
+  const bool answers = cluster_->Answers(peer);
+  OnTaskLost(peer, answers ? why.WithMessage(why.message() + "; it answers heartbeats") : why);
+}
+
+void Session::Impl::OnTaskLost(int task, const Status& why) {
+  {
+    MutexLock lock(mutex_);
+    if (static_cast<size_t>(task) >= lost_.size()) return;  // Start looks at the status itself
+    if (lost_[static_cast<size_t>(task)].ok()) lost_[static_cast<size_t>(task)] = why;
+  }
+  // Messages that the task sent before it was lost may have arrived without having been read.
+  transport_->DriveUntil(
+      [this, task] {
+        MutexLock lock(mutex_);
+        const std::vector<StepInFlight*> flights = steps_.All();
+        return std::none_of(flights.begin(), flights.end(),
+                            [task](const StepInFlight* flight) { return flight->HasPart(task); });
+      },
+      Clock::now() + kLostGrace);
+  FailSteps(why, [task](StepInFlight& flight) {
+    const bool awaited = flight.HasPart(task) && (flight.awaits_cause || flight.MayAwait(task));
+    return flight.EndParts(task) || awaited;
+  });
+  worker_->DropPeer(id_, TaskName(task));
+  for (size_t other = 0; other < cluster_->tasks().size(); ++other) {
+    if (static_cast<int>(other) == task || !cluster_->status(static_cast<int>(other)).ok())
+      continue;
+    wire::DropPeerRequest request;
+    request.set_session(id_);
+    request.set_task(TaskName(task));
+    cluster_->Notify("DropPeer", static_cast<int>(other), request.SerializeAsString(),
+                     kControlTimeout);
+  }
+}
+
+std::vector<StepSight> Session::Impl::InFlight() {
+  std::vector<StepSight> sights;
+  MutexLock lock(mutex_);
+  for (const StepInFlight* const flight : steps_.All()) {
+    if (flight->aborting) continue;
+    const PreparedStep& prepared = *flight->prepared;
+    StepSight& sight = sights.emplace_back();
+    sight.step = flight->steps.last;
+    sight.progress = flight->parts_missing * int64_t{1 << 20} + flight->fetches_missing;
+    const bool row = flight->steps.count() > 1;
+    for (size_t i = 0; i < prepared.parts.size(); ++i) {
+      const int peer = prepared.parts[i].peer;
+      if (flight->part_done[i] || peer == kSelf) continue;
+      sight.awaits.push_back({.peer = peer,
+                              .step = flight->steps.first,
+                              .what = kReport,
+                              .lost_if_over = !row,
+                              .lost_if_not_begun = true});
+      if (row) sight.awaits.push_back({.peer = peer, .step = flight->steps.last, .what = kReport});
+    }
+    for (int fetch = 0; fetch < prepared.fetches; ++fetch) {
+      const int peer = prepared.fetch_from[static_cast<size_t>(fetch)];
+      if (peer != kSelf && !flight->fetched[static_cast<size_t>(fetch)].valid())
+        sight.awaits.push_back({.peer = peer, .step = flight->steps.last, .what = fetch});
+    }
+  }
+  return sights;
+}
+
+PartState Session::Impl::ClientPart(uint64_t step) {
+  MutexLock lock(mutex_);
+  const StepInFlight* const flight = steps_.Find(step);
+  return flight == nullptr || !flight->HasPart(kSelf) ? PartState::kOver : PartState::kNotBegun;
+}
+
+void Session::Impl::OnAwaitedLost(const StepMissing& missing) {
+  const int peer = missing.awaited.peer;
+  const std::string name = TaskName(peer);
+  const std::string step = "step " + std::to_string(StepNumberOf(missing.step));
+  Status why;
+  {
+    MutexLock lock(mutex_);
+    StepInFlight* const flight = steps_.FindLast(missing.step);
+    if (flight == nullptr || flight->aborting) return;
+    if (missing.awaited.what != kReport) {
+      if (flight->fetched[static_cast<size_t>(missing.awaited.what)].valid()) return;
+      why = Unavailable("a fetched tensor is lost on its way from " + name +
+                        ", which has ended its part of " + step + " and sends nothing more");
+    } else if (flight->EndParts(peer)) {  // nothing more is to be heard of it
+      why = Unavailable(missing.state == PartState::kNotBegun
+                            ? name + " has not begun its part of " + step +
+                                  ": the message that starts it is lost"
+                            : name + " has ended its part of " + step + ", and its report is lost");
+    } else {
+      return;
+    }
+  }
+  OnStepFailed(missing.step, why);
+}
+
+}  // namespace monograph

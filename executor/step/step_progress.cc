@@ -1,0 +1,29 @@
+#include "executor/plan/plan_data.h"
+#include "executor/step/step_executor.h"
+
+namespace monograph {
+
+Step::Progress Step::progress(bool with_nodes) {
+  Progress progress;
+  if (!TryHold()) return progress;
+  const PlanData& plan = plan_->data();
+  // Relaxed, here and below: what is seen may be a moment old, and publishes nothing.
+  progress.plan = plan_;
+  progress.left = remaining_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < plan.recv_edges.size(); ++i) {
+    if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
+      progress.awaited.push_back(&plan.recv_edges[i]);
+  }
+  for (int32_t id = 0; with_nodes && id < plan.num_nodes; ++id) {
+    const PlanNode& node = plan.nodes[static_cast<size_t>(id)];
+    if (node.kind != NodeKind::kAsync && node.kind != NodeKind::kTrailing) continue;
+    if (state_->frames[node.aux]->cancel.waits()) {
+      progress.nodes.push_back("node '" + plan.names[static_cast<size_t>(id)] + "' (" +
+                               std::string(plan.ops[static_cast<size_t>(id)]) + ")");
+    }
+  }
+  Release();
+  return progress;
+}
+
+}  // namespace monograph
