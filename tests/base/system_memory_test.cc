@@ -10,7 +10,7 @@
 namespace monograph {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 class SystemMemoryTest : public ::testing::Test {
  protected:
@@ -29,8 +29,8 @@ class SystemMemoryTest : public ::testing::Test {
 
 TEST_F(SystemMemoryTest, WithoutGroupsItIsTheMachines) {
   const SystemMemory memory = ReadSystemMemory(folder_.path());
-  EXPECT_EQ(memory.total, 8192 * kMiB);
-  EXPECT_EQ(memory.available, 4096 * kMiB);
+  EXPECT_EQ(memory.total, 8192 * kMebibyte);
+  EXPECT_EQ(memory.available, 4096 * kMebibyte);
   EXPECT_EQ(OutOfMemoryKills(folder_.path()), 3);
 }
 
@@ -42,8 +42,8 @@ TEST_F(SystemMemoryTest, OfVersion2TheSmallestLimitOnThePathCounts) {
   Write("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
   Write("/sys/fs/cgroup/outer/inner/memory.events", "low 0\noom 2\noom_kill 2\n");
   const SystemMemory memory = ReadSystemMemory(folder_.path());
-  EXPECT_EQ(memory.total, 1024 * kMiB);
-  EXPECT_EQ(memory.available, 512 * kMiB);  // cached files would be given back
+  EXPECT_EQ(memory.total, 1024 * kMebibyte);
+  EXPECT_EQ(memory.available, 512 * kMebibyte);  // cached files would be given back
   EXPECT_EQ(OutOfMemoryKills(folder_.path()), 5);
 }
 
@@ -53,8 +53,8 @@ TEST_F(SystemMemoryTest, OfVersion1InAContainerTheMountedRootIsTheGroup) {
   Write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n");
   Write("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill_disable 0\noom_kill 1\n");
   const SystemMemory memory = ReadSystemMemory(folder_.path());
-  EXPECT_EQ(memory.total, 2048 * kMiB);
-  EXPECT_EQ(memory.available, 1024 * kMiB);
+  EXPECT_EQ(memory.total, 2048 * kMebibyte);
+  EXPECT_EQ(memory.available, 1024 * kMebibyte);
   EXPECT_EQ(OutOfMemoryKills(folder_.path()), 4);
 }
 

@@ -18,13 +18,11 @@
 namespace monograph {
 namespace {
 
-constexpr char kWorker[] = "/job:worker/task:0";
-
 // A product of float matrices with a fed side, by oneDNN.
 struct LongProduct {
   explicit LongProduct(const Scope& root) {
     side = Placeholder(root.WithOpName("side"), DT_INT32, {});
-    const Scope there = root.WithDevice(kWorker);
+    const Scope there = root.WithDevice(kWorker0);
     const Output square = Fill(there, Pack(there, {side, side}), Const(there, 1.0f));
     sum = Sum(there, MatMul(there.WithOpName("long_product"), square, square), {0, 1});
   }
@@ -47,7 +45,7 @@ struct SmallSteps {
   explicit SmallSteps(const Scope& root) {
     x = Placeholder(root, DT_FLOAT, {96, 96});
     y = x;
-    for (int i = 0; i < 4; ++i) y = MatMul(root.WithDevice(kWorker), y, x);
+    for (int i = 0; i < 4; ++i) y = MatMul(root.WithDevice(kWorker0), y, x);
   }
   Output x, y;
 };
@@ -60,7 +58,7 @@ TEST(Fairness, SixClientsGoOnBesideHugeProducts) {
   const SmallSteps small(root);
   // More kernels than there are threads.
   std::vector<Output> sums = {product.sum};
-  const Scope there = root.WithDevice(kWorker);
+  const Scope there = root.WithDevice(kWorker0);
   for (int i = 0; i < 3; ++i) {
     const Output square =
         Fill(there, Pack(there, {product.side, product.side}), Const(there, static_cast<float>(i)));
@@ -127,7 +125,7 @@ TEST(Fairness, AProductOfOneDnnEndsSoonAfterItsSession) {
 TEST(Fairness, AProductOfOurOwnEndsSoonAfterItsSession) {
   Graph graph = NewGraph();
   Scope root(&graph);
-  const LongKernel integers(root, kWorker);
+  const LongKernel integers(root, kWorker0);
   ExpectKernelEndsSoon(graph, integers.side, integers.sum);
 }
 
@@ -151,7 +149,7 @@ TEST(Fairness, TwentyTimesSigtermDuringHeavyStepsEndsTheDaemonWithZero) {
   Graph graph = NewGraph();
   Scope root(&graph);
   const LongProduct product(root);
-  const LongKernel integers(root, kWorker);
+  const LongKernel integers(root, kWorker0);
   for (int i = 0; i < 20; ++i) {
     TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--drain_seconds=0.05"}});
     auto session = cluster.Connect(graph);

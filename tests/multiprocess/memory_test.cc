@@ -19,14 +19,12 @@
 namespace monograph {
 namespace {
 
-constexpr char kWorker[] = "/job:worker/task:0";
-
 // `count` matrices with a fed side, which must all be there at once, and the first element of their
 // sum.
 struct ManyMatrices {
   ManyMatrices(const Scope& root, int count) {
     side = Placeholder(root.WithOpName("side"), DT_INT32, {});
-    const Scope there = root.WithDevice(kWorker);
+    const Scope there = root.WithDevice(kWorker0);
     std::vector<Output> all;
     for (int i = 0; i < count; ++i)
       all.push_back(Fill(there.WithOpName("many"), Pack(there, {side, side}),
@@ -44,7 +42,7 @@ TEST(Memory, AnOutputThatCanNeverBeIsRefusedWithItsGraph) {
   TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=1GiB"}});
   Graph graph = NewGraph();
   Scope root(&graph);
-  const Scope there = root.WithDevice(kWorker);
+  const Scope there = root.WithDevice(kWorker0);
   const Output big =
       Fill(there.WithOpName("big"), Const(there, {1 << 20, 1 << 20}), Const(there, 1.0f));
   const Output small = Neg(there, Const(there, {1.0f, 2.0f}));
@@ -59,7 +57,7 @@ TEST(Memory, WhatIsTooLargeWhenItsSizeIsFedIsRefusedAndSaysWhoHoldsTheRest) {
   TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=512MiB"}});
   Graph graph = NewGraph();
   Scope root(&graph);
-  const Scope there = root.WithDevice(kWorker);
+  const Scope there = root.WithDevice(kWorker0);
   const Output weights = VarHandle(there.WithOpName("weights"), DT_FLOAT, {4096, 4096});
   const Operation init =
       AssignVariable(there, weights, Fill(there, Const(there, {4096, 4096}), Const(there, 3.0f)));
@@ -167,7 +165,7 @@ TEST(Memory, TheLauncherTellsThatTheSystemHasKilledADaemonForLackOfMemory) {
   if (!group.open()) GTEST_SKIP() << "this user can make no control group with a limit";
   Graph graph = NewGraph();
   Scope root(&graph);
-  const Scope there = root.WithDevice(kWorker);
+  const Scope there = root.WithDevice(kWorker0);
   std::vector<Output> all;
   for (int i = 0; i < 20; ++i) {
     all.push_back(Fill(there, Const(there, {2896, 2896}), Const(there, static_cast<float>(i))));

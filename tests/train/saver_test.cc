@@ -39,10 +39,10 @@
 namespace monograph {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class SaverTest : public testing::Test {
+class SaverTest : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return folder_.File(name); }
   const TemporaryFolder folder_;
@@ -120,10 +120,11 @@ TEST_F(SaverTest, TrainingGoesOnFromACheckpointAsIfItHadNotStoppedWithAnotherNum
 
 TEST_F(SaverTest, SlotsAndPowersAreSavedUnderTensorFlowsNames) {
   Program program(2);
-  EXPECT_THAT(program.saver->names(),
-              testing::IsSupersetOf({"w", "w/Adam", "w/Adam_1", "table", "table/Adam",
-                                     "table/Adam_1", "global_step", "beta1_power", "beta2_power"}));
-  EXPECT_THAT(program.saver->names(), testing::Each(testing::Not(HasSubstr("part_"))));
+  EXPECT_THAT(
+      program.saver->names(),
+      ::testing::IsSupersetOf({"w", "w/Adam", "w/Adam_1", "table", "table/Adam", "table/Adam_1",
+                               "global_step", "beta1_power", "beta2_power"}));
+  EXPECT_THAT(program.saver->names(), ::testing::Each(::testing::Not(HasSubstr("part_"))));
 }
 
 TEST_F(SaverTest, AVariableWithoutValueIsNamed) {
@@ -358,7 +359,7 @@ TEST_F(SaverTest, ACheckpointIsReplacedByOneOfItsNameAsAWhole) {
   EXPECT_THAT(FilesOf(folder_.path()), ElementsAre("checkpoint", "m.safetensors"));
   ASSERT_TRUE(sharded.Save(path, 8).ok());
   EXPECT_EQ(value(), 8);
-  EXPECT_THAT(FilesOf(folder_.path()), testing::Not(testing::Contains("m.safetensors")));
+  EXPECT_THAT(FilesOf(folder_.path()), ::testing::Not(::testing::Contains("m.safetensors")));
 }
 
 TEST_F(SaverTest, AClientThatEndsWhileItSavesLeavesTheLatestCheckpointAsItIs) {
@@ -458,7 +459,7 @@ TEST_F(SaverTest, RestoreV2ReadsRowsAsTensorFlowWritesThem) {
   for (const auto& [slice, values] : good) {
     const auto result = session->Run({}, {nodes[slice]});
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_THAT(result->at(0).values<int32_t>(), testing::ElementsAreArray(values)) << slice;
+    EXPECT_THAT(result->at(0).values<int32_t>(), ::testing::ElementsAreArray(values)) << slice;
   }
   for (const auto& [slice, code] : bad)
     EXPECT_EQ(session->Run({}, {nodes[slice]}).status().code(), code) << slice;

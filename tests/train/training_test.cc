@@ -114,18 +114,18 @@ class TrainingTest : public testing::Test {
 
 // ---- optimizers
 
-struct Case {
+struct RuleCase {
   const char* name;
   Optimizer (*make)();
   bool sparse;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& c) {
+std::ostream& operator<<(std::ostream& out, const RuleCase& c) {
   return out << c.name << (c.sparse ? "Sparse" : "Dense");
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<RuleCase> Cases() {
+  std::vector<RuleCase> cases;
   for (bool sparse : {false, true}) {
     cases.insert(cases.end(),
                  {{"GradientDescent", [] { return GradientDescent(0.1); }, sparse},
@@ -142,7 +142,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class OptimizerTest : public TrainingTest, public testing::WithParamInterface<Case> {};
+class OptimizerTest : public TrainingTest, public testing::WithParamInterface<RuleCase> {};
 
 INSTANTIATE_TEST_SUITE_P(All, OptimizerTest, testing::ValuesIn(Cases()),
                          testing::PrintToStringParamName());
