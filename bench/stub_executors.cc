@@ -76,7 +76,8 @@ class Stubs : public MessageHandler {
 
 Stubs::Stubs(int count) : count_(count) {
   // Spins longer than any step: a stub is never asleep when a message comes.
-  transport_ = Check(Check(ChooseTransport({.spin = std::chrono::milliseconds(20)}, true))(this));
+  transport_ = Check(
+      Check(ChooseTransport({.spin = std::chrono::milliseconds(20)}, {.loopback = true}))(this));
   for (int stub = 0; stub < count; ++stub) {
     control::ServerOptions server;
     server.hello.task_name = TaskOf(stub);

@@ -34,7 +34,7 @@ void Check(bool ok, const char* what) {
 class Ours : public MessageHandler {
  public:
   explicit Ours(char* sink) : sink_(sink) {
-    auto made = ChooseTransport({.spin = bench::kSpin}, true).value()(this);
+    auto made = ChooseTransport({.spin = bench::kSpin}, {.loopback = true}).value()(this);
     Check(made.ok(), "making a transport");
     transport = std::move(made).value();
   }

@@ -49,8 +49,12 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.worker.inter_op_parallelism_threads = options.inter_op_parallelism_threads;
   server.worker.intra_op_parallelism_threads = options.intra_op_parallelism_threads;
   server.worker.rewrite = RewriteForExecution;
-  MG_ASSIGN_OR_RETURN(server.worker.make_transport,
-                      ChooseTransport(options.transport, control::IsLoopback(server.host)));
+  MG_ASSIGN_OR_RETURN(
+      server.worker.make_transport,
+      ChooseTransport(options.transport, {.loopback = control::IsLoopback(server.host),
+                                          .key = options.key,
+                                          .bind_address = server.host,
+                                          .advertised_host = address.host}));
   return Server::Start(std::move(server));
 }
 

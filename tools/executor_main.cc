@@ -58,6 +58,10 @@ int Main(int argc, char** argv) {
   AddGpuFlags(&flags, &options.gpu);
   flags.Section("Data plane");
   AddTransportFlags(&flags, &options.transport);
+  flags.Add("data_port", &options.transport.data_port,
+            "port for tensors of tasks that share neither memory nor a trusted network with this "
+            "one, which needs a key; 0: a free one",
+            0, 65535);
   flags.Add("spin_us", &options.transport.spin,
             "how long to poll for messages before sleeping, in microseconds");
   flags.Section("Other");

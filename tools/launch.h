@@ -31,8 +31,8 @@ struct LaunchOptions {
   std::string executor;                                // path of monograph-executor on this machine
   std::string remote_executor = "monograph-executor";  // on other machines: a path, or in the PATH
   std::vector<std::string> executor_flags;
-  std::string trusted_network;       // --trusted_network of all daemons and clients
-  std::vector<std::string> command;  // the program and its arguments
+  std::vector<std::string> trusted_network;  // --trusted_network of all daemons and clients
+  std::vector<std::string> command;          // the program and its arguments
   // Folder that gets what each process prints: worker_0.log, ps_0.log, client.log or client_0.log.
   // Empty: none does.
   std::string log_dir;

@@ -3,20 +3,25 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "transport/control/key_ring.h"
 #include "transport/transport.h"
 
 namespace monograph {
 
 struct TransportOptions {
-  // UCX_TLS: "posix,cma", "rc", "tcp", ... Empty: shared memory, RDMA where there are devices and,
-  // in a trusted network, TCP (transport/ucx/ucx_lanes.h). A lane that this machine lacks is
-  // InvalidArgument, naming those it has.
+  // UCX's lanes (UCX_TLS) and our own: "posix,cma", "rc", "tcp", "tls", ... Empty: shared memory,
+  // InfiniBand, in a trusted network TCP (transport/ucx/ucx_lanes.h), and tls with a key. A lane
+  // that this machine lacks is InvalidArgument, naming those it has.
   std::string lanes = {};
   // UCX_NET_DEVICES. Empty: those of the trusted network and RDMA's.
   std::string net_devices = {};
+  // Where a daemon takes tensors from tasks that it shares neither memory nor a trusted network
+  // with. 0: a free port.
+  int data_port = 0;
   // Networks in which UCX may use TCP: {"10.0.0.0/24"}. Everyone in them, and every user of their
   // hosts, can then end this process, and read and change its tensors. Empty: UCX opens no port.
   std::vector<std::string> trusted_network = {};
@@ -24,10 +29,20 @@ struct TransportOptions {
   std::chrono::microseconds spin{50};
 };
 
-// Makes transports as the options say. `loopback`: every task that they are to reach is on this
-// machine, so that messages need not leave it. What is slow, and what can be refused
-// (InvalidArgument), happens here: a transport is then made in milliseconds.
-Result<TransportFactory> ChooseTransport(TransportOptions options, bool loopback);
+// Where a task's data plane stands in the cluster.
+struct TransportSite {
+  // Every task that it is to reach is on this machine, so that messages need not leave it.
+  bool loopback = false;
+  // Tasks that share neither memory nor a trusted network meet by TLS with this key.
+  std::optional<control::KeyRing> key = {};
+  // Where it listens for them, and the name by which they find that. Empty: it dials only.
+  std::string bind_address = {}, advertised_host = {};
+};
+
+// Makes transports that choose a way for each peer (transport/lanes/lanes_transport.h). What is
+// slow, and what can be refused (InvalidArgument), happens here, and the port for data is opened: a
+// transport is then made in milliseconds.
+Result<TransportFactory> ChooseTransport(TransportOptions options, const TransportSite& site);
 
 // What options.trusted_network trusts, in one line for a log; empty: nobody.
 std::string DescribeTrust(const TransportOptions& options);

@@ -117,7 +117,8 @@ Status Session::Impl::StartWorker(const ClusterSpec* cluster) {
   worker.rewrite = RewriteForExecution;
   if (cluster != nullptr) {
     MG_ASSIGN_OR_RETURN(worker.make_transport,
-                        ChooseTransport(options_.transport, OnLoopback(*cluster)));
+                        ChooseTransport(options_.transport,
+                                        {.loopback = OnLoopback(*cluster), .key = options_.key}));
   }
   MG_ASSIGN_OR_RETURN(worker_, Worker::Create(std::move(worker)));
   return Status();

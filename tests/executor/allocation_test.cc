@@ -126,7 +126,7 @@ class WorkersTest : public ::testing::TestWithParam<int64_t>, public StepClient 
     options.task = DeviceName::Parse(task).value();
     options.ops = &ops_;
     options.kernels = &kernels_;
-    options.make_transport = ChooseTransport({}, true).value();
+    options.make_transport = ChooseTransport({}, {.loopback = true}).value();
     return Worker::Create(std::move(options)).value();
   }
   static std::string TaskName(int i) { return "/job:worker/replica:0/task:" + std::to_string(i); }

@@ -325,6 +325,24 @@ TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
   EXPECT_TRUE(WaitForNoneWith(":" + port));
 }
 
+TEST(Launch, ATrustedNetworkIsToldToEveryTaskOfOtherMachines) {
+  const FakeSsh ssh;
+  const std::string port = std::to_string(FreePorts(1).value()[0]);
+  const Ran ran = RunLaunch(
+      {"--ps=0", "-H", "localhost", "--base_port=" + port, "--trusted_network=127.0.0.0/8,::1/128",
+       "--", "sh", "-c", "echo trusts $MONOGRAPH_TRUSTED_NETWORK"},
+      {{"PATH", ssh.PathWith(ExecutorFolder())}});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"trusts 127.0.0.0/8,::1/128"});
+  ExpectText(ssh.calls(), {"--trusted_network=127.0.0.0/8,::1/128"});
+  const Ran here = RunLaunch({"--trusted_network=10.0.0.0/8", "--", "true"});
+  EXPECT_EQ(here.code, 2);
+  ExpectText(here.error, {"--trusted_network", "-H"});
+  const Ran wrong = RunLaunch({"-H", "localhost", "--trusted_network=10.0.0.0", "--", "true"});
+  EXPECT_EQ(wrong.code, 2);
+  ExpectText(wrong.error, {"--trusted_network", "'10.0.0.0' is no network", "10.0.0.0/24"});
+}
+
 TEST(Launch, ExecutorsOfOtherMachinesAreWhereTheirFlagSays) {
   const FakeSsh ssh;
   const TemporaryFolder folder;

@@ -76,6 +76,14 @@ std::vector<OpenSocket> SocketsOf(pid_t pid) {
   return sockets;
 }
 
+std::string KillingPacket() {
+  const uint64_t magic = 0xCAFEBABE12345678;
+  std::string packet(reinterpret_cast<const char*>(&magic), sizeof magic);
+  packet += '\x20';
+  packet.append(4, '\0');
+  return packet.append(64, 'A');
+}
+
 std::vector<SharedSegment> SegmentsOf(pid_t pid) {
   std::map<std::string, SharedSegment> segments;
   for (const auto& [path, target] : Links(pid)) {

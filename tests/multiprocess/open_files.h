@@ -1,4 +1,5 @@
-// What other processes can find of a process: its sockets, and the memory that it shares.
+// What other processes can find of a process: its sockets, and the memory that it shares; and what
+// they can send there.
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +27,10 @@ struct SharedSegment {
   uid_t owner = 0;
   bool linked = false;  // others find it by a name in a folder, or by a System V key or id
 };
+
+// What UCX 1.13's TCP answers by ending the process: its magic number, and a message of an unknown
+// kind.
+std::string KillingPacket();
 
 // Files in /dev/shm, memfds and System V segments that the process has open or mapped.
 std::vector<SharedSegment> SegmentsOf(pid_t pid);

@@ -16,16 +16,6 @@
 namespace monograph {
 namespace {
 
-// What UCX 1.13's TCP answers by ending the process: its magic number, and a message of an unknown
-// kind.
-std::string KillingPacket() {
-  const uint64_t magic = 0xCAFEBABE12345678;
-  std::string packet(reinterpret_cast<const char*>(&magic), sizeof magic);
-  packet += '\x20';
-  packet.append(4, '\0');
-  return packet.append(64, 'A');
-}
-
 // Sends the packet to a port of this machine and waits until the other side closes, at most 1 s.
 void SendTo(int port, const std::string& packet) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -192,6 +182,57 @@ TEST_F(Sockets, OfTcpComeOnlyWithATrustedNetworkAndTheTaskSaysWhatThatMeans) {
   EXPECT_EQ(Ports(cluster.daemon("ps", 0).pid()).size(), 2u);
   EXPECT_TRUE(cluster.daemon("ps", 0).WaitForError("everyone in 127.0.0.0/8"))
       << cluster.daemon("ps", 0).error();
+}
+
+TEST_F(Sockets, LanesThatDoNotMeetAreRefusedAtOnceWithWhatEachSideOffers) {
+  TestCluster cluster;
+  SessionOptions options;
+  options.transport.lanes = "tcp";
+  options.transport.trusted_network = {"127.0.0.0/8"};
+  const auto begin = Clock::now();
+  ExpectError(Session::Connect(cluster.spec(), graph_, options).status(), Code::kFailedPrecondition,
+              {"/job:ps/replica:0/task:0", "this task offers tcp", "it offers cma,posix"});
+  EXPECT_LT(Clock::now() - begin, 10s);
+}
+
+TEST_F(Sockets, ATaskOfThisHostWhoseMemoryIsItsOwnIsMetByTlsAndTheSessionSaysWhy) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root starts tasks of other users";
+  const TemporaryFolder folder;
+  const std::string key = folder.File("cluster.key");
+  ChildProcess keygen({MonographPath(), "keygen", key});
+  ASSERT_TRUE(keygen.Wait(20s).has_value());
+  SessionOptions options;
+  options.key = control::ReadKeyFile(key).value();
+  ChildProcess may({"setpriv", "--reuid=65534", "--clear-groups", ExecutorPath(), "--version"});
+  const std::optional<Exit> exit = may.Wait(20s);
+  for (const std::vector<std::string>& apart : std::vector<std::vector<std::string>>{
+           {"setpriv", "--reuid=65534", "--clear-groups"},
+           {"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}}) {
+    const bool user = apart[0] == "setpriv";
+    if (user && (!exit || exit->code != 0)) continue;  // others cannot read this folder
+    TestCluster cluster({.ps = 0, .workers = 1, .start = false});
+    std::vector<std::string> argv = apart;
+    argv.insert(argv.end(),
+                {ExecutorPath(), "--key_stdin", "--cluster=" + cluster.json(), "--job=worker"});
+    // The other user cannot read the key file.
+    std::vector<std::string> shell = {"sh", "-c", "key=$1; shift; exec \"$@\" < \"$key\"", "sh",
+                                      key};
+    shell.insert(shell.end(), argv.begin(), argv.end());
+    ChildProcess daemon(shell);
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    const Output x = Placeholder(root, DT_FLOAT, {});
+    const Output y = Identity(root.WithDevice("/job:worker/task:0"), x);
+    ::testing::internal::CaptureStderr();
+    const auto session = Session::Connect(cluster.spec(), graph, options);
+    const std::string lanes = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(session.ok()) << session.status() << daemon.error();
+    const auto values = (*session)->Run({{x, Tensor::Scalar(5.0f)}}, {y});
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_NE(lanes.find("tls 1.3 (same host, but another user, container or security label)"),
+              std::string::npos)
+        << lanes;
+  }
 }
 
 }  // namespace

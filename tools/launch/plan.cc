@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "tools/free_ports.h"
+#include "transport/trusted_network.h"
 
 namespace monograph {
 namespace {
@@ -51,6 +52,12 @@ std::string Counted(int count, const std::string& noun) {
   return std::to_string(count) + " " + noun;
 }
 
+std::string Commas(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
 }  // namespace
 
 Result<LaunchPlan> LaunchPlan::Make(const LaunchOptions& options) {
@@ -68,6 +75,8 @@ Result<LaunchPlan> LaunchPlan::Make(const LaunchOptions& options) {
   if (!options.hosts.empty() && options.workers)
     return InvalidArgument(
         "--workers is for this machine; with -H each host has its number: -H node1:2,node2:2");
+  MG_RETURN_IF_ERROR(
+      ParseNetworks(options.trusted_network).status().WithContext("--trusted_network"));
   if (options.hosts.empty() && !options.trusted_network.empty())
     return InvalidArgument(
         "--trusted_network is for tasks on other machines (-H): those of one share memory");
@@ -167,7 +176,7 @@ std::vector<std::string> LaunchPlan::DaemonCommand(const PlannedTask& task,
   if (task.job == "worker" && !cpu_devices.empty()) argv.push_back(cpu_devices);
   if (options_->restarts > 0) argv.push_back("--exit_when_gpu_lost");
   if (!options_->trusted_network.empty())
-    argv.push_back("--trusted_network=" + options_->trusted_network);
+    argv.push_back("--trusted_network=" + Commas(options_->trusted_network));
   argv.insert(argv.end(), options_->executor_flags.begin(), options_->executor_flags.end());
   return argv;
 }
@@ -189,7 +198,7 @@ std::vector<ChildCommand> LaunchPlan::Commands(const LaunchFiles& files) const {
   client.environment = {{"MONOGRAPH_CLUSTER", cluster_.ToJson()},
                         {"MONOGRAPH_KEY_FILE", files.key}};
   if (!options_->trusted_network.empty())
-    client.environment.emplace_back("MONOGRAPH_TRUSTED_NETWORK", options_->trusted_network);
+    client.environment.emplace_back("MONOGRAPH_TRUSTED_NETWORK", Commas(options_->trusted_network));
   if (client_per_worker()) {
     for (int i = 0; i < NumWorkers(); ++i) {
       ChildCommand one = client;

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "transport/trusted_network.h"
@@ -23,8 +25,7 @@ namespace {
 
 // Lanes that let in nobody but whom we give the address. A name that ends in '*': all that begin
 // so.
-constexpr std::string_view kPrivate[] = {"posix", "cma",      "rc*",   "ud*", "dc*",
-                                         "cuda*", "gdr_copy", "rocm*", "ze*"};
+constexpr std::string_view kPrivate[] = {"posix", "cma", "cuda*", "gdr_copy", "rocm*", "ze*"};
 constexpr std::string_view kRdma[] = {"rc*", "ud*", "dc*"};
 // Names that stand for several lanes: for each one whose name begins so.
 constexpr std::string_view kFamilies[] = {"rc", "ud", "dc", "cuda", "rocm", "ugni", "ze"};
@@ -47,40 +48,72 @@ std::string OnDevices(const std::string& net_devices) {
   return net_devices.empty() ? "" : " on network devices '" + net_devices + "'";
 }
 
-// Ports of RDMA devices, as UCX names them: "mlx5_0:1".
-std::vector<std::string> RdmaPorts() {
-  std::vector<std::string> ports;
+// The first line of one of the system's files about RDMA devices.
+std::string FirstLine(const std::string& name) {
+  std::ifstream file("/sys/class/infiniband/" + name);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// A port of an RDMA device that is up.
+struct RdmaPort {
+  std::string name;  // as UCX has it: "mlx5_0:1"
+  bool ethernet = false;
+  uint64_t fabric = 0;
+};
+
+std::vector<RdmaPort> RdmaPorts() {
+  std::vector<RdmaPort> ports;
   std::error_code error;
   for (const auto& device : std::filesystem::directory_iterator("/sys/class/infiniband", error)) {
-    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", error))
-      ports.push_back(device.path().filename().string() + ":" + port.path().filename().string());
+    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", error)) {
+      const std::string name = device.path().filename().string(),
+                        number = port.path().filename().string(),
+                        at = name + "/ports/" + number + "/";
+      if (!FirstLine(at + "state").starts_with("4")) continue;  // "4: ACTIVE"
+      const bool ethernet = FirstLine(at + "link_layer") != "InfiniBand";
+      // The first half of an address is InfiniBand's number of the subnet.
+      const std::string subnet = FirstLine(at + "gids/0").substr(0, 19);
+      ports.push_back(
+          {name + ":" + number, ethernet, Fnv1a(ethernet ? "ethernet" : "infiniband " + subnet)});
+    }
   }
   return ports;
 }
 
-// The devices that UCX may use; empty: all of them. `trusted` empty: TCP is not used.
-Result<std::string> AllowedDevices(const std::string& wanted, const std::vector<Network>& trusted) {
+// Fills in the devices that UCX may use, and where they lead. `ethernet`: RDMA over Ethernet may
+// be.
+Status ChooseDevices(const std::string& wanted, bool ethernet, UcxLanes* lanes) {
+  const std::vector<Network>& trusted = lanes->trusted;
   const std::vector<NetDevice> here = NetDevices();
-  const std::vector<std::string> rdma = RdmaPorts();
-  std::vector<std::string> known = rdma;
+  const std::vector<RdmaPort> rdma = RdmaPorts();
+  std::vector<std::string> known;
+  for (const RdmaPort& port : rdma) known.push_back(port.name);
   for (const NetDevice& device : here)
     known.push_back(device.name + " (" + AddressText(device.address()) + ")");
   std::string networks;
   for (const Network& network : trusted)
     networks += (networks.empty() ? "" : ",") + network.ToString();
   if (wanted.empty() || wanted == "all") {
-    if (trusted.empty()) return std::string();
     std::vector<std::string> allowed;
     for (const NetDevice& device : here) {
-      if (Contains(trusted, device.address())) allowed.push_back(device.name);
+      if (!Contains(trusted, device.address())) continue;
+      allowed.push_back(device.name);
+      lanes->addresses.push_back(NetworkOf(device.address()));
     }
-    if (allowed.empty()) {
+    if (allowed.empty() && !trusted.empty()) {
       return InvalidArgument(
           "no network device of this machine has an address in the trusted network " + networks +
           "; there are " + Joined(known));
     }
-    allowed.insert(allowed.end(), rdma.begin(), rdma.end());
-    return Joined(allowed);
+    for (const RdmaPort& port : rdma) {
+      if (port.ethernet && !ethernet) continue;
+      allowed.push_back(port.name);
+      lanes->fabrics.push_back(port.fabric);
+    }
+    lanes->net_devices = Joined(allowed);
+    return Status();
   }
   for (const std::string& name : SplitNames(wanted)) {
     const auto device = std::find_if(here.begin(), here.end(),
@@ -90,14 +123,21 @@ Result<std::string> AllowedDevices(const std::string& wanted, const std::vector<
                              AddressText(device->address()) +
                              ", which is not in the trusted network " + networks);
     }
+    if (device != here.end() && !trusted.empty())
+      lanes->addresses.push_back(NetworkOf(device->address()));
     const std::string without_port = name.substr(0, name.find(':'));
+    for (const RdmaPort& port : rdma) {
+      if (port.name == name || port.name.starts_with(name + ":"))
+        lanes->fabrics.push_back(port.fabric);
+    }
     if (device == here.end() && if_nametoindex(name.c_str()) == 0 &&
         !std::filesystem::exists("/sys/class/infiniband/" + without_port)) {
       return InvalidArgument("this machine has no network device '" + name + "'; there are " +
                              Joined(known));
     }
   }
-  return wanted;
+  lanes->net_devices = wanted;
+  return Status();
 }
 
 // The lanes that UCX makes of `names` on the devices, from lines such as
@@ -157,7 +197,9 @@ Status CheckNamed(const std::string& wanted, const std::string& net_devices,
 }  // namespace
 
 Result<UcxLanes> ChooseUcxLanes(const TransportOptions& options) {
-  MG_ASSIGN_OR_RETURN(const std::vector<Network> trusted, ParseNetworks(options.trusted_network));
+  UcxLanes lanes;
+  MG_ASSIGN_OR_RETURN(lanes.trusted, ParseNetworks(options.trusted_network));
+  const std::vector<Network>& trusted = lanes.trusted;
   const auto environment = [](const char* name) {
     const char* value = getenv(name);
     return std::string(value == nullptr ? "" : value);
@@ -171,13 +213,14 @@ Result<UcxLanes> ChooseUcxLanes(const TransportOptions& options) {
                "'");
   }
   const std::string devices = environment("UCX_NET_DEVICES");
-  UcxLanes lanes;
-  MG_ASSIGN_OR_RETURN(lanes.net_devices,
-                      AllowedDevices(devices.empty() ? options.net_devices : devices, trusted));
+  MG_RETURN_IF_ERROR(ChooseDevices(devices.empty() ? options.net_devices : devices,
+                                   !trusted.empty() || !wanted.empty(), &lanes));
   const auto usable = [&](const std::set<std::string>& here) {
     std::set<std::string> names;
     for (const std::string& lane : here) {
-      if (Matches(kPrivate, lane) || (lane == "tcp" && !trusted.empty())) names.insert(lane);
+      if (Matches(kRdma, lane) ? !lanes.fabrics.empty()
+                               : Matches(kPrivate, lane) || (lane == "tcp" && !trusted.empty()))
+        names.insert(lane);
     }
     return names;
   };
@@ -204,6 +247,8 @@ Result<UcxLanes> ChooseUcxLanes(const TransportOptions& options) {
   lanes.tcp = names.contains("tcp");
   lanes.rdma = std::any_of(names.begin(), names.end(),
                            [](const std::string& lane) { return Matches(kRdma, lane); });
+  if (!lanes.tcp) lanes.addresses.clear();
+  if (!lanes.rdma) lanes.fabrics.clear();
   return lanes;
 }
 

@@ -44,6 +44,7 @@
 #include "transport/host_number.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_guard.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace monograph {
@@ -334,11 +335,17 @@ Status UcxTransport::Start(const TransportOptions& options) {
     if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
     return FromUcx(status, what);
   };
-  ucp_worker_params_t params{};
-  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = ucp_worker_create(context.handle, &params, &worker_);
-  if (status != UCS_OK) return fail(status, "creating a UCX worker");
+  const auto open = [&] {
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    return FromUcx(ucp_worker_create(context.handle, &params, &worker_), "creating a UCX worker");
+  };
+  const auto close = [&] { ucp_worker_destroy(std::exchange(worker_, nullptr)); };
+  MG_RETURN_IF_ERROR(context.lanes.tcp ? OpenGuarded(context.lanes.trusted,
+                                                     !context.lanes.shared_memory, open, close)
+                                       : open());
+  ucs_status_t status = UCS_OK;
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return fail(status, "asking UCX for its event descriptor");
   const std::pair<unsigned, ucp_am_recv_callback_t> handlers[] = {{kHeaderOnly, OnHeader},
@@ -895,7 +902,16 @@ void UcxTransport::Finish() {
 
 }  // namespace
 
-Status PrepareUcx(const TransportOptions& options) { return SharedUcxContext(options).status(); }
+Result<UcxLanes> PrepareUcx(const TransportOptions& options) {
+  MG_ASSIGN_OR_RETURN(UcxContext context, SharedUcxContext(options));
+  return std::move(context.lanes);
+}
+
+std::pair<uint8_t, uint8_t> UcxVersion() {
+  unsigned major, minor, release;
+  ucp_get_version(&major, &minor, &release);
+  return {static_cast<uint8_t>(major), static_cast<uint8_t>(minor)};
+}
 
 Result<std::unique_ptr<Transport>> MakeUcxTransport(const TransportOptions& options,
                                                     MessageHandler* handler) {

@@ -1,16 +1,21 @@
 // The data plane by UCX: shared memory within a host, RDMA or TCP between hosts.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "transport/transports.h"
+#include "transport/ucx/ucx_lanes.h"
 
 namespace monograph {
 
 // Starts UCX with these options, so that transports of them are made in milliseconds. Starting
-// takes longer, and what it has made stays until the process ends. InvalidArgument for a lane that
-// this machine lacks, naming those it has.
-Status PrepareUcx(const TransportOptions& options);
+// takes longer, and what it has made stays until the process ends. Errors as ChooseUcxLanes.
+Result<UcxLanes> PrepareUcx(const TransportOptions& options);
+
+// Major and minor number of the UCX that runs.
+std::pair<uint8_t, uint8_t> UcxVersion();
 
 // No net_devices: UCX chooses. `handler` outlives the transport.
 Result<std::unique_ptr<Transport>> MakeUcxTransport(const TransportOptions& options,
