@@ -23,6 +23,7 @@
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "base/duration.h"
 #include "base/log.h"
@@ -274,10 +275,19 @@ void TlsListener::Impl::Refuse(const TlsHandshake& handshake, const Status& why)
 asio::awaitable<Status> TlsListener::Impl::DialOnce(TlsDial dial,
                                                     std::shared_ptr<TlsHandshake>* made) {
   const std::string where = control::HostPort{dial.host, dial.port}.ToString();
-  tcp::resolver resolver(io_);
-  const auto [unresolved, endpoints] =
-      co_await resolver.async_resolve(dial.host, std::to_string(dial.port), kToken);
-  if (unresolved) co_return control::FromAsio(unresolved, "cannot find the host of " + where);
+  // A numeric address needs no resolver, which has a thread of its own and no deadline.
+  std::vector<tcp::endpoint> endpoints;
+  ErrorCode named;
+  const asio::ip::address numeric = asio::ip::make_address(dial.host, named);
+  if (named) {
+    tcp::resolver resolver(io_);
+    const auto [unresolved, found] =
+        co_await resolver.async_resolve(dial.host, std::to_string(dial.port), kToken);
+    if (unresolved) co_return control::FromAsio(unresolved, "cannot find the host of " + where);
+    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
+  } else {
+    endpoints.emplace_back(numeric, dial.port);
+  }
   auto socket = std::make_shared<tcp::socket>(io_);
   asio::steady_timer timer(io_, options_.handshake_timeout);
   timer.async_wait([socket](const ErrorCode& error) {
