@@ -26,7 +26,7 @@ std::unique_ptr<Server> Daemon(int task) {
   options.worker.task = {.job = "worker", .replica = 0, .task = task};
   options.worker.ops = &registries.ops;
   options.worker.kernels = &registries.kernels;
-  options.worker.make_transport = ChooseTransport({}, true).value();
+  options.worker.make_transport = ChooseTransport({}, {.loopback = true}).value();
   return Server::Start(std::move(options)).value();
 }
 
