@@ -174,8 +174,9 @@ TEST_P(WorkersTest, ASteadyStepFromTaskToTaskTakesNoHeapMemory) {
   RunSteps(300, x);
   const int64_t before = testing::Allocations(), faults = PageFaults();
   RunSteps(300, x);
-  // Records that are made late, because an earlier step's was still held. One a step would be 300.
-  EXPECT_LE(testing::Allocations() - before, 15);
+  // Records that are made late, because an earlier step's was still held, and rounds of the watch,
+  // every half second. One a step would be 300.
+  EXPECT_LE(testing::Allocations() - before, 100);
   if (!kSanitized) {
     EXPECT_LE(PageFaults() - faults, 60);
   }
