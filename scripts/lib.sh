@@ -46,7 +46,7 @@ configure_and_build() {
   local build=$1 options=$2
   shift 2
   [ "${CI:-}" != true ] || options+=" -DMG_WERROR=ON"
-  options+=" -DMG_JOIN_SOURCES=ON"  # half the time from nothing
+  options+=" -DMG_JOIN_SOURCES=ON"  # half the time from nothing: CONTRIBUTING.md
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
   # shellcheck disable=SC2086  # options are words
   cmake -S "$root" -B "$build" -G Ninja $options >"$build.log" 2>&1 || { cat "$build.log"; die "cmake failed"; }
