@@ -108,7 +108,7 @@ control::ServerHandlers Stubs::Handlers(int stub) {
   using control::Reply;
   control::ServerHandlers handlers;
   handlers.methods["Status"] = {
-      [this, stub](const CallContext&, const std::string&, const Reply& reply) {
+      [stub](const CallContext&, const std::string&, const Reply& reply) {
         wire::StatusResponse response;
         response.set_task(TaskOf(stub));
         response.set_incarnation(IncarnationOf(stub));

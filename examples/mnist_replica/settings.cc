@@ -64,9 +64,10 @@ void Settings::AddTo(Flags* flags) {
   flags->Add("sharded_checkpoints", &sharded_checkpoints,
              "the tasks that hold variables write and read the checkpoints of --train_dir, which "
              "all of them see, and not the client");
-  flags->Add("refuse_damaged_checkpoint", &refuse_damaged_checkpoint,
-             "--train_dir: end where the latest checkpoint is damaged, instead of going on from the "
-             "latest one that is whole");
+  flags->Add(
+      "refuse_damaged_checkpoint", &refuse_damaged_checkpoint,
+      "--train_dir: end where the latest checkpoint is damaged, instead of going on from the "
+      "latest one that is whole");
   flags->Add("save_steps", &save_steps, "updates between checkpoints", 1);
   flags->Add("save_summaries_steps", &save_summaries_steps, "updates between summaries", 1);
   flags->Add("max_recoveries", &max_recoveries,
