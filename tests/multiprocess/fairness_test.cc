@@ -154,9 +154,9 @@ TEST(Fairness, TwentyTimesSigtermDuringHeavyStepsEndsTheDaemonWithZero) {
     TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--drain_seconds=0.05"}});
     auto session = cluster.Connect(graph);
     std::vector<std::future<Status>> steps;
-    for (const auto& [side, sum] :
+    for (const auto& [a, b] :
          {std::pair(product.side, product.sum), std::pair(integers.side, integers.sum)}) {
-      steps.push_back(std::async(std::launch::async, [&session, side, sum] {
+      steps.push_back(std::async(std::launch::async, [&session, side = a, sum = b] {
         return session->Run({{side, Tensor::Scalar<int32_t>(4000)}}, {sum}).status();
       }));
     }

@@ -107,9 +107,9 @@ TEST_P(CheckpointCrash, AfterAnyCallOfASaveLeavesTheOldCheckpointOrTheNewOne) {
   ASSERT_GT(calls.size(), 8u);
   EXPECT_EQ(FirstLoss(&disk, calls, save.old()), "");
   // The disk of the test is not kinder than a real one.
-  for (auto& [kind, less] : without) {
+  for (auto& [left_out, less] : without) {
     std::vector<DiskCall> fewer = calls;
-    std::erase_if(fewer, [&](const DiskCall& call) { return call.kind == kind; });
+    std::erase_if(fewer, [kind = left_out](const DiskCall& call) { return call.kind == kind; });
     EXPECT_NE(FirstLoss(&less, fewer, save.old()), "");
   }
 }
