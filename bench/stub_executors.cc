@@ -107,14 +107,13 @@ control::ServerHandlers Stubs::Handlers(int stub) {
   using control::CallContext;
   using control::Reply;
   control::ServerHandlers handlers;
-  handlers.methods["Status"] = {
-      [stub](const CallContext&, const std::string&, const Reply& reply) {
-        wire::StatusResponse response;
-        response.set_task(TaskOf(stub));
-        response.set_incarnation(IncarnationOf(stub));
-        response.add_devices()->set_name(TaskOf(stub) + "/device:CPU:0");
-        reply(response.SerializeAsString());
-      }};
+  handlers.methods["Status"] = {[stub](const CallContext&, const std::string&, const Reply& reply) {
+    wire::StatusResponse response;
+    response.set_task(TaskOf(stub));
+    response.set_incarnation(IncarnationOf(stub));
+    response.add_devices()->set_name(TaskOf(stub) + "/device:CPU:0");
+    reply(response.SerializeAsString());
+  }};
   handlers.methods["CreateSession"] = {
       [this](const CallContext&, const std::string&, const Reply& reply) {
         wire::CreateSessionResponse response;
