@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-BATCH = 12
+BATCH = 20
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 CACHE = os.path.join(ROOT, ".cache", "lint")
 FINDING = re.compile(r"^/\S+?:\d+:\d+: (?:warning|error): .*\[[\w.,-]+\]$|^error: ")

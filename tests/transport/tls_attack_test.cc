@@ -314,6 +314,10 @@ TEST_F(TlsAttack, AMalformedChunkEndsTheConnection) {
   for (const std::string& bytes : bad) {
     const Pair pair = Join(++from);
     pair.control->Write(Frame(TlsFrame::kAnnounce, 4, 1, 1000, "good"));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (at_victim_.header_order().size() < from - 2000 &&
+           std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     pair.bulk->Write(bytes);
     EXPECT_TRUE(pair.control->IsClosed()) << "chunk " << from - 2001;
     EXPECT_TRUE(pair.bulk->IsClosed()) << "chunk " << from - 2001;

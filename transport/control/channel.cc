@@ -7,16 +7,15 @@
 #include "transport/control/channel.h"
 
 #include "base/mutex.h"
+#include "transport/asio_token.h"
 #include "transport/control/connection.h"
 // Keep connection.h before other Asio headers.
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <future>
 #include <thread>
 
@@ -34,7 +33,6 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 constexpr Milliseconds kFirstPause{10}, kLongestPause{250}, kLongestReportPause{10000};
 // Limit for one attempt: to a machine that drops packets it would otherwise last minutes.
 constexpr Milliseconds kAttemptTime{5000};

@@ -13,17 +13,16 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <new>
 
 #include "base/duration.h"
+#include "transport/asio_token.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/peer_user.h"
 #include "transport/control/tls.h"
@@ -31,7 +30,6 @@
 namespace monograph::control {
 namespace {
 
-constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadAheadBytes = 16 * 1024;
 // A body grows as its bytes arrive: a length alone reserves no memory.
 constexpr size_t kBodyStepBytes = size_t{256} << 10;

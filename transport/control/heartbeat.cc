@@ -6,17 +6,16 @@
 #include "transport/control/heartbeat.h"
 
 #include "base/mutex.h"
+#include "transport/asio_token.h"
 #include "transport/control/connection.h"
 // Keep connection.h before other Asio headers.
 #include <algorithm>
 #include <array>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <future>
 #include <map>
 #include <thread>
@@ -32,7 +31,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 // A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
 // not read yet.
 constexpr auto kOwnDelay = std::chrono::milliseconds(250);

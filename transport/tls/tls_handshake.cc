@@ -8,10 +8,9 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "base/duration.h"
+#include "transport/asio_token.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/host_port.h"
 #include "transport/control/peer_user.h"
@@ -27,7 +26,6 @@ using ErrorCode = boost::system::error_code;
 using Side = TlsStream::Side;
 using State = TlsStream::State;
 
-constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 // A second line of defence behind the layers that judge liveness: data that is not acknowledged for
 // so long, or a host that has vanished, ends the connection.
 constexpr int kUserTimeoutMs = 15000;

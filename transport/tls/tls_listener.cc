@@ -3,6 +3,7 @@
 // transport that wants it (Dial). Afterwards a connection is the transport's alone.
 #include "transport/tls/tls_listener.h"
 
+#include "transport/asio_token.h"
 #include "transport/tls/tls_handshake.h"
 // Keep tls_handshake.h before other Asio headers.
 #include <fcntl.h>
@@ -12,14 +13,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -44,7 +43,6 @@ using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Side = TlsStream::Side;
 
-constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 // A connection that ends before its handshake is over is tried again: under a flood of connections
 // the acceptor ends the oldest.
 constexpr int kDialAttempts = 3;
