@@ -1,3 +1,6 @@
+// A second process has the other ends of the connections and obeys lines on its pipe: connect, echo
+// messages back, or read so many payloads. A payload goes out in pieces, which the streams take in
+// turn, from one thread: what is measured is OpenSSL and the kernel, without a transport.
 #include "bench/raw_tls.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,7 @@
+// Nodes go into one queue that knows their sessions (executor/task_queue.h), and a thread of the
+// arena takes the next one. A kernel's loop is cut into blocks that helpers and the caller take
+// from a counter; it is short enough to spin for its end. Work that is estimated at more than 2 ms
+// is cut even on one thread, so that an aborted step leaves it between two blocks.
 #include "executor/thread_pools.h"
 
 #include <tbb/global_control.h>

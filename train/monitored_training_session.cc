@@ -1,3 +1,6 @@
+// Run calls its work until it succeeds: Begin opens a session and a trainer where there is none,
+// and the chief restores; a failure goes to Recover, which returns it, or closes the session,
+// waits, and lets Run begin again. Attempts are counted since the last new step.
 #include "train/monitored_training_session.h"
 
 #include <algorithm>

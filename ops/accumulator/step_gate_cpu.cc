@@ -1,3 +1,7 @@
+// Each function changes the gate under its lock, moves out the waiters that this completes, and
+// calls them after it: a callback may enter the gate again. Who holds the gate (makes the updates)
+// and which replicas are members is told by their sessions; when too few are left, all waiters
+// fail.
 #include "ops/accumulator/step_gate_cpu.h"
 
 #include <algorithm>

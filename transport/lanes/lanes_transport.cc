@@ -1,3 +1,7 @@
+// Both inner transports are made at the start, and a peer's address is the offer of both
+// (transport/lanes/offer.h). Only Connect chooses; from then on the lowest bit of a PeerId says
+// which transport a call goes to. What TLS delivers passes a relay, which also wakes who drives
+// UCX's.
 #include "transport/lanes/lanes_transport.h"
 
 #include <array>

@@ -1,3 +1,5 @@
+// Encoding, decoding with a checksum, and the choice, which looks at the same facts whichever side
+// asks: shared memory first, then a network that UCX may use, then TLS.
 #include "transport/lanes/offer.h"
 
 #include <netinet/in.h>
