@@ -39,6 +39,9 @@ class FunctionLibrary {
   std::map<std::string, Function, std::less<>> functions_;
 };
 
+// How deep calls within calls are followed; a library that calls itself ends there.
+inline constexpr int kMaxCallDepth = 64;
+
 // The function that a node calls; nullptr if it is no call, or the library lacks the function.
 const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& library);
 

@@ -18,8 +18,6 @@
 namespace monograph {
 namespace {
 
-constexpr int kMaxCallDepth = 64;
-
 // Depths in a function: where each argument is first read, and where each result is computed. So
 // the transfers of a call are ordered as if it were inlined: weights of early layers go first,
 // gradients of late layers come first.

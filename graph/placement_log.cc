@@ -16,7 +16,6 @@
 namespace monograph {
 namespace {
 
-constexpr int kMaxCallDepth = 64;
 constexpr size_t kTopOps = 6;
 constexpr size_t kTopRoutes = 32;
 

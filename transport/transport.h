@@ -90,8 +90,6 @@ class Transport {
 
   // Opaque bytes by which other transports of the same kind connect to this one.
   virtual std::string address() const = 0;
-  // "ucx", "inproc".
-  virtual std::string_view kind() const = 0;
 
   // A number that names the host of the transport with this address: those of one host share memory
   // and a loopback device. 0: not known. Equal in all processes.

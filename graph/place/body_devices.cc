@@ -5,11 +5,7 @@
 #include "graph/place/device_set.h"
 
 namespace monograph::place {
-namespace {
-
-constexpr int kMaxCallDepth = 64;
-
-}  // namespace
+namespace {}  // namespace
 
 bool BodyDevices::TaskOf(const Graph& graph, NodeId call, DeviceName* task) {
   const DeviceName& own = graph.device(call);

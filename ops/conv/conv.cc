@@ -6,8 +6,10 @@
 
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
+#include "ops/constant/constant.h"
 #include "ops/conv/geometry.h"
 #include "ops/dims.h"
+#include "ops/shape/shape.h"
 #include "ops/window.h"
 
 namespace monograph {
@@ -116,23 +118,17 @@ Parsed Parse(const Attrs& attrs) {
            .explicit_paddings = attrs.GetOr<std::vector<int64_t>>("explicit_paddings", {})}};
 }
 
-Output ShapeOf(const Scope& s, Output x) {
-  if (!x.shape().fully_known()) return OpBuilder(s, "Shape").Input(x).BuildOutput();
-  std::vector<int32_t> dims;
-  for (int64_t dim : x.shape().dims()) dims.push_back(static_cast<int32_t>(dim));
-  const Tensor value = Tensor::FromValues<int32_t>(Shape{static_cast<int64_t>(dims.size())}, dims);
-  return OpBuilder(s, "Const")
-      .Attr("value", AttrValue(value))
-      .Attr("dtype", AttrValue(DT_INT32))
-      .BuildOutput();
+// The sizes of `x`, which are a constant where the graph tells them.
+Output SizesOf(const Scope& s, const Output& x) {
+  return x.shape().fully_known() ? IntsConst(s, x.shape().dims()) : ShapeOf(s, x);
 }
 
 Status Conv2DGradient(GradientContext& c) {
   const Parsed p = Parse(c.attrs());
   const Output x = c.input(0), w = c.input(1), g = c.grad(0);
-  c.set_grad(0, Conv2DBackpropInput(c.scope(), ShapeOf(c.scope(), x), w, g, p.strides, p.padding,
+  c.set_grad(0, Conv2DBackpropInput(c.scope(), SizesOf(c.scope(), x), w, g, p.strides, p.padding,
                                     p.options));
-  c.set_grad(1, Conv2DBackpropFilter(c.scope(), x, ShapeOf(c.scope(), w), g, p.strides, p.padding,
+  c.set_grad(1, Conv2DBackpropFilter(c.scope(), x, SizesOf(c.scope(), w), g, p.strides, p.padding,
                                      p.options));
   return Status();
 }
@@ -140,7 +136,7 @@ Status Conv2DGradient(GradientContext& c) {
 Status BackpropInputGradient(GradientContext& c) {
   const Parsed p = Parse(c.attrs());
   const Output w = c.input(1), dy = c.input(2), g = c.grad(0);
-  c.set_grad(1, Conv2DBackpropFilter(c.scope(), g, ShapeOf(c.scope(), w), dy, p.strides, p.padding,
+  c.set_grad(1, Conv2DBackpropFilter(c.scope(), g, SizesOf(c.scope(), w), dy, p.strides, p.padding,
                                      p.options));
   c.set_grad(2, Conv2D(c.scope(), g, w, p.strides, p.padding, p.options));
   return Status();
@@ -149,7 +145,7 @@ Status BackpropInputGradient(GradientContext& c) {
 Status BackpropFilterGradient(GradientContext& c) {
   const Parsed p = Parse(c.attrs());
   const Output x = c.input(0), dy = c.input(2), g = c.grad(0);
-  c.set_grad(0, Conv2DBackpropInput(c.scope(), ShapeOf(c.scope(), x), g, dy, p.strides, p.padding,
+  c.set_grad(0, Conv2DBackpropInput(c.scope(), SizesOf(c.scope(), x), g, dy, p.strides, p.padding,
                                     p.options));
   c.set_grad(2, Conv2D(c.scope(), x, g, p.strides, p.padding, p.options));
   return Status();

@@ -214,7 +214,6 @@ class InprocTransport : public Transport {
   std::string address() const override {
     return std::string(kAddressPrefix) + std::to_string(endpoint_->id());
   }
-  std::string_view kind() const override { return "inproc"; }
 
   Result<PeerId> Connect(std::string_view address, std::string_view name) override {
     uint64_t id = 0;

@@ -27,7 +27,6 @@ class LanesTransport : public Transport {
   Status Start(const LanesParts& parts, MessageHandler* handler);
 
   std::string address() const override { return address_; }
-  std::string_view kind() const override { return "lanes"; }
   uint64_t HostOf(std::string_view address) const override {
     const Result<LanesOffer> offer = DecodeLanesOffer(address);
     return offer.ok() ? offer->host : 0;

@@ -30,6 +30,7 @@
 #include "base/random.h"
 #include "transport/drive/drive_loop.h"
 #include "transport/host_number.h"
+#include "transport/submissions.h"
 #include "transport/tls/tls_address.h"
 #include "transport/tls/tls_link.h"
 
@@ -61,35 +62,6 @@ class MG_CAPABILITY TryOnlyLock {
   alignas(64) std::atomic<bool> locked_{false};
 };
 
-// A stack that many threads push and the holder of the lock empties.
-class Submissions {
- public:
-  void Push(TlsSend* send) {
-    TlsSend* head = head_.load(std::memory_order_relaxed);
-    do {
-      send->next = head;
-    } while (!head_.compare_exchange_weak(head, send));
-  }
-  bool empty() const { return head_.load() == nullptr; }
-  // Oldest first.
-  TlsSend* TakeAll() {
-    TlsSend* newest = head_.exchange(nullptr);
-    TlsSend* oldest = nullptr;
-    while (newest != nullptr) {
-      TlsSend* next = newest->next;
-      newest->next = oldest;
-      oldest = newest;
-      newest = next;
-    }
-    return oldest;
-  }
-
- private:
-  // Sequentially consistent: a sender pushes and then tries the lock, its holder gives the lock
-  // back and then looks here (Unlock). The relaxed load is a first guess.
-  std::atomic<TlsSend*> head_{nullptr};
-};
-
 class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
  public:
   TlsTransport(std::shared_ptr<TlsListener> listener, const TlsOptions& options,
@@ -109,7 +81,6 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
     const Result<TlsAddress> decoded = DecodeTlsAddress(address);
     return decoded.ok() ? decoded->host : 0;
   }
-  std::string_view kind() const override { return "tls"; }
   Result<PeerId> Connect(std::string_view address, std::string_view name) override;
   void Disconnect(PeerId peer) override { SubmitCommand(TlsSend::Kind::kDisconnect, peer); }
   std::string Describe(PeerId peer) const override;
@@ -193,7 +164,7 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
   bool started_ = false;
 
   TryOnlyLock lock_;
-  alignas(64) Submissions submitted_;
+  alignas(64) Submissions<TlsSend> submitted_;
   std::atomic<bool> closing_{false};   // default order: Close was called
   std::atomic<bool> finished_{false};  // default order: no thread drives any more
   // Relaxed: counters.

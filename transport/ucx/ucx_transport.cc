@@ -42,6 +42,7 @@
 #include "base/random.h"
 #include "transport/drive/drive_loop.h"
 #include "transport/host_number.h"
+#include "transport/submissions.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_guard.h"
@@ -142,35 +143,6 @@ Status SendFailure(ucs_status_t status, const Peer& peer) {
   return failure.code() == Code::kUnavailable ? TaskLost(peer.name, failure.message()) : failure;
 }
 
-// A stack that many threads push and the holder of the worker's lock empties.
-class Submissions {
- public:
-  void Push(SendContext* context) {
-    SendContext* head = head_.load(std::memory_order_relaxed);
-    do {
-      context->next = head;
-    } while (!head_.compare_exchange_weak(head, context));
-  }
-  bool empty() const { return head_.load() == nullptr; }
-  // Oldest first.
-  SendContext* TakeAll() {
-    SendContext* newest = head_.exchange(nullptr);
-    SendContext* oldest = nullptr;
-    while (newest != nullptr) {
-      SendContext* next = newest->next;
-      newest->next = oldest;
-      oldest = newest;
-      newest = next;
-    }
-    return oldest;
-  }
-
- private:
-  // Sequentially consistent: a sender pushes and then tries the lock, its holder gives the lock
-  // back and then looks here (UcxTransport::Unlock). The relaxed load is a first guess.
-  std::atomic<SendContext*> head_{nullptr};
-};
-
 class UcxTransport : public Transport, private Driven {
  public:
   UcxTransport(const TransportOptions& options, MessageHandler* handler)
@@ -185,7 +157,6 @@ class UcxTransport : public Transport, private Driven {
     const Result<UcxAddress> decoded = DecodeUcxAddress(address);
     return decoded.ok() ? decoded->host : 0;
   }
-  std::string_view kind() const override { return "ucx"; }
   Result<PeerId> Connect(std::string_view address, std::string_view name) override;
   void Disconnect(PeerId peer) override;
   std::string Describe(PeerId peer) const override;
@@ -299,7 +270,7 @@ class UcxTransport : public Transport, private Driven {
   std::string address_;
 
   WorkerLock lock_;
-  alignas(64) Submissions submitted_;
+  alignas(64) Submissions<SendContext> submitted_;
   alignas(64) std::atomic<int> in_flight_{0};  // relaxed: tells the driver how long to sleep
   // Relaxed: counters. Written under the lock, so without a read-modify-write.
   std::atomic<uint64_t> messages_sent_{0}, messages_received_{0}, bytes_sent_{0},
