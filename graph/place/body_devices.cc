@@ -5,8 +5,6 @@
 #include "graph/place/device_set.h"
 
 namespace monograph::place {
-namespace {}  // namespace
-
 bool BodyDevices::TaskOf(const Graph& graph, NodeId call, DeviceName* task) {
   const DeviceName& own = graph.device(call);
   *task = TaskPart(own);
