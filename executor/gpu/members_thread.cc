@@ -18,9 +18,9 @@ using collective::GroupName;
 namespace {
 
 // How often deadlines and connections are looked at while something is under way.
-constexpr std::chrono::milliseconds kTick{20};
+constexpr std::chrono::milliseconds kLookEvery{20};
 // A device that is destroyed while a collective is under way is waited for so long.
-constexpr std::chrono::seconds kDrain{10};
+constexpr std::chrono::seconds kTimeToEnd{10};
 
 // All members compute the same; never 0.
 uint64_t KeyOf(std::string_view id) { return Fnv1a(id) | 1; }
@@ -46,19 +46,19 @@ void GpuMembers::Thread() {
     if (stopped_) {
       if (under_way_.empty()) break;
       stopped_at = std::min(stopped_at, Clock::now());
-      if (Clock::now() > stopped_at + kDrain) break;
+      if (Clock::now() > stopped_at + kTimeToEnd) break;
     }
     if (order_.Next() != nullptr) continue;
     if (under_way_.empty() && !stopped_) {
       changed_.Wait(mutex_);
     } else {
-      changed_.WaitFor(mutex_, kTick);
+      changed_.WaitFor(mutex_, kLookEvery);
     }
   }
   for (auto& [devices, group] : groups_) {
     if (group.connection != nullptr) retired_.push_back(std::move(group.connection));
   }
-  const auto until = Clock::now() + kDrain;
+  const auto until = Clock::now() + kTimeToEnd;
   do {
     Retire();
   } while (aborting_ > 0 && changed_.WaitUntil(mutex_, until));
@@ -115,12 +115,12 @@ void GpuMembers::Abort(std::shared_ptr<Connection> connection) {
 // passes.
 void GpuMembers::AwaitAbort(const Connection& connection) {
   MutexLock lock(mutex_);
-  for (auto until = Clock::now() + kDrain; !connection.ended && Clock::now() < until;) {
+  for (auto until = Clock::now() + kTimeToEnd; !connection.ended && Clock::now() < until;) {
     Watch();
     for (const MemberOperationPtr& operation : under_way_) {
-      if (operation->failure.ok()) until = Clock::now() + kDrain;
+      if (operation->failure.ok()) until = Clock::now() + kTimeToEnd;
     }
-    if (!connection.ended) changed_.WaitFor(mutex_, kTick);
+    if (!connection.ended) changed_.WaitFor(mutex_, kLookEvery);
   }
   if (!connection.ended) LogError(device_.name() + ": a communicator's abort does not end");
 }

@@ -28,7 +28,7 @@ struct Apply {
       return;
     }
     const auto in = LoadPack<T, N>(x + i * N);
-    Pack<T, N> out;
+    ElementPack<T, N> out;
     MG_UNROLL
     for (int v = 0; v < N; ++v) out.values[v] = One(in.values[v]);
     StorePack<T, N>(y + i * N, out);
@@ -49,7 +49,7 @@ struct ApplyGradient {
       return;
     }
     const auto gradient = LoadPack<T, N>(g + i * N), in = LoadPack<T, N>(x + i * N);
-    Pack<T, N> out;
+    ElementPack<T, N> out;
     MG_UNROLL
     for (int v = 0; v < N; ++v) out.values[v] = One(gradient.values[v], in.values[v]);
     StorePack<T, N>(y + i * N, out);

@@ -29,7 +29,7 @@ struct Moments {
   };
   template <int N>
   struct Item {
-    Pack<T, N> x;
+    ElementPack<T, N> x;
   };
   const T* x;
   int64_t inner;
@@ -144,7 +144,7 @@ struct Normalize {
   template <int N, int kRows>
   MG_HD void run(int64_t row, int64_t k) const {
     const int64_t at = row * channels + k;
-    Pack<T, N> in[kRows], more[kRows] = {};
+    ElementPack<T, N> in[kRows], more[kRows] = {};
     MG_UNROLL
     for (int r = 0; r < kRows; ++r) in[r] = LoadPack<T, N>(x + at + r * channels);
     if (side != nullptr) {
@@ -155,7 +155,7 @@ struct Normalize {
                o = LoadPack<float, N>(offset + k);
     MG_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      Pack<T, N> out;
+      ElementPack<T, N> out;
       MG_UNROLL
       for (int v = 0; v < N; ++v) {
         float value = Value(in[r].values[v], m.values[v], f.values[v], o.values[v]);
@@ -299,7 +299,7 @@ struct GradientTerms {
   };
   template <int N>
   struct Item {
-    Pack<T, N> dy, x;
+    ElementPack<T, N> dy, x;
   };
   const T *dy, *x;
   const float *mean, *variance, *scale, *offset;  // the last three only for a ReLU
@@ -357,7 +357,7 @@ struct Differentiate {
   template <int N, int kRows>
   MG_HD void run(int64_t row, int64_t k) const {
     const int64_t at = row * channels + k;
-    Pack<T, N> g[kRows], in[kRows];
+    ElementPack<T, N> g[kRows], in[kRows];
     MG_UNROLL
     for (int r = 0; r < kRows; ++r) {
       g[r] = LoadPack<T, N>(dy + at + r * channels);
@@ -365,14 +365,14 @@ struct Differentiate {
     }
     const auto m = LoadPack<float, N>(mean + k), a = LoadPack<float, N>(by_gradient + k),
                s = LoadPack<float, N>(shift + k), b = LoadPack<float, N>(by_value + k);
-    Pack<float, N> f = m, o = m;
+    ElementPack<float, N> f = m, o = m;
     if constexpr (kRelu) {
       f = LoadPack<float, N>(factor + k);
       o = LoadPack<float, N>(offset + k);
     }
     MG_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      Pack<T, N> out;
+      ElementPack<T, N> out;
       MG_UNROLL
       for (int v = 0; v < N; ++v) {
         const float passing =

@@ -41,7 +41,7 @@ struct SumTerm {
   struct Channel {};
   template <int N>
   struct Item {
-    Pack<T, N> x;
+    ElementPack<T, N> x;
   };
   const T* x;
 

@@ -51,11 +51,11 @@ struct CastBody {
     // Packs of 8-byte elements would be wider than one access.
     if constexpr (sizeof(From) <= 4 && sizeof(To) <= 4) {
       if (packs && first + kPack <= n) {
-        const auto in = *reinterpret_cast<const Pack<From, kPack>*>(from + first);
-        Pack<To, kPack> pack;
+        const auto in = *reinterpret_cast<const ElementPack<From, kPack>*>(from + first);
+        ElementPack<To, kPack> pack;
         MG_UNROLL
         for (int k = 0; k < kPack; ++k) pack.values[k] = Convert<To>(CutBits(in.values[k], cut));
-        *reinterpret_cast<Pack<To, kPack>*>(out + first) = pack;
+        *reinterpret_cast<ElementPack<To, kPack>*>(out + first) = pack;
         return;
       }
     }

@@ -68,10 +68,10 @@ struct ChainBody {
         if (step.operand >= 0) LoadPack(step.operand, first, other);
         Apply<kPack>(step, value, other);
       }
-      Pack<T, kPack> out;
+      ElementPack<T, kPack> out;
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) out.values[k] = Narrow<T>(value[k]);
-      *reinterpret_cast<Pack<T, kPack>*>(static_cast<T*>(args.out) + first) = out;
+      *reinterpret_cast<ElementPack<T, kPack>*>(static_cast<T*>(args.out) + first) = out;
       return;
     }
     for (int64_t i = first; i < first + kPack && i < args.n; ++i) {
@@ -97,7 +97,7 @@ struct ChainBody {
       for (int k = 0; k < kPack; ++k) values[k] = single;
       return;
     }
-    const auto pack = *reinterpret_cast<const Pack<T, kPack>*>(from);
+    const auto pack = *reinterpret_cast<const ElementPack<T, kPack>*>(from);
     MG_UNROLL
     for (int k = 0; k < kPack; ++k) values[k] = Widen(pack.values[k]);
   }

@@ -36,13 +36,13 @@ struct BinaryBody {
     int64_t x_at, y_at;
     if (args.packs && first + kPack <= args.n) {
       args.Offsets(first, &x_at, &y_at);
-      Pack<T, kPack> a, b;
-      Pack<Out, kPack> out;
+      ElementPack<T, kPack> a, b;
+      ElementPack<Out, kPack> out;
       Load(x + x_at, args.x_step, &a);
       Load(y + y_at, args.y_step, &b);
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) out.values[k] = One(a.values[k], b.values[k]);
-      *reinterpret_cast<Pack<Out, kPack>*>(z + first) = out;
+      *reinterpret_cast<ElementPack<Out, kPack>*>(z + first) = out;
       return;
     }
     for (int64_t i = first; i < first + kPack && i < args.n; ++i) {
@@ -52,9 +52,9 @@ struct BinaryBody {
   }
 
  private:
-  MG_HD static void Load(const T* from, int64_t step, Pack<T, kPack>* pack) {
+  MG_HD static void Load(const T* from, int64_t step, ElementPack<T, kPack>* pack) {
     if (step != 0) {
-      *pack = *reinterpret_cast<const Pack<T, kPack>*>(from);
+      *pack = *reinterpret_cast<const ElementPack<T, kPack>*>(from);
       return;
     }
     const T value = *from;
@@ -81,11 +81,11 @@ struct UnaryBody {
     Out* y = static_cast<Out*>(args.y);
     const int64_t first = group * kPack;
     if (args.packs && first + kPack <= args.n) {
-      const auto in = *reinterpret_cast<const Pack<T, kPack>*>(x + first);
-      Pack<Out, kPack> out;
+      const auto in = *reinterpret_cast<const ElementPack<T, kPack>*>(x + first);
+      ElementPack<Out, kPack> out;
       MG_UNROLL
       for (int k = 0; k < kPack; ++k) out.values[k] = One(in.values[k]);
-      *reinterpret_cast<Pack<Out, kPack>*>(y + first) = out;
+      *reinterpret_cast<ElementPack<Out, kPack>*>(y + first) = out;
       return;
     }
     for (int64_t i = first; i < first + kPack && i < args.n; ++i) y[i] = One(x[i]);

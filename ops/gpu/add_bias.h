@@ -24,7 +24,7 @@ struct AddBiasBody {
   }
   MG_HD void operator()(int64_t i) const {
     const auto in = LoadPack<T, N>(x + i * N);
-    Pack<T, N> out;
+    ElementPack<T, N> out;
     const int64_t row = kPlanes ? inner.Divide(i) : i;
     const int64_t k = row - channels.Divide(row) * channels.divisor();
     if constexpr (kPlanes) {

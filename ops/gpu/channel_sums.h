@@ -4,7 +4,7 @@
 //   struct Term {
 //     static constexpr int kSums = 2;              // sums per channel
 //     struct Channel { ... };                      // what a thread keeps of a channel
-//     template <int N> struct Item { Pack<T, N> x; };
+//     template <int N> struct Item { ElementPack<T, N> x; };
 //     MG_HD Channel channel(int64_t k) const;
 //     template <int N> MG_HD Item<N> load(int64_t offset) const;   // N channels beside each other
 //     template <int N> MG_HD void add(const Channel&, const Item<N>&, int v, float* sums) const;

@@ -75,7 +75,7 @@ MG_HD inline T Narrow(Accumulator<T> x) {
 
 // N consecutive elements, moved by one instruction where N of them are at most 16 bytes.
 template <typename T, int N>
-struct alignas(sizeof(T) * N) Pack {
+struct alignas(sizeof(T) * N) ElementPack {
   T values[N];
 };
 

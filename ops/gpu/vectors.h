@@ -13,12 +13,12 @@ template <typename T>
 inline constexpr int kWidth = static_cast<int>(16 / sizeof(T));
 
 template <typename T, int N>
-MG_HD inline Pack<T, N> LoadPack(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
+MG_HD inline ElementPack<T, N> LoadPack(const T* from) {
+  return *reinterpret_cast<const ElementPack<T, N>*>(from);
 }
 template <typename T, int N>
-MG_HD inline void StorePack(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+MG_HD inline void StorePack(T* to, const ElementPack<T, N>& pack) {
+  *reinterpret_cast<ElementPack<T, N>*>(to) = pack;
 }
 
 // Whether all may be read kWidth elements at a time, and as many floats. Whole tensors may.

@@ -56,9 +56,9 @@ struct Body {
     const int64_t n = piece.rows * piece.columns, first = block * kRun + thread * kPack;
     if (packs && first + kPack <= n) {
       // Four floats are what one instruction moves.
-      const Pack<float, 4> a = LoadPack<float, 4>(piece.from + first),
-                           b = LoadPack<float, 4>(piece.from + first + 4);
-      Pack<To, 4> x, y;
+      const ElementPack<float, 4> a = LoadPack<float, 4>(piece.from + first),
+                                  b = LoadPack<float, 4>(piece.from + first + 4);
+      ElementPack<To, 4> x, y;
       MG_UNROLL
       for (int k = 0; k < 4; ++k) {
         x.values[k] = Narrow<To>(a.values[k]);

@@ -66,7 +66,7 @@ MG_HD inline Accumulator<T> LowestOf() {
 
 template <typename T, int N>
 MG_HD inline void StoreNarrow(T* to, const Accumulator<T> (&values)[N]) {
-  Pack<T, N> out;
+  ElementPack<T, N> out;
   MG_UNROLL
   for (int v = 0; v < N; ++v) out.values[v] = Narrow<T>(values[v]);
   StorePack<T, N>(to, out);

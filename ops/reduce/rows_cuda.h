@@ -68,7 +68,7 @@ struct RowsBody {
       const T* from = static_cast<const T*>(data.in) + base;
       MG_UNROLL_BY(4)
       for (; i + kPack <= end; i += step) {
-        const auto pack = *reinterpret_cast<const Pack<T, kPack>*>(from + i);
+        const auto pack = *reinterpret_cast<const ElementPack<T, kPack>*>(from + i);
         MG_UNROLL
         for (int k = 0; k < kPack; ++k)
           sums[k] = Op::Combine(sums[k], Element(static_cast<A>(Widen(pack.values[k]))));

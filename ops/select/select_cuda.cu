@@ -53,7 +53,7 @@ struct SelectPacksBody {
     }
     const auto which = Load(condition, first, condition_step);
     const auto yes = Load(t, first, t_step), no = Load(e, first, e_step);
-    Pack<W, kPack> chosen;
+    ElementPack<W, kPack> chosen;
     MG_UNROLL
     for (int k = 0; k < kPack; ++k)
       chosen.values[k] = which.values[k] ? yes.values[k] : no.values[k];
@@ -62,9 +62,9 @@ struct SelectPacksBody {
 
  private:
   template <typename V>
-  MG_HD static Pack<V, kPack> Load(const V* from, int64_t first, int64_t step) {
+  MG_HD static ElementPack<V, kPack> Load(const V* from, int64_t first, int64_t step) {
     if (step != 0) return LoadPack<V, kPack>(from + first);
-    Pack<V, kPack> same;
+    ElementPack<V, kPack> same;
     MG_UNROLL
     for (int k = 0; k < kPack; ++k) same.values[k] = *from;
     return same;

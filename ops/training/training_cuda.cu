@@ -54,10 +54,10 @@ struct UpdateBody {
     const Formula update = formula.Make();
     const int64_t first = (at - begin[low]) * kPack;
     if (packs && first + kPack <= u.n) {
-      Pack<T, kPack> values[kN];
+      ElementPack<T, kPack> values[kN];
       MG_UNROLL
       for (int v = 0; v < kN; ++v)
-        values[v] = *reinterpret_cast<const Pack<T, kPack>*>(u.before[v] + first);
+        values[v] = *reinterpret_cast<const ElementPack<T, kPack>*>(u.before[v] + first);
       A g[kPack];
       Gradients<kPack>(low, first, g);
       MG_UNROLL
@@ -71,7 +71,7 @@ struct UpdateBody {
       }
       MG_UNROLL
       for (int v = 0; v < kN; ++v)
-        *reinterpret_cast<Pack<T, kPack>*>(u.after[v] + first) = values[v];
+        *reinterpret_cast<ElementPack<T, kPack>*>(u.after[v] + first) = values[v];
       return;
     }
     for (int64_t i = first; i < first + kPack && i < u.n; ++i) {
@@ -98,7 +98,8 @@ struct UpdateBody {
   }
   template <typename G, int N>
   MG_HD static void Widened(const void* from, int64_t first, A* g) {
-    const auto pack = *reinterpret_cast<const Pack<G, N>*>(static_cast<const G*>(from) + first);
+    const auto pack =
+        *reinterpret_cast<const ElementPack<G, N>*>(static_cast<const G*>(from) + first);
     MG_UNROLL
     for (int k = 0; k < N; ++k) g[k] = Widen(pack.values[k]);
   }

@@ -10,11 +10,11 @@
 namespace monograph {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kQuantiles = 200;  // points of a step time curve
 
-Json ToJsonValue(const Spread& spread) {
+OrderedJson ToJsonValue(const Spread& spread) {
   if (spread.count == 0) return nullptr;
   return {{"median", spread.median},
           {"low", spread.low},
@@ -22,8 +22,8 @@ Json ToJsonValue(const Spread& spread) {
           {"count", spread.count}};
 }
 
-Json TasksJson(const Cell& cell) {
-  Json tasks = Json::array();
+OrderedJson TasksJson(const Cell& cell) {
+  OrderedJson tasks = OrderedJson::array();
   for (const RunFigures::Traffic& traffic : MedianTraffic(cell)) {
     tasks.push_back({{"task", traffic.task},
                      {"sent", traffic.sent},
@@ -34,9 +34,9 @@ Json TasksJson(const Cell& cell) {
   return tasks;
 }
 
-Json PathJson(const CriticalPath* path, int repeat) {
+OrderedJson PathJson(const CriticalPath* path, int repeat) {
   if (path == nullptr) return nullptr;
-  Json segments = Json::array();
+  OrderedJson segments = OrderedJson::array();
   for (const PathSegment& segment : path->segments)
     segments.push_back({PathKindName(segment.kind), segment.name, segment.op, segment.task,
                         segment.start_us, segment.us});
@@ -48,17 +48,17 @@ Json PathJson(const CriticalPath* path, int repeat) {
           {"segments", std::move(segments)}};
 }
 
-Json LoadJson(const std::optional<RunLoad>& load) {
+OrderedJson LoadJson(const std::optional<RunLoad>& load) {
   if (!load) return nullptr;
   return {{"processors", load->processors},
           {"load_average", load->load_average},
           {"others", load->others},
           {"stolen", load->stolen},
-          {"pressure", load->pressure ? Json(*load->pressure) : Json(nullptr)},
+          {"pressure", load->pressure ? OrderedJson(*load->pressure) : OrderedJson(nullptr)},
           {"busy", load->busy()}};
 }
 
-Json WorkersJson(const CompareReport& report, const std::vector<Cell>& cells, int workers) {
+OrderedJson WorkersJson(const CompareReport& report, const std::vector<Cell>& cells, int workers) {
   const WorkersSentences sentences = SentencesAt(report, cells, workers);
   return {{"workers", workers},           {"path_repeat", PathRepeat(cells, workers)},
           {"ratios", sentences.ratios},   {"ratios_note", sentences.ratios_note},
@@ -68,11 +68,11 @@ Json WorkersJson(const CompareReport& report, const std::vector<Cell>& cells, in
           {"verdict", sentences.verdict}, {"verdict_note", sentences.verdict_note}};
 }
 
-Json StepCurve(const Cell& cell) {
+OrderedJson StepCurve(const Cell& cell) {
   std::vector<double> all;
   for (const RunFigures& figures : cell.figures)
     all.insert(all.end(), figures.step_us.begin(), figures.step_us.end());
-  Json curve = Json::array();
+  OrderedJson curve = OrderedJson::array();
   if (all.empty()) return curve;
   std::sort(all.begin(), all.end());
   for (int i = 0; i <= kQuantiles; ++i)
@@ -80,12 +80,12 @@ Json StepCurve(const Cell& cell) {
   return curve;
 }
 
-Json CellJson(const Cell& cell, int path_repeat) {
-  Json runs = Json::array();
+OrderedJson CellJson(const Cell& cell, int path_repeat) {
+  OrderedJson runs = OrderedJson::array();
   for (size_t i = 0; i < cell.runs.size(); ++i) {
     const ComparedRun& run = *cell.runs[i];
     const RunFigures& figures = cell.figures[i];
-    Json loss = Json::array();
+    OrderedJson loss = OrderedJson::array();
     for (const RunResult::Progress& line : figures.loss)
       loss.push_back({line.step, line.us, line.loss, line.accuracy});
     runs.push_back(
@@ -97,8 +97,8 @@ Json CellJson(const Cell& cell, int path_repeat) {
          {"daemon_cpu_us", figures.daemon_cpu_us},
          {"steps", figures.step_us.size()},
          {"seconds", run.clients[0].seconds},
-         {"test_accuracy",
-          run.clients[0].test_accuracy ? Json(*run.clients[0].test_accuracy) : Json(nullptr)},
+         {"test_accuracy", run.clients[0].test_accuracy ? OrderedJson(*run.clients[0].test_accuracy)
+                                                        : OrderedJson(nullptr)},
          {"digest", run.clients[0].digest},
          {"loss", std::move(loss)}});
   }
@@ -122,8 +122,9 @@ Json CellJson(const Cell& cell, int path_repeat) {
 std::string ReportJson(const CompareReport& report) {
   const std::vector<Cell> cells = Cells(report);
   const ReportSentences sentences = SentencesOf(report, cells);
-  Json modes = Json::array(), cell_list = Json::array(), ratio_list = Json::array(),
-       equality_list = Json::array(), runs = Json::array(), titles = Json::array();
+  OrderedJson modes = OrderedJson::array(), cell_list = OrderedJson::array(),
+              ratio_list = OrderedJson::array(), equality_list = OrderedJson::array(),
+              runs = OrderedJson::array(), titles = OrderedJson::array();
   for (const CompareMode& mode : report.modes)
     modes.push_back({{"name", mode.name},
                      {"title", mode.title},
@@ -156,33 +157,33 @@ std::string ReportJson(const CompareReport& report) {
                     {"command", run.command},
                     {"error", run.error},
                     {"load", LoadJson(run.load)}});
-  const Json json = {{"monograph_compare", 1},
-                     {"headline", sentences.headline},
-                     {"certainty", sentences.certainty},
-                     {"throughput_text", sentences.throughput},
-                     {"equality_text", sentences.weights},
-                     {"equality_title", sentences.weights_title},
-                     {"load_text", sentences.load},
-                     {"crowding_text", sentences.crowding},
-                     {"failure_text", sentences.failures},
-                     {"titles", std::move(titles)},
-                     {"program", report.program},
-                     {"command", report.command},
-                     {"version", report.version},
-                     {"date", report.date},
-                     {"machine",
-                      {{"cpu", report.machine.cpu},
-                       {"cores", report.machine.cores},
-                       {"memory_gib", report.machine.memory_gib},
-                       {"kernel", report.machine.kernel}}},
-                     {"repeats", report.repeats},
-                     {"interrupted", report.interrupted},
-                     {"modes", std::move(modes)},
-                     {"workers", report.workers},
-                     {"cells", std::move(cell_list)},
-                     {"ratios", std::move(ratio_list)},
-                     {"equality", std::move(equality_list)},
-                     {"runs", std::move(runs)}};
+  const OrderedJson json = {{"monograph_compare", 1},
+                            {"headline", sentences.headline},
+                            {"certainty", sentences.certainty},
+                            {"throughput_text", sentences.throughput},
+                            {"equality_text", sentences.weights},
+                            {"equality_title", sentences.weights_title},
+                            {"load_text", sentences.load},
+                            {"crowding_text", sentences.crowding},
+                            {"failure_text", sentences.failures},
+                            {"titles", std::move(titles)},
+                            {"program", report.program},
+                            {"command", report.command},
+                            {"version", report.version},
+                            {"date", report.date},
+                            {"machine",
+                             {{"cpu", report.machine.cpu},
+                              {"cores", report.machine.cores},
+                              {"memory_gib", report.machine.memory_gib},
+                              {"kernel", report.machine.kernel}}},
+                            {"repeats", report.repeats},
+                            {"interrupted", report.interrupted},
+                            {"modes", std::move(modes)},
+                            {"workers", report.workers},
+                            {"cells", std::move(cell_list)},
+                            {"ratios", std::move(ratio_list)},
+                            {"equality", std::move(equality_list)},
+                            {"runs", std::move(runs)}};
   return JsonText(json) + "\n";
 }
 

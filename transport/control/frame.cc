@@ -23,7 +23,7 @@
 namespace monograph::control {
 namespace {
 
-constexpr std::string_view kMagic = "MGC\n";
+constexpr std::string_view kFrameMagic = "MGC\n";
 constexpr size_t kSoftwareBytes = 24;
 constexpr size_t kFixedHeadBytes = 16;
 constexpr uint8_t kDerivedFlag = 1, kLostTaskFlag = 2;
@@ -51,7 +51,7 @@ std::string EncodePreamble(const Preamble& preamble) {
   encoder.Put(preamble.protocol_version);
   encoder.Put(static_cast<uint8_t>(preamble.security));
   encoder.Put(static_cast<uint8_t>(software.size()));
-  std::string bytes(kMagic);
+  std::string bytes(kFrameMagic);
   bytes += encoder.bytes();
   bytes += software;
   bytes.resize(kPreambleBytes, '\0');
@@ -59,14 +59,14 @@ std::string EncodePreamble(const Preamble& preamble) {
 }
 
 Result<Preamble> DecodePreamble(std::string_view bytes) {
-  const size_t known = bytes.size() < kMagic.size() ? bytes.size() : kMagic.size();
-  if (bytes.substr(0, known) != kMagic.substr(0, known)) {
+  const size_t known = bytes.size() < kFrameMagic.size() ? bytes.size() : kFrameMagic.size();
+  if (bytes.substr(0, known) != kFrameMagic.substr(0, known)) {
     return InvalidArgument("it sent '" + Printable(bytes.substr(0, 8)) +
                            "', not the beginning of a Monograph connection");
   }
   Preamble preamble;
   if (bytes.size() < kPreambleBytes) return preamble;
-  Decoder decoder(bytes.substr(kMagic.size()));
+  Decoder decoder(bytes.substr(kFrameMagic.size()));
   preamble.protocol_version = decoder.Get<uint16_t>();
   const auto security = decoder.Get<uint8_t>();
   const auto length = decoder.Get<uint8_t>();

@@ -9,14 +9,14 @@
 namespace monograph {
 namespace {
 
-constexpr std::string_view kMagic = "MGTD";
+constexpr std::string_view kTlsMagic = "MGTD";
 constexpr uint8_t kVersion = 1;
 
 }  // namespace
 
 std::string EncodeHello(const TlsHello& hello) {
   Encoder encoder;
-  for (const char c : kMagic) encoder.Put(c);
+  for (const char c : kTlsMagic) encoder.Put(c);
   encoder.Put(kVersion);
   encoder.Put(hello.index);
   encoder.Put(hello.count);
@@ -26,12 +26,12 @@ std::string EncodeHello(const TlsHello& hello) {
   return encoder.Take();
 }
 
-bool IsHello(std::string_view bytes) { return bytes == kMagic; }
+bool IsHello(std::string_view bytes) { return bytes == kTlsMagic; }
 
 Result<TlsHello> DecodeHello(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic))
+  if (!bytes.starts_with(kTlsMagic))
     return InvalidArgument("its first bytes are not those of a data connection of Monograph");
-  Decoder decoder(bytes.substr(kMagic.size()));
+  Decoder decoder(bytes.substr(kTlsMagic.size()));
   const auto version = decoder.Get<uint8_t>();
   TlsHello hello;
   hello.index = decoder.Get<uint8_t>();

@@ -8,7 +8,7 @@
 namespace monograph {
 namespace {
 
-constexpr std::string_view kMagic = "MGUX";
+constexpr std::string_view kAddressMagic = "MGUX";
 constexpr uint8_t kVersion = 5;
 constexpr size_t kPrefixBytes = 28;  // before the CRC
 
@@ -26,7 +26,7 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   unsigned major, minor, release;
   ucp_get_version(&major, &minor, &release);
   Encoder encoder;
-  for (const char c : kMagic) encoder.Put(c);
+  for (const char c : kAddressMagic) encoder.Put(c);
   encoder.Put(kVersion);
   encoder.Put(static_cast<uint8_t>(major));
   encoder.Put(static_cast<uint8_t>(minor));
@@ -40,9 +40,9 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
 }
 
 Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic))
+  if (!bytes.starts_with(kAddressMagic))
     return InvalidArgument("its address is not one of a UCX transport");
-  Decoder decoder(bytes.substr(kMagic.size()));
+  Decoder decoder(bytes.substr(kAddressMagic.size()));
   const auto version = decoder.Get<uint8_t>();
   const auto their_major = decoder.Get<uint8_t>();
   const auto their_minor = decoder.Get<uint8_t>();
