@@ -29,8 +29,8 @@ class StepWatch {
   using Time = std::chrono::steady_clock::time_point;
   // A part that stands still so long is asked about.
   static constexpr std::chrono::milliseconds kStandsStill{500};
-  // What a peer has said for so long holds.
-  static constexpr std::chrono::milliseconds kCertain{1500};
+  // What a peer has said for so long holds. With two looks before it a step ends within 3 s.
+  static constexpr std::chrono::milliseconds kCertain{1000};
   static constexpr std::chrono::milliseconds kTold{10'000};
 
   using Awaited = StepAwaited;
