@@ -5,7 +5,7 @@
 namespace monograph {
 namespace {
 
-constexpr size_t kMostListed = 3;
+constexpr size_t kMostNamed = 3;
 constexpr size_t kMostOfName = 100, kMostOfReason = 160;
 
 // One line of at most so many bytes.
@@ -28,14 +28,14 @@ std::string List(const std::vector<std::string>& listed, size_t count, const cha
 }  // namespace
 
 void Unfinished::Began(std::string_view node, std::string_view op, const Status& why) {
-  if (++num_nodes_ > kMostListed) return;
+  if (++num_nodes_ > kMostNamed) return;
   std::string text = "node '" + Cut(node, kMostOfName) + "' (" + Cut(op, kMostOfName) + ")";
   if (!why.ok()) text += ": " + Cut(why.message(), kMostOfReason);
   nodes_.push_back(std::move(text));
 }
 
 void Unfinished::Awaits(std::string_view tensor, std::string_view device) {
-  if (++num_tensors_ > kMostListed) return;
+  if (++num_tensors_ > kMostNamed) return;
   tensors_.push_back("'" + Cut(tensor, kMostOfName) + "' from " + Cut(device, kMostOfName));
 }
 

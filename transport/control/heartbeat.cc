@@ -31,9 +31,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
-// not read yet.
-constexpr auto kOwnDelay = std::chrono::milliseconds(250);
+// How much longer peers get after a delay of our own.
 constexpr auto kGrace = std::chrono::milliseconds(500);
 // The clock offset is taken from the quickest of so many last answers: older ones do not count,
 // since clocks drift.

@@ -31,10 +31,8 @@
 namespace monograph::control {
 namespace {
 
-// A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
-// not read yet.
-constexpr auto kOwnDelay = std::chrono::milliseconds(250);
-constexpr auto kGrace = std::chrono::milliseconds(750);
+// How much longer clients get after a delay of our own.
+constexpr auto kClientGrace = std::chrono::milliseconds(750);
 
 std::string PeerName(const Hello& hello, const std::string& address) {
   return hello.task_name.empty() ? address : hello.task_name + " at " + address;
@@ -371,7 +369,7 @@ asio::awaitable<void> Server::Impl::WatchSilence(std::shared_ptr<Connection> con
     heard->timer.expires_at(wake);
     const auto [error] = co_await heard->timer.async_wait(kToken);
     if (error) co_return;
-    grace = Clock::now() > wake + kOwnDelay ? kGrace : Clock::duration{};
+    grace = Clock::now() > wake + kOwnDelay ? kClientGrace : Clock::duration{};
     if (grace > Clock::duration{})
       heard->last = std::max(heard->last, Clock::now() - options_.silence_timeout);
   }
