@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """scripts/lint_cpp.py BUILD [SOURCE...]: clang-tidy, and with it clang's own warnings, on the sources that BUILD/compile_commands.json names.
 
-Nearly all of the time goes into headers. So the sources of one target that have the same flags are read together, in batches with one parse each. Where something is
-found in a batch, its halves are read: what is found in single sources counts, since two need not go together (each may have a function `Split` of its own).
+Nearly all of the time goes into headers. So sources that have the same flags are read together, in batches with one parse each, at most one with a `main` in a batch.
+Where something is found in a batch, its halves are read: what is found in single sources counts, since two need not go together (each may have a function `Split`).
 A batch in which nothing was found is noted in .cache/lint with the digests of its sources and of our headers that they include, and is read again when one changes.
 Prints each finding once; ends with 1 if there is one.
 """
@@ -43,7 +43,7 @@ def digest(path):
 
 
 def read_database(build):
-    """{(build folder, target, flags): sources}. A source that several targets compile with the same flags is there once; generated ones are left out."""
+    """{(build folder, flags): sources}. A source that several targets compile with the same flags is there once; generated ones are left out."""
     groups, seen = collections.defaultdict(list), set()
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
@@ -55,17 +55,23 @@ def read_database(build):
         if words[first - 1].endswith("nvcc") or source.startswith(os.path.realpath(build) + os.sep) or (source, flags) in seen:
             continue
         seen.add((source, flags))
-        target = words[last + 1].split(".dir/")[0]
-        groups[(entry["directory"], target, flags)].append(source)
+        groups[(entry["directory"], flags)].append(source)
     return groups
 
 
+def has_main(source):
+    with open(source, encoding="utf-8") as file:
+        return re.search(r"^int main\(", file.read(), re.MULTILINE) is not None
+
+
 def batches(groups, wanted):
-    for (folder, _, flags), sources in sorted(groups.items()):
+    for (folder, flags), sources in sorted(groups.items()):
         chosen = sorted(source for source in sources if not wanted or source in wanted)
-        count = -(-len(chosen) // BATCH)
+        programs = [source for source in chosen if has_main(source)]
+        others = [source for source in chosen if source not in programs]
+        count = max(len(programs), -(-len(chosen) // BATCH))
         for i in range(count):
-            yield folder, flags, chosen[i * len(chosen) // count:(i + 1) * len(chosen) // count]
+            yield folder, flags, others[i * len(others) // count:(i + 1) * len(others) // count] + programs[i:i + 1]
 
 
 def findings(output):

@@ -13,6 +13,6 @@ int main(int argc, char** argv) {
     // Anything else that is missing is a fault.
     return why.starts_with("libcublasLt.so") || why.starts_with("libcudnn") ? 0 : 1;
   }
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -161,7 +161,7 @@ class SteadyClient {
   std::thread thread_;
 };
 
-class SessionCampaign : public testing::Test {
+class SessionCampaign : public ::testing::Test {
  protected:
   SessionCampaign() : cluster({.ps = 1, .workers = 2, .flags = {"--lanes=" + lanes}}) {}
   // A session that was opened at once, and its first step.

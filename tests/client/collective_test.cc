@@ -49,7 +49,7 @@ void ExpectSame(const Tensor& a, const Tensor& b, const std::string& what) {
   EXPECT_TRUE(BitEqual(a, b)) << what;
 }
 
-class CollectiveSizes : public testing::TestWithParam<std::tuple<int, bool>> {};
+class CollectiveSizes : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(CollectiveSizes, AnAllReduceHasTheBitsOfAddNInRankOrder) {
   const auto [ranks, given] = GetParam();
@@ -100,7 +100,7 @@ TEST_P(CollectiveSizes, AnAllReduceHasTheBitsOfAddNInRankOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveSizes,
-                         testing::Combine(testing::Values(1, 2, 3, 5), testing::Bool()));
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5), ::testing::Bool()));
 
 TEST(Collective, OtherMergeOpsAndMeans) {
   Graph graph = NewGraph();

@@ -20,7 +20,7 @@
 namespace monograph {
 namespace {
 
-class SessionTest : public testing::Test {
+class SessionTest : public ::testing::Test {
  protected:
   SessionTest() : graph_(NewGraph()), root_(&graph_) {}
 

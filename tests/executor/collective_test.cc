@@ -291,7 +291,7 @@ struct Layout {
   int tasks_per_host = 0;
 };
 
-class CollectiveLayouts : public testing::TestWithParam<Layout> {};
+class CollectiveLayouts : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
   const Layout l = GetParam();
@@ -322,20 +322,20 @@ TEST_P(CollectiveLayouts, SumsOfAllSizesHaveTheBitsOfAddingInRankOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, CollectiveLayouts,
-    testing::Values(Layout{2, 1, true, true, true}, Layout{2, 1, false, true, true},
-                    Layout{3, 1, false, true, true}, Layout{5, 1, false, false, true},
-                    Layout{3, 3, true, false, true}, Layout{4, 2, false, true, true},
-                    Layout{5, 2, false, false, false}, Layout{2, 1, false, false, false},
-                    Layout{3, 1, true, false, false}));
+    ::testing::Values(Layout{2, 1, true, true, true}, Layout{2, 1, false, true, true},
+                      Layout{3, 1, false, true, true}, Layout{5, 1, false, false, true},
+                      Layout{3, 3, true, false, true}, Layout{4, 2, false, true, true},
+                      Layout{5, 2, false, false, false}, Layout{2, 1, false, false, false},
+                      Layout{3, 1, true, false, false}));
 
 // Two hosts with two tasks each; a third with one of two members; twelve tasks on three hosts, and
 // on twelve.
 INSTANTIATE_TEST_SUITE_P(
     Hosts, CollectiveLayouts,
-    testing::Values(Layout{4, 1, false, true, true, 2}, Layout{4, 1, true, false, false, 2},
-                    Layout{10, 2, false, true, true, 2}, Layout{8, 1, true, true, true, 1},
-                    Layout{9, 1, false, false, false, 1}, Layout{12, 1, false, false, false, 4},
-                    Layout{12, 1, false, true, true, 1}));
+    ::testing::Values(Layout{4, 1, false, true, true, 2}, Layout{4, 1, true, false, false, 2},
+                      Layout{10, 2, false, true, true, 2}, Layout{8, 1, true, true, true, 1},
+                      Layout{9, 1, false, false, false, 1}, Layout{12, 1, false, false, false, 4},
+                      Layout{12, 1, false, true, true, 1}));
 
 TEST(CollectiveHosts, SumsOfManyMiBGoAlongTheHostsWithTheBitsOfAddingInRankOrder) {
   for (const bool one_session : {true, false}) {

@@ -36,13 +36,13 @@ TEST(FuzzCorpus, EveryFileGoesThroughEveryTargetInASecond) {
     const std::string bytes((std::istreambuf_iterator<char>(in)), {});
     for (const Target& target : kTargets) {
       SCOPED_TRACE(entry.path().string() + " for " + target.name);
-      testing::internal::CaptureStderr();  // what flags refuse
-      testing::internal::CaptureStdout();  // --help
+      ::testing::internal::CaptureStderr();  // what flags refuse
+      ::testing::internal::CaptureStdout();  // --help
       const auto before = std::chrono::steady_clock::now();
       target.run(bytes);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
-      testing::internal::GetCapturedStdout();
-      testing::internal::GetCapturedStderr();
+      ::testing::internal::GetCapturedStdout();
+      ::testing::internal::GetCapturedStderr();
       EXPECT_LT(took.count(), 1.0);
     }
   }

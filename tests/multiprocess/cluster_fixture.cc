@@ -214,7 +214,7 @@ bool TestCluster::WaitForStatus(const std::string& job, int task,
   // Each question is a round trip, during which the daemon gets on.
   for (const auto until = Clock::now() + limit; Clock::now() < until;) {
     if (wanted(StatusOf(job, task))) return true;
-    if (testing::Test::HasFailure()) return false;
+    if (::testing::Test::HasFailure()) return false;
     std::this_thread::yield();
   }
   return false;

@@ -224,7 +224,7 @@ TEST(Compare, WrongArgumentsAreRefusedBeforeAnythingRuns) {
            {"--repeats=0", "--repeats"},
            {"--out=/nowhere/page.html", "/nowhere/page.html"}}) {
     ChildProcess process({MonographPath(), "compare",
-                          "--out=" + testing::TempDir() + "compare_refused.html", flag, "--",
+                          "--out=" + ::testing::TempDir() + "compare_refused.html", flag, "--",
                           "false"});
     const std::optional<Exit> exit = process.Wait(20s);
     ASSERT_TRUE(exit.has_value());

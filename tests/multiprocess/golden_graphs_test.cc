@@ -95,7 +95,7 @@ void CompareWithTensorFlow(const fs::path& folder, const std::string& out) {
   }
 }
 
-class GoldenGraph : public testing::TestWithParam<std::string> {};
+class GoldenGraph : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenGraph, GivesTensorFlowsValuesInOneProcess) {
   const fs::path folder = fs::path(MG_GOLDEN_GRAPHS) / GetParam();
@@ -120,7 +120,7 @@ std::vector<std::string> Graphs() {
   std::sort(names.begin(), names.end());
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(All, GoldenGraph, testing::ValuesIn(Graphs()),
+INSTANTIATE_TEST_SUITE_P(All, GoldenGraph, ::testing::ValuesIn(Graphs()),
                          [](const auto& graph) { return graph.param; });
 
 TEST(GoldenGraphOnCluster, MnistCnnWithAdamGivesTensorFlowsValuesOverOnePsAndTwoWorkers) {

@@ -29,7 +29,7 @@ void ExpectText(const std::string& text, const std::vector<std::string>& parts) 
 }
 
 // Every program that a test starts finds a driver that answers nothing, whatever this machine has.
-class GpuPlugin : public testing::Test {
+class GpuPlugin : public ::testing::Test {
  protected:
   GpuPlugin() {
     const std::string before = libraries_ == nullptr ? "" : ":" + std::string(libraries_);

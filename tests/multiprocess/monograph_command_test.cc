@@ -139,7 +139,7 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
   ExpectText(nothing.error, {"--fetches or --targets"});
 }
 
-class Export : public testing::Test {
+class Export : public ::testing::Test {
  protected:
   Export() : graph_(NewGraph()), root_(&graph_) {
     const Output x = Placeholder(root_.WithOpName("x"), DT_FLOAT, {2});

@@ -12,7 +12,7 @@
 namespace monograph {
 namespace {
 
-class RunFetchesTest : public testing::Test {
+class RunFetchesTest : public ::testing::Test {
  protected:
   RunFetchesTest() {
     Graph graph = NewGraph();

@@ -21,8 +21,8 @@ namespace {
 
 // Adam takes a table and a vector towards zero. The table is in as many parts as there are
 // parameter servers.
-struct Program {
-  Program(const ClusterSpec& cluster, bool sharded) : root(&graph) {
+struct SavedProgram {
+  SavedProgram(const ClusterSpec& cluster, bool sharded) : root(&graph) {
     const Scope placed = root.WithDeviceFunction(
         ReplicaDeviceSetter(cluster, {.worker_device = "/job:worker/task:0"}).value());
     const VariableScope variables(placed, &collections);
@@ -82,7 +82,7 @@ struct Training {
   }
 
   TestCluster cluster;
-  Program program;
+  SavedProgram program;
   std::unique_ptr<Session> session;
 };
 

@@ -17,7 +17,7 @@
 namespace monograph {
 namespace {
 
-class SessionOnCluster : public testing::Test {
+class SessionOnCluster : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { cluster_ = new TestCluster; }
   static void TearDownTestSuite() {
@@ -36,9 +36,9 @@ TestCluster* SessionOnCluster::cluster_ = nullptr;
 TEST(SessionOnManyTasks, ALineOfTheLogIsForAWayNotForAPairOfTasks) {
   TestCluster cluster({.ps = 2, .workers = 8});
   Graph graph = NewGraph();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   cluster.Connect(graph);
-  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string log = ::testing::internal::GetCapturedStderr();
   int lines = 0;
   for (size_t at = log.find("data plane: "); at != std::string::npos;
        at = log.find("data plane: ", at + 1))

@@ -47,9 +47,9 @@ TEST(Start, DaemonsThatAreNotUpAreListedAfterTheStartTimeoutAndSaidMeanwhile) {
   SessionOptions options;
   options.start_timeout = 1500ms;
   const auto begin = Clock::now();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const Status status = Session::Connect(cluster.spec(), graph, options).status();
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   const auto took = Clock::now() - begin;
   ExpectError(status, Code::kUnavailable,
               {"/job:ps/replica:0/task:0", cluster.address("ps", 0), "/job:worker/replica:0/task:1",
@@ -70,12 +70,12 @@ TEST(Start, ADaemonThatComesUpWhileTheClientWaitsIsTaken) {
   const Output one = Identity(root.WithDevice("/job:worker/task:0"), Const(root, 1.0f));
   SessionOptions options;
   options.start_timeout = 20s;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   Result<std::unique_ptr<Session>> session = Unavailable("not tried");
   std::thread client([&] { session = Session::Connect(cluster.spec(), graph, options); });
   cluster.Start("worker", 0);
   client.join();
-  testing::internal::GetCapturedStderr();
+  ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->Run({}, {one}).ok());
 }
@@ -107,14 +107,14 @@ TEST(Start, APortCanBeUsedAtOnceAfterSigterm) {
   for (int i = 0; i < 3; ++i) {
     auto session = cluster.Connect(graph);
     ASSERT_TRUE(session->Run({}, {one}).ok());
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     cluster.daemon("worker", 0).Signal(SIGTERM);
     const std::optional<Exit> exit = cluster.daemon("worker", 0).Wait(15s);
     ASSERT_TRUE(exit.has_value());
     EXPECT_FALSE(exit->signalled);
     EXPECT_EQ(exit->code, 0);
     session = nullptr;
-    testing::internal::GetCapturedStderr();
+    ::testing::internal::GetCapturedStderr();
     cluster.Start("worker", 0);
   }
   auto session = cluster.Connect(graph);

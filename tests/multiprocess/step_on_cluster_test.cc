@@ -22,7 +22,7 @@ namespace monograph {
 namespace {
 
 // The daemons are shared by the tests of this file; each has a graph and a session of its own.
-class StepOnCluster : public testing::Test {
+class StepOnCluster : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     cluster_ = new TestCluster({.flags = {"--inter_op_parallelism_threads=2"}});

@@ -49,7 +49,7 @@ struct Model {
 };
 
 // One worker's client.
-struct Worker {
+struct SyncWorker {
   Graph graph = NewGraph();
   Scope root{&graph};
   Model model;
@@ -57,7 +57,7 @@ struct Worker {
   SyncReplicasStep step;
   std::unique_ptr<Session> session;
 
-  Worker(const SyncReplicasOptions& options, double share, const Optimizer& optimizer)
+  SyncWorker(const SyncReplicasOptions& options, double share, const Optimizer& optimizer)
       : model(root, kBothPs) {
     const Scope mine = root.SubScope("replica").WithDevice("/job:worker/task:0");
     x = Placeholder(mine, DT_FLOAT, {-1, kFeatures});
@@ -97,7 +97,7 @@ class SyncReplicasTest : public ::testing::Test {
     options.name = "sync_" + std::to_string(++runs_);
     for (int rank = 0; rank < count; ++rank) {
       options.rank = rank;
-      workers_.push_back(std::make_unique<Worker>(options, share, Adam(0.05)));
+      workers_.push_back(std::make_unique<SyncWorker>(options, share, Adam(0.05)));
       workers_.back()->session = cluster_->Connect(workers_.back()->graph);
     }
     if (count == 0) return;
@@ -122,7 +122,7 @@ class SyncReplicasTest : public ::testing::Test {
       break;
     }
   }
-  Worker& chief() { return *workers_[0]; }
+  SyncWorker& chief() { return *workers_[0]; }
 
   // Each of `ranks` trains `steps` steps in a thread of its own.
   std::vector<std::future<Status>> TrainAll(const std::vector<int>& ranks, int steps) {
@@ -139,7 +139,7 @@ class SyncReplicasTest : public ::testing::Test {
 
   static TestCluster* cluster_;
   static int runs_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<SyncWorker>> workers_;
   std::unique_ptr<SyncReplicasRunner> runner_;
 };
 TestCluster* SyncReplicasTest::cluster_ = nullptr;

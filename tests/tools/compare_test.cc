@@ -174,7 +174,7 @@ TEST(CompareReport, ThePageStandsByItself) {
 
 TEST(CompareOptions, ThatCannotBeAreRefused) {
   const auto refused = [](auto change) {
-    CompareOptions options{.command = {"true"}, .out = testing::TempDir() + "compare_test.html"};
+    CompareOptions options{.command = {"true"}, .out = ::testing::TempDir() + "compare_test.html"};
     change(options);
     const Result<int> code = Compare(options);
     EXPECT_EQ(code.status().code(), Code::kInvalidArgument) << code.status();

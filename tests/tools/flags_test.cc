@@ -40,11 +40,11 @@ Parsed Parse(std::vector<std::string> arguments) {
   flags.Together({"text", "hosts"});
   flags.AddOutputFile("file", &parsed.file, "is written");
   flags.AddOutputFolder("folder", &parsed.folder, "is made");
-  testing::internal::CaptureStderr();
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
   parsed.exit = flags.Parse(arguments);
-  parsed.error = testing::internal::GetCapturedStderr();
-  parsed.output = testing::internal::GetCapturedStdout();
+  parsed.error = ::testing::internal::GetCapturedStderr();
+  parsed.output = ::testing::internal::GetCapturedStdout();
   return parsed;
 }
 
@@ -153,9 +153,9 @@ TEST(Flags, WhatACheckRefusesIsAWrongFlag) {
   flags.AddCheck(
       [&] { return first < 5 ? Status() : InvalidArgument("--first must fit the second"); });
   EXPECT_EQ(flags.Parse({"--first=4"}), std::nullopt);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(flags.Parse({"--first=5"}), 2);
-  const std::string error = testing::internal::GetCapturedStderr();
+  const std::string error = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(error.find("program: --first must fit the second"), 0u) << error;
 }
 
@@ -231,9 +231,9 @@ TEST(Flags, HelpIsAHundredColumnsWideAndShowsBooleansPlainly) {
             "collectives go from GPU to GPU where it can be loaded, and otherwise "
             "through the memory of the host, which takes longer");
   flags.Add("allow_growth", &growth, "as needed");
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   EXPECT_EQ(flags.Parse(std::vector<std::string>{"--help"}), 0);
-  const std::string help = testing::internal::GetCapturedStdout();
+  const std::string help = ::testing::internal::GetCapturedStdout();
   std::istringstream in(help);
   for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 100u) << line;
   EXPECT_THAT(help, HasSubstr("--[no]nccl "));
@@ -281,9 +281,9 @@ TEST(Flags, AVariableThatNoFlagHasIsWarnedAboutOnce) {
   std::vector<std::string> command;
   Flags runs("runs", "Runs a program, whose the variable may be.");
   runs.AddCommand(&command, "the program");
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_FALSE(runs.Parse(std::vector<std::string>{"--log_level=info", "--", "x"}).has_value());
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Flags, AVariableIsWarnedAboutByItsOwnNameAndNotIfItIsEmpty) {
@@ -400,11 +400,11 @@ TEST(Flags, APositionalThatIsMissingIsNamed) {
     std::vector<std::string> words;
     Flags flags("program", "Reads a graph.");
     flags.AddPositional("GRAPH", &words, 1, "the GraphDef");
-    testing::internal::CaptureStderr();
-    testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStdout();
     const std::optional<int> exit = flags.Parse(arguments);
     return std::pair(
-        exit, testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout());
+        exit, ::testing::internal::GetCapturedStderr() + ::testing::internal::GetCapturedStdout());
   };
   EXPECT_EQ(parse({"g.pb"}).first, std::nullopt);
   EXPECT_EQ(parse({}).first, 2);
@@ -421,9 +421,9 @@ TEST(Flags, ACheckThatFailsIsAnErrorOfUsageAndSaysWhereTheValueWasGiven) {
   flags.Add("rate", &rate, "of learning");
   flags.AddCheck(
       [&] { return rate > 0 ? Status() : InvalidArgument("--rate must be greater than 0"); });
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(flags.Parse(std::vector<std::string>{}), 2);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "program: --rate must be greater than 0 (from MONOGRAPH_RATE) (see --help)\n");
 }
 

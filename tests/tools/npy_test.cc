@@ -9,9 +9,9 @@
 namespace monograph {
 namespace {
 
-class NpyTest : public testing::Test {
+class NpyTest : public ::testing::Test {
  protected:
-  NpyTest() : path_(testing::TempDir() + "npy_test_" + std::to_string(getpid()) + ".npy") {}
+  NpyTest() : path_(::testing::TempDir() + "npy_test_" + std::to_string(getpid()) + ".npy") {}
   ~NpyTest() override { std::filesystem::remove(path_); }
   const std::string path_;
 };

@@ -78,7 +78,7 @@ TEST(RunResult, OtherTextIsRefusedByNameAndReason) {
   EXPECT_EQ(ReadRunResult("/nowhere/result").status().code(), Code::kNotFound);
 }
 
-class RunMetricsTest : public testing::Test {
+class RunMetricsTest : public ::testing::Test {
  protected:
   RunMetricsTest() : graph_(NewGraph()), root_(&graph_) {}
   std::string DigestOf(float a, float b) {
@@ -122,7 +122,8 @@ TEST_F(RunMetricsTest, CountsStepsAndImagesOfTheTimedPartAndWritesThem) {
   ASSERT_EQ(metrics.result().tasks.size(), 1u);
   EXPECT_EQ(metrics.result().tasks[0].bytes_sent, 0u) << "nothing leaves this process";
 
-  const std::string path = testing::TempDir() + "run_metrics_" + std::to_string(getpid()) + ".json";
+  const std::string path =
+      ::testing::TempDir() + "run_metrics_" + std::to_string(getpid()) + ".json";
   EXPECT_EQ(ResultPath(path, 0), path);
   ASSERT_TRUE(metrics.Write(ResultPath(path, 1)).ok());
   const Result<RunResult> read = ReadRunResult(path + ".1");

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kJson[] = R"({"ps": ["a:1"], "worker": ["b:1", "b:2"]})";
 
-class SessionFlagsTest : public testing::Test {
+class SessionFlagsTest : public ::testing::Test {
  protected:
   ~SessionFlagsTest() override {
     unsetenv("MONOGRAPH_CLUSTER");
@@ -23,9 +23,9 @@ class SessionFlagsTest : public testing::Test {
     flags_ = SessionFlags();
     Flags flags("program", "Does things.");
     flags_.AddTo(&flags);
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     const std::optional<int> exit = flags.Parse(arguments);
-    error_ = testing::internal::GetCapturedStderr();
+    error_ = ::testing::internal::GetCapturedStderr();
     return exit;
   }
   void ExpectWorkers(int workers) {

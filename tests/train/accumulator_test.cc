@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using Values = Result<std::vector<Tensor>>;
 using Reduction = ConditionalAccumulatorOptions::Reduction;
 
-class AccumulatorTest : public testing::Test {
+class AccumulatorTest : public ::testing::Test {
  protected:
   AccumulatorTest() : graph_(NewGraph()), root_(&graph_) {
     step_ = Placeholder(root_.WithOpName("step"), DT_INT64, PartialShape::Scalar());
@@ -141,7 +141,7 @@ TEST_F(AccumulatorTest, WithRanksTheSumHasTheBitsOfAddNWhateverTheOrderOfArrival
 }
 
 // Accumulators of rows of a [5, 2] variable.
-class SparseAccumulatorTest : public testing::Test {
+class SparseAccumulatorTest : public ::testing::Test {
  protected:
   explicit SparseAccumulatorTest() : graph_(NewGraph()), root_(&graph_) {
     step_ = Placeholder(root_, DT_INT64, PartialShape::Scalar());

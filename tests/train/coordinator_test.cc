@@ -63,7 +63,7 @@ TEST(Coordinator, JoinNamesThreadsThatDoNotStop) {
   EXPECT_TRUE(coordinator.Join().ok());
 }
 
-class QueueRunnerTest : public testing::Test {
+class QueueRunnerTest : public ::testing::Test {
  protected:
   QueueRunnerTest() : graph_(NewGraph()), root_(&graph_) {
     counter_ = VarHandle(root_.WithOpName("counter"), DT_INT32, Shape());

@@ -24,8 +24,8 @@
 namespace monograph {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const std::vector<std::string> kDevices = {"/cpu:0", "/cpu:1"};
 

@@ -28,10 +28,10 @@
 namespace monograph {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class HooksTest : public testing::Test {
+class HooksTest : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return folder_.File(name); }
   const TemporaryFolder folder_;
@@ -190,13 +190,13 @@ TEST_F(HooksTest, LogResultsAndSpeedAsTensorFlowDoes) {
   Trainer& trainer =
       job.Start({.hooks = {std::make_shared<LoggingTensorHook>(std::vector<std::string>{"loss"}, 2),
                            std::make_shared<StepCounterHook>(4)}});
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   ASSERT_TRUE(trainer.Train(4).ok());
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, testing::ContainsRegex("loss = 0\\.6[34][0-9]*, step = 2 \\([0-9.]+ sec\\)"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, ::testing::ContainsRegex("loss = 0\\.6[34][0-9]*, step = 2 \\([0-9.]+ sec\\)"));
   EXPECT_THAT(log, HasSubstr(", step = 4 ("));
-  EXPECT_THAT(log, testing::Not(HasSubstr("step = 3 (")));
-  EXPECT_THAT(log, testing::ContainsRegex("global_step/sec: [0-9]"));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("step = 3 (")));
+  EXPECT_THAT(log, ::testing::ContainsRegex("global_step/sec: [0-9]"));
 }
 
 TEST_F(HooksTest, NameAResultThatTheModelDoesNotGive) {
@@ -213,9 +213,9 @@ TEST_F(HooksTest, ANanEndsTrainingWithAnErrorOrWithoutOne) {
     HookedJob job;
     job.nan_at = 2;
     Trainer& trainer = job.Start({.hooks = {std::make_shared<NanTensorHook>(0, fails)}});
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     const Status status = trainer.Train(10);
-    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string log = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(status.code(), fails ? Code::kFailedPrecondition : Code::kOk);
     EXPECT_THAT(fails ? status.message() : log,
                 HasSubstr("NaN in result 0 of the model at step 3"));

@@ -14,7 +14,7 @@ namespace monograph {
 namespace {
 
 // loss = (w as half) * x, so that dw = x, computed in half.
-class LossScaleTest : public testing::Test {
+class LossScaleTest : public ::testing::Test {
  protected:
   LossScaleTest() : graph_(NewGraph()), root_(&graph_) {}
 

@@ -25,8 +25,8 @@
 namespace monograph {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Fails after step `at`, so many times.
 class Failing : public TrainHook {
@@ -53,7 +53,7 @@ class Failing : public TrainHook {
 };
 
 // w goes towards the batches' numbers, in this process: a session that is closed takes w along.
-class MonitoredTrainingSessionTest : public testing::Test {
+class MonitoredTrainingSessionTest : public ::testing::Test {
  protected:
   MonitoredTrainingSessionTest() : root_(&graph_) {
     const auto model = [](Scope& tower, std::span<const Output> batch,
@@ -256,9 +256,9 @@ TEST_F(MonitoredTrainingSessionTest, GoesOnFromTheLastWholeCheckpointWithTheSame
   EXPECT_THAT(refused.message(), HasSubstr("'" + newest + "'"));
   ASSERT_TRUE(training_->Close().ok());
   said_.clear();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const Status started = Start({.checkpoint_dir = Dir("run")});
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("model.ckpt-7' cannot be restored: checkpoint '" + newest + "': "));
   ASSERT_TRUE(started.ok()) << started;
   EXPECT_THAT(said_, HasSubstr("Restoring parameters from " + Dir("run") +
@@ -277,10 +277,10 @@ TEST_F(MonitoredTrainingSessionTest, ADiskThatIsFullForAWhileCostsTheCheckpoints
   };
   const DiskInPlace in_place(&disk);
   ASSERT_TRUE(Start({.checkpoint_dir = Dir("run")}).ok());
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const Status trained = training_->Train(
       10, [&](const TrainedStep& made) { full = made.global_step >= 2 && made.global_step < 5; });
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("No space left on device; training goes on without the checkpoint of step "
                         "3, and the next one is tried"));
   ASSERT_TRUE(trained.ok()) << trained;

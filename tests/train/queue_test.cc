@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using Values = Result<std::vector<Tensor>>;
 
-class QueueTest : public testing::Test {
+class QueueTest : public ::testing::Test {
  protected:
   QueueTest() : graph_(NewGraph()), root_(&graph_) {
     number_ = Placeholder(root_.WithOpName("number"), DT_INT32, PartialShape::Scalar());

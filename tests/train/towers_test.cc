@@ -143,9 +143,9 @@ std::optional<Trained> Train(Program (*build)(Scope& root, int towers), int towe
   return trained;
 }
 
-class TowersTest : public testing::TestWithParam<int> {};
+class TowersTest : public ::testing::TestWithParam<int> {};
 
-INSTANTIATE_TEST_SUITE_P(All, TowersTest, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(All, TowersTest, ::testing::Values(1, 2, 3));
 
 TEST_P(TowersTest, ALoopByHandGivesTheNumbersOfReplicate) {
   const std::optional<Trained> replicate = Train(ByReplicate, GetParam()),

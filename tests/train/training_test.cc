@@ -80,7 +80,7 @@ void ExpectSays(const Status& status, Code code, std::initializer_list<const cha
   }
 }
 
-class TrainingTest : public testing::Test {
+class TrainingTest : public ::testing::Test {
  protected:
   TrainingTest() : graph_(NewGraph()), root_(&graph_) {}
 
@@ -142,10 +142,10 @@ std::vector<RuleCase> Cases() {
   return cases;
 }
 
-class OptimizerTest : public TrainingTest, public testing::WithParamInterface<RuleCase> {};
+class OptimizerTest : public TrainingTest, public ::testing::WithParamInterface<RuleCase> {};
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerTest, testing::ValuesIn(Cases()),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(All, OptimizerTest, ::testing::ValuesIn(Cases()),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(OptimizerTest, GivesTensorFlowsVariablesAndSlotsUnderTensorFlowsNames) {
   const Json& golden = Golden()["optimizers"];
@@ -447,10 +447,10 @@ TEST_F(TrainingTest, RegularizersAddUpTheirPenalties) {
 
 // ---- moving averages
 
-class MovingAverageTest : public TrainingTest, public testing::WithParamInterface<std::string> {};
+class MovingAverageTest : public TrainingTest, public ::testing::WithParamInterface<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(All, MovingAverageTest,
-                         testing::Values("plain", "num_updates", "zero_debias"),
+                         ::testing::Values("plain", "num_updates", "zero_debias"),
                          [](const auto& test) { return test.param; });
 
 TEST_P(MovingAverageTest, GivesTensorFlowsAverages) {

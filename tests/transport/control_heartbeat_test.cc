@@ -81,7 +81,7 @@ bool WaitForAnswers(const HeartbeatMonitor& monitor, uint64_t watch, uint64_t co
 
 class HeartbeatTest : public WithAndWithoutKey {};
 
-INSTANTIATE_TEST_SUITE_P(Security, HeartbeatTest, testing::Bool(), [](const auto& security) {
+INSTANTIATE_TEST_SUITE_P(Security, HeartbeatTest, ::testing::Bool(), [](const auto& security) {
   return security.param ? "WithKey" : "WithoutKey";
 });
 
@@ -186,7 +186,7 @@ TEST_P(HeartbeatTest, AServerThatStopsIsReportedOnceWithItsReason) {
 }
 
 // A server in a process of its own that is watched, and owes an answer.
-class WatchedProcess : public testing::Test {
+class WatchedProcess : public ::testing::Test {
  protected:
   void SetUp() override {
     auto connected = Channel::Connect("127.0.0.1:" + process_.first_line(), ClientOptions());

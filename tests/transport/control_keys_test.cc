@@ -15,7 +15,7 @@
 namespace monograph::control {
 namespace {
 
-class KeyFileTest : public testing::Test {
+class KeyFileTest : public ::testing::Test {
  protected:
   KeyFileTest() {
     char name[] = "/tmp/mg-key-XXXXXX";

@@ -158,7 +158,7 @@ Descriptor ConnectFrom(const std::string& source, uint16_t port) {
 std::string SourceOf(int number) { return "127.0.1." + std::to_string(number); }
 
 class FloodTest : public WithAndWithoutKey {};
-INSTANTIATE_TEST_SUITE_P(, FloodTest, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(, FloodTest, ::testing::Bool(),
                          [](const auto& with_key) { return with_key.param ? "Tls" : "Plain"; });
 
 // Junk keeps connecting from several addresses while a client opens channels.

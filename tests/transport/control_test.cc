@@ -65,7 +65,7 @@ std::string PreambleOf(Security security) {
 
 class ControlTest : public WithAndWithoutKey {};
 
-INSTANTIATE_TEST_SUITE_P(Security, ControlTest, testing::Bool(), [](const auto& security) {
+INSTANTIATE_TEST_SUITE_P(Security, ControlTest, ::testing::Bool(), [](const auto& security) {
   return security.param ? "WithKey" : "WithoutKey";
 });
 

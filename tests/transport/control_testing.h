@@ -141,7 +141,7 @@ inline ChannelOptions ClientOptions(std::optional<Key> key = std::nullopt) {
 }
 
 // Suites that run both with plain connections and with TLS.
-class WithAndWithoutKey : public testing::TestWithParam<bool> {
+class WithAndWithoutKey : public ::testing::TestWithParam<bool> {
  protected:
   std::optional<Key> key() const {
     return GetParam() ? std::optional<Key>(KeyOf(7)) : std::nullopt;

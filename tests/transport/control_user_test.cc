@@ -89,7 +89,7 @@ class Stranger {
   Descriptor input_, output_;
 };
 
-class OtherUserTest : public testing::Test {
+class OtherUserTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can start a process of another user";

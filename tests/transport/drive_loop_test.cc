@@ -57,7 +57,7 @@ class Fake : public Driven {
   std::atomic<bool> polled_by_thread_{false};
 };
 
-class DriveLoopTest : public testing::Test {
+class DriveLoopTest : public ::testing::Test {
  protected:
   DriveLoopTest() { loop_.Start(); }
   ~DriveLoopTest() override {

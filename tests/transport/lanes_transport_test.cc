@@ -27,7 +27,7 @@ class Counter : public MessageHandler {
   std::atomic<int> headers{0}, payloads{0};
 };
 
-class LanesTransport : public testing::Test {
+class LanesTransport : public ::testing::Test {
  protected:
   ~LanesTransport() override {
     for (const auto& transport : made_) {

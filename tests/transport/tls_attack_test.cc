@@ -29,7 +29,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kPatience{400};
 
-class TlsAttack : public testing::Test {
+class TlsAttack : public ::testing::Test {
  protected:
   void SetUp() override { Start({}); }
   void Start(TlsListenerOptions options) {

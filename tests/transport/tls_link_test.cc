@@ -15,10 +15,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-struct Task {
-  Task(const TlsListenerOptions& options, const TlsOptions& tls = {})
+struct LinkEnd {
+  LinkEnd(const TlsListenerOptions& options, const TlsOptions& tls = {})
       : transport(MakeTlsTransport(TlsListener::Start(options).value(), tls, &recorder).value()) {}
-  ~Task() {
+  ~LinkEnd() {
     transport->Close();
     transport->Join();
   }
@@ -57,7 +57,7 @@ TEST(TlsAddressTest, RefusesCutsAndFlips) {
 
 TEST(TlsLinkTest, KeysChangeUnderwayWithoutLoss) {
   const control::Key key = TestKey();
-  Task a({.key = key, .rekey_bytes = 100000}), b({.key = key, .rekey_bytes = 70000});
+  LinkEnd a({.key = key, .rekey_bytes = 100000}), b({.key = key, .rekey_bytes = 70000});
   const PeerId b_of_a = a.transport->Connect(b.transport->address(), "b").value();
   const PeerId a_of_b = b.transport->Connect(a.transport->address(), "a").value();
   Completions sent;
@@ -74,21 +74,21 @@ TEST(TlsLinkTest, KeysChangeUnderwayWithoutLoss) {
 
 TEST(TlsLinkTest, ASideWithoutAListenerDials) {
   const control::Key key = TestKey();
-  Task daemon({.key = key}), client({.bind_address = "", .key = key});
+  LinkEnd daemon({.key = key}), client({.bind_address = "", .key = key});
   const PeerId to_client = daemon.transport->Connect(client.transport->address(), "client").value();
   const PeerId to_daemon = client.transport->Connect(daemon.transport->address(), "daemon").value();
   daemon.transport->Send(to_client, "down", MakePayload(100000, 1), nullptr);
   client.transport->Send(to_daemon, "up", {}, nullptr);
   EXPECT_TRUE(client.recorder.WaitFor(1));
   EXPECT_TRUE(daemon.recorder.WaitFor(1));
-  Task other({.bind_address = "", .key = key});
+  LinkEnd other({.bind_address = "", .key = key});
   const auto nobody = other.transport->Connect(client.transport->address(), "client");
   EXPECT_EQ(nobody.status().code(), Code::kFailedPrecondition);
 }
 
 TEST(TlsLinkTest, AHeaderOvertakesALargePayload) {
   const control::Key key = TestKey();
-  Task a({.key = key}), b({.key = key});
+  LinkEnd a({.key = key}), b({.key = key});
   const PeerId b_of_a = a.transport->Connect(b.transport->address(), "b").value();
   ASSERT_TRUE(b.transport->Connect(a.transport->address(), "a").ok());
   std::atomic<int> arrived{0}, large_left{0};
@@ -115,7 +115,7 @@ TEST(TlsLinkTest, AHeaderOvertakesALargePayload) {
 TEST(TlsLinkTest, AMessageThatIsSentBeforeDisconnectArrives) {
   const control::Key key = TestKey();
   for (int round = 0; round < 20; ++round) {
-    Task a({.key = key}), b({.key = key});
+    LinkEnd a({.key = key}), b({.key = key});
     const PeerId b_of_a = a.transport->Connect(b.transport->address(), "b").value();
     const PeerId a_of_b = b.transport->Connect(a.transport->address(), "a").value();
     b.transport->Send(a_of_b, "ready", {}, nullptr);

@@ -103,7 +103,7 @@ class Counter : public MessageHandler {
   std::atomic<int> headers{0}, sinks{0}, whole{0}, lost{0};
 };
 
-class TlsProcess : public testing::Test {
+class TlsProcess : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(control::WriteKeyFile(key_file_, key_).ok());

@@ -106,7 +106,7 @@ struct Lanes {
   TransportOptions options;
 };
 
-class UcxProcess : public testing::TestWithParam<Lanes> {
+class UcxProcess : public ::testing::TestWithParam<Lanes> {
  protected:
   void SetUp() override {
     auto made = MakeUcxTransport(GetParam().options, &counter_);
@@ -243,10 +243,10 @@ TEST_P(UcxProcess, ClosesInBoundedTimeWithADeadPeer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, UcxProcess,
-                         testing::Values(Lanes{"by_default", OnLoopback("")},
-                                         Lanes{"shared_memory", OnLoopback("posix,cma")},
-                                         Lanes{"shared_memory_without_cma", OnLoopback("posix")},
-                                         Lanes{"tcp", OnLoopback("tcp")}),
+                         ::testing::Values(Lanes{"by_default", OnLoopback("")},
+                                           Lanes{"shared_memory", OnLoopback("posix,cma")},
+                                           Lanes{"shared_memory_without_cma", OnLoopback("posix")},
+                                           Lanes{"tcp", OnLoopback("tcp")}),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(UcxOptions, NameTheLanesOfThisMachineWhenOneIsAbsent) {

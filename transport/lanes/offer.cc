@@ -14,7 +14,7 @@ namespace monograph {
 namespace {
 
 constexpr std::string_view kOfferMagic = "MGLN";
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kOfferVersion = 1;
 constexpr uint8_t kSharedMemoryFlag = 1, kTlsListensFlag = 2;
 
 uint32_t Checksum(std::string_view bytes) {
@@ -80,7 +80,7 @@ std::string Text(const LanesOffer& offer) {
 std::string EncodeLanesOffer(const LanesOffer& offer) {
   Encoder encoder;
   for (const char c : kOfferMagic) encoder.Put(c);
-  encoder.Put(kVersion);
+  encoder.Put(kOfferVersion);
   encoder.Put(static_cast<uint8_t>((offer.shared_memory ? kSharedMemoryFlag : 0) |
                                    (offer.tls_listens ? kTlsListensFlag : 0)));
   encoder.Put(offer.ucx_major);
@@ -100,9 +100,9 @@ Result<LanesOffer> DecodeLanesOffer(std::string_view bytes) {
   if (!bytes.starts_with(kOfferMagic))
     return InvalidArgument("its address is not one of a Monograph data plane");
   Decoder decoder(bytes.substr(kOfferMagic.size()));
-  if (const auto version = decoder.Get<uint8_t>(); decoder.ok() && version != kVersion) {
+  if (const auto version = decoder.Get<uint8_t>(); decoder.ok() && version != kOfferVersion) {
     return InvalidArgument("its address is of version " + std::to_string(version) +
-                           "; this process speaks version " + std::to_string(kVersion));
+                           "; this process speaks version " + std::to_string(kOfferVersion));
   }
   LanesOffer offer;
   const auto flags = decoder.Get<uint8_t>();

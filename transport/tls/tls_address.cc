@@ -9,8 +9,8 @@
 namespace monograph {
 namespace {
 
-constexpr std::string_view kMagic = "MGTL";
-constexpr uint8_t kVersion = 1;
+constexpr std::string_view kTlsAddressMagic = "MGTL";
+constexpr uint8_t kTlsAddressVersion = 1;
 constexpr size_t kPrefixBytes = 28;  // before the CRC
 constexpr size_t kMaxNameBytes = 255;
 
@@ -27,8 +27,8 @@ uint32_t Checksum(std::string_view prefix, std::string_view name) {
 std::string EncodeTlsAddress(const TlsAddress& address) {
   MG_CHECK(address.name.size() <= kMaxNameBytes);
   Encoder encoder;
-  for (const char c : kMagic) encoder.Put(c);
-  encoder.Put(kVersion);
+  for (const char c : kTlsAddressMagic) encoder.Put(c);
+  encoder.Put(kTlsAddressVersion);
   encoder.Put(static_cast<uint8_t>(address.tls));
   encoder.Put(uint16_t{0});
   encoder.Put(address.instance);
@@ -40,9 +40,9 @@ std::string EncodeTlsAddress(const TlsAddress& address) {
 }
 
 Result<TlsAddress> DecodeTlsAddress(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic))
+  if (!bytes.starts_with(kTlsAddressMagic))
     return InvalidArgument("its address is not one of a TLS transport");
-  Decoder decoder(bytes.substr(kMagic.size()));
+  Decoder decoder(bytes.substr(kTlsAddressMagic.size()));
   const auto version = decoder.Get<uint8_t>();
   const auto flags = decoder.Get<uint8_t>();
   const auto zero = decoder.Get<uint16_t>();
@@ -59,9 +59,9 @@ Result<TlsAddress> DecodeTlsAddress(std::string_view bytes) {
   }
   if (crc != Checksum(bytes.substr(0, kPrefixBytes), decoder.rest()))
     return InvalidArgument("its TLS address is damaged (the checksum differs)");
-  if (version != kVersion) {
+  if (version != kTlsAddressVersion) {
     return InvalidArgument("its TLS address is of version " + std::to_string(version) +
-                           "; this process speaks version " + std::to_string(kVersion));
+                           "; this process speaks version " + std::to_string(kTlsAddressVersion));
   }
   address.name = decoder.rest();
   const bool printable = std::all_of(address.name.begin(), address.name.end(),

@@ -8,8 +8,8 @@
 namespace monograph {
 namespace {
 
-constexpr std::string_view kAddressMagic = "MGUX";
-constexpr uint8_t kVersion = 5;
+constexpr std::string_view kUcxAddressMagic = "MGUX";
+constexpr uint8_t kUcxAddressVersion = 5;
 constexpr size_t kPrefixBytes = 28;  // before the CRC
 
 // CRC-32 of `prefix` and `rest` together.
@@ -26,8 +26,8 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   unsigned major, minor, release;
   ucp_get_version(&major, &minor, &release);
   Encoder encoder;
-  for (const char c : kAddressMagic) encoder.Put(c);
-  encoder.Put(kVersion);
+  for (const char c : kUcxAddressMagic) encoder.Put(c);
+  encoder.Put(kUcxAddressVersion);
   encoder.Put(static_cast<uint8_t>(major));
   encoder.Put(static_cast<uint8_t>(minor));
   encoder.Put(uint8_t{0});
@@ -40,9 +40,9 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
 }
 
 Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
-  if (!bytes.starts_with(kAddressMagic))
+  if (!bytes.starts_with(kUcxAddressMagic))
     return InvalidArgument("its address is not one of a UCX transport");
-  Decoder decoder(bytes.substr(kAddressMagic.size()));
+  Decoder decoder(bytes.substr(kUcxAddressMagic.size()));
   const auto version = decoder.Get<uint8_t>();
   const auto their_major = decoder.Get<uint8_t>();
   const auto their_minor = decoder.Get<uint8_t>();
@@ -61,11 +61,11 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
   }
   unsigned major, minor, release;
   ucp_get_version(&major, &minor, &release);
-  if (version != kVersion || their_major != major || their_minor != minor) {
+  if (version != kUcxAddressVersion || their_major != major || their_minor != minor) {
     return InvalidArgument("its UCX address is of version " + std::to_string(version) + " (UCX " +
                            std::to_string(their_major) + "." + std::to_string(their_minor) +
-                           "); this process speaks version " + std::to_string(kVersion) + " (UCX " +
-                           std::to_string(major) + "." + std::to_string(minor) + ")");
+                           "); this process speaks version " + std::to_string(kUcxAddressVersion) +
+                           " (UCX " + std::to_string(major) + "." + std::to_string(minor) + ")");
   }
   address.worker_address = decoder.rest();
   return address;

@@ -183,7 +183,7 @@ int CompareWithReference(const std::string& op, const GpuOptions& gpu) {
   return checked;
 }
 
-class GpuOp : public testing::TestWithParam<std::string> {};
+class GpuOp : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GpuOp, AgreesWithTheReference) {
   if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
@@ -194,14 +194,14 @@ TEST_P(GpuOp, AgreesWithTheReference) {
 }
 
 // Layers that cuDNN computes, too, by each of the ways that there are (ops/gpu/layer.h).
-class GpuLayer : public testing::TestWithParam<const char*> {
+class GpuLayer : public ::testing::TestWithParam<const char*> {
  protected:
   ~GpuLayer() override { std::remove(gpu_.algorithm_cache.c_str()); }
   void SetUp() override {
     if (const std::string why = WhyNoCuda(); !why.empty()) GTEST_SKIP() << "no GPU: " << why;
     gpu_.deterministic = false;
     static int files = 0;
-    gpu_.algorithm_cache = testing::TempDir() + "gpu_layers_" + std::to_string(getpid()) + "_" +
+    gpu_.algorithm_cache = ::testing::TempDir() + "gpu_layers_" + std::to_string(getpid()) + "_" +
                            std::to_string(files++);
   }
   // For all shapes of all layers.
@@ -247,9 +247,9 @@ TEST_P(GpuLayer, AgreesWithTheReferenceByCudnnsOtherWays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, GpuLayer,
-                         testing::Values("MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad",
-                                         "Softmax", "LogSoftmax", "FusedBatchNormV3",
-                                         "FusedBatchNormGradV3"),
+                         ::testing::Values("MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad",
+                                           "Softmax", "LogSoftmax", "FusedBatchNormV3",
+                                           "FusedBatchNormGradV3"),
                          [](const auto& op) { return std::string(op.param); });
 
 using GpuLayerSearch = GpuLayer;
@@ -269,15 +269,15 @@ TEST_P(GpuLayerSearch, TimesAShapeOnceAndNoneWhoseWayIsGiven) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, GpuLayerSearch, testing::Values("MaxPool", "Softmax"),
+INSTANTIATE_TEST_SUITE_P(Ops, GpuLayerSearch, ::testing::Values("MaxPool", "Softmax"),
                          [](const auto& op) { return std::string(op.param); });
 
-std::string TestName(const testing::TestParamInfo<std::string>& op) {
+std::string TestName(const ::testing::TestParamInfo<std::string>& op) {
   std::string name = op.param;
   std::replace(name.begin(), name.end(), '_', 'X');
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Ops, GpuOp, testing::ValuesIn(OpsWithCases()), TestName);
+INSTANTIATE_TEST_SUITE_P(Ops, GpuOp, ::testing::ValuesIn(OpsWithCases()), TestName);
 
 }  // namespace
 }  // namespace monograph::optest

@@ -137,7 +137,7 @@ void SkipIfOnlyTheCpuRan() {
 
 constexpr DType kFloats[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16};
 
-class GpuUpdate : public testing::TestWithParam<UpdateCase> {};
+class GpuUpdate : public ::testing::TestWithParam<UpdateCase> {};
 
 TEST_P(GpuUpdate, GivesTheBitsOfTheCpu) {
   const UpdateCase update = GetParam();
@@ -178,7 +178,7 @@ TEST_P(GpuUpdate, GivesTheBitsOfTheCpu) {
   SkipIfOnlyTheCpuRan();
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, GpuUpdate, testing::ValuesIn(kUpdateCases),
+INSTANTIATE_TEST_SUITE_P(Ops, GpuUpdate, ::testing::ValuesIn(kUpdateCases),
                          [](const auto& update) { return std::string(update.param.op); });
 
 TEST(GpuState, VariablesAreReadAndForgottenLikeTheCpus) {

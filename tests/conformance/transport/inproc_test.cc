@@ -4,13 +4,13 @@
 namespace monograph {
 
 INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance,
-                         testing::Values(TransportCase{.name = "inproc",
-                                                       .make = [](MessageHandler* handler)
-                                                           -> Result<std::unique_ptr<Transport>> {
-                                                         return MakeInprocTransport(handler);
-                                                       },
-                                                       .by_reference = true,
-                                                       .expected_lane = "by reference"}),
+                         ::testing::Values(TransportCase{.name = "inproc",
+                                                         .make = [](MessageHandler* handler)
+                                                             -> Result<std::unique_ptr<Transport>> {
+                                                           return MakeInprocTransport(handler);
+                                                         },
+                                                         .by_reference = true,
+                                                         .expected_lane = "by reference"}),
                          CaseName);
 
 }  // namespace monograph

@@ -26,8 +26,8 @@ TransportCase Lanes(std::string name, std::string lanes, std::string expected_la
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Lanes, TransportConformance,
-                         testing::Values(Lanes("shared_memory", "", "shm(posix"),
-                                         Lanes("tls_alone", "tls", "tls 1.3")),
+                         ::testing::Values(Lanes("shared_memory", "", "shm(posix"),
+                                           Lanes("tls_alone", "tls", "tls 1.3")),
                          CaseName);
 
 }  // namespace monograph

@@ -22,9 +22,10 @@ TransportCase Tls(std::string name, bool with_key, int bulk_streams, std::string
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Tls, TransportConformance,
-                         testing::Values(Tls("tls", true, 2, "tls(openssl, 3 streams, 127.0.0.1:"),
-                                         Tls("tls_one_bulk_stream", true, 1, "tls("),
-                                         Tls("plain", false, 2, "tcp(plain tcp, 3 streams")),
+                         ::testing::Values(Tls("tls", true, 2,
+                                               "tls(openssl, 3 streams, 127.0.0.1:"),
+                                           Tls("tls_one_bulk_stream", true, 1, "tls("),
+                                           Tls("plain", false, 2, "tcp(plain tcp, 3 streams")),
                          CaseName);
 
 }  // namespace monograph

@@ -22,7 +22,7 @@ struct TransportCase {
   std::string expected_lane;  // a part of what Describe says
 };
 
-inline std::string CaseName(const testing::TestParamInfo<TransportCase>& info) {
+inline std::string CaseName(const ::testing::TestParamInfo<TransportCase>& info) {
   return info.param.name;
 }
 
@@ -85,7 +85,7 @@ class Completions {
 Payload MakePayload(size_t bytes, uint32_t seed);
 bool PayloadIs(const Payload& payload, size_t bytes, uint32_t seed);
 
-class TransportConformance : public testing::TestWithParam<TransportCase> {
+class TransportConformance : public ::testing::TestWithParam<TransportCase> {
  protected:
   void SetUp() override;
   void TearDown() override;

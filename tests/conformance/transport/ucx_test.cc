@@ -15,10 +15,10 @@ TransportCase Ucx(std::string name, std::string lanes, std::string expected_lane
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportConformance,
-                         testing::Values(Ucx("by_default", "", "shm("),
-                                         Ucx("shared_memory", "posix,cma", "shm(posix,cma)"),
-                                         Ucx("shared_memory_without_cma", "posix", "shm(posix)"),
-                                         Ucx("tcp", "tcp", "tcp(lo)")),
+                         ::testing::Values(Ucx("by_default", "", "shm("),
+                                           Ucx("shared_memory", "posix,cma", "shm(posix,cma)"),
+                                           Ucx("shared_memory_without_cma", "posix", "shm(posix)"),
+                                           Ucx("tcp", "tcp", "tcp(lo)")),
                          CaseName);
 
 }  // namespace monograph
