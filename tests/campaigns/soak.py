@@ -2,20 +2,24 @@
 """Soak: jobs, sessions, kills, saves and cuts of links against daemons that live all the time.
 
 A round runs a few of them, drawn by --seed, waits until the daemons are at rest, and then writes what
-each daemon has: memory, descriptors, threads, sessions, and the steps per second of a job that is the
-same in each round. --out gets a line per daemon and round (CSV), --picture draws it (SVG).
+each daemon has: memory of its own (anonymous and shared; not the pages of programs), descriptors,
+threads, sessions, and how fast a job is that is the same in each round: its steps per second, as a
+part of those of the same training in one process, measured right before and after it. So other work
+on the machine slows down both. --out gets a line per daemon and round (CSV), --picture draws it (SVG).
 
 Fails, with 1, if a daemon that nobody killed ends, a process takes longer than --limit, a job fails that
 nothing disturbed, a session stays behind, or a daemon grows: what it has in the last third of the time
 is compared with what it had in the second third, medians of both; the first third is for warming up.
 
-  tests/campaigns/soak.py --programs=build/bin --duration=14400 --seed=3 --out=soak.csv --picture=soak.svg
+  tests/campaigns/soak.py --programs=build/bin --cuts --duration=14400 --seed=3 --out=soak.csv --picture=soak.svg
+  tests/campaigns/soak.py ... --append      a further run, with daemons of its own, behind what --out has
+  tests/campaigns/soak.py --judge=soak.csv  only says which daemon has grown in the last run of a table
 
---cuts puts every task into a network namespace of its own and cuts its cable now and then; that needs
-root and `ip`, and daemons that exchange tensors over the network (--flags=--trusted_network=10.87.0.0/24
-where a network without TLS is meant).
+--cuts puts every task into a network namespace of its own, so that tensors travel by TLS, and cuts its
+cable now and then; that needs root and `ip`. Without them the program ends with 77.
 """
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -39,8 +43,9 @@ JOBS = {
 }
 TASKS = ['ps/0', 'worker/0', 'worker/1', 'worker/2']
 VICTIM = 'worker/2'  # the daemon that is killed now and then; jobs use the other workers
-FIELDS = ['seconds', 'task', 'process', 'resident_bytes', 'descriptors', 'threads', 'sessions', 'graphs',
-          'variable_bytes', 'steps_done', 'steps_per_second']
+COUNTS = ['jobs', 'jobs_that_saved', 'sessions_run', 'clients_killed', 'clients_stopped', 'daemons_killed', 'cuts']
+FIELDS = ['run', 'seconds', 'task', 'process', 'own_bytes', 'resident_bytes', 'descriptors', 'threads', 'sessions',
+          'graphs', 'variable_bytes', 'steps_done', 'speed', 'alone', *COUNTS]
 GRAPH = '''
 node { name: "a" op: "Const" device: "/job:worker/task:0" attr { key: "dtype" value { type: DT_FLOAT } }
   attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 3 } } float_val: 2 } } } }
@@ -49,6 +54,10 @@ node { name: "b" op: "Square" device: "/job:worker/task:1" input: "a" attr { key
 
 
 class Failed(Exception):
+    pass
+
+
+class Unable(Exception):
     pass
 
 
@@ -82,6 +91,13 @@ class Namespaces:
         self.base = f'mgsoak{os.getpid()}'
         self.hosts = TASKS + ['client']
         self.made = []
+        try:
+            self.make()
+        except (OSError, Failed) as failure:
+            self.close()
+            raise Unable(f'there are no network namespaces: {failure}') from failure
+
+    def make(self):
         self.netns(f'{self.base}h')
         hub = ['ip', '-n', f'{self.base}h', 'link']
         command(*hub, 'add', 'br0', 'type', 'bridge')
@@ -129,13 +145,14 @@ class Soak:
         self.flags = flags
         self.random = random.Random(flags.seed)
         self.folder = tempfile.mkdtemp(prefix='monograph-soak-')
-        self.start = time.monotonic()
+        self.begin = time.monotonic()
         self.network = Loopback()
         self.daemons = {}  # of each task
         self.clients = []  # that may run
-        self.rows = []
-        self.counts = dict.fromkeys(['jobs', 'jobs that saved', 'sessions', 'clients killed', 'clients stopped',
-                                     'daemons killed', 'cuts'], 0)
+        self.rows = read(flags.out) if flags.append and os.path.exists(flags.out) else []
+        self.run = self.rows[-1]['run'] + 1 if self.rows else 1
+        self.earlier = self.rows[-1]['seconds'] if self.rows else 0  # of all runs before this one
+        self.counts = {name: self.rows[-1][name] if self.rows else 0 for name in COUNTS}
 
     # ---- processes
 
@@ -205,9 +222,12 @@ class Soak:
 
     # ---- what a round is made of
 
+    def training(self, batches, more=()):
+        return [self.program('mnist_replica'), '--data_name=synthetic', '--fc=32', '--batch_size=16',
+                '--num_warmup_batches=2', '--display_every=10', f'--num_batches={batches}', *more]
+
     def job(self, mode, batches, more=()):
-        words = [self.program('mnist_replica'), *JOBS[mode], '--data_name=synthetic', '--fc=32', '--batch_size=16',
-                 '--num_warmup_batches=2', '--display_every=10', f'--num_batches={batches}', *more]
+        words = [*self.training(batches, more), *JOBS[mode]]
         clients = 1 if mode == 'in_graph' else 2
         cluster = self.for_jobs
         if mode == 'replicated':
@@ -217,38 +237,42 @@ class Soak:
         task = (lambda rank: [f'--task_index={rank}']) if clients > 1 else (lambda rank: [])
         return [self.client([*words, f'--cluster={cluster}', *task(rank)]) for rank in range(clients)]
 
-    def run_job(self):
+    @contextlib.contextmanager
+    def some_job(self):
+        """How to run a job that is drawn, and its flags."""
         mode = self.random.choice(list(JOBS))
-        more = []
+        self.counts['jobs'] += 1
         if self.random.random() < 0.5:
-            self.counts['jobs that saved'] += 1
-            more = [f'--train_dir={tempfile.mkdtemp(dir=self.folder)}', '--save_steps=7']
+            yield mode, []
+            return
+        self.counts['jobs_that_saved'] += 1
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            more = [f'--train_dir={folder}', '--save_steps=7']
             if mode in ('in_graph', 'sync') and self.random.random() < 0.5:
                 more.append('--sharded_checkpoints')
-        self.counts['jobs'] += 1
-        return mode, more
+            yield mode, more
 
     def plain_job(self):
-        mode, more = self.run_job()
-        for client in self.job(mode, self.random.randint(10, 60), more):
-            self.expect_success(client)
+        with self.some_job() as (mode, more):
+            for client in self.job(mode, self.random.randint(10, 60), more):
+                self.expect_success(client)
 
     def killed_clients(self):
-        mode, more = self.run_job()
-        clients = self.job(mode, 1000000, more)
-        time.sleep(self.random.uniform(0.1, 2.5))
-        for client in clients:
-            if self.random.random() < 0.5:
-                self.counts['clients stopped'] += 1
-                client.send_signal(signal.SIGSTOP)
-                time.sleep(self.random.uniform(0, 0.5))
-            self.counts['clients killed'] += 1
-            client.kill()
-            self.said(client)
+        with self.some_job() as (mode, more):
+            clients = self.job(mode, 1000000, more)
+            time.sleep(self.random.uniform(0.1, 2.5))
+            for client in clients:
+                if self.random.random() < 0.5:
+                    self.counts['clients_stopped'] += 1
+                    client.send_signal(signal.SIGSTOP)
+                    time.sleep(self.random.uniform(0, 0.5))
+                self.counts['clients_killed'] += 1
+                client.kill()
+                self.said(client)
 
     def sessions(self):
         for _ in range(self.random.randint(3, 10)):
-            self.counts['sessions'] += 1
+            self.counts['sessions_run'] += 1
             text = self.expect_success(self.client(
                 [self.program('monograph'), 'run', self.graph, '--fetches=b:0', f'--cluster={self.for_jobs}']))
             if '4' not in text:
@@ -258,7 +282,7 @@ class Soak:
         daemon = self.daemons[VICTIM]
         daemon.kill()
         daemon.wait()
-        self.counts['daemons killed'] += 1
+        self.counts['daemons_killed'] += 1
         self.plain_job()
         self.start_daemon(VICTIM)
 
@@ -300,68 +324,102 @@ class Soak:
                 raise Failed(f'a session stays behind: {status}')
             time.sleep(0.1)
 
-    def measure(self):
-        before = self.at_rest()
-        began = time.monotonic()
-        for client in self.job('in_graph', self.flags.probe):
+    def alone(self):
+        """Steps per second of the training in one process."""
+        result = os.path.join(self.folder, 'alone.json')
+        command(*self.training(self.flags.probe, [f'--result_file={result}']))
+        return steps_per_second(result)
+
+    def together(self):
+        """Steps per second of the same training on the daemons."""
+        result = os.path.join(self.folder, 'together.json')
+        for client in self.job('in_graph', self.flags.probe, [f'--result_file={result}']):
             self.expect_success(client)
-        took = time.monotonic() - began
+        return steps_per_second(result)
+
+    def measure(self):
+        alone = self.alone()
+        together = self.together()
+        alone = (alone + self.alone()) / 2
         for task, status in self.at_rest().items():
             process = status['process_id']
-            row = {'seconds': round(time.monotonic() - self.start, 1), 'task': task, 'process': process,
+            row = {'run': self.run, 'seconds': round(self.earlier + time.monotonic() - self.begin, 1), 'task': task,
+                   'process': process, 'own_bytes': own_bytes(process),
                    'descriptors': len(os.listdir(f'/proc/{process}/fd')),
                    'threads': len(os.listdir(f'/proc/{process}/task')),
-                   'steps_per_second': round((status['steps_done'] - before[task]['steps_done']) / took, 2)}
+                   'speed': round(together / alone, 4), 'alone': round(alone, 2), **self.counts}
             row.update({name: status[name] for name in FIELDS if name in status and name not in row})
             self.rows.append(row)
 
     def save(self):
-        with open(self.flags.out, 'w', newline='') as file:
+        partial = f'{self.flags.out}.partial'
+        with open(partial, 'w', newline='') as file:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
             writer.writerows(self.rows)
+        os.replace(partial, self.flags.out)
         if self.flags.picture:
             soak_picture.draw(self.rows, self.flags.picture)
 
-    def growth(self):
-        """What grew, as texts."""
-        grown = []
-        for task in TASKS:
-            rows = [row for row in self.rows if row['task'] == task]
-            if task == VICTIM:
-                continue
-            third = len(rows) // 3
-            if third < 1:
-                return ['there were too few rounds to tell whether anything grows']
-
-            def medians(name):
-                return (statistics.median(row[name] for row in rows[third:2 * third]),
-                        statistics.median(row[name] for row in rows[-third:]))
-            for name, most in [('resident_bytes', self.flags.most_growth * 2**20), ('descriptors', 1), ('threads', 1)]:
-                middle, end = medians(name)
-                print(f'{task}: {name} {middle:.0f}, then {end:.0f}')
-                if end > middle + most:
-                    grown.append(f'{task}: {name} grew from {middle:.0f} to {end:.0f}')
-            middle, end = medians('steps_per_second')
-            print(f'{task}: steps_per_second {middle:.1f}, then {end:.1f}')
-            if task != 'ps/0' and end < self.flags.least_speed * middle:
-                grown.append(f'{task}: steps_per_second fell from {middle:.1f} to {end:.1f}')
-        return grown
-
-    def run(self):
+    def soak(self):
         self.open()
         actions = [self.plain_job, self.plain_job, self.killed_clients, self.killed_clients, self.sessions,
                    self.killed_daemon] + ([self.cut, self.cut] if self.network.cuts else [])
         rounds = 0
-        while time.monotonic() - self.start < self.flags.duration or rounds < 3:
+        while time.monotonic() - self.begin < self.flags.duration or rounds < 3:
             for _ in range(self.flags.actions):
                 self.random.choice(actions)()
             self.measure()
             self.save()
             rounds += 1
-        counts = ', '.join(f'{count} {name}' for name, count in self.counts.items())
-        print(f'seed {self.flags.seed}: {rounds} rounds in {time.monotonic() - self.start:.0f} s: {counts}')
-        return self.growth()
+        counts = ', '.join(f'{count} {name.replace("_", " ")}' for name, count in self.counts.items())
+        print(f'seed {self.flags.seed}: {rounds} rounds in {time.monotonic() - self.begin:.0f} s; in all {counts}')
+        return growth(self.rows, self.flags)
+
+
+def own_bytes(process):
+    """Memory that the process does not share with files: what a leak adds to."""
+    with open(f'/proc/{process}/status') as status:
+        return sum(int(line.split()[1]) << 10 for line in status if line.startswith(('RssAnon', 'RssShmem')))
+
+
+def steps_per_second(result):
+    with open(result) as file:
+        steps = json.load(file)['steps']
+    return 1e6 / statistics.median(steps['us'])
+
+
+def read(path):
+    """The rows of a table."""
+    with open(path, newline='') as file:
+        return [{name: text if name == 'task' else float(text) if '.' in text else int(text)
+                 for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def growth(rows, flags):
+    """What grew in the last run of a table, as texts."""
+    grown = []
+    for task in TASKS:
+        mine = [row for row in rows if row['task'] == task and row['run'] == rows[-1]['run']]
+        if task == VICTIM:
+            continue
+        third = len(mine) // 3
+        if third < 1:
+            return ['there were too few rounds to tell whether anything grows']
+
+        def medians(name):
+            return (statistics.median(row[name] for row in mine[third:2 * third]),
+                    statistics.median(row[name] for row in mine[-third:]))
+        for name, most in [('own_bytes', flags.most_growth * 2**20), ('descriptors', 1), ('threads', 1)]:
+            middle, end = medians(name)
+            print(f'{task}: {name} {middle:.0f}, then {end:.0f}')
+            if end > middle + most:
+                grown.append(f'{task}: {name} grew from {middle:.0f} to {end:.0f}')
+    middle, end = medians('speed')
+    print(f'speed, to that of one process: {middle:.3f}, then {end:.3f}')
+    if end < flags.least_speed * middle:
+        grown.append(f'the speed, to that of one process, fell from {middle:.3f} to {end:.3f}')
+    return grown
 
 
 def ended(*_):
@@ -376,22 +434,30 @@ def main():
     parser.add_argument('--duration', type=float, default=600, help='seconds; at least three rounds are made')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--actions', type=int, default=4, help='jobs and others between two measurements')
-    parser.add_argument('--probe', type=int, default=40, help='steps of the job that is measured')
+    parser.add_argument('--probe', type=int, default=100, help='steps of the job that is measured')
     parser.add_argument('--limit', type=float, default=120, help='seconds after which a process hangs')
     parser.add_argument('--most_growth', type=float, default=2, help='MiB of memory from the second third to the last')
-    parser.add_argument('--least_speed', type=float, default=0.5,
-                        help='least steps per second in the last third, of those in the second')
+    parser.add_argument('--least_speed', type=float, default=0.8, help='least speed in the last third, to the second')
     parser.add_argument('--cuts', action='store_true', help='a network namespace for each task, whose cable is cut')
     parser.add_argument('--flags', nargs='*', default=[], help='further flags of daemons and clients')
     parser.add_argument('--out', default='soak.csv')
+    parser.add_argument('--append', action='store_true', help='keep the rows that --out has')
     parser.add_argument('--picture', default='')
-    soak = Soak(parser.parse_args())
-    try:
-        wrong = soak.run()
-    except Failed as failure:
-        wrong = [str(failure)]
-    finally:
-        soak.close()
+    parser.add_argument('--judge', default='', help='a table: say what grew in its last run, and do nothing else')
+    flags = parser.parse_args()
+    if flags.judge:
+        wrong = growth(read(flags.judge), flags)
+    else:
+        soak = Soak(flags)
+        try:
+            wrong = soak.soak()
+        except Unable as why:
+            print(f'soak: skipped: {why}')
+            return 77
+        except Failed as failure:
+            wrong = [str(failure)]
+        finally:
+            soak.close()
     for text in wrong:
         print(f'soak: {text}', file=sys.stderr)
     return 1 if wrong else 0

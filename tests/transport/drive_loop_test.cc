@@ -41,11 +41,12 @@ class Fake : public Driven {
   }
   int event_fd() const override { return fd_; }
   bool busy() const override { return false; }
-  void Finish() override {}
+  void Finish() override { finished_by_.store(std::this_thread::get_id()); }
 
   uint64_t received() const { return received_.load(); }
   int arms() const { return arms_.load(); }
   int polls() const { return polls_.load(); }
+  std::thread::id finished_by() const { return finished_by_.load(); }
   // True if another thread than the test's polled since the last call.
   bool TakePolledByThread() { return polled_by_thread_.exchange(false); }
 
@@ -54,6 +55,7 @@ class Fake : public Driven {
   const std::thread::id guest_ = std::this_thread::get_id();
   std::atomic<uint64_t> received_{0};
   std::atomic<int> arms_{0}, polls_{0};
+  std::atomic<std::thread::id> finished_by_{};
   std::atomic<bool> polled_by_thread_{false};
 };
 
@@ -104,6 +106,33 @@ TEST_F(DriveLoopTest, AsLongAsTheDescriptorTellsOfEveryMessageItIsTrusted) {
   const auto long_sleeps = (Clock::now() - start) / milliseconds(32);
   EXPECT_LT(fake_.arms(),
             static_cast<int>(2 * kMessages + 10 + static_cast<uint64_t>(long_sleeps)));
+}
+
+TEST(DriveLoopStart, UntilItsThreadIsStartedGuestsAloneDriveAndWhoJoinsFinishes) {
+  for (const bool start : {false, true}) {
+    Fake fake;
+    DriveLoop loop(&fake, microseconds(50), "mg-test");
+    fake.Send();
+    EXPECT_TRUE(loop.DriveUntil([&] { return fake.received() == 1; },
+                                Clock::now() + std::chrono::seconds(30)));
+    std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_FALSE(fake.TakePolledByThread());
+    if (start) {
+      loop.Start();
+      loop.Start();
+      fake.Send();
+      const auto until = Clock::now() + std::chrono::seconds(30);
+      while (fake.received() < 2 && Clock::now() < until)
+        std::this_thread::sleep_for(milliseconds(1));
+      EXPECT_TRUE(fake.TakePolledByThread());
+    }
+    EXPECT_EQ(fake.finished_by(), std::thread::id());
+    loop.Stop();
+    loop.Join();
+    EXPECT_EQ(fake.finished_by() == std::this_thread::get_id(), !start);
+    loop.Start();  // too late
+    loop.Join();
+  }
 }
 
 TEST(DriveLoopSpin, AGuestWhoseVisitsAreLongDoesNotSpin) {

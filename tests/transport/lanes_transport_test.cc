@@ -3,6 +3,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "transport/control/key.h"
@@ -26,6 +29,17 @@ class Counter : public MessageHandler {
 
   std::atomic<int> headers{0}, payloads{0};
 };
+
+// How many threads of this process have that name.
+int Threads(const std::string& name) {
+  int found = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string is;
+    std::getline(std::ifstream(thread.path() / "comm"), is);
+    found += is == name ? 1 : 0;
+  }
+  return found;
+}
 
 class LanesTransport : public ::testing::Test {
  protected:
@@ -83,6 +97,26 @@ TEST_F(LanesTransport, DrivesPeersOfBothWaysAndWakesItsGuestForEach) {
                             Clock::now() + seconds(20)));
   EXPECT_EQ(a->stats().messages_sent, 40u);
   EXPECT_EQ(a->HostOf(b->address()), a->HostOf(a->address()));
+}
+
+TEST_F(LanesTransport, HasAThreadForTlsOnlyOnceAPeerIsMetSo) {
+  Counter counter;
+  Transport* a = Make("", &counter);
+  Transport* b = Make("", &counter);
+  const PeerId by_memory = Meet(a, b);
+  std::atomic<bool> sent{false};
+  a->Send(by_memory, "header", {}, [&](const Status&) { sent = true; });
+  ASSERT_TRUE(
+      a->DriveUntil([&] { return sent && counter.headers == 1; }, Clock::now() + seconds(20)));
+  EXPECT_EQ(Threads("mg-tls-data"), 0);
+  Transport* c = Make("tls", &counter);
+  EXPECT_EQ(Threads("mg-tls-data"), 0);
+  const PeerId by_tls = Meet(a, c);
+  a->Send(by_tls, "header", {}, nullptr);
+  const auto until = Clock::now() + seconds(20);
+  while (counter.headers < 2 && Clock::now() < until) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(counter.headers, 2);
+  EXPECT_EQ(Threads("mg-tls-data"), 2) << "of the two that met so";
 }
 
 TEST_F(LanesTransport, RefusesAtBothEndsAtOnceAndSaysWhatEachOffers) {

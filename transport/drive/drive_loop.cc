@@ -51,7 +51,11 @@ DriveLoop::DriveLoop(Driven* driven, microseconds spin, std::string thread_name)
 DriveLoop::~DriveLoop() { MG_CHECK(!thread_.joinable()); }
 
 void DriveLoop::Start() {
+  if (started_.load()) return;
+  MutexLock lock(mutex_);
+  if (started_.load() || finish_.load()) return;
   thread_ = StartThread(thread_name_, [this] { Run(); });
+  started_.store(true);
 }
 
 void DriveLoop::SignalSleeper() {
@@ -87,7 +91,12 @@ void DriveLoop::Join() {
     SignalSleeper();
     thread_wake_.NotifyOne();
   }
-  if (thread_.joinable()) thread_.join();
+  if (std::exchange(joined_, true)) return;
+  if (thread_.joinable()) {
+    thread_.join();
+  } else {
+    Run();  // waits for guests to leave, then calls Finish
+  }
 }
 
 bool DriveLoop::DriveUntil(const std::function<bool()>& ready, Clock::time_point deadline) {

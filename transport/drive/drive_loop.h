@@ -9,6 +9,9 @@
 //             a guest sleeps or stays for a tick  v  |  the guest leaves
 //                                                parked
 //
+// The progress thread may be started late: what nobody needs yet costs no thread, and until then
+// only guests drive.
+//
 // Lingering keeps hand-overs cheap: a client that calls DriveUntil again and again takes the role
 // without waking anybody. What arrives when nobody drives waits for at most two ticks.
 #pragma once
@@ -38,7 +41,8 @@ class Driven {
   virtual int event_fd() const = 0;
   // True while something that was started needs polling to complete.
   virtual bool busy() const = 0;
-  // The last call, on the progress thread, from Join: completes what is pending, in bounded time.
+  // The last call, from Join, on the progress thread or, if that was never started, on the one that
+  // joins: completes what is pending, in bounded time.
   virtual void Finish() = 0;
 };
 
@@ -52,6 +56,7 @@ class DriveLoop {
   DriveLoop(const DriveLoop&) = delete;
   DriveLoop& operator=(const DriveLoop&) = delete;
 
+  // Starts the progress thread, unless it was started or Join has begun. Cheap if it was.
   void Start();
   // Drives on the calling thread until ready() or the deadline or Stop; returns ready(). Not from
   // inside a callback.
@@ -64,7 +69,8 @@ class DriveLoop {
   // From now on DriveUntil returns at once; the progress thread drives. Idempotent; returns at
   // once.
   void Stop();
-  // The progress thread calls Finish and ends; waits for it. REQUIRES: Stop was called.
+  // Returns when Finish has returned and the progress thread has ended. For one thread at a time.
+  // REQUIRES: Stop was called.
   void Join();
 
  private:
@@ -98,6 +104,7 @@ class DriveLoop {
   // two must see the other (drive_loop.cc, Sleep). Relaxed loads only between two polls: a change
   // is seen at the next one.
   std::atomic<bool> stop_{false};
+  std::atomic<bool> started_{false};  // written under mutex_
   std::atomic<bool> finish_{false};
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> driving_{false};  // written under mutex_
@@ -110,7 +117,8 @@ class DriveLoop {
   CondVar thread_wake_;  // the progress thread
   ThreadState thread_state_ MG_GUARDED_BY(mutex_) = ThreadState::kLingering;
   uint64_t visits_ MG_GUARDED_BY(mutex_) = 0;  // guests that came or left
-  std::thread thread_;
+  bool joined_ = false;                        // of who joins
+  std::thread thread_;  // written under mutex_, before finish_ is set; then used by who joins
 };
 
 }  // namespace monograph

@@ -3,8 +3,9 @@
 // a trusted network, TLS to all others.
 //
 // A PeerId is twice the inner one, plus 1 for TLS. Each inner transport has a progress thread of
-// its own, so callbacks of peers of different ways may run at once. DriveUntil drives the transport
-// that has peers; if both have, it drives UCX's, and callbacks on the other's thread wake it.
+// its own, TLS's from the first peer that is met so, so callbacks of peers of different ways may
+// run at once. DriveUntil drives the transport that has peers; if both have, it drives UCX's, and
+// callbacks on the other's thread wake it.
 #pragma once
 
 #include <functional>

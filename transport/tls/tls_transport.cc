@@ -71,7 +71,7 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
         patience_(options.patience),
         handler_(handler),
         loop_(this, options.spin, "mg-tls-data"),
-        inbox_(std::make_shared<TlsInbox>([this] { loop_.Notify(); })) {}
+        inbox_(std::make_shared<TlsInbox>([this] { NeedDriver(); })) {}
   ~TlsTransport() override { MG_CHECK(!started_ || finished_.load()); }
 
   Status Start();
@@ -129,6 +129,12 @@ class TlsTransport : public Transport, private Driven, private TlsLink::Owner {
   }
   void StateChanged(TlsLink* link) override;
 
+  // There is something for the driver. Its thread starts when that happens first: a session whose
+  // peers are all met by UCX has none.
+  void NeedDriver() {
+    loop_.Start();
+    loop_.Notify();
+  }
   void SubmitCommand(TlsSend::Kind kind, PeerId peer);
   void Push(TlsSend* send);
   // Does what was submitted meanwhile.
@@ -212,7 +218,6 @@ Status TlsTransport::Start() {
                                .port = listener_->port(),
                                .name = listener_->host()});
   listener_->Register(instance_, inbox_);
-  loop_.Start();
   started_ = true;
   return Status();
 }
@@ -230,7 +235,7 @@ void TlsTransport::Unlock() {
     const bool notify = needs_drive_ && !polling_;
     needs_drive_ = false;
     lock_.Unlock();
-    if (notify) loop_.Notify();
+    if (notify) NeedDriver();
     // A sender pushes its message before it tries the lock: either it gets the lock now, or this
     // thread sees the message.
     if (submitted_.empty() || !lock_.TryLock()) return;
@@ -435,6 +440,7 @@ void TlsTransport::ConnectPeer(PeerId id) {
   if (!is_new && link->peers() == 0 && unasked_ > 0) --unasked_;
   link->AddPeer(peer);
   peer.link = link;
+  needs_drive_ = true;  // for the link's deadlines
   SetText(peer, link->Describe());
   // Of two sides that listen, the smaller one dials.
   if (!is_new || !address.listens() || (listener_->port() != 0 && instance_ > address.instance)) {
