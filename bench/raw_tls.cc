@@ -4,10 +4,12 @@
 #include "bench/raw_tls.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -45,6 +47,12 @@ SSL* Handshake(int socket, const control::Key& key, bool server) {
   return ssl;
 }
 
+// Whether SSL_read waits for bytes.
+void SetBlocking(SSL* ssl, bool blocks) {
+  const int fd = SSL_get_fd(ssl), flags = fcntl(fd, F_GETFL);
+  Check(fcntl(fd, F_SETFL, blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) == 0, "fcntl");
+}
+
 void WriteAll(SSL* ssl, const char* data, size_t bytes) {
   size_t sent = 0;
   Check(SSL_write_ex(ssl, data, bytes, &sent) == 1 && sent == bytes, "SSL_write");
@@ -53,7 +61,11 @@ void WriteAll(SSL* ssl, const char* data, size_t bytes) {
 void ReadAll(SSL* ssl, char* data, size_t bytes) {
   while (bytes > 0) {
     size_t got = 0;
-    Check(SSL_read_ex(ssl, data, bytes, &got) == 1, "SSL_read");
+    if (SSL_read_ex(ssl, data, bytes, &got) != 1) {
+      Check(SSL_get_error(ssl, 0) == SSL_ERROR_WANT_READ, "SSL_read");
+      sched_yield();
+      continue;
+    }
     data += got;
     bytes -= got;
   }
@@ -103,9 +115,11 @@ RawTls::RawTls(const control::Key& key, int streams, size_t largest)
       size_t bytes = 0;
       int used = 1;
       command >> what >> count >> bytes >> used;
+      const bool spins = what == "spin", echoes = spins || what == "echo";
+      SetBlocking(connections[0], !spins);
       parent.WriteLine("ready");
       for (long i = 0; i < count; ++i) {
-        if (what == "echo") {
+        if (echoes) {
           ReadAll(connections[0], message.data(), message.size());
           WriteAll(connections[0], message.data(), message.size());
         } else {
@@ -114,7 +128,7 @@ RawTls::RawTls(const control::Key& key, int streams, size_t largest)
           });
         }
       }
-      if (what != "echo") WriteAll(connections[0], message.data(), message.size());
+      if (!echoes) WriteAll(connections[0], message.data(), message.size());
     }
   });
 }
@@ -134,15 +148,18 @@ void RawTls::Connect() {
   Check(child_->Hear().has_value(), "starting a process");
 }
 
-double RawTls::RoundTrip(long steps) {
-  child_->Ask("echo " + std::to_string(steps));
+double RawTls::RoundTrip(long steps, bool spin) {
+  child_->Ask((spin ? "spin " : "echo ") + std::to_string(steps));
+  SetBlocking(connections_[0], !spin);
   std::array<char, kMessage> message{};
   const double start = Now();
   for (long i = 0; i < steps; ++i) {
     WriteAll(connections_[0], message.data(), message.size());
     ReadAll(connections_[0], message.data(), message.size());
   }
-  return (Now() - start) / static_cast<double>(steps);
+  const double seconds = Now() - start;
+  SetBlocking(connections_[0], true);
+  return seconds / static_cast<double>(steps);
 }
 
 double RawTls::Transfer(size_t bytes, int streams, long count) {

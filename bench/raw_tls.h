@@ -1,5 +1,5 @@
-// Bare OpenSSL: what an encrypted lane costs at the very least. Blocking SSL_write and SSL_read
-// over TCP of this machine, the cipher and key of ours, one thread on each side.
+// Bare OpenSSL: what an encrypted lane costs at the very least. SSL_write and SSL_read over TCP of
+// this machine, the cipher and key of ours, one thread on each side.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ class RawTls {
   // May be called when threads exist.
   void Connect();
 
-  // Seconds per round trip of 64 bytes.
-  double RoundTrip(long steps);
+  // Seconds per round trip of 64 bytes. Both sides sleep until the message is there, or `spin`: ask
+  // for it again and again.
+  double RoundTrip(long steps, bool spin);
   // Bytes per second into the memory of the other process, over the first `streams` of them in
   // turn.
   double Transfer(size_t bytes, int streams, long count);

@@ -1,6 +1,7 @@
 // A tensor from daemon to daemon, and as a feed and a fetch, against bare UCX rendezvous between
 // processes, all memory on huge pages. Ours counts the whole step: the client's message to both
-// daemons, reading the variable, the transfer and both answers.
+// daemons, reading the variable, the transfer and both answers. With "TLS" the same between daemons
+// that meet by TLS, as on two hosts, against TensorFlow's gRPC, which sends plain text.
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "ops/control/control.h"
 #include "ops/input/input.h"
 #include "ops/variable/variable.h"
+#include "tests/temporary_folder.h"
 
 namespace monograph::bench {
 namespace {
@@ -29,56 +31,81 @@ struct Case {
   Output held;          // on daemon 0, to be fetched
 };
 
+constexpr int64_t kSizes[] = {4, 64};  // MiB
+
+// Two daemons that hold a tensor of each size on the first one.
+class Tensors {
+ public:
+  Tensors(Daemons& daemons, const SessionOptions& options) : graph_(NewGraph()) {
+    const Scope root(&graph_), source = root.WithDevice(daemons.device(0)),
+                               target = root.WithDevice(daemons.device(1));
+    std::vector<Operation> init;
+    for (const int64_t mib : kSizes) {
+      const Shape shape{mib * kMiB / 4};
+      const Output handle = VarHandle(source, DT_FLOAT, shape, "", "held_" + std::to_string(mib));
+      const Output ones = Fill(source, IntsConst(source, {shape.dim(0)}), Const(source, 1.0f));
+      init.push_back(AssignVariable(source, handle, ones));
+      Case c{.mib = mib, .held = ReadVariable(source, handle)};
+      c.arrived = NoOp(target.WithControlDependencies({Identity(target, c.held)}));
+      c.fed = Placeholder(root, DT_FLOAT, shape);
+      c.fed_there = NoOp(source.WithControlDependencies({Identity(source, c.fed)}));
+      cases_.push_back(c);
+    }
+    Check(root.status());
+    session_ = Check(Session::Connect(daemons.cluster(), graph_, options));
+    Check(session_->Run({}, {}, init).status());
+  }
+  const std::vector<Case>& cases() const { return cases_; }
+  Session& session() { return *session_; }
+  // Bytes per second of so many calls.
+  double Rate(const Case& c, const Callable& call, const std::vector<Tensor>& feeds) {
+    const long count = 256 / c.mib;
+    const double start = Now();
+    for (long i = 0; i < count; ++i) Check(session_->RunCallable(call, feeds).status());
+    return static_cast<double>(c.mib * kMiB * count) / (Now() - start);
+  }
+
+ private:
+  Graph graph_;
+  std::vector<Case> cases_;
+  std::unique_ptr<Session> session_;
+};
+
 int Main(int argc, char** argv) {
   const Args args = Args::Parse(
       argc, argv,
       "transfer_bench: a tensor from daemon to daemon, as a feed and as a fetch, against bare "
       "UCX rendezvous on huge pages");
-  const std::vector<int64_t> sizes = {4, 64};
   SetLogLevel(LogLevel::kWarning);
-  RawServers raw(1, static_cast<size_t>(sizes.back() * kMiB));
+  RawServers raw(1, static_cast<size_t>(std::end(kSizes)[-1] * kMiB));
   auto tensorflow =
       Peer::Start(args.tensorflow, "tf_transfer.py", {"--sizes=4,64", "--seconds=0.15"});
   auto ray = Peer::Start(args.ray, "ray_transfer.py", {"--sizes=4,64", "--seconds=0.15"});
   if (tensorflow && !tensorflow->WaitReady()) tensorflow.reset();
   if (ray && !ray->WaitReady()) ray.reset();
 
-  Daemons daemons(2);
+  const TemporaryFolder folder;
+  const std::string key_file = folder.File("cluster.key");
+  const control::Key key = Check(control::GenerateKey());
+  Check(control::WriteKeyFile(key_file, key));
+  Daemons daemons(2), apart(2);
   daemons.Start();
+  apart.Start({"--lanes=tls", "--key_file=" + key_file});
   raw.Connect();
-  Graph graph = NewGraph();
-  const Scope root(&graph), source = root.WithDevice(daemons.device(0)),
-                            target = root.WithDevice(daemons.device(1));
-  std::vector<Case> cases;
-  std::vector<Operation> init;
-  for (const int64_t mib : sizes) {
-    const Shape shape{mib * kMiB / 4};
-    const Output handle = VarHandle(source, DT_FLOAT, shape, "", "held_" + std::to_string(mib));
-    const Output ones = Fill(source, IntsConst(source, {shape.dim(0)}), Const(source, 1.0f));
-    init.push_back(AssignVariable(source, handle, ones));
-    Case c{.mib = mib, .held = ReadVariable(source, handle)};
-    c.arrived = NoOp(target.WithControlDependencies({Identity(target, c.held)}));
-    c.fed = Placeholder(root, DT_FLOAT, shape);
-    c.fed_there = NoOp(source.WithControlDependencies({Identity(source, c.fed)}));
-    cases.push_back(c);
-  }
-  Check(root.status());
-  const std::unique_ptr<Session> session = Check(Session::Connect(daemons.cluster(), graph));
-  Check(session->Run({}, {}, init).status());
+  Tensors tensors(daemons, {});
+  SessionOptions by_tls;
+  by_tls.key = key;
+  by_tls.transport.lanes = "tls";
+  Tensors tls(apart, by_tls);
 
   Report report(args);
   const auto compare = [&](const Case& c, const std::string& name, const Callable& call,
                            const std::vector<Tensor>& feeds, std::optional<Goal> goal,
                            bool ray_has_it) {
     const size_t bytes = static_cast<size_t>(c.mib * kMiB);
-    const long count = 256 / c.mib;
-    const Side ours = Side::Of("ours", [&] {
-      const double start = Now();
-      for (long i = 0; i < count; ++i) Check(session->RunCallable(call, feeds).status());
-      return static_cast<double>(bytes) * static_cast<double>(count) / (Now() - start) / 1e9;
-    });
+    const Side ours = Side::Of("ours", [&] { return tensors.Rate(c, call, feeds) / 1e9; });
     std::vector<Side> references = {
-        Side::Of("raw UCX rendezvous", [&] { return raw.Transfer(bytes, 1, count) / 1e9; })};
+        Side::Of("raw UCX rendezvous", [&] { return raw.Transfer(bytes, 1, 256 / c.mib) / 1e9; })};
     if (tensorflow) references.push_back(tensorflow->AsSide("TensorFlow", name, 4));
     if (ray && ray_has_it) {
       references.push_back(ray->AsSide("Ray Compiled Graph", name, 4));
@@ -86,23 +113,33 @@ int Main(int argc, char** argv) {
     }
     report.Compare("transfer", "GB/s", {{name, goal}}, ours, references, args.Repetitions(40));
   };
-  for (const Case& c : cases) {
+  for (const Case& c : tensors.cases()) {
     const std::string size = std::to_string(c.mib) + " MiB";
     if (args.Wants(size)) {
-      compare(c, size, Check(session->MakeCallable({}, {}, {c.arrived})), {}, Goal{0.6, Goal::kMin},
-              true);
+      compare(c, size, Check(tensors.session().MakeCallable({}, {}, {c.arrived})), {},
+              Goal{0.6, Goal::kMin}, true);
     }
     if (args.Wants("feed " + size)) {
       Tensor fed = Check(Tensor::Allocate(DT_FLOAT, Shape{c.mib * kMiB / 4}));
       std::fill_n(fed.data<float>(), fed.elements(), 1.0f);
-      compare(c, "feed " + size, Check(session->MakeCallable({c.fed}, {}, {c.fed_there})), {fed},
-              {}, false);
+      compare(c, "feed " + size, Check(tensors.session().MakeCallable({c.fed}, {}, {c.fed_there})),
+              {fed}, {}, false);
     }
     if (args.Wants("fetch " + size)) {
-      compare(c, "fetch " + size, Check(session->MakeCallable({}, {c.held})), {}, {}, false);
+      compare(c, "fetch " + size, Check(tensors.session().MakeCallable({}, {c.held})), {}, {},
+              false);
     }
   }
-  Check(session->Close());
+  for (const Case& c : tls.cases()) {
+    const std::string size = std::to_string(c.mib) + " MiB", name = size + ", TLS";
+    if (!tensorflow || !args.Wants(name)) continue;
+    const Callable call = Check(tls.session().MakeCallable({}, {}, {c.arrived}));
+    report.Compare("transfer", "GB/s", {{name, Goal{2, Goal::kMin}}},
+                   Side::Of("ours", [&] { return tls.Rate(c, call, {}) / 1e9; }),
+                   {tensorflow->AsSide("TensorFlow", size, 4)}, args.Repetitions(40));
+  }
+  Check(tensors.session().Close());
+  Check(tls.session().Close());
   return 0;
 }
 
