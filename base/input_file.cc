@@ -41,6 +41,9 @@ struct Opened {
 };
 
 Result<Opened> OpenAny(const std::string& name, const std::string& path) {
+  // The system would open what stands before the zero.
+  if (path.find('\0') != std::string::npos)
+    return NotFound(CannotRead(name, "a name of a file has no zero byte"));
   // Opening a pipe that nobody writes would wait without end, and a terminal must not become ours.
   Opened opened{Descriptor(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC))};
   if (opened.file.get() < 0 || fstat(opened.file.get(), &opened.info) != 0) {

@@ -151,6 +151,9 @@ class Saver::Impl {
       if (names.empty()) return state.status();
     } else if (state.status().code() != Code::kNotFound) {
       return state.status();
+    } else if (const auto there = CheckpointsIn(folder); !there.empty()) {
+      LogWarning("'" + folder + "' has checkpoints, the newest '" + there.front() +
+                 "', but no list of them, the file 'checkpoint': none is restored");
     }
     return names;
   }

@@ -18,11 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "base/dtype.h"
+#include "base/input_file.h"
 #include "base/shape.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "ops/checkpoint_files/header.h"
 
 namespace monograph {
 
@@ -36,8 +37,8 @@ struct CheckpointTensor {
 
 // Writes beside `path`, makes it durable, and then puts it in its place: at any moment `path` is
 // the old file, or the new one, whole. Unimplemented for tensors of strings, which the format
-// lacks; ResourceExhausted where there is no room, FailedPrecondition else, for a file that cannot
-// be written, which is named.
+// lacks; InvalidArgument for a name that it cannot have; ResourceExhausted where there is no room,
+// FailedPrecondition else, for a file that cannot be written, which is named.
 Status WriteCheckpointFile(const std::string& path, const std::vector<CheckpointTensor>& tensors,
                            const std::stop_token& stop = {});
 
@@ -47,40 +48,37 @@ struct RowRange {
 };
 
 // Reads a file that stays the same one, also if another is put in its place. Errors name the file:
-// NotFound, DataLoss for one that is truncated, damaged or no checkpoint, with the tensor and the
-// bytes of the file that are meant.
+// NotFound; DataLoss for one that is truncated, damaged or no checkpoint, with the tensor and the
+// bytes of the file that are meant; FailedPrecondition for what cannot be opened, or is no file.
 class CheckpointFile {
  public:
-  struct Entry {
-    DType dtype = DT_INVALID;
-    Shape shape;
-    size_t begin = 0;  // in the file
-    size_t bytes = 0;
-    std::string crcs;  // of its blocks, in hexadecimal; empty: another program wrote the file
-  };
+  using Entry = CheckpointEntry;
 
   // Reads the header.
   static Result<CheckpointFile> Open(const std::string& path);
   const std::string& path() const { return path_; }
-  const std::map<std::string, Entry>& entries() const { return entries_; }
+  const std::map<std::string, Entry>& entries() const { return header_.entries; }
   // What tells it from other files: its size, and the CRC-32 of its header, which has those of the
   // tensors.
   uint64_t bytes() const { return bytes_; }
   const std::string& header_crc() const { return header_crc_; }
-  // The bytes of these rows, after the blocks that hold them were checked; no others are read.
+  // The bytes of these rows; OK means that the blocks which hold them were checked. No other blocks
+  // are read, and a part of a block takes no more memory than a large one of ours.
   // REQUIRES: `name` is an entry, and has these rows, for which there is room at `to`.
   Status Read(const std::string& name, const RowRange& rows, void* to,
               const std::stop_token& stop = {}) const;
 
  private:
+  CheckpointFile(std::string path, InputFile file);
   Status ReadHeader();
+  Status ReadBlock(const std::string& name, size_t block, size_t begin, size_t end, char* to,
+                   std::vector<char>* around, const std::stop_token& stop) const;
 
   std::string path_;
-  std::shared_ptr<const Descriptor> file_;
+  std::shared_ptr<const InputFile> file_;
   uint64_t bytes_ = 0;
   std::string header_crc_;
-  size_t block_bytes_ = 0;  // what one CRC is of
-  std::map<std::string, Entry> entries_;
+  CheckpointHeader header_;
 };
 
 }  // namespace monograph

@@ -7,19 +7,20 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/input_file.h"
+#include "base/json.h"
+#include "base/json_value.h"
 #include "ops/checkpoint_files/checksum.h"
 #include "ops/checkpoint_files/disk.h"
 
 namespace monograph {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr std::string_view kExtension = ".safetensors", kIndexExtension = ".safetensors.index.json";
@@ -41,6 +42,58 @@ std::string PrefixOfShard(const std::string& file) {
   return tail == "-00000-of-00000" ? prefix : "";
 }
 
+// An object that `key` of `object` is; an empty one if it is not there.
+Result<Json> ObjectOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return Json::object();
+  if (found->is_object()) return *found;
+  return DataLoss(JsonQuoted(key) + " is no object: " + JsonExcerpt(*found));
+}
+
+Result<std::string> TextOf(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return DataLoss(JsonExcerpt(value) + " is no text");
+}
+
+Result<ShardIdentity> ShardOf(const Json& value) {
+  if (!value.is_object() || !value.contains("bytes") || !value.contains("header_crc32"))
+    return DataLoss("a shard is no object with bytes and header_crc32: " + JsonExcerpt(value));
+  ShardIdentity shard;
+  MG_ASSIGN_OR_RETURN(shard.bytes, JsonWhole(value["bytes"]));
+  MG_ASSIGN_OR_RETURN(shard.header_crc, TextOf(value["header_crc32"]));
+  return shard;
+}
+
+Result<CheckpointIndex> IndexOf(const Json& json) {
+  CheckpointIndex index;
+  if (!json.contains("weight_map")) return DataLoss("it has no weight_map");
+  MG_ASSIGN_OR_RETURN(const Json files, ObjectOf(json, "weight_map"));
+  for (const auto& [tensor, file] : files.items()) {
+    MG_ASSIGN_OR_RETURN(index.weight_map[tensor], TextOf(file));
+  }
+  MG_ASSIGN_OR_RETURN(const Json metadata, ObjectOf(json, "metadata"));
+  if (metadata.contains("total_size")) {
+    MG_ASSIGN_OR_RETURN(index.total_size, JsonWhole(metadata["total_size"]));
+  }
+  MG_ASSIGN_OR_RETURN(const Json shards, ObjectOf(metadata, "shards"));
+  for (const auto& [file, shard] : shards.items()) {
+    MG_ASSIGN_OR_RETURN(index.shards[file], ShardOf(shard));
+  }
+  MG_ASSIGN_OR_RETURN(const Json parts, ObjectOf(metadata, "parts"));
+  for (const auto& [whole, names] : parts.items()) {
+    bool good = names.is_array() && !names.empty() && !index.weight_map.contains(whole);
+    for (const Json& name : good ? names : Json::array()) {
+      MG_ASSIGN_OR_RETURN(const std::string part, TextOf(name));
+      good = good && index.weight_map.contains(part);
+      index.parts[whole].push_back(part);
+    }
+    if (!good) {
+      return DataLoss("the parts of '" + whole + "' are not all there, or it is there twice");
+    }
+  }
+  return index;
+}
+
 }  // namespace
 
 std::string CheckpointFileName(const std::string& prefix) {
@@ -57,47 +110,39 @@ std::string ShardPrefix(const std::string& prefix, size_t shard, size_t shards) 
 }
 
 Status WriteCheckpointIndex(const std::string& prefix, const CheckpointIndex& index) {
-  Json metadata = {{kSealWord, kSealDigits}, {"total_size", index.total_size}};
+  nlohmann::ordered_json metadata = {{kSealWord, kSealDigits}, {"total_size", index.total_size}};
+  for (const auto& [tensor, file] : index.weight_map) {
+    for (const std::string& name : {tensor, file}) {
+      if (IsUtf8(name)) continue;
+      return InvalidArgument("the index of a checkpoint in shards cannot name " + JsonQuoted(name) +
+                             ", which is not UTF-8");
+    }
+  }
   if (!index.parts.empty()) metadata["parts"] = index.parts;
   for (const auto& [file, shard] : index.shards)
     metadata["shards"][file] = {{"bytes", shard.bytes}, {"header_crc32", shard.header_crc}};
   metadata["format"] = kSealedFormat;
-  const Json json = {{"metadata", metadata}, {"weight_map", index.weight_map}};
+  const nlohmann::ordered_json json = {{"metadata", metadata}, {"weight_map", index.weight_map}};
   return WriteFileWhole(CheckpointIndexName(prefix), Seal(json.dump(1) + "\n"));
 }
 
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& prefix) {
   const std::string path = CheckpointIndexName(prefix);
-  std::ifstream file(path);
-  if (!file) return NotFound("there is no checkpoint '" + path + "'");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const Result<bool> sealed = CheckSeal(text);
-  if (!sealed.ok())
-    return DataLoss("checkpoint '" + path + "': the index: " + sealed.status().message());
-  CheckpointIndex index;
-  try {
-    const Json json = Json::parse(text);
-    const Json metadata = json.value("metadata", Json::object());
-    index.total_size = metadata.value("total_size", uint64_t{0});
-    index.parts = metadata.value("parts", index.parts);
-    const Json shards = metadata.value("shards", Json::object());
-    for (const auto& [name, shard] : shards.items())
-      index.shards[name] = {shard.at("bytes"), shard.at("header_crc32")};
-    index.weight_map = json.at("weight_map").get<std::map<std::string, std::string>>();
-  } catch (const Json::exception& error) {
-    return DataLoss("checkpoint '" + path + "': the index is damaged: " + error.what());
-  }
-  for (const auto& [tensor, name] : index.weight_map) {
-    if (IsPlainFileName(name)) continue;
-    return InvalidArgument("checkpoint '" + path + "': the index has '" + tensor + "' in '" + name +
+  const Result<std::string> text = ReadInputFile("checkpoint", path, kMostTableBytes);
+  if (text.status().code() == Code::kNotFound)
+    return NotFound("there is no checkpoint '" + path + "'");
+  MG_RETURN_IF_ERROR(text.status());
+  const std::string name = "checkpoint '" + path + "': the index";
+  const Result<bool> sealed = CheckSeal(*text);
+  if (!sealed.ok()) return DataLoss(name + ": " + sealed.status().message());
+  const Result<Json> json = ParseJson(*text, name);
+  if (!json.ok()) return DataLoss(json.status().message());
+  Result<CheckpointIndex> index = IndexOf(*json);
+  if (!index.ok()) return DataLoss(name + " is damaged: " + index.status().message());
+  for (const auto& [tensor, file] : index->weight_map) {
+    if (IsPlainFileName(file)) continue;
+    return InvalidArgument("checkpoint '" + path + "': the index has '" + tensor + "' in '" + file +
                            "'; shards are files of the index's own folder");
-  }
-  for (const auto& [whole, parts] : index.parts) {
-    bool good = !parts.empty() && !index.weight_map.contains(whole);
-    for (const std::string& part : parts) good = good && index.weight_map.contains(part);
-    if (!good)
-      return DataLoss("checkpoint '" + path + "': the index is damaged: the parts of '" + whole +
-                      "' are not all there, or it is there twice");
   }
   return index;
 }

@@ -48,9 +48,11 @@ struct CheckpointIndex {
   std::map<std::string, ShardIdentity> shards;  // by file; none if another program wrote the index
 };
 
-// Durable, whole or not at all. ResourceExhausted or FailedPrecondition name the file.
+// Durable, whole or not at all. ResourceExhausted or FailedPrecondition name the file;
+// InvalidArgument names a name that is not UTF-8.
 Status WriteCheckpointIndex(const std::string& prefix, const CheckpointIndex& index);
-// NotFound; DataLoss for what is damaged; InvalidArgument for one that names files elsewhere.
+// NotFound; DataLoss for what is damaged; InvalidArgument for one that names files elsewhere; the
+// other errors of ReadInputFile (base/input_file.h).
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& prefix);
 
 // Files that the index of `prefix` names; none if there is no index that can be read.

@@ -101,7 +101,11 @@ Result<CheckpointReader::Entry> CheckpointReader::Find(const std::string& name) 
                       "' are not rows of one tensor: '" + part.name + "' is " +
                       std::string(DTypeName(entry.dtype)) + entry.shape.ToString());
     }
-    whole.shape.set_dim(0, whole.shape[0] + entry.shape[0]);
+    int64_t rows = 0;
+    if (__builtin_add_overflow(whole.shape[0], entry.shape[0], &rows))
+      return DataLoss("checkpoint '" + prefix_ + "': the parts of '" + name +
+                      "' are too many rows");
+    whole.shape.set_dim(0, rows);
   }
   return whole;
 }

@@ -54,7 +54,13 @@ std::atomic<Disk*> replaced = nullptr;  // default order: a test sets it before 
 }  // namespace
 
 int Disk::Create(const std::string& path) {
-  return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (path.find('\0') != std::string::npos) {  // the system would take what stands before it
+    errno = EINVAL;
+    return -1;
+  }
+  // Neither waits for the reader of a pipe nor writes where a link leads.
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  return open(path.c_str(), flags, 0666);
 }
 ssize_t Disk::Write(int file, const void* bytes, size_t size) {
   WithoutSizeSignal quiet;

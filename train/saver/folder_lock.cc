@@ -8,11 +8,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
+#include "base/input_file.h"
 #include "base/log.h"
 #include "ops/checkpoint_files/disk.h"
 
@@ -21,17 +20,12 @@ namespace {
 
 std::string PathOf(const std::string& folder) { return folder + "/checkpoint.lock"; }
 
-std::string TextOf(const std::string& path) {
-  std::ifstream file(path);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
-}
-
 // Who has the folder, as its file says; empty: nobody.
-std::string OwnerIn(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+Result<std::string> OwnerIn(const std::string& path) {
+  const Result<std::string> text = ReadInputFile("lock", path);
+  if (text.status().code() == Code::kNotFound) return std::string();
+  MG_RETURN_IF_ERROR(text.status());
+  return text->substr(0, text->find('\n'));
 }
 
 std::string ThisHost() {
@@ -42,8 +36,9 @@ std::string ThisHost() {
 // When the process began, in clock ticks since the machine did; empty: it does not run. So a
 // process is told from a later one of the same number.
 std::string StartOf(const std::string& pid) {
-  const std::string text = TextOf("/proc/" + pid + "/stat");
-  std::istringstream after_name(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  const Result<std::string> text = ReadInputFile("process", "/proc/" + pid + "/stat");
+  if (!text.ok()) return "";
+  std::istringstream after_name(text->substr(std::min(text->size(), text->rfind(')') + 1)));
   std::string word;
   for (int i = 3; i <= 22 && after_name >> word; ++i) {
     if (i == 3 && (word == "Z" || word == "X")) return "";
@@ -82,9 +77,11 @@ Status WrittenBy(const std::string& folder, const std::string& who) {
 Result<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder) {
   MG_RETURN_IF_ERROR(MakeFolders(folder));
   const std::string path = PathOf(folder);
-  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  // A pipe, or a link to a file that would be emptied, is no lock of ours.
+  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  Descriptor file(open(path.c_str(), flags, 0666));
   if (file.get() < 0) return CannotWrite(path, errno);
-  const std::string before = OwnerIn(path);
+  MG_ASSIGN_OR_RETURN(const std::string before, OwnerIn(path));
   if (CurrentDisk().Lock(file.get()) != 0) {
     if (errno == EWOULDBLOCK || Runs(before)) return WrittenBy(folder, before);
     if (!before.empty())
@@ -107,7 +104,7 @@ FolderLock::~FolderLock() {
 }
 
 Status FolderLock::Check() const {
-  const std::string now = OwnerIn(PathOf(folder_));
+  MG_ASSIGN_OR_RETURN(const std::string now, OwnerIn(PathOf(folder_)));
   return now.empty() || now == owner_ ? Status() : WrittenBy(folder_, now);
 }
 

@@ -23,7 +23,8 @@ struct CheckpointState {
   std::vector<std::string> all;  // oldest first
 };
 
-// NotFound if there is no such file; DataLoss for one that is damaged.
+// NotFound if there is no such file; DataLoss for one that is damaged; the other errors of
+// ReadInputFile (base/input_file.h), so that a list that cannot be read is not taken for none.
 Result<CheckpointState> ReadStateFile(const std::string& folder);
 // Durable, whole or not at all. ResourceExhausted or FailedPrecondition name the file. Of `all`
 // only what lies in the folder is written.
