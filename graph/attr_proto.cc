@@ -392,6 +392,18 @@ Result<AttrValue> AttrFromProto(const pb::AttrValue& proto, uint64_t* expandable
   return AttrValue();
 }
 
+Status CheckHasValue(const pb::AttrValue& proto) {
+  if (proto.value_case() == pb::AttrValue::VALUE_NOT_SET) return InvalidArgument("it has no value");
+  std::vector<int> types(proto.list().type().begin(), proto.list().type().end());
+  if (proto.value_case() == pb::AttrValue::kType) types.push_back(proto.type());
+  for (const int type : types) {
+    if (!IsTypeNumber(type)) return InvalidArgument(fmt::format("there is no type {}", type));
+  }
+  return Status();
+}
+
+bool IsTypeNumber(int number) { return number != pb::DT_INVALID && pb::DataType_IsValid(number); }
+
 void AttrToProto(const AttrValue& value, pb::AttrValue* proto) {
   std::visit(AttrWriter{proto}, value);
 }

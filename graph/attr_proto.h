@@ -24,4 +24,10 @@ Result<AttrValue> AttrFromProto(const pb::AttrValue& proto, uint64_t* expandable
 Result<AttrValue> AttrFromProto(const pb::AttrValue& proto);
 void AttrToProto(const AttrValue& value, pb::AttrValue* proto);
 
+// InvalidArgument for what an attribute that an op declares cannot be: no value, or a type that is
+// none.
+Status CheckHasValue(const pb::AttrValue& proto);
+// Whether the number is one of a type (DataType in graph/graph.proto).
+bool IsTypeNumber(int number);
+
 }  // namespace monograph

@@ -87,6 +87,7 @@ class NodeLoader {
     for (int i = 0; i < nodes_.size(); ++i) {
       const std::string& name = nodes_[i].name();
       if (!IsNodeName(name)) return InvalidArgument(Describe(i) + ": the name is not valid");
+      if (nodes_[i].op().empty()) return InvalidArgument(Describe(i) + ": the node has no op");
       if (!index_.emplace(name, i).second || arguments_.contains(name)) {
         return InvalidArgument(Describe(i) + ": there are two nodes of that name");
       }
@@ -239,9 +240,12 @@ class NodeLoader {
                           (op->name() == "_Arg" && name == "_output_shapes");
       if (!wanted) continue;
       auto value = AttrFromProto(proto, expandable_);
-      if (!value.ok()) {
-        if (!declared) continue;
-        return value.status().WithContext(fmt::format("attribute '{}'", name));
+      Status status = value.status();
+      if (declared && status.ok()) status = CheckHasValue(proto);
+      if (!declared && status.ok()) status = CheckKeptAttr(name, *value);
+      if (!status.ok()) {
+        if (!declared && !value.ok()) continue;
+        return status.WithContext(fmt::format("attribute '{}'", name));
       }
       if (!std::holds_alternative<std::monostate>(*value)) attrs.Set(name, std::move(*value));
     }
@@ -249,6 +253,7 @@ class NodeLoader {
         attrs.GetOr<PartialShape>("shape", PartialShape()) == PartialShape::Scalar()) {
       attrs.Set("shape", PartialShape());
     }
+    if (op != nullptr) SetDefaults(*op, &attrs);
     return attrs;
   }
 

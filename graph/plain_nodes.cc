@@ -93,6 +93,7 @@ bool ReadValue(std::string_view bytes, uint64_t* expandable, AttrValue* value) {
       break;
     case Tag(6, kVarint): {
       const auto type = static_cast<int32_t>(in.Varint());
+      if (!IsTypeNumber(type)) return false;
       *value = static_cast<DType>(type > 100 ? type - 100 : type);  // references count as values
       break;
     }
@@ -103,6 +104,7 @@ bool ReadValue(std::string_view bytes, uint64_t* expandable, AttrValue* value) {
   if (in.ok() && in.done()) return true;
   pb::AttrValue proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
+  if (!CheckHasValue(proto).ok()) return false;
   auto read = AttrFromProto(proto, expandable);
   if (!read.ok() || std::holds_alternative<std::monostate>(*read)) return false;
   *value = std::move(*read);
@@ -133,9 +135,10 @@ bool ReadAttrs(std::string_view bytes, const OpDef& op, uint64_t* expandable, At
         !(op.name() == "_Arg" && name == "_output_shapes"))
       continue;
     AttrValue read;
-    if (!ReadValue(value, expandable, &read)) return false;
+    if (!ReadValue(value, expandable, &read) || !CheckKeptAttr(name, read).ok()) return false;
     attrs->Set(name, std::move(read));
   }
+  SetDefaults(op, attrs);
   return in.ok();
 }
 
@@ -151,7 +154,7 @@ class PlainLoader {
       if (!AddInput(input)) return false;
     }
     NodeSpec spec{node_.name, node_.op, data_, control_, nullptr, node_.device};
-    if (!node_.attrs.empty() && !FindAttrs(&spec.attrs)) return false;
+    if (!FindAttrs(&spec.attrs)) return false;
     return graph_->AddNode(spec).ok();
   }
 
@@ -212,6 +215,20 @@ class PlainLoader {
 
 bool IsKeptAttr(std::string_view name) {
   return name == "_class" || name == "_replica" || name.starts_with("_mg_");
+}
+
+Status CheckKeptAttr(std::string_view name, const AttrValue& value) {
+  const bool texts = std::holds_alternative<std::vector<std::string>>(value) ||
+                     std::holds_alternative<EmptyList>(value);
+  return name != "_class" || texts ? Status()
+                                   : InvalidArgument("it is no list of texts, as in loc:@NODE");
+}
+
+void SetDefaults(const OpDef& op, Attrs* attrs) {
+  for (const AttrDef& def : op.attrs()) {
+    if (def.default_value && attrs->Find(def.name) == nullptr)
+      attrs->Set(def.name, *def.default_value);
+  }
 }
 
 std::optional<GraphDefFields> SplitGraphDef(std::string_view bytes) {

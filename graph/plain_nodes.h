@@ -26,5 +26,10 @@ bool AddPlainNodes(const std::vector<std::string_view>& nodes, uint64_t expandab
 
 // True for an attribute that nodes keep though their op does not declare it.
 bool IsKeptAttr(std::string_view name);
+// InvalidArgument for a value that makes no sense: `_class` is a list of texts.
+Status CheckKeptAttr(std::string_view name, const AttrValue& value);
+// Attributes that a GraphDef leaves out have their defaults, also where the inputs are of another
+// type, as in TensorFlow.
+void SetDefaults(const OpDef& op, Attrs* attrs);
 
 }  // namespace monograph

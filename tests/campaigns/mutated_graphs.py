@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Runs mutants of TensorFlow's own graphs (tests/golden/graphs) and looks for what must not be: a program that is ended
-by a signal, one that does not end, and, with --tensorflow, an answer that TensorFlow refuses to give.
+by a signal, one that does not end, and, with --tensorflow, an answer that is not TensorFlow's.
 
     tests/campaigns/mutated_graphs.py --count=1000 --seed=1
     tfvenv/bin/python tests/campaigns/mutated_graphs.py --count=1000 --tensorflow
 
-Prints one line per finding, and a summary; the mutants stay in --keep. Exits with 1 if a program was ended by a signal
-or did not end. With --tensorflow the interpreter needs the package; what it refuses and we run is listed by its
-message.
+Prints one line per finding, and a summary; the mutants stay in --keep. With --tensorflow the interpreter needs the
+package; step by step, what one of the two refuses and the other runs, and values that differ, are listed by the
+message. Differences with a reason (known_differences.py) are counted by reason. Exits with 1 if a program was ended by
+a signal or did not end, or if a difference has no reason.
 """
 
 import argparse
 import collections
 import json
-import os
 import pathlib
 import random
 import re
@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+import known_differences
+import tensorflow_server
 import wire_mutator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,80 +41,71 @@ def small_graphs(limit):
 
 
 def run_ours(monograph, graph, script, out, seconds):
+    """How it ended, "ok" or not, and its result.json."""
     command = [monograph, "run", str(graph), f"--script={script}", f"--out={out}", "--operation_timeout=5",
                "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1", "--log_level=error"]
     # A tensor beyond memory is an error, not an end: the mutants may ask for whatever they like.
     limits = "ulimit -v 16000000; exec \"$@\""
+    shutil.rmtree(out, ignore_errors=True)
     try:
         ran = subprocess.run(["bash", "-c", limits, "bash", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              timeout=seconds)
     except subprocess.TimeoutExpired:
-        return "stuck", []
-    if ran.returncode < 0 or ran.returncode >= 128 or ran.returncode not in (0, 1):
-        return f"ended with {ran.returncode}: " + ran.stdout.decode(errors="replace")[-300:], []
+        return "stuck", None
+    if ran.returncode not in (0, 1):
+        return f"ended with {ran.returncode}: " + ran.stdout.decode(errors="replace")[-300:], None
     try:
-        result = json.loads((pathlib.Path(out) / "result.json").read_text())
+        return "ok", json.loads((pathlib.Path(out) / "result.json").read_text())
     except (OSError, ValueError):
-        return "ok", None  # refused before anything ran
-    if result["load"]["code"] != "OK":
-        return "ok", None
-    return "ok", [step["code"] for step in result["steps"]]
+        return "ok", {"load": {"code": "UNKNOWN", "message": ran.stdout.decode(errors="replace")[:300]}, "steps": []}
 
 
-class TensorFlow:
-    """A process of its own, which may die of a mutant."""
-
-    def __init__(self):
-        self.process = None
-
-    def run(self, graph, script, seconds):
-        if self.process is None or self.process.poll() is not None:
-            environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="")
-            self.process = subprocess.Popen([sys.executable, __file__, "--serve"], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True)
-            self.process.stdout.readline()
-        self.process.stdin.write(json.dumps([str(graph), str(script), seconds]) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            self.process = None
-            return None
-        return json.loads(line)
-
-
-def serve():
-    """Answers lines [graph, script, seconds] with [message of the import or "", messages of the steps]."""
+def differing_values(ours, theirs, step):
+    """What differs among the values that step `step` has fetched; "" if nothing does."""
     import numpy
-    import tensorflow.compat.v1 as tf
-    tf.disable_v2_behavior()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        graph_file, script_file, seconds = json.loads(line)
-        signal.alarm(seconds)  # ends this process
-        script = json.loads(pathlib.Path(script_file).read_text())
-        answer = ["", []]
-        graph = tf.Graph()
+    for file in sorted(ours.glob(f"{step}_*.npy")):
         try:
-            definition = tf.GraphDef()
-            definition.ParseFromString(pathlib.Path(graph_file).read_bytes())
-            with graph.as_default():
-                tf.import_graph_def(definition, name="")
-        except Exception as error:  # of whatever kind: it is refused
-            answer[0] = f"{type(error).__name__}: {error}"[:300]
-        if not answer[0]:
-            config = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1,
-                                    allow_soft_placement=True, operation_timeout_in_ms=5000)
-            with tf.Session(graph=graph, config=config) as session:
-                for step in script["steps"]:
-                    try:
-                        feeds = {name: numpy.load(pathlib.Path(script_file).parent / file)
-                                 for name, file in step.get("feeds", {}).items()}
-                        session.run([*step.get("fetches", []), *step.get("targets", [])], feeds)
-                        answer[1].append("")
-                    except Exception as error:
-                        answer[1].append(f"{type(error).__name__}: {error}"[:300])
-        signal.alarm(0)
-        print(json.dumps(answer), flush=True)
+            a, b = numpy.load(file), numpy.load(theirs / file.name, allow_pickle=True)
+        except (OSError, ValueError) as error:
+            return f"fetch {file.stem} cannot be read: {error}"
+        if b.dtype == object:  # strings
+            a, b = a.astype(object), numpy.asarray(b)
+            same = a.shape == b.shape and all(bytes(x) == bytes(y) for x, y in zip(a.flat, b.flat))
+            if not same:
+                return f"fetch {file.stem}: strings differ"
+            continue
+        if a.shape != b.shape or (a.dtype != b.dtype and b.dtype.kind != "V"):
+            return f"fetch {file.stem} is {a.dtype}{list(a.shape)}, TensorFlow's {b.dtype}{list(b.shape)}"
+        if a.dtype.kind in "fc":
+            a, b = a.astype(numpy.float64), b.astype(numpy.float64)
+            finite = b[numpy.isfinite(b)]
+            room = 1e-3 * (abs(finite).max() if finite.size else 1) + 1e-6
+            if not numpy.allclose(a, b, rtol=1e-3, atol=room, equal_nan=True):
+                return f"fetch {file.stem}: {a.flat[:4].tolist()}, TensorFlow's {b.flat[:4].tolist()}"
+        elif a.dtype.kind in "iub" and not numpy.array_equal(a, b):
+            return f"fetch {file.stem}: {a.flat[:4].tolist()}, TensorFlow's {b.flat[:4].tolist()}"
+    return ""
+
+
+def difference(ours, theirs, our_values, their_values, script):
+    """The first one, as (what, message); None if there is none."""
+    load = ours["load"]
+    we_load, they_load = load["code"] == "OK", theirs[0] == ""
+    if we_load and not they_load:
+        # What TensorFlow finds in a graph as a whole may show here in the step that needs it.
+        if any(step["code"] != "OK" and "error" not in meant for step, meant in zip(ours["steps"], script["steps"])):
+            return None
+    for step, their_text in enumerate(theirs[1] if they_load else [theirs[0]] * len(ours["steps"])):
+        ours_at = ours["steps"][step] if we_load else load
+        if ours_at["code"] == "OK" and their_text:
+            return known_differences.THEY_REFUSE, their_text
+        if ours_at["code"] != "OK" and not their_text:
+            return known_differences.WE_REFUSE, f"{ours_at['code']}: {ours_at['message']}"[:400]
+        if ours_at["code"] == "OK":
+            values = differing_values(our_values, their_values, step)
+            if values:
+                return known_differences.VALUES, f"step {step}, {values}"
+    return None
 
 
 def kind_of(message):
@@ -125,24 +118,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
     parser.add_argument("--largest", type=int, default=60000, help="bytes of the graphs that are mutated")
     parser.add_argument("--timeout", type=int, default=30, help="seconds after which a program is stuck")
     parser.add_argument("--monograph", default=str(ROOT / "build/bin/monograph"))
     parser.add_argument("--keep", help="folder for the mutants of findings")
     parser.add_argument("--tensorflow", action="store_true")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.serve:
-        return serve()
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))  # the summary is printed still
     graphs = small_graphs(args.largest)
-    tensorflow = TensorFlow() if args.tensorflow else None
+    tensorflow = tensorflow_server.TensorFlow() if args.tensorflow else None
     counts = collections.Counter()
-    kinds = collections.defaultdict(list)
+    kinds = collections.defaultdict(list)  # of differences without a reason
+    reasons = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        for i in range(args.count):
+        for i in range(args.first, args.first + args.count):
             if stopped:
                 break
             numbers = random.Random(f"{args.seed}/{i}")
@@ -151,40 +143,48 @@ def main():
                 mutant = wire_mutator.mutated(graph, numbers)
             except (ValueError, IndexError):
                 continue
-            (folder / "graph.pb").write_bytes(mutant)
+            file = folder / "graph.pb"
+            file.write_bytes(mutant)
             script = ROOT / "tests/golden/graphs" / name / "steps.json"
-            how, codes = run_ours(args.monograph, folder / "graph.pb", script, folder / "out", args.timeout)
+            how, result = run_ours(args.monograph, file, script, folder / "ours", args.timeout)
             found = ""
             if how != "ok":
                 counts["stuck" if how == "stuck" else "ended by a signal"] += 1
                 found = how
             else:
-                counts["refused when loaded" if codes is None else
-                       "every step ran" if all(code == "OK" for code in codes) else "a step failed"] += 1
-            if tensorflow and how == "ok" and codes:
-                answer = tensorflow.run(folder / "graph.pb", script, args.timeout)
-                if answer is None:
-                    counts["TensorFlow ended"] += 1
-                else:
-                    ours = next((step for step, code in enumerate(codes) if code != "OK"), len(codes))
-                    theirs = 0 if answer[0] else next((step for step, text in enumerate(answer[1]) if text), len(answer[1]))
-                    counts["compared"] += 1
-                    if theirs < ours:
-                        counts["TensorFlow refuses what we run"] += 1
-                        text = answer[0] or answer[1][theirs]
-                        kinds[kind_of(text)].append(f"{name} {i}: {text[:200]}")
-                    elif ours < theirs:
-                        counts["we refuse what TensorFlow runs"] += 1
+                counts["refused when loaded" if result["load"]["code"] != "OK" else
+                       "every step ran" if all(step["code"] == "OK" for step in result["steps"]) else
+                       "a step failed"] += 1
+            if tensorflow and how == "ok":
+                shutil.rmtree(folder / "theirs", ignore_errors=True)
+                (folder / "theirs").mkdir()
+                answer = tensorflow.run(file, script, folder / "theirs", args.timeout)
+                counts["TensorFlow ended" if answer is None else "compared"] += 1
+                differs = answer and difference(result, answer, folder / "ours", folder / "theirs",
+                                                  json.loads(script.read_text()))
+                if differs:
+                    counts[differs[0]] += 1
+                    reason = known_differences.reason(*differs)
+                    if reason:
+                        reasons[differs[0], reason] += 1
+                    else:
+                        found = f"{differs[0]}: {differs[1]}"
+                        kinds[differs[0], kind_of(differs[1])].append(f"{name} {args.seed}/{i}: {differs[1][:300]}")
             if found:
-                print(f"{name}, mutant {args.seed}/{i}: {found}", flush=True)
+                if how != "ok":
+                    print(f"{name}, mutant {args.seed}/{i}: {found}", flush=True)
                 if args.keep:
                     pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
-                    shutil.copy(folder / "graph.pb", pathlib.Path(args.keep) / f"{name}_{args.seed}_{i}.pb")
-    for kind, examples in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        print(f"{len(examples):5} {kind}\n      {examples[0]}")
+                    shutil.copy(file, pathlib.Path(args.keep) / f"{name}_{args.seed}_{i}.pb")
+    for (what, kind), examples in sorted(kinds.items(), key=lambda item: (item[0][0], -len(item[1]))):
+        print(f"{len(examples):5} {what}: {kind}")
+        for example in examples[:3]:
+            print(f"      {example}")
+    for (what, reason), count in sorted(reasons.items(), key=lambda item: (item[0][0], -item[1])):
+        print(f"{count:6} {what}, with a reason: {reason}")
     for what, count in sorted(counts.items()):
         print(f"{count:6} {what}")
-    return 1 if counts["stuck"] + counts["ended by a signal"] else 0
+    return 1 if counts["stuck"] + counts["ended by a signal"] or kinds else 0
 
 
 if __name__ == "__main__":

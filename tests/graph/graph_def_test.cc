@@ -265,6 +265,19 @@ TEST_F(GraphDefTest, EachMistakeIsOneErrorThatNamesTheNode) {
        "node 'b' (Const): attribute 'value': a tensor of type float and shape [3] has 3 bytes of "
        "tensor_content, not "
        "12"},
+      {"node { name: 'b' op: '' }", "node 'b' (): the node has no op"},
+      {"node { name: 'b' op: 'Relu' input: 'a' attr { key: 'T' value { } } }",
+       "node 'b' (Relu): attribute 'T': it has no value"},
+      {"node { name: 'b' op: 'Relu' input: 'a' attr { key: 'T' value { type: DT_INVALID } } }",
+       "node 'b' (Relu): attribute 'T': there is no type 0"},
+      {"node { name: 'd' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT64 } } } "
+       "node { name: 'b' op: 'Reshape' input: 'a' input: 'd' attr { key: 'T' value { type: "
+       "DT_FLOAT } } }",
+       "input 1 ('shape') must be int32 as attribute Tshape says, but is int64"},
+      {"node { name: 'b' op: 'NoOp' attr { key: '_class' value { b: true } } }",
+       "node 'b' (NoOp): attribute '_class': it is no list of texts"},
+      {"node { name: 'b' op: 'NoOp' attr { key: '_class' value { list { i: 3 } } } }",
+       "node 'b' (NoOp): attribute '_class': it is no list of texts"},
       {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { placeholder: 'T' } } }",
        "node 'b' (Placeholder): attribute 'dtype': the placeholder 'T' stands for a value"},
       {"node { name: 'b' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } attr { "

@@ -1,0 +1,36 @@
+"""Where an answer to a mutant of a graph is not TensorFlow's, and why. docs/porting.md has the same list in words."""
+
+import re
+
+THEY_REFUSE = "TensorFlow refuses what we run"
+WE_REFUSE = "we refuse what TensorFlow runs"
+VALUES = "values differ"
+
+# What differs, a pattern of the message, the reason.
+KNOWN = [
+    (THEY_REFUSE, r"Op type not registered|Input \d+ of node factor was|AttrValue had value with type",
+     "an op that we lack stays in the graph; a step that needs it fails"),
+    (THEY_REFUSE, r"NodeDef missing attr|(type|number) attr not found",
+     "a type or number that follows from the inputs need not be written"),
+    (THEY_REFUSE, r"expects to be colocated with unknown node|UnicodeDecodeError",
+     "a colocation with a node that is not there binds nothing"),
+    (THEY_REFUSE, r"Wire format was corrupt|Invalid \"_output_shapes\"",
+     "attributes that mean nothing here are not read"),
+    (THEY_REFUSE, r"below min producer|less than the min_consumer|bad_consumers",
+     "versions choose how a placeholder is read, no more"),
+    (THEY_REFUSE, r"must not have reference type value",
+     "a reference type stands for the plain one"),
+    (THEY_REFUSE, r"Trying to read variable with wrong dtype",
+     "the type of a variable's value is compared in the step that assigns or reads it"),
+    (WE_REFUSE, r"op 'Cholesky' is not registered", "an op that we lack"),
+    (WE_REFUSE, r"^\w+: graph file '[^']*': (node|function) ",
+     "every node is checked when its graph is loaded, also one that no step needs"),
+]
+
+
+def reason(what, message):
+    """Of the first that fits; None for a difference that nobody has explained."""
+    for known, pattern, why in KNOWN:
+        if what == known and re.search(pattern, message):
+            return why
+    return None
