@@ -352,12 +352,7 @@ class Soak:
             self.rows.append(row)
 
     def save(self):
-        partial = f'{self.flags.out}.partial'
-        with open(partial, 'w', newline='') as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(self.rows)
-        os.replace(partial, self.flags.out)
+        write(self.rows, self.flags.out)
         if self.flags.picture:
             soak_picture.draw(self.rows, self.flags.picture)
 
@@ -365,6 +360,9 @@ class Soak:
         self.open()
         actions = [self.plain_job, self.plain_job, self.killed_clients, self.killed_clients, self.sessions,
                    self.killed_daemon] + ([self.cut, self.cut] if self.network.cuts else [])
+        for mode in JOBS:  # so that all code has run once
+            for client in self.job(mode, 20):
+                self.expect_success(client)
         rounds = 0
         while time.monotonic() - self.begin < self.flags.duration or rounds < 3:
             for _ in range(self.flags.actions):
@@ -387,6 +385,15 @@ def steps_per_second(result):
     with open(result) as file:
         steps = json.load(file)['steps']
     return 1e6 / statistics.median(steps['us'])
+
+
+def write(rows, path):
+    partial = f'{path}.partial'
+    with open(partial, 'w', newline='') as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(partial, path)
 
 
 def read(path):

@@ -1,21 +1,16 @@
 // The TLS transport between processes, and what a dead or stopped one does to it.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
 
-#include "base/descriptor.h"
 #include "tests/conformance/transport/transport_suite.h"
 #include "tests/temporary_folder.h"
 #include "tests/transport/hex.h"
+#include "tests/transport/transport_peer.h"
 #include "transport/tls/tls_transport.h"
 
 namespace monograph {
@@ -29,58 +24,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-class PeerProcess {
+class PeerProcess : public TransportPeer {
  public:
-  PeerProcess(std::string mode, std::string key_file, std::string user = {}) {
-    int to[2], from[2];
-    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, from[1], 1);
-    std::string program = MG_TLS_PEER;
-    char* argv[] = {program.data(), mode.data(), key_file.data(),
-                    user.empty() ? nullptr : user.data(), nullptr};
-    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(to[0]);
-    close(from[1]);
-    in_ = Descriptor(to[1]);
-    out_ = fdopen(from[0], "r");
-  }
-  ~PeerProcess() {
-    Kill();
-    fclose(out_);
-  }
-  PeerProcess(const PeerProcess&) = delete;
-
-  std::string ReadLine() {
-    char line[8192];
-    if (fgets(line, sizeof line, out_) == nullptr) return "";
-    return std::string(line, strcspn(line, "\n"));
-  }
-  void WriteLine(const std::string& line) {
-    const std::string text = line + "\n";
-    EXPECT_EQ(write(in_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  void Stop() {
-    kill(pid_, SIGSTOP);
-    int status = 0;
-    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
-    EXPECT_TRUE(WIFSTOPPED(status));
-  }
-  void Kill() {
-    if (pid_ < 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  Descriptor in_;
-  FILE* out_ = nullptr;
+  PeerProcess(const std::string& mode, const std::string& key_file, const std::string& user = {})
+      : TransportPeer(user.empty() ? std::vector{mode, std::string("tls"), key_file}
+                                   : std::vector{mode, std::string("tls"), key_file, user}) {}
 };
 
 // Counts what comes, and how each sink completed.

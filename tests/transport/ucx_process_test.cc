@@ -1,11 +1,6 @@
 // The UCX transport between processes, and what a dead or stopped one does to it.
-
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -14,6 +9,7 @@
 #include <string>
 
 #include "tests/transport/hex.h"
+#include "tests/transport/transport_peer.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace monograph {
@@ -25,60 +21,10 @@ using std::chrono::steady_clock;
 
 steady_clock::time_point In(milliseconds time) { return steady_clock::now() + time; }
 
-class PeerProcess {
+class PeerProcess : public TransportPeer {
  public:
-  PeerProcess(const std::string& mode, const TransportOptions& options) {
-    int to[2], from[2];
-    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, from[1], 1);
-    std::string lanes = options.lanes.empty() ? "-" : options.lanes;
-    std::string program = MG_UCX_PEER, first = mode;
-    char* argv[] = {program.data(), first.data(), lanes.data(), nullptr};
-    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(to[0]);
-    close(from[1]);
-    in_ = to[1];
-    out_ = fdopen(from[0], "r");
-  }
-  ~PeerProcess() {
-    Kill();
-    close(in_);
-    fclose(out_);
-  }
-
-  std::string ReadLine() {
-    char line[8192];
-    if (fgets(line, sizeof line, out_) == nullptr) return "";
-    return std::string(line, strcspn(line, "\n"));
-  }
-  void WriteLine(const std::string& line) {
-    const std::string text = line + "\n";
-    EXPECT_EQ(write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  void Signal(int number) { kill(pid_, number); }
-  // Waits until the process has stopped.
-  void Stop() {
-    Signal(SIGSTOP);
-    int status = 0;
-    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
-    EXPECT_TRUE(WIFSTOPPED(status));
-  }
-  void Kill() {
-    if (pid_ < 0) return;
-    Signal(SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int in_ = -1;
-  FILE* out_ = nullptr;
+  PeerProcess(const std::string& mode, const TransportOptions& options)
+      : TransportPeer({mode, "ucx", options.lanes.empty() ? "-" : options.lanes}) {}
 };
 
 // Counts what comes; every sink's completion.

@@ -1,22 +1,25 @@
-// The other process of ucx_process_test: a UCX transport that does what its first argument says.
+// The other process of ucx_process_test and tls_process_test: a transport that answers every
+// message with its header (echo) or sends payloads of 8 MiB for ever (send).
 //
-//   ucx_peer echo|send LANES(or -)
+//   transport_peer echo|send ucx LANES|-
+//   transport_peer echo|send tls KEY_FILE|- [USER]
+//
+// "-": the default lanes; without a key. USER: the number of the user as whom it runs.
 //
 // Writes its address in hex and a newline to standard output, reads the tester's from standard
-// input, connects, writes "ready". echo: answers every message with its header. send: sends
-// payloads of 8 MiB for ever. Ends when standard input ends.
-
+// input, connects, writes "ready". Ends when standard input ends.
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <string>
 
 #include "tests/transport/hex.h"
+#include "transport/tls/tls_transport.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace monograph {
@@ -50,32 +53,49 @@ void SendForEver(Echo& echo, const Payload& payload) {
   });
 }
 
-int Main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+Result<std::unique_ptr<Transport>> MakeUcx(const std::string& lanes, MessageHandler* handler) {
   TransportOptions options{.net_devices = "lo"};
-  if (strcmp(argv[2], "-") != 0) options.lanes = argv[2];
+  if (lanes != "-") options.lanes = lanes;
   if (options.lanes == "tcp") options.trusted_network = {"127.0.0.0/8"};
-  Echo echo;
-  auto made = MakeUcxTransport(options, &echo);
-  if (!made.ok()) {
-    std::cerr << made.status() << "\n";
-    return 1;
+  return MakeUcxTransport(options, handler);
+}
+
+Result<std::unique_ptr<Transport>> MakeTls(const std::string& key_file, MessageHandler* handler) {
+  TlsListenerOptions options;
+  if (key_file != "-") {
+    MG_ASSIGN_OR_RETURN(options.key, control::KeyRing::FromFile(key_file));
   }
+  MG_ASSIGN_OR_RETURN(auto listener, TlsListener::Start(options));
+  return MakeTlsTransport(std::move(listener), {}, handler);
+}
+
+int Fail(const Status& status) {
+  std::cerr << status << "\n";
+  return 1;
+}
+
+int Main(int argc, char** argv) {
+  if (argc != 4 && argc != 5) return 2;
+  const std::string mode = argv[1], kind = argv[2], how = argv[3];
+  if (argc == 5) {
+    const auto user = static_cast<uid_t>(std::atoi(argv[4]));
+    if (setresuid(user, user, user) != 0) return 1;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Echo echo;
+  auto made = kind == "ucx" ? MakeUcx(how, &echo) : MakeTls(how, &echo);
+  if (!made.ok()) return Fail(made.status());
   echo.transport = std::move(made).value();
   std::cout << ToHex(echo.transport->address()) << std::endl;
   std::string line;
   std::getline(std::cin, line);
-  auto peer = echo.transport->Connect(FromHex(line), "tester");
-  if (!peer.ok()) {
-    std::cerr << peer.status() << "\n";
-    return 1;
-  }
+  const auto peer = echo.transport->Connect(FromHex(line), "tester");
+  if (!peer.ok()) return Fail(peer.status());
   echo.connected = true;
   std::cout << "ready" << std::endl;
   Payload payload{Buffer::Allocate(HostAllocator(), 8 << 20), 0, 8 << 20};
-  memset(payload.buffer.data(), 1, payload.bytes);
-  if (strcmp(argv[1], "send") == 0) {
+  std::memset(payload.buffer.data(), 1, payload.bytes);
+  if (mode == "send") {
     for (int i = 0; i < 4; ++i) SendForEver(echo, payload);
   }
   std::getline(std::cin, line);
