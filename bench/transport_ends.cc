@@ -9,7 +9,7 @@
 namespace monograph::bench {
 namespace {
 
-void Check(bool ok, const char* what) {
+void Require(bool ok, const char* what) {
   if (!ok) Die(std::string(what) + " failed");
 }
 
@@ -17,14 +17,14 @@ void Check(bool ok, const char* what) {
 
 TransportEnd::TransportEnd(const TransportFactory& make, char* sink) : sink_(sink) {
   auto made = make(this);
-  Check(made.ok(), "making a transport");
+  Require(made.ok(), "making a transport");
   transport = std::move(made).value();
 }
 
 PayloadSink TransportEnd::OnMessage(std::string_view, size_t) {
   return {sink_,
           [this](const Status& status) {
-            Check(status.ok(), "a transfer");
+            Require(status.ok(), "a transfer");
             if (++large == answer_at) SendMessage(0);
           },
           {}};
@@ -38,7 +38,7 @@ void TransportEnd::OnDelivered(std::string_view, Payload) {
 void ServeTransport(const TransportFactory& make, size_t largest, Child::Channel& parent) {
   TransportEnd end(make, HugePages(largest));
   parent.WriteLine(ToHex(end.transport->address()));
-  Check(end.transport->Connect(FromHex(parent.ReadLine()), "client").ok(), "Connect");
+  Require(end.transport->Connect(FromHex(parent.ReadLine()), "client").ok(), "Connect");
   parent.WriteLine("connected");
   // "echo": answer each small message from now on. "sink N": one message when N more payloads have
   // come.
@@ -60,9 +60,9 @@ TransportClient::TransportClient(const TransportFactory& make, char* source, siz
       buffer_(Buffer::Wrap(source, largest, nullptr)) {
   for (const auto& server : servers_) {
     const std::optional<std::string> address = server->Hear();
-    Check(address.has_value(), "starting a process");
+    Require(address.has_value(), "starting a process");
     const auto peer = end_.transport->Connect(FromHex(*address), "server");
-    Check(peer.ok(), "Connect");
+    Require(peer.ok(), "Connect");
     peers_.push_back(*peer);
     server->Ask(ToHex(end_.transport->address()));
   }
@@ -71,7 +71,7 @@ TransportClient::TransportClient(const TransportFactory& make, char* source, siz
 template <typename Ready>
 void TransportClient::Until(Ready ready) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  Check(end_.transport->DriveUntil(ready, deadline), "waiting for an answer");
+  Require(end_.transport->DriveUntil(ready, deadline), "waiting for an answer");
 }
 
 double TransportClient::RoundTrip(size_t fan_out, long steps) {
@@ -92,7 +92,7 @@ double TransportClient::Transfer(size_t bytes, int window, long count) {
   const double start = Now();
   for (long i = 0; i < count; ++i) {
     end_.transport->Send(peers_[0], "payload", {buffer_, 0, bytes}, [&](const Status& status) {
-      Check(status.ok(), "sending");
+      Require(status.ok(), "sending");
       ++sent;
     });
     Until([&] { return sent >= i + 2 - window; });

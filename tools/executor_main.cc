@@ -1,12 +1,16 @@
 // monograph-executor: an executor daemon, one per node.
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "base/log.h"
 #include "base/system_memory.h"
@@ -20,7 +24,16 @@
 namespace monograph {
 namespace {
 
+// The allocator makes eight heaps for each core, if so many threads come, and a heap keeps what its
+// threads no longer use. Each session brings threads; one heap per core holds half as much after
+// two hundred jobs, and steps, whose memory is not from the heap, take the same time.
+void LimitHeaps() {
+  if (std::getenv("MALLOC_ARENA_MAX") == nullptr)
+    mallopt(M_ARENA_MAX, std::max(2, static_cast<int>(std::thread::hardware_concurrency())));
+}
+
 int Main(int argc, char** argv) {
+  LimitHeaps();  // before the first thread
   Flags flags(
       "monograph-executor",
       "Runs the parts of graphs that clients give it, until SIGTERM or Ctrl-C.\n\n"

@@ -443,7 +443,8 @@ def main():
     parser.add_argument('--actions', type=int, default=4, help='jobs and others between two measurements')
     parser.add_argument('--probe', type=int, default=100, help='steps of the job that is measured')
     parser.add_argument('--limit', type=float, default=120, help='seconds after which a process hangs')
-    parser.add_argument('--most_growth', type=float, default=2, help='MiB of memory from the second third to the last')
+    parser.add_argument('--most_growth', type=float, default=4,
+                        help='MiB of memory from the second third to the last; tensors get memory by 2 MiB')
     parser.add_argument('--least_speed', type=float, default=0.8, help='least speed in the last third, to the second')
     parser.add_argument('--cuts', action='store_true', help='a network namespace for each task, whose cable is cut')
     parser.add_argument('--flags', nargs='*', default=[], help='further flags of daemons and clients')

@@ -1,5 +1,6 @@
-// OpenSSL works on the socket's descriptor itself: that keeps kernel TLS possible, and decrypts
-// into the caller's memory.
+// OpenSSL works on the socket's descriptor itself, which keeps kernel TLS possible. Once the peer
+// has shown the key, OpenSSL reads what has come, up to several records at a time; before, it reads
+// what one message needs, so that who has no key gets little read.
 #include "transport/tls/tls_stream.h"
 
 #include <openssl/err.h>
@@ -15,6 +16,12 @@
 #include "transport/control/tls.h"
 
 namespace monograph {
+namespace {
+
+// Four records of TLS, which a system call takes from the socket.
+constexpr size_t kReadAhead = 4 * SSL3_RT_MAX_ENCRYPTED_LENGTH;
+
+}  // namespace
 
 TlsStream::TlsStream(Descriptor fd, Side side, SSL_CTX* context, uint64_t rekey_bytes)
     : fd_(std::move(fd)), rekey_bytes_(rekey_bytes) {
@@ -25,6 +32,7 @@ TlsStream::TlsStream(Descriptor fd, Side side, SSL_CTX* context, uint64_t rekey_
     Close();
     return;
   }
+  SSL_set_default_read_buffer_len(ssl_.get(), kReadAhead);
   side == Side::kAcceptor ? SSL_set_accept_state(ssl_.get()) : SSL_set_connect_state(ssl_.get());
 }
 
@@ -76,6 +84,7 @@ TlsStream::Moved TlsStream::Handshake() {
   errno = 0;
   const int result = SSL_do_handshake(ssl_.get());
   if (result != 1) return Fail(result);
+  SSL_set_read_ahead(ssl_.get(), 1);
   error_ = control::TlsContext::CheckPeer(ssl_.get());
   return {error_.ok() ? State::kMoved : State::kFailed, 0};
 }
