@@ -335,6 +335,7 @@ void Network::Close(const ConnectionPtr& connection, int side, const std::string
   Connection::Side& own = connection->sides[side];
   if (own.ended) return;
   own.ended = true;
+  Keep(connection, side);
   receiver = std::move(own.receiver);
   if (Alive(own.site)) Push(connection, 1 - side, 0, {.last = true, .why = Unavailable(why)}, 40);
   lock.Unlock();
@@ -385,14 +386,19 @@ void Network::Arrive(const ConnectionPtr& connection, int to, int lane) {
   if (receiver != nullptr) receiver->OnMessage(item.message);
 }
 
+void Network::Keep(const ConnectionPtr& connection, int side) {
+  Connection::Side& ended = connection->sides[side];
+  auto& kept = kept_[{connection->sides[1 - side].site.host, ended.site.host}];
+  for (std::any& message : ended.got) kept.push_back(std::move(message));
+  ended.got.clear();
+  while (kept.size() > kKept) kept.pop_front();
+}
+
 void Network::EndSide(const ConnectionPtr& connection, int side, const Status& why) {
   Connection::Side& ending = connection->sides[side];
   if (ending.ended) return;
   ending.ended = true;
-  auto& kept = kept_[{connection->sides[1 - side].site.host, ending.site.host}];
-  for (std::any& message : ending.got) kept.push_back(std::move(message));
-  ending.got.clear();
-  while (kept.size() > kKept) kept.pop_front();
+  Keep(connection, side);
   if (ending.receiver == nullptr) return;
   ending.loop->Post([receiver = std::move(ending.receiver), why] { receiver->OnEnd(why); });
 }
@@ -465,9 +471,10 @@ void Network::TryDial(const ConnectionPtr& connection, const std::string& host,
   other.site.life = there.life;
   other.loop = listener->second.loop;
   connections_.push_back(connection);
-  other.loop->Post([this, connection, hello, accept = listener->second.accept] {
+  const bool taken = other.loop->Post([this, connection, hello, accept = listener->second.accept] {
     Open(connection, hello, accept);
   });
+  if (!taken) EndSide(connection, 0, Unavailable("connection refused"));
 }
 
 // On the loop of the side that listens.

@@ -172,6 +172,8 @@ class Network {
       MG_REQUIRES(mutex_);
   void Schedule(const ConnectionPtr& connection, int to, int lane) MG_REQUIRES(mutex_);
   void Arrive(const ConnectionPtr& connection, int to, int lane);
+  // What came to a side that is over, for replays.
+  void Keep(const ConnectionPtr& connection, int side) MG_REQUIRES(mutex_);
   // Ends one side: its receiver hears of it.
   void EndSide(const ConnectionPtr& connection, int side, const Status& why) MG_REQUIRES(mutex_);
   void TryDial(const ConnectionPtr& connection, const std::string& host, const std::string& port,

@@ -76,7 +76,7 @@ class CrashingDisk {
   using Change = std::map<std::string, std::shared_ptr<File>>;
   static void Apply(const Change& change, Names* names);
 
-  const std::string root_;
+  std::string root_;
   Names now_, synced_;
   std::vector<Change> unsynced_;  // changes of synced_, oldest first
 };
