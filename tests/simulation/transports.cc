@@ -21,4 +21,6 @@ Result<TransportFactory> ChooseTransport(TransportOptions, const TransportSite& 
 
 std::string DescribeTrust(const TransportOptions&) { return ""; }
 
+void ReleaseUcxSignals() {}  // there is no UCX
+
 }  // namespace monograph
