@@ -63,7 +63,7 @@ def attack_by_kills(args, folder, reference, counts):
     problems = []
     kills = 0
     target = folder / "kills"
-    while kills < args.kills:
+    while kills < args.kills and time.time() < args.until - 30 * args.minutes:
         job = Job(args, target)
         job.start(STEPS, 1)
         try:
@@ -78,6 +78,7 @@ def attack_by_kills(args, folder, reference, counts):
             problems.append(f"after {kills} kills: exit code {code}: {said[-600:]}")
         counts[f"jobs that ended after being killed, code {code}"] += 1
         shutil.rmtree(target, ignore_errors=True)
+    counts["kills"] += kills
     return problems
 
 
@@ -140,6 +141,8 @@ def attack_by_damage(args, folder, reference, counts):
     if code != 0:
         return [f"the job without damage ended with {code}: {said[-600:]}"]
     for i in range(args.damages):
+        if time.time() > args.until:
+            break
         numbers = random.Random(f"{args.seed}/{i}")
         target = folder / "damaged run"
         shutil.rmtree(target, ignore_errors=True)
@@ -169,7 +172,9 @@ def main():
     parser.add_argument("--sharded", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--mnist_replica", default=str(ROOT / "build/bin/mnist_replica"))
+    parser.add_argument("--minutes", type=float, default=60, help="it stops after so long, with what it has by then")
     args = parser.parse_args()
+    args.until = time.time() + 60 * args.minutes
     counts = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

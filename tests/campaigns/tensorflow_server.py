@@ -22,9 +22,12 @@ class TensorFlow:
             self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=subprocess.DEVNULL, env=environment, text=True)
             self.process.stdout.readline()
-        self.process.stdin.write(json.dumps([str(graph), str(script), str(out), seconds]) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        try:
+            self.process.stdin.write(json.dumps([str(graph), str(script), str(out), seconds]) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:  # it died when it came up, or after its last answer
+            line = ""
         if not line:
             self.process.wait()
             self.process = None
