@@ -66,7 +66,8 @@ class Scheduler {
  public:
   explicit Scheduler(const ScheduleOptions& options);
   ScheduleResult Run(const std::function<void()>& body);
-  [[noreturn]] void Fail(const std::string& text);
+  [[noreturn]] void Fail(const std::string& text, bool with_threads);
+  void HoldThreads(bool may) { may_hold_ = may; }
   void Note(const std::string& text) const;
   bool tracing() const { return options_.trace; }
 
@@ -119,13 +120,17 @@ class Scheduler {
   // The strategy.
   bool by_priority_ = false;
   uint64_t switch_one_in_ = 1;
-  uint64_t hold_one_in_ = 0;      // 0: never
+  uint64_t hold_one_in_ = 0;  // 0: never
+  bool may_hold_ = true;
   uint64_t spurious_one_in_ = 0;  // 0: never
   std::vector<uint64_t> falls_;   // decisions at which the running thread falls behind
   uint64_t lowest_ = 1'000'000;
 };
 
 Scheduler* scheduler = nullptr;
+const char *left_out_begin = nullptr, *left_out_end = nullptr;
+
+bool IsLeftOut(const void* object) { return object >= left_out_begin && object < left_out_end; }
 
 Scheduler::Scheduler(const ScheduleOptions& options) : options_(options) {
   SeedDraws(options.seed);
@@ -196,7 +201,8 @@ ScheduleResult Scheduler::Run(const std::function<void()>& body) {
   current_ = first;
   Context::Switch(root_, first->context);
   leaving_ = nullptr;
-  if (!ended_.empty()) Fail("thread " + ended_.front()->name + " was neither joined nor detached");
+  if (!ended_.empty())
+    Fail("thread " + ended_.front()->name + " was neither joined nor detached", false);
   result_.simulated = std::chrono::nanoseconds(now_ - kStart);
   return result_;
 }
@@ -243,10 +249,10 @@ const std::vector<Thread*>& Scheduler::Ready(bool must) {
     if (thread->waits == Waits::kNothing) ready_.push_back(thread.get());
   }
   if (!ready_.empty() || !must) return ready_;
-  if (next_deadline_ == kNever) Fail("all threads wait for ever");
+  if (next_deadline_ == kNever) Fail("all threads wait for ever", true);
   now_ = next_deadline_;
   if (std::chrono::nanoseconds(now_ - kStart) > options_.longest)
-    Fail("the schedule has not ended within its time");
+    Fail("the schedule has not ended within its time", true);
   return Ready(true);
 }
 
@@ -274,10 +280,11 @@ void Scheduler::Decide(uint64_t what) {
   Mix(what);
   now_ += kDecisionTakes;
   if (++result_.decisions > options_.most_decisions)
-    Fail("the schedule has not ended after " + std::to_string(result_.decisions) + " decisions");
+    Fail("the schedule has not ended after " + std::to_string(result_.decisions) + " decisions",
+         true);
   if (std::chrono::nanoseconds(now_ - kStart) > options_.longest)
-    Fail("the schedule has not ended within its time");
-  if (hold_one_in_ != 0 && Draw(hold_one_in_) == 0) {
+    Fail("the schedule has not ended within its time", true);
+  if (may_hold_ && hold_one_in_ != 0 && Draw(hold_one_in_) == 0) {
     // Mostly short, seldom as long as deadlines are.
     const uint64_t longest = kLongestHold >> (2 * Draw(9));
     Block(Waits::kTime, nullptr, now_ + Draw(longest + 1));
@@ -390,13 +397,13 @@ void Scheduler::TellThreads() {
   _exit(kFailed);
 }
 
-void Scheduler::Fail(const std::string& text) {
+void Scheduler::Fail(const std::string& text, bool with_threads) {
   std::fprintf(stderr, "seed %llu: %s\n  after %.6f s, %llu decisions, in thread %s\n",
                static_cast<unsigned long long>(options_.seed), text.c_str(),
                static_cast<double>(now_ - kStart) / 1e9,
                static_cast<unsigned long long>(result_.decisions),
                current_ == nullptr ? "none" : current_->name.c_str());
-  if (telling_ || current_ == nullptr) _exit(kFailed);
+  if (telling_ || !with_threads || current_ == nullptr) _exit(kFailed);
   telling_ = true;
   failed_ = current_;
   TellThreads();
@@ -424,8 +431,17 @@ ScheduleResult RunSchedule(const ScheduleOptions& options, const std::function<v
   return result;
 }
 
-void Fail(const std::string& text) {
-  if (scheduler != nullptr) scheduler->Fail(text);
+void LeaveOut(const void* object, size_t bytes) {
+  left_out_begin = static_cast<const char*>(object);
+  left_out_end = left_out_begin + bytes;
+}
+
+void HoldThreads(bool may) {
+  if (scheduler != nullptr) scheduler->HoldThreads(may);
+}
+
+void Fail(const std::string& text, bool with_threads) {
+  if (scheduler != nullptr) scheduler->Fail(text, with_threads);
   std::fprintf(stderr, "%s\n", text.c_str());
   _exit(kFailed);
 }
@@ -468,7 +484,7 @@ void Release(pthread_mutex_t* mutex) {
 }  // namespace
 
 void LockMutex(pthread_mutex_t* mutex) {
-  scheduler->Decide(kLock);
+  if (!IsLeftOut(mutex)) scheduler->Decide(kLock);
   Acquire(mutex);
 }
 
@@ -484,7 +500,7 @@ bool TryLockMutex(pthread_mutex_t* mutex) {
 
 void UnlockMutex(pthread_mutex_t* mutex) {
   Release(mutex);
-  scheduler->Decide(kUnlock);
+  if (!IsLeftOut(mutex)) scheduler->Decide(kUnlock);
 }
 
 bool LockReaders(pthread_rwlock_t* lock, bool write, bool wait) {
@@ -548,7 +564,9 @@ int WaitFutex(const void* address, uint32_t expected, uint64_t deadline) {
   return scheduler->Block(Waits::kFutex, address, deadline) ? 0 : ETIMEDOUT;
 }
 
+// The standard library may wake who is not there: it counts waiters of several addresses together.
 int WakeFutex(const void* address, int most) {
+  if (!scheduler->HasWaiter(Waits::kFutex, address)) return 0;
   scheduler->Decide(kWaitValue);
   return scheduler->Wake(Waits::kFutex, address, most);
 }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -39,8 +40,17 @@ struct ScheduleResult {
 // have ended. One at a time, on one thread of the process.
 ScheduleResult RunSchedule(const ScheduleOptions& options, const std::function<void()>& body);
 
-// Ends the schedule, and the process, as failed. The text says what is wrong, with numbers.
-[[noreturn]] void Fail(const std::string& text);
+// Locks within this object are no decisions: it is the process's, and what it has from earlier
+// schedules would decide how often they are taken. REQUIRES: they are held for a moment only.
+void LeaveOut(const void* object, size_t bytes);
+
+// Whether threads may be held up now, as they are at first. Where they may not, computing takes
+// less time than any deadline.
+void HoldThreads(bool may);
+
+// Ends the schedule, and the process, as failed. The text says what is wrong, with numbers;
+// `with_threads` adds where every thread is.
+[[noreturn]] void Fail(const std::string& text, bool with_threads = false);
 
 // A line of the trace, if there is one.
 void Note(const std::string& text);

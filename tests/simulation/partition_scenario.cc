@@ -1,0 +1,79 @@
+// Links that are cut while a step runs, so that no task is lost to the client, or one only: a
+// worker and the ps do not see each other any more. Each step that needs the link ends with an
+// error that names one of the two, soon; after the heal a new session works at once.
+#include <thread>
+
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/counts.h"
+#include "tests/simulation/draw.h"
+#include "tests/simulation/scenarios.h"
+#include "tests/simulation/scheduler.h"
+
+namespace monograph::simulation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kNoticed{6'000};
+
+void CutStep(Session& session, const CountingGraph& counting, size_t worker, Counts* counts,
+             int field, bool must) {
+  const auto& member = counting.members[worker];
+  counts->Try(field);
+  const Within time(kNoticed, "a step over a link that is cut");
+  const auto ran = session.Run({{member.feed, Counts::Of(field)}}, {member.sum}, {member.update});
+  Note("step of field " + std::to_string(field) + ": " + ran.status().ToString());
+  if (ran.ok()) return counts->Confirm(field);
+  if (must) Fail("a step failed: " + ran.status().ToString());
+  if (ran.status().code() != Code::kUnavailable || ran.status().lost_task().empty())
+    Fail("a cut link is told as " + ran.status().ToString());
+}
+
+}  // namespace
+
+void RunPartition() {
+  DisturbedCluster cluster(2);
+  const int ps = cluster.host(cluster.ps()), worker = cluster.host(0);
+  const CountingGraph counting(cluster.device(cluster.ps()),
+                               {cluster.device(0), cluster.device(1)});
+  Counts counts;
+  HoldThreads(false);
+  std::unique_ptr<Session> session = MustConnect(cluster, counting.graph, seconds(5));
+  if (const auto made = session->Run({}, {}, {counting.init}); !made.ok())
+    Fail("the first step failed: " + made.status().ToString());
+  CutStep(*session, counting, 0, &counts, 0, true);
+  HoldThreads(Draw(2) == 0);
+  const uint64_t ways = Draw(4);
+  std::thread cut([&cluster, ways, ps, worker] {
+    std::this_thread::sleep_for(SomeTime(14));
+    Note("cut");
+    if (ways == 0) cluster.network().CutOneWay(ps, worker);
+    if (ways == 1) cluster.network().CutOneWay(worker, ps);
+    if (ways == 2) cluster.network().Cut(ps, worker);
+    if (ways == 3) cluster.network().Break(ps, worker);
+  });
+  for (int step = 1; step < 4; ++step) {
+    CutStep(*session, counting, 0, &counts, step, false);
+    std::this_thread::sleep_for(SomeTime(12));
+  }
+  cut.join();
+  // What does not need the link goes on.
+  if (Draw(2) == 0) (void)session->Run({}, {counting.value});
+  if (Draw(2) == 0) (void)session->Close();
+  cluster.network().HealAll();
+  cluster.network().Replay(worker, ps);
+  cluster.network().Replay(ps, worker);
+  HoldThreads(false);
+  std::unique_ptr<Session> next = MustConnect(cluster, counting.graph, seconds(5));
+  for (int step = 4; step < 7; ++step)
+    CutStep(*next, counting, static_cast<size_t>(step % 2), &counts, step, true);
+  const auto value = next->Run({}, {counting.value});
+  if (!value.ok()) Fail("the variable cannot be read: " + value.status().ToString());
+  counts.Check(value->at(0), "the variable");
+  const Within time(kCloseEnds, "closing the sessions");
+  (void)next->Close();
+  (void)session->Close();
+}
+
+}  // namespace monograph::simulation

@@ -1,0 +1,20 @@
+// Scenarios: what a schedule runs. Each builds a small cluster in this process, uses it as a
+// program would, disturbs it, and fails (tests/simulation/scheduler.h) when an invariant does not
+// hold.
+#pragma once
+
+#include <chrono>
+#include <span>
+
+namespace monograph::simulation {
+
+struct Scenario {
+  const char* name;
+  const char* what;  // in a line
+  void (*run)();     // on the first thread of a schedule
+  std::chrono::seconds longest{600};
+};
+
+std::span<const Scenario> Scenarios();
+
+}  // namespace monograph::simulation

@@ -1,0 +1,12 @@
+// The bodies of the scenarios that tests/simulation/scenario.h lists.
+#pragma once
+
+namespace monograph::simulation {
+
+void RunLocalSteps();
+void RunClusterSteps();
+void RunPartition();
+void RunAllReduce();
+void RunClientsThatGo();
+
+}  // namespace monograph::simulation
