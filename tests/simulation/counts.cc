@@ -16,6 +16,13 @@ Tensor Counts::Of(int field, int count) {
   return tensor;
 }
 
+void Counts::SetTo(const Tensor& value) {
+  for (int field = 0; field < kFields; ++field) {
+    const auto count = static_cast<int>((value.data<int64_t>()[0] >> (4 * field)) & 15);
+    tried_[static_cast<size_t>(field)] = done_[static_cast<size_t>(field)] = count;
+  }
+}
+
 void Counts::Check(const Tensor& value, const std::string& who, bool before) const {
   const int64_t* const elements = value.data<int64_t>();
   for (int i = 1; i < kElements; ++i) {

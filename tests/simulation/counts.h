@@ -27,6 +27,8 @@ class Counts {
   void Try(int field, int times = 1) { tried_[static_cast<size_t>(field)] += times; }
   // Of these, so many have happened for certain.
   void Confirm(int field, int times = 1) { done_[static_cast<size_t>(field)] += times; }
+  // The variable has been set to this value.
+  void SetTo(const Tensor& value);
   // All variables are zero again.
   void Forget() { *this = Counts(); }
 

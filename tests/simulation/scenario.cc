@@ -1,5 +1,9 @@
 #include "tests/simulation/scenario.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
 #include "tests/simulation/scenarios.h"
 
 namespace monograph::simulation {
@@ -14,9 +18,22 @@ std::span<const Scenario> Scenarios() {
        RunPartition},
       {"all_reduce", "sums of two or three workers, by one client or one each, with losses",
        RunAllReduce},
+      {"recovery", "counts are saved and restored while links and tasks are lost", RunRecovery},
       {"clients", "clients come and go, and are killed", RunClientsThatGo},
   };
   return scenarios;
+}
+
+const std::string& ScratchFolder() {
+  static const std::string folder = [] {
+    for (std::string name :
+         {"/dev/shm/monograph-simulation-XXXXXX", "/tmp/monograph-simulation-XXXXXX"}) {
+      if (mkdtemp(name.data()) != nullptr) return name;
+    }
+    std::perror("a folder for the simulation");
+    std::exit(2);
+  }();
+  return folder;
 }
 
 }  // namespace monograph::simulation

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <span>
+#include <string>
 
 namespace monograph::simulation {
 
@@ -16,5 +17,8 @@ struct Scenario {
 };
 
 std::span<const Scenario> Scenarios();
+
+// A folder for files, in memory where that is possible. One schedule uses it at a time.
+const std::string& ScratchFolder();
 
 }  // namespace monograph::simulation

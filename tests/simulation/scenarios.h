@@ -7,6 +7,7 @@ void RunLocalSteps();
 void RunClusterSteps();
 void RunPartition();
 void RunAllReduce();
+void RunRecovery();
 void RunClientsThatGo();
 
 }  // namespace monograph::simulation

@@ -19,8 +19,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/pool_allocator.h"
@@ -218,6 +220,7 @@ int Main(int argc, char** argv) {
   }
   ScenarioOf(options, 0);
   SetLogLevel(options.trace ? LogLevel::kDebug : LogLevel::kOff);
+  (void)ScratchFolder();  // one for all processes
   LeaveOut(&HostPool(), sizeof(PoolAllocator));
   // What the process makes once is made before schedules are compared.
   for (const Scenario& scenario : Scenarios()) {
@@ -226,7 +229,10 @@ int Main(int argc, char** argv) {
     first.trace = false;
     if (options.scenario.empty() || options.scenario == scenario.name) RunOne(first, 0);
   }
-  return Run(options);
+  const int result = Run(options);
+  std::error_code ignored;
+  std::filesystem::remove_all(ScratchFolder(), ignored);
+  return result;
 }
 
 }  // namespace

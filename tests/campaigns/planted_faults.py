@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Shows that the simulation finds faults: plants each of tests/simulation/faults/ in the product.
+
+    planted_faults.py --build=build [--schedules=4000] [--seed=1] [NAME...]
+    planted_faults.py --check
+
+Each fault is a patch of one source. The source is compiled with it, the program `simulation` is linked
+with that object before the libraries, which have the right one, and runs until a schedule fails.
+Prints for each fault the seed that found it; the exit status says whether all were found. --check only
+sees whether every patch fits the tree. docs/simulation.md.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FAULTS = ROOT / "tests/simulation/faults"
+
+
+def source_of(patch):
+    """The path of the source that the patch changes."""
+    return re.search(r"^--- a/(\S+)", patch.read_text(encoding="utf-8"), re.MULTILINE).group(1)
+
+
+def planted(patch, folder):
+    """Writes the patched source to the folder; returns its path."""
+    source = source_of(patch)
+    result = folder / source
+    result.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["patch", "--silent", "--output", str(result), str(ROOT / source)],
+        input=patch.read_bytes(), capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{patch.name} does not fit {source} any more: {done.stdout.decode()}{done.stderr.decode()}")
+    return result
+
+
+class Build:
+    """A build tree in which `simulation` was built."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder).resolve()
+        self.entries = json.loads((self.folder / "compile_commands.json").read_text(encoding="utf-8"))
+
+    def compile(self, source, changed, folder):
+        """Compiles the changed source as the build does its original; returns the object."""
+        original = str(ROOT / source)
+        for entry in self.entries:
+            unit = pathlib.Path(entry["directory"], entry["file"])
+            text = None
+            if str(unit) != original:
+                if unit.suffix != ".cxx" or "Unity" not in unit.parts or not unit.exists():
+                    continue
+                text = unit.read_text(encoding="utf-8")
+                if f'"{original}"' not in text or "/mg_" not in str(unit):
+                    continue
+            if text is None:
+                replacement = changed
+            else:
+                replacement = folder / "unit.cxx"
+                replacement.write_text(text.replace(f'"{original}"', f'"{changed}"'), encoding="utf-8")
+            result = folder / "fault.o"
+            words = shlex.split(entry["command"])
+            words[words.index("-o") + 1] = str(result)
+            words[words.index("-c") + 1] = str(replacement)
+            subprocess.run(words, cwd=entry["directory"], check=True)
+            return result
+        sys.exit(f"{self.folder} has no command for {source}")
+
+    def link(self, fault, folder):
+        commands = subprocess.run(["ninja", "-C", str(self.folder), "-t", "commands", "simulation"],
+                                  capture_output=True, text=True, check=True).stdout
+        command = [line for line in commands.splitlines() if " -o bin/simulation " in line][-1]
+        result = folder / "simulation"
+        command = command.replace(" -o bin/simulation ", f" {fault} -o {result} ")
+        subprocess.run(command, shell=True, cwd=self.folder, check=True)
+        return result
+
+
+def search(program, first, schedules):
+    """Runs schedules until one fails: what failed first and with which command, or None."""
+    step = 250
+    for seed in range(first, first + schedules, step):
+        done = subprocess.run([str(program), f"--schedules={step}", f"--seed={seed}"],
+                              capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            continue
+        found = re.search(r"^seed \d+: (.*)$", done.stderr, re.MULTILINE)
+        command = re.search(r"^FAILED: simulation (.*)$", done.stderr, re.MULTILINE)
+        return (command.group(1) if command else "the first schedule of a scenario",
+                found.group(1) if found else f"exit status {done.returncode}")
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", help="a build tree with the program simulation")
+    parser.add_argument("--schedules", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    patches = [patch for patch in sorted(FAULTS.glob("*.patch")) if not options.names or patch.stem in options.names]
+    if options.check:
+        with tempfile.TemporaryDirectory() as folder:
+            for patch in patches:
+                planted(patch, pathlib.Path(folder))
+        print(f"{len(patches)} faults fit the tree")
+        return 0 if len(patches) >= 20 else 1
+    if not options.build:
+        parser.error("--build= names the build tree")
+    build = Build(options.build)
+    missed = 0
+    for patch in patches:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            program = build.link(build.compile(source_of(patch), planted(patch, folder), folder), folder)
+            began = time.monotonic()
+            found = search(program, options.seed, options.schedules)
+        took = time.monotonic() - began
+        if found is None:
+            missed += 1
+            print(f"{patch.stem}: NOT FOUND by {options.schedules} schedules ({took:.0f} s)", flush=True)
+        else:
+            print(f"{patch.stem}: {found[0]}: {found[1][:160]} ({took:.0f} s)", flush=True)
+    print(f"{len(patches) - missed} of {len(patches)} faults were found")
+    return 0 if missed == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
