@@ -20,6 +20,9 @@ std::span<const Scenario> Scenarios() {
        RunAllReduce},
       {"recovery", "counts are saved and restored while links and tasks are lost", RunRecovery},
       {"clients", "clients come and go, and are killed", RunClientsThatGo},
+      {"jobs", "a job with checkpoints that loses tasks, links, clients and disks", RunJobs},
+      {"neighbours", "two sessions on the same tasks, of which one loses its worker",
+       RunNeighbours},
   };
   return scenarios;
 }

@@ -9,5 +9,7 @@ void RunPartition();
 void RunAllReduce();
 void RunRecovery();
 void RunClientsThatGo();
+void RunJobs();
+void RunNeighbours();
 
 }  // namespace monograph::simulation

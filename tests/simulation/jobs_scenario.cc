@@ -1,0 +1,282 @@
+// A job with checkpoints, of each way of replication that keeps in step: while it trains, links are
+// cut, tasks and clients are killed or lose their machines, and come back. It has to end by itself
+// with the weights of a job that lost nothing, and so has its last checkpoint, also where the power
+// fails right afterwards.
+//
+// The model's only weight begins at 0, and batch b takes 2^b from it: its bits tell which batches
+// it has seen how often.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "client/registries.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/draw.h"
+#include "tests/simulation/host.h"
+#include "tests/simulation/scenarios.h"
+#include "tests/simulation/scheduler.h"
+#include "tests/simulation/sim_disk.h"
+#include "tests/temporary_folder.h"
+#include "train/monitored_training_session.h"
+#include "train/strategy.h"
+
+namespace monograph::simulation {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kReplicas = 2;
+constexpr int64_t kTrainedSteps = 8, kSaveSteps = 3;
+constexpr float kTrained = 1 - (1 << kTrainedSteps);
+
+enum class InStep { kInGraph, kMirrored, kSync, kMultiWorker };
+constexpr InStep kWaysInStep[] = {InStep::kInGraph, InStep::kMirrored, InStep::kSync,
+                                  InStep::kMultiWorker};
+
+Strategy StrategyInStep(InStep way, const ClusterSpec& cluster, int rank) {
+  switch (way) {
+    case InStep::kInGraph:
+      return {.devices = cluster.Tasks("worker"),
+              .options = {.variable_devices = cluster.Tasks("ps")}};
+    case InStep::kMirrored:
+      return MirroredStrategy(cluster.Tasks("worker"));
+    case InStep::kSync: {
+      Strategy strategy = ParameterServerStrategy(cluster, rank).value();
+      strategy.options.async = false;
+      return strategy;
+    }
+    case InStep::kMultiWorker:
+      return MultiWorkerMirroredStrategy(cluster, rank).value();
+  }
+  return {};
+}
+
+class JobInStep {
+ public:
+  JobInStep()
+      : way_(kWaysInStep[Draw(std::size(kWaysInStep))]),
+        cluster_(kReplicas),
+        disk_(&cluster_.network()),
+        clients_(way_ == InStep::kInGraph || way_ == InStep::kMirrored ? 1 : kReplicas) {
+    hosts_ = {0, cluster_.network().AddHost("client-1")};
+    disk_.Mount(folder_.path(), hosts_[0]);
+    if (Draw(4) == 0) disk_.SetSyncTime(hosts_[0], milliseconds(Draw(3000)));
+  }
+
+  void Run();
+
+ private:
+  // A client's process, from its start to its end; the failure with which it ended. `started`:
+  // failures from then on are its own to recover from.
+  Status Train(int rank, bool* started);
+  // A client that is started again until it has ended well.
+  void Client(int rank);
+  void MakeTrouble();
+  void CheckCheckpoint(const char* when) const;
+  std::string dir() const { return folder_.path() + "/run"; }
+
+  const InStep way_;
+  const TemporaryFolder folder_;
+  DisturbedCluster cluster_;
+  SimDisk disk_;
+  const int clients_;
+  std::vector<int> hosts_;  // of the clients
+  Mutex mutex_;
+  CondVar changed_;
+  // A client whose machine was taken is over before the machine comes back.
+  int taken_ MG_GUARDED_BY(mutex_) = -1;
+  bool over_ MG_GUARDED_BY(mutex_) = false;
+  int begun_again_ MG_GUARDED_BY(mutex_) = 0;
+  bool finished_[kReplicas] MG_GUARDED_BY(mutex_) = {};
+};
+
+Status JobInStep::Train(int rank, bool* started) {
+  const Strategy strategy = StrategyInStep(way_, cluster_.spec(), rank);
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const Scope here = root.WithDevice("/job:client/task:0");
+  const Outputs feeds = {Placeholder(here, DT_FLOAT, {kReplicas / clients_})};
+  const auto model = [](Scope& tower, std::span<const Output> batch,
+                        ModelVariables& variables) -> Result<Outputs> {
+    return Outputs{
+        ReduceMean(tower, Mul(tower, variables.Get("w", Shape{}, Initial::Zeros()), batch[0]))};
+  };
+  MG_ASSIGN_OR_RETURN(const ReplicatedStep step,
+                      strategy.Replicate(root, feeds, model, GradientDescent(1)));
+  MonitoredTrainingOptions options{.checkpoint_dir = dir(),
+                                   .saver = std::make_shared<Saver>(root),
+                                   .save_checkpoint = {.steps = kSaveSteps}};
+  options.trainer.start_timeout = seconds(60);
+  options.trainer.say = [rank](const std::string& text) {
+    Note("client " + std::to_string(rank) + ": " + text);
+  };
+  MG_RETURN_IF_ERROR(root.status());
+  MonitoredTrainingSession training(
+      [&](milliseconds start_timeout) -> Result<std::unique_ptr<Session>> {
+        if (!cluster_.network().IsUp(CurrentHost()))
+          return FailedPrecondition("this machine is gone");
+        return Session::Connect(cluster_.spec(), graph,
+                                {.inter_op_parallelism_threads = 2,
+                                 .device_filters = strategy.device_filters,
+                                 .start_timeout = start_timeout});
+      },
+      step, {feeds},
+      [&](int, int64_t batch) -> Result<std::vector<Tensor>> {
+        const auto number = static_cast<float>(int64_t{1} << batch);
+        const auto rows = static_cast<size_t>(kReplicas / clients_);
+        return std::vector<Tensor>{
+            Tensor::FromValues<float>({kReplicas / clients_}, std::vector<float>(rows, number))};
+      },
+      std::move(options));
+  MG_RETURN_IF_ERROR(training.Start());
+  *started = true;
+  int64_t last = -1;
+  MG_RETURN_IF_ERROR(training.Train(kTrainedSteps, [&](const TrainedStep& made) {
+    if (made.global_step > kTrainedSteps || made.batch + 1 != made.global_step) {
+      Fail("client " + std::to_string(rank) + " made batch " + std::to_string(made.batch) +
+           " into global step " + std::to_string(made.global_step));
+    }
+    last = made.global_step;
+  }));
+  if (last >= 0 && last != kTrainedSteps) Fail("the last step was " + std::to_string(last));
+  return training.Close();
+}
+
+void JobInStep::Client(int rank) {
+  const int host = hosts_[static_cast<size_t>(rank)];
+  const OnHost here(host);
+  while (true) {
+    bool started = false;
+    const Status status = Train(rank, &started);
+    Note("client " + std::to_string(rank) + " ended: " + status.ToString());
+    MutexLock lock(mutex_);
+    over_ = over_ || taken_ == rank;
+    changed_.NotifyAll();
+    finished_[static_cast<size_t>(rank)] = status.ok();
+    if (status.ok()) {
+      // As the others cannot end without it, it begins again with one that does.
+      const int seen = begun_again_;
+      changed_.Wait(mutex_, [this, seen]() MG_REQUIRES(mutex_) {
+        return begun_again_ != seen ||
+               std::count(finished_, finished_ + clients_, true) == clients_;
+      });
+      if (begun_again_ == seen) return;
+      continue;
+    }
+    if (taken_ != rank && !started && IsLoss(status)) continue;  // its user tries again
+    if (taken_ != rank) {
+      Fail("client " + std::to_string(rank) +
+           ", whose machine is well, ended: " + status.ToString());
+    }
+    // Its machine is taken; another process begins when it is back.
+    changed_.Wait(mutex_, [this]() MG_REQUIRES(mutex_) { return taken_ < 0; });
+  }
+}
+
+void JobInStep::MakeTrouble() {
+  Network& network = cluster_.network();
+  const uint64_t times = 1 + Draw(2);
+  for (uint64_t i = 0; i < times; ++i) {
+    std::this_thread::sleep_for(microseconds(Draw(uint64_t{1} << (10 + Draw(13)))));
+    const auto a = static_cast<int>(Draw(3)), b = static_cast<int>(Draw(2));
+    const int task = static_cast<int>(Draw(static_cast<uint64_t>(cluster_.tasks())));
+    const int client = static_cast<int>(Draw(static_cast<uint64_t>(clients_)));
+    const int one = a < clients_ ? hosts_[static_cast<size_t>(a)] : cluster_.host(b);
+    const uint64_t kind = Draw(7);
+    bool taken = false;
+    switch (kind) {
+      case 0:
+        Note("cut off: " + cluster_.device(task));
+        network.Isolate(cluster_.host(task));
+        break;
+      case 1:
+        Note("cut between " + std::to_string(one) + " and " + cluster_.device(task));
+        network.Cut(one, cluster_.host(task));
+        break;
+      case 2:
+        Note("cut one way from " + cluster_.device(task) + " to " + std::to_string(one));
+        network.CutOneWay(cluster_.host(task), one);
+        break;
+      case 3:
+        Note("connections broken between " + std::to_string(one) + " and " + cluster_.device(task));
+        network.Break(one, cluster_.host(task));
+        break;
+      case 4:
+      case 5:
+        Note((kind == 4 ? "killed: " : "crashed: ") + cluster_.device(task));
+        cluster_.Kill(task, kind == 4);
+        break;
+      default: {
+        const int host = hosts_[static_cast<size_t>(client)];
+        Note("client " + std::to_string(client) + " loses its machine");
+        {
+          MutexLock lock(mutex_);
+          taken_ = client;
+          over_ = finished_[static_cast<size_t>(client)];
+        }
+        taken = true;
+        Draw(2) == 0 ? network.Kill(host) : network.Crash(host);
+      }
+    }
+    std::this_thread::sleep_for(milliseconds(Draw(uint64_t{1} << Draw(13))));
+    cluster_.Repair();
+    if (!taken) continue;
+    MutexLock lock(mutex_);
+    if (changed_.WaitFor(mutex_, seconds(400), [this]() MG_REQUIRES(mutex_) { return over_; })) {
+      lock.Unlock();
+      if (client == 0) disk_.LosePower(hosts_[0]);
+      network.Restart(hosts_[static_cast<size_t>(client)]);
+      lock.Lock();
+    } else {
+      Fail("a client whose machine is gone does not end");
+    }
+    taken_ = -1;
+    if (!finished_[static_cast<size_t>(client)]) ++begun_again_;
+    changed_.NotifyAll();
+  }
+}
+
+void JobInStep::CheckCheckpoint(const char* when) const {
+  const auto latest = LatestCheckpoint(dir());
+  if (!latest.ok() || !*latest)
+    Fail(std::string(when) + " there is no checkpoint: " + latest.status().ToString());
+  const auto w = LoadVariable(**latest, "w");
+  const auto step = LoadVariable(**latest, "global_step");
+  if (!w.ok() || !step.ok())
+    Fail(std::string(when) + " the last checkpoint cannot be read: " + w.status().ToString());
+  if (w->scalar<float>() != kTrained || step->scalar<int64_t>() != kTrainedSteps) {
+    Fail(std::string(when) + " the last checkpoint has w = " + std::to_string(w->scalar<float>()) +
+         " at step " + std::to_string(step->scalar<int64_t>()) + ", not " +
+         std::to_string(kTrained) + " at step " + std::to_string(kTrainedSteps));
+  }
+}
+
+void JobInStep::Run() {
+  std::vector<std::thread> clients;
+  for (int rank = 0; rank < clients_; ++rank)
+    clients.push_back(
+        StartThread("client-" + std::to_string(rank), [this, rank] { Client(rank); }));
+  std::thread trouble;
+  if (Draw(8) != 0) trouble = StartThread("trouble", [this] { MakeTrouble(); });
+  for (std::thread& client : clients) client.join();
+  if (trouble.joinable()) trouble.join();
+  CheckCheckpoint("at the end");
+  cluster_.network().Crash(hosts_[0]);
+  disk_.LosePower(hosts_[0]);
+  CheckCheckpoint("after the power has failed");
+}
+
+}  // namespace
+
+void RunJobs() { JobInStep().Run(); }
+
+}  // namespace monograph::simulation

@@ -1,0 +1,118 @@
+// Two sessions beside each other on the same tasks. One of them loses its worker, by any of the
+// ways in which one can: its steps end with that worker's name. The other one, which has no part
+// there, notices nothing: none of its steps fails, and none waits.
+#include <atomic>
+#include <thread>
+
+#include "base/thread.h"
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/counts.h"
+#include "tests/simulation/draw.h"
+#include "tests/simulation/scenarios.h"
+#include "tests/simulation/scheduler.h"
+
+namespace monograph::simulation {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kToldAfter{5000}, kUnharmed{1000};
+constexpr int kNeighbourSteps = 12;
+
+class Neighbours {
+ public:
+  Neighbours()
+      : counting_(cluster_.device(cluster_.ps()), {cluster_.device(0), cluster_.device(1)}) {}
+  void Run();
+
+ private:
+  void LoseWorker();
+  // One update of field 1, or of nothing.
+  Status Step(Session& session, size_t member, int updates);
+
+  DisturbedCluster cluster_{2};
+  const CountingGraph counting_;
+};
+
+// Worker 0 is the one that is lost.
+void Neighbours::LoseWorker() {
+  const uint64_t kind = Draw(5);
+  Network& network = cluster_.network();
+  Note("worker 0 is lost in way " + std::to_string(kind));
+  switch (kind) {
+    case 0:
+    case 1:
+      return cluster_.Kill(0, kind == 0);
+    case 2:
+      return network.Isolate(cluster_.host(0));
+    case 3:
+      return network.Cut(cluster_.host(0), cluster_.host(cluster_.ps()));
+    default:
+      return network.CutOneWay(cluster_.host(0), cluster_.host(cluster_.ps()));
+  }
+}
+
+Status Neighbours::Step(Session& session, size_t member, int updates) {
+  return session
+      .Run({{counting_.members[member].feed, Counts::Of(1, updates)}},
+           {counting_.members[member].sum}, {counting_.members[member].update})
+      .status();
+}
+
+void Neighbours::Run() {
+  const auto losing = MustConnect(cluster_, counting_.graph, seconds(10));
+  const auto other = MustConnect(cluster_, counting_.graph, seconds(10));
+  if (const auto made = other->Run({}, {}, {counting_.init}); !made.ok())
+    Fail("the first step failed: " + made.status().ToString());
+  std::atomic<bool> lost = false;
+  Clock::time_point lost_at;
+  std::thread loser = StartThread("loser", [&] {
+    Status status;
+    for (int i = 0; i < 10'000 && status.ok(); ++i) {
+      status = Step(*losing, 0, 0);
+      std::this_thread::sleep_for(milliseconds(1 + i));
+    }
+    const auto took = Clock::now() - lost_at;
+    if (status.lost_task().find("/job:worker") == std::string::npos ||
+        status.lost_task().find("task:0") == std::string::npos) {
+      Fail("the loss of worker 0 is told as one of '" + status.lost_task() +
+           "': " + status.ToString());
+    }
+    if (!lost || took > kToldAfter)
+      Fail("worker 0 is told to be lost " + std::to_string(took.count()) +
+           " ns after it was: " + status.ToString());
+    lost = false;
+  });
+  std::thread trouble = StartThread("trouble", [&] {
+    std::this_thread::sleep_for(microseconds(Draw(uint64_t{1} << (4 + Draw(16)))));
+    lost_at = Clock::now();
+    lost = true;
+    LoseWorker();
+  });
+  for (int i = 0; i < kNeighbourSteps; ++i) {
+    {
+      const Within time(kUnharmed, "a step beside a session that loses its worker");
+      if (const Status status = Step(*other, 1, 1); !status.ok())
+        Fail("a step beside a session that loses its worker fails: " + status.ToString());
+    }
+    std::this_thread::sleep_for(milliseconds(Draw(600)));
+  }
+  trouble.join();
+  loser.join();
+  const auto value = other->Run({}, {counting_.value});
+  if (!value.ok()) Fail("the variable cannot be read: " + value.status().ToString());
+  const int64_t seen = (value->at(0).data<int64_t>()[0] >> 4) & 15;
+  if (seen != kNeighbourSteps)
+    Fail(std::to_string(seen) + " updates of " + std::to_string(kNeighbourSteps));
+  (void)losing->Close();
+  if (const Status closed = other->Close(); !closed.ok())
+    Fail("closing failed: " + closed.ToString());
+}
+
+}  // namespace
+
+void RunNeighbours() { Neighbours().Run(); }
+
+}  // namespace monograph::simulation
