@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,8 @@ class Run {
   Status TrainAndTest();
   Status WarmUp();
   Status WriteTrace(const std::string& trace);
+  // Goes on after a loss where this client can begin anew by itself: the others may be gone.
+  Status AfterTraining(const std::function<Status()>& work);
   Status Timed();
   Status WriteResult();
   bool IsDisplayed(int64_t number) const;
@@ -198,10 +201,16 @@ Status Run::WarmUp() {
   return WriteTrace(json);
 }
 
+Status Run::AfterTraining(const std::function<Status()>& work) {
+  return layout_.rank == 0 ? training_->Run(work) : work();
+}
+
 Status Run::Timed() {
   const bool measure = !settings_.result_file.empty();
   const int64_t rows = RowsOfStep(settings_, layout_);
-  if (measure) MG_RETURN_IF_ERROR(metrics_.Begin(training_->session()));
+  if (measure) {
+    MG_RETURN_IF_ERROR(training_->Run([this] { return metrics_.Begin(training_->session()); }));
+  }
   const int64_t first = training_->trainer()->global_step();
   const Clock::time_point start = displayed_at_ = Clock::now();
   const int64_t last = settings_.num_warmup_batches + settings_.num_batches;
@@ -222,11 +231,13 @@ Status Run::Timed() {
   images_per_second_ =
       static_cast<double>((training_->trainer()->global_step() - first) * settings_.batch_size) /
       seconds;
-  return measure ? metrics_.End(training_->session()) : Status();
+  if (!measure) return Status();
+  return AfterTraining([this] { return metrics_.End(training_->session()); });
 }
 
 Status Run::WriteResult() {
-  MG_RETURN_IF_ERROR(metrics_.ReadVariables(training_->session(), program_->step.variables));
+  MG_RETURN_IF_ERROR(AfterTraining(
+      [this] { return metrics_.ReadVariables(training_->session(), program_->step.variables); }));
   return metrics_.Write(ResultPath(settings_.result_file, layout_.rank));
 }
 

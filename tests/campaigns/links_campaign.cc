@@ -2,11 +2,14 @@
 // namespaces), in all ways of replication, drawn from a seed. Each trial starts a job, harms the
 // network, and looks: whoever cannot go on ends with an error within five seconds of the harm;
 // after the heal the next job runs at once; with --train_dir a job ends with the bits of one that
-// nothing happened to; over a slow or flapping link it ends, with those bits, too.
+// nothing happened to; over a slow, lossy or flapping link it ends, with those bits, too.
 //
 //   links_campaign --cuts=200 --partitions=100 --slow=100 --recoveries=50 --seed=7
 //
-// The daemons live as long as the campaign, so that what one trial leaves behind meets the next.
+// Tasks meet by TLS, or with --trusted_network by UCX's TCP. The daemons live as long as the
+// campaign, so that what one trial leaves behind meets the next. What a trial draws follows from
+// the seed and its number alone: --first=117 --cuts=1 does one again, and several campaigns may
+// share a long one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,11 +29,14 @@ namespace {
 
 constexpr int kPsHost = 0, kClientHost = 3, kHosts = 4;  // worker i is on host 1 + i
 constexpr auto kMostToEnd = 5s;                          // from the harm to the error
+constexpr auto kMostToTrain = 5s;                        // from the next job's start to its steps
 constexpr auto kLimit = 60s;                             // for whatever has to end well
 
 struct Settings {
   int cuts = 2, partitions = 2, slow = 1, recoveries = 1;
+  int first = 0;  // number of the first trial of each kind
   int64_t seed = 1;
+  bool trusted_network = false;
 };
 
 struct Mode {
@@ -65,8 +71,7 @@ using Clients = std::vector<std::unique_ptr<ChildProcess>>;
 
 class Campaign {
  public:
-  explicit Campaign(const Settings& settings)
-      : settings_(settings), random_(static_cast<uint64_t>(settings.seed)) {}
+  explicit Campaign(const Settings& settings) : settings_(settings) {}
 
   // Why this machine cannot; empty: run.
   std::string Start() {
@@ -79,33 +84,54 @@ class Campaign {
     }
     for (const auto& [job, task, host] :
          {std::tuple("ps", 0, kPsHost), std::tuple("worker", 0, 1), std::tuple("worker", 1, 2)}) {
-      daemons_.push_back(std::make_unique<ChildProcess>(
-          Network::On(host, {ExecutorPath(), "--cluster=" + spec_.ToJson(),
-                             "--job=" + std::string(job), "--task=" + std::to_string(task),
-                             "--cpu_devices=2", "--key_file=" + folder_.File("cluster.key"),
-                             "--trusted_network=" + Network::Trusted()})));
+      daemons_.push_back(std::make_unique<ChildProcess>(Network::On(
+          host,
+          {ExecutorPath(), "--cluster=" + spec_.ToJson(), "--job=" + std::string(job),
+           "--task=" + std::to_string(task), "--cpu_devices=2",
+           "--key_file=" + folder_.File("cluster.key"), "--trusted_network=" + TrustedNetwork()})));
     }
+    loses_ = network_.SetLoss(kClientHost, 1).empty() && network_.SetLoss(kClientHost, 0).empty();
+    if (!loses_) std::printf("this kernel has no packet loss to offer: links flap instead\n");
     return "";
   }
 
   int Run() {
-    for (int i = 0; i < settings_.cuts; ++i) Cut(i);
-    for (int i = 0; i < settings_.partitions; ++i) Partition(i);
-    for (int i = 0; i < settings_.slow; ++i) Slow(i);
-    for (int i = 0; i < settings_.recoveries; ++i) Recover(i);
-    std::printf("%d cuts, %d partitions, %d slow or flapping links, %d recoveries, seed %lld\n",
-                settings_.cuts, settings_.partitions, settings_.slow, settings_.recoveries,
-                static_cast<long long>(settings_.seed));
+    Trials(settings_.cuts, 1, [this](int i) { Cut(i); });
+    Trials(settings_.partitions, 2, [this](int i) { Partition(i); });
+    Trials(settings_.slow, 3, [this](int i) { Slow(i); });
+    Trials(settings_.recoveries, 4, [this](int i) { Recover(i); });
+    std::printf(
+        "%d cuts, %d partitions, %d bad links, %d recoveries, from number %d, seed %lld, %s\n",
+        settings_.cuts, settings_.partitions, settings_.slow, settings_.recoveries, settings_.first,
+        static_cast<long long>(settings_.seed), settings_.trusted_network ? "UCX's TCP" : "TLS");
     Report("to an error", to_error_);
-    Report("next job", next_job_);
+    Report("next job's first steps", next_job_);
+    Report("bad link", slow_);
+    Report("recovered after the heal", recovered_);
     std::printf("failures: %d\n", failures_);
-    for (const auto& daemon : daemons_) {
-      if (daemon->Wait(0ms)) Fail("a daemon ended", daemon->error());
-    }
     return failures_ == 0 ? 0 : 1;
   }
 
  private:
+  std::string TrustedNetwork() const { return settings_.trusted_network ? Network::Trusted() : ""; }
+  void Trials(int count, uint32_t kind, const std::function<void(int)>& trial) {
+    for (int i = settings_.first; i < settings_.first + count && !ended_; ++i) {
+      std::seed_seq seed{static_cast<uint32_t>(settings_.seed), kind, static_cast<uint32_t>(i)};
+      random_.seed(seed);
+      said_before_.clear();
+      for (const auto& daemon : daemons_) said_before_.push_back(daemon->error().size());
+      trial(i);
+      for (const auto& daemon : daemons_) {
+        if (daemon->Wait(0ms)) {
+          Fail("a daemon ended", daemon->error());
+          ended_ = true;
+        }
+      }
+    }
+  }
+  static double Seconds(Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  }
   static void Report(const char* what, std::vector<double> seconds) {
     if (seconds.empty()) return;
     std::sort(seconds.begin(), seconds.end());
@@ -115,6 +141,8 @@ class Campaign {
   void Fail(const std::string& what, const std::string& said) {
     ++failures_;
     std::printf("FAILED %s\n%s\n", what.c_str(), said.c_str());
+    for (size_t i = 0; i < daemons_.size(); ++i)
+      std::printf("daemon %zu:\n%s", i, daemons_[i]->error().substr(said_before_[i]).c_str());
     std::fflush(stdout);
   }
   void Must(const std::string& why) {
@@ -138,9 +166,10 @@ class Campaign {
                                        "--num_warmup_batches=0",
                                        "--display_every=5",
                                        "--eval_batch_size=1000",
+                                       "--image_type=uint8",
                                        "--cluster=" + spec_.ToJson(),
                                        "--key_file=" + folder_.File("cluster.key"),
-                                       "--trusted_network=" + Network::Trusted()};
+                                       "--trusted_network=" + TrustedNetwork()};
       argv.insert(argv.end(), mode.flags.begin(), mode.flags.end());
       if (mode.clients > 1) argv.push_back("--task_index=" + std::to_string(rank));
       argv.insert(argv.end(), flags.begin(), flags.end());
@@ -181,7 +210,7 @@ class Campaign {
       const auto exit = client.Wait(std::chrono::ceil<std::chrono::milliseconds>(
           std::max<Clock::duration>(harmed + kLimit - Clock::now(), 0s)));
       const auto took = Clock::now() - harmed;
-      to_error_.push_back(std::chrono::duration<double>(took).count());
+      to_error_.push_back(Seconds(took));
       std::printf("  client %d ended after %.2f s\n", rank, to_error_.back());
       if (!exit || took > kMostToEnd) {
         Fail(what + ": client " + std::to_string(rank) + " hangs", Said(clients));
@@ -194,8 +223,15 @@ class Campaign {
   void NextJob(const std::string& what, const Mode& mode) {
     const auto begin = Clock::now();
     Clients clients = StartJob(mode, {"--num_batches=20"});
-    if (Succeed(what + ": next job", clients))
-      next_job_.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    clients[0]->WaitForOutput("tep", kLimit);
+    const auto took = Clock::now() - begin;
+    if (!Succeed(what + ": next job", clients)) return;
+    next_job_.push_back(Seconds(took));
+    std::printf("  next job: %.2f s\n", next_job_.back());
+    if (took > kMostToTrain) Fail(what + ": next job starts late", Said(clients));
+    const std::string lane = settings_.trusted_network ? "data plane: tcp(" : "data plane: tls 1.3";
+    if (Said(clients).find(lane) == std::string::npos)
+      Fail(what + ": the hosts are not joined by " + lane, Said(clients));
   }
   static std::vector<int> All(const Mode& mode) {
     std::vector<int> ranks;
@@ -279,17 +315,24 @@ class Campaign {
     if (digest != expected) Fail(what + ": other bits", digest + " instead of " + expected);
   }
 
-  // A link that is slow, or that goes away for moments.
+  // A link that is slow, that loses packets, or that goes away for moments.
   void Slow(int number) {
     const Mode& mode = Modes()[static_cast<size_t>(number) % Modes().size()];
     const int host = mode.ps ? Draw(3) : 1 + Draw(2);
-    const bool flaps = Draw(2) == 0;
-    const std::string rate = std::to_string(4 << Draw(4)) + "mbit";
-    const std::string what = Title(
-        "slow", number, mode, "host " + std::to_string(host) + (flaps ? " flaps" : " " + rate));
+    const int kind = Draw(3);
+    const bool slow = kind == 0, loses = kind == 1 && loses_, flaps = !slow && !loses;
+    const std::string rate = std::to_string(16 << Draw(4)) + "mbit";
+    const int percent = 1 + Draw(10);
+    const std::string what = Title("slow", number, mode,
+                                   "host " + std::to_string(host) +
+                                       (flaps  ? " flaps"
+                                        : slow ? " " + rate
+                                               : " loses " + std::to_string(percent) + " %"));
     constexpr int kBatches = 40;
     const TemporaryFolder dir;  // moments without the link may add up to a loss
-    if (!flaps) Must(network_.SetRate(host, rate));
+    if (slow) Must(network_.SetRate(host, rate));
+    if (loses) Must(network_.SetLoss(host, percent));
+    const auto begin = Clock::now();
     const std::string digest = Digest(what, mode,
                                       {"--num_batches=" + std::to_string(kBatches),
                                        "--save_steps=20", "--train_dir=" + dir.path()},
@@ -302,7 +345,10 @@ class Campaign {
                                           std::this_thread::sleep_for(DrawTime(200, 800));
                                         }
                                       });
-    if (!flaps) Must(network_.SetRate(host, ""));
+    slow_.push_back(Seconds(Clock::now() - begin));
+    std::printf("  %.2f s\n", slow_.back());
+    if (slow) Must(network_.SetRate(host, ""));
+    if (loses) Must(network_.SetLoss(host, 0));
     ExpectBits(what, mode, kBatches, digest);
   }
 
@@ -316,6 +362,7 @@ class Campaign {
               "host " + std::to_string(host) + " for " + std::to_string(length.count()) + " ms");
     constexpr int kBatches = 200;
     const TemporaryFolder dir;
+    auto healed = Clock::now();
     const std::string digest = Digest(what, mode,
                                       {"--num_batches=" + std::to_string(kBatches),
                                        "--save_steps=20", "--train_dir=" + dir.path()},
@@ -324,7 +371,10 @@ class Campaign {
                                         Must(network_.SetCable(host, false));
                                         std::this_thread::sleep_for(length);
                                         Must(network_.SetCable(host, true));
+                                        healed = Clock::now();
                                       });
+    recovered_.push_back(Seconds(Clock::now() - healed));
+    std::printf("  %.2f s after the heal\n", recovered_.back());
     ExpectBits(what, mode, kBatches, digest);
   }
 
@@ -335,7 +385,10 @@ class Campaign {
   ClusterSpec spec_;
   Clients daemons_;
   std::map<std::pair<std::string, int>, std::string> expected_;  // by mode and batches
-  std::vector<double> to_error_, next_job_;                      // seconds
+  std::vector<size_t> said_before_;                              // by daemon: at the trial's begin
+  std::vector<double> to_error_, next_job_, slow_, recovered_;   // seconds
+  bool loses_ = false;                                           // links can lose packets here
+  bool ended_ = false;                                           // a daemon did
   int failures_ = 0;
 };
 
@@ -349,9 +402,12 @@ int Main(int argc, char** argv) {
   flags.Add("cuts", &settings.cuts, "cables cut until all have their errors", 0, 1000000);
   flags.Add("partitions", &settings.partitions, "pairs of hosts that do not reach each other", 0,
             1000000);
-  flags.Add("slow", &settings.slow, "links that are slow or flap", 0, 1000000);
+  flags.Add("slow", &settings.slow, "links that are slow, lose packets or flap", 0, 1000000);
   flags.Add("recoveries", &settings.recoveries, "cuts in jobs with checkpoints", 0, 1000000);
+  flags.Add("first", &settings.first, "number of the first trial of each kind", 0, 1000000);
   flags.Add("seed", &settings.seed, "of all that is drawn");
+  flags.Add("trusted_network", &settings.trusted_network,
+            "tasks meet by UCX's TCP in a trusted network, instead of TLS");
   if (std::optional<int> exit = flags.Parse(argc, argv)) return *exit;
   Campaign campaign(settings);
   if (const std::string why = campaign.Start(); !why.empty()) {

@@ -187,6 +187,45 @@ TEST_F(Hosts, TrainByTlsInEveryModeAndInStepWithTheBitsOfOneHost) {
     EXPECT_GT(Train(mode, spec_.ToJson(), true).size(), 4u) << mode.name;
 }
 
+TEST_F(Hosts, GoOnWhenALinkWasAwayForAMoment) {
+  StartDaemons();
+  const ChildProcess client(Network::On(
+      0, {MG_MNIST_REPLICA, "--data_name=synthetic", "--fc=16", "--batch_size=20",
+          "--num_warmup_batches=0", "--num_batches=1000000", "--display_every=1",
+          "--replication=in_graph", "--cluster=" + spec_.ToJson(), "--key_file=" + key_file()}));
+  ASSERT_TRUE(client.WaitForOutput("step ", 60s)) << client.error() << Said();
+  for (int host = 0; host < kHosts; ++host) {
+    ASSERT_EQ(network_->SetCable(host, false), "");
+    std::this_thread::sleep_for(800ms);
+    ASSERT_EQ(network_->SetCable(host, true), "");
+    EXPECT_TRUE(client.WaitForMoreOutput("step ", 3s)) << host << client.error() << Said();
+  }
+}
+
+TEST_F(Hosts, MeetThoughTheSystemKnowsOfNoWayForAMomentAfterAHeal) {
+  StartDaemons();
+  const auto route = [](const char* what, int from, int to) {
+    ChildProcess ip({"ip", "-n", Network::Name(from), "route", what, "unreachable",
+                     Network::Address(to) + "/32"});
+    const auto exit = ip.Wait(20s);
+    EXPECT_TRUE(exit && exit->code == 0) << ip.error();
+  };
+  Chain chain;
+  ASSERT_TRUE(chain.root.ok()) << chain.root.status();
+  chain.ExpectStep(*Session::Connect(spec_, chain.graph, Options()).value());  // all are up
+  route("add", 2, 3);
+  route("add", 3, 2);
+  std::thread heal([&] {
+    std::this_thread::sleep_for(700ms);
+    route("del", 2, 3);
+    route("del", 3, 2);
+  });
+  auto session = Session::Connect(spec_, chain.graph, Options());
+  if (session.ok()) chain.ExpectStep(**session);
+  heal.join();
+  EXPECT_TRUE(session.ok()) << session.status() << Said();
+}
+
 TEST_F(Hosts, HaveAPortForCallsAndOneForDataAndTakeJunkAtBoth) {
   StartDaemons();
   Chain chain;

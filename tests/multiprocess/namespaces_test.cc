@@ -141,6 +141,25 @@ TEST_F(ThreeHosts, AHostThatIsCutOffInAStepIsNamedWithinThreeSecondsAndTheOthers
   EXPECT_TRUE((*again)->Run({{x, value}}, {alive}).ok());
 }
 
+TEST_F(ThreeHosts, ADeviceWhoseCableIsCutIsALossThatTheHealMends) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output y = Neg(root.WithDevice("/job:ps/task:0"), Const(root, 2.0f));
+  ASSERT_TRUE(root.ok()) << root.status();
+  ClusterSpec here;
+  ASSERT_TRUE(here.AddTask("ps", 0, spec_.Address("ps", 0).value()).ok());
+  const auto run = [&] {
+    auto session = Session::Connect(here, graph, Options());
+    return session.ok() ? (*session)->Run({}, {y}).status() : session.status();
+  };
+  ASSERT_TRUE(run().ok()) << Said();
+  ASSERT_EQ(network_->SetCable(0, false), "");
+  EXPECT_EQ(run().code(), Code::kUnavailable);
+  ASSERT_EQ(network_->SetCable(0, true), "");
+  const Status healed = run();
+  EXPECT_TRUE(healed.ok()) << healed;
+}
+
 TEST_F(ThreeHosts, TwoWorkersThatDoNotReachEachOtherAreNamedAndAfterTheHealTheNextJobRuns) {
   Graph graph = NewGraph();
   Scope root(&graph);

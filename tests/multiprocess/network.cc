@@ -109,16 +109,42 @@ std::string Network::SetIsolated(int host, bool isolated) const {
               isolated ? "on" : "off"});
 }
 
-std::string Network::SetRate(int host, const std::string& rate) const {
+std::string Network::Control(int host,
+                             const std::vector<std::vector<std::string>>& commands) const {
   const std::pair<std::string, std::string> ends[] = {{Hub(), Port(host)}, {Name(host), "eth0"}};
   for (const auto& [name, device] : ends) {
-    std::vector<std::string> command = {
-        "tc", "-n", name, "qdisc", rate.empty() ? "del" : "replace", "dev", device, "root"};
-    if (!rate.empty())
-      command.insert(command.end(), {"tbf", "rate", rate, "burst", "32k", "latency", "50ms"});
-    if (std::string why = Run(command); !why.empty()) return why;
+    for (const std::vector<std::string>& words : commands) {
+      std::vector<std::string> command = {"tc", "-n", name, words[0], words[1], "dev", device};
+      command.insert(command.end(), words.begin() + 2, words.end());
+      if (std::string why = Run(command); !why.empty()) return why;
+    }
   }
   return "";
+}
+
+std::string Network::SetRate(int host, const std::string& rate) const {
+  if (rate.empty()) return Control(host, {{"qdisc", "del", "root"}});
+  return Control(
+      host, {{"qdisc", "replace", "root", "tbf", "rate", rate, "burst", "32k", "latency", "50ms"}});
+}
+
+// A share of the packets, drawn by a filter (which compares a random word), goes to a class that
+// keeps nothing (a packet that it kept would keep TCP from sending it again). netem would do, but
+// not every kernel has it.
+std::string Network::SetLoss(int host, int percent) const {
+  if (percent == 0) return Control(host, {{"qdisc", "del", "root"}});
+  const std::string most =
+      std::to_string((uint64_t{1} << 32) * static_cast<uint64_t>(percent) / 100);
+  return Control(
+      host,
+      {{"qdisc", "replace", "root", "handle", "1:", "htb", "default", "1"},
+       {"class", "replace", "parent", "1:", "classid", "1:1", "htb", "rate", "10gbit", "quantum",
+        "60000"},
+       {"class", "replace", "parent", "1:", "classid", "1:2", "htb", "rate", "8bit", "burst", "1",
+        "cburst", "1", "quantum", "1500"},
+       {"qdisc", "replace", "parent", "1:2", "bfifo", "limit", "1"},
+       {"filter", "replace", "parent", "1:", "protocol", "all", "prio", "1", "bpf", "bytecode",
+        "4,32 0 0 4294963256,53 0 1 " + most + ",6 0 0 0,6 0 0 4294967295", "classid", "1:2"}});
 }
 
 }  // namespace monograph

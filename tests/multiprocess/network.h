@@ -32,11 +32,15 @@ class Network {
   std::string SetCable(int host, bool plugged) const;
   // Hosts that are isolated do not reach each other; the others reach all.
   std::string SetIsolated(int host, bool isolated) const;
-  // What the cable carries both ways, "10mbit"; empty: no limit.
+  // What the cable carries both ways, "10mbit"; empty: no limit. Ends SetLoss.
   std::string SetRate(int host, const std::string& rate) const;
+  // The percentage of packets that the cable loses each way; 0: none. Ends SetRate.
+  std::string SetLoss(int host, int percent) const;
 
  private:
   std::string Hub() const { return Name(hosts_); }
+  // `tc` with these words for both ends of the cable.
+  std::string Control(int host, const std::vector<std::vector<std::string>>& commands) const;
 
   const int hosts_;
   std::vector<std::string> made_;

@@ -47,6 +47,11 @@ using Side = TlsStream::Side;
 // the acceptor ends the oldest.
 constexpr int kDialAttempts = 3;
 constexpr auto kDialPause = std::chrono::milliseconds(50);
+// Who listens is known to be there. That there is no way to it may be what is left of a cut: after
+// the heal the system goes on for a moment to say what it has found out before. A cut that stays is
+// for those to notice who watch the peer.
+constexpr auto kNoWayFor = std::chrono::seconds(2);
+constexpr auto kNoWayPause = std::chrono::milliseconds(100);
 
 std::string MachineName() {
   std::array<char, 256> name{};
@@ -94,7 +99,11 @@ class TlsListener::Impl {
   asio::awaitable<void> AcceptLoop();
   asio::awaitable<void> Serve(std::shared_ptr<TlsHandshake> handshake, uint64_t id);
   asio::awaitable<void> DialLoop(TlsDial dial, std::shared_ptr<TlsInbox> inbox);
-  asio::awaitable<Status> DialOnce(TlsDial dial, std::shared_ptr<TlsHandshake>* made);
+  struct Dialed {
+    std::shared_ptr<TlsHandshake> handshake;
+    bool no_way = false;  // to the host
+  };
+  asio::awaitable<Status> DialOnce(TlsDial dial, Dialed* dialed);
   std::shared_ptr<TlsInbox> Find(uint64_t instance) {
     MutexLock lock(mutex_);
     const auto found = inboxes_.find(instance);
@@ -270,8 +279,7 @@ void TlsListener::Impl::Refuse(const TlsHandshake& handshake, const Status& why)
   });
 }
 
-asio::awaitable<Status> TlsListener::Impl::DialOnce(TlsDial dial,
-                                                    std::shared_ptr<TlsHandshake>* made) {
+asio::awaitable<Status> TlsListener::Impl::DialOnce(TlsDial dial, Dialed* dialed) {
   const std::string where = control::HostPort{dial.host, dial.port}.ToString();
   // A numeric address needs no resolver, which has a thread of its own and no deadline.
   std::vector<tcp::endpoint> endpoints;
@@ -297,12 +305,14 @@ asio::awaitable<Status> TlsListener::Impl::DialOnce(TlsDial dial,
     co_return DeadlineExceeded("no connection to " + where + " within " +
                                Seconds(options_.handshake_timeout));
   }
+  dialed->no_way =
+      error == asio::error::host_unreachable || error == asio::error::network_unreachable;
   if (error) co_return control::FromAsio(error, "cannot connect to " + where);
   (void)fcntl(socket->native_handle(), F_SETFD, FD_CLOEXEC);
   Status status = FollowKeys();
   if (!status.ok()) co_return status;
-  *made = MakeHandshake(std::move(*socket), Side::kDialer);
-  const std::shared_ptr<TlsHandshake> handshake = *made;
+  dialed->handshake = MakeHandshake(std::move(*socket), Side::kDialer);
+  const std::shared_ptr<TlsHandshake> handshake = dialed->handshake;
   status = co_await handshake->Authenticate();
   if (status.ok()) {
     status = co_await handshake->Greet(
@@ -319,16 +329,21 @@ asio::awaitable<void> TlsListener::Impl::DialLoop(TlsDial dial, std::shared_ptr<
                      .index = dial.index,
                      .count = dial.count};
   asio::steady_timer pause(io_);
-  for (int attempt = 1; attempt <= kDialAttempts; ++attempt) {
-    std::shared_ptr<TlsHandshake> handshake;
-    arrival.status = co_await DialOnce(dial, &handshake);
+  const auto no_way_until = Clock::now() + kNoWayFor;
+  for (int attempt = 1; attempt <= kDialAttempts;) {
+    Dialed dialed;
+    arrival.status = co_await DialOnce(dial, &dialed);
     if (arrival.status.ok()) {
-      arrival.stream = handshake->Take();
+      arrival.stream = dialed.handshake->Take();
       break;
     }
-    const bool broke = handshake != nullptr && arrival.status.code() == Code::kUnavailable;
-    if (!broke || attempt == kDialAttempts) break;
-    pause.expires_after(attempt * kDialPause);
+    if (dialed.no_way && Clock::now() < no_way_until) {
+      pause.expires_after(kNoWayPause);
+    } else {
+      const bool broke = dialed.handshake != nullptr && arrival.status.code() == Code::kUnavailable;
+      if (!broke || attempt == kDialAttempts) break;
+      pause.expires_after(attempt++ * kDialPause);
+    }
     const auto [ignored] = co_await pause.async_wait(kToken);
     (void)ignored;
   }

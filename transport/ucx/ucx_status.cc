@@ -18,9 +18,9 @@ Code CodeOf(ucs_status_t status) {
     case UCS_ERR_INVALID_PARAM:
     case UCS_ERR_INVALID_ADDR:
       return Code::kInvalidArgument;
-    case UCS_ERR_NO_DEVICE:
     case UCS_ERR_NO_ELEM:
       return Code::kNotFound;
+    case UCS_ERR_NO_DEVICE:  // which was there when the context was made: its cable is cut
     case UCS_ERR_UNREACHABLE:
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_NOT_CONNECTED:
