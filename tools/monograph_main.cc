@@ -22,6 +22,7 @@
 #include "tools/launch.h"
 #include "tools/machine_devices.h"
 #include "tools/output_path.h"
+#include "tools/own_task.h"
 #include "tools/run_command.h"
 #include "tools/session_flags.h"
 #include "transport/control/hello.h"
@@ -102,6 +103,7 @@ int RunLaunch(const Arguments& arguments) {
       "how often each daemon is started anew that crashes, or ends because a GPU's context is "
       "lost; 0: never, and daemons go on without a lost GPU");
   flags.AddCommand(&options.command, "the program and its arguments");
+  flags.AddCheck([] { return CheckStartedOnce("monograph launch"); });
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   std::istringstream words(executor_flags);
   for (std::string word; words >> word;) options.executor_flags.push_back(word);
@@ -151,6 +153,7 @@ int RunCompare(const Arguments& arguments) {
   flags.AddCommand(
       &options.command,
       "the program and its arguments; it gets the mode's flags, --cluster and --result_file");
+  flags.AddCheck([] { return CheckStartedOnce("monograph compare"); });
   if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
   options.workers.clear();
   for (const std::string& word : workers) {

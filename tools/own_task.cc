@@ -105,6 +105,18 @@ void LogOwnTask(const std::string& job, const OwnTask& own) {
   LogInfo("this is task " + std::to_string(own.index) + " of job " + job + ", from " + own.from);
 }
 
+Status CheckStartedOnce(const std::string& command) {
+  for (const Rank& rank : Ranks()) {
+    if (rank.size.value_or(1) <= 1) continue;
+    return FailedPrecondition(
+        "this is one of several processes that were started together (" + rank.size_variable + "=" +
+        std::to_string(*rank.size) + "), and each would start a cluster of its own; run " +
+        command + " once, without mpirun or srun: it starts every task itself. If there is to be " +
+        "a cluster for each process, unset " + rank.size_variable);
+  }
+  return Status();
+}
+
 Status CheckAlone() {
   constexpr char kAdvice[] =
       ". Use `monograph launch`, or start monograph-executor for each task and the program with "

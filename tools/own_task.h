@@ -32,6 +32,10 @@ void LogOwnTask(const std::string& job, const OwnTask& own);
 // or TF_CONFIG names several tasks: each would do everything by itself.
 Status CheckAlone();
 
+// For a command that starts a whole cluster, such as "monograph launch". FailedPrecondition if a
+// launcher has started several processes: each would start a cluster of its own.
+Status CheckStartedOnce(const std::string& command);
+
 // "; TF_CONFIG is not read: ..." with what to give instead, if it is set; else empty.
 std::string TfConfigNote();
 

@@ -13,7 +13,7 @@
 namespace monograph::examples {
 namespace {
 
-constexpr int64_t kMostReplicas = 1 << 16;
+constexpr int64_t kMostReplicas = Flags::kMostThreads;
 
 // Checks that the cluster has the jobs that are needed and that this process is one of its tasks.
 Status CheckPlaces(Settings settings) {

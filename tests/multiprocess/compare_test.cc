@@ -217,6 +217,28 @@ TEST(Compare, CtrlCEndsTheDaemonsAndThePageShowsWhatWasMeasured) {
   EXPECT_TRUE(NoProcessWith(comparison.mark));
 }
 
+TEST(Compare, WhatAKilledOneHasLeftTheNextOneRemoves) {
+  Comparison killed({"--workers=1", "--repeats=1"},
+                    "echo $RESULT > $FOLDER/name; mv $FOLDER/name $FOLDER/result; exec sleep 1000");
+  const std::string name = killed.folder.File("result");
+  for (const auto until = Clock::now() + 60s;
+       Clock::now() < until && !std::filesystem::exists(name);)
+    usleep(10000);
+  const std::filesystem::path left = std::filesystem::path(ReadFile(name)).parent_path();
+  ASSERT_TRUE(std::filesystem::is_directory(left)) << left << killed.output();
+  // While it runs its folder is its own.
+  const auto next = [] {
+    return Comparison({"--workers=1", "--repeats=1"}, "good").process.Wait(60s);
+  };
+  ASSERT_TRUE(next().has_value());
+  ASSERT_TRUE(std::filesystem::is_directory(left)) << left;
+  killed.process.Signal(SIGKILL);
+  ASSERT_TRUE(killed.process.Wait(20s).has_value());
+  ASSERT_TRUE(NoProcessWith(killed.mark));
+  for (int i = 0; i < 5 && std::filesystem::exists(left); ++i) ASSERT_TRUE(next().has_value());
+  EXPECT_FALSE(std::filesystem::exists(left)) << left;
+}
+
 TEST(Compare, WrongArgumentsAreRefusedBeforeAnythingRuns) {
   for (const auto& [flag, part] : std::vector<std::pair<std::string, std::string>>{
            {"--modes=in_grap", "did you mean 'in_graph'"},

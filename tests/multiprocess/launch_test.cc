@@ -156,12 +156,27 @@ TEST(Launch, CtrlCEndsTheProgramAndEveryDaemon) {
   EXPECT_TRUE(WaitForNoneWith(launched.mark));
 }
 
-TEST(Launch, ALauncherThatIsKilledTakesItsDaemonsAlong) {
-  Launched launched("echo ready; exec sleep 1000");
+TEST(Launch, ALauncherThatIsKilledTakesItsDaemonsAlongAndLeavesNoFile) {
+  Launched launched(
+      "echo \"$MONOGRAPH_KEY_FILE\"; echo \"${1#--cluster=}\"; echo ready; exec sleep 1000");
   ASSERT_TRUE(launched.process.WaitForOutput("ready"));
+  std::istringstream out(launched.process.output());
+  std::string key, cluster;
+  std::getline(out, key);
+  std::getline(out, cluster);
+  for (const std::string& file : {key, cluster})
+    EXPECT_TRUE(std::filesystem::exists(file)) << launched.process.output();
   launched.process.Signal(SIGKILL);
   EXPECT_TRUE(launched.process.Wait(10s).has_value());
   EXPECT_TRUE(WaitForNoneWith(launched.mark));
+  for (const std::string& file : {key, cluster})
+    EXPECT_FALSE(std::filesystem::exists(file)) << file;
+}
+
+TEST(Launch, UnderMpirunItIsRefused) {
+  const Ran ran = RunLaunch({"--", "true"}, {{"OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_EQ(ran.code, 2);
+  ExpectText(ran.error, {"OMPI_COMM_WORLD_SIZE=2", "each would start a cluster of its own"});
 }
 
 TEST(Launch, AProgramThatDoesNotExistIsOneErrorAndLeavesNoDaemon) {
@@ -261,10 +276,10 @@ TEST(Launch, EveryLaunchHasAFreshKeyThatNoCommandLineEnvironmentOrLogShows) {
   std::set<std::string> keys;
   for (int i = 0; i < 2; ++i) {
     Launched launched(
-        "echo \"$MONOGRAPH_CLUSTER\"; stat -c %a \"$MONOGRAPH_KEY_FILE\"; echo "
+        "echo \"$MONOGRAPH_CLUSTER\"; stat -Lc %a \"$MONOGRAPH_KEY_FILE\"; echo "
         "\"$MONOGRAPH_KEY_FILE\"; cat \"$GATE\"");
     ASSERT_TRUE(launched.Complete()) << launched.process.error();
-    ASSERT_TRUE(launched.process.WaitForOutput("/monograph-")) << launched.process.error();
+    ASSERT_TRUE(launched.process.WaitForOutput("/proc/")) << launched.process.error();
     std::istringstream out(launched.process.output());
     std::string cluster, mode, file, key;
     std::getline(out, cluster);

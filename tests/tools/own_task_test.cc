@@ -134,6 +134,22 @@ TEST(OwnTask, SeveralProcessesOfALauncherDoNotRunAlone) {
   EXPECT_TRUE(Alone({}).ok());
 }
 
+TEST(OwnTask, ACommandThatStartsAClusterIsRefusedToSeveralProcesses) {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
+    const Environment environment = {{variable, "2"}};
+    const WithEnvironment with(environment);
+    const Status status = CheckStartedOnce("monograph launch");
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition) << variable;
+    for (const std::string& part :
+         {std::string(variable) + "=2", std::string("run monograph launch once"),
+          "unset " + std::string(variable)})
+      EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  }
+  const Environment job = {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}};
+  const WithEnvironment batch(job);
+  EXPECT_TRUE(CheckStartedOnce("monograph launch").ok());
+}
+
 TEST(OwnTask, ASlurmBatchScriptRunsAloneAProcessOfItsStepDoesNot) {
   Environment job = {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}};
   EXPECT_TRUE(Alone(job).ok()) << "a shell of salloc";

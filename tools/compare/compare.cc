@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -20,32 +18,13 @@
 #include "tools/compare/load.h"
 #include "tools/compare/report.h"
 #include "tools/compare/run.h"
+#include "tools/compare/scratch.h"
 #include "tools/compare/words.h"
 #include "tools/output_path.h"
 #include "transport/control/hello.h"
 
 namespace monograph {
 namespace {
-
-// A folder for result files and logs, removed with the object.
-class Scratch {
- public:
-  Status Make() {
-    char name[] = "/tmp/monograph-compare-XXXXXX";
-    if (mkdtemp(name) == nullptr)
-      return Internal(std::string("cannot make a temporary folder: ") + std::strerror(errno));
-    path_ = name;
-    return Status();
-  }
-  ~Scratch() {
-    std::error_code error;
-    if (!path_.empty()) std::filesystem::remove_all(path_, error);
-  }
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 std::string Joined(const std::vector<std::string>& words) {
   std::string text;
