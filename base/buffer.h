@@ -26,8 +26,8 @@ class Allocator {
   virtual bool on_host() const { return true; }
 };
 
-// The process's pool for host tensors (base/pool_allocator.h): huge-page-advised, recycled, never
-// returned to the system, so that a steady step touches no new page. Lives until the process ends.
+// The process's pool for host tensors (base/pool_allocator.h): huge-page-advised, recycled, so that
+// a steady step touches no new page, and bounded. Lives until the process ends.
 Allocator* HostAllocator();
 
 // A counted reference to a block. Copying shares; the block is freed when the last reference goes.

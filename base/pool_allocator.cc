@@ -4,12 +4,18 @@
 // blocks. Blocks have no header, which would spoil their alignment: Deallocate is told the size and
 // computes the class from it. A large block goes another way: it is looked up by its address, which
 // is nothing beside the time to write what is in it, so that its holder is known.
+//
+// Where something would not fit, MakeRoom gives memory back to the system: free large blocks
+// (Trim), then chunks of which all blocks are free (TrimChunks). Without the latter, what one
+// session has used for small tensors would never serve tensors of another size.
 #include "base/pool_allocator.h"
 
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <unordered_map>
 
 #include "base/byte_size.h"
 #include "base/system_memory.h"
@@ -24,6 +30,9 @@ constexpr size_t kNeverRefused = 4096;
 // From here on it is asked what the system has: some files are read, in less time than it takes to
 // write a hundredth of the block.
 constexpr size_t kAskSystem = size_t{64} << 20;
+
+// So long chunks in use keep others from looking for unused ones, if little more is free.
+constexpr std::chrono::milliseconds kLookAgain{100};
 
 size_t RoundUp(size_t bytes) { return (bytes + kHugePage - 1) & ~(kHugePage - 1); }
 
@@ -44,6 +53,14 @@ inline SizeClass ClassOf(size_t bytes) {
   const size_t step = size_t{1} << (log2 - 3);
   const size_t steps = (bytes - (size_t{1} << log2) + step - 1) / step;  // 1..8
   return {(log2 - 9) * 8 + static_cast<int>(steps), (size_t{1} << log2) + steps * step};
+}
+
+// The block size of a class.
+constexpr size_t BytesOfClass(int index) {
+  const auto i = static_cast<size_t>(index);
+  if (i <= 8) return i * kSmallestBlock;
+  const size_t log2 = 9 + (i - 1) / 8, steps = (i - 1) % 8 + 1;
+  return (size_t{1} << log2) + steps * (size_t{1} << (log2 - 3));
 }
 
 }  // namespace
@@ -129,7 +146,7 @@ void PoolAllocator::Spill(ThreadCache* cache, int index, int blocks) {
 }
 
 PoolAllocator::~PoolAllocator() {
-  for (void* chunk : chunks_) munmap(chunk, kHugePage);
+  for (const Chunk& chunk : chunks_) munmap(chunk.data, kHugePage);
   for (const auto& [data, mapping] : large_) munmap(data, mapping.bytes);
 }
 
@@ -150,21 +167,89 @@ void* PoolAllocator::Map(size_t bytes) {
   return aligned;
 }
 
-void* PoolAllocator::Carve(size_t bytes) {
+void* PoolAllocator::Carve(size_t bytes, bool always) {
   MutexLock lock(map_mutex_);
-  if (chunk_left_ < bytes) {
-    if (!MakeRoom(kHugePage) && bytes > kNeverRefused) return nullptr;
+  if (chunks_.empty() || kHugePage - chunks_.back().carved < bytes) {
+    if (!MakeRoom(kHugePage) && bytes > kNeverRefused && !always) return nullptr;
     void* chunk = Map(kHugePage);
     if (chunk == nullptr) return nullptr;
-    chunks_.push_back(chunk);
+    chunks_.push_back({static_cast<char*>(chunk)});
     charged_ += kHugePage;
-    chunk_ = static_cast<char*>(chunk);
-    chunk_left_ = kHugePage;
   }
-  void* block = chunk_;
-  chunk_ += bytes;
-  chunk_left_ -= bytes;
-  return block;
+  Chunk& chunk = chunks_.back();
+  return chunk.data + std::exchange(chunk.carved, chunk.carved + bytes);
+}
+
+int64_t PoolAllocator::SmallInUse() const {
+  int64_t total = 0;
+  {
+    MutexLock lock(caches_mutex_);
+    total += ended_in_use_;
+    for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next) {
+      total += cache->in_use.load(std::memory_order_relaxed);  // may be a little old, see Allocate
+    }
+  }
+  for (const Class& cls : classes_) {
+    MutexLock lock(cls.lock);
+    total += cls.in_use;
+  }
+  return total;
+}
+
+void PoolAllocator::TrimChunks(int64_t bytes) {
+  const int64_t free = static_cast<int64_t>(chunks_.size() * kHugePage) - SmallInUse();
+  if (chunks_.empty() || free < bytes) return;
+  if (free - left_free_ < static_cast<int64_t>(kHugePage) &&
+      std::chrono::steady_clock::now() - looked_ < kLookAgain)
+    return;
+  const auto chunk_of = [](const void* block) {
+    return reinterpret_cast<uintptr_t>(block) & ~uintptr_t{kHugePage - 1};
+  };
+  // All lists are taken away meanwhile, so that nobody waits at a spin lock: who finds a list empty
+  // carves a block, and waits for map_mutex_.
+  std::vector<FreeBlock*> lists(classes_.size());
+  std::unordered_map<uintptr_t, size_t> free_of;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    {
+      MutexLock lock(classes_[i].lock);
+      lists[i] = std::exchange(classes_[i].free, nullptr);
+    }
+    const size_t block_bytes = BytesOfClass(static_cast<int>(i));
+    for (const FreeBlock* block = lists[i]; block != nullptr; block = block->next)
+      free_of[chunk_of(block)] += block_bytes;
+  }
+  std::unordered_map<uintptr_t, bool> goes;
+  for (const Chunk& chunk : chunks_) {
+    const auto found = free_of.find(chunk_of(chunk.data));
+    goes[chunk_of(chunk.data)] = found != free_of.end() && found->second == chunk.carved;
+  }
+  goes[chunk_of(chunks_.back().data)] = false;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    FreeBlock *kept = nullptr, *last = nullptr;
+    for (FreeBlock* block = lists[i]; block != nullptr;) {
+      FreeBlock* const next = block->next;
+      if (!goes[chunk_of(block)]) {
+        block->next = kept;
+        if (kept == nullptr) last = block;
+        kept = block;
+      }
+      block = next;
+    }
+    if (kept == nullptr) continue;
+    MutexLock lock(classes_[i].lock);
+    last->next = classes_[i].free;
+    classes_[i].free = kept;
+  }
+  const auto gone = static_cast<int64_t>(kHugePage) *
+                    static_cast<int64_t>(std::erase_if(chunks_, [&](const Chunk& chunk) {
+                      if (!goes[chunk_of(chunk.data)]) return false;
+                      munmap(chunk.data, kHugePage);
+                      return true;
+                    }));
+  charged_ -= gone;
+  bytes_mapped_.fetch_sub(gone, std::memory_order_relaxed);  // a counter
+  left_free_ = free - gone;
+  looked_ = std::chrono::steady_clock::now();
 }
 
 // ---- large blocks
@@ -187,10 +272,13 @@ void PoolAllocator::Trim(int64_t bytes) {
 bool PoolAllocator::MakeRoom(size_t bytes) {
   const auto wanted = static_cast<int64_t>(bytes);
   if (wanted > limit()) return false;
-  if (charged_ > limit() - wanted) Trim(charged_ - (limit() - wanted));
-  if (charged_ > limit() - wanted) return false;
+  const int64_t most = limit() - wanted;
+  if (charged_ > most) Trim(charged_ - most);
+  if (charged_ > most) TrimChunks(charged_ - most);
+  if (charged_ > most) return false;
   if (bytes < kAskSystem || ReadSystemMemory().available >= wanted) return true;
   Trim(wanted);
+  TrimChunks(kHugePage);
   return ReadSystemMemory().available >= wanted;
 }
 
@@ -200,10 +288,10 @@ bool PoolAllocator::PassesShare(const MemoryHolder* holder, size_t bytes) const 
              kShare * static_cast<double>(limit());
 }
 
-void* PoolAllocator::AllocateLarge(int index, size_t bytes, size_t wanted) {
+void* PoolAllocator::AllocateLarge(int index, size_t bytes, size_t wanted, bool always) {
   const size_t charge = RoundUp(wanted);
   MemoryHolder* const holder = MemoryHolder::Current();
-  if (PassesShare(holder, charge)) return nullptr;
+  if (!always && PassesShare(holder, charge)) return nullptr;
   MutexLock lock(map_mutex_);
   char* data;
   std::vector<char*>& free = free_large_[index];
@@ -211,7 +299,7 @@ void* PoolAllocator::AllocateLarge(int index, size_t bytes, size_t wanted) {
     data = free.back();
     free.pop_back();
   } else {
-    if (!MakeRoom(charge)) return nullptr;
+    if (!MakeRoom(charge) && !always) return nullptr;
     data = static_cast<char*>(Map(RoundUp(bytes)));
     if (data == nullptr) return nullptr;
     large_[data].bytes = RoundUp(bytes);
@@ -273,18 +361,39 @@ void PoolAllocator::SetHolderLike(const void* data, const void* like) {
   SetHolder(data, std::move(holder));
 }
 
-bool PoolAllocator::Reserve(size_t bytes) {
-  MutexLock lock(map_mutex_);
-  if (bytes > (size_t{1} << 46) || !MakeRoom(bytes)) return false;
-  charged_ += static_cast<int64_t>(bytes);
-  reserved_ += static_cast<int64_t>(bytes);
-  return true;
-}
+struct PoolAllocator::Reservation {
+  PoolAllocator* const pool;
+  const int64_t bytes;
+  const std::shared_ptr<MemoryHolder> holder;
 
-void PoolAllocator::Unreserve(size_t bytes) {
-  MutexLock lock(map_mutex_);
-  charged_ -= static_cast<int64_t>(bytes);
-  reserved_ -= static_cast<int64_t>(bytes);
+  Reservation(PoolAllocator* of, int64_t size, std::shared_ptr<MemoryHolder> by)
+      : pool(of), bytes(size), holder(std::move(by)) {
+    // Relaxed, also below: a counter.
+    if (holder != nullptr) holder->bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  ~Reservation() {
+    if (holder != nullptr) holder->bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    MutexLock lock(pool->map_mutex_);
+    pool->charged_ -= bytes;
+    const auto reserved = pool->reserved_.find(holder == nullptr ? "" : holder->name());
+    if ((reserved->second -= bytes) == 0) pool->reserved_.erase(reserved);
+  }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+};
+
+std::shared_ptr<void> PoolAllocator::Reserve(size_t bytes) {
+  MemoryHolder* const holder = MemoryHolder::Current();
+  if (bytes > (size_t{1} << 46) || PassesShare(holder, bytes)) return nullptr;
+  const auto charge = static_cast<int64_t>(bytes);
+  {
+    MutexLock lock(map_mutex_);
+    if (!MakeRoom(bytes)) return nullptr;
+    charged_ += charge;
+    reserved_[holder == nullptr ? "" : holder->name()] += charge;
+  }
+  return std::make_shared<Reservation>(this, charge,
+                                       holder == nullptr ? nullptr : holder->shared_from_this());
 }
 
 std::string PoolAllocator::Explain(size_t bytes) const {
@@ -305,7 +414,8 @@ std::string PoolAllocator::Explain(size_t bytes) const {
         others += charged;
       }
     }
-    others += reserved_ + static_cast<int64_t>(chunks_.size() * kHugePage);
+    for (const auto& [name, size] : reserved_) (name.empty() ? others : held[name]) += size;
+    others += static_cast<int64_t>(chunks_.size() * kHugePage);
   }
   if (others > 0) held["other tensors"] = others;
   const std::string asked = BytesText(static_cast<int64_t>(std::min(bytes, size_t{1} << 62)));
@@ -376,6 +486,19 @@ void* PoolAllocator::Allocate(size_t bytes) {
   return block;
 }
 
+void* PoolAllocator::AllocateAlways(size_t bytes) {
+  if (void* const data = Allocate(bytes)) return data;
+  if (bytes > (size_t{1} << 46)) return nullptr;
+  const SizeClass size = ClassOf(bytes);
+  if (size.bytes > kHugePage) return AllocateLarge(size.index, size.bytes, bytes, true);
+  void* const block = Carve(size.bytes, true);
+  if (block == nullptr) return nullptr;
+  Class& cls = classes_[static_cast<size_t>(size.index)];
+  MutexLock lock(cls.lock);
+  cls.in_use += static_cast<int64_t>(size.bytes);
+  return block;
+}
+
 void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
   if (data == nullptr) return;
   const SizeClass size = ClassOf(bytes);
@@ -401,20 +524,9 @@ void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
 }
 
 int64_t PoolAllocator::bytes_in_use() const {
-  int64_t total = 0;
-  {
-    MutexLock lock(caches_mutex_);
-    total += ended_in_use_;
-    for (const ThreadCache* cache = caches_; cache != nullptr; cache = cache->next) {
-      total += cache->in_use.load(std::memory_order_relaxed);  // may be a little old, see Allocate
-    }
-  }
-  for (const Class& cls : classes_) {
-    MutexLock lock(cls.lock);
-    total += cls.in_use;
-  }
+  const int64_t small = SmallInUse();
   MutexLock lock(map_mutex_);
-  return total + large_in_use_;
+  return small + large_in_use_;
 }
 
 PoolAllocator& HostPool() {

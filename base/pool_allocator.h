@@ -2,9 +2,10 @@
 //
 // Sizes are rounded up to one of eight classes per power of two (at most 12.5 % waste). A class up
 // to 2 MiB is carved from shared 2 MiB chunks; a larger one is a mapping of its own. Freed blocks
-// go to their class's list, so that a steady step faults no page; large ones are returned to the
-// system only where something else would not fit. One spinlock per class; with `thread_caches`,
-// each thread keeps some blocks of up to 1 KiB for itself, and most of their traffic takes no lock.
+// go to their class's list, so that a steady step faults no page; large ones, and chunks of which
+// every block is free, are returned to the system only where something else would not fit. One
+// spinlock per class; with `thread_caches`, each thread keeps some blocks of up to 1 KiB for
+// itself, and most of their traffic takes no lock.
 //
 // What would pass the limit is refused before it is mapped, and so is what the system has not got
 // (looked up for large blocks of 64 MiB or more). Blocks of up to 4 KiB, of which the runtime
@@ -13,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,6 +40,9 @@ class PoolAllocator : public Allocator {
   std::string name() const override { return name_; }
   void* Allocate(size_t bytes) override;
   void Deallocate(void* data, size_t bytes) noexcept override;
+  // For the runtime's own structures, without which it could not even fail a step: refused only if
+  // the system refuses. Counts as others do.
+  void* AllocateAlways(size_t bytes);
 
   // Bytes, rounded to classes, that are given out now; and that are mapped from the system.
   int64_t bytes_in_use() const;
@@ -54,10 +59,10 @@ class PoolAllocator : public Allocator {
   // Of the limit, for a MemoryHolder that shares: three quarters, while others do.
   static constexpr double kShare = 0.75;
 
-  // Room within the limit for memory that comes from elsewhere (arrays of strings); false if there
-  // is none.
-  bool Reserve(size_t bytes);
-  void Unreserve(size_t bytes);
+  // Room within the limit, and within the share of the holder that asks, for memory that comes from
+  // elsewhere (strings, places in a queue); given back with the last reference, which the pool
+  // outlives. nullptr if there is none.
+  std::shared_ptr<void> Reserve(size_t bytes);
 
   // Makes `holder` the one who holds the large block that `data` is in; nothing happens to others.
   void SetHolder(const void* data, std::shared_ptr<MemoryHolder> holder);
@@ -98,6 +103,12 @@ class PoolAllocator : public Allocator {
     std::shared_ptr<MemoryHolder> holder = nullptr;  // of a block that is given out; may be nullptr
     bool given_out = false;
   };
+  // Small blocks are carved from it.
+  struct Chunk {
+    char* data = nullptr;
+    size_t carved = 0;  // bytes from its beginning
+  };
+  struct Reservation;
   static constexpr int kClasses = 8 * 42;
 
   // A thread's own blocks of the first kCachedClasses classes.
@@ -119,14 +130,20 @@ class PoolAllocator : public Allocator {
   void Spill(ThreadCache* cache, int index, int blocks);
 
   void* Map(size_t bytes) MG_REQUIRES(map_mutex_);
-  void* Carve(size_t bytes);  // from the current chunk
+  // The following ones refuse nothing if `always`.
+  void* Carve(size_t bytes, bool always = false);  // from the current chunk
   // `bytes`: of the class; `wanted`: what was asked for.
-  void* AllocateLarge(int index, size_t bytes, size_t wanted);
+  void* AllocateLarge(int index, size_t bytes, size_t wanted, bool always = false);
   void DeallocateLarge(int index, size_t bytes, void* data) noexcept;
   // Whether `bytes` more may be charged, after free large blocks were unmapped if that helps.
   bool MakeRoom(size_t bytes) MG_REQUIRES(map_mutex_);
   // Unmaps free large blocks, the largest first, of `bytes` or all.
   void Trim(int64_t bytes) MG_REQUIRES(map_mutex_);
+  // Unmaps the chunks of which every block is free. Looks at all free blocks, so it does nothing
+  // unless these are `bytes` or more, and some more than after the last time.
+  void TrimChunks(int64_t bytes) MG_REQUIRES(map_mutex_);
+  // Of small blocks.
+  int64_t SmallInUse() const MG_EXCLUDES(caches_mutex_);
   // The large block that `data` is in, if it is given out; else nullptr.
   Mapping* Find(const void* data) MG_REQUIRES(map_mutex_);
   static void ChangeHolder(Mapping* mapping, std::shared_ptr<MemoryHolder> holder);
@@ -144,11 +161,13 @@ class PoolAllocator : public Allocator {
   std::map<char*, Mapping> large_ MG_GUARDED_BY(map_mutex_);                // by address
   std::map<int, std::vector<char*>> free_large_ MG_GUARDED_BY(map_mutex_);  // by class
   int64_t large_in_use_ MG_GUARDED_BY(map_mutex_) = 0;
-  std::vector<void*> chunks_ MG_GUARDED_BY(map_mutex_);  // of kLarge bytes
-  int64_t charged_ MG_GUARDED_BY(map_mutex_) = 0;        // of the limit
-  int64_t reserved_ MG_GUARDED_BY(map_mutex_) = 0;       // a part of charged_
-  char* chunk_ MG_GUARDED_BY(map_mutex_) = nullptr;
-  size_t chunk_left_ MG_GUARDED_BY(map_mutex_) = 0;
+  std::vector<Chunk> chunks_ MG_GUARDED_BY(map_mutex_);  // of kLarge bytes; the last is carved now
+  // The last TrimChunks: what it left free in chunks, and when it was.
+  int64_t left_free_ MG_GUARDED_BY(map_mutex_) = 0;
+  std::chrono::steady_clock::time_point looked_ MG_GUARDED_BY(map_mutex_){};
+  int64_t charged_ MG_GUARDED_BY(map_mutex_) = 0;  // of the limit
+  // A part of charged_, by holder's name; "" for none.
+  std::map<std::string, int64_t> reserved_ MG_GUARDED_BY(map_mutex_);
 };
 
 // HostAllocator, whose limit is DefaultMemoryLimit() unless somebody sets another.

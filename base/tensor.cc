@@ -41,18 +41,16 @@ Status NoMemory(DType dtype, const Shape& shape, const std::optional<size_t>& by
 template <typename T>
 Result<Tensor> AllocateObjects(DType dtype, const Shape& shape) {
   const std::optional<size_t> bytes = BytesOf(shape, sizeof(T));
-  const bool reserved = bytes && *bytes >= kReserved;
-  if (!bytes || (reserved && !HostPool().Reserve(*bytes)))
+  const bool counts = bytes && *bytes >= kReserved;
+  std::shared_ptr<void> room = counts ? HostPool().Reserve(*bytes) : nullptr;
+  if (!bytes || (counts && room == nullptr))
     return NoMemory(dtype, shape, bytes, ": " + HostPool().Explain(bytes.value_or(SIZE_MAX)));
   T* const objects = new (std::nothrow) T[*bytes / sizeof(T)];
-  const size_t taken = reserved ? *bytes : 0;
-  if (objects == nullptr) {
-    if (reserved) HostPool().Unreserve(taken);
-    return NoMemory(dtype, shape, bytes, "");
-  }
-  return Tensor(dtype, shape, Buffer::Wrap(objects, *bytes, [objects, taken] {
+  if (objects == nullptr) return NoMemory(dtype, shape, bytes, "");
+  return Tensor(dtype, shape,
+                Buffer::Wrap(objects, *bytes, [objects, room = std::move(room)]() mutable {
                   delete[] objects;
-                  if (taken > 0) HostPool().Unreserve(taken);
+                  room = nullptr;
                 }));
 }
 

@@ -123,7 +123,7 @@ void Session::Impl::Expire(uint64_t step) {
       }
     }
     status = TimeoutOf(*flight);
-    stop = FailLocked(*flight, status);
+    stop = FailLocked(*flight, status, kTimeoutGrace);
     completion = FinishLocked(*flight);
   }
   Abort(stop, step, status);

@@ -36,8 +36,10 @@ class Session::Impl : public StepClient {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::chrono::seconds kControlTimeout{10};
-  // How long a step that failed or timed out waits for every task to say that it stopped.
+  // How long a step that failed waits for every task to say that it stopped.
   static constexpr std::chrono::milliseconds kAbortGrace{5000};
+  // The same after its deadline, which so is passed by a second at most.
+  static constexpr std::chrono::milliseconds kTimeoutGrace{1000};
   // The same after a task was lost. It is short: the caller hears of the loss soon, even if another
   // task is inside a long kernel.
   static constexpr std::chrono::milliseconds kLostGrace{100};

@@ -1,6 +1,7 @@
 // How a step begins. Feeds are checked, Begin takes free slots and numbers for the step, Dispatch
-// starts its parts and sends the feeds, and RunPrepared waits, driving the transport on the
-// caller's own thread, so that fetches need not be handed over by another one. Several steps of one
+// starts its parts and sends the feeds, and RunPrepared computes this process's part, unless a
+// deadline forbids, and waits, driving the transport on the caller's own thread, so that fetches
+// need not be handed over by another one. Several steps of one
 // call go in rows: the tasks run a row of steps by themselves, and only its last step is reported
 // back.
 #include <algorithm>
@@ -152,7 +153,9 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
                              {.finished = &finished, .result = &result}, &steps));
     if (options.step > 0) row_options.step = StepNumberOf(steps.last) + options.step_stride;
     left -= count;
-    Dispatch(*prepared, of_row, steps, options.trace, true);
+    // With a deadline the caller has to come back by then: it leaves to the inter-op threads what
+    // may take long and perhaps cannot be cut short.
+    Dispatch(*prepared, of_row, steps, options.trace, /*caller_computes=*/timeout.count() <= 0);
     if (!WaitUntil(finished, deadline)) {
       Expire(steps.last);
       // This wait needs no deadline: the step ends when every task has stopped or when the grace

@@ -24,16 +24,14 @@ constexpr size_t kBrokenKept = 64;
 // After a transfer has broken off, it is known within this time what was lost.
 constexpr milliseconds kCauseGrace{1000};
 
-Payload PayloadOf(const std::map<int32_t, uint64_t>& rounds) {
+Payload RoundsToSend(const std::map<int32_t, uint64_t>& rounds) {
   Encoder out;
   for (const auto& [instance, round] : rounds) {
     out.Put(instance);
     out.Put(round);
   }
   if (out.bytes().empty()) return {};
-  const Buffer buffer = Buffer::Allocate(HostAllocator(), out.bytes().size());
-  std::copy(out.bytes().begin(), out.bytes().end(), static_cast<char*>(buffer.data()));
-  return {buffer, 0, out.bytes().size()};
+  return PayloadOf(out.Take());
 }
 
 }  // namespace
@@ -152,15 +150,14 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
   });
   Encoder list;
   for (const std::string& device : devices) list.PutBytes(device);
-  const Buffer buffer = Buffer::Allocate(HostAllocator(), list.bytes().size());
-  std::copy(list.bytes().begin(), list.bytes().end(), static_cast<char*>(buffer.data()));
+  const Payload payload = PayloadOf(list.Take());
   CollectiveMessage answer;
   answer.what = CollectiveWhat::kFormed;
   answer.epoch = RandomNonZero();
   answer.index = one_session ? 1 : 0;
   for (const auto& [device, joiner] : joined) {
     answer.device = device;
-    Answer(joiner, group, answer, {buffer, 0, list.bytes().size()}, actions);
+    Answer(joiner, group, answer, payload, actions);
   }
 }
 
@@ -284,7 +281,7 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
     message.what = CollectiveWhat::kBroken;
     message.epoch = epoch;
     message.SetFailure(status);
-    const Payload rounds = PayloadOf(ended);
+    const Payload rounds = RoundsToSend(ended);
     for (const std::string& task : member.members->tasks) {
       if (task != host_->task())
         actions->sends.push_back({member.session, task, where.first, 1, message, rounds, nullptr});

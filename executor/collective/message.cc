@@ -21,6 +21,11 @@ void CollectiveMessage::SetFailure(const Status& status) {
   lost_task = status.lost_task();
 }
 
+Payload PayloadOf(std::string bytes) {
+  auto* const text = new std::string(std::move(bytes));
+  return {Buffer::Wrap(text->data(), text->size(), [text] { delete text; }), 0, text->size()};
+}
+
 std::string EncodeCollective(const CollectiveMessage& message) {
   Encoder out;
   out.Put(static_cast<uint8_t>(message.what));

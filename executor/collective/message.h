@@ -34,6 +34,7 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "base/status.h"
+#include "transport/transport.h"
 
 namespace monograph {
 
@@ -76,6 +77,9 @@ struct CollectiveMessage {
 inline bool IsTalk(CollectiveWhat what) {
   return what >= CollectiveWhat::kJoin && what != CollectiveWhat::kPrefix;
 }
+
+// Bytes that are sent. Not of the host's pool, which might have no room.
+Payload PayloadOf(std::string bytes);
 
 // A text is cut to fit into a header; the name of a lost task that would not fit is left out.
 std::string EncodeCollective(const CollectiveMessage& message);

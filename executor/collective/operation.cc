@@ -137,15 +137,10 @@ Payload Operation::LocalPiece(int rank, const Piece& piece) const {
 Payload Operation::LocalWhole(int rank) const {
   const std::vector<Tensor>& inputs = local[static_cast<size_t>(rank)]->inputs;
   if (inputs.size() == 1) return PartOf(inputs[0], 0, inputs[0].bytes());
-  size_t total = 0;
-  for (const Tensor& input : inputs) total += input.bytes();
-  Payload packed{Buffer::Allocate(HostAllocator(), total), 0, total};
-  char* to = static_cast<char*>(packed.buffer.data());
-  for (const Tensor& input : inputs) {
-    if (input.bytes() > 0) std::memcpy(to, input.raw(), input.bytes());
-    to += input.bytes();
-  }
-  return packed;
+  std::string packed;
+  for (const Tensor& input : inputs)
+    packed.append(static_cast<const char*>(input.raw()), input.bytes());
+  return PayloadOf(std::move(packed));
 }
 
 Payload Operation::SumOf(const Piece& piece) const {

@@ -7,6 +7,8 @@
 #include "executor/plan/plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "base/byte_size.h"
@@ -134,7 +136,7 @@ class PlanCompiler {
 
   // Refuses an output that could never be in memory. Of several outputs, one that nobody reads may
   // never be made.
-  Status CheckSizes(NodeId id) const {
+  Status CheckSizes(NodeId id) {
     Device* const device = options_.devices[items_[static_cast<size_t>(id)].device];
     if (device->gpu() != nullptr || IsSend(id) || (IsRecv(id) && IsControl(id))) return Status();
     for (int32_t i = 0; i < graph_.num_outputs(id); ++i) {
@@ -155,13 +157,14 @@ class PlanCompiler {
     }
     return Status();
   }
-  bool IsRead(Endpoint output) const {
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
-      for (const Endpoint& e : graph_.inputs(id)) {
-        if (e == output) return true;
-      }
+  // Looks through the graph once, if it is called at all.
+  bool IsRead(Endpoint output) {
+    if (!read_) {
+      read_.emplace();
+      for (NodeId id = 0; id < graph_.num_nodes(); ++id)
+        read_->insert(graph_.inputs(id).begin(), graph_.inputs(id).end());
     }
-    return false;
+    return read_->contains(output);
   }
 
   // Links each _Recv with its _Send in this plan, and takes what is dropped out of the order.
@@ -462,8 +465,9 @@ class PlanCompiler {
   std::vector<Item> items_;
   std::vector<std::vector<NodeId>> after_;  // by node: its successors
   std::vector<NodeId> order_;
-  std::vector<NodeId> roots_;  // the most urgent one last
-  uint32_t serial_ = 0;        // serial kernels
+  std::vector<NodeId> roots_;               // the most urgent one last
+  std::optional<std::set<Endpoint>> read_;  // see IsRead
+  uint32_t serial_ = 0;                     // serial kernels
 };
 
 Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph, const PlanOptions& options) {

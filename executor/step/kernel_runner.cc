@@ -78,6 +78,10 @@ Result<std::vector<Tensor>> KernelRunner::Run(const Graph& graph, NodeId node,
   context.pools_ = options_.pools;
   context.device_ = options_.device;
   context.step_id_ = options_.step_id;
+  context.outcome_ = options_.outcome;
+  context.resumable_ =
+      std::none_of(inputs.begin(), inputs.end(),
+                   [](const Tensor& input) { return input.dtype() == DT_RESOURCE; });
   context.intra_op_threads_ = options_.pools == nullptr ? 1 : options_.pools->intra_op();
   std::vector<unsigned char> host_inputs, host_outputs;
   if (DeviceMemory* memory = options_.memory) {

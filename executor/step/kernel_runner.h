@@ -15,6 +15,7 @@
 namespace monograph {
 
 class DeviceStream;  // executor/device_stream.h
+class StepOutcome;   // executor/step/outcome.h
 
 // Memory that the CPU may not touch, and the queue of work beside it.
 class DeviceMemory {
@@ -36,6 +37,7 @@ class KernelRunner {
     ThreadPools* pools = nullptr;          // nullptr: everything on the calling thread
     ResourceManager* resources = nullptr;  // nullptr: one of the runner's own
     uint64_t step_id = 1;
+    const StepOutcome* outcome = nullptr;  // of the step that kernels are said to be of
     // Of the device, if it has memory of its own: what the kernel does not name as host arguments
     // is moved there, and what it computed back.
     DeviceMemory* memory = nullptr;

@@ -158,12 +158,15 @@ void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edg
         return;
       }
       if (slot.step != step_id) slot.Park(step_id);
-      slot.parked.emplace_back(edge, std::move(tensor));
-      return;
+      if (slot.Keep(edge, std::move(tensor))) return;
+    } else {
+      step = slot.running;
     }
-    step = slot.running;
   }
-  step->Deliver(edge, std::move(tensor));
+  if (step != nullptr) return step->Deliver(edge, std::move(tensor));
+  FailHere(
+      session, step_id,
+      ResourceExhausted("no memory at " + task_ + " for the tensors that came before their step"));
 }
 
 void Worker::Impl::FailHere(WorkerSession& session, uint64_t step_id, const Status& status) {
@@ -250,6 +253,7 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
 void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   std::shared_ptr<WorkerSession> session = std::move(arrival->session);
   session->arriving.fetch_sub(1, std::memory_order_relaxed);
+  const MemoryHolder::Scope memory(session->memory.get());
   const uint64_t step = arrival->step;
   const int32_t edge = arrival->edge;
   Result<Tensor> tensor = std::move(arrival->tensor);
@@ -305,6 +309,7 @@ void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, 
     case StepMessageKind::kTensor:
       break;
   }
+  const MemoryHolder::Scope memory(session.memory.get());
   const auto edge = static_cast<int32_t>(message.id);
   auto make = [&]() -> Result<Tensor> {
     if (!IsPlainData(message.dtype)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/pool_allocator.h"
 #include "executor/trace.h"
 
 namespace monograph {
@@ -11,6 +12,17 @@ namespace {
 constexpr size_t kTracesKept = 16;
 
 }  // namespace
+
+bool StepSlot::Keep(int32_t edge, Tensor tensor) {
+  constexpr size_t kPlaces = 8192;  // that one reservation is for
+  if (parked.size() % kPlaces == kPlaces - 1 &&
+      room.emplace_back(HostPool().Reserve(kPlaces * sizeof(parked[0]))) == nullptr) {
+    room.pop_back();
+    return false;
+  }
+  parked.emplace_back(edge, std::move(tensor));
+  return true;
+}
 
 const SessionPeer* WorkerSession::PeerOf(std::string_view task) const {
   const auto it = std::find_if(peers.begin(), peers.end(),

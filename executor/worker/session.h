@@ -45,7 +45,8 @@ struct StepSlot {
   std::shared_ptr<Step> running;
   const RegisteredGraph* graph = nullptr;  // that `running` is a step of
   std::vector<std::pair<int32_t, Tensor>> parked;
-  Status aborted;  // an abort that came before run-step
+  std::vector<std::shared_ptr<void>> room;  // of the host's pool, for places of very many parked
+  Status aborted;                           // an abort that came before run-step
 
   bool Runs(uint64_t id) const { return step == id && state == kRunning; }
   bool Waits(uint64_t id) const { return step == id && state == kParked; }
@@ -53,15 +54,21 @@ struct StepSlot {
   void Park(uint64_t id) {
     step = id;
     state = kParked;
-    parked.clear();
+    Drop();
     aborted = Status();
   }
   // Marks step `id` as over: later messages for it are dropped.
   void End(uint64_t id) {
     step = id;
     state = kOver;
-    parked.clear();
+    Drop();
   }
+  void Drop() {
+    parked.clear();
+    room.clear();
+  }
+  // Parks a tensor for step `step`; false if there is no memory for its place.
+  bool Keep(int32_t edge, Tensor tensor);
 };
 
 // Steps that run in a row, each in a slot of its own. A step begins when the one before it has

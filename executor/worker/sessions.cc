@@ -9,10 +9,12 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/pool_allocator.h"
 #include "executor/gpu/plugin.h"
 #include "executor/plan/task_kernels.h"
 #include "executor/worker/impl.h"
 #include "graph/function.h"
+#include "graph/partial_eval.h"
 
 namespace monograph {
 namespace {
@@ -281,6 +283,20 @@ void LeaveToHost(std::span<const NodeId> inherited, const PlanOptions& options, 
 
 }  // namespace
 
+namespace {
+
+// Constants belong to the session whose graph brought them.
+void HoldConstants(const Graph& graph, const std::shared_ptr<MemoryHolder>& holder) {
+  for (NodeId id = 0; id < graph.num_nodes(); ++id) {
+    if (!graph.is(id, kConstOp)) continue;
+    const auto* const value = std::get_if<Tensor>(graph.attrs(id).Find("value"));
+    if (value != nullptr && value->bytes() > PoolAllocator::kLarge)
+      HostPool().SetHolder(value->raw(), holder);
+  }
+}
+
+}  // namespace
+
 Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   MG_ASSIGN_OR_RETURN(std::shared_ptr<WorkerSession> session, RequireSession(id));
   auto registered = std::make_shared<RegisteredGraph>();
@@ -299,6 +315,8 @@ Result<uint32_t> Worker::Impl::RegisterGraph(uint64_t id, Graph graph) {
   plan_options.memory = session->memory;
   std::vector<NodeId> inherited;
   MG_ASSIGN_OR_RETURN(graph, InlineFunctions(graph, {}, nullptr, &inherited));
+  HoldConstants(graph, session->memory);
+  const MemoryHolder::Scope memory(session->memory.get());
   LeaveToHost(inherited, plan_options, &graph);
   if (options_.rewrite) {
     MG_ASSIGN_OR_RETURN(graph, options_.rewrite(std::move(graph)));

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "base/codec.h"
+#include "base/pool_allocator.h"
 
 namespace monograph {
 namespace {
@@ -26,10 +29,20 @@ char* Put(char* out, T value) {
   return out + sizeof value;
 }
 
-Buffer PackedBuffer(const std::string& bytes) {
-  Buffer buffer = Buffer::Allocate(HostAllocator(), bytes.size());
-  if (buffer && !bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
-  return buffer;
+// Not of the pool, which might have no room: whoever sends could not say so.
+Buffer PackedBuffer(std::string bytes) {
+  auto* const text = new std::string(std::move(bytes));
+  return Buffer::Wrap(text->data(), text->size(), [text] { delete text; });
+}
+
+// From here on what strings hold counts against the limit of the host's pool.
+constexpr size_t kCounted = size_t{1} << 20;
+
+// `tensor`, which keeps `room` as long as its elements live.
+Tensor Keeping(const Tensor& tensor, std::shared_ptr<void> room) {
+  const Buffer& buffer = tensor.buffer();
+  return Tensor(tensor.dtype(), tensor.shape(),
+                Buffer::Wrap(buffer.data(), buffer.size(), [buffer, room = std::move(room)] {}));
 }
 
 }  // namespace
@@ -199,12 +212,20 @@ Payload TensorPayload(const Tensor& tensor) {
       out.PutBytes(handle.name);
     }
   }
-  return {PackedBuffer(out.bytes()), 0, out.bytes().size()};
+  const size_t bytes = out.bytes().size();
+  return {PackedBuffer(out.Take()), 0, bytes};
 }
 
 Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view bytes) {
   MG_RETURN_IF_ERROR(CheckPayload(dtype, shape, bytes.size()));
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  const bool counts = bytes.size() >= kCounted;
+  std::shared_ptr<void> room = counts ? HostPool().Reserve(bytes.size()) : nullptr;
+  if (counts && room == nullptr) {
+    return ResourceExhausted("no memory for what " + std::string(DTypeName(dtype)) +
+                             shape.ToString() + " holds (" + std::to_string(bytes.size()) +
+                             " bytes): " + HostPool().Explain(bytes.size()));
+  }
   Decoder in(bytes);
   for (int64_t i = 0; i < shape.elements(); ++i) {
     if (dtype == DT_STRING) {
@@ -218,7 +239,7 @@ Result<Tensor> UnpackTensor(DType dtype, const Shape& shape, std::string_view by
   }
   if (!in.ok() || !in.rest().empty())
     return DataLoss("packed tensor does not fit shape " + shape.ToString());
-  return tensor;
+  return counts ? Keeping(tensor, std::move(room)) : tensor;
 }
 
 }  // namespace monograph

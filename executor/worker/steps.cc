@@ -55,6 +55,7 @@ std::shared_ptr<Step> Worker::Impl::PrepareLocked(const std::shared_ptr<WorkerSe
       request.graph->plan, request.step, request.graph.get(),
       [this, running](const Status& status) { EndStep(running, status); }, running->trace.get());
   early->tensors.swap(slot.parked);
+  slot.room.clear();
   early->aborted = std::exchange(slot.aborted, Status());
   if (running->in_row) {
     early->aborted.Update(session->RowOf(request.step)->status);

@@ -161,7 +161,7 @@ class ForwardKernel : public Kernel {
     } else {
       ForElements(c, l, [=](int64_t i, int64_t k) { out[i] = normalised(i, k); });
     }
-    if constexpr (kIs16Bit<T>) FromFloat<T>(target, y);
+    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, y);
     return Status();
   }
 
@@ -235,7 +235,7 @@ class BackwardKernel : public Kernel {
     ForElements(c, l, [=](int64_t i, int64_t k) {
       out[i] = by_gradient[k] * (dy[i] - shift[k] - by_value[k] * (x[i] - mean[k]));
     });
-    if constexpr (kIs16Bit<T>) FromFloat<T>(target, dx);
+    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, dx);
     return Status();
   }
 

@@ -3,6 +3,7 @@
 #include "executor/kernel.h"
 #include "ops/constant/fill_kernels.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/gpu/device_code.h"
 
 namespace monograph::ops::constant {
@@ -75,8 +76,10 @@ class RangeKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{size}));
     T* to = out->data<T>();
     T value = static_cast<T>(start);
-    for (int64_t i = 0; i < size; ++i, value = static_cast<T>(static_cast<C>(value) + delta))
-      to[i] = value;
+    InPieces(c, size, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i, value = static_cast<T>(static_cast<C>(value) + delta))
+        to[i] = value;
+    });
     return Status();
   }
 };

@@ -7,6 +7,7 @@
 
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/pieces_cpu.h"
 
 namespace monograph::ops::control {
 namespace {
@@ -93,16 +94,16 @@ class CheckNumericsKernel : public Kernel {
     bool nan = false, infinite = false;
     switch (c.input(0).dtype()) {
       case DT_FLOAT:
-        Look<float>(c.input(0), &nan, &infinite);
+        Look<float>(c, &nan, &infinite);
         break;
       case DT_DOUBLE:
-        Look<double>(c.input(0), &nan, &infinite);
+        Look<double>(c, &nan, &infinite);
         break;
       case DT_HALF:
-        Look<half>(c.input(0), &nan, &infinite);
+        Look<half>(c, &nan, &infinite);
         break;
       default:
-        Look<bfloat16>(c.input(0), &nan, &infinite);
+        Look<bfloat16>(c, &nan, &infinite);
         break;
     }
     if (nan || infinite) {
@@ -118,14 +119,17 @@ class CheckNumericsKernel : public Kernel {
 
  private:
   template <typename T>
-  static void Look(const Tensor& tensor, bool* nan, bool* infinite) {
+  static void Look(const KernelContext& c, bool* nan, bool* infinite) {
     using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
     bool any_nan = false, any_infinite = false;
-    for (const T& element : tensor.values<T>()) {
-      const Wide value = static_cast<Wide>(element);
-      any_nan |= std::isnan(value);
-      any_infinite |= std::isinf(value);
-    }
+    const T* elements = c.input(0).data<T>();
+    InPieces(c, c.input(0).elements(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Wide value = static_cast<Wide>(elements[i]);
+        any_nan |= std::isnan(value);
+        any_infinite |= std::isinf(value);
+      }
+    });
     *nan = any_nan;
     *infinite = any_infinite;
   }

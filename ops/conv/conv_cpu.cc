@@ -23,11 +23,12 @@ namespace {
 // Calls fn(input offset, output offset, filter offset) for each pair of pixels that a filter
 // element joins. Offsets are of channel 0.
 template <typename Fn>
-void ForPixels(const Geometry& g, int64_t n, const Fn& fn) {
+void ForPixels(const KernelContext& c, const Geometry& g, int64_t n, const Fn& fn) {
   const int64_t ih = g.nchw ? g.columns.in : g.columns.in * g.ic, iw = g.nchw ? 1 : g.ic;
   const int64_t oh = g.nchw ? g.columns.out : g.columns.out * g.oc, ow = g.nchw ? 1 : g.oc;
   for (int64_t y = 0; y < g.rows.out; ++y) {
     for (int64_t x = 0; x < g.columns.out; ++x) {
+      if (c.cancelled()) return;
       for (int64_t r = 0; r < g.rows.size; ++r) {
         const int64_t h = y * g.rows.stride - g.rows.pad_before + r * g.rows.dilation;
         if (h < 0 || h >= g.rows.in) continue;
@@ -62,7 +63,7 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
   if (mode == Mode::kBackpropFilter) {
     std::fill_n(out, g.filter(), T(0));
     for (int64_t n = 0; n < g.n; ++n) {
-      ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
+      ForPixels(c, g, n, [&](int64_t i, int64_t o, int64_t f) {
         ForChannels(g, [&](int64_t a, int64_t b, int64_t w) {
           out[f + w] += input[i + a * ic_step] * dy[o + b * oc_step];
         });
@@ -74,7 +75,7 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
     for (int64_t n = begin; n < end; ++n) {
       if (mode == Mode::kForward) {
         std::fill_n(out + n * g.output_image(), g.output_image(), T(0));
-        ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
+        ForPixels(c, g, n, [&](int64_t i, int64_t o, int64_t f) {
           ForChannels(g, [&](int64_t a, int64_t b, int64_t w) {
             out[o + b * oc_step] += input[i + a * ic_step] * filter[f + w];
           });
@@ -87,7 +88,7 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
         }
       } else {
         std::fill_n(out + n * g.input_image(), g.input_image(), T(0));
-        ForPixels(g, n, [&](int64_t i, int64_t o, int64_t f) {
+        ForPixels(c, g, n, [&](int64_t i, int64_t o, int64_t f) {
           ForChannels(g, [&](int64_t a, int64_t b, int64_t w) {
             out[i + a * ic_step] += dy[o + b * oc_step] * filter[f + w];
           });
@@ -142,7 +143,7 @@ class ConvKernel : public Kernel {
     const C* dy = kMode == Mode::kForward ? nullptr : last.data<C>();
     MG_RETURN_IF_ERROR(
         Convolve(c, g, x.data<C>(), w.data<C>(), bias, dy, target.template data<C>()));
-    if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
+    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, out);
     return Status();
   }
 

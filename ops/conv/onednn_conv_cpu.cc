@@ -329,6 +329,7 @@ class Batch {
     const auto add_run = [&](int64_t k) -> Status {
       float* const sum = base + k * places * floats;
       for (int64_t i = k * length; i < std::min(whole_chunks_, (k + 1) * length); ++i) {
+        if (c.cancelled()) return Status();
         float* const target = i == k * length ? sum : sum + floats;
         MG_RETURN_IF_ERROR(run(*whole_, i * whole_->images(), target));
         if (target != sum) AddTo(sum, target, floats);
@@ -345,7 +346,7 @@ class Batch {
     } else {
       MG_RETURN_IF_ERROR(whole_->UnpackFilter(base, gradient));
     }
-    if (tail_ == nullptr) return Status();
+    if (tail_ == nullptr || c.cancelled()) return Status();
     MG_ASSIGN_OR_RETURN(Tensor packed, Bytes(c, tail_->weights_bytes()));
     MG_ASSIGN_OR_RETURN(Tensor plain, c.AllocateTemp(DT_FLOAT, Shape{g_.filter()}));
     MG_RETURN_IF_ERROR(run(*tail_, whole_chunks_ * whole_->images(), packed.raw()));
@@ -385,7 +386,7 @@ class Batch {
     FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
-      for (int64_t i = begin; i < end; ++i) {
+      for (int64_t i = begin; i < end && !c.cancelled(); ++i) {
         if (Status one = fn(i); !one.ok()) return failure.Update(one);
       }
     };
@@ -461,7 +462,8 @@ Status OnednnConv::Run(KernelContext& c, Mode mode, const Geometry& g, const Fus
     return plain_->Run(c, mode, g, fused, input, filter, bias, dy, out);
   MG_RETURN_IF_ERROR(
       without_relu_->Run(c, mode, g, {.bias = fused.bias}, input, filter, bias, dy, out));
-  ReluInPlace(out, g.n * g.output_image());
+  c.ParallelFor(g.n * g.output_image(), 1,
+                [out](int64_t begin, int64_t end) { ReluInPlace(out + begin, end - begin); });
   return Status();
 }
 

@@ -15,16 +15,20 @@ Result<Tensor> ToFloat(KernelContext& c, const Tensor& tensor) {
     MG_ASSIGN_OR_RETURN(Tensor out, c.AllocateTemp(DT_FLOAT, tensor.shape()));
     const T* in = tensor.data<T>();
     float* values = out.data<float>();
-    for (int64_t i = 0; i < tensor.elements(); ++i) values[i] = static_cast<float>(in[i]);
+    c.ParallelFor(tensor.elements(), 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) values[i] = static_cast<float>(in[i]);
+    });
     return out;
   }
 }
 
 template <typename T>
-void FromFloat(const Tensor& in, Tensor* out) {
+void FromFloat(KernelContext& c, const Tensor& in, Tensor* out) {
   const float* values = in.data<float>();
   T* target = out->data<T>();
-  for (int64_t i = 0; i < in.elements(); ++i) target[i] = T(values[i]);
+  c.ParallelFor(in.elements(), 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) target[i] = T(values[i]);
+  });
 }
 
 }  // namespace monograph::ops

@@ -10,6 +10,7 @@
 #include <immintrin.h>
 #endif
 
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/words.h"
 
 namespace monograph {
@@ -173,6 +174,7 @@ void CopyWords(KernelContext& c, const W* from, W* to, StridedSpace space) {
         const Position base(space, outer_rank, block / tiles);
         const int64_t row = block % tiles * kTile, n = std::min(kTile, rows - row);
         for (int64_t column = 0; column < columns; column += kTile) {
+          if (column % kPiece == 0 && c.cancelled()) return;
           CopyTile(from + base.from + row + column * space.from[inner],
                    to + base.to + row * space.to[last_outer] + column, n,
                    std::min(kTile, columns - column), space.from[inner], space.to[last_outer]);
@@ -196,7 +198,11 @@ void CopyWords(KernelContext& c, const W* from, W* to, StridedSpace space) {
                 [&](int64_t begin, int64_t end) {
                   Position at(space, space.rank - 1, begin);
                   for (int64_t i = begin; i < end; ++i) {
-                    CopyRow(from + at.from, to + at.to, n, space.from[inner], space.to[inner]);
+                    InPieces(c, n, 16 * kPiece, [&](int64_t first, int64_t last) {
+                      CopyRow(from + at.from + first * space.from[inner],
+                              to + at.to + first * space.to[inner], last - first, space.from[inner],
+                              space.to[inner]);
+                    });
                     at.Next(space, space.rank - 1);
                   }
                 });

@@ -7,13 +7,21 @@
 #include <vector>
 
 #include "executor/kernel.h"
+#include "ops/check_indices.h"
 #include "ops/cpu/copy_elements_cpu.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/gather/plan.h"
+#include "ops/gpu/moves.h"
 #include "ops/words.h"
 
 namespace monograph::ops::gather {
 namespace {
+
+// Rows of so many bytes that are copied between two looks at cancellation.
+int64_t RowsOfPiece(size_t bytes) {
+  return std::max<int64_t>(1, (int64_t{1} << 20) / static_cast<int64_t>(bytes + 1));
+}
 
 template <typename Index>
 class GatherKernel : public Kernel {
@@ -25,7 +33,11 @@ class GatherKernel : public Kernel {
                                                           c.input(2), batch_dims_));
     const int64_t batch = plan.batch, outer = plan.outer, count = plan.count, limit = plan.limit;
     const Index* index = c.input(1).data<Index>();
-    MG_RETURN_IF_ERROR(CheckIndices(c.input(1).values<Index>(), limit));
+    Status in_range;
+    InPieces(c, c.input(1).elements(), [&](int64_t begin, int64_t end) {
+      in_range.Update(CheckIndices(std::span(index + begin, index + end), limit, "indices", begin));
+    });
+    MG_RETURN_IF_ERROR(in_range);
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     const size_t bytes = static_cast<size_t>(plan.inner) * DTypeSize(out->dtype());
     if (out->bytes() == 0) return Status();
@@ -62,13 +74,18 @@ class OneHotKernel : public Kernel {
     const int64_t elements = plan.output.elements();
     return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
       using W = decltype(word);
-      std::fill_n(static_cast<W*>(to), elements, *static_cast<const W*>(off));
-      for (int64_t i = 0; i < n; ++i) {
-        const auto hot = static_cast<int64_t>(index[i]);
-        if (hot < 0 || hot >= depth) continue;
-        static_cast<W*>(to)[(i / inner * depth + hot) * inner + i % inner] =
-            *static_cast<const W*>(on);
-      }
+      W* const words = static_cast<W*>(to);
+      const W one = *static_cast<const W*>(on), zero = *static_cast<const W*>(off);
+      c.ParallelFor(elements, 1, [=](int64_t begin, int64_t end) {
+        std::fill_n(words + begin, end - begin, zero);
+      });
+      InPieces(c, n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto hot = static_cast<int64_t>(index[i]);
+          if (hot < 0 || hot >= depth) continue;
+          words[(i / inner * depth + hot) * inner + i % inner] = one;
+        }
+      });
       return Status();
     });
   }
@@ -90,11 +107,15 @@ class DynamicPartitionKernel : public Kernel {
     }
     if (bytes == 0) return Status();
     const char* from = static_cast<const char*>(c.input(0).raw());
-    for (int32_t p : c.input(1).values<int32_t>()) {
-      char*& next = to[static_cast<size_t>(p)];
-      std::memcpy(next, from, bytes);
-      next += bytes, from += bytes;
-    }
+    const auto parts = c.input(1).values<int32_t>();
+    InPieces(c, static_cast<int64_t>(parts.size()), RowsOfPiece(bytes),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t i = begin; i < end; ++i) {
+                 char*& next = to[static_cast<size_t>(parts[static_cast<size_t>(i)])];
+                 std::memcpy(next, from, bytes);
+                 next += bytes, from += bytes;
+               }
+             });
     return Status();
   }
 };
@@ -108,14 +129,18 @@ class DynamicStitchKernel : public Kernel {
     const size_t bytes = plan.row_bytes;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     if (out->bytes() == 0) return Status();
-    std::memset(out->raw(), 0, out->bytes());  // rows that no index names
+    MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));  // rows that no index names
     for (int i = 0; i < n; ++i) {
       const auto indices = c.input(i).values<int32_t>();
       const char* from = static_cast<const char*>(c.input(n + i).raw());
-      for (size_t k = 0; k < indices.size(); ++k) {
-        std::memcpy(static_cast<char*>(out->raw()) + static_cast<size_t>(indices[k]) * bytes,
-                    from + k * bytes, bytes);
-      }
+      InPieces(c, static_cast<int64_t>(indices.size()), RowsOfPiece(bytes),
+               [&](int64_t begin, int64_t end) {
+                 for (auto k = static_cast<size_t>(begin); k < static_cast<size_t>(end); ++k) {
+                   std::memcpy(
+                       static_cast<char*>(out->raw()) + static_cast<size_t>(indices[k]) * bytes,
+                       from + k * bytes, bytes);
+                 }
+               });
     }
     return Status();
   }
@@ -131,23 +156,33 @@ class SegmentSumKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const SegmentPlan plan, PlanSegments(c));
     const int64_t segments = plan.segments, columns = plan.columns;
     const auto id = c.input(1).values<Index>();
-    for (size_t i = 0; i < id.size(); ++i) {
-      if (id[i] >= segments) {
-        return InvalidArgument("segment_ids[" + std::to_string(i) + "] = " + std::to_string(id[i]) +
-                               " is out of range [0, " + std::to_string(segments) + ")");
+    const auto ids = static_cast<int64_t>(id.size());
+    int64_t wrong = ids;
+    InPieces(c, ids, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && wrong == ids; ++i) {
+        if (id[static_cast<size_t>(i)] >= segments) wrong = i;
       }
+    });
+    if (wrong < ids) {
+      return InvalidArgument("segment_ids[" + std::to_string(wrong) +
+                             "] = " + std::to_string(id[static_cast<size_t>(wrong)]) +
+                             " is out of range [0, " + std::to_string(segments) + ")");
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     T* to = out->data<T>();
-    std::fill_n(to, plan.output.elements(), T(0));
+    c.ParallelFor(plan.output.elements(), 1,
+                  [to](int64_t begin, int64_t end) { std::fill_n(to + begin, end - begin, T(0)); });
     const T* from = c.input(0).data<T>();
-    c.ParallelFor(columns, 1 + static_cast<int64_t>(id.size()), [=](int64_t begin, int64_t end) {
-      for (size_t i = 0; i < id.size(); ++i) {
-        if (id[i] < 0) continue;
-        T* sum = to + static_cast<int64_t>(id[i]) * columns;
-        const T* row = from + static_cast<int64_t>(i) * columns;
-        for (int64_t k = begin; k < end; ++k) sum[k] = T(sum[k] + row[k]);
-      }
+    c.ParallelFor(columns, 1 + ids, [=, &c](int64_t first, int64_t last) {
+      InPieces(c, ids, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto segment = static_cast<int64_t>(id[static_cast<size_t>(i)]);
+          if (segment < 0) continue;
+          T* sum = to + segment * columns;
+          const T* row = from + i * columns;
+          for (int64_t k = first; k < last; ++k) sum[k] = T(sum[k] + row[k]);
+        }
+      });
     });
     return Status();
   }

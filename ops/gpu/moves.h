@@ -3,6 +3,7 @@
 // one piece of code for both.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include "ops/cpu/copy_elements_cpu.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/pieces_cpu.h"
 
 namespace monograph::ops {
 
@@ -49,12 +51,23 @@ struct HostMoves {
     StridedCopy(c, element_size, from, to, space);
     return Status();
   }
-  static Status Zero(KernelContext&, void* to, size_t bytes) {
-    std::memset(to, 0, bytes);
+  static Status Zero(KernelContext& c, void* to, size_t bytes) {
+    c.ParallelFor(static_cast<int64_t>(bytes / kPage + 1), kPageNs,
+                  [=](int64_t begin, int64_t end) {
+                    const size_t first = static_cast<size_t>(begin) * kPage;
+                    std::memset(static_cast<char*>(to) + first, 0,
+                                std::min(bytes, static_cast<size_t>(end) * kPage) - first);
+                  });
     return Status();
   }
-  static Status Copy(KernelContext&, void* to, const void* from, size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+  static Status Copy(KernelContext& c, void* to, const void* from, size_t bytes) {
+    if (bytes == 0) return Status();
+    c.ParallelFor(
+        static_cast<int64_t>(bytes / kPage + 1), kPageNs, [=](int64_t begin, int64_t end) {
+          const size_t first = static_cast<size_t>(begin) * kPage;
+          std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first,
+                      std::min(bytes, static_cast<size_t>(end) * kPage) - first);
+        });
     return Status();
   }
   // n elements, each of them `value`, which is in host memory.
@@ -92,6 +105,12 @@ struct HostMoves {
   }
 
  private:
+  // What threads share out of one block of memory, and how long it takes.
+  static constexpr size_t kPage = 4096;
+  static constexpr int64_t kPageNs = 500;
+  // A long row is copied in such pieces, a multiple of the size of any element.
+  static constexpr int64_t kPieceBytes = int64_t{3} << 20;
+
   static size_t Pitch(std::span<const RowPart> parts) {
     size_t pitch = 0;
     for (const RowPart& part : parts) pitch += part.bytes;
@@ -101,9 +120,12 @@ struct HostMoves {
   static void Blocks(KernelContext& c, DType dtype, const char* from, char* to, int64_t outer,
                      size_t bytes, size_t from_pitch, size_t to_pitch) {
     if (bytes == 0) return;
-    c.ParallelFor(outer, 5 + static_cast<int64_t>(bytes / 8), [=](int64_t begin, int64_t end) {
+    c.ParallelFor(outer, 5 + static_cast<int64_t>(bytes / 8), [=, &c](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        CopyElements(dtype, from + i * from_pitch, to + i * to_pitch, bytes);
+        InPieces(c, static_cast<int64_t>(bytes), kPieceBytes, [&](int64_t first, int64_t last) {
+          CopyElements(dtype, from + i * from_pitch + first, to + i * to_pitch + first,
+                       static_cast<size_t>(last - first));
+        });
       }
     });
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/memory_holder.h"
 #include "base/mutex.h"
 #include "ops/input/idx.h"
 #include "ops/input/shuffle.h"
@@ -52,6 +53,7 @@ Result<Dataset> ReadMnist(const std::string& name, const std::string& dir,
   set.height = images.dims[1];
   set.width = images.dims[2];
   set.images = std::move(images.values);
+  set.room = std::move(images.room);
   for (size_t i = 0; i < labels.values.size(); ++i) {
     if (labels.values[i] >= set.classes) {
       return DataLoss(dir + "/" + prefix + "-labels-idx1-ubyte: label " +
@@ -137,6 +139,7 @@ Result<std::shared_ptr<const Dataset>> LoadDataset(const DatasetSpec& spec) {
       new std::map<DatasetSpec, std::weak_ptr<const Dataset>>();
   MutexLock lock(mutex);
   if (std::shared_ptr<const Dataset> found = (*loaded)[spec].lock()) return found;
+  const MemoryHolder::Scope nobody(nullptr);  // it is shared
   MG_ASSIGN_OR_RETURN(Dataset set, Read(spec));
   auto shared = std::make_shared<const Dataset>(std::move(set));
   (*loaded)[spec] = shared;

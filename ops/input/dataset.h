@@ -14,8 +14,9 @@ struct Dataset {
   std::string name;  // for messages
   int64_t examples = 0;
   int64_t height = 0, width = 0;
-  std::vector<uint8_t> images;  // [examples, height, width]
-  std::vector<int32_t> labels;  // [examples], each in [0, classes)
+  std::vector<uint8_t> images;                   // [examples, height, width]
+  std::vector<int32_t> labels;                   // [examples], each in [0, classes)
+  std::vector<std::shared_ptr<void>> room = {};  // of the host's pool, for the images
   int32_t classes = 10;
 
   int64_t pixels() const { return height * width; }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/input_file.h"
+#include "base/pool_allocator.h"
 
 namespace monograph {
 namespace {
@@ -109,6 +110,10 @@ Result<IdxArray> ReadIdx(const std::string& path, int rank) {
   while (array.values.size() < expected) {
     const size_t have = array.values.size();
     const size_t want = std::min<size_t>(expected - have, std::max(kChunk, have));
+    if (array.room.emplace_back(HostPool().Reserve(want)) == nullptr) {
+      return ResourceExhausted(path + ": no memory for its " + std::to_string(expected) +
+                               " values: " + HostPool().Explain(want));
+    }
     array.values.resize(have + want);
     MG_ASSIGN_OR_RETURN(got, reader.Read(array.values.data() + have, want));
     if (got < want) {

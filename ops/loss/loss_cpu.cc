@@ -9,6 +9,7 @@
 
 #include "executor/kernel.h"
 #include "ops/cpu/float_view_cpu.h"
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/loss/check.h"
 
 namespace monograph::ops::loss {
@@ -16,15 +17,19 @@ namespace {
 
 // exp(x - max x) of one row into `e`; returns its sum, and the maximum in `top`.
 template <typename T, typename A>
-A Exponentials(const T* x, int64_t step, int64_t classes, T* e, A* top) {
-  *top = static_cast<A>(x[0]);
-  for (int64_t k = 1; k < classes; ++k) *top = std::max(*top, static_cast<A>(x[k * step]));
-  A sum = 0;
-  for (int64_t k = 0; k < classes; ++k) {
-    const A value = std::exp(static_cast<A>(x[k * step]) - *top);
-    e[k] = T(value);
-    sum += value;
-  }
+A Exponentials(const KernelContext& c, const T* x, int64_t step, int64_t classes, T* e, A* top) {
+  A largest = static_cast<A>(x[0]), sum = 0;
+  InPieces(c, classes, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) largest = std::max(largest, static_cast<A>(x[k * step]));
+  });
+  InPieces(c, classes, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const A value = std::exp(static_cast<A>(x[k * step]) - largest);
+      e[k] = T(value);
+      sum += value;
+    }
+  });
+  *top = largest;
   return sum;
 }
 
@@ -39,13 +44,19 @@ class SparseKernel : public Kernel {
     MG_RETURN_IF_ERROR(CheckSparse(shape, labels.shape()));
     const int64_t rows = shape[0], classes = shape[1];
     const L* label = labels.data<L>();
-    for (int64_t i = 0; i < rows; ++i) {
-      if (label[i] >= 0 && label[i] < classes) continue;
-      return InvalidArgument("Received a label value of " + std::to_string(label[i]) +
-                             " at index " + std::to_string(i) +
+    int64_t wrong = rows;
+    InPieces(c, rows, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && wrong == rows; ++i) {
+        if (label[i] < 0 || label[i] >= classes) wrong = i;
+      }
+    });
+    if (wrong < rows) {
+      return InvalidArgument("Received a label value of " + std::to_string(label[wrong]) +
+                             " at index " + std::to_string(wrong) +
                              " which is outside the valid range of [0, " + std::to_string(classes) +
                              ")");
     }
+    if (c.cancelled()) return Status();
     MG_ASSIGN_OR_RETURN(Tensor * loss, c.AllocateOutput(0, Shape{rows}));
     MG_ASSIGN_OR_RETURN(Tensor * backprop, c.AllocateOutput(1, shape));
     const T* x = logits.data<T>();
@@ -55,11 +66,13 @@ class SparseKernel : public Kernel {
       for (int64_t i = begin; i < end; ++i) {
         T* row = b + i * classes;
         A top;
-        const A sum = Exponentials<T, A>(x + i * classes, 1, classes, row, &top);
+        const A sum = Exponentials<T, A>(c, x + i * classes, 1, classes, row, &top);
         const auto target = static_cast<int64_t>(label[i]);
         l[i] = T(std::log(sum) - (static_cast<A>(x[i * classes + target]) - top));
-        for (int64_t k = 0; k < classes; ++k)
-          row[k] = T(static_cast<A>(row[k]) / sum - (k == target ? A(1) : A(0)));
+        InPieces(c, classes, [&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k)
+            row[k] = T(static_cast<A>(row[k]) / sum - (k == target ? A(1) : A(0)));
+        });
       }
     };
     c.ParallelFor(rows, 10 * classes, std::ref(body));
@@ -88,13 +101,15 @@ class DenseKernel : public Kernel {
         T* row = b + i * classes;
         const T *in = x + i * xr, *target = p + i * pr;
         A top;
-        const A sum = Exponentials<T, A>(in, xc, classes, row, &top), log_sum = std::log(sum);
+        const A sum = Exponentials<T, A>(c, in, xc, classes, row, &top), log_sum = std::log(sum);
         A total = 0;
-        for (int64_t k = 0; k < classes; ++k) {
-          const A q = static_cast<A>(target[k * pc]);
-          if (q != A(0)) total += q * (log_sum - (static_cast<A>(in[k * xc]) - top));
-          row[k] = T(static_cast<A>(row[k]) / sum - q);
-        }
+        InPieces(c, classes, [&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) {
+            const A q = static_cast<A>(target[k * pc]);
+            if (q != A(0)) total += q * (log_sum - (static_cast<A>(in[k * xc]) - top));
+            row[k] = T(static_cast<A>(row[k]) / sum - q);
+          }
+        });
         l[i] = T(total);
       }
       if (classes == 0) std::fill(l + begin, l + end, T(0));
@@ -156,17 +171,22 @@ class InTopKKernel : public Kernel {
     const int64_t rows = predictions.shape()[0], classes = predictions.shape()[1];
     const int64_t k = static_cast<int64_t>(c.input(2).scalar<L>());
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows}));
-    for (int64_t i = 0; i < rows; ++i) {
-      const float* row = predictions.data<float>() + i * classes;
-      const auto target = static_cast<int64_t>(targets.data<L>()[i]);
-      bool in_top = target >= 0 && target < classes && std::isfinite(row[target]);
-      int64_t higher = 0;
-      for (int64_t j = 0; in_top && j < classes; ++j) {
-        if (!std::isfinite(row[j])) in_top = false;
-        if (row[j] > row[target]) ++higher;
+    bool* const in_top_k = out->data<bool>();
+    c.ParallelFor(rows, 1 + classes, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float* row = predictions.data<float>() + i * classes;
+        const auto target = static_cast<int64_t>(targets.data<L>()[i]);
+        bool in_top = target >= 0 && target < classes && std::isfinite(row[target]);
+        int64_t higher = 0;
+        InPieces(c, in_top ? classes : 0, [&](int64_t first, int64_t last) {
+          for (int64_t j = first; in_top && j < last; ++j) {
+            if (!std::isfinite(row[j])) in_top = false;
+            if (row[j] > row[target]) ++higher;
+          }
+        });
+        in_top_k[i] = in_top && higher < k;
       }
-      out->data<bool>()[i] = in_top && higher < k;
-    }
+    });
     return Status();
   }
 };

@@ -273,7 +273,7 @@ class MatMulKernel : public Kernel {
     const C* bias_data = fused_.bias ? bias.data<C>() : nullptr;
     MG_RETURN_IF_ERROR(
         multiplier_.Run(c, p, fa.data<C>(), fb.data<C>(), bias_data, target.data<C>()));
-    if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
+    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, out);
     return Status();
   }
 
@@ -302,14 +302,14 @@ class BatchMatMulKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(target, c.AllocateTemp(DT_FLOAT, out->shape()));
     }
     const int64_t count = batched.batch.elements();
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count && !c.cancelled(); ++i) {
       const int64_t ix = MatrixOf(i, batched.batch, batched.x_batch),
                     iy = MatrixOf(i, batched.batch, batched.y_batch);
       MG_RETURN_IF_ERROR(multiplier_.Run(c, p, fx.data<C>() + ix * p.m * p.k,
                                          fy.data<C>() + iy * p.k * p.n, nullptr,
                                          target.data<C>() + i * p.m * p.n));
     }
-    if constexpr (kIs16Bit<T>) FromFloat<T>(target, out);
+    if constexpr (kIs16Bit<T>) FromFloat<T>(c, target, out);
     return Status();
   }
 

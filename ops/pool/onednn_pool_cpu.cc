@@ -108,13 +108,13 @@ class Chunk {
 // How many images one call of oneDNN takes. The gradient of max pooling reads what its forward pass
 // has just written, so a call is small enough for that to be in the cache. The other passes touch
 // everything once: they make as few calls as keep the threads evenly busy, since a call costs about
-// a microsecond.
+// a microsecond. No call takes long, since between two of them an abort of the step is seen.
 int64_t ImagesPerCall(const PoolPass& pass, int64_t image_bytes, int threads) {
-  constexpr int64_t kInCache = 1 << 20, kWorthACall = 1 << 18;
+  constexpr int64_t kInCache = 1 << 20, kWorthACall = 1 << 18, kMost = 1 << 24;
   const int64_t bytes = pass.images * image_bytes;
   int64_t calls = threads <= 1 ? 1 : int64_t{4} * threads;
   if (pass.kind == PoolPass::kMaxGradient) calls = bytes / kInCache;
-  calls = std::max<int64_t>(1, std::min(calls, bytes / kWorthACall));
+  calls = std::clamp<int64_t>(calls, bytes / kMost + 1, bytes / kWorthACall + 1);
   return (pass.images + calls - 1) / calls;
 }
 
@@ -141,7 +141,7 @@ class OnednnPool::Plan {
     FirstFailure failure;
     const auto body = [&](int64_t begin, int64_t end) {
       onednn::SingleThread single;
-      for (int64_t i = begin; i < end; ++i) {
+      for (int64_t i = begin; i < end && !c.cancelled(); ++i) {
         const int64_t first = i * per_chunk_;
         Chunk& chunk = first + per_chunk_ <= images_ ? whole_ : tail_;
         if (Status one =

@@ -208,7 +208,7 @@ class AverageGradPass {
       WithChannelStride(g.image.sc, [&](auto sc) {
         for (int64_t n = begin; n < end; ++n) {
           std::fill_n(dx + n * g.image.sn, g.image.sn, A(0));
-          for (int64_t oh = 0; oh < g.rows.out; ++oh) {
+          for (int64_t oh = 0; oh < g.rows.out && !c.cancelled(); ++oh) {
             const Inside rows(g.rows, oh);
             for (int64_t ow = 0; ow < g.columns.out; ++ow) {
               const Inside columns(g.columns, ow);
@@ -227,7 +227,7 @@ class AverageGradPass {
       });
     };
     c.ParallelFor(g.image.n, 1 + g.image.sn, std::ref(body));
-    if constexpr (kIs16Bit<T>) FromFloat<T>(sums, out);
+    if constexpr (kIs16Bit<T>) FromFloat<T>(c, sums, out);
     return Status();
   }
 

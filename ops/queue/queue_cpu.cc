@@ -80,20 +80,29 @@ class EnqueueKernel : public AsyncKernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     auto queue = FindResource<QueueResource>(c);
     if (!queue.ok()) return done(queue.status());
-    auto tuples = Tuples(c, **queue);
-    if (!tuples.ok()) return done(tuples.status());
+    if (Status fits = Check(c, **queue); !fits.ok()) return done(fits);
+    const auto rows = many_ ? static_cast<size_t>(c.input(1).shape()[0]) : 1;
     // Without rows there is nothing to wait for, even if the queue is full or closed, as in
     // TensorFlow.
-    if (tuples->empty()) return done(Status());
+    if (rows == 0) return done(Status());
+    if (Status admitted = (*queue)->Admit(rows); !admitted.ok()) return done(admitted);
+    auto tuples = Tuples(c, (*queue)->spec(), rows);
+    if (!tuples.ok()) {
+      (*queue)->Dismiss(rows);
+      return done(tuples.status());
+    }
     (*queue)->Enqueue(c, std::move(tuples).value(), std::move(done));
   }
 
  private:
-  Result<std::vector<Tuple>> Tuples(KernelContext& c, const QueueResource& queue) const {
+  Status Check(const KernelContext& c, const QueueResource& queue) const {
     MG_RETURN_IF_ERROR(CheckTypes(queue, types_));
-    const QueueSpec& spec = queue.spec();
+    for (int i = 0; i < c.num_inputs() - 1; ++i) MG_RETURN_IF_ERROR(CheckShape(c, queue, i));
+    return Status();
+  }
+
+  Result<std::vector<Tuple>> Tuples(KernelContext& c, const QueueSpec& spec, size_t count) const {
     const int components = c.num_inputs() - 1;
-    for (int i = 0; i < components; ++i) MG_RETURN_IF_ERROR(CheckShape(c, queue, i));
     std::vector<Tuple> tuples;
     if (!many_) {
       tuples.emplace_back();
@@ -103,7 +112,7 @@ class EnqueueKernel : public AsyncKernel {
       }
       return tuples;
     }
-    tuples.resize(static_cast<size_t>(c.input(1).shape()[0]));
+    tuples.resize(count);
     for (int i = 0; i < components; ++i) {
       const Tensor rows = c.TakeInput(1 + i);
       const Shape shape(rows.shape().dims().subspan(1));

@@ -3,15 +3,22 @@
 // served in part (some tuples have entered, some were taken): it keeps them and its place at the
 // head, so that the attempts of a line end in the order in which they began, and a cancelled
 // dequeue puts its tuples back.
+//
+// Tensors count against the task's memory by themselves; places of tuples are reserved there a
+// mebibyte at a time (Admit), from before they are made until they leave (Finish).
 #include "ops/queue/queue_resource_cpu.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/pool_allocator.h"
 #include "base/random.h"
 #include "ops/random/philox.h"
 
 namespace monograph::ops::queue {
 namespace {
+
+constexpr size_t kRoom = size_t{1} << 20;
 
 uint64_t ShuffleKey(const QueueSpec& spec) {
   if (spec.seed == 0 && spec.seed2 == 0) return RandomNonZero();
@@ -31,6 +38,40 @@ std::string QueueSpec::ToString() const {
 }
 
 QueueResource::QueueResource(QueueSpec spec) : spec_(std::move(spec)), key_(ShuffleKey(spec_)) {}
+
+size_t QueueResource::TuplesOfRoom() const {
+  constexpr size_t kHeapBlock = 16;
+  return kRoom / (2 * sizeof(Tuple) + kHeapBlock + spec_.types.size() * sizeof(Tensor));
+}
+
+Status QueueResource::Admit(size_t tuples) {
+  const size_t each = TuplesOfRoom();
+  MutexLock lock(mutex_);
+  const size_t wanted = (admitted_ + tuples) / each, there = room_.size();
+  if (wanted > there) {
+    const size_t bytes = (wanted - there) * kRoom;
+    std::shared_ptr<void> room = HostPool().Reserve(bytes);
+    if (room == nullptr) {
+      return ResourceExhausted(Quoted() + " has no room for " + std::to_string(tuples) +
+                               " more elements beside its " + std::to_string(elements_.size()) +
+                               ": " + HostPool().Explain(bytes));
+    }
+    room_.resize(wanted, room);
+  }
+  admitted_ += tuples;
+  return Status();
+}
+
+void QueueResource::Dismiss(size_t tuples) {
+  MutexLock lock(mutex_);
+  DismissLocked(tuples);
+}
+
+void QueueResource::DismissLocked(size_t tuples) {
+  admitted_ -= tuples;
+  // One more than is needed stays, for a queue whose size moves about a border.
+  room_.resize(std::min(room_.size(), admitted_ / TuplesOfRoom() + 1));
+}
 
 void QueueResource::Enqueue(KernelContext& c, std::vector<Tuple> tuples, Done done) {
   Attempt attempt;
@@ -185,6 +226,7 @@ bool QueueResource::TryEnqueue(Completions* completions) {
   const bool progress = head.entered > before;
   if (head.entered < head.tuples.size()) return progress;
   head.tuples.clear();
+  head.entered = 0;
   Finish(&enqueues_, enqueues_.begin(), Status(), completions);
   return true;
 }
@@ -218,6 +260,7 @@ bool QueueResource::TryDequeue(Completions* completions) {
 
 void QueueResource::Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which,
                            Status status, Completions* completions) {
+  DismissLocked(which->tuples.size() - which->entered);
   completions->push_back({std::move(which->done), std::move(status), std::move(which->tuples)});
   line->erase(which);
 }

@@ -44,8 +44,14 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
 
   const QueueSpec& spec() const { return spec_; }
 
+  // Room for so many tuples beside their tensors, which must come before they are made for Enqueue:
+  // a queue without a bound is bounded by the task's memory. ResourceExhausted if there is none.
+  Status Admit(size_t tuples);
+  // They were not enqueued.
+  void Dismiss(size_t tuples);
+
   // Each calls `done` once, at once or when it is through; a cancelled step ends the wait. The
-  // tuples fit the queue's types and shapes.
+  // tuples fit the queue's types and shapes, and were admitted.
   void Enqueue(KernelContext& c, std::vector<Tuple> tuples, Done done);
   void Dequeue(KernelContext& c, int64_t n, bool up_to, Taken done);
   void Close(KernelContext& c, bool cancel_pending_enqueues, Done done);
@@ -79,17 +85,22 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   std::string Quoted() const { return spec_.kind + " '" + spec_.name + "'"; }
   void Start(KernelContext& c, bool enqueue, Attempt attempt);
   void Cancel(uint64_t id);
-  void FailAll(std::list<Attempt>* line, const Status& status, Completions* completions);
+  void FailAll(std::list<Attempt>* line, const Status& status, Completions* completions)
+      MG_REQUIRES(mutex_);
   void Flush(Completions* completions) MG_REQUIRES(mutex_);
   bool TryEnqueue(Completions* completions) MG_REQUIRES(mutex_);  // true: something has changed
   bool TryDequeue(Completions* completions) MG_REQUIRES(mutex_);
   // Why the attempt has to wait.
   std::string Waits(const Attempt& attempt) const MG_REQUIRES(mutex_);
-  static void Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which, Status status,
-                     Completions* completions);
+  void Finish(std::list<Attempt>* line, std::list<Attempt>::iterator which, Status status,
+              Completions* completions) MG_REQUIRES(mutex_);
+  void DismissLocked(size_t tuples) MG_REQUIRES(mutex_);
   Tuple TakeOne() MG_REQUIRES(mutex_);
   void PutBack(Attempt& attempt) MG_REQUIRES(mutex_);
   static void Run(Completions completions);
+
+  // Tuples that one reservation is for.
+  size_t TuplesOfRoom() const;
 
   const QueueSpec spec_;
   const uint64_t key_;  // of the shuffle's random numbers
@@ -98,6 +109,9 @@ class QueueResource : public Resource, public std::enable_shared_from_this<Queue
   std::deque<Tuple> elements_ MG_GUARDED_BY(mutex_);
   std::list<Attempt> enqueues_ MG_GUARDED_BY(mutex_), dequeues_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
+  size_t admitted_ MG_GUARDED_BY(mutex_) = 0;  // tuples
+  // For these, kRoom bytes each; a few tuples have room without.
+  std::vector<std::shared_ptr<void>> room_ MG_GUARDED_BY(mutex_);
   uint64_t last_id_ MG_GUARDED_BY(mutex_) = 0, draws_ MG_GUARDED_BY(mutex_) = 0;
 };
 

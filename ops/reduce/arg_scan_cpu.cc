@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/reduce/around.h"
 #include "ops/reduce/register.h"
 
@@ -8,16 +11,18 @@ namespace {
 
 template <typename T, typename Index, bool kMax>
 void ArgRows(KernelContext& c, const Around& a, const T* x, Index* out) {
-  c.ParallelFor(a.outer, 1 + a.n * a.inner, [=](int64_t begin, int64_t end) {
+  c.ParallelFor(a.outer, 1 + a.n * a.inner, [=, &c](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
       for (int64_t k = 0; k < a.inner; ++k) {
         const T* column = x + o * a.n * a.inner + k;
         int64_t best = 0;
         T value = column[0];
-        for (int64_t i = 1; i < a.n; ++i) {
-          const T other = column[i * a.inner];
-          if (kMax ? other > value : other < value) best = i, value = other;
-        }
+        InPieces(c, a.n, [&](int64_t first, int64_t last) {
+          for (int64_t i = std::max<int64_t>(first, 1); i < last; ++i) {
+            const T other = column[i * a.inner];
+            if (kMax ? other > value : other < value) best = i, value = other;
+          }
+        });
         out[o * a.inner + k] = static_cast<Index>(best);
       }
     }
@@ -54,18 +59,20 @@ class ScanKernel : public Kernel {
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();
     const int64_t first = reverse_ ? a.n - 1 : 0, step = reverse_ ? -1 : 1;
-    c.ParallelFor(a.outer, 1 + a.n * a.inner, [=, this](int64_t begin, int64_t end) {
+    c.ParallelFor(a.outer, 1 + a.n * a.inner, [=, this, &c](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
         for (int64_t k = 0; k < a.inner; ++k) {
           using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
           Wide total = kProduct ? Wide(1) : Wide(0);
-          for (int64_t i = 0; i < a.n; ++i) {
-            const int64_t at = (o * a.n + first + i * step) * a.inner + k;
-            const Wide value = x[at];
-            const Wide next = kProduct ? total * value : total + value;
-            y[at] = T(exclusive_ ? total : next);
-            total = next;
-          }
+          InPieces(c, a.n, [&](int64_t from, int64_t to) {
+            for (int64_t i = from; i < to; ++i) {
+              const int64_t at = (o * a.n + first + i * step) * a.inner + k;
+              const Wide value = x[at];
+              const Wide next = kProduct ? total * value : total + value;
+              y[at] = T(exclusive_ ? total : next);
+              total = next;
+            }
+          });
         }
       }
     });

@@ -18,7 +18,7 @@ namespace {
 template <typename T, typename Op>
 Status ReduceAll(KernelContext& c, const T* x, int64_t n, T* out) {
   if (n <= 8 * kBlock || c.intra_op_threads() == 1) {
-    *out = ReduceRun<T, Op>(x, n);
+    *out = ReduceRun<T, Op>(x, n, [&c] { return c.cancelled(); });
     return Status();
   }
   const int64_t blocks = (n + kBlock - 1) / kBlock;
@@ -38,18 +38,20 @@ Status ReduceAll(KernelContext& c, const T* x, int64_t n, T* out) {
 template <typename T, typename Op>
 Status ReduceMiddle(KernelContext& c, const T* x, int64_t groups, int64_t rows, int64_t columns,
                     T* out) {
+  const auto stop = [context = &c] { return context->cancelled(); };
   const int64_t blocks = (rows + kRowBlock - 1) / kRowBlock;
   if (blocks <= 1) {
     if (groups > 1) {
       c.ParallelFor(groups, 1 + rows * columns / 4, [=](int64_t begin, int64_t end) {
         for (int64_t g = begin; g < end; ++g) {
-          ReduceRows<T, Op>(x + g * rows * columns, rows, columns, columns, out + g * columns);
+          ReduceRows<T, Op>(x + g * rows * columns, rows, columns, columns, out + g * columns,
+                            stop);
         }
       });
     } else {
       c.ParallelFor((columns + 63) / 64, 1 + rows * 16, [=](int64_t begin, int64_t end) {
         const int64_t first = begin * 64, count = std::min(columns, end * 64) - first;
-        ReduceRows<T, Op>(x + first, rows, count, columns, out + first);
+        ReduceRows<T, Op>(x + first, rows, count, columns, out + first, stop);
       });
     }
     return Status();
@@ -60,19 +62,21 @@ Status ReduceMiddle(KernelContext& c, const T* x, int64_t groups, int64_t rows, 
     for (int64_t i = begin; i < end; ++i) {
       const int64_t g = i / blocks, first = i % blocks * kRowBlock;
       ReduceRows<T, Op>(x + (g * rows + first) * columns, std::min(kRowBlock, rows - first),
-                        columns, columns, parts + i * columns);
+                        columns, columns, parts + i * columns, stop);
     }
   });
   for (int64_t g = 0; g < groups; ++g) {
-    ReduceRows<T, Op>(parts + g * blocks * columns, blocks, columns, columns, out + g * columns);
+    ReduceRows<T, Op>(parts + g * blocks * columns, blocks, columns, columns, out + g * columns,
+                      stop);
   }
   return Status();
 }
 
 template <typename T, typename Op>
 Status ReduceLast(KernelContext& c, const T* x, int64_t rows, int64_t n, T* out) {
+  const auto stop = [context = &c] { return context->cancelled(); };
   c.ParallelFor(rows, 5 + n / 4, [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) out[r] = ReduceRun<T, Op>(x + r * n, n);
+    for (int64_t r = begin; r < end; ++r) out[r] = ReduceRun<T, Op>(x + r * n, n, stop);
   });
   return Status();
 }
@@ -115,17 +119,19 @@ class ReduceKernel : public Kernel {
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
     MG_RETURN_IF_ERROR((ReduceAny<T, Op>(c, plan, c.input(0).data<T>(), out->data<T>())));
-    if constexpr (kMean) Divide(out->data<T>(), plan);
+    if constexpr (kMean) Divide(c, out->data<T>(), plan);
     return Status();
   }
 
  protected:
-  static void Divide(T* values, const ReducePlan& plan) {
+  static void Divide(KernelContext& c, T* values, const ReducePlan& plan) {
     if constexpr (std::is_integral_v<T>) {
       if (plan.reduced_elements == 0) return;  // 0 by 0 elements: stays 0
     }
     const T n = static_cast<T>(plan.reduced_elements);
-    for (int64_t i = 0; i < plan.kept_elements; ++i) values[i] = T(values[i] / n);
+    c.ParallelFor(plan.kept_elements, 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) values[i] = T(values[i] / n);
+    });
   }
   const bool keep_dims_;
 };
@@ -141,13 +147,23 @@ class Reduce16Kernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor wide, c.AllocateTemp(DT_FLOAT, c.input(0).shape()));
     MG_ASSIGN_OR_RETURN(Tensor result, c.AllocateTemp(DT_FLOAT, plan.output));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
-    ToFloats(c.input(0).data<T16>(), wide.data<float>(), wide.elements());
+    const T16* narrow = c.input(0).data<T16>();
+    c.ParallelFor(wide.elements(), 1,
+                  [narrow, to = wide.data<float>()](int64_t begin, int64_t end) {
+                    ToFloats(narrow + begin, to + begin, end - begin);
+                  });
     MG_RETURN_IF_ERROR((ReduceAny<float, Op>(c, plan, wide.data<float>(), result.data<float>())));
     if constexpr (kMean) {
       const float n = static_cast<float>(plan.reduced_elements);
-      for (int64_t i = 0; i < plan.kept_elements; ++i) result.data<float>()[i] /= n;
+      float* const sums = result.data<float>();
+      c.ParallelFor(plan.kept_elements, 1, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) sums[i] /= n;
+      });
     }
-    FromFloats(result.data<float>(), out->data<T16>(), plan.kept_elements);
+    const float* const from = result.data<float>();
+    c.ParallelFor(plan.kept_elements, 1, [from, to = out->data<T16>()](int64_t begin, int64_t end) {
+      FromFloats(from + begin, to + begin, end - begin);
+    });
     return Status();
   }
 

@@ -38,19 +38,24 @@ T ReduceBlock(const T* x, int64_t n) {
   return result;
 }
 
-template <typename T, typename Op>
-T ReduceRun(const T* x, int64_t n) {
+// Between blocks `stop()` says whether to leave the rest out.
+template <typename T, typename Op, typename Stop>
+T ReduceRun(const T* x, int64_t n, const Stop& stop) {
   T result = Op::Zero();
-  for (int64_t i = 0; i < n; i += kBlock)
+  for (int64_t i = 0; i < n && !stop(); i += kBlock)
     result = Op::Combine(result, ReduceBlock<T, Op>(x + i, std::min(kBlock, n - i)));
   return result;
 }
 
-// out[k] = all of x[r * pitch + k] for r in [0, rows), k in [0, columns).
-template <typename T, typename Op>
-void ReduceRows(const T* x, int64_t rows, int64_t columns, int64_t pitch, T* out) {
+// out[k] = all of x[r * pitch + k] for r in [0, rows), k in [0, columns). Now and then `stop()`
+// says whether to leave the rest out.
+template <typename T, typename Op, typename Stop>
+void ReduceRows(const T* x, int64_t rows, int64_t columns, int64_t pitch, T* out,
+                const Stop& stop) {
   std::fill_n(out, columns, Op::Zero());
+  const int64_t between = std::max<int64_t>(1, (int64_t{1} << 16) / std::max<int64_t>(1, columns));
   for (int64_t r = 0; r < rows; ++r) {
+    if (r % between == 0 && stop()) return;
     const T* row = x + r * pitch;
     MG_INDEPENDENT_LOOP
     for (int64_t k = 0; k < columns; ++k) out[k] = Op::Combine(out[k], row[k]);

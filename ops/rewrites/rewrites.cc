@@ -6,10 +6,12 @@
 #include "ops/rewrites/fuse_chains.h"
 #include "ops/rewrites/group_casts.h"
 #include "ops/rewrites/group_updates.h"
+#include "ops/rewrites/least_memory.h"
 
 namespace monograph {
 
 Result<Graph> RewriteForExecution(Graph graph) {
+  MG_RETURN_IF_ERROR(CheckLeastMemory(graph));
   MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph)));
   MG_ASSIGN_OR_RETURN(graph, FuseOps(graph));
   MG_ASSIGN_OR_RETURN(graph, FuseChains(std::move(graph)));

@@ -4,6 +4,7 @@
 
 #include "executor/kernel.h"
 #include "ops/cpu/float_view_cpu.h"
+#include "ops/cpu/pieces_cpu.h"
 
 namespace monograph::ops::softmax {
 namespace {
@@ -27,24 +28,35 @@ class SoftmaxKernel : public Kernel {
       for (int64_t row = begin; row < end; ++row) {
         const T* in = x + row * classes;
         T* to = y + row * classes;
-        A top = static_cast<A>(in[0]);
-        for (int64_t k = 1; k < classes; ++k) top = std::max(top, static_cast<A>(in[k]));
-        A sum = 0;
-        if constexpr (kLog) {
-          for (int64_t k = 0; k < classes; ++k) sum += std::exp(static_cast<A>(in[k]) - top);
-          const A log_sum = std::log(sum);
-          for (int64_t k = 0; k < classes; ++k) to[k] = T(static_cast<A>(in[k]) - top - log_sum);
-        } else if constexpr (kIs16Bit<T>) {  // an exp more rather than rounding twice
-          for (int64_t k = 0; k < classes; ++k) sum += std::exp(static_cast<A>(in[k]) - top);
-          for (int64_t k = 0; k < classes; ++k)
-            to[k] = T(std::exp(static_cast<A>(in[k]) - top) / sum);
-        } else {
-          for (int64_t k = 0; k < classes; ++k) {
-            to[k] = std::exp(in[k] - top);
-            sum += to[k];
+        // fn(begin, end) over the classes; a row may be very long.
+        const auto classwise = [&](const auto& fn) { return InPieces(c, classes, fn); };
+        A top = static_cast<A>(in[0]), sum = 0;
+        classwise([&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) top = std::max(top, static_cast<A>(in[k]));
+        });
+        classwise([&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) {
+            const A value = std::exp(static_cast<A>(in[k]) - top);
+            // 16-bit floats would be rounded twice: for these exp is called once more.
+            if constexpr (!kLog && !kIs16Bit<T>) to[k] = value;
+            sum += value;
           }
+        });
+        if constexpr (kLog) {
+          const A log_sum = std::log(sum);
+          classwise([&](int64_t first, int64_t last) {
+            for (int64_t k = first; k < last; ++k) to[k] = T(static_cast<A>(in[k]) - top - log_sum);
+          });
+        } else if constexpr (kIs16Bit<T>) {
+          classwise([&](int64_t first, int64_t last) {
+            for (int64_t k = first; k < last; ++k)
+              to[k] = T(std::exp(static_cast<A>(in[k]) - top) / sum);
+          });
+        } else {
           const A scale = A(1) / sum;
-          for (int64_t k = 0; k < classes; ++k) to[k] *= scale;
+          classwise([&](int64_t first, int64_t last) {
+            for (int64_t k = first; k < last; ++k) to[k] *= scale;
+          });
         }
       }
     };

@@ -1,3 +1,4 @@
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/transpose/transpose_kernels.h"
 
 namespace monograph::ops::transpose {
@@ -12,18 +13,24 @@ class InvertPermutationKernel : public Kernel {
     if (c.input(0).shape().rank() != 1) return InvalidArgument("a permutation must be a vector");
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, c.input(0).shape()));
     T* inverse = out->data<T>();
-    std::fill_n(inverse, perm.size(), T{-1});
-    for (size_t i = 0; i < perm.size(); ++i) {
-      const T at = perm[i];
-      if (at < 0 || static_cast<size_t>(at) >= perm.size()) {
-        return InvalidArgument(std::to_string(at) + " is not between 0 and " +
-                               std::to_string(perm.size()));
+    const auto n = static_cast<int64_t>(perm.size());
+    InPieces(c, n,
+             [&](int64_t begin, int64_t end) { std::fill_n(inverse + begin, end - begin, T{-1}); });
+    Status status;
+    InPieces(c, n, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && status.ok(); ++i) {
+        const T at = perm[static_cast<size_t>(i)];
+        if (at < 0 || static_cast<int64_t>(at) >= n) {
+          status =
+              InvalidArgument(std::to_string(at) + " is not between 0 and " + std::to_string(n));
+        } else if (inverse[at] != -1) {
+          status = InvalidArgument(std::to_string(at) + " is duplicated in the input");
+        } else {
+          inverse[at] = static_cast<T>(i);
+        }
       }
-      if (inverse[at] != -1)
-        return InvalidArgument(std::to_string(at) + " is duplicated in the input");
-      inverse[at] = static_cast<T>(i);
-    }
-    return Status();
+    });
+    return status;
   }
 };
 

@@ -157,5 +157,76 @@ TEST(PoolAllocator, ASessionTakesNotAllWhileOthersAreOpen) {
   pool.Deallocate(again, 90 * kMiB);
 }
 
+// Blocks of `bytes` until there are no more.
+std::vector<void*> TakeAll(PoolAllocator& pool, size_t bytes) {
+  std::vector<void*> blocks;
+  while (void* block = pool.Allocate(bytes)) blocks.push_back(block);
+  return blocks;
+}
+
+TEST(PoolAllocator, WhatSmallBlocksHadServesOtherSizesOnceTheyAreFree) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  for (const size_t bytes : {size_t{5000}, size_t{20000}, kMiB / 2, 3 * kMiB / 2}) {
+    std::vector<void*> blocks = TakeAll(pool, bytes);
+    EXPECT_GT(blocks.size() * bytes, 70 * kMiB) << bytes;
+    EXPECT_EQ(pool.Allocate(8 * kMiB), nullptr);
+    for (void* block : blocks) pool.Deallocate(block, bytes);
+    // All of it for one large block; then for the next size.
+    void* const large = pool.Allocate(90 * kMiB);
+    ASSERT_NE(large, nullptr) << bytes;
+    EXPECT_LE(pool.bytes_mapped(), static_cast<int64_t>(100 * kMiB));
+    pool.Deallocate(large, 90 * kMiB);
+  }
+  EXPECT_EQ(pool.bytes_in_use(), 0);
+}
+
+TEST(PoolAllocator, ABlockInUseKeepsItsOwnChunkAlone) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  std::vector<void*> blocks = TakeAll(pool, 10000);
+  std::vector<char*> kept;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i % 2000 == 7) {
+      kept.push_back(static_cast<char*>(blocks[i]));
+      std::memset(kept.back(), static_cast<int>(kept.size()), 10000);
+    } else {
+      pool.Deallocate(blocks[i], 10000);
+    }
+  }
+  ASSERT_GT(kept.size(), 3u);
+  const size_t room = 100 * kMiB - (kept.size() + 2) * PoolAllocator::kLarge;
+  void* const large = pool.Allocate(room);
+  ASSERT_NE(large, nullptr);
+  std::memset(large, 0, room);
+  // What is left of their chunks is given out still, and nothing of it twice.
+  blocks = TakeAll(pool, 10000);
+  for (void* block : blocks) std::memset(block, 0, 10000);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    for (size_t k = 0; k < 10000; k += 99) ASSERT_EQ(kept[i][k], static_cast<char>(i + 1));
+    pool.Deallocate(kept[i], 10000);
+  }
+  for (void* block : blocks) pool.Deallocate(block, 10000);
+  pool.Deallocate(large, room);
+  EXPECT_EQ(pool.bytes_in_use(), 0);
+}
+
+TEST(PoolAllocator, MemoryFromElsewhereCountsAndBelongsToWhoAsked) {
+  PoolAllocator pool("test");
+  pool.SetLimit(100 * kMiB);
+  const auto session = std::make_shared<MemoryHolder>("session 1", /*shares=*/true);
+  const auto other = std::make_shared<MemoryHolder>("session 2", /*shares=*/true);
+  const MemoryHolder::Scope scope(session.get());
+  std::shared_ptr<void> room = pool.Reserve(50 * kMiB);
+  ASSERT_NE(room, nullptr);
+  EXPECT_EQ(session->bytes(), static_cast<int64_t>(50 * kMiB));
+  EXPECT_EQ(pool.Reserve(30 * kMiB), nullptr);  // beyond its share
+  EXPECT_NE(pool.Explain(30 * kMiB).find("held by: session 1 (50.0 MiB)"), std::string::npos)
+      << pool.Explain(30 * kMiB);
+  room = nullptr;
+  EXPECT_EQ(session->bytes(), 0);
+  EXPECT_NE(pool.Reserve(70 * kMiB), nullptr);
+}
+
 }  // namespace
 }  // namespace monograph

@@ -10,6 +10,7 @@
 #include "client/registries.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
+#include "ops/conv/conv.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
@@ -95,6 +96,41 @@ TEST(Fairness, SixClientsGoOnBesideHugeProducts) {
   EXPECT_FALSE(step.get().ok());
 }
 
+TEST(Fairness, OneClientGoesOnBesideTwentyWithLongKernels) {
+  for (const char* threads : {"1", "2"}) {
+    TestCluster cluster({.ps = 0,
+                         .workers = 1,
+                         .flags = {"--inter_op_parallelism_threads=" + std::string(threads),
+                                   "--intra_op_parallelism_threads=" + std::string(threads)}});
+    Graph graph = NewGraph();
+    Scope root(&graph);
+    const LongProduct product(root);
+    const SmallSteps small(root);
+    std::vector<std::unique_ptr<Session>> greedy;
+    std::vector<std::future<Status>> steps;
+    for (int i = 0; i < 20; ++i) {
+      greedy.push_back(cluster.Connect(graph));
+      steps.push_back(RunLong(*greedy.back(), product, 4000));
+    }
+    ASSERT_TRUE(WaitForRunning(cluster, 20));
+    auto session = cluster.Connect(graph);
+    const Tensor value = Tensor::Allocate(DT_FLOAT, Shape{96, 96}).value();
+    std::fill_n(const_cast<float*>(value.data<float>()), 96 * 96, 0.01f);
+    // The system shares the cores among as many threads: a step takes longer, but does not wait
+    // for a kernel to end.
+    ExpectWithin(kSanitized ? 5s : 1s, [&](Clock::duration* took) {
+      for (int i = 0; i < 10; ++i) {
+        const auto begin = Clock::now();
+        const Status status = session->Run({{small.x, value}}, {small.y}).status();
+        EXPECT_TRUE(status.ok()) << status;
+        *took = std::max(*took, Clock::now() - begin);
+      }
+    });
+    for (auto& other : greedy) (void)other->Close();
+    for (auto& step : steps) (void)step.get();
+  }
+}
+
 // Closes a session while its step is inside a long kernel. On a machine of its own a kernel ends
 // within 100 ms; here other tests may run, too.
 void ExpectKernelEndsSoon(const Graph& graph, const Output& side, const Output& sum) {
@@ -141,6 +177,42 @@ TEST(Fairness, ATimeoutEndsALongKernel) {
                 {"did not end within 0.3 s", "node 'long_product' (MatMul)"});
     *took = Clock::now() - begin;
   });
+}
+
+// A convolution of one image by oneDNN, a single call of some seconds.
+struct OneCall {
+  explicit OneCall(const Scope& scope) {
+    side = Placeholder(scope.WithOpName("side"), DT_INT32, {});
+    const Output image = Fill(scope, Pack(scope, {Const(scope, 1), side, side, Const(scope, 32)}),
+                              Const(scope, 1.f));
+    const Output filter = Fill(scope, Const(scope, {3, 3, 32, 64}), Const(scope, 0.1f));
+    sum = Sum(scope, Conv2D(scope.WithOpName("one_call"), image, filter, {1, 1, 1, 1}, "SAME"),
+              {0, 1, 2, 3});
+    small = Neg(scope, Const(scope, 1.f));
+  }
+  Output side, sum, small;
+};
+
+TEST(Fairness, ATimeoutHoldsInALocalSessionForACallThatCannotBeCut) {
+  Graph graph = NewGraph();
+  const OneCall call{Scope(&graph)};
+  Result<std::unique_ptr<Session>> session =
+      Session::Local(graph, {.operation_timeout = 300ms});
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto run = [&](int32_t side) {
+    return (*session)->Run({{call.side, Tensor::Scalar(side)}}, {call.sum}).status();
+  };
+  auto begin = Clock::now();
+  const Status late = run(kSanitized ? 1000 : 2000);
+  const auto took = Clock::now() - begin;
+  ExpectError(late, Code::kDeadlineExceeded,
+              {"did not end within 0.3 s", "has not stopped: it is inside a kernel"});
+  EXPECT_LT(took, 2s);
+  // The session goes on beside the kernel, and closes without it.
+  EXPECT_TRUE((*session)->Run({}, {call.small}).ok());
+  begin = Clock::now();
+  (void)(*session)->Close();
+  EXPECT_LT(Clock::now() - begin, 3s);
 }
 
 // At any moment of a step: while it is registered, begins, computes, ends.

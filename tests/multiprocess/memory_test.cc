@@ -12,6 +12,7 @@
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/queue/queue.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
 #include "tests/multiprocess/cluster_fixture.h"
@@ -103,6 +104,102 @@ TEST(Memory, AGreedySessionLeavesOthersTheirPart) {
   ASSERT_TRUE(other->Close().ok());
   const Status again = RunWith(*greedy, matrices, 2896);
   EXPECT_TRUE(again.ok()) << again;
+}
+
+// What is fed goes into a queue on the worker, as one element or as rows.
+struct GrowingQueue {
+  GrowingQueue(const Scope& root, DType dtype, const PartialShape& shape, bool rows) {
+    const Scope there = root.WithDevice(kWorker0);
+    value = Placeholder(root, dtype, rows ? PartialShape{-1} : shape);
+    const Output queue = FIFOQueue(there.WithOpName("growing"), {dtype},
+                                   {.shapes = {rows ? PartialShape::Scalar() : shape}});
+    put = rows ? QueueEnqueueMany(there, queue, {value}) : QueueEnqueue(there, queue, {value});
+    size = QueueSize(there, queue);
+  }
+  Output value, size;
+  Operation put;
+};
+
+// Puts until there is no room; how often it went well.
+int PutAll(Session& session, const GrowingQueue& queue, const Tensor& value, Status* refused) {
+  for (int puts = 0; puts < 100000; ++puts) {
+    *refused = session.Run({{queue.value, value}}, {}, {queue.put}).status();
+    if (!refused->ok()) return puts;
+  }
+  return -1;
+}
+
+TEST(Memory, AQueueOfSmallTensorsTakesTheMemoryAndGivesItBackForTensorsOfOtherSizes) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=256MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const GrowingQueue queue(root, DT_FLOAT, {1 << 17}, false);  // elements of 512 KiB
+  const ManyMatrices matrices(root, 4);
+  auto session = cluster.Connect(graph);
+  const Tensor value = Tensor::Allocate(DT_FLOAT, Shape{1 << 17}).value();
+  Status refused;
+  const int puts = PutAll(*session, queue, value, &refused);
+  ExpectError(refused, Code::kResourceExhausted,
+              {"/job:worker/replica:0/task:0", "--memory_limit"});
+  EXPECT_GT(puts, 300);
+  EXPECT_FALSE(RunWith(*session, matrices, 2896).ok());
+  ASSERT_TRUE(session->Reset().ok());
+  const Status matrices_fit = RunWith(*session, matrices, 2896);
+  EXPECT_TRUE(matrices_fit.ok()) << matrices_fit;
+}
+
+TEST(Memory, AQueueOfScalarsIsBoundedByItsPlaces) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=256MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const GrowingQueue queue(root, DT_INT8, {}, true);
+  const ManyMatrices matrices(root, 2);
+  auto session = cluster.Connect(graph);
+  const Tensor rows = Tensor::Allocate(DT_INT8, Shape{300000}).value();
+  Status refused;
+  EXPECT_GT(PutAll(*session, queue, rows, &refused), 2);
+  ExpectError(refused, Code::kResourceExhausted,
+              {"FIFOQueue 'growing' has no room for 300000 more elements", "--memory_limit"});
+  EXPECT_LT(cluster.StatusOf("worker", 0).resident_bytes(), int64_t{450} << 20);
+  // Far more at once than there could be: refused before they are made.
+  const Tensor many = Tensor::Allocate(DT_INT8, Shape{100 << 20}).value();
+  ExpectError(session->Run({{queue.value, many}}, {}, {queue.put}).status(),
+              Code::kResourceExhausted, {"--memory_limit"});
+  EXPECT_TRUE(cluster.Connect(graph)->Run({}, {queue.size}).ok());
+  // Others have room once the queue is gone.
+  ASSERT_TRUE(session->Reset().ok());
+  const Status fits = RunWith(*cluster.Connect(graph), matrices, 2048);
+  EXPECT_TRUE(fits.ok()) << fits;
+}
+
+TEST(Memory, AGraphWhoseTensorsAreTooLargeTogetherIsRefusedAtOnce) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--memory_limit=512MiB"}});
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Scope there = root.WithDevice(kWorker0);
+  std::vector<Output> all;
+  for (int i = 0; i < 20; ++i)
+    all.push_back(Fill(there, Const(there, {2896, 2896}), Const(there, static_cast<float>(i))));
+  const Output sum = AddN(there.WithOpName("sum"), all);
+  // Each of two variables would fit.
+  std::vector<Operation> inits, updates;
+  for (int i = 0; i < 2; ++i) {
+    const Output w = VarHandle(there.WithOpName("w" + std::to_string(i)), DT_FLOAT, {9000, 9000});
+    const Output value =
+        Fill(there, Const(there, {9000, 9000}), Const(there, static_cast<float>(i)));
+    inits.push_back(AssignVariable(there, w, value));
+  }
+  const Output small = Neg(there, Const(there, {1.0f, 2.0f}));
+  auto session = cluster.Connect(graph, {.optimizer = {.level = 0}});
+  ExpectError(session->Run({}, {sum}).status(), Code::kResourceExhausted,
+              {"node 'sum' (AddN)", "its inputs and its output", "639.9 MiB",
+               "more than the 512.0 MiB", "--memory_limit"});
+  ExpectError(
+      session->Run({}, {}, inits).status(), Code::kResourceExhausted,
+      {"the 2 variables that the graph updates", "'w1', 'w0'", "618.0 MiB", "--memory_limit"});
+  EXPECT_TRUE(session->Run({}, {}, {inits[0]}).ok());
+  EXPECT_TRUE(session->Run({}, {small}).ok());
+  EXPECT_EQ(cluster.StatusOf("worker", 0).graphs(), 2);
 }
 
 TEST(Memory, TheLimitIsAFlagWithUnits) {
