@@ -25,6 +25,8 @@ namespace {
 
 constexpr size_t kHugePage = PoolAllocator::kLarge;
 constexpr size_t kSmallestBlock = 128;
+// The largest block of which threads keep some for themselves.
+constexpr size_t kMostCached = 1024;
 // Smaller ones are the runtime's own, too: without them it could not even say what is wrong.
 constexpr size_t kNeverRefused = 4096;
 // From here on it is asked what the system has: some files are read, in less time than it takes to
@@ -146,7 +148,9 @@ void PoolAllocator::Spill(ThreadCache* cache, int index, int blocks) {
 }
 
 PoolAllocator::~PoolAllocator() {
-  for (const Chunk& chunk : chunks_) munmap(chunk.data, kHugePage);
+  for (const std::vector<Chunk>& chunks : chunks_) {
+    for (const Chunk& chunk : chunks) munmap(chunk.data, kHugePage);
+  }
   for (const auto& [data, mapping] : large_) munmap(data, mapping.bytes);
 }
 
@@ -169,14 +173,15 @@ void* PoolAllocator::Map(size_t bytes) {
 
 void* PoolAllocator::Carve(size_t bytes, bool always) {
   MutexLock lock(map_mutex_);
-  if (chunks_.empty() || kHugePage - chunks_.back().carved < bytes) {
+  std::vector<Chunk>& chunks = chunks_[bytes <= kMostCached ? 0 : 1];
+  if (chunks.empty() || kHugePage - chunks.back().carved < bytes) {
     if (!MakeRoom(kHugePage) && bytes > kNeverRefused && !always) return nullptr;
     void* chunk = Map(kHugePage);
     if (chunk == nullptr) return nullptr;
-    chunks_.push_back({static_cast<char*>(chunk)});
+    chunks.push_back({static_cast<char*>(chunk)});
     charged_ += kHugePage;
   }
-  Chunk& chunk = chunks_.back();
+  Chunk& chunk = chunks.back();
   return chunk.data + std::exchange(chunk.carved, chunk.carved + bytes);
 }
 
@@ -196,9 +201,13 @@ int64_t PoolAllocator::SmallInUse() const {
   return total;
 }
 
+int64_t PoolAllocator::BytesOfChunks() const {
+  return static_cast<int64_t>((chunks_[0].size() + chunks_[1].size()) * kHugePage);
+}
+
 void PoolAllocator::TrimChunks(int64_t bytes) {
-  const int64_t free = static_cast<int64_t>(chunks_.size() * kHugePage) - SmallInUse();
-  if (chunks_.empty() || free < bytes) return;
+  const int64_t free = BytesOfChunks() - SmallInUse();
+  if (free < bytes) return;
   if (free - left_free_ < static_cast<int64_t>(kHugePage) &&
       std::chrono::steady_clock::now() - looked_ < kLookAgain)
     return;
@@ -219,11 +228,13 @@ void PoolAllocator::TrimChunks(int64_t bytes) {
       free_of[chunk_of(block)] += block_bytes;
   }
   std::unordered_map<uintptr_t, bool> goes;
-  for (const Chunk& chunk : chunks_) {
-    const auto found = free_of.find(chunk_of(chunk.data));
-    goes[chunk_of(chunk.data)] = found != free_of.end() && found->second == chunk.carved;
+  for (const std::vector<Chunk>& chunks : chunks_) {
+    for (const Chunk& chunk : chunks) {
+      const auto found = free_of.find(chunk_of(chunk.data));
+      goes[chunk_of(chunk.data)] = found != free_of.end() && found->second == chunk.carved;
+    }
+    if (!chunks.empty()) goes[chunk_of(chunks.back().data)] = false;
   }
-  goes[chunk_of(chunks_.back().data)] = false;
   for (size_t i = 0; i < classes_.size(); ++i) {
     FreeBlock *kept = nullptr, *last = nullptr;
     for (FreeBlock* block = lists[i]; block != nullptr;) {
@@ -240,12 +251,14 @@ void PoolAllocator::TrimChunks(int64_t bytes) {
     last->next = classes_[i].free;
     classes_[i].free = kept;
   }
-  const auto gone = static_cast<int64_t>(kHugePage) *
-                    static_cast<int64_t>(std::erase_if(chunks_, [&](const Chunk& chunk) {
-                      if (!goes[chunk_of(chunk.data)]) return false;
-                      munmap(chunk.data, kHugePage);
-                      return true;
-                    }));
+  int64_t gone = 0;
+  for (std::vector<Chunk>& chunks : chunks_) {
+    gone += static_cast<int64_t>(kHugePage * std::erase_if(chunks, [&](const Chunk& chunk) {
+                                   if (!goes[chunk_of(chunk.data)]) return false;
+                                   munmap(chunk.data, kHugePage);
+                                   return true;
+                                 }));
+  }
   charged_ -= gone;
   bytes_mapped_.fetch_sub(gone, std::memory_order_relaxed);  // a counter
   left_free_ = free - gone;
@@ -415,7 +428,7 @@ std::string PoolAllocator::Explain(size_t bytes) const {
       }
     }
     for (const auto& [name, size] : reserved_) (name.empty() ? others : held[name]) += size;
-    others += static_cast<int64_t>(chunks_.size() * kHugePage);
+    others += BytesOfChunks();
   }
   if (others > 0) held["other tensors"] = others;
   const std::string asked = BytesText(static_cast<int64_t>(std::min(bytes, size_t{1} << 62)));

@@ -142,6 +142,7 @@ class PoolAllocator : public Allocator {
   // Unmaps the chunks of which every block is free. Looks at all free blocks, so it does nothing
   // unless these are `bytes` or more, and some more than after the last time.
   void TrimChunks(int64_t bytes) MG_REQUIRES(map_mutex_);
+  int64_t BytesOfChunks() const MG_REQUIRES(map_mutex_);
   // Of small blocks.
   int64_t SmallInUse() const MG_EXCLUDES(caches_mutex_);
   // The large block that `data` is in, if it is given out; else nullptr.
@@ -161,7 +162,9 @@ class PoolAllocator : public Allocator {
   std::map<char*, Mapping> large_ MG_GUARDED_BY(map_mutex_);                // by address
   std::map<int, std::vector<char*>> free_large_ MG_GUARDED_BY(map_mutex_);  // by class
   int64_t large_in_use_ MG_GUARDED_BY(map_mutex_) = 0;
-  std::vector<Chunk> chunks_ MG_GUARDED_BY(map_mutex_);  // of kLarge bytes; the last is carved now
+  // Of kLarge bytes; the last one is carved now. Those of [0] have the small classes, of which
+  // threads keep free blocks, those of [1] the others, so that the former do not hold the latter.
+  std::array<std::vector<Chunk>, 2> chunks_ MG_GUARDED_BY(map_mutex_);
   // The last TrimChunks: what it left free in chunks, and when it was.
   int64_t left_free_ MG_GUARDED_BY(map_mutex_) = 0;
   std::chrono::steady_clock::time_point looked_ MG_GUARDED_BY(map_mutex_){};

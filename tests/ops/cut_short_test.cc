@@ -104,7 +104,9 @@ Times Measure(const LongRun& run, double abort_at) {
   const double end = Seconds(clock);
   over = true;
   watch.join();
-  if (aborted < 0) EXPECT_TRUE(result.ok()) << result.status();
+  if (aborted < 0) {
+    EXPECT_TRUE(result.ok()) << result.status();
+  }
   return {end - begin, aborted < 0 ? 0 : end - aborted};
 }
 
