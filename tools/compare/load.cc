@@ -6,17 +6,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <sstream>
+#include <utility>
+
+#include "base/input_file.h"
 
 namespace monograph {
 namespace {
 
-std::string ReadAll(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return text.str();
+// Empty if the system has no such file.
+std::string SystemText(const std::string& path) {
+  Result<std::string> text = ReadInputFile("file of the system", path);
+  return text.ok() ? std::move(text).value() : std::string();
 }
 
 double ProcessorSeconds(int who) {
@@ -67,14 +68,14 @@ std::optional<double> WaitingSeconds(const std::string& text) {
 
 std::optional<LoadCounters> ReadLoadCounters() {
   LoadCounters counters;
-  AddProcStat(ReadAll("/proc/stat"), AllowedProcessors(), static_cast<double>(sysconf(_SC_CLK_TCK)),
-              &counters);
+  AddProcStat(SystemText("/proc/stat"), AllowedProcessors(),
+              static_cast<double>(sysconf(_SC_CLK_TCK)), &counters);
   if (counters.processors == 0) return std::nullopt;
   counters.clock =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   counters.own = ProcessorSeconds(RUSAGE_SELF) + ProcessorSeconds(RUSAGE_CHILDREN);
-  counters.waiting = WaitingSeconds(ReadAll("/proc/pressure/cpu"));
-  counters.load_average = std::strtod(ReadAll("/proc/loadavg").c_str(), nullptr);
+  counters.waiting = WaitingSeconds(SystemText("/proc/pressure/cpu"));
+  counters.load_average = std::strtod(SystemText("/proc/loadavg").c_str(), nullptr);
   return counters;
 }
 

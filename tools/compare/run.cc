@@ -14,7 +14,9 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <fstream>
+#include <sstream>
+
+#include "base/input_file.h"
 
 namespace monograph {
 namespace {
@@ -35,9 +37,15 @@ sigset_t Interrupting() {
 
 // What a program printed last, without what its daemons said.
 std::string LastLines(const std::string& path) {
-  std::ifstream file(path);
+  constexpr uint64_t kEnd = 64 << 10;
+  const Result<InputFile> log = InputFile::Open("log", path);
+  if (!log.ok()) return log.status().message();
+  std::string end(std::min(kEnd, log->size()), '\0');
+  if (const Status read = log->Read(log->size() - end.size(), end.size(), end.data()); !read.ok())
+    return read.message();
+  std::istringstream in(end);
   std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(in, line);) {
     if (line.empty() || (line[0] == '[' && !line.starts_with("[client/"))) continue;
     lines.push_back(line);
     if (lines.size() > kLastLines) lines.pop_front();
