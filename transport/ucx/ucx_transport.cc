@@ -1,7 +1,6 @@
 // The UCX transport: one ucp worker, active messages.
 //
-//   id 1: a header alone. UCX's data = the header.
-//   id 2: a header and a payload. UCX's header = sender's instance:u64 header, its data = payload.
+// What an active message carries: transport/ucx/ucx_header.h.
 //
 // The worker has one lock. A sender that gets it sends at once, from its own thread. One that does
 // not leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
@@ -46,6 +45,7 @@
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_guard.h"
+#include "transport/ucx/ucx_header.h"
 #include "transport/ucx/ucx_status.h"
 
 namespace monograph {
@@ -723,16 +723,13 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
                                      size_t bytes, const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxTransport*>(arg);
   self->lock_.AssertHeld();
-  uint64_t source;
-  if (header_bytes < sizeof source || header_bytes > sizeof source + kMaxHeaderBytes) {
+  const auto read = DecodeUcxHeader({static_cast<const char*>(header), header_bytes});
+  if (!read) {
     LogWarning("dropped a message with a header of " + std::to_string(header_bytes) + " bytes");
     return UCS_OK;
   }
-  std::memcpy(&source, header, sizeof source);
-  const std::string_view text(static_cast<const char*>(header) + sizeof source,
-                              header_bytes - sizeof source);
-  self->CountReceived(text.size() + bytes);
-  PayloadSink sink = self->handler_->OnMessage(text, bytes);
+  self->CountReceived(read->text.size() + bytes);
+  PayloadSink sink = self->handler_->OnMessage(read->text, bytes);
   if (sink.data == nullptr) return UCS_OK;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
     std::memcpy(sink.data, data, bytes);
@@ -741,7 +738,7 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
     return UCS_OK;
   }
   ReceiveContext* receive = self->receive_contexts_.Take();
-  receive->source = source;
+  receive->source = read->source;
   receive->transport = self;
   receive->sink = std::move(sink);
   ucp_request_param_t options{};
@@ -756,8 +753,8 @@ ucs_status_t UcxTransport::OnPayload(void* arg, const void* header, size_t heade
   if (UCS_PTR_IS_PTR(request)) {
     receive->request = request;
     // Announced before the sender was disconnected, read from the queue after.
-    if (self->closed_ || self->gone_.contains(source))
-      self->CancelReceives(source, Clock::now() + kReceiveGrace);
+    if (self->closed_ || self->gone_.contains(read->source))
+      self->CancelReceives(read->source, Clock::now() + kReceiveGrace);
     return UCS_INPROGRESS;
   }
   Unlink(self->receives_, receive);
