@@ -1,8 +1,9 @@
 // Runs every file of corpus/ through every target: what once broke a parser breaks it no more, and
-// none takes long. Under scripts/test --asan this is where the sanitizers see them.
+// none takes long. In every build this program has the parsers with the sanitizers
+// (tests/fuzz/CMakeLists.txt).
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -27,7 +28,7 @@ TEST(FuzzCorpus, EveryTargetHasSeeds) {
     EXPECT_FALSE(fs::is_empty(fs::path(MG_FUZZ_CORPUS) / target.name)) << target.name;
 }
 
-TEST(FuzzCorpus, EveryFileGoesThroughEveryTargetInASecond) {
+TEST(FuzzCorpus, EveryFileGoesThroughEveryTargetInASecondOfProcessorTime) {
   int files = 0;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(MG_FUZZ_CORPUS)) {
     if (!entry.is_regular_file()) continue;
@@ -38,12 +39,12 @@ TEST(FuzzCorpus, EveryFileGoesThroughEveryTargetInASecond) {
       SCOPED_TRACE(entry.path().string() + " for " + target.name);
       ::testing::internal::CaptureStderr();  // what flags refuse
       ::testing::internal::CaptureStdout();  // --help
-      const auto before = std::chrono::steady_clock::now();
+      const std::clock_t before = std::clock();
       target.run(bytes);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
+      const std::clock_t took = std::clock() - before;
       ::testing::internal::GetCapturedStdout();
       ::testing::internal::GetCapturedStderr();
-      EXPECT_LT(took.count(), 1.0);
+      EXPECT_LT(took, CLOCKS_PER_SEC);
     }
   }
   EXPECT_GT(files, 90);

@@ -10,9 +10,11 @@ namespace monograph::fuzz {
 
 void flags(std::string_view bytes) {
   const size_t zero = bytes.find('\0');
-  const MemoryFile file(zero == std::string_view::npos ? "" : bytes.substr(zero + 1));
+  static MemoryFile file;
+  std::vector<std::string> arguments;
+  if (zero != std::string_view::npos)
+    arguments.push_back("--config=" + file.Fill(bytes.substr(zero + 1)));
   std::istringstream lines(std::string(bytes.substr(0, zero)));
-  std::vector<std::string> arguments = {"--config=" + file.path()};
   for (std::string line; std::getline(lines, line);)
     // Other files, and folders to be made, are no part of this.
     if (!line.starts_with("--config") && !line.starts_with("--out")) arguments.push_back(line);

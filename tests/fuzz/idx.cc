@@ -6,9 +6,10 @@
 namespace monograph::fuzz {
 
 void idx(std::string_view bytes) {
-  const MemoryFile file(bytes);
+  static MemoryFile file;
+  const std::string& path = file.Fill(bytes);
   for (const int rank : {1, 3}) {
-    const Result<IdxArray> array = ReadIdx(file.path(), rank);
+    const Result<IdxArray> array = ReadIdx(path, rank);
     if (!array.ok()) continue;
     size_t product = 1;
     for (const int64_t dim : array->dims) product *= static_cast<size_t>(dim);

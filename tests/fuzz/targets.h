@@ -7,6 +7,7 @@
 
 // One function, and one file NAME.cc, each.
 #define MG_FUZZ_TARGETS(DO) \
+  DO(checkpoint_index)      \
   DO(collective_message)    \
   DO(control_frame)         \
   DO(flags)                 \
@@ -14,12 +15,16 @@
   DO(graph_text)            \
   DO(idx)                   \
   DO(json)                  \
+  DO(lanes_offer)           \
   DO(names)                 \
   DO(npy)                   \
   DO(safetensors)           \
   DO(step_message)          \
+  DO(tls_connection)        \
   DO(tls_frame)             \
-  DO(ucx_address)
+  DO(ucx_address)           \
+  DO(ucx_header)            \
+  DO(worker_messages)
 
 namespace monograph::fuzz {
 
