@@ -16,7 +16,7 @@ namespace monograph {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
-constexpr size_t kChunk = size_t{1} << 20;
+constexpr size_t kChunk = size_t{1} << 20, kFirst = 64 << 10;
 
 // A plain or gzip file, read from its start to its end.
 class GzipReader {
@@ -27,7 +27,7 @@ class GzipReader {
     gzFile file = gzdopen(descriptor.get(), "rb");
     if (file == nullptr) return ResourceExhausted(path + ": no memory to read it");
     descriptor.Disown();  // `file` closes it
-    gzbuffer(file, 1 << 17);
+    gzbuffer(file, 1 << 16);
     return GzipReader(path, file);
   }
 
@@ -109,7 +109,7 @@ Result<IdxArray> ReadIdx(const std::string& path, int rank) {
   // The header is believed only as far as there are bytes: memory grows with what was read.
   while (array.values.size() < expected) {
     const size_t have = array.values.size();
-    const size_t want = std::min<size_t>(expected - have, std::max(kChunk, have));
+    const size_t want = std::min<size_t>(expected - have, std::max(kFirst, have));
     if (array.room.emplace_back(HostPool().Reserve(want)) == nullptr) {
       return ResourceExhausted(path + ": no memory for its " + std::to_string(expected) +
                                " values: " + HostPool().Explain(want));
