@@ -111,8 +111,8 @@ class Greedy : public ::testing::Test {
     Graph graph = NewGraph();
     Scope root(&graph);
     const Output side = Placeholder(root, DT_INT32, {1});
-    const Output sum =
-        Sum(root.WithDevice(kWorker0), Fill(root.WithDevice(kWorker0), side, Const(root, 1.0f)), 0);
+    const Output sum = Sum(root.WithDevice(kWorker0),
+                           Fill(root.WithDevice(kWorker0), side, Const(root, 1.0f)), {0});
     auto session = cluster_.Connect(graph);
     const auto half = static_cast<int32_t>(limit_ / 2 / 4);
     Status fits;
@@ -187,7 +187,7 @@ TEST_F(Greedy, ConstantsWithoutEnd) {
   std::vector<Output> all;
   const int64_t each = int64_t{4} << 20;
   for (int64_t i = 0; i < 2 * limit_ / each; ++i)
-    all.push_back(Sum(there_, Const(there_, FloatOnes(each / 4)), 0));
+    all.push_back(Sum(there_, Const(there_, FloatOnes(each / 4)), {0}));
   auto session = cluster_.Connect(graph_, {.optimizer = {.level = 0}});
   Status status;
   std::vector<Callable> kept;
@@ -229,7 +229,7 @@ TEST_F(Greedy, VeryManySessions) {
 
 TEST_F(Greedy, FeedsLargerThanTheMemoryAndManyAtOnce) {
   const Output x = Placeholder(root_, DT_FLOAT, {-1});
-  const Output y = Sum(there_, Neg(there_, x), 0);
+  const Output y = Sum(there_, Neg(there_, x), {0});
   auto session = cluster_.Connect(graph_);
   const auto run = [&](int64_t bytes) {
     return session->Run({{x, FloatOnes(bytes / 4)}}, {y}).status();
