@@ -1,5 +1,5 @@
-// PoolStdAllocator: the host pool (base/pool_allocator.h) as the standard library's containers and pointers
-// know allocators, so that a steady step takes nothing from the heap.
+// PoolStdAllocator: the host pool (base/pool_allocator.h) as the standard library's containers and
+// pointers know allocators, so that a steady step takes nothing from the heap.
 #pragma once
 
 #include <cstddef>

@@ -196,8 +196,7 @@ struct OneCall {
 TEST(Fairness, ATimeoutHoldsInALocalSessionForACallThatCannotBeCut) {
   Graph graph = NewGraph();
   const OneCall call{Scope(&graph)};
-  Result<std::unique_ptr<Session>> session =
-      Session::Local(graph, {.operation_timeout = 300ms});
+  Result<std::unique_ptr<Session>> session = Session::Local(graph, {.operation_timeout = 300ms});
   ASSERT_TRUE(session.ok()) << session.status();
   const auto run = [&](int32_t side) {
     return (*session)->Run({{call.side, Tensor::Scalar(side)}}, {call.sum}).status();
