@@ -22,6 +22,8 @@ KNOWN = [
      "a reference type stands for the plain one"),
     (THEY_REFUSE, r"Trying to read variable with wrong dtype",
      "the type of a variable's value is compared in the step that assigns or reads it"),
+    (THEY_REFUSE, r"Invalid value in tensor used for shape",
+     "a shape that is wrong is told by the step that needs it"),
     (THEY_REFUSE, r"Shape must be at least rank 3 but is rank 2",
      "a matrix has its channels last in either format"),
     (WE_REFUSE, r"op 'Cholesky' is not registered", "an op that we lack"),

@@ -95,13 +95,16 @@ def difference(ours, theirs, our_values, their_values, script):
         # What TensorFlow finds in a graph as a whole may show here in the step that needs it.
         if any(step["code"] != "OK" and "error" not in meant for step, meant in zip(ours["steps"], script["steps"])):
             return None
+    compared = True
     for step, their_text in enumerate(theirs[1] if they_load else [theirs[0]] * len(ours["steps"])):
         ours_at = ours["steps"][step] if we_load else load
         if ours_at["code"] == "OK" and their_text:
             return known_differences.THEY_REFUSE, their_text
         if ours_at["code"] != "OK" and not their_text:
             return known_differences.WE_REFUSE, f"{ours_at['code']}: {ours_at['message']}"[:400]
-        if ours_at["code"] == "OK":
+        if ours_at["code"] != "OK":
+            compared = False  # which variables a step that fails has updated before is not promised
+        elif compared:
             values = differing_values(our_values, their_values, step)
             if values:
                 return known_differences.VALUES, f"step {step}, {values}"
