@@ -6,6 +6,7 @@
 #include "executor/kernel.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "executor/step/cancel_slot.h"
@@ -76,7 +77,12 @@ Result<Tensor*> KernelContext::ForwardOrAllocate(int in, int out, const Shape& s
 }
 
 Result<Tensor> KernelContext::AllocateTemp(DType dtype, const Shape& shape) {
-  return Tensor::Allocate(dtype, shape, allocator_);
+  const auto all = [](const bool* host, int count) {
+    return std::all_of(host, host + count, std::identity());
+  };
+  const bool on_host = host_outputs_ != nullptr && all(host_outputs_, num_outputs()) &&
+                       host_inputs_ != nullptr && all(host_inputs_, num_inputs());
+  return Tensor::Allocate(dtype, shape, on_host ? HostAllocator() : allocator_);
 }
 
 void KernelContext::ParallelFor(int64_t total, int64_t cost_ns,

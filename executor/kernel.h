@@ -79,6 +79,7 @@ class KernelContext {
   // only kernels that read element k before writing element k may use it.
   Result<Tensor*> ForwardOrAllocate(int in, int out, const Shape& shape);
   void set_output(int i, Tensor tensor) { outputs_[static_cast<size_t>(i)] = std::move(tensor); }
+  // In the device's memory, or in the host's for a kernel whose inputs and outputs all lie there.
   Result<Tensor> AllocateTemp(DType dtype, const Shape& shape);
 
   // Runs fn(begin, end) over [0, total) on the intra-op threads, the calling thread too; returns
