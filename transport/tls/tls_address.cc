@@ -1,26 +1,16 @@
 #include "transport/tls/tls_address.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 
 #include "base/codec.h"
+#include "transport/address_checksum.h"
 
 namespace monograph {
 namespace {
 
 constexpr std::string_view kTlsAddressMagic = "MGTL";
 constexpr uint8_t kTlsAddressVersion = 1;
-constexpr size_t kPrefixBytes = 28;  // before the CRC
 constexpr size_t kMaxNameBytes = 255;
-
-// CRC-32 of `prefix` and `name` together.
-uint32_t Checksum(std::string_view prefix, std::string_view name) {
-  uLong crc = 0;
-  for (const std::string_view part : {prefix, name})
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
-  return static_cast<uint32_t>(crc);
-}
 
 }  // namespace
 
@@ -35,7 +25,7 @@ std::string EncodeTlsAddress(const TlsAddress& address) {
   encoder.Put(address.host);
   encoder.Put(address.port);
   encoder.Put(static_cast<uint16_t>(address.name.size()));
-  encoder.Put(Checksum(encoder.bytes(), address.name));
+  encoder.Put(AddressChecksum(encoder.bytes(), address.name));
   return encoder.Take() + address.name;
 }
 
@@ -57,7 +47,7 @@ Result<TlsAddress> DecodeTlsAddress(std::string_view bytes) {
     return InvalidArgument("its TLS address is cut short or too long (" +
                            std::to_string(bytes.size()) + " bytes)");
   }
-  if (crc != Checksum(bytes.substr(0, kPrefixBytes), decoder.rest()))
+  if (crc != AddressChecksum(bytes.substr(0, kAddressPrefixBytes), decoder.rest()))
     return InvalidArgument("its TLS address is damaged (the checksum differs)");
   if (version != kTlsAddressVersion) {
     return InvalidArgument("its TLS address is of version " + std::to_string(version) +

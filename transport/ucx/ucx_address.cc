@@ -1,24 +1,15 @@
 #include "transport/ucx/ucx_address.h"
 
 #include <ucp/api/ucp.h>
-#include <zlib.h>
 
 #include "base/codec.h"
+#include "transport/address_checksum.h"
 
 namespace monograph {
 namespace {
 
 constexpr std::string_view kUcxAddressMagic = "MGUX";
 constexpr uint8_t kUcxAddressVersion = 5;
-constexpr size_t kPrefixBytes = 28;  // before the CRC
-
-// CRC-32 of `prefix` and `rest` together.
-uint32_t Checksum(std::string_view prefix, std::string_view rest) {
-  uLong crc = 0;
-  for (const std::string_view part : {prefix, rest})
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
-  return static_cast<uint32_t>(crc);
-}
 
 }  // namespace
 
@@ -34,7 +25,7 @@ std::string EncodeUcxAddress(const UcxAddress& address) {
   encoder.Put(address.instance);
   encoder.Put(address.host);
   encoder.Put(static_cast<uint32_t>(address.worker_address.size()));
-  const uint32_t crc = Checksum(encoder.bytes(), address.worker_address);
+  const uint32_t crc = AddressChecksum(encoder.bytes(), address.worker_address);
   encoder.Put(crc);
   return encoder.Take() + address.worker_address;
 }
@@ -56,7 +47,7 @@ Result<UcxAddress> DecodeUcxAddress(std::string_view bytes) {
     return InvalidArgument("its UCX address is cut short or too long (" +
                            std::to_string(bytes.size()) + " bytes)");
   }
-  if (crc != Checksum(bytes.substr(0, kPrefixBytes), decoder.rest())) {
+  if (crc != AddressChecksum(bytes.substr(0, kAddressPrefixBytes), decoder.rest())) {
     return InvalidArgument("its UCX address is damaged (the checksum differs)");
   }
   unsigned major, minor, release;
