@@ -280,9 +280,9 @@ TEST_F(Greedy, AFetchThatNobodyReads) {
   const std::string cluster = folder.File("cluster.json");
   std::ofstream(cluster) << cluster_.json();
   for (int i = 0; i < Scaled(2, 20); ++i) {
-    auto client = std::make_unique<ChildProcess>(
-        std::vector<std::string>{MonographPath(), "run", folder.File("graph.pb"),
-                                 "--cluster=" + cluster, "--fetches=same:0", "--steps=1000"});
+    auto client = std::make_unique<ChildProcess>(std::vector<std::string>{
+        MonographPath(), "run", folder.File("graph.pb"), "--cluster=" + cluster,
+        "--fetches=same:0=" + folder.File("same.npy")});
     EXPECT_TRUE(cluster_.WaitForStatus("worker", 0, [](const auto& status) {
       return status.sessions() == 2;
     })) << client->error();
