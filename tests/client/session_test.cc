@@ -123,17 +123,17 @@ TEST_F(SessionTest, AnUnknownFetchIsNamed) {
 }
 
 // A step of a session without a cluster computes on the thread that calls Run.
-TEST_F(SessionTest, ATimeoutEndsAStepThatComputesOnTheCallersThread) {
+TEST_F(SessionTest, ATimeoutEndsALongStepOfThisProcess) {
   const Output side = Placeholder(root_, DT_INT32, {});
   const Output square = Fill(root_, Pack(root_, {side, side}), Const(root_, int64_t{1}));
   const Output product = MatMul(root_.WithOpName("long_product"), square, square);
   const Output sum = Sum(root_, product, {0, 1});
   session({.inter_op_parallelism_threads = 1,
            .intra_op_parallelism_threads = 1,
-           .operation_timeout = std::chrono::milliseconds(400)});
+           .operation_timeout = std::chrono::milliseconds(1500)});
   const auto begin = std::chrono::steady_clock::now();
   ExpectError(session().Run({{side, Tensor::Scalar<int32_t>(3000)}}, {sum}),
-              Code::kDeadlineExceeded, {"did not end within 0.4 s", "'long_product' (MatMul)"});
+              Code::kDeadlineExceeded, {"did not end within 1.5 s", "'long_product' (MatMul)"});
   // It would take ten times as long and more.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   EXPECT_TRUE(session().Run({{side, Tensor::Scalar<int32_t>(4)}}, {sum}).ok());

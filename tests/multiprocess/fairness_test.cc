@@ -196,17 +196,17 @@ struct OneCall {
 TEST(Fairness, ATimeoutHoldsInALocalSessionForACallThatCannotBeCut) {
   Graph graph = NewGraph();
   const OneCall call{Scope(&graph)};
-  Result<std::unique_ptr<Session>> session = Session::Local(graph, {.operation_timeout = 300ms});
+  Result<std::unique_ptr<Session>> session = Session::Local(graph, {.operation_timeout = 1500ms});
   ASSERT_TRUE(session.ok()) << session.status();
   const auto run = [&](int32_t side) {
     return (*session)->Run({{call.side, Tensor::Scalar(side)}}, {call.sum}).status();
   };
   auto begin = Clock::now();
-  const Status late = run(kSanitized ? 1000 : 2000);
+  const Status late = run(3000);
   const auto took = Clock::now() - begin;
   ExpectError(late, Code::kDeadlineExceeded,
-              {"did not end within 0.3 s", "has not stopped: it is inside a kernel"});
-  EXPECT_LT(took, 2s);
+              {"did not end within 1.5 s", "has not stopped: it is inside a kernel"});
+  EXPECT_LT(took, 3500ms);
   // The session goes on beside the kernel, and closes without it.
   EXPECT_TRUE((*session)->Run({}, {call.small}).ok());
   begin = Clock::now();
