@@ -158,7 +158,7 @@ void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edg
         return;
       }
       if (slot.step != step_id) slot.Park(step_id);
-      if (slot.Keep(edge, std::move(tensor))) return;
+      if (slot.Keep(edge, &tensor)) return;
     } else {
       step = slot.running;
     }

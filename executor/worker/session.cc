@@ -13,14 +13,14 @@ constexpr size_t kTracesKept = 16;
 
 }  // namespace
 
-bool StepSlot::Keep(int32_t edge, Tensor tensor) {
+bool StepSlot::Keep(int32_t edge, Tensor* tensor) {
   constexpr size_t kPlaces = 8192;  // that one reservation is for
   if (parked.size() % kPlaces == kPlaces - 1 &&
       room.emplace_back(HostPool().Reserve(kPlaces * sizeof(parked[0]))) == nullptr) {
     room.pop_back();
     return false;
   }
-  parked.emplace_back(edge, std::move(tensor));
+  parked.emplace_back(edge, std::move(*tensor));
   return true;
 }
 

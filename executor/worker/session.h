@@ -67,8 +67,9 @@ struct StepSlot {
     parked.clear();
     room.clear();
   }
-  // Parks a tensor for step `step`; false if there is no memory for its place.
-  bool Keep(int32_t edge, Tensor tensor);
+  // Takes a tensor and parks it for step `step`; false, and it is the caller's, if there is no
+  // memory for its place.
+  bool Keep(int32_t edge, Tensor* tensor);
 };
 
 // Steps that run in a row, each in a slot of its own. A step begins when the one before it has

@@ -9,7 +9,7 @@
 namespace monograph::simulation {
 
 std::span<const Scenario> Scenarios() {
-  static constexpr Scenario scenarios[] = {
+  static constexpr Scenario kScenarios[] = {
       {"local", "threads run steps of a session within one process, which may close",
        RunLocalSteps},
       {"steps", "steps on a cluster while links and tasks are lost, and the next session's",
@@ -24,7 +24,7 @@ std::span<const Scenario> Scenarios() {
       {"neighbours", "two sessions on the same tasks, of which one loses its worker",
        RunNeighbours},
   };
-  return scenarios;
+  return kScenarios;
 }
 
 const std::string& ScratchFolder() {
