@@ -1,5 +1,5 @@
-// CPU kernels: what does nothing or hands its inputs on, Assert, which tells the first values of its
-// inputs, and CheckNumerics, which looks through a tensor in pieces that end with the step.
+// CPU kernels: what does nothing or hands its inputs on, Assert, which tells the first values of
+// its inputs, and CheckNumerics, which looks through a tensor in pieces that end with the step.
 #include <algorithm>
 #include <cmath>
 #include <span>

@@ -1,6 +1,6 @@
-// One pass over the nodes adds up what lives throughout (constants), finds the node whose inputs and
-// outputs are the most, and notes what updates leave. Check compares the sums with the limit and with
-// the session's share, and names the largest tensors in the error.
+// One pass over the nodes adds up what lives throughout (constants), finds the node whose inputs
+// and outputs are the most, and notes what updates leave. Check compares the sums with the limit
+// and with the session's share, and names the largest tensors in the error.
 #include "ops/rewrites/least_memory.h"
 
 #include <algorithm>

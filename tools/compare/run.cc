@@ -1,6 +1,6 @@
 // One measured run: forks a child that launches it with its output in a log, waits for the child's
-// end, the time limit or an interruption, which end it by a signal first, and reads what the clients
-// wrote.
+// end, the time limit or an interruption, which end it by a signal first, and reads what the
+// clients wrote.
 #include "tools/compare/run.h"
 
 #include <fcntl.h>
