@@ -5,7 +5,7 @@
     planted_faults.py --check
 
 Each fault is a patch of one source. The source is compiled with it, the program `simulation` is linked
-with that object before the libraries, which have the right one, and runs until a schedule fails.
+with that object before the libraries, which have the right one too, and runs until a schedule fails.
 Prints for each fault the seed that found it; the exit status says whether all were found. --check only
 sees whether every patch fits the tree. docs/simulation.md.
 """
@@ -50,26 +50,19 @@ class Build:
         self.entries = json.loads((self.folder / "compile_commands.json").read_text(encoding="utf-8"))
 
     def compile(self, source, changed, folder):
-        """Compiles the changed source as the build does its original; returns the object."""
+        """Compiles the changed source, by itself, with the flags of its original; returns the object."""
         original = str(ROOT / source)
         for entry in self.entries:
             unit = pathlib.Path(entry["directory"], entry["file"])
-            text = None
             if str(unit) != original:
-                if unit.suffix != ".cxx" or "Unity" not in unit.parts or not unit.exists():
+                if unit.suffix != ".cxx" or "/mg_" not in str(unit) or not unit.exists():
                     continue
-                text = unit.read_text(encoding="utf-8")
-                if f'"{original}"' not in text or "/mg_" not in str(unit):
+                if f'"{original}"' not in unit.read_text(encoding="utf-8"):
                     continue
-            if text is None:
-                replacement = changed
-            else:
-                replacement = folder / "unit.cxx"
-                replacement.write_text(text.replace(f'"{original}"', f'"{changed}"'), encoding="utf-8")
             result = folder / "fault.o"
             words = shlex.split(entry["command"])
             words[words.index("-o") + 1] = str(result)
-            words[words.index("-c") + 1] = str(replacement)
+            words[words.index("-c") + 1] = str(changed)
             subprocess.run(words, cwd=entry["directory"], check=True)
             return result
         sys.exit(f"{self.folder} has no command for {source}")
@@ -79,7 +72,8 @@ class Build:
                                   capture_output=True, text=True, check=True).stdout
         command = [line for line in commands.splitlines() if " -o bin/simulation " in line][-1]
         result = folder / "simulation"
-        command = command.replace(" -o bin/simulation ", f" {fault} -o {result} ")
+        # The libraries have the right one too; of two definitions the first counts.
+        command = command.replace(" -o bin/simulation ", f" {fault} -Wl,-z,muldefs -o {result} ")
         subprocess.run(command, shell=True, cwd=self.folder, check=True)
         return result
 

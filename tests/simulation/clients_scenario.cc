@@ -39,7 +39,7 @@ void RunGuest(const DisturbedCluster& cluster, const CountingGraph& counting, in
       shared->counts.Try(field);
     }
     const auto ran =
-        (*session)->Run({{member.feed, Counts::Of(field)}}, {counting.value}, {member.update});
+        (*session)->Run({{member.feed, counting.Of(field)}}, {counting.value}, {member.update});
     if (!ran.ok()) {
       if (lives) Fail("a step failed: " + ran.status().ToString());
       break;
@@ -58,6 +58,7 @@ void RunClientsThatGo() {
   DisturbedCluster cluster(1);
   const CountingGraph counting(cluster.device(cluster.ps()),
                                {cluster.device(0), cluster.device(cluster.ps())});
+  cluster.Keeps(counting.bytes());
   SharedCounts shared;
   HoldThreads(false);  // clients that live lose nobody
   {

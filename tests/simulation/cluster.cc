@@ -18,8 +18,6 @@ using std::chrono::seconds;
 // gone after 2.5 s, and closing a session may take some seconds more.
 constexpr seconds kFreed{20};
 constexpr seconds kKept{60};
-// A variable and what says where it is.
-constexpr int64_t kOfVariables = 1024;
 
 }  // namespace
 
@@ -39,7 +37,7 @@ DisturbedCluster::~DisturbedCluster() {
   for (int task = 0; task < tasks(); ++task) CheckIdle(task);
   // What came for collectives that never began is kept for their time.
   const Clock::time_point until = Clock::now() + kKept;
-  while (HostPool().bytes_in_use() > bytes_before_ + kOfVariables) {
+  while (HostPool().bytes_in_use() > bytes_before_ + bytes_kept_) {
     if (Clock::now() > until) {
       Fail("without sessions the daemons hold " +
            std::to_string(HostPool().bytes_in_use() - bytes_before_) + " bytes of tensors");
@@ -94,7 +92,7 @@ void DisturbedCluster::Disturb() {
   const int task = static_cast<int>(Draw(static_cast<uint64_t>(tasks())));
   const std::string between = " " + std::to_string(a) + " and " + std::to_string(b);
   std::string what;
-  switch (Draw(9)) {
+  switch (Draw(10)) {
     case 0:
       network_.Cut(a, b);
       what = "cut between" + between;
@@ -121,6 +119,10 @@ void DisturbedCluster::Disturb() {
       what = device(task) + " crashed";
       break;
     case 7:
+      network_.Repeat(a, b);
+      what = "all comes twice from" + between;
+      break;
+    case 8:
       network_.SetLink(a, b,
                        {.delay = milliseconds(Draw(1000)), .jitter = milliseconds(Draw(300))});
       what = "a slow link between" + between;

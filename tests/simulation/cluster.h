@@ -35,6 +35,8 @@ class DisturbedCluster {
   const std::string& device(int task) const { return of(task).device; }
   int host(int task) const { return cluster_.HostOf(of(task).name); }
   Server* server(int task) const { return cluster_.server(of(task).name); }
+  // Variables of so many bytes stay when their sessions have gone.
+  void Keeps(int64_t bytes) { bytes_kept_ = bytes; }
   // How often the task has been started.
   int life(int task) const { return of(task).life; }
 
@@ -60,6 +62,7 @@ class DisturbedCluster {
   SimCluster cluster_;
   std::vector<Task> tasks_;
   int64_t bytes_before_ = 0;  // of tensors, when it had started
+  int64_t bytes_kept_ = 0;    // of its variables
 };
 
 // A thread that disturbs the cluster once or twice, soon or late, and may heal its links then.

@@ -9,13 +9,6 @@
 #include "tests/simulation/scheduler.h"
 
 namespace monograph::simulation {
-
-Tensor Counts::Of(int field, int count) {
-  Tensor tensor = Tensor::Allocate(DT_INT64, Shape{kElements}).value();
-  std::fill_n(tensor.data<int64_t>(), kElements, int64_t{count} << (4 * field));
-  return tensor;
-}
-
 void Counts::SetTo(const Tensor& value) {
   for (int field = 0; field < kFields; ++field) {
     const auto count = static_cast<int>((value.data<int64_t>()[0] >> (4 * field)) & 15);
@@ -25,9 +18,11 @@ void Counts::SetTo(const Tensor& value) {
 
 void Counts::Check(const Tensor& value, const std::string& who, bool before) const {
   const int64_t* const elements = value.data<int64_t>();
-  for (int i = 1; i < kElements; ++i) {
+  for (int i = 1; i < value.elements(); ++i) {
     if (elements[i] != elements[0])
-      Fail(who + " has elements that differ: an update was seen in part: " + value.ToString());
+      Fail(who +
+           " has elements that differ: an update was seen in part: " + std::to_string(elements[0]) +
+           ", and " + std::to_string(elements[i]) + " at " + std::to_string(i));
   }
   for (int field = 0; field < kFields; ++field) {
     const auto seen = static_cast<int>((elements[0] >> (4 * field)) & 15);
@@ -41,13 +36,13 @@ void Counts::Check(const Tensor& value, const std::string& who, bool before) con
 }
 
 CountingGraph::CountingGraph(const std::string& variable_device,
-                             const std::vector<std::string>& devices)
-    : graph(NewGraph()) {
+                             const std::vector<std::string>& devices, int length)
+    : elements(length), graph(NewGraph()) {
   const Scope root(&graph);
   const Scope home = root.WithDevice(variable_device);
-  const Shape shape{Counts::kElements};
+  const Shape shape{elements};
   variable = VarHandle(home.WithOpName("counts"), DT_INT64, shape);
-  init = AssignVariable(home.WithOpName("init"), variable, Const(home, Counts::Of(0, 0)));
+  init = AssignVariable(home.WithOpName("init"), variable, Const(home, Of(0, 0)));
   value = ReadVariable(home.WithOpName("value"), variable);
   for (const std::string& device : devices) {
     const Scope place = root.WithDevice(device);
@@ -60,6 +55,12 @@ CountingGraph::CountingGraph(const std::string& variable_device,
     member.update = AssignAddVariable(home, variable, addend);
   }
   if (!root.ok()) Fail("the graph of counts is wrong: " + root.status().ToString());
+}
+
+Tensor CountingGraph::Of(int field, int count) const {
+  Tensor tensor = Tensor::Allocate(DT_INT64, Shape{elements}).value();
+  std::fill_n(tensor.data<int64_t>(), elements, int64_t{count} << (4 * field));
+  return tensor;
 }
 
 }  // namespace monograph::simulation

@@ -13,15 +13,13 @@
 #include "base/tensor.h"
 #include "client/session.h"
 #include "graph/scope.h"
+#include "tests/simulation/draw.h"
 
 namespace monograph::simulation {
 
 class Counts {
  public:
-  static constexpr int kFields = 15, kMost = 15, kElements = 8;
-
-  // What adds `count` to a field.
-  static Tensor Of(int field, int count = 1);
+  static constexpr int kFields = 15, kMost = 15;
 
   // `field` was tried `times` more times; each may have happened or not.
   void Try(int field, int times = 1) { tried_[static_cast<size_t>(field)] += times; }
@@ -41,10 +39,22 @@ class Counts {
 };
 
 // The variable at `variable_device`; for each of the other devices what adds its feed to it, and
-// what adds its feed to the value that the variable has at the beginning of the step or later.
+// what adds its feed to the value that the variable has at the beginning of the step or later. The
+// vectors are short, and go with their headers, or long enough to be transfers of their own.
 struct CountingGraph {
-  CountingGraph(const std::string& variable_device, const std::vector<std::string>& devices);
+  static constexpr int kShort = 8, kLong = 1280;  // 10 KiB are more than what goes with a header
 
+  CountingGraph(const std::string& variable_device, const std::vector<std::string>& devices)
+      : CountingGraph(variable_device, devices, Draw(3) == 0 ? kLong : kShort) {}
+  CountingGraph(const std::string& variable_device, const std::vector<std::string>& devices,
+                int length);
+  // What adds `count` to a field.
+  Tensor Of(int field, int count = 1) const;
+
+  // Of the variable, as the pool rounds them, at most.
+  int64_t bytes() const { return static_cast<int64_t>(sizeof(int64_t)) * elements * 9 / 8 + 64; }
+
+  const int elements;
   Graph graph;
   Output variable, value;
   Operation init;

@@ -1,10 +1,12 @@
-// A job with checkpoints, of each way of replication that keeps in step: while it trains, links are
-// cut, tasks and clients are killed or lose their machines, and come back. It has to end by itself
-// with the weights of a job that lost nothing, and so has its last checkpoint, also where the power
-// fails right afterwards.
+// A job with checkpoints, of each way of replication that keeps in step, or with replicas that each
+// go at their own pace: while it trains, links are cut and slowed, tasks and clients are killed or
+// lose their machines, disks are full, and all of it is mended. It has to end by itself with the
+// weights of a job that lost nothing, and so has its last checkpoint, also where the power fails
+// right afterwards.
 //
 // The model's only weight begins at 0, and batch b takes 2^b from it: its bits tell which batches
-// it has seen how often.
+// it has seen how often. Of replicas at their own pace each takes 4^f for a field f of its own;
+// what is lost with the ps is lost, but nothing is taken twice.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -38,35 +40,44 @@ constexpr int kReplicas = 2;
 constexpr int64_t kTrainedSteps = 8, kSaveSteps = 3;
 constexpr float kTrained = 1 - (1 << kTrainedSteps);
 
-enum class InStep { kInGraph, kMirrored, kSync, kMultiWorker };
-constexpr InStep kWaysInStep[] = {InStep::kInGraph, InStep::kMirrored, InStep::kSync,
-                                  InStep::kMultiWorker};
+// Of the weight, the step and what says where they are.
+constexpr int64_t kOfVariables = 1024;
 
-Strategy StrategyInStep(InStep way, const ClusterSpec& cluster, int rank) {
+// At their own pace. In floats all values are exact.
+constexpr int kFields = 10, kMostTold = 3;
+
+enum class Way { kInGraph, kMirrored, kSync, kMultiWorker, kOwnPace };
+constexpr Way kWays[] = {Way::kInGraph, Way::kMirrored, Way::kSync, Way::kMultiWorker,
+                         Way::kOwnPace};
+
+Strategy StrategyOf(Way way, const ClusterSpec& cluster, int rank) {
   switch (way) {
-    case InStep::kInGraph:
+    case Way::kInGraph:
       return {.devices = cluster.Tasks("worker"),
               .options = {.variable_devices = cluster.Tasks("ps")}};
-    case InStep::kMirrored:
+    case Way::kMirrored:
       return MirroredStrategy(cluster.Tasks("worker"));
-    case InStep::kSync: {
+    case Way::kOwnPace:
+      return ParameterServerStrategy(cluster, rank).value();
+    case Way::kSync: {
       Strategy strategy = ParameterServerStrategy(cluster, rank).value();
       strategy.options.async = false;
       return strategy;
     }
-    case InStep::kMultiWorker:
+    case Way::kMultiWorker:
       return MultiWorkerMirroredStrategy(cluster, rank).value();
   }
   return {};
 }
 
-class JobInStep {
+class TrainingJob {
  public:
-  JobInStep()
-      : way_(kWaysInStep[Draw(std::size(kWaysInStep))]),
+  TrainingJob()
+      : way_(kWays[Draw(std::size(kWays))]),
         cluster_(kReplicas),
         disk_(&cluster_.network()),
-        clients_(way_ == InStep::kInGraph || way_ == InStep::kMirrored ? 1 : kReplicas) {
+        clients_(way_ == Way::kInGraph || way_ == Way::kMirrored ? 1 : kReplicas) {
+    cluster_.Keeps(kOfVariables);
     hosts_ = {0, cluster_.network().AddHost("client-1")};
     disk_.Mount(folder_.path(), hosts_[0]);
     if (Draw(4) == 0) disk_.SetSyncTime(hosts_[0], milliseconds(Draw(3000)));
@@ -81,10 +92,16 @@ class JobInStep {
   // A client that is started again until it has ended well.
   void Client(int rank);
   void MakeTrouble();
-  void CheckCheckpoint(const char* when) const;
+  void CheckCheckpoint(const char* when);
+  void CheckOwnPace(const char* when, float w, int64_t step);
   std::string dir() const { return folder_.path() + "/run"; }
 
-  const InStep way_;
+  // What a replica's batch takes from the weight.
+  float NumberOf(int rank, int64_t batch);
+  // Links as they were.
+  void Repair();
+
+  const Way way_;
   const TemporaryFolder folder_;
   DisturbedCluster cluster_;
   SimDisk disk_;
@@ -96,11 +113,21 @@ class JobInStep {
   int taken_ MG_GUARDED_BY(mutex_) = -1;
   bool over_ MG_GUARDED_BY(mutex_) = false;
   int begun_again_ MG_GUARDED_BY(mutex_) = 0;
+  int tried_[kFields] MG_GUARDED_BY(mutex_) = {};
+  bool was_full_ MG_GUARDED_BY(mutex_) = false;  // the disk of the checkpoints
   bool finished_[kReplicas] MG_GUARDED_BY(mutex_) = {};
 };
 
-Status JobInStep::Train(int rank, bool* started) {
-  const Strategy strategy = StrategyInStep(way_, cluster_.spec(), rank);
+float TrainingJob::NumberOf(int rank, int64_t batch) {
+  if (way_ != Way::kOwnPace) return static_cast<float>(int64_t{1} << batch);
+  const auto field = static_cast<size_t>((kReplicas * batch + rank) % kFields);
+  MutexLock lock(mutex_);
+  ++tried_[field];
+  return static_cast<float>(int64_t{1} << (2 * field));
+}
+
+Status TrainingJob::Train(int rank, bool* started) {
+  const Strategy strategy = StrategyOf(way_, cluster_.spec(), rank);
   Graph graph = NewGraph();
   const Scope root(&graph);
   const Scope here = root.WithDevice("/job:client/task:0");
@@ -131,7 +158,7 @@ Status JobInStep::Train(int rank, bool* started) {
       },
       step, {feeds},
       [&](int, int64_t batch) -> Result<std::vector<Tensor>> {
-        const auto number = static_cast<float>(int64_t{1} << batch);
+        const float number = NumberOf(rank, batch);
         const auto rows = static_cast<size_t>(kReplicas / clients_);
         return std::vector<Tensor>{
             Tensor::FromValues<float>({kReplicas / clients_}, std::vector<float>(rows, number))};
@@ -141,17 +168,19 @@ Status JobInStep::Train(int rank, bool* started) {
   *started = true;
   int64_t last = -1;
   MG_RETURN_IF_ERROR(training.Train(kTrainedSteps, [&](const TrainedStep& made) {
-    if (made.global_step > kTrainedSteps || made.batch + 1 != made.global_step) {
+    if (way_ != Way::kOwnPace &&
+        (made.global_step > kTrainedSteps || made.batch + 1 != made.global_step)) {
       Fail("client " + std::to_string(rank) + " made batch " + std::to_string(made.batch) +
            " into global step " + std::to_string(made.global_step));
     }
     last = made.global_step;
   }));
-  if (last >= 0 && last != kTrainedSteps) Fail("the last step was " + std::to_string(last));
+  if (way_ != Way::kOwnPace && last >= 0 && last != kTrainedSteps)
+    Fail("the last step was " + std::to_string(last));
   return training.Close();
 }
 
-void JobInStep::Client(int rank) {
+void TrainingJob::Client(int rank) {
   const int host = hosts_[static_cast<size_t>(rank)];
   const OnHost here(host);
   while (true) {
@@ -163,16 +192,24 @@ void JobInStep::Client(int rank) {
     changed_.NotifyAll();
     finished_[static_cast<size_t>(rank)] = status.ok();
     if (status.ok()) {
-      // As the others cannot end without it, it begins again with one that does.
+      // As the others cannot end without it, it begins again with one that does, or when they do
+      // not end.
       const int seen = begun_again_;
-      changed_.Wait(mutex_, [this, seen]() MG_REQUIRES(mutex_) {
+      const bool told = changed_.WaitFor(mutex_, seconds(30), [this, seen]() MG_REQUIRES(mutex_) {
         return begun_again_ != seen ||
                std::count(finished_, finished_ + clients_, true) == clients_;
       });
-      if (begun_again_ == seen) return;
+      if (told && begun_again_ == seen) return;
       continue;
     }
     if (taken_ != rank && !started && IsLoss(status)) continue;  // its user tries again
+    if (was_full_ && status.code() == Code::kResourceExhausted) {
+      // Its last checkpoint found no room. Its user makes some, and the job begins again.
+      disk_.SetRoom(hosts_[0], -1);
+      ++begun_again_;
+      changed_.NotifyAll();
+      continue;
+    }
     if (taken_ != rank) {
       Fail("client " + std::to_string(rank) +
            ", whose machine is well, ended: " + status.ToString());
@@ -182,7 +219,16 @@ void JobInStep::Client(int rank) {
   }
 }
 
-void JobInStep::MakeTrouble() {
+void TrainingJob::Repair() {
+  cluster_.Repair();
+  for (int task = 0; task < cluster_.tasks(); ++task) {
+    cluster_.network().SetLink(hosts_[1], cluster_.host(task), {});
+    cluster_.network().SetLink(cluster_.host(task), hosts_[1], {});
+  }
+  disk_.SetRoom(hosts_[0], -1);
+}
+
+void TrainingJob::MakeTrouble() {
   Network& network = cluster_.network();
   const uint64_t times = 1 + Draw(2);
   for (uint64_t i = 0; i < times; ++i) {
@@ -191,7 +237,7 @@ void JobInStep::MakeTrouble() {
     const int task = static_cast<int>(Draw(static_cast<uint64_t>(cluster_.tasks())));
     const int client = static_cast<int>(Draw(static_cast<uint64_t>(clients_)));
     const int one = a < clients_ ? hosts_[static_cast<size_t>(a)] : cluster_.host(b);
-    const uint64_t kind = Draw(7);
+    const uint64_t kind = Draw(9);
     bool taken = false;
     switch (kind) {
       case 0:
@@ -215,6 +261,20 @@ void JobInStep::MakeTrouble() {
         Note((kind == 4 ? "killed: " : "crashed: ") + cluster_.device(task));
         cluster_.Kill(task, kind == 4);
         break;
+      case 6:
+        Note("slow between " + std::to_string(one) + " and " + cluster_.device(task));
+        network.SetLink(one, cluster_.host(task), {.delay = milliseconds(Draw(1000))});
+        network.SetLink(cluster_.host(task), one, {.delay = milliseconds(Draw(1000))});
+        break;
+      case 7: {
+        Note("the disk is full");
+        {
+          MutexLock lock(mutex_);
+          was_full_ = true;
+        }
+        disk_.SetRoom(hosts_[0], static_cast<int64_t>(Draw(600)));
+        break;
+      }
       default: {
         const int host = hosts_[static_cast<size_t>(client)];
         Note("client " + std::to_string(client) + " loses its machine");
@@ -228,7 +288,7 @@ void JobInStep::MakeTrouble() {
       }
     }
     std::this_thread::sleep_for(milliseconds(Draw(uint64_t{1} << Draw(13))));
-    cluster_.Repair();
+    Repair();
     if (!taken) continue;
     MutexLock lock(mutex_);
     if (changed_.WaitFor(mutex_, seconds(400), [this]() MG_REQUIRES(mutex_) { return over_; })) {
@@ -245,7 +305,20 @@ void JobInStep::MakeTrouble() {
   }
 }
 
-void JobInStep::CheckCheckpoint(const char* when) const {
+void TrainingJob::CheckOwnPace(const char* when, float w, int64_t step) {
+  if (step < kTrainedSteps)
+    Fail(std::string(when) + " the last checkpoint is of step " + std::to_string(step));
+  MutexLock lock(mutex_);
+  for (size_t field = 0; field < kFields; ++field) {
+    if (tried_[field] > kMostTold) return;  // more would show in the next field
+    const auto seen = (static_cast<int64_t>(-w) >> (2 * field)) & kMostTold;
+    if (seen <= tried_[field]) continue;
+    Fail(std::string(when) + " batch " + std::to_string(field) + " is in the weight " +
+         std::to_string(seen) + " times and was fed " + std::to_string(tried_[field]) + " times");
+  }
+}
+
+void TrainingJob::CheckCheckpoint(const char* when) {
   const auto latest = LatestCheckpoint(dir());
   if (!latest.ok() || !*latest)
     Fail(std::string(when) + " there is no checkpoint: " + latest.status().ToString());
@@ -253,6 +326,7 @@ void JobInStep::CheckCheckpoint(const char* when) const {
   const auto step = LoadVariable(**latest, "global_step");
   if (!w.ok() || !step.ok())
     Fail(std::string(when) + " the last checkpoint cannot be read: " + w.status().ToString());
+  if (way_ == Way::kOwnPace) return CheckOwnPace(when, w->scalar<float>(), step->scalar<int64_t>());
   if (w->scalar<float>() != kTrained || step->scalar<int64_t>() != kTrainedSteps) {
     Fail(std::string(when) + " the last checkpoint has w = " + std::to_string(w->scalar<float>()) +
          " at step " + std::to_string(step->scalar<int64_t>()) + ", not " +
@@ -260,7 +334,7 @@ void JobInStep::CheckCheckpoint(const char* when) const {
   }
 }
 
-void JobInStep::Run() {
+void TrainingJob::Run() {
   std::vector<std::thread> clients;
   for (int rank = 0; rank < clients_; ++rank)
     clients.push_back(
@@ -277,6 +351,6 @@ void JobInStep::Run() {
 
 }  // namespace
 
-void RunJobs() { JobInStep().Run(); }
+void RunJobs() { TrainingJob().Run(); }
 
 }  // namespace monograph::simulation

@@ -97,6 +97,11 @@ bool Network::IsUp(int host) const {
   return hosts_[static_cast<size_t>(host)].up;
 }
 
+bool Network::Lives(const Site& site) const {
+  MutexLock lock(mutex_);
+  return Alive(site);
+}
+
 bool Network::Alive(const Site& site) const {
   const Host& host = hosts_[static_cast<size_t>(site.host)];
   return host.up && host.life == site.life;
@@ -138,7 +143,9 @@ Clock::time_point Network::Arrival(Road* road, size_t bytes) {
 
 void Network::SetLink(int from, int to, const Link& link) {
   MutexLock lock(mutex_);
-  RoadOf(from, to).link = link;
+  Road& road = RoadOf(from, to);
+  road.link = link;
+  road.busy_until = Clock::now();
 }
 
 void Network::CutOneWay(int from, int to) {
@@ -174,8 +181,15 @@ void Network::Isolate(int host) {
 
 void Network::HealAll() {
   MutexLock lock(mutex_);
-  for (const auto& [ends, road] : std::map(roads_))
+  for (const auto& [ends, road] : std::map(roads_)) {
+    RoadOf(ends.first, ends.second).repeats = false;
     if (road.cut) HealLocked(ends.first, ends.second);
+  }
+}
+
+void Network::Repeat(int from, int to) {
+  MutexLock lock(mutex_);
+  RoadOf(from, to).repeats = true;
 }
 
 void Network::CutLocked(int from, int to) {
@@ -189,6 +203,7 @@ void Network::CutLocked(int from, int to) {
 
 void Network::HealLocked(int from, int to) {
   Road& road = RoadOf(from, to);
+  road.repeats = false;
   if (!road.cut) return;
   road.cut = false;
   ++road.changes;
@@ -225,10 +240,14 @@ void Network::WatchRoad(int from, int to) {
   }
 }
 
-std::vector<Network::ConnectionPtr> Network::Between(int a, int b) {
+void Network::ForgetEnded() {
   std::erase_if(connections_, [](const ConnectionPtr& connection) {
     return connection->sides[0].ended && connection->sides[1].ended;
   });
+}
+
+std::vector<Network::ConnectionPtr> Network::Between(int a, int b) {
+  ForgetEnded();
   std::vector<ConnectionPtr> found;
   for (const ConnectionPtr& connection : connections_) {
     const int first = connection->sides[0].site.host, second = connection->sides[1].site.host;
@@ -381,9 +400,12 @@ void Network::Arrive(const ConnectionPtr& connection, int to, int lane) {
     side.got.push_back(item.message);
     if (side.got.size() > kKept) side.got.pop_front();
   }
+  const bool twice =
+      connection->kept && RoadOf(connection->sides[1 - to].site.host, side.site.host).repeats;
   const std::shared_ptr<Receiver> receiver = side.receiver;
   lock.Unlock();
-  if (receiver != nullptr) receiver->OnMessage(item.message);
+  for (int i = 0; i < (twice ? 2 : 1); ++i)
+    if (receiver != nullptr) receiver->OnMessage(item.message);
 }
 
 void Network::Keep(const ConnectionPtr& connection, int side) {
@@ -470,6 +492,7 @@ void Network::TryDial(const ConnectionPtr& connection, const std::string& host,
     return EndSide(connection, 0, Unavailable("connection refused"));
   other.site.life = there.life;
   other.loop = listener->second.loop;
+  ForgetEnded();
   connections_.push_back(connection);
   const bool taken = other.loop->Post([this, connection, hello, accept = listener->second.accept] {
     Open(connection, hello, accept);

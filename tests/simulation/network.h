@@ -110,6 +110,8 @@ class Network {
   void Heal(int a, int b);
   void Isolate(int host);  // cuts all its links
   void HealAll();
+  // What connections for data bring comes twice in a row, until the road is healed.
+  void Repeat(int from, int to);
   // Every connection between them ends at both sides, and what is on its way is lost.
   void Break(int a, int b);
   // What connections for data between them that are over brought last comes again, on those that
@@ -120,6 +122,7 @@ class Network {
   void Crash(int host) { EndLife(host, /*told=*/false); }
   void Restart(int host);
   bool IsUp(int host) const;
+  bool Lives(const Site& site) const;
 
   // ---- what the substitutes use
 
@@ -153,7 +156,7 @@ class Network {
   };
   struct Road {  // one direction between two machines
     Link link;
-    bool cut = false;
+    bool cut = false, repeats = false;
     uint64_t changes = 0;  // cuts and heals
     Clock::time_point cut_at, busy_until;
   };
@@ -184,6 +187,7 @@ class Network {
   void CutLocked(int from, int to) MG_REQUIRES(mutex_);
   void HealLocked(int from, int to) MG_REQUIRES(mutex_);
   void EndLife(int host, bool told);
+  void ForgetEnded() MG_REQUIRES(mutex_);
   std::vector<ConnectionPtr> Between(int a, int b) MG_REQUIRES(mutex_);
 
   const Options options_;

@@ -22,7 +22,7 @@ void CutStep(Session& session, const CountingGraph& counting, size_t worker, Cou
   const auto& member = counting.members[worker];
   counts->Try(field);
   const Within time(kNoticed, "a step over a link that is cut");
-  const auto ran = session.Run({{member.feed, Counts::Of(field)}}, {member.sum}, {member.update});
+  const auto ran = session.Run({{member.feed, counting.Of(field)}}, {member.sum}, {member.update});
   Note("step of field " + std::to_string(field) + ": " + ran.status().ToString());
   if (ran.ok()) return counts->Confirm(field);
   if (must) Fail("a step failed: " + ran.status().ToString());
@@ -37,12 +37,15 @@ void RunPartition() {
   const int ps = cluster.host(cluster.ps()), worker = cluster.host(0);
   const CountingGraph counting(cluster.device(cluster.ps()),
                                {cluster.device(0), cluster.device(1)});
+  cluster.Keeps(counting.bytes());
   Counts counts;
   HoldThreads(false);
   std::unique_ptr<Session> session = MustConnect(cluster, counting.graph, seconds(5));
   if (const auto made = session->Run({}, {}, {counting.init}); !made.ok())
     Fail("the first step failed: " + made.status().ToString());
   CutStep(*session, counting, 0, &counts, 0, true);
+  // Whoever watches over links may have fallen asleep meanwhile.
+  if (Draw(3) == 0) std::this_thread::sleep_for(milliseconds(Draw(8000)));
   HoldThreads(Draw(2) == 0);
   const uint64_t ways = Draw(4);
   std::thread cut([&cluster, ways, ps, worker] {

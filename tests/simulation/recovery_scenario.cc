@@ -47,6 +47,7 @@ struct SavingGraph : CountingGraph {
 class SavingJob {
  public:
   SavingJob() : cluster_(1), graph_(cluster_) {
+    cluster_.Keeps(graph_.bytes());
     folder_ = ScratchFolder() + "/recovery";
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
@@ -97,7 +98,7 @@ void SavingJob::CountOnce(int field, bool must) {
   const auto& member = graph_.members[0];
   counts_.Try(field);
   const Within time(kRunEnds, "a step");
-  const auto ran = session_->Run({{member.feed, Counts::Of(field)}}, {}, {member.update});
+  const auto ran = session_->Run({{member.feed, graph_.Of(field)}}, {}, {member.update});
   if (ran.ok()) return counts_.Confirm(field);
   if (must) Fail("a step failed: " + ran.status().ToString());
 }

@@ -10,8 +10,8 @@ namespace monograph::simulation {
 
 std::span<const Scenario> Scenarios() {
   static constexpr Scenario kScenarios[] = {
-      {"local", "threads run steps of a session within one process, which may close",
-       RunLocalSteps},
+      {"callers", "threads run steps of one session, here or on a cluster, which may close",
+       RunCallers},
       {"steps", "steps on a cluster while links and tasks are lost, and the next session's",
        RunClusterSteps},
       {"partition", "the link between a worker and the ps is cut; the client reaches both",
@@ -20,6 +20,9 @@ std::span<const Scenario> Scenarios() {
        RunAllReduce},
       {"recovery", "counts are saved and restored while links and tasks are lost", RunRecovery},
       {"clients", "clients come and go, and are killed", RunClientsThatGo},
+      {"transfers", "a connection between two tasks breaks while a tensor is on its way",
+       RunTransfers},
+      {"sessions", "one session after another, which leaves nothing in the daemons", RunSessions},
       {"jobs", "a job with checkpoints that loses tasks, links, clients and disks", RunJobs},
       {"neighbours", "two sessions on the same tasks, of which one loses its worker",
        RunNeighbours},

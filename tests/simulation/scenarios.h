@@ -3,12 +3,14 @@
 
 namespace monograph::simulation {
 
-void RunLocalSteps();
 void RunClusterSteps();
 void RunPartition();
 void RunAllReduce();
 void RunRecovery();
+void RunCallers();
 void RunClientsThatGo();
+void RunSessions();
+void RunTransfers();
 void RunJobs();
 void RunNeighbours();
 

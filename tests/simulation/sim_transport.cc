@@ -71,6 +71,8 @@ std::string PortOf(uint64_t instance) { return "data " + std::to_string(instance
 
 // A large payload, in the memory of its sender until it is taken or given up.
 struct Transfer {
+  explicit Transfer(const Site& sender) : from(sender) {}
+  const Site from;
   Mutex mutex;
   Payload payload MG_GUARDED_BY(mutex);
   bool given_up MG_GUARDED_BY(mutex) = false;
@@ -140,6 +142,7 @@ class SimTransport : public Transport {
     std::deque<Sending> queue;              // until it is open
     std::map<uint64_t, Sending> transfers;  // announced
     uint64_t last_transfer = 0;
+    uint64_t last_announced = 0, last_bytes = 0;  // that came
     std::map<uint64_t, Arrival> arrivals;
     std::map<uint64_t, std::shared_ptr<Transfer>> early;  // bytes before their announcement
 
@@ -390,7 +393,7 @@ void SimTransport::Transmit(Link& link, Sending sending, Later* later) {
   const uint64_t id = ++link.last_transfer;
   packet.kind = Packet::kAnnounce;
   packet.transfer = id;
-  sending.transfer = std::make_shared<Transfer>();
+  sending.transfer = std::make_shared<Transfer>(site_);
   {
     MutexLock transfer(sending.transfer->mutex);
     sending.transfer->payload = std::move(sending.payload);
@@ -477,6 +480,12 @@ void SimTransport::Arrived(const LinkPtr& link, const Packet& packet) {
   // What is replayed is of another link. Whole messages get through, for the layers above to
   // refuse; nothing else makes sense here.
   if (!same && packet.kind != Packet::kMessage) return;
+  if (packet.kind == Packet::kAnnounce || packet.kind == Packet::kBytes) {
+    MutexLock lock(mutex_);
+    uint64_t& last = packet.kind == Packet::kAnnounce ? link->last_announced : link->last_bytes;
+    if (packet.transfer <= last) return;  // it comes twice
+    last = packet.transfer;
+  }
   switch (packet.kind) {
     case Packet::kMessage: {
       CountReceived(packet.header.size() + packet.bytes);
@@ -544,13 +553,21 @@ void SimTransport::TakeBytes(const LinkPtr& link, uint64_t id,
       std::memcpy(arrival.sink.data, large->payload.data(), arrival.bytes);
     if (!given_up) large->payload = {};
   }
+  if (given_up && !network_->Lives(large->from)) {
+    // It did not give it up: it is dead. The receiver goes on waiting, or hears of that.
+    MutexLock lock(mutex_);
+    if (link->state != Link::kLost) {
+      link->arrivals.emplace(id, std::move(arrival));
+      return;
+    }
+  }
   if (!given_up) {
     MutexLock lock(mutex_);
     link->end.Send(Packet{.kind = Packet::kTaken, .token = link->token, .transfer = id},
                    kPacketBytes);
   }
   if (arrival.sink.data != nullptr)
-    arrival.sink.done(given_up ? Cancelled("the sender has given it up") : Status());
+    arrival.sink.done(given_up ? Unavailable("the sender has given it up") : Status());
 }
 
 // ---- the end

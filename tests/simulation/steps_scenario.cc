@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/pool_allocator.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/counts.h"
 #include "tests/simulation/draw.h"
@@ -18,12 +19,18 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Where nothing is lost and no thread is held up, a step, or the abort of one, takes no longer.
-constexpr milliseconds kAtOnce{1'000};
+constexpr milliseconds kAtOnce{30};
+// What a session keeps for steps of a signature: less than a long vector.
+constexpr int64_t kOfPlans = 2048;
+// More steps than there are places for them.
+constexpr int64_t kAllPlaces = 80;
 
 class Job {
  public:
   explicit Job(int workers)
-      : cluster_(workers), counting_(cluster_.device(cluster_.ps()), Workers(workers)) {}
+      : cluster_(workers), counting_(cluster_.device(cluster_.ps()), Workers(workers)) {
+    cluster_.Keeps(counting_.bytes());
+  }
 
   void Run();
 
@@ -37,6 +44,10 @@ class Job {
   // deadline of its own.
   void Step(Session& session, int number, bool must);
   void CheckVariable(Session& session);
+  // Every place for a step can be used again.
+  void UseAllPlaces(Session& session);
+  // Steps leave no tensors behind, also those that were given up.
+  void CheckMemory(int64_t before) const;
 
   DisturbedCluster cluster_;
   const CountingGraph counting_;
@@ -58,7 +69,7 @@ void Job::Step(Session& session, int number, bool must) {
     const auto field =
         static_cast<int>((static_cast<size_t>(number) * workers + i) % Counts::kFields);
     fields.push_back(field);
-    feeds.emplace_back(counting_.members[i].feed, Counts::Of(field));
+    feeds.emplace_back(counting_.members[i].feed, counting_.Of(field));
     fetches.push_back(counting_.members[i].sum);
     targets.push_back(counting_.members[i].update);
   }
@@ -78,8 +89,8 @@ void Job::Step(Session& session, int number, bool must) {
   for (const int field : fields) counts_.Confirm(field, times);
   for (size_t i = 0; i < fields.size(); ++i) {
     // The sum of the feed and the variable: without the feed, what the variable has held.
-    Tensor value = Tensor::Allocate(DT_INT64, Shape{Counts::kElements}).value();
-    for (int e = 0; e < Counts::kElements; ++e) {
+    Tensor value = Tensor::Allocate(DT_INT64, Shape{counting_.elements}).value();
+    for (int e = 0; e < counting_.elements; ++e) {
       value.data<int64_t>()[e] = ran->at(i).data<int64_t>()[e] - feeds[i].second.data<int64_t>()[e];
     }
     counts_.Check(value, "a fetched value", /*before=*/true);
@@ -91,6 +102,23 @@ void Job::CheckVariable(Session& session) {
   const auto value = session.Run({}, {counting_.value});
   if (!value.ok()) Fail("the variable cannot be read: " + value.status().ToString());
   counts_.Check(value->at(0), "the variable");
+}
+
+void Job::UseAllPlaces(Session& session) {
+  const Within time(kAllPlaces * kAtOnce, "many steps");
+  const auto value = session.Run({}, {counting_.value}, {}, {.steps = kAllPlaces});
+  if (!value.ok()) Fail("one of many steps failed: " + value.status().ToString());
+}
+
+void Job::CheckMemory(int64_t before) const {
+  const Clock::time_point until = Clock::now() + kAtOnce;
+  while (HostPool().bytes_in_use() > before + kOfPlans) {
+    if (Clock::now() > until) {
+      Fail("when its steps are over a session holds " +
+           std::to_string(HostPool().bytes_in_use() - before) + " bytes more than before them");
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
 }
 
 void Job::Run() {
@@ -105,6 +133,12 @@ void Job::Run() {
       if (const auto made = session->Run({}, {}, {counting_.init}); !made.ok())
         Fail("the first step failed: " + made.status().ToString());
     }
+    // The variable's first update gives it memory of its own.
+    const auto& member = counting_.members[0];
+    if (const auto made = session->Run({{member.feed, counting_.Of(0, 0)}}, {}, {member.update});
+        !made.ok())
+      Fail("the first update failed: " + made.status().ToString());
+    const int64_t bytes = HostPool().bytes_in_use();
     std::optional<Trouble> trouble;
     if (disturbed) trouble.emplace(&cluster_);
     for (int step = 0; step < 3; ++step) {
@@ -112,7 +146,11 @@ void Job::Run() {
       if (Draw(2) == 0) std::this_thread::sleep_for(SomeTime(20));
     }
     trouble.reset();
-    if (!disturbed) CheckVariable(*session);
+    if (!disturbed) {
+      CheckMemory(bytes);
+      CheckVariable(*session);
+      if (Draw(4) == 0) UseAllPlaces(*session);
+    }
     {
       const Within time(disturbed ? kCloseEnds : 3 * kAtOnce, "closing the session");
       const Status closed = session->Close();
