@@ -85,7 +85,7 @@ Status MonitoredTrainingSession::Start() {
   if (chief() && !options_.checkpoint_dir.empty() && lock_ == nullptr) {
     MG_ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.checkpoint_dir));
   }
-  MG_ASSIGN_OR_RETURN(session_, open_(options_.trainer.start_timeout));
+  began_ = Clock::now();
   return Run([] { return Status(); });
 }
 
@@ -126,6 +126,7 @@ Status MonitoredTrainingSession::Begin() {
   if (chief()) how.init_fn = [this](Session* session) { return Restore(session); };
   if (session_ == nullptr) {
     MG_ASSIGN_OR_RETURN(session_, open_(how.start_timeout));
+    opened_ = true;
   }
   auto trainer = std::make_unique<Trainer>(session_.get(), step_, feeds_, feed_, std::move(how));
   MG_RETURN_IF_ERROR(trainer->Start());
@@ -150,6 +151,9 @@ Status MonitoredTrainingSession::Recover(const Status& failure) {
   if (!IsLoss(failure) || options_.checkpoint_dir.empty() || options_.max_recoveries == 0)
     return failure;
   const auto now = Clock::now();
+  // Nobody was lost: a task has not come up in the time that it was given.
+  const bool never_came = !opened_ && failure.lost_task().empty();
+  if (never_came && now - began_ >= options_.trainer.start_timeout) return failure;
   if (attempts_ == 0) deadline_ = now + options_.recovery_timeout;
   if (attempts_ == options_.max_recoveries) {
     return WithEnd(failure, "no new step after " + std::to_string(attempts_) +

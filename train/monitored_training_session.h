@@ -77,7 +77,7 @@ struct MonitoredTrainingOptions {
 class MonitoredTrainingSession {
  public:
   // Opens a session of the step's graph, on the same cluster each time. The first call gets
-  // TrainerOptions::start_timeout; its failure is returned.
+  // TrainerOptions::start_timeout, later ones what is left of the time for recoveries.
   using OpenFn =
       std::function<Result<std::unique_ptr<Session>>(std::chrono::milliseconds start_timeout)>;
 
@@ -88,7 +88,8 @@ class MonitoredTrainingSession {
   MonitoredTrainingSession(const MonitoredTrainingSession&) = delete;
   MonitoredTrainingSession& operator=(const MonitoredTrainingSession&) = delete;
 
-  // Opens the session; restores, initialises or waits.
+  // Opens the session; restores, initialises or waits. A loss meanwhile is one to recover from, but
+  // a task that does not come up within TrainerOptions::start_timeout is not: that is returned.
   Status Start();
   // Trainer::Train.
   Status Train(int64_t until, const Trainer::StepFn& on_step = {});
@@ -123,6 +124,8 @@ class MonitoredTrainingSession {
   std::unique_ptr<FolderLock> lock_;  // the chief's, of checkpoint_dir, from Start to Close
   std::unique_ptr<Session> session_;
   std::unique_ptr<Trainer> trainer_;
+  Clock::time_point began_;     // Start did
+  bool opened_ = false;         // some session was
   bool started_ = false;        // some trainer has
   int64_t furthest_ = 0;        // global step that this client has made
   int attempts_ = 0;            // since the last new step

@@ -272,6 +272,25 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(c.way.name) + "_loses_" + c.lost.job + "_" + std::to_string(c.lost.task);
     });
 
+TEST(Recovery, ALossWhileTheFirstSessionsAreOpenedIsOneLikeAnyOther) {
+  for (const auto& [way, lost] :
+       {std::pair(kInGraph, Task{"worker", 1}), std::pair(kInGraphReplicated, Task{"worker", 0}),
+        std::pair(kSync, Task{"ps", 1}), std::pair(kSync, Task{"ps", 0}),
+        std::pair(kReplicated, Task{"worker", 1})}) {
+    TestCluster cluster(Daemons(way));
+    RunningJob job(way, cluster.spec());
+    job.Start();
+    ASSERT_TRUE(cluster.WaitForStatus(
+        lost.job, lost.task, [](const auto& status) { return status.sessions() > 0; }, kLimit));
+    cluster.daemon(lost.job, lost.task).Signal(SIGKILL);
+    EXPECT_TRUE(cluster.daemon(lost.job, lost.task).Wait(kLimit));
+    cluster.Start(lost.job, lost.task);
+    job.ExpectSuccess();
+    EXPECT_NE(job.clients[0].said.find("attempt 1 of 5\n"), std::string::npos) << job.Said();
+    ExpectTheBitsOfAnUninterruptedJob(job);
+  }
+}
+
 // Goes on to kSteps, which is the end for those whose data does not end before.
 class EndOfData : public ::testing::TestWithParam<Way> {};
 

@@ -86,9 +86,8 @@ class TrainingJob {
   void Run();
 
  private:
-  // A client's process, from its start to its end; the failure with which it ended. `started`:
-  // failures from then on are its own to recover from.
-  Status Train(int rank, bool* started);
+  // A client's process, from its start to its end; the failure with which it ended.
+  Status Train(int rank);
   // A client that is started again until it has ended well.
   void Client(int rank);
   void MakeTrouble();
@@ -126,7 +125,7 @@ float TrainingJob::NumberOf(int rank, int64_t batch) {
   return static_cast<float>(int64_t{1} << (2 * field));
 }
 
-Status TrainingJob::Train(int rank, bool* started) {
+Status TrainingJob::Train(int rank) {
   const Strategy strategy = StrategyOf(way_, cluster_.spec(), rank);
   Graph graph = NewGraph();
   const Scope root(&graph);
@@ -165,7 +164,6 @@ Status TrainingJob::Train(int rank, bool* started) {
       },
       std::move(options));
   MG_RETURN_IF_ERROR(training.Start());
-  *started = true;
   int64_t last = -1;
   MG_RETURN_IF_ERROR(training.Train(kTrainedSteps, [&](const TrainedStep& made) {
     if (way_ != Way::kOwnPace &&
@@ -184,8 +182,7 @@ void TrainingJob::Client(int rank) {
   const int host = hosts_[static_cast<size_t>(rank)];
   const OnHost here(host);
   while (true) {
-    bool started = false;
-    const Status status = Train(rank, &started);
+    const Status status = Train(rank);
     Note("client " + std::to_string(rank) + " ended: " + status.ToString());
     MutexLock lock(mutex_);
     over_ = over_ || taken_ == rank;
@@ -202,7 +199,6 @@ void TrainingJob::Client(int rank) {
       if (told && begun_again_ == seen) return;
       continue;
     }
-    if (taken_ != rank && !started && IsLoss(status)) continue;  // its user tries again
     if (was_full_ && status.code() == Code::kResourceExhausted) {
       // Its last checkpoint found no room. Its user makes some, and the job begins again.
       disk_.SetRoom(hosts_[0], -1);

@@ -75,8 +75,10 @@ class MonitoredTrainingSessionTest : public ::testing::Test {
     }
     options.trainer.say = [this](const std::string& text) { said_ += text + "\n"; };
     training_ = std::make_unique<MonitoredTrainingSession>(
-        [this](std::chrono::milliseconds) {
-          ++opened_;
+        [this](std::chrono::milliseconds start_timeout) -> Result<std::unique_ptr<Session>> {
+          start_timeouts_.push_back(start_timeout);
+          if (static_cast<size_t>(opened_++) < opening_fails_.size())
+            return opening_fails_[static_cast<size_t>(opened_ - 1)];
           return Session::Local(graph_);
         },
         step_, std::vector<Outputs>{feeds_},
@@ -108,6 +110,8 @@ class MonitoredTrainingSessionTest : public ::testing::Test {
   std::unique_ptr<MonitoredTrainingSession> training_;
   std::string said_;
   int opened_ = 0;
+  std::vector<Status> opening_fails_;  // of the first openings
+  std::vector<std::chrono::milliseconds> start_timeouts_;
 };
 
 TEST_F(MonitoredTrainingSessionTest, GoesOnFromTheLatestCheckpointWithTheBitsOfARunWithoutALoss) {
@@ -175,6 +179,41 @@ TEST_F(MonitoredTrainingSessionTest, GivesUpWhenRecoveriesBringNoNewStep) {
             Unavailable("lost it; the run does not go on: no new step after 1 recovery"));
   // The first loss came after step 5, which was new.
   EXPECT_EQ(opened_, 2);
+}
+
+TEST_F(MonitoredTrainingSessionTest, GoesOnAfterLossesWhileTheFirstSessionIsOpened) {
+  opening_fails_ = {TaskLost("/job:ps/replica:0/task:0", "lost ps/0"), Unavailable("reset")};
+  const Status status = Start({.trainer = {.start_timeout = std::chrono::minutes(1)},
+                               .checkpoint_dir = Dir("run"),
+                               .recovery_timeout = std::chrono::minutes(2)});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(said_, HasSubstr("lost ps/0; the session is made anew, attempt 1 of 5\n"
+                               "reset; the session is made anew, attempt 2 of 5\n"));
+  EXPECT_EQ(start_timeouts_[0], std::chrono::minutes(1));
+  EXPECT_GT(start_timeouts_[2], std::chrono::seconds(100));
+  EXPECT_TRUE(training_->Train(4).ok());
+}
+
+TEST_F(MonitoredTrainingSessionTest, GivesUpWhenTheFirstSessionDoesNotComeAbout) {
+  opening_fails_ = std::vector<Status>(10, Unavailable("reset"));
+  EXPECT_EQ(Start({.checkpoint_dir = Dir("run"), .max_recoveries = 1}),
+            Unavailable("reset; the run does not go on: no new step after 1 recovery"));
+  opened_ = 0;
+  EXPECT_EQ(Start({}), Unavailable("reset"));
+  EXPECT_EQ(opened_, 1);
+}
+
+TEST_F(MonitoredTrainingSessionTest, ATaskThatDoesNotComeUpInTimeIsNoLossToRecoverFrom) {
+  opening_fails_ = {Unavailable("did not come up")};
+  EXPECT_EQ(Start({.trainer = {.start_timeout = std::chrono::milliseconds(0)},
+                   .checkpoint_dir = Dir("run")}),
+            Unavailable("did not come up"));
+  // But a task that was there when its time was over is lost.
+  opened_ = 0;
+  opening_fails_ = {TaskLost("/job:ps/replica:0/task:0", "lost ps/0")};
+  const Status status = Start(
+      {.trainer = {.start_timeout = std::chrono::milliseconds(0)}, .checkpoint_dir = Dir("run")});
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(MonitoredTrainingSessionTest, GivesUpWhenTheTimeIsOver) {
