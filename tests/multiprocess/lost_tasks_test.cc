@@ -2,6 +2,8 @@
 // docs/replication.md, row by row.
 #include <signal.h>
 
+#include <algorithm>
+
 #include "tests/multiprocess/mnist_jobs.h"
 
 namespace monograph {
@@ -126,6 +128,40 @@ TEST(LostTasks, InStepALostClientFailsTheOthersWithItsWorkersName) {
               {"UNAVAILABLE", "the client of /job:worker/replica:0/task:0"});
   ExpectFails(replicated.client(0), {"UNAVAILABLE", "the client of /job:worker/replica:0/task:1"});
 }
+
+// Ways whose replicas keep in step: none can go on without worker 1 or its client.
+class DeadReplica : public ::testing::TestWithParam<JobMode> {};
+
+TEST_P(DeadReplica, IsNamedToEveryClientWithinThreeSeconds) {
+  // Until the processes have ended, beside whatever else this machine does.
+  constexpr auto kMost = 3s + 1s;
+  for (const auto& [client, signal] : {std::pair(false, SIGKILL), std::pair(false, SIGSTOP),
+                                       std::pair(true, SIGKILL), std::pair(true, SIGSTOP)}) {
+    if (client && GetParam().clients == 1) continue;
+    SCOPED_TRACE(std::string(client ? "client 1" : "worker 1") +
+                 (signal == SIGKILL ? " is killed" : " is stopped"));
+    ExpectWithin(kMost, [client = client, signal = signal](Clock::duration* took) {
+      Job job(GetParam(), {kPatient});
+      ASSERT_TRUE(job.Trains()) << job.Said();
+      const auto lost = Clock::now();
+      (client ? job.client(1) : job.cluster.daemon("worker", 1)).Signal(signal);
+      for (int rank = 0; rank < job.mode.clients; ++rank) {
+        if (client && rank == 1) continue;
+        ExpectFails(job.client(rank), {"UNAVAILABLE", "/task:1"});
+        *took = Clock::now() - lost;
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LostTasks, DeadReplica,
+                         ::testing::Values(kInGraph, kInGraphReplicated, kInGraphCentral, kSync,
+                                           kReplicated),
+                         [](const auto& tested) {
+                           std::string name = tested.param.name;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
 
 TEST(LostTasks, WithoutItsChiefAnAsyncJobGoesOnAndOneInStepEndsWithItsName) {
   for (const JobMode& mode : {kAsync, kHybrid, kSync, kBackup}) {
