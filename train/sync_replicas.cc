@@ -259,7 +259,7 @@ Status ExplainWait(Session* session, const SyncReplicasStep& step, const Status&
   if (status.code() != Code::kDeadlineExceeded) return status;
   const auto arrivals = Look(session, step);
   if (!arrivals.ok() || arrivals->step < 0) return status;
-  return DeadlineExceeded(status.message() + "; " + arrivals->text);
+  return status.WithMessage(status.message() + "; " + arrivals->text);
 }
 
 // Shared with the completions of its steps, which may come after it was closed.

@@ -165,6 +165,8 @@ class Session::Impl : public StepClient {
   void OnTaskLost(int task, const Status& why);
   // What the failure of the part of task `reporter` means, if it says that it lost another task.
   Status JudgedLocked(int reporter, const Status& status) const MG_REQUIRES(mutex_);
+  // Who may hold up the messages of tasks that live, as the end of a failure's text; "": nobody.
+  std::string HeldUpLocked() const MG_REQUIRES(mutex_);
 
   // ---- trace.cc
   // If a task's record cannot be fetched, metadata->trace_error names the task; the step still
@@ -182,7 +184,8 @@ class Session::Impl : public StepClient {
   CondVar watch_;
   StepsInFlight steps_ MG_GUARDED_BY(mutex_);
   bool closed_ MG_GUARDED_BY(mutex_) = false;
-  std::vector<Status> lost_ MG_GUARDED_BY(mutex_);  // by task
+  std::vector<Status> lost_ MG_GUARDED_BY(mutex_);         // by task
+  std::vector<bool> shares_memory_ MG_GUARDED_BY(mutex_);  // by task: with this process
   std::thread watcher_;
   Clock::time_point watch_next_ MG_GUARDED_BY(mutex_) = Clock::time_point::max();
 

@@ -30,12 +30,29 @@ Status Session::Impl::JudgedLocked(int reporter, const Status& status) const {
   if (!cluster_->Answers(reporter) || !cluster_->Answers(task)) return status.AsDerived();
   // Each of the two says so of the other: the later one is named, whoever spoke first.
   return TaskLost(TaskName(std::max(reporter, task)),
-                  status.message() + "; the client reaches both");
+                  status.message() + "; the client reaches both" + HeldUpLocked());
+}
+
+// A task that ends while it writes to shared memory leaves there what holds up later messages.
+std::string Session::Impl::HeldUpLocked() const {
+  std::string by;
+  for (size_t task = 0; task < shares_memory_.size(); ++task) {
+    if (!lost_[task].ok() && shares_memory_[task])
+      by += (by.empty() ? "" : ", ") + TaskName(static_cast<int>(task));
+  }
+  if (by.empty()) return by;
+  return "; its messages may be held up by " + by +
+         ", which was lost in shared memory: a new session works";
 }
 
 void Session::Impl::OnPeerLost(int peer, const Status& why) {
-  const bool answers = cluster_->Answers(peer);
-  OnTaskLost(peer, answers ? why.WithMessage(why.message() + "; it answers heartbeats") : why);
+  if (!cluster_->Answers(peer)) return OnTaskLost(peer, why);
+  std::string held_up;
+  {
+    MutexLock lock(mutex_);
+    held_up = HeldUpLocked();
+  }
+  OnTaskLost(peer, why.WithMessage(why.message() + "; it answers heartbeats" + held_up));
 }
 
 void Session::Impl::OnTaskLost(int task, const Status& why) {

@@ -50,6 +50,16 @@ wire::ConnectSessionRequest ConnectRequest(uint64_t session, const std::vector<P
   return request;
 }
 
+// Of the answers of several tasks. What others say of a lost task only follows from its loss.
+Status FirstFailure(std::span<const Result<std::string>> answers) {
+  Status first;
+  for (const Result<std::string>& answer : answers) {
+    if (!answer.status().lost_task().empty()) return answer.status();
+    first.Update(answer.status());
+  }
+  return first;
+}
+
 }  // namespace
 
 Status Session::Impl::Start(const ClusterSpec* cluster) {
@@ -129,8 +139,8 @@ Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& c
   create.set_session(id_);
   const std::vector<Result<std::string>> created =
       CallAll("CreateSession", create.SerializeAsString());
+  MG_RETURN_IF_ERROR(FirstFailure(created));
   for (size_t task = 0; task < created.size(); ++task) {
-    MG_RETURN_IF_ERROR(created[task].status());
     wire::CreateSessionResponse response;
     if (!response.ParseFromString(created[task].value()))
       return Internal("malformed answer to CreateSession from " + peers[task].task);
@@ -144,13 +154,18 @@ Status Session::Impl::OpenAtTasks(std::vector<PeerSpec> peers, const PeerSpec& c
   }
   const std::vector<Result<std::string>> connected =
       cluster_->Call("ConnectSession", std::move(requests), kControlTimeout);
+  MG_RETURN_IF_ERROR(FirstFailure(connected));
   std::vector<wire::ConnectSessionResponse> parsed(connected.size());
   for (size_t self = 0; self < connected.size(); ++self) {
-    MG_RETURN_IF_ERROR(connected[self].status());
     if (!parsed[self].ParseFromString(connected[self].value()))
       return Internal("malformed answer to ConnectSession from " + peers[self].task);
   }
   LogLanes(parsed);
+  std::vector<bool> shares_memory;
+  for (const std::string& way : worker_->DescribePeers(id_))
+    shares_memory.push_back(way.starts_with("shm("));
+  MutexLock lock(mutex_);
+  shares_memory_ = std::move(shares_memory);
   return Status();
 }
 

@@ -160,6 +160,32 @@ TEST_F(ThreeHosts, ADeviceWhoseCableIsCutIsALossThatTheHealMends) {
   EXPECT_TRUE(healed.ok()) << healed;
 }
 
+TEST_F(ThreeHosts, ARouteOrAFirewallThatRefusesIsALossThatItsEndMends) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output y = Neg(root.WithDevice("/job:worker/task:0"), Const(root, 2.0f));
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto run = [&](std::chrono::milliseconds start_timeout) {
+    SessionOptions options = Options();
+    options.start_timeout = start_timeout;
+    auto session = Session::Connect(spec_, graph, options);
+    return session.ok() ? (*session)->Run({}, {y}).status() : session.status();
+  };
+  ASSERT_TRUE(run(20s).ok()) << Said();
+  for (const std::string kind : {"unreachable", "prohibit", "blackhole"}) {
+    const auto route = [&](const std::string& change) {
+      ChildProcess ip({"ip", "route", change, kind, Network::Address(1) + "/32"});
+      const auto exit = ip.Wait(20s);
+      EXPECT_TRUE(exit && exit->code == 0) << ip.error();
+    };
+    route("add");
+    const Status refused = run(500ms);
+    EXPECT_EQ(refused.code(), Code::kUnavailable) << kind << ": " << refused;
+    route("del");
+    EXPECT_TRUE(run(20s).ok()) << Said();
+  }
+}
+
 TEST_F(ThreeHosts, TwoWorkersThatDoNotReachEachOtherAreNamedAndAfterTheHealTheNextJobRuns) {
   Graph graph = NewGraph();
   Scope root(&graph);

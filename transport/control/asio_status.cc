@@ -23,7 +23,8 @@ Code CodeOf(const boost::system::error_code& error) {
     return Code::kNotFound;
   }
   if (error == errors::no_descriptors || error == errors::no_memory ||
-      error == errors::no_buffer_space) {
+      error == errors::no_buffer_space ||
+      error == boost::system::errc::too_many_files_open_in_system) {
     return Code::kResourceExhausted;
   }
   if (error == errors::invalid_argument || error == errors::address_family_not_supported)

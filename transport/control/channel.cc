@@ -188,7 +188,12 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     const bool in_time = timer.cancel() > 0;
     if (error == asio::error::operation_aborted || !in_time)
       co_return Unavailable("no answer from " + EndpointName(endpoint));
-    if (error) co_return Status(FromAsio(error, "cannot connect to " + EndpointName(endpoint)));
+    if (error) {
+      const Status why = FromAsio(error, "cannot connect to " + EndpointName(endpoint));
+      // Also what a route or a firewall answers here: EACCES, EPERM, EINVAL.
+      if (why.code() == Code::kResourceExhausted) co_return why;
+      co_return Unavailable(why.message());
+    }
     ErrorCode ignored;
     if (socket.local_endpoint(ignored) == socket.remote_endpoint(ignored)) {
       // TCP has connected the socket to itself: the system had given it the very port that it

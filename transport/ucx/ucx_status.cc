@@ -26,10 +26,10 @@ Code CodeOf(ucs_status_t status) {
     case UCS_ERR_NOT_CONNECTED:
     case UCS_ERR_REJECTED:
     case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_TIMED_OUT:  // no deadline of ours is UCX's: the network's
     case UCS_ERR_IO_ERROR:
+    case UCS_ERR_SHMEM_SEGMENT:  // the segment of a process that has ended
       return Code::kUnavailable;
-    case UCS_ERR_TIMED_OUT:
-      return Code::kDeadlineExceeded;
     case UCS_ERR_UNSUPPORTED:
     case UCS_ERR_NOT_IMPLEMENTED:
       return Code::kUnimplemented;
