@@ -103,7 +103,9 @@ void Session::Impl::ExplainLocked(StepInFlight& flight) const {
   for (LatePart& part : flight.late) {
     if (part.answered) continue;
     const bool lost = part.peer != kSelf && !lost_[static_cast<size_t>(part.peer)].ok();
-    part.what = lost ? "lost" : "has not stopped: it is inside a kernel";
+    part.what = lost ? "lost"
+                     : "has not stopped: it is inside " +
+                           (part.what.empty() ? std::string("a kernel") : part.what);
   }
   if (!flight.late.empty()) flight.status = TimeoutOf(flight);
 }
@@ -112,6 +114,7 @@ void Session::Impl::Expire(uint64_t step) {
   Completion completion;
   std::vector<int> stop;
   Status status;
+  const std::string inside = worker_->InsideOf(id_, step);  // of other tasks it is not known
   {
     MutexLock lock(mutex_);
     StepInFlight* const flight = steps_.Find(step);
@@ -119,7 +122,9 @@ void Session::Impl::Expire(uint64_t step) {
     if (flight->status.ok() || flight->status.derived()) {
       for (size_t i = 0; i < flight->part_done.size(); ++i) {
         const int peer = flight->prepared->parts[i].peer;
-        if (!flight->part_done[i]) flight->late.push_back({peer, TaskName(peer)});
+        if (flight->part_done[i]) continue;
+        flight->late.push_back(
+            {.peer = peer, .task = TaskName(peer), .what = peer == kSelf ? inside : ""});
       }
     }
     status = TimeoutOf(*flight);

@@ -10,7 +10,9 @@ struct LatePart {
   int peer = 0;  // as in Worker::SendRunStep
   std::string task;
   bool answered = false;  // has ended, too late
-  std::string what = {};  // executor/step/unfinished.h, or why that is not known; may be empty
+  // executor/step/unfinished.h, or why that is not known; may be empty. Until it is known: the node
+  // that it is inside.
+  std::string what = {};
 };
 
 // "/job:ps/replica:0/task:0 (node 'get' ...), /job:worker/replica:0/task:0 (awaits 'get:0' ...)":

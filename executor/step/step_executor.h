@@ -84,7 +84,8 @@ class Step : public std::enable_shared_from_this<Step> {
   struct Progress {
     int32_t left = 0;                       // nodes that have not finished
     std::vector<const EdgeInfo*> awaited;   // of the plan: what has not come
-    std::vector<std::string> nodes;         // asynchronous kernels that have begun and not ended
+    std::vector<std::string> computing;     // nodes of synchronous kernels that run
+    std::vector<std::string> waiting;       // of asynchronous ones that have begun and not ended
     std::shared_ptr<const Plan> plan = {};  // whose edges these are
   };
   Progress progress(bool with_nodes = false);

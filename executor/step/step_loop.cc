@@ -36,6 +36,8 @@ StepLoop::StepLoop(Step& step, bool compute)
       memory_(plan_.memory.get()),
       runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, &step.outcome_, compute),
       outer_(innermost_),
+      running_(RunningNode::Mine()),
+      outer_node_(running_.node()),
       budget_(kCallerBudgetNs),
       slots_(state_.slots.get()),
       next_(state_.next.get()),
@@ -44,6 +46,8 @@ StepLoop::StepLoop(Step& step, bool compute)
       edges_(plan_.edges.data()),
       successors_(plan_.successors.data()) {
   innermost_ = this;
+  running_.Set(-1);
+  running_.SetStep(&step);
 }
 
 StepLoop* StepLoop::Find(const Step& step) {
@@ -91,6 +95,7 @@ void StepLoop::Run() {
       continue;
     }
     last = node;
+    running_.Set(node);
     const int32_t ready = Execute(node);
     node = ready >= 0 ? ready : Pop();
     if (compute_ && cost_ >= kShareNs && head_ >= 0 && plan_.pools->hungry()) Share();

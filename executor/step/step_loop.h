@@ -11,6 +11,7 @@
 
 #include "executor/plan/plan_data.h"
 #include "executor/step/node_runner.h"
+#include "executor/step/running_node.h"
 #include "executor/step/step_executor.h"
 
 namespace monograph {
@@ -21,7 +22,11 @@ class StepLoop {
   // within a budget and leaves the others to the inter-op threads. REQUIRES: the caller has a hold
   // of the step until the loop is destroyed.
   StepLoop(Step& step, bool compute);
-  ~StepLoop() { innermost_ = outer_; }
+  ~StepLoop() {
+    innermost_ = outer_;
+    running_.Set(outer_node_);
+    running_.SetStep(outer_ == nullptr ? nullptr : &outer_->step_);
+  }
   StepLoop(const StepLoop&) = delete;
   StepLoop& operator=(const StepLoop&) = delete;
 
@@ -105,6 +110,8 @@ class StepLoop {
   const MemoryHolder::Scope memory_;
   NodeRunner runner_;
   StepLoop* const outer_;                             // of this thread
+  RunningNode& running_;                              // of this thread
+  const int32_t outer_node_;                          // which the outer loop runs
   int32_t head_ = -1;                                 // of the list
   int32_t deferred_first_ = -1, deferred_last_ = -1;  // in the order of deferring
   int32_t finished_ = 0;                              // nodes, since the last Flush

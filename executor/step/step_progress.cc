@@ -1,7 +1,32 @@
 #include "executor/plan/plan_data.h"
+#include "executor/step/running_node.h"
 #include "executor/step/step_executor.h"
 
 namespace monograph {
+namespace {
+
+std::string Named(const PlanData& plan, int32_t id) {
+  return "node '" + plan.names[static_cast<size_t>(id)] + "' (" +
+         std::string(plan.ops[static_cast<size_t>(id)]) + ")";
+}
+
+// " of 'q' (FIFOQueueV2)" for a node whose first input is a resource; "" of others.
+std::string OfResource(const PlanData& plan, int32_t id) {
+  const PlanNode& node = plan.nodes[static_cast<size_t>(id)];
+  for (int32_t from = 0; from < id && node.num_inputs > 0; ++from) {
+    const PlanNode& made = plan.nodes[static_cast<size_t>(from)];
+    const DataEdge* const edges = plan.edges.data() + made.first_edge;
+    for (const DataEdge* edge = edges; edge != edges + made.num_edges; ++edge) {
+      if (edge->slot != node.first_input) continue;
+      if (static_cast<DType>(edge->dtype) != DT_RESOURCE) return "";
+      return " of '" + plan.names[static_cast<size_t>(from)] + "' (" +
+             std::string(plan.ops[static_cast<size_t>(from)]) + ")";
+    }
+  }
+  return "";
+}
+
+}  // namespace
 
 Step::Progress Step::progress(bool with_nodes) {
   Progress progress;
@@ -14,13 +39,21 @@ Step::Progress Step::progress(bool with_nodes) {
     if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
       progress.awaited.push_back(&plan.recv_edges[i]);
   }
-  for (int32_t id = 0; with_nodes && id < plan.num_nodes; ++id) {
-    const PlanNode& node = plan.nodes[static_cast<size_t>(id)];
-    if (node.kind != NodeKind::kAsync && node.kind != NodeKind::kTrailing) continue;
-    if (state_->frames[node.aux]->cancel.waits()) {
-      progress.nodes.push_back("node '" + plan.names[static_cast<size_t>(id)] + "' (" +
-                               std::string(plan.ops[static_cast<size_t>(id)]) + ")");
+  const auto waits_for_others = [&plan](int32_t id) {
+    const NodeKind kind = plan.nodes[static_cast<size_t>(id)].kind;
+    return kind == NodeKind::kAsync || kind == NodeKind::kTrailing;
+  };
+  if (with_nodes) {
+    for (const int32_t id : RunningNode::Of(*this)) {
+      // What a thread saw of another step at the same place is no node of this one.
+      if (id < plan.num_nodes && !waits_for_others(id))
+        progress.computing.push_back(Named(plan, id));
     }
+  }
+  for (int32_t id = 0; with_nodes && id < plan.num_nodes; ++id) {
+    if (!waits_for_others(id)) continue;
+    if (state_->frames[plan.nodes[static_cast<size_t>(id)].aux]->cancel.waits())
+      progress.waiting.push_back(Named(plan, id) + OfResource(plan, id));
   }
   Release();
   return progress;

@@ -100,8 +100,7 @@ class Worker::Impl : public CollectiveHost {
   }
 
   // ---- watch.cc
-  // A step has begun in a session with peers: they are watched. Costs a load where they are
-  // already.
+  // A step has begun: it is watched, and so are its peers. Costs a load where they are already.
   void WakeWatch() MG_EXCLUDES(watch_mutex_) {
     if (watch_asleep_.load(std::memory_order_relaxed)) StartWatch();
   }

@@ -101,7 +101,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     if (over) ReportDone(*session, request.row.last, refused, {});
     return;
   }
-  if (!session->peers.empty()) WakeWatch();
+  WakeWatch();
   // Not under the lock: a tensor that does not fit its edge ends the step, and EndStep takes the
   // lock.
   for (auto& [edge, tensor] : early.tensors) step->Deliver(edge, std::move(tensor));

@@ -48,8 +48,7 @@ void Worker::Impl::Watch() {
     {
       ReaderLock reader(sessions_mutex_);
       for (const auto& [id, session] : sessions_) {
-        if (session->state == WorkerSession::State::kConnected && !session->peers.empty())
-          sessions.push_back(session);
+        if (session->state == WorkerSession::State::kConnected) sessions.push_back(session);
       }
     }
     const Clock::time_point now = Clock::now();
@@ -242,7 +241,9 @@ void Worker::Impl::TellWait(WorkerSession& session, uint64_t id) {
   if (step == nullptr) return;
   const Step::Progress progress = step->progress(/*with_nodes=*/true);
   std::vector<std::string> waits;
-  for (const std::string& node : progress.nodes) waits.push_back("for " + node);
+  for (const std::string& node : progress.computing)
+    waits.push_back("for " + node + ", which computes");
+  for (const std::string& node : progress.waiting) waits.push_back("for " + node);
   for (const EdgeInfo* edge : progress.awaited) {
     const Result<DeviceName> device = DeviceName::Parse(edge->send_device);
     const SessionPeer* peer = device.ok() ? session.PeerOf(device->TaskName()) : nullptr;

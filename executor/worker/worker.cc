@@ -101,6 +101,19 @@ std::vector<std::string> Worker::DescribePeers(uint64_t id) const {
   return ways;
 }
 
+std::string Worker::InsideOf(uint64_t session_id, uint64_t step) const {
+  const std::shared_ptr<WorkerSession> session = impl_->FindSession(session_id);
+  std::shared_ptr<Step> running;
+  if (session != nullptr) {
+    MutexLock lock(session->mutex);
+    const StepSlot& slot = session->SlotOf(step);
+    if (slot.Runs(step)) running = slot.running;
+  }
+  if (running == nullptr) return "";
+  const std::vector<std::string> computing = running->progress(/*with_nodes=*/true).computing;
+  return computing.empty() ? "" : computing.front();
+}
+
 void Worker::DropPeer(uint64_t id, const std::string& task) {
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;

@@ -136,6 +136,8 @@ class Worker {
   // A peer is gone: its endpoint closes, pending transfers with it end, and so do the steps that
   // exchange tensors with it.
   void DropPeer(uint64_t session, const std::string& task);
+  // What this task's part of a step is inside, "node 'product' (MatMul)"; "" if that is no kernel.
+  std::string InsideOf(uint64_t session, uint64_t step) const;
   // When it returns, the session's client hears no more of peers and steps that are watched.
   void StopWatching(uint64_t session);
 
