@@ -1,4 +1,4 @@
-// monograph: the command line: launch, compare, status, run, graph, keygen, devices.
+// monograph: the command line: launch, compare, status, run, graph, checkpoint, keygen, devices.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "client/cluster.h"
 #include "client/session.h"
+#include "tools/checkpoint_command.h"
 #include "tools/cluster_status.h"
 #include "tools/command_table.h"
 #include "tools/compare.h"
@@ -283,8 +284,10 @@ int Main(int argc, char** argv) {
           "  monograph launch --ps=1 --workers=2 -- mnist_replica --num_batches=100\n"
           "  monograph run graph.pb --feeds=x:0=x.npy --fetches=y:0\n\nCommands:\n",
       .missing = "",
-      .width = 10,
+      .width = 12,
       .commands = {
+          {"checkpoint",
+           {CheckpointCommand, "list a checkpoint, or convert it: ours or TensorFlow's"}},
           {"compare",
            {RunCompare, "train in several ways of replication, and draw how they compare"}},
           {"devices", {RunDevices, "list the devices of this machine"}},

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <boost/crc.hpp>
 #include <cfloat>
 #include <chrono>
 #include <cmath>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "graph/graph_def.h"
 #include "train/event.pb.h"
@@ -25,14 +25,6 @@ namespace {
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// CRC-32C, turned and shifted as TFRecord wants it.
-uint32_t MaskedCrc(const void* data, size_t bytes) {
-  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> sum;
-  sum.process_bytes(data, bytes);
-  const uint32_t crc = sum.checksum();
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
 // The upper ends of TensorFlow's buckets: 1e-12 times powers of 1.1 on both sides of zero.
@@ -139,8 +131,8 @@ void SummaryWriter::WriteLocked(pb::Event* event) {
   event->set_wall_time(NowSeconds());
   const std::string bytes = event->SerializeAsString();
   const uint64_t length = bytes.size();
-  const uint32_t crc_of_length = MaskedCrc(&length, sizeof length);
-  const uint32_t crc = MaskedCrc(bytes.data(), bytes.size());
+  const uint32_t crc_of_length = MaskedCrc32c(AddToCrc32c(0, &length, sizeof length));
+  const uint32_t crc = MaskedCrc32c(AddToCrc32c(0, bytes.data(), bytes.size()));
   file_.write(reinterpret_cast<const char*>(&length), sizeof length);
   file_.write(reinterpret_cast<const char*>(&crc_of_length), sizeof crc_of_length);
   file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

@@ -40,6 +40,7 @@
 #include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
 #include "ops/softmax/softmax.h"
+#include "ops/string/string.h"
 #include "ops/training/training.h"
 #include "ops/transpose/transpose.h"
 #include "ops/variable/variable.h"

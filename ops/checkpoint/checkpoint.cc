@@ -28,6 +28,23 @@ Outputs RestoreV2(const Scope& scope, const Output& prefix, const Output& tensor
   return outputs;
 }
 
+Operation MergeV2Checkpoints(const Scope& scope, const Output& checkpoint_prefixes,
+                             const Output& destination_prefix) {
+  return OpBuilder(scope, "MergeV2Checkpoints")
+      .Input(checkpoint_prefixes)
+      .Input(destination_prefix)
+      .Build();
+}
+
+Output ShardedFilename(const Scope& scope, const Output& basename, const Output& shard,
+                       const Output& num_shards) {
+  return OpBuilder(scope, "ShardedFilename")
+      .Input(basename)
+      .Input(shard)
+      .Input(num_shards)
+      .BuildOutput();
+}
+
 std::string RowsOfShape(const Shape& whole, const RowRange& rows) {
   std::string text;
   for (const int64_t dim : whole.dims()) text += std::to_string(dim) + " ";
@@ -61,6 +78,17 @@ Status RestoreShape(ShapeContext& c) {
   return Status();
 }
 
+Status MergeShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(0, 1).status());
+  return c.WithRank(1, 0).status();
+}
+
+Status FilenameShape(ShapeContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i) MG_RETURN_IF_ERROR(c.WithRank(i, 0).status());
+  c.set_output(0, PartialShape::Scalar());
+  return Status();
+}
+
 OpDef OnFiles(const char* name) {
   OpDef def(name);
   def.Input("prefix: string")
@@ -77,6 +105,21 @@ OpDef OnFiles(const char* name) {
 void Define(OpRegistry* registry) {
   registry->Add(OnFiles("SaveV2").Input("tensors: dtypes").Shape(SaveShape));
   registry->Add(OnFiles("RestoreV2").Output("tensors: dtypes").Shape(RestoreShape));
+  registry->Add(OpDef("MergeV2Checkpoints")
+                    .Input("checkpoint_prefixes: string")
+                    .Input("destination_prefix: string")
+                    .Attr("delete_old_dirs: bool = true")
+                    .Attr("allow_missing_files: bool = false")
+                    .Stateful()
+                    .NoGradient()
+                    .Shape(MergeShape));
+  registry->Add(OpDef("ShardedFilename")
+                    .Input("basename: string")
+                    .Input("shard: int32")
+                    .Input("num_shards: int32")
+                    .Output("filename: string")
+                    .NoGradient()
+                    .Shape(FilenameShape));
 }
 
 }  // namespace ops::checkpoint

@@ -1,15 +1,13 @@
-// SaveV2 and RestoreV2. FileKernel gives each call a thread of its own, and the two kernels check
-// their inputs and call ops/checkpoint_files/checkpoint_file.h and
-// ops/checkpoint_files/checkpoint_reader.h there. A restore reads straight from the file into its
-// outputs.
+// SaveV2, RestoreV2, MergeV2Checkpoints and ShardedFilename. FileKernel gives each call that
+// touches files a thread of its own; the kernels check their inputs and call ops/checkpoint_files/
+// there. A restore reads straight from the file into its outputs.
 #include <atomic>
-#include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <list>
 #include <memory>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,6 +18,8 @@
 #include "ops/checkpoint_files/checkpoint_file.h"
 #include "ops/checkpoint_files/checkpoint_index.h"
 #include "ops/checkpoint_files/checkpoint_reader.h"
+#include "ops/checkpoint_files/tensor_bundle.h"
+#include "ops/checkpoint_files/tensor_slice.h"
 
 namespace monograph::ops::checkpoint {
 namespace {
@@ -99,19 +99,27 @@ class SaveKernel : public FileKernel {
   explicit SaveKernel(const KernelConstruction&) {}
 
  private:
+  static constexpr int kFirst = 3;
+
   Status Work(KernelContext& c, const std::stop_token& stop) const override {
-    constexpr int kFirst = 3;
     MG_ASSIGN_OR_RETURN(const Names names, Names::Of(c, c.num_inputs() - kFirst));
+    return IsCheckpointFileName(names.prefix) ? SaveFile(c, names, stop)
+                                              : SaveBundle(c, names, stop);
+  }
+
+  static Status SaveFile(const KernelContext& c, const Names& names, const std::stop_token& stop) {
     std::vector<CheckpointTensor> tensors;
     for (int i = 0; i + kFirst < c.num_inputs(); ++i) {
       if (!names.slices[i].empty()) {
         return Unimplemented("'" + names.names[i] + "' is to be saved as the slice '" +
-                             names.slices[i] + "'; save it as a tensor of its own");
+                             names.slices[i] +
+                             "', which safetensors files do not have; save it "
+                             "as a tensor of its own");
       }
       const Tensor& value = c.input(kFirst + i);
       tensors.push_back({names.names[i], value.dtype(), value.shape(), {value}});
     }
-    const std::filesystem::path file = CheckpointFileName(names.prefix);
+    const std::filesystem::path file = names.prefix;
     std::error_code error;
     if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path(), error)) {
       return FailedPrecondition("cannot write '" + file.string() + "': there is no folder '" +
@@ -119,34 +127,22 @@ class SaveKernel : public FileKernel {
     }
     return WriteCheckpointFile(file.string(), tensors, stop);
   }
-};
 
-// Parses what RowsOfShape writes.
-Result<RowRange> ParseRows(const std::string& slice, const Shape& shape) {
-  if (slice.empty()) return RowRange();
-  std::string dims, columns;
-  for (int i = 0; i < shape.rank(); ++i) dims += std::to_string(shape[i]) + " ";
-  for (int i = 1; i < shape.rank(); ++i) columns += ":-";
-  std::string_view rows = slice;
-  if (shape.rank() < 1 || !rows.starts_with(dims))
-    return InvalidArgument("the slice '" + slice + "' is not of shape " + shape.ToString());
-  rows.remove_prefix(dims.size());
-  int64_t begin = 0, length = 0;
-  if (rows.ends_with(columns)) {
-    rows.remove_suffix(columns.size());
-    if (rows == "-") return RowRange();
-    const char* const end = rows.data() + rows.size();
-    const auto [comma, no_begin] = std::from_chars(rows.data(), end, begin);
-    if (no_begin == std::errc() && comma != end && *comma == ',') {
-      const auto [after, no_length] = std::from_chars(comma + 1, end, length);
-      if (no_length == std::errc() && after == end && begin >= 0 && length >= 0 &&
-          begin <= shape[0] && length <= shape[0] - begin)
-        return RowRange{begin, begin + length};
+  static Status SaveBundle(const KernelContext& c, const Names& names,
+                           const std::stop_token& stop) {
+    std::vector<BundleTensor> tensors;
+    for (int i = 0; i + kFirst < c.num_inputs(); ++i) {
+      const Tensor& value = c.input(kFirst + i);
+      const Result<ShapeAndSlice> part = ParseShapeAndSlice(names.slices[i]);
+      if (!part.ok()) return part.status().WithContext("'" + names.names[i] + "'");
+      tensors.push_back(
+          {names.names[i], part->has_shape ? part->whole : value.shape(), part->slice, value});
     }
+    MG_RETURN_IF_ERROR(WriteBundle(names.prefix, tensors, stop));
+    RemoveSafetensors(names.prefix);
+    return Status();
   }
-  return Unimplemented("the slice '" + slice + "': only rows that are there can be read, as in " +
-                       "'7 2 3,4:-'");
-}
+};
 
 class RestoreKernel : public FileKernel {
  public:
@@ -167,13 +163,56 @@ class RestoreKernel : public FileKernel {
                                std::string(DTypeName(entry.dtype)) + ", not " +
                                std::string(DTypeName(c.output_dtype(i))));
       }
-      const Result<RowRange> rows = ParseRows(names.slices[i], entry.shape);
-      if (!rows.ok()) return rows.status().WithContext("'" + name + "'");
-      Shape shape = entry.shape;
-      if (rows->end >= 0) shape.set_dim(0, rows->end - rows->begin);
-      MG_ASSIGN_OR_RETURN(Tensor * value, c.AllocateOutput(i, shape));
-      MG_RETURN_IF_ERROR(reader->Read(name, *rows, value->raw(), stop));
+      const Result<ShapeAndSlice> part = ParseShapeAndSlice(names.slices[i]);
+      if (!part.ok()) return part.status().WithContext("'" + name + "'");
+      if (part->has_shape && part->whole != entry.shape) {
+        return InvalidArgument("'" + name + "': the slice '" + names.slices[i] +
+                               "' is not of shape " + entry.shape.ToString());
+      }
+      MG_ASSIGN_OR_RETURN(const Box box, BoxOf(part->slice, entry.shape));
+      MG_ASSIGN_OR_RETURN(Tensor * value, c.AllocateOutput(i, box.shape));
+      MG_RETURN_IF_ERROR(reader->Read(name, box, value, stop));
     }
+    return Status();
+  }
+};
+
+class MergeKernel : public FileKernel {
+ public:
+  explicit MergeKernel(const KernelConstruction& c)
+      : options_{c.attr<bool>("delete_old_dirs"), c.attr<bool>("allow_missing_files")} {}
+
+ private:
+  Status Work(KernelContext& c, const std::stop_token&) const override {
+    if (c.input(1).elements() != 1) {
+      return InvalidArgument("destination_prefix must be one string, not string" +
+                             c.input(1).shape().ToString());
+    }
+    const std::string* const prefixes = c.input(0).strings();
+    const std::string& destination = *c.input(1).strings();
+    MG_RETURN_IF_ERROR(
+        MergeBundles({prefixes, prefixes + c.input(0).elements()}, destination, options_));
+    RemoveSafetensors(destination);
+    return Status();
+  }
+
+  const MergeOptions options_;
+};
+
+class ShardedFilenameKernel : public Kernel {
+ public:
+  explicit ShardedFilenameKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    for (int i = 0; i < c.num_inputs(); ++i) {
+      if (c.input(i).elements() != 1)
+        return InvalidArgument("input " + std::to_string(i) + " must be a scalar, not " +
+                               c.input(i).shape().ToString());
+    }
+    char tail[64];
+    std::snprintf(tail, sizeof tail, "-%05d-of-%05d", *c.input(1).data<int32_t>(),
+                  *c.input(2).data<int32_t>());
+    MG_ASSIGN_OR_RETURN(Tensor * name, c.AllocateOutput(0, Shape()));
+    *name->strings() = *c.input(0).strings() + tail;
     return Status();
   }
 };
@@ -183,6 +222,8 @@ class RestoreKernel : public FileKernel {
 void RegisterCpu(KernelRegistry* registry) {
   registry->Add<SaveKernel>({.op = "SaveV2"});
   registry->Add<RestoreKernel>({.op = "RestoreV2"});
+  registry->Add<MergeKernel>({.op = "MergeV2Checkpoints"});
+  registry->Add<ShardedFilenameKernel>({.op = "ShardedFilename"});
 }
 
 }  // namespace monograph::ops::checkpoint

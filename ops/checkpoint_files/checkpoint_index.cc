@@ -16,6 +16,7 @@
 #include "base/json_value.h"
 #include "ops/checkpoint_files/checksum.h"
 #include "ops/checkpoint_files/disk.h"
+#include "ops/checkpoint_files/tensor_bundle.h"
 
 namespace monograph {
 namespace {
@@ -23,7 +24,8 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kExtension = ".safetensors", kIndexExtension = ".safetensors.index.json";
+constexpr std::string_view kExtension = ".safetensors", kIndexExtension = ".safetensors.index.json",
+                           kBundleExtension = ".index";
 constexpr char kLeftAside[] = "damaged", kAgain[] = ".1";
 
 // Nobody's index makes us read, or remove, files elsewhere.
@@ -102,6 +104,7 @@ std::string CheckpointFileName(const std::string& prefix) {
 std::string CheckpointIndexName(const std::string& prefix) {
   return prefix + std::string(kIndexExtension);
 }
+bool IsCheckpointFileName(const std::string& name) { return name.ends_with(kExtension); }
 std::string PrefixAgain(const std::string& prefix) { return prefix + kAgain; }
 std::string ShardPrefix(const std::string& prefix, size_t shard, size_t shards) {
   char text[64];
@@ -158,10 +161,16 @@ std::set<std::string> ShardsOf(const std::string& prefix) {
 bool CheckpointExists(const std::string& prefix) {
   std::error_code ignored;
   return fs::exists(CheckpointFileName(prefix), ignored) ||
-         fs::exists(CheckpointIndexName(prefix), ignored);
+         fs::exists(CheckpointIndexName(prefix), ignored) ||
+         fs::exists(BundleIndexName(prefix), ignored);
 }
 
 void RemoveCheckpoint(const std::string& prefix) {
+  RemoveSafetensors(prefix);
+  RemoveBundle(prefix);
+}
+
+void RemoveSafetensors(const std::string& prefix) {
   CurrentDisk().Remove(CheckpointFileName(prefix));  // somebody else may have removed it
   RemoveShards(prefix);
 }
@@ -184,6 +193,8 @@ Result<std::string> LeaveAside(const std::string& prefix) {
         PrefixOfShard(file) == name || PrefixOfShard(file) == name + kAgain)
       files.insert(file);
   }
+  for (const std::string& file : BundleFiles(prefix))
+    files.insert(fs::path(file).filename().string());
   std::erase_if(files, [&](const std::string& file) { return !fs::exists(folder / file, error); });
   const auto taken = [&](const fs::path& to) {
     return std::ranges::any_of(files,
@@ -204,7 +215,7 @@ std::vector<std::string> CheckpointsIn(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string file = entry.path().filename().string();
-    for (const std::string_view extension : {kIndexExtension, kExtension}) {
+    for (const std::string_view extension : {kIndexExtension, kExtension, kBundleExtension}) {
       if (file.ends_with(extension) && PrefixOfShard(file).empty())
         names.insert(file.substr(0, file.size() - extension.size()));
     }

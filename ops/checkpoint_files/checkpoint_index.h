@@ -10,7 +10,8 @@
 // {"emb": ["emb/part_0", "emb/part_1"]}; "shards", which file of a name is meant, {"file":
 // {"bytes": size, "header_crc32": digits}}; "format" and "monograph_crc32", its seal
 // (ops/checkpoint_files/checksum.h). Where both kinds are there (a save was interrupted), the
-// single file holds.
+// single file holds. A checkpoint may also be TensorFlow's (ops/checkpoint_files/tensor_bundle.h);
+// what is said of a checkpoint's files below is said of those, too.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ namespace monograph {
 // Of the checkpoint `prefix` ("run1/model.ckpt-100").
 std::string CheckpointFileName(const std::string& prefix);
 std::string CheckpointIndexName(const std::string& prefix);
+// Whether it is the name of one file, as CheckpointFileName makes them.
+bool IsCheckpointFileName(const std::string& name);
 // What shards are called after where those of an older checkpoint `prefix` have its name.
 std::string PrefixAgain(const std::string& prefix);
 // "model.ckpt-100-00001-of-00002" for shard 0 of 2: a prefix for CheckpointFileName.
@@ -58,13 +61,14 @@ Result<CheckpointIndex> ReadCheckpointIndex(const std::string& prefix);
 // Files that the index of `prefix` names; none if there is no index that can be read.
 std::set<std::string> ShardsOf(const std::string& prefix);
 
-// Whether any of its own files is there: the single one or the index.
+// Whether any of its own files is there: the single one, the index or TensorFlow's index.
 bool CheckpointExists(const std::string& prefix);
 
 // These remove what is there, and need not find anything. RemoveShards: the index, then the shards
-// that it names.
+// that it names. RemoveSafetensors: all but TensorFlow's files, which a save of them has replaced.
 void RemoveCheckpoint(const std::string& prefix);
 void RemoveShards(const std::string& prefix);
+void RemoveSafetensors(const std::string& prefix);
 
 // Moves the files of a checkpoint, damaged ones too, into the folder "damaged" beside them, under
 // their names ("damaged-2", if that has one of these names already, and so on). The folder.

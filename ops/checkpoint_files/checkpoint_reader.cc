@@ -12,7 +12,7 @@ namespace monograph {
 Result<CheckpointReader> CheckpointReader::Open(const std::string& prefix) {
   CheckpointReader reader;
   reader.prefix_ = prefix;
-  const std::string single = CheckpointFileName(prefix);
+  const std::string single = IsCheckpointFileName(prefix) ? prefix : CheckpointFileName(prefix);
   Result<CheckpointFile> file = CheckpointFile::Open(single);
   if (file.ok()) {
     for (const auto& [name, entry] : file->entries()) reader.parts_[name] = {{name, single}};
@@ -22,8 +22,15 @@ Result<CheckpointReader> CheckpointReader::Open(const std::string& prefix) {
   if (file.status().code() != Code::kNotFound) return file.status();
   const Result<CheckpointIndex> index = ReadCheckpointIndex(prefix);
   if (index.status().code() == Code::kNotFound) {
-    return NotFound("there is no checkpoint '" + prefix + "': neither '" + single + "' nor '" +
-                    CheckpointIndexName(prefix) + "'");
+    Result<BundleReader> bundle = BundleReader::Open(prefix);
+    if (bundle.status().code() == Code::kNotFound) {
+      return NotFound("there is no checkpoint '" + prefix + "': neither '" + single + "' nor '" +
+                      CheckpointIndexName(prefix) + "' nor TensorFlow's '" +
+                      BundleIndexName(prefix) + "'");
+    }
+    MG_RETURN_IF_ERROR(bundle.status());
+    reader.bundle_ = std::move(bundle).value();
+    return reader;
   }
   MG_RETURN_IF_ERROR(index.status());
   const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
@@ -46,6 +53,9 @@ Result<CheckpointReader> CheckpointReader::Open(const std::string& prefix) {
 
 std::vector<std::string> CheckpointReader::names() const {
   std::vector<std::string> names;
+  if (bundle_) {
+    for (const auto& [name, entry] : bundle_->entries()) names.push_back(name);
+  }
   for (const auto& [name, parts] : parts_) names.push_back(name);
   return names;
 }
@@ -82,15 +92,19 @@ Result<const CheckpointFile*> CheckpointReader::FileOf(const Part& part) {
 }
 
 Result<CheckpointReader::Entry> CheckpointReader::Find(const std::string& name) {
-  const auto found = parts_.find(name);
-  if (found == parts_.end())
-    return NotFound("Key " + name + " not found in checkpoint '" + prefix_ + "'");
+  if (!Has(name)) return NotFound("Key " + name + " not found in checkpoint '" + prefix_ + "'");
+  if (bundle_) {
+    const BundleReader::Entry& entry = bundle_->entries().at(name);
+    const auto elements = static_cast<uint64_t>(entry.shape.elements());
+    return Entry{entry.dtype, entry.shape,
+                 entry.sliced ? elements * DTypeSize(entry.dtype) : entry.bytes};
+  }
   Entry whole;
-  for (const Part& part : found->second) {
+  for (const Part& part : parts_.at(name)) {
     MG_ASSIGN_OR_RETURN(const CheckpointFile* file, FileOf(part));
     const CheckpointFile::Entry& entry = file->entries().at(part.name);
     if (whole.dtype == DT_INVALID) {
-      whole = {entry.dtype, entry.shape};
+      whole = {entry.dtype, entry.shape, entry.bytes};
       continue;
     }
     const auto tail = [](const Shape& shape) { return shape.dims().subspan(1); };
@@ -106,19 +120,30 @@ Result<CheckpointReader::Entry> CheckpointReader::Find(const std::string& name) 
       return DataLoss("checkpoint '" + prefix_ + "': the parts of '" + name +
                       "' are too many rows");
     whole.shape.set_dim(0, rows);
+    whole.bytes += entry.bytes;
   }
   return whole;
 }
 
-Status CheckpointReader::Read(const std::string& name, const RowRange& rows, void* to,
+Status CheckpointReader::Read(const std::string& name, const Box& box, Tensor* to,
                               const std::stop_token& stop) {
+  if (bundle_) return bundle_->Read(name, box, to, stop);
   MG_ASSIGN_OR_RETURN(const Entry whole, Find(name));
-  if (rows.end >= 0 && (whole.shape.rank() < 1 || rows.begin < 0 || rows.begin > rows.end ||
-                        rows.end > whole.shape[0])) {
-    return InvalidArgument("'" + name + "' in checkpoint '" + prefix_ + "' has shape " +
-                           whole.shape.ToString() + "; there are no rows " +
-                           std::to_string(rows.begin) + " to " + std::to_string(rows.end));
-  }
+  if (box.shape == whole.shape) return ReadRows(name, {}, to->raw(), stop);
+  const RowRange rows{box.begin[0], box.begin[0] + box.shape[0]};
+  if (box.IsRowsOf(whole.shape)) return ReadRows(name, rows, to->raw(), stop);
+  Box around = Box::Whole(whole.shape);
+  around.begin[0] = rows.begin;
+  around.shape.set_dim(0, box.shape[0]);
+  MG_ASSIGN_OR_RETURN(Tensor read, Tensor::Allocate(whole.dtype, around.shape));
+  MG_RETURN_IF_ERROR(ReadRows(name, rows, read.raw(), stop));
+  CopyTensorBox(read, around, to, box);
+  return Status();
+}
+
+// Rows that the tensor has, into memory for all of them.
+Status CheckpointReader::ReadRows(const std::string& name, const RowRange& rows, void* to,
+                                  const std::stop_token& stop) {
   char* out = static_cast<char*>(to);
   int64_t first = 0;  // of the part
   for (const Part& part : parts_.at(name)) {
@@ -143,7 +168,7 @@ Status CheckpointReader::Read(const std::string& name, const RowRange& rows, voi
 Result<Tensor> CheckpointReader::Read(const std::string& name) {
   MG_ASSIGN_OR_RETURN(const Entry entry, Find(name));
   MG_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(entry.dtype, entry.shape));
-  MG_RETURN_IF_ERROR(Read(name, {}, tensor.raw(), {}));
+  MG_RETURN_IF_ERROR(Read(name, Box::Whole(entry.shape), &tensor));
   return tensor;
 }
 

@@ -165,7 +165,8 @@ void RemoveHalfWritten(const std::string& folder) {
     const fs::path& path = entry.path();
     const std::string place = path.stem().string();  // without ".part"
     const bool ours = place.ends_with(".safetensors") ||
-                      place.ends_with(".safetensors.index.json") || place == "checkpoint";
+                      place.ends_with(".safetensors.index.json") || place.ends_with(".index") ||
+                      place.find(".data-") != std::string::npos || place == "checkpoint";
     if (path.extension() == kBeside && ours) CurrentDisk().Remove(path.string());
   }
 }

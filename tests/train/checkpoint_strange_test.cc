@@ -143,8 +143,8 @@ TEST_F(StrangeCheckpoint, WithANameThatAHeaderCannotHaveIsNotWritten) {
   const auto words = [&](const std::string& word) {
     return Reshape(root, Const(root, word), IntsConst(root, {1}));
   };
-  const Operation save =
-      SaveV2(root, Const(root, Path("n")), words("w\xc3"), words(""), {Const(root, 1.0f)});
+  const Operation save = SaveV2(root, Const(root, Path("n.safetensors")), words("w\xc3"), words(""),
+                                {Const(root, 1.0f)});
   const auto session = Session::Local(graph).value();
   EXPECT_THAT(session->Run({}, {}, {save}).status().message(), HasSubstr("which is not UTF-8"));
   // The index of a sharded checkpoint has names of files.

@@ -247,12 +247,11 @@ TEST_F(SaverTest, OfALargeTensorOnlyTheRowsThatAreWantedAreReadAndChecked) {
   for (int64_t begin = 0; begin < kRows; ++begin) {
     for (int64_t end = begin + 1; end <= kRows; ++end) {
       Tensor rows = Tensor::Allocate(DT_FLOAT, {end - begin, kColumns}).value();
-      const Status status = reader.Read("a", {begin, end}, rows.raw());
+      const Status status = reader.Read("a", {{begin, 0}, rows.shape()}, &rows);
       EXPECT_EQ(status.code(), end == kRows ? Code::kDataLoss : Code::kOk) << begin << " " << end;
       EXPECT_TRUE(!status.ok() || BitEqual(rows, value.Slice(begin, end))) << begin << " " << end;
     }
   }
-  EXPECT_EQ(reader.Read("a", {6, 8}, nullptr).code(), Code::kInvalidArgument);
 }
 
 // As when the step that asked for it is aborted.
@@ -440,20 +439,16 @@ TEST_F(SaverTest, RestoreV2ReadsRowsAsTensorFlowWritesThem) {
   const auto restore = [&](const std::string& slice) {
     return RestoreV2(root, Const(root, Path("m")), words("t"), words(slice), {DT_INT32})[0];
   };
-  const std::map<std::string, std::vector<int32_t>> good = {{"", {1, 2, 3, 4, 5, 6}},
-                                                            {"3 2 -:-", {1, 2, 3, 4, 5, 6}},
-                                                            {"3 2 1,2:-", {3, 4, 5, 6}},
-                                                            {"3 2 2,0:-", {}}};
-  const std::map<std::string, Code> bad = {
-      {"4 2 1,2:-", Code::kInvalidArgument}, {"3 1,2", Code::kInvalidArgument},
-      {"3 2 -:0,1", Code::kUnimplemented},   {"3 2 2,2:-", Code::kUnimplemented},
-      {"3 2 -1,2:-", Code::kUnimplemented},  {"3 2 1,2,:-", Code::kUnimplemented},
-      {"3 2 ", Code::kUnimplemented}};
+  const std::map<std::string, std::vector<int32_t>> good = {
+      {"", {1, 2, 3, 4, 5, 6}}, {"3 2 -:-", {1, 2, 3, 4, 5, 6}}, {"3 2 1,2:-", {3, 4, 5, 6}},
+      {"3 2 -:1,1", {2, 4, 6}}, {"3 2 1,2:0,1", {3, 5}},         {"3 2 2,0:-", {}}};
+  const std::vector<std::string> bad = {"4 2 1,2:-",  "3 1,2",      "3 2 -:0,3", "3 2 2,2:-",
+                                        "3 2 -1,2:-", "3 2 1,2,:-", "3 2 "};
   std::map<std::string, Output> nodes;
   for (const auto& [slice, values] : good) nodes[slice] = restore(slice);
-  for (const auto& [slice, code] : bad) nodes[slice] = restore(slice);
+  for (const std::string& slice : bad) nodes[slice] = restore(slice);
   const Operation cut =
-      SaveV2(root, Const(root, Path("n")), words("t"), words("3 2 1,2:-"), {nodes[""]});
+      SaveV2(root, Const(root, Path("n.safetensors")), words("t"), words("3 2 1,2:-"), {nodes[""]});
   ASSERT_TRUE(root.ok()) << root.status();
   const auto session = Session::Local(graph).value();
   for (const auto& [slice, values] : good) {
@@ -461,8 +456,10 @@ TEST_F(SaverTest, RestoreV2ReadsRowsAsTensorFlowWritesThem) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_THAT(result->at(0).values<int32_t>(), ::testing::ElementsAreArray(values)) << slice;
   }
-  for (const auto& [slice, code] : bad)
-    EXPECT_EQ(session->Run({}, {nodes[slice]}).status().code(), code) << slice;
+  for (const std::string& slice : bad) {
+    const Status status = session->Run({}, {nodes[slice]}).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << slice << ": " << status;
+  }
   EXPECT_EQ(session->Run({}, {}, {cut}).status().code(), Code::kUnimplemented);
 }
 

@@ -1,4 +1,5 @@
 #include "ops/checkpoint_files/checkpoint_index.h"
+#include "ops/checkpoint_files/tensor_bundle.h"
 #include "ops/constant/constant.h"
 #include "ops/variable/variable.h"
 #include "train/saver/nodes.h"
@@ -35,6 +36,7 @@ class ClientNodes : public SaverNodes {
     }
     MG_RETURN_IF_ERROR(WriteCheckpointFile(CheckpointFileName(prefix), tensors));
     RemoveShards(prefix);
+    RemoveBundle(prefix);
     return Status();
   }
 

@@ -11,6 +11,7 @@
 #include "ops/checkpoint/checkpoint.h"
 #include "ops/checkpoint_files/checkpoint_index.h"
 #include "ops/checkpoint_files/disk.h"
+#include "ops/checkpoint_files/tensor_bundle.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
 #include "ops/variable/variable.h"
@@ -159,8 +160,9 @@ class ShardedNodes : public SaverNodes {
     std::vector<Feed> feeds;
     std::vector<Operation> saves;
     for (size_t i = 0; i < shards_.size(); ++i) {
-      feeds.emplace_back(shards_[i].prefix,
-                         Tensor::String(ShardPrefix(to.string(), i, shards_.size())));
+      feeds.emplace_back(
+          shards_[i].prefix,
+          Tensor::String(CheckpointFileName(ShardPrefix(to.string(), i, shards_.size()))));
       saves.push_back(shards_[i].save);
     }
     return session->Run(feeds, {}, saves).status();
@@ -194,7 +196,10 @@ class ShardedNodes : public SaverNodes {
     const fs::path folder = fs::path(prefix).parent_path();
     if (status.ok()) status = SyncFolder(folder.string());
     if (status.ok()) status = WriteCheckpointIndex(prefix, index);
-    if (status.ok()) CurrentDisk().Remove(CheckpointFileName(prefix));
+    if (status.ok()) {
+      CurrentDisk().Remove(CheckpointFileName(prefix));
+      RemoveBundle(prefix);
+    }
     // Removes the shards that the index does not name: the old ones, or the new ones if this
     // failed.
     for (const std::string& named : ShardsOf(prefix)) files.erase(named);

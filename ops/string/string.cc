@@ -1,0 +1,50 @@
+#include "ops/string/string.h"
+
+#include "graph/op_def.h"
+#include "graph/shape_inference.h"
+
+namespace monograph {
+
+Output StringJoin(const Scope& scope, const Outputs& inputs, const std::string& separator) {
+  return OpBuilder(scope, "StringJoin")
+      .Inputs(inputs)
+      .Attr("separator", AttrValue(separator))
+      .BuildOutput();
+}
+
+namespace ops::string {
+namespace {
+
+Status JoinShape(ShapeContext& c) {
+  PartialShape shape = PartialShape::Scalar();
+  bool unknown = false;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const PartialShape& input = c.input(i);
+    if (!input.known_rank()) {
+      unknown = true;
+    } else if (input.rank() > 0) {
+      if (shape.rank() == 0) {
+        shape = input;
+      } else {
+        MG_ASSIGN_OR_RETURN(shape, PartialShape::Merge(shape, input));
+      }
+    }
+  }
+  c.set_output(0, unknown && shape.rank() == 0 ? PartialShape() : shape);
+  return Status();
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  registry->Add(OpDef("StringJoin")
+                    .Attr("N: int >= 0")
+                    .Attr("separator: string = ''")
+                    .Input("inputs: N * string")
+                    .Output("output: string")
+                    .NoGradient()
+                    .Shape(JoinShape));
+}
+
+}  // namespace ops::string
+}  // namespace monograph
