@@ -105,7 +105,7 @@ void SavingJob::CountOnce(int field, bool must) {
 
 void SavingJob::Save(int number, bool must) {
   const Counts now = counts_;
-  const std::string prefix = folder_ + "/save-" + std::to_string(number);
+  const std::string prefix = folder_ + "/save-" + std::to_string(number) + ".safetensors";
   const Within time(kRunEnds, "a save");
   const auto ran = session_->Run({{graph_.prefix, Tensor::String(prefix)}}, {}, {graph_.save});
   if (ran.ok()) {
