@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/saved_model.h"
 #include "tools/flags.h"
 #include "tools/run_fetches.h"
 #include "tools/run_script.h"
@@ -14,24 +15,29 @@ namespace monograph {
 namespace {
 
 struct RunFlags {
-  std::vector<std::string> graph, feeds, fetches, targets, init;
-  std::string script, out;
+  std::vector<std::string> graph, feeds, fetches, targets, init, tags = {SavedModel::kServe};
+  std::string script, out, signature = SavedModel::kServingDefault;
   SessionFlags session;
 };
 
 // Refuses flags that do not go together.
 Status CheckFlags(const RunFlags& flags) {
+  const bool model = SavedModel::IsFolder(flags.graph[0]);
   const bool step = !flags.fetches.empty() || !flags.targets.empty();
   if (!flags.script.empty()) {
     if (step || !flags.feeds.empty() || !flags.init.empty())
       return InvalidArgument(
           "--script says what runs; --feeds, --fetches, --targets and --init are for a run without "
           "one");
+    if (model) {
+      return InvalidArgument("--script is for a GraphDef; '" + flags.graph[0] +
+                             "' is a SavedModel, which runs by --signature");
+    }
     if (flags.out.empty())
       return InvalidArgument("--script and --out, the folder for its results, go together");
     return Status();
   }
-  if (!step) return InvalidArgument("give --fetches or --targets, or a --script");
+  if (!step && !model) return InvalidArgument("give --fetches or --targets, or a --script");
   if (!flags.out.empty())
     return InvalidArgument("--out is for a --script; a fetch is written by y:0=y.npy");
   return CheckFetches(flags.fetches);
@@ -48,6 +54,8 @@ Result<bool> Run(const RunFlags& flags) {
                             .fetches = flags.fetches,
                             .targets = flags.targets,
                             .init = flags.init,
+                            .signature = flags.signature,
+                            .tags = flags.tags,
                             .cluster = std::move(cluster),
                             .session = std::move(session)};
   MG_RETURN_IF_ERROR(RunFetches(options));
@@ -60,8 +68,8 @@ int RunCommand(const std::vector<std::string>& arguments) {
   RunFlags run;
   Flags flags(
       "monograph run",
-      "Runs a GraphDef (.pb or .pbtxt), ours or TensorFlow's: one step, whose fetches are printed "
-      "or written;\n"
+      "Runs a GraphDef (.pb or .pbtxt), ours or TensorFlow's, or a SavedModel: one step, whose "
+      "fetches are printed or written;\n"
       "or the steps of a script, all in one session, which writes <step>_<fetch>.npy and "
       "result.json.\n"
       "Exits with 1 if a step failed.\n\n"
@@ -69,9 +77,15 @@ int RunCommand(const std::vector<std::string>& arguments) {
       "  monograph run graph.pb --feeds=x:0=x.npy --fetches=y:0\n"
       "  monograph run graph.pb --init=init --feeds='x:0=[[1, 2]],rate:0=0.5' \\\n"
       "      --fetches=loss:0,w:0=w.npy --targets=train\n"
+      "  monograph run export/1 --feeds='x=[[1, 2]]' --signature=serving_default\n"
       "  monograph run graph.pb --script=steps.json --out=results\n"
       "  monograph run graph.pb --script=steps.json --out=results --cluster=cluster.json\n");
-  flags.AddPositional("GRAPH", &run.graph, 1, "the GraphDef, .pb or .pbtxt");
+  flags.AddPositional("GRAPH", &run.graph, 1,
+                      "the GraphDef, .pb or .pbtxt, or the folder of a SavedModel");
+  flags.Add("signature", &run.signature,
+            "of a SavedModel: whose names --feeds and --fetches may have, beside those of tensors; "
+            "without --fetches and --targets all its outputs are fetched");
+  flags.Add("tags", &run.tags, "of the SavedModel's graph, separated by commas");
   flags.AddRepeated("feeds", &run.feeds,
                     "fed tensors: x:0=x.npy, or a value, x:0=3.5 or x:0=[[1, 2], [3, 4]]");
   flags.AddRepeated("fetches", &run.fetches,

@@ -7,6 +7,7 @@
 #include "client/container.h"        // ContainerScope
 #include "client/host.h"             // HostTask
 #include "client/registries.h"       // NewGraph, DefaultRegistries
+#include "client/saved_model.h"      // SavedModel
 #include "client/session.h"          // Session
 #include "executor/kernel.h"         // Kernel, for ops of one's own
 #include "executor/worker/server.h"  // Server
