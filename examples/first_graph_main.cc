@@ -18,4 +18,5 @@ int main() {
   auto values = (*session)->Run({{x, Tensor::FromValues<float>({1, 2}, {1, 1})}}, {y});
   if (!values.ok()) return std::fprintf(stderr, "%s\n", values.status().ToString().c_str()), 1;
   std::printf("%s\n", values->at(0).ToString().c_str());  // float[1,1] = 7
+  return 0;
 }
