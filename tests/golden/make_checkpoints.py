@@ -79,7 +79,7 @@ def job():
     """A training job's folder: sharded, a partitioned variable, Adam's slots, a step that is counted."""
     path = folder("job")
     os.chdir(path)  # so that the file "checkpoint" names no folder
-    with v1.Graph().as_default() as graph:
+    with v1.Graph().as_default():
         with v1.variable_scope("", partitioner=v1.fixed_size_partitioner(2)):
             table = v1.get_variable("table", shape=(5, 2), initializer=v1.constant_initializer(0.5))
         with v1.device("/cpu:1"):
