@@ -183,13 +183,14 @@ Result<std::unique_ptr<MG_Session>> Open(const MG_Graph& graph, c_api::SessionSe
     MG_ASSIGN_OR_RETURN(cluster,
                         ClusterOfTarget(settings.target, options.key, options.start_timeout));
   }
-  ReaderLock lock(graph.shared->mutex);
-  const Graph& nodes = graph.shared->graph;
+  const SharedGraph& shared = *graph.shared;
+  ReaderLock lock(shared.mutex);
   if (cluster) {
-    MG_ASSIGN_OR_RETURN(open->session, Session::Connect(*cluster, nodes, std::move(options)));
+    MG_ASSIGN_OR_RETURN(open->session,
+                        Session::Connect(*cluster, shared.graph, std::move(options)));
   } else {
     options.device_count = {{kCpu, settings.cpu_devices}};
-    MG_ASSIGN_OR_RETURN(open->session, Session::Local(nodes, std::move(options)));
+    MG_ASSIGN_OR_RETURN(open->session, Session::Local(shared.graph, std::move(options)));
   }
   return std::unique_ptr<MG_Session>(new MG_Session{std::move(open)});
 }
@@ -425,8 +426,9 @@ void MG_GraphTensor(const MG_Graph* graph, const char* name, MG_DataType* type, 
                     int max_dims, int* num_dims, MG_Status* status) {
   Guarded(status, [&]() -> Status {
     MG_ASSIGN_OR_RETURN(const std::string tensor, Required(name, "the tensor's name"));
-    ReaderLock lock(graph->shared->mutex);
-    const Graph& nodes = graph->shared->graph;
+    const SharedGraph& shared = *graph->shared;
+    ReaderLock lock(shared.mutex);
+    const Graph& nodes = shared.graph;
     MG_ASSIGN_OR_RETURN(const Endpoint endpoint, nodes.FindOutput(tensor));
     const PartialShape& shape = nodes.shape(endpoint);
     *type = static_cast<MG_DataType>(nodes.dtype(endpoint));

@@ -40,6 +40,7 @@ const char* MG_Version(void);
 
 /* ---- Status ---------------------------------------------------------------------------------- */
 
+/* C has no namespaces. NOLINTNEXTLINE(readability-identifier-naming) */
 typedef enum MG_Code {
   MG_OK = 0,
   MG_CANCELLED = 1,
@@ -87,6 +88,7 @@ const char* MG_TableText(const MG_Table* table, int row, int column);
  */
 
 /* With TensorFlow's numbers. */
+/* NOLINTNEXTLINE(readability-identifier-naming) */
 typedef enum MG_DataType {
   MG_FLOAT = 1,
   MG_DOUBLE = 2,

