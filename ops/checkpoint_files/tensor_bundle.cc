@@ -98,14 +98,14 @@ uint32_t AddLength(uint32_t crc, uint64_t length) {
   return AddToCrc32c(crc, &narrow, sizeof narrow);
 }
 
-Status WritePlain(const Tensor& value, NewFile* file, pb::BundleEntryProto* entry,
+Status WritePlain(const Tensor& value, NewFile* file, bundle_pb::BundleEntryProto* entry,
                   const std::stop_token& stop) {
   entry->set_size(static_cast<int64_t>(value.bytes()));
   entry->set_crc32c(MaskedCrc32c(AddToCrc32c(0, value.raw(), value.bytes())));
   return file->Write(value.raw(), value.bytes(), stop);
 }
 
-Status WriteStrings(const Tensor& value, NewFile* file, pb::BundleEntryProto* entry,
+Status WriteStrings(const Tensor& value, NewFile* file, bundle_pb::BundleEntryProto* entry,
                     const std::stop_token& stop) {
   std::string lengths;
   uint32_t crc = 0;
@@ -129,7 +129,7 @@ Status WriteStrings(const Tensor& value, NewFile* file, pb::BundleEntryProto* en
   return Status();
 }
 
-void PutShape(const Shape& shape, pb::TensorShapeProto* proto) {
+void PutShape(const Shape& shape, bundle_pb::TensorShapeProto* proto) {
   for (const int64_t dim : shape.dims()) proto->add_dim()->set_size(dim);
 }
 
@@ -154,15 +154,15 @@ Status CheckCanBeSaved(const BundleTensor& tensor) {
 }
 
 // Without place and slices.
-pb::BundleEntryProto WholeOf(const BundleTensor& tensor) {
-  pb::BundleEntryProto entry;
-  entry.set_dtype(static_cast<pb::DataType>(tensor.value.dtype()));
+bundle_pb::BundleEntryProto WholeOf(const BundleTensor& tensor) {
+  bundle_pb::BundleEntryProto entry;
+  entry.set_dtype(tensor.value.dtype());
   PutShape(tensor.whole, entry.mutable_shape());
   return entry;
 }
 
-pb::BundleHeaderProto HeaderOf(size_t shards) {
-  pb::BundleHeaderProto header;
+bundle_pb::BundleHeaderProto HeaderOf(size_t shards) {
+  bundle_pb::BundleHeaderProto header;
   header.set_num_shards(static_cast<int>(shards));
   header.mutable_version()->set_producer(kVersion);
   return header;
@@ -203,11 +203,11 @@ Result<Table> ReadIndex(const std::string& prefix) {
 Result<size_t> TakeHeader(const std::string& prefix, Table* table) {
   const std::string path = BundleIndexName(prefix);
   const auto found = table->find(kHeaderKey);
-  pb::BundleHeaderProto header;
+  bundle_pb::BundleHeaderProto header;
   if (found == table->end() || !header.ParseFromString(found->second) || header.num_shards() < 1)
     return Damaged(path, "it is a table, but not the index of a checkpoint: it has no header");
   table->erase(found);
-  if (header.endianness() != pb::BundleHeaderProto::LITTLE)
+  if (header.endianness() != bundle_pb::BundleHeaderProto::LITTLE)
     return Unimplemented("checkpoint '" + path +
                          "': a machine with big-endian numbers wrote it; save it anew on another");
   if (header.version().min_consumer() > kVersion) {
@@ -218,10 +218,11 @@ Result<size_t> TakeHeader(const std::string& prefix, Table* table) {
   return static_cast<size_t>(header.num_shards());
 }
 
-TensorSlice SliceOf(const pb::TensorSliceProto& proto) {
+TensorSlice SliceOf(const bundle_pb::TensorSliceProto& proto) {
   TensorSlice slice;
   for (const auto& extent : proto.extent()) {
-    const bool all = extent.has_length_case() == pb::TensorSliceProto::Extent::HAS_LENGTH_NOT_SET;
+    const bool all =
+        extent.has_length_case() == bundle_pb::TensorSliceProto::Extent::HAS_LENGTH_NOT_SET;
     slice.push_back({extent.start(), all ? -1 : extent.length()});
   }
   return slice;
@@ -247,7 +248,7 @@ std::string PrefixOfBundleData(const std::string& file) {
 
 Status WriteBundle(const std::string& prefix, const std::vector<BundleTensor>& tensors,
                    const std::stop_token& stop) {
-  std::map<std::string, pb::BundleEntryProto> entries;
+  std::map<std::string, bundle_pb::BundleEntryProto> entries;
   for (const BundleTensor& tensor : tensors) MG_RETURN_IF_ERROR(CheckCanBeSaved(tensor));
   MG_RETURN_IF_ERROR(MakeFolders(fs::path(prefix).parent_path().string()));
   NewFile data(BundleDataName(prefix, 0, 1));
@@ -256,23 +257,23 @@ Status WriteBundle(const std::string& prefix, const std::vector<BundleTensor>& t
     std::string key = tensor.name;
     const bool sliced = tensor.value.shape() != tensor.whole;
     if (sliced) {
-      pb::BundleEntryProto& whole = entries[tensor.name];
-      pb::BundleEntryProto same = WholeOf(tensor);
+      bundle_pb::BundleEntryProto& whole = entries[tensor.name];
+      bundle_pb::BundleEntryProto same = WholeOf(tensor);
       *same.mutable_slices() = whole.slices();
-      if (whole.dtype() != pb::DT_INVALID &&
+      if (whole.dtype() != DT_INVALID &&
           (whole.slices_size() == 0 || same.SerializeAsString() != whole.SerializeAsString()))
         return InvalidArgument("two tensors of a checkpoint are called '" + tensor.name + "'");
       whole = std::move(same);
-      pb::TensorSliceProto* slice = whole.add_slices();
+      bundle_pb::TensorSliceProto* slice = whole.add_slices();
       for (const SliceExtent& extent : tensor.slice) {
-        pb::TensorSliceProto::Extent* added = slice->add_extent();
+        bundle_pb::TensorSliceProto::Extent* added = slice->add_extent();
         added->set_start(extent.start);
         if (extent.length >= 0) added->set_length(extent.length);
       }
       key = SliceKey(tensor.name, tensor.slice);
     }
-    pb::BundleEntryProto entry;
-    entry.set_dtype(static_cast<pb::DataType>(tensor.value.dtype()));
+    bundle_pb::BundleEntryProto entry;
+    entry.set_dtype(tensor.value.dtype());
     PutShape(tensor.value.shape(), entry.mutable_shape());
     entry.set_offset(end);
     MG_RETURN_IF_ERROR(tensor.value.dtype() == DT_STRING
@@ -302,7 +303,7 @@ Status MergeBundles(const std::vector<std::string>& prefixes, const std::string&
     size_t first, shards;  // first: its number among all shards
   };
   std::vector<Part> parts;
-  std::map<std::string, pb::BundleEntryProto> entries;
+  std::map<std::string, bundle_pb::BundleEntryProto> entries;
   size_t shards = 0;
   for (const std::string& prefix : prefixes) {
     if (prefix == destination)
@@ -317,7 +318,7 @@ Status MergeBundles(const std::vector<std::string>& prefixes, const std::string&
         return Damaged(BundleDataName(prefix, i, more), "it is missing");
     }
     for (const auto& [key, value] : *table) {
-      pb::BundleEntryProto entry;
+      bundle_pb::BundleEntryProto entry;
       if (!entry.ParseFromString(value))
         return Damaged(BundleIndexName(prefix), "'" + key + "' is damaged");
       entry.set_shard_id(entry.shard_id() + static_cast<int>(shards));
@@ -392,7 +393,7 @@ Status BundleReader::AddEntry(const std::string& key, const std::string& value) 
   const auto bad = [&](const std::string& why) {
     return Damaged(BundleIndexName(prefix_), "'" + key + "': " + why);
   };
-  pb::BundleEntryProto proto;
+  bundle_pb::BundleEntryProto proto;
   if (!proto.ParseFromString(value)) return bad("it is no entry");
   Entry entry;
   entry.dtype = static_cast<DType>(proto.dtype());
