@@ -2,13 +2,15 @@
 // the function's body, and so for calls within it (Expand). A Frame tells for the nodes of one
 // graph (the outer one, or one body per call) which new nodes stand for them. What waited for a
 // call waits for all its effects and results, through one NoOp if these are many; a body's nodes
-// with effects wait for what their call waited for, while others may begin earlier. Names in
-// colocation groups are adapted to the copies.
+// with effects wait for what their call waited for, while others may begin earlier. If the call is
+// in a loop or a branch, so is all of its body: nodes without inputs wait for the call's inputs
+// (Anchor). Names in colocation groups and of loops are adapted to the copies.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
 
+#include "graph/control_flow.h"
 #include "graph/function.h"
 #include "graph/names.h"
 #include "graph/structural_ops.h"
@@ -38,6 +40,7 @@ class Inliner {
         top.SetNode(graph_, id, copy);
       }
     }
+    CloseLoops(graph_, top);
     if (!expanded_.empty()) ReplaceColocationWithCalls();
     if (map_ != nullptr) *map_ = {std::move(top.outputs), std::move(top.done)};
     return Status();
@@ -53,8 +56,9 @@ class Inliner {
     std::vector<Endpoint> Inputs(const Graph& graph, NodeId id) const {
       std::vector<Endpoint> inputs;
       for (const Endpoint input : graph.inputs(id)) {
-        inputs.push_back(
-            outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
+        const auto& made = outputs[static_cast<size_t>(input.node)];
+        // What a loop's back edge comes from is made later.
+        inputs.push_back(made.empty() ? Endpoint() : made[static_cast<size_t>(input.index)]);
       }
       return inputs;
     }
@@ -78,7 +82,55 @@ class Inliner {
     const std::string& function;
     const Expansion* outer;
     const std::vector<NodeId>& before;  // what its nodes with effects wait for
+    const std::vector<NodeId>& anchor;  // what those without inputs wait for, too
   };
+
+  // Whether the call may run never, or several times.
+  Result<bool> IsConditional(const Graph& where, NodeId call) {
+    if (!where.has_flow_ops()) return false;
+    const auto [found, added] = regions_.try_emplace(&where);
+    if (added) {
+      MG_ASSIGN_OR_RETURN(const ControlFlow flow, FindControlFlow(where));
+      found->second = flow.region;
+    }
+    return found->second[static_cast<size_t>(call)] != 0;
+  }
+
+  // Nodes that run when the call would, from its inputs: waiting for a Switch is not waiting for
+  // one of its outputs.
+  Result<std::vector<NodeId>> Anchor(const std::string& name, const std::vector<Endpoint>& inputs,
+                                     std::vector<NodeId> anchor) {
+    for (const Endpoint input : inputs) {
+      NodeId node = input.node;
+      if (out_->op(node).flow() == FlowOp::kSwitch) {
+        MG_ASSIGN_OR_RETURN(node, out_->AddNode({.name = FreeName(name + "/begins"),
+                                                 .op = "Identity",
+                                                 .inputs = std::span(&input, 1)}));
+        out_->SetDevice(node, out_->InternDevice(out_->device(input.node)));
+      }
+      if (std::find(anchor.begin(), anchor.end(), node) == anchor.end()) anchor.push_back(node);
+    }
+    return anchor;
+  }
+
+  // Connects the copies of Merges with what comes from the iteration before.
+  void CloseLoops(const Graph& graph, const Frame& frame) {
+    for (NodeId id = 0; graph.has_flow_ops() && id < graph.num_nodes(); ++id) {
+      const auto& copies = frame.outputs[static_cast<size_t>(id)];
+      if (graph.op(id).flow() != FlowOp::kMerge || copies.empty()) continue;
+      const std::vector<Endpoint> inputs = frame.Inputs(graph, id);
+      for (size_t i = 0; i < inputs.size(); ++i)
+        out_->ReplaceInput(copies[0].node, static_cast<int>(i), inputs[i]);
+    }
+  }
+
+  // Two calls of one body must not share a loop.
+  void RenameLoop(const std::string& prefix, NodeId copy) {
+    if (out_->op(copy).flow() != FlowOp::kEnter) return;
+    auto attrs = std::make_shared<Attrs>(out_->attrs(copy));
+    attrs->Set("frame_name", prefix + "/" + attrs->GetOr<std::string>("frame_name", ""));
+    out_->SetAttrs(copy, std::move(attrs));
+  }
 
   std::string FreeName(std::string_view name) const {
     return monograph::FreeName(name, [this](const std::string& text) {
@@ -148,7 +200,14 @@ class Inliner {
     std::vector<NodeId> before = frame->Controls(where, call);
     // The outer call's effects, which this call's are among, wait for what it waits for.
     if (outer != nullptr) before.insert(before.end(), outer->before.begin(), outer->before.end());
-    const Expansion here{function_name, outer, before};
+    MG_ASSIGN_OR_RETURN(const bool conditional, IsConditional(where, call));
+    std::vector<NodeId> anchor;
+    if (conditional) {
+      MG_ASSIGN_OR_RETURN(anchor, Anchor(name, inputs, before));
+    } else if (outer != nullptr) {
+      anchor = outer->anchor;
+    }
+    const Expansion here{function_name, outer, before, anchor};
     Frame inner(body);
     std::vector<NodeId> effects;
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
@@ -175,13 +234,17 @@ class Inliner {
       std::vector<NodeId> controls = inner.Controls(body, id);
       const bool has_effects = body.op(id).stateful();
       if (has_effects) controls.insert(controls.end(), before.begin(), before.end());
+      if (has_effects || body.inputs(id).empty())
+        controls.insert(controls.end(), anchor.begin(), anchor.end());
       const NodeId copy = out_->CopyNode(body, id, node_name, inner.Inputs(body, id), controls);
       out_->SetDevice(copy, out_->InternDevice(requested));
       if (inherited_ != nullptr && body.device(id).type.empty()) inherited_->push_back(copy);
       RenameColocation(body, name, copy);
+      RenameLoop(name, copy);
       inner.SetNode(body, id, copy);
       if (has_effects) effects.push_back(copy);
     }
+    CloseLoops(body, inner);
     auto& outputs = frame->outputs[static_cast<size_t>(call)];
     std::vector<NodeId> done = effects;
     for (NodeId result : function->results) {
@@ -261,6 +324,7 @@ class Inliner {
   Graph* out_;
   InlineMap* map_;
   std::vector<NodeId>* inherited_;
+  std::map<const Graph*, std::vector<int32_t>> regions_;  // ControlFlow::region
   // A node that stands for each expanded call, by the call's full name.
   std::map<std::string, NodeId> expanded_;
 };

@@ -1,4 +1,5 @@
 #include "executor/plan/plan_data.h"
+#include "executor/step/iteration.h"
 #include "executor/step/step_executor.h"
 
 namespace monograph {
@@ -14,13 +15,16 @@ Step::Progress Step::progress(bool with_nodes) {
     if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
       progress.awaited.push_back(&plan.recv_edges[i]);
   }
-  for (int32_t id = 0; with_nodes && id < plan.num_nodes; ++id) {
+  const auto name = [&](int32_t id, AsyncFrame& frame) {
+    if (!frame.cancel.waits()) return;
+    progress.nodes.push_back("node '" + plan.names[static_cast<size_t>(id)] + "' (" +
+                             std::string(plan.ops[static_cast<size_t>(id)]) + ")");
+  };
+  if (with_nodes && state_->flow != nullptr) state_->flow->ForEachAsync(name);
+  for (int32_t id = 0; with_nodes && state_->flow == nullptr && id < plan.num_nodes; ++id) {
     const PlanNode& node = plan.nodes[static_cast<size_t>(id)];
-    if (node.kind != NodeKind::kAsync && node.kind != NodeKind::kTrailing) continue;
-    if (state_->frames[node.aux]->cancel.waits()) {
-      progress.nodes.push_back("node '" + plan.names[static_cast<size_t>(id)] + "' (" +
-                               std::string(plan.ops[static_cast<size_t>(id)]) + ")");
-    }
+    if (node.kind == NodeKind::kAsync || node.kind == NodeKind::kTrailing)
+      name(id, *state_->frames[node.aux]);
   }
   Release();
   return progress;

@@ -12,6 +12,8 @@ namespace monograph {
 
 Result<Graph> RewriteForExecution(Graph graph) {
   MG_RETURN_IF_ERROR(CheckLeastMemory(graph));
+  // The other rewrites are for GPUs, on which there is no control flow so far (CompilePlan).
+  if (graph.has_flow_ops()) return FuseOps(graph);
   MG_ASSIGN_OR_RETURN(graph, GroupUpdates(std::move(graph)));
   MG_ASSIGN_OR_RETURN(graph, FuseOps(graph));
   MG_ASSIGN_OR_RETURN(graph, FuseChains(std::move(graph)));
