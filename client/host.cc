@@ -40,6 +40,7 @@ Result<std::unique_ptr<Server>> HostTask(const ClusterSpec& cluster, const std::
   server.host = options.bind.empty() ? address.host : options.bind;
   server.port = address.port;
   server.key = options.key;
+  server.cluster = cluster.ToJson();
   Registries& registries = DefaultRegistries();
   server.worker.task = {.job = job, .replica = 0, .task = task};
   server.worker.ops = &registries.ops;

@@ -55,6 +55,27 @@ std::vector<PreparedStep::FeedInfo> DescribeFeeds(const std::vector<Endpoint>& f
   return infos;
 }
 
+// True unless no node of the graph holds a tensor that it was given after it has run, as variables
+// and queues do. Of what has state, only these are known to let go of what they are given.
+bool MayKeepInputs(const Graph& graph) {
+  static constexpr std::string_view kLetGo[] = {"ResourceApply",   "ResourceSparseApply",
+                                                "ResourceScatter", "AssignAdd",
+                                                "AssignSub",       "Random"};
+  const auto keeps = [&graph](NodeId id) {
+    const OpDef& op = graph.op(id);
+    if (!op.stateful() || op.reads_only()) return op.name() == "Assign";
+    if (std::ranges::any_of(kLetGo, [&](auto start) { return op.name().starts_with(start); }))
+      return false;
+    return std::ranges::any_of(graph.inputs(id), [&graph](const Endpoint& input) {
+      return graph.dtype(input) != DT_RESOURCE;
+    });
+  };
+  for (NodeId id = 0; id < graph.num_nodes(); ++id) {
+    if (keeps(id)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<PreparedStep>> Master::Prepare(const Signature& signature) {
@@ -113,6 +134,9 @@ Result<std::shared_ptr<PreparedStep>> Master::Register(Cut cut) {
   step->returns_feeds = std::any_of(step->values.begin(), step->values.end(),
                                     [](const auto& value) { return value.feed >= 0; });
   step->feeds = std::move(cut.feeds);
+  for (const Partition& part : cut.parts.partitions) {
+    if (PeerOf(part.task.TaskName()) == kSelf) step->keeps_feeds = MayKeepInputs(part.graph);
+  }
   for (size_t i = 0; i < step->feeds.size(); ++i) {
     for (const int32_t edge : cut.parts.feed_edges[i]) {
       const DeviceName& to = cut.parts.edges[static_cast<size_t>(edge)].to;

@@ -2,6 +2,7 @@
 // partition, register.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,7 +31,7 @@ struct Signature {
   friend auto operator<=>(const Signature&, const Signature&) = default;
 };
 
-// A registered signature: all that a step needs to know. Immutable.
+// A registered signature: all that a step needs to know. Immutable but for `quick`.
 struct PreparedStep {
   static constexpr int kNone = -1;
 
@@ -58,6 +59,10 @@ struct PreparedStep {
   std::vector<int32_t> fetch_of_edge;  // by edge id
   std::vector<Value> values;           // in the order of the signature
   bool returns_feeds = false;          // some value is a feed
+  bool keeps_feeds = false;            // a node of this process may keep one beyond the step
+  // Its last run took so little time that a caller who wants to look up now and then may compute it
+  // itself.
+  std::atomic<bool> quick = false;
 };
 
 class Master {

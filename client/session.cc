@@ -108,10 +108,18 @@ Result<Callable> Session::MakeCallable(const std::vector<Output>& feeds,
                                        const std::vector<Operation>& targets) {
   MG_ASSIGN_OR_RETURN(const Signature signature,
                       SignatureOf(impl_->graph(), feeds, fetches, targets));
+  return MakeCallableByName(signature.feeds, signature.fetches, signature.targets);
+}
+
+Result<Callable> Session::MakeCallableByName(const std::vector<std::string>& feeds,
+                                             const std::vector<std::string>& fetches,
+                                             const std::vector<std::string>& targets) {
   const Impl::Call call(impl_.get());
   MG_RETURN_IF_ERROR(call.status());
   Callable callable;
-  MG_ASSIGN_OR_RETURN(callable.prepared_, impl_->master_->Prepare(signature));
+  MG_ASSIGN_OR_RETURN(
+      callable.prepared_,
+      impl_->master_->Prepare({.feeds = feeds, .fetches = fetches, .targets = targets}));
   return callable;
 }
 

@@ -14,8 +14,9 @@
 // caller's memory to the task that consumes them, fetches come straight back.
 //
 // Threads. Every method may be called from any thread; several steps may run at once (at most
-// kMaxStepsInFlight). The graph must outlive the session and may grow between runs, not during one;
-// nodes keep their devices.
+// kMaxStepsInFlight). The graph must outlive the session and may grow, but not while a signature is
+// being prepared (MakeCallable, and Run and RunByName, which begin with it); nodes keep their
+// devices.
 //
 // Errors. Run returns the root cause, with node, device and task. A lost task is Unavailable and
 // names the task; runs that need it fail at once from then on, others go on.
@@ -84,6 +85,12 @@ struct RunOptions {
   int64_t steps = 1;
   // Between the numbers of the steps of a row.
   uint64_t step_stride = 1;
+  // Asked every 50 ms by the thread that waits for the step, without locks; once it is true the
+  // step ends with Cancelled, and the session goes on. Not in RunAsync.
+  std::function<bool()> cancelled = {};
+  // The memory of the feeds belongs to somebody who may write to it after the run. What the step
+  // may keep in this process, in a variable or a queue, is copied first.
+  bool borrowed_feeds = false;
 };
 struct RunMetadata {
   uint64_t step_id = 0;
@@ -134,6 +141,9 @@ class Session {
   Result<Callable> MakeCallable(const std::vector<Output>& feeds,
                                 const std::vector<Output>& fetches,
                                 const std::vector<Operation>& targets = {});
+  Result<Callable> MakeCallableByName(const std::vector<std::string>& feeds,
+                                      const std::vector<std::string>& fetches,
+                                      const std::vector<std::string>& targets = {});
   Result<std::vector<Tensor>> RunCallable(const Callable& callable, std::span<const Tensor> feeds,
                                           const RunOptions& options = {},
                                           RunMetadata* metadata = nullptr);

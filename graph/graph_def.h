@@ -33,11 +33,17 @@ struct ImportOptions {
 // unknown rank, as in TensorFlow.
 Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
                            const ImportOptions& options = {});
+// `graph` with the nodes of `def` added, whose inputs may be nodes of `graph`; as above else. Nodes
+// that were there keep their ids. A function whose name `graph` knows is not read again.
+Result<Graph> ExtendGraph(const Graph& graph, const GraphDef& def,
+                          const ImportOptions& options = {});
 void GraphToDef(const Graph& graph, GraphDef* def);
 
 // Serialised forms, for callers that need not see protobuf.
 Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
                          const ImportOptions& options = {});
+Result<Graph> ExtendGraph(const Graph& graph, std::string_view bytes,
+                          const ImportOptions& options = {});
 std::string SerializeGraph(const Graph& graph);
 
 }  // namespace monograph

@@ -72,7 +72,7 @@ class NodeLoader {
  private:
   struct Source {
     int node = -1;         // index in nodes_, or
-    NodeId argument = -1;  // id in graph_
+    NodeId argument = -1;  // id in graph_ of what was there before
     bool control = false;
     int64_t index = 0;
     std::string_view output;  // in functions: which named output `index` counts in
@@ -88,7 +88,8 @@ class NodeLoader {
       const std::string& name = nodes_[i].name();
       if (!IsNodeName(name)) return InvalidArgument(Describe(i) + ": the name is not valid");
       if (nodes_[i].op().empty()) return InvalidArgument(Describe(i) + ": the node has no op");
-      if (!index_.emplace(name, i).second || arguments_.contains(name)) {
+      if (!index_.emplace(name, i).second || arguments_.contains(name) ||
+          (!in_function_ && graph_->Find(name) >= 0)) {
         return InvalidArgument(Describe(i) + ": there are two nodes of that name");
       }
     }
@@ -122,10 +123,13 @@ class NodeLoader {
       source->argument = argument->second;
       return true;
     }
-    const auto found = index_.find(name);
-    if (found == index_.end()) return false;
-    source->node = found->second;
-    return true;
+    if (const auto found = index_.find(name); found != index_.end()) {
+      source->node = found->second;
+      return true;
+    }
+    // In functions all that is in the graph before is an argument.
+    source->argument = in_function_ ? -1 : graph_->Find(name);
+    return source->argument >= 0;
   }
 
   Status ReadInputs(int i) {
@@ -171,7 +175,8 @@ class NodeLoader {
   }
 
   Result<Endpoint> Resolve(const Source& source) {
-    if (source.argument >= 0) return Endpoint{source.argument, 0};
+    if (source.argument >= 0)
+      return Endpoint{source.argument, in_function_ ? 0 : static_cast<int32_t>(source.index)};
     const NodeId id = ids_[static_cast<size_t>(source.node)];
     if (source.output.empty()) return Endpoint{id, static_cast<int32_t>(source.index)};
     if (!graph_->op(id).known()) return Endpoint{id, UnknownOutput(source)};
@@ -324,7 +329,15 @@ class NodeLoader {
 class GraphLoader {
  public:
   GraphLoader(const GraphDef& def, const OpRegistry* registry, const ImportOptions& options)
-      : def_(def), options_(options), expandable_(options.most_expanded_bytes), graph_(registry) {}
+      : GraphLoader(def, options, Graph(registry)) {}
+  // Adds to `graph`.
+  GraphLoader(const GraphDef& def, const ImportOptions& options, Graph graph)
+      : def_(def),
+        options_(options),
+        expandable_(options.most_expanded_bytes),
+        graph_(std::move(graph)) {
+    for (const auto& [name, function] : graph_.functions().all()) started_.insert(name);
+  }
 
   Result<Graph> Load() {
     for (const pb::FunctionDef& function : def_.library().function()) {
@@ -441,6 +454,16 @@ Result<Graph> GraphFromDef(const GraphDef& def, const OpRegistry* registry,
   return GraphLoader(def, registry, options).Load();
 }
 
+Result<Graph> ExtendGraph(const Graph& graph, const GraphDef& def, const ImportOptions& options) {
+  Graph copy(&graph.registry());
+  // Steps may be reading the library of the graph as it was.
+  copy.ShareFunctions(std::make_shared<FunctionLibrary>(graph.functions()));
+  copy.Reserve(graph.num_nodes() + def.node_size());
+  for (NodeId id = 0; id < graph.num_nodes(); ++id)
+    copy.CopyNode(graph, id, graph.name(id), graph.inputs(id), graph.control_inputs(id));
+  return GraphLoader(def, options, std::move(copy)).Load();
+}
+
 namespace {
 
 // A graph whose nodes come in order and hold no surprise; nothing for others. The library, of which
@@ -464,6 +487,13 @@ std::optional<Graph> ParsePlainGraph(std::string_view bytes, const OpRegistry* r
   return std::move(*graph);
 }
 
+Status ParseDef(std::string_view bytes, GraphDef* def) {
+  if (bytes.size() <= INT32_MAX &&
+      def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return Status();
+  return InvalidArgument(fmt::format("these {} bytes are no GraphDef", bytes.size()));
+}
+
 }  // namespace
 
 Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
@@ -472,11 +502,17 @@ Result<Graph> ParseGraph(std::string_view bytes, const OpRegistry* registry,
   if (auto plain = ParsePlainGraph(bytes, registry, options)) return std::move(*plain);
   google::protobuf::Arena arena;
   auto* def = google::protobuf::Arena::CreateMessage<GraphDef>(&arena);
-  if (bytes.size() > INT32_MAX ||
-      !def->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return InvalidArgument(fmt::format("these {} bytes are no GraphDef", bytes.size()));
-  }
+  MG_RETURN_IF_ERROR(ParseDef(bytes, def));
   return GraphFromDef(*def, registry, options);
+}
+
+Result<Graph> ExtendGraph(const Graph& graph, std::string_view bytes,
+                          const ImportOptions& options) {
+  const google::protobuf::LogSilencer silence;
+  google::protobuf::Arena arena;
+  auto* def = google::protobuf::Arena::CreateMessage<GraphDef>(&arena);
+  MG_RETURN_IF_ERROR(ParseDef(bytes, def));
+  return ExtendGraph(graph, *def, options);
 }
 
 }  // namespace monograph

@@ -43,6 +43,10 @@ class Session::Impl : public StepClient {
   // The same after a task was lost. It is short: the caller hears of the loss soon, even if another
   // task is inside a long kernel.
   static constexpr std::chrono::milliseconds kLostGrace{100};
+  // How often RunOptions::cancelled is asked.
+  static constexpr std::chrono::milliseconds kLookUp{50};
+  // A step that took less is computed by the caller himself, who cannot be asked meanwhile.
+  static constexpr std::chrono::milliseconds kQuick{20};
   // How long a step whose transfer broke off waits to learn which task was lost.
   static constexpr std::chrono::milliseconds kCauseGrace{1000};
 
@@ -135,6 +139,9 @@ class Session::Impl : public StepClient {
   // OK if every task that has a part in the step can be reached.
   Status ReachableLocked(const PreparedStep& prepared) const MG_REQUIRES(mutex_);
   bool WaitUntil(const std::atomic<bool>& finished, Clock::time_point until);
+  // The same, asking options.cancelled now and then; it may end the step.
+  bool WaitOrCancel(const std::atomic<bool>& finished, Clock::time_point until, uint64_t step,
+                    const RunOptions& options);
 
   // ---- ends.cc
   // Takes note of a failure; returns the peers whose parts must be told to stop. The step ends when

@@ -124,6 +124,19 @@ bool Session::Impl::WaitUntil(const std::atomic<bool>& finished, Clock::time_poi
   return slot_free_.WaitUntil(mutex_, until, over);
 }
 
+bool Session::Impl::WaitOrCancel(const std::atomic<bool>& finished, Clock::time_point until,
+                                 uint64_t step, const RunOptions& options) {
+  if (!options.cancelled) return WaitUntil(finished, until);
+  while (!WaitUntil(finished, std::min(until, Clock::now() + kLookUp))) {
+    if (Clock::now() >= until) return false;
+    if (!options.cancelled()) continue;
+    OnStepFailed(step, Cancelled("step " + std::to_string(StepNumberOf(step)) +
+                                 " was cancelled by its caller"));
+    return WaitUntil(finished, Clock::time_point::max());  // ends as after Expire
+  }
+  return true;
+}
+
 Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     const std::shared_ptr<PreparedStep>& prepared, std::span<const Tensor> feeds,
     const RunOptions& options, RunMetadata* metadata) {
@@ -134,6 +147,18 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
   }
   if (options.step_stride == 0) return InvalidArgument("RunOptions: step_stride is 0");
   MG_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds, options.steps));
+  std::vector<Tensor> own;
+  if (options.borrowed_feeds && prepared->keeps_feeds) {
+    for (const Tensor& feed : feeds) {
+      MG_ASSIGN_OR_RETURN(Tensor copy, feed.Clone());
+      own.push_back(std::move(copy));
+    }
+    feeds = own;
+  }
+  // Who may cancel looks up now and then: he leaves long steps to the inter-op threads, too.
+  const auto begin = options.cancelled ? Clock::now() : Clock::time_point();
+  const bool caller_looks_up =
+      options.cancelled && !prepared->quick.load(std::memory_order_relaxed);
   const std::chrono::milliseconds timeout = options.timeout.value_or(options_.operation_timeout);
   const auto deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   RunOptions row_options = options;
@@ -155,13 +180,18 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     left -= count;
     // With a deadline the caller has to come back by then: it leaves to the inter-op threads what
     // may take long and perhaps cannot be cut short.
-    Dispatch(*prepared, of_row, steps, options.trace, /*caller_computes=*/timeout.count() <= 0);
-    if (!WaitUntil(finished, deadline)) {
+    Dispatch(*prepared, of_row, steps, options.trace,
+             /*caller_computes=*/timeout.count() <= 0 && !caller_looks_up);
+    if (!WaitOrCancel(finished, deadline, steps.last, options)) {
       Expire(steps.last);
       // This wait needs no deadline: the step ends when every task has stopped or when the grace
       // period is over. A task that does not even report that it stopped is detected by heartbeats.
       (void)WaitUntil(finished, Clock::time_point::max());
     }
+  }
+  if (options.cancelled) {
+    // Relaxed: a guess.
+    prepared->quick.store(result.ok() && Clock::now() - begin < kQuick, std::memory_order_relaxed);
   }
   if (metadata != nullptr) {
     metadata->step_id = StepNumberOf(steps.last);

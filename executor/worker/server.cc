@@ -115,8 +115,10 @@ Status Server::Impl::Start(ServerOptions options) {
 
   control::ServerHandlers handlers;
   handlers.methods["Status"] = ProtoMethod<Empty, wire::StatusResponse>(
-      [this](const CallContext&, const Empty&, wire::StatusResponse* response) {
+      [this, cluster = std::move(options.cluster)](const CallContext&, const Empty&,
+                                                   wire::StatusResponse* response) {
         DescribeTask(*worker_, response);
+        response->set_cluster(cluster);
         return Status();
       });
   handlers.methods["CreateSession"] =

@@ -25,6 +25,8 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0 picks a free one
   std::optional<control::KeyRing> key;
+  // The cluster that the task belongs to, for clients that know only its address: JSON.
+  std::string cluster = {};
 };
 
 class Server {

@@ -8,6 +8,7 @@
 #include "client/host.h"             // HostTask
 #include "client/registries.h"       // NewGraph, DefaultRegistries
 #include "client/session.h"          // Session
+#include "client/target.h"           // ClusterOfTarget
 #include "executor/kernel.h"         // Kernel, for ops of one's own
 #include "executor/worker/server.h"  // Server
 #include "graph/dot.h"               // GraphToDot
