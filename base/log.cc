@@ -9,6 +9,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/printable.h"
 #include "base/terminal.h"
 
 namespace monograph {
@@ -41,7 +42,7 @@ void Write(LogLevel level, char mark, std::string_view message) {
   std::string line(terminal ? "\r\x1b[K" : "");
   if (coloured) line.append(level == LogLevel::kWarning ? "\x1b[33m" : "\x1b[31m");
   line.append(head, static_cast<size_t>(length));
-  line.append(message);
+  line.append(Printable(message));
   line.append(coloured ? "\x1b[0m\n" : "\n");
   // One write call a line: lines of several threads and processes do not mix.
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());

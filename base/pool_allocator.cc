@@ -8,6 +8,9 @@
 // Where something would not fit, MakeRoom gives memory back to the system: free large blocks
 // (Trim), then chunks of which all blocks are free (TrimChunks). Without the latter, what one
 // session has used for small tensors would never serve tensors of another size.
+//
+// Under AddressSanitizer every byte is poisoned that is not part of a block somebody has asked for:
+// free blocks, and what a block has beyond the bytes that were asked for.
 #include "base/pool_allocator.h"
 
 #include <sys/mman.h>
@@ -19,6 +22,13 @@
 
 #include "base/byte_size.h"
 #include "base/system_memory.h"
+
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>  // does nothing unless this is compiled with AddressSanitizer
+#else
+#define ASAN_POISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
+#endif
 
 namespace monograph {
 namespace {
@@ -55,6 +65,28 @@ inline SizeClass ClassOf(size_t bytes) {
   const size_t step = size_t{1} << (log2 - 3);
   const size_t steps = (bytes - (size_t{1} << log2) + step - 1) / step;  // 1..8
   return {(log2 - 9) * 8 + static_cast<int>(steps), (size_t{1} << log2) + steps * step};
+}
+
+// The list of free blocks runs through memory that is poisoned.
+template <typename Block>
+[[gnu::no_sanitize_address]] inline Block* Next(const Block* block) {
+  return block->next;
+}
+template <typename Block>
+[[gnu::no_sanitize_address]] inline void SetNext(Block* block, Block* next) {
+  block->next = next;
+}
+
+// Gives out so many bytes of a poisoned block; nullptr stays that.
+inline void* Open(void* block, [[maybe_unused]] size_t bytes) {
+  if (block != nullptr) ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+  return block;
+}
+
+// Gives memory back to the system, where something else may come.
+void Unmap(char* data, size_t bytes) {
+  ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+  munmap(data, bytes);
 }
 
 // The block size of a class.
@@ -120,15 +152,15 @@ void* PoolAllocator::Refill(ThreadCache* cache, int index, size_t bytes) {
     MutexLock lock(cls.lock);
     while (cls.free != nullptr && cache->count[i] < kCacheBatch) {
       FreeBlock* block = cls.free;
-      cls.free = block->next;
-      block->next = cache->free[i];
+      cls.free = Next(block);
+      SetNext(block, cache->free[i]);
       cache->free[i] = block;
       ++cache->count[i];
     }
   }
   if (cache->free[i] == nullptr) return Carve(bytes);
   FreeBlock* block = cache->free[i];
-  cache->free[i] = block->next;
+  cache->free[i] = Next(block);
   --cache->count[i];
   return block;
 }
@@ -138,20 +170,20 @@ void PoolAllocator::Spill(ThreadCache* cache, int index, int blocks) {
   if (blocks == 0) return;
   FreeBlock* first = cache->free[i];
   FreeBlock* last = first;
-  for (int k = 1; k < blocks; ++k) last = last->next;
-  cache->free[i] = last->next;
+  for (int k = 1; k < blocks; ++k) last = Next(last);
+  cache->free[i] = Next(last);
   cache->count[i] -= blocks;
   Class& cls = classes_[i];
   MutexLock lock(cls.lock);
-  last->next = cls.free;
+  SetNext(last, cls.free);
   cls.free = first;
 }
 
 PoolAllocator::~PoolAllocator() {
   for (const std::vector<Chunk>& chunks : chunks_) {
-    for (const Chunk& chunk : chunks) munmap(chunk.data, kHugePage);
+    for (const Chunk& chunk : chunks) Unmap(chunk.data, kHugePage);
   }
-  for (const auto& [data, mapping] : large_) munmap(data, mapping.bytes);
+  for (const auto& [data, mapping] : large_) Unmap(data, mapping.bytes);
 }
 
 void* PoolAllocator::Map(size_t bytes) {
@@ -167,6 +199,7 @@ void* PoolAllocator::Map(size_t bytes) {
   char* end = begin + total;
   if (aligned + bytes < end) munmap(aligned + bytes, static_cast<size_t>(end - (aligned + bytes)));
   madvise(aligned, bytes, MADV_HUGEPAGE);
+  ASAN_POISON_MEMORY_REGION(aligned, bytes);
   bytes_mapped_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);  // a counter
   return aligned;
 }
@@ -224,7 +257,7 @@ void PoolAllocator::TrimChunks(int64_t bytes) {
       lists[i] = std::exchange(classes_[i].free, nullptr);
     }
     const size_t block_bytes = BytesOfClass(static_cast<int>(i));
-    for (const FreeBlock* block = lists[i]; block != nullptr; block = block->next)
+    for (const FreeBlock* block = lists[i]; block != nullptr; block = Next(block))
       free_of[chunk_of(block)] += block_bytes;
   }
   std::unordered_map<uintptr_t, bool> goes;
@@ -238,9 +271,9 @@ void PoolAllocator::TrimChunks(int64_t bytes) {
   for (size_t i = 0; i < classes_.size(); ++i) {
     FreeBlock *kept = nullptr, *last = nullptr;
     for (FreeBlock* block = lists[i]; block != nullptr;) {
-      FreeBlock* const next = block->next;
+      FreeBlock* const next = Next(block);
       if (!goes[chunk_of(block)]) {
-        block->next = kept;
+        SetNext(block, kept);
         if (kept == nullptr) last = block;
         kept = block;
       }
@@ -248,14 +281,14 @@ void PoolAllocator::TrimChunks(int64_t bytes) {
     }
     if (kept == nullptr) continue;
     MutexLock lock(classes_[i].lock);
-    last->next = classes_[i].free;
+    SetNext(last, classes_[i].free);
     classes_[i].free = kept;
   }
   int64_t gone = 0;
   for (std::vector<Chunk>& chunks : chunks_) {
     gone += static_cast<int64_t>(kHugePage * std::erase_if(chunks, [&](const Chunk& chunk) {
                                    if (!goes[chunk_of(chunk.data)]) return false;
-                                   munmap(chunk.data, kHugePage);
+                                   Unmap(chunk.data, kHugePage);
                                    return true;
                                  }));
   }
@@ -272,7 +305,7 @@ void PoolAllocator::Trim(int64_t bytes) {
     while (!it->second.empty() && bytes > 0) {
       const auto block = large_.find(it->second.back());
       it->second.pop_back();
-      munmap(block->first, block->second.bytes);
+      Unmap(block->first, block->second.bytes);
       // Relaxed: a counter.
       bytes_mapped_.fetch_sub(static_cast<int64_t>(block->second.bytes), std::memory_order_relaxed);
       charged_ -= static_cast<int64_t>(block->second.charged);
@@ -323,7 +356,7 @@ void* PoolAllocator::AllocateLarge(int index, size_t bytes, size_t wanted, bool 
   mapping.given_out = true;
   ChangeHolder(&mapping, holder == nullptr ? nullptr : holder->shared_from_this());
   large_in_use_ += static_cast<int64_t>(bytes);
-  return data;
+  return Open(data, wanted);
 }
 
 void PoolAllocator::DeallocateLarge(int index, size_t bytes, void* data) noexcept {
@@ -466,7 +499,7 @@ void* PoolAllocator::Allocate(size_t bytes) {
       const auto i = static_cast<size_t>(size.index);
       void* data = cache->free[i];
       if (data != nullptr) [[likely]] {
-        cache->free[i] = cache->free[i]->next;
+        cache->free[i] = Next(cache->free[i]);
         __builtin_prefetch(cache->free[i], 1);  // the next one
         --cache->count[i];
       } else {
@@ -477,7 +510,7 @@ void* PoolAllocator::Allocate(size_t bytes) {
       // read a value that is a little old.
       const int64_t in_use = cache->in_use.load(std::memory_order_relaxed);
       cache->in_use.store(in_use + static_cast<int64_t>(size.bytes), std::memory_order_relaxed);
-      return data;
+      return Open(data, bytes);
     }
   }
   if (size.bytes > kHugePage) return AllocateLarge(size.index, size.bytes, bytes);
@@ -487,8 +520,8 @@ void* PoolAllocator::Allocate(size_t bytes) {
     cls.in_use += static_cast<int64_t>(size.bytes);
     if (cls.free != nullptr) {
       FreeBlock* block = cls.free;
-      cls.free = block->next;
-      return block;
+      cls.free = Next(block);
+      return Open(block, bytes);
     }
   }
   void* block = Carve(size.bytes);
@@ -496,7 +529,7 @@ void* PoolAllocator::Allocate(size_t bytes) {
     MutexLock lock(cls.lock);
     cls.in_use -= static_cast<int64_t>(size.bytes);
   }
-  return block;
+  return Open(block, bytes);
 }
 
 void* PoolAllocator::AllocateAlways(size_t bytes) {
@@ -509,17 +542,18 @@ void* PoolAllocator::AllocateAlways(size_t bytes) {
   Class& cls = classes_[static_cast<size_t>(size.index)];
   MutexLock lock(cls.lock);
   cls.in_use += static_cast<int64_t>(size.bytes);
-  return block;
+  return Open(block, bytes);
 }
 
 void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
   if (data == nullptr) return;
   const SizeClass size = ClassOf(bytes);
+  ASAN_POISON_MEMORY_REGION(data, size.bytes);
   auto* block = static_cast<FreeBlock*>(data);
   if (thread_caches_ && size.index < kCachedClasses) {
     if (ThreadCache* cache = Cache()) {
       const auto i = static_cast<size_t>(size.index);
-      block->next = cache->free[i];
+      SetNext(block, cache->free[i]);
       cache->free[i] = block;
       // As in Allocate: only this thread writes it. Negative if other threads took what it frees.
       const int64_t in_use = cache->in_use.load(std::memory_order_relaxed);
@@ -531,7 +565,7 @@ void PoolAllocator::Deallocate(void* data, size_t bytes) noexcept {
   if (size.bytes > kHugePage) return DeallocateLarge(size.index, size.bytes, data);
   Class& cls = classes_[static_cast<size_t>(size.index)];
   MutexLock lock(cls.lock);
-  block->next = cls.free;
+  SetNext(block, cls.free);
   cls.free = block;
   cls.in_use -= static_cast<int64_t>(size.bytes);
 }

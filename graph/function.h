@@ -57,10 +57,10 @@ struct InlineMap {
 // body (what its results need, and what has effects): body nodes are named "<call>/<node>", nodes
 // without a requested device get the call's device, requested devices inside the body are
 // completed from it, and the call's control edges go to and from all of the body that has effects
-// (through one NoOp with the call's name where nodes wait for the call). InvalidArgument for a
-// recursive function or one that the library lacks. `should_inline` (may be empty) picks the calls.
-// `map` may be null, and so may `inherited`: it gets the new nodes whose type of device is the
-// call's, since the body requests none.
+// (through one NoOp with its name where nodes wait for it). InvalidArgument for a function that is
+// recursive or lacking, more than 100 calls in each other, or more than a million nodes of calls.
+// `should_inline` (empty: all) picks the calls. `map` may be null, and so may `inherited`: it gets
+// the new nodes whose type of device is the call's, since the body requests none.
 Result<Graph> InlineFunctions(const Graph& graph,
                               const std::function<bool(NodeId)>& should_inline = {},
                               InlineMap* map = nullptr, std::vector<NodeId>* inherited = nullptr);

@@ -16,6 +16,11 @@
 namespace monograph {
 namespace {
 
+// Bounds of what calls become: how deeply they may be nested, for each recurses here, and how many
+// nodes their functions may have together.
+constexpr int kMostNested = 100;
+constexpr int64_t kMostNodes = 1'000'000;
+
 class Inliner {
  public:
   Inliner(const Graph& graph, Graph* out, InlineMap* map, std::vector<NodeId>* inherited)
@@ -78,6 +83,7 @@ class Inliner {
     const std::string& function;
     const Expansion* outer;
     const std::vector<NodeId>& before;  // what its nodes with effects wait for
+    int depth;                          // calls around it
   };
 
   std::string FreeName(std::string_view name) const {
@@ -137,6 +143,21 @@ class Inliner {
       if (e->function == function_name) return Recursion(function_name, outer);
     }
     const Graph& body = *function->body;
+    const int depth = outer == nullptr ? 0 : outer->depth + 1;
+    if (depth > kMostNested) {
+      return InvalidArgument(
+          fmt::format("function '{}' is called within {} other calls; at most {} "
+                      "may be nested",
+                      function_name, depth, kMostNested));
+    }
+    // A long name, which all nodes of the body will begin with, counts as several nodes.
+    nodes_ += std::max(1, body.num_nodes()) * static_cast<int64_t>(1 + name.size() / 1024);
+    if (nodes_ > kMostNodes) {
+      return InvalidArgument(
+          fmt::format("the graph's calls of functions make more than {} nodes; "
+                      "the last one is of function '{}', within {} other calls",
+                      kMostNodes, function_name, depth));
+    }
     const auto inputs = frame->Inputs(where, call);
     if (inputs.size() != function->args.size() ||
         where.num_outputs(call) != static_cast<int>(function->results.size())) {
@@ -148,7 +169,7 @@ class Inliner {
     std::vector<NodeId> before = frame->Controls(where, call);
     // The outer call's effects, which this call's are among, wait for what it waits for.
     if (outer != nullptr) before.insert(before.end(), outer->before.begin(), outer->before.end());
-    const Expansion here{function_name, outer, before};
+    const Expansion here{function_name, outer, before, depth};
     Frame inner(body);
     std::vector<NodeId> effects;
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
@@ -263,6 +284,7 @@ class Inliner {
   std::vector<NodeId>* inherited_;
   // A node that stands for each expanded call, by the call's full name.
   std::map<std::string, NodeId> expanded_;
+  int64_t nodes_ = 0;  // of the bodies of all calls so far
 };
 
 }  // namespace

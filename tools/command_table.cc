@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/printable.h"
 #include "graph/names.h"
 
 namespace monograph {
@@ -22,7 +23,7 @@ int CommandTable::Run(const std::vector<std::string>& arguments) const {
   }
   const std::string near = NearestName(name, names);
   const std::string error = name.empty() ? missing : "unknown " + noun + " '" + name + "'";
-  std::fprintf(stderr, "%s: %s%s\n%s", program.c_str(), error.c_str(),
+  std::fprintf(stderr, "%s: %s%s\n%s", program.c_str(), Printable(error).c_str(),
                near.empty() ? "" : ("; did you mean '" + near + "'?").c_str(), help.c_str());
   return 2;
 }

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/terminal.h"
 #include "graph/names.h"
 #include "tools/flags/help.h"
@@ -445,7 +446,7 @@ int Flags::Impl::RefuseValue(const std::string& message,
 int Flags::Impl::Refuse(const std::string& message) const {
   const bool colour = UsesColour(STDERR_FILENO);
   std::fprintf(stderr, "%s%s:%s %s\n", colour ? "\x1b[1;31m" : "", program.c_str(),
-               colour ? "\x1b[0m" : "", message.c_str());
+               colour ? "\x1b[0m" : "", Printable(message).c_str());
   return 2;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/printable.h"
 #include "client/registries.h"
 #include "graph/graph_file.h"
 #include "tools/command_table.h"
@@ -68,7 +69,7 @@ Status ExportPartitions(const Graph& graph, const SessionFlags& flags,
     path.replace_extension("." + name.job + "_" + std::to_string(name.task) +
                            out.extension().string());
     MG_RETURN_IF_ERROR(WriteGraph(part, path.string()));
-    std::printf("%s: %d nodes of %s\n", path.c_str(), part.num_nodes(), task.c_str());
+    std::printf("%s: %d nodes of %s\n", path.c_str(), part.num_nodes(), Printable(task).c_str());
   }
   return session->Close();
 }

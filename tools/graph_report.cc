@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "client/registries.h"
 #include "executor/node_construction.h"
 #include "graph/function.h"
@@ -91,8 +92,10 @@ std::string Table(const std::vector<NodeProblem>& problems) {
   std::vector<std::vector<std::string>> words = {{"op", "nodes", "what is missing", "where"}};
   for (const Row& row : sorted) {
     const size_t more = row.count - std::min(row.count, kShownNodes);
-    words.push_back({row.op, std::to_string(row.count), row.why,
-                     row.where + (more > 0 ? ", and " + std::to_string(more) + " more" : "")});
+    words.push_back({Printable(row.op, Lines::kOne), std::to_string(row.count),
+                     Printable(row.why, Lines::kOne),
+                     Printable(row.where, Lines::kOne) +
+                         (more > 0 ? ", and " + std::to_string(more) + " more" : "")});
   }
   return AlignColumns(words, 4);
 }
@@ -151,13 +154,18 @@ Result<GraphReport> ReportGraph(const std::string& path) {
       AddKernelProblems(*function.body, name, &problems);
   }
   const Status& load = check.graph.status();
+  // Calls that are recursive, or without end, fail when they are replaced by what they run.
+  const Status calls = load.ok() ? InlineFunctions(*check.graph).status() : Status();
   if (problems.empty() && !load.ok() && load.code() != Code::kUnimplemented)
     return load.WithContext("graph file '" + path + "'");
   const std::string size =
       Count(static_cast<size_t>(check.nodes), "node") + ", " + Count(check.ops.size(), "op");
-  if (problems.empty() && load.ok())
+  if (problems.empty() && load.ok() && calls.ok())
     return GraphReport{path + ": all is there (" + size + ")\n", true};
-  const std::string unread = load.ok() ? "" : "The graph does not load: " + load.message() + "\n";
+  const std::string unread =
+      !load.ok()    ? "The graph does not load: " + Printable(load.message(), Lines::kOne) + "\n"
+      : !calls.ok() ? "Its calls cannot run: " + Printable(calls.message(), Lines::kOne) + "\n"
+                    : "";
   if (problems.empty()) return GraphReport{path + ": " + size + "\n" + unread, false};
   std::set<std::string> ops;
   for (const NodeProblem& problem : problems) ops.insert(problem.op);

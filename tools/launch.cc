@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "executor/gpu/plugin.h"
 #include "tools/launch/child.h"
 #include "tools/launch/plan.h"
@@ -30,7 +31,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void Tell(const std::string& line) { std::fprintf(stderr, "monograph launch: %s\n", line.c_str()); }
+void Tell(const std::string& line) {
+  std::fprintf(stderr, "monograph launch: %s\n", Printable(line).c_str());
+}
 
 std::string InterruptedBy(int signal) {
   return (signal == SIGINT ? std::string("Ctrl-C") : strsignal(signal)) +

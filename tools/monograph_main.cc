@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "client/cluster.h"
 #include "client/session.h"
 #include "tools/checkpoint_command.h"
@@ -35,7 +36,7 @@ namespace {
 using Arguments = std::vector<std::string>;
 
 int Fail(const Status& status) {
-  std::fprintf(stderr, "monograph: %s\n", status.ToString().c_str());
+  std::fprintf(stderr, "monograph: %s\n", Printable(status.ToString()).c_str());
   return 1;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/printable.h"
 #include "client/registries.h"
 #include "graph/graph_file.h"
 #include "tools/npy.h"
@@ -61,12 +62,12 @@ Status Show(const Fetch& fetch, const Tensor& value) {
   const std::string what =
       fetch.name + " " + std::string(DTypeName(value.dtype())) + value.shape().ToString();
   if (fetch.path.empty()) {
-    std::printf("%s\n%s\n", what.c_str(), FormatValues(value).c_str());
+    std::printf("%s\n%s\n", Printable(what, Lines::kOne).c_str(), FormatValues(value).c_str());
     return Status();
   }
   const Status written = WriteNpy(fetch.path, value);
   if (!written.ok()) return written.WithContext("fetch '" + fetch.name + "'");
-  std::printf("%s in %s\n", what.c_str(), fetch.path.c_str());
+  std::printf("%s in %s\n", Printable(what, Lines::kOne).c_str(), fetch.path.c_str());
   return Status();
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/input_file.h"
 #include "base/json_value.h"
+#include "base/printable.h"
 #include "client/registries.h"
 #include "graph/graph_file.h"
 #include "tools/npy.h"
@@ -35,7 +36,8 @@ Result<std::vector<std::string>> Names(const Json& step, const char* key,
 
 // A failure is said at once, too: result.json is for programs.
 Json Outcome(const std::string& what, const Status& status) {
-  if (!status.ok()) std::fprintf(stderr, "%s: %s\n", what.c_str(), status.ToString().c_str());
+  if (!status.ok())
+    std::fprintf(stderr, "%s\n", Printable(what + ": " + status.ToString()).c_str());
   return {{"code", status.ok() ? "OK" : std::string(CodeName(status.code()))},
           {"message", status.message()}};
 }

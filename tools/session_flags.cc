@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "tools/own_task.h"
 
 namespace monograph {
@@ -23,7 +24,7 @@ std::function<void(const std::string&)> PlacementSink(PlacementLog log, const st
     };
   }
   if (log != PlacementLog::kJson && log != PlacementLog::kDot) return {};
-  return [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); };
+  return [](const std::string& text) { std::fputs(Printable(text).c_str(), stderr); };
 }
 
 }  // namespace

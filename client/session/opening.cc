@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "client/session/impl.h"
 #include "client/session/lanes.h"
 #include "executor/worker/worker.pb.h"
@@ -194,7 +195,7 @@ void Session::Impl::StartMaster() {
   master.log_device_placement = options_.log_device_placement;
   master.placement_sink =
       options_.placement_sink ? options_.placement_sink : [](const std::string& text) {
-        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fputs(Printable(text).c_str(), stdout);
         std::fflush(stdout);
       };
   master.place.allow_soft_placement = options_.allow_soft_placement;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/buffer.h"
 #include "tests/fuzz/targets.h"
 
 namespace monograph::fuzz {
@@ -48,6 +49,19 @@ TEST(FuzzCorpus, EveryFileGoesThroughEveryTargetInASecondOfProcessorTime) {
     }
   }
   EXPECT_GT(files, 90);
+}
+
+// A block is rounded up to 128 bytes and its neighbours are blocks too: only because the pool says
+// which bytes belong to nobody does the sanitizer see an access there.
+TEST(PoolUnderSanitizerDeathTest, ABytePastATensorsEndOrAfterItsLifeEndsTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  for (const size_t bytes : {size_t{100}, size_t{5000}, (size_t{2} << 20) + 100}) {
+    auto* const data = static_cast<volatile char*>(HostAllocator()->Allocate(bytes));
+    data[bytes - 1] = 1;
+    EXPECT_DEATH(data[bytes] = 1, "use-after-poison");
+    HostAllocator()->Deallocate(const_cast<char*>(data), bytes);
+    EXPECT_DEATH(data[0] = 1, "use-after-poison");
+  }
 }
 
 }  // namespace

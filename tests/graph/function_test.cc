@@ -307,5 +307,36 @@ TEST_F(FunctionTest, RecursionAndUnknownFunctionsAreRefused) {
   EXPECT_EQ(untouched->num_nodes(), graph_.num_nodes());
 }
 
+TEST_F(FunctionTest, CallsThatAreNestedTooDeeplyOrMakeTooManyNodesAreRefused) {
+  const auto add = [this](const std::string& name, const std::string& callee, int calls) {
+    ASSERT_TRUE(graph_.functions()
+                    .Add(Define(name.c_str(),
+                                [&](const Scope& s) {
+                                  Output x = Arg(s, 0);
+                                  for (int i = 0; i < calls; ++i)
+                                    x = Call(s, callee.c_str(), x).output(0);
+                                  Retval(s, x, 0);
+                                }))
+                    .ok());
+  };
+  add("deep0", "", 0);
+  for (int i = 1; i <= 101; ++i) add("deep" + std::to_string(i), "deep" + std::to_string(i - 1), 1);
+  add("wide0", "", 0);
+  for (int i = 1; i <= 60; ++i) add("wide" + std::to_string(i), "wide" + std::to_string(i - 1), 2);
+  const Output x = Placeholder(root_, DT_FLOAT, {});
+  const NodeId deepest = Call(root_.WithOpName("a"), "deep100", x).id,
+               deeper = Call(root_.WithOpName("b"), "deep101", x).id,
+               wide = Call(root_.WithOpName("c"), "wide60", x).id;
+  const auto inline_one = [&](NodeId call) {
+    return InlineFunctions(graph_, [&](NodeId id) { return id == call; }).status();
+  };
+  EXPECT_TRUE(inline_one(deepest).ok()) << inline_one(deepest);
+  EXPECT_EQ(inline_one(deeper).message(),
+            "function 'deep0' is called within 101 other calls; at most 100 may be nested");
+  EXPECT_TRUE(inline_one(wide).message().starts_with(
+      "the graph's calls of functions make more than 1000000 nodes; the last one is of function"))
+      << inline_one(wide);
+}
+
 }  // namespace
 }  // namespace monograph

@@ -95,6 +95,39 @@ TEST(GraphCheck, AttributesThatAreNotKnownAreTold) {
   EXPECT_EQ(check("attr { key: \"_note\" value { b: true } }").code, 0);
 }
 
+TEST(GraphCheck, FunctionsThatCallEachOtherAreTold) {
+  TemporaryFolder folder;
+  const auto function = [](const std::string& name, const std::string& callee) {
+    return "function { signature { name: \"" + name +
+           "\" input_arg { name: \"x\" type: DT_FLOAT } output_arg { name: \"y\" type: DT_FLOAT } "
+           "} "
+           "node_def { name: \"call\" op: \"PartitionedCall\" input: \"x\" "
+           "attr { key: \"Tin\" value { list { type: DT_FLOAT } } } "
+           "attr { key: \"Tout\" value { list { type: DT_FLOAT } } } "
+           "attr { key: \"f\" value { func { name: \"" +
+           callee + "\" } } } } ret { key: \"y\" value: \"call:output:0\" } }\n";
+  };
+  const std::string path =
+      folder.Write("graph.pbtxt", "library { " + function("f", "g") + function("g", "f") + "}\n" +
+                                      "node { name: \"x\" op: \"Placeholder\" attr { key: "
+                                      "\"dtype\" value { type: DT_FLOAT } } }\n"
+                                      "node { name: \"call\" op: \"f\" input: \"x\" }\n");
+  const Ran ran = Command({"graph", "check", path});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  ExpectText(ran.output, {"Its calls cannot run: function 'f' calls itself: 'f' -> 'g' -> 'f'"});
+}
+
+TEST(GraphCheck, NamesThatWouldSteerTheTerminalAreShownAsTheirBytes) {
+  TemporaryFolder folder;
+  const std::string path = folder.Write(
+      "graph.pbtxt", "node { name: \"x\\033[2J\" op: \"Foo\\007\\nmonograph: all is well\" }\n");
+  const Ran ran = Command({"graph", "check", path});
+  EXPECT_EQ(ran.code, 1) << ran.error;
+  ExpectText(ran.output, {"Foo\\x07\\x0amonograph: all is well", "x\\x1b[2J"});
+  for (const char c : ran.output + ran.error) EXPECT_TRUE(c == '\n' || c >= ' ') << int{c};
+  EXPECT_EQ(ran.output.find("\nmonograph: all"), std::string::npos) << ran.output;
+}
+
 TEST(GraphCheck, AFileThatIsNoGraphIsOneErrorAndTwo) {
   TemporaryFolder folder;
   const auto expect = [](const Ran& ran, const std::string& words) {

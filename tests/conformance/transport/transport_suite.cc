@@ -10,6 +10,8 @@
 #include <numeric>
 #include <thread>
 
+#include "base/pool_allocator.h"
+
 namespace monograph {
 
 using std::chrono::milliseconds;
@@ -464,6 +466,50 @@ TEST_P(TransportConformance, ClosesWhileItsPeerAnswersNothing) {
   Shut(a_);
   EXPECT_EQ(sent.ran(), sent.added());
   closed.set_value();
+}
+
+TEST_P(TransportConformance,
+       GivesBackTheMemoryOfAHalfReceivedPayloadAndWritesNothingThereAfterwards) {
+  if (GetParam().by_reference) GTEST_SKIP() << "payloads by reference need no sink";
+  constexpr size_t kBytes = 32 << 20;
+  enum End { kReceiverDisconnects, kReceiverCloses, kSenderDisconnects, kSenderCloses };
+  for (const End end : {kReceiverDisconnects, kReceiverCloses, kSenderDisconnects, kSenderCloses}) {
+    SCOPED_TRACE(end);
+    TearDown();
+    const int64_t before = HostPool().bytes_in_use();
+    Buffer memory = Buffer::Allocate(HostAllocator(), kBytes);
+    std::promise<void> began;
+    std::atomic<int> ended{0};
+    Completions sent;
+    SetUp();
+    const ShutAtEnd shut(this);
+    at_b_.set_on_message([&](std::string_view, size_t) {
+      began.set_value();
+      return PayloadSink{memory.data(), [&](const Status&) { ++ended; }, memory};
+    });
+    a_->Send(b_of_a_, "m", MakePayload(kBytes, 1), sent.Add());
+    began.get_future().wait();
+    if (end == kReceiverDisconnects) b_->Disconnect(a_of_b_);
+    if (end == kReceiverCloses) Shut(b_);
+    if (end == kSenderDisconnects) a_->Disconnect(b_of_a_);
+    if (end == kSenderCloses) Shut(a_);
+    // As a task does that is told of a peer's end: not every way tells of it by itself.
+    if (b_ != nullptr) b_->Disconnect(a_of_b_);
+    for (const auto late = In(seconds(20)); ended == 0 || !memory.unique();) {
+      ASSERT_LT(steady_clock::now(), late) << ended;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    std::memset(memory.data(), 0x5a, kBytes);
+    std::this_thread::sleep_for(milliseconds(100));
+    const auto* bytes = static_cast<const char*>(memory.data());
+    EXPECT_EQ(std::count(bytes, bytes + kBytes, 0x5a), static_cast<ptrdiff_t>(kBytes));
+    TearDown();
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(sent.ran(), 1);
+    memory = Buffer();
+    EXPECT_LE(HostPool().bytes_in_use(), before + (1 << 20));
+  }
+  at_b_.set_on_message(nullptr);
 }
 
 TEST_P(TransportConformance, SurvivesAPeerThatCloses) {
