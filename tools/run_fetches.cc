@@ -1,3 +1,5 @@
+// `monograph run GRAPH|DIR --fetches=...`: reads the graph or SavedModel, resolves names of a
+// signature, reads feeds from .npy files, runs one step and prints or writes what it fetched.
 #include "tools/run_fetches.h"
 
 #include <cstdio>
