@@ -1,6 +1,6 @@
-// Worker's interface over its Impl: creation and end, what a task shows of itself (devices, figures,
-// peers, what a step is inside of), sessions and graphs by number. What it does stands beside:
-// sessions.cc, steps.cc, messages.cc and watch.cc.
+// Worker's interface over its Impl: creation and end, what a task shows of itself (devices,
+// figures, peers, what a step is inside of), sessions and graphs by number. What it does stands
+// beside: sessions.cc, steps.cc, messages.cc and watch.cc.
 #include "executor/worker/worker.h"
 
 #include <unistd.h>

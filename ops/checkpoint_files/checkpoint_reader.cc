@@ -1,6 +1,7 @@
-// A checkpoint under one name, whatever it consists of: one .safetensors file, an index with shards,
-// or TensorFlow's bundle. Which it is, is asked in that order when it is opened. Files of shards are
-// opened when a tensor of theirs is asked for, and have to be of the save that the index names.
+// A checkpoint under one name, whatever it consists of: one .safetensors file, an index with
+// shards, or TensorFlow's bundle. Which it is, is asked in that order when it is opened. Files of
+// shards are opened when a tensor of theirs is asked for, and have to be of the save that the index
+// names.
 #include "ops/checkpoint_files/checkpoint_reader.h"
 
 #include <algorithm>
