@@ -49,9 +49,6 @@ control::Method ProtoMethod(Handler handler) {
 
 constexpr size_t kConnectionsRemembered = 256;
 constexpr int kClosers = 2;
-// For kernels of a session that is closed: those of ours end at once, and for a library's nobody
-// else is to wait.
-constexpr std::chrono::seconds kCloseDeadline{2};
 
 // Describes the way to each peer; peers with the same way share one entry.
 void DescribeLanes(const std::vector<std::string>& ways, wire::ConnectSessionResponse* response) {
@@ -154,7 +151,7 @@ Status Server::Impl::Start(ServerOptions options) {
           });
   handlers.methods["CloseSession"] = ProtoMethod<wire::CloseSessionRequest, Empty>(
       [this](const CallContext&, const wire::CloseSessionRequest& request, Empty*) {
-        return worker_->CloseSession(request.session(), kCloseDeadline);
+        return worker_->CloseSession(request.session());
       });
   handlers.methods["RegisterGraph"] =
       ProtoMethod<wire::RegisterGraphRequest, wire::RegisterGraphResponse>(
@@ -243,7 +240,7 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
   closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why, lost] {
     for (uint64_t session : sessions) {
       // NotFound: the client closed it itself before it went.
-      const Status closed = worker_->CloseSession(session, kCloseDeadline, lost);
+      const Status closed = worker_->CloseSession(session, Worker::kCloseDeadline, lost);
       if (closed.code() == Code::kNotFound) continue;
       LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + name + ": " +
               why.message());
