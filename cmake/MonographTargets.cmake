@@ -1,5 +1,4 @@
-# mg_joined(TARGET): with MG_JOIN_SOURCES the compiler reads up to eight of its sources as one, and the headers that they share once. Not for what benchmarks time:
-# that is the same code in every build.
+# mg_joined(TARGET): with MG_JOIN_SOURCES the compiler reads up to eight of its sources as one, and the headers that they share once.
 function(mg_joined target)
   if(MG_JOIN_SOURCES)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
