@@ -5,6 +5,8 @@ are changed, and the tree is written again with right lengths: so a mutant gets 
 of which some are made, too.
 """
 
+import copy
+
 NUMBERS = [0, 1, 2, 3, 7, 9, 14, 20, 21, 100, 101, 127, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 TEXTS = [b"", b"\xff\xfe", b"a", b"SAME", b"VALID", b"NCHW", b"NHWC", b"/job:worker/task:7", b"^", b"x:999999999999", b"loc:@x", b"\x00" * 40]
 
@@ -90,18 +92,21 @@ def lists_in(fields, found):
 
 def change(fields, random):
     """Changes one field somewhere below."""
+    if not fields:
+        return
     where = random.choice(lists_in(fields, []))
     at = random.randrange(len(where))
     field, kind, value = where[at]
     what = random.randrange(10)
+    # What is taken from elsewhere is copied: a message that became a field of its own field would have no end.
     if what == 0:
         del where[at]
     elif what == 1:
-        where.append(list(random.choice(where)))
+        where.append(copy.deepcopy(random.choice(where)))
     elif what == 2:  # a value from elsewhere in the graph
         other = random.choice(random.choice(lists_in(fields, [])))
         if other[1] == kind:
-            where[at] = [field, kind, other[2]]
+            where[at] = [field, kind, copy.deepcopy(other[2])]
     elif kind == 0:
         where[at] = [field, kind, random.choice(NUMBERS) if what < 7 else value + random.choice([-1, 1])]
     elif kind in (1, 5):
@@ -110,9 +115,9 @@ def change(fields, random):
         if value and what < 6:
             random.shuffle(value)
         else:
-            where[at] = [field, kind, random.choice(random.choice(lists_in(fields, [])))[2] or b""]
-            if not isinstance(where[at][2], (list, bytes)):
-                where[at] = [field, kind, value]
+            other = random.choice(random.choice(lists_in(fields, [])))[2] or b""
+            if isinstance(other, (list, bytes)):
+                where[at] = [field, kind, copy.deepcopy(other)]
     elif what < 6 or not value:
         where[at] = [field, kind, random.choice(TEXTS)]
     else:
