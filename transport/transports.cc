@@ -92,10 +92,10 @@ Result<TransportFactory> ChooseTransport(TransportOptions options, const Transpo
 }
 
 std::string DescribeTrust(const TransportOptions& options) {
-  const Result<std::vector<Network>> networks = ParseNetworks(options.trusted_network);
+  const Result<std::vector<IpNetwork>> networks = ParseNetworks(options.trusted_network);
   if (!networks.ok() || networks->empty()) return "";
   std::string who, where;
-  for (const Network& network : *networks) who += (who.empty() ? "" : ", ") + network.ToString();
+  for (const IpNetwork& network : *networks) who += (who.empty() ? "" : ", ") + network.ToString();
   for (const NetDevice& device : NetDevices()) {
     if (Contains(*networks, device.address()))
       where +=

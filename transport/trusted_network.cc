@@ -29,7 +29,7 @@ bool SameBits(const uint8_t* a, const uint8_t* b, int bits) {
   return rest == 0 || ((a[bits / 8] ^ b[bits / 8]) >> (8 - rest)) == 0;
 }
 
-Result<Network> ParseNetwork(const std::string& text) {
+Result<IpNetwork> ParseNetwork(const std::string& text) {
   const auto wrong = [&](const std::string& why) {
     return InvalidArgument("'" + text + "' is no network: " + why +
                            "; write an address and the number of its leading bits, such as "
@@ -37,7 +37,7 @@ Result<Network> ParseNetwork(const std::string& text) {
   };
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return wrong("it has no '/'");
-  Network network;
+  IpNetwork network;
   const std::string address = text.substr(0, slash);
   network.family = address.find(':') == std::string::npos ? AF_INET : AF_INET6;
   if (inet_pton(network.family, address.c_str(), network.bytes.data()) != 1)
@@ -58,44 +58,44 @@ Result<Network> ParseNetwork(const std::string& text) {
 
 }  // namespace
 
-bool Network::Contains(const sockaddr& address) const {
+bool IpNetwork::Contains(const sockaddr& address) const {
   return address.sa_family == family && SameBits(BytesOf(address), bytes.data(), bits);
 }
 
-bool Network::Contains(const Network& part) const {
+bool IpNetwork::Contains(const IpNetwork& part) const {
   return part.family == family && part.bits >= bits &&
          SameBits(part.bytes.data(), bytes.data(), bits);
 }
 
-bool Network::loopback() const {
+bool IpNetwork::loopback() const {
   static constexpr std::array<uint8_t, 16> kLoopback6 = {0, 0, 0, 0, 0, 0, 0, 0,
                                                          0, 0, 0, 0, 0, 0, 0, 1};
   return family == AF_INET ? bits >= 8 && bytes[0] == 127 : bits == 128 && bytes == kLoopback6;
 }
 
-std::string Network::AddressText() const {
+std::string IpNetwork::AddressText() const {
   char text[INET6_ADDRSTRLEN] = "";
   inet_ntop(family, bytes.data(), text, sizeof text);
   return text;
 }
 
-std::string Network::ToString() const { return AddressText() + "/" + std::to_string(bits); }
+std::string IpNetwork::ToString() const { return AddressText() + "/" + std::to_string(bits); }
 
-Result<std::vector<Network>> ParseNetworks(const std::vector<std::string>& texts) {
-  std::vector<Network> networks;
+Result<std::vector<IpNetwork>> ParseNetworks(const std::vector<std::string>& texts) {
+  std::vector<IpNetwork> networks;
   for (const std::string& text : texts) {
     MG_ASSIGN_OR_RETURN(networks.emplace_back(), ParseNetwork(text));
   }
   return networks;
 }
 
-bool Contains(const std::vector<Network>& networks, const sockaddr& address) {
+bool Contains(const std::vector<IpNetwork>& networks, const sockaddr& address) {
   return std::any_of(networks.begin(), networks.end(),
-                     [&](const Network& network) { return network.Contains(address); });
+                     [&](const IpNetwork& network) { return network.Contains(address); });
 }
 
-Network NetworkOf(const sockaddr& address) {
-  Network network{.family = address.sa_family, .bits = address.sa_family == AF_INET ? 32 : 128};
+IpNetwork NetworkOf(const sockaddr& address) {
+  IpNetwork network{.family = address.sa_family, .bits = address.sa_family == AF_INET ? 32 : 128};
   if (const uint8_t* const bytes = BytesOf(address); bytes != nullptr)
     std::memcpy(network.bytes.data(), bytes, static_cast<size_t>(network.bits / 8));
   return network;

@@ -14,22 +14,22 @@
 namespace monograph {
 
 // "10.0.0.0/24", "fd00:12::/64": the addresses that begin with the first `bits` bits of `bytes`.
-struct Network {
+struct IpNetwork {
   int family = AF_INET;
   int bits = 0;
   std::array<uint8_t, 16> bytes{};  // 4 of them for AF_INET; those beyond `bits` are 0
 
   // False for one of another family.
   bool Contains(const sockaddr& address) const;
-  bool Contains(const Network& part) const;
+  bool Contains(const IpNetwork& part) const;
   bool loopback() const;  // some of the host's own addresses, that others do not reach
   std::string ToString() const;
   std::string AddressText() const;  // without the number of bits
 };
 
 // InvalidArgument that says what is wrong with a text and what would be right.
-Result<std::vector<Network>> ParseNetworks(const std::vector<std::string>& texts);
-bool Contains(const std::vector<Network>& networks, const sockaddr& address);
+Result<std::vector<IpNetwork>> ParseNetworks(const std::vector<std::string>& texts);
+bool Contains(const std::vector<IpNetwork>& networks, const sockaddr& address);
 
 // "10.0.0.2", without a port.
 std::string AddressText(const sockaddr& address);
@@ -45,6 +45,6 @@ struct NetDevice {
 
 std::vector<NetDevice> NetDevices();
 // The address alone, as a network.
-Network NetworkOf(const sockaddr& address);
+IpNetwork NetworkOf(const sockaddr& address);
 
 }  // namespace monograph

@@ -29,7 +29,6 @@ StepWatch::Due StepWatch::Look(Time now, std::span<const Sight> steps, bool arri
     const auto known = steps_.find(sight.step);
     const bool stands = known != steps_.end() && known->second.progress == sight.progress;
     Watched state = stands ? known->second : Watched{sight.progress, now, false};
-    if (!stands && known != steps_.end()) state.told = known->second.told;
     if (now - state.since >= kTold && !state.told) {
       state.told = true;
       due.tell.push_back(sight.step);

@@ -7,7 +7,8 @@
 // here, has sent what got lost: the step can be failed. The client asks in the same way of parts
 // whose report has not come, and knows also that a part which has not begun never will, because its
 // question came after its run-step. A wait for a peer whose part runs is legitimate, however long;
-// it is told once (kTold).
+// it is told once (kTold),
+// and again if the step goes on and then stands still for something else.
 //
 // It only keeps states and times, as PeerWatch does. Thread-safe.
 #pragma once

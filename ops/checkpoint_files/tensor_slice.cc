@@ -85,7 +85,7 @@ Result<Box> BoxOf(const TensorSlice& slice, const Shape& whole) {
   return box;
 }
 
-int64_t CopyShared(const Box& source, const Box& target, const CopyElements& copy) {
+int64_t CopyShared(const Box& source, const Box& target, const CopyRun& copy) {
   const int rank = source.shape.rank();
   if (rank == 0) {
     copy(0, 0, 1);

@@ -45,8 +45,8 @@ Result<Box> BoxOf(const TensorSlice& slice, const Shape& whole);
 
 // Calls copy(from, to, count) for each run of elements that both boxes of one tensor have: `from`
 // and `to` are positions in arrays that hold `source` and `target`. How many elements they share.
-using CopyElements = std::function<void(int64_t from, int64_t to, int64_t count)>;
-int64_t CopyShared(const Box& source, const Box& target, const CopyElements& copy);
+using CopyRun = std::function<void(int64_t from, int64_t to, int64_t count)>;
+int64_t CopyShared(const Box& source, const Box& target, const CopyRun& copy);
 // The same for tensors of one type, of plain data or strings. REQUIRES: the boxes' shapes.
 int64_t CopyTensorBox(const Tensor& from, const Box& source, Tensor* to, const Box& target);
 

@@ -27,10 +27,10 @@ std::string DeviceOf(int task, int id = 0) {
 }
 
 // Delivers from one thread, in an order of its own.
-class Network {
+class TestNetwork {
  public:
-  explicit Network(bool lend) : lend_(lend), thread_([this] { Loop(); }) {}
-  ~Network() { Stop(); }
+  explicit TestNetwork(bool lend) : lend_(lend), thread_([this] { Loop(); }) {}
+  ~TestNetwork() { Stop(); }
   // Nothing is delivered any more.
   void Stop() {
     {
@@ -136,7 +136,7 @@ class Network {
 
 class Host : public CollectiveHost {
  public:
-  Host(Network* network, int task, int tasks_per_host)
+  Host(TestNetwork* network, int task, int tasks_per_host)
       : network_(network),
         task_(Task(task)),
         tasks_per_host_(tasks_per_host),
@@ -167,7 +167,7 @@ class Host : public CollectiveHost {
   CollectiveManager& manager() { return manager_; }
 
  private:
-  Network* const network_;
+  TestNetwork* const network_;
   const std::string task_;
   const int tasks_per_host_;  // 0: nobody knows
   ThreadPools pools_;
@@ -272,7 +272,7 @@ class Group {
   uint64_t session(int member) const {
     return one_session_ ? 100 : 100 + static_cast<uint64_t>(member);
   }
-  Network& network() { return network_; }
+  TestNetwork& network() { return network_; }
 
   milliseconds timeout{20'000};
 
@@ -281,7 +281,7 @@ class Group {
   const bool one_session_;
   int per_task_ = 1;
   std::shared_ptr<const CollectiveMembers> given_;
-  Network network_;
+  TestNetwork network_;
   std::vector<std::unique_ptr<Host>> hosts_;
 };
 

@@ -143,6 +143,18 @@ TEST(StepWatch, WhoSentTheRunStepKnowsThatAPartThatHasNotBegunNeverDoes) {
   EXPECT_LE(*after, 2500ms);
 }
 
+TEST(StepWatch, AStepThatGoesOnAndStandsStillAgainIsToldAgain) {
+  StepWatch watch;
+  StepWatch::Sight step{64, 100, {}};
+  std::vector<std::chrono::milliseconds> told;
+  for (auto after = 0ms; after < 60s; after += 500ms) {
+    if (after == 15s) --step.progress;
+    const StepWatch::Due due = watch.Look(kStart + after, std::span(&step, 1), false);
+    if (!due.tell.empty()) told.push_back(after);
+  }
+  EXPECT_EQ(told, (std::vector<std::chrono::milliseconds>{10s, 25s}));
+}
+
 TEST(StepWatch, AStepThatGoesOnIsAskedNothingAndOneThatStandsStillIsToldOnce) {
   StepWatch watch;
   StepWatch::Sight moves{64, 100, {{.peer = 1, .step = 64}}}, stands{128, 9, {}};

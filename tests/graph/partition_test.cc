@@ -27,7 +27,7 @@ class PartitionTest : public ::testing::Test {
   PartitionedGraph Cut(std::vector<Endpoint> feeds = {}, std::vector<Endpoint> fetches = {}) {
     EXPECT_TRUE(root_.ok()) << root_.status();
     Result<PartitionedGraph> cut =
-        PartitionGraph(graph_, {std::move(feeds), std::move(fetches), Device(kClient)});
+        PartitionGraph(graph_, {std::move(feeds), std::move(fetches), ParsedDevice(kClient)});
     EXPECT_TRUE(cut.ok()) << cut.status();
     if (!cut.ok()) return {};
     CheckTransfers(*cut);
@@ -71,7 +71,7 @@ class PartitionTest : public ::testing::Test {
 
   static const Graph& Part(const PartitionedGraph& cut, const std::string& device) {
     for (const Partition& partition : cut.partitions) {
-      if (partition.task.TaskName() == Device(device).TaskName()) return partition.graph;
+      if (partition.task.TaskName() == ParsedDevice(device).TaskName()) return partition.graph;
     }
     ADD_FAILURE() << "no partition of " << device;
     return cut.partitions.front().graph;
@@ -202,7 +202,7 @@ TEST_F(PartitionTest, FetchesLeaveByOneEdgePerTensor) {
 TEST_F(PartitionTest, WhatIsFedCannotBeFetched) {
   const Output x = Placeholder(On(kPs).WithOpName("x"));
   const Status status =
-      PartitionGraph(graph_, {{x.endpoint}, {x.endpoint}, Device(kClient)}).status();
+      PartitionGraph(graph_, {{x.endpoint}, {x.endpoint}, ParsedDevice(kClient)}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(), "x is both fed and fetched.");
 }
@@ -210,12 +210,12 @@ TEST_F(PartitionTest, WhatIsFedCannotBeFetched) {
 TEST_F(PartitionTest, AnUnplacedNodeAndAMovingResourceAreErrors) {
   const Output v = Variable(On(kPs), "v");
   Read(On(Worker(0)).WithOpName("away"), v);
-  EXPECT_SAYS(PartitionGraph(graph_, {{}, {}, Device(kClient)}).status(),
+  EXPECT_SAYS(PartitionGraph(graph_, {{}, {}, ParsedDevice(kClient)}).status(),
               "the resource 'v' on " + std::string(kPs) + " cannot move to node 'away'");
   Graph other(&PassOps());
   Scope scope(&other);
   Placeholder(scope.WithDevice("/job:ps").WithOpName("x"));
-  EXPECT_SAYS(PartitionGraph(other, {{}, {}, Device(kClient)}).status(),
+  EXPECT_SAYS(PartitionGraph(other, {{}, {}, ParsedDevice(kClient)}).status(),
               "node 'x' (Placeholder) is not placed");
 }
 

@@ -456,6 +456,6 @@ Operation Group(const Scope& scope, const std::vector<Operation>& operations) {
   return OpBuilder(scope.WithControlDependencies(operations), "NoOp").Build();
 }
 
-DeviceName Device(std::string_view text) { return DeviceName::Parse(text).value(); }
+DeviceName ParsedDevice(std::string_view text) { return DeviceName::Parse(text).value(); }
 
 }  // namespace monograph

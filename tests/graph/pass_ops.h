@@ -41,6 +41,6 @@ Output Variable(const Scope& scope, const std::string& name,
 Output Read(const Scope& scope, const Output& handle);
 Operation Group(const Scope& scope, const std::vector<Operation>& operations);
 
-DeviceName Device(std::string_view text);  // ends the test program if it does not parse
+DeviceName ParsedDevice(std::string_view text);  // ends the test program if it does not parse
 
 }  // namespace monograph

@@ -13,7 +13,7 @@ using ::testing::Test;
 
 std::vector<DeviceInfo> Devices(std::initializer_list<const char*> names) {
   std::vector<DeviceInfo> devices;
-  for (const char* name : names) devices.push_back({.name = Device(name)});
+  for (const char* name : names) devices.push_back({.name = ParsedDevice(name)});
   return devices;
 }
 
@@ -214,7 +214,7 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_SAYS(status,
                 "Cannot assign a device for operation far: far was explicitly assigned to " +
-                    Device(requested).ToString() + " but available devices are [ ");
+                    ParsedDevice(requested).ToString() + " but available devices are [ ");
     EXPECT_SAYS(status, says);
     EXPECT_SAYS(status, kPsCpu);
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << "its group says no more";
@@ -224,8 +224,8 @@ TEST_F(PlaceTest, ADeviceThatDoesNotExistIsNamedWithWhatThereIs) {
 TEST_F(PlaceTest, ALongListOfDevicesIsCutShort) {
   std::vector<DeviceInfo> devices;
   for (int i = 0; i < 64; ++i) {
-    devices.push_back(
-        {.name = Device("/job:worker/replica:0/task:" + std::to_string(i) + "/device:CPU:0")});
+    devices.push_back({.name = ParsedDevice("/job:worker/replica:0/task:" + std::to_string(i) +
+                                            "/device:CPU:0")});
   }
   Op1(root_.WithDevice("/job:worker/task:64"), "Identity", Placeholder(root_));
   const Status status = Run(devices);

@@ -77,7 +77,7 @@ TEST_F(TowerTest, ATowerIsOneFunctionThatIsCalledPerReplica) {
   EXPECT_EQ(graph_.functions().all().size(), 1u);
 
   std::vector<DeviceInfo> devices;
-  for (const std::string& name : Workers(2)) devices.push_back({.name = Device(name)});
+  for (const std::string& name : Workers(2)) devices.push_back({.name = ParsedDevice(name)});
   ASSERT_TRUE(Place(&graph_, devices, {}, nullptr).ok());
   const std::string text = FormatPlacement(graph_, PlacementLog::kFull, {});
   EXPECT_NE(text.find("tower_1/layer/y: (Square): " + Workers(2)[1] + "\n"), std::string::npos)

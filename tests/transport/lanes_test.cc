@@ -10,7 +10,7 @@ namespace {
 
 using Way = LaneChoice::Way;
 
-std::vector<Network> Networks(const std::vector<std::string>& texts) {
+std::vector<IpNetwork> Networks(const std::vector<std::string>& texts) {
   return ParseNetworks(texts).value();
 }
 
@@ -161,7 +161,7 @@ TEST(LanesOffer, SurvivesItsEncodingAndNoDamageDoes) {
 }
 
 TEST(TrustedNetwork, IsAnAddressAndABitCount) {
-  const std::vector<Network> networks = Networks({"10.1.0.0/16", "fd00:12::/64", "0.0.0.0/0"});
+  const std::vector<IpNetwork> networks = Networks({"10.1.0.0/16", "fd00:12::/64", "0.0.0.0/0"});
   EXPECT_EQ(networks[0].ToString(), "10.1.0.0/16");
   EXPECT_TRUE(networks[0].Contains(Networks({"10.1.255.3/32"})[0]));
   EXPECT_FALSE(networks[0].Contains(Networks({"10.2.0.0/32"})[0]));

@@ -22,9 +22,9 @@ uint32_t Checksum(std::string_view bytes) {
       crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-void PutNetworks(std::span<const Network> networks, Encoder* encoder) {
+void PutNetworks(std::span<const IpNetwork> networks, Encoder* encoder) {
   encoder->Put(static_cast<uint8_t>(networks.size()));
-  for (const Network& network : networks) {
+  for (const IpNetwork& network : networks) {
     encoder->Put(static_cast<uint8_t>(network.family == AF_INET ? 4 : 6));
     encoder->Put(static_cast<uint8_t>(network.bits));
     encoder->Put(network.bytes);
@@ -32,9 +32,9 @@ void PutNetworks(std::span<const Network> networks, Encoder* encoder) {
 }
 
 // False if one is no network.
-bool GetNetworks(Decoder* decoder, std::vector<Network>* networks) {
+bool GetNetworks(Decoder* decoder, std::vector<IpNetwork>* networks) {
   for (int left = decoder->Get<uint8_t>(); left > 0; --left) {
-    Network& network = networks->emplace_back();
+    IpNetwork& network = networks->emplace_back();
     const auto family = decoder->Get<uint8_t>();
     network.family = family == 4 ? AF_INET : AF_INET6;
     network.bits = decoder->Get<uint8_t>();
@@ -46,10 +46,10 @@ bool GetNetworks(Decoder* decoder, std::vector<Network>* networks) {
 
 // Whether `to` has an address that UCX's TCP of `from` may reach, and that takes it.
 bool Trusts(const LanesOffer& from, const LanesOffer& to) {
-  return std::any_of(to.addresses.begin(), to.addresses.end(), [&](const Network& address) {
+  return std::any_of(to.addresses.begin(), to.addresses.end(), [&](const IpNetwork& address) {
     if (address.loopback() && (from.host != to.host || from.host == 0)) return false;
     return std::any_of(from.trusted.begin(), from.trusted.end(),
-                       [&](const Network& network) { return network.Contains(address); });
+                       [&](const IpNetwork& network) { return network.Contains(address); });
   });
 }
 
@@ -64,7 +64,7 @@ std::string Text(const LanesOffer& offer) {
   if (!offer.ucx.empty()) {
     text = offer.names + " of UCX " + std::to_string(offer.ucx_major) + "." +
            std::to_string(offer.ucx_minor);
-    for (const Network& address : offer.addresses)
+    for (const IpNetwork& address : offer.addresses)
       text += (&address == &offer.addresses.front() ? " (tcp at " : ", ") + address.AddressText();
     if (!offer.addresses.empty()) text += ")";
   }

@@ -37,7 +37,7 @@ struct LanesOffer {
   bool shared_memory = false;
   bool tls_listens = false;
   std::vector<uint64_t> fabrics;
-  std::vector<Network> addresses, trusted;
+  std::vector<IpNetwork> addresses, trusted;
   std::string names;
   std::string ucx, tls;
 };

@@ -73,7 +73,7 @@ sock_filter Load(uint32_t offset) {
 }
 
 // Takes or drops a packet from the network; one from elsewhere goes on behind these instructions.
-void AppendNetwork(const Network& network, std::vector<sock_filter>* program, bool takes) {
+void AppendNetwork(const IpNetwork& network, std::vector<sock_filter>* program, bool takes) {
   const int words = network.family == AF_INET ? 1 : 4;
   std::vector<sock_filter> tests;
   for (int word = 0; word < words; ++word) {
@@ -96,18 +96,18 @@ void AppendNetwork(const Network& network, std::vector<sock_filter>* program, bo
 }
 
 // Takes packets from the networks, but none from this host's own address unless `own_host`.
-std::vector<sock_filter> Program(const std::vector<Network>& trusted, const Network& own,
+std::vector<sock_filter> Program(const std::vector<IpNetwork>& trusted, const IpNetwork& own,
                                  bool own_host) {
   std::vector<sock_filter> program;
   if (!own_host) AppendNetwork(own, &program, false);
-  for (const Network& network : trusted) {
+  for (const IpNetwork& network : trusted) {
     if (network.family == own.family) AppendNetwork(network, &program, true);
   }
   program.push_back(BPF_STMT(BPF_RET | BPF_K, 0));
   return program;
 }
 
-Status Guard(const Socket& socket, const std::vector<Network>& trusted, bool own_host) {
+Status Guard(const Socket& socket, const std::vector<IpNetwork>& trusted, bool own_host) {
   std::vector<sock_filter> program = Program(trusted, NetworkOf(socket.address()), own_host);
   if (program.size() > kMostInstructions)
     return InvalidArgument("too many trusted networks for one filter");
@@ -141,7 +141,7 @@ bool AnybodyAt(const std::vector<Socket>& guarded) {
 
 }  // namespace
 
-Status OpenGuarded(const std::vector<Network>& trusted, bool own_host,
+Status OpenGuarded(const std::vector<IpNetwork>& trusted, bool own_host,
                    const std::function<Status()>& open, const std::function<void()>& close) {
   static Mutex mutex;
   MutexLock lock(mutex);

@@ -20,7 +20,7 @@ namespace monograph {
 // that share memory need not be. `close` takes back what `open` did: it is called, and `open`
 // again, if somebody connected before the guard stood. FailedPrecondition if the kernel knows no
 // such filter. One call at a time in a process.
-Status OpenGuarded(const std::vector<Network>& trusted, bool own_host,
+Status OpenGuarded(const std::vector<IpNetwork>& trusted, bool own_host,
                    const std::function<Status()>& open, const std::function<void()>& close);
 
 }  // namespace monograph

@@ -85,7 +85,7 @@ std::vector<RdmaPort> RdmaPorts() {
 // Fills in the devices that UCX may use, and where they lead. `ethernet`: RDMA over Ethernet may
 // be.
 Status ChooseDevices(const std::string& wanted, bool ethernet, UcxLanes* lanes) {
-  const std::vector<Network>& trusted = lanes->trusted;
+  const std::vector<IpNetwork>& trusted = lanes->trusted;
   const std::vector<NetDevice> here = NetDevices();
   const std::vector<RdmaPort> rdma = RdmaPorts();
   std::vector<std::string> known;
@@ -93,7 +93,7 @@ Status ChooseDevices(const std::string& wanted, bool ethernet, UcxLanes* lanes) 
   for (const NetDevice& device : here)
     known.push_back(device.name + " (" + AddressText(device.address()) + ")");
   std::string networks;
-  for (const Network& network : trusted)
+  for (const IpNetwork& network : trusted)
     networks += (networks.empty() ? "" : ",") + network.ToString();
   if (wanted.empty() || wanted == "all") {
     std::vector<std::string> allowed;
@@ -199,7 +199,7 @@ Status CheckNamed(const std::string& wanted, const std::string& net_devices,
 Result<UcxLanes> ChooseUcxLanes(const TransportOptions& options) {
   UcxLanes lanes;
   MG_ASSIGN_OR_RETURN(lanes.trusted, ParseNetworks(options.trusted_network));
-  const std::vector<Network>& trusted = lanes.trusted;
+  const std::vector<IpNetwork>& trusted = lanes.trusted;
   const auto environment = [](const char* name) {
     const char* value = getenv(name);
     return std::string(value == nullptr ? "" : value);

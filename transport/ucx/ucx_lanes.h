@@ -21,9 +21,9 @@ struct UcxLanes {
   bool shared_memory = false;
   bool tcp = false;
   bool rdma = false;
-  std::vector<uint64_t> fabrics;   // of RDMA: a number for each network that a device is on
-  std::vector<Network> trusted;    // where TCP is taken from
-  std::vector<Network> addresses;  // where TCP listens
+  std::vector<uint64_t> fabrics;     // of RDMA: a number for each network that a device is on
+  std::vector<IpNetwork> trusted;    // where TCP is taken from
+  std::vector<IpNetwork> addresses;  // where TCP listens
 };
 
 // Follows the options or, where they are set, UCX_TLS and UCX_NET_DEVICES of the environment. What
