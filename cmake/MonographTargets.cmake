@@ -7,6 +7,11 @@ function(mg_joined target)
   endif()
 endfunction()
 
+# mg_apart(SOURCES...): these of a joined library stay apart: plug-ins take them by file (mg_plugin).
+function(mg_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # mg_library(NAME [JOINED] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): one static library for a folder, alias monograph::NAME. JOINED: see mg_joined.
 # Its include root is the project's root: "base/status.h"; installed, that is include/monograph, beside <monograph/monograph.h>. HEADERS are its public ones:
 # what <monograph/monograph.h> includes, directly or not. These are installed, and no others.
