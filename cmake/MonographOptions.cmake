@@ -53,6 +53,8 @@ endif()
 if(MG_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1)
   add_link_options(-fsanitize=address,undefined)
+  # Clang's check of calls through pointers cannot mark the parts of a coroutine (clang 14); GCC has no such check.
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-fno-sanitize=function>")
 elseif(MG_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -O1 -g1)
   add_link_options(-fsanitize=thread)
