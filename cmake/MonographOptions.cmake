@@ -11,6 +11,8 @@ set(MG_ARCH "x86-64-v3" CACHE STRING "Value of -march for kernels; 'native' for 
 set(MG_UCX_ROOT "" CACHE PATH "A UCX installation to use instead of the system's")
 set(MG_CUDA AUTO CACHE STRING "GPUs: AUTO (if nvcc and cuDNN are found), ON or OFF; for one architecture -DCMAKE_CUDA_ARCHITECTURES=90")
 set_property(CACHE MG_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(MG_PYTHON OFF CACHE STRING "The Python package: AUTO (if Python's headers and nanobind are found), ON or OFF; -DPython_EXECUTABLE=... names the interpreter")
+set_property(CACHE MG_PYTHON PROPERTY STRINGS AUTO ON OFF)
 set(MG_TBB_ROOT "" CACHE PATH "A oneTBB installation to use instead of the system's (TSan needs an instrumented one)")
 
 option(MG_BUILD_FUZZERS "Build the fuzz targets of tests/fuzz as programs of libFuzzer's (target 'fuzzers'); clang only" OFF)

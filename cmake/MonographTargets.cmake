@@ -45,7 +45,8 @@ endfunction()
 #   install       installs, and builds projects against what was installed
 #   gpu           has tests that need a GPU, and skips them with a reason where there is none; scripts/gpu_check runs these
 #   emulated_gpu  the plug-in for GPUs without one; where CUDA is built
-set(MG_TEST_LABELS unit conformance multiprocess examples install gpu emulated_gpu)
+#   tensorflow    the Python package beside TensorFlow; skips where the interpreter has none (tests/python/run.py)
+set(MG_TEST_LABELS unit conformance multiprocess examples install gpu emulated_gpu tensorflow)
 
 # mg_test(NAME LABEL SOURCES ... LINK ... [TIMEOUT seconds]): a GoogleTest program, each ctest entry one program.
 function(mg_test name label)

@@ -41,6 +41,17 @@ install_packages() {
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 }
 
+# python_environment: prints the interpreter of .cache/python, made once, that has the packages which the Python package and its tests need; fails where they cannot be had.
+python_environment() {
+  local venv=$root/.cache/python wanted=$root/tests/python/requirements.txt
+  if ! cmp -s "$wanted" "$venv/installed"; then
+    say "Installing NumPy and nanobind into .cache/python" >&2
+    { python3 -m venv --clear "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 -r "$wanted" && cp "$wanted" "$venv/installed"; } >&2 ||
+      { echo "cannot install them: the tests of the Python package are left out" >&2; return 1; }
+  fi
+  echo "$venv/bin/python"
+}
+
 # configure_and_build BUILD_DIR "CMAKE_OPTIONS" [TARGET...]: warnings are errors in CI, for all scripts alike, so that one does not compile anew what another has compiled.
 configure_and_build() {
   local build=$1 options=$2

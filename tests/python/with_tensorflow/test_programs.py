@@ -1,0 +1,63 @@
+"""Programs as TensorFlow's users wrote them, by `python -m monograph.tensorflow`."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
+
+
+def start(program, *arguments, tensorflow=False):
+    command = [sys.executable, *([] if tensorflow else ["-m", "monograph.tensorflow"]), os.path.join(PROGRAMS, program)]
+    return subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class ProgramsTest(unittest.TestCase):
+    def finish(self, process):
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        return out
+
+    def check_same(self, program, *arguments):
+        """What it prints here is what it prints by TensorFlow itself."""
+        ours, theirs = start(program, *arguments), start(program, *arguments, tensorflow=True)
+        expected = self.finish(theirs)
+        self.assertEqual(self.finish(ours), expected)
+        return expected
+
+    def test_linear_regression(self):
+        self.assertIn("W: -1.0000 b: 1.0000", self.check_same("linear_regression.py"))
+
+    def test_mnist_softmax(self):
+        self.assertIn("accuracy", self.check_same("mnist_softmax.py", "--steps=50"))
+
+    def test_what_a_program_starts_runs_here_too(self):
+        child = "import tensorflow.compat.v1 as tf; tf.disable_v2_behavior(); print(type(tf.Session()._session).__module__)"
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+            program.write(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)\n")
+            program.flush()
+            self.assertEqual(self.finish(start(program.name)), "monograph.session\n")
+
+    def test_a_parameter_server_and_two_workers(self):
+        hosts = []
+        for _ in range(3):
+            with socket.socket() as free:
+                free.bind(("localhost", 0))
+                hosts.append("localhost:%d" % free.getsockname()[1])
+        flags = ["--ps_hosts=" + hosts[0], "--worker_hosts=" + ",".join(hosts[1:])]
+        server = start("parameter_server.py", "--job_name=ps", *flags)
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.kill)
+        workers = [start("parameter_server.py", "--job_name=worker", f"--task_index={i}", *flags) for i in range(2)]
+        for i, worker in enumerate(workers):
+            self.addCleanup(worker.kill)
+            out = self.finish(worker)
+            self.assertIn(f"Worker: {i}, Step: ", out)
+            self.assertIn("w [1.0, -2.0, 3.0]", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,155 @@
+"""TensorFlow's classes after `import monograph.tensorflow`."""
+
+import collections
+import tempfile
+import threading
+import unittest
+
+import monograph
+import monograph.tensorflow
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.disable_v2_behavior()
+
+
+class SessionTest(unittest.TestCase):
+    def setUp(self):
+        graph = tf.Graph()
+        self.enterContext(graph.as_default()) if hasattr(self, "enterContext") else self._enter(graph.as_default())
+        self.x = tf.placeholder(tf.float32, [None], name="x")
+        self.y = tf.multiply(self.x, 2, name="y")
+
+    def _enter(self, context):
+        self.addCleanup(context.__exit__, None, None, None)
+        context.__enter__()
+
+    def test_the_step_is_ours(self):
+        with tf.Session() as session:
+            self.assertIsInstance(session._session, monograph.Session)
+            np.testing.assert_array_equal(session.run(self.y, {self.x: [1, 2]}), [2, 4])
+            self.assertEqual([device.device_type for device in session.list_devices()], ["CPU"])
+
+    def test_fetches_keep_their_structure_however_often_they_run(self):
+        Pair = collections.namedtuple("Pair", "a b")
+        nothing = tf.no_op()
+        with tf.Session() as session:
+            for _ in range(3):
+                feed = {self.x: np.float32([3])}
+                self.assertIsNone(session.run(nothing))
+                self.assertEqual(session.run([self.y, nothing], feed), [np.float32([6]), None])
+                self.assertEqual(session.run({"p": Pair(self.y, (nothing,))}, feed), {"p": Pair([6], (None,))})
+                self.assertEqual(session.run((self.x, [self.y]), feed), ([3], [[6]]))
+                self.assertEqual(session.run("y:0", {"x:0": [3]}), [6])
+                self.assertEqual(self.y.eval(feed), [6])
+                self.assertEqual(session.run([]), [])
+
+    def test_the_graph_grows_while_the_session_lives(self):
+        with tf.Session() as session:
+            total = self.y
+            for i in range(3):
+                total = total + float(i)
+                np.testing.assert_array_equal(session.run(total, {self.x: [1]}), [2 + sum(range(i + 1))])
+
+            @tf.function
+            def twice(value):
+                return value * 2
+
+            np.testing.assert_array_equal(session.run(twice(total), {self.x: [1]}), [10])
+
+    def test_feeds_are_checked_as_tensorflow_does(self):
+        with tf.Session() as session:
+            for _ in range(2):
+                np.testing.assert_array_equal(session.run(self.y, {self.x: np.float64([1])}), [2])
+                np.testing.assert_array_equal(session.run(self.y, {self.x: [1]}), [2])
+                with self.assertRaisesRegex(ValueError, "Cannot feed value of shape"):
+                    session.run(self.y, {self.x: [[1]]})
+                with self.assertRaisesRegex(TypeError, "Cannot interpret feed_dict key"):
+                    session.run(self.y, {"no_such:0": 1})
+                with self.assertRaises((TypeError, ValueError)):
+                    session.run(self.y, {self.x: "text"})
+
+    def test_errors_are_tensorflows(self):
+        variable = tf.get_variable("v", [2])
+        with tf.Session() as session:
+            with self.assertRaises(tf.errors.FailedPreconditionError) as caught:
+                session.run(variable)
+            self.assertIsInstance(caught.exception.__cause__, monograph.errors.FailedPreconditionError)
+            with self.assertRaises(tf.errors.InvalidArgumentError) as caught:
+                session.run(tf.reshape(self.y, [3], name="odd"), {self.x: [1]})
+            self.assertEqual(caught.exception.op.name, "odd")
+            with self.assertRaises(tf.errors.DeadlineExceededError):
+                queue = tf.FIFOQueue(1, tf.float32)
+                session.run(queue.dequeue(), options=tf.RunOptions(timeout_in_ms=50))
+        with self.assertRaisesRegex(RuntimeError, "closed Session"):
+            session.run(self.y, {self.x: [1]})
+        with self.assertRaises(tf.errors.UnimplementedError):
+            tf.Session().partial_run_setup([self.y], [self.x])
+
+    def test_variables_train_are_saved_and_come_back(self):
+        w = tf.get_variable("w", initializer=[4.0])
+        step = tf.train.get_or_create_global_step()
+        train = tf.train.AdamOptimizer(0.1).minimize(tf.square(w - 1), step)
+        saver = tf.train.Saver()
+        with tempfile.TemporaryDirectory() as folder, tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(10):
+                session.run(train)
+            self.assertEqual(session.run(step), 10)
+            value = session.run(w)
+            path = saver.save(session, folder + "/model", step)
+            with tf.Session() as other:
+                saver.restore(other, path)
+                self.assertEqual(other.run([w, step]), [value, 10])
+
+    def test_callables(self):
+        with tf.Session() as session:
+            run = session.make_callable([self.y], [self.x])
+            np.testing.assert_array_equal(run([1]), [[2]])
+            self.assertIsNone(session.make_callable(tf.no_op())())
+            with self.assertRaises(TypeError):
+                session.make_callable(3)
+
+    def test_interactive_sessions_are_the_default(self):
+        session = tf.InteractiveSession()
+        np.testing.assert_array_equal(self.y.eval({self.x: [1]}), [2])
+        session.close()
+
+    def test_threads_share_a_session(self):
+        queue = tf.FIFOQueue(10, tf.float32, shapes=[[]])
+        put, take = queue.enqueue(3.0), queue.dequeue()
+        with tf.Session() as session:
+            coordinator = tf.train.Coordinator()
+            runner = tf.train.QueueRunner(queue, [put])
+            threads = runner.create_threads(session, coordinator, start=True)
+            self.assertEqual([session.run(take) for _ in range(30)], [3] * 30)
+            coordinator.request_stop()
+            session.run(queue.close(cancel_pending_enqueues=True))
+            coordinator.join(threads)
+
+
+class ServerTest(unittest.TestCase):
+    def test_sessions_share_a_servers_variables(self):
+        server = tf.train.Server.create_local_server()
+        self.assertTrue(server.target.startswith("grpc://localhost:"))
+        with tf.Graph().as_default():
+            v = tf.get_variable("v", initializer=[1.0])
+            add = tf.assign_add(v, [2.0])
+            with tf.Session(server.target) as session:
+                session.run(tf.global_variables_initializer())
+                session.run(add)
+            with tf.Session(server.target) as session:
+                np.testing.assert_array_equal(session.run(v), [3])
+            tf.Session.reset(server.target)
+            with tf.Session(server.target) as session:
+                with self.assertRaises(tf.errors.FailedPreconditionError):
+                    session.run(v)
+        thread = threading.Thread(target=server.join)
+        thread.start()
+        server.__del__()
+        thread.join(10)
+        self.assertFalse(thread.is_alive())
+
+
+if __name__ == "__main__":
+    unittest.main()
