@@ -36,6 +36,8 @@ class Session::Impl : public StepClient {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::chrono::seconds kControlTimeout{10};
+  // More than tasks take of it: Worker::kPartsDeadline, kCloseDeadline.
+  static constexpr std::chrono::seconds kCloseTimeout{20};
   // How long a step that failed waits for every task to say that it stopped.
   static constexpr std::chrono::milliseconds kAbortGrace{5000};
   // The same after its deadline, which so is passed by a second at most.
@@ -59,7 +61,8 @@ class Session::Impl : public StepClient {
   Status Close();
   // One call to every daemon, those that are lost left out if `living`; answers in the same order.
   std::vector<Result<std::string>> CallAll(std::string_view method, const std::string& request,
-                                           bool living = false);
+                                           bool living = false,
+                                           std::chrono::seconds timeout = kControlTimeout);
 
   // ---- steps.cc
   Result<std::vector<Tensor>> RunPrepared(const std::shared_ptr<PreparedStep>& prepared,

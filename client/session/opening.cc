@@ -226,14 +226,15 @@ void Session::Impl::StartMaster() {
 }
 
 std::vector<Result<std::string>> Session::Impl::CallAll(std::string_view method,
-                                                        const std::string& request, bool living) {
+                                                        const std::string& request, bool living,
+                                                        std::chrono::seconds timeout) {
   std::vector<std::pair<int, std::string>> requests;
   const int tasks = cluster_ == nullptr ? 0 : static_cast<int>(cluster_->tasks().size());
   for (int task = 0; task < tasks; ++task) {
     if (!living || cluster_->status(task).ok()) requests.emplace_back(task, request);
   }
   if (requests.empty()) return {};
-  return cluster_->Call(method, std::move(requests), kControlTimeout);
+  return cluster_->Call(method, std::move(requests), timeout);
 }
 
 Status Session::Impl::CloseAtTasks() {
@@ -241,7 +242,7 @@ Status Session::Impl::CloseAtTasks() {
   request.set_session(id_);
   Status result;
   for (const Result<std::string>& response :
-       CallAll("CloseSession", request.SerializeAsString(), true)) {
+       CallAll("CloseSession", request.SerializeAsString(), true, kCloseTimeout)) {
     // A task that is gone has nothing left to free.
     if (!response.ok() && response.status().code() != Code::kUnavailable)
       result.Update(response.status());

@@ -42,7 +42,9 @@ class Worker::Impl : public CollectiveHost {
   Result<std::string> CreateSession(uint64_t id, StepClient* client);
   Status ConnectSession(uint64_t id, const std::vector<PeerSpec>& peers, int client_peer,
                         int self_index);
-  Status CloseSession(uint64_t id, std::chrono::milliseconds deadline, const Status& why);
+  // `kernels`: how long it waits for those; `parts`: for parts of collectives on their way.
+  Status CloseSession(uint64_t id, std::chrono::milliseconds kernels,
+                      std::chrono::milliseconds parts, const Status& why);
   Result<uint32_t> RegisterGraph(uint64_t id, Graph graph);
   Status DeregisterGraph(uint64_t id, uint32_t handle);
   // The session if it is connected and open, or nullptr.
@@ -179,6 +181,7 @@ class Worker::Impl : public CollectiveHost {
     DType dtype = DT_INVALID;
     Shape shape;
     Tensor tensor;  // the destination, or packed bytes of strings and handles
+    std::function<void(const Status&)> of_collective;  // or who gets a part of a collective
   };
   // Decodes a header that came for this session. False if it was counted and dropped; the step of a
   // malformed one fails.
@@ -186,11 +189,13 @@ class Worker::Impl : public CollectiveHost {
                StepMessage* message);
   void Departed(Departure* departure, const Status& status);
   void Arrived(Arrival* arrival, const Status& status);
+  void PartArrived(Arrival* arrival, const Status& status);
 
   // ---- sessions.cc
   Status UnknownSession(uint64_t id) const;
   Result<std::shared_ptr<WorkerSession>> RequireSession(uint64_t id) const;
-  void CloseTransport(const std::shared_ptr<WorkerSession>& session);
+  void CloseTransport(const std::shared_ptr<WorkerSession>& session,
+                      std::chrono::steady_clock::time_point parts_until);
 
   // ---- watch.cc
   void StartWatch() MG_EXCLUDES(watch_mutex_);

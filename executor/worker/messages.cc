@@ -219,8 +219,16 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
                                     size_t payload_bytes) {
   StepMessage message;
   if (!Receive(session, header, payload_bytes, &message)) return {};
-  if (message.kind == StepMessageKind::kCollective)
-    return collectives_->OnMessage(message, payload_bytes);
+  if (message.kind == StepMessageKind::kCollective) {
+    PayloadSink sink = collectives_->OnMessage(message, payload_bytes);
+    if (sink.data == nullptr) return sink;
+    Arrival* const arrival = arrivals_.Take();
+    session.arriving.fetch_add(1, std::memory_order_relaxed);
+    arrival->session = session.shared_from_this();
+    arrival->of_collective = std::move(sink.done);
+    sink.done = [this, arrival](const Status& status) { PartArrived(arrival, status); };
+    return sink;
+  }
   if (message.kind != StepMessageKind::kTensor) {
     CountDropped("a payload that belongs to no tensor");
     return {};
@@ -248,6 +256,14 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
   return {arrival->tensor.raw(),
           [this, arrival](const Status& status) { Arrived(arrival, status); },
           arrival->tensor.buffer()};
+}
+
+void Worker::Impl::PartArrived(Arrival* arrival, const Status& status) {
+  const std::shared_ptr<WorkerSession> session = std::move(arrival->session);
+  const auto done = std::exchange(arrival->of_collective, {});
+  arrivals_.Give(arrival);
+  if (done) done(status);
+  session->arriving.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {

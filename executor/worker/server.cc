@@ -240,7 +240,7 @@ void Server::Impl::ClientGone(const control::ConnectionInfo& connection, const S
   closer_.Run([this, sessions = std::move(sessions), name = connection.name(), why, lost] {
     for (uint64_t session : sessions) {
       // NotFound: the client closed it itself before it went.
-      const Status closed = worker_->CloseSession(session, Worker::kCloseDeadline, lost);
+      const Status closed = worker_->CloseSession(session, lost);
       if (closed.code() == Code::kNotFound) continue;
       LogInfo(worker_->task() + " freed session " + std::to_string(session) + " of " + name + ": " +
               why.message());

@@ -19,14 +19,16 @@
 namespace monograph {
 namespace {
 
-// A session that closes waits so long for other clients' members, which may still fetch parts of
-// its collectives.
-constexpr std::chrono::milliseconds kLastSends{1000};
-// The same for members here, which may still get parts from others by this session.
+using Clock = std::chrono::steady_clock;
+
+// Members of other sessions here may still get parts from others by a session that closes. It waits
+// so long for such a part to begin.
 constexpr std::chrono::milliseconds kLastArrivals{1000};
 constexpr std::chrono::milliseconds kLookAgain{5};
 // A worker that ends waits so long for kernels of all its sessions.
 constexpr std::chrono::seconds kLastKernels{10};
+// And of each of them so long for parts of collectives.
+constexpr std::chrono::milliseconds kLastParts{1000};
 
 // Finds the peers that each edge goes to or comes from.
 Status RouteEdges(const WorkerSession& session, const std::string& self, RegisteredGraph* graph) {
@@ -81,11 +83,11 @@ void Worker::Impl::Shutdown() {
     ReaderLock lock(sessions_mutex_);
     for (const auto& [id, session] : sessions_) ids.push_back(id);
   }
-  const auto until = std::chrono::steady_clock::now() + kLastKernels;
+  const auto until = Clock::now() + kLastKernels;
   for (uint64_t id : ids) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        until - std::chrono::steady_clock::now());
-    const Status closed = CloseSession(id, std::max(left, std::chrono::milliseconds(0)), Status());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    const Status closed =
+        CloseSession(id, std::max(left, std::chrono::milliseconds(0)), kLastParts, Status());
     if (!closed.ok()) LogWarning(task_ + ": " + closed.ToString());
   }
   if (collectives_ != nullptr) collectives_->Stop();
@@ -155,15 +157,16 @@ Status Worker::Impl::ConnectSession(uint64_t id, const std::vector<PeerSpec>& pe
   return Status();
 }
 
-Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadline,
-                                  const Status& why) {
+Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels,
+                                  std::chrono::milliseconds parts, const Status& why) {
   std::shared_ptr<WorkerSession> session = FindSession(id);
+  const auto parts_until = Clock::now() + parts;
   // Waits until members of other clients have fetched what collectives of this session send.
   const auto send_last = [&] {
     MutexLock lock(session->mutex);
-    session->idle.WaitFor(
-        session->mutex, std::min(deadline, kLastSends),
-        [&]() MG_REQUIRES(session->mutex) { return session->collective_sends == 0; });
+    session->idle.WaitUntil(session->mutex, parts_until, [&]() MG_REQUIRES(session->mutex) {
+      return session->collective_sends == 0;
+    });
   };
   if (session != nullptr) send_last();
   collectives_->SessionClosed(id, why);  // now, while peers can still be told
@@ -195,7 +198,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   bool ended;
   {
     MutexLock lock(session->mutex);
-    ended = session->idle.WaitFor(session->mutex, deadline, [&]() MG_REQUIRES(session->mutex) {
+    ended = session->idle.WaitFor(session->mutex, kernels, [&]() MG_REQUIRES(session->mutex) {
       return session->running == 0;
     });
   }
@@ -208,7 +211,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   }
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
-  CloseTransport(session);
+  CloseTransport(session, parts_until);
   MutexLock lock(session->mutex);
   if (!ended && session->running > 0) {
     // The kernel may end later (EndStep): what it uses stays until then. The client hears no more
@@ -223,14 +226,18 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds deadlin
   return Status();
 }
 
-void Worker::Impl::CloseTransport(const std::shared_ptr<WorkerSession>& session) {
+void Worker::Impl::CloseTransport(const std::shared_ptr<WorkerSession>& session,
+                                  Clock::time_point parts_until) {
   TransportStats moved;
   if (session->transport != nullptr) {
     // Members of other sessions here still get parts from members that this session drives.
-    const auto until = std::chrono::steady_clock::now() + kLastArrivals;
-    while (session->brought_collectives.load(std::memory_order_relaxed) &&
-           collectives_->AwaitsOthers() && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(kLookAgain);
+    const auto begun_until = std::min(Clock::now() + kLastArrivals, parts_until);
+    const auto waits = [&] {
+      const bool arriving = session->arriving.load(std::memory_order_relaxed) > 0;
+      return session->brought_collectives.load(std::memory_order_relaxed) &&
+             collectives_->AwaitsOthers() && Clock::now() < (arriving ? parts_until : begun_until);
+    };
+    while (waits()) std::this_thread::sleep_for(kLookAgain);
     session->transport->Close();
     session->transport->Join();
     moved = session->transport->stats();

@@ -84,9 +84,9 @@ Status Worker::ConnectSession(uint64_t session, const std::vector<PeerSpec>& pee
                               int self_index) {
   return impl_->ConnectSession(session, peers, client_peer, self_index);
 }
-Status Worker::CloseSession(uint64_t session, std::chrono::milliseconds deadline,
-                            const Status& why) {
-  return impl_->CloseSession(session, deadline, why);
+Status Worker::CloseSession(uint64_t session, const Status& why) {
+  return impl_->CloseSession(session, kCloseDeadline,
+                             why.ok() ? kPartsDeadline : kPartsDeadlineOfLost, why);
 }
 
 Transport* Worker::transport(uint64_t id) const {

@@ -99,6 +99,9 @@ class Worker {
   // How long a session that is closed waits for its kernels: those of ours end at once, and for a
   // library's nobody else is to wait.
   static constexpr std::chrono::milliseconds kCloseDeadline{2000};
+  // And how long for parts of collectives on their way to or from tasks that are there: the last
+  // sum of a job may cross a slow link. Shorter for a client that is lost, whose loss is told next.
+  static constexpr std::chrono::milliseconds kPartsDeadline{10'000}, kPartsDeadlineOfLost{1000};
 
   static Result<std::unique_ptr<Worker>> Create(WorkerOptions options);
   ~Worker();  // closes every session
@@ -126,14 +129,12 @@ class Worker {
   // follows below.
   Status ConnectSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
                         int self_index);
-  // Aborts its steps, waits for running kernels (at most `deadline`; what runs longer is a call of a
-  // library that cannot be cut, and ends without its session), drops its graphs and closes
-  // its data plane, which takes at most a second more. NotFound if there is none. `why`: how its
-  // client was lost, which others that meet it in collectives are told; OK if it closes the session
-  // itself.
-  Status CloseSession(uint64_t session,
-                      std::chrono::milliseconds deadline = kCloseDeadline,
-                      const Status& why = Status());
+  // Lets parts of collectives leave (kPartsDeadline), aborts its steps, waits for running kernels
+  // (kCloseDeadline; what runs longer is a call of a library that cannot be cut, and ends without
+  // its session), drops its graphs and closes its data plane, which takes at most a second more.
+  // NotFound if there is none. `why`: how its client was lost, which others that meet it in
+  // collectives are told; OK if it closes the session itself.
+  Status CloseSession(uint64_t session, const Status& why = Status());
   // Its data plane; nullptr if it has none. Usable until CloseSession.
   Transport* transport(uint64_t session) const;
   // The way to each peer, in their order: lanes and expected speed (Transport::Describe).

@@ -202,6 +202,23 @@ TEST_F(Hosts, GoOnWhenALinkWasAwayForAMoment) {
   }
 }
 
+// The client that ends first closes its session while the other's last sum is on its way, for some
+// two seconds.
+TEST_F(Hosts, TheLastSumOfAJobCrossesASlowLinkThoughAClientHasEnded) {
+  StartDaemons();
+  ASSERT_EQ(network_->SetRate(2, "16mbit"), "");
+  std::vector<std::unique_ptr<ChildProcess>> clients;
+  for (int rank = 0; rank < 2; ++rank) {
+    clients.push_back(std::make_unique<ChildProcess>(Network::On(
+        2 + rank, {MG_MNIST_REPLICA, "--data_name=synthetic", "--fc=256", "--batch_size=20",
+                   "--num_warmup_batches=0", "--num_batches=2", "--replication=between_graph",
+                   "--variable_update=replicated", "--cluster=" + spec_.ToJson(),
+                   "--key_file=" + key_file(), "--task_index=" + std::to_string(rank)})));
+  }
+  for (const auto& client : clients) EXPECT_TRUE(Succeeds(*client)) << client->error() << Said();
+  EXPECT_EQ(network_->SetRate(2, ""), "");
+}
+
 TEST_F(Hosts, MeetThoughTheSystemKnowsOfNoWayForAMomentAfterAHeal) {
   StartDaemons();
   const auto route = [](const char* what, int from, int to) {
