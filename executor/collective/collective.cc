@@ -131,7 +131,12 @@ void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task
     for (const OperationPtr& operation : hit) Fail(operation, status, &actions);
     const Result<DeviceName> lost = DeviceName::Parse(task);
     for (auto& [where, member] : members_) {
-      if (member.session != session) continue;
+      if (member.session != session) {
+        // The other end of that session may have no way to tell it.
+        if (member.Awaits(session, task))
+          Break(member.epoch, status.WithContext(GroupName(where.first)), true, &actions);
+        continue;
+      }
       if (member.state == Member::State::kIn) {
         const auto& tasks = member.members->tasks;
         if (std::find(tasks.begin(), tasks.end(), task) != tasks.end())
@@ -182,6 +187,34 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session, const Status& why)
     });
   }
   Do(&actions);
+}
+
+void CollectiveManager::Impl::SessionGone(uint64_t session) {
+  Actions actions;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [where, member] : members_) {
+      if (member.session == session || member.state != Member::State::kIn) continue;
+      for (const std::string& task : member.members->tasks) {
+        if (task == host_->task() || !member.Awaits(session, task)) continue;
+        Break(member.epoch,
+              Aborted("the session of the client that drives " + task + " was closed")
+                  .WithContext(GroupName(where.first)),
+              true, &actions);
+        break;
+      }
+    }
+  }
+  Do(&actions);
+}
+
+bool CollectiveManager::Impl::Member::Awaits(uint64_t by, const std::string& task) const {
+  if (state != State::kIn) return false;
+  for (size_t rank = 0; rank < sessions.size(); ++rank) {
+    const int of = members->task_of[rank];
+    if (sessions[rank] == by && members->tasks[static_cast<size_t>(of)] == task) return true;
+  }
+  return false;
 }
 
 // ---- arrivals
@@ -449,6 +482,7 @@ std::set<std::string> CollectiveManager::AwaitedTasks(uint64_t session) const {
 void CollectiveManager::SessionClosed(uint64_t session, const Status& why) {
   impl_->SessionClosed(session, why);
 }
+void CollectiveManager::SessionGone(uint64_t session) { impl_->SessionGone(session); }
 bool CollectiveManager::Awaits(const StepMessage& message) { return impl_->Awaits(message); }
 bool CollectiveManager::AwaitsOthers() { return impl_->AwaitsOthers(); }
 PayloadSink CollectiveManager::OnMessage(const StepMessage& message, size_t payload_bytes) {

@@ -146,6 +146,9 @@ class CollectiveManager {
   std::set<std::string> AwaitedTasks(uint64_t session) const;
   // `why`: how its client was lost; OK if it closed the session itself.
   void SessionClosed(uint64_t session, const Status& why = Status());
+  // Its data plane is closed here: no part comes by it any more. Members of other sessions do not
+  // wait for those that are in its steps elsewhere.
+  void SessionGone(uint64_t session);
 
   // Whether a message is for something that waits here. Only such a message is taken from a session
   // that is closed: a client that has its own result may go while others still get theirs.

@@ -149,7 +149,10 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
     return DeviceName::Parse(a).value() < DeviceName::Parse(b).value();
   });
   Encoder list;
-  for (const std::string& device : devices) list.PutBytes(device);
+  for (const std::string& device : devices) {
+    list.PutBytes(device);
+    list.Put(joined.at(device).session);
+  }
   const Payload payload = PayloadOf(list.Take());
   CollectiveMessage answer;
   answer.what = CollectiveWhat::kFormed;
@@ -164,8 +167,12 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
 void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessage& message,
                                            const Payload& payload, Actions* actions) {
   std::vector<std::string> devices;
+  std::vector<uint64_t> sessions;
   Decoder in(std::string_view(static_cast<const char*>(payload.data()), payload.bytes));
-  while (in.ok() && !in.rest().empty()) devices.emplace_back(in.GetBytes());
+  while (in.ok() && !in.rest().empty()) {
+    devices.emplace_back(in.GetBytes());
+    sessions.push_back(in.Get<uint64_t>());
+  }
   Result<Members> members = MakeCollectiveMembers(std::move(devices));
   const auto found = members_.find({group, message.device});
   if (!in.ok() || !members.ok() || found == members_.end()) return;
@@ -180,6 +187,7 @@ void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessag
     member.epoch = message.epoch;
     member.one_session = message.index != 0;
     member.members = members.value();
+    member.sessions = std::move(sessions);
     member.rounds.clear();
     member.last_step = 0;
     member.broken = Status();

@@ -53,6 +53,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void PeerLost(uint64_t session, const std::string& task, const Status& why);
   std::set<std::string> AwaitedTasks(uint64_t session);
   void SessionClosed(uint64_t session, const Status& why);
+  void SessionGone(uint64_t session);
   bool Awaits(const StepMessage& message);
   bool AwaitsOthers();
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
@@ -91,6 +92,9 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
     uint64_t epoch = 0;
     bool one_session = false;
     Members members;
+    std::vector<uint64_t> sessions;  // by rank: whose steps it is in, and its parts come by
+    // Parts of a member on `task` come by `by`, a session.
+    bool Awaits(uint64_t by, const std::string& task) const;
     std::map<int, uint64_t> rounds;  // by instance
     uint64_t last_step = 0;          // that used the epoch
     std::vector<Request> waiting;    // kJoining

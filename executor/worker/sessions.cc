@@ -212,6 +212,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels
   collectives_->SessionClosed(id, why);  // again, for what its steps began meanwhile
   send_last();
   CloseTransport(session, parts_until);
+  collectives_->SessionGone(id);
   MutexLock lock(session->mutex);
   if (!ended && session->running > 0) {
     // The kernel may end later (EndStep): what it uses stays until then. The client hears no more

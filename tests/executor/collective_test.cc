@@ -618,6 +618,27 @@ TEST(Collectives, AMemberThatComesBackWithANewSessionMeetsTheOthersAgain) {
   EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(50'000, 2, 4)));
 }
 
+// A cut may end one client's session and spare another's: whose parts came by the one that ended
+// cannot tell it.
+TEST(Collectives, AMemberIsNotAwaitedOnceItsSessionLosesItsTaskOrIsClosedHere) {
+  for (const bool lost : {true, false}) {
+    Group group(2, 1, false, false, false);
+    auto a = group.Sum(0, 1, 1, {50'000}), b = group.Sum(1, 1, 1, {50'000});
+    ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+    ASSERT_TRUE(b->Wait().ok()) << b->Wait();
+    a = group.Sum(0, 2, 1, {50'000});
+    if (lost) {
+      group.manager(0).PeerLost(group.session(1), Task(1), TaskLost(Task(1), Task(1) + " is lost"));
+      EXPECT_EQ(a->Wait().code(), Code::kUnavailable) << a->Wait();
+      EXPECT_EQ(a->Wait().lost_task(), Task(1));
+    } else {
+      group.manager(0).SessionGone(group.session(1));
+      EXPECT_EQ(a->Wait().code(), Code::kAborted) << a->Wait();
+      EXPECT_NE(a->Wait().message().find(Task(1)), std::string::npos) << a->Wait();
+    }
+  }
+}
+
 TEST(Collectives, ALostClientIsNamedByAllThatMeetItAndNewSessionsMeetAgain) {
   enum { kBetween, kInTheMiddle, kAfterABrokenTransfer };
   for (const int when : {kBetween, kInTheMiddle, kAfterABrokenTransfer}) {
