@@ -186,6 +186,35 @@ TEST_F(ThreeHosts, ARouteOrAFirewallThatRefusesIsALossThatItsEndMends) {
   }
 }
 
+TEST_F(ThreeHosts, MeetByUcxThoughTheSystemKnowsOfNoWayForAMomentAfterAHeal) {
+  Graph graph = NewGraph();
+  Scope root(&graph);
+  const Output y = Neg(root.WithDevice("/job:worker/task:1"),
+                       Neg(root.WithDevice("/job:worker/task:0"), Const(root, 2.0f)));
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto run = [&] {
+    auto session = Session::Connect(spec_, graph, Options());
+    return session.ok() ? (*session)->Run({}, {y}).status() : session.status();
+  };
+  ASSERT_TRUE(run().ok()) << Said();  // all are up
+  const auto route = [](const char* what, int from, int to) {
+    ChildProcess ip({"ip", "-n", Network::Name(from), "route", what, "unreachable",
+                     Network::Address(to) + "/32"});
+    const auto exit = ip.Wait(20s);
+    EXPECT_TRUE(exit && exit->code == 0) << ip.error();
+  };
+  route("add", 1, 2);
+  route("add", 2, 1);
+  std::thread heal([&] {
+    std::this_thread::sleep_for(700ms);
+    route("del", 1, 2);
+    route("del", 2, 1);
+  });
+  const Status met = run();
+  heal.join();
+  EXPECT_TRUE(met.ok()) << met << Said();
+}
+
 TEST_F(ThreeHosts, TwoWorkersThatDoNotReachEachOtherAreNamedAndAfterTheHealTheNextJobRuns) {
   Graph graph = NewGraph();
   Scope root(&graph);

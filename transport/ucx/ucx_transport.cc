@@ -31,6 +31,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -58,6 +59,9 @@ constexpr unsigned kHeaderOnly = 1;
 constexpr unsigned kWithPayload = 2;
 // After a Disconnect, how long a payload that is still arriving may take.
 constexpr milliseconds kReceiveGrace{250};
+// As for TLS (transport/tls/tls_listener.cc): that there is no way to a host may be what is left of
+// a cut that is healed.
+constexpr milliseconds kNoWayFor{2000}, kNoWayPause{100};
 // At Join: for peers to fetch what was sent, and for endpoints to flush.
 constexpr milliseconds kFinishGrace{250};
 constexpr milliseconds kFlushGrace{100};
@@ -235,7 +239,9 @@ class UcxTransport : public Transport, private Driven {
   void FinishSend(SendContext* context, Status status) MG_REQUIRES(lock_);
   bool RunReady() MG_REQUIRES(lock_);
   bool CheckGrace() MG_REQUIRES(lock_);
-  Result<Endpoint*> EndpointTo(const UcxAddress& address, std::string_view name) MG_REQUIRES(lock_);
+  Result<Endpoint*> EndpointTo(const UcxAddress& address, std::string_view name, bool* no_way)
+      MG_REQUIRES(lock_);
+  PeerId Add(std::unique_ptr<Peer> peer) MG_REQUIRES(lock_);
   void CloseEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
   void FlushEndpoint(const Endpoint& endpoint) MG_REQUIRES(lock_);
   void CloseUnused() MG_REQUIRES(lock_);
@@ -378,19 +384,31 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
   peer->name = name;
   peer->instance = decoded->instance;
   peer->self = decoded->instance == instance_;
-  Guard guard(this);
-  if (closed_) return Cancelled(what + ": the transport is closed");
-  if (!peer->self) {
-    MG_ASSIGN_OR_RETURN(peer->endpoint, EndpointTo(*decoded, name));
-    ++peer->endpoint->peers;
+  const auto no_way_until = std::chrono::steady_clock::now() + kNoWayFor;
+  bool no_way = false;  // to the host
+  for (;; std::this_thread::sleep_for(kNoWayPause)) {
+    Guard guard(this);
+    if (closed_) return Cancelled(what + ": the transport is closed");
+    if (!peer->self) {
+      const Result<Endpoint*> endpoint = EndpointTo(*decoded, name, &no_way);
+      if (no_way && std::chrono::steady_clock::now() < no_way_until) continue;
+      if (!endpoint.ok()) return endpoint.status();
+      peer->endpoint = *endpoint;
+    }
+    return Add(std::move(peer));
   }
+}
+
+PeerId UcxTransport::Add(std::unique_ptr<Peer> peer) {
+  if (peer->endpoint != nullptr) ++peer->endpoint->peers;
   needs_drive_ = true;
   gone_.erase(peer->instance);
   peers_.push_back(std::move(peer));
   return static_cast<PeerId>(peers_.size() - 1);
 }
 
-Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::string_view name) {
+Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::string_view name,
+                                           bool* no_way) {
   const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
     return endpoint->instance == address.instance && endpoint->handle != nullptr;
   });
@@ -408,8 +426,9 @@ Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::strin
   // when it reads the memory of a process that was killed.
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = endpoint.get();
-  MG_RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_, &params, &endpoint->handle),
-                             "cannot connect to " + std::string(name)));
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint->handle);
+  *no_way = status == UCS_ERR_UNREACHABLE;
+  MG_RETURN_IF_ERROR(FromUcx(status, "cannot connect to " + std::string(name)));
   endpoints_.push_back(std::move(endpoint));
   return endpoints_.back().get();
 }
