@@ -1289,6 +1289,13 @@ def partition():
         data = [val(t, (2, 2), 0), val(t, (3, 2), 1)]
         case("ParallelDynamicStitch", SHORT[t], [[ints([4, 0]), ints([1, 3, 2])], data])
     fails("ParallelDynamicStitch", "shapes", [[ints([0, 1])], [val(F, (3, 2))]])
+    for t in (F, D, I, L, B, BF16):
+        case("Where", SHORT[t], [np.array([[0, 1, 0], [2, 0, 3]]).astype(t)])
+    case("Where", "bool_rank_3", [np.array([[[True], [False]], [[True], [True]]])])
+    case("Where", "negative_zero_and_nan", [np.array([-0.0, np.nan, -1.0], F)])
+    case("Where", "none", [np.zeros((3, 2), bool)])
+    case("Where", "empty", [np.zeros((0, 4), bool)])
+    fails("Where", "scalar", [np.array(True)])
 
 
 def main():
