@@ -20,6 +20,7 @@
   DO(npy)                   \
   DO(safetensors)           \
   DO(step_message)          \
+  DO(tensor_bundle)         \
   DO(tls_connection)        \
   DO(tls_frame)             \
   DO(ucx_address)           \
