@@ -7,7 +7,7 @@ function(mg_joined target)
   endif()
 endfunction()
 
-# mg_apart(SOURCES...): these of a joined library stay apart: plug-ins take them by file (mg_plugin).
+# mg_apart(SOURCES...): these of a joined library stay apart: plug-ins take them by file (mg_plugin), or the simulation has others in their place.
 function(mg_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
