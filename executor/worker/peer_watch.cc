@@ -4,41 +4,35 @@
 
 namespace monograph {
 
+using control::Pulse;
+
 PeerWatch::Due PeerWatch::Look(Time now, std::span<const int> peers) {
   Due due;
   MutexLock lock(mutex_);
-  if (expected_ && now > *expected_ + kOwnDelay) grace_until_ = now + kGrace;
-  std::map<int, Watched> watched;
+  const bool late = std::any_of(watched_.begin(), watched_.end(),
+                                [now](const auto& entry) { return entry.second.IsLate(now); });
+  std::map<int, Pulse> watched;
   for (const int peer : peers) {
-    if (unheard_.count(peer) != 0) {
-      due.lost.push_back(peer);
-      continue;
-    }
     const auto known = watched_.find(peer);
-    Watched state = known == watched_.end() ? Watched{now, now + kInterval} : known->second;
-    const Time silent_at = std::max(state.heard + kPatience, grace_until_);
-    if (now >= silent_at) {
+    Pulse pulse =
+        known == watched_.end() ? Pulse(now, {kInterval, kPatience, kGrace}) : known->second;
+    const Pulse::Verdict verdict = pulse.Judge(now, late);
+    if (verdict == Pulse::Verdict::kLost || unheard_.count(peer) != 0) {
       due.lost.push_back(peer);
       continue;
     }
-    if (now >= state.next_ask) {
-      due.ask.push_back(peer);
-      state.next_ask = now + kInterval;
-    }
-    const Time next = std::min(silent_at, state.next_ask);
-    due.next = due.next ? std::min(*due.next, next) : next;
-    watched.emplace(peer, state);
+    if (verdict == Pulse::Verdict::kAsk) due.ask.push_back(peer);
+    due.next = std::min(pulse.wake(), due.next.value_or(pulse.wake()));
+    watched.emplace(peer, pulse);
   }
   watched_.swap(watched);
   unheard_.clear();
-  expected_ = due.next;
   return due;
 }
 
 void PeerWatch::Heard(int peer, Time now) {
   MutexLock lock(mutex_);
-  if (const auto found = watched_.find(peer); found != watched_.end())
-    found->second.heard = std::max(found->second.heard, now);
+  if (const auto found = watched_.find(peer); found != watched_.end()) found->second.Heard(now);
 }
 
 void PeerWatch::IsUnheard(int peer) {

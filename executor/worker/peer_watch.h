@@ -14,16 +14,14 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "transport/control/pulse.h"
 
 namespace monograph {
 
 class PeerWatch {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::chrono::milliseconds kInterval{500}, kPatience{2500};
-  // A look that is so late shows that this process did not run: what peers sent meanwhile is not
-  // read yet. They then get a grace.
-  static constexpr std::chrono::milliseconds kOwnDelay{250}, kGrace{500};
+  static constexpr std::chrono::milliseconds kInterval{500}, kPatience{2500}, kGrace{500};
 
   struct Due {
     std::vector<int> ask;   // peers to be asked now
@@ -40,15 +38,9 @@ class PeerWatch {
   void IsUnheard(int peer);
 
  private:
-  struct Watched {
-    Time heard, next_ask;
-  };
-
   mutable Mutex mutex_;
-  std::map<int, Watched> watched_ MG_GUARDED_BY(mutex_);
+  std::map<int, control::Pulse> watched_ MG_GUARDED_BY(mutex_);
   std::set<int> unheard_ MG_GUARDED_BY(mutex_);
-  std::optional<Time> expected_ MG_GUARDED_BY(mutex_);  // the next look
-  Time grace_until_ MG_GUARDED_BY(mutex_);
 };
 
 }  // namespace monograph

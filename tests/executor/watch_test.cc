@@ -77,6 +77,17 @@ TEST(PeerWatch, WhoDidNotRunItselfReadsBeforeItJudges) {
   EXPECT_TRUE(watch.Look(kStart + 60s + 500ms, peers).lost.empty());
 }
 
+TEST(Pulse, WhoDidNotRunItselfReadsForItsWholeGrace) {
+  using control::Pulse;
+  Pulse pulse(kStart, {500ms, 2500ms, 750ms});
+  const Time awake = kStart + 20s;
+  EXPECT_EQ(pulse.Judge(awake), Pulse::Verdict::kAsk);
+  EXPECT_EQ(pulse.wake(), awake + 500ms);
+  EXPECT_EQ(pulse.Judge(awake + 500ms), Pulse::Verdict::kAsk);
+  EXPECT_EQ(pulse.wake(), awake + 750ms);
+  EXPECT_EQ(pulse.Judge(awake + 750ms), Pulse::Verdict::kLost);
+}
+
 TEST(PeerWatch, APeerThatDoesNotHearThisTaskIsLostAtOnce) {
   PeerWatch watch;
   const std::vector<int> peers = {1, 2};

@@ -30,10 +30,6 @@ using tcp = boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
-// A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
-// not read yet.
-inline constexpr auto kOwnDelay = std::chrono::milliseconds(250);
-
 // "127.0.0.1:2222", "[::1]:2222"
 std::string EndpointName(const tcp::endpoint& endpoint);
 // No inheritance by child processes, no delay of small frames, and TCP keepalive that notices a

@@ -1,8 +1,7 @@
 // Two coroutines watch a peer, both on the heartbeat thread. Talk connects, shakes hands and reads
 // the answers; Judge sends the pings, and declares the peer lost when the last answer is too old. A
 // loss always goes by the channel: Lose ends it, and its end calls on_lost (OnChannelEnd), so that
-// the callback runs once, whoever noticed the loss first. If a timer of Judge fires late, it was
-// this process that did not run, and peers get a grace.
+// the callback runs once, whoever noticed the loss first.
 #include "transport/control/heartbeat.h"
 
 #include "base/mutex.h"
@@ -24,6 +23,7 @@
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/channel_impl.h"
+#include "transport/control/pulse.h"
 #include "transport/control/tls.h"
 
 namespace monograph::control {
@@ -59,13 +59,13 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
   // One watched peer. Used on the heartbeat thread only.
   struct Watched {
     Watched(asio::io_context& io, uint64_t number, std::shared_ptr<Channel::Impl> of,
-            LostCallback callback)
+            LostCallback callback, const Pulse::Pace& pace)
         : id(number),
           channel(std::move(of)),
           on_lost(std::move(callback)),
           socket(io),
           timer(io),
-          last_answer(Clock::now()) {}
+          pulse(Clock::now(), pace) {}
     const uint64_t id;
     const std::shared_ptr<Channel::Impl> channel;
     LostCallback on_lost;
@@ -73,7 +73,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
     std::shared_ptr<Connection> connection;  // afterwards
     asio::steady_timer timer;
     bool ended = false;
-    Clock::time_point last_answer;  // or when watching began
+    Pulse pulse;
     uint64_t ping_id = 0;
     std::map<uint64_t, Clock::time_point> sent;  // pings without an answer
     std::array<Sample, kSamples> samples;
@@ -111,7 +111,8 @@ uint64_t HeartbeatMonitor::Impl::Watch(std::shared_ptr<Channel::Impl> channel,
     health.last_answer = health.last_progress = Clock::now();
   }
   asio::post(io_, [this, id, channel, on_lost = std::move(on_lost)]() mutable {
-    auto peer = std::make_shared<Watched>(io_, id, channel, std::move(on_lost));
+    auto peer = std::make_shared<Watched>(io_, id, channel, std::move(on_lost),
+                                          Pulse::Pace{options_.interval, options_.timeout, kGrace});
     watched_.emplace(id, peer);
     asio::co_spawn(io_, Talk(peer), asio::detached);
     asio::co_spawn(io_, Judge(peer), asio::detached);
@@ -209,7 +210,7 @@ Status HeartbeatMonitor::Impl::OnPong(Watched& peer, const Frame& frame) {
   sample.offset = nanoseconds(((pong.received_ns - t0) + (pong.sent_ns - t3)) / 2);
   peer.sent.erase(peer.sent.begin(), std::next(sent));
   peer.samples[peer.sample_count++ % kSamples] = sample;
-  peer.last_answer = now;
+  peer.pulse.Heard(now);
   const auto end =
       peer.samples.begin() + static_cast<ptrdiff_t>(std::min(peer.sample_count, kSamples));
   const auto best = std::min_element(
@@ -261,26 +262,18 @@ asio::awaitable<void> HeartbeatMonitor::Impl::Talk(WatchedPtr peer) {
 }
 
 asio::awaitable<void> HeartbeatMonitor::Impl::Judge(WatchedPtr peer) {
-  Clock::time_point next_ping = Clock::now() + options_.interval;
-  Clock::time_point grace_until;
   while (!peer->ended) {
-    const Clock::time_point due = std::max(peer->last_answer + options_.timeout, grace_until);
-    const Clock::time_point wake = std::min(due, next_ping);
-    peer->timer.expires_at(wake);
+    peer->timer.expires_at(peer->pulse.wake());
     const auto [error] = co_await peer->timer.async_wait(kToken);
     (void)error;
     if (peer->ended) co_return;
-    const Clock::time_point now = Clock::now();
-    if (now > wake + kOwnDelay) grace_until = now + kGrace;
-    if (now >= std::max(peer->last_answer + options_.timeout, grace_until)) {
+    const Pulse::Verdict verdict = peer->pulse.Judge(Clock::now());
+    if (verdict == Pulse::Verdict::kLost) {
       co_return Lose(peer, "it has not answered heartbeats for " + Seconds(options_.timeout) +
                                "; its process may be stopped or its machine cut off");
     }
-    if (now >= next_ping) {
-      next_ping = now + options_.interval;
-      if (peer->connection != nullptr && peer->sent.size() < 1000 && peer->ping_id > 0)
-        SendPing(*peer);
-    }
+    const bool may_ask = peer->connection != nullptr && peer->ping_id > 0;
+    if (verdict == Pulse::Verdict::kAsk && may_ask && peer->sent.size() < 1000) SendPing(*peer);
   }
 }
 

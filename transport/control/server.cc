@@ -24,6 +24,7 @@
 #include "base/thread.h"
 #include "transport/control/asio_status.h"
 #include "transport/control/host_port.h"
+#include "transport/control/pulse.h"
 #include "transport/control/refusal_log.h"
 #include "transport/control/tls.h"
 #include "transport/control/worker_pool.h"
@@ -33,6 +34,8 @@ namespace {
 
 // How much longer clients get after a delay of our own.
 constexpr auto kClientGrace = std::chrono::milliseconds(750);
+// How often a client's heartbeats are looked at: a late look shows that this process did not run.
+constexpr auto kClientLook = std::chrono::milliseconds(500);
 
 std::string PeerName(const Hello& hello, const std::string& address) {
   return hello.task_name.empty() ? address : hello.task_name + " at " + address;
@@ -95,8 +98,8 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
 
   // When a heartbeat came last, and the timer of the coroutine that watches it.
   struct Heard {
-    explicit Heard(asio::io_context& io) : timer(io) {}
-    Clock::time_point last = Clock::now();
+    Heard(asio::io_context& io, const Pulse::Pace& pace) : pulse(Clock::now(), pace), timer(io) {}
+    Pulse pulse;
     asio::steady_timer timer;
   };
 
@@ -354,24 +357,16 @@ asio::awaitable<void> Server::Impl::ServeCalls(std::shared_ptr<Connection> conne
 
 asio::awaitable<void> Server::Impl::WatchSilence(std::shared_ptr<Connection> connection,
                                                  std::shared_ptr<Heard> heard) {
-  Clock::duration grace{};
   while (!connection->closed()) {
-    const Clock::time_point due = heard->last + options_.silence_timeout + grace;
-    const Clock::time_point before = Clock::now();
-    if (before >= due) {
+    if (heard->pulse.Judge(Clock::now()) == Pulse::Verdict::kLost) {
       connection->Close(Unavailable(PeerName(connection->peer_hello(), connection->peer_address()) +
                                     " has sent no heartbeat for " +
                                     Seconds(options_.silence_timeout)));
       co_return;
     }
-    // Wakes often, to notice by a late wake-up that this process itself did not run.
-    const Clock::time_point wake = std::min(due, before + std::chrono::milliseconds(500));
-    heard->timer.expires_at(wake);
+    heard->timer.expires_at(heard->pulse.wake());
     const auto [error] = co_await heard->timer.async_wait(kToken);
     if (error) co_return;
-    grace = Clock::now() > wake + kOwnDelay ? kClientGrace : Clock::duration{};
-    if (grace > Clock::duration{})
-      heard->last = std::max(heard->last, Clock::now() - options_.silence_timeout);
   }
 }
 
@@ -379,7 +374,8 @@ asio::awaitable<void> Server::Impl::ServeHeartbeat(std::shared_ptr<Connection> c
                                                    uint64_t id) {
   heartbeats_.emplace(id, connection);
   const std::string name = PeerName(connection->peer_hello(), connection->peer_address());
-  auto heard = std::make_shared<Heard>(io_);
+  auto heard = std::make_shared<Heard>(
+      io_, Pulse::Pace{kClientLook, options_.silence_timeout, kClientGrace});
   asio::co_spawn(io_, WatchSilence(connection, heard), asio::detached);
   bool on_purpose = false;
   Status status;
@@ -397,7 +393,7 @@ asio::awaitable<void> Server::Impl::ServeHeartbeat(std::shared_ptr<Connection> c
           name + " broke the protocol: it sent no ping on a connection for heartbeats");
       break;
     }
-    heard->last = now;
+    heard->pulse.Heard(now);
     Frame pong;
     pong.type = FrameType::kPong;
     pong.id = frame.id;

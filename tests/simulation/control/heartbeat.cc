@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "base/duration.h"
 #include "base/mutex.h"
 #include "tests/simulation/control/channel_impl.h"
+#include "transport/control/pulse.h"
 
 namespace monograph::control {
 namespace {
@@ -24,7 +26,6 @@ using simulation::Receiver;
 using std::chrono::nanoseconds;
 
 // As in transport/control/heartbeat.cc.
-constexpr auto kOwnDelay = std::chrono::milliseconds(250);
 constexpr auto kGrace = std::chrono::milliseconds(500);
 constexpr size_t kSamples = 16;
 
@@ -52,8 +53,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
     Network::End end;
     bool open = false, ended = false;
     Loop::Key timer;
-    Clock::time_point last_answer = Clock::now();  // or when watching began
-    Clock::time_point next_ping, grace_until;
+    std::optional<Pulse> pulse;  // once it has begun
     uint64_t last_ping = 0;
     std::map<uint64_t, Clock::time_point> sent;  // pings without an answer
     std::array<Sample, kSamples> samples;
@@ -107,8 +107,7 @@ uint64_t HeartbeatMonitor::Impl::Watch(const std::shared_ptr<Channel::Impl>& cha
 
 void HeartbeatMonitor::Impl::Begin(const WatchedPtr& peer) {
   watched_.emplace(peer->id, peer);
-  peer->last_answer = Clock::now();
-  peer->next_ping = peer->last_answer + options_.interval;
+  peer->pulse.emplace(Clock::now(), Pulse::Pace{options_.interval, options_.timeout, kGrace});
   Frame frame;
   frame.type = FrameType::kHello;
   Hello hello = peer->channel->options().hello;
@@ -227,7 +226,7 @@ Status HeartbeatMonitor::Impl::GotPong(Watched& peer, const Frame& frame) {
   sample.offset = nanoseconds(((pong.received_ns - t0) + (pong.sent_ns - t3)) / 2);
   peer.sent.erase(peer.sent.begin(), std::next(sent));
   peer.samples[peer.sample_count++ % kSamples] = sample;
-  peer.last_answer = now;
+  peer.pulse->Heard(now);
   const auto end =
       peer.samples.begin() + static_cast<ptrdiff_t>(std::min(peer.sample_count, kSamples));
   const auto best = std::min_element(
@@ -245,25 +244,17 @@ Status HeartbeatMonitor::Impl::GotPong(Watched& peer, const Frame& frame) {
 }
 
 void HeartbeatMonitor::Impl::Wait(const WatchedPtr& peer) {
-  const Clock::time_point due = std::max(peer->last_answer + options_.timeout, peer->grace_until);
-  const Clock::time_point wake = std::min(due, peer->next_ping);
-  peer->timer = io_.loop()->PostAt(wake, [this, peer, wake] {
-    if (Clock::now() > wake + kOwnDelay) peer->grace_until = Clock::now() + kGrace;
-    Judge(peer);
-  });
+  peer->timer = io_.loop()->PostAt(peer->pulse->wake(), [this, peer] { Judge(peer); });
 }
 
 void HeartbeatMonitor::Impl::Judge(const WatchedPtr& peer) {
   if (peer->ended) return;
-  const Clock::time_point now = Clock::now();
-  if (now >= std::max(peer->last_answer + options_.timeout, peer->grace_until)) {
+  const Pulse::Verdict verdict = peer->pulse->Judge(Clock::now());
+  if (verdict == Pulse::Verdict::kLost) {
     return Lose(*peer, "it has not answered heartbeats for " + Seconds(options_.timeout) +
                            "; its process may be stopped or its machine cut off");
   }
-  if (now >= peer->next_ping) {
-    peer->next_ping = now + options_.interval;
-    if (peer->open && peer->sent.size() < 1000) SendPing(*peer);
-  }
+  if (verdict == Pulse::Verdict::kAsk && peer->open && peer->sent.size() < 1000) SendPing(*peer);
   Wait(peer);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <unordered_map>
 
 #include "base/duration.h"
@@ -15,6 +16,7 @@
 #include "base/mutex.h"
 #include "tests/simulation/control/channel_impl.h"
 #include "tests/simulation/host.h"
+#include "transport/control/pulse.h"
 #include "transport/control/worker_pool.h"
 
 namespace monograph::control {
@@ -26,9 +28,7 @@ using simulation::LoopThread;
 using simulation::Network;
 using simulation::Receiver;
 
-// A timer that fires so late shows that this process did not run: what its peers sent meanwhile is
-// not read yet.
-constexpr auto kOwnDelay = std::chrono::milliseconds(250);
+// As in transport/control/server.cc.
 constexpr auto kGrace = std::chrono::milliseconds(750);
 constexpr auto kLook = std::chrono::milliseconds(500);
 
@@ -62,7 +62,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
     // Read by the pool, to skip calls that nobody waits for. Default order: a hint, once per call.
     const std::shared_ptr<std::atomic<bool>> alive = std::make_shared<std::atomic<bool>>(true);
     bool over = false;
-    Clock::time_point heard = Clock::now();  // of heartbeats
+    std::optional<Pulse> pulse;  // of heartbeats, if it beats
     Loop::Key look;
 
     bool beats() const { return info->hello.purpose == Hello::Purpose::kHeartbeat; }
@@ -100,7 +100,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   void Got(Peer& peer, const Frame& frame);
   void GotCall(const Peer& peer, const Frame& frame);
   void GotPing(Peer& peer, const Frame& frame);
-  void Look(const std::shared_ptr<Peer>& peer, Clock::time_point wake);
+  void Look(const std::shared_ptr<Peer>& peer);
   void SendReply(uint64_t connection, uint64_t call, Result<std::string> result);
   void Over(Peer& peer, Status why, bool on_purpose);
   static void Send(const Network::End& end, const Frame& frame) {
@@ -198,7 +198,8 @@ std::shared_ptr<Receiver> Server::Impl::Accept(const Frame& frame, Network::End 
   }
   peers_.emplace(id, peer);
   if (beats) {
-    Look(peer, Clock::now());
+    peer->pulse.emplace(Clock::now(), Pulse::Pace{kLook, options_.silence_timeout, kGrace});
+    Look(peer);
     return peer;
   }
   peer_of_token_[hello->token] = id;
@@ -244,37 +245,29 @@ void Server::Impl::Over(Peer& peer, Status why, bool on_purpose) {
 }
 
 void Server::Impl::GotPing(Peer& peer, const Frame& frame) {
-  peer.heard = Clock::now();
+  const Clock::time_point now = Clock::now();
+  peer.pulse->Heard(now);
   Frame pong;
   pong.type = FrameType::kPong;
   pong.id = frame.id;
   PongBody body;
   body.progress = options_.progress ? options_.progress() : 0;
-  body.received_ns = WireTime(peer.heard);
+  body.received_ns = WireTime(now);
   body.sent_ns = WireTime(Clock::now());
   pong.body = EncodePong(body);
   Send(peer.end, pong);
 }
 
-// `wake`: when it was to look.
-void Server::Impl::Look(const std::shared_ptr<Peer>& peer, Clock::time_point wake) {
+void Server::Impl::Look(const std::shared_ptr<Peer>& peer) {
   if (peer->over) return;
-  const Clock::time_point now = Clock::now();
-  Clock::duration grace{};
-  if (now > wake + kOwnDelay) {
-    grace = kGrace;
-    peer->heard = std::max(peer->heard, now - options_.silence_timeout);
-  }
-  const Clock::time_point due = peer->heard + options_.silence_timeout + grace;
-  if (now >= due) {
+  if (peer->pulse->Judge(Clock::now()) == Pulse::Verdict::kLost) {
     peer->end.Close("the peer closed the connection");
     return Over(*peer,
                 Unavailable(peer->info->name() + " has sent no heartbeat for " +
                             Seconds(options_.silence_timeout)),
                 /*on_purpose=*/false);
   }
-  const Clock::time_point next = std::min<Clock::time_point>(due, now + kLook);
-  peer->look = io_.loop()->PostAt(next, [this, peer, next] { Look(peer, next); });
+  peer->look = io_.loop()->PostAt(peer->pulse->wake(), [this, peer] { Look(peer); });
 }
 
 void Server::Impl::GotCall(const Peer& peer, const Frame& frame) {
