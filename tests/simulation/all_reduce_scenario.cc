@@ -1,5 +1,6 @@
-// Collectives: two to four workers sum their feeds, driven by one client or by a client each, while
-// something may be lost. A sum is right or there is none, and every step ends.
+// Collectives: two or three workers sum their feeds, driven by one client or by a client each,
+// while something may be lost. A sum is right or there is none, and every step ends, soon where it
+// is only the link between two workers that is cut.
 #include <optional>
 #include <thread>
 
@@ -15,12 +16,17 @@
 namespace monograph::simulation {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kSums = 3;
 // Members with clients of their own wait so long for one that never begins, and then for what the
 // abort takes. Where one client has them all it knows better.
 constexpr double kTimeoutSeconds = 5, kTimeoutTogether = 100;
+// What happens meanwhile: nothing, anything, the link between two workers is cut, which they notice
+// before their connection ends, or the first client is content with one sum and goes.
+enum class Loss { kNone, kAny, kLink, kMember };
+constexpr milliseconds kLinkNoticed{6'000};
 
 // What member `rank` adds in a step: its own bit.
 Tensor FeedOf(int rank, int step) {
@@ -63,25 +69,40 @@ struct SumGraph {
   std::vector<Output> feeds, sums;
 };
 
-// Steps of one client with the members of these ranks. With `must` none may fail.
-void RunMembers(const DisturbedCluster& cluster, int members, const std::vector<int>& ranks,
-                bool must) {
-  const SumGraph sums(cluster, members, ranks);
+// Cuts the link between the first two workers, in one direction or both, soon.
+void CutSoon(DisturbedCluster* cluster) {
+  std::this_thread::sleep_for(SomeTime(12));
+  Note("cut");
+  if (Draw(2) == 0) {
+    cluster->network().CutOneWay(cluster->host(0), cluster->host(1));
+  } else {
+    cluster->network().Cut(cluster->host(0), cluster->host(1));
+  }
+}
+
+// Steps of one client with the members of these ranks. Where nothing is lost none may fail.
+void RunMembers(DisturbedCluster* cluster, int members, const std::vector<int>& ranks, Loss loss) {
+  const bool must = loss == Loss::kNone;
+  const SumGraph sums(*cluster, members, ranks);
   SessionOptions options;
   options.start_timeout = seconds(10);
   Result<std::unique_ptr<Session>> session = [&] {
     const Within time(kCloseEnds, "connecting");
-    return Session::Connect(cluster.spec(), sums.graph, options);
+    return Session::Connect(cluster->spec(), sums.graph, options);
   }();
   if (!session.ok()) {
-    if (must) Fail("no session: " + session.status().ToString());
+    if (loss == Loss::kNone || loss == Loss::kLink)
+      Fail("no session: " + session.status().ToString());
     return;
   }
-  for (int step = 0; step < kSums; ++step) {
+  std::thread cut;
+  if (loss == Loss::kLink) cut = StartThread("cut", [cluster] { CutSoon(cluster); });
+  const int steps = loss == Loss::kMember && ranks.front() == 0 ? 1 : kSums;
+  for (int step = 0; step < steps; ++step) {
     std::vector<Feed> feeds;
     for (size_t i = 0; i < ranks.size(); ++i)
       feeds.emplace_back(sums.feeds[i], FeedOf(ranks[i], step));
-    const Within time(kRunEnds, "a step of a collective");
+    const Within time(loss == Loss::kLink ? kLinkNoticed : kRunEnds, "a step of a collective");
     const auto ran = (*session)->Run(feeds, sums.sums);
     Note("sum " + std::to_string(step) + ": " + ran.status().ToString());
     if (!ran.ok()) {
@@ -90,24 +111,25 @@ void RunMembers(const DisturbedCluster& cluster, int members, const std::vector<
     }
     for (const Tensor& sum : *ran) CheckSum(sum, members, step);
   }
+  if (cut.joinable()) cut.join();
   const Within time(kCloseEnds, "closing the session");
   (void)(*session)->Close();
 }
 
 // All members, by one client or by one each.
-void RunClients(DisturbedCluster* cluster, int members, bool together, bool disturbed) {
-  HoldThreads(disturbed);
+void RunClients(DisturbedCluster* cluster, int members, bool together, Loss loss) {
+  HoldThreads(loss != Loss::kNone);
   std::optional<Trouble> trouble;
-  if (disturbed) trouble.emplace(cluster);
+  if (loss == Loss::kAny) trouble.emplace(cluster);
   if (together) {
     std::vector<int> ranks;
     for (int rank = 0; rank < members; ++rank) ranks.push_back(rank);
-    return RunMembers(*cluster, members, ranks, !disturbed);
+    return RunMembers(cluster, members, ranks, loss);
   }
   std::vector<std::thread> clients;
   for (int rank = 0; rank < members; ++rank) {
     clients.push_back(StartThread("client-" + std::to_string(rank),
-                                  [=] { RunMembers(*cluster, members, {rank}, !disturbed); }));
+                                  [=] { RunMembers(cluster, members, {rank}, loss); }));
   }
   for (std::thread& client : clients) client.join();
 }
@@ -118,9 +140,11 @@ void RunAllReduce() {
   const int members = 2 + static_cast<int>(Draw(2));
   DisturbedCluster cluster(members);
   const bool together = Draw(2) == 0;
-  RunClients(&cluster, members, together, Draw(6) != 0);
+  Loss loss = Draw(6) == 0 ? Loss::kNone : Loss::kAny;
+  if (loss == Loss::kAny && Draw(3) == 0) loss = together ? Loss::kLink : Loss::kMember;
+  RunClients(&cluster, members, together, loss);
   cluster.Repair();
-  RunClients(&cluster, members, together, false);
+  RunClients(&cluster, members, together, Loss::kNone);
 }
 
 }  // namespace monograph::simulation

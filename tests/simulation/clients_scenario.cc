@@ -1,5 +1,5 @@
-// Clients that come and go, some of them killed in the middle of what they do. The daemons free
-// what they had, and serve the next.
+// Clients that come and go, some of them killed in the middle of what they do, also while daemons
+// are slow to open their sessions. The daemons free what they had, and serve the next.
 #include <thread>
 
 #include "base/mutex.h"
@@ -66,10 +66,12 @@ void RunClientsThatGo() {
     if (const auto made = first->Run({}, {}, {counting.init}); !made.ok())
       Fail("the first step failed: " + made.status().ToString());
   }
+  const bool all_go = Draw(2) == 0;
+  HoldThreads(all_go);
   std::vector<std::thread> threads;
   for (int number = 0; number < 3; ++number) {
     const int host = cluster.network().AddHost("client-" + std::to_string(number));
-    const bool lives = Draw(2) == 0;
+    const bool lives = !all_go && Draw(2) == 0;
     threads.push_back(StartThread("client-" + std::to_string(number), [&, number, host, lives] {
       const OnHost there(host);
       RunGuest(cluster, counting, number, lives, &shared);
@@ -85,6 +87,7 @@ void RunClientsThatGo() {
     }));
   }
   for (std::thread& thread : threads) thread.join();
+  HoldThreads(false);
   const auto last = MustConnect(cluster, counting.graph, seconds(5));
   const auto value = last->Run({}, {counting.value});
   if (!value.ok()) Fail("the variable cannot be read: " + value.status().ToString());

@@ -38,6 +38,9 @@ class Counts {
   std::array<int, kFields> tried_{}, done_{};
 };
 
+// More steps than there are places for steps in flight.
+inline constexpr int64_t kAllPlaces = 80;
+
 // The variable at `variable_device`; for each of the other devices what adds its feed to it, and
 // what adds its feed to the value that the variable has at the beginning of the step or later. The
 // vectors are short, and go with their headers, or long enough to be transfers of their own.

@@ -22,10 +22,10 @@
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/draw.h"
 #include "tests/simulation/host.h"
+#include "tests/simulation/scenario.h"
 #include "tests/simulation/scenarios.h"
 #include "tests/simulation/scheduler.h"
 #include "tests/simulation/sim_disk.h"
-#include "tests/temporary_folder.h"
 #include "train/monitored_training_session.h"
 #include "train/strategy.h"
 
@@ -78,8 +78,10 @@ class TrainingJob {
         disk_(&cluster_.network()),
         clients_(way_ == Way::kInGraph || way_ == Way::kMirrored ? 1 : kReplicas) {
     cluster_.Keeps(kOfVariables);
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
     hosts_ = {0, cluster_.network().AddHost("client-1")};
-    disk_.Mount(folder_.path(), hosts_[0]);
+    disk_.Mount(folder_, hosts_[0]);
     if (Draw(4) == 0) disk_.SetSyncTime(hosts_[0], milliseconds(Draw(3000)));
   }
 
@@ -93,7 +95,7 @@ class TrainingJob {
   void MakeTrouble();
   void CheckCheckpoint(const char* when);
   void CheckOwnPace(const char* when, float w, int64_t step);
-  std::string dir() const { return folder_.path() + "/run"; }
+  std::string dir() const { return folder_ + "/run"; }
 
   // What a replica's batch takes from the weight.
   float NumberOf(int rank, int64_t batch);
@@ -101,7 +103,7 @@ class TrainingJob {
   void Repair();
 
   const Way way_;
-  const TemporaryFolder folder_;
+  const std::string folder_ = ScratchFolder() + "/job";
   DisturbedCluster cluster_;
   SimDisk disk_;
   const int clients_;

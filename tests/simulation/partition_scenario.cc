@@ -65,10 +65,10 @@ void RunPartition() {
   if (Draw(2) == 0) (void)session->Run({}, {counting.value});
   if (Draw(2) == 0) (void)session->Close();
   cluster.network().HealAll();
-  cluster.network().Replay(worker, ps);
-  cluster.network().Replay(ps, worker);
   HoldThreads(false);
   std::unique_ptr<Session> next = MustConnect(cluster, counting.graph, seconds(5));
+  cluster.network().Replay(worker, ps);
+  cluster.network().Replay(ps, worker);
   for (int step = 4; step < 7; ++step)
     CutStep(*next, counting, static_cast<size_t>(step % 2), &counts, step, true);
   const auto value = next->Run({}, {counting.value});

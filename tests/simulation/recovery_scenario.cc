@@ -78,6 +78,8 @@ void SavingJob::CheckVariable() {
 
 void SavingJob::Open(bool first) {
   session_ = MustConnect(cluster_, graph_.graph, seconds(5));
+  for (int task = 0; task < cluster_.tasks(); ++task)
+    cluster_.network().Replay(0, cluster_.host(task));
   const bool lost = cluster_.life(cluster_.ps()) != ps_life_;
   ps_life_ = cluster_.life(cluster_.ps());
   if (!lost) return CheckVariable();
@@ -138,8 +140,6 @@ void SavingJob::Run() {
       (void)session_->Close();
     }
     cluster_.Repair();
-    for (int task = 0; task < cluster_.tasks(); ++task)
-      cluster_.network().Replay(0, cluster_.host(task));
   }
   session_ = nullptr;
 }

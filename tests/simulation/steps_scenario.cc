@@ -1,7 +1,7 @@
 // Steps of a session on a cluster: workers add to a variable at the ps and send tensors both ways.
 // While they run something is cut, slowed or killed. The session is closed, everything is repaired,
-// messages of the old session come again, and a new session finds what updates it may find, and
-// runs without a failure.
+// and a new session, to which messages of the old one come again, finds what updates it may find,
+// and runs without a failure.
 #include <optional>
 #include <thread>
 
@@ -22,8 +22,6 @@ using std::chrono::seconds;
 constexpr milliseconds kAtOnce{30};
 // What a session keeps for steps of a signature: less than a long vector.
 constexpr int64_t kOfPlans = 2048;
-// More steps than there are places for them.
-constexpr int64_t kAllPlaces = 80;
 
 class Job {
  public:
@@ -44,6 +42,8 @@ class Job {
   // deadline of its own.
   void Step(Session& session, int number, bool must);
   void CheckVariable(Session& session);
+  // What earlier sessions sent last comes again.
+  void ReplayAll();
   // Every place for a step can be used again.
   void UseAllPlaces(Session& session);
   // Steps leave no tensors behind, also those that were given up.
@@ -104,6 +104,13 @@ void Job::CheckVariable(Session& session) {
   counts_.Check(value->at(0), "the variable");
 }
 
+void Job::ReplayAll() {
+  for (int task = 0; task < cluster_.tasks(); ++task) {
+    cluster_.network().Replay(0, cluster_.host(task));
+    cluster_.network().Replay(cluster_.host(task), cluster_.host(cluster_.ps()));
+  }
+}
+
 void Job::UseAllPlaces(Session& session) {
   const Within time(kAllPlaces * kAtOnce, "many steps");
   const auto value = session.Run({}, {counting_.value}, {}, {.steps = kAllPlaces});
@@ -127,6 +134,7 @@ void Job::Run() {
     const bool disturbed = round == 0 && Draw(8) != 0;
     HoldThreads(disturbed);
     std::unique_ptr<Session> session = MustConnect(cluster_, counting_.graph, seconds(10));
+    if (round > 0) ReplayAll();
     if (cluster_.life(cluster_.ps()) != ps_life) {
       ps_life = cluster_.life(cluster_.ps());
       counts_.Forget();
@@ -160,10 +168,6 @@ void Job::Run() {
       session = nullptr;
       cluster_.Repair();
       if (Draw(2) == 0) std::this_thread::sleep_for(milliseconds(Draw(5000)));
-      for (int task = 0; task < cluster_.tasks(); ++task) {
-        cluster_.network().Replay(0, cluster_.host(task));
-        cluster_.network().Replay(cluster_.host(task), cluster_.host(cluster_.ps()));
-      }
     }
   }
 }

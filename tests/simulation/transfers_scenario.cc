@@ -1,6 +1,8 @@
 // A connection between two tasks that breaks while a tensor is on its way, which the part that
 // waits for it may not know: the client's word to begin comes to it later. Nobody is lost, so the
-// step ends as soon as it is clear that no cause will be told, and the next session works.
+// step ends as soon as it is clear that no cause will be told, and the next session works. Before
+// that a step may have been given up at its deadline, so long ago that whoever watches over
+// deadlines has none to look for.
 #include <thread>
 
 #include "tests/simulation/cluster.h"
@@ -30,13 +32,22 @@ void RunTransfers() {
   Counts counts;
   std::unique_ptr<Session> session = MustConnect(cluster, counting.graph, seconds(5));
   const auto& member = counting.members[0];
-  const auto step = [&](int field) {
+  const auto step = [&](int field, const RunOptions& options = {}) {
     counts.Try(field);
-    const auto ran = session->Run({{member.feed, counting.Of(field)}}, {}, {member.update});
+    const auto ran =
+        session->Run({{member.feed, counting.Of(field)}}, {}, {member.update}, options);
     if (ran.ok()) counts.Confirm(field);
     return ran.status();
   };
   if (!session->Run({}, {}, {counting.init}).ok() || !step(0).ok()) Fail("a step failed");
+  if (Draw(2) == 0) {
+    cluster.network().SetLink(0, worker, {.delay = milliseconds(5)});
+    const Status status = step(3, {.timeout = milliseconds(1)});
+    if (status.code() != Code::kDeadlineExceeded)
+      Fail("a step that is late ends as " + status.ToString());
+    cluster.network().SetLink(0, worker, {});
+    std::this_thread::sleep_for(seconds(2));
+  }
   // What the worker sends takes 100 ms; the connection breaks when half of it has come.
   cluster.network().SetLink(worker, ps, {.bytes_per_second = 1e5});
   const milliseconds late(Draw(2) == 0 ? 0 : 200);
