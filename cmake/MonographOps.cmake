@@ -110,7 +110,7 @@ function(mg_finish_ops)
   mg_library(ops_def JOINED SOURCES ${def_sources} ${generated}/register_def.cc HEADERS ${headers} LINK mg_graph)
   # Whose kernels GPUs use for host memory (ops/gpu/on_host_cuda.h).
   set(apart ${cpu_sources})
-  list(FILTER apart INCLUDE REGEX "^(activation|concat|constant|control|cpu|elementwise|gather|reduce|select|shape|slice|transpose|unique|variable)/")
+  list(FILTER apart INCLUDE REGEX "^(activation|concat|constant|control|cpu|elementwise|gather|gpu|reduce|select|shape|slice|transpose|unique|variable)/")
   mg_apart(${apart})
   mg_library(ops_cpu JOINED SOURCES ${cpu_sources} ${generated}/register_cpu.cc LINK mg_ops_def mg_executor mg_graph PRIVATE DNNL::dnnl ${CMAKE_DL_LIBS})
   # Integers wrap. Same bits whatever the compiler inlines: no contraction of a*b+c into one rounding.
