@@ -133,7 +133,7 @@ void CollectiveManager::Impl::PeerLost(uint64_t session, const std::string& task
     for (auto& [where, member] : members_) {
       if (member.session != session) {
         // The other end of that session may have no way to tell it.
-        if (member.Awaits(session, task))
+        if (member.state == Member::State::kIn && member.Awaits(session, task))
           Break(member.epoch, status.WithContext(GroupName(where.first)), true, &actions);
         continue;
       }
@@ -209,12 +209,29 @@ void CollectiveManager::Impl::SessionGone(uint64_t session) {
 }
 
 bool CollectiveManager::Impl::Member::Awaits(uint64_t by, const std::string& task) const {
-  if (state != State::kIn) return false;
   for (size_t rank = 0; rank < sessions.size(); ++rank) {
     const int of = members->task_of[rank];
     if (sessions[rank] == by && members->tasks[static_cast<size_t>(of)] == task) return true;
   }
   return false;
+}
+
+bool CollectiveManager::Impl::AwaitsPartsOf(uint64_t session) {
+  MutexLock lock(mutex_);
+  const auto awaits = [&](const auto& entry) MG_REQUIRES(mutex_) {
+    const auto& [key, operation] = entry;
+    if (!operation->started || operation->over) return false;
+    // Also if the epoch is broken since: rounds that another member has ended go on.
+    return std::any_of(members_.begin(), members_.end(), [&](const auto& named) {
+      const Member& member = named.second;
+      if (member.epoch != key.epoch || member.session == session) return false;
+      const auto& tasks = operation->members->tasks;
+      return std::any_of(tasks.begin(), tasks.end(), [&](const std::string& task) {
+        return task != host_->task() && member.Awaits(session, task);
+      });
+    });
+  };
+  return std::any_of(operations_.begin(), operations_.end(), awaits);
 }
 
 // ---- arrivals
@@ -485,6 +502,7 @@ void CollectiveManager::SessionClosed(uint64_t session, const Status& why) {
 void CollectiveManager::SessionGone(uint64_t session) { impl_->SessionGone(session); }
 bool CollectiveManager::Awaits(const StepMessage& message) { return impl_->Awaits(message); }
 bool CollectiveManager::AwaitsOthers() { return impl_->AwaitsOthers(); }
+bool CollectiveManager::AwaitsPartsOf(uint64_t session) { return impl_->AwaitsPartsOf(session); }
 PayloadSink CollectiveManager::OnMessage(const StepMessage& message, size_t payload_bytes) {
   return impl_->OnMessage(message, payload_bytes);
 }

@@ -155,6 +155,8 @@ class CollectiveManager {
   bool Awaits(const StepMessage& message);
   // Whether some member here may await messages of members that other sessions drive.
   bool AwaitsOthers();
+  // An operation here awaits parts that members in steps of `session` elsewhere send by it.
+  bool AwaitsPartsOf(uint64_t session);
   // For the transport: messages of kind collective whose session and incarnation are right.
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);

@@ -56,6 +56,7 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void SessionGone(uint64_t session);
   bool Awaits(const StepMessage& message);
   bool AwaitsOthers();
+  bool AwaitsPartsOf(uint64_t session);
   PayloadSink OnMessage(const StepMessage& message, size_t payload_bytes);
   void OnDelivered(const StepMessage& message, Payload payload);
   void Stop();

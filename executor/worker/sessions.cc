@@ -234,9 +234,11 @@ void Worker::Impl::CloseTransport(const std::shared_ptr<WorkerSession>& session,
     // Members of other sessions here still get parts from members that this session drives.
     const auto begun_until = std::min(Clock::now() + kLastArrivals, parts_until);
     const auto waits = [&] {
-      const bool arriving = session->arriving.load(std::memory_order_relaxed) > 0;
-      return session->brought_collectives.load(std::memory_order_relaxed) &&
-             collectives_->AwaitsOthers() && Clock::now() < (arriving ? parts_until : begun_until);
+      if (!session->brought_collectives.load(std::memory_order_relaxed)) return false;
+      const bool awaited = session->arriving.load(std::memory_order_relaxed) > 0 ||
+                           collectives_->AwaitsPartsOf(session->id);
+      return awaited ? Clock::now() < parts_until
+                     : Clock::now() < begun_until && collectives_->AwaitsOthers();
     };
     while (waits()) std::this_thread::sleep_for(kLookAgain);
     session->transport->Close();

@@ -627,6 +627,8 @@ TEST(Collectives, AMemberIsNotAwaitedOnceItsSessionLosesItsTaskOrIsClosedHere) {
     ASSERT_TRUE(a->Wait().ok()) << a->Wait();
     ASSERT_TRUE(b->Wait().ok()) << b->Wait();
     a = group.Sum(0, 2, 1, {50'000});
+    EXPECT_TRUE(group.manager(0).AwaitsPartsOf(group.session(1)));
+    EXPECT_FALSE(group.manager(0).AwaitsPartsOf(group.session(0)));
     if (lost) {
       group.manager(0).PeerLost(group.session(1), Task(1), TaskLost(Task(1), Task(1) + " is lost"));
       EXPECT_EQ(a->Wait().code(), Code::kUnavailable) << a->Wait();
@@ -636,6 +638,7 @@ TEST(Collectives, AMemberIsNotAwaitedOnceItsSessionLosesItsTaskOrIsClosedHere) {
       EXPECT_EQ(a->Wait().code(), Code::kAborted) << a->Wait();
       EXPECT_NE(a->Wait().message().find(Task(1)), std::string::npos) << a->Wait();
     }
+    EXPECT_FALSE(group.manager(0).AwaitsPartsOf(group.session(1)));
   }
 }
 
