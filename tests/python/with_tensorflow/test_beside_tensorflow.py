@@ -31,7 +31,7 @@ print("fine")
 
 class OneProcessTest(unittest.TestCase):
     def check(self, imports):
-        done = subprocess.run([sys.executable, "-c", imports + STEP], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", imports + STEP], capture_output=True, text=True, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (0, "fine\n"), done.stderr)
 
     def test_tensorflow_first(self):

@@ -33,7 +33,7 @@ def start(program, *arguments, tensorflow=False, environment=None):
 
 class ProgramsTest(unittest.TestCase):
     def finish(self, process):
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 0, err)
         return out
 
