@@ -39,8 +39,11 @@ def text_of(error):
     lines = [line for line in str(getattr(error, "message", "") or error).split("\n") if line.strip()]
     # "Graph execution error:" and a trace of where the node was made come before what is wrong.
     begin = max((i + 1 for i, line in enumerate(lines) if line.startswith("Detected at node")), default=0)
-    told = [line for line in lines[begin:] if not line.startswith(("Graph execution error", "  File", "    "))]
-    return f"{type(error).__name__}: {(told or lines or [''])[0]}"[:400]
+    told = [line for line in lines[begin:] if not line.startswith(("Graph execution error", "Node: '", "  File", "    "))]
+    first = (told or lines or [''])[0]
+    if first.startswith("Cannot parse tensor"):  # of which type
+        first += next((line[3:] for line in lines if line.startswith("    dtype: ")), "")
+    return f"{type(error).__name__}: {first}"[:400]
 
 
 def serve():
