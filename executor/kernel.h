@@ -112,7 +112,7 @@ class KernelContext {
   bool may_wait() const { return may_wait_; }
   Status Busy();  // REQUIRES: !may_wait()
 
-  uint64_t step_id() const { return step_id_; }  // dense per session, from 1
+  uint64_t step_id() const { return step_id_; }  // dense per session, from 1; not in loops
   ResourceManager& resources() const { return *resources_; }
   std::string_view device() const { return device_; }
   Allocator* allocator() const { return allocator_; }

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "graph/structural_ops.h"
 
 namespace monograph {
@@ -77,6 +79,21 @@ const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& l
   const AttrValue* value = graph.attrs(node).Find("f");
   const auto* name = value == nullptr ? nullptr : std::get_if<FunctionName>(value);
   return name == nullptr ? nullptr : library.Find(name->name);
+}
+
+std::vector<const Function*> FunctionsOf(const Graph& graph, NodeId node,
+                                         const FunctionLibrary& library) {
+  std::vector<const Function*> functions;
+  if (!IsCall(graph, node) && !IsFunctional(graph, node)) return functions;
+  const auto add = [&](const FunctionName& name) {
+    if (const Function* function = library.Find(name.name)) functions.push_back(function);
+  };
+  for (const auto& [name, value] : graph.attrs(node).values()) {
+    if (const auto* one = std::get_if<FunctionName>(&value)) add(*one);
+    if (const auto* list = std::get_if<std::vector<FunctionName>>(&value))
+      std::for_each(list->begin(), list->end(), add);
+  }
+  return functions;
 }
 
 }  // namespace monograph

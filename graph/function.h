@@ -39,6 +39,11 @@ class FunctionLibrary {
   std::map<std::string, Function, std::less<>> functions_;
 };
 
+// Every function that a node names: what it calls, or the branches, the condition and the body of
+// an If, a Case or a While. Without those that the library lacks.
+std::vector<const Function*> FunctionsOf(const Graph& graph, NodeId node,
+                                         const FunctionLibrary& library);
+
 // How deep calls within calls are followed; a library that calls itself ends there.
 inline constexpr int kMaxCallDepth = 64;
 
@@ -53,12 +58,15 @@ struct InlineMap {
   std::vector<std::vector<NodeId>> done;
 };
 
-// `graph` with every call (of calls, too) replaced by what the call would run of the function's
-// body (what its results need, and what has effects): body nodes are named "<call>/<node>", nodes
-// without a requested device get the call's device, requested devices inside the body are
-// completed from it, and the call's control edges go to and from all of the body that has effects
-// (through one NoOp with its name where nodes wait for it). InvalidArgument for a function that is
-// recursive or lacking, more than 100 calls in each other, or more than a million nodes of calls.
+// `graph` with every call (of calls, too) and every If, Case and While (IsFunctional) replaced by
+// what it would run. A call becomes the nodes of the function's body (what its results need, and
+// what has effects): body nodes are named "<call>/<node>", nodes without a requested device get the
+// call's device, requested devices inside the body are completed from it, and the call's control
+// edges go to and from all of the body that has effects (through one NoOp with its name where nodes
+// wait for it). InvalidArgument for a function that is recursive or lacking, more than 100 calls in
+// each other, or more than a million nodes of calls. An If becomes a Switch of each input, both
+// branches as calls behind them, and a Merge of each result; a Case the same for one branch after
+// the other; a While the loop that its condition and body are (graph/inline.cc draws it).
 // `should_inline` (empty: all) picks the calls. `map` may be null, and so may `inherited`: it gets
 // the new nodes whose type of device is the call's, since the body requests none.
 Result<Graph> InlineFunctions(const Graph& graph,

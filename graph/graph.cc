@@ -410,6 +410,7 @@ NodeId Graph::Commit(std::string_view name, const OpDef* op, std::shared_ptr<con
   Node node;
   node.name = interner_->text.Add(name);
   node.op = op;
+  has_flow_ops_ = has_flow_ops_ || op->flow() != FlowOp::kNone;
   node.attrs = std::move(attrs);
   node.first_input = static_cast<uint32_t>(input_pool_.size());
   node.num_inputs = static_cast<uint32_t>(inputs.size());
@@ -562,7 +563,8 @@ Result<std::vector<NodeId>> Graph::TopologicalOrder() const {
   std::vector<NodeId> order;
   bool in_order = true;
   for (NodeId id = 0; in_order && id < num_nodes(); ++id) {
-    for (const Endpoint input : inputs(id)) in_order &= input.node < id;
+    for (const Endpoint input : inputs(id))
+      in_order &= input.node < id || IsBackEdge(input.node, id);
     for (NodeId control : control_inputs(id)) in_order &= control < id;
   }
   if (in_order) {
@@ -571,8 +573,10 @@ Result<std::vector<NodeId>> Graph::TopologicalOrder() const {
     return order;
   }
   const OutEdges edges(*this);
-  const auto for_each_target = [&edges](NodeId id, const auto& visit) {
-    for (const OutEdge& edge : edges.of(id)) visit(edge.target);
+  const auto for_each_target = [this, &edges](NodeId id, const auto& visit) {
+    for (const OutEdge& edge : edges.of(id)) {
+      if (edge.input < 0 || !IsBackEdge(id, edge.target)) visit(edge.target);
+    }
   };
   order = TopologicalSort(nodes_.size(), NextReady::kFirstIn, for_each_target);
   if (order.size() == nodes_.size()) return order;

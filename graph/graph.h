@@ -60,11 +60,14 @@ class Graph {
   // outputs, and only a step that needs it fails.
   Result<NodeId> AddUnknownNode(const NodeSpec& spec, int output_count);
   // Copies a node of another graph with the same registry, without checking or inferring again;
-  // types and shapes come along. `inputs` and `control_inputs` are ids of this graph.
+  // types and shapes come along. `inputs` and `control_inputs` are ids of this graph; an input that
+  // is a back edge may be invalid, until ReplaceInput closes the loop.
   NodeId CopyNode(const Graph& from, NodeId node, std::string_view name,
                   std::span<const Endpoint> inputs, std::span<const NodeId> control_inputs);
 
   const OpRegistry& registry() const { return *registry_; }
+  // Whether any op of the graph changes the flow of control (OpDef::flow).
+  bool has_flow_ops() const { return has_flow_ops_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   NodeId Find(std::string_view name) const;  // -1 if there is none
   // "name" or "name:1"; NotFound lists near names.
@@ -107,13 +110,18 @@ class Graph {
 
   void SetShape(Endpoint e, const PartialShape& shape);
   void SetAttrs(NodeId id, std::shared_ptr<const Attrs> attrs) { at(id).attrs = std::move(attrs); }
-  // REQUIRES: same type; the caller keeps the graph acyclic.
+  // REQUIRES: same type; the caller makes no cycle but that of a loop (IsBackEdge).
   void ReplaceInput(NodeId id, int input, Endpoint source);
   void AddControlInput(NodeId id, NodeId source);  // no duplicates
   void SetControlInputs(NodeId id, std::span<const NodeId> sources);
 
-  // Every edge's source before its target. InvalidArgument names the nodes of a cycle (imported
-  // graphs only can have one).
+  // Whether the edge leads from a loop's iteration to the next one: from a NextIteration to a
+  // Merge. Only such edges may close a cycle.
+  bool IsBackEdge(NodeId source, NodeId target) const {
+    return op(target).flow() == FlowOp::kMerge && op(source).flow() == FlowOp::kNextIteration;
+  }
+  // Every edge's source before its target, but for back edges of loops. InvalidArgument names the
+  // nodes of any other cycle.
   Result<std::vector<NodeId>> TopologicalOrder() const;
 
   FunctionLibrary& functions() { return *functions_; }
@@ -147,6 +155,7 @@ class Graph {
   const Node& at(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
 
   const OpRegistry* registry_;
+  bool has_flow_ops_ = false;
   std::vector<Node> nodes_;
   std::vector<Endpoint> input_pool_;
   std::vector<NodeId> control_pool_;

@@ -58,7 +58,7 @@ class NodeLoader {
     CountUnknownOutputs();
     graph_->Reserve(nodes_.size() + graph_->num_nodes());
     for (int i : order) MG_RETURN_IF_ERROR(Add(i));
-    return Status();
+    return CloseLoops();
   }
 
   // The tensor that `text` names, after Load; as in the input of a node.
@@ -154,13 +154,23 @@ class NodeLoader {
     return Status();
   }
 
-  // Every source before its target, otherwise as in the file.
+  FlowOp Flow(int i) const {
+    const OpDef* op = graph_->registry().Find(nodes_[i].op());
+    return op == nullptr ? FlowOp::kNone : op->flow();
+  }
+  // As Graph::IsBackEdge; `source` is an input of node `i`.
+  bool IsBackEdge(const Source& source, int i) const {
+    return source.node >= 0 && !source.control && Flow(i) == FlowOp::kMerge &&
+           Flow(source.node) == FlowOp::kNextIteration;
+  }
+
+  // Every source before its target, but for back edges of loops; otherwise as in the file.
   Result<std::vector<int>> Order() const {
     const auto count = sources_.size();
     std::vector<std::vector<int>> targets(count);
     for (size_t i = 0; i < count; ++i) {
       for (const Source& source : sources_[i]) {
-        if (source.node >= 0)
+        if (source.node >= 0 && !IsBackEdge(source, static_cast<int>(i)))
           targets[static_cast<size_t>(source.node)].push_back(static_cast<int>(i));
       }
     }
@@ -272,10 +282,18 @@ class NodeLoader {
                                                : ids_[static_cast<size_t>(source.node)]);
         continue;
       }
+      if (IsBackEdge(source, i)) {
+        back_edges_.push_back({i, static_cast<int>(inputs.size()), source});
+        inputs.emplace_back();
+        continue;
+      }
       auto input = Resolve(source);
       if (!input.ok()) return input.status().WithContext(Describe(i));
       inputs.push_back(*input);
     }
+    const bool loops = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const Endpoint& input) { return !input.valid(); });
+    if (loops) MG_RETURN_IF_ERROR(FillBackEdges(i, &inputs));
     NodeSpec spec{def.name(), def.op(), inputs, control, nullptr, def.device()};
     const OpDef* op = graph_->registry().Find(def.op());
     auto attrs = ReadAttrs(i, op);
@@ -298,6 +316,37 @@ class NodeLoader {
     if (!added.ok())
       return context_.empty() ? added.status() : added.status().WithContext(context_ + "body");
     ids_[static_cast<size_t>(i)] = *added;
+    // What later iterations bring is not known yet: any shape.
+    if (loops) graph_->SetShape({*added, 0}, PartialShape());
+    return Status();
+  }
+
+  // Until the loop is closed, what enters it stands for what its next iterations bring.
+  Status FillBackEdges(int i, std::vector<Endpoint>* inputs) const {
+    const auto enters = std::find_if(inputs->begin(), inputs->end(),
+                                     [](const Endpoint& input) { return input.valid(); });
+    if (enters == inputs->end())
+      return InvalidArgument(Describe(i) + ": nothing enters this loop, all inputs come from it");
+    const Endpoint first = *enters;
+    for (Endpoint& input : *inputs) {
+      if (!input.valid()) input = first;
+    }
+    return Status();
+  }
+
+  Status CloseLoops() {
+    for (const BackEdge& edge : back_edges_) {
+      const NodeId merge = ids_[static_cast<size_t>(edge.target)];
+      auto source = Resolve(edge.source);
+      if (source.ok() && (source->index >= graph_->num_outputs(source->node) ||
+                          graph_->dtype(*source) != graph_->dtype({merge, 0}))) {
+        source = InvalidArgument(fmt::format("input {} must be {}, but '{}' is not", edge.input,
+                                             DTypeName(graph_->dtype({merge, 0})),
+                                             nodes_[edge.target].input(edge.input)));
+      }
+      if (!source.ok()) return source.status().WithContext(Describe(edge.target));
+      graph_->ReplaceInput(merge, edge.input, *source);
+    }
     return Status();
   }
 
@@ -324,6 +373,11 @@ class NodeLoader {
   std::unordered_map<int, std::vector<std::pair<std::string, int64_t>>> unknown_outputs_;
   std::vector<int64_t> unknown_counts_;
   std::vector<std::string> results_;
+  struct BackEdge {
+    int target, input;  // index in nodes_, and which of its inputs
+    Source source;
+  };
+  std::vector<BackEdge> back_edges_;
 };
 
 class GraphLoader {
@@ -363,6 +417,7 @@ class GraphLoader {
       MG_RETURN_IF_ERROR(LoadNamed(node.op()));
       for (const auto& [name, value] : node.attr()) {
         if (value.has_func()) MG_RETURN_IF_ERROR(LoadNamed(value.func().name()));
+        for (const auto& branch : value.list().func()) MG_RETURN_IF_ERROR(LoadNamed(branch.name()));
       }
     }
     return Status();

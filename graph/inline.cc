@@ -2,13 +2,17 @@
 // the function's body, and so for calls within it (Expand). A Frame tells for the nodes of one
 // graph (the outer one, or one body per call) which new nodes stand for them. What waited for a
 // call waits for all its effects and results, through one NoOp if these are many; a body's nodes
-// with effects wait for what their call waited for, while others may begin earlier. Names in
-// colocation groups are adapted to the copies.
+// with effects wait for what their call waited for, while others may begin earlier. If the call is
+// in a loop or a branch, so is all of its body: nodes without inputs wait for the call's inputs
+// (Anchor). A loop in the body waits by what enters it, and is waited for by what leaves it. Names
+// in colocation groups and of loops are adapted to the copies.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
+#include "graph/control_flow.h"
 #include "graph/function.h"
 #include "graph/names.h"
 #include "graph/structural_ops.h"
@@ -34,7 +38,8 @@ class Inliner {
     }
     Frame top(graph_);
     for (NodeId id : order) {
-      if (IsCall(graph_, id) && (!should_inline || should_inline(id))) {
+      const bool calls = IsCall(graph_, id) || IsFunctional(graph_, id);
+      if (calls && (!should_inline || should_inline(id))) {
         MG_RETURN_IF_ERROR(Expand(graph_, id, std::string(graph_.name(id)), graph_.device(id), &top,
                                   awaited[static_cast<size_t>(id)], nullptr, nullptr));
       } else {
@@ -43,6 +48,7 @@ class Inliner {
         top.SetNode(graph_, id, copy);
       }
     }
+    CloseLoops(graph_, top);
     if (!expanded_.empty()) ReplaceColocationWithCalls();
     if (map_ != nullptr) *map_ = {std::move(top.outputs), std::move(top.done)};
     return Status();
@@ -58,8 +64,9 @@ class Inliner {
     std::vector<Endpoint> Inputs(const Graph& graph, NodeId id) const {
       std::vector<Endpoint> inputs;
       for (const Endpoint input : graph.inputs(id)) {
-        inputs.push_back(
-            outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
+        const auto& made = outputs[static_cast<size_t>(input.node)];
+        // What a loop's back edge comes from is made later.
+        inputs.push_back(made.empty() ? Endpoint() : made[static_cast<size_t>(input.index)]);
       }
       return inputs;
     }
@@ -83,8 +90,78 @@ class Inliner {
     const std::string& function;
     const Expansion* outer;
     const std::vector<NodeId>& before;  // what its nodes with effects wait for
+    const std::vector<NodeId>& anchor;  // what those without inputs wait for, too
     int depth;                          // calls around it
   };
+
+  // Loops and branches of a graph; nullptr if it has none.
+  Result<const ControlFlow*> FlowOf(const Graph& graph) {
+    if (!graph.has_flow_ops()) return nullptr;
+    const auto [found, added] = flows_.try_emplace(&graph);
+    if (added) {
+      MG_ASSIGN_OR_RETURN(found->second, FindControlFlow(graph));
+    }
+    return &found->second;
+  }
+  // Whether the node may run never, or several times.
+  static bool IsConditional(const ControlFlow* flow, NodeId node) {
+    return flow != nullptr && flow->region[static_cast<size_t>(node)] != 0;
+  }
+
+  // Nodes that run when the call would, from its inputs: waiting for a Switch is not waiting for
+  // one of its outputs.
+  Result<std::vector<NodeId>> Anchor(const std::string& name, const std::vector<Endpoint>& inputs,
+                                     std::vector<NodeId> anchor) {
+    for (const Endpoint input : inputs) {
+      NodeId node = input.node;
+      if (out_->op(node).flow() == FlowOp::kSwitch) {
+        MG_ASSIGN_OR_RETURN(node, out_->AddNode({.name = FreeName(name + "/begins"),
+                                                 .op = "Identity",
+                                                 .inputs = std::span(&input, 1)}));
+        out_->SetDevice(node, out_->InternDevice(out_->device(input.node)));
+      }
+      if (std::find(anchor.begin(), anchor.end(), node) == anchor.end()) anchor.push_back(node);
+    }
+    return anchor;
+  }
+
+  // In place of effects of which some are on branches, so that they may be dead: a node that runs
+  // when the call does, behind all of them.
+  Status Outlive(const std::string& name, const DeviceName& device,
+                 const std::vector<Endpoint>& inputs, const std::vector<NodeId>& before,
+                 std::vector<NodeId>* effects) {
+    MG_ASSIGN_OR_RETURN(const NodeId behind, out_->AddNode({.name = FreeName(name + "/ends"),
+                                                            .op = "ControlTrigger",
+                                                            .control_inputs = *effects,
+                                                            .device = device.ToString()}));
+    MG_ASSIGN_OR_RETURN(std::vector<NodeId> runs, Anchor(name, inputs, before));
+    runs.push_back(behind);
+    MG_ASSIGN_OR_RETURN(const NodeId ended, out_->AddNode({.name = FreeName(name + "/ended"),
+                                                           .op = "NoOp",
+                                                           .control_inputs = runs,
+                                                           .device = device.ToString()}));
+    *effects = {ended};
+    return Status();
+  }
+
+  // Connects the copies of Merges with what comes from the iteration before.
+  void CloseLoops(const Graph& graph, const Frame& frame) {
+    for (NodeId id = 0; graph.has_flow_ops() && id < graph.num_nodes(); ++id) {
+      const auto& copies = frame.outputs[static_cast<size_t>(id)];
+      if (graph.op(id).flow() != FlowOp::kMerge || copies.empty()) continue;
+      const std::vector<Endpoint> inputs = frame.Inputs(graph, id);
+      for (size_t i = 0; i < inputs.size(); ++i)
+        out_->ReplaceInput(copies[0].node, static_cast<int>(i), inputs[i]);
+    }
+  }
+
+  // Two calls of one body must not share a loop.
+  void RenameLoop(const std::string& prefix, NodeId copy) {
+    if (out_->op(copy).flow() != FlowOp::kEnter) return;
+    auto attrs = std::make_shared<Attrs>(out_->attrs(copy));
+    attrs->Set("frame_name", prefix + "/" + attrs->GetOr<std::string>("frame_name", ""));
+    out_->SetAttrs(copy, std::move(attrs));
+  }
 
   std::string FreeName(std::string_view name) const {
     return monograph::FreeName(name, [this](const std::string& text) {
@@ -115,8 +192,10 @@ class Inliner {
     };
     for (NodeId result : function.results) need(result);
     for (NodeId id = 0; id < body.num_nodes(); ++id) {
-      const Function* callee = Callee(body, id, graph_.functions());
-      if (body.op(id).stateful() || (callee != nullptr && callee->stateful)) need(id);
+      bool effects = body.op(id).stateful();
+      for (const Function* callee : FunctionsOf(body, id, graph_.functions()))
+        effects = effects || callee->stateful;
+      if (effects) need(id);
     }
     while (!open.empty()) {
       const NodeId id = open.back();
@@ -127,13 +206,28 @@ class Inliner {
     return needed;
   }
 
-  // `where` and `frame`: the graph that holds the call, and its frame. `device` completes the
-  // body's requested devices. `outer_effects` (null: there is no outer call) gets the nodes that
-  // stand for this call's effects.
-  Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device,
-                Frame* frame, bool awaited, const Expansion* outer,
-                std::vector<NodeId>* outer_effects) {
-    const std::string& function_name = where.attrs(call).Get<FunctionName>("f").name;
+  // Where the nodes of a call go, and what they wait for (as in Expansion).
+  struct Site {
+    std::string name;
+    DeviceName device;  // completes what nodes of bodies request
+    std::vector<NodeId> before, anchor;
+    const Expansion* outer;
+
+    // Of a function whose nodes all run behind `pivot`.
+    Site Behind(const char* part, NodeId pivot) const {
+      return {name + "/" + part, device, {pivot}, {pivot}, outer};
+    }
+  };
+  // What a call became: its results, and the nodes that stand for its effects.
+  struct Expanded {
+    std::vector<Endpoint> outputs;
+    std::vector<NodeId> effects;
+  };
+
+  // The nodes of one function's body.
+  Result<Expanded> ExpandBody(const Site& site, const std::string& function_name,
+                              const std::vector<Endpoint>& inputs, size_t num_results) {
+    const auto& [name, device, before, anchor, outer] = site;
     const Function* function = graph_.functions().Find(function_name);
     if (function == nullptr) {
       return InvalidArgument(fmt::format(
@@ -158,20 +252,17 @@ class Inliner {
                       "the last one is of function '{}', within {} other calls",
                       kMostNodes, function_name, depth));
     }
-    const auto inputs = frame->Inputs(where, call);
-    if (inputs.size() != function->args.size() ||
-        where.num_outputs(call) != static_cast<int>(function->results.size())) {
+    if (inputs.size() != function->args.size() || num_results != function->results.size()) {
       return InvalidArgument(fmt::format(
           "node '{}' calls function '{}' with {} arguments and {} results; it has {} and {}", name,
-          function_name, inputs.size(), where.num_outputs(call), function->args.size(),
+          function_name, inputs.size(), num_results, function->args.size(),
           function->results.size()));
     }
-    std::vector<NodeId> before = frame->Controls(where, call);
-    // The outer call's effects, which this call's are among, wait for what it waits for.
-    if (outer != nullptr) before.insert(before.end(), outer->before.begin(), outer->before.end());
-    const Expansion here{function_name, outer, before, depth};
+    const Expansion here{function_name, outer, before, anchor, depth};
     Frame inner(body);
     std::vector<NodeId> effects;
+    bool maybe_dead = false;  // some of the effects
+    MG_ASSIGN_OR_RETURN(const ControlFlow* const flow, FlowOf(body));
     MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, body.TopologicalOrder());
     const std::vector<bool> needed = Needed(*function);
     for (NodeId id : order) {
@@ -188,29 +279,287 @@ class Inliner {
       }
       const std::string node_name = FreeName(name + "/" + std::string(body.name(id)));
       const DeviceName requested = MergeScope(body.device(id), device);
-      if (IsCall(body, id)) {
+      if (IsCall(body, id) || IsFunctional(body, id)) {
         // `awaited`, since the effects of the inner call are among those of the outer one.
-        MG_RETURN_IF_ERROR(Expand(body, id, node_name, requested, &inner, true, &here, &effects));
+        const bool looped_call = flow != nullptr && flow->frame[static_cast<size_t>(id)] != 0;
+        const size_t known = effects.size();
+        MG_RETURN_IF_ERROR(Expand(body, id, node_name, requested, &inner, true, &here,
+                                  looped_call ? nullptr : &effects));
+        maybe_dead |= effects.size() > known && IsConditional(flow, id);
         continue;
       }
       std::vector<NodeId> controls = inner.Controls(body, id);
-      const bool has_effects = body.op(id).stateful();
-      if (has_effects) controls.insert(controls.end(), before.begin(), before.end());
+      // Of a loop its entries and exits stand for what is in it.
+      const FlowOp kind = body.op(id).flow();
+      const bool in_loop = flow != nullptr && flow->frame[static_cast<size_t>(id)] != 0;
+      const bool has_effects =
+          flow != nullptr && flow->FrameOfOutputs(body, id) == 0 && kind == FlowOp::kExit
+              ? function->stateful
+              : body.op(id).stateful() && !in_loop;
+      const bool begins = !in_loop && (body.op(id).stateful() || kind == FlowOp::kEnter);
+      if (begins) controls.insert(controls.end(), before.begin(), before.end());
+      if (begins || (body.inputs(id).empty() && !in_loop))
+        controls.insert(controls.end(), anchor.begin(), anchor.end());
       const NodeId copy = out_->CopyNode(body, id, node_name, inner.Inputs(body, id), controls);
       out_->SetDevice(copy, out_->InternDevice(requested));
       if (inherited_ != nullptr && body.device(id).type.empty()) inherited_->push_back(copy);
       RenameColocation(body, name, copy);
+      RenameLoop(name, copy);
       inner.SetNode(body, id, copy);
-      if (has_effects) effects.push_back(copy);
+      if (!has_effects) continue;
+      effects.push_back(copy);
+      maybe_dead |= IsConditional(flow, id);
     }
-    auto& outputs = frame->outputs[static_cast<size_t>(call)];
-    std::vector<NodeId> done = effects;
+    CloseLoops(body, inner);
+    if (maybe_dead) MG_RETURN_IF_ERROR(Outlive(name, device, inputs, before, &effects));
+    Expanded made{.outputs = {}, .effects = std::move(effects)};
     for (NodeId result : function->results) {
       const Endpoint input = body.inputs(result)[0];
-      outputs.push_back(
+      made.outputs.push_back(
           inner.outputs[static_cast<size_t>(input.node)][static_cast<size_t>(input.index)]);
-      if (std::find(done.begin(), done.end(), outputs.back().node) == done.end())
-        done.push_back(outputs.back().node);
+    }
+    return made;
+  }
+
+  // ---- If, Case, While
+
+  Result<NodeId> AddNode(const Site& site, std::string_view name, std::string_view op,
+                         const std::vector<Endpoint>& inputs,
+                         const std::vector<NodeId>& controls = {}, Attrs attrs = {}) {
+    MG_ASSIGN_OR_RETURN(const NodeId node,
+                        out_->AddNode({.name = FreeName(fmt::format("{}/{}", site.name, name)),
+                                       .op = op,
+                                       .inputs = inputs,
+                                       .control_inputs = controls,
+                                       .attrs = std::make_shared<const Attrs>(std::move(attrs)),
+                                       .device = site.device.ToString()}));
+    if (inherited_ != nullptr) inherited_->push_back(node);
+    return node;
+  }
+
+  // Whether the scalar is true: a number, if it is not zero.
+  Result<Endpoint> Truth(const Site& site, Endpoint scalar) {
+    const DType dtype = out_->dtype(scalar);
+    if (dtype == DT_BOOL) return scalar;
+    if (!IsPlainData(dtype)) {
+      return Unimplemented(fmt::format("node '{}' asks whether a {} is true; a bool or a number is",
+                                       site.name, DTypeName(dtype)));
+    }
+    MG_ASSIGN_OR_RETURN(const NodeId cast,
+                        AddNode(site, "Cast", "Cast", {scalar}, {}, {{"DstT", DT_BOOL}}));
+    return Endpoint{cast, 0};
+  }
+
+  // The inputs, alive on one side of `pred`, which waits for what the site waits for; and for each
+  // side a node that runs only there.
+  struct Split {
+    std::array<std::vector<Endpoint>, 2> inputs;  // false, true
+    std::array<NodeId, 2> pivot;
+  };
+  Result<Split> SplitBy(const Site& site, Endpoint pred, const std::vector<Endpoint>& inputs) {
+    std::vector<NodeId> controls = site.before;
+    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    Split split;
+    MG_ASSIGN_OR_RETURN(const NodeId by, AddNode(site, "Switch", "Switch", {pred, pred}, controls));
+    for (const int side : {0, 1}) {
+      MG_ASSIGN_OR_RETURN(split.pivot[static_cast<size_t>(side)],
+                          AddNode(site, "pivot", "Identity", {Endpoint{by, side}}));
+    }
+    for (const Endpoint input : inputs) {
+      MG_ASSIGN_OR_RETURN(const NodeId node,
+                          AddNode(site, "Switch", "Switch", {input, pred}, controls));
+      for (const int side : {0, 1}) split.inputs[static_cast<size_t>(side)].push_back({node, side});
+    }
+    return split;
+  }
+
+  // The results of the side that was taken.
+  Result<Expanded> Join(const Site& site, const Graph& where, NodeId call, const Split& split,
+                        const std::array<Expanded, 2>& sides) {
+    Expanded made;
+    for (size_t i = 0; i < sides[0].outputs.size(); ++i) {
+      const Endpoint no = sides[0].outputs[i], yes = sides[1].outputs[i];
+      if (out_->dtype(no) != out_->dtype(yes)) {
+        return InvalidArgument(
+            fmt::format("node '{}': result {} is {} on one branch and {} on another", site.name, i,
+                        DTypeName(out_->dtype(yes)), DTypeName(out_->dtype(no))));
+      }
+      MG_ASSIGN_OR_RETURN(const NodeId merge, AddNode(site, "Merge", "Merge", {no, yes}));
+      out_->SetShape({merge, 0}, where.shape({call, static_cast<int>(i)}));
+      made.outputs.push_back({merge, 0});
+    }
+    if (sides[0].effects.empty() && sides[1].effects.empty()) return made;
+    std::vector<Endpoint> ended;
+    for (const size_t side : {size_t{0}, size_t{1}}) {
+      MG_ASSIGN_OR_RETURN(const NodeId node,
+                          AddNode(site, "ended", "Identity", {Endpoint{split.pivot[side], 0}},
+                                  sides[side].effects));
+      ended.push_back({node, 0});
+    }
+    MG_ASSIGN_OR_RETURN(const NodeId merge, AddNode(site, "ended", "Merge", ended));
+    made.effects = {merge};
+    return made;
+  }
+
+  Result<Expanded> ExpandIf(const Site& site, const Graph& where, NodeId call,
+                            const std::vector<Endpoint>& inputs) {
+    MG_ASSIGN_OR_RETURN(const Endpoint pred, Truth(site, inputs[0]));
+    MG_ASSIGN_OR_RETURN(const Split split, SplitBy(site, pred, {inputs.begin() + 1, inputs.end()}));
+    std::array<Expanded, 2> sides;
+    for (const size_t side : {size_t{0}, size_t{1}}) {
+      const char* const part = side == 0 ? "else" : "then";
+      const auto& name =
+          where.attrs(call).Get<FunctionName>(side == 0 ? "else_branch" : "then_branch").name;
+      MG_ASSIGN_OR_RETURN(sides[side],
+                          ExpandBody(site.Behind(part, split.pivot[side]), name, split.inputs[side],
+                                     static_cast<size_t>(where.num_outputs(call))));
+    }
+    return Join(site, where, call, split, sides);
+  }
+
+  // Branch `first` if it is the index, else those behind it; the last one stands for all others.
+  Result<Expanded> ExpandCase(const Site& site, const Graph& where, NodeId call, size_t first,
+                              const std::vector<Endpoint>& inputs) {
+    const auto& branches = where.attrs(call).Get<std::vector<FunctionName>>("branches");
+    const auto num_results = static_cast<size_t>(where.num_outputs(call));
+    const std::string part = "branch" + std::to_string(first);
+    if (first + 1 == branches.size()) {
+      Site last = site;
+      last.name += "/" + part;
+      return ExpandBody(last, branches[first].name, {inputs.begin() + 1, inputs.end()},
+                        num_results);
+    }
+    const Attrs value{{"dtype", DT_INT32}, {"value", Tensor::Scalar(static_cast<int32_t>(first))}};
+    std::vector<NodeId> controls = site.before;
+    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    MG_ASSIGN_OR_RETURN(const NodeId number, AddNode(site, part, "Const", {}, controls, value));
+    MG_ASSIGN_OR_RETURN(const NodeId is_first,
+                        AddNode(site, part, "Equal", {inputs[0], Endpoint{number, 0}}));
+    MG_ASSIGN_OR_RETURN(const Split split, SplitBy(site, {is_first, 0}, inputs));
+    std::array<Expanded, 2> sides;
+    Site others = site;
+    others.before = others.anchor = {split.pivot[0]};
+    MG_ASSIGN_OR_RETURN(sides[0], ExpandCase(others, where, call, first + 1, split.inputs[0]));
+    MG_ASSIGN_OR_RETURN(
+        sides[1], ExpandBody(site.Behind(part.c_str(), split.pivot[1]), branches[first].name,
+                             {split.inputs[1].begin() + 1, split.inputs[1].end()}, num_results));
+    return Join(site, where, call, split, sides);
+  }
+
+  //   input ─► Enter ─► Merge ─► cond ─► LoopCond
+  //                      ▲ │               │
+  //                      │ └──► Switch ◄───┘
+  //                      │       │   └─► Exit ─► result
+  //      NextIteration ──┘       ▼
+  //            └──────────────  body
+  //
+  // What the body hands on as it is enters all iterations, and is its own result.
+  Result<Expanded> ExpandWhile(const Site& site, const Graph& where, NodeId call,
+                               const std::vector<Endpoint>& inputs) {
+    const size_t count = inputs.size();
+    const Attrs& attrs = where.attrs(call);
+    const std::string &cond = attrs.Get<FunctionName>("cond").name,
+                      &body = attrs.Get<FunctionName>("body").name;
+    const std::vector<bool> constant = HandedOn(body, count);
+    const auto first = static_cast<size_t>(std::ranges::find(constant, false) - constant.begin());
+    if (first == count)
+      return InvalidArgument(fmt::format("node '{}': no variable of the loop changes", site.name));
+    std::vector<NodeId> controls = site.before;
+    controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
+    std::vector<Endpoint> values;
+    for (size_t i = 0; i < count; ++i) {
+      const Attrs enters{{"frame_name", site.name},
+                         {"is_constant", bool{constant[i]}},
+                         {"parallel_iterations", attrs.Get<int64_t>("parallel_iterations")}};
+      MG_ASSIGN_OR_RETURN(NodeId node,
+                          AddNode(site, "Enter", "Enter", {inputs[i]}, controls, enters));
+      if (!constant[i]) {
+        MG_ASSIGN_OR_RETURN(
+            node, AddNode(site, "Merge", "Merge", {Endpoint{node, 0}, Endpoint{node, 0}}));
+        out_->SetShape({node, 0}, where.shape({call, static_cast<int>(i)}));
+      }
+      values.push_back({node, 0});
+    }
+    MG_ASSIGN_OR_RETURN(const Expanded asked,
+                        ExpandBody(site.Behind("cond", values[first].node), cond, values, 1));
+    MG_ASSIGN_OR_RETURN(const Endpoint truth, Truth(site, asked.outputs[0]));
+    MG_ASSIGN_OR_RETURN(const NodeId goes_on,
+                        AddNode(site, "LoopCond", "LoopCond", {truth}, asked.effects));
+    std::vector<Endpoint> stay;
+    Expanded made{.outputs = inputs, .effects = {}};
+    for (size_t i = 0; i < count; ++i) {
+      MG_ASSIGN_OR_RETURN(const NodeId node,
+                          AddNode(site, "Switch", "Switch", {values[i], Endpoint{goes_on, 0}}));
+      stay.push_back({node, 1});
+      if (constant[i]) continue;
+      MG_ASSIGN_OR_RETURN(const NodeId exit, AddNode(site, "Exit", "Exit", {Endpoint{node, 0}}));
+      made.outputs[i] = {exit, 0};
+    }
+    MG_ASSIGN_OR_RETURN(const NodeId pivot, AddNode(site, "pivot", "Identity", {stay[first]}));
+    MG_ASSIGN_OR_RETURN(const Expanded next,
+                        ExpandBody(site.Behind("body", pivot), body, stay, count));
+    for (size_t i = 0; i < count; ++i) {
+      if (constant[i]) continue;
+      const DType given = out_->dtype(next.outputs[i]), taken = out_->dtype(values[i]);
+      if (given != taken) {
+        return InvalidArgument(
+            fmt::format("node '{}': variable {} of the loop is {}, but its body "
+                        "gives {}",
+                        site.name, i, DTypeName(taken), DTypeName(given)));
+      }
+      MG_ASSIGN_OR_RETURN(const NodeId node, AddNode(site, "NextIteration", "NextIteration",
+                                                     {next.outputs[i]}, next.effects));
+      out_->ReplaceInput(values[i].node, 1, {node, 0});
+      if (!next.effects.empty() || !asked.effects.empty())
+        made.effects.push_back(made.outputs[i].node);
+    }
+    return made;
+  }
+
+  // Which arguments are the function's result of the same number.
+  std::vector<bool> HandedOn(const std::string& name, size_t count) const {
+    std::vector<bool> handed(count);
+    const Function* function = graph_.functions().Find(name);
+    if (function == nullptr || function->args.size() != count || function->results.size() != count)
+      return handed;  // ExpandBody says so
+    for (size_t i = 0; i < count; ++i)
+      handed[i] = function->body->inputs(function->results[i])[0].node == function->args[i];
+    return handed;
+  }
+
+  // `where` and `frame`: the graph that holds the call, and its frame. `outer_effects` (null: there
+  // is no outer call) gets the nodes that stand for this call's effects.
+  Status Expand(const Graph& where, NodeId call, const std::string& name, const DeviceName& device,
+                Frame* frame, bool awaited, const Expansion* outer,
+                std::vector<NodeId>* outer_effects) {
+    const auto inputs = frame->Inputs(where, call);
+    Site site{name, device, frame->Controls(where, call), {}, outer};
+    std::vector<NodeId>& before = site.before;
+    MG_ASSIGN_OR_RETURN(const ControlFlow* const around, FlowOf(where));
+    const bool looped = around != nullptr && around->frame[static_cast<size_t>(call)] != 0;
+    // The outer call's effects, which this call's are among, wait for what it waits for; those of a
+    // loop by what enters it.
+    if (outer != nullptr && !looped)
+      before.insert(before.end(), outer->before.begin(), outer->before.end());
+    if (IsConditional(around, call)) {
+      MG_ASSIGN_OR_RETURN(site.anchor, Anchor(name, inputs, before));
+    } else if (outer != nullptr) {
+      site.anchor = outer->anchor;
+    }
+    Result<Expanded> made =
+        IsCall(where, call) ? ExpandBody(site, where.attrs(call).Get<FunctionName>("f").name,
+                                         inputs, static_cast<size_t>(where.num_outputs(call)))
+        : where.attrs(call).Find("then_branch") != nullptr ? ExpandIf(site, where, call, inputs)
+        : where.attrs(call).Find("branches") != nullptr ? ExpandCase(site, where, call, 0, inputs)
+                                                        : ExpandWhile(site, where, call, inputs);
+    if (!made.ok()) return made.status();
+    auto& outputs = frame->outputs[static_cast<size_t>(call)];
+    outputs = std::move(made->outputs);
+    const std::vector<NodeId>& effects = made->effects;
+    std::vector<NodeId> done = effects;
+    for (const Endpoint output : outputs) {
+      if (std::find(done.begin(), done.end(), output.node) == done.end())
+        done.push_back(output.node);
     }
     if (awaited && (done.size() > 1 || map_ != nullptr) &&
         out_->registry().Find("NoOp") != nullptr) {
@@ -282,6 +631,7 @@ class Inliner {
   Graph* out_;
   InlineMap* map_;
   std::vector<NodeId>* inherited_;
+  std::map<const Graph*, ControlFlow> flows_;  // of graphs that have any
   // A node that stands for each expanded call, by the call's full name.
   std::map<std::string, NodeId> expanded_;
   int64_t nodes_ = 0;  // of the bodies of all calls so far

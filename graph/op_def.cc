@@ -308,6 +308,10 @@ OpDef& OpDef::Commutative() {
   commutative_ = true;
   return *this;
 }
+OpDef& OpDef::Flow(FlowOp flow) {
+  flow_ = flow;
+  return *this;
+}
 OpDef& OpDef::Shape(ShapeFn fn) {
   shape_ = fn;
   return *this;

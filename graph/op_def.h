@@ -57,6 +57,19 @@ struct AttrDef {
   std::optional<AttrValue> default_value;
 };
 
+// What an op does to the flow of control (graph/control_flow.h). The executor runs such nodes
+// itself: they have no kernels.
+enum class FlowOp : uint8_t {
+  kNone,
+  kSwitch,  // (data, pred: bool) -> (output_false, output_true): data as the one, the other is dead
+  kMerge,   // (inputs: N * T) -> (output, value_index: int32): the input that is not dead
+  kEnter,   // data -> output, in the first iteration of a loop, or (is_constant) in all
+  kExit,    // data -> output, behind the loop
+  kNextIteration,  // data -> output, in the loop's next iteration
+  kLoopCond,       // input: bool -> output: whether the loop goes on
+  kTrigger,        // no data: runs although what it waits for is dead
+};
+
 class OpDef {
  public:
   explicit OpDef(std::string name) : name_(std::move(name)) {}
@@ -72,6 +85,7 @@ class OpDef {
   // in the memory of an input, though it may be the input or the variable itself.
   OpDef& ReadsOnly();
   OpDef& Commutative();  // of two inputs
+  OpDef& Flow(FlowOp flow);
   OpDef& Shape(ShapeFn fn);
   OpDef& Gradient(GradientFn fn);
   OpDef& NoGradient();  // gradients do not flow through it, and that is right (Shape, ArgMax, ...)
@@ -84,6 +98,7 @@ class OpDef {
   bool stateful() const { return stateful_; }
   bool reads_only() const { return reads_only_; }
   bool commutative() const { return commutative_; }
+  FlowOp flow() const { return flow_; }
   ShapeFn shape() const { return shape_; }
   GradientFn gradient() const { return gradient_; }
   bool no_gradient() const { return no_gradient_; }
@@ -105,6 +120,7 @@ class OpDef {
   std::vector<AttrDef> attrs_;
   bool stateful_ = false, reads_only_ = false, commutative_ = false, no_gradient_ = false;
   bool known_ = true;
+  FlowOp flow_ = FlowOp::kNone;
   ShapeFn shape_ = nullptr;
   GradientFn gradient_ = nullptr;
 };

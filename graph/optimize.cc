@@ -8,6 +8,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "graph/control_flow.h"
+
 namespace monograph {
 namespace {
 
@@ -27,10 +29,16 @@ class Optimizer {
     out_.Reserve(graph_.num_nodes());
     out_.ShareFunctions(graph_.shared_functions());
     moved_.resize(static_cast<size_t>(graph_.num_nodes()), -1);
+    if (graph_.has_flow_ops()) {
+      MG_ASSIGN_OR_RETURN(const ControlFlow flow, FindControlFlow(graph_));
+      region_ = flow.region;
+    }
     for (NodeId id : order) {
       if (options_.constant_folding && Fold(id)) continue;
       Copy(id);
     }
+    for (const auto& [target, input, source] : back_edges_)
+      out_.ReplaceInput(target, input, Moved(source));
     return Status();
   }
 
@@ -39,6 +47,12 @@ class Optimizer {
   const std::vector<NodeId>& moved() const { return moved_; }
 
  private:
+  // Whether the node runs in every step, once. A constant in place of another one would come too
+  // often: it waits for nothing.
+  bool RunsAlways(NodeId id) const {
+    return graph_.op(id).flow() == FlowOp::kNone &&
+           (region_.empty() || region_[static_cast<size_t>(id)] == 0);
+  }
   bool Kept(NodeId id) const { return keep_[static_cast<size_t>(id)]; }
 
   Endpoint Moved(Endpoint old) const {
@@ -65,6 +79,7 @@ class Optimizer {
   bool Foldable(NodeId id) const {
     const OpDef& op = graph_.op(id);
     if (!op.known() || op.stateful() || Kept(id) || graph_.num_outputs(id) == 0) return false;
+    if (!RunsAlways(id)) return false;
     if (graph_.inputs(id).empty() || !graph_.control_inputs(id).empty()) return false;
     for (int i = 0; i < graph_.num_outputs(id); ++i) {
       const DType dtype = graph_.dtype({id, i});
@@ -161,7 +176,8 @@ class Optimizer {
 
   bool Mergeable(NodeId id) const {
     const OpDef& op = graph_.op(id);
-    if (!options_.common_subexpression_elimination || !op.known() || op.stateful() || Kept(id))
+    if (!options_.common_subexpression_elimination || !op.known() || op.stateful() || Kept(id) ||
+        op.flow() != FlowOp::kNone)
       return false;
     // Placeholders look alike, but each may be fed another value.
     return !graph_.is(id, "Placeholder") && !graph_.is(id, "PlaceholderWithDefault");
@@ -170,7 +186,14 @@ class Optimizer {
   void Copy(NodeId id) {
     std::vector<Endpoint> inputs;
     std::vector<NodeId> controls;
-    for (const Endpoint input : graph_.inputs(id)) inputs.push_back(Moved(input));
+    for (const Endpoint input : graph_.inputs(id)) {
+      if (graph_.IsBackEdge(input.node, id)) {
+        back_edges_.push_back({out_.num_nodes(), static_cast<int>(inputs.size()), input});
+        inputs.emplace_back();
+      } else {
+        inputs.push_back(Moved(input));
+      }
+    }
     for (NodeId control : graph_.control_inputs(id)) controls.push_back(MovedControl(control));
     if (!Mergeable(id)) {
       moved_[static_cast<size_t>(id)] =
@@ -219,6 +242,13 @@ class Optimizer {
   std::vector<NodeId> moved_;
   std::unordered_map<NodeId, std::vector<Endpoint>> folded_;  // nodes of several outputs
   std::unordered_multimap<uint64_t, Seen> seen_;
+  std::vector<int32_t> region_;  // by node (ControlFlow); empty: no control flow
+  struct BackEdge {
+    NodeId target;  // in out_
+    int input;
+    Endpoint source;  // in graph_
+  };
+  std::vector<BackEdge> back_edges_;
 };
 
 // `graph` without the nodes that neither `roots` nor stateful nodes need.
@@ -245,6 +275,10 @@ Graph WithoutDeadNodes(const Graph& graph, const std::vector<NodeId>& roots,
   out.Reserve(graph.num_nodes());
   out.ShareFunctions(graph.shared_functions());
   mapping->assign(live.size(), -1);
+  NodeId count = 0;
+  for (size_t i = 0; i < live.size(); ++i) {
+    if (live[i]) (*mapping)[i] = count++;
+  }
   std::vector<Endpoint> inputs;
   std::vector<NodeId> controls;
   for (NodeId id = 0; id < graph.num_nodes(); ++id) {
@@ -255,7 +289,7 @@ Graph WithoutDeadNodes(const Graph& graph, const std::vector<NodeId>& roots,
       inputs.push_back({(*mapping)[static_cast<size_t>(input.node)], input.index});
     for (NodeId control : graph.control_inputs(id))
       controls.push_back((*mapping)[static_cast<size_t>(control)]);
-    (*mapping)[static_cast<size_t>(id)] = out.CopyNode(graph, id, graph.name(id), inputs, controls);
+    out.CopyNode(graph, id, graph.name(id), inputs, controls);
   }
   return out;
 }

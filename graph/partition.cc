@@ -13,6 +13,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "graph/control_flow.h"
 #include "graph/function.h"
 
 namespace monograph {
@@ -140,6 +141,9 @@ class Partitioner {
   Result<PartitionedGraph> Run() {
     MG_RETURN_IF_ERROR(ReadRequest());
     MG_ASSIGN_OR_RETURN(order_, graph_.TopologicalOrder());
+    if (graph_.has_flow_ops()) {
+      MG_ASSIGN_OR_RETURN(flow_, FindControlFlow(graph_));
+    }
     MG_RETURN_IF_ERROR(FindTasks());
     MG_RETURN_IF_ERROR(FindEdges());
     MG_RETURN_IF_ERROR(DescribeEdges());
@@ -279,17 +283,21 @@ class Partitioner {
                           graph_.TensorName(inputs[i]), graph_.device(inputs[i].node).ToString(),
                           graph_.name(node), graph_.device(node).ToString()));
         }
+        if (!fed) MG_RETURN_IF_ERROR(CheckLeavesNoLoop(inputs[i].node, node));
         crossings_.push_back(DataEdge(inputs[i], device, depths_.Need(node, i)));
       }
       remote.clear();
       for (NodeId source : graph_.control_inputs(node)) {
-        if (!dropped_[Index(source)] && graph_.device_index(source) != device)
-          remote.push_back(source);
+        if (dropped_[Index(source)] || graph_.device_index(source) == device) continue;
+        MG_RETURN_IF_ERROR(CheckLeavesNoLoop(source, node));
+        remote.push_back(source);
       }
       if (remote.empty()) continue;
       // A tensor of the source that is sent to this device anyway serves as its control edge.
       std::erase_if(remote, [&](NodeId source) {
         auto found = data_edges_.find({{source, 0}, device});
+        // The tensor of a Switch may be dead although the Switch has run.
+        if (graph_.op(source).flow() == FlowOp::kSwitch) return false;
         if (found == data_edges_.end() || edges_[Index(found->second)].feed) return false;
         Edge& edge = edges_[Index(found->second)];
         edge.priority = std::min(edge.priority, depths_.start(node));
@@ -315,6 +323,11 @@ class Partitioner {
       if (graph_.dtype(fetch) == DT_RESOURCE) {
         return InvalidArgument("the resource '" + graph_.TensorName(fetch) + "' cannot be fetched");
       }
+      if (const int32_t frame = FrameOfOutputs(fetch.node); frame > 0) {
+        return InvalidArgument("'" + graph_.TensorName(fetch) + "' is inside of " +
+                               flow_.FrameText(frame) +
+                               ", which computes it many times; fetch what leaves the loop");
+      }
       auto [found, added] = fetched.try_emplace({fetch, 0}, static_cast<int32_t>(edges_.size()));
       if (added) {
         Edge edge;
@@ -327,6 +340,29 @@ class Partitioner {
       out_.fetch_edges.push_back(found->second);
     }
     return Status();
+  }
+
+  int32_t FrameOfOutputs(NodeId node) const {
+    return flow_.frames.empty() ? 0 : flow_.FrameOfOutputs(graph_, node);
+  }
+  Status CheckLeavesNoLoop(NodeId source, NodeId target) const {
+    const int32_t frame = FrameOfOutputs(source);
+    if (frame <= 0) return Status();
+    return Unimplemented(fmt::format(
+        "{} spans devices: node {} on {} feeds node {} on {}; a loop runs on one device so far, "
+        "only what enters and leaves it may be elsewhere",
+        flow_.FrameText(frame), graph_.NodeText(source), graph_.device(source).ToString(),
+        graph_.NodeText(target), graph_.device(target).ToString()));
+  }
+  // Whether the edge may bring no tensor, since a Switch has gone the other way.
+  bool MayBeDead(const Edge& edge) const {
+    if (flow_.region.empty() || edge.feed || edge.fetch) return false;
+    if (edge.controls.empty()) {
+      return flow_.region[Index(edge.source.node)] != 0 ||
+             graph_.op(edge.source.node).flow() == FlowOp::kSwitch;
+    }
+    return std::any_of(edge.controls.begin(), edge.controls.end(),
+                       [&](NodeId source) { return flow_.region[Index(source)] != 0; });
   }
 
   Status DescribeEdges() {
@@ -360,6 +396,7 @@ class Partitioner {
     Attrs attrs;
     if (send) attrs.Set("N", static_cast<int64_t>(control ? 0 : 1));
     attrs.Set("T", control ? DT_FLOAT : cross.dtype);
+    if (MayBeDead(edge)) attrs.Set(std::string(kMayBeDead), true);
     attrs.Set("control", control);
     attrs.Set("edge_id", static_cast<int64_t>(cross.id));
     attrs.Set("priority", static_cast<int64_t>(cross.priority));
@@ -432,6 +469,8 @@ class Partitioner {
       controls.clear();
       for (const Endpoint& input : graph_.inputs(node)) {
         if (!IsFed(input) && graph_.device_index(input.node) == device) {
+          if (graph_.IsBackEdge(input.node, node))
+            loops_.push_back({node, static_cast<int>(inputs.size()), input});
           inputs.push_back({local_[Index(input.node)], input.index});
         } else {
           MG_ASSIGN_OR_RETURN(const NodeId recv, Recv(crossings_[crossing++]));
@@ -451,6 +490,10 @@ class Partitioner {
       local_[Index(node)] = out_.partitions[task_of_[Index(device)]].graph.CopyNode(
           graph_, node, graph_.name(node), inputs, controls);
     }
+    for (const auto& [merge, input, source] : loops_) {
+      out_.partitions[task_of_[Index(graph_.device_index(merge))]].graph.ReplaceInput(
+          local_[Index(merge)], input, {local_[Index(source.node)], source.index});
+    }
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (edges_[i].fetch) MG_RETURN_IF_ERROR(AddSend(edges_[i], out_.edges[i]));
     }
@@ -459,9 +502,9 @@ class Partitioner {
 
   void AddReachable(const Graph& body, std::set<std::string, std::less<>>* names) const {
     for (NodeId node = 0; node < body.num_nodes(); ++node) {
-      const Function* function = Callee(body, node, graph_.functions());
-      if (function != nullptr && names->insert(function->name).second)
-        AddReachable(*function->body, names);
+      for (const Function* function : FunctionsOf(body, node, graph_.functions())) {
+        if (names->insert(function->name).second) AddReachable(*function->body, names);
+      }
     }
   }
 
@@ -499,6 +542,14 @@ class Partitioner {
   std::vector<std::pair<NodeId, int32_t>> control_crossings_;
 
   std::vector<NodeId> local_;  // id in its partition
+
+  ControlFlow flow_;  // of a graph that has any; else empty
+  struct BackEdge {
+    NodeId merge;
+    int input;
+    Endpoint source;
+  };
+  std::vector<BackEdge> loops_;
 };
 
 }  // namespace

@@ -189,6 +189,12 @@ class Placer {
     return Status();
   }
 
+  TypeMask CpuMask() const {
+    const std::vector<DeviceType>& types = devices_.types();
+    const auto cpu = std::find(types.begin(), types.end(), kCpu);
+    return cpu == types.end() ? devices_.all_types() : TypeMask{1} << (cpu - types.begin());
+  }
+
   Status CollectKernels() {
     const std::vector<DeviceType>& types = devices_.types();
     node_types_.assign(requested_.size(), devices_.all_types());
@@ -196,6 +202,11 @@ class Placer {
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       // The task that runs a call decides about its body. Transfers and arguments need no kernel.
       if (IsCall(graph_, node) || graph_.op(node).name().starts_with('_')) continue;
+      // What changes the flow of control the executor runs itself, on CPUs so far.
+      if (graph_.op(node).flow() != FlowOp::kNone) {
+        node_types_[Index(node)] = CpuMask();
+        continue;
+      }
       TypeMask mask = 0;
       for (size_t type = 0; type < types.size(); ++type) {
         if (options_.has_kernel(graph_, node, types[type])) mask |= TypeMask{1} << type;
@@ -406,7 +417,8 @@ std::vector<NodeId> CallsThatSpanTasks(const Graph& graph) {
   std::vector<NodeId> calls;
   BodyDevices bodies(graph.functions());
   for (NodeId node = 0; node < graph.num_nodes(); ++node) {
-    if (IsCall(graph, node) && bodies.SpansTasks(graph, node)) calls.push_back(node);
+    if (IsFunctional(graph, node) || (IsCall(graph, node) && bodies.SpansTasks(graph, node)))
+      calls.push_back(node);
   }
   return calls;
 }

@@ -78,6 +78,68 @@ OpDef Call(const char* name) {
       .Shape(CallShape);
 }
 
+// A branch's shapes, as far as all branches agree; `output_shapes` where TensorFlow has said them.
+Status BranchShapes(ShapeContext& c, const std::vector<FunctionName>& branches) {
+  const auto& said = c.attr<std::vector<PartialShape>>("output_shapes");
+  if (static_cast<int>(said.size()) == c.num_outputs()) {
+    for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, said[static_cast<size_t>(i)]);
+    return Status();
+  }
+  const Function* first = c.FindFunction(branches[0].name);
+  if (first == nullptr || static_cast<int>(first->results.size()) != c.num_outputs())
+    return Status();
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    const auto shape_in = [i](const Function& function) {
+      const Graph& body = *function.body;
+      return body.shape(body.inputs(function.results[static_cast<size_t>(i)])[0]);
+    };
+    bool same = true;
+    for (const FunctionName& branch : branches) {
+      const Function* other = c.FindFunction(branch.name);
+      same = same && other != nullptr && other->results.size() == first->results.size() &&
+             shape_in(*other) == shape_in(*first);
+    }
+    if (same) c.set_output(i, shape_in(*first));
+  }
+  return Status();
+}
+
+Status IfShape(ShapeContext& c) {
+  return BranchShapes(c,
+                      {c.attr<FunctionName>("then_branch"), c.attr<FunctionName>("else_branch")});
+}
+Status CaseShape(ShapeContext& c) {
+  return BranchShapes(c, c.attr<std::vector<FunctionName>>("branches"));
+}
+
+// A variable has the shape that the body takes and gives, if it gives none that it does not take.
+Status WhileShape(ShapeContext& c) {
+  const auto& said = c.attr<std::vector<PartialShape>>("output_shapes");
+  const Function* function = c.FindFunction(c.attr<FunctionName>("body").name);
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (static_cast<int>(said.size()) == c.num_outputs()) {
+      c.set_output(i, said[at]);
+    } else if (function != nullptr && at < function->args.size() && at < function->results.size()) {
+      const Graph& body = *function->body;
+      const PartialShape& taken = body.shape({function->args[at], 0});
+      const PartialShape& given = body.shape(body.inputs(function->results[at])[0]);
+      const auto merged = PartialShape::Merge(taken, given);
+      if (merged.ok() && *merged == given) c.set_output(i, taken);
+    }
+  }
+  return Status();
+}
+
+// `op` has its first input.
+OpDef Functional(OpDef op) {
+  return op.Input("input: Tin")
+      .Output("output: Tout")
+      .Attr("Tin: list(type) >= 0")
+      .Attr("Tout: list(type) >= 0")
+      .Attr("output_shapes: list(shape) = []");
+}
+
 OpDef Transfer(const char* name) {
   return OpDef(name)
       .Attr("T: type")
@@ -91,6 +153,14 @@ OpDef Transfer(const char* name) {
 }
 
 }  // namespace
+
+bool IsFunctional(const Graph& graph, NodeId node) {
+  for (const std::string_view op :
+       {"If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile"}) {
+    if (graph.is(node, op)) return true;
+  }
+  return false;
+}
 
 void AddStructuralOps(OpRegistry* registry) {
   registry->Add(OpDef(std::string(kArgOp))
@@ -120,6 +190,27 @@ void AddStructuralOps(OpRegistry* registry) {
   registry->Add(OpDef(std::string(kGpuFenceOp)).Stateful());
   registry->Add(Call("PartitionedCall"));
   registry->Add(Call("StatefulPartitionedCall").Stateful());
+  for (const bool stateful : {true, false}) {
+    const std::string prefix = stateful ? "" : "Stateless";
+    const auto add = [&](OpDef op) { registry->Add(stateful ? op.Stateful() : op); };
+    add(Functional(OpDef(prefix + "If").Input("cond: Tcond"))
+            .Attr("Tcond: type")
+            .Attr("then_branch: func")
+            .Attr("else_branch: func")
+            .Shape(IfShape));
+    add(Functional(OpDef(prefix + "Case").Input("branch_index: int32"))
+            .Attr("branches: list(func) >= 1")
+            .Shape(CaseShape));
+    add(OpDef(prefix + "While")
+            .Input("input: T")
+            .Output("output: T")
+            .Attr("T: list(type) >= 0")
+            .Attr("cond: func")
+            .Attr("body: func")
+            .Attr("output_shapes: list(shape) = []")
+            .Attr("parallel_iterations: int = 10")
+            .Shape(WhileShape));
+  }
 }
 
 }  // namespace monograph

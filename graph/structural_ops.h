@@ -9,6 +9,8 @@
 //   _GpuSegment, _GpuCopy, _GpuFence   what an executor makes of a GPU's nodes when it compiles its
 //                        part; no graph that a client builds has them
 //   PartitionedCall, StatefulPartitionedCall   attrs Tin, Tout, f
+//   If, Case, While and their Stateless forms: control flow by functions, which InlineFunctions
+//                        makes Switches, Merges and loops of (graph/control_flow.h)
 //
 // Other layers know them by these functions and names.
 #pragma once
@@ -33,6 +35,9 @@ inline bool IsRecv(const Graph& graph, NodeId node) { return graph.is(node, "_Re
 inline bool IsCall(const Graph& graph, NodeId node) {
   return graph.is(node, "PartitionedCall") || graph.is(node, "StatefulPartitionedCall");
 }
+
+// If, Case or While.
+bool IsFunctional(const Graph& graph, NodeId node);
 
 void AddStructuralOps(OpRegistry* registry);
 

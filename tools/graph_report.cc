@@ -106,26 +106,13 @@ bool IsAnyOf(const std::string& op, std::initializer_list<std::string_view> name
 
 // What the user of TensorFlow can do about it.
 std::string Advice(const std::vector<NodeProblem>& problems) {
-  bool references = false, control_flow = false;
   for (const NodeProblem& problem : problems) {
-    references |= IsAnyOf(problem.op, {"VariableV2", "Variable", "TemporaryVariable"});
-    control_flow |=
-        IsAnyOf(problem.op, {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "If",
-                             "StatelessIf", "While", "StatelessWhile"});
+    if (!IsAnyOf(problem.op, {"VariableV2", "Variable", "TemporaryVariable"})) continue;
+    return "VariableV2 and what changes it are variables by reference: call "
+           "tf.compat.v1.enable_resource_variables() before the graph is built, and TensorFlow "
+           "writes the kind that runs here.\n";
   }
-  std::string text;
-  if (references) {
-    text +=
-        "VariableV2 and what changes it are variables by reference: call "
-        "tf.compat.v1.enable_resource_variables() before the graph is built, and TensorFlow writes "
-        "the kind that runs here.\n";
-  }
-  if (control_flow) {
-    text +=
-        "Switch, Merge, If, While and the like are control flow, which has no ops here: "
-        "docs/porting.md says what to write instead.\n";
-  }
-  return text;
+  return "";
 }
 
 std::string JoinedTypes(const std::string& op) {

@@ -3,7 +3,8 @@
 // node), LinkPairs (a _Send and its _Recv in the same plan), Connect (predecessors, successors),
 // MakeKernels (kernels may change a node's kind), Rank (urgency), Renumber (the order in which one
 // thread would run the nodes), Fill (flat arrays in that order). All searching and sorting is done
-// here, once, so that a step only follows indices through memory that it reads in order.
+// here, once, so that a step only follows indices through memory that it reads in order. Of a graph
+// with control flow nodes are numbered frame by frame, and a FlowPlan is made, too.
 #include "executor/plan/plan.h"
 
 #include <algorithm>
@@ -14,10 +15,12 @@
 #include "base/byte_size.h"
 #include "base/pool_allocator.h"
 #include "executor/gpu/lower.h"
+#include "executor/plan/flow_plan.h"
 #include "executor/plan/plan_data.h"
 #include "executor/plan/task_graph.h"
 #include "executor/plan/task_kernels.h"
 #include "executor/thread_pools.h"
+#include "graph/control_flow.h"
 #include "graph/structural_ops.h"
 #include "graph/topological_sort.h"
 
@@ -43,6 +46,7 @@ class PlanCompiler {
 
   Result<std::shared_ptr<const Plan>> Compile() {
     MG_RETURN_IF_ERROR(Order());
+    MG_RETURN_IF_ERROR(FindFrames());
     MG_RETURN_IF_ERROR(Classify());
     LinkPairs();
     Connect();
@@ -65,6 +69,7 @@ class PlanCompiler {
     std::vector<NodeId> before;  // distinct predecessors
     uint32_t slot = 0;           // first input slot
     uint32_t inputs = 0;
+    int32_t frame = 0;    // of the control flow
     int32_t number = -1;  // in the plan
     int64_t rank = 0;     // length of the longest path to the end, in cost units
     int32_t depth = 0;
@@ -84,6 +89,7 @@ class PlanCompiler {
     EdgeInfo edge;
     edge.id = static_cast<int32_t>(attrs.Get<int64_t>("edge_id"));
     edge.control = IsControl(id);
+    edge.may_be_dead = attrs.GetOr<bool>(kMayBeDead, false);
     edge.priority = static_cast<int32_t>(attrs.GetOr<int64_t>("priority", 0));
     edge.name = attrs.GetOr<std::string>("tensor_name", std::string(graph_.name(id)));
     edge.send_device = attrs.GetOr<std::string>("send_device", "");
@@ -102,6 +108,64 @@ class PlanCompiler {
     MG_ASSIGN_OR_RETURN(order_, TaskOrder(graph_, linked_sends, NextReady::kLastIn));
     for (NodeId id = 0; id < graph_.num_nodes(); ++id)
       at(id).linked_send = linked_sends[static_cast<size_t>(id)];
+    return Status();
+  }
+
+  // The loops, and which nodes are in which.
+  Status FindFrames() {
+    if (!HasControlFlow(graph_)) return Status();
+    MG_ASSIGN_OR_RETURN(control_flow_, FindControlFlow(graph_));
+    plan_->flow = std::make_unique<FlowPlan>();
+    for (const LoopFrame& loop : control_flow_.frames) {
+      FlowFrame frame;
+      frame.parallel_iterations = std::max<int64_t>(1, loop.parallel_iterations);
+      if (loop.parent >= 0) {
+        std::vector<int32_t>& siblings = flow_frame(loop.parent).children;
+        frame.child = static_cast<int32_t>(siblings.size());
+        siblings.push_back(static_cast<int32_t>(plan_->flow->frames.size()));
+      }
+      plan_->flow->frames.push_back(std::move(frame));
+    }
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+      at(id).frame = control_flow_.frame[static_cast<size_t>(id)];
+      if ((IsSend(id) || IsRecv(id)) && at(id).frame != 0) {
+        return InvalidArgument(Who(id) + " is in " + control_flow_.FrameText(at(id).frame) +
+                               "; a loop runs on one device");
+      }
+    }
+    return Status();
+  }
+  FlowFrame& flow_frame(int32_t frame) { return plan_->flow->frames[static_cast<size_t>(frame)]; }
+
+  // The kind of a node that changes the flow of control. The executor runs it without a kernel.
+  Status ClassifyFlow(NodeId id, FlowOp flow) {
+    Item& item = at(id);
+    switch (flow) {
+      case FlowOp::kSwitch:
+        item.kind = NodeKind::kSwitch;
+        break;
+      case FlowOp::kMerge:
+        item.kind = NodeKind::kMerge;
+        if (item.inputs <= kMostMergeInputs &&
+            graph_.control_inputs(id).size() <= kMostMergeControls)
+          break;
+        return Unimplemented(Who(id) + ": a Merge has at most " + std::to_string(kMostMergeInputs) +
+                             " inputs, and waits for at most " +
+                             std::to_string(kMostMergeControls) + " nodes");
+      case FlowOp::kEnter:
+        item.kind = NodeKind::kEnter;
+        break;
+      case FlowOp::kExit:
+        item.kind = NodeKind::kExit;
+        break;
+      case FlowOp::kNextIteration:
+        item.kind = NodeKind::kNextIteration;
+        break;
+      case FlowOp::kLoopCond:
+      case FlowOp::kTrigger:
+      case FlowOp::kNone:
+        item.kind = NodeKind::kForward;
+    }
     return Status();
   }
 
@@ -124,6 +188,8 @@ class PlanCompiler {
         return InvalidArgument(Who(id) + ": belongs into a function's body");
       } else if (IsMade(id)) {
         item.kind = NodeKind::kAsync;
+      } else if (const FlowOp flow = graph_.op(id).flow(); flow != FlowOp::kNone) {
+        MG_RETURN_IF_ERROR(ClassifyFlow(id, flow));
       } else {
         const Device& device = *options_.devices[item.device];
         auto entry = FindTaskKernel(graph_, id, device.info().name.type, options_);
@@ -228,7 +294,9 @@ class PlanCompiler {
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       Item& item = at(id);
       if (item.dropped) continue;
-      for (const Endpoint& e : InputsOf(id)) item.before.push_back(e.node);
+      for (const Endpoint& e : InputsOf(id)) {
+        if (!graph_.IsBackEdge(e.node, id)) item.before.push_back(e.node);
+      }
       AddControls(id, &item.before);
       // A linked half inherits what the other half waits for.
       if (item.linked_send >= 0) AddControls(item.linked_send, &item.before);
@@ -249,9 +317,7 @@ class PlanCompiler {
   Status MakeKernels() {
     for (const NodeId id : order_) {
       Item& item = at(id);
-      if (item.kind == NodeKind::kSend || item.kind == NodeKind::kRecv ||
-          item.kind == NodeKind::kForward)
-        continue;
+      if (item.entry == nullptr && !IsMade(id)) continue;
       if (IsMade(id)) {
         item.kernel = std::move(made_->at(id));
       } else {
@@ -320,6 +386,10 @@ class PlanCompiler {
           for (size_t i = targets.size(); i-- > 0;) visit(targets[i]);
         });
     std::erase_if(order_, [&](NodeId id) { return id == start || at(id).dropped; });
+    if (plan_->flow != nullptr) {
+      std::stable_sort(order_.begin(), order_.end(),
+                       [this](NodeId a, NodeId b) { return at(a).frame < at(b).frame; });
+    }
     SetNumbers();
   }
 
@@ -341,6 +411,7 @@ class PlanCompiler {
     plan_->nodes = std::make_unique<PlanNode[]>(order_.size());
     plan_->cost_bits = std::make_unique<std::atomic<uint8_t>[]>(order_.size());
     std::vector<std::vector<Use>> uses = AssignSlots();
+    if (plan_->flow != nullptr) FillFrames();
     for (const NodeId id : order_) FillNode(id, &uses[static_cast<size_t>(id)]);
     for (const NodeId id : roots_) {
       if (at(id).kind != NodeKind::kRecv) plan_->roots.push_back(at(id).number);
@@ -354,12 +425,32 @@ class PlanCompiler {
   std::vector<std::vector<Use>> AssignSlots() {
     std::vector<std::vector<Use>> uses(items_.size());
     for (const NodeId id : order_) {
-      at(id).slot = plan_->num_slots;
+      uint32_t& slots =
+          plan_->flow == nullptr ? plan_->num_slots : flow_frame(at(id).frame).num_slots;
+      at(id).slot = slots;
       for (const Endpoint& e : InputsOf(id))
-        uses[static_cast<size_t>(e.node)].push_back({e.index, plan_->num_slots++});
+        uses[static_cast<size_t>(e.node)].push_back({e.index, slots++});
     }
     return uses;
   }
+
+  // Which nodes each frame has, and what its iterations need to know of them.
+  void FillFrames() {
+    size_t most_inputs = 0;
+    for (const NodeId id : order_) {
+      const Item& item = at(id);
+      FlowFrame& frame = flow_frame(item.frame);
+      if (frame.num_nodes++ == 0) frame.first_node = item.number;
+      if (item.kind == NodeKind::kEnter) ++flow_frame(Entered(id)).enters;
+      if (item.kind == NodeKind::kExit) frame.exits.push_back(item.number);
+      if (item.kind != NodeKind::kMerge) continue;
+      frame.merges.push_back({item.slot, item.inputs});
+      most_inputs = std::max<size_t>(most_inputs, item.inputs);
+    }
+    for (size_t i = 0; i < most_inputs; ++i)
+      plan_->flow->value_index.push_back(Tensor::Scalar(static_cast<int32_t>(i)));
+  }
+  int32_t Entered(NodeId id) const { return control_flow_.entered[static_cast<size_t>(id)]; }
 
   void FillNode(NodeId id, std::vector<Use>* uses) {
     Item& item = at(id);
@@ -372,10 +463,16 @@ class PlanCompiler {
     plan_->ops.emplace_back(graph_.op(id).name());
     AddOutputs(id, &node);
     AddEdges(id, uses, &node);
-    AddSuccessors(id, &node);
+    if (plan_->flow == nullptr) {
+      AddSuccessors(id, &node);
+    } else {
+      AddFlowSuccessors(id, &node);
+    }
     // A _Recv also waits for its tensor and for the step to start.
     const bool recv = item.kind == NodeKind::kRecv;
-    plan_->pending.push_back(static_cast<uint32_t>(item.before.size()) + (recv ? 2 : 0));
+    plan_->pending.push_back(item.kind == NodeKind::kMerge
+                                 ? MergeWord(id)
+                                 : static_cast<uint32_t>(item.before.size()) + (recv ? 2 : 0));
     if (recv) {
       node.aux = static_cast<uint32_t>(plan_->recv_edges.size());
       plan_->recv_edges.push_back(Edge(id));
@@ -383,9 +480,85 @@ class PlanCompiler {
     } else if (item.kind == NodeKind::kSend) {
       node.aux = static_cast<uint32_t>(plan_->send_edges.size());
       plan_->send_edges.push_back(Edge(id));
-    } else if (item.kind != NodeKind::kForward) {
+    } else if (item.kind == NodeKind::kEnter) {
+      node.aux = EnterAux(Entered(id), graph_.attrs(id).GetOr<bool>("is_constant", false));
+    } else if (item.kind == NodeKind::kExit) {
+      const std::vector<int32_t>& exits = flow_frame(item.frame).exits;
+      node.aux = static_cast<uint32_t>(std::ranges::find(exits, item.number) - exits.begin());
+    } else if (item.kernel != nullptr) {
       AddKernel(&item, &node);
     }
+  }
+
+  // What a Merge waits for: see flow_plan.h. What a loop's next iteration brings comes to another
+  // iteration than what enters the loop.
+  uint32_t MergeWord(NodeId id) {
+    uint32_t inputs = 0;
+    for (const Endpoint& e : InputsOf(id)) inputs += graph_.IsBackEdge(e.node, id) ? 0 : 1;
+    return static_cast<uint32_t>(ControlsOf(id).size()) * kMergeControl + inputs;
+  }
+  std::vector<NodeId> ControlsOf(NodeId id) {
+    std::vector<NodeId> controls;
+    AddControls(id, &controls);
+    std::sort(controls.begin(), controls.end());
+    controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
+    return controls;
+  }
+
+  void AddFlowSuccessors(NodeId id, PlanNode* node) {
+    std::vector<FlowSuccessor>& successors = plan_->flow->successors;
+    node->first_successor = static_cast<uint32_t>(successors.size());
+    std::vector<NodeId> targets = after(id);
+    if (at(id).kind == NodeKind::kNextIteration) AddBackTargets(id, &targets);
+    for (const NodeId target : targets) {
+      const Item& to = at(target);
+      FlowSuccessor successor{.node = static_cast<uint32_t>(to.number)};
+      if (to.kind == NodeKind::kMerge) {
+        AddToMerge(id, target, successor);
+        continue;
+      }
+      const bool alone = to.before.size() == 1 && to.kind != NodeKind::kRecv;
+      successor.kind = graph_.op(target).flow() == FlowOp::kTrigger ? FlowSuccessor::kTriggered
+                       : alone                                      ? FlowSuccessor::kAlone
+                                                                    : FlowSuccessor::kCounted;
+      if (at(id).kind == NodeKind::kSwitch) {
+        for (const Endpoint& e : InputsOf(target)) {
+          if (e.node == id) successor.outputs |= static_cast<uint8_t>(1 << e.index);
+        }
+      }
+      successors.push_back(successor);
+    }
+    node->num_successors = static_cast<uint32_t>(successors.size()) - node->first_successor;
+  }
+  void AddToMerge(NodeId id, NodeId merge, FlowSuccessor successor) {
+    std::vector<FlowSuccessor>& successors = plan_->flow->successors;
+    successor.kind = FlowSuccessor::kMergeWaits;
+    if (std::ranges::count(ControlsOf(merge), id) > 0) successors.push_back(successor);
+    successor.kind = FlowSuccessor::kMergeInput;
+    for (const Endpoint& e : InputsOf(merge)) {
+      if (e.node == id) {
+        successor.outputs =
+            at(id).kind == NodeKind::kSwitch ? static_cast<uint8_t>(1 << e.index) : 0;
+        successors.push_back(successor);
+      }
+      ++successor.input;
+    }
+  }
+  // The Merges that read what a NextIteration puts out.
+  void AddBackTargets(NodeId id, std::vector<NodeId>* targets) {
+    if (!back_targets_) {
+      back_targets_.emplace();
+      for (const NodeId merge : order_) {
+        if (at(merge).kind != NodeKind::kMerge) continue;
+        for (const Endpoint& e : InputsOf(merge)) {
+          std::vector<NodeId>& of = (*back_targets_)[e.node];
+          if (graph_.IsBackEdge(e.node, merge) && (of.empty() || of.back() != merge))
+            of.push_back(merge);
+        }
+      }
+    }
+    const std::vector<NodeId>& own = (*back_targets_)[id];
+    targets->insert(targets->end(), own.begin(), own.end());
   }
 
   void AddOutputs(NodeId id, PlanNode* node) {
@@ -429,8 +602,14 @@ class PlanCompiler {
     if (item->kind == NodeKind::kAsync || item->kind == NodeKind::kTrailing) {
       plan_->trails = plan_->trails || item->kind == NodeKind::kTrailing;
       plan_->SetCost(item->number, 100);  // cheap: it only starts the work
-      node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
-      plan_->frame_outputs.push_back(node->num_outputs);
+      if (plan_->flow == nullptr) {
+        node->aux = static_cast<uint32_t>(plan_->frame_outputs.size());
+        plan_->frame_outputs.push_back(node->num_outputs);
+      } else {
+        std::vector<FlowFrame::Async>& kernels = flow_frame(item->frame).async;
+        node->aux = static_cast<uint32_t>(kernels.size());
+        kernels.push_back({item->number, node->num_outputs});
+      }
     } else {
       plan_->SetCost(item->number,
                      item->entry->def.cost == KernelCost::kCheap ? 100 : kUnknownCost);
@@ -468,11 +647,19 @@ class PlanCompiler {
   std::vector<NodeId> roots_;               // the most urgent one last
   std::optional<std::set<Endpoint>> read_;  // see IsRead
   uint32_t serial_ = 0;                     // serial kernels
+  ControlFlow control_flow_;                // empty if there is none
+  std::optional<std::unordered_map<NodeId, std::vector<NodeId>>> back_targets_;
 };
 
 Result<std::shared_ptr<const Plan>> CompilePlan(const Graph& graph, const PlanOptions& options) {
   MG_CHECK(options.kernels != nullptr && options.pools != nullptr && options.resources != nullptr);
   if (!HasGpuNodes(graph, options)) return PlanCompiler(graph, options, nullptr).Compile();
+  for (NodeId id = 0; HasControlFlow(graph) && id < graph.num_nodes(); ++id) {
+    if (graph.device(id).type != kGpu) continue;
+    return Unimplemented(NodeAndDevice(graph, id) +
+                         ": a task's part of a graph with control flow (Switch, Merge, Enter) runs "
+                         "on CPUs so far");
+  }
   MG_ASSIGN_OR_RETURN(LoweredGraph lowered, LowerGpuNodes(graph, options));
   return PlanCompiler(lowered.graph, options, &lowered.kernels).Compile();
 }

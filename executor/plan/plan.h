@@ -27,6 +27,7 @@ struct EdgeInfo {
   PartialShape shape;
   int32_t priority = 0;  // smaller is more urgent
   bool control = false;
+  bool may_be_dead = false;              // DeadTensor() may come (executor/step/dead_tensor.h)
   std::string name;                      // of the tensor: "conv1/Relu:0"
   std::string send_device, recv_device;  // full names
 };

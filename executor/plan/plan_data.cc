@@ -3,8 +3,15 @@
 #include <bit>
 
 #include "executor/device.h"
+#include "executor/plan/flow_plan.h"
+#include "executor/step/iteration.h"
 
 namespace monograph {
+
+StepState::StepState() = default;
+StepState::~StepState() = default;
+PlanData::PlanData() = default;
+PlanData::~PlanData() = default;
 
 std::unique_ptr<StepState> PlanData::TakeState() const {
   {
@@ -17,13 +24,17 @@ std::unique_ptr<StepState> PlanData::TakeState() const {
   }
   auto state = std::make_unique<StepState>();
   const auto count = static_cast<size_t>(num_nodes);
-  state->pending = std::make_unique<uint32_t[]>(count);
-  state->next = std::make_unique<int32_t[]>(count);
-  state->slots = std::make_unique<Tensor[]>(num_slots);
+  if (flow != nullptr) {
+    state->flow = std::make_unique<FlowState>(*this);
+  } else {
+    state->pending = std::make_unique<uint32_t[]>(count);
+    state->next = std::make_unique<int32_t[]>(count);
+    state->slots = std::make_unique<Tensor[]>(num_slots);
+  }
   state->received = std::make_unique<Tensor[]>(recv_edges.size());
   state->delivered = std::make_unique<std::atomic<uint8_t>[]>(recv_edges.size());
   for (const uint32_t outputs : frame_outputs) {
-    state->frames.push_back(std::make_unique<StepState::AsyncFrame>());
+    state->frames.push_back(std::make_unique<AsyncFrame>());
     state->frames.back()->outputs.resize(outputs);
   }
   return state;

@@ -16,6 +16,9 @@
 
 namespace monograph {
 
+struct FlowPlan;   // executor/plan/flow_plan.h
+struct FlowState;  // executor/step/iteration.h
+
 enum class NodeKind : uint8_t {
   kKernel,    // a synchronous kernel
   kSerial,    // a synchronous kernel that one thread at a time runs; aux: its mutex
@@ -24,6 +27,12 @@ enum class NodeKind : uint8_t {
   kRecv,      // a tensor from outside; aux: index of the edge
   kSend,      // a tensor to outside; aux: index of the edge
   kForward,   // hands its input on, if it has one: what is left of a linked pair that also orders
+  // Of plans with control flow (executor/step/flow_loop.h).
+  kSwitch,
+  kMerge,
+  kEnter,  // aux: EnterAux (executor/plan/flow_plan.h)
+  kExit,   // aux: its index in FlowFrame::exits
+  kNextIteration,
 };
 
 // Estimate before the first measurement.
@@ -68,23 +77,27 @@ struct Successor {
   uint32_t alone : 1;
 };
 
+// A run of an asynchronous kernel.
+struct AsyncFrame {
+  KernelContext context;
+  std::vector<Tensor> outputs;
+  CancelSlot cancel;
+  int64_t start_ns = 0;
+};
+
 // The memory of one step: recycled from step to step, so that a steady step allocates none.
 struct StepState {
-  // A run of an asynchronous kernel.
-  struct AsyncFrame {
-    KernelContext context;
-    std::vector<Tensor> outputs;
-    CancelSlot cancel;
-    int64_t start_ns = 0;
-  };
-
   std::unique_ptr<uint32_t[]> pending;  // by node: how many predecessors are missing
   std::unique_ptr<int32_t[]> next;      // by node: links of ready lists
   std::unique_ptr<Tensor[]> slots;
   std::unique_ptr<Tensor[]> received;                 // by recv edge
   std::unique_ptr<std::atomic<uint8_t>[]> delivered;  // by recv edge
   std::vector<std::unique_ptr<AsyncFrame>> frames;
+  // Of a plan with control flow, in place of `pending`, `next`, `slots` and `frames`.
+  std::unique_ptr<FlowState> flow;
 
+  StepState();
+  ~StepState();
   // One of the things that `node` waits for is there. True if nothing else is missing.
   bool CountDown(int32_t node) {
     std::atomic_ref<uint32_t> missing(pending[static_cast<size_t>(node)]);
@@ -93,6 +106,9 @@ struct StepState {
 };
 
 struct PlanData {
+  PlanData();
+  ~PlanData();
+
   std::unique_ptr<PlanNode[]> nodes;  // in topological order
   int32_t num_nodes = 0;
   std::vector<uint32_t> pending;
@@ -110,6 +126,9 @@ struct PlanData {
   uint32_t max_outputs = 0;
   std::vector<uint32_t> frame_outputs;  // by frame
   bool trails = false;                  // some node is kTrailing
+  // Of a plan with control flow; then `pending` holds its words, slots are numbered by frame, and
+  // `successors` and `frame_outputs` are empty.
+  std::unique_ptr<FlowPlan> flow;
 
   std::vector<EdgeInfo> recv_edges, send_edges;
   std::vector<std::unique_ptr<Kernel>> kernels;

@@ -36,7 +36,9 @@ Result<std::vector<NodeId>> TaskOrder(const Graph& graph, const std::vector<Node
   std::vector<std::vector<NodeId>> after(count);
   for (NodeId id = 0; id < graph.num_nodes(); ++id) {
     const auto follows = [&](NodeId source) { after[static_cast<size_t>(source)].push_back(id); };
-    for (const Endpoint& e : graph.inputs(id)) follows(e.node);
+    for (const Endpoint& e : graph.inputs(id)) {
+      if (!graph.IsBackEdge(e.node, id)) follows(e.node);
+    }
     for (const NodeId control : graph.control_inputs(id)) follows(control);
     if (const NodeId send = linked_sends[static_cast<size_t>(id)]; send >= 0) follows(send);
   }

@@ -17,8 +17,8 @@ std::string NodeAndDevice(const Graph& graph, NodeId node);
 // two _Sends, or two _Recvs, have the same edge.
 Result<std::vector<NodeId>> LinkedSends(const Graph& graph);
 
-// Every node behind all that it waits for, also a _Recv behind its _Send. InvalidArgument names the
-// nodes of a cycle.
+// Every node behind all that it waits for, also a _Recv behind its _Send, but for back edges of
+// loops. InvalidArgument names the nodes of another cycle.
 Result<std::vector<NodeId>> TaskOrder(const Graph& graph, const std::vector<NodeId>& linked_sends,
                                       NextReady next);
 

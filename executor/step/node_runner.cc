@@ -18,7 +18,7 @@ constexpr int64_t kClockNs = 20;
 NodeRunner::NodeRunner(const PlanData& plan, StepState& state, uint64_t step_number,
                        StepTrace* trace, const StepOutcome* outcome, bool may_wait)
     : plan_(plan),
-      state_(state),
+      step_number_(step_number),
       trace_(trace),
       slots_(state.slots.get()),
       dtypes_(plan.dtypes.data()),
@@ -81,8 +81,7 @@ void NodeRunner::Measure(int32_t id, const PlanNode& node, int64_t ns) {
   plan_.SetCost(id, cost <= before ? cost : before + (cost - before) / 8);
 }
 
-void NodeRunner::ComputeAsync(const PlanNode& node, Done done) {
-  StepState::AsyncFrame& frame = *state_.frames[node.aux];
+void NodeRunner::ComputeAsync(const PlanNode& node, AsyncFrame& frame, Done done) {
   EnterDevice(node.device);
   frame.context = context_;
   frame.context.resumable_ = false;

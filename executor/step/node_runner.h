@@ -20,6 +20,12 @@ class NodeRunner {
   NodeRunner(const NodeRunner&) = delete;
   NodeRunner& operator=(const NodeRunner&) = delete;
 
+  // Turns to the nodes of one iteration of a loop: to its slots, and to a number that makes its
+  // random ops draw other values than another iteration's (0 outside of loops).
+  void Enter(Tensor* slots, uint64_t draw) {
+    slots_ = slots;
+    context_.step_id_ = step_number_ ^ draw;
+  }
   // Runs the synchronous kernel of `node`; its outputs are then in outputs(). The caller takes them
   // and releases the inputs. REQUIRES: the node is not serial.
   [[gnu::always_inline]] inline Status Compute(const PlanNode& node) {
@@ -29,8 +35,8 @@ class NodeRunner {
   // The same for any synchronous kernel. With `timed` the time that it takes changes the plan's
   // estimate and goes to the trace, if there is one.
   Status ComputeSpecial(int32_t id, const PlanNode& node, bool timed);
-  // Starts the asynchronous kernel of `node`, with the memory of its frame.
-  void ComputeAsync(const PlanNode& node, Done done);
+  // Starts the asynchronous kernel of `node`, with the memory of `frame`.
+  void ComputeAsync(const PlanNode& node, AsyncFrame& frame, Done done);
 
   Tensor* outputs() { return outputs_; }
   void ReleaseInputs(const PlanNode& node) {
@@ -63,11 +69,11 @@ class NodeRunner {
   void Measure(int32_t id, const PlanNode& node, int64_t ns);
 
   const PlanData& plan_;
-  StepState& state_;
+  const uint64_t step_number_;
   StepTrace* const trace_;
   // Copies of pointers in the plan and the state. Read through those, they would be loaded again
   // after every kernel, since the compiler must assume that a kernel changes them.
-  Tensor* const slots_;
+  Tensor* slots_;
   const DType* const dtypes_;
   int32_t device_ = -1;
   KernelContext context_;

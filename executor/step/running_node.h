@@ -24,6 +24,7 @@ class RunningNode {
   int32_t node() const { return node_.load(std::memory_order_relaxed); }
   // Of which step the node is; nullptr: the thread runs none.
   void SetStep(const Step* step) { step_.store(step, std::memory_order_relaxed); }
+  const Step* step() const { return step_.load(std::memory_order_relaxed); }
 
  private:
   RunningNode();

@@ -12,7 +12,11 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "executor/plan/flow_plan.h"
 #include "executor/plan/plan_data.h"
+#include "executor/step/dead_tensor.h"
+#include "executor/step/flow_loop.h"
+#include "executor/step/iteration.h"
 #include "executor/step/pool_std_allocator.h"
 #include "executor/step/step_loop.h"
 #include "executor/step/unfinished.h"
@@ -29,6 +33,7 @@ constexpr uint64_t kMeasureEvery = 64;
 // nobody consumed.
 void Clear(const PlanData& plan, StepState& state, bool complete) {
   for (size_t i = 0; i < plan.recv_edges.size(); ++i) state.received[i].Reset();
+  if (state.flow != nullptr) return state.flow->Clear(complete);
   for (auto& frame : state.frames) {
     for (Tensor& output : frame->outputs) output.Reset();
     frame->cancel.Reset();
@@ -45,8 +50,11 @@ std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, ui
   auto step = std::allocate_shared<Step>(PoolStdAllocator<Step>(), Step::Key());
   step->state_ = data.TakeState();
   const auto nodes = static_cast<size_t>(data.num_nodes);
-  if (nodes > 0)
+  if (data.flow != nullptr) {
+    step->state_->flow->Begin(step.get());
+  } else if (nodes > 0) {
     std::memcpy(step->state_->pending.get(), data.pending.data(), nodes * sizeof(uint32_t));
+  }
   // Relaxed, here and below: no other thread knows the step yet.
   for (size_t i = 0; i < data.recv_edges.size(); ++i) {
     step->state_->delivered[i].store(0, std::memory_order_relaxed);
@@ -54,7 +62,9 @@ std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, ui
   step->step_id_ = step_id;
   step->sink_ = sink;
   step->done_ = std::move(done);
-  step->remaining_.store(data.num_nodes, std::memory_order_relaxed);
+  // Of a loop that runs the step counts one; what is in it counts for itself.
+  step->remaining_.store(data.flow == nullptr ? data.num_nodes : data.flow->frames[0].num_nodes,
+                         std::memory_order_relaxed);
   // Relaxed: a counter, by which nothing is published.
   const uint64_t number = data.steps.fetch_add(1, std::memory_order_relaxed);
   step->timed_ = trace != nullptr || number < kFirstMeasured || number % kMeasureEvery == 0;
@@ -87,7 +97,33 @@ bool Step::TryHold() {
 }
 
 void Step::Release() {
+  if (plan_->data().flow != nullptr) return ReleaseOfFlow();
   if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+}
+
+// In a graph whose control flow is wrong, nodes may wait for others that never run.
+void Step::ReleaseOfFlow() {
+  const int before = holds_.fetch_sub(1, std::memory_order_acq_rel);
+  if (before == 1) return Finish();
+  // One hold, while the outcome is open, is the outcome's own: then nobody works on the step.
+  if (before != 2 || !TryHold()) return;
+  if (IsStuck()) {
+    AbortHeld(InvalidArgument(
+        "the control flow of the graph is wrong: " +
+        std::to_string(remaining_.load(std::memory_order_relaxed)) +
+        " nodes wait for others that never run; the parts of a loop must agree on when it ends"));
+  }
+  if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+}
+
+// Whether the step is open, and no more can come to it. REQUIRES: nobody else has a hold.
+bool Step::IsStuck() const {
+  if (!started_ || outcome_.complete() || aborted() || holds_.load(std::memory_order_acquire) > 2)
+    return false;
+  for (size_t i = 0; i < plan_->data().recv_edges.size(); ++i) {
+    if (state_->delivered[i].load(std::memory_order_acquire) == 0) return false;
+  }
+  return true;
 }
 
 void Step::Complete() {
@@ -107,6 +143,9 @@ void Step::AbortHeld(const Status& status) {
     if (TimeIsUp(status)) unfinished_ = std::make_unique<Unfinished>();
   }
   for (auto& frame : state_->frames) frame->cancel.Cancel();
+  if (state_->flow != nullptr) {
+    state_->flow->ForEachAsync([](int32_t, AsyncFrame& frame) { frame.cancel.Cancel(); });
+  }
   holds_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
@@ -156,13 +195,19 @@ void Step::OnIssued(std::function<void()> issued) {
 }
 
 void Step::Start(bool inline_all) {
-  MG_CHECK(!started_.exchange(true));  // default order: once per step
-  if (!TryHold()) return;
+  const bool open = TryHold();
+  // Default order: once per step; and who sees it started sees the hold, too (IsStuck).
+  MG_CHECK(!started_.exchange(true));
+  if (!open) return;
   self_ = shared_from_this();
   const PlanData& plan = plan_->data();
   if (plan.num_nodes == 0) Complete();
   if (inline_all) plan.pools->EnterCaller();
-  if (!aborted() && plan.num_nodes > 0) {
+  if (!aborted() && plan.flow != nullptr) {
+    FlowLoop loop(*this, inline_all);
+    loop.PushRoots();
+    loop.Run();
+  } else if (!aborted() && plan.num_nodes > 0) {
     StepLoop loop(*this, inline_all);
     loop.PushRoots();
     loop.Run();
@@ -198,40 +243,51 @@ void Step::DeliverHeld(size_t index, Tensor tensor) {
     const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
     trace_->records_[static_cast<size_t>(node)] = {now, now, bytes, TraceThread()};
   }
-  if (!edge.control && (tensor.dtype() != edge.dtype || !edge.shape.Accepts(tensor.shape()))) {
+  const bool dead = IsDead(tensor);
+  const bool fits =
+      dead ? edge.may_be_dead
+           : edge.control || (tensor.dtype() == edge.dtype && edge.shape.Accepts(tensor.shape()));
+  if (!fits) {
     const Status wrong = InvalidArgument(
-        "tensor '" + edge.name + "' arrived as " + std::string(DTypeName(tensor.dtype())) +
-        tensor.shape().ToString() + ", expected is " + std::string(DTypeName(edge.dtype)) +
-        edge.shape.ToString());
+        "tensor '" + edge.name + "' arrived " +
+        (dead ? "dead"
+              : "as " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString()) +
+        ", expected is " + std::string(DTypeName(edge.dtype)) + edge.shape.ToString());
     return AbortHeld(wrong.WithContext(plan.Describe(node)));
   }
   state_->received[index] = std::move(tensor);
+  if (plan.flow != nullptr)
+    return FlowLoop::Continue(*this, [node](FlowLoop& loop) { loop.ArriveRecv(node); });
   if (state_->CountDown(node))
     StepLoop::Continue(*this, [node](StepLoop& loop) { loop.Push(node); });
 }
 
 void Step::AsyncDone(int32_t node, const Status& status) {
+  const PlanNode& plan_node = plan_->data().nodes[static_cast<size_t>(node)];
+  if (AsyncEnded(node, *state_->frames[plan_node.aux], true, status) &&
+      plan_node.kind != NodeKind::kTrailing)
+    StepLoop::Continue(*this, [node](StepLoop& loop) { loop.CompleteAsync(node); });
+  Release();
+}
+
+bool Step::AsyncEnded(int32_t node, AsyncFrame& frame, bool traced, const Status& status) {
   const PlanData& plan = plan_->data();
   const PlanNode& plan_node = plan.nodes[static_cast<size_t>(node)];
-  StepState::AsyncFrame& frame = *state_->frames[plan_node.aux];
   frame.cancel.Reset();
-  if (trace_ != nullptr) {
+  if (trace_ != nullptr && traced) {
     trace_->records_[static_cast<size_t>(node)] = {frame.start_ns, TraceClockNs(), 0,
                                                    TraceThread()};
   }
   if (aborted()) EndedLate(node, status);
-  if (!status.ok()) {
-    const bool named = plan_node.kernel->AsAsync()->names_node();
-    const Status failure = named ? status : status.WithContext(plan.Describe(node));
-    if (plan_node.kind == NodeKind::kTrailing) {
-      TrailingFailed(failure);
-    } else {
-      AbortHeld(failure);
-    }
-  } else if (plan_node.kind != NodeKind::kTrailing && !aborted()) {
-    StepLoop::Continue(*this, [node](StepLoop& loop) { loop.CompleteAsync(node); });
+  if (status.ok()) return !aborted();
+  const bool named = plan_node.kernel->AsAsync()->names_node();
+  const Status failure = named ? status : status.WithContext(plan.Describe(node));
+  if (plan_node.kind == NodeKind::kTrailing) {
+    TrailingFailed(failure);
+  } else {
+    AbortHeld(failure);
   }
-  Release();
+  return false;
 }
 
 void Step::Abort(const Status& status) {

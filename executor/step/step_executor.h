@@ -29,7 +29,9 @@
 
 namespace monograph {
 
+struct AsyncFrame;
 struct StepState;
+class FlowLoop;
 class StepLoop;
 class Unfinished;
 
@@ -92,6 +94,7 @@ class Step : public std::enable_shared_from_this<Step> {
 
  private:
   friend class StepExecutor;
+  friend class FlowLoop;
   friend class StepLoop;
 
   struct Key {};  // only StepExecutor makes steps
@@ -104,6 +107,8 @@ class Step : public std::enable_shared_from_this<Step> {
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
   bool TryHold();  // false: the step is over
   void Release();  // the last one finishes the step
+  void ReleaseOfFlow();
+  bool IsStuck() const;
   void Finish();
   // The caller has a hold.
   void Complete();
@@ -111,6 +116,8 @@ class Step : public std::enable_shared_from_this<Step> {
   void DeliverHeld(size_t index, Tensor tensor);  // of the plan's recv edges
   // The asynchronous kernel of `node` has ended. Gives up the hold that it had.
   void AsyncDone(int32_t node, const Status& status);
+  // What its end means for the step; true if its outputs are to be handed on.
+  bool AsyncEnded(int32_t node, AsyncFrame& frame, bool traced, const Status& status);
   void TrailingFailed(const Status& status);
   // Notes that `node`, which was running when the step was aborted, has ended with `why`.
   void EndedLate(int32_t node, const Status& why);

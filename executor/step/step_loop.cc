@@ -37,6 +37,7 @@ StepLoop::StepLoop(Step& step, bool compute)
       runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, &step.outcome_, compute),
       outer_(innermost_),
       running_(RunningNode::Mine()),
+      outer_step_(running_.step()),
       outer_node_(running_.node()),
       budget_(kCallerBudgetNs),
       slots_(state_.slots.get()),
@@ -74,7 +75,7 @@ void StepLoop::PushRoots() {
 
 void StepLoop::CompleteAsync(int32_t id) {
   const PlanNode& node = nodes_[id];
-  StepState::AsyncFrame& frame = *state_.frames[node.aux];
+  AsyncFrame& frame = *state_.frames[node.aux];
   runner_.ReleaseInputs(node);
   const int32_t ready = Propagate(id, node, frame.outputs.data());
   for (Tensor& output : frame.outputs) output.Reset();
@@ -169,6 +170,12 @@ inline bool StepLoop::MayRunHere(int32_t node) {
     case NodeKind::kAsync:
       StartAsync(id, node);
       return -1;
+    case NodeKind::kSwitch:  // these are FlowLoop's
+    case NodeKind::kMerge:
+    case NodeKind::kEnter:
+    case NodeKind::kExit:
+    case NodeKind::kNextIteration:
+      break;
   }
   return -1;
 }
@@ -203,7 +210,7 @@ int32_t StepLoop::ExecuteSend(int32_t id, const PlanNode& node) {
 
 void StepLoop::StartAsync(int32_t id, const PlanNode& node) {
   step_.Hold();
-  runner_.ComputeAsync(node,
+  runner_.ComputeAsync(node, *state_.frames[node.aux],
                        [step = &step_, id](const Status& status) { step->AsyncDone(id, status); });
 }
 

@@ -25,7 +25,7 @@ class StepLoop {
   ~StepLoop() {
     innermost_ = outer_;
     running_.Set(outer_node_);
-    running_.SetStep(outer_ == nullptr ? nullptr : &outer_->step_);
+    running_.SetStep(outer_step_);
   }
   StepLoop(const StepLoop&) = delete;
   StepLoop& operator=(const StepLoop&) = delete;
@@ -111,7 +111,8 @@ class StepLoop {
   NodeRunner runner_;
   StepLoop* const outer_;                             // of this thread
   RunningNode& running_;                              // of this thread
-  const int32_t outer_node_;                          // which the outer loop runs
+  const Step* const outer_step_;                      // what the thread is about otherwise
+  const int32_t outer_node_;
   int32_t head_ = -1;                                 // of the list
   int32_t deferred_first_ = -1, deferred_last_ = -1;  // in the order of deferring
   int32_t finished_ = 0;                              // nodes, since the last Flush

@@ -1,4 +1,5 @@
 #include "executor/plan/plan_data.h"
+#include "executor/step/iteration.h"
 #include "executor/step/running_node.h"
 #include "executor/step/step_executor.h"
 
@@ -49,11 +50,15 @@ Step::Progress Step::progress(bool with_nodes) {
       if (id < plan.num_nodes && !waits_for_others(id))
         progress.computing.push_back(Named(plan, id));
     }
-  }
-  for (int32_t id = 0; with_nodes && id < plan.num_nodes; ++id) {
-    if (!waits_for_others(id)) continue;
-    if (state_->frames[plan.nodes[static_cast<size_t>(id)].aux]->cancel.waits())
-      progress.waiting.push_back(Named(plan, id) + OfResource(plan, id));
+    const auto add = [&](int32_t id, AsyncFrame& frame) {
+      if (frame.cancel.waits()) progress.waiting.push_back(Named(plan, id) + OfResource(plan, id));
+    };
+    if (state_->flow != nullptr) {
+      state_->flow->ForEachAsync(add);
+    } else {
+      for (int32_t id = 0; id < plan.num_nodes; ++id)
+        if (waits_for_others(id)) add(id, *state_->frames[plan.nodes[static_cast<size_t>(id)].aux]);
+    }
   }
   Release();
   return progress;

@@ -7,6 +7,7 @@
 // step, or parked in the step's slot if it came before its run-step (Accept, Deliver). A message
 // that cannot be used is counted and dropped, or fails its step: the step would wait for it for
 // ever.
+#include "executor/step/dead_tensor.h"
 #include "executor/worker/impl.h"
 
 namespace monograph {
@@ -328,6 +329,7 @@ void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, 
   const MemoryHolder::Scope memory(session.memory.get());
   const auto edge = static_cast<int32_t>(message.id);
   auto make = [&]() -> Result<Tensor> {
+    if ((message.flags & kDeadFlag) != 0) return DeadTensor();
     if (!IsPlainData(message.dtype)) {
       return UnpackTensor(message.dtype, message.shape,
                           {static_cast<const char*>(payload.data()), payload.bytes});

@@ -11,6 +11,7 @@
 
 #include "base/codec.h"
 #include "base/pool_allocator.h"
+#include "executor/step/dead_tensor.h"
 
 namespace monograph {
 namespace {
@@ -84,9 +85,11 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
 
 size_t EncodeTensor(StepMessage message, const Tensor& tensor, char* out, Payload* payload) {
   message.kind = StepMessageKind::kTensor;
-  message.dtype = tensor.valid() ? tensor.dtype() : DT_FLOAT;
-  message.shape = tensor.valid() ? tensor.shape() : Shape{0};
-  if (tensor.valid()) *payload = TensorPayload(tensor);
+  const bool dead = IsDead(tensor), has_elements = tensor.valid() && !dead;
+  if (dead) message.flags |= kDeadFlag;
+  message.dtype = has_elements ? tensor.dtype() : DT_FLOAT;
+  message.shape = has_elements ? tensor.shape() : Shape{0};
+  if (has_elements) *payload = TensorPayload(tensor);
   return EncodeStepMessage(message, out);
 }
 
@@ -136,8 +139,9 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
   if (message->step == 0 && !IsWatch(message->kind)) return Malformed("step 0");
   const bool reports =
       message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
-  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep ? kTraceFlag
-                              : message->kind == StepMessageKind::kPing  ? kUnheardFlag
+  const uint8_t known_flags = message->kind == StepMessageKind::kRunStep  ? kTraceFlag
+                              : message->kind == StepMessageKind::kPing   ? kUnheardFlag
+                              : message->kind == StepMessageKind::kTensor ? kDeadFlag
                               : reports && code != 0 ? kDerivedFlag | kLostTaskFlag
                                                      : 0;
   if ((flags & ~known_flags) != 0)
@@ -146,6 +150,8 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
     return Malformed("status code " + std::to_string(code) + " of kind " + std::to_string(kind));
   }
   if (message->kind == StepMessageKind::kTensor) MG_RETURN_IF_ERROR(DecodeTensor(&in, message));
+  if ((flags & kDeadFlag) != 0 && (message->dtype != DT_FLOAT || message->shape != Shape{0}))
+    return Malformed("a dead tensor with a type or shape");
   if (HasBody(message->kind)) {
     message->body = in.rest();
     return Status();

@@ -18,6 +18,7 @@
 //   failure  = nothing if the status is OK; else [lost task:(length:u32 bytes)] message text
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived | 4 it names a lost task
 //            | 8 the sender hears nothing from the receiver, and gives it up (ping)
+//            | 16 there is no tensor: it is dead (tensor; then float[0])
 //
 // What is not named has to be zero, and a header ends where its grammar does. `step` is an id
 // (executor/worker/step_ids.h).
@@ -52,6 +53,7 @@ inline constexpr uint8_t kTraceFlag = 1;
 inline constexpr uint8_t kDerivedFlag = 2;
 inline constexpr uint8_t kLostTaskFlag = 4;
 inline constexpr uint8_t kUnheardFlag = 8;
+inline constexpr uint8_t kDeadFlag = 16;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
 
 struct StepMessage {
@@ -73,7 +75,7 @@ struct StepMessage {
 // text is cut to fit.
 size_t EncodeStepMessage(const StepMessage& message, char* out);
 // The same for the message of a tensor, whose type and shape it sets; an invalid tensor is a
-// control edge. `*payload` gets the elements.
+// control edge, and a dead one (executor/step/dead_tensor.h) says so. `*payload` gets the elements.
 size_t EncodeTensor(StepMessage message, const Tensor& tensor, char* out, Payload* payload);
 // DataLoss for bytes that are no step message, saying what is wrong with them. If `message->step`
 // is not 0 then, the header's fixed part was there.

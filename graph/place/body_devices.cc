@@ -46,10 +46,11 @@ const std::vector<DeviceName>& BodyDevices::RequestedBy(const Function& function
   std::vector<bool> used(body.devices().size());
   for (NodeId node = 0; node < body.num_nodes(); ++node) {
     used[static_cast<size_t>(body.device_index(node))] = true;
-    const Function* inner = depth < kMaxCallDepth ? Callee(body, node, library_) : nullptr;
-    if (inner == nullptr) continue;
-    for (const DeviceName& device : RequestedBy(*inner, depth + 1))
-      add(MergeScope(device, body.device(node)));
+    if (depth >= kMaxCallDepth) continue;
+    for (const Function* inner : FunctionsOf(body, node, library_)) {
+      for (const DeviceName& device : RequestedBy(*inner, depth + 1))
+        add(MergeScope(device, body.device(node)));
+    }
   }
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i]) add(body.devices()[i]);

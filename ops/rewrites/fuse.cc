@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "graph/control_flow.h"
 #include "ops/rewrites/rewrite.h"
 
 namespace monograph {
@@ -27,6 +28,10 @@ class Fuser {
 
   Result<Graph> Run() {
     MG_ASSIGN_OR_RETURN(std::vector<NodeId> order, graph_.TopologicalOrder());
+    if (HasControlFlow(graph_)) {
+      MG_ASSIGN_OR_RETURN(ControlFlow flow, FindControlFlow(graph_));
+      region_ = std::move(flow.region);
+    }
     // Nodes without inputs come first, so that a group may stand at any position behind what it
     // computes from.
     std::stable_partition(order.begin(), order.end(), [&](NodeId id) {
@@ -101,11 +106,15 @@ class Fuser {
     if (edges.size() != 1 || edges[0].input < 0) return -1;
     return edges[0].target;
   }
-  // Whether `a` and its consumer `b` can become one node: on one device, of a type with fused
-  // kernels, and both in no group yet.
+  // Whether the nodes are on one device, and always run together.
+  bool Together(NodeId a, NodeId b) const {
+    return graph_.device_index(a) == graph_.device_index(b) &&
+           (region_.empty() || region_[static_cast<size_t>(a)] == region_[static_cast<size_t>(b)]);
+  }
+  // Whether `a` and its consumer `b` can become one node: together, of a type with fused kernels,
+  // and both in no group yet.
   bool SamePlace(NodeId a, NodeId b) const {
-    return graph_.device_index(a) == graph_.device_index(b) && HasFused(a, graph_.dtype({a, 0})) &&
-           Free(a) && Free(b);
+    return Together(a, b) && HasFused(a, graph_.dtype({a, 0})) && Free(a) && Free(b);
   }
 
   void FindProduct(NodeId bias) {
@@ -233,7 +242,7 @@ class Fuser {
     const bool moved = group.kind == Kind::kPoolGradient;
     const NodeId pool = moved ? group.product : last;
     if (!graph_.is(pool, "MaxPoolGrad") || !(moved || Free(pool))) return false;
-    if (graph_.device_index(last) != graph_.device_index(users[0])) return false;
+    if (!Together(last, users[0])) return false;
     const Attrs& attrs = graph_.attrs(pool);
     const std::vector<int64_t> window{1, 2, 2, 1};
     const auto padding = attrs.Get<std::string>("padding");
@@ -406,6 +415,7 @@ class Fuser {
   std::vector<bool> absorbed_;
   std::vector<size_t> position_;  // in topological order
   std::vector<NodeId> small_;     // of a pool-gradient group: its new ReluGrad
+  std::vector<int32_t> region_;   // ControlFlow::region; empty: no control flow
 };
 
 }  // namespace

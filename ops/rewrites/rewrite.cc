@@ -19,6 +19,15 @@ std::vector<Endpoint> Rewrite::Inputs(NodeId old) const {
   return inputs;
 }
 
+Graph Rewrite::Finish() {
+  for (const NodeId old : loops_) {
+    const std::vector<Endpoint> inputs = Inputs(old);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      out_.ReplaceInput(Map({old, 0}).node, static_cast<int>(i), inputs[i]);
+  }
+  return std::move(out_);
+}
+
 std::vector<NodeId> Rewrite::Controls(std::span<const NodeId> nodes) const {
   std::vector<NodeId> controls;
   for (NodeId id : nodes) {
@@ -32,6 +41,8 @@ std::vector<NodeId> Rewrite::Controls(std::span<const NodeId> nodes) const {
 }
 
 void Rewrite::Copy(NodeId old, std::span<const Endpoint> inputs) {
+  const bool open = std::ranges::any_of(inputs, [](const Endpoint& e) { return !e.valid(); });
+  if (open) loops_.push_back(old);
   mapped_[static_cast<size_t>(old)] =
       out_.CopyNode(from_, old, from_.name(old), inputs, Controls({&old, 1}));
 }

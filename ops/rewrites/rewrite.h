@@ -23,6 +23,7 @@ class Rewrite {
   }
   std::vector<Endpoint> Inputs(NodeId old) const;
 
+  // A back edge of a loop may be open until Finish.
   void Copy(NodeId old) { Copy(old, Inputs(old)); }
   void Copy(NodeId old, std::span<const Endpoint> inputs);
   // A new node with the name (unless `name` is given) and the device of the old node `like`, behind
@@ -34,7 +35,7 @@ class Rewrite {
   // inference (a feed's shape that a caller set) are not lost.
   void Replace(NodeId old, NodeId made, int first = 0);
 
-  Graph Finish() { return std::move(out_); }
+  Graph Finish();
 
  private:
   std::vector<NodeId> Controls(std::span<const NodeId> nodes) const;
@@ -43,6 +44,7 @@ class Rewrite {
   Graph out_;
   std::vector<NodeId> mapped_;
   std::vector<int> shift_;  // of outputs
+  std::vector<NodeId> loops_;  // old nodes that were copied before what their back edges come from
 };
 
 // Whether any node is on a GPU, or requests one.

@@ -7,6 +7,8 @@
 #include <bit>
 #include <random>
 
+#include "executor/step/dead_tensor.h"
+
 namespace monograph {
 namespace {
 
@@ -205,6 +207,21 @@ TEST(StepMessage, DamagedHeadersAreRefusedOrReadAsSomethingSound) {
     ASSERT_EQ(Encoded(read), header);
   }
   EXPECT_GT(refused, 10'000);
+}
+
+TEST(StepMessage, ADeadTensorIsToldApartFromATensorAndFromABareSignal) {
+  for (const Tensor& tensor : {DeadTensor(), Tensor(), Tensor::Vector<bool>({})}) {
+    std::string header(kMaxHeaderBytes, '\0');
+    Payload payload;
+    header.resize(EncodeTensor(TensorMessage(DT_INVALID, {}), tensor, header.data(), &payload));
+    EXPECT_EQ(payload.bytes, 0u);
+    StepMessage message;
+    ASSERT_TRUE(DecodeStepMessage(header, 0, &message).ok());
+    EXPECT_EQ((message.flags & kDeadFlag) != 0, IsDead(tensor));
+  }
+  StepMessage dead = TensorMessage(DT_BOOL, Shape{0});
+  dead.flags = kDeadFlag;
+  ExpectRefused(Encoded(dead), "a dead tensor with a type or shape");
 }
 
 }  // namespace

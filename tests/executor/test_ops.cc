@@ -60,6 +60,16 @@ class AddKernel : public Kernel {
   }
 };
 
+class LessKernel : public Kernel {
+ public:
+  explicit LessKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor * y, c.AllocateOutput(0, Shape()));
+    *y->data<bool>() = c.input(0).scalar<float>() < c.input(1).scalar<float>();
+    return Status();
+  }
+};
+
 class SumKernel : public Kernel {
  public:
   explicit SumKernel(const KernelConstruction&) {}
@@ -197,6 +207,36 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
                .Output("y: N * float")
                .Attr("N: int >= 1")
                .Shape(ScalarShape));
+  ops->Add(OpDef("TLess").Input("a: float").Input("b: float").Output("y: bool").Shape(LikeFirst));
+  ops->Add(OpDef("TSwitch")
+               .Input("data: T")
+               .Input("pred: bool")
+               .Output("output_false: T")
+               .Output("output_true: T")
+               .Attr("T: type")
+               .Shape(LikeFirst)
+               .Flow(FlowOp::kSwitch));
+  ops->Add(OpDef("TMerge")
+               .Input("inputs: N * T")
+               .Output("output: T")
+               .Output("value_index: int32")
+               .Attr("T: type")
+               .Attr("N: int >= 1")
+               .Flow(FlowOp::kMerge));
+  ops->Add(OpDef("TEnter")
+               .Input("data: T")
+               .Output("output: T")
+               .Attr("T: type")
+               .Attr("frame_name: string")
+               .Attr("is_constant: bool = false")
+               .Attr("parallel_iterations: int = 10")
+               .Flow(FlowOp::kEnter));
+  for (const auto& [name, flow] :
+       {std::pair("TExit", FlowOp::kExit), std::pair("TNext", FlowOp::kNextIteration)}) {
+    ops->Add(OpDef(name).Input("data: T").Output("output: T").Attr("T: type").Flow(flow));
+  }
+  ops->Add(OpDef("TLoopCond").Input("input: bool").Output("output: bool").Flow(FlowOp::kLoopCond));
+  ops->Add(OpDef("TTrigger").Flow(FlowOp::kTrigger));
   ops->Add(OpDef("TNoOp").Shape(NoOutputs));
   ops->Add(OpDef("TFail").Attr("message: string").Stateful().Shape(NoOutputs));
   ops->Add(
@@ -208,6 +248,7 @@ void AddTestOps(OpRegistry* ops, KernelRegistry* kernels) {
   kernels->Add<IncKernel>({.op = "TInc", .cost = cheap});
   kernels->Add<IncKernel>({.op = "TIncSlow"});
   kernels->Add<AddKernel>({.op = "TAdd", .cost = cheap});
+  kernels->Add<LessKernel>({.op = "TLess", .cost = cheap});
   kernels->Add<SumKernel>({.op = "TSum", .cost = cheap});
   kernels->Add<SplitKernel>({.op = "TSplit", .cost = cheap});
   kernels->Add<NoOpKernel>({.op = "TNoOp", .cost = cheap});

@@ -445,6 +445,193 @@ def mnist_cnn_cluster(r):
     cnn_steps(r, x, y, 8, init, loss, train, v)
 
 
+# ---- control flow -------------------------------------------------------------------------------------------------
+
+
+@graph
+def control_flow(r):
+    """Conds and loops as TensorFlow 1.x wrote them: Switch, Merge, Enter, Exit, NextIteration, LoopCond."""
+    x = v1.placeholder(tf.float32, [], name="x")
+    v = v1.placeholder(tf.float32, [None], name="v")
+    n = variable("n", np.array(0, np.int32))
+    init = v1.global_variables_initializer()
+
+    chosen = v1.cond(x < 1.0, lambda: tf.exp(x) * 3.0, lambda: tf.math.log(x) - tf.reduce_sum(v), name="chosen")
+    nested = v1.cond(
+        x < 0.0,
+        lambda: v1.cond(x < -5.0, lambda: tf.constant(-1.0), lambda: x * x),
+        lambda: v1.cond(x > 5.0, lambda: x / 2.0, lambda: tf.constant(7.0)),
+        name="nested",
+    )
+    slope = tf.gradients(chosen + nested, [x, v])
+    with tf.control_dependencies([v1.cond(x > 2.0, lambda: n.assign_add(10), lambda: n.assign_sub(1))]):
+        counted = tf.identity(n.read_value(), name="counted")
+
+    # Collatz' sequence: how many steps it takes to 1, and the largest number on the way.
+    start = v1.placeholder(tf.int64, [], name="start")
+    one, two, three = (tf.constant(i, tf.int64) for i in (1, 2, 3))
+
+    def step(k, steps, most):
+        even = tf.equal(tf.math.floormod(k, two), 0)
+        k = v1.cond(even, lambda: tf.math.floordiv(k, two), lambda: three * k + one)
+        return k, steps + 1, tf.maximum(most, k)
+
+    collatz = v1.while_loop(lambda k, steps, most: k > one, step, [start, tf.constant(0), start], name="collatz")
+
+    # Rows of a product, one after the other, in a loop within a loop: the variable counts the inner iterations.
+    a = tf.constant(values("a", (3, 4)))
+
+    def outer(i, total):
+        def inner(j, row):
+            with tf.control_dependencies([n.assign_add(1)]):
+                return j + 1, row + a[i, j] * tf.cast(j + 1, tf.float32)
+
+        _, row = v1.while_loop(lambda j, row: j < 4, inner, [tf.constant(0), x], parallel_iterations=2)
+        return i + 1, total * 0.5 + row
+
+    _, total = v1.while_loop(lambda i, total: i < 3, outer, [tf.constant(0), tf.constant(0.0)], name="rows")
+    grown = v1.while_loop(
+        lambda w: tf.size(w) < 20,
+        lambda w: tf.concat([w, w * 2.0], 0),
+        [v],
+        shape_invariants=[tf.TensorShape([None])],
+        name="grown",
+    )
+    picked = v1.case([(x < 0.0, lambda: v * 2.0), (x < 3.0, lambda: v + x)], default=lambda: -v, name="picked")
+
+    f = lambda value: {x: np.float32(value), v: values("v", (3,))}
+    r.step("initialise", targets=[init])
+    for value in (0.5, 3.0):
+        r.step("a cond, x = %g" % value, [chosen], feeds=f(value))
+    for value in (-7.0, -2.0, 3.0, 8.0):
+        r.step("conds in a cond, x = %g" % value, [nested], feeds=f(value))
+    for value in (0.5, 6.0):
+        r.step("gradients of conds, x = %g" % value, slope, feeds=f(value))
+    for value in (3.0, 1.0, 2.5):
+        r.step("a cond with effects, x = %g" % value, [counted], feeds=f(value))
+    for value in (1, 6, 27):
+        r.step("a loop with a cond, from %d" % value, collatz, feeds={start: np.int64(value)})
+    r.step("a loop within a loop", [total], feeds=f(0.25))
+    r.step("its effects", ["n/Read/ReadVariableOp:0"])
+    r.step("a loop whose variable grows", [grown], feeds=f(0))
+    for value in (-1.0, 1.0, 4.0):
+        r.step("a case, x = %g" % value, [picked], feeds=f(value))
+    for side in ("chosen/Exp:0", "chosen/Log:0"):
+        r.step(
+            "what is on a branch, " + side,
+            [side],
+            feeds=f(3.0),
+            **(dict(error="INVALID_ARGUMENT", error_contains="chosen/Exp") if "Exp" in side else {}),
+        )
+
+
+@graph
+def gradients_of_loops(r):
+    """tf.gradients of while_loops keeps the values of all iterations on stacks."""
+    x = v1.placeholder(tf.float32, [2], name="x")
+    n = v1.placeholder(tf.int32, [], name="n")
+    a = tf.constant(values("a", (2, 2)))
+
+    def body(i, y):
+        y = tf.tanh(tf.linalg.matvec(a, y)) + v1.cond(tf.equal(i % 2, 0), lambda: y * x, lambda: tf.sin(y))
+        return i + 1, y
+
+    _, y = v1.while_loop(lambda i, y: i < n, body, [tf.constant(0), x], name="loop")
+
+    def outer(i, z):
+        _, z = v1.while_loop(lambda j, z: j < i, lambda j, z: (j + 1, z * z * 0.5 + x[0]), [tf.constant(0), z])
+        return i + 1, z * x[1]
+
+    _, z = v1.while_loop(lambda i, z: i < n, outer, [tf.constant(0), tf.reduce_sum(x)], name="outer")
+    dy = tf.gradients(y, [x, a], name="dy")
+    dz = tf.gradients(z, x, name="dz")
+    for count in (0, 1, 4):
+        f = {x: values("x", (2,)), n: np.int32(count)}
+        r.step("a loop and its gradients, %d iterations" % count, [y] + dy, feeds=f, rtol=1e-4, atol=1e-5)
+        r.step("a loop in a loop, %d iterations" % count, [z] + dz, feeds=f, rtol=1e-4, atol=1e-5)
+
+
+@graph
+def functional_control_flow(r):
+    """Conds and loops as TensorFlow 2 writes them: If, Case, While and their stateless forms."""
+    v1.enable_control_flow_v2()
+    x = v1.placeholder(tf.float32, [], name="x")
+    v = v1.placeholder(tf.float32, [3], name="v")
+    n = variable("n", np.array(0, np.int32))
+
+    chosen = v1.cond(x < 1.0, lambda: tf.exp(x) * v, lambda: v - tf.math.log(x), name="chosen")
+    changed = v1.cond(x > 2.0, lambda: n.assign_add(10), lambda: n.assign_sub(1), name="changed")
+    with tf.control_dependencies([changed]):
+        counted = tf.identity(n.read_value(), name="counted")
+
+    def body(i, y):
+        with tf.control_dependencies([n.assign_add(1)]):
+            y = v1.cond(tf.equal(i % 2, 0), lambda: y * 2.0, lambda: y + v)
+        return i + 1, y
+
+    _, looped = v1.while_loop(lambda i, y: tf.reduce_sum(y) < 100.0, body, [tf.constant(0), v], name="looped")
+    pure = v1.while_loop(
+        lambda i, total: i < 4,
+        lambda i, total: (
+            i + 1,
+            v1.while_loop(lambda j, t: j < i, lambda j, t: (j + 1, t * x + 1.0), [tf.constant(0), total])[1],
+        ),
+        [tf.constant(0), x],
+        name="pure",
+    )
+    index = v1.placeholder(tf.int32, [], name="index")
+    picked = tf.switch_case(index, [lambda: v * x, lambda: v + x, lambda: -v], name="picked")
+    v1.disable_control_flow_v2()
+
+    f = lambda value: {x: np.float32(value), v: values("v", (3,), 0.5, 2.0)}
+    r.step("initialise", targets=[v1.global_variables_initializer()])
+    for value in (0.5, 3.0):
+        r.step("a cond, x = %g" % value, [chosen], feeds=f(value))
+        r.step("a cond with effects, x = %g" % value, [counted], feeds=f(value))
+    r.step("a loop with effects and a cond", [looped], feeds=f(0))
+    r.step("its effects", ["n/Read/ReadVariableOp:0"])
+    r.step("a loop in a loop", [pure[1]], feeds=f(0.75))
+    for i in (-1, 0, 1, 2, 3):
+        r.step("a case, %d" % i, [picked], feeds={**f(0.25), index: np.int32(i)})
+
+
+@graph
+def control_flow_cluster(r):
+    """Conds whose branches run on several tasks, and a loop on one of them between the others."""
+    r.extra["cluster"] = {"ps": 1, "worker": 2}
+    x = v1.placeholder(tf.float32, [None], name="x")
+    with tf.device("/job:ps/task:0"):
+        w = variable("w", values("w", (3,)))
+        init = v1.global_variables_initializer()
+        positive = tf.reduce_sum(x) > 0.0
+
+    def on_worker(task, function):
+        def branch():
+            with tf.device("/job:worker/task:%d" % task):
+                return function()
+
+        return branch
+
+    with tf.device("/job:ps/task:0"):
+        chosen = v1.cond(
+            positive,
+            on_worker(0, lambda: tf.reduce_sum(tf.square(x)) + 1.0),
+            on_worker(1, lambda: tf.constant(2.0) - tf.reduce_sum(x * w)),
+            name="chosen",
+        )
+    with tf.device("/job:worker/task:1"):
+        halved = v1.while_loop(lambda y: tf.abs(y) > 1.0, lambda y: y * 0.5, [chosen], name="halved")
+    with tf.device("/job:ps/task:0"):
+        after = tf.identity(halved + w, name="after")
+    slope = tf.gradients(chosen, [x], name="slope")
+    r.step("initialise", targets=[init])
+    for sign in (1.0, -1.0):
+        f = {x: sign * values("x", (3,), 0.5, 2.0)}
+        r.step("a cond over tasks, %+d" % sign, [chosen], feeds=f)
+        r.step("a loop behind it, %+d" % sign, [halved, after], feeds=f)
+        r.step("its gradient, %+d" % sign, slope, feeds=f)
+
+
 # ---- functions ----------------------------------------------------------------------------------------------------
 
 

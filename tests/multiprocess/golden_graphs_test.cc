@@ -123,8 +123,15 @@ std::vector<std::string> Graphs() {
 INSTANTIATE_TEST_SUITE_P(All, GoldenGraph, ::testing::ValuesIn(Graphs()),
                          [](const auto& graph) { return graph.param; });
 
-TEST(GoldenGraphOnCluster, MnistCnnWithAdamGivesTensorFlowsValuesOverOnePsAndTwoWorkers) {
-  const fs::path folder = fs::path(MG_GOLDEN_GRAPHS) / "mnist_cnn_cluster";
+class GoldenGraphOnCluster : public ::testing::TestWithParam<std::string> {};
+
+// Adam on a CNN, and conds over tasks with a loop behind them.
+INSTANTIATE_TEST_SUITE_P(All, GoldenGraphOnCluster,
+                         ::testing::Values("control_flow_cluster", "mnist_cnn_cluster"),
+                         [](const auto& graph) { return graph.param; });
+
+TEST_P(GoldenGraphOnCluster, GivesTensorFlowsValuesOverOnePsAndTwoWorkers) {
+  const fs::path folder = fs::path(MG_GOLDEN_GRAPHS) / GetParam();
   TestCluster cluster({.ps = 1, .workers = 2});
   TemporaryFolder out;
   ChildProcess run({MonographPath(), "run", (folder / "graph.pb").string(),

@@ -1,0 +1,163 @@
+#include "ops/control_flow/control_flow.h"
+
+#include <string>
+
+#include "graph/gradients.h"
+#include "graph/op_def.h"
+#include "graph/shape_inference.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace monograph {
+
+SwitchOutputs Switch(const Scope& scope, const Output& data, const Output& pred) {
+  const Operation node = OpBuilder(scope, "Switch").Input(data).Input(pred).Build();
+  return {node.output(0), node.output(1)};
+}
+
+MergeOutputs Merge(const Scope& scope, const Outputs& inputs) {
+  const Operation node = OpBuilder(scope, "Merge").Inputs(inputs).Build();
+  return {node.output(0), node.output(1)};
+}
+
+Output EnterLoop(const Scope& scope, const Output& data, std::string_view frame_name,
+                 bool is_constant, int parallel_iterations) {
+  return OpBuilder(scope, "Enter")
+      .Input(data)
+      .Attr("frame_name", std::string(frame_name))
+      .Attr("is_constant", is_constant)
+      .Attr("parallel_iterations", parallel_iterations)
+      .BuildOutput();
+}
+
+Output ExitLoop(const Scope& scope, const Output& data) {
+  return OpBuilder(scope, "Exit").Input(data).BuildOutput();
+}
+
+Output NextIteration(const Scope& scope, const Output& data) {
+  return OpBuilder(scope, "NextIteration").Input(data).BuildOutput();
+}
+
+Output LoopCond(const Scope& scope, const Output& condition) {
+  return OpBuilder(scope, "LoopCond").Input(condition).BuildOutput();
+}
+
+namespace ops::control_flow {
+namespace {
+
+Status SwitchShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  c.set_output(0, c.input(0));
+  c.set_output(1, c.input(0));
+  return Status();
+}
+
+// What all inputs have in common.
+Status MergeShape(ShapeContext& c) {
+  PartialShape common = c.input(0);
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    const PartialShape& other = c.input(i);
+    if (!common.known_rank() || !other.known_rank() || common.rank() != other.rank()) {
+      common = PartialShape();
+      break;
+    }
+    for (int d = 0; d < common.rank(); ++d) {
+      if (common.dim(d) != other.dim(d)) common.set_dim(d, -1);
+    }
+  }
+  c.set_output(0, common);
+  c.set_output(1, PartialShape::Scalar());
+  return Status();
+}
+
+// What the node's input comes from.
+FlowOp Source(const GradientContext& c, int input) {
+  return c.scope().graph()->op(c.input(input).node()).flow();
+}
+
+Status LoopGradient(GradientContext& c) {
+  return Unimplemented("'" + std::string(c.op().name()) +
+                       "' is part of a loop, and gradients do not go through loops so far; "
+                       "StopGradient behind the loop keeps them out");
+}
+
+// A branch's gradient is computed where the branch is: of the side that was not taken it is dead.
+Status SwitchGradient(GradientContext& c) {
+  if (Source(c, 1) == FlowOp::kLoopCond) return LoopGradient(c);
+  Outputs sides;
+  for (int i = 0; i < 2; ++i)
+    sides.push_back(c.grad(i).valid() ? c.grad(i) : ZerosLike(c.scope(), c.output(i)));
+  c.set_grad(0, Merge(c.scope(), sides).output);
+  return Status();
+}
+
+Status MergeGradient(GradientContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (Source(c, i) == FlowOp::kNextIteration) return LoopGradient(c);
+  }
+  if (!c.grad(0).valid()) return Status();
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const Output taken = Equal(c.scope(), c.output(1), Const(c.scope(), i));
+    c.set_grad(i, Switch(c.scope(), c.grad(0), taken).output_true);
+  }
+  return Status();
+}
+
+OpDef Passes(const std::string& name, FlowOp flow) {
+  return OpDef(name)
+      .Input("data: T")
+      .Output("output: T")
+      .Attr("T: type")
+      .ReadsOnly()
+      .Flow(flow)
+      .Shape(UnchangedShape)
+      .Gradient(LoopGradient);
+}
+
+// `ref`: "Ref" for the form for references, which are values here.
+void DefineFor(const std::string& ref, OpRegistry* registry) {
+  registry->Add(OpDef(ref + "Switch")
+                    .Input("data: T")
+                    .Input("pred: bool")
+                    .Output("output_false: T")
+                    .Output("output_true: T")
+                    .Attr("T: type")
+                    .ReadsOnly()
+                    .Flow(FlowOp::kSwitch)
+                    .Shape(SwitchShape)
+                    .Gradient(SwitchGradient));
+  registry->Add(OpDef(ref + "Merge")
+                    .Input("inputs: N * T")
+                    .Output("output: T")
+                    .Output("value_index: int32")
+                    .Attr("T: type")
+                    .Attr("N: int >= 1")
+                    .ReadsOnly()
+                    .Flow(FlowOp::kMerge)
+                    .Shape(MergeShape)
+                    .Gradient(MergeGradient));
+  registry->Add(Passes(ref + "Enter", FlowOp::kEnter)
+                    .Attr("frame_name: string")
+                    .Attr("is_constant: bool = false")
+                    .Attr("parallel_iterations: int = 10"));
+  registry->Add(Passes(ref + "Exit", FlowOp::kExit));
+  registry->Add(Passes(ref + "NextIteration", FlowOp::kNextIteration));
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  DefineFor("", registry);
+  DefineFor("Ref", registry);
+  registry->Add(OpDef("LoopCond")
+                    .Input("input: bool")
+                    .Output("output: bool")
+                    .ReadsOnly()
+                    .Flow(FlowOp::kLoopCond)
+                    .Shape(UnchangedShape)
+                    .NoGradient());
+  registry->Add(OpDef("ControlTrigger").Flow(FlowOp::kTrigger).Shape(NoOutputs).NoGradient());
+}
+
+}  // namespace ops::control_flow
+}  // namespace monograph
