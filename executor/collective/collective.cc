@@ -219,7 +219,8 @@ bool CollectiveManager::Impl::Member::Awaits(uint64_t by, const std::string& tas
 bool CollectiveManager::Impl::AwaitsPartsOf(uint64_t session) {
   MutexLock lock(mutex_);
   const auto awaits = [&](const auto& entry) MG_REQUIRES(mutex_) {
-    const auto& [key, operation] = entry;
+    const Key& key = entry.first;
+    const OperationPtr& operation = entry.second;
     if (!operation->started || operation->over) return false;
     // Also if the epoch is broken since: rounds that another member has ended go on.
     return std::any_of(members_.begin(), members_.end(), [&](const auto& named) {

@@ -109,9 +109,9 @@ class StepLoop {
   const bool timed_;  // kernels are measured
   const MemoryHolder::Scope memory_;
   NodeRunner runner_;
-  StepLoop* const outer_;                             // of this thread
-  RunningNode& running_;                              // of this thread
-  const Step* const outer_step_;                      // what the thread is about otherwise
+  StepLoop* const outer_;         // of this thread
+  RunningNode& running_;          // of this thread
+  const Step* const outer_step_;  // what the thread is about otherwise
   const int32_t outer_node_;
   int32_t head_ = -1;                                 // of the list
   int32_t deferred_first_ = -1, deferred_last_ = -1;  // in the order of deferring

@@ -43,7 +43,7 @@ class Rewrite {
   const Graph& from_;
   Graph out_;
   std::vector<NodeId> mapped_;
-  std::vector<int> shift_;  // of outputs
+  std::vector<int> shift_;     // of outputs
   std::vector<NodeId> loops_;  // old nodes that were copied before what their back edges come from
 };
 
