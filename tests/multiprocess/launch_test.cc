@@ -343,10 +343,13 @@ TEST(Launch, OtherMachinesAreReachedBySshWithTheKeyOnStandardInput) {
 TEST(Launch, ATrustedNetworkIsToldToEveryTaskOfOtherMachines) {
   const FakeSsh ssh;
   const std::string port = std::to_string(FreePorts(1).value()[0]);
-  const Ran ran = RunLaunch(
-      {"--ps=0", "-H", "localhost", "--base_port=" + port, "--trusted_network=127.0.0.0/8,::1/128",
-       "--", "sh", "-c", "echo trusts $MONOGRAPH_TRUSTED_NETWORK"},
-      {{"PATH", ssh.PathWith(ExecutorFolder())}});
+  const Ran ran =
+      RunLaunch({"--ps=0", "-H", "localhost", "--base_port=" + port,
+                 "--trusted_network=127.0.0.0/8,::1/128", "--", "sh", "-c",
+                 // It ends when the daemon is there, not before ssh was called.
+                 "echo trusts $MONOGRAPH_TRUSTED_NETWORK; exec \"$0\" status --start_timeout=30",
+                 MonographPath()},
+                {{"PATH", ssh.PathWith(ExecutorFolder())}});
   EXPECT_EQ(ran.code, 0) << ran.error;
   ExpectText(ran.output, {"trusts 127.0.0.0/8,::1/128"});
   ExpectText(ssh.calls(), {"--trusted_network=127.0.0.0/8,::1/128"});
