@@ -9,6 +9,7 @@
 docs/python.md is the manual.
 """
 
+import ctypes as _ctypes
 import importlib as _importlib
 import os as _os
 import sys as _sys
@@ -26,6 +27,10 @@ def _load_native() -> None:
     flags = _sys.getdlopenflags()
     if not _os.environ.get("LD_PRELOAD"):
         _sys.setdlopenflags(flags | _os.RTLD_DEEPBIND)
+        # UCX reads `environ`, and so finds libc's. An interpreter that is no PIE (Debian's) has a copy
+        # of its own, which everybody else uses, and leaves libc's empty.
+        libc = _ctypes.c_void_p.in_dll(_ctypes.CDLL("libc.so.6"), "environ")
+        libc.value = libc.value or _ctypes.c_void_p.in_dll(_ctypes.CDLL(None), "environ").value
     try:
         _importlib.import_module("monograph._native")
     finally:

@@ -198,7 +198,7 @@ struct OneCall {
     side = Placeholder(scope.WithOpName("side"), DT_INT32, {});
     const Output image = Fill(scope, Pack(scope, {Const(scope, 1), side, side, Const(scope, 32)}),
                               Const(scope, 1.f));
-    const Output filter = Fill(scope, Const(scope, {11, 11, 32, 64}), Const(scope, 0.1f));
+    const Output filter = Fill(scope, Const(scope, {21, 21, 32, 64}), Const(scope, 0.1f));
     sum = Sum(scope, Conv2D(scope.WithOpName("one_call"), image, filter, {1, 1, 1, 1}, "SAME"),
               {0, 1, 2, 3});
     small = Neg(scope, Const(scope, 1.f));
