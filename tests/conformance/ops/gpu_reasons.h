@@ -13,7 +13,8 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       host = "works on what lives in host memory",
       fails = "fails the step by a variable's value, which lies on the GPU",
       collective =
-          "has one beside the CPU's, not in the plug-in: values meet in host memory or go by NCCL";
+          "has one beside the CPU's, not in the plug-in: values meet in host memory or go by NCCL",
+      flow = "the executor runs it itself, on CPUs alone: nodes of GPUs beside it are refused";
   static const std::map<std::string, std::string> reasons = {
       {"ResourceCountUpTo", fails},
       {"_Conv2DBackprop", "FuseOps makes it of nodes of CPUs alone"},
@@ -53,6 +54,22 @@ inline const std::map<std::string, std::string>& WithoutGpuKernel() {
       {"MonographJobRunReady", host},
       {"MonographJobRunFinish", host},
       {"MonographJobRunJoin", host},
+      {"ControlTrigger", flow},
+      {"Enter", flow},
+      {"Exit", flow},
+      {"LoopCond", flow},
+      {"Merge", flow},
+      {"NextIteration", flow},
+      {"RefEnter", flow},
+      {"RefExit", flow},
+      {"RefMerge", flow},
+      {"RefNextIteration", flow},
+      {"RefSwitch", flow},
+      {"Switch", flow},
+      {"StackV2", host},
+      {"StackPushV2", host},
+      {"StackPopV2", host},
+      {"StackCloseV2", host},
       {"CollectiveReduceV2", collective},
       {"CollectiveGatherV2", collective},
       {"CollectiveBcastSendV2", collective},
