@@ -1,3 +1,6 @@
+// The ops that the graph's own passes know by name: arguments and results of functions, calls and
+// functional control flow (If, Case, While), and transfers between devices. First the shapes of
+// their results, which follow from the functions that they name; then the definitions.
 #include "graph/structural_ops.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,6 @@
+// Switch, Merge and what loops are made of: their functions in C++, the shapes of their outputs,
+// their gradients (of branches; that of a loop is refused by name), and the definitions, each with
+// its form for references.
 #include "ops/control_flow/control_flow.h"
 
 #include <string>
