@@ -375,6 +375,7 @@ void OpRegistry::Add(OpDef def) {
   }
   const bool added = ops_.emplace(name, std::make_unique<OpDef>(std::move(def))).second;
   if (!added) FatalBug("OpRegistry", 0, "op " + name + " is defined twice");
+  fingerprint_.store(0, std::memory_order_relaxed);  // relaxed: whoever adds has it alone
 }
 
 const OpDef* OpRegistry::Find(std::string_view name) const {
@@ -396,9 +397,13 @@ std::vector<const OpDef*> OpRegistry::All() const {
 }
 
 uint64_t OpRegistry::fingerprint() const {
-  uint64_t hash = Fnv1a("");
+  // relaxed: the number is all that is told, and whoever computes it gets the same.
+  uint64_t hash = fingerprint_.load(std::memory_order_relaxed);
+  if (hash != 0) return hash;
+  hash = Fnv1a("");
   for (const auto& [name, op] : ops_)
     hash = Fnv1a(op->ToString() + (op->stateful() ? "!" : "."), hash);
+  fingerprint_.store(hash, std::memory_order_relaxed);
   return hash;
 }
 

@@ -19,6 +19,7 @@
 //         or a list of such a set "list({float, int32})"
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -137,11 +138,12 @@ class OpRegistry {
   // Unimplemented "op 'Foo' is not registered; did you mean 'Fool'?"
   Result<const OpDef*> Require(std::string_view name) const;
   std::vector<const OpDef*> All() const;  // sorted by name
-  // A hash over all definitions: peers compare it at connection.
+  // A hash over all definitions: peers compare it at connection. Computed once; by any thread.
   uint64_t fingerprint() const;
 
  private:
   std::map<std::string, std::unique_ptr<OpDef>, std::less<>> ops_;
+  mutable std::atomic<uint64_t> fingerprint_ = 0;  // 0: not computed since the last Add
 };
 
 }  // namespace monograph
