@@ -132,8 +132,12 @@ bool ReadAttrs(std::string_view bytes, const OpDef& op, uint64_t* expandable, At
     }
     if (!IsUtf8(name)) return false;
     if (op.FindAttr(name) == nullptr && !IsKeptAttr(name) &&
-        !(op.name() == "_Arg" && name == "_output_shapes"))
+        !(op.name() == "_Arg" && name == "_output_shapes")) {
+      // It is not used; that it is no message has to be told all the same.
+      pb::AttrValue unused;
+      if (!unused.ParseFromArray(value.data(), static_cast<int>(value.size()))) return false;
       continue;
+    }
     AttrValue read;
     if (!ReadValue(value, expandable, &read) || !CheckKeptAttr(name, read).ok()) return false;
     attrs->Set(name, std::move(read));
