@@ -88,6 +88,11 @@ class Worker::Impl : public CollectiveHost {
   void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
       MG_EXCLUDES(session.mutex);
   // Fails the step because a message to or from it was lost.
+  // The step, or nullptr if it does not run now.
+  std::shared_ptr<Step> RunningStep(WorkerSession& session, uint64_t step) const
+      MG_EXCLUDES(session.mutex);
+  // "'x:0' (edge 2) from TASK" of what a step that runs here awaits, else "edge 2".
+  std::string DescribeAwaited(WorkerSession& session, uint64_t step, int32_t edge) const;
   void FailHere(WorkerSession& session, uint64_t step, const Status& status)
       MG_EXCLUDES(session.mutex);
   // The handler of a session's data plane, which calls the next two.

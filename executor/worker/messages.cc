@@ -104,11 +104,13 @@ void Worker::Impl::SendMessage(WorkerSession& session, int peer, StepMessage mes
 void Worker::Impl::Departed(Departure* departure, const Status& status) {
   const std::shared_ptr<WorkerSession> session = std::move(departure->session);
   const uint64_t step = departure->step;
-  session->leaving[static_cast<size_t>(departure->peer)].fetch_sub(1, std::memory_order_relaxed);
+  const auto peer = static_cast<size_t>(departure->peer);
+  session->leaving[peer].fetch_sub(1, std::memory_order_relaxed);
   departures_.Give(departure);
   sending_.fetch_sub(1, std::memory_order_relaxed);
   if (status.ok() || FindSession(session->id) != session) return;
-  FailHere(*session, step, status.WithContext("sending from " + task_).AsDerived());
+  const std::string what = "sending from " + task_ + " to " + session->peers[peer].task;
+  FailHere(*session, step, status.WithContext(what).AsDerived());
 }
 
 Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMessage message,
@@ -281,9 +283,8 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   arrivals_.Give(arrival);
   if (!status.ok() || !tensor.ok()) {
     const Status& cause = status.ok() ? tensor.status() : status;
-    FailHere(
-        *session, step,
-        cause.WithContext("receiving edge " + std::to_string(edge) + " at " + task_).AsDerived());
+    const std::string what = "receiving " + DescribeAwaited(*session, step, edge) + " at " + task_;
+    FailHere(*session, step, cause.WithContext(what).AsDerived());
     return;
   }
   Accept(*session, step, edge, std::move(tensor).value());

@@ -209,35 +209,43 @@ void Worker::Impl::LosePeer(WorkerSession& session, int peer, const Status& why)
   session.transport->Disconnect(lost.id);
 }
 
-void Worker::Impl::AwaitedLost(WorkerSession& session, const StepWatch::Missing& missing) {
-  std::shared_ptr<Step> step;
-  {
-    MutexLock lock(session.mutex);
-    const StepSlot& slot = session.SlotOf(missing.step);
-    if (slot.Runs(missing.step)) step = slot.running;
+std::shared_ptr<Step> Worker::Impl::RunningStep(WorkerSession& session, uint64_t step) const {
+  MutexLock lock(session.mutex);
+  const StepSlot& slot = session.SlotOf(step);
+  return slot.Runs(step) ? slot.running : nullptr;
+}
+
+std::string Worker::Impl::DescribeAwaited(WorkerSession& session, uint64_t id, int32_t edge) const {
+  const std::string number = "edge " + std::to_string(edge);
+  const std::shared_ptr<Step> step = RunningStep(session, id);
+  if (step == nullptr) return number;
+  for (const EdgeInfo* awaited : step->progress().awaited) {
+    if (awaited->id != edge) continue;
+    const Result<DeviceName> sender = DeviceName::Parse(awaited->send_device);
+    return "'" + awaited->name + "' (" + number + ") from " +
+           (sender.ok() ? sender->TaskName() : awaited->send_device);
   }
+  return number;
+}
+
+void Worker::Impl::AwaitedLost(WorkerSession& session, const StepWatch::Missing& missing) {
+  const std::shared_ptr<Step> step = RunningStep(session, missing.step);
   if (step == nullptr) return;
-  const Step::Progress progress = step->progress();
-  const auto edge =
-      std::find_if(progress.awaited.begin(), progress.awaited.end(),
-                   [&](const EdgeInfo* awaited) { return awaited->id == missing.awaited.what; });
-  if (edge == progress.awaited.end()) return;  // it has come after all
-  const std::string& sender = session.peers[static_cast<size_t>(missing.awaited.peer)].task;
+  const std::vector<const EdgeInfo*> awaited = step->progress().awaited;
+  if (std::none_of(awaited.begin(), awaited.end(),
+                   [&](const EdgeInfo* edge) { return edge->id == missing.awaited.what; }))
+    return;  // it has come after all
   FailHere(session, missing.step,
-           Unavailable("'" + (*edge)->name + "' (edge " + std::to_string((*edge)->id) + ") from " +
-                       sender + " is lost on its way to " + task_ + ": " + sender +
+           Unavailable(DescribeAwaited(session, missing.step, missing.awaited.what) +
+                       " is lost on its way to " + task_ + ": " +
+                       session.peers[static_cast<size_t>(missing.awaited.peer)].task +
                        " has ended its part of step " + std::to_string(StepNumberOf(missing.step)) +
                        " and sends nothing more"));
 }
 
 void Worker::Impl::TellWait(WorkerSession& session, uint64_t id) {
   constexpr size_t kMostListed = 3;
-  std::shared_ptr<Step> step;
-  {
-    MutexLock lock(session.mutex);
-    const StepSlot& slot = session.SlotOf(id);
-    if (slot.Runs(id)) step = slot.running;
-  }
+  const std::shared_ptr<Step> step = RunningStep(session, id);
   if (step == nullptr) return;
   const Step::Progress progress = step->progress(/*with_nodes=*/true);
   std::vector<std::string> waits;
