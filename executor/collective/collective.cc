@@ -160,6 +160,7 @@ void CollectiveManager::Impl::SessionClosed(uint64_t session, const Status& why)
   {
     MutexLock lock(mutex_);
     lost_.erase(session);
+    std::erase_if(given_up_, [&](const auto& entry) { return entry.first.epoch == session; });
     const auto loss = [&](const std::string& device) {
       return why.ok() ? Status()
                       : Unavailable("the client of " + device + " is lost: " + why.message());
@@ -334,12 +335,19 @@ void CollectiveManager::Impl::OnArrival(const std::shared_ptr<Arrival>& arrival,
       if (status.ok())
         HandleControl(arrival->session, arrival->key.group, message, arrival->payload, &actions);
     } else {
-      const OperationPtr operation =
-          arrival->into != nullptr ? arrival->into : FindOrPark(arrival->key, message.timeout_ms);
-      if (operation->over) {
+      const auto known = operations_.find(arrival->key);
+      const OperationPtr operation = arrival->into != nullptr     ? arrival->into
+                                     : known != operations_.end() ? known->second
+                                     : status.ok() ? FindOrPark(arrival->key, message.timeout_ms)
+                                                   : nullptr;
+      if (operation == nullptr || (!operation->started && !status.ok())) {
+        // A loss is told otherwise (PeerLost); that there was no memory is told here.
+        if (status.code() == Code::kResourceExhausted)
+          GiveUp(arrival->key, arrival->session, status, &actions);
+      } else if (operation->over) {
         // Too late.
       } else if (!status.ok()) {
-        if (operation->started && message.rank < operation->ranks()) {
+        if (message.rank < operation->ranks()) {
           Fail(operation,
                Unavailable("receiving from " + operation->members->Describe(message.rank) + ": " +
                            status.message()),
@@ -351,7 +359,9 @@ void CollectiveManager::Impl::OnArrival(const std::shared_ptr<Arrival>& arrival,
         PrefixDone(operation, message.index, std::move(arrival->payload));
         Schedule(operation, false, &actions);
       } else if (!operation->started) {
-        operation->parked.emplace_back(message, std::move(arrival->payload));
+        const Status kept =
+            Park(operation.get(), arrival->session, message, std::move(arrival->payload));
+        if (!kept.ok()) GiveUp(arrival->key, arrival->session, kept, &actions);
       } else {
         Apply(operation, message, std::move(arrival->payload), &actions);
         CheckComplete(operation, &actions);

@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kBrokenKept = 64;
+constexpr size_t kGivenUpKept = 4096;
 // After a transfer has broken off, it is known within this time what was lost.
 constexpr milliseconds kCauseGrace{1000};
 
@@ -118,6 +119,16 @@ void CollectiveManager::Impl::Refuse(int32_t group, const std::string& device, c
 
 void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& task, int32_t group,
                                          const CollectiveMessage& message, Actions* actions) {
+  size_t waiting = 0;
+  for (const auto& [key, other] : forming_) waiting += other.joined.size();
+  if (waiting >= collective::kMostJoining ||
+      (forming_.size() >= collective::kMostForming && !forming_.contains(group))) {
+    return Refuse(group, message.device, {session, task},
+                  ResourceExhausted(std::to_string(waiting) + " devices wait at " + host_->task() +
+                                    " for " + std::to_string(forming_.size()) +
+                                    " collective groups; more are not taken"),
+                  actions);
+  }
   Forming& forming = forming_[group];
   const int size = static_cast<int>(message.index);
   if (forming.joined.empty()) forming.size = size;
@@ -235,7 +246,7 @@ void CollectiveManager::Impl::HandleControl(uint64_t session, int32_t group,
   switch (message.what) {
     case CollectiveWhat::kJoin: {
       const Result<DeviceName> device = DeviceName::Parse(message.device);
-      if (device.ok() && device->full() && message.index > 0)
+      if (device.ok() && device->full() && static_cast<int>(message.index) > 0)
         HandleJoin(session, device->TaskName(), group, message, actions);
       return;
     }
@@ -295,8 +306,7 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
         actions->sends.push_back({member.session, task, where.first, 1, message, rounds, nullptr});
     }
   }
-  if (!known && !tell) broken_.emplace(epoch, status);
-  if (broken_.size() > kBrokenKept) broken_.erase(broken_.begin());
+  if (!known && !tell) KeepBroken(epoch, status);
   // End the operations of the epoch, including those for which data came before their own member
   // began.
   std::vector<OperationPtr> pending;
@@ -324,6 +334,23 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
     operation->deadline = Clock::now() + operation->spec.timeout;
     if (operation->workers == 0) operation->Clear();
   }
+}
+
+void CollectiveManager::Impl::KeepBroken(uint64_t epoch, const Status& status) {
+  broken_.emplace(epoch, status);
+  if (broken_.size() > kBrokenKept)
+    broken_.erase(broken_.begin()->first == epoch ? std::next(broken_.begin()) : broken_.begin());
+}
+
+void CollectiveManager::Impl::GiveUp(const Key& key, uint64_t session, const Status& status,
+                                     Actions* actions) {
+  if (key.epoch != session) {
+    KeepBroken(key.epoch, status);
+    return Break(key.epoch, status, true, actions);
+  }
+  operations_.erase(key);
+  given_up_.emplace(key, status);
+  if (given_up_.size() > kGivenUpKept) given_up_.erase(given_up_.begin());
 }
 
 void CollectiveManager::Impl::Withhold(const std::string& device, Actions* actions) {

@@ -29,6 +29,15 @@ namespace collective {
 // Operations, too, are kept for this much longer, since messages for them may still come.
 inline constexpr std::chrono::milliseconds kLeaderGrace{2000};
 
+// Bounds of what a session's peers may send for operations that no member of this task has begun:
+// messages, and how long one is kept whatever its sender asks for. Their bytes may be half of the
+// host pool's limit.
+inline constexpr int64_t kMostParked = 1 << 17;
+inline constexpr std::chrono::hours kLongestParked{1};
+// Devices that wait at a leader for their groups to be complete, and such groups.
+inline constexpr size_t kMostJoining = 1 << 16;
+inline constexpr size_t kMostForming = 1 << 10;
+
 std::string GroupName(int group);  // "collective group 1"
 uint32_t Milliseconds(std::chrono::milliseconds time);
 
@@ -142,6 +151,10 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
 
   // rounds.cc:
   OperationPtr FindOrPark(const Key& key, uint32_t timeout_ms) MG_REQUIRES(mutex_);
+  // Keeps the message for the operation, which has not begun. ResourceExhausted if the session has
+  // too many or too large ones here.
+  Status Park(Operation* operation, uint64_t session, const CollectiveMessage& message,
+              Payload payload) MG_REQUIRES(mutex_);
   void Begin(const Request& request, const Key& key, const Members& members, bool epoch_breaks,
              Actions* actions) MG_REQUIRES(mutex_);
   void Contribute(const OperationPtr& operation, int rank, Actions* actions) MG_REQUIRES(mutex_);
@@ -210,6 +223,11 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   // them has been sent.
   void Break(uint64_t epoch, const Status& status, bool tell, Actions* actions,
              const Rounds& ended = {}) MG_REQUIRES(mutex_);
+  // A message of `session` was not kept, so its operation can never end: fails it when it begins,
+  // or, in a group that was found, ends the epoch.
+  void GiveUp(const Key& key, uint64_t session, const Status& status, Actions* actions)
+      MG_REQUIRES(mutex_);
+  void KeepBroken(uint64_t epoch, const Status& status) MG_REQUIRES(mutex_);
   void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions)
       MG_REQUIRES(mutex_);
   void Tick(Clock::time_point now, Actions* actions) MG_REQUIRES(mutex_);
@@ -246,9 +264,12 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   std::vector<Request> held_ MG_GUARDED_BY(mutex_);  // wait for an earlier step to begin the same
   std::vector<Withheld> withheld_ MG_GUARDED_BY(mutex_);
   std::map<uint64_t, std::vector<std::string>> lost_ MG_GUARDED_BY(mutex_);  // tasks, by session
-  // Epochs that ended before this task was told of them.
+  std::map<uint64_t, std::shared_ptr<collective::ParkedCount>> parked_
+      MG_GUARDED_BY(mutex_);  // by session
+  // Epochs that ended before this task was told of them, or because a message was not kept.
   std::map<uint64_t, Status> broken_ MG_GUARDED_BY(mutex_);
-  int working_ MG_GUARDED_BY(mutex_) = 0;  // threads inside Work, queued ones too
+  std::map<Key, Status> given_up_ MG_GUARDED_BY(mutex_);  // of groups whose members are given
+  int working_ MG_GUARDED_BY(mutex_) = 0;                 // threads inside Work, queued ones too
   bool stopped_ MG_GUARDED_BY(mutex_) = false;
   bool waiting_ MG_GUARDED_BY(mutex_) = false;  // the timer sleeps until it is told
   std::thread timer_;

@@ -24,7 +24,7 @@
 //
 // `rank` is the sender's, `kind` the operation's (CollectiveKind), `meeting` the request's.
 // `signature` is a hash of what all members of an operation must agree on. `timeout_ms` is how long
-// the sender waits: what comes for an operation that does not begin is kept as long.
+// the sender waits: what comes for an operation that does not begin is kept as long, at most 1 h.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -54,13 +55,46 @@ struct Piece {
   bool busy = false;
 };
 
+// What one session has sent for operations that no member of this task has begun. Counted down by
+// whoever releases a message, with the manager's lock or without.
+struct ParkedCount {
+  std::atomic<int64_t> messages{0}, bytes{0};
+};
+
+// Such a message, counted as long as it lives.
+class Parked {
+ public:
+  Parked(CollectiveMessage what, Payload tensor, std::shared_ptr<ParkedCount> count)
+      : message(std::move(what)),
+        payload(std::move(tensor)),
+        bytes_(static_cast<int64_t>(payload.bytes)),
+        count_(std::move(count)) {
+    ++count_->messages;
+    count_->bytes += bytes_;
+  }
+  Parked(Parked&&) = default;
+  Parked& operator=(Parked&&) = delete;
+  ~Parked() {
+    if (count_ == nullptr) return;
+    --count_->messages;
+    count_->bytes -= bytes_;
+  }
+
+  CollectiveMessage message;
+  Payload payload;
+
+ private:
+  int64_t bytes_;
+  std::shared_ptr<ParkedCount> count_;  // nullptr: it was moved elsewhere
+};
+
 struct Operation {
   using Request = std::shared_ptr<CollectiveRequest>;
 
   Key key;
   Clock::time_point deadline;
   // Messages that came before a member of this task began the operation.
-  std::vector<std::pair<CollectiveMessage, Payload>> parked;
+  std::vector<Parked> parked;
 
   // Set when the first member of this task begins.
   bool started = false;

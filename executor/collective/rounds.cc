@@ -6,9 +6,11 @@
 // callback may begin the next round.
 #include <algorithm>
 
+#include "base/byte_size.h"
 #include "base/codec.h"
 #include "base/device_name.h"
 #include "base/duration.h"
+#include "base/pool_allocator.h"
 #include "executor/collective/manager.h"
 #include "executor/thread_pools.h"
 #include "executor/worker/step_message.h"
@@ -17,8 +19,10 @@ namespace monograph {
 
 using collective::GroupName;
 using collective::kLeaderGrace;
+using collective::kMostParked;
 using collective::Milliseconds;
 using collective::OperationPtr;
+using collective::ParkedCount;
 using collective::Piece;
 using collective::Route;
 using collective::Station;
@@ -122,10 +126,37 @@ OperationPtr CollectiveManager::Impl::FindOrPark(const Key& key, uint32_t timeou
   if (operation == nullptr) {
     operation = std::make_shared<Operation>();
     operation->key = key;
-    operation->deadline = Clock::now() + milliseconds(timeout_ms) + kLeaderGrace;
+    operation->deadline =
+        Clock::now() +
+        std::min<milliseconds>(milliseconds(timeout_ms), collective::kLongestParked) + kLeaderGrace;
     WakeTimer();
   }
   return operation;
+}
+
+Status CollectiveManager::Impl::Park(Operation* operation, uint64_t session,
+                                     const CollectiveMessage& message, Payload payload) {
+  std::shared_ptr<ParkedCount>& count = parked_[session];
+  if (count == nullptr) {
+    count = std::make_shared<ParkedCount>();
+    std::erase_if(parked_, [&](const auto& entry) {
+      return entry.first != session && entry.second.use_count() == 1;
+    });
+  }
+  const int64_t most_bytes = HostPool().limit() / 2;
+  if (count->messages >= kMostParked ||
+      count->bytes + static_cast<int64_t>(payload.bytes) > most_bytes) {
+    return ResourceExhausted(
+        "the tasks of session " + std::to_string(session) + " are too far ahead of " +
+        host_->task() + ", which has not begun instance " +
+        std::to_string(operation->key.instance) + " of " + GroupName(operation->key.group) + ": " +
+        std::to_string(count->messages) + " messages of " + BytesText(count->bytes) +
+        " wait here, and one of " + BytesText(static_cast<int64_t>(payload.bytes)) +
+        " came; at most " + std::to_string(kMostParked) + " messages of " + BytesText(most_bytes) +
+        " are kept");
+  }
+  operation->parked.emplace_back(message, std::move(payload), count);
+  return Status();
 }
 
 void CollectiveManager::Impl::Start(const Request& request) {
@@ -171,6 +202,10 @@ void CollectiveManager::Impl::Begin(const Request& request, const Key& key, cons
   }
   request->rank = static_cast<int>(found - members->devices.begin());
   const auto rank = static_cast<size_t>(request->rank);
+  if (const auto broken = broken_.find(key.epoch); broken != broken_.end())
+    return refuse(broken->second);
+  if (const auto given_up = given_up_.find(key); given_up != given_up_.end())
+    return refuse(given_up->second);
   const OperationPtr operation = FindOrPark(key, 0);
   Operation& op = *operation;
   if (op.over) return refuse(op.status);
@@ -210,8 +245,8 @@ void CollectiveManager::Impl::Begin(const Request& request, const Key& key, cons
   Contribute(operation, request->rank, actions);
   auto parked = std::move(op.parked);
   op.parked.clear();
-  for (auto& [message, payload] : parked) {
-    if (!op.over) Apply(operation, message, std::move(payload), actions);
+  for (collective::Parked& early : parked) {
+    if (!op.over) Apply(operation, early.message, std::move(early.payload), actions);
   }
   if (op.over) return;
   if (op.spec.kind == CollectiveKind::kReduce) MakeAllReady(&op);

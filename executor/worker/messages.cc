@@ -222,6 +222,7 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
                                     size_t payload_bytes) {
   StepMessage message;
   if (!Receive(session, header, payload_bytes, &message)) return {};
+  const MemoryHolder::Scope memory(session.memory.get());
   if (message.kind == StepMessageKind::kCollective) {
     PayloadSink sink = collectives_->OnMessage(message, payload_bytes);
     if (sink.data == nullptr) return sink;
@@ -236,7 +237,6 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
     CountDropped("a payload that belongs to no tensor");
     return {};
   }
-  const MemoryHolder::Scope memory(session.memory.get());
   // Strings and handles arrive packed.
   Result<Tensor> tensor =
       IsPlainData(message.dtype)

@@ -13,6 +13,8 @@
 #include <random>
 #include <thread>
 
+#include "base/pool_allocator.h"
+#include "executor/collective/message.h"
 #include "executor/thread_pools.h"
 #include "executor/worker/step_message.h"
 
@@ -702,6 +704,106 @@ TEST(Collectives, AMemberThatHasItsSumAndLeavesTakesNothingFromTheOthers) {
       EXPECT_FALSE(next->Wait().ok());
     }
   }
+}
+
+// A message of session 100 to member 0, for an operation of step 3 that nobody has begun.
+void SendEarly(Group* group, uint64_t epoch, int instance, size_t bytes,
+               uint32_t timeout_ms = UINT32_MAX) {
+  CollectiveMessage early;
+  early.what = CollectiveWhat::kPiece;
+  early.rank = 1;
+  early.instance = instance;
+  early.epoch = epoch;
+  early.timeout_ms = timeout_ms;
+  const std::string body = EncodeCollective(early);
+  StepMessage message;
+  message.kind = StepMessageKind::kCollective;
+  message.session = 100;
+  message.step = 3;
+  message.id = 5;
+  message.body = body;
+  group->manager(0).OnDelivered(message, {Buffer::Allocate(HostAllocator(), bytes), 0, bytes});
+}
+
+TEST(Collectives, TooManyMessagesAheadOfTheirOperationFailItWithANumberAndNothingElse) {
+  const int64_t before = HostPool().bytes_in_use();
+  {
+    Group group(2, 1, false, true);
+    for (int instance = 1; instance <= (1 << 17) + 1; ++instance)
+      SendEarly(&group, 100, instance, 1);
+    const Status refused = group.Sum(0, 3, (1 << 17) + 1, {10})->Wait();
+    EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+    EXPECT_NE(refused.message().find("the tasks of session 100 are too far ahead of " + Task(0)),
+              std::string::npos)
+        << refused;
+    EXPECT_NE(refused.message().find("at most 131072 messages"), std::string::npos) << refused;
+    // The other end of the session, and the next step of this one, go on.
+    const auto a = group.Sum(0, 4, 1, {10}), b = group.Sum(1, 4, 1, {10});
+    EXPECT_TRUE(a->Wait().ok() && b->Wait().ok());
+    group.manager(0).SessionClosed(100, Status());
+    EXPECT_LE(HostPool().bytes_in_use(), before + (1 << 20));
+  }
+}
+
+TEST(Collectives, TooManyBytesAheadOfTheirOperationFailIt) {
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(4 * HostPool().bytes_mapped() + (64 << 20));
+  const auto most = static_cast<size_t>(HostPool().limit() / 2);
+  {
+    Group group(2, 1, false, true);
+    for (int instance = 1; instance <= 3; ++instance)
+      SendEarly(&group, 100, instance, most / 2 - 1000);
+    const Status refused = group.Sum(0, 3, 3, {10})->Wait();
+    EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+    EXPECT_NE(refused.message().find("2 messages of"), std::string::npos) << refused;
+    EXPECT_NE(refused.message().find("instance 3 of collective group 5"), std::string::npos)
+        << refused;
+  }
+  HostPool().SetLimit(limit);
+}
+
+TEST(Collectives, JunkForEpochsThatNeverComeIsBoundedAndGoesWithItsTime) {
+  constexpr int64_t kBound = 1 << 17, kBytes = 1024;
+  Group group(2, 1, false, false);
+  const int64_t before = HostPool().bytes_in_use();
+  for (int i = 0; i < 2 * kBound; ++i)
+    SendEarly(&group, 1000 + static_cast<uint64_t>(i), 1, kBytes, 1);
+  EXPECT_LE(HostPool().bytes_in_use(), before + kBound * kBytes + (16 << 20));
+  const auto a = group.Sum(0, 4, 1, {10}), b = group.Sum(1, 4, 1, {10});
+  EXPECT_TRUE(a->Wait().ok() && b->Wait().ok());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (HostPool().bytes_in_use() > before + (1 << 20) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_LE(HostPool().bytes_in_use(), before + (1 << 20));
+}
+
+TEST(Collectives, ALeaderTakesSoManyDevicesThatWaitForTheirGroups) {
+  Group group(2, 1, false, false);
+  const auto join = [&](int device, uint32_t of) {
+    CollectiveMessage text;
+    text.what = CollectiveWhat::kJoin;
+    text.index = 100'000;
+    text.timeout_ms = UINT32_MAX;
+    text.device = DeviceOf(1, device);
+    const std::string body = EncodeCollective(text);
+    StepMessage message;
+    message.kind = StepMessageKind::kCollective;
+    message.session = 100;
+    message.step = 1;
+    message.id = of;
+    message.body = body;
+    group.manager(0).OnDelivered(message, {});
+  };
+  for (uint32_t i = 0; i < (1 << 10); ++i) join(0, 100 + i);
+  const Status groups = group.Sum(1, 4, 1, {10})->Wait();
+  EXPECT_EQ(groups.code(), Code::kResourceExhausted);
+  EXPECT_EQ(groups.message(),
+            "1024 devices wait at " + Task(0) + " for 1024 collective groups; more are not taken");
+  for (int i = 1; i <= (1 << 16) - (1 << 10); ++i) join(i, 100);
+  const Status devices = group.Sum(1, 5, 1, {10})->Wait();
+  EXPECT_EQ(devices.code(), Code::kResourceExhausted);
+  EXPECT_EQ(devices.message(),
+            "65536 devices wait at " + Task(0) + " for 1024 collective groups; more are not taken");
 }
 
 TEST(Collectives, ABroadcastReachesAllMembers) {
