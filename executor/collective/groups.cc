@@ -25,6 +25,13 @@ constexpr size_t kGivenUpKept = 4096;
 // After a transfer has broken off, it is known within this time what was lost.
 constexpr milliseconds kCauseGrace{1000};
 
+// Keeps why `key` has failed, and in its place forgets the lowest other one if there are too many.
+template <typename Map>
+void Remember(Map* map, const typename Map::key_type& key, const Status& why, size_t most) {
+  const auto kept = map->emplace(key, why).first;
+  if (map->size() > most) map->erase(map->begin() == kept ? std::next(kept) : map->begin());
+}
+
 Payload RoundsToSend(const std::map<int32_t, uint64_t>& rounds) {
   Encoder out;
   for (const auto& [instance, round] : rounds) {
@@ -306,7 +313,7 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
         actions->sends.push_back({member.session, task, where.first, 1, message, rounds, nullptr});
     }
   }
-  if (!known && !tell) KeepBroken(epoch, status);
+  if (!known && !tell) Remember(&broken_, epoch, status, kBrokenKept);
   // End the operations of the epoch, including those for which data came before their own member
   // began.
   std::vector<OperationPtr> pending;
@@ -336,21 +343,14 @@ void CollectiveManager::Impl::Break(uint64_t epoch, const Status& why, bool tell
   }
 }
 
-void CollectiveManager::Impl::KeepBroken(uint64_t epoch, const Status& status) {
-  broken_.emplace(epoch, status);
-  if (broken_.size() > kBrokenKept)
-    broken_.erase(broken_.begin()->first == epoch ? std::next(broken_.begin()) : broken_.begin());
-}
-
 void CollectiveManager::Impl::GiveUp(const Key& key, uint64_t session, const Status& status,
                                      Actions* actions) {
   if (key.epoch != session) {
-    KeepBroken(key.epoch, status);
+    Remember(&broken_, key.epoch, status, kBrokenKept);
     return Break(key.epoch, status, true, actions);
   }
   operations_.erase(key);
-  given_up_.emplace(key, status);
-  if (given_up_.size() > kGivenUpKept) given_up_.erase(given_up_.begin());
+  Remember(&given_up_, key, status, kGivenUpKept);
 }
 
 void CollectiveManager::Impl::Withhold(const std::string& device, Actions* actions) {

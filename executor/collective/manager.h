@@ -227,7 +227,6 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   // or, in a group that was found, ends the epoch.
   void GiveUp(const Key& key, uint64_t session, const Status& status, Actions* actions)
       MG_REQUIRES(mutex_);
-  void KeepBroken(uint64_t epoch, const Status& status) MG_REQUIRES(mutex_);
   void RunInEpoch(int32_t group, Member* member, const Request& request, Actions* actions)
       MG_REQUIRES(mutex_);
   void Tick(Clock::time_point now, Actions* actions) MG_REQUIRES(mutex_);
