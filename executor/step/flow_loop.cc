@@ -12,63 +12,25 @@
 // so the count is never too small while a node is left.
 #include "executor/step/flow_loop.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "executor/step/dead_tensor.h"
-#include "executor/thread_pools.h"
-#include "executor/worker/step_ids.h"
 
 namespace monograph {
 namespace {
-
-// As in step_loop.cc.
-constexpr int64_t kMostByCallerNs = 50'000;
-constexpr int64_t kWorthSharingNs = 5'000;
-constexpr uint8_t kOwnThreadBits = 12;
 
 constexpr uint32_t kControlsLeft = ~(kLive | kMergeInputs);
 
 }  // namespace
 
-thread_local FlowLoop* FlowLoop::innermost_ = nullptr;
-
 FlowLoop::FlowLoop(Step& step, bool compute)
-    : step_(step),
-      plan_(step.plan_->data()),
-      flow_(*plan_.flow),
-      state_(*step.state_),
-      root_(state_.flow->root.get()),
-      compute_(compute),
-      memory_(plan_.memory.get()),
-      runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, &step.outcome_, compute),
-      outer_(innermost_),
-      running_(RunningNode::Mine()),
-      outer_step_(running_.step()),
-      outer_node_(running_.node()),
-      budget_(kMostByCallerNs) {
-  innermost_ = this;
-  running_.Set(-1);
-  running_.SetStep(&step);
-}
-
-FlowLoop* FlowLoop::Find(const Step& step) {
-  FlowLoop* loop = innermost_;
-  while (loop != nullptr && &loop->step_ != &step) loop = loop->outer_;
-  return loop;
-}
+    : ReadyLoop(step, compute), flow_(*plan_.flow), root_(state_.flow->root.get()) {}
 
 void FlowLoop::RunTask(void* context, int32_t head) {
-  Iteration* const iteration = static_cast<Iteration*>(context);
+  auto* const iteration = static_cast<Iteration*>(context);
   Step& step = *iteration->state->step;
-  {
-    FlowLoop loop(step, /*compute=*/true);
-    loop.head_ = {iteration, head};
-    for (FlowItem item = loop.head_; item.valid(); item = next(item))
-      loop.cost_ += loop.ShareCost(item.node);
-    loop.Run();
-  }
+  FlowLoop(step, /*compute=*/true).RunList({iteration, head});
   step.Release();
 }
 
@@ -89,37 +51,23 @@ void FlowLoop::Run() {
         head_ = ready_ = dead_ = {};
         break;
       }
-      if (!compute_ && !MayRunHere(item.node)) {
+      if (!compute_ && !MayRunHere(item)) {
         Defer(item);
         continue;
       }
       last = item;
       running_.Set(item.node);
       Execute(item);
-      if (compute_ && cost_ >= kWorthSharingNs && head_.valid() && plan_.pools->hungry()) Share();
+      if (WorthSharing()) Share();
     }
     HandOverDeferred();
     HandIn();  // may end a loop, and make ready what is behind it
   } while ((ready_.valid() || head_.valid() || dead_.valid()) && !step_.aborted());
-  if (step_.aborted() && last.valid()) [[unlikely]] {
-    const NodeKind kind = plan_.nodes[static_cast<size_t>(last.node)].kind;
-    if (kind == NodeKind::kKernel || kind == NodeKind::kSerial)
-      step_.EndedLate(last.node, Status());
-  }
+  if (step_.aborted() && last.valid()) [[unlikely]]
+    Aborted(last.node);
 }
 
 // ---- the lists
-
-inline FlowItem FlowLoop::Pop() {
-  const FlowItem item = head_;
-  if (!item.valid()) {
-    cost_ = 0;  // estimates may have changed meanwhile
-    return item;
-  }
-  head_ = next(item);
-  cost_ -= ShareCost(item.node);
-  return item;
-}
 
 inline FlowItem FlowLoop::Next() {
   while (dead_.valid()) {
@@ -128,14 +76,6 @@ inline FlowItem FlowLoop::Next() {
     ExecuteDead(item);
   }
   return ready_.valid() ? std::exchange(ready_, {}) : Pop();
-}
-
-// Whether a thread with other duties may run the node itself; takes it off the budget.
-inline bool FlowLoop::MayRunHere(int32_t node) {
-  const uint8_t bits = CostBits(node);
-  if (bits >= kOwnThreadBits || budget_ < 0) return false;
-  budget_ -= int64_t{20} + (int64_t{1} << bits);
-  return true;
 }
 
 // ---- counting
@@ -575,60 +515,7 @@ void FlowLoop::PropagateDead(Iteration* to, const PlanNode& node) {
   Push(item);
 }
 
-[[gnu::noinline]] void FlowLoop::WrongOutput(int32_t id, const DataEdge& edge,
-                                             const Tensor& output) {
-  Fail(id,
-       Internal("the kernel's output " + std::to_string(edge.output) + " is " +
-                (output.valid() ? std::string(DTypeName(output.dtype())) : std::string("missing")) +
-                ", not " + std::string(DTypeName(static_cast<DType>(edge.dtype)))));
-}
-
-// Not with a loop's mutex held: what passes values on, under it, cannot fail.
-void FlowLoop::Fail(int32_t id, const Status& status) {
-  step_.AbortHeld(status.WithContext(plan_.Describe(id)));
-}
-
 // ---- other threads
-
-// As StepLoop::Share.
-void FlowLoop::Share() {
-  FlowItem kept_first, given_first;
-  FlowItem* kept = &kept_first;
-  FlowItem* given = &given_first;
-  int64_t kept_cost = 0;
-  bool give = true;
-  for (FlowItem item = head_; item.valid(); item = next(item)) {
-    if (give) {
-      *given = item;
-      given = &next(item);
-    } else {
-      *kept = item;
-      kept = &next(item);
-      kept_cost += ShareCost(item.node);
-    }
-    give = !give;
-  }
-  *kept = *given = {};
-  head_ = kept_first;
-  cost_ = kept_cost;
-  Enqueue(given_first);
-}
-
-void FlowLoop::Defer(const FlowItem& item) {
-  next(item) = {};
-  if (plan_.pools->hungry()) return Enqueue(item);
-  if (deferred_last_.valid()) {
-    next(deferred_last_) = item;
-  } else {
-    deferred_first_ = item;
-  }
-  deferred_last_ = item;
-}
-
-void FlowLoop::HandOverDeferred() {
-  if (deferred_first_.valid() && !step_.aborted()) Enqueue(deferred_first_);
-  deferred_first_ = deferred_last_ = {};
-}
 
 void FlowLoop::Enqueue(const FlowItem& list) {
   HandIn();

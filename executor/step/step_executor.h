@@ -34,6 +34,8 @@ struct StepState;
 class FlowLoop;
 class StepLoop;
 class Unfinished;
+template <typename Loop, typename Item, Item kNone>
+class ReadyLoop;
 
 // Takes what leaves a step.
 class StepSink {
@@ -96,6 +98,8 @@ class Step : public std::enable_shared_from_this<Step> {
   friend class StepExecutor;
   friend class FlowLoop;
   friend class StepLoop;
+  template <typename Loop, typename Item, Item kNone>
+  friend class ReadyLoop;
 
   struct Key {};  // only StepExecutor makes steps
 

@@ -6,65 +6,24 @@
 // and hands them over at last, so that it wakes another thread once.
 #include "executor/step/step_loop.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 
-#include "executor/thread_pools.h"
-#include "executor/worker/step_ids.h"
-
 namespace monograph {
-namespace {
-
-// Budget of cheap nodes for a thread that has other duties.
-constexpr int64_t kCallerBudgetNs = 50'000;
-// Work on a list (by estimate) from which it pays to wake another thread.
-constexpr int64_t kShareNs = 5'000;
-// Costs are compared by their number of bits. A node of 2 us or more is worth a thread of its own.
-constexpr uint8_t kExpensiveBits = 12;
-
-}  // namespace
-
-thread_local StepLoop* StepLoop::innermost_ = nullptr;
 
 StepLoop::StepLoop(Step& step, bool compute)
-    : step_(step),
-      plan_(step.plan_->data()),
-      state_(*step.state_),
-      compute_(compute),
+    : ReadyLoop(step, compute),
       timed_(step.timed_),
-      memory_(plan_.memory.get()),
-      runner_(plan_, state_, StepNumberOf(step.step_id_), step.trace_, &step.outcome_, compute),
-      outer_(innermost_),
-      running_(RunningNode::Mine()),
-      outer_step_(running_.step()),
-      outer_node_(running_.node()),
-      budget_(kCallerBudgetNs),
       slots_(state_.slots.get()),
       next_(state_.next.get()),
       pending_(state_.pending.get()),
       nodes_(plan_.nodes.get()),
       edges_(plan_.edges.data()),
-      successors_(plan_.successors.data()) {
-  innermost_ = this;
-  running_.Set(-1);
-  running_.SetStep(&step);
-}
-
-StepLoop* StepLoop::Find(const Step& step) {
-  StepLoop* loop = innermost_;
-  while (loop != nullptr && &loop->step_ != &step) loop = loop->outer_;
-  return loop;
-}
+      successors_(plan_.successors.data()) {}
 
 void StepLoop::RunTask(void* context, int32_t head) {
   Step& step = *static_cast<Step*>(context);
-  {
-    StepLoop loop(step, /*compute=*/true);
-    loop.head_ = head;
-    for (int32_t node = head; node >= 0; node = loop.next(node)) loop.cost_ += loop.ShareCost(node);
-    loop.Run();
-  }
+  StepLoop(step, /*compute=*/true).RunList(head);
   step.Release();
 }
 
@@ -99,33 +58,12 @@ void StepLoop::Run() {
     running_.Set(node);
     const int32_t ready = Execute(node);
     node = ready >= 0 ? ready : Pop();
-    if (compute_ && cost_ >= kShareNs && head_ >= 0 && plan_.pools->hungry()) Share();
+    if (WorthSharing()) Share();
   }
   if (step_.aborted() && last >= 0) [[unlikely]]
     Aborted(last);
   HandOverDeferred();
   Flush();
-}
-
-// ---- the list, and what nodes wait for
-
-inline int32_t StepLoop::Pop() {
-  const int32_t node = head_;
-  if (node < 0) {
-    cost_ = 0;  // estimates may have changed meanwhile
-    return node;
-  }
-  head_ = next(node);
-  cost_ -= ShareCost(node);
-  return node;
-}
-
-// Whether a thread with other duties may run the node itself; takes it off the budget.
-inline bool StepLoop::MayRunHere(int32_t node) {
-  const uint8_t bits = CostBits(node);
-  if (bits >= kExpensiveBits || budget_ < 0) return false;
-  budget_ -= int64_t{20} + (int64_t{1} << bits);
-  return true;
 }
 
 // ---- running one node. Each returns the most urgent successor that became ready, or -1.
@@ -264,65 +202,7 @@ void StepLoop::StartAsync(int32_t id, const PlanNode& node) {
   return -1;
 }
 
-[[gnu::noinline]] void StepLoop::WrongOutput(int32_t id, const DataEdge& edge,
-                                             const Tensor& output) {
-  Fail(id,
-       Internal("the kernel's output " + std::to_string(edge.output) + " is " +
-                (output.valid() ? std::string(DTypeName(output.dtype())) : std::string("missing")) +
-                ", not " + std::string(DTypeName(static_cast<DType>(edge.dtype)))));
-}
-
-void StepLoop::Fail(int32_t id, const Status& status) {
-  step_.AbortHeld(status.WithContext(plan_.Describe(id)));
-}
-
-// The step was aborted; this thread ran `last` just now.
-[[gnu::noinline]] void StepLoop::Aborted(int32_t last) {
-  const NodeKind kind = nodes_[last].kind;
-  if (kind == NodeKind::kKernel || kind == NodeKind::kSerial) step_.EndedLate(last, Status());
-}
-
 // ---- other threads
-
-// Gives every second node of the list, beginning with the most urgent one, to another thread.
-void StepLoop::Share() {
-  int32_t kept_first = -1, given_first = -1;
-  int32_t* kept = &kept_first;
-  int32_t* given = &given_first;
-  int64_t kept_cost = 0;
-  bool give = true;
-  for (int32_t node = head_; node >= 0; node = next(node)) {
-    if (give) {
-      *given = node;
-      given = &next(node);
-    } else {
-      *kept = node;
-      kept = &next(node);
-      kept_cost += ShareCost(node);
-    }
-    give = !give;
-  }
-  *kept = *given = -1;
-  head_ = kept_first;
-  cost_ = kept_cost;
-  Enqueue(given_first);
-}
-
-void StepLoop::Defer(int32_t node) {
-  next(node) = -1;
-  if (plan_.pools->hungry()) return Enqueue(node);
-  if (deferred_last_ >= 0) {
-    next(deferred_last_) = node;
-  } else {
-    deferred_first_ = node;
-  }
-  deferred_last_ = node;
-}
-
-void StepLoop::HandOverDeferred() {
-  if (deferred_first_ >= 0 && !step_.aborted()) Enqueue(deferred_first_);
-  deferred_first_ = deferred_last_ = -1;
-}
 
 void StepLoop::Enqueue(int32_t list) {
   step_.Hold();
