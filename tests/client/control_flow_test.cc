@@ -18,6 +18,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/stack/stack.h"
 #include "ops/variable/variable.h"
+#include "tests/client/session_fixture.h"
 
 namespace monograph {
 namespace {
@@ -28,19 +29,8 @@ struct LoopVariable {
   Output enter, merge, stays, leaves;
 };
 
-class ControlFlowTest : public ::testing::Test {
+class ControlFlowTest : public LocalSessionTest {
  protected:
-  ControlFlowTest() : graph_(NewGraph()), root_(&graph_) {}
-
-  Session& session(SessionOptions options = {}) {
-    if (session_ == nullptr) {
-      EXPECT_TRUE(root_.ok()) << root_.status();
-      auto made = Session::Local(graph_, std::move(options));
-      EXPECT_TRUE(made.ok()) << made.status();
-      session_ = std::move(made).value();
-    }
-    return *session_;
-  }
   Output Feed(const char* name) { return Placeholder(root_.WithOpName(name), DT_FLOAT, {}); }
   float Value(const Output& of, const std::vector<std::pair<Output, float>>& feeds) {
     const Result<std::vector<Tensor>> values = Run(of, feeds);
@@ -90,10 +80,6 @@ class ControlFlowTest : public ::testing::Test {
                          Mul(scope, split.output_true, Const(yes, 10.0f))})
         .output;
   }
-
-  Graph graph_;
-  Scope root_;
-  std::unique_ptr<Session> session_;
 };
 
 TEST_F(ControlFlowTest, ABranchIsTakenByItsPredicate) {

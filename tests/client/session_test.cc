@@ -15,24 +15,14 @@
 #include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
 #include "ops/variable/variable.h"
+#include "tests/client/session_fixture.h"
 #include "train/optimizer.h"
 
 namespace monograph {
 namespace {
 
-class SessionTest : public ::testing::Test {
+class SessionTest : public LocalSessionTest {
  protected:
-  SessionTest() : graph_(NewGraph()), root_(&graph_) {}
-
-  Session& session(SessionOptions options = {}) {
-    if (session_ == nullptr) {
-      EXPECT_TRUE(root_.ok()) << root_.status();
-      auto made = Session::Local(graph_, std::move(options));
-      EXPECT_TRUE(made.ok()) << made.status();
-      session_ = std::move(made).value();
-    }
-    return *session_;
-  }
   static void ExpectError(const Result<std::vector<Tensor>>& result, Code code,
                           std::initializer_list<const char*> parts) {
     ASSERT_FALSE(result.ok());
@@ -42,10 +32,6 @@ class SessionTest : public ::testing::Test {
           << "no '" << part << "' in: " << result.status();
     }
   }
-
-  Graph graph_;
-  Scope root_;
-  std::unique_ptr<Session> session_;
 };
 
 TEST_F(SessionTest, ComputesWhatIsFetchedFromWhatIsFed) {
