@@ -14,7 +14,6 @@
 namespace monograph {
 namespace {
 
-using simulation::Clock;
 using simulation::Network;
 using simulation::SimCluster;
 using std::chrono::milliseconds;
@@ -67,8 +66,8 @@ class SimulatedCluster : public testing::Test {
   }
   // Steps until one fails.
   Status StepsUntilAFailure(Session& session) {
-    const auto deadline = Clock::now() + seconds(30);
-    while (Clock::now() < deadline) {
+    const auto deadline = simulation::Clock::now() + seconds(30);
+    while (simulation::Clock::now() < deadline) {
       if (Status status = Run(session, counting_.add); !status.ok()) return status;
     }
     return Internal("no step has failed");
@@ -95,14 +94,14 @@ TEST_F(SimulatedCluster, NamesAMachineThatIsCutOffWithinThreeSecondsAndGoesOnAft
   const auto session = Connect();
   ASSERT_NE(session, nullptr);
   ASSERT_TRUE(Run(*session, counting_.first).ok());
-  Clock::time_point cut;
+  simulation::Clock::time_point cut;
   std::thread cutter([&] {
     std::this_thread::sleep_for(milliseconds(50));
-    cut = Clock::now();
+    cut = simulation::Clock::now();
     network_.Isolate(cluster_.HostOf("worker-1"));
   });
   const Status failed = StepsUntilAFailure(*session);
-  const auto took = Clock::now() - cut;
+  const auto took = simulation::Clock::now() - cut;
   cutter.join();
   EXPECT_EQ(failed.code(), Code::kUnavailable) << failed;
   EXPECT_EQ(failed.lost_task(), "/job:worker/replica:0/task:1") << failed;
@@ -120,11 +119,11 @@ TEST_F(SimulatedCluster, NamesATaskThatIsKilledAtOnceAndMeetsTheNextOneInItsPlac
   const auto session = Connect();
   ASSERT_NE(session, nullptr);
   ASSERT_TRUE(Run(*session, counting_.first).ok());
-  const auto start = Clock::now();
+  const auto start = simulation::Clock::now();
   cluster_.Kill("worker-0");
   const Status failed = StepsUntilAFailure(*session);
   EXPECT_EQ(failed.lost_task(), "/job:worker/replica:0/task:0") << failed;
-  EXPECT_LT(Clock::now() - start, seconds(2));
+  EXPECT_LT(simulation::Clock::now() - start, seconds(2));
   (void)session->Close();
   ASSERT_TRUE(cluster_.Restart("worker-0").ok());
   const auto again = Connect();
@@ -137,12 +136,12 @@ TEST_F(SimulatedCluster, NamesALinkThatIsCutBetweenTwoTasks) {
   ASSERT_NE(session, nullptr);
   ASSERT_TRUE(Run(*session, counting_.first).ok());
   network_.Cut(cluster_.HostOf("ps-0"), cluster_.HostOf("worker-1"));
-  const auto start = Clock::now();
+  const auto start = simulation::Clock::now();
   const Status failed = StepsUntilAFailure(*session);
   EXPECT_EQ(failed.code(), Code::kUnavailable) << failed;
   EXPECT_FALSE(failed.lost_task().empty()) << failed;
   EXPECT_NE(failed.message().find("the client reaches both"), std::string::npos) << failed;
-  EXPECT_LT(Clock::now() - start, milliseconds(3500));
+  EXPECT_LT(simulation::Clock::now() - start, milliseconds(3500));
 }
 
 TEST_F(SimulatedCluster, RefusesWhatAnEarlierSessionLeftBehind) {

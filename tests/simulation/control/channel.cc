@@ -19,7 +19,6 @@
 namespace monograph::control {
 namespace {
 
-using simulation::Clock;
 using simulation::Loop;
 using simulation::Network;
 using simulation::Site;
@@ -39,7 +38,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
         site_(Network::Current().SiteOf(simulation::CurrentHost())),
         io_(Network::Current().IoOf(site_)),
         name_(options_.expected_task.empty() ? target_ : options_.expected_task + " at " + target_),
-        deadline_(Clock::now() + options_.timeout) {}
+        deadline_(simulation::Clock::now() + options_.timeout) {}
 
   const std::shared_ptr<Loop>& io() const { return io_; }
 
@@ -71,13 +70,13 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
   void ReportLater(Milliseconds after) {
-    report_ = io_->PostAt(Clock::now() + after, [self = shared_from_this(), after] {
+    report_ = io_->PostAt(simulation::Clock::now() + after, [self = shared_from_this(), after] {
       if (self->finished_) return;
       const std::string why =
           self->last_error_.ok() ? "no answer yet" : self->last_error_.message();
       const std::string line = "waiting for " + self->name_ + " (" + why + "), " +
                                Seconds(std::chrono::duration_cast<std::chrono::seconds>(
-                                   self->deadline_ - Clock::now())) +
+                                   self->deadline_ - simulation::Clock::now())) +
                                " left";
       if (self->options_.on_waiting) {
         self->options_.on_waiting(line);
@@ -90,8 +89,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   void TryOnce() {
     if (finished_) return;
-    attempt_limit_ =
-        io_->PostAt(std::min(deadline_, Clock::now() + kAttemptTime), [self = shared_from_this()] {
+    attempt_limit_ = io_->PostAt(
+        std::min(deadline_, simulation::Clock::now() + kAttemptTime), [self = shared_from_this()] {
           if (self->current_ != nullptr)
             self->current_->End(Unavailable("no answer from " + self->address_.text()),
                                 /*lost=*/false);
@@ -114,7 +113,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
         status.code() == Code::kUnavailable || status.code() == Code::kDeadlineExceeded;
     if (!may_come_up) return Finish(status.WithContext(name_));
     last_error_ = status;
-    pause_ = io_->PostAt(Clock::now() + wait_, [self = shared_from_this()] { self->TryOnce(); });
+    pause_ = io_->PostAt(simulation::Clock::now() + wait_,
+                         [self = shared_from_this()] { self->TryOnce(); });
     wait_ = std::min(2 * wait_, kLongestPause);
   }
 
@@ -124,7 +124,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   const Site site_;
   const std::shared_ptr<Loop> io_;
   const std::string name_;
-  const Clock::time_point deadline_;
+  const simulation::Clock::time_point deadline_;
   SimAddress address_;
   Loop::Key limit_, pause_, report_, attempt_limit_;
   Milliseconds wait_ = kFirstPause;
@@ -243,7 +243,7 @@ void Channel::Impl::SendCall(const std::string& method, std::string request, Mil
   timeout = std::clamp(timeout, Milliseconds(0), Milliseconds(UINT32_MAX));
   const uint64_t id = ++last_id_;
   Pending pending{method, timeout, std::move(callback), {}};
-  pending.timer = io_->PostAt(Clock::now() + timeout, [weak = weak_from_this(), id] {
+  pending.timer = io_->PostAt(simulation::Clock::now() + timeout, [weak = weak_from_this(), id] {
     const auto self = weak.lock();
     if (self == nullptr) return;
     const auto call = self->pending_.find(id);

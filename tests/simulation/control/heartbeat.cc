@@ -18,7 +18,6 @@
 namespace monograph::control {
 namespace {
 
-using simulation::Clock;
 using simulation::Loop;
 using simulation::LoopThread;
 using simulation::Network;
@@ -55,7 +54,7 @@ class HeartbeatMonitor::Impl : public std::enable_shared_from_this<HeartbeatMoni
     Loop::Key timer;
     std::optional<Pulse> pulse;  // once it has begun
     uint64_t last_ping = 0;
-    std::map<uint64_t, Clock::time_point> sent;  // pings without an answer
+    std::map<uint64_t, simulation::Clock::time_point> sent;  // pings without an answer
     std::array<Sample, kSamples> samples;
     size_t sample_count = 0;
 
@@ -95,7 +94,7 @@ uint64_t HeartbeatMonitor::Impl::Watch(const std::shared_ptr<Channel::Impl>& cha
     MutexLock lock(mutex_);
     peer->id = ++last_id_;
     PeerHealth& health = health_[peer->id];
-    health.last_answer = health.last_progress = Clock::now();
+    health.last_answer = health.last_progress = simulation::Clock::now();
   }
   peer->monitor = this;
   peer->channel = channel;
@@ -107,7 +106,8 @@ uint64_t HeartbeatMonitor::Impl::Watch(const std::shared_ptr<Channel::Impl>& cha
 
 void HeartbeatMonitor::Impl::Begin(const WatchedPtr& peer) {
   watched_.emplace(peer->id, peer);
-  peer->pulse.emplace(Clock::now(), Pulse::Pace{options_.interval, options_.timeout, kGrace});
+  peer->pulse.emplace(simulation::Clock::now(),
+                      Pulse::Pace{options_.interval, options_.timeout, kGrace});
   Frame frame;
   frame.type = FrameType::kHello;
   Hello hello = peer->channel->options().hello;
@@ -191,7 +191,7 @@ void HeartbeatMonitor::Impl::SendPing(Watched& peer) {
   ping.type = FrameType::kPing;
   ping.id = ++peer.last_ping;
   ping.body = EncodePing({options_.progress ? options_.progress() : 0});
-  peer.sent[ping.id] = Clock::now();
+  peer.sent[ping.id] = simulation::Clock::now();
   peer.end.Send(ping, WireBytes(ping));
 }
 
@@ -214,7 +214,7 @@ void HeartbeatMonitor::Impl::Got(Watched& peer, const Frame& frame) {
 }
 
 Status HeartbeatMonitor::Impl::GotPong(Watched& peer, const Frame& frame) {
-  const Clock::time_point now = Clock::now();
+  const simulation::Clock::time_point now = simulation::Clock::now();
   const auto sent = peer.sent.find(frame.id);
   if (frame.type != FrameType::kPong || sent == peer.sent.end())
     return InvalidArgument("an answer to no ping");
@@ -249,7 +249,7 @@ void HeartbeatMonitor::Impl::Wait(const WatchedPtr& peer) {
 
 void HeartbeatMonitor::Impl::Judge(const WatchedPtr& peer) {
   if (peer->ended) return;
-  const Pulse::Verdict verdict = peer->pulse->Judge(Clock::now());
+  const Pulse::Verdict verdict = peer->pulse->Judge(simulation::Clock::now());
   if (verdict == Pulse::Verdict::kLost) {
     return Lose(*peer, "it has not answered heartbeats for " + Seconds(options_.timeout) +
                            "; its process may be stopped or its machine cut off");

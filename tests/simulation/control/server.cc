@@ -22,7 +22,6 @@
 namespace monograph::control {
 namespace {
 
-using simulation::Clock;
 using simulation::Loop;
 using simulation::LoopThread;
 using simulation::Network;
@@ -198,7 +197,8 @@ std::shared_ptr<Receiver> Server::Impl::Accept(const Frame& frame, Network::End 
   }
   peers_.emplace(id, peer);
   if (beats) {
-    peer->pulse.emplace(Clock::now(), Pulse::Pace{kLook, options_.silence_timeout, kGrace});
+    peer->pulse.emplace(simulation::Clock::now(),
+                        Pulse::Pace{kLook, options_.silence_timeout, kGrace});
     Look(peer);
     return peer;
   }
@@ -245,7 +245,7 @@ void Server::Impl::Over(Peer& peer, Status why, bool on_purpose) {
 }
 
 void Server::Impl::GotPing(Peer& peer, const Frame& frame) {
-  const Clock::time_point now = Clock::now();
+  const simulation::Clock::time_point now = simulation::Clock::now();
   peer.pulse->Heard(now);
   Frame pong;
   pong.type = FrameType::kPong;
@@ -253,14 +253,14 @@ void Server::Impl::GotPing(Peer& peer, const Frame& frame) {
   PongBody body;
   body.progress = options_.progress ? options_.progress() : 0;
   body.received_ns = WireTime(now);
-  body.sent_ns = WireTime(Clock::now());
+  body.sent_ns = WireTime(simulation::Clock::now());
   pong.body = EncodePong(body);
   Send(peer.end, pong);
 }
 
 void Server::Impl::Look(const std::shared_ptr<Peer>& peer) {
   if (peer->over) return;
-  if (peer->pulse->Judge(Clock::now()) == Pulse::Verdict::kLost) {
+  if (peer->pulse->Judge(simulation::Clock::now()) == Pulse::Verdict::kLost) {
     peer->end.Close("the peer closed the connection");
     return Over(*peer,
                 Unavailable(peer->info->name() + " has sent no heartbeat for " +
@@ -284,7 +284,7 @@ void Server::Impl::GotCall(const Peer& peer, const Frame& frame) {
   CallContext context;
   context.connection = peer.info;
   context.method = frame.text;
-  context.deadline = Clock::now() + std::chrono::milliseconds(frame.timeout_ms);
+  context.deadline = simulation::Clock::now() + std::chrono::milliseconds(frame.timeout_ms);
   Reply reply = [pending](Result<std::string> result) { pending->Answer(std::move(result)); };
   pending.reset();
   const Method& target = method->second;
