@@ -74,6 +74,21 @@ Output PadV2(const Scope& scope, const Output& input, const Output& paddings,
 namespace ops::slice {
 namespace {
 
+constexpr const char* kMasks[] = {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask",
+                                  "shrink_axis_mask"};
+
+// Masks are 64 bits wide in graphs, and TensorFlow's kernels take 32.
+Status CheckMasks(const Attrs& attrs) {
+  for (const char* name : kMasks) {
+    const auto mask = attrs.Get<int64_t>(name);
+    if (mask != static_cast<int32_t>(mask)) {
+      return InvalidArgument(std::string(name) + " is " + std::to_string(mask) +
+                             ", out of range for an int32");
+    }
+  }
+  return Status();
+}
+
 StridedSliceMasks MasksOf(const Attrs& attrs) {
   return {attrs.Get<int64_t>("begin_mask"), attrs.Get<int64_t>("end_mask"),
           attrs.Get<int64_t>("ellipsis_mask"), attrs.Get<int64_t>("new_axis_mask"),
@@ -115,6 +130,7 @@ Status SliceShape(ShapeContext& c) {
 }
 
 Status StridedSliceShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(CheckMasks(c.attrs()));
   PartialShape lengths;
   for (int i = 1; i <= 3; ++i) {
     MG_ASSIGN_OR_RETURN(const PartialShape shape, c.WithRank(i, 1));
@@ -135,6 +151,7 @@ Status StridedSliceShape(ShapeContext& c) {
 }
 
 Status StridedSliceGradShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(CheckMasks(c.attrs()));
   MG_ASSIGN_OR_RETURN(const PartialShape shape, c.InputAsShape(0));
   c.set_output(0, shape);
   return Status();
@@ -259,10 +276,7 @@ Status PadGradient(GradientContext& c) {
 OpDef StridedSliceDef(const char* name) {
   OpDef def(name);
   def.Attr("T: type").Attr("Index: {int32, int64}");
-  for (const char* mask :
-       {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"}) {
-    def.Attr(std::string(mask) + ": int = 0");
-  }
+  for (const char* mask : kMasks) def.Attr(std::string(mask) + ": int = 0");
   return def;
 }
 

@@ -48,7 +48,7 @@ Result<StridedSlicePlan> PlanStridedSlice(const PartialShape& input, int count,
                                           std::span<const int64_t> end,
                                           std::span<const int64_t> strides,
                                           const StridedSliceMasks& masks) {
-  if (std::popcount(static_cast<uint64_t>(masks.ellipsis_mask)) > 1) {
+  if (std::popcount(static_cast<uint32_t>(masks.ellipsis_mask)) > 1) {
     return InvalidArgument("multiple ellipses in slice spec not allowed");
   }
   if (count > 32) return InvalidArgument("a slice of more than 32 indices");

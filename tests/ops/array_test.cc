@@ -93,6 +93,34 @@ TEST(RelabelTest, ReshapeSplitAndRowsShareTheInputsMemory) {
   EXPECT_EQ(rows.raw(), x.data<float>() + 6);
 }
 
+TEST(StridedSliceTest, AMaskThatIsNoInt32IsRefusedByItsName) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Output x = Placeholder(root, DT_FLOAT, {3}), i = IntsConst(root, {1});
+  const auto status = [&](const char* op, std::vector<Output> inputs, const char* mask,
+                          int64_t value) {
+    const Scope scope(&graph);
+    OpBuilder(scope, op).Inputs(inputs).Attr(mask, value).BuildOutput();
+    return scope.status();
+  };
+  for (const char* mask :
+       {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"}) {
+    for (const int64_t value : {int64_t{1}, int64_t{INT32_MIN}, int64_t{1} << 31, INT64_MIN}) {
+      const Status of_slice = status("StridedSlice", {x, i, i, i}, mask, value);
+      const Status of_gradient = status("StridedSliceGrad", {i, i, i, i, x}, mask, value);
+      for (const Status& result : {of_slice, of_gradient}) {
+        if (value == static_cast<int32_t>(value)) {
+          EXPECT_TRUE(result.ok()) << result;
+          continue;
+        }
+        EXPECT_EQ(result.code(), Code::kInvalidArgument);
+        const std::string text = mask + (" is " + std::to_string(value)) + ", out of range";
+        EXPECT_NE(result.message().find(text), std::string::npos) << result;
+      }
+    }
+  }
+}
+
 TEST(TransposeTest, LargePermutationsMoveEveryElement) {
   ThreadPools pools(1, 3);
   const Tensor x = Random<float>({37, 5, 130});
