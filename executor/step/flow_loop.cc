@@ -44,7 +44,6 @@ void FlowLoop::ArriveRecv(int32_t node) {
 }
 
 void FlowLoop::Run() {
-  FlowItem last;
   do {
     for (FlowItem item = Next(); item.valid(); item = Next()) {
       if (step_.aborted()) {
@@ -55,7 +54,6 @@ void FlowLoop::Run() {
         Defer(item);
         continue;
       }
-      last = item;
       running_.Set(item.node);
       Execute(item);
       if (WorthSharing()) Share();
@@ -63,8 +61,8 @@ void FlowLoop::Run() {
     HandOverDeferred();
     HandIn();  // may end a loop, and make ready what is behind it
   } while ((ready_.valid() || head_.valid() || dead_.valid()) && !step_.aborted());
-  if (step_.aborted() && last.valid()) [[unlikely]]
-    Aborted(last.node);
+  if (step_.aborted()) [[unlikely]]
+    Aborted();
 }
 
 // ---- the lists

@@ -155,8 +155,10 @@ class ReadyLoop {
   void Fail(int32_t id, const Status& status) {
     step_.AbortHeld(status.WithContext(plan_.Describe(id)));
   }
-  // The step was aborted; this thread ran `last` just now.
-  [[gnu::noinline]] void Aborted(int32_t last) {
+  // The step was aborted, perhaps while this thread ran its last node.
+  [[gnu::noinline]] void Aborted() {
+    const int32_t last = running_.node();
+    if (last < 0) return;
     const NodeKind kind = plan_.nodes[static_cast<size_t>(last)].kind;
     if (kind == NodeKind::kKernel || kind == NodeKind::kSerial) step_.EndedLate(last, Status());
   }

@@ -43,7 +43,6 @@ void StepLoop::CompleteAsync(int32_t id) {
 
 void StepLoop::Run() {
   int32_t node = Pop();
-  int32_t last = -1;
   while (node >= 0) {
     if (step_.aborted()) {
       head_ = -1;
@@ -54,14 +53,13 @@ void StepLoop::Run() {
       node = Pop();
       continue;
     }
-    last = node;
     running_.Set(node);
     const int32_t ready = Execute(node);
     node = ready >= 0 ? ready : Pop();
     if (WorthSharing()) Share();
   }
-  if (step_.aborted() && last >= 0) [[unlikely]]
-    Aborted(last);
+  if (step_.aborted()) [[unlikely]]
+    Aborted();
   HandOverDeferred();
   Flush();
 }
