@@ -2,9 +2,6 @@
 // sees all bytes.
 #include "ops/checkpoint_files/checkpoint_index.h"
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/sealed.h"
 #include "tests/fuzz/targets.h"
@@ -13,35 +10,12 @@
 namespace monograph::fuzz {
 namespace {
 
-// A folder with both, which are names of one file in memory.
-class IndexFile {
- public:
-  IndexFile() : folder_(MakeFolder()) {
-    std::filesystem::create_symlink(file_.Fill(""), CheckpointIndexName(prefix()));
-    std::filesystem::create_symlink(file_.Fill(""), folder_ + "/checkpoint");
-  }
-  ~IndexFile() { std::filesystem::remove_all(folder_); }
-
-  void Fill(std::string_view bytes) { file_.Fill(bytes); }
-  const std::string& folder() const { return folder_; }
-  std::string prefix() const { return folder_ + "/model"; }
-
- private:
-  static std::string MakeFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fuzz.XXXXXX").string();
-    MG_CHECK(mkdtemp(name.data()) != nullptr);
-    return name;
-  }
-  MemoryFile file_;
-  const std::string folder_;
-};
-
 void ReadIndex(std::string_view bytes) {
-  static IndexFile file;
-  file.Fill(bytes);
-  if (const Result<CheckpointState> state = ReadStateFile(file.folder()); state.ok())
+  static MemoryFolder folder({CheckpointIndexName("model"), "checkpoint"});
+  folder.Fill(bytes);
+  if (const Result<CheckpointState> state = ReadStateFile(folder.path()); state.ok())
     MG_CHECK(!state->latest.empty());
-  const Result<CheckpointIndex> index = ReadCheckpointIndex(file.prefix());
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder.path() + "/model");
   if (!index.ok()) return;
   for (const auto& [tensor, shard] : index->weight_map)
     MG_CHECK(shard.find('/') == std::string::npos && shard != "..");

@@ -2,9 +2,7 @@
 // checksums of a table of one block, behind which a search without help would not come.
 #include "ops/checkpoint_files/tensor_bundle.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "base/crc32c.h"
 #include "ops/checkpoint_files/table.h"
@@ -16,31 +14,10 @@ namespace {
 
 constexpr size_t kFooter = 48, kTrailer = 5;
 
-class BundleFile {
- public:
-  BundleFile() : folder_(MakeFolder()) {
-    std::filesystem::create_symlink(file_.Fill(""), BundleIndexName(prefix()));
-    std::filesystem::create_symlink(file_.Fill(""), BundleDataName(prefix(), 0, 1));
-  }
-  ~BundleFile() { std::filesystem::remove_all(folder_); }
-
-  void Fill(std::string_view bytes) { file_.Fill(bytes); }
-  std::string prefix() const { return folder_ + "/model"; }
-
- private:
-  static std::string MakeFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fuzz.XXXXXX").string();
-    MG_CHECK(mkdtemp(name.data()) != nullptr);
-    return name;
-  }
-  MemoryFile file_;
-  const std::string folder_;
-};
-
 void ReadBundle(std::string_view bytes) {
-  static BundleFile file;
-  file.Fill(bytes);
-  Result<BundleReader> reader = BundleReader::Open(file.prefix());
+  static MemoryFolder folder({BundleIndexName("model"), BundleDataName("model", 0, 1)});
+  folder.Fill(bytes);
+  Result<BundleReader> reader = BundleReader::Open(folder.path() + "/model");
   if (!reader.ok()) return;
   for (const auto& [name, entry] : reader->entries()) {
     // A tensor in slices says how large it is, and no bytes bear it out before they are read.
