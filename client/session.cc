@@ -193,17 +193,31 @@ Status Session::Reset(const std::vector<std::string>& containers) {
 }
 
 Result<std::vector<TaskStatus>> Session::Tasks() {
+  std::vector<TaskStatus> tasks;
+  for (Result<TaskStatus>& task : EachTask()) {
+    MG_RETURN_IF_ERROR(task.status());
+    tasks.push_back(std::move(task).value());
+  }
+  return tasks;
+}
+
+std::vector<Result<TaskStatus>> Session::EachTask() {
   const Impl::Call call(impl_.get());
-  MG_RETURN_IF_ERROR(call.status());
+  if (!call.status().ok()) return {call.status()};
   wire::StatusResponse own;
   DescribeTask(*impl_->worker_, &own);
-  std::vector<TaskStatus> tasks = {ToTaskStatus(own)};
+  std::vector<Result<TaskStatus>> tasks = {ToTaskStatus(own)};
   for (const auto& response : impl_->CallAll("Status", {})) {
-    MG_RETURN_IF_ERROR(response.status());
     wire::StatusResponse parsed;
-    if (!parsed.ParseFromString(response.value())) return Internal("malformed answer to Status");
-    tasks.push_back(ToTaskStatus(parsed));
-    tasks.back().address = impl_->cluster_->tasks()[tasks.size() - 2].address;
+    if (!response.ok()) {
+      tasks.emplace_back(response.status());
+    } else if (!parsed.ParseFromString(response.value())) {
+      tasks.emplace_back(Internal("malformed answer to Status"));
+    } else {
+      TaskStatus status = ToTaskStatus(parsed);
+      status.address = impl_->cluster_->tasks()[tasks.size() - 1].address;
+      tasks.emplace_back(std::move(status));
+    }
   }
   return tasks;
 }

@@ -169,6 +169,9 @@ class Session {
   // and messages are those of the data plane, of all sessions together
   // (executor/worker/task_status.h).
   Result<std::vector<TaskStatus>> Tasks();
+  // The same where some may not answer: of these the failure, which names the task. The session's
+  // own failure, alone, once it is closed.
+  std::vector<Result<TaskStatus>> EachTask();
 
   // Drops variables and other resources of the containers (all if empty) on every task.
   Status Reset(const std::vector<std::string>& containers = {});

@@ -53,8 +53,10 @@ class Run {
   Status TrainAndTest();
   Status WarmUp();
   Status WriteTrace(const std::string& trace);
-  // Goes on after a loss where this client can begin anew by itself: the others may be gone.
-  Status AfterTraining(const std::function<Status()>& work);
+  // Asks the cluster for what the result says of it. After a loss this begins anew where the client
+  // can do so by itself, since the others may be gone. Elsewhere training is done all the same: the
+  // result lacks `what`, and a warning says so.
+  Status AfterTraining(const std::string& what, const std::function<Status()>& work);
   Status Timed();
   Status WriteResult();
   bool IsDisplayed(int64_t number) const;
@@ -201,8 +203,12 @@ Status Run::WarmUp() {
   return WriteTrace(json);
 }
 
-Status Run::AfterTraining(const std::function<Status()>& work) {
-  return layout_.rank == 0 ? training_->Run(work) : work();
+Status Run::AfterTraining(const std::string& what, const std::function<Status()>& work) {
+  const Status status = layout_.rank == 0 ? training_->Run(work) : work();
+  if (!IsLoss(status)) return status;
+  LogWarning("The result '" + ResultPath(settings_.result_file, layout_.rank) + "' lacks " + what +
+             ": " + status.message());
+  return Status();
 }
 
 Status Run::Timed() {
@@ -232,12 +238,13 @@ Status Run::Timed() {
       static_cast<double>((training_->trainer()->global_step() - first) * settings_.batch_size) /
       seconds;
   if (!measure) return Status();
-  return AfterTraining([this] { return metrics_.End(training_->session()); });
+  return AfterTraining("counters of tasks", [this] { return metrics_.End(training_->session()); });
 }
 
 Status Run::WriteResult() {
-  MG_RETURN_IF_ERROR(AfterTraining(
-      [this] { return metrics_.ReadVariables(training_->session(), program_->step.variables); }));
+  MG_RETURN_IF_ERROR(AfterTraining("digests of variables", [this] {
+    return metrics_.ReadVariables(training_->session(), program_->step.variables);
+  }));
   return metrics_.Write(ResultPath(settings_.result_file, layout_.rank));
 }
 

@@ -209,6 +209,7 @@ std::string ResultPath(const std::string& path, int client) {
 
 Status RunMetrics::Begin(Session* session) {
   before_.clear();
+  end_.reset();
   MG_ASSIGN_OR_RETURN(const std::vector<TaskStatus> tasks, session->Tasks());
   for (const TaskStatus& task : tasks) before_.push_back(Counters(task));
   MutexLock lock(mutex_);
@@ -229,15 +230,19 @@ T Since(T before, T now) {
 }  // namespace
 
 Status RunMetrics::End(Session* session) {
-  const Clock::time_point end = Clock::now();
-  MG_ASSIGN_OR_RETURN(const std::vector<TaskStatus> tasks, session->Tasks());
+  if (!end_) end_ = Clock::now();
+  const std::vector<Result<TaskStatus>> tasks = session->EachTask();
+  MG_RETURN_IF_ERROR(tasks[0].status());  // this process
   if (tasks.size() != before_.size())
     return FailedPrecondition("RunMetrics::End with another session than Begin");
   MutexLock lock(mutex_);
-  result_.seconds = std::chrono::duration<double>(end - begin_).count();
+  result_.seconds = std::chrono::duration<double>(*end_ - begin_).count();
   result_.tasks.clear();
+  Status status;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    RunResult::Task task = Counters(tasks[i]);
+    status.Update(tasks[i].status());
+    if (!tasks[i].ok()) continue;
+    RunResult::Task task = Counters(*tasks[i]);
     task.bytes_sent = Since(before_[i].bytes_sent, task.bytes_sent);
     task.bytes_received = Since(before_[i].bytes_received, task.bytes_received);
     task.messages_sent = Since(before_[i].messages_sent, task.messages_sent);
@@ -249,7 +254,7 @@ Status RunMetrics::End(Session* session) {
   std::sort(
       result_.steps.begin(), result_.steps.end(),
       [](const RunResult::Step& a, const RunResult::Step& b) { return a.start_us < b.start_us; });
-  return Status();
+  return status;
 }
 
 void RunMetrics::Step(Clock::time_point begin, Clock::time_point end, int64_t images, int steps) {

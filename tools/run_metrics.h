@@ -25,7 +25,8 @@
 //   test_accuracy                 null if it was not measured
 //   tasks: [{task, bytes_sent, bytes_received, messages_sent, messages_received, cpu_seconds}]
 //                                 in the timed part; this client first, then the daemons
-//                                 (whose figures are of all clients together)
+//                                 (whose figures are of all clients together), as far as they
+//                                 answered
 //   variables: {name: digest}     SHA-256 of each variable's bytes at the end, and
 //   digest                        of all of them in order of their names; "" if they were not read
 //   critical_path                 {total_us, compute_us, transfer_us, wait_us,
@@ -103,7 +104,9 @@ class RunMetrics {
   explicit RunMetrics(RunResult about) : result_(std::move(about)) {}
 
   // The timed part is between these two. They ask every task for its counters; of one that was
-  // started anew meanwhile only what came after that is known.
+  // started anew meanwhile only what came after that is known. Where tasks do not answer, End keeps
+  // what the others say, fails with the name of one, and may be called again, with a new session,
+  // too: the timed part is over at the first call.
   Status Begin(Session* session);
   Status End(Session* session);
   // `steps` of a row, with so many images in all: each counts as its equal part of the time.
@@ -129,6 +132,7 @@ class RunMetrics {
   mutable Mutex mutex_;
   RunResult result_ MG_GUARDED_BY(mutex_);
   Clock::time_point begin_;
+  std::optional<Clock::time_point> end_;
   std::vector<RunResult::Task> before_;
 };
 

@@ -1,10 +1,16 @@
 // What the loss of a task means to a job, in every way of replication: the table in
 // docs/replication.md, row by row.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "tests/multiprocess/mnist_jobs.h"
+#include "tools/run_metrics.h"
 
 namespace monograph {
 namespace {
@@ -174,6 +180,95 @@ TEST(LostTasks, WithoutItsChiefAnAsyncJobGoesOnAndOneInStepEndsWithItsName) {
     } else {
       ExpectFails(job.client(1), {"UNAVAILABLE", "the chief (/job:worker/task:0)"});
     }
+  }
+}
+
+// Runs a program that waits inside its first print to standard output, until LetPrint.
+class HeldAtItsFirstPrint {
+ public:
+  explicit HeldAtItsFirstPrint(std::vector<std::string> argv) {
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+    pipe_ = open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    const std::string fill(4096, '.');
+    while (write(pipe_, fill.data(), fill.size()) > 0) {
+    }
+    argv.insert(argv.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" >" + path_});
+    process_ = std::make_unique<ChildProcess>(argv);
+  }
+  ~HeldAtItsFirstPrint() { close(pipe_); }
+
+  ChildProcess& process() { return *process_; }
+  bool WaitUntilHeld() {
+    for (const auto late = Clock::now() + kLimit; Clock::now() < late && !process_->Wait(10ms);) {
+      std::ifstream file("/proc/" + std::to_string(process_->pid()) + "/syscall");
+      long call = -1;
+      std::string descriptor;
+      if (file >> call >> descriptor && call == SYS_write && descriptor == "0x1") return true;
+    }
+    return false;
+  }
+  void LetPrint() {
+    char bytes[4096];
+    while (read(pipe_, bytes, sizeof bytes) > 0) {
+    }
+  }
+
+ private:
+  TemporaryFolder folder_;
+  const std::string path_ = folder_.File("output");
+  int pipe_ = -1;
+  std::unique_ptr<ChildProcess> process_;
+};
+
+// A client prints its one line between its last step and what it asks of the tasks for its result.
+TEST(LostTasks, AfterTheLastStepALostTaskCostsTheResultWhatItKnewAndNotTheJob) {
+  for (const bool chief : {true, false}) {
+    SCOPED_TRACE(chief);
+    TestCluster cluster({.ps = 1, .workers = 2, .flags = {"--cpu_devices=2"}});
+    const TemporaryFolder folder;
+    std::vector<std::string> flags = {"--result_file=" + folder.File("result.json")};
+    std::unique_ptr<ChildProcess> other;
+    if (chief) {
+      flags.insert(flags.end(), {"--replication=in_graph", "--num_batches=20", "--display_every=20",
+                                 "--eval_batch_size=1000"});
+    } else {
+      // The chief makes few steps, and is gone before the last one.
+      flags.insert(flags.end(), {"--num_batches=300", "--display_every=300"});
+      other = std::make_unique<ChildProcess>(
+          Client(cluster, 0, {kForever, "--batch_size=500", "--display_every=1"}));
+      ASSERT_TRUE(other->WaitForOutput(", Step: ", kLimit)) << other->error();
+    }
+    HeldAtItsFirstPrint client(Client(cluster, chief ? 0 : 1, flags));
+    if (!chief) {
+      const auto trains = [](const auto& status) { return status.steps_done() > 0; };
+      ASSERT_TRUE(cluster.WaitForStatus("worker", 1, trains, kLimit)) << client.process().error();
+      other = nullptr;  // killed
+    }
+    ASSERT_TRUE(client.WaitUntilHeld()) << client.process().error();
+    const std::string job = chief ? "worker" : "ps";
+    const int task = chief ? 1 : 0;
+    cluster.daemon(job, task).Signal(SIGKILL);
+    ASSERT_TRUE(cluster.daemon(job, task).Wait(kLimit));
+    const auto begin = Clock::now();
+    client.LetPrint();
+    EXPECT_TRUE(Succeeds(client.process())) << client.process().error();
+    EXPECT_LT(Clock::now() - begin, 5s);
+
+    const std::string lost = "/job:" + job + "/replica:0/task:" + std::to_string(task);
+    const std::string said = client.process().error();
+    const std::string path = ResultPath(folder.File("result.json"), chief ? 0 : 1);
+    const size_t at = said.find("The result '" + path + "' lacks counters of tasks: ");
+    ASSERT_NE(at, std::string::npos) << said;
+    EXPECT_NE(said.find(lost, at), std::string::npos) << said;
+    const Result<RunResult> result = ReadRunResult(path);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_GT(result->seconds, 0);
+    EXPECT_GT(result->tasks[0].bytes_sent, 0u) << "of the client itself";
+    EXPECT_EQ(result->tasks.size(), chief ? 3u : 2u) << "all but the lost one";
+    for (const RunResult::Task& answered : result->tasks) EXPECT_NE(answered.task, lost);
+    // Variables are on the parameter server.
+    EXPECT_EQ(result->digest.empty(), !chief);
+    EXPECT_EQ(said.find("lacks digests of variables") == std::string::npos, chief) << said;
   }
 }
 
