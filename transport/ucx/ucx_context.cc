@@ -72,13 +72,21 @@ Result<ucp_context_h> InitUcx(const std::string& lanes, const std::string& net_d
       FromUcx(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
   std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> release(config, ucp_config_release);
   const std::string devices = net_devices.empty() ? "all" : net_devices;
-  for (const auto& [name, value] : {std::pair("TLS", &lanes), std::pair("NET_DEVICES", &devices)}) {
-    MG_RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, name, value->c_str()),
-                               "setting UCX's " + std::string(name) + " to '" + *value + "'"));
+  std::vector<std::pair<std::string, std::string>> settings = {{"TLS", lanes},
+                                                               {"NET_DEVICES", devices}};
+  const auto unless_set = [&](const std::string& name, const char* value) {
+    if (getenv(("UCX_" + name).c_str()) == nullptr) settings.emplace_back(name, value);
+  };
+  if (shared_memory) unless_set("MM_RX_BUFS_GROW", kReceiveBuffers);
+  const std::vector<std::string> names = SplitNames(lanes, ',');
+  if (std::find(names.begin(), names.end(), "tcp") != names.end()) {
+    // By TCP UCX sends copies. Where it sends from the tensor itself and the connection breaks off
+    // meanwhile, UCX 1.13 completes that send twice, which ends the process.
+    unless_set("ZCOPY_THRESH", "inf");
   }
-  if (shared_memory && getenv("UCX_MM_RX_BUFS_GROW") == nullptr) {
-    MG_RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, "MM_RX_BUFS_GROW", kReceiveBuffers),
-                               "setting the number of UCX's receive buffers"));
+  for (const auto& [name, value] : settings) {
+    MG_RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, name.c_str(), value.c_str()),
+                               "setting UCX's " + name + " to '" + value + "'"));
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;

@@ -17,9 +17,10 @@
 // Peers with one address share one endpoint of UCX, which pairs the endpoints of two workers in the
 // order in which they were made and refuses a rendezvous whose partner is closed.
 //
-// UCX can tear down an endpoint by force only in its error mode PEER, and in UCX 1.13 that mode
-// takes shared memory away. So other endpoints are closed with the worker, which gives back what a
-// dead peer never answered.
+// Endpoints are closed with the worker, which gives back what a dead peer never answered. Before
+// that UCX can tear one down only by force, in its error mode PEER (in UCX 1.13 that mode takes
+// shared memory away): if the endpoint is sending by TCP then, and the peer closes its own, UCX
+// uses the connection after it has freed it.
 #include "transport/ucx/ucx_transport.h"
 
 #include <pthread.h>
@@ -126,8 +127,8 @@ struct Endpoint {
   std::string name;  // of the first peer that was connected by it
   uint64_t instance = 0;
   ucp_ep_h handle = nullptr;  // nullptr: closed
-  int peers = 0;              // connected ones
   bool watched = false;       // by UCX (UCP_ERR_HANDLING_MODE_PEER), which excludes shared memory
+  bool lost = false;          // UCX says that the connection has broken off
 };
 
 struct Peer {
@@ -244,7 +245,6 @@ class UcxTransport : public Transport, private Driven {
   PeerId Add(std::unique_ptr<Peer> peer) MG_REQUIRES(lock_);
   void CloseEndpoint(Endpoint* endpoint) MG_REQUIRES(lock_);
   void FlushEndpoint(const Endpoint& endpoint) MG_REQUIRES(lock_);
-  void CloseUnused() MG_REQUIRES(lock_);
   bool CheckClosing() MG_REQUIRES(lock_);
   void CancelSends(Peer* peer, const Status& status) MG_REQUIRES(lock_);
   void CancelReceives(uint64_t source, Clock::time_point deadline) MG_REQUIRES(lock_);
@@ -293,7 +293,6 @@ class UcxTransport : public Transport, private Driven {
   std::vector<SendContext*> ready_ MG_GUARDED_BY(lock_);
   std::vector<SendContext*> running_ MG_GUARDED_BY(lock_);  // RunReady's
   std::vector<std::unique_ptr<Endpoint>> endpoints_ MG_GUARDED_BY(lock_);
-  bool close_unused_ MG_GUARDED_BY(lock_) = false;           // a watched endpoint has no peers left
   ReceiveContext* receives_ MG_GUARDED_BY(lock_) = nullptr;  // that UCX still holds, newest first
   int receives_cancelled_ MG_GUARDED_BY(lock_) = 0;          // of them, those in their grace
   // UCX's requests to flush or close endpoints.
@@ -400,7 +399,6 @@ Result<PeerId> UcxTransport::Connect(std::string_view address, std::string_view 
 }
 
 PeerId UcxTransport::Add(std::unique_ptr<Peer> peer) {
-  if (peer->endpoint != nullptr) ++peer->endpoint->peers;
   needs_drive_ = true;
   gone_.erase(peer->instance);
   peers_.push_back(std::move(peer));
@@ -410,7 +408,7 @@ PeerId UcxTransport::Add(std::unique_ptr<Peer> peer) {
 Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::string_view name,
                                            bool* no_way) {
   const auto found = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const auto& endpoint) {
-    return endpoint->instance == address.instance && endpoint->handle != nullptr;
+    return endpoint->instance == address.instance && !endpoint->lost;
   });
   if (found != endpoints_.end()) return found->get();
   auto endpoint = std::make_unique<Endpoint>();
@@ -434,7 +432,9 @@ Result<Endpoint*> UcxTransport::EndpointTo(const UcxAddress& address, std::strin
 }
 
 void UcxTransport::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t status) {
-  LogDebug("UCX lost " + static_cast<Endpoint*>(arg)->name + ": " + ucs_status_string(status));
+  auto* endpoint = static_cast<Endpoint*>(arg);
+  endpoint->lost = true;
+  LogDebug("UCX lost " + endpoint->name + ": " + ucs_status_string(status));
 }
 
 void UcxTransport::CloseEndpoint(Endpoint* endpoint) {
@@ -450,15 +450,6 @@ void UcxTransport::FlushEndpoint(const Endpoint& endpoint) {
   const ucp_request_param_t param{};
   const ucs_status_ptr_t request = ucp_ep_flush_nbx(endpoint.handle, &param);
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
-}
-
-// Gives back what is pending on watched endpoints. Not in a callback of UCX.
-void UcxTransport::CloseUnused() {
-  close_unused_ = false;
-  for (const auto& endpoint : endpoints_) {
-    if (endpoint->watched && endpoint->peers == 0 && endpoint->handle != nullptr)
-      CloseEndpoint(endpoint.get());
-  }
 }
 
 bool UcxTransport::CheckClosing() {
@@ -507,7 +498,6 @@ void UcxTransport::Disconnect(PeerId id) {
     gone_.insert(peer->instance);
     CancelReceives(peer->instance, Clock::now() + kReceiveGrace);
   }
-  if (!peer->self && --peer->endpoint->peers == 0 && peer->endpoint->watched) close_unused_ = true;
   needs_drive_ = true;
 }
 
@@ -709,7 +699,6 @@ bool UcxTransport::Poll() {
   }
   if (!ready_.empty()) any |= RunReady();
   if (receives_cancelled_ != 0) any |= CheckGrace();
-  if (close_unused_) CloseUnused();
   if (!closing_.empty()) any |= CheckClosing();
   polling_ = false;
   needs_drive_ = false;  // the driver looks again before it sleeps
@@ -719,8 +708,7 @@ bool UcxTransport::Poll() {
 
 bool UcxTransport::Arm() {
   lock_.Lock();
-  const bool quiet =
-      submitted_.empty() && ready_.empty() && !close_unused_ && ucp_worker_arm(worker_) == UCS_OK;
+  const bool quiet = submitted_.empty() && ready_.empty() && ucp_worker_arm(worker_) == UCS_OK;
   Unlock();
   return quiet;
 }

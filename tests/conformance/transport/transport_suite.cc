@@ -10,6 +10,8 @@
 #include <numeric>
 #include <thread>
 
+#include "base/pool_allocator.h"
+
 namespace monograph {
 
 using std::chrono::milliseconds;
@@ -464,6 +466,41 @@ TEST_P(TransportConformance, ClosesWhileItsPeerAnswersNothing) {
   Shut(a_);
   EXPECT_EQ(sent.ran(), sent.added());
   closed.set_value();
+}
+
+TEST_P(TransportConformance, PartsInTheMiddleOfLargePayloadsAndGivesTheirMemoryBack) {
+  TearDown();
+  const Payload payload = MakePayload(16 << 20, 1);
+  for (int round = 0; round < 12; ++round) {
+    SCOPED_TRACE(round);
+    const int64_t before = HostPool().bytes_in_use();
+    Completions sent, received;
+    const auto take = [&received](std::string_view, size_t bytes) {
+      const Buffer buffer = Buffer::Allocate(HostAllocator(), bytes);
+      return PayloadSink{buffer.data(), received.Add(), buffer};
+    };
+    SetUp();
+    const ShutAtEnd shut(this);
+    for (Recorder* const end : {&at_a_, &at_b_}) end->set_on_message(take);
+    const size_t at_a = at_a_.header_order().size(), at_b = at_b_.header_order().size();
+    for (int i = 0; i < 4; ++i) {
+      a_->Send(b_of_a_, "m", payload, sent.Add());
+      b_->Send(a_of_b_, "m", payload, sent.Add());
+    }
+    ASSERT_TRUE(a_->DriveUntil(
+        [&] { return at_a_.header_order().size() > at_a && at_b_.header_order().size() > at_b; },
+        In(seconds(20))));
+    std::this_thread::sleep_for(round * milliseconds(1));
+    if (round % 3 != 0) a_->Disconnect(b_of_a_);
+    if (round % 3 != 1) b_->Disconnect(a_of_b_);
+    std::this_thread::sleep_for(milliseconds(20));  // the other one hears of it, if it does
+    Shut(round % 2 == 0 ? a_ : b_);
+    TearDown();
+    EXPECT_EQ(sent.ran(), sent.added());
+    EXPECT_EQ(received.ran(), received.added());
+    EXPECT_LE(HostPool().bytes_in_use(), before + (1 << 20));
+  }
+  for (Recorder* const end : {&at_a_, &at_b_}) end->set_on_message(nullptr);
 }
 
 TEST_P(TransportConformance, SurvivesAPeerThatCloses) {
