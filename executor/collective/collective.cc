@@ -417,9 +417,12 @@ void CollectiveManager::Impl::Tick(Clock::time_point now, Actions* actions) {
       return request->deadline + kLeaderGrace <= now;
     };
     if (std::any_of(member.waiting.begin(), member.waiting.end(), overdue)) {
+      // Whoever does not answer for so long is lost.
       StopJoining(&member,
-                  DeadlineExceeded(GroupName(where.first) + ": its leader, " + member.leader +
-                                   ", did not answer " + where.second),
+                  Status(Code::kDeadlineExceeded,
+                         GroupName(where.first) + ": its leader, " + member.leader +
+                             ", did not answer " + where.second,
+                         member.leader),
                   actions);
     }
   }

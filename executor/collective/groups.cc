@@ -3,7 +3,10 @@
 // in order (which gives the ranks), draws a random epoch and sends kFormed to each, or kRefused to
 // all if they disagree about the group's size. A failure ends the epoch: kBroken tells the others,
 // and the members join anew. The epoch is there so that a late message of an earlier life of the
-// group is never taken for one of the present life.
+// group is never taken for one of the present life. A member whose client has begun anew joins by a
+// new session while messages of the old one are on their way, and nothing keeps those of two
+// sessions in order: what concerns one that joins counts only if it comes by the session by which
+// it joins.
 #include <algorithm>
 
 #include "base/codec.h"
@@ -91,18 +94,22 @@ void CollectiveManager::Impl::StopJoining(Member* member, const Status& status, 
   const auto self = std::find_if(members_.begin(), members_.end(),
                                  [&](const auto& entry) { return &entry.second == member; });
   const auto& [group, device] = self->first;
-  if (member->leader == host_->task()) return HandleLeave(group, device);
+  if (member->leader == host_->task()) return HandleLeave(member->session, group, device);
   CollectiveMessage message;
   message.what = CollectiveWhat::kLeave;
   message.device = device;
   actions->sends.push_back({member->session, member->leader, group, 1, message, {}, nullptr});
 }
 
-void CollectiveManager::Impl::HandleLeave(int32_t group, const std::string& device) {
+void CollectiveManager::Impl::HandleLeave(uint64_t session, int32_t group,
+                                          const std::string& device) {
   const auto found = forming_.find(group);
   if (found == forming_.end()) return;
-  found->second.joined.erase(device);
-  if (found->second.joined.empty()) forming_.erase(found);
+  auto& joined = found->second.joined;
+  if (const auto joiner = joined.find(device);
+      joiner != joined.end() && joiner->second.session == session)
+    joined.erase(joiner);
+  if (joined.empty()) forming_.erase(found);
 }
 
 void CollectiveManager::Impl::Answer(const Joiner& joiner, int32_t group, CollectiveMessage message,
@@ -137,6 +144,15 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
                   actions);
   }
   Forming& forming = forming_[group];
+  // Of two sessions the one that comes last counts. Was it the older one, the other is told to join
+  // again.
+  if (const auto before = forming.joined.find(message.device);
+      before != forming.joined.end() && before->second.session != session) {
+    Refuse(group, message.device, before->second,
+           Aborted(message.device + " joined " + GroupName(group) + " by another session"),
+           actions);
+    forming.joined.erase(before);
+  }
   const int size = static_cast<int>(message.index);
   if (forming.joined.empty()) forming.size = size;
   const milliseconds timeout(message.timeout_ms);
@@ -182,8 +198,9 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
   }
 }
 
-void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessage& message,
-                                           const Payload& payload, Actions* actions) {
+void CollectiveManager::Impl::HandleFormed(uint64_t session, int32_t group,
+                                           const CollectiveMessage& message, const Payload& payload,
+                                           Actions* actions) {
   std::vector<std::string> devices;
   std::vector<uint64_t> sessions;
   Decoder in(std::string_view(static_cast<const char*>(payload.data()), payload.bytes));
@@ -195,12 +212,12 @@ void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessag
   const auto found = members_.find({group, message.device});
   if (!in.ok() || !members.ok() || found == members_.end()) return;
   Member& member = found->second;
-  if (const auto broken = broken_.find(message.epoch);
-      member.state == Member::State::kJoining && broken != broken_.end()) {
+  const bool joins = member.state == Member::State::kJoining && member.session == session;
+  if (const auto broken = broken_.find(message.epoch); joins && broken != broken_.end()) {
     StopJoining(&member, broken->second, actions);
     return;
   }
-  if (member.state == Member::State::kJoining) {
+  if (joins) {
     member.state = Member::State::kIn;
     member.epoch = message.epoch;
     member.one_session = message.index != 0;
@@ -231,11 +248,12 @@ void CollectiveManager::Impl::HandleFormed(int32_t group, const CollectiveMessag
   Break(message.epoch, left, false, actions);
 }
 
-void CollectiveManager::Impl::HandleRefused(int32_t group, const CollectiveMessage& message,
-                                            Actions* actions) {
+void CollectiveManager::Impl::HandleRefused(uint64_t session, int32_t group,
+                                            const CollectiveMessage& message, Actions* actions) {
   const auto found = members_.find({group, message.device});
-  if (found == members_.end() || found->second.state != Member::State::kJoining) return;
+  if (found == members_.end()) return;
   Member& member = found->second;
+  if (member.state != Member::State::kJoining || member.session != session) return;
   Status status = message.failure();
   if (!member.broken.ok() && member.broken_session == member.session) {
     status =
@@ -258,11 +276,11 @@ void CollectiveManager::Impl::HandleControl(uint64_t session, int32_t group,
       return;
     }
     case CollectiveWhat::kLeave:
-      return HandleLeave(group, message.device);
+      return HandleLeave(session, group, message.device);
     case CollectiveWhat::kFormed:
-      return HandleFormed(group, message, payload, actions);
+      return HandleFormed(session, group, message, payload, actions);
     case CollectiveWhat::kRefused:
-      return HandleRefused(group, message, actions);
+      return HandleRefused(session, group, message, actions);
     default: {
       Rounds ended;
       Decoder in(std::string_view(static_cast<const char*>(payload.data()), payload.bytes));

@@ -197,11 +197,11 @@ class CollectiveManager::Impl : public std::enable_shared_from_this<CollectiveMa
   void Join(Member* member, const Request& request, Actions* actions) MG_REQUIRES(mutex_);
   void HandleJoin(uint64_t session, const std::string& task, int32_t group,
                   const CollectiveMessage& m, Actions* actions) MG_REQUIRES(mutex_);
-  void HandleLeave(int32_t group, const std::string& device) MG_REQUIRES(mutex_);
-  void HandleFormed(int32_t group, const CollectiveMessage& message, const Payload& payload,
-                    Actions* actions) MG_REQUIRES(mutex_);
-  void HandleRefused(int32_t group, const CollectiveMessage& message, Actions* actions)
-      MG_REQUIRES(mutex_);
+  void HandleLeave(uint64_t session, int32_t group, const std::string& device) MG_REQUIRES(mutex_);
+  void HandleFormed(uint64_t session, int32_t group, const CollectiveMessage& message,
+                    const Payload& payload, Actions* actions) MG_REQUIRES(mutex_);
+  void HandleRefused(uint64_t session, int32_t group, const CollectiveMessage& message,
+                     Actions* actions) MG_REQUIRES(mutex_);
   void HandleControl(uint64_t session, int32_t group, const CollectiveMessage& message,
                      const Payload& payload, Actions* actions) MG_REQUIRES(mutex_);
   void Answer(const Joiner& joiner, int32_t group, CollectiveMessage message, Payload payload,

@@ -77,10 +77,20 @@ class TestNetwork {
              delivering_ != from;
     });
   }
+  void WaitUntilDelivered() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return messages_.empty() && delivering_.empty(); });
+  }
   // Payloads.
   int64_t BytesSent(const std::string& from, const std::string& to) {
     std::lock_guard lock(mutex_);
     return bytes_sent_[{from, to}];
+  }
+  // Nothing is delivered until it is let go.
+  void Hold(bool held) {
+    std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
   }
   // What goes to it from now on is lost.
   void Lose(const std::string& task) {
@@ -93,7 +103,7 @@ class TestNetwork {
     std::mt19937 random(7);
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return end_ || !messages_.empty(); });
+      changed_.wait(lock, [&] { return end_ || (!held_ && !messages_.empty()); });
       if (end_) return;
       const auto at = static_cast<std::ptrdiff_t>(random() % messages_.size());
       Message message = std::move(messages_[static_cast<size_t>(at)]);
@@ -132,6 +142,7 @@ class TestNetwork {
   std::vector<Message> messages_;
   std::string delivering_;  // whose message
   std::map<std::pair<std::string, std::string>, int64_t> bytes_sent_;
+  bool held_ = false;
   bool end_ = false;
   std::thread thread_;
 };
@@ -516,6 +527,15 @@ TEST(Collectives, AMemberThatNeverJoinsAGroupIsNamedByItsLeader) {
   }
 }
 
+TEST(Collectives, ALeaderThatDoesNotAnswerCountsAsLost) {
+  Group group(2, 1, false, false, false);
+  group.timeout = milliseconds(200);
+  group.network().Lose(Task(0));
+  const Status status = group.Sum(1, 1, 7, {10})->Wait();
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
+  EXPECT_EQ(status.lost_task(), Task(0)) << status;
+}
+
 TEST(Collectives, OfAGroupThatIsPartOfAJobTheTasksThatMayBeMissingAreNamed) {
   Group group(3, 1, false, false, false);
   group.timeout = milliseconds(200);
@@ -618,6 +638,65 @@ TEST(Collectives, AMemberThatComesBackWithANewSessionMeetsTheOthersAgain) {
   ASSERT_TRUE(b->Wait().ok()) << b->Wait();
   EXPECT_TRUE(BitEqual(a->outputs[0], SumOf(50'000, 2, 4)));
   EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(50'000, 2, 4)));
+}
+
+// What concerns device 0 of task 1, by a session of its client that is older than the one by which
+// it joins.
+void DeliverOld(CollectiveManager& to, CollectiveWhat what) {
+  CollectiveMessage message;
+  message.what = what;
+  message.device = DeviceOf(1);
+  message.index = 2;
+  message.timeout_ms = 20'000;
+  if (what == CollectiveWhat::kRefused) message.SetFailure(Unavailable("the old one is lost"));
+  const std::string body = EncodeCollective(message);
+  StepMessage step;
+  step.kind = StepMessageKind::kCollective;
+  step.session = 101;
+  step.id = 5;
+  step.step = 1;
+  step.body = body;
+  to.OnDelivered(step, {});
+}
+
+std::shared_ptr<Outcome> JoinAnew(Group& group, uint64_t step) {
+  auto request = group.Request(1, step, 1);
+  request->session = 777;
+  request->inputs.push_back(Values(100, 1));
+  return group.Start(1, request);
+}
+
+TEST(Collectives, AMemberThatJoinsByANewSessionIsNotMistakenForItsOldSelf) {
+  for (const CollectiveWhat late :
+       {CollectiveWhat::kLeave, CollectiveWhat::kRefused, CollectiveWhat::kJoin}) {
+    Group group(2, 1, false, false, false);
+    auto b = JoinAnew(group, 1);
+    group.network().WaitUntilDelivered();
+    DeliverOld(group.manager(late == CollectiveWhat::kRefused ? 1 : 0), late);
+    if (late == CollectiveWhat::kJoin) {
+      EXPECT_EQ(b->Wait().code(), Code::kAborted) << b->Wait();
+      DeliverOld(group.manager(0), CollectiveWhat::kLeave);
+      b = JoinAnew(group, 2);
+    }
+    auto a = group.Sum(0, 1, 1, {100});
+    ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+    ASSERT_TRUE(b->Wait().ok()) << b->Wait();
+    EXPECT_TRUE(BitEqual(a->outputs[0], SumOf(100, 2)));
+    EXPECT_TRUE(BitEqual(b->outputs[0], SumOf(100, 2)));
+  }
+}
+
+TEST(Collectives, AGroupThatFormedWithAnOldSessionFormsAgainWithTheNewOne) {
+  Group group(2, 1, false, false, false);
+  DeliverOld(group.manager(0), CollectiveWhat::kJoin);
+  group.network().Hold(true);
+  auto b = JoinAnew(group, 1);
+  auto a = group.Sum(0, 1, 1, {100});
+  group.network().Hold(false);
+  EXPECT_EQ(a->Wait().code(), Code::kAborted) << a->Wait();
+  a = group.Sum(0, 2, 1, {100});
+  ASSERT_TRUE(a->Wait().ok()) << a->Wait();
+  ASSERT_TRUE(b->Wait().ok()) << b->Wait();
 }
 
 // A cut may end one client's session and spare another's: whose parts came by the one that ended
