@@ -31,15 +31,18 @@ class Resource {
 // only reference, write in place.
 class Variable : public Resource {
  public:
-  Variable(std::string name, DType dtype, PartialShape shape)
+  // `by_reference`: the graph that made it has it by reference, and errors say so.
+  Variable(std::string name, DType dtype, PartialShape shape, bool by_reference = false)
       : name_(std::move(name)),
         dtype_(dtype),
         shape_(std::move(shape)),
+        by_reference_(by_reference),
         memory_(std::make_shared<MemoryHolder>("variable '" + name_ + "'")) {}
 
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
   const PartialShape& shape() const { return shape_; }
+  bool by_reference() const { return by_reference_; }
 
   mutable SharedMutex mutex;
   Tensor value MG_GUARDED_BY(mutex);  // !valid(): uninitialised
@@ -62,6 +65,7 @@ class Variable : public Resource {
   const std::string name_;
   const DType dtype_;
   const PartialShape shape_;
+  const bool by_reference_;
   const std::shared_ptr<MemoryHolder> memory_;
 };
 

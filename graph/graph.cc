@@ -411,6 +411,7 @@ NodeId Graph::Commit(std::string_view name, const OpDef* op, std::shared_ptr<con
   node.name = interner_->text.Add(name);
   node.op = op;
   has_flow_ops_ = has_flow_ops_ || op->flow() != FlowOp::kNone;
+  has_references_ = has_references_ || op->handle_form() != nullptr;
   node.attrs = std::move(attrs);
   node.first_input = static_cast<uint32_t>(input_pool_.size());
   node.num_inputs = static_cast<uint32_t>(inputs.size());

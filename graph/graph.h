@@ -68,6 +68,8 @@ class Graph {
   const OpRegistry& registry() const { return *registry_; }
   // Whether any op of the graph changes the flow of control (OpDef::flow).
   bool has_flow_ops() const { return has_flow_ops_; }
+  // Whether any op makes or changes variables by reference (graph/references.h).
+  bool has_references() const { return has_references_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   NodeId Find(std::string_view name) const;  // -1 if there is none
   // "name" or "name:1"; NotFound lists near names.
@@ -155,7 +157,7 @@ class Graph {
   const Node& at(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
 
   const OpRegistry* registry_;
-  bool has_flow_ops_ = false;
+  bool has_flow_ops_ = false, has_references_ = false;
   std::vector<Node> nodes_;
   std::vector<Endpoint> input_pool_;
   std::vector<NodeId> control_pool_;

@@ -153,13 +153,13 @@ ArgDef ReadArg(std::string_view op, std::string_view spec) {
   ArgDef arg;
   arg.name = reader.Identifier();
   reader.Require(":");
-  const bool ref = reader.Take("Ref(");
+  arg.is_ref = reader.Take("Ref(");
   std::string type = reader.Identifier();
   if (reader.Take("*")) {
     arg.number_attr = std::move(type);
     type = reader.Identifier();
   }
-  if (ref) reader.Require(")");
+  if (arg.is_ref) reader.Require(")");
   reader.End();
   if (auto dtype = ParseDType(type); dtype.ok()) {
     arg.dtype = *dtype;
@@ -227,11 +227,12 @@ std::string ArgsToString(const std::vector<ArgDef>& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     const ArgDef& arg = args[i];
     if (i > 0) text += ", ";
-    text += arg.name + ": ";
+    text += arg.name + (arg.is_ref ? ": Ref(" : ": ");
     if (!arg.number_attr.empty()) text += arg.number_attr + " * ";
     text += !arg.type_attr.empty()        ? arg.type_attr
             : !arg.type_list_attr.empty() ? arg.type_list_attr
                                           : std::string(DTypeName(arg.dtype));
+    if (arg.is_ref) text += ")";
   }
   return text + ")";
 }
@@ -312,6 +313,10 @@ OpDef& OpDef::Flow(FlowOp flow) {
   flow_ = flow;
   return *this;
 }
+OpDef& OpDef::ByHandle(HandleForm form) {
+  handle_form_ = std::move(form);
+  return *this;
+}
 OpDef& OpDef::Shape(ShapeFn fn) {
   shape_ = fn;
   return *this;
@@ -323,6 +328,21 @@ OpDef& OpDef::Gradient(GradientFn fn) {
 OpDef& OpDef::NoGradient() {
   no_gradient_ = true;
   return *this;
+}
+
+OpDef OpDef::ReferenceForm(std::string name, std::string type_attr, ShapeFn fn) const {
+  OpDef op = *this;
+  op.name_ = std::move(name);
+  op.handle_form_ = HandleForm{name_, {}};
+  op.shape_ = fn;
+  for (ArgDef& arg : op.inputs_) {
+    if (arg.dtype != DT_RESOURCE) continue;
+    arg.dtype = DT_INVALID;
+    arg.type_attr = type_attr;
+    arg.is_ref = true;
+  }
+  op.Output("out: Ref(" + type_attr + ")");
+  return op;
 }
 
 const AttrDef* OpDef::FindAttr(std::string_view name) const {

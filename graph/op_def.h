@@ -47,6 +47,7 @@ struct ArgDef {
   std::string type_attr;       // attribute with the type, or
   std::string type_list_attr;  // attribute with a list of types: one tensor each
   std::string number_attr;     // attribute with the count, for a sequence of equal types
+  bool is_ref = false;         // "Ref(...)": a reference to a variable, where the plain type stands
 };
 
 struct AttrDef {
@@ -71,6 +72,14 @@ enum class FlowOp : uint8_t {
   kTrigger,        // no data: runs although what it waits for is dead
 };
 
+// What does by handles (DT_RESOURCE) what an op does by references: graph/references.h.
+struct HandleForm {
+  std::string op;
+  // Attributes of the reference's op and what they are called there; "": they follow from inputs.
+  // Others have the same name, or none there.
+  std::vector<std::pair<std::string, std::string>> renamed;
+};
+
 class OpDef {
  public:
   explicit OpDef(std::string name) : name_(std::move(name)) {}
@@ -87,6 +96,7 @@ class OpDef {
   OpDef& ReadsOnly();
   OpDef& Commutative();  // of two inputs
   OpDef& Flow(FlowOp flow);
+  OpDef& ByHandle(HandleForm form);
   OpDef& Shape(ShapeFn fn);
   OpDef& Gradient(GradientFn fn);
   OpDef& NoGradient();  // gradients do not flow through it, and that is right (Shape, ArgMax, ...)
@@ -100,6 +110,8 @@ class OpDef {
   bool reads_only() const { return reads_only_; }
   bool commutative() const { return commutative_; }
   FlowOp flow() const { return flow_; }
+  // nullptr: the op has nothing to do with references.
+  const HandleForm* handle_form() const { return handle_form_ ? &*handle_form_ : nullptr; }
   ShapeFn shape() const { return shape_; }
   GradientFn gradient() const { return gradient_; }
   bool no_gradient() const { return no_gradient_; }
@@ -112,6 +124,10 @@ class OpDef {
   Status InputTypes(const Attrs& attrs, std::vector<DType>* types) const;
   Status OutputTypes(const Attrs& attrs, std::vector<DType>* types) const;
 
+  // The op `name` that does by references what this op does by handles: each handle is a reference
+  // to a variable of type `type_attr`, and the first of them is the output, too.
+  OpDef ReferenceForm(std::string name, std::string type_attr, ShapeFn fn) const;
+
   // "MatMul(a: T, b: T) -> (product: T); transpose_a: bool = false, ..."
   std::string ToString() const;
 
@@ -122,6 +138,7 @@ class OpDef {
   bool stateful_ = false, reads_only_ = false, commutative_ = false, no_gradient_ = false;
   bool known_ = true;
   FlowOp flow_ = FlowOp::kNone;
+  std::optional<HandleForm> handle_form_;
   ShapeFn shape_ = nullptr;
   GradientFn gradient_ = nullptr;
 };

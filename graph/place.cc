@@ -17,6 +17,7 @@
 #include "graph/place/device_set.h"
 #include "graph/place/errors.h"
 #include "graph/placement_log.h"
+#include "graph/references.h"
 #include "graph/structural_ops.h"
 
 namespace monograph {
@@ -169,10 +170,12 @@ class Placer {
         requested_[Index(node)] = Intern(MergeScope(graph_.device(node), task));
       }
     }
-    // A resource cannot move: its users go to its device, whatever device they request.
+    // A resource cannot move: its users go to its device, whatever device they request. Nor can
+    // what is passed by reference.
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
-      for (const Endpoint& input : graph_.inputs(node)) {
-        if (graph_.dtype(input) != DT_RESOURCE) continue;
+      for (size_t i = 0; i < graph_.inputs(node).size(); ++i) {
+        const Endpoint input = graph_.inputs(node)[i];
+        if (graph_.dtype(input) != DT_RESOURCE && !TakesReference(graph_, node, i)) continue;
         resource_edges_.emplace_back(input.node, node);
         int32_t& requested = requested_[Index(node)];
         const int32_t owner = requested_[Index(input.node)];

@@ -14,6 +14,7 @@
 #include "executor/node_construction.h"
 #include "graph/function.h"
 #include "graph/graph_check.h"
+#include "graph/references.h"
 #include "ops/register.h"
 #include "tools/columns.h"
 
@@ -45,10 +46,13 @@ std::string Types(const std::string& op, const Attrs& attrs) {
 // Why the CPU cannot run a node whose op is known; "" if nothing speaks against it.
 std::string KernelProblem(const Graph& graph, NodeId id) {
   const KernelRegistry& kernels = DefaultRegistries().kernels;
-  const std::string& op = graph.op(id).name();
+  const HandleForm* form = graph.op(id).handle_form();  // of references that will run
+  const std::string& op = form != nullptr ? form->op : graph.op(id).name();
   if (!kernels.HasOp(op, kCpu)) return "";  // calls, and ops that only passes add
-  const auto entry = kernels.Find(op, kCpu, graph.attrs(id));
-  if (!entry.ok()) return "no kernel for " + Types(op, graph.attrs(id));
+  const Attrs attrs = form != nullptr ? HandleFormAttrs(graph, id) : graph.attrs(id);
+  const auto entry = kernels.Find(op, kCpu, attrs);
+  if (!entry.ok()) return "no kernel for " + Types(op, attrs);
+  if (form != nullptr) return "";
   const auto inputs = graph.inputs(id);
   const bool typed = std::none_of(inputs.begin(), inputs.end(), [&](const Endpoint& input) {
     return graph.dtype(input) == DT_INVALID;
@@ -100,21 +104,6 @@ std::string Table(const std::vector<NodeProblem>& problems) {
   return AlignColumns(words, 4);
 }
 
-bool IsAnyOf(const std::string& op, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), op) != names.end();
-}
-
-// What the user of TensorFlow can do about it.
-std::string Advice(const std::vector<NodeProblem>& problems) {
-  for (const NodeProblem& problem : problems) {
-    if (!IsAnyOf(problem.op, {"VariableV2", "Variable", "TemporaryVariable"})) continue;
-    return "VariableV2 and what changes it are variables by reference: call "
-           "tf.compat.v1.enable_resource_variables() before the graph is built, and TensorFlow "
-           "writes the kind that runs here.\n";
-  }
-  return "";
-}
-
 std::string JoinedTypes(const std::string& op) {
   std::map<std::string, std::set<std::string>> types;
   for (const KernelRegistry::Entry* entry : DefaultRegistries().kernels.All()) {
@@ -158,7 +147,7 @@ Result<GraphReport> ReportGraph(const std::string& path) {
   for (const NodeProblem& problem : problems) ops.insert(problem.op);
   return GraphReport{path + ": " + Count(problems.size(), "node") + " of " +
                          Count(ops.size(), "op") + " cannot run here (of " + size + ")\n\n" +
-                         Table(problems) + "\n" + unread + Advice(problems),
+                         Table(problems) + "\n" + unread,
                      false};
 }
 

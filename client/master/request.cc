@@ -6,6 +6,7 @@
 
 #include "client/master/placed_graph.h"
 #include "graph/prune.h"
+#include "graph/references.h"
 
 namespace monograph {
 namespace {
@@ -97,6 +98,16 @@ Result<StepGraph> PruneTo(const StepRequest& request, const Graph& graph) {
   MG_ASSIGN_OR_RETURN(Graph pruned,
                       Prune(graph, request.feeds, request.fetches, request.targets, &ids));
   return StepGraph{std::move(pruned), Follow(request, ids)};
+}
+
+Result<StepGraph> WithHandles(StepGraph step) {
+  if (!step.graph.has_references()) return step;
+  MG_ASSIGN_OR_RETURN(WithoutReferences replaced,
+                      ReplaceReferences(step.graph, step.request.feeds, step.request.fetches));
+  StepRequest request = Follow(step.request, replaced.nodes);
+  request.feeds = std::move(replaced.feeds);
+  request.fetches = std::move(replaced.fetches);
+  return StepGraph{std::move(replaced.graph), std::move(request)};
 }
 
 Result<StepGraph> Optimised(StepGraph step, const OptimizeOptions& options,

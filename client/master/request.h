@@ -43,6 +43,9 @@ PlacedRequest FindIn(const PlacedGraph& placed, const Graph& user,
 // What the step needs of `graph`; feeds that nothing reads become invalid.
 Result<StepGraph> PruneTo(const StepRequest& request, const Graph& graph);
 
+// The same with variables by handle in place of those by reference (graph/references.h).
+Result<StepGraph> WithHandles(StepGraph step);
+
 // Optimize, as `options` say.
 Result<StepGraph> Optimised(StepGraph step, const OptimizeOptions& options,
                             const Evaluator& evaluate);

@@ -12,6 +12,7 @@
 #include "client/session/impl.h"
 #include "client/session/lanes.h"
 #include "executor/worker/worker.pb.h"
+#include "graph/references.h"
 #include "ops/rewrites/rewrites.h"
 #include "transport/control/host_port.h"
 
@@ -213,8 +214,12 @@ void Session::Impl::StartMaster() {
   }
   master.place.has_kernel = [this, &kernels = DefaultRegistries().kernels](
                                 const Graph& graph, NodeId node, DeviceType type) {
-    const std::string& op = graph.op(node).name();
-    if (gpu_kernels_.HasOp(op, type)) return gpu_kernels_.Find(op, type, graph.attrs(node)).ok();
+    const HandleForm* form = graph.op(node).handle_form();  // what will run
+    const std::string& op = form != nullptr ? form->op : graph.op(node).name();
+    if (gpu_kernels_.HasOp(op, type)) {
+      if (form == nullptr) return gpu_kernels_.Find(op, type, graph.attrs(node)).ok();
+      return gpu_kernels_.Find(op, type, HandleFormAttrs(graph, node)).ok();
+    }
     // An op without kernels is not refused here: it fails in the step that needs it. Structural
     // ops, whose names begin with '_', have no kernels.
     if (kernels.HasOp(op, type)) return true;

@@ -106,52 +106,58 @@ Status MergeGradient(GradientContext& c) {
   return Status();
 }
 
-OpDef Passes(const std::string& name, FlowOp flow) {
+// `ref`: the op, RefSwitch or such, is the form for references. It serves values as well.
+void Add(OpDef op, bool ref, OpRegistry* registry) {
+  if (ref) op.ByHandle({op.name().substr(3), {{"T", ""}}});
+  registry->Add(std::move(op.ReadsOnly()));
+}
+
+OpDef Passes(const std::string& name, const std::string& type, FlowOp flow) {
   return OpDef(name)
-      .Input("data: T")
-      .Output("output: T")
+      .Input("data: " + type)
+      .Output("output: " + type)
       .Attr("T: type")
-      .ReadsOnly()
       .Flow(flow)
       .Shape(UnchangedShape)
       .Gradient(LoopGradient);
 }
 
-// `ref`: "Ref" for the form for references, which are values here.
-void DefineFor(const std::string& ref, OpRegistry* registry) {
-  registry->Add(OpDef(ref + "Switch")
-                    .Input("data: T")
-                    .Input("pred: bool")
-                    .Output("output_false: T")
-                    .Output("output_true: T")
-                    .Attr("T: type")
-                    .ReadsOnly()
-                    .Flow(FlowOp::kSwitch)
-                    .Shape(SwitchShape)
-                    .Gradient(SwitchGradient));
-  registry->Add(OpDef(ref + "Merge")
-                    .Input("inputs: N * T")
-                    .Output("output: T")
-                    .Output("value_index: int32")
-                    .Attr("T: type")
-                    .Attr("N: int >= 1")
-                    .ReadsOnly()
-                    .Flow(FlowOp::kMerge)
-                    .Shape(MergeShape)
-                    .Gradient(MergeGradient));
-  registry->Add(Passes(ref + "Enter", FlowOp::kEnter)
-                    .Attr("frame_name: string")
-                    .Attr("is_constant: bool = false")
-                    .Attr("parallel_iterations: int = 10"));
-  registry->Add(Passes(ref + "Exit", FlowOp::kExit));
-  registry->Add(Passes(ref + "NextIteration", FlowOp::kNextIteration));
+void DefineFor(bool ref, OpRegistry* registry) {
+  const std::string prefix = ref ? "Ref" : "", type = ref ? "Ref(T)" : "T";
+  Add(OpDef(prefix + "Switch")
+          .Input("data: " + type)
+          .Input("pred: bool")
+          .Output("output_false: " + type)
+          .Output("output_true: " + type)
+          .Attr("T: type")
+          .Flow(FlowOp::kSwitch)
+          .Shape(SwitchShape)
+          .Gradient(SwitchGradient),
+      ref, registry);
+  Add(OpDef(prefix + "Merge")
+          .Input(ref ? "inputs: Ref(N * T)" : "inputs: N * T")
+          .Output("output: " + type)
+          .Output("value_index: int32")
+          .Attr("T: type")
+          .Attr("N: int >= 1")
+          .Flow(FlowOp::kMerge)
+          .Shape(MergeShape)
+          .Gradient(MergeGradient),
+      ref, registry);
+  Add(Passes(prefix + "Enter", type, FlowOp::kEnter)
+          .Attr("frame_name: string")
+          .Attr("is_constant: bool = false")
+          .Attr("parallel_iterations: int = 10"),
+      ref, registry);
+  Add(Passes(prefix + "Exit", type, FlowOp::kExit), ref, registry);
+  Add(Passes(prefix + "NextIteration", type, FlowOp::kNextIteration), ref, registry);
 }
 
 }  // namespace
 
 void Define(OpRegistry* registry) {
-  DefineFor("", registry);
-  DefineFor("Ref", registry);
+  DefineFor(false, registry);
+  DefineFor(true, registry);
   registry->Add(OpDef("LoopCond")
                     .Input("input: bool")
                     .Output("output: bool")

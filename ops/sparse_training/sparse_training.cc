@@ -89,13 +89,21 @@ Status AdagradV2Shape(ShapeContext& c) { return Check(c, 4, {2, 3}); }
 Status RMSPropShape(ShapeContext& c) { return Check(c, 7, {3, 4, 5, 6}); }
 Status CenteredRMSPropShape(ShapeContext& c) { return Check(c, 8, {4, 5, 6, 7}); }
 
+Status AdadeltaShape(ShapeContext& c) { return Check(c, 6, {3, 4, 5}); }
+Status FtrlShape(ShapeContext& c) { return Check(c, 3, {5, 6, 7, 8}); }
+Status FtrlV2Shape(ShapeContext& c) { return Check(c, 3, {5, 6, 7, 8, 9}); }
+Status ProximalGradientDescentShape(ShapeContext& c) { return Check(c, 4, {1, 2, 3}); }
+Status ProximalAdagradShape(ShapeContext& c) { return Check(c, 5, {2, 3, 4}); }
+
+constexpr std::string_view kResource = "Resource";
+
 OpDef Update(const char* name, std::initializer_list<const char*> resources,
              std::initializer_list<const char*> values, ShapeFn shape) {
   OpDef def(name);
   for (const char* resource : resources) def.Input(std::string(resource) + ": resource");
-  for (const char* value : values) {
-    def.Input(std::string(value) + ": T");
-    if (std::string_view(value) == "grad") def.Input("indices: Tindices");
+  for (const std::string value : values) {
+    def.Input(value + (value == "global_step" ? ": int64" : ": T"));
+    if (value == "grad") def.Input("indices: Tindices");
   }
   def.Attr("T: {float, double, half, bfloat16}").Attr("Tindices: {int32, int64}");
   def.Attr("use_locking: bool = false").Stateful().Shape(shape).NoGradient();
@@ -105,18 +113,37 @@ OpDef Update(const char* name, std::initializer_list<const char*> resources,
 }  // namespace
 
 void Define(OpRegistry* registry) {
-  registry->Add(Update("ResourceSparseApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"},
-                       MomentumShape)
-                    .Attr("use_nesterov: bool = false"));
-  registry->Add(Update("ResourceSparseApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape)
-                    .Attr("update_slots: bool = true"));
-  registry->Add(Update("ResourceSparseApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"},
-                       AdagradV2Shape)
-                    .Attr("update_slots: bool = true"));
-  registry->Add(Update("ResourceSparseApplyRMSProp", {"var", "ms", "mom"},
-                       {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
-  registry->Add(Update("ResourceSparseApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
-                       {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
+  const auto add = [registry](OpDef op) {
+    registry->Add(op.ReferenceForm(op.name().substr(kResource.size()), "T", UnchangedShape));
+    registry->Add(std::move(op));
+  };
+  add(Update("ResourceSparseApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"},
+             MomentumShape)
+          .Attr("use_nesterov: bool = false"));
+  add(Update("ResourceSparseApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape)
+          .Attr("update_slots: bool = true"));
+  add(Update("ResourceSparseApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"},
+             AdagradV2Shape)
+          .Attr("update_slots: bool = true"));
+  add(Update("ResourceSparseApplyRMSProp", {"var", "ms", "mom"},
+             {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+  add(Update("ResourceSparseApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
+             {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
+  add(Update("ResourceSparseApplyAdadelta", {"var", "accum", "accum_update"},
+             {"lr", "rho", "epsilon", "grad"}, AdadeltaShape));
+  add(Update("ResourceSparseApplyFtrl", {"var", "accum", "linear"},
+             {"grad", "lr", "l1", "l2", "lr_power"}, FtrlShape)
+          .Attr("multiply_linear_by_lr: bool = false"));
+  add(Update("ResourceSparseApplyFtrlV2", {"var", "accum", "linear"},
+             {"grad", "lr", "l1", "l2", "l2_shrinkage", "lr_power"}, FtrlV2Shape)
+          .Attr("multiply_linear_by_lr: bool = false"));
+  add(Update("ResourceSparseApplyProximalGradientDescent", {"var"}, {"alpha", "l1", "l2", "grad"},
+             ProximalGradientDescentShape));
+  add(Update("ResourceSparseApplyProximalAdagrad", {"var", "accum"}, {"lr", "l1", "l2", "grad"},
+             ProximalAdagradShape));
+  add(Update("ResourceSparseApplyAdagradDA",
+             {"var", "gradient_accumulator", "gradient_squared_accumulator"},
+             {"grad", "lr", "l1", "l2", "global_step"}, FtrlShape));
 }
 
 }  // namespace ops::sparse_training

@@ -2,6 +2,7 @@
 // cannot change the result.
 #include "ops/check_indices.h"
 #include "ops/sparse_training/update_rows.h"
+#include "ops/training/cpu_formulas.h"
 
 namespace monograph::ops::sparse_training {
 namespace {
@@ -47,13 +48,15 @@ struct HostRows {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  ForEachUpdateOfRows([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
-                          const char* op, std::initializer_list<const char*> variables) {
+  const auto add = [&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
+                       const char* op, std::initializer_list<const char*> variables) {
     const KernelDef def{.op = op, .host_args = {variables.begin(), variables.end()}};
 #define ADD(T) AddUpdateOfRows<T, FormulaOf, kInputs, HostRows>(registry, def);
     MG_FLOAT_TYPES(ADD)
 #undef ADD
-  });
+  };
+  ForEachUpdateOfRows(add);
+  training::ForEachCpuUpdateOfRows(add);
 }
 
 }  // namespace monograph::ops::sparse_training

@@ -105,11 +105,22 @@ Status AdagradV2Shape(ShapeContext& c) { return Check(c, {2, 3}, 4); }
 Status RMSPropShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6}, 7); }
 Status CenteredRMSPropShape(ShapeContext& c) { return Check(c, {4, 5, 6, 7}, 8); }
 
+Status AdadeltaShape(ShapeContext& c) { return Check(c, {3, 4, 5}, 6); }
+Status FtrlShape(ShapeContext& c) { return Check(c, {4, 5, 6, 7}, 3); }
+Status FtrlV2Shape(ShapeContext& c) { return Check(c, {4, 5, 6, 7, 8}, 3); }
+Status ProximalGradientDescentShape(ShapeContext& c) { return Check(c, {1, 2, 3}, 4); }
+Status ProximalAdagradShape(ShapeContext& c) { return Check(c, {2, 3, 4}, 5); }
+Status SignShape(ShapeContext& c) { return Check(c, {2, 3, 4, 5}, 6); }
+Status AdaMaxShape(ShapeContext& c) { return Check(c, {3, 4, 5, 6, 7}, 8); }
+
+constexpr std::string_view kResource = "Resource";
+
 OpDef Update(const char* name, std::initializer_list<const char*> resources,
              std::initializer_list<const char*> values, ShapeFn shape) {
   OpDef def(name);
   for (const char* resource : resources) def.Input(std::string(resource) + ": resource");
-  for (const char* value : values) def.Input(std::string(value) + ": T");
+  for (const std::string value : values)
+    def.Input(value + (value == "global_step" ? ": int64" : ": T"));
   def.Attr("T: {float, double, half, bfloat16}").Attr("use_locking: bool = false");
   def.Stateful().Shape(shape).NoGradient();
   return def;
@@ -118,24 +129,45 @@ OpDef Update(const char* name, std::initializer_list<const char*> resources,
 }  // namespace
 
 void Define(OpRegistry* registry) {
-  registry->Add(
-      Update("ResourceApplyGradientDescent", {"var"}, {"alpha", "delta"}, GradientDescentShape));
-  registry->Add(
-      Update("ResourceApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"}, MomentumShape)
+  const auto add = [registry](OpDef op) {
+    registry->Add(op.ReferenceForm(op.name().substr(kResource.size()), "T", UnchangedShape));
+    registry->Add(std::move(op));
+  };
+  add(Update("ResourceApplyGradientDescent", {"var"}, {"alpha", "delta"}, GradientDescentShape));
+  add(Update("ResourceApplyMomentum", {"var", "accum"}, {"lr", "grad", "momentum"}, MomentumShape)
           .Attr("use_nesterov: bool = false"));
-  registry->Add(Update("ResourceApplyAdam", {"var", "m", "v"},
-                       {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
-                       AdamShape)
-                    .Attr("use_nesterov: bool = false"));
-  registry->Add(Update("ResourceApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape)
-                    .Attr("update_slots: bool = true"));
-  registry->Add(
-      Update("ResourceApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"}, AdagradV2Shape)
+  add(Update("ResourceApplyAdam", {"var", "m", "v"},
+             {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"}, AdamShape)
+          .Attr("use_nesterov: bool = false"));
+  add(Update("ResourceApplyAdagrad", {"var", "accum"}, {"lr", "grad"}, AdagradShape)
           .Attr("update_slots: bool = true"));
-  registry->Add(Update("ResourceApplyRMSProp", {"var", "ms", "mom"},
-                       {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
-  registry->Add(Update("ResourceApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
-                       {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
+  add(Update("ResourceApplyAdagradV2", {"var", "accum"}, {"lr", "epsilon", "grad"}, AdagradV2Shape)
+          .Attr("update_slots: bool = true"));
+  add(Update("ResourceApplyRMSProp", {"var", "ms", "mom"},
+             {"lr", "rho", "momentum", "epsilon", "grad"}, RMSPropShape));
+  add(Update("ResourceApplyCenteredRMSProp", {"var", "mg", "ms", "mom"},
+             {"lr", "rho", "momentum", "epsilon", "grad"}, CenteredRMSPropShape));
+  add(Update("ResourceApplyAdadelta", {"var", "accum", "accum_update"},
+             {"lr", "rho", "epsilon", "grad"}, AdadeltaShape));
+  add(Update("ResourceApplyFtrl", {"var", "accum", "linear"},
+             {"grad", "lr", "l1", "l2", "lr_power"}, FtrlShape)
+          .Attr("multiply_linear_by_lr: bool = false"));
+  add(Update("ResourceApplyFtrlV2", {"var", "accum", "linear"},
+             {"grad", "lr", "l1", "l2", "l2_shrinkage", "lr_power"}, FtrlV2Shape)
+          .Attr("multiply_linear_by_lr: bool = false"));
+  add(Update("ResourceApplyProximalGradientDescent", {"var"}, {"alpha", "l1", "l2", "delta"},
+             ProximalGradientDescentShape));
+  add(Update("ResourceApplyProximalAdagrad", {"var", "accum"}, {"lr", "l1", "l2", "grad"},
+             ProximalAdagradShape));
+  add(Update("ResourceApplyAdagradDA",
+             {"var", "gradient_accumulator", "gradient_squared_accumulator"},
+             {"grad", "lr", "l1", "l2", "global_step"}, FtrlShape));
+  add(Update("ResourceApplyAddSign", {"var", "m"}, {"lr", "alpha", "sign_decay", "beta", "grad"},
+             SignShape));
+  add(Update("ResourceApplyPowerSign", {"var", "m"},
+             {"lr", "logbase", "sign_decay", "beta", "grad"}, SignShape));
+  add(Update("ResourceApplyAdaMax", {"var", "m", "v"},
+             {"beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"}, AdaMaxShape));
   registry->Add(OpDef("_MultiResourceApply")
                     .Input("variables: V * resource")
                     .Input("coefficients: C * T")

@@ -1,5 +1,6 @@
 // Each update is one pass over variable, slots and gradient, element by element: the split among
 // threads cannot change the result.
+#include "ops/training/cpu_formulas.h"
 #include "ops/training/multi_update.h"
 #include "ops/training/update_cpu.h"
 
@@ -79,15 +80,17 @@ struct MakeMulti {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
-                    const char* op, std::initializer_list<const char*> variables) {
+  const auto add = [&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
+                       const char* op, std::initializer_list<const char*> variables) {
     const std::vector<std::string> host_args(variables.begin(), variables.end());
 #define ADD(T)                                        \
   registry->Add<UpdateKernel<T, FormulaOf, kInputs>>( \
       {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = host_args});
     MG_FLOAT_TYPES(ADD)
 #undef ADD
-  });
+  };
+  ForEachUpdate(add);
+  ForEachCpuUpdate(add);
 #define ADD(T)                                                                                  \
   registry->Add(                                                                                \
       {.op = "_MultiResourceApply", .types = {{"T", kDTypeOf<T>}}, .host_args = {"variables"}}, \

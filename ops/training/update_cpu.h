@@ -119,6 +119,11 @@ Result<FormulaOf<Accumulator<T>>> MakeFormula(const KernelContext& c, const int*
   using Formula = FormulaOf<Accumulator<T>>;
   std::array<Accumulator<T>, Formula::kCoefficients> values;
   for (size_t i = 0; i < values.size(); ++i) {
+    if (c.input(indices[i]).dtype() == DT_INT64) {  // a global step
+      MG_ASSIGN_OR_RETURN(const int64_t* step, CoefficientAt<int64_t>(c, indices[i]));
+      values[i] = static_cast<Accumulator<T>>(*step);
+      continue;
+    }
     MG_ASSIGN_OR_RETURN(const T* value, CoefficientAt<T>(c, indices[i]));
     values[i] = static_cast<Accumulator<T>>(*value);
   }

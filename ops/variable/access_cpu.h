@@ -85,6 +85,8 @@ inline bool LockToRead(const Variable& variable, const KernelContext& c)
 inline Status RequireValue(const Variable& variable, const KernelContext& c, int input)
     MG_REQUIRES_SHARED(variable.mutex) {
   if (variable.value.valid()) return Status();
+  if (variable.by_reference())
+    return FailedPrecondition("Attempting to use uninitialized value " + variable.name());
   return Uninitialized(*c.input(input).handles());
 }
 

@@ -2,6 +2,7 @@
 // adds rows that indices name. What updates of variables ask of shapes.
 #pragma once
 
+#include "graph/references.h"
 #include "ops/gpu/moves.h"
 #include "ops/variable/access_cpu.h"
 
@@ -11,11 +12,13 @@ namespace monograph::ops::variable {
 template <typename Moves, bool kKeepsPlaces>
 class AssignKernel : public Kernel {
  public:
-  explicit AssignKernel(const KernelConstruction& k) : dtype_(k.attr<DType>("dtype")) {}
+  explicit AssignKernel(const KernelConstruction& k)
+      : dtype_(k.attr<DType>("dtype")), fit_(FitOf(k.attrs())) {}
 
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, dtype_));
-    if (!variable->shape().Accepts(c.input(1).shape())) {
+    if (fit_ != Fit::kAny && !variable->shape().Accepts(c.input(1).shape())) {
+      if (fit_ == Fit::kSame) return ShapesDiffer(variable->shape().ToString(), c.input(1).shape());
       return InvalidArgument("variable '" + variable->name() + "' has shape " +
                              variable->shape().ToString() + "; a value of shape " +
                              c.input(1).shape().ToString() + " cannot be assigned to it");
@@ -29,6 +32,9 @@ class AssignKernel : public Kernel {
     }
     if (!LockToUpdate(*variable, c)) return c.Busy();
     MutexLock lock(variable->mutex, std::adopt_lock);
+    if (const Tensor& now = variable->value;
+        fit_ == Fit::kSame && now.valid() && !(now.shape() == c.input(1).shape()))
+      return ShapesDiffer(now.shape().ToString(), c.input(1).shape());
     if (kKeepsPlaces && Stays(variable->value, c.input(1)))
       return Moves::Copy(c, variable->value.raw(), c.input(1).raw(), c.input(1).bytes());
     if (!value.valid()) value = c.TakeInput(1);
@@ -38,6 +44,18 @@ class AssignKernel : public Kernel {
   }
 
  private:
+  // What the value's shape must fit: what the variable is declared as, or (by reference) also the
+  // present value, or nothing.
+  enum class Fit : uint8_t { kDeclared, kSame, kAny };
+  static Fit FitOf(const Attrs& attrs) {
+    if (!attrs.GetOr<bool>(kByReference, false)) return Fit::kDeclared;
+    return attrs.GetOr<bool>("validate_shape", true) ? Fit::kSame : Fit::kAny;
+  }
+  static Status ShapesDiffer(const std::string& variable, const Shape& value) {
+    return InvalidArgument("Assign requires shapes of both tensors to match. lhs shape= " +
+                           variable + " rhs shape= " + value.ToString());
+  }
+
   // A CUDA graph is replayed as long as its variables stay where they are: a small one that every
   // step assigns, such as a power of Adam's, is worth a copy.
   static constexpr size_t kWorthACopy = 4096;
@@ -48,6 +66,7 @@ class AssignKernel : public Kernel {
   }
 
   const DType dtype_;
+  const Fit fit_;
 };
 
 // What is asked of a variable that has a value.

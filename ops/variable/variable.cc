@@ -5,9 +5,11 @@
 #include "ops/variable/variable.h"
 
 #include "graph/gradients.h"
+#include "graph/references.h"
 #include "graph/shape_inference.h"
 #include "ops/dims.h"
 #include "ops/gather/gather.h"
+#include "ops/variable/references.h"
 
 namespace monograph {
 
@@ -96,6 +98,9 @@ Status ReadShape(ShapeContext& c) {
 }
 
 Status AssignShape(ShapeContext& c) {
+  const bool any =
+      c.attrs().GetOr<bool>(kByReference, false) && !c.attrs().GetOr<bool>("validate_shape", true);
+  if (any) return Status();
   return PartialShape::Merge(c.handle_shape(0), c.input(1)).status();
 }
 
@@ -134,6 +139,7 @@ Status GatherGradient(GradientContext& c) {
 }  // namespace
 
 void Define(OpRegistry* registry) {
+  DefineReferences(registry);
   registry->Add(OpDef("VarHandleOp")
                     .Output("resource: resource")
                     .Attr("container: string = ''")
@@ -204,13 +210,29 @@ void Define(OpRegistry* registry) {
                     .ReadsOnly()
                     .Shape(GatherShape)
                     .Gradient(GatherGradient));
-  for (const char* name : {"ResourceScatterAdd", "ResourceScatterSub"}) {
+  for (const char* name :
+       {"ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterMul", "ResourceScatterDiv",
+        "ResourceScatterMin", "ResourceScatterMax", "ResourceScatterUpdate"}) {
     registry->Add(OpDef(name)
                       .Input("resource: resource")
                       .Input("indices: Tindices")
                       .Input("updates: dtype")
                       .Attr("dtype: type")
                       .Attr("Tindices: {int32, int64}")
+                      .Stateful()
+                      .Shape(NoOutputs)
+                      .NoGradient());
+  }
+  for (const char* name : {"ResourceScatterNdAdd", "ResourceScatterNdSub", "ResourceScatterNdMin",
+                           "ResourceScatterNdMax", "ResourceScatterNdUpdate"}) {
+    registry->Add(OpDef(name)
+                      .Input("ref: resource")
+                      .Input("indices: Tindices")
+                      .Input("updates: T")
+                      .Attr("T: type")
+                      .Attr("Tindices: {int32, int64}")
+                      .Attr("use_locking: bool = true")
+                      .Attr("bad_indices_policy: string = ''")
                       .Stateful()
                       .Shape(NoOutputs)
                       .NoGradient());

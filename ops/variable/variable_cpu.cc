@@ -2,6 +2,8 @@
 // shared lock. An update takes the lock exclusively and writes in place only if nobody else holds
 // the tensor; otherwise it writes a new one (UpdateTarget), so that a value that was read never
 // changes. What is the same on a GPU is in assign.h.
+#include "ops/variable/variable_cpu.h"
+
 #include <cstring>
 #include <functional>
 #include <string>
@@ -22,6 +24,7 @@ class VarHandleKernel : public Kernel {
     kernel->node_ = k.node_name();
     kernel->dtype_ = k.attr<DType>("dtype");
     kernel->shape_ = k.attrs().GetOr<PartialShape>("shape", PartialShape());
+    kernel->by_reference_ = k.attrs().GetOr<bool>(kByReference, false);
     MG_ASSIGN_OR_RETURN(kernel->handle_, MakeHandle(k));
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
@@ -31,7 +34,7 @@ class VarHandleKernel : public Kernel {
     auto found = c.resources().Find<Variable>(handle.container, handle.name);
     if (!found.ok() && found.status().code() == Code::kNotFound) {
       found = c.resources().FindOrCreate<Variable>(handle.container, handle.name, [&] {
-        return std::make_shared<Variable>(handle.name, dtype_, shape_);
+        return std::make_shared<Variable>(handle.name, dtype_, shape_, by_reference_);
       });
     }
     if (!found.ok()) return found.status();
@@ -51,6 +54,7 @@ class VarHandleKernel : public Kernel {
   std::string node_;
   DType dtype_ = DT_INVALID;
   PartialShape shape_;
+  bool by_reference_ = false;
   Tensor handle_;
 };
 
@@ -221,6 +225,8 @@ class DestroyKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
+  RegisterScatters(registry);
+  RegisterTemporaries(registry);
   registry->Add<VarHandleKernel>(
       {.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
   registry->Add<ReadKernel>(

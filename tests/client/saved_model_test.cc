@@ -113,12 +113,14 @@ TEST(SavedModel, ThatIsNoneOrDamagedIsRefusedByName) {
   EXPECT_THAT(damaged.message(), HasSubstr("restoring its variables"));
 }
 
-TEST(SavedModel, WithAnOpThatIsMissingHereNamesIt) {
+TEST(SavedModel, OfVariablesByReferenceRunsByItsSignatures) {
   const SavedModel model = SavedModel::Read(Model("ref_variables")).value();
   const auto session = Session::Local(model.graph()).value();
   const Status initialized = model.Initialize(session.get());
-  EXPECT_EQ(initialized.code(), Code::kUnimplemented) << initialized;
-  EXPECT_THAT(initialized.message(), HasSubstr("restoring its variables"));
+  ASSERT_TRUE(initialized.ok()) << initialized;
+  const auto outputs = model.Run(session.get(), {{"input", Inputs()}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_THAT(outputs->at("output").values<float>(), ElementsAre(kFirst, kSecond));
 }
 
 TEST(SavedModel, ThatIsFrozenIsAGraph) {

@@ -7,6 +7,7 @@ usage: make_graphs.py [--out DIR] [--ops] [NAME...]
 --ops prints the op names that each graph uses, functions included."""
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 
 v1 = tf.compat.v1
 v1.disable_eager_execution()
@@ -630,6 +632,300 @@ def control_flow_cluster(r):
         r.step("a cond over tasks, %+d" % sign, [chosen], feeds=f)
         r.step("a loop behind it, %+d" % sign, [halved, after], feeds=f)
         r.step("its gradient, %+d" % sign, slope, feeds=f)
+
+
+# ---- variables by reference ---------------------------------------------------------------------------------------
+
+
+def by_reference(fn):
+    """With variables as TensorFlow 1.x makes them by default."""
+
+    @functools.wraps(fn)
+    def run(r):
+        v1.disable_resource_variables()
+        try:
+            fn(r)
+        finally:
+            v1.enable_resource_variables()
+
+    return run
+
+
+def ref_variable(name, value):
+    return v1.get_variable(name, initializer=tf.constant(value), use_resource=False)
+
+
+@graph
+@by_reference
+def ref_variables(r):
+    x = ref_variable("x", np.array([[1, 2], [3, 4]], np.float32))
+    n = ref_variable("n", np.array(0, np.int64))
+    init = v1.global_variables_initializer()
+    ready = tf.stack([v1.is_variable_initialized(x), v1.is_variable_initialized(n)], name="ready")
+    grow = v1.assign_add(n, 5, name="grow")
+    put = v1.placeholder(tf.float32, [None, None], name="put")
+    assign = v1.assign(x, put, name="assign")
+    reshape = v1.assign(x, put, validate_shape=False, name="reshape")
+    add = v1.assign_add(x, [[0.5, 0.5], [0.5, -0.5]], name="add")
+    sub = v1.assign_sub(add, [[1.0, 0.0], [0.0, 1.0]], name="sub")
+    # What is read directly is read when its reader runs, and its reader waits for an update.
+    with tf.control_dependencies([v1.assign_add(x, tf.ones([2, 2]), name="more")]):
+        after = tf.add(x._ref(), 0.0, name="after")
+        again = tf.identity(x.read_value(), name="again")
+    twice = tf.add(v1.assign_add(n, 1), v1.assign_add(n, 1), name="twice")
+    copy = v1.assign(ref_variable("y", np.zeros((2, 2), np.float32)), x._ref() * 2.0, name="copy")
+    scatter = v1.scatter_add(x, [1, 0, 1], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], name="scatter")
+    back = v1.scatter_sub(scatter, [0], [[1.0, 1.0]], name="back")
+    count = v1.count_up_to(n, 24, name="count")
+    rows = tf.gather(x, [1, 0, 1], name="rows")
+    shape = v1.shape(x._ref(), name="shape")
+    old = v1.get_default_graph().create_op(
+        "Variable", [], [tf.dtypes.as_dtype("float32_ref")], attrs=dict(
+            shape=attr_value_pb2.AttrValue(shape=tf.TensorShape([]).as_proto()),
+            dtype=attr_value_pb2.AttrValue(type=tf.float32.as_datatype_enum)), name="old").outputs[0]
+    fill = v1.assign(old, [1.0, 2.0, 3.0], validate_shape=False, name="fill")
+
+    r.step("nothing is initialised", [ready])
+    early = dict(error="FAILED_PRECONDITION", error_contains="Attempting to use uninitialized value x")
+    r.step("reading too early", ["x/read:0"], **early)
+    r.step("fetching too early", ["x:0"], **early)
+    r.step("changing too early", [add], **early)
+    r.step("initialise", targets=[init])
+    r.step("now it is", [ready, "x/read:0", "x:0", "n:0"])
+    r.step("count", [grow])
+    r.step("count again", [grow])
+    r.step("add", [add])
+    r.step("add and subtract", [sub])
+    r.step("see both", ["x:0", shape])
+    r.step("feed what is read", [rows], feeds={"x/read:0": np.array([[5, 6], [7, 8]], np.float32)})
+    r.step("assign", [assign], feeds={put: np.array([[9, 8], [7, 6]], np.float32)})
+    wrong = np.ones((3, 2), np.float32)
+    r.step("assign another shape", [assign], feeds={put: wrong}, error="INVALID_ARGUMENT",
+           error_contains="Assign requires shapes of both tensors to match")
+    r.step("assign another shape without a check", targets=[reshape.op], feeds={put: wrong})
+    r.step("it has that shape", [shape])
+    r.step("assign the first shape", [assign], feeds={put: np.eye(2, dtype=np.float32)}, error="INVALID_ARGUMENT",
+           error_contains="lhs shape= [3,2] rhs shape= [2,2]")
+    r.step("without a check", targets=[reshape.op], feeds={put: np.array([[9, 8], [7, 6]], np.float32)})
+    r.step("read after an addition", [after])
+    r.step("and by read_value", [again])
+    r.step("two additions in one step", [twice])
+    r.step("fetched beside an addition", ["n:0", "n/read:0"], [grow.op])
+    r.step("assign what is read", [copy])
+    r.step("scatter", [scatter])
+    r.step("scatter there and back", [back])
+    r.step("gather rows", [rows])
+    for _ in range(4):
+        r.step("up to a limit", [count])
+    r.step("an old variable", [fill])
+    r.step("initialise again", targets=[init])
+    r.step("as at first", ["x:0", "n/read:0"])
+
+
+@graph
+@by_reference
+def ref_training(r):
+    """The optimizers of TensorFlow 1.x on variables by reference, dense and by rows."""
+    x = tf.constant(values("x", (6, 4)))
+    for name, opt in (
+        ("descent", v1.train.GradientDescentOptimizer(0.3)),
+        ("momentum", v1.train.MomentumOptimizer(0.2, 0.9)),
+        ("nesterov", v1.train.MomentumOptimizer(0.2, 0.9, use_nesterov=True)),
+        ("adagrad", v1.train.AdagradOptimizer(0.3, 0.2)),
+        ("rmsprop", v1.train.RMSPropOptimizer(0.05, 0.8, 0.5, 1e-3)),
+        ("centered", v1.train.RMSPropOptimizer(0.05, 0.8, 0.5, 1e-2, centered=True)),
+        ("adam", v1.train.AdamOptimizer(0.05, beta1=0.8, beta2=0.99, epsilon=1e-4)),
+    ):
+        with v1.variable_scope(name):
+            table = ref_variable("table", values("table", (5, 4)))
+            w = ref_variable("w", values("w", (4, 3)))
+            ids = v1.placeholder(tf.int64, [None], name="ids")
+            product = tf.matmul(x * tf.nn.embedding_lookup(table, ids), w)
+            loss = tf.reduce_mean(tf.square(product - 0.5), name="loss")
+            step = ref_variable("step", np.array(0, np.int64))
+            train = opt.minimize(loss, global_step=step, var_list=[table, w], name="train")
+            # Behind the update, by way of the read that was there before it: TensorFlow's averages see new values.
+            average = v1.train.ExponentialMovingAverage(0.5, step)
+            with tf.control_dependencies([train]):
+                both = average.apply([w])
+            init = v1.variables_initializer(v1.global_variables(name), name="init")
+        r.step(name + " initialise", targets=[init])
+        for i, rows in enumerate(([0, 2, 2, 4, 1, 0], [3, 3, 3, 3, 3, 3], [4, 3, 2, 1, 0, 4])):
+            r.step("%s train %d" % (name, i), [loss], [both], {ids: ints(rows)})
+        r.step(name + " table and slots", [v.read_value() for v in v1.global_variables(name)])
+
+
+@graph
+@by_reference
+def ref_control_flow(r):
+    """Variables by reference that are changed in branches and loops."""
+    x = v1.placeholder(tf.float32, [], name="x")
+    n = ref_variable("n", np.array(0, np.float32))
+    m = ref_variable("m", np.array(100, np.float32))
+    init = v1.global_variables_initializer()
+    changed = v1.cond(x > 2.0, lambda: v1.assign_add(n, 10.0), lambda: v1.assign_sub(n, x), name="changed")
+    seen = v1.cond(x > 2.0, lambda: n.read_value(), lambda: n * x, name="seen")
+    either = v1.cond(x > 2.0, lambda: n._ref(), lambda: m._ref(), name="either")
+
+    def body(i):
+        with tf.control_dependencies([v1.assign_add(n, 1.0)]):
+            return i + n.read_value()
+
+    looped = v1.while_loop(lambda i: i < 20.0, body, [tf.constant(0.0)], name="looped")
+    r.step("initialise", targets=[init])
+    for value in (3.0, 1.0, 2.5):
+        r.step("a cond that changes it, x = %g" % value, [changed], feeds={x: np.float32(value)})
+        r.step("its effect, x = %g" % value, [seen, "n:0"], feeds={x: np.float32(value)})
+        r.step("one of two, x = %g" % value, [either], feeds={x: np.float32(value)})
+    r.step("a loop that changes it", [looped])
+    r.step("the loop's effect", ["n:0"])
+
+
+@graph
+@by_reference
+def ref_cluster(r):
+    """The softmax of the first tutorial, its variables by reference on a ps, between two workers."""
+    r.extra["cluster"] = {"ps": 1, "worker": 2}
+    with v1.device(v1.train.replica_device_setter(1, worker_device="/job:worker/task:1")):
+        x = v1.placeholder(tf.float32, [None, 12], name="x")
+        y = v1.placeholder(tf.float32, [None, 4], name="y")
+        step = v1.train.get_or_create_global_step()
+        w = v1.get_variable("w", initializer=tf.constant(values("w", (12, 4))))
+        b = v1.get_variable("b", initializer=tf.constant(np.zeros(4, np.float32)))
+        p = tf.nn.softmax(tf.matmul(x, w) + b)
+        loss = tf.reduce_mean(-tf.reduce_sum(y * tf.math.log(p), axis=1), name="loss")
+        train = v1.train.MomentumOptimizer(0.5, 0.5).minimize(loss, global_step=step, name="train")
+        init = v1.global_variables_initializer()
+        with tf.control_dependencies([train]):
+            after = tf.add(w._ref(), 0.0, name="after")
+    with tf.device("/job:worker/task:0"):
+        elsewhere = tf.identity(w.read_value() * 2.0, name="elsewhere")
+    r.step("initialise", targets=[init])
+    for i in range(4):
+        xs = values(("x", i), (5, 12))
+        ys = np.eye(4, dtype=np.float32)[np.argmax(xs[:, :4], 1)]
+        r.step("train %d" % i, [loss], [train], {x: xs, y: ys})
+    r.step("train and read", [after], feeds={x: xs, y: ys})
+    r.step("variables", ["w:0", "b/read:0", step.read_value(), elsewhere])
+
+
+OTHER_OPTIMIZERS = (
+    ("adadelta", lambda: v1.train.AdadeltaOptimizer(0.5, 0.8, 1e-2)),
+    ("ftrl", lambda: v1.train.FtrlOptimizer(0.3, -0.5, 0.2, 0.01, 0.02)),
+    ("ftrl_power", lambda: v1.train.FtrlOptimizer(0.3, -0.3, 0.2, 0.01, 0.02)),
+    ("ftrl_shrinks", lambda: v1.train.FtrlOptimizer(0.3, -0.5, 0.2, 0.01, 0.02, l2_shrinkage_regularization_strength=0.1)),
+    ("proximal_descent", lambda: v1.train.ProximalGradientDescentOptimizer(0.3, 0.05, 0.1)),
+    ("proximal_descent_l2", lambda: v1.train.ProximalGradientDescentOptimizer(0.3, 0.0, 0.1)),
+    ("proximal_adagrad", lambda: v1.train.ProximalAdagradOptimizer(0.3, 0.2, 0.05, 0.1)),
+    ("adagrad_da", lambda: None),
+)
+
+
+def other_optimizers(r, use_resource):
+    """Optimizers that only CPUs have kernels for, dense and by rows."""
+    x = tf.constant(values("x", (6, 4)))
+    for name, make in OTHER_OPTIMIZERS:
+        with v1.variable_scope(name, use_resource=use_resource):
+            table = v1.get_variable("table", initializer=tf.constant(values("table", (5, 4))))
+            w = v1.get_variable("w", initializer=tf.constant(values("w", (4, 3))))
+            step = v1.get_variable("step", initializer=tf.constant(0, tf.int64))
+            opt = make() or v1.train.AdagradDAOptimizer(0.3, step, 0.2, 0.01, 0.02)
+            ids = v1.placeholder(tf.int64, [None], name="ids")
+            product = tf.matmul(x * tf.nn.embedding_lookup(table, ids), w)
+            loss = tf.reduce_mean(tf.square(product - 0.5), name="loss")
+            train = opt.minimize(loss, global_step=step, var_list=[table, w], name="train")
+            init = v1.variables_initializer(v1.global_variables(name), name="init")
+        r.step(name + " initialise", targets=[init])
+        for i, rows in enumerate(([0, 2, 2, 4, 1, 0], [3, 3, 3, 3, 3, 3], [4, 3, 2, 1, 0, 4])):
+            r.step("%s train %d" % (name, i), [loss], [train], {ids: ints(rows)}, rtol=1e-4)
+        r.step(name + " table and slots", [v.read_value() for v in v1.global_variables(name)], rtol=1e-4, atol=1e-5)
+    raw = tf.raw_ops
+    for name, slots, apply in (
+        ("AddSign", 1, lambda op, v, g: op(var=v[0], m=v[1], lr=0.1, alpha=1.5, sign_decay=0.7, beta=0.8, grad=g)),
+        ("PowerSign", 1, lambda op, v, g: op(var=v[0], m=v[1], lr=0.1, logbase=0.9, sign_decay=0.7, beta=0.8, grad=g)),
+        ("AdaMax", 2, lambda op, v, g: op(
+            var=v[0], m=v[1], v=v[2], beta1_power=0.8, lr=0.1, beta1=0.8, beta2=0.9, epsilon=1e-3, grad=g)),
+    ):
+        with v1.variable_scope(name, use_resource=use_resource):
+            all = [v1.get_variable("v%d" % i, initializer=tf.constant(values((name, i), (3, 4)))) for i in range(slots + 1)]
+            op = getattr(raw, ("ResourceApply" if use_resource else "Apply") + name)
+            gradient = v1.placeholder(tf.float32, [3, 4], name="gradient")
+            update = apply(op, [v.handle if use_resource else v._ref() for v in all], gradient)
+            init = v1.variables_initializer(all, name="init")
+        r.step(name + " initialise", targets=[init])
+        for i in range(3):
+            r.step("%s %d" % (name, i), targets=[update.op if not use_resource else update],
+                   feeds={gradient: values((name, "g", i), (3, 4))})
+        r.step(name + " variables", [v.read_value() for v in all])
+
+
+@graph
+def resource_optimizers(r):
+    other_optimizers(r, True)
+
+
+@graph
+@by_reference
+def ref_optimizers(r):
+    other_optimizers(r, False)
+
+
+def scatters(r, use_resource):
+    """Changes of rows and slices."""
+    raw = tf.raw_ops
+    start = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+    rows, row_updates = [2, 0, 2], values("rows", (3, 3), 0.5, 2.0)
+    at, at_updates = [[1, 2], [3, 0], [1, 2]], values("at", (3,), 0.5, 2.0)
+    slices, slice_updates = [[3], [1]], values("slices", (2, 3), 0.5, 2.0)
+    for dtype in (tf.float32, tf.int64):
+        cast = lambda a: tf.constant(np.ceil(a).astype(dtype.as_numpy_dtype))
+        with v1.variable_scope(dtype.name, use_resource=use_resource):
+            v = v1.get_variable("v", initializer=cast(start))
+            r.step(dtype.name + " initialise", targets=[v.initializer])
+            index = v1.placeholder(tf.int32, [None], name="index")
+            for kind in ("Update", "Add", "Sub", "Mul", "Div", "Min", "Max"):
+                if use_resource:
+                    op = getattr(raw, "ResourceScatter" + kind)
+                    change = op(resource=v.handle, indices=rows, updates=cast(row_updates))
+                    single = op(resource=v.handle, indices=index, updates=cast(np.float32(3)))
+                else:
+                    op = getattr(raw, "Scatter" + kind)
+                    change = op(ref=v._ref(), indices=rows, updates=cast(row_updates)).op
+                    single = op(ref=v._ref(), indices=index, updates=cast(np.float32(3))).op
+                r.step("%s %s rows" % (dtype.name, kind), targets=[change])
+                r.step("%s %s by one number" % (dtype.name, kind), targets=[single], feeds={index: ints([1, 3], np.int32)})
+                r.step("%s beyond, %s" % (dtype.name, kind), targets=[single], feeds={index: ints([4, 1], np.int32)},
+                       error="INVALID_ARGUMENT", error_contains="= 4 is not in [0, 4)")
+                r.step("%s after %s" % (dtype.name, kind), [v.read_value()])
+            for kind in ("Update", "Add", "Sub", "Min", "Max"):
+                op = getattr(raw, ("ResourceScatterNd" if use_resource else "ScatterNd") + kind)
+                ref = v.handle if use_resource else v._ref()
+                elements = op(ref=ref, indices=at, updates=cast(at_updates))
+                parts = op(ref=ref, indices=slices, updates=cast(slice_updates))
+                r.step("%s Nd %s elements" % (dtype.name, kind), targets=[elements if use_resource else elements.op])
+                r.step("%s Nd %s slices" % (dtype.name, kind), targets=[parts if use_resource else parts.op])
+                r.step("%s after Nd %s" % (dtype.name, kind), [v.read_value()])
+
+
+@graph
+def resource_scatters(r):
+    scatters(r, True)
+
+
+@graph
+@by_reference
+def ref_scatters(r):
+    scatters(r, False)
+    with tf.name_scope("temporary"):
+        sum = tf.raw_ops.TemporaryVariable(shape=[3], dtype=tf.float32, var_name="sum")
+        filled = v1.assign(sum, tf.zeros([3]))
+        added = v1.assign_add(filled, [1.0, 2.0, 3.0])
+        with tf.control_dependencies([added]):
+            twice = v1.assign_add(filled, added * 2.0)
+        with tf.control_dependencies([twice]):
+            last = tf.raw_ops.DestroyTemporaryVariable(ref=sum, var_name="sum", name="last")
+    r.step("a temporary variable", [last])
+    r.step("and once more", [last])
 
 
 # ---- functions ----------------------------------------------------------------------------------------------------

@@ -125,9 +125,10 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenGraph, ::testing::ValuesIn(Graphs()),
 
 class GoldenGraphOnCluster : public ::testing::TestWithParam<std::string> {};
 
-// Adam on a CNN, and conds over tasks with a loop behind them.
+// Adam on a CNN, conds over tasks with a loop behind them, variables by reference.
 INSTANTIATE_TEST_SUITE_P(All, GoldenGraphOnCluster,
-                         ::testing::Values("control_flow_cluster", "mnist_cnn_cluster"),
+                         ::testing::Values("control_flow_cluster", "mnist_cnn_cluster",
+                                           "ref_cluster"),
                          [](const auto& graph) { return graph.param; });
 
 TEST_P(GoldenGraphOnCluster, GivesTensorFlowsValuesOverOnePsAndTwoWorkers) {

@@ -1,0 +1,145 @@
+// Variables by reference in sessions: where they are placed, what feeds and fetches of them are,
+// and how often they are read. What they compute: tests/golden/graphs/ref_*.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "client/registries.h"
+#include "client/session.h"
+#include "graph/graph.pb.h"
+#include "graph/graph_def.h"
+
+namespace monograph {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Node(const std::string& name, const std::string& op,
+                 const std::vector<std::string>& inputs, const std::string& attrs) {
+  std::string text = "node { name: '" + name + "' op: '" + op + "' ";
+  for (const std::string& input : inputs) text += "input: '" + input + "' ";
+  return text + attrs + " }\n";
+}
+std::string Type(const char* attr) {
+  return std::string("attr { key: '") + attr + "' value { type: DT_FLOAT } } ";
+}
+
+// w, a variable of two elements, with its initializer `init` (1, 2), and `add`, which adds (10,
+// 20).
+std::string WithVariable(const std::string& device = "") {
+  const auto constant = [](const char* name, const char* values) {
+    return Node(name, "Const", {},
+                Type("dtype") + "attr { key: 'value' value { tensor { dtype: DT_FLOAT " + values +
+                    " tensor_shape { dim { size: 2 } } } } }");
+  };
+  return Node("w", "VariableV2", {},
+              Type("dtype") +
+                  "attr { key: 'shape' value { shape { dim { size: 2 } } } } device: '" + device +
+                  "'") +
+         constant("first", "float_val: 1 float_val: 2") +
+         constant("more", "float_val: 10 float_val: 20") +
+         Node("init", "Assign", {"w", "first"}, Type("T")) +
+         Node("add", "AssignAdd", {"w", "more"}, Type("T"));
+}
+
+class ReferencesTest : public ::testing::Test {
+ protected:
+  void Load(const std::string& text, SessionOptions options = {}) {
+    GraphDef def;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &def));
+    auto graph = GraphFromDef(def, &DefaultRegistries().ops);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    graph_ = std::make_unique<Graph>(std::move(*graph));
+    auto session = Session::Local(*graph_, std::move(options));
+    ASSERT_TRUE(session.ok()) << session.status();
+    session_ = std::move(*session);
+  }
+  std::vector<float> Fetch(const std::string& name,
+                           const std::vector<std::pair<std::string, Tensor>>& feeds = {}) {
+    const auto values = session_->RunByName(feeds, {name});
+    EXPECT_TRUE(values.ok()) << values.status();
+    if (!values.ok()) return {};
+    const auto got = values->at(0).values<float>();
+    return {got.begin(), got.end()};
+  }
+  // How many nodes of an op a step has.
+  int Count(const char* op, const std::vector<std::string>& fetches,
+            const std::vector<std::string>& targets = {}) {
+    const auto parts = session_->PartitionsByName({}, fetches, targets);
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    int count = 0;
+    for (const auto& [task, graph] : *parts) {
+      for (NodeId id = 0; id < graph.num_nodes(); ++id) count += graph.is(id, op);
+    }
+    return count;
+  }
+
+  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(ReferencesTest, AFetchOfAVariableIsItsValueAndThatOfAnUpdateTheValueAfterIt) {
+  Load(WithVariable());
+  const Status early = session_->RunByName({}, {"w:0"}).status();
+  EXPECT_EQ(early.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(early.message(), HasSubstr("Attempting to use uninitialized value w"));
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("w:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("add:0"), ElementsAre(11, 22));
+  EXPECT_THAT(Fetch("w"), ElementsAre(11, 22));
+}
+
+TEST_F(ReferencesTest, AFedVariableIsAValueThatCannotBeChanged) {
+  Load(WithVariable() + Node("twice", "AddV2", {"w", "w"}, Type("T")));
+  const Tensor value = Tensor::FromValues<float>({2}, {3, 4});
+  EXPECT_THAT(Fetch("twice", {{"w:0", value}}), ElementsAre(6, 8));
+  const Status both = session_->RunByName({{"w:0", value}}, {"add:0"}).status();
+  EXPECT_EQ(both.code(), Code::kInvalidArgument);
+  EXPECT_THAT(both.message(),
+              HasSubstr("'add' (AssignAdd): Input 0 was passed float from w:0 incompatible with "
+                        "expected float_ref."));
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("add:0", {{"add:0", value}}), ElementsAre(3, 4));
+  EXPECT_THAT(Fetch("twice"), ElementsAre(2, 4)) << "add has not run";
+}
+
+TEST_F(ReferencesTest, TheLogHasTheUsersNodesAndAnUpdateIsWhereItsVariableIs) {
+  std::string log;
+  Load(WithVariable("/device:CPU:1"),
+       {.log_device_placement = PlacementLog::kFull,
+        .placement_sink = [&log](const std::string& text) { log += text; },
+        .device_count = {{kCpu, 2}}});
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  const std::string cpu1 = "/job:localhost/replica:0/task:0/device:CPU:1";
+  for (const char* node : {"w: (VariableV2): ", "init: (Assign): ", "add: (AssignAdd): "})
+    EXPECT_THAT(log, HasSubstr(node + cpu1));
+}
+
+TEST_F(ReferencesTest, WithoutUpdatesInTheStepAllReadersShareOneRead) {
+  Load(WithVariable() + Node("read", "Identity", {"w"}, Type("T")) +
+       Node("sum", "AddV2", {"w", "more"}, Type("T")) +
+       Node("product", "Mul", {"w", "sum"}, Type("T")));
+  EXPECT_EQ(Count("ReadVariableOp", {"product:0"}), 1);
+  EXPECT_EQ(Count("Identity", {"read:0"}), 0) << "an Identity is the read itself";
+  EXPECT_EQ(Count("ReadVariableOp", {"product:0"}, {"add"}), 1);
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("product:0"), ElementsAre(11, 44));
+}
+
+TEST_F(ReferencesTest, AReaderSeesWhatItWaitsFor) {
+  Load(WithVariable() + Node("after", "Neg", {"w", "^add"}, Type("T")) +
+       Node("behind", "AddV2", {"w", "add"}, Type("T")) +
+       Node("read", "Identity", {"w"}, Type("T")) +
+       Node("read_behind", "Neg", {"read", "^add"}, Type("T")));
+  EXPECT_THAT(Fetch("init:0"), ElementsAre(1, 2));
+  EXPECT_THAT(Fetch("after:0"), ElementsAre(-11, -22));
+  EXPECT_THAT(Fetch("behind:0"), ElementsAre(42, 84));
+  EXPECT_THAT(Fetch("read_behind:0"), ElementsAre(-31, -62));
+  const auto beside = session_->RunByName({}, {"w:0", "read:0"}, {"add"});
+  ASSERT_TRUE(beside.ok()) << beside.status();
+  for (const Tensor& value : *beside) EXPECT_THAT(value.values<float>(), ElementsAre(41, 82));
+}
+
+}  // namespace
+}  // namespace monograph
