@@ -427,6 +427,16 @@ class GraphLoader {
     return found == functions_.end() ? Status() : LoadFunction(*found->second);
   }
 
+  // Of an argument or result. References count as values.
+  static Result<DType> TypeOf(const pb::OpDef::ArgDef& arg, const std::string& context) {
+    if (!IsTypeNumber(arg.type())) {
+      return InvalidArgument(fmt::format("{}: argument {} is of type {}, which there is not",
+                                         context, Quoted(arg.name()),
+                                         static_cast<int>(arg.type())));
+    }
+    return static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type());
+  }
+
   Status LoadFunction(const pb::FunctionDef& def) {
     const pb::OpDef& signature = def.signature();
     const std::string context = "function " + Quoted(signature.name());
@@ -444,8 +454,8 @@ class GraphLoader {
                      &body);
     for (int i = 0; i < signature.input_arg_size(); ++i) {
       const auto& arg = signature.input_arg(i);
-      Attrs attrs{{"T", static_cast<DType>(arg.type() > 100 ? arg.type() - 100 : arg.type())},
-                  {"index", int64_t{i}}};
+      MG_ASSIGN_OR_RETURN(const DType type, TypeOf(arg, context));
+      Attrs attrs{{"T", type}, {"index", int64_t{i}}};
       if (const auto extra = def.arg_attr().find(static_cast<uint32_t>(i));
           extra != def.arg_attr().end()) {
         const auto shapes = extra->second.attr().find("_output_shapes");
@@ -473,9 +483,8 @@ class GraphLoader {
       if (!source.ok())
         return source.status().WithContext(fmt::format("{}: result '{}'", context, output.name()));
       const Endpoint input[] = {*source};
-      Attrs attrs{
-          {"T", static_cast<DType>(output.type() > 100 ? output.type() - 100 : output.type())},
-          {"index", int64_t{i}}};
+      MG_ASSIGN_OR_RETURN(const DType type, TypeOf(output, context));
+      Attrs attrs{{"T", type}, {"index", int64_t{i}}};
       auto added = body.AddNode(
           {.name = body.UniqueName(IsNodeName(output.name()) ? output.name() : "result"),
            .op = "_Retval",
