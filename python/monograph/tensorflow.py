@@ -10,8 +10,6 @@ graphs and steps to TensorFlow's runtime, and those of train.Server. Before a st
 monograph.Graph gets the nodes that the program has added since the last one; feeds and fetches go
 by name. Signatures that come again find what was worked out for them: TensorFlow's mapping of
 fetches alone takes longer than a small step.
-
-Variables are always of the resource kind, as after tf.compat.v1.enable_resource_variables().
 """
 
 import os
@@ -22,13 +20,12 @@ import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
-import tensorflow
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as tf_session
 from tensorflow.python.framework import errors_impl, ops
 from tensorflow.python.framework import tensor as tf_tensor
-from tensorflow.python.ops import resource_variables_toggle, variables
+from tensorflow.python.ops import variables
 from tensorflow.python.training import server_lib
 from tensorflow.python.util import compat
 
@@ -420,10 +417,6 @@ def _replace(cls: type, methods: type) -> None:
 _replace(tf_session.BaseSession, _SessionMethods)
 _replace(server_lib.Server, _ServerMethods)
 tf_session.Session.reset = staticmethod(_reset)
-resource_variables_toggle.enable_resource_variables()
-# Programs call it by disable_v2_behavior().
-resource_variables_toggle.disable_resource_variables = lambda: None
-tensorflow.compat.v1.disable_resource_variables = resource_variables_toggle.disable_resource_variables
 
 
 def _main() -> None:

@@ -102,6 +102,26 @@ class SessionTest(unittest.TestCase):
                 saver.restore(other, path)
                 self.assertEqual(other.run([w, step]), [value, 10])
 
+    def test_variables_of_both_kinds_beside_each_other(self):
+        by_reference = tf.get_variable("r", initializer=[1.0, 2.0], use_resource=False)
+        by_handle = tf.get_variable("h", initializer=[5.0, 7.0], use_resource=True)
+        self.assertEqual([by_reference.op.type, by_handle.op.type], ["VariableV2", "VarHandleOp"])
+        moved = tf.assign(by_reference, by_handle - by_reference)
+        chosen = tf.cond(self.x[0] > 0, lambda: tf.assign_add(by_reference, [1, 1]), lambda: by_reference * 0)
+        scaled = tf.scatter_mul(by_reference, [1], [3.0])
+        with tf.Session() as session:
+            with self.assertRaisesRegex(tf.errors.FailedPreconditionError, "Attempting to use uninitialized value r"):
+                session.run(by_reference)
+            self.assertEqual(session.run(tf.report_uninitialized_variables()).tolist(), [b"r", b"h"])
+            session.run(tf.global_variables_initializer())
+            np.testing.assert_array_equal(session.run(moved), [4, 5])
+            np.testing.assert_array_equal(session.run(chosen, {self.x: [1]}), [5, 6])
+            np.testing.assert_array_equal(session.run(chosen, {self.x: [-1]}), [0, 0])
+            np.testing.assert_array_equal(session.run(scaled), [5, 18])
+            np.testing.assert_array_equal(session.run([by_reference, by_handle]), [[5, 18], [5, 7]])
+            by_reference.load([0, 0], session)
+            np.testing.assert_array_equal(by_reference.eval(session), [0, 0])
+
     def test_callables(self):
         with tf.Session() as session:
             run = session.make_callable([self.y], [self.x])
