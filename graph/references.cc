@@ -423,9 +423,10 @@ Attrs HandleFormAttrs(const Graph& graph, NodeId node) {
   const auto& renamed = graph.op(node).handle_form()->renamed;
   const OpDef* form = FormOf(graph, node);
   for (const auto& [name, value] : graph.attrs(node).values()) {
-    const auto other = std::find_if(renamed.begin(), renamed.end(),
-                                    [&](const auto& pair) { return pair.first == name; });
-    const std::string& there = other == renamed.end() ? name : other->second;
+    std::string there = name;
+    for (const auto& [before, after] : renamed) {
+      if (before == name) there = after;
+    }
     if (there.starts_with('_') || (form != nullptr && form->FindAttr(there) != nullptr))
       result.Set(there, value);
   }

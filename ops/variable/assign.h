@@ -32,9 +32,9 @@ class AssignKernel : public Kernel {
     }
     if (!LockToUpdate(*variable, c)) return c.Busy();
     MutexLock lock(variable->mutex, std::adopt_lock);
-    if (const Tensor& now = variable->value;
-        fit_ == Fit::kSame && now.valid() && !(now.shape() == c.input(1).shape()))
-      return ShapesDiffer(now.shape().ToString(), c.input(1).shape());
+    if (fit_ == Fit::kSame && variable->value.valid() &&
+        !(variable->value.shape() == c.input(1).shape()))
+      return ShapesDiffer(variable->value.shape().ToString(), c.input(1).shape());
     if (kKeepsPlaces && Stays(variable->value, c.input(1)))
       return Moves::Copy(c, variable->value.raw(), c.input(1).raw(), c.input(1).bytes());
     if (!value.valid()) value = c.TakeInput(1);
