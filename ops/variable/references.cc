@@ -1,3 +1,6 @@
+// The definitions of ops of variables by reference, each with the name of the op that does the same
+// by handle (OpDef::ByHandle). They have no kernels: a step's graph has the other ones in their
+// places (graph/references.h). What is here is what TensorFlow says of their shapes.
 #include "ops/variable/references.h"
 
 #include <string>
