@@ -92,7 +92,9 @@ function(mg_plugin name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
   # Of ops/ the kernels that need no library: a GPU's kernels for host memory are the CPU's (ops/gpu/on_host_cuda.h).
   add_dependencies(${name} mg_base mg_graph mg_executor mg_ops_def mg_ops_cpu)
-  target_link_libraries(${name} PRIVATE $<TARGET_FILE:mg_ops_cpu> $<TARGET_FILE:mg_ops_def> $<TARGET_FILE:mg_executor> $<TARGET_FILE:mg_graph> $<TARGET_FILE:mg_base>
+  # The C++ library comes first: else what other shared libraries want of it, a template's instance, is taken from an object of ours that has one, too, with all that this
+  # object needs.
+  target_link_libraries(${name} PRIVATE stdc++ $<TARGET_FILE:mg_ops_cpu> $<TARGET_FILE:mg_ops_def> $<TARGET_FILE:mg_executor> $<TARGET_FILE:mg_graph> $<TARGET_FILE:mg_base>
     fmt::fmt TBB::tbb Threads::Threads ${CMAKE_DL_LIBS})
   set(map ${PROJECT_SOURCE_DIR}/ops/cuda_plugin.map)
   target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--version-script=${map})

@@ -58,7 +58,7 @@ configure_and_build() {
   shift 2
   [ "${CI:-}" != true ] || options+=" -DMG_WERROR=ON"
   options+=" -DMG_JOIN_SOURCES=ON"  # half the time from nothing: CONTRIBUTING.md
-  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1  # what was not compiled before is not preprocessed for the cache alone
   # shellcheck disable=SC2086  # options are words
   cmake -S "$root" -B "$build" -G Ninja $options >"$build.log" 2>&1 || { cat "$build.log"; die "cmake failed"; }
   rm -f "$build.log"

@@ -24,7 +24,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 CACHE = os.path.join(ROOT, ".cache", "lint")
 FINDING = re.compile(r"^/\S+?:\d+:\d+: (?:warning|error): .*\[[\w.,-]+\]$|^error: ")
 # A function or variable at file scope, as clang-format lays it out.
-DECLARATION = re.compile(r"(?!using |namespace |extern |int main\()[A-Za-z][\w:<>,*& ]*[ *&](\w+)(?:\[.*?\])*(\(| =|{|;)")
+DECLARATION = re.compile(r"(?!using |namespace |extern |int main\()[A-Za-z][\w:<>,*&\[\] ]*[ *&](\w+)(?:\[.*?\])*(\(| =|{|;)")
 
 
 def run(command):
@@ -71,10 +71,13 @@ class Source:
 
     def __init__(self, path, flags, macros):
         self.path, self.flags, self.macros = path, flags, macros
-        self.words, self.aliases, self.functions, self.names = words_of(path), dict(re.findall(r"^using (\w+) = (.*)", read(path), re.MULTILINE)), set(), set()
+        self.words, self.functions, self.names = words_of(path), set(), set()
+        self.aliases = dict(re.findall(r"^using (\w+) = (.*)", read(path), re.MULTILINE))
+        self.aliases |= {name: scope + name for scope, name in re.findall(r"^using ([\w:]+::)(\w+);", read(path), re.MULTILINE)}
         self.scopes, self.headers, scope = set(), headers_of(path), []
-        if "testing" in self.words:  # GoogleTest's, or ours
-            self.aliases["testing"] = any("namespace monograph::testing {" in read(file) for file in (path, *self.headers))
+        ours = any("namespace monograph::testing {" in read(file) for file in (path, *self.headers))
+        if ours or "testing" in self.words or re.search("^using namespace monograph;", read(path), re.MULTILINE):
+            self.aliases["testing"] = ours  # else GoogleTest's
         for line in read(path).splitlines():
             if match := re.match(r"(?:inline )?namespace ?([\w:]*) {$", line):
                 scope.append(match[1])
@@ -83,15 +86,21 @@ class Source:
                 scope.pop()
             elif match := re.match(r"TEST(?:_[FP])?\((\w+), (\w+)\)", line):
                 self.names.add(f"{match[1]}_{match[2]}_Test")
+            elif match := re.match(r"GTEST_ALLOW_\w+\((\w+)\)", line):
+                self.functions.add(("::".join(filter(None, scope)), "Allow" + match[1]))
             elif match := re.match(r"#undef (\w+)", line):
                 self.names.discard(match[1])
-            elif match := re.match(r"#define (\w+)|(?:class|struct|union|enum(?: class)?) (?:MG_\w+(?:\([^)]*\))? )?(\w+)\b(?!::|.*;$)", line):
+            elif match := re.match(r"#define (\w+)|(?:class|struct|union|enum(?: class)?) (?:MG_\w+(?:\([^)]*\))? )?(\w+)\b(?!::|;)", line):
                 self.names.add(match[1] or match[2])
+            elif match := re.match(r"(?:class|struct) (\w+::\w+)", line):
+                self.functions.add(("::".join(filter(None, scope)), match[1]))
+            elif match := re.match(r"    (k[A-Z]\w*)(?:{| =)", line):  # a further constant of a declaration
+                self.names.add(match[1])
             elif match := DECLARATION.match(line):
                 if match[2] == "(":
                     self.functions.add(("::".join(filter(None, scope)), match[1]))
                 else:
-                    self.names.add(match[1])
+                    self.names.update([match[1], *re.findall(r", (\w+) =", line)])
         self.called = {name for _, name in self.functions}
 
     def add_strangers(self, mentions, declared):
@@ -107,7 +116,7 @@ def read_database(build):
     """The sources, each once for every way of compiling it that a reader can tell from the others; generated ones are left out."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
-    commands, folders = [], set()
+    commands, folders, machine = [], set(), set()
     for entry in entries:
         path = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
         words = shlex.split(entry["command"])
@@ -124,22 +133,24 @@ def read_database(build):
                 defined[name] = value
             elif word.startswith("-W"):
                 warnings.append(word)
-            elif re.match("-m|-std", word):  # others, as -O, -f and -g, are for the code that comes out
+            elif word.startswith("-m"):
+                machine.add(word)
+            elif word.startswith("-std"):  # others, as -O, -f and -g, are for the code that comes out
                 flags.add(word)
         commands.append((path, (*sorted(flags), *warnings), defined))
-    # A macro makes no difference where neither the source nor a header of it names it.
+    # What some are compiled for (-march) is as good for the others: they do not ask. A macro makes no difference where neither the source nor a header of it names it.
     macros = {name for _, _, defined in commands for name in defined}
     sources = {}
     for path, flags, defined in commands:
         read_ones = macros.intersection(words_of(path).union(*map(words_of, headers_of(path))))
-        source = Source(path, (*flags, *sorted(folders)), {name: defined.get(name) for name in read_ones})
+        source = Source(path, (*flags, *sorted(machine | folders)), {name: defined.get(name) for name in read_ones})
         sources[source.key()] = source
     mentions, declared = collections.defaultdict(set), collections.defaultdict(set)
     for header in set().union(*(source.headers for source in sources.values())):
         for word in words_of(header):
             mentions[word].add(header)
         for line in read(header).splitlines():
-            if match := re.match(r"(?:class|struct|using) (\w+) [{:=]", line) or DECLARATION.match(line):
+            if match := re.match(r"(?:class|struct|using|enum(?: class)?) (\w+) [{:=]", line) or DECLARATION.match(line):
                 declared[match[1]].add(header)
     for source in sources.values():
         source.add_strangers(mentions, declared)
@@ -153,32 +164,22 @@ def is_strange(one, other):
             or any(function in other.functions or "::" in function[0] and function[0] in other.scopes and function[1] in other.words for function in one.functions))
 
 
-class Batch:
-    """Sources that are read together: they have the same flags, no macro of -D means two things, and no name at file scope does."""
-
-    def __init__(self, source):
-        self.flags, self.macros, self.sources = source.flags, dict(source.macros), [source]
-
-    def takes(self, source):
-        return (len(self.sources) < BATCH and self.flags == source.flags
-                and all(self.macros.get(name, value) == value for name, value in source.macros.items())
-                and not any(is_strange(source, other) or is_strange(other, source) for other in self.sources))
-
-    def add(self, source):
-        self.sources.append(source)
-        self.macros |= source.macros
+def clash(one, other):
+    """Whether they cannot be read together: they have other flags, or a macro of -D or a name at file scope means two things."""
+    return (one.flags != other.flags or any(other.macros.get(name, value) != value for name, value in one.macros.items())
+            or is_strange(one, other) or is_strange(other, one))
 
 
 def batches(sources):
-    """The sources in as few batches as the order of their names gives, long ones first."""
+    """The sources in few batches, long ones first. Those that clash with most others choose first; the rest fills what they leave."""
+    clashes = {source: {other for other in sources if other is not source and clash(source, other)} for source in sources}
     made = []
-    for source in sources:
-        batch = next((batch for batch in made if batch.takes(source)), None)
+    for source in sorted(sources, key=lambda source: len(clashes[source]), reverse=True):
+        batch = next((batch for batch in made if len(batch) < BATCH and clashes[source].isdisjoint(batch)), None)
         if batch is None:
-            made.append(Batch(source))
-        else:
-            batch.add(source)
-    return sorted((batch.sources for batch in made), key=len, reverse=True)
+            made.append(batch := [])
+        batch.append(source)
+    return sorted((sorted(batch, key=Source.key) for batch in made), key=len, reverse=True)
 
 
 def findings(output):
