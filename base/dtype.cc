@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "base/variant.h"
+
 namespace monograph {
 namespace {
 
@@ -28,7 +30,7 @@ constexpr Entry kEntries[] = {
     {DT_COMPLEX128, "complex128", "", 0},
     {DT_HALF, "half", "float16", 2},
     {DT_RESOURCE, "resource", "", 3 * sizeof(std::string)},
-    {DT_VARIANT, "variant", "", 0},
+    {DT_VARIANT, "variant", "", sizeof(Variant)},
     {DT_UINT32, "uint32", "", 4},
     {DT_UINT64, "uint64", "", 8},
 };
@@ -54,7 +56,7 @@ Result<DType> ParseDType(std::string_view name) {
   return InvalidArgument(
       "unknown type '" + std::string(name) +
       "'; known are float, double, half, bfloat16, "
-      "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, string, resource");
+      "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, string, resource, variant");
 }
 
 size_t DTypeSize(DType dtype) {

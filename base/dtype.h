@@ -40,12 +40,12 @@ std::string_view DTypeName(DType dtype);
 Result<DType> ParseDType(std::string_view name);
 
 // Bytes of one element; 0 for types that have no kernels here. DT_STRING elements are std::string
-// objects and DT_RESOURCE elements are ResourceHandle objects, neither of which may be copied as
-// bytes.
+// objects, DT_RESOURCE elements ResourceHandle objects and DT_VARIANT elements Variant objects,
+// none of which may be copied as bytes.
 size_t DTypeSize(DType dtype);
 
 inline bool IsPlainData(DType dtype) {
-  return dtype != DT_STRING && dtype != DT_RESOURCE && DTypeSize(dtype) > 0;
+  return dtype != DT_STRING && dtype != DT_RESOURCE && dtype != DT_VARIANT && DTypeSize(dtype) > 0;
 }
 inline bool IsFloating(DType dtype) {
   return dtype == DT_FLOAT || dtype == DT_DOUBLE || dtype == DT_HALF || dtype == DT_BFLOAT16;

@@ -1,7 +1,7 @@
 // Allocating, viewing, copying, printing and comparing tensors. A tensor of plain data is a view of
-// bytes (buffer and offset); the buffer of a tensor of strings or resource handles wraps an array
-// of C++ objects. So each function that touches elements treats these two types apart: their memory
-// may be neither copied nor compared as bytes.
+// bytes (buffer and offset); the buffer of a tensor of strings, resource handles or variants wraps
+// an array of C++ objects. So each function that touches elements treats these types apart: their
+// memory may be neither copied nor compared as bytes.
 #include "base/tensor.h"
 
 #include <algorithm>
@@ -77,6 +77,7 @@ Result<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* allo
   static_assert(sizeof(ResourceHandle) == 3 * sizeof(std::string));
   if (dtype == DT_STRING) return AllocateObjects<std::string>(dtype, shape);
   if (dtype == DT_RESOURCE) return AllocateObjects<ResourceHandle>(dtype, shape);
+  if (dtype == DT_VARIANT) return AllocateObjects<Variant>(dtype, shape);
   const size_t element = DTypeSize(dtype);
   if (element == 0)
     return Unimplemented("tensors of type " + std::string(DTypeName(dtype)) + " are not supported");
@@ -125,6 +126,8 @@ Result<Tensor> Tensor::Clone(Allocator* allocator) const {
     std::copy_n(strings(), count, copy.strings());
   } else if (dtype_ == DT_RESOURCE) {
     std::copy_n(handles(), count, copy.handles());
+  } else if (dtype_ == DT_VARIANT) {
+    std::copy_n(variants(), count, copy.variants());
   } else if (bytes() > 0) {
     std::memcpy(copy.raw(), raw(), bytes());
   }
@@ -181,6 +184,10 @@ std::string Tensor::ToString(int limit) const {
       for (int64_t i = 0; i < count; ++i)
         text += " " + handles()[i].container + "/" + handles()[i].name;
       break;
+    case DT_VARIANT:
+      for (int64_t i = 0; i < count; ++i)
+        text += " <" + (variants()[i] ? std::string(variants()[i]->type_name()) : "empty") + ">";
+      break;
     default:
       break;
   }
@@ -199,6 +206,8 @@ bool BitEqual(const Tensor& a, const Tensor& b) {
     }
     return true;
   }
+  if (a.dtype() == DT_VARIANT)
+    return std::equal(a.variants(), a.variants() + a.elements(), b.variants());
   return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 

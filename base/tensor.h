@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "base/variant.h"
 
 namespace monograph {
 
@@ -27,8 +28,8 @@ class Tensor {
   Tensor() = default;  // DT_INVALID: no tensor
 
   // ResourceExhausted, naming size and allocator, if there is no memory; Unimplemented for a type
-  // without kernels. Plain data is left undefined; strings and resource handles are constructed
-  // empty.
+  // without kernels. Plain data is left undefined; strings, resource handles and variants are
+  // constructed empty.
   static Result<Tensor> Allocate(DType dtype, const Shape& shape,
                                  Allocator* allocator = HostAllocator());
   // A view of `buffer` from `offset` bytes on. REQUIRES: plain data that fits.
@@ -91,13 +92,15 @@ class Tensor {
   const std::string* strings() const { return data<std::string>(); }
   ResourceHandle* handles() { return data<ResourceHandle>(); }
   const ResourceHandle* handles() const { return data<ResourceHandle>(); }
+  Variant* variants() { return data<Variant>(); }
+  const Variant* variants() const { return data<Variant>(); }
 
   // Rows [begin, end) of the first dimension, sharing the buffer. REQUIRES: rank >= 1, 0 <= begin
   // <= end <= dim(0).
   Tensor Slice(int64_t begin, int64_t end) const;
   // The same elements under another shape, sharing the buffer. REQUIRES: as many elements.
   Tensor Reshaped(const Shape& shape) const;
-  // A deep copy, in a buffer of its own.
+  // A deep copy, in a buffer of its own; of variants, the same values.
   Result<Tensor> Clone(Allocator* allocator = HostAllocator()) const;
 
   const Buffer& buffer() const { return buffer_; }
@@ -115,7 +118,7 @@ class Tensor {
   Shape shape_;
 };
 
-// Same type, shape and bits (strings and handles by value).
+// Same type, shape and bits (strings and handles by value, variants if they are the same value).
 bool BitEqual(const Tensor& a, const Tensor& b);
 
 }  // namespace monograph

@@ -26,6 +26,7 @@
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
 #include "graph/graph_file.h"
+#include "ops/py_func/py_func.h"
 #include "transport/control/hello.h"
 
 using namespace monograph;  // NOLINT: a file of C functions
@@ -73,17 +74,27 @@ struct MG_Cancellation {
   std::atomic<bool> cancelled = false;
 };
 
+struct MG_RunMetadata {
+  RunMetadata metadata;
+};
+
 struct MG_RunOptions {
   int64_t timeout_ms = -1;
   const MG_Cancellation* cancellation = nullptr;
   int (*poll)(void*) = nullptr;
   void* poll_arg = nullptr;
+  MG_RunMetadata* metadata = nullptr;
 };
 
 struct MG_Callable {
   std::shared_ptr<OpenSession> open;
   Callable callable;
   size_t feeds, fetches;
+};
+
+struct MG_PartialRun {
+  std::shared_ptr<OpenSession> open;
+  PartialRunHandle handle;
 };
 
 struct MG_ServerOptions {
@@ -212,6 +223,7 @@ RunOptions OptionsOf(const MG_RunOptions* options) {
   RunOptions made;
   made.borrowed_feeds = true;
   if (options == nullptr) return made;
+  made.trace = options->metadata != nullptr;
   if (options->timeout_ms >= 0) made.timeout = std::chrono::milliseconds(options->timeout_ms);
   if (options->cancellation == nullptr && options->poll == nullptr) return made;
   made.cancelled = [options] {
@@ -219,6 +231,21 @@ RunOptions OptionsOf(const MG_RunOptions* options) {
            (options->poll != nullptr && options->poll(options->poll_arg) != 0);
   };
   return made;
+}
+
+Result<std::vector<Tensor>> Values(MG_Tensor* const* feeds, int num_feeds) {
+  std::vector<Tensor> values;
+  for (int i = 0; i < num_feeds; ++i) {
+    if (feeds[i] == nullptr) return InvalidArgument("feed " + std::to_string(i) + " is NULL");
+    values.push_back(feeds[i]->tensor);
+  }
+  return values;
+}
+
+void HandOver(std::vector<Tensor> results, MG_Tensor** fetched) {
+  std::vector<std::unique_ptr<MG_Tensor>> handles;
+  for (Tensor& result : results) handles.push_back(Handle(std::move(result)));
+  for (size_t i = 0; i < handles.size(); ++i) fetched[i] = handles[i].release();
 }
 
 Status Run(const MG_Callable& callable, const MG_RunOptions* options, MG_Tensor* const* feeds,
@@ -233,18 +260,30 @@ Status Run(const MG_Callable& callable, const MG_RunOptions* options, MG_Tensor*
   if (options != nullptr && options->cancellation != nullptr &&
       options->cancellation->cancelled.load())
     return Cancelled("the step was cancelled before it began");
-  std::vector<Tensor> values;
-  values.reserve(callable.feeds);
-  for (size_t i = 0; i < callable.feeds; ++i) {
-    if (feeds[i] == nullptr) return InvalidArgument("feed " + std::to_string(i) + " is NULL");
-    values.push_back(feeds[i]->tensor);
-  }
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values, Values(feeds, num_feeds));
+  RunMetadata* const metadata =
+      options == nullptr || options->metadata == nullptr ? nullptr : &options->metadata->metadata;
+  if (metadata != nullptr) *metadata = {};
   MG_ASSIGN_OR_RETURN(
       std::vector<Tensor> results,
-      callable.open->session->RunCallable(callable.callable, values, OptionsOf(options)));
-  std::vector<std::unique_ptr<MG_Tensor>> handles;
-  for (Tensor& result : results) handles.push_back(Handle(std::move(result)));
-  for (size_t i = 0; i < handles.size(); ++i) fetched[i] = handles[i].release();
+      callable.open->session->RunCallable(callable.callable, values, OptionsOf(options), metadata));
+  HandOver(std::move(results), fetched);
+  return Status();
+}
+
+Status RunPart(const MG_PartialRun& partial, const MG_RunOptions* options,
+               const char* const* feed_names, MG_Tensor* const* feeds, int num_feeds,
+               const char* const* fetch_names, MG_Tensor** fetched, int num_fetches) {
+  MG_ASSIGN_OR_RETURN(const std::vector<std::string> fed, Names(feed_names, num_feeds, "feed"));
+  MG_ASSIGN_OR_RETURN(const std::vector<std::string> asked,
+                      Names(fetch_names, num_fetches, "fetch"));
+  MG_ASSIGN_OR_RETURN(std::vector<Tensor> values, Values(feeds, num_feeds));
+  std::vector<std::pair<std::string, Tensor>> named;
+  for (size_t i = 0; i < fed.size(); ++i) named.emplace_back(fed[i], std::move(values[i]));
+  MG_ASSIGN_OR_RETURN(
+      std::vector<Tensor> results,
+      partial.open->session->PartialRun(partial.handle, named, asked, OptionsOf(options)));
+  HandOver(std::move(results), fetched);
   return Status();
 }
 
@@ -490,6 +529,17 @@ MG_Cancellation* MG_NewCancellation(void) { return new MG_Cancellation; }
 void MG_DeleteCancellation(MG_Cancellation* cancellation) { delete cancellation; }
 void MG_Cancel(MG_Cancellation* cancellation) { cancellation->cancelled.store(true); }
 
+MG_RunMetadata* MG_NewRunMetadata(void) { return new MG_RunMetadata; }
+void MG_DeleteRunMetadata(MG_RunMetadata* metadata) { delete metadata; }
+
+const char* MG_TraceJson(const MG_RunMetadata* metadata) {
+  return metadata->metadata.trace_json.c_str();
+}
+
+const char* MG_TraceError(const MG_RunMetadata* metadata) {
+  return metadata->metadata.trace_error.c_str();
+}
+
 MG_RunOptions* MG_NewRunOptions(void) { return new MG_RunOptions; }
 void MG_DeleteRunOptions(MG_RunOptions* options) { delete options; }
 
@@ -504,6 +554,10 @@ void MG_SetCancellation(MG_RunOptions* options, const MG_Cancellation* cancellat
 void MG_SetPoll(MG_RunOptions* options, int (*poll)(void*), void* arg) {
   options->poll = poll;
   options->poll_arg = arg;
+}
+
+void MG_SetRunMetadata(MG_RunOptions* options, MG_RunMetadata* metadata) {
+  options->metadata = metadata;
 }
 
 void MG_SessionRun(MG_Session* session, const MG_RunOptions* options, const char* const* feed_names,
@@ -534,6 +588,39 @@ void MG_RunCallable(MG_Callable* callable, const MG_RunOptions* options, MG_Tens
                     int num_feeds, MG_Tensor** fetched, int num_fetches, MG_Status* status) {
   ClearFetches(fetched, num_fetches);
   Guarded(status, [&] { return Run(*callable, options, feeds, num_feeds, fetched, num_fetches); });
+}
+
+MG_PartialRun* MG_PartialRunSetup(MG_Session* session, const char* const* feed_names, int num_feeds,
+                                  const char* const* fetch_names, int num_fetches,
+                                  const char* const* target_names, int num_targets,
+                                  MG_Status* status) {
+  return GuardedMake<MG_PartialRun>(status, [&]() -> Result<std::unique_ptr<MG_PartialRun>> {
+    MG_ASSIGN_OR_RETURN(const std::vector<std::string> feeds, Names(feed_names, num_feeds, "feed"));
+    MG_ASSIGN_OR_RETURN(const std::vector<std::string> fetches,
+                        Names(fetch_names, num_fetches, "fetch"));
+    MG_ASSIGN_OR_RETURN(const std::vector<std::string> targets,
+                        Names(target_names, num_targets, "target"));
+    const std::shared_ptr<OpenSession>& open = session->open;
+    ReaderLock lock(open->graph->mutex);
+    MG_ASSIGN_OR_RETURN(PartialRunHandle handle,
+                        open->session->PartialRunSetup(feeds, fetches, targets));
+    return std::unique_ptr<MG_PartialRun>(new MG_PartialRun{open, std::move(handle)});
+  });
+}
+
+void MG_RunPart(MG_PartialRun* partial, const MG_RunOptions* options, const char* const* feed_names,
+                MG_Tensor* const* feeds, int num_feeds, const char* const* fetch_names,
+                MG_Tensor** fetched, int num_fetches, MG_Status* status) {
+  ClearFetches(fetched, num_fetches);
+  Guarded(status, [&] {
+    return RunPart(*partial, options, feed_names, feeds, num_feeds, fetch_names, fetched,
+                   num_fetches);
+  });
+}
+
+void MG_DeletePartialRun(MG_PartialRun* partial) {
+  if (partial != nullptr) partial->open->session->CancelPartialRun(partial->handle);
+  delete partial;
 }
 
 // ---- Servers
@@ -590,6 +677,34 @@ void MG_StopServer(MG_Server* server, int64_t drain_milliseconds) {
 }
 
 void MG_DeleteServer(MG_Server* server) { delete server; }
+
+// ---- Functions of the program
+
+void MG_SetPyFuncHandler(MG_PyFuncHandler handler, void* arg) {
+  SetPyFuncHandler([=](PyFuncCall call) -> Result<std::vector<Tensor>> {
+    std::vector<MG_Tensor*> inputs;
+    for (Tensor& input : call.inputs) inputs.push_back(Handle(std::move(input)).release());
+    std::vector<MG_DataType> types;
+    for (const DType type : call.types) types.push_back(static_cast<MG_DataType>(type));
+    std::vector<MG_Tensor*> made(types.size());
+    MG_Status status;
+    handler(arg, call.token.c_str(), call.eager ? 1 : 0, inputs.data(),
+            static_cast<int>(inputs.size()), types.data(), made.data(),
+            static_cast<int>(made.size()), &status);
+    std::vector<Tensor> outputs;
+    for (size_t i = 0; i < made.size(); ++i) {
+      const std::unique_ptr<MG_Tensor> output(made[i]);
+      if (output != nullptr) {
+        outputs.push_back(std::move(output->tensor));
+      } else {
+        status.status.Update(
+            Internal("the function '" + call.token + "' has set no output " + std::to_string(i)));
+      }
+    }
+    if (!status.status.ok()) return status.status;
+    return outputs;
+  });
+}
 
 // ---- What the library has
 

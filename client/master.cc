@@ -14,6 +14,7 @@
 #include "client/master/request.h"
 #include "executor/worker/worker.pb.h"
 #include "graph/graph_def.h"
+#include "graph/op_source.h"
 
 namespace monograph {
 namespace {
@@ -63,6 +64,7 @@ bool MayKeepInputs(const Graph& graph) {
                                                 "AssignSub",       "Random"};
   const auto keeps = [&graph](NodeId id) {
     const OpDef& op = graph.op(id);
+    if (IsBorrowed(op)) return true;
     if (!op.stateful() || op.reads_only()) return op.name() == "Assign";
     if (std::ranges::any_of(kLetGo, [&](auto start) { return op.name().starts_with(start); }))
       return false;

@@ -1,5 +1,6 @@
 #include "client/registries.h"
 
+#include "executor/borrowed.h"
 #include "ops/register.h"
 
 namespace monograph {
@@ -9,6 +10,7 @@ Registries& DefaultRegistries() {
     auto* made = new Registries;
     DefineOps(&made->ops);
     RegisterCpuKernels(&made->kernels);
+    BorrowFromTensorFlow();
     return made;
   }();
   return *registries;

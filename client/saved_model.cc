@@ -1,4 +1,4 @@
-// Reads saved_model.pb once, keeps of it the graph and what is needed to run it, and gives the rest
+// Reads the file once, keeps of it the graph and what is needed to run it, and gives the rest
 // up. Restoring is a step of the graph's own saver: the name of the checkpoint is fed, and its
 // restoring op runs; so variables are restored wherever they are placed. TensorFlow 1 names the
 // initializer in a collection, TensorFlow 2 in a signature.
@@ -15,6 +15,7 @@
 #include "client/saved_model.pb.h"
 #include "client/session.h"
 #include "graph/graph_def.h"
+#include "graph/graph_file.h"
 #include "graph/names.h"
 
 namespace monograph {
@@ -22,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kModelFile[] = "saved_model.pb", kVariables[] = "variables/variables";
+constexpr char kModelFile[] = "saved_model.pb", kTextFile[] = "saved_model.pbtxt",
+               kVariables[] = "variables/variables";
 constexpr char kMainOp[] = "saved_model_main_op", kLegacyInitOp[] = "legacy_init_op",
                kInitSignature[] = "__saved_model_init_op", kAssets[] = "saved_model_assets";
 
@@ -92,16 +94,23 @@ std::string NodeOf(std::string name) {
 
 bool SavedModel::IsFolder(const std::string& path) {
   std::error_code error;
-  return fs::is_regular_file(fs::path(path) / kModelFile, error);
+  const fs::path folder(path);
+  return fs::is_regular_file(folder / kModelFile, error) ||
+         fs::is_regular_file(folder / kTextFile, error);
 }
 
 Result<SavedModel> SavedModel::Read(const std::string& folder,
                                     const std::vector<std::string>& tags) {
-  const std::string path = (fs::path(folder) / kModelFile).string();
+  std::error_code error;
+  const bool in_text = !fs::exists(fs::path(folder) / kModelFile, error) &&
+                       fs::exists(fs::path(folder) / kTextFile, error);
+  const std::string path = (fs::path(folder) / (in_text ? kTextFile : kModelFile)).string();
   const auto context = "SavedModel " + Quoted(path);
   MG_ASSIGN_OR_RETURN(const std::string bytes, ReadInputFile("SavedModel", path, kMostGraphBytes));
   pb::SavedModelProto proto;
-  {
+  if (in_text) {
+    MG_RETURN_IF_ERROR(ParseMessageText(bytes, context, &proto));
+  } else {
     const google::protobuf::LogSilencer silence;  // the error that we return is enough
     if (!proto.ParseFromString(bytes) || proto.meta_graphs_size() == 0) {
       return InvalidArgument(context + ": these " + std::to_string(bytes.size()) +
@@ -123,7 +132,6 @@ Result<SavedModel> SavedModel::Read(const std::string& folder,
   }
   Result<Graph> graph = GraphFromDef(wanted->graph_def(), &DefaultRegistries().ops);
   if (!graph.ok()) return graph.status().WithContext(context);
-  std::error_code error;
   SavedModel model(fs::absolute(folder, error).string(), std::move(graph).value());
   for (const auto& [name, proto_of] : wanted->signature_def()) {
     if (name == kInitSignature) continue;

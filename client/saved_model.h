@@ -1,5 +1,5 @@
-// SavedModel: a model as TensorFlow's saved_model functions write it, a folder with saved_model.pb,
-// the variables' checkpoint and files beside it (tf.saved_model.load, loader.load).
+// SavedModel: a model as TensorFlow's saved_model functions write it, a folder with saved_model.pb
+// (or .pbtxt), the variables' checkpoint and files beside it (tf.saved_model.load, loader.load).
 //
 //   MG_ASSIGN_OR_RETURN(SavedModel model, SavedModel::Read("export/1"));
 //   MG_ASSIGN_OR_RETURN(auto session, Session::Local(model.graph()));
@@ -46,7 +46,7 @@ class SavedModel {
   static Result<SavedModel> Read(const std::string& folder,
                                  const std::vector<std::string>& tags = {kServe});
 
-  // Whether `path` is a folder with a saved_model.pb.
+  // Whether `path` is a folder with a saved_model.pb or saved_model.pbtxt.
   static bool IsFolder(const std::string& path);
 
   const Graph& graph() const { return graph_; }

@@ -158,6 +158,30 @@ void Session::RunAsync(const Callable& callable, std::span<const Tensor> feeds, 
   impl_->Dispatch(*prepared, feeds, steps, options.trace, false);
 }
 
+Result<PartialRunHandle> Session::PartialRunSetup(const std::vector<std::string>& feeds,
+                                                  const std::vector<std::string>& fetches,
+                                                  const std::vector<std::string>& targets) {
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
+  PartialRunHandle handle;
+  MG_ASSIGN_OR_RETURN(
+      handle.step_, impl_->BeginPartial({.feeds = feeds, .fetches = fetches, .targets = targets}));
+  return handle;
+}
+
+Result<std::vector<Tensor>> Session::PartialRun(
+    const PartialRunHandle& handle, const std::vector<std::pair<std::string, Tensor>>& feeds,
+    const std::vector<std::string>& fetches, const RunOptions& options) {
+  const Impl::Call call(impl_.get());
+  MG_RETURN_IF_ERROR(call.status());
+  return impl_->RunPart(handle.step_, feeds, fetches, options);
+}
+
+void Session::CancelPartialRun(const PartialRunHandle& handle) {
+  const Impl::Call call(impl_.get());
+  if (call.status().ok() && handle.step_ != nullptr) impl_->CancelPartial(*handle.step_);
+}
+
 const std::vector<DeviceInfo>& Session::devices() const { return impl_->devices_; }
 
 Result<DeviceName> Session::DeviceOf(const Operation& operation) const {

@@ -113,6 +113,16 @@ class Callable {
   std::shared_ptr<struct PreparedStep> prepared_;
 };
 
+// A step that is run in parts; cheap to copy, valid while the session that began it is open.
+class PartialRunHandle {
+ public:
+  PartialRunHandle() = default;
+
+ private:
+  friend class Session;
+  std::shared_ptr<struct PartialStep> step_;
+};
+
 class Session {
  public:
   // Everything runs in this process, on /job:localhost/replica:0/task:0.
@@ -154,6 +164,25 @@ class Session {
   using StepDone = std::function<void(Result<std::vector<Tensor>>)>;
   void RunAsync(const Callable& callable, std::span<const Tensor> feeds, StepDone done,
                 const RunOptions& options = {});
+
+  // Begins a step that takes its feeds and gives its fetches in parts, by names as in RunByName.
+  // Each node runs once, as soon as what it needs is there. ResourceExhausted if kMostPartialRuns
+  // of the session have not ended.
+  static constexpr int kMostPartialRuns = 16;
+  Result<PartialRunHandle> PartialRunSetup(const std::vector<std::string>& feeds,
+                                           const std::vector<std::string>& fetches,
+                                           const std::vector<std::string>& targets = {});
+  // Feeds some of the step's feeds and returns some of its fetches, each of them once in the step.
+  // InvalidArgument, and the step goes on, for a fetch that needs what has not been fed. The call
+  // that leaves nothing to feed or fetch waits for the step's end. A call that fails because the
+  // step does, passes its deadline or is cancelled ends it. One call at a time. Of `options`
+  // timeout, cancelled and borrowed_feeds count, for this call.
+  Result<std::vector<Tensor>> PartialRun(const PartialRunHandle& handle,
+                                         const std::vector<std::pair<std::string, Tensor>>& feeds,
+                                         const std::vector<std::string>& fetches,
+                                         const RunOptions& options = {});
+  // Ends it, if it has not ended, with Cancelled.
+  void CancelPartialRun(const PartialRunHandle& handle);
 
   // Every device that the session may use.
   const std::vector<DeviceInfo>& devices() const;

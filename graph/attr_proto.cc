@@ -20,7 +20,11 @@ static_assert(std::endian::native == std::endian::little,
 // A few bytes may stand for many equal elements; this bounds what they may ask for.
 constexpr uint64_t kMaxExpandedBytes = uint64_t{2} << 30;
 
-DType TypeFromProto(int type) { return static_cast<DType>(type > 100 ? type - 100 : type); }
+constexpr int kReference = 100;  // a reference to a type has the type's number plus this
+
+DType TypeFromProto(int type) {
+  return static_cast<DType>(type > kReference ? type - kReference : type);
+}
 
 Result<PartialShape> ShapeFromProto(const pb::TensorShapeProto& proto) {
   if (proto.unknown_rank()) return PartialShape();
@@ -178,6 +182,15 @@ Result<AttrValue> ListFromProto(const pb::AttrValue::ListValue& list) {
   }
   if (list.tensor_size() > 0) return AttrValue();
   return AttrValue(EmptyList());
+}
+
+Status CheckTypes(const pb::AttrValue& proto, bool (*is_type)(int number)) {
+  std::vector<int> types(proto.list().type().begin(), proto.list().type().end());
+  if (proto.value_case() == pb::AttrValue::kType) types.push_back(proto.type());
+  for (const int type : types) {
+    if (!is_type(type)) return InvalidArgument(fmt::format("there is no type {}", type));
+  }
+  return Status();
 }
 
 struct AttrWriter {
@@ -394,12 +407,13 @@ Result<AttrValue> AttrFromProto(const pb::AttrValue& proto, uint64_t* expandable
 
 Status CheckHasValue(const pb::AttrValue& proto) {
   if (proto.value_case() == pb::AttrValue::VALUE_NOT_SET) return InvalidArgument("it has no value");
-  std::vector<int> types(proto.list().type().begin(), proto.list().type().end());
-  if (proto.value_case() == pb::AttrValue::kType) types.push_back(proto.type());
-  for (const int type : types) {
-    if (!IsTypeNumber(type)) return InvalidArgument(fmt::format("there is no type {}", type));
-  }
-  return Status();
+  return CheckTypes(proto, IsTypeNumber);
+}
+
+Status CheckTypeNumbers(const pb::AttrValue& proto) {
+  return CheckTypes(proto, [](int number) {
+    return (number >= 0 && number < kReference) || (number > kReference && number < 2 * kReference);
+  });
 }
 
 bool IsTypeNumber(int number) { return number != pb::DT_INVALID && pb::DataType_IsValid(number); }

@@ -27,6 +27,10 @@ void AttrToProto(const AttrValue& value, pb::AttrValue* proto);
 // InvalidArgument for what an attribute that an op declares cannot be: no value, or a type that is
 // none.
 Status CheckHasValue(const pb::AttrValue& proto);
+// InvalidArgument for what no attribute can be, whether its op is known or not: a type, or one of a
+// list, whose number is neither 0 to 99 nor that of a reference, 101 to 199. TensorFlow has some
+// types that graph.proto does not name; they are within these.
+Status CheckTypeNumbers(const pb::AttrValue& proto);
 // Whether the number is one of a type (DataType in graph/graph.proto).
 bool IsTypeNumber(int number);
 

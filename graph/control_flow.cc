@@ -18,16 +18,6 @@
 namespace monograph {
 namespace {
 
-constexpr int32_t kAlone = 2;  // `value` of a guard that no other node shares
-
-// `of` has the value: 0 or 1 of a predicate; kAlone: `of` itself runs.
-struct Guard {
-  Endpoint of;
-  int32_t value;
-  friend auto operator<=>(const Guard&, const Guard&) = default;
-};
-using Guards = std::vector<Guard>;  // sorted
-
 class Finder {
  public:
   explicit Finder(const Graph& graph) : graph_(graph) {
@@ -36,7 +26,7 @@ class Finder {
     flow_.frame.assign(count, 0);
     flow_.region.assign(count, 0);
     flow_.entered.assign(count, -1);
-    guards_.assign(count, 0);
+    flow_.guards.assign(count, 0);
     sets_.emplace(Guards(), 0);
     set_of_.push_back(&sets_.begin()->first);
     regions_.emplace(std::pair(0, 0), 0);
@@ -48,10 +38,11 @@ class Finder {
       MG_RETURN_IF_ERROR(FindFrame(id));
       FindGuards(id);
       flow_.region[At(id)] =
-          regions_.try_emplace({flow_.frame[At(id)], guards_[At(id)]}, regions_.size())
+          regions_.try_emplace({flow_.frame[At(id)], flow_.guards[At(id)]}, regions_.size())
               .first->second;
     }
     for (const NodeId id : order) MG_RETURN_IF_ERROR(CheckBackEdges(id));
+    for (const Guards* set : set_of_) flow_.guard_sets.push_back(*set);
     return std::move(flow_);
   }
 
@@ -153,34 +144,26 @@ class Finder {
 
   // The conditions under which an output is not dead.
   int32_t OfOutput(Endpoint e) {
-    if (Kind(e.node) != FlowOp::kSwitch) return guards_[At(e.node)];
-    return Union(guards_[At(e.node)], Intern({{Predicate(e.node), e.index}}));
+    if (Kind(e.node) != FlowOp::kSwitch) return flow_.guards[At(e.node)];
+    return Union(flow_.guards[At(e.node)], Intern({{PredicateOf(graph_, e.node), e.index}}));
   }
-  // Behind what only passes it on.
-  Endpoint Predicate(NodeId node) const {
-    Endpoint e = graph_.inputs(node)[1];
-    while (graph_.op(e.node).reads_only() && graph_.inputs(e.node).size() == 1 &&
-           graph_.num_outputs(e.node) == 1)
-      e = graph_.inputs(e.node)[0];
-    return e;
-  }
-
   void FindGuards(NodeId id) {
     const auto inputs = graph_.inputs(id);
     int32_t set = 0;
     if (Kind(id) == FlowOp::kMerge) {
       set = OfMerge(id);
     } else if (IsRecv(graph_, id)) {
-      if (graph_.attrs(id).GetOr<bool>(kMayBeDead, false)) set = Intern({{{id, 0}, kAlone}});
+      if (graph_.attrs(id).GetOr<bool>(kMayBeDead, false)) set = Intern({{{id, 0}, Guard::kAlone}});
     } else {
       for (const Endpoint& input : inputs) set = Union(set, OfOutput(input));
     }
     // Who waits for a Switch waits for no side of it, and a Merge waits for the dead, too.
     if (Kind(id) != FlowOp::kMerge && Kind(id) != FlowOp::kTrigger) {
-      for (const NodeId control : graph_.control_inputs(id)) set = Union(set, guards_[At(control)]);
+      for (const NodeId control : graph_.control_inputs(id))
+        set = Union(set, flow_.guards[At(control)]);
     }
     if (Kind(id) == FlowOp::kExit) set = WithoutLoop(set, flow_.frame[At(id)]);
-    guards_[At(id)] = set;
+    flow_.guards[At(id)] = set;
   }
 
   int32_t WithoutLoop(int32_t set, int32_t frame) {
@@ -196,7 +179,7 @@ class Finder {
     for (const Endpoint& input : graph_.inputs(id)) {
       if (!graph_.IsBackEdge(input.node, id)) sets.push_back(OfOutput(input));
     }
-    if (sets.empty()) return Intern({{{id, 0}, kAlone}});
+    if (sets.empty()) return Intern({{{id, 0}, Guard::kAlone}});
     if (sets.size() == 1) return sets[0];
     Guards common = Set(sets[0]);
     for (const int32_t set : sets) {
@@ -212,7 +195,7 @@ class Finder {
           a.size() == 1 && b.size() == 1 && a[0].of == b[0].of && a[0].value + b[0].value == 1;
       if (opposite) return Intern(std::move(common));
     }
-    const Guard own{{id, 0}, kAlone};
+    const Guard own{{id, 0}, Guard::kAlone};
     common.insert(std::ranges::upper_bound(common, own), own);
     return Intern(std::move(common));
   }
@@ -223,11 +206,18 @@ class Finder {
   std::vector<NodeId> first_;  // by frame - 1: its first Enter
   std::map<Guards, int32_t> sets_;
   std::vector<const Guards*> set_of_;                       // by number; 0: the empty one
-  std::vector<int32_t> guards_;                             // by node: number of its set
   std::map<std::pair<int32_t, int32_t>, int32_t> regions_;  // by frame and set
 };
 
 }  // namespace
+
+Endpoint PredicateOf(const Graph& graph, NodeId switch_node) {
+  Endpoint e = graph.inputs(switch_node)[1];
+  while (graph.op(e.node).reads_only() && graph.inputs(e.node).size() == 1 &&
+         graph.num_outputs(e.node) == 1)
+    e = graph.inputs(e.node)[0];
+  return e;
+}
 
 int32_t ControlFlow::FrameOfOutputs(const Graph& graph, NodeId node) const {
   const auto id = static_cast<size_t>(node);

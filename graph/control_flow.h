@@ -23,6 +23,16 @@ struct LoopFrame {
   int64_t parallel_iterations = 1;
 };
 
+// A condition under which a node runs: `of`, a predicate, is 0 (false) or 1 (true); or, for kAlone,
+// what comes from `of`, of which no more is known, is not dead.
+struct Guard {
+  static constexpr int32_t kAlone = 2;
+  Endpoint of;  // behind Identities and such
+  int32_t value;
+  friend auto operator<=>(const Guard&, const Guard&) = default;
+};
+using Guards = std::vector<Guard>;  // sorted
+
 struct ControlFlow {
   std::vector<LoopFrame> frames;  // each behind its parent; [0]: outside of all loops
   std::vector<int32_t> frame;     // by node: index of the frame that it runs in
@@ -37,6 +47,12 @@ struct ControlFlow {
 
   // By node: the frame that an Enter leads into; -1 for others.
   std::vector<int32_t> entered;
+  // Under which conditions a node runs: by node an index of guard_sets.
+  std::vector<int32_t> guards;
+  std::vector<Guards> guard_sets;
+  const Guards& GuardsOf(NodeId node) const {
+    return guard_sets[static_cast<size_t>(guards[static_cast<size_t>(node)])];
+  }
 };
 
 // Whether any node changes the flow of control, or may get a dead tensor from elsewhere. Of a graph
@@ -46,5 +62,8 @@ bool HasControlFlow(const Graph& graph);
 // InvalidArgument names the node where loops are not nested as they must be: it has inputs from
 // several frames, leaves a loop that it is not in, or belongs to a loop that is entered from two.
 Result<ControlFlow> FindControlFlow(const Graph& graph);
+
+// What a Switch's predicate comes from, behind what only passes it on: as Guard::of.
+Endpoint PredicateOf(const Graph& graph, NodeId switch_node);
 
 }  // namespace monograph

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/op_source.h"
 #include "graph/structural_ops.h"
 
 namespace monograph {
@@ -84,7 +85,8 @@ const Function* Callee(const Graph& graph, NodeId node, const FunctionLibrary& l
 std::vector<const Function*> FunctionsOf(const Graph& graph, NodeId node,
                                          const FunctionLibrary& library) {
   std::vector<const Function*> functions;
-  if (!IsCall(graph, node) && !IsFunctional(graph, node)) return functions;
+  if (!IsCall(graph, node) && !IsFunctional(graph, node) && !IsBorrowed(graph.op(node)))
+    return functions;
   const auto add = [&](const FunctionName& name) {
     if (const Function* function = library.Find(name.name)) functions.push_back(function);
   };

@@ -4,14 +4,21 @@
 // (Sum), and its op adds the nodes that compute those of the inputs (Differentiate). Contributions
 // are sorted by consumer before they are summed, so that the order of a sum, and with it its bits,
 // follows from the graph alone. Gradients of rows stay rows until somebody needs the whole tensor.
+// A loop is one unit between the nodes (DifferentiateLoop): its gradient is a loop, too, in whose
+// body the nodes of the loop's body are differentiated in the same way; graph/loop_values.h says
+// how that has the values of each iteration.
 #include "graph/gradients.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "graph/control_flow.h"
+#include "graph/loop_values.h"
 #include "graph/resource_handle.h"
 #include "graph/structural_ops.h"
 
@@ -20,7 +27,8 @@ namespace {
 
 // Only tensors of these types carry gradients; a variable's handle stands for its value.
 bool CarriesGradient(DType dtype) {
-  return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128;
+  return IsFloating(dtype) || dtype == DT_COMPLEX64 || dtype == DT_COMPLEX128 ||
+         dtype == DT_VARIANT;
 }
 
 template <typename T>
@@ -104,6 +112,7 @@ class Differentiator {
                  std::span<const Output> grad_ys, const GradientOptions& options)
       : outer_(scope),
         scope_(scope.SubScope("gradients")),
+        level_scope_(scope_),
         graph_(*scope.graph()),
         ys_(ys),
         xs_(xs),
@@ -112,12 +121,16 @@ class Differentiator {
 
   Result<std::vector<Gradient>> Run() {
     MG_RETURN_IF_ERROR(Check());
-    MG_ASSIGN_OR_RETURN(const std::vector<NodeId> order, graph_.TopologicalOrder());
-    FindPaths(order);
-    MG_RETURN_IF_ERROR(Seed());
-    for (auto node = order.rbegin(); node != order.rend(); ++node) {
-      if (active_[Index(*node)]) MG_RETURN_IF_ERROR(Differentiate(*node));
+    MG_ASSIGN_OR_RETURN(order_, graph_.TopologicalOrder());
+    if (graph_.has_flow_ops()) {
+      MG_ASSIGN_OR_RETURN(ControlFlow flow, FindControlFlow(graph_));
+      MG_RETURN_IF_ERROR(CheckOutside(flow));
+      loops_.emplace(&graph_, std::move(flow),
+                     [this](NodeId node) { return Beside(scope_, node); });
     }
+    FindPaths();
+    MG_RETURN_IF_ERROR(Seed());
+    MG_RETURN_IF_ERROR(DifferentiateLevel(0));
     std::vector<Gradient> results;
     for (const Output& x : xs_) {
       MG_ASSIGN_OR_RETURN(const Gradient gradient, Sum(x.endpoint));
@@ -172,26 +185,298 @@ class Differentiator {
     return Status();
   }
 
+  // A gradient is one of all iterations: what is asked for, and of what, is outside of loops.
+  Status CheckOutside(const ControlFlow& flow) const {
+    for (const std::span<const Output> outputs : {ys_, xs_}) {
+      for (const Output& output : outputs) {
+        const int32_t frame = flow.FrameOfOutputs(graph_, output.node());
+        if (frame == 0) continue;
+        return InvalidArgument("AddGradients: '" + output.name() + "' is inside of " +
+                               flow.FrameText(frame) + "; take what enters or leaves the loop");
+      }
+    }
+    return Status();
+  }
+
   // A node is active if it lies on a path from an x to a y.
-  void FindPaths(const std::vector<NodeId>& order) {
+  void FindPaths() {
     const size_t n = Index(graph_.num_nodes());
     std::vector<bool> before_y(n);
-    for (const Output& y : ys_) before_y[Index(y.node())] = true;
-    for (auto node = order.rbegin(); node != order.rend(); ++node) {
-      if (!before_y[Index(*node)]) continue;
-      for (const Endpoint& input : graph_.inputs(*node)) before_y[Index(input.node)] = true;
+    std::vector<NodeId> open;
+    const auto mark = [&](NodeId node) {
+      if (before_y[Index(node)]) return;
+      before_y[Index(node)] = true;
+      open.push_back(node);
+    };
+    for (const Output& y : ys_) mark(y.node());
+    while (!open.empty()) {
+      const NodeId node = open.back();
+      open.pop_back();
+      for (const Endpoint& input : graph_.inputs(node)) mark(input.node);
     }
     for (const Output& x : xs_) is_x_.insert(x.endpoint);
     for (const Output& stop : options_.stop_gradients) stops_.insert(stop.endpoint);
     active_.assign(n, false);
-    for (NodeId node : order) {
-      if (!before_y[Index(node)]) continue;
+    const auto activate = [&](NodeId node) {
+      if (!before_y[Index(node)] || active_[Index(node)]) return false;
       for (const Endpoint& input : graph_.inputs(node)) {
         if (!Flows(input)) continue;
         active_[Index(node)] = true;
-        break;
+        return true;
+      }
+      return false;
+    };
+    // Again where a loop's next iteration has found more.
+    for (bool more = true; more;) {
+      more = false;
+      for (const NodeId node : order_) more |= activate(node) && loops_.has_value();
+    }
+  }
+
+  // ---- loops
+
+  // A node, or all of a loop that is one of this level's.
+  struct Unit {
+    std::vector<NodeId> nodes;
+    int32_t loop = 0;  // 0: a node
+  };
+
+  // The nodes and loops of a frame, each behind what it reads. A loop is a unit, as its gradient
+  // needs those of all that leaves it.
+  std::vector<Unit> UnitsOf(int32_t frame) const {
+    const ControlFlow& flow = loops_->flow();
+    std::vector<Unit> units;
+    std::vector<int32_t> unit_of(active_.size(), -1);
+    std::map<int32_t, int32_t> of_loop;
+    for (const NodeId node : order_) {
+      int32_t within = flow.entered[Index(node)];
+      if (within < 0) within = flow.frame[Index(node)];
+      if (within == frame && flow.entered[Index(node)] == frame) continue;
+      while (within != frame && within != 0 && flow.frames[Index(within)].parent != frame)
+        within = flow.frames[Index(within)].parent;
+      if (within != frame && within == 0) continue;  // of another loop
+      auto at = static_cast<int32_t>(units.size());
+      if (within != frame) at = of_loop.try_emplace(within, at).first->second;
+      if (Index(at) == units.size()) units.push_back({{}, within == frame ? 0 : within});
+      units[Index(at)].nodes.push_back(node);
+      unit_of[Index(node)] = at;
+    }
+    // As TopologicalOrder, of units.
+    std::vector<std::vector<int32_t>> readers(units.size());
+    std::vector<int> missing(units.size());
+    for (const NodeId node : order_) {
+      const int32_t to = unit_of[Index(node)];
+      for (const Endpoint& input : graph_.inputs(node)) {
+        const int32_t from = unit_of[Index(input.node)];
+        if (to < 0 || from < 0 || from == to || graph_.IsBackEdge(input.node, node)) continue;
+        readers[Index(from)].push_back(to);
+        ++missing[Index(to)];
       }
     }
+    std::vector<int32_t> ready;
+    for (size_t i = 0; i < units.size(); ++i) {
+      if (missing[i] == 0) ready.push_back(static_cast<int32_t>(i));
+    }
+    std::vector<Unit> sorted;
+    for (size_t next = 0; next < ready.size(); ++next) {
+      for (const int32_t reader : readers[Index(ready[next])]) {
+        if (--missing[Index(reader)] == 0) ready.push_back(reader);
+      }
+      sorted.push_back(std::move(units[Index(ready[next])]));
+    }
+    return sorted;
+  }
+
+  Status DifferentiateLevel(int32_t frame) {
+    if (!loops_.has_value() || loops_->flow().frames.size() == 1) {
+      for (auto node = order_.rbegin(); node != order_.rend(); ++node) {
+        if (active_[Index(*node)]) MG_RETURN_IF_ERROR(Differentiate(*node));
+      }
+      return Status();
+    }
+    const std::vector<Unit> units = UnitsOf(frame);
+    for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+      if (unit->loop != 0) {
+        MG_RETURN_IF_ERROR(DifferentiateLoop(unit->loop));
+      } else if (active_[Index(unit->nodes[0])] && !IsOfLoop(unit->nodes[0])) {
+        MG_RETURN_IF_ERROR(Differentiate(unit->nodes[0]));
+      }
+    }
+    return Status();
+  }
+
+  // Part of how a loop iterates, and nothing that it computes.
+  bool IsOfLoop(NodeId node) const {
+    const auto reads = [&](FlowOp flow) {
+      return std::ranges::any_of(graph_.inputs(node), [&](const Endpoint& input) {
+        return graph_.op(input.node).flow() == flow;
+      });
+    };
+    switch (graph_.op(node).flow()) {
+      case FlowOp::kMerge:
+        return reads(FlowOp::kNextIteration);
+      case FlowOp::kSwitch:
+        return reads(FlowOp::kLoopCond);
+      case FlowOp::kEnter:
+      case FlowOp::kExit:
+      case FlowOp::kNextIteration:
+      case FlowOp::kLoopCond:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // Of a tensor, or of the variable that a handle stands for.
+  Output ZerosOf(const Scope& scope, const Output& x) const {
+    if (x.dtype() != DT_RESOURCE) return OpBuilder(scope, "ZerosLike").Input(x).BuildOutput();
+    const Output dims = OpBuilder(scope, "VariableShape").Input(x).BuildOutput();
+    const Output zero = OpBuilder(scope, "Cast")
+                            .Input(MakeConst(scope, Tensor::Scalar(0.0f)))
+                            .Attr("DstT", HandleDType(graph_, x.endpoint))
+                            .BuildOutput();
+    return OpBuilder(scope, "Fill").Input(dims).Input(zero).BuildOutput();
+  }
+
+  Result<Output> DenseSum(const Scope& scope, Endpoint e) {
+    MG_ASSIGN_OR_RETURN(const Gradient sum, Sum(e));
+    return Densify(scope.SubScope("densify"), sum, Output{&graph_, e});
+  }
+
+  // What the loop of gradients carries from one iteration to the next.
+  struct Carried {
+    Output start, merge, stays, next, exit;
+  };
+
+  // The gradients of what enters a loop, of those of what leaves it: by a loop that does the
+  // iterations' gradients from the last one to the first. Its variables are the number of
+  // iterations that are left, the gradients of the loop's variables and, for what is the same in
+  // all iterations, the sum so far.
+  Status DifferentiateLoop(int32_t frame) {
+    MG_ASSIGN_OR_RETURN(LoopValues::Loop* const loop, loops_->FindLoop(frame));
+    std::vector<LoopValues::Variable*> variables;
+    std::vector<Output> starts;
+    bool any = false;
+    for (LoopValues::Variable& variable : loop->variables) {
+      if (!active_[Index(variable.merge)] || !CarriesGradient(graph_.dtype({variable.merge, 0})))
+        continue;
+      Output start;
+      if (variable.exit >= 0) {
+        MG_ASSIGN_OR_RETURN(start, DenseSum(NodeScope(variable.exit), {variable.exit, 0}));
+      }
+      any = any || start.valid();
+      variables.push_back(&variable);
+      starts.push_back(start);
+    }
+    if (!any) return Status();
+    MG_RETURN_IF_ERROR(loops_->CountIterations(loop));
+    const Scope sub = level_scope_.SubScope(ScopeName(loop->name));
+    std::vector<Carried> carried{{.start = loop->count}};
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (!starts[i].valid()) {
+        if (variables[i]->exit < 0) MG_RETURN_IF_ERROR(loops_->AddExit(loop, variables[i]));
+        starts[i] = ZerosOf(NodeScope(variables[i]->exit), {&graph_, {variables[i]->exit, 0}});
+      }
+      carried.push_back({.start = starts[i]});
+    }
+    std::vector<NodeId> constants;
+    for (const NodeId enter : loop->constants) {
+      if (!Flows({enter, 0})) continue;
+      constants.push_back(enter);
+      const Output outside{&graph_, graph_.inputs(enter)[0]};
+      carried.push_back({.start = ZerosOf(NodeScope(enter), outside)});
+    }
+    MG_RETURN_IF_ERROR(scope_.status());
+    LoopValues::Backward backward{.loop = loop,
+                                  .inside = sub,
+                                  .index = {},
+                                  .first = 0,
+                                  .entry = -1,
+                                  .name = sub.prefix(),
+                                  .led = {}};
+    std::vector<Output> enters;
+    for (const Carried& c : carried) {
+      enters.push_back(OpBuilder(sub, "Enter")
+                           .Input(c.start)
+                           .Attr("frame_name", backward.name)
+                           .Attr("parallel_iterations", int64_t{loop->parallel_iterations})
+                           .BuildOutput());
+    }
+    MG_RETURN_IF_ERROR(scope_.status());
+    backward.entry = enters[0].node();
+    backward.first = graph_.num_nodes();
+    for (size_t i = 0; i < carried.size(); ++i) {
+      carried[i].merge =
+          OpBuilder(sub, "Merge").Inputs(Outputs{enters[i], enters[i]}).BuildOutput();
+      MG_RETURN_IF_ERROR(scope_.status());
+      // In the loop variables may change their shapes, and their gradients do.
+      if (i > 0 && i <= variables.size())
+        graph_.SetShape(carried[i].merge.endpoint, graph_.shape({variables[i - 1]->merge, 0}));
+    }
+    const Scope asks = sub.WithControlDependencies({carried[0].merge});
+    const Output more = OpBuilder(asks, "Greater")
+                            .Input(carried[0].merge)
+                            .Input(MakeConst(asks, Tensor::Scalar<int32_t>(0)))
+                            .BuildOutput();
+    const Output goes_on = OpBuilder(sub, "LoopCond").Input(more).BuildOutput();
+    for (Carried& c : carried) {
+      const Operation split = OpBuilder(sub, "Switch").Input(c.merge).Input(goes_on).Build();
+      c.stays = OpBuilder(sub, "Identity").Input(split.output(1)).BuildOutput();
+      c.exit = OpBuilder(sub, "Exit").Input(split.output(0)).BuildOutput();
+    }
+    MG_RETURN_IF_ERROR(scope_.status());
+    backward.inside = sub.SubScope("body").WithControlDependencies({carried[0].stays});
+    backward.index = carried[0].next =
+        OpBuilder(backward.inside, "Sub")
+            .Input(carried[0].stays)
+            .Input(MakeConst(backward.inside, Tensor::Scalar<int32_t>(1)))
+            .BuildOutput();
+    MG_RETURN_IF_ERROR(scope_.status());
+
+    const Scope outer = std::exchange(level_scope_, backward.inside);
+    for (size_t i = 0; i < variables.size(); ++i) {
+      const Endpoint given = graph_.inputs(variables[i]->next)[0];
+      contributions_[given].push_back({variables[i]->next, 0, {carried[i + 1].stays}});
+    }
+    MG_RETURN_IF_ERROR(DifferentiateLevel(frame));
+    for (size_t i = 0; i < variables.size(); ++i) {
+      const Endpoint taken{variables[i]->switch_node, 1};
+      Carried& c = carried[i + 1];
+      MG_ASSIGN_OR_RETURN(c.next, DenseSum(NodeScope(taken.node), taken));
+      if (!c.next.valid()) c.next = ZerosOf(NodeScope(taken.node), {&graph_, taken});
+    }
+    for (size_t i = 0; i < constants.size(); ++i) {
+      Carried& c = carried[1 + variables.size() + i];
+      MG_ASSIGN_OR_RETURN(const Output more_of_it,
+                          DenseSum(NodeScope(constants[i]), {constants[i], 0}));
+      c.next = !more_of_it.valid() ? c.stays
+                                   : OpBuilder(NodeScope(constants[i]), "AddN")
+                                         .Inputs(Outputs{c.stays, more_of_it})
+                                         .BuildOutput();
+    }
+    level_scope_ = outer;
+    for (const Carried& c : carried) {
+      const Output back = OpBuilder(sub, "NextIteration").Input(c.next).BuildOutput();
+      MG_RETURN_IF_ERROR(scope_.status());
+      graph_.ReplaceInput(c.merge.node(), 1, back.endpoint);
+    }
+    MG_RETURN_IF_ERROR(loops_->LeadIn(&backward));
+    for (size_t i = 0; i < variables.size() + constants.size(); ++i) {
+      const NodeId enter =
+          i < variables.size() ? variables[i]->enter : constants[i - variables.size()];
+      const Endpoint outside = graph_.inputs(enter)[0];
+      if (Flows(outside)) contributions_[outside].push_back({enter, 0, {carried[i + 1].exit}});
+    }
+    return Status();
+  }
+
+  // "while" of "model/while".
+  static std::string ScopeName(const std::string& frame) {
+    std::string name = frame.substr(frame.rfind('/') + 1) + "_grad";
+    const bool good = std::ranges::all_of(name, [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    return good ? name : "loop_grad";
   }
 
   // Whether a gradient that reaches this output leads on to some x.
@@ -201,8 +486,8 @@ class Differentiator {
     return is_x_.contains(e) || (active_[Index(e.node)] && !stops_.contains(e));
   }
 
-  Scope NodeScope(NodeId node) const {
-    Scope scope = scope_;
+  Scope NodeScope(NodeId node) const { return Beside(level_scope_, node); }
+  Scope Beside(Scope scope, NodeId node) const {
     if (options_.colocate_with_forward) {
       if (!graph_.device(node).empty()) scope = scope.WithDevice(graph_.device(node).ToString());
       scope = scope.ClearColocation().ColocateWith(Operation(&graph_, node));
@@ -319,7 +604,7 @@ class Differentiator {
     }
     const std::vector<Endpoint> inputs(graph_.inputs(node).begin(), graph_.inputs(node).end());
     const Scope scope = NodeScope(node).SubScope(std::string(graph_.name(node)) + "_grad");
-    GradientContext context(scope, Operation(&graph_, node), gradients,
+    GradientContext context(scope, scope_.prefix(), Operation(&graph_, node), gradients,
                             static_cast<int>(inputs.size()));
     Status status = op.gradient()(context);
     status.Update(scope_.status());
@@ -355,8 +640,12 @@ class Differentiator {
     return Status();
   }
 
-  Scope outer_, scope_;
+  // level_scope_: for the nodes of gradients; within the body of a loop of gradients, if that is
+  // what is built.
+  Scope outer_, scope_, level_scope_;
   Graph& graph_;
+  std::vector<NodeId> order_;        // of the nodes that were there before
+  std::optional<LoopValues> loops_;  // if there are loops or branches
   std::span<const Output> ys_, xs_, grad_ys_;
   const GradientOptions& options_;
   std::vector<bool> active_;

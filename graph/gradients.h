@@ -2,6 +2,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/scope.h"
@@ -27,14 +29,17 @@ Output Densify(const Scope& scope, const Gradient& gradient, const Output& x);
 // its inputs go.
 class GradientContext {
  public:
-  GradientContext(const Scope& scope, Operation op, std::span<const Gradient> output_gradients,
-                  int num_inputs)
+  GradientContext(const Scope& scope, std::string call, Operation op,
+                  std::span<const Gradient> output_gradients, int num_inputs)
       : scope_(scope),
+        call_(std::move(call)),
         op_(op),
         output_gradients_(output_gradients.begin(), output_gradients.end()),
         input_gradients_(static_cast<size_t>(num_inputs)) {}
 
   const Scope& scope() const { return scope_; }
+  // A name that is the same for all nodes of one AddGradients, and for no other.
+  const std::string& call() const { return call_; }
   Operation op() const { return op_; }
   Output input(int i) const { return op_.input(i); }
   Output output(int i) const { return op_.output(i); }
@@ -53,6 +58,7 @@ class GradientContext {
 
  private:
   Scope scope_;
+  std::string call_;
   Operation op_;
   std::vector<Gradient> output_gradients_, input_gradients_;
 };

@@ -20,6 +20,7 @@
 #include "graph/function.h"
 #include "graph/names.h"
 #include "graph/node_check.h"
+#include "graph/op_source.h"
 #include "graph/partial_eval.h"
 #include "graph/resource_handle.h"
 #include "graph/shape_inference.h"
@@ -223,9 +224,11 @@ namespace {
 // What a node that is being added shows to its op's shape function.
 class NodeShapeContext final : public ShapeContext {
  public:
-  NodeShapeContext(const Graph& graph, std::span<const Endpoint> inputs, const Attrs& attrs,
-                   size_t outputs)
-      : graph_(graph), inputs_(inputs), attrs_(attrs), outputs_(outputs) {}
+  NodeShapeContext(const Graph& graph, const OpDef& op, std::span<const Endpoint> inputs,
+                   const Attrs& attrs, size_t outputs)
+      : graph_(graph), op_(op), inputs_(inputs), attrs_(attrs), outputs_(outputs) {}
+
+  const OpDef& op() const { return op_; }
 
   int num_inputs() const override { return static_cast<int>(inputs_.size()); }
   const PartialShape& input(int i) const override { return graph_.shape(at(i)); }
@@ -255,10 +258,19 @@ class NodeShapeContext final : public ShapeContext {
   }
 
   const Graph& graph_;
+  const OpDef& op_;
   std::span<const Endpoint> inputs_;
   const Attrs& attrs_;
   SmallArray<PartialShape, 4> outputs_;
 };
+
+}  // namespace
+
+const OpDef& OpOf(const ShapeContext& context) {
+  return static_cast<const NodeShapeContext&>(context).op();
+}
+
+namespace {
 
 std::string Describe(const Graph& graph, const NodeSpec& spec) {
   std::string text = "node '" + std::string(spec.name) + "' (" + std::string(spec.op) + ")";
@@ -339,9 +351,15 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   for (size_t i = 0; i < spec.inputs.size(); ++i) types[i] = dtype(spec.inputs[i]);
   const CheckedNode* checked = nullptr;
   if (Status status = interner_->Check(*op, spec.attrs, types.span(), &checked); !status.ok()) {
-    return status.WithContext(Describe(*this, spec));
+    // The one that can be borrowed may take other types.
+    const OpDef* borrowed = IsBorrowed(*op) ? nullptr : FindBorrowed(spec.op);
+    if (borrowed == nullptr ||
+        !interner_->Check(*borrowed, spec.attrs, types.span(), &checked).ok()) {
+      return status.WithContext(Describe(*this, spec));
+    }
+    op = borrowed;
   }
-  NodeShapeContext context(*this, spec.inputs, *checked->attrs, checked->outputs.size());
+  NodeShapeContext context(*this, *op, spec.inputs, *checked->attrs, checked->outputs.size());
   if (op->shape() != nullptr) {
     if (Status status = op->shape()(context); !status.ok())
       return status.WithContext(Describe(*this, spec));

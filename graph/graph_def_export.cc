@@ -11,8 +11,10 @@
 
 #include "graph/attr_proto.h"
 #include "graph/function.h"
+#include "graph/function_def.h"
 #include "graph/graph.pb.h"
 #include "graph/graph_def.h"
+#include "graph/names.h"
 #include "graph/wire.h"
 
 namespace monograph {
@@ -144,11 +146,14 @@ void AppendOutputName(const Graph& body, Endpoint e, std::string* out) {
     }
     first += count;
   }
-  *out += "output:";  // an op that we do not know: its names are lost
+  *out += kUnknownOutput;  // an op that we do not know: its names are lost
+  *out += ':';
   AppendNumber(out, e.index);
 }
 
-std::string EncodeFunction(const Function& function) {
+}  // namespace
+
+std::string SerializeFunction(const Function& function) {
   const Graph& body = *function.body;
   ArgNames names(body);
   std::unordered_map<NodeId, std::string> arg_names;
@@ -201,8 +206,6 @@ std::string EncodeFunction(const Function& function) {
   return BytesOf(def) + nodes;  // concatenated messages are one message
 }
 
-}  // namespace
-
 std::string SerializeGraph(const Graph& graph) {
   AttrEncoder attrs;
   NodeWriter writer(graph, &attrs, [&graph](Endpoint e, std::string* out) {
@@ -217,7 +220,7 @@ std::string SerializeGraph(const Graph& graph) {
   if (!graph.functions().empty()) {
     std::string library;
     for (const auto& [name, function] : graph.functions().all()) {
-      wire_format::PutBytes(&library, 1, EncodeFunction(function));
+      wire_format::PutBytes(&library, 1, SerializeFunction(function));
     }
     wire_format::PutBytes(&bytes, 2, library);
   }

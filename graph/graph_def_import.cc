@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -154,8 +155,13 @@ class NodeLoader {
     return Status();
   }
 
+  // nullptr for the name of a function, too.
+  const OpDef* OpOf(const std::string& name) const {
+    return graph_->functions().Find(name) == nullptr ? graph_->registry().Find(name) : nullptr;
+  }
+
   FlowOp Flow(int i) const {
-    const OpDef* op = graph_->registry().Find(nodes_[i].op());
+    const OpDef* op = OpOf(nodes_[i].op());
     return op == nullptr ? FlowOp::kNone : op->flow();
   }
   // As Graph::IsBackEdge; `source` is an input of node `i`.
@@ -209,37 +215,48 @@ class NodeLoader {
                                        graph_->op(id).name(), graph_->name(id), source.output));
   }
 
-  // The outputs of an unknown op in a function have names only: they are numbered as they are met.
-  int32_t UnknownOutput(const Source& source) {
-    auto& known = unknown_outputs_[source.node];
-    const auto key = std::make_pair(std::string(source.output), source.index);
-    const auto found = std::find(known.begin(), known.end(), key);
-    return static_cast<int32_t>(found - known.begin());
+  // In a function the outputs of an unknown op have names, and nothing says in which order the op
+  // has them. "output", by which we write them, keeps its index, so that what we write is read as
+  // it was; outputs of other names get the numbers that are left, as they are met.
+  static bool IsNumbered(const Source& source) {
+    return source.output.empty() || source.output == kUnknownOutput;
+  }
+  int32_t UnknownOutput(const Source& source) const {
+    if (IsNumbered(source)) return static_cast<int32_t>(source.index);
+    return unknown_outputs_.at(source.node).at({std::string(source.output), source.index});
   }
 
-  // How many outputs of the nodes of unknown ops are read: nothing else says how many there are.
+  // Which outputs of the nodes of unknown ops are read: nothing else says how many there are.
   void CountUnknownOutputs() {
     unknown_counts_.assign(sources_.size(), 0);
-    const auto look = [this](const Source& source) {
-      if (source.node < 0 || source.control ||
-          graph_->registry().Find(nodes_[source.node].op()) != nullptr)
-        return;
-      int64_t& count = unknown_counts_[static_cast<size_t>(source.node)];
-      if (source.output.empty()) {
-        count = std::max(count, source.index + 1);
+    std::map<int, std::set<int64_t>> numbered;
+    std::vector<Source> named;
+    const auto look = [&](const Source& source) {
+      if (source.node < 0 || source.control || OpOf(nodes_[source.node].op()) != nullptr) return;
+      if (!IsNumbered(source)) {
+        named.push_back(source);
         return;
       }
-      auto& named = unknown_outputs_[source.node];
-      auto key = std::make_pair(std::string(source.output), source.index);
-      if (std::find(named.begin(), named.end(), key) == named.end())
-        named.push_back(std::move(key));
-      count = std::max(count, static_cast<int64_t>(named.size()));
+      int64_t& count = unknown_counts_[static_cast<size_t>(source.node)];
+      count = std::max(count, source.index + 1);
+      if (in_function_) numbered[source.node].insert(source.index);
     };
     for (const auto& sources : sources_) {
       for (const Source& source : sources) look(source);
     }
     for (const std::string& text : results_) {
       if (Source source; ReadSource(text, &source)) look(source);
+    }
+    std::map<int, int32_t> next;
+    for (const Source& source : named) {
+      auto [output, added] =
+          unknown_outputs_[source.node].try_emplace({std::string(source.output), source.index});
+      if (!added) continue;
+      int32_t& number = next[source.node];
+      while (numbered[source.node].contains(number)) ++number;
+      output->second = number++;
+      int64_t& count = unknown_counts_[static_cast<size_t>(source.node)];
+      count = std::max(count, int64_t{number});
     }
   }
 
@@ -256,7 +273,7 @@ class NodeLoader {
       if (!wanted) continue;
       auto value = AttrFromProto(proto, expandable_);
       Status status = value.status();
-      if (declared && status.ok()) status = CheckHasValue(proto);
+      if (status.ok()) status = declared ? CheckHasValue(proto) : CheckTypeNumbers(proto);
       if (!declared && status.ok()) status = CheckKeptAttr(name, *value);
       if (!status.ok()) {
         if (!declared && !value.ok()) continue;
@@ -295,7 +312,7 @@ class NodeLoader {
                                    [](const Endpoint& input) { return !input.valid(); });
     if (loops) MG_RETURN_IF_ERROR(FillBackEdges(i, &inputs));
     NodeSpec spec{def.name(), def.op(), inputs, control, nullptr, def.device()};
-    const OpDef* op = graph_->registry().Find(def.op());
+    const OpDef* op = OpOf(def.op());
     auto attrs = ReadAttrs(i, op);
     if (!attrs.ok()) return attrs.status().WithContext(Describe(i));
     if (op == nullptr) {
@@ -370,7 +387,8 @@ class NodeLoader {
   std::unordered_map<std::string_view, NodeId> arguments_;
   std::vector<std::vector<Source>> sources_;
   std::vector<NodeId> ids_;
-  std::unordered_map<int, std::vector<std::pair<std::string, int64_t>>> unknown_outputs_;
+  // By node, name and index there: the number of the output.
+  std::unordered_map<int, std::map<std::pair<std::string, int64_t>, int32_t>> unknown_outputs_;
   std::vector<int64_t> unknown_counts_;
   std::vector<std::string> results_;
   struct BackEdge {

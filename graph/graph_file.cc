@@ -45,7 +45,8 @@ Result<std::string> ReadFile(const std::string& path) {
 
 }  // namespace
 
-Status ParseGraphText(const std::string& text, const std::string& source, GraphDef* def) {
+Status ParseMessageText(const std::string& text, const std::string& source,
+                        google::protobuf::Message* message) {
   MG_RETURN_IF_ERROR(CheckNesting(text, source));  // the parser recurses
   if (const size_t zero = text.find('\0'); zero != std::string::npos)
     return InvalidArgument(source + ", " + PlaceInText(text, zero) + ": a zero byte is no text");
@@ -55,14 +56,14 @@ Status ParseGraphText(const std::string& text, const std::string& source, GraphD
   parser.RecordErrorsTo(&error);
   parser.SetRecursionLimit(static_cast<int>(kMostNesting));
   parser.AllowUnknownField(true);  // TensorFlow has fields that mean nothing here
-  if (parser.ParseFromString(text, def)) return Status();
+  if (parser.ParseFromString(text, message)) return Status();
   return InvalidArgument(source + ":" + error.text());
 }
 
 Status ReadGraphDef(const std::string& path, GraphDef* def) {
   MG_RETURN_IF_ERROR(CheckEnding(path, false));
   MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  if (IsText(path)) return ParseGraphText(bytes, path, def);
+  if (IsText(path)) return ParseMessageText(bytes, path, def);
   const google::protobuf::LogSilencer silence;  // the error that we return is enough
   if (bytes.size() <= INT32_MAX && def->ParseFromString(bytes)) return Status();
   return InvalidArgument(
@@ -73,7 +74,7 @@ Result<Graph> ReadGraph(const std::string& path, const OpRegistry* registry) {
   MG_RETURN_IF_ERROR(CheckEnding(path, false));
   MG_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
   GraphDef def;
-  if (IsText(path)) MG_RETURN_IF_ERROR(ParseGraphText(bytes, path, &def));
+  if (IsText(path)) MG_RETURN_IF_ERROR(ParseMessageText(bytes, path, &def));
   auto graph = IsText(path) ? GraphFromDef(def, registry) : ParseGraph(bytes, registry);
   if (!graph.ok()) return graph.status().WithContext("graph file '" + path + "'");
   return graph;

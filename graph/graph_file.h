@@ -5,6 +5,10 @@
 
 #include "graph/graph_def.h"
 
+namespace google::protobuf {
+class Message;
+}
+
 namespace monograph {
 
 // By the file's ending: .pb, .pbtxt. Errors name the path (and line, for text).
@@ -13,7 +17,9 @@ Status WriteGraph(const Graph& graph, const std::string& path);  // also .dot
 
 // A GraphDef before it becomes a Graph.
 Status ReadGraphDef(const std::string& path, GraphDef* def);
-// The same from the text of a .pbtxt. `source` names it in errors.
-Status ParseGraphText(const std::string& text, const std::string& source, GraphDef* def);
+// A message from the text of a .pbtxt; fields that it does not have are passed over. `source` names
+// the text in errors.
+Status ParseMessageText(const std::string& text, const std::string& source,
+                        google::protobuf::Message* message);
 
 }  // namespace monograph

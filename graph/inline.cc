@@ -340,7 +340,7 @@ class Inliner {
   // Whether the scalar is true: a number, if it is not zero.
   Result<Endpoint> Truth(const Site& site, Endpoint scalar) {
     const DType dtype = out_->dtype(scalar);
-    if (dtype == DT_BOOL) return scalar;
+    if (dtype == DT_BOOL || dtype == DT_INVALID) return scalar;
     if (!IsPlainData(dtype)) {
       return Unimplemented(fmt::format("node '{}' asks whether a {} is true; a bool or a number is",
                                        site.name, DTypeName(dtype)));
@@ -350,27 +350,36 @@ class Inliner {
     return Endpoint{cast, 0};
   }
 
-  // The inputs, alive on one side of `pred`, which waits for what the site waits for; and for each
-  // side a node that runs only there.
+  // The type of a value. What a node of an unknown op gives has none: the call says what it is.
+  static Attrs TypeIs(DType dtype) { return {{"T", dtype}}; }
+
+  // The inputs, of these types, alive on one side of `pred`, which waits for what the site waits
+  // for; and for each side a node that runs only there.
   struct Split {
     std::array<std::vector<Endpoint>, 2> inputs;  // false, true
     std::array<NodeId, 2> pivot;
   };
-  Result<Split> SplitBy(const Site& site, Endpoint pred, const std::vector<Endpoint>& inputs) {
+  Result<Split> SplitBy(const Site& site, Endpoint pred, const std::vector<Endpoint>& inputs,
+                        const std::vector<DType>& types) {
     std::vector<NodeId> controls = site.before;
     controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
     Split split;
-    MG_ASSIGN_OR_RETURN(const NodeId by, AddNode(site, "Switch", "Switch", {pred, pred}, controls));
+    MG_ASSIGN_OR_RETURN(const NodeId by,
+                        AddNode(site, "Switch", "Switch", {pred, pred}, controls, TypeIs(DT_BOOL)));
     for (const int side : {0, 1}) {
       MG_ASSIGN_OR_RETURN(split.pivot[static_cast<size_t>(side)],
                           AddNode(site, "pivot", "Identity", {Endpoint{by, side}}));
     }
-    for (const Endpoint input : inputs) {
-      MG_ASSIGN_OR_RETURN(const NodeId node,
-                          AddNode(site, "Switch", "Switch", {input, pred}, controls));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      MG_ASSIGN_OR_RETURN(const NodeId node, AddNode(site, "Switch", "Switch", {inputs[i], pred},
+                                                     controls, TypeIs(types[i])));
       for (const int side : {0, 1}) split.inputs[static_cast<size_t>(side)].push_back({node, side});
     }
     return split;
+  }
+
+  bool DiffersFrom(Endpoint value, DType dtype) const {
+    return out_->dtype(value) != dtype && out_->dtype(value) != DT_INVALID && dtype != DT_INVALID;
   }
 
   // The results of the side that was taken.
@@ -379,13 +388,15 @@ class Inliner {
     Expanded made;
     for (size_t i = 0; i < sides[0].outputs.size(); ++i) {
       const Endpoint no = sides[0].outputs[i], yes = sides[1].outputs[i];
-      if (out_->dtype(no) != out_->dtype(yes)) {
+      const Endpoint result{call, static_cast<int>(i)};
+      if (DiffersFrom(no, out_->dtype(yes))) {
         return InvalidArgument(
             fmt::format("node '{}': result {} is {} on one branch and {} on another", site.name, i,
                         DTypeName(out_->dtype(yes)), DTypeName(out_->dtype(no))));
       }
-      MG_ASSIGN_OR_RETURN(const NodeId merge, AddNode(site, "Merge", "Merge", {no, yes}));
-      out_->SetShape({merge, 0}, where.shape({call, static_cast<int>(i)}));
+      MG_ASSIGN_OR_RETURN(const NodeId merge, AddNode(site, "Merge", "Merge", {no, yes}, {},
+                                                      TypeIs(where.dtype(result))));
+      out_->SetShape({merge, 0}, where.shape(result));
       made.outputs.push_back({merge, 0});
     }
     if (sides[0].effects.empty() && sides[1].effects.empty()) return made;
@@ -404,7 +415,9 @@ class Inliner {
   Result<Expanded> ExpandIf(const Site& site, const Graph& where, NodeId call,
                             const std::vector<Endpoint>& inputs) {
     MG_ASSIGN_OR_RETURN(const Endpoint pred, Truth(site, inputs[0]));
-    MG_ASSIGN_OR_RETURN(const Split split, SplitBy(site, pred, {inputs.begin() + 1, inputs.end()}));
+    MG_ASSIGN_OR_RETURN(const Split split,
+                        SplitBy(site, pred, {inputs.begin() + 1, inputs.end()},
+                                where.attrs(call).Get<std::vector<DType>>("Tin")));
     std::array<Expanded, 2> sides;
     for (const size_t side : {size_t{0}, size_t{1}}) {
       const char* const part = side == 0 ? "else" : "then";
@@ -435,7 +448,9 @@ class Inliner {
     MG_ASSIGN_OR_RETURN(const NodeId number, AddNode(site, part, "Const", {}, controls, value));
     MG_ASSIGN_OR_RETURN(const NodeId is_first,
                         AddNode(site, part, "Equal", {inputs[0], Endpoint{number, 0}}));
-    MG_ASSIGN_OR_RETURN(const Split split, SplitBy(site, {is_first, 0}, inputs));
+    auto types = where.attrs(call).Get<std::vector<DType>>("Tin");
+    types.insert(types.begin(), DT_INT32);
+    MG_ASSIGN_OR_RETURN(const Split split, SplitBy(site, {is_first, 0}, inputs, types));
     std::array<Expanded, 2> sides;
     Site others = site;
     others.before = others.anchor = {split.pivot[0]};
@@ -460,6 +475,7 @@ class Inliner {
     const Attrs& attrs = where.attrs(call);
     const std::string &cond = attrs.Get<FunctionName>("cond").name,
                       &body = attrs.Get<FunctionName>("body").name;
+    const auto& types = attrs.Get<std::vector<DType>>("T");
     const std::vector<bool> constant = HandedOn(body, count);
     const auto first = static_cast<size_t>(std::ranges::find(constant, false) - constant.begin());
     if (first == count)
@@ -468,7 +484,8 @@ class Inliner {
     controls.insert(controls.end(), site.anchor.begin(), site.anchor.end());
     std::vector<Endpoint> values;
     for (size_t i = 0; i < count; ++i) {
-      const Attrs enters{{"frame_name", site.name},
+      const Attrs enters{{"T", types[i]},
+                         {"frame_name", site.name},
                          {"is_constant", bool{constant[i]}},
                          {"parallel_iterations", attrs.Get<int64_t>("parallel_iterations")}};
       MG_ASSIGN_OR_RETURN(NodeId node,
@@ -500,15 +517,14 @@ class Inliner {
                         ExpandBody(site.Behind("body", pivot), body, stay, count));
     for (size_t i = 0; i < count; ++i) {
       if (constant[i]) continue;
-      const DType given = out_->dtype(next.outputs[i]), taken = out_->dtype(values[i]);
-      if (given != taken) {
-        return InvalidArgument(
-            fmt::format("node '{}': variable {} of the loop is {}, but its body "
-                        "gives {}",
-                        site.name, i, DTypeName(taken), DTypeName(given)));
+      if (DiffersFrom(next.outputs[i], types[i])) {
+        return InvalidArgument(fmt::format(
+            "node '{}': variable {} of the loop is {}, but its body gives {}", site.name, i,
+            DTypeName(types[i]), DTypeName(out_->dtype(next.outputs[i]))));
       }
-      MG_ASSIGN_OR_RETURN(const NodeId node, AddNode(site, "NextIteration", "NextIteration",
-                                                     {next.outputs[i]}, next.effects));
+      MG_ASSIGN_OR_RETURN(const NodeId node,
+                          AddNode(site, "NextIteration", "NextIteration", {next.outputs[i]},
+                                  next.effects, TypeIs(types[i])));
       out_->ReplaceInput(values[i].node, 1, {node, 0});
       if (!next.effects.empty() || !asked.effects.empty())
         made.effects.push_back(made.outputs[i].node);

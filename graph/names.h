@@ -13,6 +13,9 @@ bool IsNodeName(std::string_view name);
 // As above, but may begin with any of those characters: a prefix.
 bool IsScopeName(std::string_view name);
 
+// In functions, outputs of ops that we do not know are written by this name, with their numbers.
+inline constexpr std::string_view kUnknownOutput = "output";
+
 // "'name'", for messages.
 inline std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 

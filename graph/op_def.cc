@@ -15,6 +15,7 @@
 
 #include "base/hash.h"
 #include "graph/names.h"
+#include "graph/op_source.h"
 #include "graph/structural_ops.h"
 
 namespace monograph {
@@ -309,6 +310,10 @@ OpDef& OpDef::Commutative() {
   commutative_ = true;
   return *this;
 }
+OpDef& OpDef::InClient() {
+  in_client_ = true;
+  return *this;
+}
 OpDef& OpDef::Flow(FlowOp flow) {
   flow_ = flow;
   return *this;
@@ -400,14 +405,15 @@ void OpRegistry::Add(OpDef def) {
 
 const OpDef* OpRegistry::Find(std::string_view name) const {
   const auto found = ops_.find(name);
-  return found == ops_.end() ? nullptr : found->second.get();
+  return found == ops_.end() ? FindBorrowed(name) : found->second.get();
 }
 
 Result<const OpDef*> OpRegistry::Require(std::string_view name) const {
   if (const OpDef* op = Find(name)) return op;
   NearNames near(name, 1);
   for (const auto& [known, op] : ops_) near.Offer(known);
-  return Unimplemented(fmt::format("op '{}' is not registered{}", name, near.Hint()));
+  return Unimplemented(
+      fmt::format("op '{}' is not registered{}{}", name, near.Hint(), BorrowingRemedy(name)));
 }
 
 std::vector<const OpDef*> OpRegistry::All() const {

@@ -95,6 +95,8 @@ class OpDef {
   // in the memory of an input, though it may be the input or the variable itself.
   OpDef& ReadsOnly();
   OpDef& Commutative();  // of two inputs
+  // A node that requests no job runs in the client's process.
+  OpDef& InClient();
   OpDef& Flow(FlowOp flow);
   OpDef& ByHandle(HandleForm form);
   OpDef& Shape(ShapeFn fn);
@@ -109,6 +111,7 @@ class OpDef {
   bool stateful() const { return stateful_; }
   bool reads_only() const { return reads_only_; }
   bool commutative() const { return commutative_; }
+  bool in_client() const { return in_client_; }
   FlowOp flow() const { return flow_; }
   // nullptr: the op has nothing to do with references.
   const HandleForm* handle_form() const { return handle_form_ ? &*handle_form_ : nullptr; }
@@ -136,6 +139,7 @@ class OpDef {
   std::vector<ArgDef> inputs_, outputs_;
   std::vector<AttrDef> attrs_;
   bool stateful_ = false, reads_only_ = false, commutative_ = false, no_gradient_ = false;
+  bool in_client_ = false;
   bool known_ = true;
   FlowOp flow_ = FlowOp::kNone;
   std::optional<HandleForm> handle_form_;

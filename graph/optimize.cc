@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "graph/control_flow.h"
+#include "graph/op_source.h"
 
 namespace monograph {
 namespace {
@@ -78,7 +79,8 @@ class Optimizer {
 
   bool Foldable(NodeId id) const {
     const OpDef& op = graph_.op(id);
-    if (!op.known() || op.stateful() || Kept(id) || graph_.num_outputs(id) == 0) return false;
+    if (!op.known() || IsBorrowed(op) || op.stateful() || Kept(id) || graph_.num_outputs(id) == 0)
+      return false;
     if (!RunsAlways(id)) return false;
     if (graph_.inputs(id).empty() || !graph_.control_inputs(id).empty()) return false;
     for (int i = 0; i < graph_.num_outputs(id); ++i) {

@@ -4,6 +4,11 @@
 // _Recv of an edge at its first use), ShareFunctions. All edges are found before any is built,
 // since a _Send carries its edge's final priority. FindEdges and Build go through the inputs in the
 // same order, so that Build takes the edges from a plain list.
+//
+// A loop whose nodes are on several tasks is cut as TensorFlow does it: each task that a tensor of
+// the loop comes to gets a control loop, an Enter, a Merge, a Switch and a NextIteration of its
+// own, which goes on as long as the loop's predicate, which is sent to it, says so. The _Recvs of
+// the loop wait for the control loop's Merge: so they are in the loop, and run in each iteration.
 #include "graph/partition.h"
 
 #include <fmt/core.h>
@@ -130,7 +135,17 @@ struct Edge {
   DeviceIndex from = 0, to = 0;
   int32_t priority = INT32_MAX;
   bool feed = false, fetch = false;
-  NodeId recv = -1;  // in the destination's partition, once made
+  int32_t frame = 0;  // the loop that its tensor belongs to
+  NodeId recv = -1;   // in the destination's partition, once made
+};
+
+// What keeps a task's share of a loop in step with the loop.
+struct ControlLoop {
+  int32_t frame = 0;
+  DeviceIndex device = 0;
+  Endpoint predicate;  // of the loop; in the whole graph
+  int32_t edge = -1;   // brings it; -1: it is on that device
+  NodeId merge = -1;   // in the task's partition, once made
 };
 
 class Partitioner {
@@ -143,6 +158,7 @@ class Partitioner {
     MG_ASSIGN_OR_RETURN(order_, graph_.TopologicalOrder());
     if (graph_.has_flow_ops()) {
       MG_ASSIGN_OR_RETURN(flow_, FindControlFlow(graph_));
+      if (flow_.frames.size() > 1) ColocateLoops();
     }
     MG_RETURN_IF_ERROR(FindTasks());
     MG_RETURN_IF_ERROR(FindEdges());
@@ -158,6 +174,9 @@ class Partitioner {
     return static_cast<size_t>(i);
   }
 
+  DeviceIndex DeviceOf(NodeId node) const {
+    return moved_.empty() ? graph_.device_index(node) : moved_[Index(node)];
+  }
   bool IsFed(Endpoint e) const { return fed_node_[Index(e.node)] && feed_of_.contains({e, 0}); }
   std::string_view DeviceText(DeviceIndex device) const { return device_texts_[Index(device)]; }
 
@@ -193,6 +212,35 @@ class Partitioner {
     return Status();
   }
 
+  // As TensorFlow places what only moves values in loops: a Switch and an Exit where their value
+  // comes from, an Enter and a NextIteration where it is first read.
+  void ColocateLoops() {
+    moved_.resize(Index(graph_.num_nodes()));
+    std::vector<NodeId> reader(moved_.size(), -1);
+    for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
+      moved_[Index(node)] = graph_.device_index(node);
+      for (const Endpoint& input : graph_.inputs(node)) {
+        if (NodeId& first = reader[Index(input.node)]; first < 0) first = node;
+      }
+    }
+    for (size_t i = order_.size(); i-- > 0;) {
+      const NodeId node = order_[i], target = reader[Index(node)];
+      const FlowOp kind = Kind(node);
+      if ((kind == FlowOp::kEnter || kind == FlowOp::kNextIteration) && target >= 0 &&
+          graph_.dtype({node, 0}) != DT_RESOURCE && !graph_.is(node, "RefEnter"))
+        moved_[Index(node)] = moved_[Index(target)];
+    }
+    for (const NodeId node : order_) {
+      const FlowOp kind = Kind(node);
+      if (flow_.frame[Index(node)] > 0 && (kind == FlowOp::kSwitch || kind == FlowOp::kExit))
+        moved_[Index(node)] = moved_[Index(graph_.inputs(node)[0].node)];
+    }
+  }
+  // A node that is fed has lost its inputs, and is as any other one.
+  FlowOp Kind(NodeId node) const {
+    return graph_.inputs(node).empty() ? FlowOp::kNone : graph_.op(node).flow();
+  }
+
   Status FindTasks() {
     const size_t devices = graph_.devices().size();
     for (const DeviceName& device : graph_.devices()) device_texts_.push_back(device.ToString());
@@ -201,10 +249,11 @@ class Partitioner {
     std::vector<int> count(devices);
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       if (dropped_[Index(node)]) continue;
-      const DeviceIndex device = graph_.device_index(node);
-      if (!used[Index(device)] && !graph_.device(node).full()) {
+      const DeviceIndex device = DeviceOf(node);
+      if (const DeviceName& name = graph_.devices()[Index(device)];
+          !used[Index(device)] && !name.full()) {
         return InvalidArgument(fmt::format("node {} is not placed: its device is '{}'",
-                                           graph_.NodeText(node), graph_.device(node).ToString()));
+                                           graph_.NodeText(node), name.ToString()));
       }
       used[Index(device)] = true;
       ++count[Index(device)];
@@ -238,7 +287,7 @@ class Partitioner {
       edge.source = source;
       edge.to = to;
       edge.feed = IsFed(source);
-      edge.from = edge.feed ? 0 : graph_.device_index(source.node);
+      edge.from = edge.feed ? 0 : DeviceOf(source.node);
       if (edge.feed) out_.feed_edges[Index(feed_of_.at({source, 0}))].push_back(found->second);
       edges_.push_back(std::move(edge));
     }
@@ -256,7 +305,7 @@ class Partitioner {
     if (added) {
       Edge edge;
       edge.controls = sources;
-      edge.from = graph_.device_index(sources[0]);
+      edge.from = DeviceOf(sources[0]);
       edge.to = to;
       edges_.push_back(std::move(edge));
     }
@@ -272,24 +321,27 @@ class Partitioner {
     for (NodeId node : order_) {
       depths_.Visit(node);
       if (dropped_[Index(node)]) continue;
-      const DeviceIndex device = graph_.device_index(node);
+      const DeviceIndex device = DeviceOf(node);
       const auto inputs = graph_.inputs(node);
       for (size_t i = 0; i < inputs.size(); ++i) {
         const bool fed = IsFed(inputs[i]);
-        if (!fed && graph_.device_index(inputs[i].node) == device) continue;
+        if (!fed && DeviceOf(inputs[i].node) == device) continue;
         if (!fed && graph_.dtype(inputs[i]) == DT_RESOURCE) {
           return InvalidArgument(
               fmt::format("the resource '{}' on {} cannot move to node '{}' on {}",
-                          graph_.TensorName(inputs[i]), graph_.device(inputs[i].node).ToString(),
-                          graph_.name(node), graph_.device(node).ToString()));
+                          graph_.TensorName(inputs[i]), DeviceNameOf(inputs[i].node),
+                          graph_.name(node), DeviceNameOf(node)));
         }
-        if (!fed) MG_RETURN_IF_ERROR(CheckLeavesNoLoop(inputs[i].node, node));
-        crossings_.push_back(DataEdge(inputs[i], device, depths_.Need(node, i)));
+        if (graph_.dtype(inputs[i]) == DT_VARIANT)
+          MG_RETURN_IF_ERROR(CheckStays(inputs[i], node, fed));
+        const int32_t edge = DataEdge(inputs[i], device, depths_.Need(node, i));
+        crossings_.push_back(edge);
+        if (!fed && FrameOfOutputs(inputs[i].node) > 0)
+          MG_RETURN_IF_ERROR(CrossesInLoop(edge, inputs[i].node, node));
       }
       remote.clear();
       for (NodeId source : graph_.control_inputs(node)) {
-        if (dropped_[Index(source)] || graph_.device_index(source) == device) continue;
-        MG_RETURN_IF_ERROR(CheckLeavesNoLoop(source, node));
+        if (dropped_[Index(source)] || DeviceOf(source) == device) continue;
         remote.push_back(source);
       }
       if (remote.empty()) continue;
@@ -305,16 +357,19 @@ class Partitioner {
         return true;
       });
       std::sort(remote.begin(), remote.end(), [&](NodeId a, NodeId b) {
-        const DeviceIndex da = graph_.device_index(a), db = graph_.device_index(b);
+        const DeviceIndex da = DeviceOf(a), db = DeviceOf(b);
         return da != db ? da < db : a < b;
       });
       for (size_t begin = 0; begin < remote.size();) {
         size_t end = begin + 1;
-        const DeviceIndex from = graph_.device_index(remote[begin]);
-        while (end < remote.size() && graph_.device_index(remote[end]) == from) ++end;
+        const DeviceIndex from = DeviceOf(remote[begin]);
+        while (end < remote.size() && DeviceOf(remote[end]) == from) ++end;
         const std::vector<NodeId> sources(remote.begin() + static_cast<ptrdiff_t>(begin),
                                           remote.begin() + static_cast<ptrdiff_t>(end));
-        control_crossings_.emplace_back(node, ControlEdge(sources, device, depths_.start(node)));
+        const int32_t edge = ControlEdge(sources, device, depths_.start(node));
+        control_crossings_.emplace_back(node, edge);
+        if (FrameOfOutputs(sources[0]) > 0)
+          MG_RETURN_IF_ERROR(CrossesInLoop(edge, sources[0], node));
         begin = end;
       }
     }
@@ -323,16 +378,21 @@ class Partitioner {
       if (graph_.dtype(fetch) == DT_RESOURCE) {
         return InvalidArgument("the resource '" + graph_.TensorName(fetch) + "' cannot be fetched");
       }
+      if (graph_.dtype(fetch) == DT_VARIANT) {
+        return InvalidArgument("the variant '" + graph_.TensorName(fetch) +
+                               "' cannot be fetched; fetch what is read from it");
+      }
       if (const int32_t frame = FrameOfOutputs(fetch.node); frame > 0) {
-        return InvalidArgument("'" + graph_.TensorName(fetch) + "' is inside of " +
-                               flow_.FrameText(frame) +
+        return InvalidArgument("Operation " + std::string(graph_.name(fetch.node)) +
+                               " has been marked as not fetchable: '" + graph_.TensorName(fetch) +
+                               "' is inside of " + flow_.FrameText(frame) +
                                ", which computes it many times; fetch what leaves the loop");
       }
       auto [found, added] = fetched.try_emplace({fetch, 0}, static_cast<int32_t>(edges_.size()));
       if (added) {
         Edge edge;
         edge.source = fetch;
-        edge.from = graph_.device_index(fetch.node);
+        edge.from = DeviceOf(fetch.node);
         edge.fetch = true;
         edge.priority = depths_.Ready(fetch);
         edges_.push_back(std::move(edge));
@@ -345,15 +405,71 @@ class Partitioner {
   int32_t FrameOfOutputs(NodeId node) const {
     return flow_.frames.empty() ? 0 : flow_.FrameOfOutputs(graph_, node);
   }
-  Status CheckLeavesNoLoop(NodeId source, NodeId target) const {
-    const int32_t frame = FrameOfOutputs(source);
-    if (frame <= 0) return Status();
-    return Unimplemented(fmt::format(
-        "{} spans devices: node {} on {} feeds node {} on {}; a loop runs on one device so far, "
-        "only what enters and leaves it may be elsewhere",
-        flow_.FrameText(frame), graph_.NodeText(source), graph_.device(source).ToString(),
-        graph_.NodeText(target), graph_.device(target).ToString()));
+  const std::string& DeviceNameOf(NodeId node) const {
+    return device_texts_[Index(DeviceOf(node))];
   }
+
+  // A variant has no form in which it could be sent to another task.
+  Status CheckStays(Endpoint variant, NodeId reader, bool fed) const {
+    if (fed) {
+      return InvalidArgument("the variant '" + graph_.TensorName(variant) + "' cannot be fed");
+    }
+    if (task_of_[Index(DeviceOf(variant.node))] == task_of_[Index(DeviceOf(reader))])
+      return Status();
+    return Unimplemented(
+        fmt::format("the variant '{}' on {} cannot move to node '{}' on {}, which is another task",
+                    graph_.TensorName(variant), DeviceNameOf(variant.node), graph_.name(reader),
+                    DeviceNameOf(reader)));
+  }
+
+  // The edge brings something of a loop from `source` to `target`, in each iteration.
+  Status CrossesInLoop(int32_t edge, NodeId source, NodeId target) {
+    const int32_t frame = FrameOfOutputs(source);
+    const DeviceIndex to = DeviceOf(target);
+    edges_[Index(edge)].frame = frame;
+    const bool one_task = task_of_[Index(DeviceOf(source))] == task_of_[Index(to)];
+    const FlowOp kind = Kind(source);
+    const bool once = kind == FlowOp::kEnter && !one_task &&
+                      !graph_.attrs(source).GetOr<bool>("is_constant", false);
+    if (kind == FlowOp::kNextIteration || once) {
+      return InvalidArgument(fmt::format(
+          "node {} on {} feeds node {} on {}: a value that enters {}, or its next iteration, is "
+          "read by the nodes of one task",
+          graph_.NodeText(source), DeviceNameOf(source), graph_.NodeText(target),
+          DeviceNameOf(target), flow_.FrameText(frame)));
+    }
+    return one_task ? Status() : NeedControlLoop(frame, to);
+  }
+
+  // The task of the device takes part in the loop.
+  Status NeedControlLoop(int32_t frame, DeviceIndex device) {
+    for (; frame > 0; frame = flow_.frames[Index(frame)].parent) {
+      const auto [found, added] =
+          control_loop_of_.try_emplace({frame, task_of_[Index(device)]}, control_loops_.size());
+      if (!added) return Status();
+      ControlLoop loop{.frame = frame, .device = device};
+      MG_ASSIGN_OR_RETURN(loop.predicate, PredicateOf(frame));
+      if (DeviceOf(loop.predicate.node) != device) {
+        loop.edge = DataEdge(loop.predicate, device, 0);
+        edges_[Index(loop.edge)].frame = frame;
+      }
+      control_loops_.push_back(loop);
+    }
+    return Status();
+  }
+
+  // What says whether the loop goes on: a Switch that an Exit reads asks it.
+  Result<Endpoint> PredicateOf(int32_t frame) const {
+    for (const NodeId node : order_) {
+      if (flow_.frame[Index(node)] != frame || Kind(node) != FlowOp::kExit) continue;
+      const NodeId branch = graph_.inputs(node)[0].node;
+      if (Kind(branch) == FlowOp::kSwitch) return graph_.inputs(branch)[1];
+    }
+    return InvalidArgument(flow_.FrameText(frame) +
+                           " spans tasks, and has no Exit behind a Switch, whose predicate would "
+                           "say when it ends");
+  }
+
   // Whether the edge may bring no tensor, since a Switch has gone the other way.
   bool MayBeDead(const Edge& edge) const {
     if (flow_.region.empty() || edge.feed || edge.fetch) return false;
@@ -415,7 +531,7 @@ class Partitioner {
         .append(std::to_string(cross.id));
   }
 
-  Status AddSend(const Edge& edge, const CrossEdge& cross) {
+  Result<NodeId> AddSend(const Edge& edge, const CrossEdge& cross) {
     const std::string name = TransferName("_send/", cross, edge);
     Graph& graph = out_.partitions[task_of_[Index(edge.from)]].graph;
     Endpoint input;
@@ -432,16 +548,18 @@ class Partitioner {
       for (NodeId source : edge.controls) controls.push_back(local_[Index(source)]);
       spec.control_inputs = controls;
     }
-    return graph.AddNode(spec).status();
+    return graph.AddNode(spec);
   }
 
-  Result<NodeId> AddRecv(const Edge& edge, const CrossEdge& cross) {
+  // `before`: what it waits for; -1: nothing.
+  Result<NodeId> AddRecv(const Edge& edge, const CrossEdge& cross, NodeId before) {
     const std::string name = TransferName("_recv/", cross, edge);
     NodeSpec spec;
     spec.name = name;
     spec.op = "_Recv";
     spec.attrs = std::make_shared<const Attrs>(TransferAttrs(edge, cross, false));
     spec.device = DeviceText(edge.to);
+    if (before >= 0) spec.control_inputs = {&before, 1};
     return out_.partitions[task_of_[Index(edge.to)]].graph.AddNode(spec);
   }
 
@@ -451,10 +569,76 @@ class Partitioner {
     Edge& edge = edges_[Index(id)];
     if (edge.recv < 0) {
       const CrossEdge& cross = out_.edges[Index(id)];
-      if (!edge.feed) MG_RETURN_IF_ERROR(AddSend(edge, cross));
-      MG_ASSIGN_OR_RETURN(edge.recv, AddRecv(edge, cross));
+      NodeId send = -1, before = -1;
+      if (!edge.feed) {
+        MG_ASSIGN_OR_RETURN(send, AddSend(edge, cross));
+      }
+      if (edge.frame > 0) {  // puts the _Recv into the loop
+        const size_t task = task_of_[Index(edge.to)];
+        before = send;
+        if (task_of_[Index(edge.from)] != task) {
+          MG_ASSIGN_OR_RETURN(before, ControlMerge(edge.frame, task));
+        }
+      }
+      MG_ASSIGN_OR_RETURN(edge.recv, AddRecv(edge, cross, before));
     }
     return edge.recv;
+  }
+
+  Result<NodeId> AddFlowNode(const ControlLoop& loop, const char* op,
+                             std::span<const Endpoint> inputs, Attrs attrs) {
+    NodeSpec spec;
+    const std::string name =
+        fmt::format("_control_loop/{}/{}", flow_.frames[Index(loop.frame)].name, op);
+    Graph& graph = out_.partitions[task_of_[Index(loop.device)]].graph;
+    const std::string unique = graph.UniqueName(name);
+    spec.name = unique;
+    spec.op = op;
+    spec.inputs = inputs;
+    spec.attrs = std::make_shared<const Attrs>(std::move(attrs));
+    spec.device = DeviceText(loop.device);
+    return graph.AddNode(spec);
+  }
+
+  // The Merge of the task's control loop; makes it, and what leads into it, at the first use.
+  Result<NodeId> ControlMerge(int32_t frame, size_t task) {
+    ControlLoop& loop = control_loops_[control_loop_of_.at({frame, task})];
+    if (loop.merge >= 0) return loop.merge;
+    const LoopFrame& of = flow_.frames[Index(frame)];
+    Endpoint start;
+    if (of.parent > 0) {
+      MG_ASSIGN_OR_RETURN(start.node, ControlMerge(of.parent, task));
+    } else {
+      MG_ASSIGN_OR_RETURN(
+          start.node,
+          AddFlowNode(loop, "Const", {}, {{"dtype", DT_BOOL}, {"value", Tensor::Scalar(true)}}));
+    }
+    start.index = 0;
+    Endpoint enters[2];
+    MG_ASSIGN_OR_RETURN(enters[0].node,
+                        AddFlowNode(loop, "Enter", {&start, 1},
+                                    {{"frame_name", of.name},
+                                     {"is_constant", false},
+                                     {"parallel_iterations", of.parallel_iterations}}));
+    enters[0].index = 0;
+    enters[1] = enters[0];  // until CloseControlLoop
+    MG_ASSIGN_OR_RETURN(loop.merge, AddFlowNode(loop, "Merge", enters, {}));
+    return loop.merge;
+  }
+
+  Status CloseControlLoop(const ControlLoop& loop) {
+    const size_t task = task_of_[Index(loop.device)];
+    Endpoint inputs[2] = {{loop.merge, 0},
+                          {local_[Index(loop.predicate.node)], loop.predicate.index}};
+    if (loop.edge >= 0) {
+      MG_ASSIGN_OR_RETURN(inputs[1].node, Recv(loop.edge));
+      inputs[1].index = 0;
+    }
+    MG_ASSIGN_OR_RETURN(const NodeId branch, AddFlowNode(loop, "Switch", inputs, {}));
+    const Endpoint goes_on{branch, 1};
+    MG_ASSIGN_OR_RETURN(const NodeId next, AddFlowNode(loop, "NextIteration", {&goes_on, 1}, {}));
+    out_.partitions[task].graph.ReplaceInput(loop.merge, 1, {next, 0});
+    return Status();
   }
 
   Status Build() {
@@ -464,11 +648,11 @@ class Partitioner {
     size_t crossing = 0, control_crossing = 0;
     for (NodeId node : order_) {
       if (dropped_[Index(node)]) continue;
-      const DeviceIndex device = graph_.device_index(node);
+      const DeviceIndex device = DeviceOf(node);
       inputs.clear();
       controls.clear();
       for (const Endpoint& input : graph_.inputs(node)) {
-        if (!IsFed(input) && graph_.device_index(input.node) == device) {
+        if (!IsFed(input) && DeviceOf(input.node) == device) {
           if (graph_.IsBackEdge(input.node, node))
             loops_.push_back({node, static_cast<int>(inputs.size()), input});
           inputs.push_back({local_[Index(input.node)], input.index});
@@ -478,7 +662,7 @@ class Partitioner {
         }
       }
       for (NodeId source : graph_.control_inputs(node)) {
-        if (!dropped_[Index(source)] && graph_.device_index(source) == device)
+        if (!dropped_[Index(source)] && DeviceOf(source) == device)
           controls.push_back(local_[Index(source)]);
       }
       while (control_crossing < control_crossings_.size() &&
@@ -487,15 +671,18 @@ class Partitioner {
         if (std::find(controls.begin(), controls.end(), recv) == controls.end())
           controls.push_back(recv);
       }
-      local_[Index(node)] = out_.partitions[task_of_[Index(device)]].graph.CopyNode(
-          graph_, node, graph_.name(node), inputs, controls);
+      Graph& graph = out_.partitions[task_of_[Index(device)]].graph;
+      local_[Index(node)] = graph.CopyNode(graph_, node, graph_.name(node), inputs, controls);
+      if (device != graph_.device_index(node))
+        graph.SetDevice(local_[Index(node)], graph.InternDevice(graph_.devices()[Index(device)]));
     }
+    for (const ControlLoop& loop : control_loops_) MG_RETURN_IF_ERROR(CloseControlLoop(loop));
     for (const auto& [merge, input, source] : loops_) {
-      out_.partitions[task_of_[Index(graph_.device_index(merge))]].graph.ReplaceInput(
+      out_.partitions[task_of_[Index(DeviceOf(merge))]].graph.ReplaceInput(
           local_[Index(merge)], input, {local_[Index(source.node)], source.index});
     }
     for (size_t i = 0; i < edges_.size(); ++i) {
-      if (edges_[i].fetch) MG_RETURN_IF_ERROR(AddSend(edges_[i], out_.edges[i]));
+      if (edges_[i].fetch) MG_RETURN_IF_ERROR(AddSend(edges_[i], out_.edges[i]).status());
     }
     return Status();
   }
@@ -543,7 +730,10 @@ class Partitioner {
 
   std::vector<NodeId> local_;  // id in its partition
 
-  ControlFlow flow_;  // of a graph that has any; else empty
+  ControlFlow flow_;                // of a graph that has any; else empty
+  std::vector<DeviceIndex> moved_;  // by node, in a graph with loops: its device
+  std::vector<ControlLoop> control_loops_;
+  std::map<std::pair<int32_t, size_t>, size_t> control_loop_of_;  // by loop and task
   struct BackEdge {
     NodeId merge;
     int input;

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "graph/names.h"
+#include "graph/op_source.h"
 #include "graph/place/body_devices.h"
 #include "graph/place/device_set.h"
 #include "graph/place/errors.h"
@@ -150,14 +151,27 @@ class Placer {
     return found->second.first;
   }
 
+  // A resource, or a variant that a borrowed op makes or takes.
+  bool Stays(Endpoint input, NodeId reader) const {
+    const DType dtype = graph_.dtype(input);
+    return dtype == DT_RESOURCE || (dtype == DT_VARIANT && (IsBorrowed(graph_.op(input.node)) ||
+                                                            IsBorrowed(graph_.op(reader))));
+  }
+
   Status CollectRequests() {
     const size_t n = static_cast<size_t>(graph_.num_nodes());
     Intern(DeviceName());
     std::vector<int32_t> of_index;
     for (const DeviceName& device : graph_.devices()) of_index.push_back(Intern(device));
     requested_.resize(n);
+    // In a local session all devices are the client's.
+    DeviceName client;
+    client.job = "client";
+    const bool has_client = devices_.BestMatch(client, devices_.all_types()) >= 0;
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       requested_[Index(node)] = of_index[static_cast<size_t>(graph_.device_index(node))];
+      if (has_client && graph_.op(node).in_client() && graph_.device(node).job.empty())
+        requested_[Index(node)] = Intern(MergeScope(graph_.device(node), client));
       if (IsCall(graph_, node)) {
         DeviceName task;
         if (!body_devices_.TaskOf(graph_, node, &task)) {
@@ -171,11 +185,11 @@ class Placer {
       }
     }
     // A resource cannot move: its users go to its device, whatever device they request. Nor can
-    // what is passed by reference.
+    // what is passed by reference, or another library's.
     for (NodeId node = 0; node < graph_.num_nodes(); ++node) {
       for (size_t i = 0; i < graph_.inputs(node).size(); ++i) {
         const Endpoint input = graph_.inputs(node)[i];
-        if (graph_.dtype(input) != DT_RESOURCE && !TakesReference(graph_, node, i)) continue;
+        if (!Stays(input, node) && !TakesReference(graph_, node, i)) continue;
         resource_edges_.emplace_back(input.node, node);
         int32_t& requested = requested_[Index(node)];
         const int32_t owner = requested_[Index(input.node)];

@@ -12,6 +12,7 @@
 #include "base/byte_size.h"
 #include "base/json.h"
 #include "graph/function.h"
+#include "graph/op_source.h"
 
 namespace monograph {
 namespace {
@@ -58,7 +59,7 @@ std::string Full(const Graph& graph) {
   ExpandAll(graph, [&](const std::string& prefix, const Graph& g, NodeId node,
                        const std::string& device) {
     text.append(prefix).append(g.name(node)).append(": (").append(g.op(node).name()).append("): ");
-    text.append(device).append("\n");
+    text.append(device).append(IsBorrowed(g.op(node)) ? " (borrowed)\n" : "\n");
   });
   return text;
 }
@@ -90,7 +91,8 @@ std::string Summary(const Graph& graph, const std::vector<PlacementNote>& notes)
                      Count(static_cast<int64_t>(devices.size()), "device", "devices") + ":\n";
   for (const auto& [name, device] : devices) {
     std::vector<std::pair<int64_t, std::string>> ops;
-    for (const auto& [op, count] : device.ops) ops.emplace_back(-count, op->name());
+    for (const auto& [op, count] : device.ops)
+      ops.emplace_back(-count, op->name() + (IsBorrowed(*op) ? " (borrowed)" : ""));
     std::sort(ops.begin(), ops.end());
     text += name + ": " + Count(device.count, "operation", "operations") + " (";
     for (size_t i = 0; i < ops.size() && i < kTopOps; ++i) {
@@ -161,7 +163,8 @@ std::string Json(const Graph& graph, const std::vector<PlacementNote>& notes) {
               name.assign(prefix).append(g.name(node));
               text.append(separator).append("  {\"name\": ").append(JsonQuoted(name));
               text.append(", \"op\": ").append(JsonQuoted(g.op(node).name()));
-              text.append(", \"device\": ").append(JsonQuoted(device)).append("}");
+              text.append(", \"device\": ").append(JsonQuoted(device));
+              text.append(IsBorrowed(g.op(node)) ? ", \"borrowed\": true}" : "}");
               separator = ",\n";
             });
   text += "\n], \"notes\": [";
@@ -195,7 +198,9 @@ std::string Dot(const Graph& graph) {
     text += ";\n";
     for (NodeId node : nodes) {
       text += "    n" + std::to_string(node) + " [label=";
-      AppendDotString(std::string(graph.name(node)) + "\n(" + graph.op(node).name() + ")", &text);
+      AppendDotString(std::string(graph.name(node)) + "\n(" + graph.op(node).name() +
+                          (IsBorrowed(graph.op(node)) ? ", borrowed)" : ")"),
+                      &text);
       text += "];\n";
     }
     text += "  }\n";

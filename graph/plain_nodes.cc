@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "graph/attr_proto.h"
+#include "graph/function.h"
 #include "graph/graph.pb.h"
 #include "graph/wire.h"
 
@@ -199,7 +200,8 @@ class PlainLoader {
         return true;
       }
     }
-    const OpDef* op = graph_->registry().Find(node_.op);
+    const bool call = graph_->functions().Find(node_.op) != nullptr;
+    const OpDef* op = call ? nullptr : graph_->registry().Find(node_.op);
     Attrs read;
     if (op == nullptr || !ReadAttrs(node_.attrs, *op, &expandable_, &read)) return false;
     if (!read.empty()) *attrs = std::make_shared<const Attrs>(std::move(read));

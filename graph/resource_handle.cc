@@ -5,7 +5,8 @@ namespace {
 
 // The attributes of the node that tells about the handle; nullptr if it is no handle.
 const Attrs* Source(const Graph& graph, Endpoint handle) {
-  while (graph.is(handle.node, "Identity")) handle = graph.inputs(handle.node)[0];
+  while (graph.is(handle.node, "Identity") || graph.op(handle.node).flow() == FlowOp::kEnter)
+    handle = graph.inputs(handle.node)[0];
   return graph.dtype(handle) == DT_RESOURCE ? &graph.attrs(handle.node) : nullptr;
 }
 
@@ -15,7 +16,9 @@ PartialShape HandleShape(const Graph& graph, Endpoint handle) {
   const Attrs* attrs = Source(graph, handle);
   if (attrs == nullptr) return PartialShape();
   const auto shapes = attrs->GetOr<std::vector<PartialShape>>("_handle_shapes", {});
-  return shapes.size() == 1 ? shapes.front() : attrs->GetOr<PartialShape>("shape", PartialShape());
+  if (shapes.size() == 1) return shapes.front();
+  return attrs->GetOr<PartialShape>("shape",
+                                    attrs->GetOr<PartialShape>("element_shape", PartialShape()));
 }
 
 DType HandleDType(const Graph& graph, Endpoint handle) {

@@ -1,5 +1,6 @@
-// What the graph knows of the variable behind a resource tensor: from its VarHandleOp, or from the
-// attributes `_handle_shapes` and `_handle_dtypes` of an argument; also through Identity.
+// What the graph knows of the variable, or of the elements of the array, behind a resource tensor:
+// from its VarHandleOp or TensorArrayV3, or from the attributes `_handle_shapes` and
+// `_handle_dtypes` of an argument; also through Identity and Enter.
 #pragma once
 
 #include "graph/graph.h"

@@ -98,6 +98,59 @@ inline Status ImageAttr(const Attrs& attrs, const char* name, const ImageFormat&
   return Status();
 }
 
+// Positions of batch, depth, height, width and channels in the shape of volumes.
+struct VolumeFormat {
+  int n = 0, d = 1, h = 2, w = 3, c = 4;
+};
+
+inline Result<VolumeFormat> ParseVolumeFormat(const std::string& format) {
+  if (format == "NDHWC") return VolumeFormat{};
+  if (format == "NCDHW") return VolumeFormat{0, 2, 3, 4, 1};
+  return InvalidArgument("data_format '" + format + "' is not supported; use 'NDHWC' or 'NCDHW'");
+}
+
+// A list of five integers, one per dimension of the format; those of batch and channels must be 1.
+inline Status VolumeAttr(const Attrs& attrs, const char* name, const VolumeFormat& format,
+                         int64_t* d, int64_t* h, int64_t* w) {
+  const std::vector<int64_t>* list = ListAttr(attrs, name);
+  if (list == nullptr) {
+    *d = *h = *w = 1;
+    return Status();
+  }
+  if (list->size() != 5) {
+    return InvalidArgument(std::string(name) + " must have 5 entries, one per dimension, got " +
+                           std::to_string(list->size()));
+  }
+  const auto at = [&](int dim) { return (*list)[static_cast<size_t>(dim)]; };
+  if (at(format.n) != 1 || at(format.c) != 1) {
+    return InvalidArgument(std::string(name) + " along the batch and the channels must be 1");
+  }
+  *d = at(format.d), *h = at(format.h), *w = at(format.w);
+  return Status();
+}
+
+// Windows over volumes; `in` and `size` of each are given, -1 for unknown.
+inline Status PlaceVolumeWindows(const Attrs& attrs, const VolumeFormat& format, Window* depth,
+                                 Window* rows, Window* columns) {
+  MG_RETURN_IF_ERROR(
+      VolumeAttr(attrs, "strides", format, &depth->stride, &rows->stride, &columns->stride));
+  MG_RETURN_IF_ERROR(VolumeAttr(attrs, "dilations", format, &depth->dilation, &rows->dilation,
+                                &columns->dilation));
+  const std::string& padding = attrs.Get<std::string>("padding");
+  for (Window* window : {depth, rows, columns}) {
+    if (window->size >= 0) MG_RETURN_IF_ERROR(PlaceWindow(padding, 0, 0, window));
+  }
+  return Status();
+}
+
+// Windows of pooling over volumes: their sizes are the attribute ksize.
+inline Status PlaceVolumePools(const Attrs& attrs, const VolumeFormat& format, int64_t d, int64_t h,
+                               int64_t w, Window* depth, Window* rows, Window* columns) {
+  depth->in = d, rows->in = h, columns->in = w;
+  MG_RETURN_IF_ERROR(VolumeAttr(attrs, "ksize", format, &depth->size, &rows->size, &columns->size));
+  return PlaceVolumeWindows(attrs, format, depth, rows, columns);
+}
+
 // Both image dimensions: windows of size kh x kw over an h x w image (-1 for unknown) under the
 // node's strides, dilations, padding.
 inline Status PlaceWindows(const Attrs& attrs, const ImageFormat& format, int64_t h, int64_t w,

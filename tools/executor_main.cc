@@ -68,6 +68,7 @@ int Main(int argc, char** argv) {
   AddThreadFlags(&flags, &options.inter_op_parallelism_threads,
                  &options.intra_op_parallelism_threads);
   AddMemoryFlag(&flags);
+  AddTensorFlowFlag(&flags);
   AddGpuFlags(&flags, &options.gpu);
   flags.Section("Data plane");
   AddTransportFlags(&flags, &options.transport);

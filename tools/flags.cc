@@ -17,6 +17,7 @@
 #include <limits>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include "base/log.h"
@@ -121,6 +122,10 @@ struct Flags::Impl {
 
   CLI::Option* Finish(CLI::Option* option, const std::string& name, const std::string& metavar,
                       const std::string& help, const std::string& standard);
+  template <typename T>
+  void KeepDefault(T* value) {
+    defaults.push_back([value, standard = *value] { *value = standard; });
+  }
   void AddSwitches(std::vector<std::string>* arguments) const;
   std::set<std::string> NamesIn(const std::vector<std::string>& arguments) const;
   bool IsFlag(const std::string& word) const;  // "--name", or "--noname" of a boolean
@@ -141,15 +146,18 @@ struct Flags::Impl {
   std::vector<std::string> settable;               // by the environment and by a file
   std::map<std::string, std::string> short_names;  // "-H": "hosts"
   std::set<std::string> valued;                    // "--name=" of flags that are no booleans
+  std::map<std::string, std::string> negations;    // "--nosync": "--sync"
   std::set<std::string> given;                     // on the command line
   std::map<std::string, Switch> switches;
   std::vector<std::vector<std::string>> together;
   std::vector<std::function<Status()>> checks;
+  std::vector<std::function<void()>> defaults;  // each sets one target to its default
   std::vector<std::string>* command = nullptr;
   std::string command_help;
   std::vector<std::string>* positionals = nullptr;
   size_t positional_count = 0;  // or kAnyNumber
   const bool* shared = nullptr;
+  bool parsed = false;
   std::string config, log_level = "info";
 };
 
@@ -194,15 +202,18 @@ Flags::Flags(std::string program, std::string description)
 Flags::~Flags() = default;
 
 void Flags::Add(const std::string& name, std::string* value, const std::string& help) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_option("--" + name, *value), name, "TEXT", help,
                 value->empty() ? "" : "default: " + *value);
 }
 void Flags::Add(const std::string& name, double* value, const std::string& help) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_option("--" + name, *value)->check(IsNumber), name, "NUMBER", help,
                 "default: " + NumberText(*value));
 }
 void Flags::Add(const std::string& name, int* value, const std::string& help, int64_t at_least,
                 int64_t at_most) {
+  impl_->KeepDefault(value);
   using Limits = std::numeric_limits<int>;
   const auto check =
       Within(std::max<int64_t>(at_least, Limits::min()), std::min<int64_t>(at_most, Limits::max()));
@@ -211,11 +222,13 @@ void Flags::Add(const std::string& name, int* value, const std::string& help, in
 }
 void Flags::Add(const std::string& name, int64_t* value, const std::string& help, int64_t at_least,
                 int64_t at_most) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_option("--" + name, *value)->check(Within(at_least, at_most)), name,
                 "N", help, "default: " + std::to_string(*value));
 }
 void Flags::Add(const std::string& name, std::optional<int>* value, const std::string& help,
                 int64_t at_least, int64_t at_most) {
+  impl_->KeepDefault(value);
   using Limits = std::numeric_limits<int>;
   const auto check =
       Within(std::max<int64_t>(at_least, Limits::min()), std::min<int64_t>(at_most, Limits::max()));
@@ -224,8 +237,10 @@ void Flags::Add(const std::string& name, std::optional<int>* value, const std::s
   impl_->Finish(option->check(check), name, "N", help, "");
 }
 void Flags::Add(const std::string& name, bool* value, const std::string& help) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_flag("--" + name + ",!--no" + name, *value)->check(IsBoolean), name,
                 "", help, *value ? "default: on" : "default: off");
+  impl_->negations["--no" + name] = "--" + name;
 }
 void Flags::AddParsed(const std::string& name, std::function<Status(const std::string& text)> parse,
                       const std::string& help) {
@@ -267,11 +282,13 @@ void Flags::Add(const std::string& name, std::chrono::microseconds* value,
 }
 void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                       const std::string& help) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_option("--" + name, *value)->check(OneOf(choices)), name, "WORD",
                 help, Joined(choices) + "; default: " + *value);
 }
 void Flags::AddChoice(const std::string& name, std::string* value, std::vector<std::string> choices,
                       const std::string& help, const std::string& on, const std::string& off) {
+  impl_->KeepDefault(value);
   const auto word = [=](const std::string& text) {
     const std::optional<bool> boolean = BooleanOf(text);
     return !boolean ? text : *boolean ? on : off;
@@ -284,12 +301,14 @@ void Flags::AddChoice(const std::string& name, std::string* value, std::vector<s
   impl_->switches[name] = {std::move(choices), on, off};
 }
 void Flags::AddOutputFile(const std::string& name, std::string* value, const std::string& help) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_option("--" + name, *value), name, "FILE", help,
                 value->empty() ? "" : "default: " + *value);
   AddCheck(
       [=] { return value->empty() ? Status() : CheckOutputFile(*value).WithContext("--" + name); });
 }
 void Flags::AddOutputFolder(const std::string& name, std::string* value, const std::string& help) {
+  impl_->KeepDefault(value);
   impl_->Finish(impl_->app.add_option("--" + name, *value), name, "FOLDER", help,
                 value->empty() ? "" : "default: " + *value);
   AddCheck([=] {
@@ -298,17 +317,20 @@ void Flags::AddOutputFolder(const std::string& name, std::string* value, const s
 }
 void Flags::AddRepeated(const std::string& name, std::vector<std::string>* values,
                         const std::string& help) {
+  impl_->KeepDefault(values);
   CLI::Option* const option = impl_->app.add_option("--" + name, *values);
   impl_->Finish(option, name, "TEXT", help, "")->take_all()->allow_extra_args(false);
 }
 void Flags::AddPositional(const std::string& name, std::vector<std::string>* values, int count,
                           const std::string& help) {
+  impl_->KeepDefault(values);
   impl_->app.add_option(name, *values);
   impl_->positional_entries.push_back({"Arguments", name, help});
   impl_->positionals = values;
   impl_->positional_count = static_cast<size_t>(count);
 }
 void Flags::AddCommand(std::vector<std::string>* command, const std::string& help) {
+  impl_->KeepDefault(command);
   impl_->command = command;
   impl_->command_help = help;
 }
@@ -461,6 +483,10 @@ void Flags::Impl::WarnOfVariables() const {
 
 std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
   OpenStandardStreams();
+  if (std::exchange(impl_->parsed, true)) {
+    for (const std::function<void()>& set_default : impl_->defaults) set_default();
+    impl_->given.clear();
+  }
   std::vector<std::string> own = arguments;
   if (impl_->command != nullptr) {
     // The command begins after "--".
@@ -483,13 +509,22 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   for (const FlagValue& value : weaker) all.push_back("--" + value.name + "=" + value.value);
   all.insert(all.end(), own.begin(), own.end());
-  // CLI11 takes "--name=" for a flag whose value is the next argument.
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].starts_with("--") || !all[i].ends_with('=')) continue;
+  for (size_t i = 0; i < all.size() && all[i] != "--"; ++i) {
+    const size_t equals = all[i].find('=');
+    if (!all[i].starts_with("--") || equals == std::string::npos) continue;
+    const std::string flag = all[i].substr(0, equals), value = all[i].substr(equals + 1);
+    // CLI11 takes what is no word for a number, of which it has only 64 bits.
+    if (const auto negated = impl_->negations.find(flag); negated != impl_->negations.end()) {
+      const std::optional<bool> boolean = BooleanOf(value);
+      if (!boolean) return impl_->RefuseValue(flag + ": " + IsBoolean(value), weaker);
+      all[i] = negated->second + (*boolean ? "=false" : "=true");
+      continue;
+    }
+    // And "--name=" for a flag whose value is the next argument.
+    if (!all[i].ends_with('=')) continue;
     if (!impl_->valued.contains(all[i])) {
-      const std::string flag = all[i].substr(0, all[i].size() - 1);
-      if (!impl_->IsFlag(flag)) continue;
-      return impl_->RefuseValue(flag + ": '' is neither true nor false", weaker);
+      if (!impl_->IsFlag(all[i].substr(0, all[i].size() - 1))) continue;
+      return impl_->RefuseValue(flag + ": " + IsBoolean(value), weaker);
     }
     all[i].pop_back();
     all.insert(all.begin() + static_cast<std::ptrdiff_t>(++i), "");
@@ -505,6 +540,8 @@ std::optional<int> Flags::Parse(const std::vector<std::string>& arguments) {
     return Exit(Status());
   } catch (const CLI::ParseError& error) {
     return impl_->RefuseValue(impl_->Explained(error), weaker);
+  } catch (const std::out_of_range&) {  // CLI11's own: "-h-noname=N", which it takes apart
+    return impl_->RefuseValue("a boolean has a number of more than 64 bits", weaker);
   }
   if (const std::string wrong = impl_->WrongPositionals(); !wrong.empty())
     return impl_->Refuse(wrong + kSeeHelp);

@@ -96,7 +96,8 @@ class Flags {
   // that of other programs, too. So it is with AddCommand.
   void SharesEnvironment(const bool* shared);
 
-  // Empty: go on. Otherwise the exit code.
+  // Empty: go on. Otherwise the exit code. May be called again, with other arguments: each call
+  // begins with the defaults.
   std::optional<int> Parse(int argc, const char* const* argv);
   std::optional<int> Parse(
       const std::vector<std::string>& arguments);  // without the program's name

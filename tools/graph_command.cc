@@ -38,23 +38,6 @@ int Check(const Arguments& arguments) {
   return report->complete ? 0 : 1;
 }
 
-int Ops(const Arguments& arguments) {
-  std::vector<std::string> names;
-  Flags flags("monograph graph ops",
-              "Lists all ops by family, as a table in Markdown; of ops that are named, the "
-              "definition and the types that they compute on a CPU.\n\n"
-              "Examples:\n  monograph graph ops\n  monograph graph ops MatMul Conv2D\n");
-  flags.AddPositional("[OP...]", &names, -1, "ops to describe");
-  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
-  if (names.empty()) std::fputs(ListOps().c_str(), stdout);
-  for (const std::string& name : names) {
-    const Result<std::string> text = DescribeOp(name);
-    if (!text.ok()) return flags.Exit(text.status());
-    std::fputs(text->c_str(), stdout);
-  }
-  return 0;
-}
-
 Status ExportPartitions(const Graph& graph, const SessionFlags& flags,
                         const std::vector<std::string>& feeds,
                         const std::vector<std::string>& fetches,
@@ -108,6 +91,27 @@ int Export(const Arguments& arguments) {
 
 }  // namespace
 
+int OpsCommand(const std::vector<std::string>& arguments) {
+  bool types = false;
+  std::vector<std::string> names;
+  Flags flags(
+      "monograph ops",
+      "Lists all ops by family, as a table in Markdown, and those that TensorFlow lends if "
+      "MONOGRAPH_TENSORFLOW names it; of ops that are named, the definition, the types that "
+      "they compute on a CPU, and whether they have a gradient.\n\n"
+      "Examples:\n  monograph ops\n  monograph ops --types\n  monograph ops MatMul Conv2D\n");
+  flags.Add("types", &types, "a row for each op: types, devices, gradient, ours or borrowed");
+  flags.AddPositional("[OP...]", &names, -1, "ops to describe");
+  if (std::optional<int> exit = flags.Parse(arguments)) return *exit;
+  if (names.empty()) std::fputs((types ? ListTypes() : ListOps()).c_str(), stdout);
+  for (const std::string& name : names) {
+    const Result<std::string> text = DescribeOp(name);
+    if (!text.ok()) return flags.Exit(text.status());
+    std::fputs(text->c_str(), stdout);
+  }
+  return 0;
+}
+
 int GraphCommand(const std::vector<std::string>& arguments) {
   static const CommandTable words{
       .program = "monograph graph",
@@ -118,7 +122,7 @@ int GraphCommand(const std::vector<std::string>& arguments) {
       .commands = {
           {"check", {Check, "what of a GraphDef cannot run here"}},
           {"export", {Export, "write a graph as .pb, .pbtxt or .dot, whole or per task"}},
-          {"ops", {Ops, "list all ops, or describe some"}},
+          {"ops", {OpsCommand, "list all ops, or describe some"}},
       }};
   return words.Run(arguments);
 }

@@ -18,9 +18,13 @@ struct GraphReport {
 // read, holds no GraphDef, or one whose nodes do not fit each other.
 Result<GraphReport> ReportGraph(const std::string& path);
 
-// A table of all ops by family (folder of ops/), in Markdown. Those whose names begin with '_' are
+// A table of all ops by family (folder of ops/), in Markdown, and where TensorFlow lends some
+// (executor/borrowed.h) of those, and of those that neither has. Ops whose names begin with '_' are
 // made by passes only, and left out.
 std::string ListOps();
+// A row for each op, ours and borrowed: types, devices, gradient, whose it is. In Markdown. Which
+// of ours GPUs compute shows only where there is one.
+std::string ListTypes();
 // The definition of one op and the types of its kernels for CPUs. Unimplemented gives near names.
 Result<std::string> DescribeOp(const std::string& name);
 

@@ -296,6 +296,7 @@ int Main(int argc, char** argv) {
            {GraphCommand, "check, export or list: what of a graph runs here; other formats; ops"}},
           {"keygen", {RunKeygen, "make the key of a cluster"}},
           {"launch", {RunLaunch, "start daemons, run a program against them, end them all"}},
+          {"ops", {OpsCommand, "list all ops, ours and borrowed, or describe some"}},
           {"run", {RunCommand, "run a step of a GraphDef, or the steps of a script"}},
           {"status", {RunStatus, "ask every daemon of a cluster what it does"}},
       }};

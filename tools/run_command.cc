@@ -29,10 +29,6 @@ Status CheckFlags(const RunFlags& flags) {
       return InvalidArgument(
           "--script says what runs; --feeds, --fetches, --targets and --init are for a run without "
           "one");
-    if (model) {
-      return InvalidArgument("--script is for a GraphDef; '" + flags.graph[0] +
-                             "' is a SavedModel, which runs by --signature");
-    }
     if (flags.out.empty())
       return InvalidArgument("--script and --out, the folder for its results, go together");
     return Status();
@@ -44,21 +40,15 @@ Status CheckFlags(const RunFlags& flags) {
 }
 
 Result<bool> Run(const RunFlags& flags) {
-  SessionOptions session = flags.session.Options();
-  MG_ASSIGN_OR_RETURN(std::optional<ClusterSpec> cluster, flags.session.Cluster());
-  if (!flags.script.empty())
-    return RunScript(
-        {flags.graph[0], flags.script, flags.out, std::move(cluster), std::move(session)});
-  RunFetchesOptions options{.graph = flags.graph[0],
-                            .feeds = flags.feeds,
-                            .fetches = flags.fetches,
-                            .targets = flags.targets,
-                            .init = flags.init,
-                            .signature = flags.signature,
-                            .tags = flags.tags,
-                            .cluster = std::move(cluster),
-                            .session = std::move(session)};
-  MG_RETURN_IF_ERROR(RunFetches(options));
+  RunModelOptions model{.path = flags.graph[0], .signature = flags.signature, .tags = flags.tags};
+  model.session = flags.session.Options();
+  MG_ASSIGN_OR_RETURN(model.cluster, flags.session.Cluster());
+  if (!flags.script.empty()) return RunScript({std::move(model), flags.script, flags.out});
+  MG_RETURN_IF_ERROR(RunFetches({.model = std::move(model),
+                                 .feeds = flags.feeds,
+                                 .fetches = flags.fetches,
+                                 .targets = flags.targets,
+                                 .init = flags.init}));
   return true;
 }
 
@@ -94,7 +84,8 @@ int RunCommand(const std::vector<std::string>& arguments) {
   flags.AddRepeated("init", &run.init, "operations that run before: the initializers of variables");
   flags.Add("script", &run.script,
             "{\"steps\": [{\"targets\": [\"init\"], \"feeds\": {\"x:0\": \"x.npy\"}, \"fetches\": "
-            "[\"y:0\"]}]}");
+            "[\"y:0\"], \"timeout_ms\": 500}]}; a feed may also be {\"string\": \"text\"} or "
+            "{\"bytes_file\": \"picture.png\"}");
   flags.AddOutputFolder("out", &run.out,
                         "folder for the results of a script, made if it is not there");
   run.session.AddTo(&flags);

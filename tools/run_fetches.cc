@@ -1,18 +1,13 @@
-// `monograph run GRAPH|DIR --fetches=...`: reads the graph or SavedModel, resolves names of a
-// signature, reads feeds from .npy files, runs one step and prints or writes what it fetched.
+// `monograph run GRAPH|DIR --fetches=...`: reads feeds from .npy files, runs one step and prints or
+// writes what it fetched.
 #include "tools/run_fetches.h"
 
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/printable.h"
-#include "client/registries.h"
-#include "client/saved_model.h"
-#include "graph/graph_file.h"
 #include "tools/npy.h"
 #include "tools/output_path.h"
 #include "tools/tensor_text.h"
@@ -24,30 +19,17 @@ struct Fetch {
   std::string name, path;  // no path: printed
 };
 
-using TensorInfos = std::map<std::string, SavedModel::TensorInfo>;
-
-// The tensor that a name of a signature means, or of the graph.
-std::string TensorNamed(const std::string& name, const TensorInfos& of_signature) {
-  const auto found = of_signature.find(name);
-  return found == of_signature.end() ? name : found->second.tensor;
-}
-
-Result<std::pair<std::string, Tensor>> ReadFeed(const std::string& text, const Graph& graph,
-                                                const TensorInfos& of_signature) {
+Result<std::pair<std::string, Tensor>> ReadFeed(const std::string& text, const RunModel& model) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals + 1 == text.size())
     return InvalidArgument("feed '" + text + "' is not written as x:0=x.npy or x:0=[1, 2]");
-  const std::string name = TensorNamed(text.substr(0, equals), of_signature);
+  const std::string name = model.Input(text.substr(0, equals));
   const std::string value = text.substr(equals + 1);
   const std::string context = "feed '" + text.substr(0, equals) + "'";
-  const Result<Endpoint> endpoint = graph.FindOutput(name);
-  if (!endpoint.ok()) return endpoint.status().WithContext(context);
-  const DType dtype = graph.dtype(*endpoint);
-  if (dtype == DT_INVALID) {
-    return graph.registry().Require(graph.op(endpoint->node).name()).status().WithContext(context);
-  }
+  const Result<DType> dtype = model.TypeOf(name);
+  if (!dtype.ok()) return dtype.status().WithContext(context);
   Result<Tensor> tensor =
-      value.ends_with(".npy") ? ReadNpy(value, dtype) : ParseValues(value, dtype);
+      value.ends_with(".npy") ? ReadNpy(value, *dtype) : ParseValues(value, *dtype);
   if (!tensor.ok()) return tensor.status().WithContext(context);
   return std::make_pair(name, std::move(tensor).value());
 }
@@ -118,38 +100,23 @@ Status CheckFetches(const std::vector<std::string>& fetches) {
 
 Status RunFetches(const RunFetchesOptions& options) {
   MG_ASSIGN_OR_RETURN(std::vector<Fetch> fetches, ReadFetches(options.fetches));
-  std::optional<SavedModel> model;
-  std::optional<Graph> read;
-  SavedModel::Signature signature;
-  if (SavedModel::IsFolder(options.graph)) {
-    MG_ASSIGN_OR_RETURN(model, SavedModel::Read(options.graph, options.tags));
-    const bool all = fetches.empty() && options.targets.empty();
-    if (all || model->signatures().contains(options.signature)) {
-      MG_ASSIGN_OR_RETURN(const auto* found, model->FindSignature(options.signature));
-      signature = *found;
-    }
-    for (const auto& [name, info] : signature.outputs) {
-      if (all) fetches.push_back({name, ""});
-    }
-  } else {
-    MG_ASSIGN_OR_RETURN(read, ReadGraph(options.graph, &DefaultRegistries().ops));
+  MG_ASSIGN_OR_RETURN(const RunModel model, RunModel::Read(options.model));
+  if (fetches.empty() && options.targets.empty()) {
+    MG_ASSIGN_OR_RETURN(const std::vector<std::string> all, model.AllOutputs());
+    for (const std::string& name : all) fetches.push_back({name, ""});
   }
-  const Graph& graph = model ? model->graph() : *read;
   std::vector<std::string> names;
-  for (const Fetch& fetch : fetches) names.push_back(TensorNamed(fetch.name, signature.outputs));
+  for (const Fetch& fetch : fetches) names.push_back(model.Output(fetch.name));
   for (const std::string& name : names) {
-    const Result<Endpoint> endpoint = graph.FindOutput(name);
+    const Result<Endpoint> endpoint = model.graph().FindOutput(name);
     if (!endpoint.ok()) return endpoint.status().WithContext("fetch '" + name + "'");
   }
   std::vector<std::pair<std::string, Tensor>> feeds;
   for (const std::string& text : options.feeds) {
-    MG_ASSIGN_OR_RETURN(auto feed, ReadFeed(text, graph, signature.inputs));
+    MG_ASSIGN_OR_RETURN(auto feed, ReadFeed(text, model));
     feeds.push_back(std::move(feed));
   }
-  MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                      options.cluster ? Session::Connect(*options.cluster, graph, options.session)
-                                      : Session::Local(graph, options.session));
-  if (model) MG_RETURN_IF_ERROR(model->Initialize(session.get()));
+  MG_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, model.Start());
   if (!options.init.empty()) MG_RETURN_IF_ERROR(session->RunByName({}, {}, options.init).status());
   MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
                       session->RunByName(feeds, names, options.targets));

@@ -1,29 +1,21 @@
 // RunFetches: one step of a GraphDef or a SavedModel, for `monograph run` without a script.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "client/cluster.h"
-#include "client/session.h"
+#include "tools/run_model.h"
 
 namespace monograph {
 
 struct RunFetchesOptions {
-  std::string graph;  // .pb or .pbtxt; or the folder of a SavedModel
+  RunModelOptions model;  // without fetches and targets all outputs of its signature are fetched
   // "x:0=x.npy", or a value: "x:0=3.5", "x:0=[[1, 2], [3, 4]]".
   std::vector<std::string> feeds;
   std::vector<std::string> fetches;  // "y:0" is printed, "y:0=y.npy" is written there
   std::vector<std::string> targets;  // operations that run in the same step
   std::vector<std::string> init;     // operations that run before, in a step without feeds
-  // Of a SavedModel: whose names feeds and fetches may have, beside those of tensors; without
-  // fetches and targets all its outputs are fetched. Its variables are restored before.
-  std::string signature;
-  std::vector<std::string> tags;
-  std::optional<ClusterSpec> cluster;
-  SessionOptions session;
 };
 
 // "a,b=[1,2],c" as a, b=[1,2] and c: commas within brackets, braces and double quotes do not

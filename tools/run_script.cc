@@ -1,5 +1,10 @@
+// In three phases: the script and the model are read, the steps run in one session, each with its
+// feeds read just before, and result.json says how each ended. What a step has wrong is its
+// outcome and not the end of the others.
 #include "tools/run_script.h"
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +14,6 @@
 #include "base/input_file.h"
 #include "base/json_value.h"
 #include "base/printable.h"
-#include "client/registries.h"
-#include "graph/graph_file.h"
 #include "tools/npy.h"
 
 namespace monograph {
@@ -42,27 +45,63 @@ Json Outcome(const std::string& what, const Status& status) {
           {"message", status.message()}};
 }
 
-Status RunStep(Session& session, const Graph& graph, const Json& step, const std::string& where,
+// A feed's value: a .npy file, or a string.
+Result<Tensor> ReadFeed(const Json& value, DType dtype, const std::filesystem::path& folder) {
+  const auto text_of = [&](const char* key) -> const std::string* {
+    if (!value.is_object() || value.size() != 1 || !value.contains(key)) return nullptr;
+    return value[key].get_ptr<const std::string*>();
+  };
+  if (const auto* file = value.get_ptr<const std::string*>())
+    return ReadNpy((folder / *file).string(), dtype);
+  if (const std::string* text = text_of("string")) return Tensor::String(*text);
+  if (const std::string* file = text_of("bytes_file")) {
+    MG_ASSIGN_OR_RETURN(std::string bytes,
+                        ReadInputFile("file of bytes", (folder / *file).string(), kMostDataBytes));
+    return Tensor::String(std::move(bytes));
+  }
+  return InvalidArgument(
+      "it must be the name of a .npy file, {\"string\": \"text\"} or "
+      "{\"bytes_file\": \"path\"}, not " +
+      JsonExcerpt(value));
+}
+
+Result<RunOptions> OptionsOf(const Json& step, const std::string& where) {
+  RunOptions options;
+  if (!step.contains("timeout_ms")) return options;
+  const Json& limit = step["timeout_ms"];
+  if (!limit.is_number_integer() || limit < 1 || limit > INT32_MAX) {
+    return InvalidArgument(where + ": 'timeout_ms' must be a number of milliseconds from 1 to " +
+                           std::to_string(INT32_MAX) + ", not " + JsonExcerpt(limit));
+  }
+  options.timeout = std::chrono::milliseconds(limit.get<int64_t>());
+  return options;
+}
+
+Status RunStep(Session& session, const RunModel& model, const Json& step, const std::string& where,
                const std::filesystem::path& folder, const std::filesystem::path& out, size_t index,
                Json* outputs) {
   if (!step.is_object()) return InvalidArgument(where + " is not an object");
   MG_ASSIGN_OR_RETURN(const std::vector<std::string> targets, Names(step, "targets", where));
-  MG_ASSIGN_OR_RETURN(const std::vector<std::string> fetches, Names(step, "fetches", where));
+  MG_ASSIGN_OR_RETURN(std::vector<std::string> fetches, Names(step, "fetches", where));
+  MG_ASSIGN_OR_RETURN(const RunOptions options, OptionsOf(step, where));
+  if (fetches.empty() && targets.empty()) {
+    MG_ASSIGN_OR_RETURN(fetches, model.AllOutputs());
+  }
+  for (std::string& fetch : fetches) fetch = model.Output(fetch);
   std::vector<std::pair<std::string, Tensor>> feeds;
   if (step.contains("feeds")) {
     if (!step["feeds"].is_object())
       return InvalidArgument(where + ": 'feeds' must be an object {\"x:0\": \"x.npy\"}");
-    for (const auto& [name, file] : step["feeds"].items()) {
-      if (!file.is_string())
-        return InvalidArgument(where + ": feed '" + name + "' must name a .npy file");
-      MG_ASSIGN_OR_RETURN(const Endpoint endpoint, graph.FindOutput(name));
-      Result<Tensor> value =
-          ReadNpy((folder / file.get<std::string>()).string(), graph.dtype(endpoint));
-      if (!value.ok()) return value.status().WithContext("feed '" + name + "'");
-      feeds.emplace_back(name, std::move(value).value());
+    for (const auto& [name, value] : step["feeds"].items()) {
+      const std::string tensor = model.Input(name);
+      const Result<DType> dtype = model.TypeOf(tensor);
+      Result<Tensor> fed = dtype.ok() ? ReadFeed(value, *dtype, folder) : dtype.status();
+      if (!fed.ok()) return fed.status().WithContext("feed '" + name + "'");
+      feeds.emplace_back(tensor, std::move(fed).value());
     }
   }
-  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values, session.RunByName(feeds, fetches, targets));
+  MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
+                      session.RunByName(feeds, fetches, targets, options));
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string file = std::to_string(index) + "_" + std::to_string(i) + ".npy";
     MG_RETURN_IF_ERROR(WriteNpy((out / file).string(), values[i]));
@@ -88,20 +127,18 @@ Result<bool> RunScript(const RunScriptOptions& options) {
 
   Json result;
   bool good = true;
-  Result<Graph> graph = ReadGraph(options.graph, &DefaultRegistries().ops);
-  result["load"] = Outcome("load", graph.status());
+  const Result<RunModel> model = RunModel::Read(options.model);
+  result["load"] = Outcome("load", model.status());
   result["steps"] = Json::array();
-  if (graph.ok()) {
-    Result<std::unique_ptr<Session>> session =
-        options.cluster ? Session::Connect(*options.cluster, graph.value(), options.session)
-                        : Session::Local(graph.value(), options.session);
+  if (model.ok()) {
+    const Result<std::unique_ptr<Session>> session = model->Start();
     if (!session.ok()) return session.status();
     const std::filesystem::path folder = std::filesystem::path(options.script).parent_path();
     for (size_t i = 0; i < script["steps"].size(); ++i) {
       Json outputs = Json::array();
       const std::string where = "step " + std::to_string(i);
-      const Status status = RunStep(**session, graph.value(), script["steps"][i], where, folder,
-                                    options.out, i, &outputs);
+      const Status status =
+          RunStep(**session, *model, script["steps"][i], where, folder, options.out, i, &outputs);
       Json outcome = Outcome(where, status);
       outcome["outputs"] = status.ok() ? outputs : Json::array();
       result["steps"].push_back(outcome);

@@ -71,6 +71,7 @@ void SessionFlags::AddTo(Flags* flags) {
   flags->Add("operation_timeout", &options.operation_timeout,
              "longest time of one step, in seconds; 0: no limit");
   AddMemoryFlag(flags);
+  AddTensorFlowFlag(flags);
   AddTransportFlags(flags, &options.transport);
   AddGpuFlags(flags, &options.gpu);
 }

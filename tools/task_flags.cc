@@ -4,6 +4,7 @@
 
 #include "base/byte_size.h"
 #include "base/pool_allocator.h"
+#include "executor/borrowed.h"
 #include "transport/trusted_network.h"
 
 namespace monograph {
@@ -47,6 +48,16 @@ void AddMemoryFlag(Flags* flags) {
       },
       "most memory for tensors of this process: 12GiB, 512M, ...; default: that of the machine or, "
       "if it is less, of the control group, but for a reserve of an eighth (at most 2 GiB)");
+}
+
+void AddTensorFlowFlag(Flags* flags) {
+  flags->AddParsed(
+      "tensorflow",
+      [](const std::string& text) {
+        NameTensorFlow(text);
+        return Status();
+      },
+      "Python interpreter whose TensorFlow lends the ops that are lacking here; default: none");
 }
 
 void AddTransportFlags(Flags* flags, TransportOptions* options) {

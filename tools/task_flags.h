@@ -27,6 +27,9 @@ struct KeyFlag {
 void AddThreadFlags(Flags* flags, int* inter_op_parallelism_threads,
                     int* intra_op_parallelism_threads);
 
+// --tensorflow: whose ops are borrowed (executor/borrowed.h).
+void AddTensorFlowFlag(Flags* flags);
+
 // --memory_limit, of the pool of this process (base/pool_allocator.h).
 void AddMemoryFlag(Flags* flags);
 

@@ -1,23 +1,20 @@
-// Event files by hand: TFRecord frames around protocol messages, and TensorFlow's buckets for
-// histograms. A frame is written under the lock as a whole, so that threads may share a writer.
+// Event files by hand: TFRecord frames around protocol messages. A frame is written under the lock
+// as a whole, so that threads may share a writer.
 #include "train/summary_writer.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cfloat>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "graph/graph_def.h"
+#include "ops/summary/histogram.h"
 #include "train/event.pb.h"
 
 namespace monograph {
@@ -25,71 +22,6 @@ namespace {
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// The upper ends of TensorFlow's buckets: 1e-12 times powers of 1.1 on both sides of zero.
-const std::vector<double>& BucketLimits() {
-  static const std::vector<double> limits = [] {
-    std::vector<double> above;
-    for (double limit = 1e-12; limit < 1e20; limit *= 1.1) above.push_back(limit);
-    above.push_back(DBL_MAX);
-    std::vector<double> all;
-    for (auto limit = above.rbegin(); limit != above.rend(); ++limit) all.push_back(-*limit);
-    all.push_back(0);
-    all.insert(all.end(), above.begin(), above.end());
-    return all;
-  }();
-  return limits;
-}
-
-template <typename T>
-std::vector<double> ToDoubles(const Tensor& tensor) {
-  const T* const data = tensor.data<T>();
-  std::vector<double> values(static_cast<size_t>(tensor.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(data[i]);
-  return values;
-}
-
-Result<std::vector<double>> Numbers(const Tensor& tensor) {
-  switch (tensor.dtype()) {
-    case DT_FLOAT:
-      return ToDoubles<float>(tensor);
-    case DT_DOUBLE:
-      return ToDoubles<double>(tensor);
-    case DT_INT32:
-      return ToDoubles<int32_t>(tensor);
-    case DT_INT64:
-      return ToDoubles<int64_t>(tensor);
-    default:
-      return InvalidArgument("is " + std::string(DTypeName(tensor.dtype())) +
-                             "; it must be float, double, int32 or int64");
-  }
-}
-
-void FillHistogram(const std::vector<double>& values, pb::HistogramProto* histogram) {
-  const std::vector<double>& limits = BucketLimits();
-  std::vector<double> counts(limits.size());
-  double sum = 0, squares = 0;
-  for (const double value : values) {
-    const auto limit = std::upper_bound(limits.begin(), limits.end() - 1, value);
-    ++counts[static_cast<size_t>(limit - limits.begin())];
-    sum += value;
-    squares += value * value;
-  }
-  if (!values.empty()) {
-    const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    histogram->set_min(*least);
-    histogram->set_max(*most);
-  }
-  histogram->set_num(static_cast<double>(values.size()));
-  histogram->set_sum(sum);
-  histogram->set_sum_squares(squares);
-  // Empty buckets side by side are one.
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] == 0 && i + 1 < counts.size() && counts[i + 1] == 0) continue;
-    histogram->add_bucket_limit(limits[i]);
-    histogram->add_bucket(counts[i]);
-  }
 }
 
 }  // namespace
@@ -149,15 +81,11 @@ void SummaryWriter::AddScalar(const std::string& tag, double value, int64_t step
 }
 
 Status SummaryWriter::AddHistogram(const std::string& tag, const Tensor& values, int64_t step) {
-  Result<std::vector<double>> numbers = Numbers(values);
-  if (!numbers.ok()) return numbers.status().WithContext("the histogram '" + tag + "'");
-  if (std::any_of(numbers->begin(), numbers->end(), [](double x) { return !std::isfinite(x); }))
-    return InvalidArgument("the histogram '" + tag + "' has NaN or infinite values");
   pb::Event event;
   event.set_step(step);
   pb::Summary::Value* histogram = event.mutable_summary()->add_value();
   histogram->set_tag(tag);
-  FillHistogram(*numbers, histogram->mutable_histo());
+  MG_RETURN_IF_ERROR(FillHistogram(tag, values, histogram->mutable_histo()));
   Write(&event);
   return Status();
 }

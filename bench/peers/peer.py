@@ -152,10 +152,12 @@ def rate(call, seconds, at_least=5):
 
 
 class Isolated:
-    """A case that runs in a process of its own: this program again with --serve --case."""
+    """A case that runs in a process of its own: this program again with --serve --case, by `python -m module` where
+    one is given."""
 
-    def __init__(self, case, args, core=None, env=None):
-        cmd = [sys.executable, os.path.abspath(sys.argv[0])] + args + ["--serve", "--case", case]
+    def __init__(self, case, args, core=None, env=None, module=None):
+        by = ["-m", module] if module else []
+        cmd = [sys.executable, *by, os.path.abspath(sys.argv[0])] + args + ["--serve", "--case", case]
         self.case, self.process = case, spawn(cmd, core, env)
         self.read()
 

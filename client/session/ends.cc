@@ -27,6 +27,7 @@ bool Session::Impl::OnFetch(uint64_t step, int32_t edge, Tensor& tensor) {
     if (!fetched.valid()) {
       fetched = std::move(tensor);
       --flight.fetches_missing;
+      if (flight.listener.partial != nullptr) OnPartialFetchLocked(flight);
     }
     completion = FinishLocked(flight);
   }

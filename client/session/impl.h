@@ -1,6 +1,6 @@
 // The inside of Session: opening.cc connects and closes it, steps.cc begins steps and waits for
-// them, ends.cc ends them, well or not, losses.cc deals with lost tasks and lost messages, trace.cc
-// collects their records.
+// them, partial_run.cc runs them in parts, ends.cc ends them, well or not, losses.cc deals with
+// lost tasks and lost messages, trace.cc collects their records.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,9 @@ class Session::Impl : public StepClient {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::chrono::seconds kControlTimeout{10};
-  // More than tasks take of it: Worker::kPartsDeadline, kCloseDeadline.
-  static constexpr std::chrono::seconds kCloseTimeout{20};
+  // More than tasks take of it: WorkerOptions::parts_deadline, Worker::kCloseDeadline, and ten
+  // seconds for the last bytes of a data plane.
+  static constexpr std::chrono::seconds kCloseTimeout{25};
   // How long a step that failed waits for every task to say that it stopped.
   static constexpr std::chrono::milliseconds kAbortGrace{5000};
   // The same after its deadline, which so is passed by a second at most.
@@ -79,6 +80,15 @@ class Session::Impl : public StepClient {
   // OK if these can be fed to `steps` steps.
   Status CheckFeeds(const PreparedStep& prepared, std::span<const Tensor> feeds,
                     int64_t steps) const;
+  static Status CheckFeed(const PreparedStep::FeedInfo& info, const Tensor& feed);
+
+  // ---- partial_run.cc
+  Result<std::shared_ptr<PartialStep>> BeginPartial(const Signature& signature);
+  Result<std::vector<Tensor>> RunPart(const std::shared_ptr<PartialStep>& step,
+                                      const std::vector<std::pair<std::string, Tensor>>& feeds,
+                                      const std::vector<std::string>& fetches,
+                                      const RunOptions& options);
+  void CancelPartial(PartialStep& step);
 
   // ---- ends.cc
   bool OnFetch(uint64_t step, int32_t edge, Tensor& tensor) override;
@@ -145,6 +155,15 @@ class Session::Impl : public StepClient {
   // The same, asking options.cancelled now and then; it may end the step.
   bool WaitOrCancel(const std::atomic<bool>& finished, Clock::time_point until, uint64_t step,
                     const RunOptions& options);
+
+  // ---- partial_run.cc
+  // Whether all that the call awaits is here, if the step has not ended.
+  bool PartIsHereLocked(const PartialStep& step, const StepInFlight& flight) const
+      MG_REQUIRES(mutex_);
+  void OnPartialFetchLocked(const StepInFlight& flight) MG_REQUIRES(mutex_);
+  Status TakePartLocked(PartialStep& step, const std::vector<std::pair<std::string, Tensor>>& feeds,
+                        const std::vector<std::string>& fetches) MG_REQUIRES(mutex_);
+  Result<std::vector<Tensor>> EndPartLocked(PartialStep& step) MG_REQUIRES(mutex_);
 
   // ---- ends.cc
   // Takes note of a failure; returns the peers whose parts must be told to stop. The step ends when

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "client/session/impl.h"
+#include "client/session/partial_step.h"
 #include "executor/worker/worker.pb.h"
 
 namespace monograph {
@@ -118,6 +119,9 @@ std::vector<StepSight> Session::Impl::InFlight() {
 PartState Session::Impl::ClientPart(uint64_t step) {
   MutexLock lock(mutex_);
   const StepInFlight* const flight = steps_.Find(step);
+  if (flight != nullptr && flight->listener.partial != nullptr &&
+      flight->listener.partial->unfed > 0)
+    return PartState::kRunning;
   return flight == nullptr || !flight->HasPart(kSelf) ? PartState::kOver : PartState::kNotBegun;
 }
 

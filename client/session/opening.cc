@@ -12,6 +12,7 @@
 #include "client/session/impl.h"
 #include "client/session/lanes.h"
 #include "executor/worker/worker.pb.h"
+#include "graph/op_source.h"
 #include "graph/references.h"
 #include "ops/rewrites/rewrites.h"
 #include "transport/control/host_port.h"
@@ -216,6 +217,7 @@ void Session::Impl::StartMaster() {
                                 const Graph& graph, NodeId node, DeviceType type) {
     const HandleForm* form = graph.op(node).handle_form();  // what will run
     const std::string& op = form != nullptr ? form->op : graph.op(node).name();
+    if (IsBorrowed(graph.op(node))) return type == kCpu;
     if (gpu_kernels_.HasOp(op, type)) {
       if (form == nullptr) return gpu_kernels_.Find(op, type, graph.attrs(node)).ok();
       return gpu_kernels_.Find(op, type, HandleFormAttrs(graph, node)).ok();

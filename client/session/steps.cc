@@ -33,16 +33,17 @@ Status Session::Impl::CheckFeeds(const PreparedStep& prepared, std::span<const T
                                             " steps take these once, or " + std::to_string(all)
                                       : ""));
   }
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    const PreparedStep::FeedInfo& info = prepared.feeds[i % prepared.feeds.size()];
-    if (feeds[i].dtype() != info.dtype || !info.shape.Accepts(feeds[i].shape())) {
-      return InvalidArgument("cannot feed " + std::string(DTypeName(feeds[i].dtype())) +
-                             feeds[i].shape().ToString() + " for tensor '" + info.name +
-                             "', which has type and shape " + std::string(DTypeName(info.dtype)) +
-                             info.shape.ToString());
-    }
-  }
+  for (size_t i = 0; i < feeds.size(); ++i)
+    MG_RETURN_IF_ERROR(CheckFeed(prepared.feeds[i % prepared.feeds.size()], feeds[i]));
   return Status();
+}
+
+Status Session::Impl::CheckFeed(const PreparedStep::FeedInfo& info, const Tensor& feed) {
+  if (feed.dtype() == info.dtype && info.shape.Accepts(feed.shape())) return Status();
+  return InvalidArgument("cannot feed " + std::string(DTypeName(feed.dtype())) +
+                         feed.shape().ToString() + " for tensor '" + info.name +
+                         "', which has type and shape " + std::string(DTypeName(info.dtype)) +
+                         info.shape.ToString());
 }
 
 Status Session::Impl::ReachableLocked(const PreparedStep& prepared) const {

@@ -27,6 +27,8 @@
 
 namespace monograph {
 
+struct PartialStep;
+
 // A step, or a row of steps, in flight. It is over when every part has reported and, unless it
 // failed, every fetch is here.
 struct StepInFlight {
@@ -37,6 +39,7 @@ struct StepInFlight {
     std::function<void(Result<std::vector<Tensor>>)> done = nullptr;
     std::atomic<bool>* finished = nullptr;
     Result<std::vector<Tensor>>* result = nullptr;
+    std::shared_ptr<PartialStep> partial = nullptr;  // of a step that is run in parts
   };
 
   StepIds steps;

@@ -14,6 +14,7 @@
 
 #include "base/byte_size.h"
 #include "base/pool_allocator.h"
+#include "executor/borrowed.h"
 #include "executor/gpu/lower.h"
 #include "executor/plan/flow_plan.h"
 #include "executor/plan/plan_data.h"
@@ -90,6 +91,7 @@ class PlanCompiler {
     edge.id = static_cast<int32_t>(attrs.Get<int64_t>("edge_id"));
     edge.control = IsControl(id);
     edge.may_be_dead = attrs.GetOr<bool>(kMayBeDead, false);
+    edge.in_loop = items_[static_cast<size_t>(id)].frame != 0;
     edge.priority = static_cast<int32_t>(attrs.GetOr<int64_t>("priority", 0));
     edge.name = attrs.GetOr<std::string>("tensor_name", std::string(graph_.name(id)));
     edge.send_device = attrs.GetOr<std::string>("send_device", "");
@@ -126,13 +128,8 @@ class PlanCompiler {
       }
       plan_->flow->frames.push_back(std::move(frame));
     }
-    for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
+    for (NodeId id = 0; id < graph_.num_nodes(); ++id)
       at(id).frame = control_flow_.frame[static_cast<size_t>(id)];
-      if ((IsSend(id) || IsRecv(id)) && at(id).frame != 0) {
-        return InvalidArgument(Who(id) + " is in " + control_flow_.FrameText(at(id).frame) +
-                               "; a loop runs on one device");
-      }
-    }
     return Status();
   }
   FlowFrame& flow_frame(int32_t frame) { return plan_->flow->frames[static_cast<size_t>(frame)]; }
@@ -238,7 +235,7 @@ class PlanCompiler {
     std::vector<bool> orders(items_.size(), false);  // has control consumers
     for (NodeId id = 0; id < graph_.num_nodes(); ++id) {
       for (const NodeId source : graph_.control_inputs(id))
-        orders[static_cast<size_t>(source)] = true;
+        if (source != at(id).linked_send) orders[static_cast<size_t>(source)] = true;
     }
     for (NodeId recv = 0; recv < graph_.num_nodes(); ++recv) {
       const NodeId send = at(recv).linked_send;
@@ -246,8 +243,8 @@ class PlanCompiler {
       // A pair that only passes a tensor on is dropped; one with control edges stays as a node that
       // forwards.
       const bool orders_only = graph_.inputs(send).empty();
-      const bool plain = graph_.control_inputs(send).empty() &&
-                         graph_.control_inputs(recv).empty() && !orders_only;
+      const bool plain =
+          graph_.control_inputs(send).empty() && WaitsForSendAlone(recv) && !orders_only;
       at(recv).kind = NodeKind::kForward;
       at(recv).dropped = plain;
       at(recv).inputs = orders_only ? 0 : 1;
@@ -257,6 +254,12 @@ class PlanCompiler {
     }
     std::erase_if(order_, [this](NodeId id) { return at(id).dropped; });
     SetNumbers();
+  }
+
+  // In a loop a _Recv waits for its _Send, which says that it is in the loop.
+  bool WaitsForSendAlone(NodeId recv) {
+    return std::ranges::all_of(graph_.control_inputs(recv),
+                               [&](NodeId control) { return control == at(recv).linked_send; });
   }
 
   void SetNumbers() {
@@ -310,7 +313,7 @@ class PlanCompiler {
   }
   void AddControls(NodeId id, std::vector<NodeId>* before) {
     for (const NodeId control : graph_.control_inputs(id))
-      before->push_back(Source({control, 0}).node);
+      if (control != at(id).linked_send) before->push_back(Source({control, 0}).node);
   }
 
   // Makes the kernels. They tell whether a node is asynchronous, trailing or serial.
@@ -460,7 +463,9 @@ class PlanCompiler {
     node.first_input = item.slot;
     node.num_inputs = item.inputs;
     plan_->names.emplace_back(graph_.name(id));
-    plan_->ops.emplace_back(graph_.op(id).name());
+    const std::string& op = graph_.op(id).name();
+    const bool borrowed = at(id).entry != nullptr && at(id).entry == BorrowedKernel();
+    plan_->ops.push_back(borrowed ? BorrowedName(op) : op);
     AddOutputs(id, &node);
     AddEdges(id, uses, &node);
     if (plan_->flow == nullptr) {
@@ -468,11 +473,13 @@ class PlanCompiler {
     } else {
       AddFlowSuccessors(id, &node);
     }
-    // A _Recv also waits for its tensor and for the step to start.
+    // A _Recv also waits for its tensor and for the step to start; one in a loop asks for its
+    // tensor when it runs.
     const bool recv = item.kind == NodeKind::kRecv;
+    const uint32_t more = recv && item.frame == 0 ? 2 : 0;
     plan_->pending.push_back(item.kind == NodeKind::kMerge
                                  ? MergeWord(id)
-                                 : static_cast<uint32_t>(item.before.size()) + (recv ? 2 : 0));
+                                 : static_cast<uint32_t>(item.before.size()) + more);
     if (recv) {
       node.aux = static_cast<uint32_t>(plan_->recv_edges.size());
       plan_->recv_edges.push_back(Edge(id));

@@ -28,6 +28,7 @@ struct EdgeInfo {
   int32_t priority = 0;  // smaller is more urgent
   bool control = false;
   bool may_be_dead = false;              // DeadTensor() may come (executor/step/dead_tensor.h)
+  bool in_loop = false;                  // brings a tensor for each iteration of a loop
   std::string name;                      // of the tensor: "conv1/Relu:0"
   std::string send_device, recv_device;  // full names
 };

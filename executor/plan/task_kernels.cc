@@ -1,20 +1,26 @@
 #include "executor/plan/task_kernels.h"
 
+#include "executor/borrowed.h"
 #include "executor/collective/collective.h"
 #include "executor/node_construction.h"
+#include "graph/op_source.h"
 
 namespace monograph {
 namespace {
 
-class TaskNodeConstruction : public NodeConstruction, public CollectiveConstruction {
+class TaskNodeConstruction : public NodeConstruction,
+                             public CollectiveConstruction,
+                             public FunctionsConstruction {
  public:
   TaskNodeConstruction(const Graph& graph, NodeId node, std::string_view device,
                        const CollectiveHome* collectives)
-      : NodeConstruction(graph, node, device), collectives_(collectives) {}
+      : NodeConstruction(graph, node, device), collectives_(collectives), graph_(graph) {}
   const CollectiveHome* collectives() const override { return collectives_; }
+  const FunctionLibrary& functions() const override { return graph_.functions(); }
 
  private:
   const CollectiveHome* const collectives_;
+  const Graph& graph_;
 };
 
 }  // namespace
@@ -25,7 +31,11 @@ Result<const KernelRegistry::Entry*> FindTaskKernel(const Graph& graph, NodeId n
   const std::string& op = graph.op(node).name();
   const KernelRegistry* gpu = options.gpu_kernels;
   const bool there = gpu != nullptr && gpu->HasOp(op, device_type);
-  return (there ? gpu : options.kernels)->Find(op, device_type, graph.attrs(node));
+  Result<const KernelRegistry::Entry*> found =
+      (there ? gpu : options.kernels)->Find(op, device_type, graph.attrs(node));
+  if (found.ok() || device_type != kCpu) return found;
+  if (FindBorrowed(op) != nullptr) return BorrowedKernel();
+  return found.status().WithMessage(found.status().message() + BorrowingRemedy(op));
 }
 
 Result<std::unique_ptr<Kernel>> MakeTaskKernel(const Graph& graph, NodeId node,

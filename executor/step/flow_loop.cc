@@ -35,7 +35,9 @@ void FlowLoop::RunTask(void* context, int32_t head) {
 }
 
 void FlowLoop::PushRoots() {
-  for (const int32_t node : plan_.recv_nodes) ArriveRecv(node);
+  for (size_t i = 0; i < plan_.recv_nodes.size(); ++i) {
+    if (!plan_.recv_edges[i].in_loop) ArriveRecv(plan_.recv_nodes[i]);
+  }
   for (const int32_t node : plan_.roots) Push({root_, node});
 }
 
@@ -231,6 +233,7 @@ void FlowLoop::ExecuteOther(Iteration* iteration, int32_t id, const PlanNode& no
       break;
     }
     case NodeKind::kRecv:
+      if (iteration->run != nullptr) return ReceiveInLoop(iteration, id, node);
       ExecuteRecv(iteration, id, node);
       break;
     case NodeKind::kForward:
@@ -312,13 +315,26 @@ void FlowLoop::ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& nod
   received.Reset();
 }
 
+// Runs once more when its tensor is there, if it is not yet. Meanwhile the iteration counts it.
+void FlowLoop::ReceiveInLoop(Iteration* iteration, int32_t id, const PlanNode& node) {
+  HandIn();  // the tensor may come at once, on another thread
+  Tensor tensor;
+  if (!state_.flow->arrivals.Take(node.aux, iteration, &tensor)) return;
+  if (IsDead(tensor)) {
+    PropagateDead(iteration, node);
+  } else {
+    Propagate(iteration, id, node, &tensor);
+  }
+  Finished(iteration);
+}
+
 void FlowLoop::ExecuteSend(Iteration* iteration, int32_t id, const PlanNode& node) {
   Tensor tensor;
   if (node.num_inputs > 0) tensor = std::move(iteration->slots[node.first_input]);
   const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
   auto* const record = runner_.Record(id);
   const int64_t start = record != nullptr ? TraceClockNs() : 0;
-  step_.sink_->OnSend(step_.step_id_, plan_.send_edges[node.aux], std::move(tensor));
+  step_.sink_->OnSend(step_.step_id_, plan_.send_edges[node.aux], std::move(tensor), iteration->id);
   if (record != nullptr) *record = {start, TraceClockNs(), bytes, TraceThread()};
   Propagate(iteration, id, node, nullptr);
 }
@@ -459,7 +475,7 @@ void FlowLoop::ExecuteDead(const FlowItem& item) {
     case NodeKind::kNextIteration:
       break;
     case NodeKind::kSend:
-      SendDead(item.node, node);
+      SendDead(iteration, item.node, node);
       [[fallthrough]];
     default:
       PropagateDead(iteration, node);
@@ -467,13 +483,13 @@ void FlowLoop::ExecuteDead(const FlowItem& item) {
   Finished(iteration);
 }
 
-void FlowLoop::SendDead(int32_t id, const PlanNode& node) {
+void FlowLoop::SendDead(Iteration* iteration, int32_t id, const PlanNode& node) {
   const EdgeInfo& edge = plan_.send_edges[node.aux];
   if (!edge.may_be_dead) {
     return Fail(id, InvalidArgument("The tensor returned for " + edge.name +
                                     " was not valid: it is on a branch that was not taken"));
   }
-  step_.sink_->OnSend(step_.step_id_, edge, DeadTensor());
+  step_.sink_->OnSend(step_.step_id_, edge, DeadTensor(), iteration->id);
 }
 
 // ---- what follows from a node

@@ -17,8 +17,10 @@ class FlowLoop : public ReadyLoop<FlowLoop, FlowItem, FlowItem{}> {
 
   // Makes ready what waits for nothing but the start of the step.
   void PushRoots();
-  // One of the things that a _Recv waits for is there.
+  // One of the things that a _Recv outside of loops waits for is there.
   void ArriveRecv(int32_t node);
+  // What the _Recv asked for in that iteration is there.
+  void ResumeRecv(Iteration* iteration, int32_t node) { Push({iteration, node}); }
   void Run();
 
  private:
@@ -51,6 +53,7 @@ class FlowLoop : public ReadyLoop<FlowLoop, FlowItem, FlowItem{}> {
   void ExecuteSwitch(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteMerge(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& node);
+  void ReceiveInLoop(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteSend(Iteration* iteration, int32_t id, const PlanNode& node);
   void StartAsync(Iteration* iteration, int32_t id, const PlanNode& node);
   static void AsyncDone(Iteration* iteration, int32_t id, const Status& status);
@@ -59,7 +62,7 @@ class FlowLoop : public ReadyLoop<FlowLoop, FlowItem, FlowItem{}> {
   void LeaveLoop(Iteration* iteration, int32_t id, const PlanNode& node);
   void NextIteration(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteDead(const FlowItem& item);
-  void SendDead(int32_t id, const PlanNode& node);
+  void SendDead(Iteration* iteration, int32_t id, const PlanNode& node);
 
   Iteration* Begin(LoopRun& run) MG_REQUIRES(run.mutex);
   void HandConstant(Iteration* to, const LoopRun::Value& constant);

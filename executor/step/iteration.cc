@@ -1,5 +1,6 @@
 #include "executor/step/iteration.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace monograph {
@@ -23,7 +24,10 @@ void FlowState::Begin(Step* of) {
   root->Reset(0);
 }
 
-void FlowState::Clear(bool complete) { root->Clear(complete); }
+void FlowState::Clear(bool complete) {
+  root->Clear(complete);
+  arrivals.Clear();
+}
 
 Iteration::Iteration(FlowState* flow_state, const FlowFrame* of, LoopRun* in)
     : state(flow_state), frame(of), run(in), first_node(of->first_node) {
@@ -54,6 +58,8 @@ void Iteration::Reset(int64_t number) {
   if (run == nullptr) return;
   const Iteration& around = *run->parent;
   first = around.first && number == 0;
+  id = static_cast<uint64_t>(number) + 1;
+  if (around.run != nullptr) id = std::max<uint64_t>(MixDraws(MixDraws(around.id, 0), id), 1);
   draw = MixDraws(around.draw,
                   MixDraws(static_cast<uint64_t>(first_node), static_cast<uint64_t>(number) + 1));
 }

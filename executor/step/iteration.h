@@ -13,6 +13,7 @@
 #include "base/tensor.h"
 #include "executor/plan/flow_plan.h"
 #include "executor/plan/plan_data.h"
+#include "executor/step/loop_arrivals.h"
 
 namespace monograph {
 
@@ -41,6 +42,7 @@ struct FlowState {
   const PlanData& plan;
   Step* step = nullptr;
   std::unique_ptr<Iteration> root;
+  LoopArrivals arrivals;
 };
 
 struct Iteration {
@@ -60,6 +62,9 @@ struct Iteration {
   int64_t index = 0;
   bool first = true;  // and so are the iterations around it
   uint64_t draw = 0;  // differs from iteration to iteration, in the same way in every run
+  // Its name for other tasks: its number from 1, and in a nested loop a hash of that and of the
+  // iteration around it; 0 outside of loops.
+  uint64_t id = 0;
   // Nodes that are ready and have not ended, and loops within it. (Outside of loops
   // Step::remaining_ counts.) At 0 the iteration is over, unless more comes from the iteration
   // before it or from outside.

@@ -120,10 +120,12 @@ void Step::ReleaseOfFlow() {
 bool Step::IsStuck() const {
   if (!started_ || outcome_.complete() || aborted() || holds_.load(std::memory_order_acquire) > 2)
     return false;
-  for (size_t i = 0; i < plan_->data().recv_edges.size(); ++i) {
-    if (state_->delivered[i].load(std::memory_order_acquire) == 0) return false;
+  const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
+  for (size_t i = 0; i < edges.size(); ++i) {
+    if (!edges[i].in_loop && state_->delivered[i].load(std::memory_order_acquire) == 0)
+      return false;
   }
-  return true;
+  return !state_->flow->arrivals.any_wait();
 }
 
 void Step::Complete() {
@@ -176,11 +178,7 @@ void Step::Finish() {
     MutexLock lock(status_mutex_);
     status = status_;
     if (unfinished_ != nullptr) {
-      const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
-      for (size_t i = 0; i < edges.size(); ++i) {
-        if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
-          unfinished_->Awaits(edges[i].name, edges[i].send_device);
-      }
+      for (const EdgeInfo* edge : Awaited()) unfinished_->Awaits(edge->name, edge->send_device);
     }
   }
   Clear(plan_->data(), *state_, complete);
@@ -216,7 +214,21 @@ void Step::Start(bool inline_all) {
   Release();
 }
 
-void Step::Deliver(int32_t edge_id, Tensor tensor) {
+// What has not come; of edges in loops those that a _Recv waits for.
+std::vector<const EdgeInfo*> Step::Awaited() const {
+  std::vector<const EdgeInfo*> awaited;
+  const std::vector<EdgeInfo>& edges = plan_->data().recv_edges;
+  for (size_t i = 0; i < edges.size(); ++i) {
+    // Relaxed: what is seen may be a moment old.
+    if (!edges[i].in_loop && state_->delivered[i].load(std::memory_order_relaxed) == 0)
+      awaited.push_back(&edges[i]);
+  }
+  if (state_->flow == nullptr) return awaited;
+  for (const uint32_t i : state_->flow->arrivals.awaited()) awaited.push_back(&edges[i]);
+  return awaited;
+}
+
+void Step::Deliver(int32_t edge_id, Tensor tensor, uint64_t iteration) {
   const PlanData& plan = plan_->data();
   const int64_t offset = static_cast<int64_t>(edge_id) - plan.first_recv_id;
   const bool known = offset >= 0 && offset < static_cast<int64_t>(plan.recv_of_id.size());
@@ -225,20 +237,29 @@ void Step::Deliver(int32_t edge_id, Tensor tensor) {
     plan.dropped.fetch_add(1, std::memory_order_relaxed);  // a counter
     return;
   }
-  DeliverHeld(static_cast<size_t>(index), std::move(tensor));
+  DeliverHeld(static_cast<size_t>(index), std::move(tensor), iteration);
   Release();
 }
 
-void Step::DeliverHeld(size_t index, Tensor tensor) {
+void Step::DeliverHeld(size_t index, Tensor tensor, uint64_t iteration) {
   const PlanData& plan = plan_->data();
+  const EdgeInfo& edge = plan.recv_edges[index];
   // Relaxed: it decides only which delivery counts; the tensor is published further down.
-  if (aborted() || state_->delivered[index].exchange(1, std::memory_order_relaxed) != 0) {
+  if (aborted() ||
+      (!edge.in_loop && state_->delivered[index].exchange(1, std::memory_order_relaxed) != 0)) {
     plan.dropped.fetch_add(1, std::memory_order_relaxed);  // a counter
     return;
   }
-  const EdgeInfo& edge = plan.recv_edges[index];
   const int32_t node = plan.recv_nodes[index];
-  if (trace_ != nullptr) {
+  if (edge.in_loop != (iteration != 0)) {
+    const Status wrong =
+        InvalidArgument("tensor '" + edge.name + "' arrived " +
+                        (edge.in_loop ? "without an iteration, which it has in a loop"
+                                      : "for an iteration of a "
+                                        "loop, which it is not in"));
+    return AbortHeld(wrong.WithContext(plan.Describe(node)));
+  }
+  if (trace_ != nullptr && iteration <= 1) {  // of a loop the first one
     const int64_t now = TraceClockNs();
     const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
     trace_->records_[static_cast<size_t>(node)] = {now, now, bytes, TraceThread()};
@@ -255,11 +276,32 @@ void Step::DeliverHeld(size_t index, Tensor tensor) {
         ", expected is " + std::string(DTypeName(edge.dtype)) + edge.shape.ToString());
     return AbortHeld(wrong.WithContext(plan.Describe(node)));
   }
+  if (edge.in_loop) return DeliverInLoop(index, std::move(tensor), iteration);
   state_->received[index] = std::move(tensor);
   if (plan.flow != nullptr)
     return FlowLoop::Continue(*this, [node](FlowLoop& loop) { loop.ArriveRecv(node); });
   if (state_->CountDown(node))
     StepLoop::Continue(*this, [node](StepLoop& loop) { loop.Push(node); });
+}
+
+void Step::DeliverInLoop(size_t index, Tensor tensor, uint64_t iteration) {
+  using Brought = LoopArrivals::Brought;
+  const PlanData& plan = plan_->data();
+  const int32_t node = plan.recv_nodes[index];
+  Iteration* to = nullptr;
+  switch (state_->flow->arrivals.Bring(static_cast<uint32_t>(index), iteration, std::move(tensor),
+                                       &to)) {
+    case Brought::kKept:
+      return;
+    case Brought::kAwaited:
+      return FlowLoop::Continue(*this, [=](FlowLoop& loop) { loop.ResumeRecv(to, node); });
+    case Brought::kTwice:
+      plan.dropped.fetch_add(1, std::memory_order_relaxed);  // a counter
+      return;
+    case Brought::kNoMemory:
+      return AbortHeld(ResourceExhausted("no memory for the tensors that came before the loop does")
+                           .WithContext(plan.Describe(node)));
+  }
 }
 
 void Step::AsyncDone(int32_t node, const Status& status) {

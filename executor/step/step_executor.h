@@ -42,8 +42,10 @@ class StepSink {
  public:
   virtual ~StepSink() = default;
   // Called on the thread that computed the tensor, as soon as it exists; must not block. A control
-  // edge brings an invalid tensor. May call Deliver of any step, this one too.
-  virtual void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) = 0;
+  // edge brings an invalid tensor. `iteration`: which of its loop's the tensor belongs to, for
+  // Step::Deliver; 0 outside of loops. May call Deliver of any step, this one too.
+  virtual void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor,
+                      uint64_t iteration) = 0;
 };
 
 class Step : public std::enable_shared_from_this<Step> {
@@ -68,11 +70,12 @@ class Step : public std::enable_shared_from_this<Step> {
   void Start(bool inline_all = false);
 
   // The tensor of an edge of plan->recv_edges() (an invalid one for a control edge). Any thread,
-  // before or after Start; runs cheap nodes that it makes ready, as Start does. Each edge once;
-  // what comes again, comes late or is unknown is counted and dropped. A tensor of another type or
+  // before or after Start; runs cheap nodes that it makes ready, as Start does. Each edge once, or
+  // in a loop once for each iteration, which its sender's OnSend named; what comes again, comes
+  // late or is unknown is counted and dropped. A tensor of another type or
   // shape than the edge's fails the step. Memory that somebody else reads must be held by that
   // somebody too: a tensor that only the step holds may be overwritten in place.
-  void Deliver(int32_t edge_id, Tensor tensor);
+  void Deliver(int32_t edge_id, Tensor tensor, uint64_t iteration = 0);
 
   // Ends the step: no further kernel starts, asynchronous ones are cancelled, and `done` gets the
   // first failure that is not derived, on the thread that ends the last kernel (this one if none
@@ -87,6 +90,7 @@ class Step : public std::enable_shared_from_this<Step> {
   // is left. Any thread.
   struct Progress {
     int32_t left = 0;                       // nodes that have not finished
+    int64_t brought = 0;                    // tensors that have come for iterations of loops
     std::vector<const EdgeInfo*> awaited;   // of the plan: what has not come
     std::vector<std::string> computing;     // nodes of synchronous kernels that run
     std::vector<std::string> waiting;       // of asynchronous ones that have begun and not ended
@@ -113,11 +117,14 @@ class Step : public std::enable_shared_from_this<Step> {
   void Release();  // the last one finishes the step
   void ReleaseOfFlow();
   bool IsStuck() const;
+  std::vector<const EdgeInfo*> Awaited() const;
   void Finish();
   // The caller has a hold.
   void Complete();
   void AbortHeld(const Status& status);
-  void DeliverHeld(size_t index, Tensor tensor);  // of the plan's recv edges
+  // Of the plan's recv edges.
+  void DeliverHeld(size_t index, Tensor tensor, uint64_t iteration);
+  void DeliverInLoop(size_t index, Tensor tensor, uint64_t iteration);
   // The asynchronous kernel of `node` has ended. Gives up the hold that it had.
   void AsyncDone(int32_t node, const Status& status);
   // What its end means for the step; true if its outputs are to be handed on.

@@ -136,10 +136,10 @@ int32_t StepLoop::ExecuteSend(int32_t id, const PlanNode& node) {
   if (StepTrace::Record* record = runner_.Record(id)) {
     const auto bytes = static_cast<int64_t>(tensor.valid() ? tensor.bytes() : 0);
     const int64_t start = TraceClockNs();
-    step_.sink_->OnSend(step_.step_id_, edge, std::move(tensor));
+    step_.sink_->OnSend(step_.step_id_, edge, std::move(tensor), 0);
     *record = {start, TraceClockNs(), bytes, TraceThread()};
   } else {
-    step_.sink_->OnSend(step_.step_id_, edge, std::move(tensor));
+    step_.sink_->OnSend(step_.step_id_, edge, std::move(tensor), 0);
   }
   return Propagate(id, node, nullptr);
 }

@@ -33,13 +33,11 @@ Step::Progress Step::progress(bool with_nodes) {
   Progress progress;
   if (!TryHold()) return progress;
   const PlanData& plan = plan_->data();
-  // Relaxed, here and below: what is seen may be a moment old, and publishes nothing.
+  // Relaxed: what is seen may be a moment old, and publishes nothing.
   progress.plan = plan_;
   progress.left = remaining_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < plan.recv_edges.size(); ++i) {
-    if (state_->delivered[i].load(std::memory_order_relaxed) == 0)
-      progress.awaited.push_back(&plan.recv_edges[i]);
-  }
+  progress.awaited = Awaited();
+  if (state_->flow != nullptr) progress.brought = state_->flow->arrivals.brought();
   const auto waits_for_others = [&plan](int32_t id) {
     const NodeKind kind = plan.nodes[static_cast<size_t>(id)].kind;
     return kind == NodeKind::kAsync || kind == NodeKind::kTrailing;

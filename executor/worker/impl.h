@@ -76,17 +76,18 @@ class Worker::Impl : public CollectiveHost {
       MG_EXCLUDES(session.mutex);
 
   // ---- messages.cc
+  // `iteration`, here and below: as StepSink::OnSend's.
   void SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
-                  const Tensor& tensor) MG_EXCLUDES(session.mutex);
+                  const Tensor& tensor, uint64_t iteration) MG_EXCLUDES(session.mutex);
   // `tensor`: of a message of a tensor.
   void SendMessage(WorkerSession& session, int peer, StepMessage message,
                    const Tensor* tensor = nullptr) MG_EXCLUDES(session.mutex);
   // A tensor for this process is here: for the client, or for a step.
-  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
-      MG_EXCLUDES(session.mutex);
+  void Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor,
+              uint64_t iteration) MG_EXCLUDES(session.mutex);
   // A tensor for a step is here; it waits in the step's slot until the step runs.
-  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor)
-      MG_EXCLUDES(session.mutex);
+  void Deliver(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor,
+               uint64_t iteration) MG_EXCLUDES(session.mutex);
   // Fails the step because a message to or from it was lost.
   // The step, or nullptr if it does not run now.
   std::shared_ptr<Step> RunningStep(WorkerSession& session, uint64_t step) const
@@ -155,7 +156,7 @@ class Worker::Impl : public CollectiveHost {
   };
   // Tensors and an abort that arrived before the step's run-step.
   struct Early {
-    std::vector<std::pair<int32_t, Tensor>> tensors;
+    std::vector<EarlyTensor> tensors;
     Status aborted;
   };
   Status RefusalLocked(WorkerSession& session, const Request& request, bool continued) const
@@ -183,6 +184,7 @@ class Worker::Impl : public CollectiveHost {
     std::shared_ptr<WorkerSession> session;
     uint64_t step = 0;
     int32_t edge = 0;
+    uint64_t iteration = 0;
     DType dtype = DT_INVALID;
     Shape shape;
     Tensor tensor;  // the destination, or packed bytes of strings and handles
@@ -239,7 +241,7 @@ struct RegisteredGraph : StepSink {
   std::shared_ptr<const Plan> plan;
   std::vector<int16_t> edge_peer;  // by edge id: where it goes, kSelf for the client here
   std::vector<int> peers;          // that it sends tensors to or gets them from, each once
-  void OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) override;
+  void OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor, uint64_t iteration) override;
 };
 
 }  // namespace monograph

@@ -18,9 +18,9 @@ void Worker::SendTensor(uint64_t id, int peer, uint64_t step, int32_t edge, Tens
   std::shared_ptr<WorkerSession> session = impl_->FindSession(id);
   if (session == nullptr) return;
   if (peer == kSelf) {
-    impl_->Deliver(*session, step, edge, std::move(tensor));
+    impl_->Deliver(*session, step, edge, std::move(tensor), 0);
   } else {
-    impl_->SendTensor(*session, peer, step, edge, tensor);
+    impl_->SendTensor(*session, peer, step, edge, tensor, 0);
   }
 }
 
@@ -59,18 +59,20 @@ void Worker::SendAbortStep(uint64_t id, int peer, uint64_t step, const Status& s
   impl_->SendMessage(*session, peer, std::move(message));
 }
 
-void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor) {
+void RegisteredGraph::OnSend(uint64_t step, const EdgeInfo& edge, Tensor tensor,
+                             uint64_t iteration) {
   const int peer = edge_peer[static_cast<size_t>(edge.id)];
   if (peer == kSelf) {
-    worker->Accept(*session, step, edge.id, std::move(tensor));
+    worker->Accept(*session, step, edge.id, std::move(tensor), iteration);
   } else {
-    worker->SendTensor(*session, peer, step, edge.id, tensor);
+    worker->SendTensor(*session, peer, step, edge.id, tensor, iteration);
   }
 }
 
 void Worker::Impl::SendTensor(WorkerSession& session, int peer, uint64_t step, int32_t edge,
-                              const Tensor& tensor) {
+                              const Tensor& tensor, uint64_t iteration) {
   StepMessage message;
+  message.iteration = iteration;
   message.id = static_cast<uint32_t>(edge);
   message.step = step;
   SendMessage(session, peer, std::move(message), &tensor);
@@ -132,8 +134,11 @@ Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMess
     MutexLock lock(session->mutex);
     ++session->collective_sends;
   }
+  std::atomic<int>& leaving = session->leaving[static_cast<size_t>(session->IndexOf(*peer))];
+  leaving.fetch_add(1, std::memory_order_relaxed);
   session->transport->Send(peer->id, {header, length}, std::move(payload),
-                           [this, session, done = std::move(done)](const Status& status) {
+                           [this, session, &leaving, done = std::move(done)](const Status& status) {
+                             leaving.fetch_sub(1, std::memory_order_relaxed);
                              sending_.fetch_sub(1, std::memory_order_relaxed);
                              if (done) done(status);
                              MutexLock lock(session->mutex);
@@ -144,12 +149,15 @@ Status Worker::Impl::SendCollective(uint64_t id, std::string_view task, StepMess
 
 // ---- arriving
 
-void Worker::Impl::Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor) {
-  if (StepClient* client = session.client; client && client->OnFetch(step, edge, tensor)) return;
-  Deliver(session, step, edge, std::move(tensor));
+void Worker::Impl::Accept(WorkerSession& session, uint64_t step, int32_t edge, Tensor tensor,
+                          uint64_t iteration) {
+  StepClient* const client = iteration == 0 ? session.client.load() : nullptr;
+  if (client != nullptr && client->OnFetch(step, edge, tensor)) return;
+  Deliver(session, step, edge, std::move(tensor), iteration);
 }
 
-void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edge, Tensor tensor) {
+void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edge, Tensor tensor,
+                           uint64_t iteration) {
   std::shared_ptr<Step> step;
   {
     MutexLock lock(session.mutex);
@@ -161,12 +169,12 @@ void Worker::Impl::Deliver(WorkerSession& session, uint64_t step_id, int32_t edg
         return;
       }
       if (slot.step != step_id) slot.Park(step_id);
-      if (slot.Keep(edge, &tensor)) return;
+      if (slot.Keep(edge, iteration, &tensor)) return;
     } else {
       step = slot.running;
     }
   }
-  if (step != nullptr) return step->Deliver(edge, std::move(tensor));
+  if (step != nullptr) return step->Deliver(edge, std::move(tensor), iteration);
   FailHere(
       session, step_id,
       ResourceExhausted("no memory at " + task_ + " for the tensors that came before their step"));
@@ -206,7 +214,11 @@ bool Worker::Impl::Receive(WorkerSession& session, std::string_view header, size
                      message->incarnation == incarnation_;
   const bool collective = decoded.ok() && message->kind == StepMessageKind::kCollective;
   if (collective) session.brought_collectives.store(true, std::memory_order_relaxed);
-  const bool last_words = state == State::kClosed && collective && collectives_->Awaits(*message);
+  // Who still sends something to a closed session asks whether it is there.
+  const bool watches = decoded.ok() && (message->kind == StepMessageKind::kPing ||
+                                        message->kind == StepMessageKind::kPong);
+  const bool last_words =
+      state == State::kClosed && (watches || (collective && collectives_->Awaits(*message)));
   if (!known || (state != State::kConnected && !last_words)) {
     CountDropped(decoded.ok() ? "a message of another life" : decoded.message().c_str());
     return false;
@@ -253,6 +265,7 @@ PayloadSink Worker::Impl::OnMessage(WorkerSession& session, std::string_view hea
   arrival->session = session.shared_from_this();
   arrival->step = message.step;
   arrival->edge = static_cast<int32_t>(message.id);
+  arrival->iteration = message.iteration;
   arrival->dtype = message.dtype;
   arrival->shape = message.shape;
   arrival->tensor = std::move(tensor).value();
@@ -275,6 +288,7 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
   const MemoryHolder::Scope memory(session->memory.get());
   const uint64_t step = arrival->step;
   const int32_t edge = arrival->edge;
+  const uint64_t iteration = arrival->iteration;
   Result<Tensor> tensor = std::move(arrival->tensor);
   if (status.ok() && !IsPlainData(arrival->dtype)) {
     tensor = UnpackTensor(arrival->dtype, arrival->shape,
@@ -287,7 +301,7 @@ void Worker::Impl::Arrived(Arrival* arrival, const Status& status) {
     FailHere(*session, step, cause.WithContext(what).AsDerived());
     return;
   }
-  Accept(*session, step, edge, std::move(tensor).value());
+  Accept(*session, step, edge, std::move(tensor).value(), iteration);
 }
 
 void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, Payload payload) {
@@ -345,7 +359,7 @@ void Worker::Impl::OnDelivered(WorkerSession& session, std::string_view header, 
         tensor.status().WithContext("receiving edge " + std::to_string(edge) + " at " + task_));
     return;
   }
-  Accept(session, message.step, edge, std::move(tensor).value());
+  Accept(session, message.step, edge, std::move(tensor).value(), message.iteration);
 }
 
 }  // namespace monograph

@@ -158,10 +158,11 @@ Status Server::Impl::Start(ServerOptions options) {
           [this](const CallContext&, const wire::RegisterGraphRequest& request,
                  wire::RegisterGraphResponse* response) {
             MG_RETURN_IF_ERROR(CheckNotDraining());
-            MG_ASSIGN_OR_RETURN(Graph graph,
-                                ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false}));
+            Result<Graph> graph =
+                ParseGraph(request.graph_def(), ops_, {.keep_unknown_ops = false});
+            if (!graph.ok()) return graph.status().WithContext(worker_->task());
             MG_ASSIGN_OR_RETURN(const uint32_t handle,
-                                worker_->RegisterGraph(request.session(), std::move(graph)));
+                                worker_->RegisterGraph(request.session(), std::move(*graph)));
             response->set_handle(handle);
             return Status();
           });

@@ -13,14 +13,14 @@ constexpr size_t kTracesKept = 16;
 
 }  // namespace
 
-bool StepSlot::Keep(int32_t edge, Tensor* tensor) {
+bool StepSlot::Keep(int32_t edge, uint64_t iteration, Tensor* tensor) {
   constexpr size_t kPlaces = 8192;  // that one reservation is for
   if (parked.size() % kPlaces == kPlaces - 1 &&
       room.emplace_back(HostPool().Reserve(kPlaces * sizeof(parked[0]))) == nullptr) {
     room.pop_back();
     return false;
   }
-  parked.emplace_back(edge, std::move(*tensor));
+  parked.push_back({edge, iteration, std::move(*tensor)});
   return true;
 }
 
@@ -35,6 +35,16 @@ StepRow* WorkerSession::RowOf(uint64_t step) {
     if (row.numbers.Holds(step)) return &row;
   }
   return nullptr;
+}
+
+bool WorkerSession::AllAreNew(const StepIds& numbers) {
+  uint64_t step = numbers.first;
+  for (uint32_t left = numbers.count(); left > 0; --left, step += numbers.stride) {
+    const StepSlot& slot = SlotOf(step);
+    if (slot.step > step || (slot.step == step && !slot.Waits(step)) || RowOf(step) != nullptr)
+      return false;
+  }
+  return true;
 }
 
 void WorkerSession::BeginRow(const StepIds& numbers) {

@@ -30,6 +30,13 @@ class Step;
 
 struct RegisteredGraph;
 
+// A tensor that came before its step's run-step.
+struct EarlyTensor {
+  int32_t edge;
+  uint64_t iteration;  // as Step::Deliver's
+  Tensor tensor;
+};
+
 // One slot of the ring of steps. `step` is the slot's latest step. For a step with this slot:
 //   step is 0         the slot was never used
 //   step is older     that step is over, or was given up
@@ -44,7 +51,7 @@ struct StepSlot {
   State state = kOver;
   std::shared_ptr<Step> running;
   const RegisteredGraph* graph = nullptr;  // that `running` is a step of
-  std::vector<std::pair<int32_t, Tensor>> parked;
+  std::vector<EarlyTensor> parked;
   std::vector<std::shared_ptr<void>> room;  // of the host's pool, for places of very many parked
   Status aborted;                           // an abort that came before run-step
 
@@ -69,7 +76,7 @@ struct StepSlot {
   }
   // Takes a tensor and parks it for step `step`; false, and it is the caller's, if there is no
   // memory for its place.
-  bool Keep(int32_t edge, Tensor* tensor);
+  bool Keep(int32_t edge, uint64_t iteration, Tensor* tensor);
 };
 
 // Steps that run in a row, each in a slot of its own. A step begins when the one before it has
@@ -168,6 +175,8 @@ struct WorkerSession : std::enable_shared_from_this<WorkerSession> {
   int IndexOf(const SessionPeer& peer) const { return static_cast<int>(&peer - peers.data()); }
   StepSlot& SlotOf(uint64_t step) MG_REQUIRES(mutex) { return slots[step % kStepSlots]; }
   StepRow* RowOf(uint64_t step) MG_REQUIRES(mutex);  // the running row with it, or nullptr
+  // Whether none of them has begun, was given up, or belongs to a row that runs.
+  bool AllAreNew(const StepIds& numbers) MG_REQUIRES(mutex);
   void BeginRow(const StepIds& numbers) MG_REQUIRES(mutex);
   std::vector<std::shared_ptr<Step>> RunningOf(const StepRow& row) MG_REQUIRES(mutex);
   // What can be said of the part of the step with this id.

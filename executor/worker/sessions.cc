@@ -235,10 +235,10 @@ void Worker::Impl::CloseTransport(const std::shared_ptr<WorkerSession>& session,
     const auto begun_until = std::min(Clock::now() + kLastArrivals, parts_until);
     const auto waits = [&] {
       if (!session->brought_collectives.load(std::memory_order_relaxed)) return false;
-      const bool awaited = session->arriving.load(std::memory_order_relaxed) > 0 ||
-                           collectives_->AwaitsPartsOf(session->id);
-      return awaited ? Clock::now() < parts_until
-                     : Clock::now() < begun_until && collectives_->AwaitsOthers();
+      const bool awaited = collectives_->AwaitsPartsOf(session->id);
+      if (!awaited && !collectives_->AwaitsOthers()) return false;
+      const bool arrives = session->arriving.load(std::memory_order_relaxed) > 0;
+      return Clock::now() < (awaited || arrives ? parts_until : begun_until);
     };
     while (waits()) std::this_thread::sleep_for(kLookAgain);
     session->transport->Close();

@@ -54,7 +54,8 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
   const bool names_lost = !lost_task.empty() && lost_task.size() <= kMaxLostTaskBytes;
   p = Put(p, static_cast<uint8_t>(message.kind));
   p = Put(p, static_cast<uint8_t>(message.flags | (message.status.derived() ? kDerivedFlag : 0) |
-                                  (names_lost ? kLostTaskFlag : 0)));
+                                  (names_lost ? kLostTaskFlag : 0) |
+                                  (message.iteration != 0 ? kInLoopFlag : 0)));
   p = Put(p, static_cast<uint16_t>(message.status.code()));
   p = Put(p, message.id);
   p = Put(p, message.session);
@@ -64,6 +65,7 @@ size_t EncodeStepMessage(const StepMessage& message, char* out) {
     p = Put(p, static_cast<uint8_t>(message.dtype));
     p = Put(p, static_cast<uint8_t>(message.shape.rank()));
     for (int64_t dim : message.shape.dims()) p = Put(p, dim);
+    if (message.iteration != 0) p = Put(p, message.iteration);
   } else if (HasBody(message.kind)) {
     MG_CHECK(message.body.size() <= kMaxHeaderBytes - kFixedBytes);
     std::memcpy(p, message.body.data(), message.body.size());
@@ -104,7 +106,7 @@ Status DecodeTensor(Decoder* in, StepMessage* message) {
   const int rank = in->Get<uint8_t>();
   if (!in->ok()) return Malformed("a tensor's type and rank are cut off");
   message->dtype = static_cast<DType>(dtype);
-  if (DTypeSize(message->dtype) == 0)
+  if (DTypeSize(message->dtype) == 0 || message->dtype == DT_VARIANT)
     return Malformed("a tensor of type " + std::to_string(dtype) + ", which has no values here");
   if (rank > kMaxRank) return Malformed("a tensor of rank " + std::to_string(rank));
   int64_t dims[kMaxRank];
@@ -113,6 +115,9 @@ Status DecodeTensor(Decoder* in, StepMessage* message) {
   Result<Shape> shape = Shape::Make({dims, static_cast<size_t>(rank)});
   if (!shape.ok()) return Malformed("a tensor's shape: " + shape.status().message());
   message->shape = shape.value();
+  message->iteration = (message->flags & kInLoopFlag) != 0 ? in->Get<uint64_t>() : 0;
+  if (!in->ok() || (message->iteration == 0) != ((message->flags & kInLoopFlag) == 0))
+    return Malformed("a tensor's iteration is missing");
   if (message->shape.elements() > INT64_MAX / static_cast<int64_t>(DTypeSize(message->dtype))) {
     return Malformed("a tensor's shape " + message->shape.ToString() +
                      " has more bytes than memory can");
@@ -141,7 +146,7 @@ Status DecodeStepMessage(std::string_view header, StepMessage* message) {
       message->kind == StepMessageKind::kStepDone || message->kind == StepMessageKind::kAbortStep;
   const uint8_t known_flags = message->kind == StepMessageKind::kRunStep  ? kTraceFlag
                               : message->kind == StepMessageKind::kPing   ? kUnheardFlag
-                              : message->kind == StepMessageKind::kTensor ? kDeadFlag
+                              : message->kind == StepMessageKind::kTensor ? kDeadFlag | kInLoopFlag
                               : reports && code != 0 ? kDerivedFlag | kLostTaskFlag
                                                      : 0;
   if ((flags & ~known_flags) != 0)

@@ -19,6 +19,7 @@
 //   flags    = 1 trace this step (run-step) | 2 the failure is derived | 4 it names a lost task
 //            | 8 the sender hears nothing from the receiver, and gives it up (ping)
 //            | 16 there is no tensor: it is dead (tensor; then float[0])
+//            | 32 it belongs to an iteration of a loop (tensor; then body ends with iteration:u64)
 //
 // What is not named has to be zero, and a header ends where its grammar does. `step` is an id
 // (executor/worker/step_ids.h).
@@ -54,6 +55,7 @@ inline constexpr uint8_t kDerivedFlag = 2;
 inline constexpr uint8_t kLostTaskFlag = 4;
 inline constexpr uint8_t kUnheardFlag = 8;
 inline constexpr uint8_t kDeadFlag = 16;
+inline constexpr uint8_t kInLoopFlag = 32;
 inline constexpr uint32_t kFromClient = UINT32_MAX;  // the id of an abort-step
 
 struct StepMessage {
@@ -67,6 +69,7 @@ struct StepMessage {
   uint64_t stride = 1;       // kRunStep; between the numbers of a row
   DType dtype = DT_INVALID;  // kTensor
   Shape shape;               // kTensor
+  uint64_t iteration = 0;    // kTensor; as StepSink::OnSend's
   Status status;             // kStepDone, kAbortStep
   std::string_view body;     // kCollective, kPing, kPong; decoded: a view of the header
 };

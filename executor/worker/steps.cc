@@ -25,6 +25,10 @@ Status Worker::Impl::RefusalLocked(WorkerSession& session, const Request& reques
     if (std::find(peers.begin(), peers.end(), peer) != peers.end()) return why;
   }
   const StepSlot& slot = session.SlotOf(request.step);
+  if (slot.step > request.step)
+    return Aborted("step " + std::to_string(StepNumberOf(request.step)) +
+                   " of a row was given up at " + task_ + ": step " +
+                   std::to_string(StepNumberOf(slot.step)) + " took its slot");
   if (slot.step < request.step && slot.state == StepSlot::kRunning) {
     return ResourceExhausted("step " + std::to_string(StepNumberOf(slot.step)) + " still runs at " +
                              task_ + ": more than " + std::to_string(kMaxStepsInFlight) +
@@ -75,11 +79,11 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     MutexLock lock(session->mutex);
     if (session->closed) return;
     StepSlot& slot = session->SlotOf(request.step);
-    if (slot.step > request.step || (slot.step == request.step && !slot.Waits(request.step))) {
-      CountDropped("a second run-step of one step");
-      return;
-    }
     if (!continued) {
+      if (!session->AllAreNew(request.row)) {
+        CountDropped("a second run-step of one step");
+        return;
+      }
       if (auto it = session->graphs.find(request.handle); it != session->graphs.end())
         request.graph = it->second;
       if (request.row.count() > 1) session->BeginRow(request.row);
@@ -88,7 +92,7 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
     if (refused.ok()) {
       step = PrepareLocked(session, request, &early);
     } else {
-      if (slot.state != StepSlot::kRunning) slot.End(request.step);
+      if (slot.step <= request.step && slot.state != StepSlot::kRunning) slot.End(request.step);
       if (StepRow* row = session->RowOf(request.step)) {
         row->End(request.step, refused);
         refused = row->status;
@@ -104,7 +108,8 @@ void Worker::Impl::RunStep(const std::shared_ptr<WorkerSession>& session, Reques
   WakeWatch();
   // Not under the lock: a tensor that does not fit its edge ends the step, and EndStep takes the
   // lock.
-  for (auto& [edge, tensor] : early.tensors) step->Deliver(edge, std::move(tensor));
+  for (EarlyTensor& early_one : early.tensors)
+    step->Deliver(early_one.edge, std::move(early_one.tensor), early_one.iteration);
   if (early.tensors.capacity() > 0) {  // give the slot its memory back, for later steps
     early.tensors.clear();
     MutexLock lock(session->mutex);

@@ -130,6 +130,12 @@ std::optional<PeerWatch::Time> Worker::Impl::LookAfter(WorkerSession& session,
         session.watched.insert(session.IndexOf(*peer));
     }
   }
+  // A part of a sum may leave when the step is over.
+  for (int peer = 0; peer < static_cast<int>(session.peers.size()); ++peer) {
+    if (!Leaving(session, peer)) continue;
+    session.watched.insert(peer);
+    active = true;
+  }
   std::vector<int> peers;
   {
     MutexLock lock(session.mutex);
@@ -178,7 +184,7 @@ std::vector<StepWatch::Sight> Worker::Impl::SightsOf(WorkerSession& session) con
     const Step::Progress progress = step->progress();
     StepWatch::Sight& sight = sights.emplace_back();
     sight.step = id;
-    sight.progress = progress.left;
+    sight.progress = progress.left - progress.brought;
     for (const EdgeInfo* edge : progress.awaited) {
       const Result<DeviceName> device = DeviceName::Parse(edge->send_device);
       const SessionPeer* peer = device.ok() ? session.PeerOf(device->TaskName()) : nullptr;
@@ -303,8 +309,10 @@ void Worker::Impl::OnPing(WorkerSession& session, const StepMessage& message) {
       state = session.StateOf(message.step);
     }
     StepClient* const client = session.client;
-    if (client != nullptr && state == PartState::kNotBegun)
-      state = client->ClientPart(message.step);
+    if (client != nullptr && (state == PartState::kNotBegun || state == PartState::kOver)) {
+      const PartState told = client->ClientPart(message.step);
+      if (state == PartState::kNotBegun || told == PartState::kRunning) state = told;
+    }
     if (state == PartState::kOver && Leaving(session, peer)) state = PartState::kSending;
   }
   StepMessage answer;

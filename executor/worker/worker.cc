@@ -85,8 +85,9 @@ Status Worker::ConnectSession(uint64_t session, const std::vector<PeerSpec>& pee
   return impl_->ConnectSession(session, peers, client_peer, self_index);
 }
 Status Worker::CloseSession(uint64_t session, const Status& why) {
+  const auto parts = impl_->options_.parts_deadline;
   return impl_->CloseSession(session, kCloseDeadline,
-                             why.ok() ? kPartsDeadline : kPartsDeadlineOfLost, why);
+                             why.ok() ? parts : std::min(parts, kPartsDeadlineOfLost), why);
 }
 
 Transport* Worker::transport(uint64_t id) const {

@@ -69,7 +69,8 @@ class StepClient {
   virtual std::vector<StepSight> InFlight() { return {}; }
   // What a step awaits never comes. On the watching thread.
   virtual void OnAwaitedLost(const StepMissing& /*missing*/) {}
-  // kOver if all that the client itself sends for the step has been sent.
+  // kOver if all that the client itself sends for the step has been sent; kRunning if feeds of a
+  // partial run are missing.
   virtual PartState ClientPart(uint64_t /*step*/) { return PartState::kUnknown; }
 };
 
@@ -86,6 +87,9 @@ struct WorkerOptions {
   // Rewrites a task's graph before kernels are made (fusion); supplied by the layer that knows the
   // ops. Empty: none.
   std::function<Result<Graph>(Graph)> rewrite = {};
+  // How long a session that is closed waits for parts of collectives on their way to or from tasks
+  // that are there: the last sum of a job may cross a slow link.
+  std::chrono::milliseconds parts_deadline{10'000};
 };
 
 struct WorkerStats {
@@ -99,9 +103,9 @@ class Worker {
   // How long a session that is closed waits for its kernels: those of ours end at once, and for a
   // library's nobody else is to wait.
   static constexpr std::chrono::milliseconds kCloseDeadline{2000};
-  // And how long for parts of collectives on their way to or from tasks that are there: the last
-  // sum of a job may cross a slow link. Shorter for a client that is lost, whose loss is told next.
-  static constexpr std::chrono::milliseconds kPartsDeadline{10'000}, kPartsDeadlineOfLost{1000};
+  // At most so long for parts of collectives (WorkerOptions::parts_deadline) if the client is lost,
+  // whose loss is told next.
+  static constexpr std::chrono::milliseconds kPartsDeadlineOfLost{1000};
 
   static Result<std::unique_ptr<Worker>> Create(WorkerOptions options);
   ~Worker();  // closes every session
@@ -129,9 +133,10 @@ class Worker {
   // follows below.
   Status ConnectSession(uint64_t session, const std::vector<PeerSpec>& peers, int client_peer,
                         int self_index);
-  // Lets parts of collectives leave (kPartsDeadline), aborts its steps, waits for running kernels
+  // Lets parts of collectives leave (parts_deadline), aborts its steps, waits for running kernels
   // (kCloseDeadline; what runs longer is a call of a library that cannot be cut, and ends without
-  // its session), drops its graphs and closes its data plane, which takes at most a second more.
+  // its session), drops its graphs and closes its data plane, which takes at most a second more, or
+  // ten if its last bytes still move.
   // NotFound if there is none. `why`: how its client was lost, which others that meet it in
   // collectives are told; OK if it closes the session itself.
   Status CloseSession(uint64_t session, const Status& why = Status());

@@ -217,6 +217,17 @@ void MG_DeleteCancellation(MG_Cancellation* cancellation);
  * 50 ms or when its kernels let it; the session goes on. */
 void MG_Cancel(MG_Cancellation* cancellation);
 
+/* What a step tells beside its results. */
+typedef struct MG_RunMetadata MG_RunMetadata;
+
+MG_RunMetadata* MG_NewRunMetadata(void);
+void MG_DeleteRunMetadata(MG_RunMetadata* metadata);
+/* What each node did, in Chrome's trace format (chrome://tracing, Perfetto): all tasks on one
+ * clock, times in microseconds. "" before a recorded step has succeeded. */
+const char* MG_TraceJson(const MG_RunMetadata* metadata);
+/* The tasks whose records could not be had, and why; "" if the trace is complete. */
+const char* MG_TraceError(const MG_RunMetadata* metadata);
+
 typedef struct MG_RunOptions MG_RunOptions;
 
 MG_RunOptions* MG_NewRunOptions(void);
@@ -228,6 +239,8 @@ void MG_SetCancellation(MG_RunOptions* options, const MG_Cancellation* cancellat
 /* Called with `arg` about every 50 ms by the thread that waits for the step, which ends with
  * CANCELLED once it returns other than 0: for signals that this thread must look at. NULL: none. */
 void MG_SetPoll(MG_RunOptions* options, int (*poll)(void* arg), void* arg);
+/* Records the step in `metadata`, which is not owned and is one run's at a time. NULL: none. */
+void MG_SetRunMetadata(MG_RunOptions* options, MG_RunMetadata* metadata);
 
 /* Runs one step. Tensors are named "node:1", or "node" (output 0), operations "node". `fetched`
  * gets `num_fetches` tensors, the caller's; NULLs on failure. `options` may be NULL, so may be
@@ -248,6 +261,26 @@ void MG_DeleteCallable(MG_Callable* callable);
 /* As MG_SessionRun: as many feeds and fetches as it was made with, in that order. */
 void MG_RunCallable(MG_Callable* callable, const MG_RunOptions* options, MG_Tensor* const* feeds,
                     int num_feeds, MG_Tensor** fetched, int num_fetches, MG_Status* status);
+
+/* A step that takes its feeds and gives its fetches in parts. Each node runs once, as soon as what
+ * it needs is there. */
+typedef struct MG_PartialRun MG_PartialRun;
+
+/* Begins it, with all that it is to be fed, to give and to run. RESOURCE_EXHAUSTED if 16 of the
+ * session have not ended. */
+MG_PartialRun* MG_PartialRunSetup(MG_Session* session, const char* const* feed_names, int num_feeds,
+                                  const char* const* fetch_names, int num_fetches,
+                                  const char* const* target_names, int num_targets,
+                                  MG_Status* status);
+/* Feeds some, and returns some fetches, each of them once in the step. INVALID_ARGUMENT, and the
+ * step goes on, for a fetch that needs what has not been fed; NOT_FOUND for a name that the setup
+ * had not. The call that leaves nothing to feed or fetch waits for the step's end. One that fails
+ * because the step does, passes its deadline or is cancelled ends it. One call at a time. */
+void MG_RunPart(MG_PartialRun* partial, const MG_RunOptions* options, const char* const* feed_names,
+                MG_Tensor* const* feeds, int num_feeds, const char* const* fetch_names,
+                MG_Tensor** fetched, int num_fetches, MG_Status* status);
+/* A step that has not ended is cancelled. */
+void MG_DeletePartialRun(MG_PartialRun* partial);
 
 /* ---- Servers: tasks of a cluster in this process ------------------------------------------------
  */
@@ -279,6 +312,22 @@ int MG_JoinServer(MG_Server* server, int64_t milliseconds);
  * Idempotent. */
 void MG_StopServer(MG_Server* server, int64_t drain_milliseconds);
 void MG_DeleteServer(MG_Server* server); /* stops it */
+
+/* ---- Functions of the program that nodes call: tf.py_func, tf.numpy_function, tf.py_function ----
+ */
+
+/* Calls the function that the program knows by `token`, the node's attribute; `eager` is 1 for
+ * EagerPyFunc. `inputs` are the handler's, who deletes them. It sets `num_outputs` outputs, of
+ * these types, which then are the library's, or `status`, which fails the step. Any thread, several
+ * at once. */
+/* NOLINTNEXTLINE(readability-identifier-naming) */
+typedef void (*MG_PyFuncHandler)(void* arg, const char* token, int eager, MG_Tensor* const* inputs,
+                                 int num_inputs, const MG_DataType* types, MG_Tensor** outputs,
+                                 int num_outputs, MG_Status* status);
+/* All nodes PyFunc, PyFuncStateless and EagerPyFunc that run in this process call `handler`, the
+ * one set last; it and `arg` stay to the end of the process. Such a node without a device runs in
+ * the client's process. Without a handler it fails with FAILED_PRECONDITION. */
+void MG_SetPyFuncHandler(MG_PyFuncHandler handler, void* arg);
 
 /* ---- What the library has ----------------------------------------------------------------------
  */

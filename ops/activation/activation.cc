@@ -1,6 +1,6 @@
-// Activation functions, their gradients and the gradients of those. Relu, Relu6 and Elu compute
-// their gradient from the output, so that the input's memory can be freed before the backward pass.
-// LeakyRelu and Softplus need the input.
+// Activation functions, their gradients and the gradients of those. Relu, Relu6, Elu and Selu
+// compute their gradient from the output, so that the input's memory can be freed before the
+// backward pass. LeakyRelu, Softplus and Softsign need the input.
 #include "ops/activation/activation.h"
 
 #include "graph/gradients.h"
@@ -25,6 +25,12 @@ Output Elu(const Scope& scope, Output features) {
 }
 Output Softplus(const Scope& scope, Output features) {
   return OpBuilder(scope, "Softplus").Input(features).BuildOutput();
+}
+Output Selu(const Scope& scope, Output features) {
+  return OpBuilder(scope, "Selu").Input(features).BuildOutput();
+}
+Output Softsign(const Scope& scope, Output features) {
+  return OpBuilder(scope, "Softsign").Input(features).BuildOutput();
 }
 Output ReluGrad(const Scope& scope, Output gradients, Output features) {
   return OpBuilder(scope, "ReluGrad").Input(gradients).Input(features).BuildOutput();
@@ -66,11 +72,11 @@ Status LeakyReluGradGradient(GradientContext& c) {
   return Status();
 }
 
-// g * (y < 0 ? y + 1 : 1)
-Status EluGradGradient(GradientContext& c) {
+// g * (y < 0 ? y + a : b), of Elu and of Selu.
+Status OutputGradGradient(GradientContext& c, const char* op) {
   const Scope& s = c.scope();
   const Output g = c.input(0), y = c.input(1);
-  c.set_grad(0, Binary(s, "EluGrad", c.grad(0), y));
+  c.set_grad(0, Binary(s, op, c.grad(0), y));
   const Output zeros = OpBuilder(s, "ZerosLike").Input(y).BuildOutput();
   const Output negative = Binary(s, "Less", y, zeros);
   c.set_grad(1, OpBuilder(s, "SelectV2")
@@ -78,6 +84,25 @@ Status EluGradGradient(GradientContext& c) {
                     .Input(Binary(s, "Mul", c.grad(0), g))
                     .Input(zeros)
                     .BuildOutput());
+  return Status();
+}
+Status EluGradGradient(GradientContext& c) { return OutputGradGradient(c, "EluGrad"); }
+Status SeluGradGradient(GradientContext& c) { return OutputGradGradient(c, "SeluGrad"); }
+
+// g / (|x| + 1)^2, whose derivative is -2 g sign(x) / (|x| + 1)^3.
+Status SoftsignGradGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output g = c.input(0), x = c.input(1);
+  c.set_grad(0, Binary(s, "SoftsignGrad", c.grad(0), x));
+  const auto unary = [&](const char* op, Output in) {
+    return OpBuilder(s, op).Input(in).BuildOutput();
+  };
+  const Output ones = unary("OnesLike", x);
+  const Output size = Binary(s, "AddV2", unary("Abs", x), ones);
+  const Output sign = Binary(s, "RealDiv", unary("Sign", x), size);
+  const Output slope = Binary(s, "Mul", Binary(s, "SoftsignGrad", g, x), sign);
+  const Output twice = Binary(s, "AddV2", slope, slope);
+  c.set_grad(1, Binary(s, "Mul", c.grad(0), unary("Neg", twice)));
   return Status();
 }
 
@@ -108,6 +133,16 @@ Status LeakyReluGradient(GradientContext& c) {
 
 Status EluGradient(GradientContext& c) {
   c.set_grad(0, OpBuilder(c.scope(), "EluGrad").Input(c.grad(0)).Input(c.output(0)).BuildOutput());
+  return Status();
+}
+
+Status SeluGradient(GradientContext& c) {
+  c.set_grad(0, Binary(c.scope(), "SeluGrad", c.grad(0), c.output(0)));
+  return Status();
+}
+
+Status SoftsignGradient(GradientContext& c) {
+  c.set_grad(0, Binary(c.scope(), "SoftsignGrad", c.grad(0), c.input(0)));
   return Status();
 }
 
@@ -182,6 +217,32 @@ void Define(OpRegistry* registry) {
                     .Attr(floats)
                     .Shape(MergeAllShape)
                     .Gradient(EluGradGradient));
+  registry->Add(OpDef("Selu")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(floats)
+                    .Shape(UnchangedShape)
+                    .Gradient(SeluGradient));
+  registry->Add(OpDef("Softsign")
+                    .Input("features: T")
+                    .Output("activations: T")
+                    .Attr(floats)
+                    .Shape(UnchangedShape)
+                    .Gradient(SoftsignGradient));
+  registry->Add(OpDef("SeluGrad")
+                    .Input("gradients: T")
+                    .Input("outputs: T")
+                    .Output("backprops: T")
+                    .Attr(floats)
+                    .Shape(MergeAllShape)
+                    .Gradient(SeluGradGradient));
+  registry->Add(OpDef("SoftsignGrad")
+                    .Input("gradients: T")
+                    .Input("features: T")
+                    .Output("backprops: T")
+                    .Attr(floats)
+                    .Shape(MergeAllShape)
+                    .Gradient(SoftsignGradGradient));
   registry->Add(OpDef("SoftplusGrad")
                     .Input("gradients: T")
                     .Input("features: T")

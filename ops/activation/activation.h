@@ -10,6 +10,8 @@ Output Relu6(const Scope& scope, Output features);                          // m
 Output LeakyRelu(const Scope& scope, Output features, float alpha = 0.2f);  // x > 0 ? x : alpha x
 Output Elu(const Scope& scope, Output features);       // x > 0 ? x : exp(x) - 1
 Output Softplus(const Scope& scope, Output features);  // log(exp(x) + 1)
+Output Selu(const Scope& scope, Output features);      // 1.05 * (x > 0 ? x : 1.67 * (exp(x) - 1))
+Output Softsign(const Scope& scope, Output features);  // x / (|x| + 1)
 
 // Their gradients, TensorFlow's way: features may be the function's input or, for Relu and Relu6,
 // its output.

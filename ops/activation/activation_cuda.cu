@@ -124,8 +124,12 @@ void RegisterCuda(KernelRegistry* registry) {
   AddUnary<T, LeakyReluFn>(registry, "LeakyRelu");            \
   AddUnary<T, EluFn>(registry, "Elu");                        \
   AddUnary<T, SoftplusFn>(registry, "Softplus");              \
+  AddUnary<T, SeluFn>(registry, "Selu");                      \
+  AddUnary<T, SoftsignFn>(registry, "Softsign");              \
   AddGradient<T, LeakyReluGradFn>(registry, "LeakyReluGrad"); \
   AddGradient<T, EluGradFn>(registry, "EluGrad");             \
+  AddGradient<T, SeluGradFn>(registry, "SeluGrad");           \
+  AddGradient<T, SoftsignGradFn>(registry, "SoftsignGrad");   \
   AddGradient<T, SoftplusGradFn>(registry, "SoftplusGrad");
   MG_FLOAT_TYPES(ADD)
 #undef ADD

@@ -40,6 +40,22 @@ struct SoftplusFn {
     return x > A(0) ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
   }
 };
+// The constants of G. Klambauer et al., "Self-normalizing neural networks", 2017: with them mean 0
+// and variance 1 stay so.
+inline constexpr double kSeluScale = 1.0507009873554804934193349852946,
+                        kSeluAlpha = 1.6732632423543772848170429916717;
+struct SeluFn {
+  template <typename A>
+  MG_HD A operator()(A x, float) const {
+    return x < A(0) ? A(kSeluScale * kSeluAlpha) * std::expm1(x) : A(kSeluScale) * x;
+  }
+};
+struct SoftsignFn {
+  template <typename A>
+  MG_HD A operator()(A x, float) const {
+    return x / ((x < A(0) ? -x : x) + A(1));
+  }
+};
 
 // (gradient, feature) -> gradient
 struct ReluGradFn {
@@ -64,6 +80,19 @@ struct EluGradFn {  // of the output
   template <typename A>
   MG_HD A operator()(A g, A y, float) const {
     return y < A(0) ? (y + A(1)) * g : g;
+  }
+};
+struct SeluGradFn {  // of the output
+  template <typename A>
+  MG_HD A operator()(A g, A y, float) const {
+    return y < A(0) ? (y + A(kSeluScale * kSeluAlpha)) * g : g * A(kSeluScale);
+  }
+};
+struct SoftsignGradFn {
+  template <typename A>
+  MG_HD A operator()(A g, A x, float) const {
+    const A one = (x < A(0) ? -x : x) + A(1);
+    return g / (one * one);
   }
 };
 struct SoftplusGradFn {

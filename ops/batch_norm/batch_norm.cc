@@ -1,13 +1,15 @@
-// FusedBatchNormV3, its gradient, and the fused forms that FuseOps makes on GPUs. While training
-// the gradient takes what the forward kernel left in the reserved outputs (3 to 5); otherwise it
-// takes the given mean and variance. The fused forms have no gradients: they are made after
-// gradients were added.
+// FusedBatchNorm in its three versions, their gradients, and the fused forms that FuseOps makes on
+// GPUs. While training the gradient takes what the forward kernel left in the reserved outputs (3
+// to 5; the last one is the third version's alone); otherwise it takes the given mean and variance.
+// The fused forms have no gradients: they are made after gradients were added. And the older
+// BatchNormWithGlobalNormalization.
 #include "ops/batch_norm/batch_norm.h"
 
 #include "graph/gradients.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
 #include "ops/dims.h"
+#include "ops/types.h"
 
 namespace monograph {
 
@@ -64,7 +66,7 @@ Status ForwardShape(ShapeContext& c) {
   x.set_dim(channel, channels);
   c.set_output(0, x);
   for (int i = 1; i < 5; ++i) c.set_output(i, PartialShape{channels});
-  c.set_output(5, PartialShape(Shape()));
+  if (c.num_outputs() > 5) c.set_output(5, PartialShape(Shape()));
   return Status();
 }
 
@@ -91,20 +93,82 @@ Status ForwardGradient(GradientContext& c) {
                          "supported, only one through y");
   }
   const bool training = c.attrs().Get<bool>("is_training");
+  const std::string version =
+      c.scope().graph()->op(c.op().id).name().substr(std::string_view("FusedBatchNorm").size());
+  OpBuilder gradient(c.scope(), "FusedBatchNormGrad" + version);
+  gradient.Input(c.grad(0))
+      .Input(c.input(0))
+      .Input(c.input(1))
+      .Input(training ? c.output(3) : c.input(3))
+      .Input(training ? c.output(4) : c.input(4));
+  if (c.op().num_outputs() > 5) gradient.Input(c.output(5));
+  const Operation built = gradient.Attr("epsilon", AttrValue(c.attrs().Get<float>("epsilon")))
+                              .Attr("data_format", c.attrs().Get<std::string>("data_format"))
+                              .Attr("is_training", AttrValue(training))
+                              .Build();
+  for (int i = 0; i < 3; ++i) c.set_grad(i, built.output(i));
+  return Status();
+}
+
+// t, m, v, beta, gamma -> result; four dimensions, of which the last has the channels.
+Status GlobalShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(PartialShape t, c.WithRank(0, 4));
+  int64_t channels = t.dim(3);
+  MG_RETURN_IF_ERROR(MergeVectors(c, {1, 2, 3, 4}, &channels));
+  t.set_dim(3, channels);
+  c.set_output(0, t);
+  return Status();
+}
+
+// t, m, v, gamma, backprop -> dx, dm, dv, db, dg
+Status GlobalGradShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(PartialShape t, c.WithRank(0, 4));
+  MG_ASSIGN_OR_RETURN(t, PartialShape::Merge(t, c.input(4)));
+  int64_t channels = t.dim(3);
+  MG_RETURN_IF_ERROR(MergeVectors(c, {1, 2, 3}, &channels));
+  t.set_dim(3, channels);
+  c.set_output(0, t);
+  for (int i = 1; i < 5; ++i) c.set_output(i, PartialShape{channels});
+  return Status();
+}
+
+Status GlobalGradient(GradientContext& c) {
   const Operation gradient =
-      OpBuilder(c.scope(), "FusedBatchNormGradV3")
-          .Input(c.grad(0))
+      OpBuilder(c.scope(), "BatchNormWithGlobalNormalizationGrad")
           .Input(c.input(0))
           .Input(c.input(1))
-          .Input(training ? c.output(3) : c.input(3))
-          .Input(training ? c.output(4) : c.input(4))
-          .Input(c.output(5))
-          .Attr("epsilon", AttrValue(c.attrs().Get<float>("epsilon")))
-          .Attr("data_format", AttrValue(c.attrs().Get<std::string>("data_format")))
-          .Attr("is_training", AttrValue(training))
+          .Input(c.input(2))
+          .Input(c.input(4))
+          .Input(c.grad(0))
+          .Attr("variance_epsilon", AttrValue(c.attrs().Get<float>("variance_epsilon")))
+          .Attr("scale_after_normalization",
+                AttrValue(c.attrs().Get<bool>("scale_after_normalization")))
           .Build();
-  for (int i = 0; i < 3; ++i) c.set_grad(i, gradient.output(i));
+  for (int i = 0; i < 5; ++i) c.set_grad(i, gradient.output(i));
   return Status();
+}
+
+// The gradient of V1 and V2; their arguments are those of V3 without the third reserved one.
+OpDef Backward(const char* name, const std::string& vector) {
+  OpDef def(name);
+  def.Input("y_backprop: T").Input("x: T");
+  def.Input(vector == "T" ? "scale: T" : "scale: float");
+  for (const char* in : {"reserve_space_1", "reserve_space_2"}) def.Input(in + (": " + vector));
+  def.Output("x_backprop: T");
+  for (const char* out :
+       {"scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4"})
+    def.Output(out + (": " + vector));
+  return def.Shape(BackwardShape);
+}
+OpDef Forward(const char* name, const std::string& vector) {
+  OpDef def(name);
+  def.Input("x: T");
+  for (const char* in : {"scale", "offset", "mean", "variance"}) def.Input(in + (": " + vector));
+  def.Output("y: T");
+  for (const char* out : {"batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"})
+    def.Output(out + (": " + vector));
+  def.Attr("exponential_avg_factor: float = 1.0");
+  return def.Shape(ForwardShape).Gradient(ForwardGradient);
 }
 
 OpDef& AddAttrs(OpDef& def) {
@@ -130,6 +194,45 @@ void Define(OpRegistry* registry) {
   backward.Output("x_backprop: T").Output("scale_backprop: U").Output("offset_backprop: U");
   backward.Output("reserve_space_4: U").Output("reserve_space_5: U").Attr("U: {float}");
   registry->Add(AddAttrs(backward).Shape(BackwardShape));
+
+  const auto older = [&](OpDef def, const char* types) {
+    def.Attr(types);
+    registry->Add(def.Attr("epsilon: float = 0.0001")
+                      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+                      .Attr("is_training: bool = true"));
+  };
+  older(Forward("FusedBatchNorm", "T"), "T: {float}");
+  older(Backward("FusedBatchNormGrad", "T"), "T: {float}");
+  older(Forward("FusedBatchNormV2", "U").Attr("U: {float}"), "T: {half, bfloat16, float}");
+  older(Backward("FusedBatchNormGradV2", "U").Attr("U: {float}"), "T: {half, bfloat16, float}");
+
+  registry->Add(OpDef("BatchNormWithGlobalNormalization")
+                    .Input("t: T")
+                    .Input("m: T")
+                    .Input("v: T")
+                    .Input("beta: T")
+                    .Input("gamma: T")
+                    .Output("result: T")
+                    .Attr("T: " MG_OP_NUMBER_TYPES)
+                    .Attr("variance_epsilon: float")
+                    .Attr("scale_after_normalization: bool")
+                    .Shape(GlobalShape)
+                    .Gradient(GlobalGradient));
+  registry->Add(OpDef("BatchNormWithGlobalNormalizationGrad")
+                    .Input("t: T")
+                    .Input("m: T")
+                    .Input("v: T")
+                    .Input("gamma: T")
+                    .Input("backprop: T")
+                    .Output("dx: T")
+                    .Output("dm: T")
+                    .Output("dv: T")
+                    .Output("db: T")
+                    .Output("dg: T")
+                    .Attr("T: " MG_OP_NUMBER_TYPES)
+                    .Attr("variance_epsilon: float")
+                    .Attr("scale_after_normalization: bool")
+                    .Shape(GlobalGradShape));
 
   // What FuseOps makes on GPUs: y = activation(normalised x + side input), and its gradient.
   OpDef fused("_FusedBatchNormEx");

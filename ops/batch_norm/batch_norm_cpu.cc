@@ -13,6 +13,9 @@
 #include "ops/cpu/float_view_cpu.h"
 
 namespace monograph::ops::batch_norm {
+
+void RegisterGlobal(KernelRegistry* registry);  // global_cpu.cc
+
 namespace {
 
 constexpr int64_t kBlock = 256;  // rows, or elements of a plane where channels come first
@@ -112,8 +115,11 @@ class ForwardKernel : public Kernel {
     for (int i = 0; i < 4; ++i) {
       MG_ASSIGN_OR_RETURN(vectors[i], c.AllocateOutput(1 + i, Shape{l.channels}));
     }
-    MG_ASSIGN_OR_RETURN(Tensor * nothing, c.AllocateOutput(5, Shape()));
-    *nothing->data<float>() = 0;
+    Tensor* nothing = nullptr;
+    if (c.num_outputs() > 5) {
+      MG_ASSIGN_OR_RETURN(nothing, c.AllocateOutput(5, Shape()));
+    }
+    if (nothing != nullptr) *nothing->data<float>() = 0;
     float *running_mean = vectors[0]->data<float>(), *running_variance = vectors[1]->data<float>(),
           *mean = vectors[2]->data<float>(), *variance = vectors[3]->data<float>();
     if (l.elements() == 0) {
@@ -261,13 +267,18 @@ class BackwardKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                   \
-  for (const char* op : {"FusedBatchNormV3", "_FusedBatchNormEx"})                               \
-    registry->Add<ForwardKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
-  for (const char* op : {"FusedBatchNormGradV3", "_FusedBatchNormGradEx"})                       \
+#define ADD(T)                                                                                     \
+  for (const char* op : {"FusedBatchNormV2", "FusedBatchNormV3", "_FusedBatchNormEx"})             \
+    registry->Add<ForwardKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}});   \
+  for (const char* op : {"FusedBatchNormGradV2", "FusedBatchNormGradV3", "_FusedBatchNormGradEx"}) \
     registry->Add<BackwardKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}});
-  ADD(float) ADD(half) ADD(bfloat16)
+  ADD(float)
+  ADD(half)
+  ADD(bfloat16)
 #undef ADD
+  registry->Add<ForwardKernel<float>>({.op = "FusedBatchNorm"});
+  registry->Add<BackwardKernel<float>>({.op = "FusedBatchNormGrad"});
+  RegisterGlobal(registry);
 }
 
 }  // namespace monograph::ops::batch_norm

@@ -53,10 +53,10 @@ struct Averages {
   float averaging;
   const float *old_mean, *old_variance;  // only if averaging < 1
   float *mean, *variance, *running_mean, *running_variance;
-  float* nothing;  // a 0 that only the op's signature asks for
+  float* nothing;  // a 0 that only the third version's signature asks for; nullptr: nobody does
 
   MG_HD void Keep(int64_t k, float m, float v) const {
-    if (k == 0) *nothing = 0;
+    if (k == 0 && nothing != nullptr) *nothing = 0;
     const float unbiased = v * static_cast<float>(n > 1 ? n / (n - 1) : 1);
     const bool average = averaging != 1.f;
     mean[k] = m;
@@ -115,7 +115,7 @@ struct CopyMoments {
   float *mean, *variance, *running_mean, *running_variance, *factor, *nothing;
 
   MG_HD void operator()(int64_t k) const {
-    if (k == 0) *nothing = 0;
+    if (k == 0 && nothing != nullptr) *nothing = 0;
     mean[k] = running_mean[k] = old_mean[k];
     variance[k] = running_variance[k] = old_variance[k];
     factor[k] = scale[k] / std::sqrt(old_variance[k] + epsilon);
@@ -224,9 +224,13 @@ class ForwardKernel : public Kernel {
       MG_ASSIGN_OR_RETURN(Tensor * vector, c.AllocateOutput(1 + i, Shape{l.channels}));
       vectors[i] = vector->data<float>();
     }
-    MG_ASSIGN_OR_RETURN(Tensor * nothing, c.AllocateOutput(5, Shape()));
+    Tensor* nothing = nullptr;
+    if (c.num_outputs() > 5) {
+      MG_ASSIGN_OR_RETURN(nothing, c.AllocateOutput(5, Shape()));
+    }
+    float* const zero = nothing == nullptr ? nullptr : nothing->data<float>();
     if (l.elements() == 0) {
-      MG_RETURN_IF_ERROR(DeviceZero(c, nothing->raw(), nothing->bytes()));
+      if (nothing != nullptr) MG_RETURN_IF_ERROR(DeviceZero(c, nothing->raw(), nothing->bytes()));
       for (float* vector : vectors) {
         MG_RETURN_IF_ERROR(
             ForEach(c, l.channels, Fill{std::numeric_limits<float>::quiet_NaN(), vector}));
@@ -250,7 +254,7 @@ class ForwardKernel : public Kernel {
       MG_RETURN_IF_ERROR(
           ForEach(c, l.channels,
                   CopyMoments{settings_.epsilon, scale, old_mean, old_variance, mean, variance,
-                              running_mean, running_variance, factor, nothing->data<float>()}));
+                              running_mean, running_variance, factor, zero}));
       return write();
     }
     const Averages averages{static_cast<double>(l.per_channel()),
@@ -261,7 +265,7 @@ class ForwardKernel : public Kernel {
                             variance,
                             running_mean,
                             running_variance,
-                            nothing->data<float>()};
+                            zero};
     const auto own = [&] {
       MG_RETURN_IF_ERROR(SumPerChannel<kWidth<T>>(
           c, l, Aligned({x}), Moments<T>{x, l.inner},
@@ -460,17 +464,22 @@ class BackwardKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                                       \
-  for (const char* op : {"FusedBatchNormV3", "_FusedBatchNormEx"}) {                 \
-    registry->Add<ForwardKernel<T>>(                                                 \
-        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
-  }                                                                                  \
-  for (const char* op : {"FusedBatchNormGradV3", "_FusedBatchNormGradEx"}) {         \
-    registry->Add<BackwardKernel<T>>(                                                \
-        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}}); \
+#define ADD(T)                                                                           \
+  for (const char* op : {"FusedBatchNormV2", "FusedBatchNormV3", "_FusedBatchNormEx"}) { \
+    registry->Add<ForwardKernel<T>>(                                                     \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}});     \
+  }                                                                                      \
+  for (const char* op :                                                                  \
+       {"FusedBatchNormGradV2", "FusedBatchNormGradV3", "_FusedBatchNormGradEx"}) {      \
+    registry->Add<BackwardKernel<T>>(                                                    \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}, {"U", DT_FLOAT}}});     \
   }
-  ADD(float) ADD(half) ADD(bfloat16)
+  ADD(float)
+  ADD(half)
+  ADD(bfloat16)
 #undef ADD
+  registry->Add<ForwardKernel<float>>({.op = "FusedBatchNorm", .device = kGpu});
+  registry->Add<BackwardKernel<float>>({.op = "FusedBatchNormGrad", .device = kGpu});
 }
 
 }  // namespace monograph::ops::batch_norm

@@ -27,7 +27,7 @@ namespace {
 // The channel dimension, or an error for a rank that has none.
 Result<int> ChannelDim(ShapeContext& c) {
   const int rank = c.input(0).rank();
-  const bool nchw = c.attr<std::string>("data_format") == "NCHW";
+  const bool nchw = c.attrs().GetOr<std::string>("data_format", "NHWC") == "NCHW";
   if (rank < 2)
     return InvalidArgument("the value needs at least 2 dimensions, got shape " +
                            c.input(0).ToString());
@@ -60,7 +60,8 @@ Status BiasAddGradShape(ShapeContext& c) {
 
 Status BiasAddGradient(GradientContext& c) {
   c.set_grad(0, c.grad(0));
-  c.set_grad(1, BiasAddGrad(c.scope(), c.grad(0), c.attrs().Get<std::string>("data_format")));
+  c.set_grad(
+      1, BiasAddGrad(c.scope(), c.grad(0), c.attrs().GetOr<std::string>("data_format", "NHWC")));
   return Status();
 }
 
@@ -81,6 +82,13 @@ void Define(OpRegistry* registry) {
                     .Output("output: T")
                     .Attr("T: {float, double, half, bfloat16, int32, int64}")
                     .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+                    .Shape(BiasAddShape)
+                    .Gradient(BiasAddGradient));
+  registry->Add(OpDef("BiasAddV1")  // before data_format was
+                    .Input("value: T")
+                    .Input("bias: T")
+                    .Output("output: T")
+                    .Attr("T: {float, double, half, bfloat16, int32, int64}")
                     .Shape(BiasAddShape)
                     .Gradient(BiasAddGradient));
   registry->Add(OpDef("BiasAddGrad")

@@ -13,7 +13,7 @@ template <typename T>
 class BiasAddKernel : public Kernel {
  public:
   explicit BiasAddKernel(const KernelConstruction& k)
-      : nchw_(k.attr<std::string>("data_format") == "NCHW") {}
+      : nchw_(k.attrs().GetOr<std::string>("data_format", "NHWC") == "NCHW") {}
 
   Status Compute(KernelContext& c) override {
     const Tensor& bias = c.input(1);
@@ -117,8 +117,9 @@ class BiasAddGradKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                       \
-  registry->Add<BiasAddKernel<T>>({.op = "BiasAdd", .types = {{"T", kDTypeOf<T>}}}); \
+#define ADD(T)                                                                  \
+  for (const char* op : {"BiasAdd", "BiasAddV1"})                               \
+    registry->Add<BiasAddKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}}}); \
   registry->Add<BiasAddGradKernel<T>>({.op = "BiasAddGrad", .types = {{"T", kDTypeOf<T>}}});
   MG_NUMBER_TYPES(ADD)
 #undef ADD

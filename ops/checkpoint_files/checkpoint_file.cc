@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "ops/checkpoint_files/checksum.h"
+#include "ops/checkpoint_files/damaged.h"
 #include "ops/checkpoint_files/disk.h"
 
 namespace monograph {
@@ -19,10 +20,6 @@ constexpr size_t kPiece = size_t{1} << 20;
 
 std::string BytesText(size_t begin, size_t end) {
   return "bytes " + std::to_string(begin) + " to " + std::to_string(end);
-}
-
-Status Damaged(const std::string& path, const std::string& why) {
-  return DataLoss("checkpoint '" + path + "': " + why);
 }
 
 // Once for all files of this process.

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "ops/checkpoint_files/damaged.h"
 #include "ops/checkpoint_files/disk.h"
 #include "ops/checkpoint_files/table.h"
 #include "ops/checkpoint_files/tensor_bundle.pb.h"
@@ -180,10 +181,6 @@ Status WriteIndex(const std::string& prefix, size_t shards,
                   std::map<std::string, std::string> entries) {
   entries[kHeaderKey] = HeaderOf(shards).SerializeAsString();
   return WriteTable(BundleIndexName(prefix), entries);
-}
-
-Status Damaged(const std::string& file, const std::string& why) {
-  return DataLoss("checkpoint '" + file + "': " + why);
 }
 
 using Table = std::map<std::string, std::string>;

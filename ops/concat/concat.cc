@@ -73,25 +73,28 @@ Outputs Unpack(const Scope& scope, const Output& value, int num, int axis) {
 namespace ops::concat {
 namespace {
 
-Status ConcatShape(ShapeContext& c) {
+// Concat has the axis in front of the values, ConcatV2 behind them.
+Status ConcatShapeOf(ShapeContext& c, int first, int axis_input) {
   const int n = c.num_inputs() - 1;
-  MG_RETURN_IF_ERROR(c.WithRank(n, 0).status());
+  MG_RETURN_IF_ERROR(c.WithRank(axis_input, 0).status());
   PartialShape all;
   for (int i = 0; i < n; ++i) {
-    if (c.input(i).known_rank()) all = PartialShape::UnknownOfRank(c.input(i).rank());
+    if (c.input(first + i).known_rank())
+      all = PartialShape::UnknownOfRank(c.input(first + i).rank());
   }
   if (!all.known_rank()) {
     c.set_output(0, all);
     return Status();
   }
   for (int i = 0; i < n; ++i) {
-    if (c.input(i).known_rank() && c.input(i).rank() != all.rank()) {
-      return InvalidArgument("input " + std::to_string(i) + " has shape " + c.input(i).ToString() +
-                             ", others have rank " + std::to_string(all.rank()));
+    if (c.input(first + i).known_rank() && c.input(first + i).rank() != all.rank()) {
+      return InvalidArgument("input " + std::to_string(i) + " has shape " +
+                             c.input(first + i).ToString() + ", others have rank " +
+                             std::to_string(all.rank()));
     }
   }
   if (all.rank() == 0) return InvalidArgument("scalars cannot be concatenated; pack them");
-  const auto axis_value = c.InputAsInts(n);
+  const auto axis_value = c.InputAsInts(axis_input);
   if (!axis_value) {
     c.set_output(0, all);
     return Status();
@@ -99,15 +102,15 @@ Status ConcatShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axis_value->front(), all.rank()));
   int64_t total = 0;
   for (int i = 0; i < n; ++i) {
-    PartialShape shape =
-        c.input(i).known_rank() ? c.input(i) : PartialShape::UnknownOfRank(all.rank());
+    PartialShape shape = c.input(first + i).known_rank() ? c.input(first + i)
+                                                         : PartialShape::UnknownOfRank(all.rank());
     total = total < 0 || shape.dim(axis) < 0 ? -1 : total + shape.dim(axis);
     shape.set_dim(axis, -1);
     auto merged = PartialShape::Merge(all, shape);
     if (!merged.ok()) {
-      return InvalidArgument("input " + std::to_string(i) + " has shape " + c.input(i).ToString() +
-                             ", which differs from the others outside of axis " +
-                             std::to_string(axis));
+      return InvalidArgument(
+          "input " + std::to_string(i) + " has shape " + c.input(first + i).ToString() +
+          ", which differs from the others outside of axis " + std::to_string(axis));
     }
     all = *merged;
   }
@@ -115,6 +118,9 @@ Status ConcatShape(ShapeContext& c) {
   c.set_output(0, all);
   return Status();
 }
+
+Status ConcatV2Shape(ShapeContext& c) { return ConcatShapeOf(c, 0, c.num_inputs() - 1); }
+Status OldConcatShape(ShapeContext& c) { return ConcatShapeOf(c, 1, 0); }
 
 Status ConcatOffsetShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
@@ -229,17 +235,17 @@ Status UnpackShape(ShapeContext& c) {
   return Status();
 }
 
-Status ConcatGradient(GradientContext& c) {
+Status ConcatGradientOf(GradientContext& c, int first, int axis_input) {
   const int n = c.num_inputs() - 1;
-  const Output axis = c.input(n);
+  const Output axis = c.input(axis_input);
   const auto axis_value = ConstInts(axis);
   // Sizes that are known now make one SplitV; otherwise each part is a Slice at an offset that is
   // computed in the step.
   std::vector<int64_t> sizes;
   Outputs values;
   for (int i = 0; i < n; ++i) {
-    values.push_back(c.input(i));
-    const PartialShape shape = c.input(i).shape();
+    values.push_back(c.input(first + i));
+    const PartialShape shape = c.input(first + i).shape();
     if (!axis_value || !shape.known_rank()) continue;
     MG_ASSIGN_OR_RETURN(const int at, NormalizeAxis(axis_value->front(), shape.rank()));
     if (shape.dim(at) >= 0) sizes.push_back(shape.dim(at));
@@ -247,7 +253,7 @@ Status ConcatGradient(GradientContext& c) {
   if (static_cast<int>(sizes.size()) == n) {
     const Outputs parts =
         SplitV(c.scope(), c.grad(0), sizes, static_cast<int>(axis_value->front()));
-    for (int i = 0; i < n; ++i) c.set_grad(i, parts[static_cast<size_t>(i)]);
+    for (int i = 0; i < n; ++i) c.set_grad(first + i, parts[static_cast<size_t>(i)]);
     return Status();
   }
   const Outputs shapes = ShapeN(c.scope(), values);
@@ -260,10 +266,13 @@ Status ConcatGradient(GradientContext& c) {
   const Outputs offsets = ConcatOffset(c.scope(), axis32, shapes);
   for (int i = 0; i < n; ++i) {
     const auto k = static_cast<size_t>(i);
-    c.set_grad(i, Slice(c.scope(), c.grad(0), offsets[k], shapes[k]));
+    c.set_grad(first + i, Slice(c.scope(), c.grad(0), offsets[k], shapes[k]));
   }
   return Status();
 }
+
+Status ConcatV2Gradient(GradientContext& c) { return ConcatGradientOf(c, 0, c.num_inputs() - 1); }
+Status OldConcatGradient(GradientContext& c) { return ConcatGradientOf(c, 1, 0); }
 
 // The gradients of all outputs; zeros where none flows.
 Outputs AllGradients(GradientContext& c) {
@@ -306,8 +315,16 @@ void Define(OpRegistry* registry) {
                     .Attr("N: int >= 2")
                     .Attr("T: type")
                     .Attr("Tidx: {int32, int64} = DT_INT32")
-                    .Shape(ConcatShape)
-                    .Gradient(ConcatGradient));
+                    .Shape(ConcatV2Shape)
+                    .Gradient(ConcatV2Gradient));
+  registry->Add(OpDef("Concat")
+                    .Input("concat_dim: int32")
+                    .Input("values: N * T")
+                    .Output("output: T")
+                    .Attr("N: int >= 2")
+                    .Attr("T: type")
+                    .Shape(OldConcatShape)
+                    .Gradient(OldConcatGradient));
   registry->Add(OpDef("ConcatOffset")
                     .Input("concat_dim: int32")
                     .Input("shape: N * shape_type")

@@ -37,6 +37,8 @@ class ConcatOffsetKernel : public Kernel {
 
 void RegisterCpu(KernelRegistry* registry) {
   AddForCopiedTypes<ConcatKernel<HostMoves>>(registry, {.op = "ConcatV2", .host_args = {"axis"}});
+  AddForCopiedTypes<ConcatKernel<HostMoves>>(registry,
+                                             {.op = "Concat", .host_args = {"concat_dim"}});
   registry->Add<ConcatOffsetKernel<int32_t>>({.op = "ConcatOffset",
                                               .types = {{"shape_type", DT_INT32}},
                                               .host_args = {"concat_dim", "shape", "offset"},

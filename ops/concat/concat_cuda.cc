@@ -10,6 +10,7 @@ void RegisterCuda(KernelRegistry* registry) {
     AddForTypes<K>(registry, {.op = op, .device = kGpu, .host_args = host_args}, "T", kDeviceTypes);
   };
   add.operator()<ConcatKernel<DeviceMoves>>("ConcatV2", {"axis"});
+  add.operator()<ConcatKernel<DeviceMoves>>("Concat", {"concat_dim"});
   add.operator()<SplitKernel<DeviceMoves>>("Split", {"split_dim"});
   add.operator()<SplitVKernel<DeviceMoves>>("SplitV", {"size_splits", "split_dim"});
   add.operator()<PackKernel<DeviceMoves>>("Pack", {});
@@ -17,7 +18,7 @@ void RegisterCuda(KernelRegistry* registry) {
   KernelRegistry cpu;
   RegisterCpu(&cpu);
   AddOnHost(registry, cpu, "ConcatOffset");
-  for (const char* op : {"ConcatV2", "Pack"})
+  for (const char* op : {"Concat", "ConcatV2", "Pack"})
     AddOnHost(registry, cpu, op, {"values", "output"}, "T", kHostInt);
   for (const char* op : {"Split", "SplitV", "Unpack"})
     AddOnHost(registry, cpu, op, {"value", "output"}, "T", kHostInt);

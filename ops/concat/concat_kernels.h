@@ -20,23 +20,25 @@ struct Around {
 };
 
 template <typename Moves>
-class ConcatKernel : public Kernel {
+class ConcatKernel : public Kernel {  // also Concat, whose axis is the first input
  public:
-  explicit ConcatKernel(const KernelConstruction&) {}
+  explicit ConcatKernel(const KernelConstruction& k) : first_(k.op() == "Concat" ? 1 : 0) {}
   Status Compute(KernelContext& c) override {
     const int n = c.num_inputs() - 1;
-    Shape shape = c.input(0).shape();
-    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(n), shape.rank()));
+    const std::span<const Tensor> values =
+        c.inputs().subspan(static_cast<size_t>(first_), static_cast<size_t>(n));
+    Shape shape = values[0].shape();
+    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(first_ == 0 ? n : 0), shape.rank()));
     int64_t total = 0;
     for (int i = 0; i < n; ++i) {
-      Shape other = c.input(i).shape();
+      Shape other = values[static_cast<size_t>(i)].shape();
       if (other.rank() == shape.rank()) {
         total += other.dim(axis);
         other.set_dim(axis, shape.dim(axis));
       }
       if (!(other == shape)) {
         return InvalidArgument("input " + std::to_string(i) + " of shape " +
-                               c.input(i).shape().ToString() +
+                               values[static_cast<size_t>(i)].shape().ToString() +
                                " cannot be joined to input 0 of shape " + shape.ToString() +
                                " along axis " + std::to_string(axis));
       }
@@ -46,12 +48,13 @@ class ConcatKernel : public Kernel {
     const Around around(shape, axis);
     const size_t unit = static_cast<size_t>(around.inner) * DTypeSize(out->dtype());
     RowParts parts;
-    for (int i = 0; i < n; ++i) {
-      const Tensor& in = c.input(i);
+    for (const Tensor& in : values)
       parts.Add(in.raw(), static_cast<size_t>(in.shape().dim(axis)) * unit);
-    }
     return Moves::Join(c, out->dtype(), parts.span(), around.outer, out->raw());
   }
+
+ private:
+  const int first_;
 };
 
 // Gives output i the part of `sizes[i]` along `axis`.

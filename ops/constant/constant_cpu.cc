@@ -4,6 +4,7 @@
 #include "ops/constant/fill_kernels.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/pieces_cpu.h"
+#include "ops/cpu/tensor_util_cpu.h"
 #include "ops/gpu/device_code.h"
 
 namespace monograph::ops::constant {
@@ -84,6 +85,16 @@ class RangeKernel : public Kernel {
   }
 };
 
+class ZerosLikeVariantKernel : public Kernel {
+ public:
+  explicit ZerosLikeVariantKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor zeros, ZerosLikeTensor(c, c.input(0)));
+    c.set_output(0, std::move(zeros));
+    return Status();
+  }
+};
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
@@ -92,6 +103,7 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<PassKernel>({.op = "PlaceholderWithDefault", .cost = KernelCost::kCheap});
   AddForPlainTypes<FillKernel<HostMoves>>(registry, {.op = "Fill", .host_args = {"dims"}});
   AddForPlainTypes<ZerosLikeKernel<HostMoves>>(registry, {.op = "ZerosLike"});
+  registry->Add<ZerosLikeVariantKernel>({.op = "ZerosLike", .types = {{"T", DT_VARIANT}}});
   AddForPlainTypes<OnesLikeKernel<HostMoves>>(registry, {.op = "OnesLike"});
 #define MG_ADD(T)                                                                    \
   registry->Add<RangeKernel<T>>({.op = "Range",                                      \

@@ -2,14 +2,12 @@
 // its inputs, and CheckNumerics, which looks through a tensor in pieces that end with the step.
 #include <algorithm>
 #include <cmath>
-#include <span>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/pieces_cpu.h"
+#include "ops/cpu/summary_cpu.h"
 
 namespace monograph::ops::control {
 namespace {
@@ -30,43 +28,6 @@ class PassKernel : public Kernel {
   }
 };
 
-// The first values of a tensor as text, one for each element.
-std::vector<std::string> FirstValues(const Tensor& tensor, int64_t count) {
-  if (tensor.dtype() == DT_STRING) return {tensor.strings(), tensor.strings() + count};
-  const std::string text = tensor.ToString(static_cast<int>(count));
-  std::istringstream words(text.substr(text.find(" =") + 2));
-  std::vector<std::string> values(static_cast<size_t>(count));
-  for (std::string& value : values) words >> value;
-  return values;
-}
-
-// A tensor as TensorFlow's Assert shows it: "[0 1][2...]..." for [2,2] and three values.
-std::string Summary(const Tensor& tensor, int64_t summarize) {
-  const int64_t all = tensor.elements(), limit = summarize < 0 ? all : std::min(all, summarize);
-  const std::vector<std::string> values = FirstValues(tensor, limit);
-  const std::span<const int64_t> dims = tensor.shape().dims();
-  std::string text;
-  int64_t next = 0;
-  const auto print = [&](const auto& self, size_t axis) -> void {
-    const int64_t size = axis < dims.size() ? dims[axis] : 1;
-    for (int64_t i = 0; i < size; ++i) {
-      if (next >= limit) {
-        if (axis > 0 && axis + 1 == dims.size()) text += "...";
-        return;
-      }
-      if (axis + 1 >= dims.size()) {
-        text += (i > 0 ? " " : "") + values[static_cast<size_t>(next++)];
-      } else {
-        text += "[";
-        self(self, axis + 1);
-        text += "]";
-      }
-    }
-  };
-  print(print, 0);
-  return limit < all ? text + "..." : text;
-}
-
 class AssertKernel : public Kernel {
  public:
   explicit AssertKernel(const KernelConstruction& k)
@@ -79,7 +40,7 @@ class AssertKernel : public Kernel {
     if (c.input(0).scalar<bool>()) return Status();
     std::string message = "assertion failed:";
     for (int i = 1; i < c.num_inputs(); ++i) {
-      message += " [" + Summary(c.input(i), summarize_) + "]";
+      message += " [" + SummaryOf(c.input(i), summarize_) + "]";
     }
     return InvalidArgument(std::move(message));
   }

@@ -1,5 +1,5 @@
 // Switch, Merge and what loops are made of: their functions in C++, the shapes of their outputs,
-// their gradients (of branches; that of a loop is refused by name), and the definitions, each with
+// the gradients of branches (those of loops: graph/gradients.cc), and the definitions, each with
 // its form for references.
 #include "ops/control_flow/control_flow.h"
 
@@ -73,20 +73,8 @@ Status MergeShape(ShapeContext& c) {
   return Status();
 }
 
-// What the node's input comes from.
-FlowOp Source(const GradientContext& c, int input) {
-  return c.scope().graph()->op(c.input(input).node()).flow();
-}
-
-Status LoopGradient(GradientContext& c) {
-  return Unimplemented("'" + std::string(c.op().name()) +
-                       "' is part of a loop, and gradients do not go through loops so far; "
-                       "StopGradient behind the loop keeps them out");
-}
-
 // A branch's gradient is computed where the branch is: of the side that was not taken it is dead.
 Status SwitchGradient(GradientContext& c) {
-  if (Source(c, 1) == FlowOp::kLoopCond) return LoopGradient(c);
   Outputs sides;
   for (int i = 0; i < 2; ++i)
     sides.push_back(c.grad(i).valid() ? c.grad(i) : ZerosLike(c.scope(), c.output(i)));
@@ -95,9 +83,6 @@ Status SwitchGradient(GradientContext& c) {
 }
 
 Status MergeGradient(GradientContext& c) {
-  for (int i = 0; i < c.num_inputs(); ++i) {
-    if (Source(c, i) == FlowOp::kNextIteration) return LoopGradient(c);
-  }
   if (!c.grad(0).valid()) return Status();
   for (int i = 0; i < c.num_inputs(); ++i) {
     const Output taken = Equal(c.scope(), c.output(1), Const(c.scope(), i));
@@ -119,7 +104,7 @@ OpDef Passes(const std::string& name, const std::string& type, FlowOp flow) {
       .Attr("T: type")
       .Flow(flow)
       .Shape(UnchangedShape)
-      .Gradient(LoopGradient);
+      .NoGradient();  // AddGradients takes a loop as a whole
 }
 
 void DefineFor(bool ref, OpRegistry* registry) {

@@ -1,6 +1,7 @@
-// Cond and While, and what they are made of: TensorFlow 1.x's ops for branches and loops: Switch,
-// Merge, Enter, Exit, NextIteration, LoopCond, ControlTrigger, and the Ref forms that old graphs
-// have. The executor runs them itself, without kernels (graph/control_flow.h).
+// Cond, While, Scan and DynamicRnn, and what they are made of: TensorFlow 1.x's ops for branches
+// and loops: Switch, Merge, Enter, Exit, NextIteration, LoopCond, ControlTrigger, and the Ref forms
+// that old graphs have. The executor runs them itself, without kernels (graph/control_flow.h).
+// Gradients go through all of them (AddGradients).
 #pragma once
 
 #include <functional>
@@ -41,6 +42,53 @@ using BuildCondition = std::function<Output(const Scope& scope, const Outputs& v
 using BuildBody = std::function<Outputs(const Scope& scope, const Outputs& variables)>;
 Outputs While(const Scope& scope, const Outputs& start, const BuildCondition& condition,
               const BuildBody& body, const WhileOptions& options = {});
+
+// What TensorFlow's tf.scan computes: `step` is called once and builds the next values from those
+// before, which begin as `start`, and from one row of each of `elements` (tensors of as many rows);
+// its results have the types and shapes of `start`. For each value a tensor with a row for every
+// step.
+//
+//   Outputs sums = Scan(scope, {x}, {Const(scope, 0.0f)},
+//       [](const Scope& s, const Outputs& sum, const Outputs& row) {
+//         return Outputs{Add(s, sum[0], row[0])};
+//       });
+using BuildStep =
+    std::function<Outputs(const Scope& scope, const Outputs& values, const Outputs& rows)>;
+struct ScanOptions {
+  bool reverse = false;  // from the last row to the first; results have their rows where these were
+  int parallel_iterations = 10;
+};
+Outputs Scan(const Scope& scope, const Outputs& elements, const Outputs& start,
+             const BuildStep& step, const ScanOptions& options = {});
+
+// What TensorFlow's tf.nn.dynamic_rnn computes: `cell` is called once and builds a step's output
+// and the next state, from the input [batch, ...] of that step and the state before.
+//
+//   DynamicRnnOutputs rnn = DynamicRnn(scope, inputs, {c, h},
+//       [&](const Scope& s, const Output& x, const Outputs& state) -> CellOutputs {
+//         ...
+//         return {h, {c, h}};
+//       }, {.sequence_length = lengths});
+struct CellOutputs {
+  Output output;
+  Outputs state;
+};
+using BuildCell =
+    std::function<CellOutputs(const Scope& scope, const Output& input, const Outputs& state)>;
+struct DynamicRnnOptions {
+  // [batch], int32 or int64: the steps of each sequence. Behind its end a sequence's outputs are
+  // zero and its state stays as it is. Invalid: all sequences have all steps.
+  Output sequence_length = {};
+  bool time_major = false;  // inputs and outputs are [time, batch, ...], not [batch, time, ...]
+  int parallel_iterations = 32;
+};
+struct DynamicRnnOutputs {
+  Output outputs;  // of all steps
+  Outputs state;   // the last one
+};
+// `state`: what it begins with, each [batch, ...].
+DynamicRnnOutputs DynamicRnn(const Scope& scope, const Output& inputs, const Outputs& state,
+                             const BuildCell& cell, const DynamicRnnOptions& options = {});
 
 // `data` as the one output, while the other is dead: what reads it does not run. `pred`: bool
 // scalar.

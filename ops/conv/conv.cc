@@ -50,6 +50,24 @@ Output Conv2DBackpropFilter(const Scope& scope, Output input, Output filter_size
                options);
 }
 
+Output DepthwiseConv2dNative(const Scope& scope, Output input, Output filter,
+                             const std::vector<int64_t>& strides, const std::string& padding,
+                             const Conv2DOptions& options) {
+  return Build(scope, "DepthwiseConv2dNative", input, filter, nullptr, strides, padding, options);
+}
+
+Output Conv3D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides,
+              const std::string& padding, const Conv3DOptions& options) {
+  return OpBuilder(scope, "Conv3D")
+      .Input(input)
+      .Input(filter)
+      .Attr("strides", AttrValue(strides))
+      .Attr("padding", AttrValue(padding))
+      .Attr("data_format", AttrValue(options.data_format))
+      .Attr("dilations", AttrValue(options.dilations))
+      .BuildOutput();
+}
+
 namespace ops::conv {
 namespace {
 
@@ -71,6 +89,73 @@ Status Conv2DShape(ShapeContext& c) {
   out.set_dim(format.h, rows.out);
   out.set_dim(format.w, columns.out);
   out.set_dim(format.c, filter.dim(3));
+  c.set_output(0, out);
+  return Status();
+}
+
+Status DepthwiseShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(const ImageFormat format,
+                      ParseImageFormat(c.attr<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(0, 4));
+  MG_ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(1, 4));
+  MG_ASSIGN_OR_RETURN(const int64_t channels, MergeDim(input.dim(format.c), filter.dim(2),
+                                                       "channels of the input and of the filter"));
+  Window rows, columns;
+  MG_RETURN_IF_ERROR(PlaceWindows(c.attrs(), format, input.dim(format.h), input.dim(format.w),
+                                  filter.dim(0), filter.dim(1), &rows, &columns));
+  PartialShape out = PartialShape::UnknownOfRank(4);
+  out.set_dim(format.n, input.dim(format.n));
+  out.set_dim(format.h, rows.out);
+  out.set_dim(format.w, columns.out);
+  const bool known = channels >= 0 && filter.dim(3) >= 0;
+  out.set_dim(format.c, known ? channels * filter.dim(3) : -1);
+  c.set_output(0, out);
+  return Status();
+}
+
+// The channels of out_backprop are no dimension of the filter.
+Status DepthwiseFilterShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(0, 4).status());
+  MG_RETURN_IF_ERROR(c.WithRank(2, 4).status());
+  MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(1));
+  MG_ASSIGN_OR_RETURN(out, PartialShape::Merge(out, PartialShape::UnknownOfRank(4)));
+  c.set_output(0, out);
+  return Status();
+}
+
+Status Conv3DShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(const VolumeFormat format,
+                      ParseVolumeFormat(c.attr<std::string>("data_format")));
+  MG_ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(0, 5));
+  MG_ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(1, 5));
+  MG_RETURN_IF_ERROR(
+      MergeDim(input.dim(format.c), filter.dim(3), "channels of the input and of the filter")
+          .status());
+  Window depth{.in = input.dim(format.d), .size = filter.dim(0)},
+      rows{.in = input.dim(format.h), .size = filter.dim(1)},
+      columns{.in = input.dim(format.w), .size = filter.dim(2)};
+  MG_RETURN_IF_ERROR(PlaceVolumeWindows(c.attrs(), format, &depth, &rows, &columns));
+  PartialShape out = PartialShape::UnknownOfRank(5);
+  out.set_dim(format.n, input.dim(format.n));
+  out.set_dim(format.d, depth.out);
+  out.set_dim(format.h, rows.out);
+  out.set_dim(format.w, columns.out);
+  out.set_dim(format.c, filter.dim(4));
+  c.set_output(0, out);
+  return Status();
+}
+
+// Of the gradients: input `i` has the sizes, or is of the shape, of the result.
+template <int kSizes>
+Status SizesShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(kSizes));
+  MG_ASSIGN_OR_RETURN(out, PartialShape::Merge(out, PartialShape::UnknownOfRank(5)));
+  c.set_output(0, out);
+  return Status();
+}
+template <int kLike>
+Status LikeShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(const PartialShape out, c.WithRank(kLike, 5));
   c.set_output(0, out);
   return Status();
 }
@@ -151,6 +236,144 @@ Status BackpropFilterGradient(GradientContext& c) {
   return Status();
 }
 
+Status DepthwiseGradient(GradientContext& c) {
+  const Parsed p = Parse(c.attrs());
+  const Output x = c.input(0), w = c.input(1), g = c.grad(0);
+  c.set_grad(0, Build(c.scope(), "DepthwiseConv2dNativeBackpropInput", SizesOf(c.scope(), x), w, &g,
+                      p.strides, p.padding, p.options));
+  c.set_grad(1, Build(c.scope(), "DepthwiseConv2dNativeBackpropFilter", x, SizesOf(c.scope(), w),
+                      &g, p.strides, p.padding, p.options));
+  return Status();
+}
+
+Status DepthwiseInputGradient(GradientContext& c) {
+  const Parsed p = Parse(c.attrs());
+  const Output w = c.input(1), dy = c.input(2), g = c.grad(0);
+  c.set_grad(1, Build(c.scope(), "DepthwiseConv2dNativeBackpropFilter", g, SizesOf(c.scope(), w),
+                      &dy, p.strides, p.padding, p.options));
+  c.set_grad(2, DepthwiseConv2dNative(c.scope(), g, w, p.strides, p.padding, p.options));
+  return Status();
+}
+
+Status DepthwiseFilterGradient(GradientContext& c) {
+  const Parsed p = Parse(c.attrs());
+  const Output x = c.input(0), dy = c.input(2), g = c.grad(0);
+  c.set_grad(0, Build(c.scope(), "DepthwiseConv2dNativeBackpropInput", SizesOf(c.scope(), x), g,
+                      &dy, p.strides, p.padding, p.options));
+  c.set_grad(2, DepthwiseConv2dNative(c.scope(), x, g, p.strides, p.padding, p.options));
+  return Status();
+}
+
+// Conv3D and its gradients with the attributes of the node that is differentiated.
+Output Volumes(GradientContext& c, const char* op, std::initializer_list<Output> inputs) {
+  OpBuilder builder(c.scope(), op);
+  for (const Output& input : inputs) builder.Input(input);
+  return builder.Attr("strides", AttrValue(c.attrs().Get<std::vector<int64_t>>("strides")))
+      .Attr("padding", AttrValue(c.attrs().Get<std::string>("padding")))
+      .Attr("data_format", AttrValue(c.attrs().GetOr<std::string>("data_format", "NDHWC")))
+      .Attr("dilations",
+            AttrValue(c.attrs().GetOr<std::vector<int64_t>>("dilations", {1, 1, 1, 1, 1})))
+      .BuildOutput();
+}
+
+void SetInputOfVolumes(GradientContext& c, int i, Output x, Output w, Output dy) {
+  c.set_grad(i, Volumes(c, "Conv3DBackpropInputV2", {SizesOf(c.scope(), x), w, dy}));
+}
+void SetFilterOfVolumes(GradientContext& c, int i, Output x, Output w, Output dy) {
+  c.set_grad(i, Volumes(c, "Conv3DBackpropFilterV2", {x, SizesOf(c.scope(), w), dy}));
+}
+
+Status Conv3DGradient(GradientContext& c) {
+  SetInputOfVolumes(c, 0, c.input(0), c.input(1), c.grad(0));
+  SetFilterOfVolumes(c, 1, c.input(0), c.input(1), c.grad(0));
+  return Status();
+}
+Status Conv3DInputGradient(GradientContext& c) {
+  SetFilterOfVolumes(c, 1, c.grad(0), c.input(1), c.input(2));
+  c.set_grad(2, Volumes(c, "Conv3D", {c.grad(0), c.input(1)}));
+  return Status();
+}
+Status Conv3DFilterGradient(GradientContext& c) {
+  SetInputOfVolumes(c, 0, c.input(0), c.grad(0), c.input(2));
+  c.set_grad(2, Volumes(c, "Conv3D", {c.input(0), c.grad(0)}));
+  return Status();
+}
+
+void DefineDepthwise(OpRegistry* registry) {
+  const auto add_attrs = [](OpDef def) {
+    return def.Attr("T: {half, bfloat16, float, double}")
+        .Attr("strides: list(int)")
+        .Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}")
+        .Attr("explicit_paddings: list(int) = []")
+        .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+        .Attr("dilations: list(int) = [1, 1, 1, 1]");
+  };
+  registry->Add(add_attrs(OpDef("DepthwiseConv2dNative")
+                              .Input("input: T")
+                              .Input("filter: T")
+                              .Output("output: T")
+                              .Shape(DepthwiseShape)
+                              .Gradient(DepthwiseGradient)));
+  registry->Add(add_attrs(OpDef("DepthwiseConv2dNativeBackpropInput")
+                              .Input("input_sizes: int32")
+                              .Input("filter: T")
+                              .Input("out_backprop: T")
+                              .Output("output: T")
+                              .Shape(BackpropInputShape)
+                              .Gradient(DepthwiseInputGradient)));
+  registry->Add(add_attrs(OpDef("DepthwiseConv2dNativeBackpropFilter")
+                              .Input("input: T")
+                              .Input("filter_sizes: int32")
+                              .Input("out_backprop: T")
+                              .Output("output: T")
+                              .Shape(DepthwiseFilterShape)
+                              .Gradient(DepthwiseFilterGradient)));
+}
+
+void DefineVolumes(OpRegistry* registry) {
+  const auto add_attrs = [](OpDef def) {
+    return def.Attr("strides: list(int) >= 5")
+        .Attr("padding: {'SAME', 'VALID'}")
+        .Attr("dilations: list(int) = [1, 1, 1, 1, 1]");
+  };
+  const auto with_format = [&](OpDef def) {
+    return add_attrs(def.Attr("T: {half, bfloat16, float, double}")
+                         .Attr("data_format: {'NDHWC', 'NCDHW'} = 'NDHWC'"));
+  };
+  registry->Add(with_format(OpDef("Conv3D")
+                                .Input("input: T")
+                                .Input("filter: T")
+                                .Output("output: T")
+                                .Shape(Conv3DShape)
+                                .Gradient(Conv3DGradient)));
+  registry->Add(with_format(OpDef("Conv3DBackpropInputV2")
+                                .Input("input_sizes: Tshape")
+                                .Input("filter: T")
+                                .Input("out_backprop: T")
+                                .Output("output: T")
+                                .Attr("Tshape: {int32, int64} = DT_INT32")
+                                .Shape(SizesShape<0>)
+                                .Gradient(Conv3DInputGradient)));
+  registry->Add(with_format(OpDef("Conv3DBackpropFilterV2")
+                                .Input("input: T")
+                                .Input("filter_sizes: int32")
+                                .Input("out_backprop: T")
+                                .Output("output: T")
+                                .Shape(SizesShape<1>)
+                                .Gradient(Conv3DFilterGradient)));
+  for (const char* name : {"Conv3DBackpropInput", "Conv3DBackpropFilter"}) {
+    const bool input = std::string_view(name).ends_with("Input");
+    registry->Add(add_attrs(OpDef(name)
+                                .Input("input: T")
+                                .Input("filter: T")
+                                .Input("out_backprop: T")
+                                .Output("output: T")
+                                .Attr("T: {half, float, double}")
+                                .Shape(input ? LikeShape<0> : LikeShape<1>)
+                                .Gradient(input ? Conv3DInputGradient : Conv3DFilterGradient)));
+  }
+}
+
 OpDef& AddConvAttrs(OpDef& def) {
   return def.Attr("T: {half, bfloat16, float, double}")
       .Attr("strides: list(int)")
@@ -223,6 +446,8 @@ void Define(OpRegistry* registry) {
       .Attr("fused_ops: list(string) = []")
       .Attr("pool_padding: {'SAME', 'VALID'} = 'VALID'");
   registry->Add(backprop);
+  DefineDepthwise(registry);
+  DefineVolumes(registry);
 }
 
 }  // namespace ops::conv

@@ -31,4 +31,20 @@ Output Conv2DBackpropFilter(const Scope& scope, Output input, Output filter_size
                             Output out_backprop, const std::vector<int64_t>& strides,
                             const std::string& padding, const Conv2DOptions& options = {});
 
+// Each input channel by itself: `filter` is [height, width, in_channels, multiplier], and the
+// result has in_channels * multiplier channels.
+Output DepthwiseConv2dNative(const Scope& scope, Output input, Output filter,
+                             const std::vector<int64_t>& strides, const std::string& padding,
+                             const Conv2DOptions& options = {});
+
+struct Conv3DOptions {
+  std::string data_format = "NDHWC";  // or "NCDHW"
+  std::vector<int64_t> dilations = {1, 1, 1, 1, 1};
+};
+
+// Of volumes: `filter` is [depth, height, width, in_channels, out_channels]; strides and dilations
+// have one entry per dimension of data_format. padding: "SAME" or "VALID".
+Output Conv3D(const Scope& scope, Output input, Output filter, const std::vector<int64_t>& strides,
+              const std::string& padding, const Conv3DOptions& options = {});
+
 }  // namespace monograph

@@ -20,24 +20,36 @@
 namespace monograph::ops::conv {
 namespace {
 
+// Calls fn(place in the input, place in the filter) for each element of a window that lies inside.
+template <typename Fn>
+void ForInside(const Window& window, int64_t out, const Fn& fn) {
+  for (int64_t i = 0; i < window.size; ++i) {
+    const int64_t at = out * window.stride - window.pad_before + i * window.dilation;
+    if (at >= 0 && at < window.in) fn(at, i);
+  }
+}
+
 // Calls fn(input offset, output offset, filter offset) for each pair of pixels that a filter
 // element joins. Offsets are of channel 0.
 template <typename Fn>
 void ForPixels(const KernelContext& c, const Geometry& g, int64_t n, const Fn& fn) {
-  const int64_t ih = g.nchw ? g.columns.in : g.columns.in * g.ic, iw = g.nchw ? 1 : g.ic;
-  const int64_t oh = g.nchw ? g.columns.out : g.columns.out * g.oc, ow = g.nchw ? 1 : g.oc;
-  for (int64_t y = 0; y < g.rows.out; ++y) {
-    for (int64_t x = 0; x < g.columns.out; ++x) {
-      if (c.cancelled()) return;
-      for (int64_t r = 0; r < g.rows.size; ++r) {
-        const int64_t h = y * g.rows.stride - g.rows.pad_before + r * g.rows.dilation;
-        if (h < 0 || h >= g.rows.in) continue;
-        for (int64_t s = 0; s < g.columns.size; ++s) {
-          const int64_t w = x * g.columns.stride - g.columns.pad_before + s * g.columns.dilation;
-          if (w < 0 || w >= g.columns.in) continue;
-          fn(n * g.input_image() + h * ih + w * iw, n * g.output_image() + y * oh + x * ow,
-             (r * g.columns.size + s) * g.filter_channels() * g.oc);
-        }
+  const int64_t iw = g.nchw ? 1 : g.ic, ow = g.nchw ? 1 : g.oc;
+  const auto outputs = [&](int64_t z, int64_t y, int64_t x) {
+    const int64_t to = n * g.output_image() + ((z * g.rows.out + y) * g.columns.out + x) * ow;
+    ForInside(g.depth, z, [&](int64_t d, int64_t q) {
+      ForInside(g.rows, y, [&](int64_t h, int64_t r) {
+        ForInside(g.columns, x, [&](int64_t w, int64_t s) {
+          fn(n * g.input_image() + ((d * g.rows.in + h) * g.columns.in + w) * iw, to,
+             ((q * g.rows.size + r) * g.columns.size + s) * g.filter_channels() * g.oc);
+        });
+      });
+    });
+  };
+  for (int64_t z = 0; z < g.depth.out; ++z) {
+    for (int64_t y = 0; y < g.rows.out; ++y) {
+      for (int64_t x = 0; x < g.columns.out; ++x) {
+        if (c.cancelled()) return;
+        outputs(z, y, x);
       }
     }
   }
@@ -58,8 +70,8 @@ void ForChannels(const Geometry& g, const Fn& fn) {
 template <typename T>
 void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused, const T* input,
            const T* filter, const T* bias, const T* dy, T* out) {
-  const int64_t ic_step = g.nchw ? g.rows.in * g.columns.in : 1,
-                oc_step = g.nchw ? g.rows.out * g.columns.out : 1;
+  const int64_t ic_step = g.nchw ? g.input_image() / g.ic : 1,
+                oc_step = g.nchw ? g.output_image() / g.oc : 1;
   if (mode == Mode::kBackpropFilter) {
     std::fill_n(out, g.filter(), T(0));
     for (int64_t n = 0; n < g.n; ++n) {
@@ -99,7 +111,7 @@ void Plain(KernelContext& c, Mode mode, const Geometry& g, const FusedOps& fused
   c.ParallelFor(g.n, std::max<int64_t>(1, g.flops_per_image()), std::ref(images));
 }
 
-// Conv2D, _FusedConv2D, Conv2DBackpropInput and Conv2DBackpropFilter.
+// Conv2D, DepthwiseConv2dNative and Conv3D, and their gradients; _FusedConv2D.
 template <typename T, Mode kMode>
 class ConvKernel : public Kernel {
   using C = Accumulator<T>;
@@ -108,6 +120,7 @@ class ConvKernel : public Kernel {
   static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
     auto kernel = std::make_unique<ConvKernel>();
     kernel->attrs_ = k.attrs();
+    kernel->kind_ = KindOf(k.op());
     if (kMode == Mode::kForward) {
       MG_ASSIGN_OR_RETURN(kernel->fused_, FusedOps::Parse(k.attrs()));
     }
@@ -115,7 +128,7 @@ class ConvKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Call call, CallOf(kMode, attrs_, fused_, c.inputs()));
+    MG_ASSIGN_OR_RETURN(const Call call, CallOf(kMode, attrs_, fused_, c.inputs(), kind_));
     const Geometry& g = call.geometry;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, call.result(kMode)));
     if (out->elements() == 0) return Status();
@@ -181,6 +194,7 @@ class ConvKernel : public Kernel {
   }
 
   Attrs attrs_;
+  Kind kind_ = Kind::kImage;
   FusedOps fused_;
   FourierConv fourier_;
   OnednnConv onednn_;
@@ -273,17 +287,23 @@ class BackpropKernel : public Kernel {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                                   \
-  registry->Add<ConvKernel<T, Mode::kForward>>({.op = "Conv2D", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                                  \
-      {.op = "_FusedConv2D", .types = {{"T", kDTypeOf<T>}}});                                    \
-  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput"}) {                       \
-    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                          \
-        {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});                \
-  }                                                                                              \
-  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",             \
-                                                       .types = {{"T", kDTypeOf<T>}},            \
-                                                       .host_args = {"filter_sizes"}});
+#define ADD(T)                                                                               \
+  for (const char* op : {"Conv2D", "_FusedConv2D", "DepthwiseConv2dNative", "Conv3D"})       \
+    registry->Add<ConvKernel<T, Mode::kForward>>({.op = op, .types = {{"T", kDTypeOf<T>}}}); \
+  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput",                      \
+                         "DepthwiseConv2dNativeBackpropInput", "Conv3DBackpropInputV2"}) {   \
+    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                      \
+        {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});            \
+  }                                                                                          \
+  for (const char* op : {"Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter",      \
+                         "Conv3DBackpropFilterV2"}) {                                        \
+    registry->Add<ConvKernel<T, Mode::kBackpropFilter>>(                                     \
+        {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = {"filter_sizes"}});           \
+  }                                                                                          \
+  registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                        \
+      {.op = "Conv3DBackpropInput", .types = {{"T", kDTypeOf<T>}}});                         \
+  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>(                                       \
+      {.op = "Conv3DBackpropFilter", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
   registry->Add<BackpropKernel>(

@@ -228,7 +228,8 @@ struct PlainBackpropFilter {
   }
 };
 
-// Conv2D, _FusedConv2D, Conv2DBackpropInput and Conv2DBackpropFilter.
+// Conv2D and DepthwiseConv2dNative, and their gradients; _FusedConv2D. The gradients of a depthwise
+// one do not go to cuDNN.
 template <typename T, Mode kMode>
 class ConvKernel : public Kernel {
  public:
@@ -236,6 +237,7 @@ class ConvKernel : public Kernel {
     auto kernel = std::make_unique<ConvKernel>();
     kernel->attrs_ = k.attrs();
     kernel->turned_ = FilterIsTurned(k.attrs());
+    kernel->kind_ = KindOf(k.op());
     if (kMode == Mode::kForward) {
       MG_ASSIGN_OR_RETURN(kernel->fused_, FusedOps::Parse(k.attrs()));
     }
@@ -243,14 +245,16 @@ class ConvKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const Call call, CallOf(kMode, attrs_, fused_, c.inputs()));
+    MG_ASSIGN_OR_RETURN(const Call call, CallOf(kMode, attrs_, fused_, c.inputs(), kind_));
     const Geometry& g = call.geometry;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, call.result(kMode)));
     if (out->elements() == 0) return Status();
     if (call.empty()) return DeviceZero(c, out->raw(), out->bytes());  // a sum of nothing
     if constexpr (!std::is_same_v<T, double>) {
-      const Status status = ByCudnn(c, g, out);
-      if (status.code() != Code::kUnimplemented) return status;
+      if (kMode == Mode::kForward || kind_ == Kind::kImage) {
+        const Status status = ByCudnn(c, g, out);
+        if (status.code() != Code::kUnimplemented) return status;
+      }
     }
     return ByPlain(c, g, out);
   }
@@ -415,6 +419,7 @@ class ConvKernel : public Kernel {
 
   Attrs attrs_;
   bool turned_ = false;  // FilterIsTurned
+  Kind kind_ = Kind::kImage;
   FusedOps fused_;
   CudnnConv conv_, fused_conv_;
   matmul::Cublas product_;
@@ -423,19 +428,20 @@ class ConvKernel : public Kernel {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-#define ADD(T)                                                                                    \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                                   \
-      {.op = "Conv2D", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});                           \
-  registry->Add<ConvKernel<T, Mode::kForward>>(                                                   \
-      {.op = "_FusedConv2D", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});                     \
-  for (const char* op : {"Conv2DBackpropInput", "_Conv2DBackpropInput"}) {                        \
-    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                           \
-        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}}); \
-  }                                                                                               \
-  registry->Add<ConvKernel<T, Mode::kBackpropFilter>>({.op = "Conv2DBackpropFilter",              \
-                                                       .device = kGpu,                            \
-                                                       .types = {{"T", kDTypeOf<T>}},             \
-                                                       .host_args = {"filter_sizes"}});
+#define ADD(T)                                                                                     \
+  for (const char* op : {"Conv2D", "_FusedConv2D", "DepthwiseConv2dNative"}) {                     \
+    registry->Add<ConvKernel<T, Mode::kForward>>(                                                  \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}});                                \
+  }                                                                                                \
+  for (const char* op :                                                                            \
+       {"Conv2DBackpropInput", "_Conv2DBackpropInput", "DepthwiseConv2dNativeBackpropInput"}) {    \
+    registry->Add<ConvKernel<T, Mode::kBackpropInput>>(                                            \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"input_sizes"}});  \
+  }                                                                                                \
+  for (const char* op : {"Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter"}) {         \
+    registry->Add<ConvKernel<T, Mode::kBackpropFilter>>(                                           \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}, .host_args = {"filter_sizes"}}); \
+  }
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

@@ -341,7 +341,7 @@ bool FourierConv::Fits(const Geometry& g) {
     return w.stride == 1 && w.dilation == 1 && w.size >= 5 && Period(w) != 0;
   };
   const auto many = [](int64_t channels) { return channels >= 32 && channels % kPair == 0; };
-  if (g.nchw || g.groups != 1 || !fits(g.rows) || !fits(g.columns)) return false;
+  if (g.nchw || g.volume || g.groups != 1 || !fits(g.rows) || !fits(g.columns)) return false;
   // Images enough to pay for the filter's transform, which must not be too large for a cache.
   if (!many(g.ic) || !many(g.oc) || g.n < 32) return false;
   const int64_t products = 4 * fourier::Frequencies(std::max(Period(g.rows), Period(g.columns)));

@@ -35,18 +35,28 @@ class Chunk {
       : mode_(mode), images_(images), bias_(fused.bias) {
     const auto f32 = memory::data_type::f32;
     const auto any = memory::format_tag::any;
-    const auto plain = g.nchw ? memory::format_tag::nchw : memory::format_tag::nhwc;
-    const memory::dims src{images, g.ic, g.rows.in, g.columns.in},
-        dst{images, g.oc, g.rows.out, g.columns.out};
+    using Tag = memory::format_tag;
+    const auto plain = g.volume ? g.nchw ? Tag::ncdhw : Tag::ndhwc : g.nchw ? Tag::nchw : Tag::nhwc;
+    // What has one channel: all plain orders are the same bytes.
+    const auto channels_first = g.volume ? Tag::ncdhw : Tag::nchw;
+    // `lead`, and a value for each dimension that windows move along.
+    const auto dims = [&](memory::dims lead, auto value) {
+      if (g.volume) lead.push_back(value(g.depth));
+      lead.push_back(value(g.rows));
+      lead.push_back(value(g.columns));
+      return lead;
+    };
+    const memory::dims src = dims({images, g.ic}, [](const Window&w) { return w.in; }),
+                       dst = dims({images, g.oc}, [](const Window&w) { return w.out; });
     const bool grouped = g.groups > 1;
-    const int64_t window[] = {g.rows.size, g.columns.size}, fc = g.filter_channels();
+    const int64_t fc = g.filter_channels();
     const memory::dims weights =
-        grouped ? memory::dims{g.groups, g.oc / g.groups, fc, window[0], window[1]}
-                : memory::dims{g.oc, fc, window[0], window[1]};
-    const memory::dims strides{g.rows.stride, g.columns.stride};
-    const memory::dims dilations{g.rows.dilation - 1, g.columns.dilation - 1};
-    const memory::dims before{g.rows.pad_before, g.columns.pad_before},
-        after{g.rows.pad_after, g.columns.pad_after};
+        dims(grouped ? memory::dims{g.groups, g.oc / g.groups, fc} : memory::dims{g.oc, fc},
+             [](const Window& w) { return w.size; });
+    const memory::dims strides = dims({}, [](const Window&w) { return w.stride; }),
+                       dilations = dims({}, [](const Window&w) { return w.dilation - 1; }),
+                       before = dims({}, [](const Window&w) { return w.pad_before; }),
+                       after = dims({}, [](const Window&w) { return w.pad_after; });
     const auto images_tag = PlainIsFaster(mode, g) ? plain : any;
     const memory::desc src_any(src, f32, images_tag), dst_any(dst, f32, images_tag),
         weights_any(weights, f32, any), bias(memory::dims{g.oc}, f32, memory::format_tag::x);
@@ -92,13 +102,12 @@ class Chunk {
     }
     plain_src_ = memory::desc(src, f32, plain);
     plain_dst_ = memory::desc(dst, f32, plain);
-    plain_weights_ =
-        memory::desc(weights, f32, grouped ? memory::format_tag::hwigo : memory::format_tag::hwio);
-    // With one channel all plain orders are the same bytes.
-    same_src_ = src_ == plain_src_ ||
-                (g.ic == 1 && src_ == memory::desc(src, f32, memory::format_tag::nchw));
-    same_dst_ = dst_ == plain_dst_ ||
-                (g.oc == 1 && dst_ == memory::desc(dst, f32, memory::format_tag::nchw));
+    plain_weights_ = memory::desc(weights, f32,
+                                  g.volume  ? Tag::dhwio
+                                  : grouped ? Tag::hwigo
+                                            : Tag::hwio);
+    same_src_ = src_ == plain_src_ || (g.ic == 1 && src_ == memory::desc(src, f32, channels_first));
+    same_dst_ = dst_ == plain_dst_ || (g.oc == 1 && dst_ == memory::desc(dst, f32, channels_first));
     same_weights_ = weights_ == plain_weights_;
   }
 

@@ -1,4 +1,4 @@
-// Kernels that move whole elements, strings too.
+// Kernels that move whole elements, of types too that are no plain data.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,18 @@
 
 namespace monograph {
 
-// Copies `bytes` bytes of elements between tensors of this type, plain data or strings.
+// Copies `bytes` bytes of elements between tensors of this type.
 inline void CopyElements(DType dtype, const char* from, char* to, size_t bytes) {
+  const auto objects = [=]<typename T>(const T* first) {
+    std::copy_n(first, bytes / sizeof(T), reinterpret_cast<T*>(to));
+  };
   if (dtype == DT_STRING) {
-    std::copy_n(reinterpret_cast<const std::string*>(from), bytes / sizeof(std::string),
-                reinterpret_cast<std::string*>(to));
-  } else {
+    objects(reinterpret_cast<const std::string*>(from));
+  } else if (dtype == DT_RESOURCE) {
+    objects(reinterpret_cast<const ResourceHandle*>(from));
+  } else if (dtype == DT_VARIANT) {
+    objects(reinterpret_cast<const Variant*>(from));
+  } else if (bytes > 0) {
     std::memcpy(to, from, bytes);
   }
 }

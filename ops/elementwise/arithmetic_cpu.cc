@@ -11,8 +11,8 @@ void RegisterArithmetic(KernelRegistry* r) {
   AddBinary<AddFn, 3, nullptr, MG_WIDE>(r, "Add");
   AddBinary<SubFn, 3, nullptr, MG_WIDE>(r, "Sub");
   AddBinary<MulFn, 3, nullptr, MG_WIDE>(r, "Mul");
-  AddBinary<MaximumFn, 3, nullptr, MG_REAL>(r, "Maximum");
-  AddBinary<MinimumFn, 3, nullptr, MG_REAL>(r, "Minimum");
+  AddBinary<MaximumFn, 3, nullptr, MG_REAL, uint8_t, int8_t, int16_t>(r, "Maximum");
+  AddBinary<MinimumFn, 3, nullptr, MG_REAL, uint8_t, int8_t, int16_t>(r, "Minimum");
   AddBinary<SquaredDifferenceFn, 4, nullptr, MG_REAL>(r, "SquaredDifference");
   AddBinary<SigmoidGradFn, 4, nullptr, MG_FLOATS>(r, "SigmoidGrad");
   AddBinary<TanhGradFn, 4, nullptr, MG_FLOATS>(r, "TanhGrad");

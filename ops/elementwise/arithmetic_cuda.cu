@@ -99,6 +99,12 @@ void RegisterArithmeticCuda(KernelRegistry* r) {
   AddDeviceBinary<FloorModFn, MG_FLOATS>(r, "FloorMod");
   AddDeviceBinary<DivNoNanFn, MG_FLOATS>(r, "DivNoNan");
   AddDeviceBinary<PowFn, MG_FLOATS>(r, "Pow");
+  AddDeviceBinary<MulNoNanFn, MG_FLOATS>(r, "MulNoNan");
+  AddDeviceBinary<XlogyFn, MG_FLOATS>(r, "Xlogy");
+  AddDeviceBinary<Xlog1pyFn, MG_FLOATS>(r, "Xlog1py");
+  AddDeviceBinary<XdivyFn, MG_FLOATS>(r, "Xdivy");
+  AddDeviceBinary<Atan2Fn, MG_FLOATS>(r, "Atan2");
+  AddDeviceBinary<NextAfterFn, float, double>(r, "NextAfter");
 #define MG_ADD(T) \
   r->Add<DeviceAddNKernel<T>>({.op = "AddN", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(MG_ADD)

@@ -6,6 +6,7 @@
 
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
+#include "ops/elementwise/functions.h"
 #include "ops/elementwise/gradients.h"
 #include "ops/types.h"
 
@@ -77,6 +78,25 @@ Output AddN(const Scope& scope, const Outputs& inputs) {
 }
 
 namespace ops::elementwise {
+
+OpDef Binary(const char* name, const char* types, GradientFn gradient) {
+  OpDef def(name);
+  def.Input("x: T")
+      .Input("y: T")
+      .Output("z: T")
+      .Attr(std::string("T: ") + types)
+      .Shape(BroadcastShape);
+  gradient != nullptr ? def.Gradient(gradient) : def.NoGradient();
+  return def;
+}
+
+OpDef Unary(const char* name, const char* types, GradientFn gradient) {
+  OpDef def(name);
+  def.Input("x: T").Output("y: T").Attr(std::string("T: ") + types).Shape(UnchangedShape);
+  gradient != nullptr ? def.Gradient(gradient) : def.NoGradient();
+  return def;
+}
+
 namespace {
 
 #define MG_OP_ALL_NUMBERS                                                                      \
@@ -99,24 +119,6 @@ Status EqualityShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(shape.status());
   c.set_output(0, *shape);
   return Status();
-}
-
-OpDef Binary(const char* name, const char* types, GradientFn gradient) {
-  OpDef def(name);
-  def.Input("x: T")
-      .Input("y: T")
-      .Output("z: T")
-      .Attr(std::string("T: ") + types)
-      .Shape(BroadcastShape);
-  gradient != nullptr ? def.Gradient(gradient) : def.NoGradient();
-  return def;
-}
-
-OpDef Unary(const char* name, const char* types, GradientFn gradient) {
-  OpDef def(name);
-  def.Input("x: T").Output("y: T").Attr(std::string("T: ") + types).Shape(UnchangedShape);
-  gradient != nullptr ? def.Gradient(gradient) : def.NoGradient();
-  return def;
 }
 
 OpDef UnaryGrad(const char* name, GradientFn gradient) {
@@ -260,6 +262,7 @@ void Define(OpRegistry* registry) {
   registry->Add(
       OpDef("LogicalNot").Input("x: bool").Output("y: bool").Shape(UnchangedShape).NoGradient());
   for (const char* name : {"IsNan", "IsInf", "IsFinite"}) registry->Add(FloatTest(name));
+  DefineFunctions(registry);
   registry->Add(OpDef("_FusedElementwise")  // chain.h
                     .Input("inputs: N * T")
                     .Output("y: T")

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cpu/tensor_util_cpu.h"
 #include "ops/elementwise/rows.h"
 
 namespace monograph::ops::elementwise {
@@ -86,7 +87,9 @@ BinaryKernel::BinaryKernel(const KernelConstruction& k, BinaryRowFn row, int64_t
       equality_without_error_(!k.attrs().GetOr<bool>("incompatible_shape_error", true)) {}
 
 Status BinaryKernel::Compute(KernelContext& c) {
-  if (check_ != nullptr) MG_RETURN_IF_ERROR(check_(c.input(0), c.input(1)));
+  // Where nothing is divided, nothing is divided by zero.
+  if (check_ != nullptr && c.input(0).elements() > 0)
+    MG_RETURN_IF_ERROR(check_(c.input(0), c.input(1)));
   const Shape x = c.input(0).shape(), y = c.input(1).shape();
   Shape z = x;
   if (!(x == y)) {
@@ -249,6 +252,20 @@ class AddNKernel : public Kernel {
   const size_t size_;
 };
 
+// The same of variants, by what their values say.
+class AddVariantsKernel : public Kernel {
+ public:
+  explicit AddVariantsKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    Tensor sum = c.input(0);
+    for (int i = 1; i < c.num_inputs(); ++i) {
+      MG_ASSIGN_OR_RETURN(sum, AddTensors(c, sum, c.input(i)));
+    }
+    c.set_output(0, std::move(sum));
+    return Status();
+  }
+};
+
 template <typename T>
 struct PlusFn {
   using Out = T;
@@ -274,8 +291,13 @@ void RegisterCpu(KernelRegistry* registry) {
   RegisterDivision(registry);
   RegisterComparisons(registry);
   RegisterUnary(registry);
+  RegisterFunctions(registry);
+  RegisterSpecialFunctions(registry);
+  RegisterBitwise(registry);
+  RegisterClipAndCross(registry);
   RegisterChains(registry);
   AddAddN<float, double, half, bfloat16, int32_t, int64_t, uint8_t>(registry);
+  registry->Add<AddVariantsKernel>({.op = "AddN", .types = {{"T", DT_VARIANT}}});
 }
 
 }  // namespace monograph::ops::elementwise

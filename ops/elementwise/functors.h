@@ -59,6 +59,26 @@ MG_HD T FloorRemainder(T x, T y) {
   }
 }
 
+// What Quotient leaves.
+template <typename T>
+MG_HD T Remainder(T x, T y) {
+  if constexpr (std::is_integral_v<T>) {
+    return T(x - Quotient(x, y) * y);
+  } else {
+    return std::fmod(x, y);
+  }
+}
+
+// x / y, as a whole number.
+template <typename T>
+MG_HD T WholeQuotient(T x, T y) {
+  if constexpr (std::is_integral_v<T>) {
+    return Quotient(x, y);
+  } else {
+    return std::trunc(x / y);
+  }
+}
+
 // REQUIRES for integers: y >= 0.
 template <typename T>
 MG_HD T Power(T x, T y) {
@@ -80,6 +100,14 @@ MG_BINARY_FUNCTOR(DivFn, Quotient(x, y))
 MG_BINARY_FUNCTOR(FloorDivFn, FloorQuotient(x, y))
 MG_BINARY_FUNCTOR(FloorModFn, FloorRemainder(x, y))
 MG_BINARY_FUNCTOR(DivNoNanFn, y == 0 ? T(0) : x / y)
+MG_BINARY_FUNCTOR(TruncateDivFn, WholeQuotient(x, y))
+MG_BINARY_FUNCTOR(TruncateModFn, Remainder(x, y))
+MG_BINARY_FUNCTOR(MulNoNanFn, y == 0 ? T(0) : x * y)
+MG_BINARY_FUNCTOR(XlogyFn, x == 0 ? T(0) : x * std::log(y))
+MG_BINARY_FUNCTOR(Xlog1pyFn, x == 0 ? T(0) : x * std::log1p(y))
+MG_BINARY_FUNCTOR(XdivyFn, x == 0 ? T(0) : x / y)
+MG_BINARY_FUNCTOR(Atan2Fn, std::atan2(x, y))
+MG_BINARY_FUNCTOR(NextAfterFn, std::nextafter(x, y))
 MG_BINARY_FUNCTOR(MaximumFn, x >= y || x != x ? x : y)
 MG_BINARY_FUNCTOR(MinimumFn, x <= y || x != x ? x : y)
 MG_BINARY_FUNCTOR(PowFn, Power(x, y))
@@ -150,6 +178,19 @@ MG_UNARY_FUNCTOR(CosFn, std::cos(x))
 MG_UNARY_FUNCTOR(FloorFn, std::floor(x))
 MG_UNARY_FUNCTOR(CeilFn, std::ceil(x))
 MG_UNARY_FUNCTOR(RoundFn, HalfToEven(x))
+
+MG_UNARY_FUNCTOR(TanFn, std::tan(x))
+MG_UNARY_FUNCTOR(AsinFn, std::asin(x))
+MG_UNARY_FUNCTOR(AcosFn, std::acos(x))
+MG_UNARY_FUNCTOR(AtanFn, std::atan(x))
+MG_UNARY_FUNCTOR(SinhFn, std::sinh(x))
+MG_UNARY_FUNCTOR(CoshFn, std::cosh(x))
+MG_UNARY_FUNCTOR(AsinhFn, std::asinh(x))
+MG_UNARY_FUNCTOR(AcoshFn, std::acosh(x))
+MG_UNARY_FUNCTOR(AtanhFn, std::atanh(x))
+MG_UNARY_FUNCTOR(Expm1Fn, std::expm1(x))
+MG_UNARY_FUNCTOR(ErfFn, std::erf(x))
+MG_UNARY_FUNCTOR(ErfcFn, std::erfc(x))
 
 #define MG_TEST_FUNCTOR(Name, expression)                   \
   template <typename T>                                     \

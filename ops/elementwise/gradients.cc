@@ -10,13 +10,13 @@
 #include "ops/shape/shape.h"
 
 namespace monograph::ops::elementwise {
-namespace {
 
-// Sets both gradients of a broadcasting op, each summed to its operand's shape.
 void SetSummed(GradientContext& c, const Output& x_gradient, const Output& y_gradient) {
   c.set_grad(0, SumToShapeOf(c.scope(), x_gradient, c.input(0), c.input(1)));
   c.set_grad(1, SumToShapeOf(c.scope(), y_gradient, c.input(1), c.input(0)));
 }
+
+namespace {
 
 Output Scaled(const Scope& s, const Output& x, double factor) {
   return Mul(s, x, ScalarConst(s, factor, x.valid() ? x.dtype() : DT_FLOAT));

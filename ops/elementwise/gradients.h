@@ -5,6 +5,9 @@
 
 namespace monograph::ops::elementwise {
 
+// Sets both gradients of a broadcasting op, each summed to its operand's shape.
+void SetSummed(GradientContext& c, const Output& x_gradient, const Output& y_gradient);
+
 Status AddGradient(GradientContext& c);
 Status SubGradient(GradientContext& c);
 Status MulGradient(GradientContext& c);

@@ -168,6 +168,10 @@ void RegisterArithmetic(KernelRegistry* registry);
 void RegisterDivision(KernelRegistry* registry);
 void RegisterComparisons(KernelRegistry* registry);
 void RegisterUnary(KernelRegistry* registry);
+void RegisterFunctions(KernelRegistry* registry);
+void RegisterSpecialFunctions(KernelRegistry* registry);
+void RegisterBitwise(KernelRegistry* registry);
+void RegisterClipAndCross(KernelRegistry* registry);
 void RegisterChains(KernelRegistry* registry);
 
 }  // namespace monograph::ops::elementwise

@@ -11,6 +11,12 @@ void RegisterSmallIntegersCuda(KernelRegistry* r) {
   AddDeviceBinary<AddFn, MG_SMALL>(r, "Add");
   AddDeviceBinary<SubFn, MG_SMALL>(r, "Sub");
   AddDeviceBinary<MulFn, MG_SMALL>(r, "Mul");
+  AddDeviceBinary<MaximumFn, MG_SIGNED, uint8_t>(r, "Maximum");
+  AddDeviceBinary<MinimumFn, MG_SIGNED, uint8_t>(r, "Minimum");
+  AddDeviceBinary<LessFn, MG_SIGNED>(r, "Less");
+  AddDeviceBinary<LessEqualFn, MG_SIGNED>(r, "LessEqual");
+  AddDeviceBinary<GreaterFn, MG_SIGNED>(r, "Greater");
+  AddDeviceBinary<GreaterEqualFn, MG_SIGNED>(r, "GreaterEqual");
   AddDeviceBinary<EqualFn, MG_SIGNED, uint16_t>(r, "Equal");
   AddDeviceBinary<NotEqualFn, MG_SIGNED, uint16_t>(r, "NotEqual");
   AddDeviceUnary<SquareFn, MG_SMALL>(r, "Square");

@@ -91,10 +91,11 @@ Gradient RowGradient(const Scope& s, const Output& gradient, const Output& indic
 namespace ops::gather {
 namespace {
 
-Status GatherShape(ShapeContext& c) {
-  MG_RETURN_IF_ERROR(c.WithRank(2, 0).status());
+Status GatherShape(ShapeContext& c) {  // also that of Gather, which has no axis
+  const bool has_axis = c.num_inputs() > 2;
+  if (has_axis) MG_RETURN_IF_ERROR(c.WithRank(2, 0).status());
   const PartialShape &params = c.input(0), &indices = c.input(1);
-  const auto axis_value = c.InputAsInts(2);
+  const auto axis_value = has_axis ? c.InputAsInts(2) : std::vector<int64_t>{0};
   if (!params.known_rank() || !indices.known_rank()) {
     c.set_output(0, PartialShape());
     return Status();
@@ -258,6 +259,11 @@ Output BatchGatherGradient(GradientContext& c, int64_t batch_dims, int64_t axis)
   return Reshape(s, Transpose(s, apart, {0, 2, 1, 3}), shape);
 }
 
+Status OldGatherGradient(GradientContext& c) {
+  c.set_gradient(0, RowGradient(c.scope(), c.grad(0), c.input(1)));
+  return Status();
+}
+
 Status GatherGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output params = c.input(0);
@@ -340,6 +346,15 @@ Status SegmentSumGradient(GradientContext& c) {
 }  // namespace
 
 void Define(OpRegistry* registry) {
+  registry->Add(OpDef("Gather")
+                    .Input("params: Tparams")
+                    .Input("indices: Tindices")
+                    .Output("output: Tparams")
+                    .Attr("validate_indices: bool = true")
+                    .Attr("Tparams: type")
+                    .Attr("Tindices: {int32, int64}")
+                    .Shape(GatherShape)
+                    .Gradient(OldGatherGradient));
   registry->Add(OpDef("GatherV2")
                     .Input("params: Tparams")
                     .Input("indices: Tindices")

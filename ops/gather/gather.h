@@ -1,4 +1,4 @@
-// Ops that pick and scatter by index: GatherV2, OneHot, DynamicPartition, DynamicStitch,
+// Ops that pick and scatter by index: Gather, GatherV2, OneHot, DynamicPartition, DynamicStitch,
 // UnsortedSegmentSum.
 // An index out of range fails the step with InvalidArgument that names it.
 #pragma once

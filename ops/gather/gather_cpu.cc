@@ -2,10 +2,11 @@
 // check the indices and move the rows. Only UnsortedSegmentSum computes, so only it is compiled for
 // each type of element.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
+#include <utility>
 #include <vector>
 
+#include "base/independent_loop.h"
 #include "executor/kernel.h"
 #include "ops/check_indices.h"
 #include "ops/cpu/copy_elements_cpu.h"
@@ -24,13 +25,14 @@ int64_t RowsOfPiece(size_t bytes) {
 }
 
 template <typename Index>
-class GatherKernel : public Kernel {
+class GatherKernel : public Kernel {  // also Gather, along axis 0
  public:
   explicit GatherKernel(const KernelConstruction& k)
       : batch_dims_(k.attrs().GetOr<int64_t>("batch_dims", 0)) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const GatherPlan plan, PlanGather(c.input(0).shape(), c.input(1).shape(),
-                                                          c.input(2), batch_dims_));
+    MG_ASSIGN_OR_RETURN(const GatherPlan plan,
+                        PlanGather(c.input(0).shape(), c.input(1).shape(),
+                                   c.num_inputs() > 2 ? c.input(2) : axis_0_, batch_dims_));
     const int64_t batch = plan.batch, outer = plan.outer, count = plan.count, limit = plan.limit;
     const Index* index = c.input(1).data<Index>();
     Status in_range;
@@ -57,6 +59,7 @@ class GatherKernel : public Kernel {
 
  private:
   const int64_t batch_dims_;
+  const Tensor axis_0_ = Tensor::Scalar<int32_t>(0);
 };
 
 template <typename Index>
@@ -146,46 +149,76 @@ class DynamicStitchKernel : public Kernel {
   }
 };
 
+// Adds columns [first, last) of row i of `from` to those of row ids[i] of `to`, where that is not
+// negative, for i in [begin, end).
+using AddRowsFn = void (*)(const void* from, const int64_t* ids, int64_t begin, int64_t end,
+                           int64_t columns, int64_t first, int64_t last, void* to);
+
+template <typename T>
+void AddRows(const void* from, const int64_t* ids, int64_t begin, int64_t end, int64_t columns,
+             int64_t first, int64_t last, void* to) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (ids[i] < 0) continue;
+    T* sum = static_cast<T*>(to) + ids[i] * columns;
+    const T* row = static_cast<const T*>(from) + i * columns;
+    MG_INDEPENDENT_LOOP
+    for (int64_t k = first; k < last; ++k) sum[k] = T(sum[k] + row[k]);
+  }
+}
+
+AddRowsFn AddRowsOf(DType dtype) {
+  switch (dtype) {
+#define MG_CASE(T)  \
+  case kDTypeOf<T>: \
+    return &AddRows<T>;
+    MG_NUMBER_TYPES(MG_CASE)
+#undef MG_CASE
+    default:
+      return nullptr;
+  }
+}
+
 // Rows are added in their order, so the result does not depend on threads: each thread has columns
 // of its own.
-template <typename T, typename Index>
 class SegmentSumKernel : public Kernel {
  public:
-  explicit SegmentSumKernel(const KernelConstruction&) {}
+  explicit SegmentSumKernel(const KernelConstruction& k) : add_(AddRowsOf(k.input_dtype(0))) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const SegmentPlan plan, PlanSegments(c));
     const int64_t segments = plan.segments, columns = plan.columns;
-    const auto id = c.input(1).values<Index>();
-    const auto ids = static_cast<int64_t>(id.size());
+    const int64_t ids = c.input(1).elements();
+    Tensor wide;  // the ids as int64
+    if (c.input(1).dtype() == DT_INT32) {
+      MG_ASSIGN_OR_RETURN(wide, c.AllocateTemp(DT_INT64, Shape{ids}));
+      InPieces(c, ids, [&, from = c.input(1).data<int32_t>()](int64_t begin, int64_t end) {
+        std::copy(from + begin, from + end, wide.data<int64_t>() + begin);
+      });
+    }
+    const int64_t* id = (wide.valid() ? std::as_const(wide) : c.input(1)).data<int64_t>();
     int64_t wrong = ids;
     InPieces(c, ids, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end && wrong == ids; ++i) {
-        if (id[static_cast<size_t>(i)] >= segments) wrong = i;
+        if (id[i] >= segments) wrong = i;
       }
     });
     if (wrong < ids) {
       return InvalidArgument("segment_ids[" + std::to_string(wrong) +
-                             "] = " + std::to_string(id[static_cast<size_t>(wrong)]) +
-                             " is out of range [0, " + std::to_string(segments) + ")");
+                             "] = " + std::to_string(id[wrong]) + " is out of range [0, " +
+                             std::to_string(segments) + ")");
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
-    T* to = out->data<T>();
-    c.ParallelFor(plan.output.elements(), 1,
-                  [to](int64_t begin, int64_t end) { std::fill_n(to + begin, end - begin, T(0)); });
-    const T* from = c.input(0).data<T>();
-    c.ParallelFor(columns, 1 + ids, [=, &c](int64_t first, int64_t last) {
-      InPieces(c, ids, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const auto segment = static_cast<int64_t>(id[static_cast<size_t>(i)]);
-          if (segment < 0) continue;
-          T* sum = to + segment * columns;
-          const T* row = from + i * columns;
-          for (int64_t k = first; k < last; ++k) sum[k] = T(sum[k] + row[k]);
-        }
-      });
-    });
+    MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
+    c.ParallelFor(columns, 1 + ids,
+                  [&, from = c.input(0).raw(), to = out->raw()](int64_t first, int64_t last) {
+                    InPieces(c, ids, [&](int64_t begin, int64_t end) {
+                      add_(from, id, begin, end, columns, first, last, to);
+                    });
+                  });
     return Status();
   }
+
+ private:
+  const AddRowsFn add_;
 };
 
 }  // namespace
@@ -198,6 +231,11 @@ void RegisterCpu(KernelRegistry* registry) {
   };
   AddForCopiedTypes<GatherKernel<int32_t>>(registry, with(gather, "Tindices", DT_INT32), "Tparams");
   AddForCopiedTypes<GatherKernel<int64_t>>(registry, with(gather, "Tindices", DT_INT64), "Tparams");
+  const KernelDef old_gather{.op = "Gather"};
+  AddForCopiedTypes<GatherKernel<int32_t>>(registry, with(old_gather, "Tindices", DT_INT32),
+                                           "Tparams");
+  AddForCopiedTypes<GatherKernel<int64_t>>(registry, with(old_gather, "Tindices", DT_INT64),
+                                           "Tparams");
   const KernelDef one_hot{.op = "OneHot", .host_args = {"depth", "on_value", "off_value"}};
   AddForPlainTypes<OneHotKernel<uint8_t>>(registry, with(one_hot, "TI", DT_UINT8));
   AddForPlainTypes<OneHotKernel<int8_t>>(registry, with(one_hot, "TI", DT_INT8));
@@ -208,13 +246,11 @@ void RegisterCpu(KernelRegistry* registry) {
     AddForPlainTypes<DynamicStitchKernel>(registry, {.op = name, .host_args = {"indices"}});
   }
   const KernelDef segment_sum{.op = "UnsortedSegmentSum", .host_args = {"num_segments"}};
-#define MG_ADD(T)                                                       \
-  registry->Add<SegmentSumKernel<T, int32_t>>(                          \
-      with(with(segment_sum, "Tindices", DT_INT32), "T", kDTypeOf<T>)); \
-  registry->Add<SegmentSumKernel<T, int64_t>>(                          \
-      with(with(segment_sum, "Tindices", DT_INT64), "T", kDTypeOf<T>));
-  MG_NUMBER_TYPES(MG_ADD)
-#undef MG_ADD
+  for (DType index : {DT_INT32, DT_INT64}) {
+    const KernelDef def = with(segment_sum, "Tindices", index);
+    for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32, DT_INT64})
+      registry->Add<SegmentSumKernel>(with(def, "T", dtype));
+  }
 }
 
 }  // namespace monograph::ops::gather

@@ -78,7 +78,7 @@ Status DenseShape(ShapeContext& c) {
 Status InTopKShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape predictions, c.WithRank(0, 2));
   MG_ASSIGN_OR_RETURN(const PartialShape targets, c.WithRank(1, 1));
-  MG_RETURN_IF_ERROR(c.WithRank(2, 0).status());
+  if (c.num_inputs() > 2) MG_RETURN_IF_ERROR(c.WithRank(2, 0).status());
   MG_ASSIGN_OR_RETURN(const int64_t batch,
                       MergeDim(predictions.dim(0), targets.dim(0),
                                "rows of the predictions and number of targets"));
@@ -156,6 +156,14 @@ void Define(OpRegistry* registry) {
                     .Attr("T: {half, bfloat16, float, double}")
                     .Shape(ScalarShape)
                     .Gradient(L2Gradient));
+  registry->Add(OpDef("InTopK")
+                    .Input("predictions: float")
+                    .Input("targets: T")
+                    .Output("precision: bool")
+                    .Attr("k: int")
+                    .Attr("T: {int32, int64} = DT_INT32")
+                    .Shape(InTopKShape)
+                    .NoGradient());
   registry->Add(OpDef("InTopKV2")
                     .Input("predictions: float")
                     .Input("targets: T")

@@ -161,15 +161,15 @@ class L2Kernel : public Kernel {
 };
 
 template <typename L>
-class InTopKKernel : public Kernel {
+class InTopKKernel : public Kernel {  // InTopKV2, and InTopK, which has k as an attribute
  public:
-  explicit InTopKKernel(const KernelConstruction&) {}
+  explicit InTopKKernel(const KernelConstruction& k) : k_(k.attrs().GetOr<int64_t>("k", 0)) {}
 
   Status Compute(KernelContext& c) override {
     const Tensor &predictions = c.input(0), &targets = c.input(1);
     MG_RETURN_IF_ERROR(CheckInTopK(predictions.shape(), targets.shape()));
     const int64_t rows = predictions.shape()[0], classes = predictions.shape()[1];
-    const int64_t k = static_cast<int64_t>(c.input(2).scalar<L>());
+    const int64_t k = c.num_inputs() > 2 ? static_cast<int64_t>(c.input(2).scalar<L>()) : k_;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows}));
     bool* const in_top_k = out->data<bool>();
     c.ParallelFor(rows, 1 + classes, [&](int64_t begin, int64_t end) {
@@ -189,6 +189,9 @@ class InTopKKernel : public Kernel {
     });
     return Status();
   }
+
+ private:
+  const int64_t k_;
 };
 
 }  // namespace
@@ -204,8 +207,10 @@ void RegisterCpu(KernelRegistry* registry) {
   registry->Add<L2Kernel<T>>({.op = "L2Loss", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
-  registry->Add<InTopKKernel<int32_t>>({.op = "InTopKV2", .types = {{"T", DT_INT32}}});
-  registry->Add<InTopKKernel<int64_t>>({.op = "InTopKV2", .types = {{"T", DT_INT64}}});
+  for (const char* op : {"InTopK", "InTopKV2"}) {
+    registry->Add<InTopKKernel<int32_t>>({.op = op, .types = {{"T", DT_INT32}}});
+    registry->Add<InTopKKernel<int64_t>>({.op = op, .types = {{"T", DT_INT64}}});
+  }
 }
 
 }  // namespace monograph::ops::loss

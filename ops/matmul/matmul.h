@@ -1,6 +1,8 @@
 // Matrix products.
 #pragma once
 
+#include <string>
+
 #include "graph/scope.h"
 
 namespace monograph {
@@ -15,5 +17,10 @@ Output MatMul(const Scope& scope, Output a, Output b, const MatMulOptions& optio
 
 // The product of the last two dimensions; the others broadcast.
 Output BatchMatMul(const Scope& scope, Output x, Output y, bool adj_x = false, bool adj_y = false);
+
+// A sum of products of one or two operands, as Einstein's convention writes it: "ij,jk->ik", also
+// "bij,bjk->bik", "ij->ji", "ii->i", "...ij,...jk->...ik". Labels that the result lacks are summed.
+// Gradients: without "..." and without a label twice in one operand.
+Output Einsum(const Scope& scope, const Outputs& inputs, const std::string& equation);
 
 }  // namespace monograph

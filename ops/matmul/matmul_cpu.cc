@@ -10,6 +10,7 @@
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/cpu/onednn_api_cpu.h"
 #include "ops/cpu/onednn_cpu.h"
+#include "ops/matmul/multiplier_cpu.h"
 #include "ops/matmul/product.h"
 #include "ops/plan_cache.h"
 
@@ -224,24 +225,36 @@ class FloatProduct {
   PlanCache<Product, Plan> plans_;
 };
 
-// Whatever T is: out = op(a) op(b) + ..., where T is float, or converted to it, or computes as it
-// is.
-template <typename T>
-class Multiplier {
- public:
-  Status Run(KernelContext& c, const Product& p, const T* a, const T* b, const T* bias, T* out) {
-    if (p.m == 0 || p.n == 0) return Status();
-    if constexpr (std::is_same_v<T, float>) {
-      return product_.Run(c, p, a, b, bias, out);
-    } else {
-      Plain(c, p, a, b, bias, out);
-      return Status();
-    }
-  }
+}  // namespace
 
- private:
-  FloatProduct product_;
+template <typename T>
+struct Multiplier<T>::Float {
+  FloatProduct product;
 };
+
+template <typename T>
+Multiplier<T>::Multiplier() : float_(std::make_unique<Float>()) {}
+template <typename T>
+Multiplier<T>::~Multiplier() = default;
+
+template <typename T>
+Status Multiplier<T>::Run(KernelContext& c, const Product& p, const T* a, const T* b, const T* bias,
+                          T* out) {
+  if (p.m == 0 || p.n == 0) return Status();
+  if constexpr (std::is_same_v<T, float>) {
+    return float_->product.Run(c, p, a, b, bias, out);
+  } else {
+    Plain(c, p, a, b, bias, out);
+    return Status();
+  }
+}
+
+template class Multiplier<float>;
+template class Multiplier<double>;
+template class Multiplier<int32_t>;
+template class Multiplier<int64_t>;
+
+namespace {
 
 // MatMul and _FusedMatMul.
 template <typename T>
@@ -318,14 +331,43 @@ class BatchMatMulKernel : public Kernel {
   Multiplier<Accumulator<T>> multiplier_;
 };
 
+// SparseMatMul: float and bfloat16 in any combination, to float. That there are many zeros is said
+// by attributes, and not made use of.
+class SparseMatMulKernel : public Kernel {
+ public:
+  explicit SparseMatMulKernel(const KernelConstruction& k)
+      : ta_(k.attr<bool>("transpose_a")), tb_(k.attr<bool>("transpose_b")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Product p,
+                        ProductOf(c.input(0), c.input(1), ta_, tb_, FusedOps(), nullptr));
+    const auto as_float = [&](const Tensor& x) {
+      return x.dtype() == DT_BFLOAT16 ? ToFloat<bfloat16>(c, x) : Result<Tensor>(x);
+    };
+    MG_ASSIGN_OR_RETURN(const Tensor a, as_float(c.input(0)));
+    MG_ASSIGN_OR_RETURN(const Tensor b, as_float(c.input(1)));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{p.m, p.n}));
+    return multiplier_.Run(c, p, a.data<float>(), b.data<float>(), nullptr, out->data<float>());
+  }
+
+ private:
+  const bool ta_, tb_;
+  Multiplier<float> multiplier_;
+};
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define ADD(T)                                                                     \
-  registry->Add<MatMulKernel<T>>({.op = "MatMul", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<BatchMatMulKernel<T>>({.op = "BatchMatMulV2", .types = {{"T", kDTypeOf<T>}}});
+#define ADD(T)                                                                      \
+  registry->Add<MatMulKernel<T>>({.op = "MatMul", .types = {{"T", kDTypeOf<T>}}});  \
+  for (const char* op : {"BatchMatMul", "BatchMatMulV2"})                           \
+    registry->Add<BatchMatMulKernel<T>>({.op = op, .types = {{"T", kDTypeOf<T>}}}); \
+  registry->Add<BatchMatMulKernel<T>>(                                              \
+      {.op = "BatchMatMulV3",                                                       \
+       .types = {{"Ta", kDTypeOf<T>}, {"Tb", kDTypeOf<T>}, {"Tout", kDTypeOf<T>}}});
   MG_NUMBER_TYPES(ADD)
 #undef ADD
+  registry->Add<SparseMatMulKernel>({.op = "SparseMatMul"});
+  RegisterEinsum(registry);
 #define ADD(T) \
   registry->Add<MatMulKernel<T>>({.op = "_FusedMatMul", .types = {{"T", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)

@@ -147,8 +147,14 @@ class BatchMatMulKernel : public Kernel {
 void RegisterCuda(KernelRegistry* registry) {
 #define ADD(T)                                                                                     \
   registry->Add<MatMulKernel<T>>({.op = "MatMul", .device = kGpu, .types = {{"T", kDTypeOf<T>}}}); \
+  for (const char* op : {"BatchMatMul", "BatchMatMulV2"}) {                                        \
+    registry->Add<BatchMatMulKernel<T>>(                                                           \
+        {.op = op, .device = kGpu, .types = {{"T", kDTypeOf<T>}}});                                \
+  }                                                                                                \
   registry->Add<BatchMatMulKernel<T>>(                                                             \
-      {.op = "BatchMatMulV2", .device = kGpu, .types = {{"T", kDTypeOf<T>}}});
+      {.op = "BatchMatMulV3",                                                                      \
+       .device = kGpu,                                                                             \
+       .types = {{"Ta", kDTypeOf<T>}, {"Tb", kDTypeOf<T>}, {"Tout", kDTypeOf<T>}}});
   MG_FLOAT_TYPES(ADD)
   MG_INDEX_TYPES(ADD)
 #undef ADD

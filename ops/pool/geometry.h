@@ -52,7 +52,7 @@ struct Geometry {
 inline Result<Geometry> Place(const Attrs& attrs, const Shape& in) {
   if (in.rank() != 4) return InvalidArgument("pooling needs 4 dimensions, got " + in.ToString());
   MG_ASSIGN_OR_RETURN(const ImageFormat format,
-                      ParseImageFormat(attrs.Get<std::string>("data_format")));
+                      ParseImageFormat(attrs.GetOr<std::string>("data_format", "NHWC")));
   Geometry g;
   int64_t kh = 1, kw = 1;
   MG_RETURN_IF_ERROR(ImageAttr(attrs, "ksize", format, &kh, &kw));

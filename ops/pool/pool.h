@@ -32,4 +32,23 @@ Output AvgPoolGrad(const Scope& scope, Output orig_input_shape, Output grad,
                    const std::vector<int64_t>& ksize, const std::vector<int64_t>& strides,
                    const std::string& padding, const std::string& data_format = "NHWC");
 
+// Of volumes: ksize and strides have five entries.
+Output MaxPool3D(const Scope& scope, Output input, const std::vector<int64_t>& ksize,
+                 const std::vector<int64_t>& strides, const std::string& padding,
+                 const std::string& data_format = "NDHWC");
+Output AvgPool3D(const Scope& scope, Output input, const std::vector<int64_t>& ksize,
+                 const std::vector<int64_t>& strides, const std::string& padding,
+                 const std::string& data_format = "NDHWC");
+
+struct MaxPoolWithArgmaxOutputs {
+  Output output;
+  // int64: (y * width + x) * channels + channel of each maximum, in its image.
+  Output argmax;
+};
+// MaxPool of NHWC, and where the maxima are: the first of equal ones, row by row.
+MaxPoolWithArgmaxOutputs MaxPoolWithArgmax(const Scope& scope, Output input,
+                                           const std::vector<int64_t>& ksize,
+                                           const std::vector<int64_t>& strides,
+                                           const std::string& padding);
+
 }  // namespace monograph

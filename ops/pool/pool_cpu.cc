@@ -11,6 +11,10 @@
 #include "ops/pool/onednn_pool_cpu.h"
 
 namespace monograph::ops::pool {
+
+void RegisterArgmax(KernelRegistry* registry);   // argmax_pool_cpu.cc
+void RegisterVolumes(KernelRegistry* registry);  // volume_pool_cpu.cc
+
 namespace {
 
 PoolPass PassOf(PoolPass::Kind kind, const Geometry& g) {
@@ -249,6 +253,18 @@ void RegisterCpu(KernelRegistry* registry) {
       {.op = "AvgPoolGrad", .types = {{"T", kDTypeOf<T>}}, .host_args = {"orig_input_shape"}});
   MG_FLOAT_TYPES(ADD)
 #undef ADD
+#define ADD(T)                                                                                    \
+  registry->Add<ForwardKernel<MaxPass<T>, 1>>(                                                    \
+      {.op = "MaxPoolV2", .types = {{"T", kDTypeOf<T>}}, .host_args = {"ksize", "strides"}});     \
+  registry->Add<MaxGradKernel<MaxGradPass<T>, 3>>(                                                \
+      {.op = "MaxPoolGradV2", .types = {{"T", kDTypeOf<T>}}, .host_args = {"ksize", "strides"}}); \
+  registry->Add<MaxGradGradKernel<MaxGradGradPass<T>, 3>>({.op = "MaxPoolGradGradV2",             \
+                                                           .types = {{"T", kDTypeOf<T>}},         \
+                                                           .host_args = {"ksize", "strides"}});
+  MG_FLOAT_TYPES(ADD)
+#undef ADD
+  RegisterArgmax(registry);
+  RegisterVolumes(registry);
 }
 
 }  // namespace monograph::ops::pool

@@ -138,10 +138,10 @@ Status DequeueShape(ShapeContext& c) {
   return Status();
 }
 
-OpDef QueueDef(const char* name) {
+OpDef QueueDef(const char* name, const char* types = "component_types: list(type) >= 1") {
   OpDef def(name);
   def.Output("handle: resource")
-      .Attr("component_types: list(type) >= 1")
+      .Attr(types)
       .Attr("shapes: list(shape) >= 0 = []")
       .Attr("capacity: int = -1")
       .Attr("container: string = ''")
@@ -181,6 +181,8 @@ OpDef DequeueDef(const char* name, bool many) {
 
 void Define(OpRegistry* registry) {
   registry->Add(QueueDef("FIFOQueueV2"));
+  registry->Add(QueueDef("PaddingFIFOQueueV2"));
+  registry->Add(QueueDef("PriorityQueueV2", "component_types: list(type) >= 0 = []"));
   registry->Add(QueueDef("RandomShuffleQueueV2")
                     .Attr("min_after_dequeue: int = 0")
                     .Attr("seed: int = 0")

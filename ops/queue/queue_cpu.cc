@@ -2,6 +2,7 @@
 // QueueResource keeps the tuples and does the waiting. QueueEnqueueMany cuts its inputs into rows,
 // which share the input's memory in a FIFO queue and are copied in a shuffled one. Dequeuing many
 // copies the elements into one tensor per component.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "executor/kernel.h"
+#include "ops/cpu/copy_elements_cpu.h"
 #include "ops/queue/queue_resource_cpu.h"
 #include "ops/variable/handle_cpu.h"
 
@@ -18,17 +20,28 @@ namespace {
 using variable::FindResource;
 using Tuple = QueueResource::Tuple;
 
-template <bool kShuffle>
+enum class Order : uint8_t { kFirst, kPadded, kPriority, kShuffled };
+
+template <Order kOrder>
 Result<QueueSpec> SpecOf(const KernelConstruction& k, const std::string& name) {
   QueueSpec spec;
-  spec.kind = kShuffle ? "RandomShuffleQueue" : "FIFOQueue";
+  spec.kind = std::string(k.op().substr(0, k.op().size() - 2));  // without V2
   spec.name = name;
   spec.types = k.attr<std::vector<DType>>("component_types");
   spec.shapes = k.attr<std::vector<PartialShape>>("shapes");
   spec.capacity = k.attr<int64_t>("capacity");
   if (spec.capacity < 0) spec.capacity = -1;
   if (spec.capacity == 0) return InvalidArgument("a queue of capacity 0 can hold nothing");
-  if constexpr (kShuffle) {
+  spec.padding = kOrder == Order::kPadded;
+  if (spec.padding && spec.shapes.size() != spec.types.size())
+    return InvalidArgument("a PaddingFIFOQueue needs a shape for each component");
+  if constexpr (kOrder == Order::kPriority) {
+    spec.priority = true;
+    spec.types.insert(spec.types.begin(), DT_INT64);
+    if (!spec.shapes.empty() || spec.types.size() == 1)
+      spec.shapes.insert(spec.shapes.begin(), PartialShape::Scalar());
+  }
+  if constexpr (kOrder == Order::kShuffled) {
     spec.shuffle = true;
     spec.min_after_dequeue = k.attr<int64_t>("min_after_dequeue");
     spec.seed = k.attr<int64_t>("seed");
@@ -98,6 +111,9 @@ class EnqueueKernel : public AsyncKernel {
   Status Check(const KernelContext& c, const QueueResource& queue) const {
     MG_RETURN_IF_ERROR(CheckTypes(queue, types_));
     for (int i = 0; i < c.num_inputs() - 1; ++i) MG_RETURN_IF_ERROR(CheckShape(c, queue, i));
+    // Also where the queue has no shapes.
+    if (queue.spec().priority && c.input(1).shape().rank() != (many_ ? 1 : 0))
+      return Where(queue, InvalidArgument("the priority of an element must be one number"));
     return Status();
   }
 
@@ -163,23 +179,61 @@ class EnqueueKernel : public AsyncKernel {
 };
 
 void CopyInto(const Tensor& element, int64_t row, Tensor* stacked) {
-  const int64_t n = element.elements();
-  if (n == 0) return;
-  switch (element.dtype()) {
-    case DT_STRING:
-      for (int64_t i = 0; i < n; ++i) stacked->strings()[row * n + i] = element.strings()[i];
-      return;
-    case DT_RESOURCE:
-      for (int64_t i = 0; i < n; ++i) stacked->handles()[row * n + i] = element.handles()[i];
-      return;
-    default:
-      std::memcpy(static_cast<char*>(stacked->raw()) + static_cast<size_t>(row) * element.bytes(),
-                  element.raw(), element.bytes());
+  CopyElements(element.dtype(), static_cast<const char*>(element.raw()),
+               static_cast<char*>(stacked->raw()) + static_cast<size_t>(row) * element.bytes(),
+               element.bytes());
+}
+
+// Component `i` of elements that may differ in shape, in a tensor with room for the largest of them
+// along each dimension; what is left is zeros, or empty strings.
+Status StackPadded(KernelContext& c, const QueueSpec& spec, size_t i,
+                   const std::vector<Tuple>& tuples) {
+  const PartialShape& declared = spec.shapes[i];
+  SmallInts dims;
+  dims.push_back(static_cast<int64_t>(tuples.size()));
+  for (int d = 0; d < declared.rank(); ++d) {
+    int64_t size = std::max<int64_t>(0, declared.dim(d));
+    for (const Tuple& tuple : tuples) size = std::max(size, tuple[i].shape()[d]);
+    dims.push_back(size);
   }
+  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape));
+  const auto strides = StridesOf(shape);
+  const bool plain = IsPlainData(out->dtype());
+  if (plain) std::memset(out->raw(), 0, out->bytes());
+  for (size_t row = 0; row < tuples.size(); ++row) {
+    const Tensor& element = tuples[row][i];
+    const Shape own = element.shape();
+    if (own.elements() == 0) continue;
+    const int64_t first = static_cast<int64_t>(row) * strides[0];
+    const auto from = StridesOf(own);
+    StridedSpace space;
+    for (int d = 0; d < own.rank(); ++d)
+      space.Add(own[d], from[static_cast<size_t>(d)], strides[static_cast<size_t>(d) + 1]);
+    const size_t bytes = DTypeSize(out->dtype());
+    if (plain) {
+      StridedCopy(c, bytes, element.raw(),
+                  static_cast<char*>(out->raw()) + static_cast<size_t>(first) * bytes, space);
+      continue;
+    }
+    for (int64_t k = 0; k < own.elements(); ++k) {
+      int64_t to = first;
+      for (int d = 0; d < own.rank(); ++d) {
+        const auto at = static_cast<size_t>(d);
+        to += k / from[at] % own[d] * strides[at + 1];
+      }
+      out->strings()[to] = element.strings()[k];
+    }
+  }
+  return Status();
 }
 
 Status Stack(KernelContext& c, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
   for (size_t i = 0; i < spec.types.size(); ++i) {
+    if (spec.padding && (IsPlainData(spec.types[i]) || spec.types[i] == DT_STRING)) {
+      MG_RETURN_IF_ERROR(StackPadded(c, spec, i, tuples));
+      continue;
+    }
     PartialShape shape{static_cast<int64_t>(tuples.size())};
     for (int64_t dim : spec.shapes[i].dims()) shape.AddDim(dim);
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(static_cast<int>(i), shape.AsShape()));
@@ -225,7 +279,8 @@ class DequeueKernel : public AsyncKernel {
     }
     bool specified = !queue.spec().shapes.empty();
     for (const PartialShape& shape : queue.spec().shapes) {
-      specified = specified && shape.fully_known() && shape.rank() < kMaxRank;
+      const bool known = queue.spec().padding ? shape.known_rank() : shape.fully_known();
+      specified = specified && known && shape.rank() < kMaxRank;
     }
     if (specified) return Status();
     return InvalidArgument(queue.spec().kind +
@@ -276,8 +331,13 @@ class IsClosedKernel : public Kernel {
 
 void RegisterCpu(KernelRegistry* registry) {
   using variable::AddHandleKernel, variable::HandleKernel;
-  AddHandleKernel<HandleKernel<QueueResource, SpecOf<false>>>(registry, "FIFOQueueV2");
-  AddHandleKernel<HandleKernel<QueueResource, SpecOf<true>>>(registry, "RandomShuffleQueueV2");
+  AddHandleKernel<HandleKernel<QueueResource, SpecOf<Order::kFirst>>>(registry, "FIFOQueueV2");
+  AddHandleKernel<HandleKernel<QueueResource, SpecOf<Order::kPadded>>>(registry,
+                                                                       "PaddingFIFOQueueV2");
+  AddHandleKernel<HandleKernel<QueueResource, SpecOf<Order::kPriority>>>(registry,
+                                                                         "PriorityQueueV2");
+  AddHandleKernel<HandleKernel<QueueResource, SpecOf<Order::kShuffled>>>(registry,
+                                                                         "RandomShuffleQueueV2");
   AddHandleKernel<EnqueueKernel>(registry, "QueueEnqueueV2");
   AddHandleKernel<EnqueueKernel>(registry, "QueueEnqueueManyV2", KernelCost::kExpensive);
   AddHandleKernel<DequeueKernel>(registry, "QueueDequeueV2");

@@ -273,8 +273,14 @@ QueueResource::Tuple QueueResource::TakeOne() {
     const uint64_t word = static_cast<uint64_t>(block.words[0]) << 32 | block.words[1];
     std::swap(elements_.front(), elements_[static_cast<size_t>(word % elements_.size())]);
   }
-  Tuple tuple = std::move(elements_.front());
-  elements_.pop_front();
+  auto first = elements_.begin();
+  if (spec_.priority) {  // of equal ones the one that came first
+    first = std::min_element(first, elements_.end(), [](const Tuple& a, const Tuple& b) {
+      return a[0].scalar<int64_t>() < b[0].scalar<int64_t>();
+    });
+  }
+  Tuple tuple = std::move(*first);
+  elements_.erase(first);
   return tuple;
 }
 

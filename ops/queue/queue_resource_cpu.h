@@ -28,6 +28,8 @@ struct QueueSpec {
   std::vector<PartialShape> shapes;  // one per component, or none
   int64_t capacity = -1;
   bool shuffle = false;
+  bool priority = false;  // the first component, an int64, tells who leaves first: the smallest
+  bool padding = false;   // of a batch, elements are filled up to one shape
   int64_t min_after_dequeue = 0, seed = 0, seed2 = 0;
 
   // "FIFOQueue(component_types=[float], shapes=[[784]], capacity=10)"

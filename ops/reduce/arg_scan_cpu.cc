@@ -9,8 +9,11 @@
 namespace monograph::ops::reduce {
 namespace {
 
-template <typename T, typename Index, bool kMax>
-void ArgRows(KernelContext& c, const Around& a, const T* x, Index* out) {
+// `out` is of int32 or int64.
+template <typename T, bool kMax>
+void ArgRows(KernelContext& c, const Around& a, const T* x, Tensor* out) {
+  void* const to = out->raw();
+  const bool narrow = out->dtype() == DT_INT32;
   c.ParallelFor(a.outer, 1 + a.n * a.inner, [=, &c](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
       for (int64_t k = 0; k < a.inner; ++k) {
@@ -23,7 +26,12 @@ void ArgRows(KernelContext& c, const Around& a, const T* x, Index* out) {
             if (kMax ? other > value : other < value) best = i, value = other;
           }
         });
-        out[o * a.inner + k] = static_cast<Index>(best);
+        const int64_t at = o * a.inner + k;
+        if (narrow) {
+          static_cast<int32_t*>(to)[at] = static_cast<int32_t>(best);
+        } else {
+          static_cast<int64_t*>(to)[at] = best;
+        }
       }
     }
   });
@@ -36,12 +44,7 @@ class ArgKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const ArgPlan plan, PlanArg(c.input(0).shape(), c.input(1)));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.output));
-    const Around& around = plan.around;
-    if (out->dtype() == DT_INT32) {
-      ArgRows<T, int32_t, kMax>(c, around, c.input(0).data<T>(), out->data<int32_t>());
-    } else {
-      ArgRows<T, int64_t, kMax>(c, around, c.input(0).data<T>(), out->data<int64_t>());
-    }
+    ArgRows<T, kMax>(c, plan.around, c.input(0).data<T>(), out);
     return Status();
   }
 };
@@ -93,6 +96,9 @@ void RegisterArgAndScan(KernelRegistry* registry) {
       {.op = "ArgMin", .types = {{"T", kDTypeOf<T>}}, .host_args = {"dimension"}});
   MG_NUMBER_TYPES(MG_ADD)
   MG_ADD(uint8_t)
+  MG_ADD(int8_t)
+  MG_ADD(int16_t)
+  MG_ADD(uint16_t)
   MG_ADD(bool)
 #undef MG_ADD
 #define MG_ADD(T)                                                              \

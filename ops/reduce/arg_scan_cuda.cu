@@ -156,6 +156,9 @@ void RegisterArgAndScanCuda(KernelRegistry* registry) {
   MG_FLOAT_TYPES(MG_ADD)
   MG_INDEX_TYPES(MG_ADD)
   MG_ADD(uint8_t)
+  MG_ADD(int8_t)
+  MG_ADD(int16_t)
+  MG_ADD(uint16_t)
   MG_ADD(bool)
 #undef MG_ADD
 #define MG_ADD(T)                                                                              \

@@ -62,6 +62,7 @@ MG_REDUCE(Mean)
 MG_REDUCE(Max)
 MG_REDUCE(Min)
 MG_REDUCE(Prod)
+MG_REDUCE(EuclideanNorm)
 MG_REDUCE(All)
 MG_REDUCE(Any)
 #undef MG_REDUCE
@@ -305,6 +306,14 @@ Status CumprodGradient(GradientContext& c) {
   return Status();
 }
 
+// x / (norm / g)
+Status EuclideanNormGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output norm = WithKeptDims(c, c.output(0)), g = WithKeptDims(c, c.grad(0));
+  c.set_grad(0, RealDiv(s, c.input(0), RealDiv(s, norm, g)));
+  return Status();
+}
+
 OpDef Reduction(const char* name, GradientFn gradient) {
   return OpDef(name)
       .Input("input: T")
@@ -364,6 +373,7 @@ void Define(OpRegistry* registry) {
   registry->Add(Reduction("Max", ExtremeGradient));
   registry->Add(Reduction("Min", ExtremeGradient));
   registry->Add(Reduction("Prod", ProdGradient));
+  registry->Add(Reduction("EuclideanNorm", EuclideanNormGradient));
   registry->Add(LogicalReduction("All"));
   registry->Add(LogicalReduction("Any"));
   registry->Add(ArgReduction("ArgMax"));

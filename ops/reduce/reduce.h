@@ -15,6 +15,9 @@ Output Min(const Scope& scope, const Output& input, const Output& axes, bool kee
 Output Prod(const Scope& scope, const Output& input, const Output& axes, bool keep_dims = false);
 Output All(const Scope& scope, const Output& input, const Output& axes, bool keep_dims = false);
 Output Any(const Scope& scope, const Output& input, const Output& axes, bool keep_dims = false);
+// The root of the sum of squares.
+Output EuclideanNorm(const Scope& scope, const Output& input, const Output& axes,
+                     bool keep_dims = false);
 
 // Over constant axes, and over all of them (tf.reduce_sum(x), tf.reduce_mean(x)). All: the rank
 // must be known, or is asked for by the step.

@@ -1,6 +1,6 @@
 #include "base/independent_loop.h"
 #include "executor/kernel.h"
-#include "ops/cpu/kernel_util.h"
+#include "ops/cpu/copy_elements_cpu.h"
 #include "ops/select/space.h"
 #include "ops/words.h"
 
@@ -32,7 +32,8 @@ void SelectRow(const bool* condition, const W* t, const W* e, W* out, int64_t n,
   }
 }
 
-Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
+template <typename W>
+void SelectElements(KernelContext& c, const SelectSpace& space, Tensor* out) {
   const auto inner = static_cast<size_t>(space.rank - 1);
   const int64_t n = space.size[inner];
   int64_t outer = 1;
@@ -40,27 +41,34 @@ Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
   const bool* condition = c.input(0).data<bool>();
   const void *t = c.input(1).raw(), *e = c.input(2).raw();
   void* to = out->raw();
-  return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
-    using W = decltype(word);
-    constexpr int64_t kChunk = 8192;
-    const int64_t chunks = (n + kChunk - 1) / kChunk;  // long rows are cut
-    const int64_t cost = 3 + std::min(n, kChunk) * static_cast<int64_t>(sizeof(W)) / 8;
-    c.ParallelFor(outer * chunks, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        int64_t rest = i / chunks, co = 0, ti = 0, ei = 0;
-        const int64_t first = i % chunks * kChunk;
-        for (size_t d = inner; d-- > 0;) {
-          const int64_t at = rest % space.size[d];
-          rest /= space.size[d];
-          co += at * space.c[d], ti += at * space.t[d], ei += at * space.e[d];
-        }
-        SelectRow(condition + co + first * space.c[inner],
-                  static_cast<const W*>(t) + ti + first * space.t[inner],
-                  static_cast<const W*>(e) + ei + first * space.e[inner],
-                  static_cast<W*>(to) + i / chunks * n + first, std::min(kChunk, n - first),
-                  space.c[inner], space.t[inner], space.e[inner]);
+  constexpr int64_t kChunk = 8192;
+  const int64_t chunks = (n + kChunk - 1) / kChunk;  // long rows are cut
+  const int64_t cost = 3 + std::min(n, kChunk) * static_cast<int64_t>(sizeof(W)) / 8;
+  c.ParallelFor(outer * chunks, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t rest = i / chunks, co = 0, ti = 0, ei = 0;
+      const int64_t first = i % chunks * kChunk;
+      for (size_t d = inner; d-- > 0;) {
+        const int64_t at = rest % space.size[d];
+        rest /= space.size[d];
+        co += at * space.c[d], ti += at * space.t[d], ei += at * space.e[d];
       }
-    });
+      SelectRow(condition + co + first * space.c[inner],
+                static_cast<const W*>(t) + ti + first * space.t[inner],
+                static_cast<const W*>(e) + ei + first * space.e[inner],
+                static_cast<W*>(to) + i / chunks * n + first, std::min(kChunk, n - first),
+                space.c[inner], space.t[inner], space.e[inner]);
+    }
+  });
+}
+
+Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
+  if (out->dtype() == DT_STRING) {
+    SelectElements<std::string>(c, space, out);
+    return Status();
+  }
+  return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
+    SelectElements<decltype(word)>(c, space, out);
     return Status();
   });
 }
@@ -68,8 +76,8 @@ Status RunSelect(KernelContext& c, const SelectSpace& space, Tensor* out) {
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  AddForPlainTypes<SelectV2Kernel<&RunSelect>>(registry, {.op = "SelectV2"});
-  AddForPlainTypes<SelectKernel<&RunSelect>>(registry, {.op = "Select"});
+  AddForCopiedTypes<SelectV2Kernel<&RunSelect>>(registry, {.op = "SelectV2"});
+  AddForCopiedTypes<SelectKernel<&RunSelect>>(registry, {.op = "Select"});
 }
 
 }  // namespace monograph::ops::select

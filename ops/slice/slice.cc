@@ -273,6 +273,19 @@ Status PadGradient(GradientContext& c) {
   return Status();
 }
 
+Status StridedSliceUpdateGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const StridedSliceMasks masks = MasksOf(c.attrs());
+  OpBuilder update(s, "TensorStridedSliceUpdate");
+  update.Input(c.grad(0));
+  for (int i = 1; i <= 3; ++i) update.Input(c.input(i));
+  update.Input(ZerosLike(s, c.input(4)));
+  for (const char* name : kMasks) update.Attr(name, AttrValue(c.attrs().Get<int64_t>(name)));
+  c.set_grad(0, update.BuildOutput());
+  c.set_grad(4, StridedSlice(s, c.grad(0), c.input(1), c.input(2), c.input(3), masks));
+  return Status();
+}
+
 OpDef StridedSliceDef(const char* name) {
   OpDef def(name);
   def.Attr("T: type").Attr("Index: {int32, int64}");
@@ -309,6 +322,15 @@ void Define(OpRegistry* registry) {
                     .Output("output: T")
                     .Shape(StridedSliceGradShape)
                     .Gradient(StridedSliceGradGradient));
+  registry->Add(StridedSliceDef("TensorStridedSliceUpdate")
+                    .Input("input: T")
+                    .Input("begin: Index")
+                    .Input("end: Index")
+                    .Input("strides: Index")
+                    .Input("value: T")
+                    .Output("output: T")
+                    .Shape(UnchangedShape)
+                    .Gradient(StridedSliceUpdateGradient));
   registry->Add(OpDef("Tile")
                     .Input("input: T")
                     .Input("multiples: Tmultiples")

@@ -9,6 +9,8 @@ void RegisterCpu(KernelRegistry* registry) {
       registry, {.op = "StridedSlice", .host_args = {"begin", "end", "strides"}});
   AddForPlainTypes<StridedSliceGradKernel<HostMoves>>(
       registry, {.op = "StridedSliceGrad", .host_args = {"shape", "begin", "end", "strides"}});
+  AddForPlainTypes<StridedSliceUpdateKernel<HostMoves>>(
+      registry, {.op = "TensorStridedSliceUpdate", .host_args = {"begin", "end", "strides"}});
   AddForPlainTypes<TileKernel<HostMoves>>(registry, {.op = "Tile", .host_args = {"multiples"}});
   AddForPlainTypes<PadKernel<HostMoves>>(registry, {.op = "Pad", .host_args = {"paddings"}});
   AddForPlainTypes<PadKernel<HostMoves>>(

@@ -74,6 +74,32 @@ class StridedSliceBase : public Kernel {
     return PlanStridedSlice(whole, begin.size(), begin.span(), end.span(), strides.span(), masks_);
   }
 
+  static Status CheckPart(const StridedSlicePlan& plan, const Shape& whole, const Tensor& part,
+                          const char* name) {
+    if (plan.output.AsShape() == part.shape()) return Status();
+    return InvalidArgument(std::string(name) + " has shape " + part.shape().ToString() +
+                           ", the slice of " + whole.ToString() + " has shape " +
+                           plan.output.ToString());
+  }
+
+  // Writes `part`, which has been checked, over the slice of `to`, a tensor of shape `whole`.
+  template <typename Moves>
+  static Status Put(KernelContext& c, const StridedSlicePlan& plan, const Shape& whole,
+                    const Tensor& part, void* to) {
+    if (part.elements() == 0) return Status();
+    const auto from_strides = StridesOf(plan.sizes.AsShape()), to_strides = StridesOf(whole);
+    StridedSpace space;
+    int64_t first = 0;
+    for (int i = 0; i < whole.rank(); ++i) {
+      const auto k = static_cast<size_t>(i);
+      first += plan.begin[k] * to_strides[k];
+      space.Add(plan.sizes.dim(i), from_strides[k], plan.stride[k] * to_strides[k]);
+    }
+    const size_t bytes = DTypeSize(part.dtype());
+    return Moves::Strided(c, bytes, part.raw(),
+                          static_cast<char*>(to) + static_cast<size_t>(first) * bytes, space);
+  }
+
  private:
   const StridedSliceMasks masks_;
 };
@@ -124,26 +150,25 @@ class StridedSliceGradKernel : public StridedSliceBase {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const Shape whole, ShapeFrom(c.input(0), "the shape"));
     MG_ASSIGN_OR_RETURN(const StridedSlicePlan plan, Plan(c, whole));
-    const Tensor& dy = c.input(4);
-    if (!(plan.output.AsShape() == dy.shape())) {
-      return InvalidArgument("dy has shape " + dy.shape().ToString() + ", the slice of " +
-                             whole.ToString() + " has shape " + plan.output.ToString());
-    }
+    MG_RETURN_IF_ERROR(CheckPart(plan, whole, c.input(4), "dy"));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, whole));
     MG_RETURN_IF_ERROR(Moves::Zero(c, out->raw(), out->bytes()));
-    if (dy.elements() == 0) return Status();
-    const auto from = StridesOf(plan.sizes.AsShape()), to = StridesOf(whole);
-    StridedSpace space;
-    int64_t first = 0;
-    for (int i = 0; i < whole.rank(); ++i) {
-      const auto k = static_cast<size_t>(i);
-      first += plan.begin[k] * to[k];
-      space.Add(plan.sizes.dim(i), from[k], plan.stride[k] * to[k]);
-    }
-    const size_t bytes = DTypeSize(out->dtype());
-    return Moves::Strided(c, bytes, dy.raw(),
-                          static_cast<char*>(out->raw()) + static_cast<size_t>(first) * bytes,
-                          space);
+    return Put<Moves>(c, plan, whole, c.input(4), out->raw());
+  }
+};
+
+template <typename Moves>
+class StridedSliceUpdateKernel : public StridedSliceBase {
+ public:
+  using StridedSliceBase::StridedSliceBase;
+  Status Compute(KernelContext& c) override {
+    const Shape whole = c.input(0).shape();
+    MG_ASSIGN_OR_RETURN(const StridedSlicePlan plan, Plan(c, whole));
+    MG_RETURN_IF_ERROR(CheckPart(plan, whole, c.input(4), "value"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, whole));
+    if (out->raw() != c.input(0).raw())
+      MG_RETURN_IF_ERROR(Moves::Copy(c, out->raw(), c.input(0).raw(), out->bytes()));
+    return Put<Moves>(c, plan, whole, c.input(4), out->raw());
   }
 };
 

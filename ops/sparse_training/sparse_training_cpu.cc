@@ -1,62 +1,70 @@
 // Rows are updated in their order and each thread has columns of its own: the split among threads
 // cannot change the result.
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include "ops/check_indices.h"
 #include "ops/sparse_training/update_rows.h"
-#include "ops/training/cpu_formulas.h"
+#include "ops/training/cpu_updates.h"
 
 namespace monograph::ops::sparse_training {
 namespace {
 
-template <typename T, template <typename> typename FormulaOf>
-struct HostRows {
-  using A = Accumulator<T>;
-  using Moves = HostMoves;
-  static constexpr int kN = FormulaOf<A>::kVariables;
+using training::BoundUpdate;
+using training::CpuUpdate;
+using training::UpdatedRows;
 
-  static Result<FormulaOf<A>> Formula(const KernelContext& c, const int* coefficients, bool flag) {
-    return training::MakeFormula<T, FormulaOf>(c, coefficients, flag);
+class HostRows {
+ public:
+  using Moves = HostMoves;
+
+  explicit HostRows(const KernelConstruction& k)
+      : update_(training::FindUpdate(training::CpuUpdatesOfRows(), k.op())) {}
+  const UpdateInputs& inputs() const { return update_.inputs; }
+
+  Result<BoundUpdate> Formula(const KernelContext& c, DType dtype, bool flag) const {
+    return BoundUpdate::Make(c, update_, dtype, inputs().coefficients, flag);
   }
-  static Status Update(KernelContext& c, const FormulaOf<A>& formula, T* const* data, int64_t limit,
-                       int64_t columns, const Tensor& rows, const Tensor& indices) {
-    if (indices.dtype() == DT_INT32)
-      return Update(c, formula, data, limit, columns, rows.data<T>(), indices.values<int32_t>());
-    return Update(c, formula, data, limit, columns, rows.data<T>(), indices.values<int64_t>());
+  Status Update(KernelContext& c, const BoundUpdate& update, void* const* data, int64_t limit,
+                int64_t columns, const Tensor& rows, const Tensor& indices) const {
+    std::vector<int64_t> places(static_cast<size_t>(indices.elements()));
+    const auto fill = [&](auto index) {
+      MG_RETURN_IF_ERROR(CheckIndices(index, limit));
+      std::transform(index.begin(), index.end(), places.begin(),
+                     [&](auto i) { return static_cast<int64_t>(i) * columns; });
+      return Status();
+    };
+    MG_RETURN_IF_ERROR(indices.dtype() == DT_INT32 ? fill(indices.values<int32_t>())
+                                                   : fill(indices.values<int64_t>()));
+    UpdatedRows all{.gradient = rows.raw(),
+                    .places = places.data(),
+                    .n = indices.elements(),
+                    .columns = columns};
+    const auto variables = static_cast<size_t>(inputs().variables);
+    std::copy_n(data, variables, all.before.begin());
+    std::copy_n(data, variables, all.after.begin());
+    const auto body = [&](int64_t begin, int64_t end) {
+      UpdatedRows part = all;
+      part.begin = begin;
+      part.end = end;
+      update.Run(part, rows.dtype());
+    };
+    c.ParallelFor(columns, 1 + indices.elements(), std::ref(body));
+    return Status();
   }
 
  private:
-  template <typename I>
-  static Status Update(KernelContext& c, const FormulaOf<A>& formula, T* const* data, int64_t limit,
-                       int64_t columns, const T* gradient, std::span<const I> index) {
-    MG_RETURN_IF_ERROR(CheckIndices(index, limit));
-    const auto body = [&](int64_t begin, int64_t end) {
-      for (size_t i = 0; i < index.size(); ++i) {
-        const int64_t row = static_cast<int64_t>(index[i]) * columns;
-        const T* g = gradient + static_cast<int64_t>(i) * columns;
-        for (int64_t k = begin; k < end; ++k) {
-          A old[kN], fresh[kN];
-          for (size_t v = 0; v < kN; ++v) old[v] = static_cast<A>(data[v][row + k]);
-          formula(old, static_cast<A>(g[k]), fresh);
-          for (size_t v = 0; v < kN; ++v) data[v][row + k] = T(fresh[v]);
-        }
-      }
-    };
-    c.ParallelFor(columns, 1 + static_cast<int64_t>(index.size()), std::ref(body));
-    return Status();
-  }
+  const CpuUpdate& update_;
 };
 
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  const auto add = [&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
-                       const char* op, std::initializer_list<const char*> variables) {
-    const KernelDef def{.op = op, .host_args = {variables.begin(), variables.end()}};
-#define ADD(T) AddUpdateOfRows<T, FormulaOf, kInputs, HostRows>(registry, def);
-    MG_FLOAT_TYPES(ADD)
-#undef ADD
-  };
-  ForEachUpdateOfRows(add);
-  training::ForEachCpuUpdateOfRows(add);
+  for (const CpuUpdate& update : training::CpuUpdatesOfRows()) {
+    for (DType dtype : {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16})
+      AddUpdateOfRows<HostRows>(registry, {.op = update.op, .host_args = update.variables}, dtype);
+  }
 }
 
 }  // namespace monograph::ops::sparse_training

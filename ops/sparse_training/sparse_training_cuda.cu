@@ -39,23 +39,25 @@ struct UpdateRowsBody {
   }
 };
 
-template <typename T, template <typename> typename FormulaOf>
+template <typename T, template <typename> typename FormulaOf, const UpdateInputs& kInputs>
 struct DeviceRows {
   using Moves = DeviceMoves;
   using Body = UpdateRowsBody<T, FormulaOf>;
 
-  static Result<DeviceFormula<T, FormulaOf>> Formula(const KernelContext& c,
-                                                     const int* coefficients, bool flag) {
-    return DeviceFormula<T, FormulaOf>::Of(c, coefficients, flag);
+  explicit DeviceRows(const KernelConstruction&) {}
+  const UpdateInputs& inputs() const { return kInputs; }
+
+  Result<DeviceFormula<T, FormulaOf>> Formula(const KernelContext& c, DType, bool flag) const {
+    return DeviceFormula<T, FormulaOf>::Of(c, kInputs.coefficients, flag);
   }
-  static Status Update(KernelContext& c, const DeviceFormula<T, FormulaOf>& formula, T* const* data,
-                       int64_t limit, int64_t columns, const Tensor& rows, const Tensor& indices) {
+  Status Update(KernelContext& c, const DeviceFormula<T, FormulaOf>& formula, void* const* data,
+                int64_t limit, int64_t columns, const Tensor& rows, const Tensor& indices) const {
     const int64_t n = indices.elements();
     if (n == 0 || columns == 0) return Status();
     Tensor memory;
     MG_ASSIGN_OR_RETURN(const Chains chains, MakeChains(c, indices, limit, &memory));
     Body body{formula, chains, IndexList(indices), {}, rows.data<T>(), Divisor(columns)};
-    std::copy_n(data, Body::kN, body.data);
+    for (int v = 0; v < Body::kN; ++v) body.data[v] = static_cast<T*>(data[v]);
     return ForEach(c, n * columns, body);
   }
 };
@@ -63,14 +65,15 @@ struct DeviceRows {
 }  // namespace
 
 void RegisterCuda(KernelRegistry* registry) {
-  ForEachUpdateOfRows([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
-                          const char* op, std::initializer_list<const char*> variables) {
-    const KernelDef def{
-        .op = op, .device = kGpu, .host_args = {variables.begin(), variables.end()}};
-#define ADD(T) AddUpdateOfRows<T, FormulaOf, kInputs, DeviceRows>(registry, def);
-    MG_FLOAT_TYPES(ADD)
+  training::ForEachUpdateOfRows(
+      [&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
+          const char* op, std::initializer_list<const char*> variables) {
+        const KernelDef def{
+            .op = op, .device = kGpu, .host_args = {variables.begin(), variables.end()}};
+#define ADD(T) AddUpdateOfRows<DeviceRows<T, FormulaOf, kInputs>>(registry, def, kDTypeOf<T>);
+        MG_FLOAT_TYPES(ADD)
 #undef ADD
-  });
+      });
 }
 
 }  // namespace monograph::ops::sparse_training

@@ -1,9 +1,7 @@
-// The frame of updates of rows, for any device: what they ask of shapes, and the ops there are.
+// The frame of updates of rows, for any device, and what they ask of shapes.
 #pragma once
 
-#include <initializer_list>
-#include <string>
-#include <vector>
+#include <array>
 
 #include "ops/gpu/moves.h"
 #include "ops/training/update_cpu.h"
@@ -22,62 +20,50 @@ inline Status CheckRows(const Shape& variable, const Tensor& rows, const Tensor&
                          variable.ToString());
 }
 
-// Rows<T, FormulaOf> computes:
-//   Moves                                       as in ops/gpu/moves.h
-//   Formula(c, indices of coefficients, flag)   what Update takes
+// Rows, made from the node, has
+//   Moves                       as in ops/gpu/moves.h
+//   inputs()                    where the node's inputs are
+//   Formula(c, dtype, flag)     what Update takes
 //   Update(c, formula, data, limit, columns, rows, indices)   data[v]: variable, then slots
-template <typename T, template <typename> typename FormulaOf, const UpdateInputs& kInputs,
-          template <typename, template <typename> typename> typename Rows>
+template <typename Rows>
 class UpdateRowsKernel : public Kernel {
  public:
-  explicit UpdateRowsKernel(const KernelConstruction& k) : flag_(training::FlagOf(k, kInputs)) {}
+  explicit UpdateRowsKernel(const KernelConstruction& k)
+      : rows_(k), dtype_(k.attr<DType>("T")), flag_(training::FlagOf(k, rows_.inputs())) {}
 
   Status Compute(KernelContext& c) override {
-    using Device = Rows<T, FormulaOf>;
-    constexpr int kN = FormulaOf<Accumulator<T>>::kVariables;
-    MG_ASSIGN_OR_RETURN(const auto formula, Device::Formula(c, kInputs.coefficients, flag_));
-    const Tensor &rows = c.input(kInputs.gradient), &indices = c.input(kInputs.gradient + 1);
-    MG_ASSIGN_OR_RETURN(auto locked, Locked<kN>::MakeAlike(c, kDTypeOf<T>));
+    const UpdateInputs& inputs = rows_.inputs();
+    MG_ASSIGN_OR_RETURN(const auto formula, rows_.Formula(c, dtype_, flag_));
+    const Tensor &rows = c.input(inputs.gradient), &indices = c.input(inputs.gradient + 1);
+    MG_ASSIGN_OR_RETURN(Locked locked, Locked::MakeAlike(c, inputs.variables, dtype_));
     const Shape shape = locked.value(0).shape();
     MG_RETURN_IF_ERROR(CheckRows(shape, rows, indices));
-    const size_t bytes = static_cast<size_t>(shape.elements()) * sizeof(T);
-    T* data[kN];
-    for (int i = 0; i < kN; ++i) {
-      const T* before = locked[i].template before<T>();
-      data[i] = locked[i].template after<T>();
-      if (data[i] != before) MG_RETURN_IF_ERROR(Device::Moves::Copy(c, data[i], before, bytes));
+    const size_t bytes = locked.value(0).bytes();
+    std::array<void*, Locked::kMost> data;
+    for (int i = 0; i < inputs.variables; ++i) {
+      const char* before = locked[i].before<char>();
+      char* after = locked[i].after<char>();
+      data[static_cast<size_t>(i)] = after;
+      if (after != before) MG_RETURN_IF_ERROR(Rows::Moves::Copy(c, after, before, bytes));
     }
     const int64_t limit = shape.dim(0), columns = limit == 0 ? 0 : shape.elements() / limit;
-    MG_RETURN_IF_ERROR(Device::Update(c, formula, data, limit, columns, rows, indices));
+    MG_RETURN_IF_ERROR(rows_.Update(c, formula, data.data(), limit, columns, rows, indices));
     locked.Commit();
     return Status();
   }
 
  private:
+  const Rows rows_;
+  const DType dtype_;
   const bool flag_;
 };
 
-// Calls fn.operator()<Formula, kInputs>(op, {names of its variables}) for each update of rows.
-template <typename Fn>
-void ForEachUpdateOfRows(const Fn& fn) {
-  using namespace training;
-  fn.template operator()<MomentumFormula, kSparseMomentum>("ResourceSparseApplyMomentum",
-                                                           {"var", "accum"});
-  fn.template operator()<AdagradV1, kAdagrad>("ResourceSparseApplyAdagrad", {"var", "accum"});
-  fn.template operator()<AdagradV2, kAdagradV2>("ResourceSparseApplyAdagradV2", {"var", "accum"});
-  fn.template operator()<RMSPropFormula, kRMSProp>("ResourceSparseApplyRMSProp",
-                                                   {"var", "ms", "mom"});
-  fn.template operator()<CenteredRMSPropFormula, kCenteredRMSProp>(
-      "ResourceSparseApplyCenteredRMSProp", {"var", "mg", "ms", "mom"});
-}
-
 // Kernels for both types of indices, from a KernelDef that lacks types.
-template <typename T, template <typename> typename FormulaOf, const UpdateInputs& kInputs,
-          template <typename, template <typename> typename> typename Rows>
-void AddUpdateOfRows(KernelRegistry* registry, KernelDef def) {
+template <typename Rows>
+void AddUpdateOfRows(KernelRegistry* registry, KernelDef def, DType dtype) {
   for (DType index : {DT_INT32, DT_INT64}) {
-    def.types = {{"T", kDTypeOf<T>}, {"Tindices", index}};
-    registry->Add<UpdateRowsKernel<T, FormulaOf, kInputs, Rows>>(def);
+    def.types = {{"T", dtype}, {"Tindices", index}};
+    registry->Add<UpdateRowsKernel<Rows>>(def);
   }
 }
 

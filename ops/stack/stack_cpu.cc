@@ -1,6 +1,5 @@
-// A stack is found by the name in its handle, as any resource; and the memory of the handle takes
-// it away, when the last tensor that shares it goes: at the end of the step at the latest.
-#include <atomic>
+// A stack is found by the name in its handle, as any resource, and lives as long as the handle
+// does.
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,8 +13,6 @@ namespace monograph::ops::stack {
 namespace {
 
 using variable::FindResource;
-
-constexpr char kContainer[] = "_stacks";
 
 class StackResource : public Resource {
  public:
@@ -69,22 +66,8 @@ class StackKernel : public Kernel {
       : device_(k.device()), name_(k.node_name()), dtype_(k.attr<DType>("elem_type")) {}
 
   Status Compute(KernelContext& c) override {
-    static std::atomic<uint64_t> count{0};
-    // Relaxed: only the number matters.
-    const std::string name =
-        name_ + "_" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
-    const int64_t max_size = c.input(0).scalar<int32_t>();
-    ResourceManager& resources = c.resources();
-    const auto make = [&] { return std::make_shared<StackResource>(name_, dtype_, max_size); };
-    MG_RETURN_IF_ERROR(resources.FindOrCreate<StackResource>(kContainer, name, make).status());
-    auto handle = std::make_unique<ResourceHandle>(ResourceHandle{device_, kContainer, name});
-    ResourceHandle* const at = handle.release();
-    c.set_output(
-        0, Tensor(DT_RESOURCE, Shape(), Buffer::Wrap(at, sizeof(ResourceHandle), [at, &resources] {
-                    resources.Delete(at->container, at->name);
-                    delete at;
-                  })));
-    return Status();
+    const auto stack = std::make_shared<StackResource>(name_, dtype_, c.input(0).scalar<int32_t>());
+    return variable::SetHandleOfRun(c, device_, "_stacks", name_, stack);
   }
 
  private:

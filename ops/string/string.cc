@@ -12,6 +12,13 @@ Output StringJoin(const Scope& scope, const Outputs& inputs, const std::string& 
       .BuildOutput();
 }
 
+Output RegexFullMatch(const Scope& scope, Output input, const std::string& pattern) {
+  return OpBuilder(scope, "StaticRegexFullMatch")
+      .Input(input)
+      .Attr("pattern", pattern)
+      .BuildOutput();
+}
+
 namespace ops::string {
 namespace {
 
@@ -34,6 +41,12 @@ Status JoinShape(ShapeContext& c) {
   return Status();
 }
 
+Status MatchShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(1, 0).status());
+  c.set_output(0, c.input(0));
+  return Status();
+}
+
 }  // namespace
 
 void Define(OpRegistry* registry) {
@@ -44,6 +57,18 @@ void Define(OpRegistry* registry) {
                     .Output("output: string")
                     .NoGradient()
                     .Shape(JoinShape));
+  registry->Add(OpDef("StaticRegexFullMatch")
+                    .Input("input: string")
+                    .Output("output: bool")
+                    .Attr("pattern: string")
+                    .NoGradient()
+                    .Shape(UnchangedShape));
+  registry->Add(OpDef("RegexFullMatch")
+                    .Input("input: string")
+                    .Input("pattern: string")
+                    .Output("output: bool")
+                    .NoGradient()
+                    .Shape(MatchShape));
 }
 
 }  // namespace ops::string

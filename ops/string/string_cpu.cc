@@ -1,7 +1,10 @@
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "executor/kernel.h"
+#include "ops/string/regex_cpu.h"
 
 namespace monograph::ops::string {
 namespace {
@@ -37,10 +40,52 @@ class StringJoinKernel : public Kernel {
   const std::string separator_;
 };
 
+Status Match(const Regex& regex, KernelContext& c) {
+  const Tensor& input = c.input(0);
+  MG_ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
+  bool* const matches = output->data<bool>();
+  c.ParallelFor(input.elements(), 1000, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) matches[i] = regex.FullMatch(input.strings()[i]);
+  });
+  return Status();
+}
+
+class StaticRegexFullMatchKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& c) {
+    MG_ASSIGN_OR_RETURN(Regex regex, Regex::Parse(c.attr<std::string>("pattern")));
+    return std::unique_ptr<Kernel>(new StaticRegexFullMatchKernel(std::move(regex)));
+  }
+
+  Status Compute(KernelContext& c) override { return Match(regex_, c); }
+
+ private:
+  explicit StaticRegexFullMatchKernel(Regex regex) : regex_(std::move(regex)) {}
+
+  const Regex regex_;
+};
+
+class RegexFullMatchKernel : public Kernel {
+ public:
+  explicit RegexFullMatchKernel(const KernelConstruction&) {}
+
+  Status Compute(KernelContext& c) override {
+    const Tensor& pattern = c.input(1);
+    if (pattern.shape().rank() != 0) {
+      return InvalidArgument("the pattern has shape " + pattern.shape().ToString() +
+                             "; it must be a scalar");
+    }
+    MG_ASSIGN_OR_RETURN(const Regex regex, Regex::Parse(pattern.strings()[0]));
+    return Match(regex, c);
+  }
+};
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
   registry->Add<StringJoinKernel>({.op = "StringJoin"});
+  registry->Add<StaticRegexFullMatchKernel>({.op = "StaticRegexFullMatch"});
+  registry->Add<RegexFullMatchKernel>({.op = "RegexFullMatch"});
 }
 
 }  // namespace monograph::ops::string

@@ -18,7 +18,6 @@ inline A Sign(A x) {
 template <typename A>
 struct AdadeltaFormula {
   static constexpr int kVariables = 3, kCoefficients = 3;
-  static AdadeltaFormula Make(const A* values, bool) { return {values[0], values[1], values[2]}; }
   void operator()(const A* old, A g, A* fresh) const {
     const A accum = old[1] * rho + g * g * (A(1) - rho);
     const A update = std::sqrt(old[2] + epsilon) / std::sqrt(accum + epsilon) * g;
@@ -69,9 +68,6 @@ inline A Proximal(A x, A lr, A l1, A l2) {
 template <typename A>
 struct ProximalGradientDescentFormula {
   static constexpr int kVariables = 1, kCoefficients = 3;
-  static ProximalGradientDescentFormula Make(const A* values, bool) {
-    return {values[0], values[1], values[2]};
-  }
   void operator()(const A* old, A g, A* fresh) const {
     fresh[0] = Proximal(old[0] - g * lr, lr, l1, l2);
   }
@@ -82,9 +78,6 @@ struct ProximalGradientDescentFormula {
 template <typename A>
 struct ProximalAdagradFormula {
   static constexpr int kVariables = 2, kCoefficients = 3;
-  static ProximalAdagradFormula Make(const A* values, bool) {
-    return {values[0], values[1], values[2]};
-  }
   void operator()(const A* old, A g, A* fresh) const {
     const A accum = old[1] + g * g, rate = lr / std::sqrt(accum);
     fresh[0] = Proximal(old[0] - g * rate, rate, l1, l2);
@@ -114,9 +107,6 @@ struct AdagradDAFormula {
 template <typename A>
 struct AddSignFormula {
   static constexpr int kVariables = 2, kCoefficients = 4;
-  static AddSignFormula Make(const A* values, bool) {
-    return {values[0], values[1], values[2], values[3]};
-  }
   void operator()(const A* old, A g, A* fresh) const {
     const A m = old[1] * beta + g * (A(1) - beta);
     fresh[0] = old[0] - lr * (alpha + sign_decay * Sign(g) * Sign(m)) * g;
@@ -170,40 +160,24 @@ inline constexpr UpdateInputs kSparseFtrlV2 = {
     3, "multiply_linear_by_lr", false, {5, 6, 7, 8, 9}, 3};
 inline constexpr UpdateInputs kSparseAdagradDA = {3, nullptr, false, {5, 6, 7, 8}, 3};
 
-// As ForEachUpdate.
+// Calls fn.operator()<Formula>(what follows "ResourceApply" and "ResourceSparseApply", names of its
+// variables, inputs of the update of whole variables, of that of rows; nullptr: there is none).
 template <typename Fn>
 void ForEachCpuUpdate(const Fn& fn) {
-  fn.template operator()<AdadeltaFormula, kAdadelta>("ResourceApplyAdadelta",
-                                                     {"var", "accum", "accum_update"});
-  fn.template operator()<FtrlV1, kFtrl>("ResourceApplyFtrl", {"var", "accum", "linear"});
-  fn.template operator()<FtrlV2, kFtrlV2>("ResourceApplyFtrlV2", {"var", "accum", "linear"});
-  fn.template operator()<ProximalGradientDescentFormula, kProximalGradientDescent>(
-      "ResourceApplyProximalGradientDescent", {"var"});
-  fn.template operator()<ProximalAdagradFormula, kProximalAdagrad>("ResourceApplyProximalAdagrad",
-                                                                   {"var", "accum"});
-  fn.template operator()<AdagradDAFormula, kAdagradDA>(
-      "ResourceApplyAdagradDA", {"var", "gradient_accumulator", "gradient_squared_accumulator"});
-  fn.template operator()<AddSignFormula, kSign>("ResourceApplyAddSign", {"var", "m"});
-  fn.template operator()<PowerSignFormula, kSign>("ResourceApplyPowerSign", {"var", "m"});
-  fn.template operator()<AdaMaxFormula, kAdaMax>("ResourceApplyAdaMax", {"var", "m", "v"});
-}
-
-// As ForEachUpdateOfRows.
-template <typename Fn>
-void ForEachCpuUpdateOfRows(const Fn& fn) {
-  fn.template operator()<AdadeltaFormula, kAdadelta>("ResourceSparseApplyAdadelta",
-                                                     {"var", "accum", "accum_update"});
-  fn.template operator()<FtrlV1, kSparseFtrl>("ResourceSparseApplyFtrl",
-                                              {"var", "accum", "linear"});
-  fn.template operator()<FtrlV2, kSparseFtrlV2>("ResourceSparseApplyFtrlV2",
-                                                {"var", "accum", "linear"});
-  fn.template operator()<ProximalGradientDescentFormula, kProximalGradientDescent>(
-      "ResourceSparseApplyProximalGradientDescent", {"var"});
-  fn.template operator()<ProximalAdagradFormula, kProximalAdagrad>(
-      "ResourceSparseApplyProximalAdagrad", {"var", "accum"});
-  fn.template operator()<AdagradDAFormula, kSparseAdagradDA>(
-      "ResourceSparseApplyAdagradDA",
-      {"var", "gradient_accumulator", "gradient_squared_accumulator"});
+  fn.template operator()<AdadeltaFormula>("Adadelta", {"var", "accum", "accum_update"}, &kAdadelta,
+                                          &kAdadelta);
+  fn.template operator()<FtrlV1>("Ftrl", {"var", "accum", "linear"}, &kFtrl, &kSparseFtrl);
+  fn.template operator()<FtrlV2>("FtrlV2", {"var", "accum", "linear"}, &kFtrlV2, &kSparseFtrlV2);
+  fn.template operator()<ProximalGradientDescentFormula>(
+      "ProximalGradientDescent", {"var"}, &kProximalGradientDescent, &kProximalGradientDescent);
+  fn.template operator()<ProximalAdagradFormula>("ProximalAdagrad", {"var", "accum"},
+                                                 &kProximalAdagrad, &kProximalAdagrad);
+  fn.template operator()<AdagradDAFormula>(
+      "AdagradDA", {"var", "gradient_accumulator", "gradient_squared_accumulator"}, &kAdagradDA,
+      &kSparseAdagradDA);
+  fn.template operator()<AddSignFormula>("AddSign", {"var", "m"}, &kSign, nullptr);
+  fn.template operator()<PowerSignFormula>("PowerSign", {"var", "m"}, &kSign, nullptr);
+  fn.template operator()<AdaMaxFormula>("AdaMax", {"var", "m", "v"}, &kAdaMax, nullptr);
 }
 
 }  // namespace monograph::ops::training

@@ -4,20 +4,34 @@
 // A formula has
 //   kVariables     how many values it updates: the variable, then its slots
 //   kCoefficients  how many numbers Make needs, in the order of the op's inputs
-//   Make(values, flag)       `flag` is use_nesterov or update_slots
+//   Make(values, flag)       `flag` is use_nesterov or update_slots; none: the values are its members
 //   (old, g, fresh)          fresh[0..kVariables) from old[0..kVariables) and the gradient g
 #pragma once
 
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include "ops/gpu/device_code.h"
 
 namespace monograph::ops::training {
 
+template <typename Formula, typename A, size_t... kIs>
+MG_HD Formula MakeOfMembers(const A* values, std::index_sequence<kIs...>) {
+  return {values[kIs]...};
+}
+template <typename Formula, typename A>
+MG_HD Formula MakeFormula(const A* values, bool flag) {
+  if constexpr (requires { Formula::Make(values, flag); }) {
+    return Formula::Make(values, flag);
+  } else {
+    return MakeOfMembers<Formula>(values, std::make_index_sequence<Formula::kCoefficients>());
+  }
+}
+
 template <typename A>
 struct GradientDescentFormula {
   static constexpr int kVariables = 1, kCoefficients = 1;
-  MG_HD static GradientDescentFormula Make(const A* values, bool) { return {values[0]}; }
   MG_HD void operator()(const A* old, A g, A* fresh) const { fresh[0] = old[0] - g * alpha; }
   A alpha;
 };
@@ -151,6 +165,19 @@ void ForEachUpdate(const Fn& fn) {
   fn.template operator()<RMSPropFormula, kRMSProp>("ResourceApplyRMSProp", {"var", "ms", "mom"});
   fn.template operator()<CenteredRMSPropFormula, kCenteredRMSProp>("ResourceApplyCenteredRMSProp",
                                                                    {"var", "mg", "ms", "mom"});
+}
+
+// The same for each update of rows.
+template <typename Fn>
+void ForEachUpdateOfRows(const Fn& fn) {
+  fn.template operator()<MomentumFormula, kSparseMomentum>("ResourceSparseApplyMomentum",
+                                                           {"var", "accum"});
+  fn.template operator()<AdagradV1, kAdagrad>("ResourceSparseApplyAdagrad", {"var", "accum"});
+  fn.template operator()<AdagradV2, kAdagradV2>("ResourceSparseApplyAdagradV2", {"var", "accum"});
+  fn.template operator()<RMSPropFormula, kRMSProp>("ResourceSparseApplyRMSProp",
+                                                   {"var", "ms", "mom"});
+  fn.template operator()<CenteredRMSPropFormula, kCenteredRMSProp>(
+      "ResourceSparseApplyCenteredRMSProp", {"var", "mg", "ms", "mom"});
 }
 
 }  // namespace monograph::ops::training

@@ -10,7 +10,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "executor/kernel.h"
@@ -35,31 +35,31 @@ struct MultiInputs {
 
 inline bool Is16Bit(DType dtype) { return dtype == DT_HALF || dtype == DT_BFLOAT16; }
 
-// The kernel that MakerOf<T, Formula>::Make makes for the node's update; InvalidArgument if counts
+// The kernel that make.operator()<Formula>() makes for the node's update; InvalidArgument if counts
 // or types do not fit it.
-template <typename T, template <typename, template <typename> typename> typename MakerOf>
-Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k) {
+template <typename Make>
+Result<std::unique_ptr<Kernel>> MakeMultiUpdate(const KernelConstruction& k, const Make& make) {
   const std::string& update = k.attr<std::string>("update");
+  const DType dtype = k.attr<DType>("T");
   Status unfit;
   std::unique_ptr<Kernel> kernel;
-  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs&>(
+  ForEachUpdate([&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
                     const char* name, std::initializer_list<const char*>) {
     if (update != name) return;
-    using Formula = FormulaOf<Accumulator<T>>;
-    if (k.attr<int64_t>("V") != k.attr<int64_t>("N") * Formula::kVariables ||
-        k.attr<int64_t>("C") != Formula::kCoefficients) {
-      unfit.Update(InvalidArgument(update + " updates " + std::to_string(Formula::kVariables) +
-                                   " variables with " + std::to_string(Formula::kCoefficients) +
+    constexpr int kCoefficients = FormulaOf<float>::kCoefficients;
+    if (k.attr<int64_t>("V") != k.attr<int64_t>("N") * kInputs.variables ||
+        k.attr<int64_t>("C") != kCoefficients) {
+      unfit.Update(InvalidArgument(update + " updates " + std::to_string(kInputs.variables) +
+                                   " variables with " + std::to_string(kCoefficients) +
                                    " coefficients and a gradient each"));
       return;
     }
-    kernel = MakerOf<T, FormulaOf>::Make(k);
+    kernel = make.template operator()<FormulaOf>();
   });
   for (DType gradient : k.attr<std::vector<DType>>("G")) {
-    if (gradient != kDTypeOf<T> && !(std::is_same_v<T, float> && Is16Bit(gradient))) {
+    if (gradient != dtype && !(dtype == DT_FLOAT && Is16Bit(gradient))) {
       unfit.Update(InvalidArgument("a gradient of " + std::string(DTypeName(gradient)) +
-                                   " does not fit variables of " +
-                                   std::string(DTypeName(kDTypeOf<T>))));
+                                   " does not fit variables of " + std::string(DTypeName(dtype))));
     }
   }
   MG_RETURN_IF_ERROR(unfit);

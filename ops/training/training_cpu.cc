@@ -1,102 +1,98 @@
 // Each update is one pass over variable, slots and gradient, element by element: the split among
 // threads cannot change the result.
-#include "ops/training/cpu_formulas.h"
+#include <functional>
+
+#include "ops/training/cpu_updates.h"
 #include "ops/training/multi_update.h"
 #include "ops/training/update_cpu.h"
 
 namespace monograph::ops::training {
 namespace {
 
-// Updates the variable that input `first` names, and the slots behind it. `gradient` is of type G.
-template <typename T, typename G = T, typename Formula>
-Status Update(KernelContext& c, const Formula& formula, int first, const Tensor& gradient) {
-  constexpr size_t kN = Formula::kVariables;
-  MG_ASSIGN_OR_RETURN(auto locked,
-                      Locked<Formula::kVariables>::Make(c, kDTypeOf<T>, gradient.shape(), first));
-  std::array<const T*, kN> before;
-  std::array<T*, kN> after;
-  for (size_t i = 0; i < kN; ++i) {
-    before[i] = locked[static_cast<int>(i)].template before<T>();
-    after[i] = locked[static_cast<int>(i)].template after<T>();
+constexpr DType kTypes[] = {DT_FLOAT, DT_DOUBLE, DT_HALF, DT_BFLOAT16};
+
+// Updates the variable that input `first` names, and the slots behind it, in fixed blocks on the
+// intra-op threads.
+Status UpdateWhole(KernelContext& c, const BoundUpdate& update, int variables, DType dtype,
+                   int first, const Tensor& gradient) {
+  MG_ASSIGN_OR_RETURN(Locked locked, Locked::Make(c, variables, dtype, gradient.shape(), first));
+  constexpr int64_t kBlock = 16384, kPlace = 0;
+  const int64_t n = gradient.elements();
+  UpdatedRows whole{.gradient = gradient.raw(), .places = &kPlace, .n = 1, .columns = n};
+  for (int i = 0; i < variables; ++i) {
+    whole.before[static_cast<size_t>(i)] = locked[i].before<char>();
+    whole.after[static_cast<size_t>(i)] = locked[i].after<char>();
   }
-  const G* g = gradient.data<G>();
-  ForElements(c, gradient.elements(), [=](int64_t i) {
-    UpdateElement<T>(formula, before.data(), after.data(), static_cast<Accumulator<T>>(g[i]), i,
-                     std::make_index_sequence<kN>());
-  });
+  const auto blocks = [&](int64_t begin, int64_t end) {
+    UpdatedRows part = whole;
+    part.begin = begin * kBlock;
+    part.end = std::min(n, end * kBlock);
+    update.Run(part, gradient.dtype());
+  };
+  c.ParallelFor((n + kBlock - 1) / kBlock, 10'000, std::ref(blocks));
   locked.Commit();
   return Status();
 }
 
-template <typename T, template <typename> typename FormulaOf, const UpdateInputs& kInputs>
 class UpdateKernel : public Kernel {
  public:
-  explicit UpdateKernel(const KernelConstruction& k) : flag_(FlagOf(k, kInputs)) {}
+  explicit UpdateKernel(const KernelConstruction& k)
+      : update_(FindUpdate(CpuUpdates(), k.op())),
+        dtype_(k.attr<DType>("T")),
+        flag_(FlagOf(k, update_.inputs)) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto formula,
-                        (MakeFormula<T, FormulaOf>(c, kInputs.coefficients, flag_)));
-    return Update<T>(c, formula, 0, c.input(kInputs.gradient));
+    const UpdateInputs& inputs = update_.inputs;
+    MG_ASSIGN_OR_RETURN(const BoundUpdate update,
+                        BoundUpdate::Make(c, update_, dtype_, inputs.coefficients, flag_));
+    return UpdateWhole(c, update, inputs.variables, dtype_, 0, c.input(inputs.gradient));
   }
 
  private:
+  const CpuUpdate& update_;
+  const DType dtype_;
   const bool flag_;
 };
 
 // _MultiResourceApply: the updates one after the other.
-template <typename T, template <typename> typename FormulaOf>
 class MultiUpdateKernel : public Kernel {
  public:
-  explicit MultiUpdateKernel(const KernelConstruction& k) : inputs_(k) {}
+  explicit MultiUpdateKernel(const KernelConstruction& k)
+      : update_(FindUpdate(CpuUpdates(), k.attr<std::string>("update"))),
+        dtype_(k.attr<DType>("T")),
+        inputs_(k) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const auto formula,
-                        (MakeFormula<T, FormulaOf>(c, inputs_.coefficients.data(), inputs_.flag)));
-    constexpr int kN = FormulaOf<Accumulator<T>>::kVariables;
+    MG_ASSIGN_OR_RETURN(
+        const BoundUpdate update,
+        BoundUpdate::Make(c, update_, dtype_, inputs_.coefficients.data(), inputs_.flag));
+    const int variables = update_.inputs.variables;
     for (int i = 0; i < inputs_.updates; ++i)
-      MG_RETURN_IF_ERROR(UpdateOne(c, formula, i * kN, c.input(inputs_.gradient + i)));
+      MG_RETURN_IF_ERROR(
+          UpdateWhole(c, update, variables, dtype_, i * variables, c.input(inputs_.gradient + i)));
     return Status();
   }
 
  private:
-  template <typename Formula>
-  static Status UpdateOne(KernelContext& c, const Formula& formula, int first,
-                          const Tensor& gradient) {
-    if constexpr (std::is_same_v<T, float>) {
-      if (gradient.dtype() == DT_HALF) return Update<T, half>(c, formula, first, gradient);
-      if (gradient.dtype() == DT_BFLOAT16) return Update<T, bfloat16>(c, formula, first, gradient);
-    }
-    return Update<T>(c, formula, first, gradient);
-  }
-
+  const CpuUpdate& update_;
+  const DType dtype_;
   const MultiInputs inputs_;
 };
 
-template <typename T, template <typename> typename FormulaOf>
-struct MakeMulti {
-  static std::unique_ptr<Kernel> Make(const KernelConstruction& k) {
-    return std::make_unique<MultiUpdateKernel<T, FormulaOf>>(k);
-  }
-};
+Result<std::unique_ptr<Kernel>> MakeMulti(const KernelConstruction& k) {
+  return MakeMultiUpdate(
+      k, [&]<template <typename> typename>() { return std::make_unique<MultiUpdateKernel>(k); });
+}
 
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-  const auto add = [&]<template <typename> typename FormulaOf, const UpdateInputs & kInputs>(
-                       const char* op, std::initializer_list<const char*> variables) {
-    const std::vector<std::string> host_args(variables.begin(), variables.end());
-#define ADD(T)                                        \
-  registry->Add<UpdateKernel<T, FormulaOf, kInputs>>( \
-      {.op = op, .types = {{"T", kDTypeOf<T>}}, .host_args = host_args});
-    MG_FLOAT_TYPES(ADD)
-#undef ADD
-  };
-  ForEachUpdate(add);
-  ForEachCpuUpdate(add);
-#define ADD(T)                                                                                  \
-  registry->Add(                                                                                \
-      {.op = "_MultiResourceApply", .types = {{"T", kDTypeOf<T>}}, .host_args = {"variables"}}, \
-      &MakeMultiUpdate<T, MakeMulti>);
-  MG_FLOAT_TYPES(ADD)
-#undef ADD
+  for (DType dtype : kTypes) {
+    for (const CpuUpdate& update : CpuUpdates())
+      registry->Add<UpdateKernel>(
+          {.op = update.op, .types = {{"T", dtype}}, .host_args = update.variables});
+    registry->Add(
+        {.op = "_MultiResourceApply", .types = {{"T", dtype}}, .host_args = {"variables"}},
+        &MakeMulti);
+  }
 }
 
 }  // namespace monograph::ops::training

@@ -122,13 +122,13 @@ struct UpdateBody {
 };
 
 template <typename T, int kN>
-UpdateOf<T, kN> Describe(Locked<kN>& locked, const Tensor& gradient) {
+UpdateOf<T, kN> Describe(Locked& locked, const Tensor& gradient) {
   UpdateOf<T, kN> update;
   update.gradient = gradient.raw();
   update.n = gradient.elements();
   for (int i = 0; i < kN; ++i) {
-    update.before[i] = locked[i].template before<T>();
-    update.after[i] = locked[i].template after<T>();
+    update.before[i] = locked[i].before<T>();
+    update.after[i] = locked[i].after<T>();
   }
   return update;
 }
@@ -142,8 +142,8 @@ class DeviceUpdateKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(body.formula,
                         (DeviceFormula<T, FormulaOf>::Of(c, kInputs.coefficients, flag_)));
     const Tensor& gradient = c.input(kInputs.gradient);
-    MG_ASSIGN_OR_RETURN(auto locked, Locked<body.kN>::Make(c, kDTypeOf<T>, gradient.shape()));
-    body.Add(Describe<T>(locked, gradient), gradient.dtype());
+    MG_ASSIGN_OR_RETURN(Locked locked, Locked::Make(c, body.kN, kDTypeOf<T>, gradient.shape(), 0));
+    body.Add(Describe<T, body.kN>(locked, gradient), gradient.dtype());
     MG_RETURN_IF_ERROR(body.Flush(c));
     locked.Commit();
     return Status();
@@ -176,15 +176,15 @@ class DeviceMultiUpdateKernel : public Kernel {
     std::vector<Tensor> replaced;
     for (int i = 0; i < inputs_.updates; ++i) {
       const Tensor& gradient = c.input(inputs_.gradient + i);
-      MG_ASSIGN_OR_RETURN(auto locked, Locked<kN>::Make(c, kDTypeOf<T>, gradient.shape(), i * kN));
+      MG_ASSIGN_OR_RETURN(Locked locked,
+                          Locked::Make(c, kN, kDTypeOf<T>, gradient.shape(), i * kN));
       bool twice = false;
       for (int v = 0; v < kN; ++v) twice = !seen.insert(&locked.variable(v)).second || twice;
       if (twice || body->count == kMost) MG_RETURN_IF_ERROR(body->Flush(c));
-      body->Add(Describe<T>(locked, gradient), gradient.dtype());
+      body->Add(Describe<T, kN>(locked, gradient), gradient.dtype());
       for (int v = 0; v < kN; ++v) {
         const Tensor& old = locked.value(v);
-        if (locked[v].template before<T>() != locked[v].template after<T>())
-          replaced.push_back(old);
+        if (locked[v].before<T>() != locked[v].after<T>()) replaced.push_back(old);
       }
       locked.Commit();
     }
@@ -194,12 +194,12 @@ class DeviceMultiUpdateKernel : public Kernel {
   const MultiInputs inputs_;
 };
 
-template <typename T, template <typename> typename FormulaOf>
-struct MakeDeviceMulti {
-  static std::unique_ptr<Kernel> Make(const KernelConstruction& k) {
+template <typename T>
+Result<std::unique_ptr<Kernel>> MakeDeviceMulti(const KernelConstruction& k) {
+  return MakeMultiUpdate(k, [&]<template <typename> typename FormulaOf>() {
     return std::make_unique<DeviceMultiUpdateKernel<T, FormulaOf>>(k);
-  }
-};
+  });
+}
 
 }  // namespace
 
@@ -218,7 +218,7 @@ void RegisterCuda(KernelRegistry* registry) {
                  .device = kGpu,                \
                  .types = {{"T", kDTypeOf<T>}}, \
                  .host_args = {"variables"}},   \
-                &MakeMultiUpdate<T, MakeDeviceMulti>);
+                &MakeDeviceMulti<T>);
   MG_FLOAT_TYPES(ADD)
 #undef ADD
 }

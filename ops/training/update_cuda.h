@@ -17,7 +17,7 @@ struct DeviceFormula {
   MG_HD Formula Make() const {
     A values[Formula::kCoefficients];
     for (int i = 0; i < Formula::kCoefficients; ++i) values[i] = Widen(*coefficients[i]);
-    return Formula::Make(values, flag);
+    return MakeFormula<Formula>(values, flag);
   }
 
   // `indices`: the inputs that hold the coefficients.

@@ -74,6 +74,16 @@ Status ReverseShape(ShapeContext& c) {
   return Status();
 }
 
+Status OldReverseShape(ShapeContext& c) {
+  MG_ASSIGN_OR_RETURN(const PartialShape dims, c.WithRank(1, 1));
+  if (c.input(0).known_rank() && dims.dim(0) >= 0 && dims.dim(0) != c.input(0).rank()) {
+    return InvalidArgument("dims has " + std::to_string(dims.dim(0)) +
+                           " entries for a tensor of rank " + std::to_string(c.input(0).rank()));
+  }
+  c.set_output(0, c.input(0));
+  return Status();
+}
+
 Status TransposeGradient(GradientContext& c) {
   if (const auto perm = ConstInts(c.input(1))) {
     std::vector<int64_t> inverse(perm->size());
@@ -94,6 +104,11 @@ Status ReverseGradient(GradientContext& c) {
   return Status();
 }
 
+Status OldReverseGradient(GradientContext& c) {
+  c.set_grad(0, OpBuilder(c.scope(), "Reverse").Input(c.grad(0)).Input(c.input(1)).BuildOutput());
+  return Status();
+}
+
 }  // namespace
 
 void Define(OpRegistry* registry) {
@@ -111,6 +126,13 @@ void Define(OpRegistry* registry) {
                     .Attr("T: {int32, int64} = DT_INT32")
                     .Shape(VectorUnchanged)
                     .NoGradient());
+  registry->Add(OpDef("Reverse")
+                    .Input("tensor: T")
+                    .Input("dims: bool")
+                    .Output("output: T")
+                    .Attr("T: type")
+                    .Shape(OldReverseShape)
+                    .Gradient(OldReverseGradient));
   registry->Add(OpDef("ReverseV2")
                     .Input("tensor: T")
                     .Input("axis: Tidx")

@@ -40,6 +40,7 @@ void RegisterCpu(KernelRegistry* registry) {
   AddForPlainTypes<TransposeKernel<HostMoves>>(registry,
                                                {.op = "Transpose", .host_args = {"perm"}});
   AddForPlainTypes<ReverseKernel<HostMoves>>(registry, {.op = "ReverseV2", .host_args = {"axis"}});
+  AddForPlainTypes<ReverseKernel<HostMoves>>(registry, {.op = "Reverse", .host_args = {"dims"}});
   registry->Add<InvertPermutationKernel<int32_t>>({.op = "InvertPermutation",
                                                    .types = {{"T", DT_INT32}},
                                                    .host_args = {"x", "y"},

@@ -1,6 +1,8 @@
 // The kernels of this folder that move elements, for any device (ops/gpu/moves.h).
 #pragma once
 
+#include <algorithm>
+
 #include "executor/kernel.h"
 #include "ops/gpu/moves.h"
 
@@ -53,13 +55,22 @@ class TransposeKernel : public Kernel {
 };
 
 template <typename Moves>
-class ReverseKernel : public Kernel {
+class ReverseKernel : public Kernel {  // also Reverse
  public:
   explicit ReverseKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     const Shape shape = c.input(0).shape();
-    MG_ASSIGN_OR_RETURN(const SmallInts axes, IntsOf(c.input(1), "axis"));
     std::array<bool, kMaxRank> reversed{};
+    SmallInts axes;
+    if (c.input(1).dtype() == DT_BOOL) {  // Reverse: for each dimension whether
+      if (!(c.input(1).shape() == Shape{shape.rank()})) {
+        return InvalidArgument("dims of shape " + c.input(1).shape().ToString() +
+                               " for a tensor of rank " + std::to_string(shape.rank()));
+      }
+      std::copy_n(c.input(1).data<bool>(), shape.rank(), reversed.begin());
+    } else {
+      MG_ASSIGN_OR_RETURN(axes, IntsOf(c.input(1), "axis"));
+    }
     for (int64_t axis : axes.span()) {
       const int64_t at = axis < 0 ? axis + shape.rank() : axis;
       if (at < 0 || at >= shape.rank()) {

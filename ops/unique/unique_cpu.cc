@@ -4,12 +4,15 @@
 #include <bit>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
-#include "executor/kernel.h"
-#include "ops/cpu/kernel_util.h"
+#include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
-#include "ops/gpu/moves.h"
 
 namespace monograph::ops::unique {
 namespace {
@@ -78,44 +81,140 @@ class Places {
   Slot* slots_ = nullptr;
 };
 
-// Puts the first `count` rows of `from`, which has room for more, out.
+// The same for strings and for rows as bytes, of which the places hold views.
+class TextPlaces {
+ public:
+  static Result<TextPlaces> Make(KernelContext&, int64_t values) {
+    TextPlaces made;
+    made.table_.reserve(static_cast<size_t>(values));
+    return Result<TextPlaces>(std::move(made));
+  }
+  int64_t Add(std::string_view value, int64_t place) {
+    return table_.emplace(value, place).first->second;
+  }
+  bool Has(std::string_view value) const { return table_.contains(value); }
+
+ private:
+  std::unordered_map<std::string_view, int64_t> table_;
+};
+
+template <typename T>
+using PlacesOf = std::conditional_t<std::is_same_v<T, std::string>, TextPlaces, Places<T>>;
+
+// Puts the first `count` elements of `from`, which has room for more, out.
 Status PutOut(KernelContext& c, int output, const Tensor& from, int64_t count) {
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, Shape{count}));
-  return HostMoves::Copy(c, out->raw(), from.raw(), out->bytes());
+  CopyElements(from.dtype(), static_cast<const char*>(from.raw()), static_cast<char*>(out->raw()),
+               out->bytes());
+  return Status();
 }
 
-// Sets the element of a tensor of int32 or int64.
-void SetPlace(Tensor* tensor, int64_t at, int64_t place) {
-  if (tensor->dtype() == DT_INT32) {
-    tensor->data<int32_t>()[at] = static_cast<int32_t>(place);
-  } else {
-    tensor->data<int64_t>()[at] = place;
-  }
+// Output 2, where there is one: how often each of `count` places stands in `indices`.
+Status PutCounts(KernelContext& c, const Tensor& indices, int64_t count) {
+  if (c.num_outputs() < 3) return Status();
+  MG_ASSIGN_OR_RETURN(Tensor * counts, c.AllocateOutput(2, Shape{count}));
+  std::memset(counts->raw(), 0, counts->bytes());
+  InPieces(c, indices.elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t place = IndexAt(indices, i);
+      SetIndex(counts, place, IndexAt(*counts, place) + 1);
+    }
+  });
+  return Status();
 }
 
 template <typename T>
-class UniqueKernel : public Kernel {
+Status UniqueElements(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  MG_RETURN_IF_ERROR(RequireVector(input, "x"));
+  const auto x = input.values<T>();
+  const auto n = static_cast<int64_t>(x.size());
+  using P = PlacesOf<T>;
+  MG_ASSIGN_OR_RETURN(P places, P::Make(c, n));
+  if (c.cancelled()) return Status();  // the table may not be filled
+  MG_ASSIGN_OR_RETURN(Tensor distinct, c.AllocateTemp(input.dtype(), Shape{n}));
+  MG_ASSIGN_OR_RETURN(Tensor * indices, c.AllocateOutput(1, Shape{n}));
+  T* const values = distinct.data<T>();
+  int64_t count = 0;
+  const bool whole = InPieces(c, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T& value = x[static_cast<size_t>(i)];
+      const int64_t place = places.Add(value, count);
+      if (place == count) values[count++] = value;
+      SetIndex(indices, i, place);
+    }
+  });
+  if (!whole) return Status();
+  MG_RETURN_IF_ERROR(PutOut(c, 0, distinct, count));
+  return PutCounts(c, *indices, count);
+}
+
+// Of slices along one dimension, compared by their bits.
+Status UniqueSlices(KernelContext& c, int axis) {
+  const Tensor& x = c.input(0);
+  const Shape shape = x.shape();
+  const int64_t n = shape[axis];
+  const size_t bytes = DTypeSize(x.dtype());
+  const auto strides = StridesOf(shape);
+  Shape rows_shape{n};
+  StridedSpace space;
+  space.Add(n, strides[static_cast<size_t>(axis)], n == 0 ? 0 : shape.elements() / n);
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis) rows_shape.AddDim(shape[i]);
+  }
+  const auto row_strides = StridesOf(rows_shape);
+  for (int i = 0, k = 1; i < shape.rank(); ++i) {
+    if (i == axis) continue;
+    space.Add(shape[i], strides[static_cast<size_t>(i)], row_strides[static_cast<size_t>(k++)]);
+  }
+  MG_ASSIGN_OR_RETURN(Tensor rows, c.AllocateTemp(x.dtype(), rows_shape));
+  if (shape.elements() > 0) StridedCopy(c, bytes, x.raw(), rows.raw(), space);
+  MG_ASSIGN_OR_RETURN(Tensor * indices, c.AllocateOutput(1, Shape{n}));
+  MG_ASSIGN_OR_RETURN(TextPlaces places, TextPlaces::Make(c, n));
+  const size_t row = n == 0 ? 0 : rows.bytes() / static_cast<size_t>(n);
+  char* const first = static_cast<char*>(rows.raw());
+  std::vector<int64_t> distinct;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto count = static_cast<int64_t>(distinct.size());
+    const int64_t place =
+        places.Add(std::string_view(first + static_cast<size_t>(i) * row, row), count);
+    if (place == count) distinct.push_back(i);
+    SetIndex(indices, i, place);
+  }
+  Shape out_shape = shape;
+  out_shape.set_dim(axis, static_cast<int64_t>(distinct.size()));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
+  const auto out_strides = StridesOf(out_shape);
+  for (size_t k = 0; k < distinct.size() && row > 0; ++k) {
+    StridedSpace slice;
+    for (int i = 0, d = 1; i < shape.rank(); ++i) {
+      if (i == axis) continue;
+      slice.Add(shape[i], row_strides[static_cast<size_t>(d++)],
+                out_strides[static_cast<size_t>(i)]);
+    }
+    StridedCopy(c, bytes, first + static_cast<size_t>(distinct[k]) * row,
+                static_cast<char*>(out->raw()) +
+                    k * static_cast<size_t>(out_strides[static_cast<size_t>(axis)]) * bytes,
+                slice);
+  }
+  return PutCounts(c, *indices, static_cast<int64_t>(distinct.size()));
+}
+
+template <typename T>
+class UniqueKernel : public Kernel {  // also those with counts and those with an axis
  public:
   explicit UniqueKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_RETURN_IF_ERROR(RequireVector(c.input(0), "x"));
-    const auto x = c.input(0).values<T>();
-    const auto n = static_cast<int64_t>(x.size());
-    MG_ASSIGN_OR_RETURN(Places<T> places, Places<T>::Make(c, n));
-    if (c.cancelled()) return Status();  // the table may not be filled
-    MG_ASSIGN_OR_RETURN(Tensor distinct, c.AllocateTemp(kDTypeOf<T>, Shape{n}));
-    MG_ASSIGN_OR_RETURN(Tensor * indices, c.AllocateOutput(1, Shape{n}));
-    T* const values = distinct.data<T>();
-    int64_t count = 0;
-    InPieces(c, n, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T value = x[static_cast<size_t>(i)];
-        const int64_t place = places.Add(value, count);
-        if (place == count) values[count++] = value;
-        SetPlace(indices, i, place);
-      }
-    });
-    return PutOut(c, 0, distinct, count);
+    const int rank = c.input(0).shape().rank();
+    if (c.num_inputs() < 2 || c.input(1).elements() == 0) return UniqueElements<T>(c);
+    if (c.input(1).elements() > 1) return InvalidArgument("axis must have at most one element");
+    MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), rank));
+    if (rank == 1) return UniqueElements<T>(c);
+    if constexpr (std::is_same_v<T, std::string>) {
+      return Unimplemented("unique slices of a tensor of strings are not supported");
+    } else {
+      return UniqueSlices(c, axis);
+    }
   }
 };
 
@@ -128,21 +227,22 @@ class ListDiffKernel : public Kernel {
     MG_RETURN_IF_ERROR(RequireVector(c.input(1), "y"));
     const auto x = c.input(0).values<T>(), y = c.input(1).values<T>();
     const auto n = static_cast<int64_t>(x.size()), taken = static_cast<int64_t>(y.size());
-    MG_ASSIGN_OR_RETURN(Places<T> places, Places<T>::Make(c, taken));
+    using P = PlacesOf<T>;
+    MG_ASSIGN_OR_RETURN(P places, P::Make(c, taken));
     if (c.cancelled()) return Status();  // the table may not be filled
     InPieces(c, taken, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) places.Add(y[static_cast<size_t>(i)], i);
     });
-    MG_ASSIGN_OR_RETURN(Tensor kept, c.AllocateTemp(kDTypeOf<T>, Shape{n}));
+    MG_ASSIGN_OR_RETURN(Tensor kept, c.AllocateTemp(c.output_dtype(0), Shape{n}));
     MG_ASSIGN_OR_RETURN(Tensor indices, c.AllocateTemp(c.output_dtype(1), Shape{n}));
     T* const values = kept.data<T>();
     int64_t count = 0;
     InPieces(c, n, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const T value = x[static_cast<size_t>(i)];
+        const T& value = x[static_cast<size_t>(i)];
         if (places.Has(value)) continue;
         values[count] = value;
-        SetPlace(&indices, count++, i);
+        SetIndex(&indices, count++, i);
       }
     });
     MG_RETURN_IF_ERROR(PutOut(c, 0, kept, count));
@@ -150,18 +250,24 @@ class ListDiffKernel : public Kernel {
   }
 };
 
+template <typename T>
+void Register(KernelRegistry* registry, DType dtype) {
+  for (const char* op : {"Unique", "UniqueWithCounts"})
+    registry->Add<UniqueKernel<T>>({.op = op, .types = {{"T", dtype}}});
+  for (const char* op : {"UniqueV2", "UniqueWithCountsV2"})
+    registry->Add<UniqueKernel<T>>({.op = op, .types = {{"T", dtype}}, .host_args = {"axis"}});
+  registry->Add<ListDiffKernel<T>>(
+      {.op = "ListDiff", .types = {{"T", dtype}}, .host_args = {"x", "y", "out", "idx"}});
+}
+
 }  // namespace
 
 void RegisterCpu(KernelRegistry* registry) {
-#define MG_ADD(T)                                                                  \
-  registry->Add<UniqueKernel<T>>({.op = "Unique", .types = {{"T", kDTypeOf<T>}}}); \
-  registry->Add<ListDiffKernel<T>>(                                                \
-      {.op = "ListDiff", .types = {{"T", kDTypeOf<T>}}, .host_args = {"x", "y", "out", "idx"}});
-  MG_ADD(float)
-  MG_ADD(double)
-  MG_ADD(int32_t)
-  MG_ADD(int64_t)
+#define MG_ADD(T) Register<T>(registry, kDTypeOf<T>);
+  MG_REAL_TYPES(MG_ADD)
+  MG_ADD(bool)
 #undef MG_ADD
+  Register<std::string>(registry, DT_STRING);
 }
 
 }  // namespace monograph::ops::unique

@@ -8,8 +8,11 @@ void RegisterCpu(KernelRegistry* registry);
 void RegisterCuda(KernelRegistry* registry) {
   KernelRegistry cpu;
   RegisterCpu(&cpu);
-  AddOnHost(registry, cpu, "Unique", {"x", "y", "idx"});
-  AddOnHost(registry, cpu, "ListDiff");
+  constexpr DType kTypes[] = {DT_FLOAT,  DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_INT32,
+                              DT_INT64,  DT_UINT8,  DT_INT8, DT_INT16,    DT_UINT16,
+                              DT_UINT32, DT_UINT64, DT_BOOL};
+  AddOnHost(registry, cpu, "Unique", {"x", "y", "idx"}, "T", kTypes);
+  AddOnHost(registry, cpu, "ListDiff", {"x", "y", "out", "idx"}, "T", kTypes);
 }
 
 }  // namespace monograph::ops::unique

@@ -1,5 +1,5 @@
-// Kernels of variables for any device: moves are those of ops/gpu/moves.h, and `Rows` reads and
-// adds rows that indices name. What updates of variables ask of shapes.
+// Kernels of variables for any device: moves are those of ops/gpu/moves.h, `Rows` reads rows that
+// indices name, and `Slices` changes them. What updates of variables ask of shapes.
 #pragma once
 
 #include "graph/references.h"
@@ -92,6 +92,11 @@ inline Result<Shape> GatheredShape(const Variable& variable, const Shape& indice
   return out;
 }
 
+// Elements of one row of a table.
+inline int64_t ColumnsOf(const Shape& table) {
+  return table[0] == 0 ? 0 : table.elements() / table[0];
+}
+
 // Updates are a row for each index, or one scalar for all of them.
 inline Status CheckUpdates(const Variable& variable, const Shape& indices, const Shape& updates)
     MG_REQUIRES_SHARED(variable.mutex) {
@@ -138,32 +143,35 @@ class GatherKernel : public Kernel {
   DType dtype_ = DT_INVALID;
 };
 
-// ResourceScatterAdd and ResourceScatterSub. Rows::Add(c, table, limit, columns, indices, updates,
-// subtract).
-template <typename T, typename Moves, typename Rows, bool kAdd>
+// ResourceScatter*: changes slices of a variable that indices name. Slices, made from the node, has
+//   Moves                    as in ops/gpu/moves.h
+//   dtype()                  the variable's
+//   Check(c, variable)       whether indices and updates fit the variable
+//   Apply(c, table, shape)   changes them in `table`, which holds a value of that shape
+template <typename Slices>
 class ScatterKernel : public Kernel {
  public:
-  explicit ScatterKernel(const KernelConstruction&) {}
+  explicit ScatterKernel(const KernelConstruction& k) : slices_(k) {}
 
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, kDTypeOf<T>));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable, FindTyped(c, slices_.dtype()));
     if (!LockToUpdate(*variable, c)) return c.Busy();
     MutexLock lock(variable->mutex, std::adopt_lock);
     MG_RETURN_IF_ERROR(RequireValue(*variable, c, 0));
-    const Tensor &indices = c.input(1), &updates = c.input(2);
     const Shape shape = variable->value.shape();
     const size_t bytes = variable->value.bytes();
-    MG_RETURN_IF_ERROR(CheckUpdates(*variable, indices.shape(), updates.shape()));
-    MG_RETURN_IF_ERROR(Rows::Check(indices, shape[0]));
+    MG_RETURN_IF_ERROR(slices_.Check(c, *variable));
     MG_ASSIGN_OR_RETURN(UpdateTarget target, UpdateTarget::Make(&variable->value, c));
-    const T* before = target.before<T>();
-    T* after = target.after<T>();
-    if (after != before) MG_RETURN_IF_ERROR(Moves::Copy(c, after, before, bytes));
-    const int64_t columns = shape[0] == 0 ? 0 : shape.elements() / shape[0];
-    MG_RETURN_IF_ERROR(Rows::template Add<T>(c, after, shape[0], columns, indices, updates, !kAdd));
+    const char* before = target.before<char>();
+    char* after = target.after<char>();
+    if (after != before) MG_RETURN_IF_ERROR(Slices::Moves::Copy(c, after, before, bytes));
+    MG_RETURN_IF_ERROR(slices_.Apply(c, after, shape));
     target.Commit();
     return Status();
   }
+
+ private:
+  const Slices slices_;
 };
 
 }  // namespace monograph::ops::variable

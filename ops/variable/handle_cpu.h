@@ -1,6 +1,8 @@
-// Nodes that give out the handle of a resource that steps share: queues, accumulators, step gates.
+// Nodes that give out the handle of a resource: one that steps share (queues, accumulators, step
+// gates), or one of a single run (stacks, temporary variables).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -56,6 +58,28 @@ class HandleKernel : public Kernel {
   typename R::Spec spec_;
   Tensor handle_;
 };
+
+// Output 0 becomes the handle of `resource`, under a name of its own, which begins with `prefix`.
+// The memory of the handle takes the resource away when the last tensor that shares it goes: at the
+// end of the step at the latest.
+template <typename R>
+Status SetHandleOfRun(KernelContext& c, const std::string& device, const char* container,
+                      const std::string& prefix, const std::shared_ptr<R>& resource) {
+  static std::atomic<uint64_t> count{0};
+  // Relaxed: only the number matters.
+  const std::string name =
+      prefix + "_" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
+  ResourceManager& resources = c.resources();
+  MG_RETURN_IF_ERROR(resources.FindOrCreate<R>(container, name, [&] { return resource; }).status());
+  auto* const handle = new ResourceHandle{device, container, name};
+  const auto remove = [handle, &resources] {
+    resources.Delete(handle->container, handle->name);
+    delete handle;
+  };
+  c.set_output(0,
+               Tensor(DT_RESOURCE, Shape(), Buffer::Wrap(handle, sizeof(ResourceHandle), remove)));
+  return Status();
+}
 
 template <typename K>
 void AddHandleKernel(KernelRegistry* registry, const char* op,

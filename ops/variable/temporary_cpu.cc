@@ -1,17 +1,14 @@
-// Variables of one step. Each run of the node makes one of its own; the memory of its handle takes
-// it away when the last tensor that shares it goes, at the end of the step at the latest.
-#include <atomic>
+// Variables of one step: each run of the node makes one of its own, which lives as long as its
+// handle does.
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "ops/variable/access_cpu.h"
+#include "ops/variable/handle_cpu.h"
 #include "ops/variable/variable_cpu.h"
 
 namespace monograph::ops::variable {
 namespace {
-
-constexpr char kContainer[] = "_temporary_variables";
 
 class TemporaryKernel : public Kernel {
  public:
@@ -29,29 +26,13 @@ class TemporaryKernel : public Kernel {
   }
 
   Status Compute(KernelContext& c) override {
-    static std::atomic<uint64_t> count{0};
-    // Relaxed: only the number matters.
-    const std::string name =
-        name_ + "_" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
-    ResourceManager& resources = c.resources();
     MG_ASSIGN_OR_RETURN(Tensor value, Tensor::Allocate(dtype_, shape_, c.allocator()));
-    MG_ASSIGN_OR_RETURN(const std::shared_ptr<Variable> variable,
-                        resources.FindOrCreate<Variable>(kContainer, name, [&] {
-                          return std::make_shared<Variable>(name_, dtype_, shape_,
-                                                            /*by_reference=*/true);
-                        }));
+    const auto variable = std::make_shared<Variable>(name_, dtype_, shape_, /*by_reference=*/true);
     {
       MutexLock lock(variable->mutex);
       variable->value = std::move(value);
     }
-    auto handle = std::make_unique<ResourceHandle>(ResourceHandle{device_, kContainer, name});
-    ResourceHandle* const at = handle.release();
-    c.set_output(
-        0, Tensor(DT_RESOURCE, Shape(), Buffer::Wrap(at, sizeof(ResourceHandle), [at, &resources] {
-                    resources.Delete(at->container, at->name);
-                    delete at;
-                  })));
-    return Status();
+    return SetHandleOfRun(c, device_, "_temporary_variables", name_, variable);
   }
 
  private:

@@ -237,6 +237,22 @@ void Define(OpRegistry* registry) {
                       .Shape(NoOutputs)
                       .NoGradient());
   }
+  registry->Add(OpDef("ResourceStridedSliceAssign")
+                    .Input("ref: resource")
+                    .Input("begin: Index")
+                    .Input("end: Index")
+                    .Input("strides: Index")
+                    .Input("value: T")
+                    .Attr("T: type")
+                    .Attr("Index: {int32, int64}")
+                    .Attr("begin_mask: int = 0")
+                    .Attr("end_mask: int = 0")
+                    .Attr("ellipsis_mask: int = 0")
+                    .Attr("new_axis_mask: int = 0")
+                    .Attr("shrink_axis_mask: int = 0")
+                    .Stateful()
+                    .Shape(NoOutputs)
+                    .NoGradient());
   registry->Add(OpDef("DestroyResourceOp")
                     .Input("resource: resource")
                     .Attr("ignore_lookup_error: bool = true")

@@ -170,34 +170,23 @@ class VariableShapeKernel : public Kernel {
   }
 };
 
-template <typename I>
 struct HostRows {
-  static Status Check(const Tensor& indices, int64_t limit) {
-    return CheckIndices(indices.values<I>(), limit);
-  }
   static Status Gather(KernelContext&, const void* table, int64_t limit, size_t row,
                        const Tensor& indices, void* out) {
-    MG_RETURN_IF_ERROR(Check(indices, limit));
+    if (indices.dtype() == DT_INT32) return Copy(indices.values<int32_t>(), table, limit, row, out);
+    return Copy(indices.values<int64_t>(), table, limit, row, out);
+  }
+
+ private:
+  template <typename I>
+  static Status Copy(std::span<const I> indices, const void* table, int64_t limit, size_t row,
+                     void* out) {
+    MG_RETURN_IF_ERROR(CheckIndices(indices, limit));
     const char* from = static_cast<const char*>(table);
     char* to = static_cast<char*>(out);
-    for (const I index : indices.values<I>()) {
+    for (const I index : indices) {
       std::memcpy(to, from + static_cast<size_t>(index) * row, row);
       to += row;
-    }
-    return Status();
-  }
-  template <typename T>
-  static Status Add(KernelContext&, T* table, int64_t, int64_t columns, const Tensor& indices,
-                    const Tensor& updates, bool subtract) {
-    const bool scalar = updates.shape().rank() == 0;
-    const T* from = updates.data<T>();
-    for (const I index : indices.values<I>()) {
-      T* to = table + static_cast<int64_t>(index) * columns;
-      for (int64_t k = 0; k < columns; ++k) {
-        const T& change = from[scalar ? 0 : k];
-        to[k] = subtract ? T(to[k] - change) : T(to[k] + change);
-      }
-      if (!scalar) from += columns;
     }
     return Status();
   }
@@ -226,6 +215,7 @@ class DestroyKernel : public Kernel {
 
 void RegisterCpu(KernelRegistry* registry) {
   RegisterScatters(registry);
+  RegisterStridedAssign(registry);
   RegisterTemporaries(registry);
   registry->Add<VarHandleKernel>(
       {.op = "VarHandleOp", .host_args = {"resource"}, .cost = KernelCost::kCheap});
@@ -255,23 +245,10 @@ void RegisterCpu(KernelRegistry* registry) {
                                          .types = {{"out_type", kDTypeOf<T>}}, \
                                          .host_args = {"input", "output"},     \
                                          .cost = KernelCost::kCheap});         \
-  registry->Add<GatherKernel<HostRows<T>>>(                                    \
+  registry->Add<GatherKernel<HostRows>>(                                       \
       {.op = "ResourceGather", .types = {{"Tindices", kDTypeOf<T>}}, .host_args = {"resource"}});
   MG_INDEX_TYPES(ADD)
 #undef ADD
-#define ADD_ONE(NAME, T, I, ADDS)                                    \
-  registry->Add<ScatterKernel<T, HostMoves, HostRows<I>, ADDS>>(     \
-      {.op = NAME,                                                   \
-       .types = {{"dtype", kDTypeOf<T>}, {"Tindices", kDTypeOf<I>}}, \
-       .host_args = {"resource"}});
-#define ADD(T)                                     \
-  ADD_ONE("ResourceScatterAdd", T, int32_t, true)  \
-  ADD_ONE("ResourceScatterAdd", T, int64_t, true)  \
-  ADD_ONE("ResourceScatterSub", T, int32_t, false) \
-  ADD_ONE("ResourceScatterSub", T, int64_t, false)
-  MG_NUMBER_TYPES(ADD)
-#undef ADD
-#undef ADD_ONE
 }
 
 }  // namespace monograph::ops::variable

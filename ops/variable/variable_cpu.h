@@ -5,7 +5,8 @@
 
 namespace monograph::ops::variable {
 
-void RegisterScatters(KernelRegistry* registry);     // scatter_cpu.cc
-void RegisterTemporaries(KernelRegistry* registry);  // temporary_cpu.cc
+void RegisterScatters(KernelRegistry* registry);       // scatter_cpu.cc
+void RegisterStridedAssign(KernelRegistry* registry);  // strided_assign_cpu.cc
+void RegisterTemporaries(KernelRegistry* registry);    // temporary_cpu.cc
 
 }  // namespace monograph::ops::variable

@@ -42,17 +42,28 @@ class DeviceAssignUpdateKernel : public Kernel {
 };
 
 struct DeviceRows {
-  static Status Check(const Tensor&, int64_t) { return Status(); }  // ops/gather/rows_cuda.h
   static Status Gather(KernelContext& c, const void* table, int64_t limit, size_t row,
                        const Tensor& indices, void* out) {
     const int64_t n = indices.elements();
     return gather::GatherRows(c, table, out, indices, row, n, n, 1, limit);
   }
-  template <typename T>
-  static Status Add(KernelContext& c, T* table, int64_t limit, int64_t columns,
-                    const Tensor& indices, const Tensor& updates, bool subtract) {
-    return gather::AddRows<T>(c, table, limit, columns, indices, updates.data<T>(),
-                              updates.shape().rank() == 0, subtract);
+};
+
+// ResourceScatterAdd and ResourceScatterSub. Indices that name no row: ops/gather/rows_cuda.h.
+template <typename T, bool kAdd>
+struct DeviceSlices {
+  using Moves = DeviceMoves;
+
+  explicit DeviceSlices(const KernelConstruction&) {}
+  DType dtype() const { return kDTypeOf<T>; }
+  Status Check(const KernelContext& c, const Variable& variable) const
+      MG_REQUIRES_SHARED(variable.mutex) {
+    return CheckUpdates(variable, c.input(1).shape(), c.input(2).shape());
+  }
+  Status Apply(KernelContext& c, void* table, const Shape& shape) const {
+    const Tensor& updates = c.input(2);
+    return gather::AddRows<T>(c, static_cast<T*>(table), shape[0], ColumnsOf(shape), c.input(1),
+                              updates.data<T>(), updates.shape().rank() == 0, !kAdd);
   }
 };
 
@@ -71,12 +82,12 @@ void RegisterCuda(KernelRegistry* registry) {
                                                      .types = {{"dtype", kDTypeOf<T>}}, \
                                                      .host_args = {"resource"}});       \
   for (DType index : {DT_INT32, DT_INT64}) {                                            \
-    registry->Add<ScatterKernel<T, DeviceMoves, DeviceRows, true>>(                     \
+    registry->Add<ScatterKernel<DeviceSlices<T, true>>>(                                \
         {.op = "ResourceScatterAdd",                                                    \
          .device = kGpu,                                                                \
          .types = {{"dtype", kDTypeOf<T>}, {"Tindices", index}},                        \
          .host_args = {"resource"}});                                                   \
-    registry->Add<ScatterKernel<T, DeviceMoves, DeviceRows, false>>(                    \
+    registry->Add<ScatterKernel<DeviceSlices<T, false>>>(                               \
         {.op = "ResourceScatterSub",                                                    \
          .device = kGpu,                                                                \
          .types = {{"dtype", kDTypeOf<T>}, {"Tindices", index}},                        \

@@ -43,9 +43,9 @@ from monograph import _native, errors
 from monograph.cluster import ClusterSpec
 from monograph.errors import Error
 from monograph.server import Server, launch
-from monograph.session import Graph, Prepared, Session
+from monograph.session import Graph, PartialRun, Prepared, RunMetadata, Session
 
-__all__ = ["ClusterSpec", "Error", "Graph", "Prepared", "Server", "Session", "errors", "launch", "ops"]
+__all__ = ["ClusterSpec", "Error", "Graph", "PartialRun", "Prepared", "RunMetadata", "Server", "Session", "errors", "launch", "ops"]
 __version__: str = _native.version()
 
 

@@ -17,6 +17,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +43,7 @@ using Owned = std::unique_ptr<Handle, Deleter<Handle, kDelete>>;
 using OwnedStatus = Owned<MG_Status, MG_DeleteStatus>;
 using OwnedTable = Owned<MG_Table, MG_DeleteTable>;
 using OwnedTensor = Owned<MG_Tensor, MG_DeleteTensor>;
+using OwnedRunMetadata = Owned<MG_RunMetadata, MG_DeleteRunMetadata>;
 using OwnedRunOptions = Owned<MG_RunOptions, MG_DeleteRunOptions>;
 using OwnedSessionOptions = Owned<MG_SessionOptions, MG_DeleteSessionOptions>;
 using OwnedServerOptions = Owned<MG_ServerOptions, MG_DeleteServerOptions>;
@@ -96,7 +99,8 @@ bool OnMainThread() {
 // MG_SetPoll's: other than 0, with the exception set, if a signal raised one.
 int RaisedBySignal(void*) {
   const nb::gil_scoped_acquire acquire;
-  return PyErr_CheckSignals();
+  // A function that a node of the step called may have raised on this thread.
+  return PyErr_Occurred() != nullptr ? -1 : PyErr_CheckSignals();
 }
 
 // ---- Tensors
@@ -115,6 +119,8 @@ class Tensor {
     }
   }
   MG_Tensor* get() const { return tensor_.get(); }
+  // Gives the tensor to the caller. Nothing can be done with this object any more.
+  MG_Tensor* Release() { return tensor_.release(); }
 
   int dtype() const { return MG_TensorType(get()); }
   bool exclusive() const { return !fed_ && MG_TensorIsExclusive(get()) != 0; }
@@ -383,6 +389,84 @@ class Opening {
   std::shared_ptr<MG_Session> session_;
 };
 
+class RunMetadata {
+ public:
+  MG_RunMetadata* get() const { return metadata_.get(); }
+  const char* trace_json() const { return MG_TraceJson(get()); }
+  const char* trace_error() const { return MG_TraceError(get()); }
+
+ private:
+  OwnedRunMetadata metadata_{MG_NewRunMetadata()};
+};
+
+std::vector<const char*> Pointers(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  return pointers;
+}
+
+// The tensors that a step is fed.
+class Feeds {
+ public:
+  // `value` is a Tensor, or what `convert` makes one of, given the name, the value and the type, if
+  // the value's memory cannot be used as it is.
+  void Add(const std::string& name, nb::object value, int type, const nb::callable& convert) {
+    if (!nb::isinstance<Tensor>(value)) {
+      OwnedTensor around = type == MG_STRING ? nullptr : TensorAround(value, type);
+      if (around == nullptr) {
+        value = convert(name, value, type);
+        if (!nb::isinstance<Tensor>(value)) around = TensorAround(value, type);
+      }
+      if (around != nullptr) {
+        tensors_.push_back(around.get());
+        made_.push_back(std::move(around));
+        return;
+      }
+    }
+    tensors_.push_back(nb::cast<const Tensor&>(value).get());
+    kept_.push_back(std::move(value));
+  }
+  MG_Tensor* const* data() const { return tensors_.data(); }
+  int size() const { return static_cast<int>(tensors_.size()); }
+  // Whether a tensor shows memory of theirs.
+  bool Hold(const MG_Tensor* tensor) const {
+    return std::ranges::any_of(tensors_, [=](auto* feed) { return LiesIn(tensor, feed); });
+  }
+
+ private:
+  std::vector<OwnedTensor> made_;
+  std::vector<nb::object> kept_;
+  std::vector<MG_Tensor*> tensors_;
+};
+
+// The run of a step, or of a part of one: `run` is given options, room for the fetches, and a
+// status. Raises what a signal's handler has raised meanwhile, and else the step's failure.
+template <typename Run>
+nb::list RunStep(const Feeds& feeds, size_t fetches, int64_t timeout_ms, RunMetadata* metadata,
+                 const Run& run) {
+  const bool main = OnMainThread();
+  OwnedRunOptions options;
+  if (main || timeout_ms >= 0 || metadata != nullptr) {
+    options.reset(MG_NewRunOptions());
+    MG_SetTimeout(options.get(), timeout_ms);
+    if (main) MG_SetPoll(options.get(), RaisedBySignal, nullptr);
+    if (metadata != nullptr) MG_SetRunMetadata(options.get(), metadata->get());
+  }
+  std::vector<MG_Tensor*> fetched(fetches);
+  const OwnedStatus status = NewStatus();
+  {
+    const nb::gil_scoped_release release;
+    run(options.get(), fetched.data(), status.get());
+  }
+  nb::list values;
+  for (MG_Tensor* const tensor : fetched) {
+    if (tensor != nullptr) values.append(Tensor(OwnedTensor(tensor), feeds.Hold(tensor)));
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  Check(status);
+  return values;
+}
+
 class Callable {
  public:
   Callable(std::shared_ptr<MG_Session> session, MG_Callable* callable, std::vector<int> types,
@@ -400,60 +484,21 @@ class Callable {
   Callable(const Callable&) = delete;
   Callable& operator=(const Callable&) = delete;
 
-  // `feeds`: Tensors, or what `convert` makes one of, given the name, the value and the type, if
-  // the value's memory cannot be used as it is.
-  nb::list Run(nb::sequence feeds, int64_t timeout_ms, const nb::callable& convert) const {
-    std::vector<OwnedTensor> made;
-    std::vector<MG_Tensor*> tensors;
+  // The step is recorded in `metadata`, if there is one.
+  nb::list Run(nb::sequence feeds, int64_t timeout_ms, const nb::callable& convert,
+               RunMetadata* metadata) const {
     if (nb::len(feeds) != types_.size()) {
       throw nb::value_error(
           ("a callable of " + std::to_string(types_.size()) + " feeds is given another number")
               .c_str());
     }
-    std::vector<nb::object> kept;
-    for (size_t i = 0; i < types_.size(); ++i) {
-      nb::object value = feeds[i];
-      if (!nb::isinstance<Tensor>(value)) {
-        OwnedTensor around = types_[i] == MG_STRING ? nullptr : TensorAround(value, types_[i]);
-        if (around == nullptr) {
-          value = convert(names_[i], value, types_[i]);
-          if (!nb::isinstance<Tensor>(value)) around = TensorAround(value, types_[i]);
-        }
-        if (around != nullptr) {
-          tensors.push_back(around.get());
-          made.push_back(std::move(around));
-          continue;
-        }
-      }
-      tensors.push_back(nb::cast<const Tensor&>(value).get());
-      kept.push_back(std::move(value));
-    }
-    const bool main = OnMainThread();
-    OwnedRunOptions options;
-    if (main || timeout_ms >= 0) {
-      options.reset(MG_NewRunOptions());
-      MG_SetTimeout(options.get(), timeout_ms);
-      if (main) MG_SetPoll(options.get(), RaisedBySignal, nullptr);
-    }
-    std::vector<MG_Tensor*> fetched(fetches_);
-    const OwnedStatus status = NewStatus();
-    {
-      const nb::gil_scoped_release release;
-      MG_RunCallable(callable_.get(), options.get(), tensors.data(),
-                     static_cast<int>(tensors.size()), fetched.data(), static_cast<int>(fetches_),
-                     status.get());
-    }
-    nb::list values;
-    for (MG_Tensor* const tensor : fetched) {
-      if (tensor == nullptr) continue;
-      values.append(Tensor(OwnedTensor(tensor), std::ranges::any_of(tensors, [=](auto* feed) {
-                             return LiesIn(tensor, feed);
-                           })));
-    }
-    // What the signal's handler raised, and not the Cancelled that followed.
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
-    Check(status);
-    return values;
+    Feeds tensors;
+    for (size_t i = 0; i < types_.size(); ++i) tensors.Add(names_[i], feeds[i], types_[i], convert);
+    return RunStep(tensors, fetches_, timeout_ms, metadata,
+                   [&](const MG_RunOptions* options, MG_Tensor** fetched, MG_Status* status) {
+                     MG_RunCallable(callable_.get(), options, tensors.data(), tensors.size(),
+                                    fetched, static_cast<int>(fetches_), status);
+                   });
   }
 
  private:
@@ -464,11 +509,44 @@ class Callable {
   size_t fetches_;
 };
 
-std::vector<const char*> Pointers(const std::vector<std::string>& texts) {
-  std::vector<const char*> pointers;
-  for (const std::string& text : texts) pointers.push_back(text.c_str());
-  return pointers;
-}
+class PartialRun {
+ public:
+  PartialRun(std::shared_ptr<MG_Session> session, MG_PartialRun* partial,
+             std::vector<std::string> feeds, std::vector<int> types)
+      : session_(std::move(session)), partial_(partial, MG_DeletePartialRun) {
+    for (size_t i = 0; i < feeds.size(); ++i) types_.emplace(std::move(feeds[i]), types[i]);
+  }
+  ~PartialRun() {
+    const nb::gil_scoped_release release;
+    partial_.reset();
+    session_.reset();
+  }
+  PartialRun(const PartialRun&) = delete;
+  PartialRun& operator=(const PartialRun&) = delete;
+
+  nb::list Run(const std::vector<std::string>& names, nb::sequence values,
+               const std::vector<std::string>& fetches, int64_t timeout_ms,
+               const nb::callable& convert) const {
+    Feeds tensors;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto type = types_.find(names[i]);
+      // The library says what is wrong with a name that the setup had not.
+      tensors.Add(names[i], values[i], type == types_.end() ? MG_FLOAT : type->second, convert);
+    }
+    const auto fed = Pointers(names), fetched_names = Pointers(fetches);
+    return RunStep(tensors, fetches.size(), timeout_ms, nullptr,
+                   [&](const MG_RunOptions* options, MG_Tensor** fetched, MG_Status* status) {
+                     MG_RunPart(partial_.get(), options, fed.data(), tensors.data(), tensors.size(),
+                                fetched_names.data(), fetched, static_cast<int>(fetches.size()),
+                                status);
+                   });
+  }
+
+ private:
+  std::shared_ptr<MG_Session> session_;
+  std::unique_ptr<MG_PartialRun, void (*)(MG_PartialRun*)> partial_;
+  std::map<std::string, int> types_;
+};
 
 class Session {
  public:
@@ -506,19 +584,28 @@ class Session {
                                          const std::vector<std::string>& targets) const {
     const auto fed = Pointers(feeds), fetched = Pointers(fetches), run = Pointers(targets);
     std::vector<int> types;
-    MG_Callable* const callable = Unlocked([&](MG_Status* status) -> MG_Callable* {
+    MG_Callable* const callable = Unlocked([&](MG_Status* status) {
       MG_Callable* made = MG_MakeCallable(session_.get(), fed.data(), static_cast<int>(fed.size()),
                                           fetched.data(), static_cast<int>(fetched.size()),
                                           run.data(), static_cast<int>(run.size()), status);
-      for (size_t i = 0; made != nullptr && i < fed.size(); ++i) {
-        MG_DataType type{};
-        int rank = 0;
-        MG_GraphTensor(graph_.get(), fed[i], &type, nullptr, 0, &rank, status);
-        types.push_back(type);
-      }
+      if (made != nullptr) types = TypesOf(fed, status);
       return made;
     });
     return std::make_unique<Callable>(session_, callable, std::move(types), feeds, fetches.size());
+  }
+  std::unique_ptr<PartialRun> PartialRunSetup(const std::vector<std::string>& feeds,
+                                              const std::vector<std::string>& fetches,
+                                              const std::vector<std::string>& targets) const {
+    const auto fed = Pointers(feeds), fetched = Pointers(fetches), run = Pointers(targets);
+    std::vector<int> types;
+    MG_PartialRun* const partial = Unlocked([&](MG_Status* status) {
+      MG_PartialRun* made = MG_PartialRunSetup(
+          session_.get(), fed.data(), static_cast<int>(fed.size()), fetched.data(),
+          static_cast<int>(fetched.size()), run.data(), static_cast<int>(run.size()), status);
+      if (made != nullptr) types = TypesOf(fed, status);
+      return made;
+    });
+    return std::make_unique<PartialRun>(session_, partial, feeds, types);
   }
   void Reset(const std::vector<std::string>& containers) const {
     const auto names = Pointers(containers);
@@ -536,6 +623,17 @@ class Session {
   nb::list Devices() const { return Rows(MG_SessionDevices(session_.get()), 3); }
 
  private:
+  std::vector<int> TypesOf(const std::vector<const char*>& tensors, MG_Status* status) const {
+    std::vector<int> types;
+    for (const char* const tensor : tensors) {
+      MG_DataType type{};
+      int rank = 0;
+      MG_GraphTensor(graph_.get(), tensor, &type, nullptr, 0, &rank, status);
+      types.push_back(type);
+    }
+    return types;
+  }
+
   std::shared_ptr<MG_Graph> graph_;
   std::shared_ptr<MG_Session> session_;
 };
@@ -576,6 +674,61 @@ class Server {
   Owned<MG_Server, MG_DeleteServer> server_;
 };
 
+// ---- Functions that nodes call
+
+// A tensor of the library's own with the value that a function returned: a Tensor, or an array of
+// the right type, which the function may go on to change.
+MG_Tensor* Output(nb::handle value, int type, MG_Status* status) {
+  if (nb::isinstance<Tensor>(value)) return nb::cast<Tensor&>(value).Release();
+  const OwnedTensor around = TensorAround(value, type);
+  if (around == nullptr) {
+    MG_SetStatus(status, MG_INTERNAL, "a function's value is no array of the output's type");
+    return nullptr;
+  }
+  std::vector<int64_t> dims;
+  for (int i = 0; i < MG_NumDims(around.get()); ++i) dims.push_back(MG_Dim(around.get(), i));
+  MG_Tensor* const tensor = MG_AllocateTensor(static_cast<MG_DataType>(type), dims.data(),
+                                              static_cast<int>(dims.size()), status);
+  const size_t bytes = MG_TensorBytes(around.get());
+  if (tensor != nullptr && bytes > 0)
+    std::memcpy(MG_TensorData(tensor), MG_TensorData(around.get()), bytes);
+  return tensor;
+}
+
+// MG_PyFuncHandler. `caller` returns a code and values, or a code and a text. What is no Exception
+// (KeyboardInterrupt) it lets through: on the main thread, which is inside a step then, that is
+// raised when the step has ended.
+void CallFunction(void* caller, const char* token, int eager, MG_Tensor* const* inputs,
+                  int num_inputs, const MG_DataType* types, MG_Tensor** outputs, int num_outputs,
+                  MG_Status* status) {
+  if (!Py_IsInitialized()) {
+    for (int i = 0; i < num_inputs; ++i) MG_DeleteTensor(inputs[i]);
+    return MG_SetStatus(status, MG_UNAVAILABLE, "the Python interpreter has ended");
+  }
+  const nb::gil_scoped_acquire acquire;
+  try {
+    nb::list arguments, wanted;
+    for (int i = 0; i < num_inputs; ++i) arguments.append(Tensor(OwnedTensor(inputs[i])));
+    for (int i = 0; i < num_outputs; ++i) wanted.append(static_cast<int>(types[i]));
+    const nb::tuple answer = nb::cast<nb::tuple>(
+        nb::handle(static_cast<PyObject*>(caller))(token, eager != 0, arguments, wanted));
+    const auto code = nb::cast<int>(answer[0]);
+    if (code != MG_OK) {
+      const auto text = nb::cast<std::string>(answer[1]);
+      return MG_SetStatus(status, static_cast<MG_Code>(code), text.c_str());
+    }
+    for (int i = 0; i < num_outputs; ++i) {
+      outputs[i] = Output(answer[1][i], types[i], status);
+      if (outputs[i] == nullptr) return;
+    }
+  } catch (nb::python_error& error) {
+    MG_SetStatus(status, MG_CANCELLED, error.what());
+    if (OnMainThread()) error.restore();
+  } catch (const std::exception& error) {
+    MG_SetStatus(status, MG_INTERNAL, error.what());
+  }
+}
+
 PyType_Slot kTensorSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(Tensor::GetBuffer)},
                               {0, nullptr}};
 
@@ -596,10 +749,18 @@ NB_MODULE(_native, m) {
       .def("import_file", &Graph::ImportFile)
       .def("nodes", &Graph::Nodes)
       .def("find", &Graph::Find);
-  nb::class_<Callable>(m, "Callable").def("run", &Callable::Run);
+  nb::class_<RunMetadata>(m, "RunMetadata")
+      .def(nb::init<>())
+      .def_prop_ro("trace_json", &RunMetadata::trace_json)
+      .def_prop_ro("trace_error", &RunMetadata::trace_error);
+  nb::class_<Callable>(m, "Callable")
+      .def("run", &Callable::Run, "feeds"_a, "timeout_ms"_a, "convert"_a,
+           "metadata"_a.none() = nb::none());
+  nb::class_<PartialRun>(m, "PartialRun").def("run", &PartialRun::Run);
   nb::class_<Session>(m, "Session")
       .def(nb::init<const Graph&, const Options&>())
       .def("make_callable", &Session::MakeCallable)
+      .def("partial_run_setup", &Session::PartialRunSetup)
       .def("reset", &Session::Reset)
       .def("close", &Session::Close)
       .def("devices", &Session::Devices);
@@ -608,6 +769,9 @@ NB_MODULE(_native, m) {
       .def_prop_ro("target", &Server::target)
       .def("join", &Server::Join)
       .def("stop", &Server::Stop);
+  // To the end of the process.
+  m.def("set_py_func_handler",
+        [](nb::callable caller) { MG_SetPyFuncHandler(CallFunction, caller.release().ptr()); });
   m.def("ops", [] { return Rows(MG_Ops(), 2); });
   m.def("version", &MG_Version);
 }

@@ -78,6 +78,16 @@ def _flatten(fetches: Any, tensors: List[str], targets: List[str]) -> Callable[[
     raise TypeError(f"a fetch is the name of a tensor, 'node:0', or of an operation, 'node', not {fetches!r}")
 
 
+# A step that is given one is recorded in it, by `run_metadata`. `trace_json` is Chrome's trace format
+# (chrome://tracing, Perfetto): what each node did, of all tasks, on one clock. `trace_error` says
+# which tasks' records could not be had, and why.
+RunMetadata = _native.RunMetadata
+
+
+def _milliseconds(timeout: Optional[float]) -> int:
+    return -1 if timeout is None else max(int(timeout * 1000), 1)
+
+
 class Prepared:
     """A step that was prepared once: see Session.make_callable."""
 
@@ -85,14 +95,26 @@ class Prepared:
         self._native = native
         self._rebuild = rebuild
 
-    def __call__(self, *feeds: Any, timeout: Optional[float] = None) -> Any:
+    def __call__(
+        self, *feeds: Any, timeout: Optional[float] = None, run_metadata: Optional[RunMetadata] = None
+    ) -> Any:
         """Runs it: feeds in the order in which they were named."""
-        return self._run(feeds, timeout)
+        return self._run(feeds, timeout, run_metadata)
 
-    def _run(self, feeds: Sequence[Any], timeout: Optional[float]) -> Any:
-        milliseconds = -1 if timeout is None else max(int(timeout * 1000), 1)
-        tensors = self._native.run(feeds, milliseconds, convert)
+    def _run(self, feeds: Sequence[Any], timeout: Optional[float], metadata: Optional[RunMetadata] = None) -> Any:
+        tensors = self._native.run(feeds, _milliseconds(timeout), convert, metadata)
         return self._rebuild([to_numpy(tensor) for tensor in tensors])
+
+
+class PartialRun:
+    """A step that is run in parts: see Session.partial_run_setup."""
+
+    def __init__(self, native: _native.PartialRun):
+        self._native = native
+
+    def _run(self, names: List[str], values: Sequence[Any], fetches: List[str], timeout: Optional[float]) -> List[Any]:
+        tensors = self._native.run(names, values, fetches, _milliseconds(timeout), convert)
+        return [to_numpy(tensor) for tensor in tensors]
 
 
 class Session:
@@ -135,13 +157,14 @@ class Session:
         feed_dict: Optional[Mapping[str, Any]] = None,
         *,
         timeout: Optional[float] = None,
+        run_metadata: Optional[RunMetadata] = None,
     ) -> Any:
         """Runs one step and returns the values of `fetches`, in their structure.
 
         fetches: "node:0" is a tensor, "node" an operation, which runs and whose value is None; or a
         list, tuple or dictionary of fetches. feed_dict: by "node:0" or "node" an array, a number, a
         nested list, a tensor of another library with DLPack, or for string tensors str and bytes.
-        timeout: seconds.
+        timeout: seconds. run_metadata: what the step is recorded in.
 
         An array of the right type that lies row by row is not copied: it must not change while the
         step runs, and may afterwards. A fetched array owns its memory, which nobody else uses.
@@ -155,7 +178,7 @@ class Session:
             if len(self._prepared) >= self._MOST_PREPARED:
                 self._prepared.pop(next(iter(self._prepared)), None)
             self._prepared[key] = prepared
-        return prepared._run(list(feeds.values()), timeout)
+        return prepared._run(list(feeds.values()), timeout, run_metadata)
 
     def make_callable(self, fetches: Any, feed_list: Sequence[str] = ()) -> Prepared:
         """Prepares a step once. The result is called with values for `feed_list`, in its order."""
@@ -163,6 +186,38 @@ class Session:
         targets: List[str] = []
         rebuild = _flatten(fetches, tensors, targets)
         return Prepared(self._native.make_callable(list(feed_list), tensors, targets), rebuild)
+
+    def partial_run_setup(self, fetches: Any, feeds: Sequence[str] = ()) -> PartialRun:
+        """Begins a step that partial_run feeds, and whose tensors it fetches, in parts.
+
+        fetches: all that partial_run will be asked for, and operations that are to run. feeds: all
+        that it will feed. A step of which the result is let go before it has ended is cancelled.
+        """
+        tensors: List[str] = []
+        targets: List[str] = []
+        _flatten(fetches, tensors, targets)
+        return PartialRun(self._native.partial_run_setup(list(feeds), tensors, targets))
+
+    def partial_run(
+        self,
+        handle: PartialRun,
+        fetches: Any,
+        feed_dict: Optional[Mapping[str, Any]] = None,
+        *,
+        timeout: Optional[float] = None,
+    ) -> Any:
+        """Feeds some of the step's feeds and returns some of its fetches, each of them once.
+
+        What is fetched must not need what has not been fed yet. The call that leaves nothing to feed
+        or fetch ends the step; so does one that the step fails under.
+        """
+        tensors: List[str] = []
+        targets: List[str] = []
+        rebuild = _flatten(fetches, tensors, targets)
+        if targets:
+            raise ValueError(f"operation '{targets[0]}' runs by itself: name it to partial_run_setup alone")
+        feeds = feed_dict or {}
+        return rebuild(handle._run(list(feeds), list(feeds.values()), tensors, timeout))
 
     def devices(self) -> List[Tuple[str, str, int]]:
         """Name, description and bytes of memory of every device that the session may use."""

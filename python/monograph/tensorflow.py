@@ -30,7 +30,9 @@ from tensorflow.python.training import server_lib
 from tensorflow.python.util import compat
 
 import monograph
-from monograph.session import Prepared
+import monograph._py_func
+from monograph._step_stats import step_stats
+from monograph.session import PartialRun, Prepared
 
 # TensorFlow waits for the other tasks without a limit; the library's longest wait is 115 days.
 _PATIENCE = 1e7
@@ -184,6 +186,12 @@ def _remember(known: Dict[Any, Any], key: Any, value: Any) -> Any:
     return value
 
 
+class _PartialRunHandle(str):
+    """Handles are texts in TensorFlow. This one holds the step."""
+
+    step: PartialRun
+
+
 def _session_options(config: config_pb2.ConfigProto, target: str) -> Dict[str, Any]:
     options: Dict[str, Any] = {"allow_soft_placement": config.allow_soft_placement}
     if target:
@@ -262,7 +270,9 @@ class _SessionMethods:
         ]
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        key = _key(fetches)
+        if run_metadata is not None:
+            run_metadata.Clear()
+        key = None if _is_traced(options, run_metadata) else _key(fetches)
         plan = None
         if feed_dict:
             if key is not None and all(isinstance(tensor, tf_tensor.Tensor) for tensor in feed_dict):
@@ -285,8 +295,10 @@ class _SessionMethods:
 
     def _do_run(self, handle, target_list, fetch_list, feed_dict, options, run_metadata):
         try:
+            if handle is not None:
+                return self._run_part(handle, target_list, fetch_list, feed_dict)
             prepared = _prepared(self, [tensor.deref().name for tensor in feed_dict], fetch_list, target_list)
-            return prepared._run(list(feed_dict.values()), _timeout(options))
+            return _run_traced(prepared, list(feed_dict.values()), options, run_metadata, self._graph)
         except monograph.Error as error:
             raise _tensorflows_error(error, self._graph) from error
 
@@ -294,10 +306,36 @@ class _SessionMethods:
         with self._graph._session_run_lock():
             self._monograph_graph.catch_up()
 
+    # TensorFlow's partial_run checks feeds and fetches, and calls _do_run with the handle.
     def partial_run_setup(self, fetches, feeds=None):
-        raise errors_impl.UnimplementedError(
-            None, None, "partial_run: feed what one run fetched to the next, or keep it in a variable"
-        )
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        names = []
+        for feed in feeds if isinstance(feeds, (list, tuple)) else [] if feeds is None else [feeds]:
+            expand = next(row[3] for row in tf_session._REGISTERED_EXPANSIONS if isinstance(feed, row[0]))
+            names += [self._graph.as_graph_element(part, allow_operation=False).name for part in expand(feed)]
+        handler = tf_session._FetchHandler(self._graph, fetches, {})
+        tensors, targets = handler.fetches(), handler.targets()
+        self._extend_graph()
+        try:
+            native = self._session._native.partial_run_setup(
+                names, [tensor.name for tensor in tensors], [target.name for target in targets]
+            )
+        except monograph.Error as error:
+            raise _tensorflows_error(error, self._graph) from error
+        handle = _PartialRunHandle(f"partial run of {len(names)} feeds and {len(tensors)} fetches")
+        handle.step = PartialRun(native)
+        return handle
+
+    def _run_part(self, handle, targets, fetches, feeds):
+        if targets:
+            raise RuntimeError(f"partial_run fetches tensors alone, not the operation {targets[0].name!r}")
+        if not isinstance(handle, _PartialRunHandle):
+            raise errors_impl.InvalidArgumentError(
+                None, None, f"{handle!r} is no handle of partial_run_setup, which comes before partial_run"
+            )
+        names = [tensor.deref().name for tensor in feeds]
+        return handle.step._run(names, list(feeds.values()), [tensor.name for tensor in fetches], None)
 
     def make_callable(self, fetches, feed_list=None, accept_options=False):
         if feed_list is not None and not isinstance(feed_list, (list, tuple)):
@@ -324,7 +362,7 @@ class _SessionMethods:
 
         def call(*values, run_metadata=None):
             try:
-                return prepared._run(values, _timeout(callable_options.run_options))
+                return _run_traced(prepared, values, callable_options.run_options, run_metadata, graph)
             except monograph.Error as error:
                 raise _tensorflows_error(error, graph) from error
 
@@ -333,6 +371,20 @@ class _SessionMethods:
 
 def _timeout(options: Optional[config_pb2.RunOptions]) -> Optional[float]:
     return options.timeout_in_ms / 1000 if options is not None and options.timeout_in_ms > 0 else None
+
+
+def _is_traced(options: Optional[config_pb2.RunOptions], metadata: Optional[config_pb2.RunMetadata]) -> bool:
+    return metadata is not None and options is not None and options.trace_level != config_pb2.RunOptions.NO_TRACE
+
+
+def _run_traced(prepared: Prepared, feeds: Any, options: Any, metadata: Any, graph: ops.Graph) -> List[Any]:
+    """Runs a step, and records it if `options` say so."""
+    if not _is_traced(options, metadata):
+        return prepared._run(feeds, _timeout(options))
+    record = monograph.RunMetadata()
+    results = prepared._run(feeds, _timeout(options), record)
+    metadata.step_stats.CopyFrom(step_stats(record.trace_json, graph))
+    return results
 
 
 def _fetches_a_feed(session: tf_session.BaseSession, fetches: Any, feed_dict: Any) -> bool:
@@ -423,6 +475,8 @@ def _main() -> None:
     if len(sys.argv) < 2:
         sys.exit("usage: python -m monograph.tensorflow program.py arguments...")
     sys.argv.pop(0)
+    # Whose kernels compute what Monograph lacks.
+    os.environ.setdefault("MONOGRAPH_TENSORFLOW", sys.executable)
     # For processes that the program starts.
     paths = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "_started"), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

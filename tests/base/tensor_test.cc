@@ -40,6 +40,26 @@ TEST(Tensor, HoldsStringsAndHandles) {
   EXPECT_EQ(handle.Clone()->handles()->name, "weights");
 }
 
+class Named : public VariantValue {
+ public:
+  std::string_view type_name() const override { return "Name"; }
+};
+
+TEST(Tensor, HoldsVariantsWhoseValuesAreShared) {
+  Tensor variants = Tensor::Allocate(DT_VARIANT, Shape{2}).value();
+  variants.variants()[1] = std::make_shared<Named>();
+  EXPECT_EQ(variants.ToString(), "variant[2] = <empty> <Name>");
+  const Tensor copy = variants.Clone().value();
+  EXPECT_EQ(copy.variants()[1], variants.variants()[1]);
+  EXPECT_TRUE(BitEqual(copy, variants));
+  variants.variants()[1] = std::make_shared<Named>();
+  EXPECT_FALSE(BitEqual(copy, variants));
+  EXPECT_EQ(copy.variants()[1].use_count(), 1);
+  const Status sum = copy.variants()[1]->Add(*variants.variants()[1], nullptr).status();
+  EXPECT_EQ(sum.code(), Code::kUnimplemented);
+  EXPECT_EQ(sum.message(), "a Name cannot be added to another");
+}
+
 TEST(Tensor, AnUnsupportedTypeIsNamed) {
   Result<Tensor> tensor = Tensor::Allocate(DT_COMPLEX64, Shape{1});
   EXPECT_EQ(tensor.status().code(), Code::kUnimplemented);

@@ -172,6 +172,20 @@ static void TestSession(MG_Session* session, MG_Graph* graph) {
   MG_DeleteTensor(feed);
   MG_DeleteCallable(callable);
 
+  MG_RunMetadata* metadata = MG_NewRunMetadata();
+  CHECK(strcmp(MG_TraceJson(metadata), "") == 0);
+  MG_RunOptions* traced = MG_NewRunOptions();
+  MG_SetRunMetadata(traced, metadata);
+  feed = Floats(values, 2);
+  MG_SessionRun(session, traced, kX, &feed, 1, &fetch, &fetched, 1, NULL, 0, status);
+  CHECK_OK();
+  MG_DeleteTensor(feed);
+  MG_DeleteTensor(fetched);
+  CHECK(strstr(MG_TraceJson(metadata), "\"name\":\"z\",\"cat\":\"Neg\"") != NULL);
+  CHECK(strcmp(MG_TraceError(metadata), "") == 0);
+  MG_DeleteRunOptions(traced);
+  MG_DeleteRunMetadata(metadata);
+
   const char* const containers[] = {"another"};
   MG_ResetSession(session, containers, 1, status);
   CHECK_OK();
@@ -180,6 +194,111 @@ static void TestSession(MG_Session* session, MG_Graph* graph) {
   fetch = "kept";
   MG_SessionRun(session, NULL, NULL, NULL, 0, &fetch, &fetched, 1, NULL, 0, status);
   CHECK(MG_GetCode(status) == MG_FAILED_PRECONDITION);
+}
+
+/* The function 'twice' of nodes PyFunc: two times its input, which it deletes. */
+static void CallFunction(void* arg, const char* token, int eager, MG_Tensor* const* inputs,
+                         int num_inputs, const MG_DataType* types, MG_Tensor** outputs,
+                         int num_outputs, MG_Status* failure) {
+  ++*(int*)arg;
+  for (int i = 0; i < num_inputs; ++i) {
+    if (strcmp(token, "twice") == 0 && i < num_outputs && types[i] == MG_FLOAT) {
+      outputs[i] = MG_AllocateTensor(MG_FLOAT, NULL, 0, failure);
+      *(float*)MG_TensorData(outputs[i]) = 2 * *(float*)MG_TensorData(inputs[i]);
+    }
+    MG_DeleteTensor(inputs[i]);
+  }
+  if (strcmp(token, "twice") != 0 || eager) MG_SetStatus(failure, MG_NOT_FOUND, token);
+}
+
+/* A GraphDef with the node f = PyFunc(two), whose token has `length` letters. */
+static size_t FunctionNode(const char* name, const char* token, unsigned char* def) {
+  unsigned char body[128];
+  size_t size = 0;
+  const size_t length = strlen(token);
+#define PUT(...)                                 \
+  do {                                           \
+    const unsigned char bytes[] = {__VA_ARGS__}; \
+    memcpy(body + size, bytes, sizeof bytes);    \
+    size += sizeof bytes;                        \
+  } while (0)
+  PUT(0x0a, 1, (unsigned char)name[0], 0x12, 6, 'P', 'y', 'F', 'u', 'n', 'c');
+  PUT(0x1a, 3, 't', 'w', 'o');
+  PUT(0x2a, (unsigned char)(11 + length), 0x0a, 5, 't', 'o', 'k', 'e', 'n');
+  PUT(0x12, (unsigned char)(2 + length), 0x12, (unsigned char)length);
+  memcpy(body + size, token, length);
+  size += length;
+  PUT(0x2a, 12, 0x0a, 3, 'T', 'i', 'n', 0x12, 5, 0x0a, 3, 0x32, 1, 1);
+  PUT(0x2a, 13, 0x0a, 4, 'T', 'o', 'u', 't', 0x12, 5, 0x0a, 3, 0x32, 1, 1);
+#undef PUT
+  def[0] = 0x0a;
+  def[1] = (unsigned char)size;
+  memcpy(def + 2, body, size);
+  return size + 2;
+}
+
+static void TestFunctions(MG_Session* session, MG_Graph* graph) {
+  unsigned char def[160];
+  MG_GraphImport(graph, def, FunctionNode("f", "twice", def), status);
+  CHECK_OK();
+  MG_GraphImport(graph, def, FunctionNode("g", "other", def), status);
+  CHECK_OK();
+  const char* fetch = "f";
+  MG_Tensor* fetched = NULL;
+  MG_SessionRun(session, NULL, NULL, NULL, 0, &fetch, &fetched, 1, NULL, 0, status);
+  CHECK(MG_GetCode(status) == MG_FAILED_PRECONDITION);
+  static int calls = 0;
+  MG_SetPyFuncHandler(CallFunction, &calls);
+  MG_SessionRun(session, NULL, NULL, NULL, 0, &fetch, &fetched, 1, NULL, 0, status);
+  CHECK_OK();
+  CHECK(calls == 1 && *(float*)MG_TensorData(fetched) == 4);
+  MG_DeleteTensor(fetched);
+  fetch = "g";
+  MG_SessionRun(session, NULL, NULL, NULL, 0, &fetch, &fetched, 1, NULL, 0, status);
+  CHECK(MG_GetCode(status) == MG_NOT_FOUND && strstr(MG_Message(status), "'g'") != NULL);
+}
+
+/* Parts of one step: y = 2 x, then z = -y. */
+static void TestPartialRun(MG_Session* session) {
+  const char* const fetches[] = {"y", "same_text"};
+  const char* const feeds[] = {"x", "text:0"};
+  const char* const targets[] = {"nothing"};
+  const char* const unknown[] = {"no_such"};
+  CHECK(MG_PartialRunSetup(session, feeds, 2, unknown, 1, NULL, 0, status) == NULL);
+  CHECK(MG_GetCode(status) == MG_NOT_FOUND);
+  MG_PartialRun* partial = MG_PartialRunSetup(session, feeds, 2, fetches, 2, targets, 1, status);
+  CHECK_OK();
+  MG_Tensor* fetched[1] = {NULL};
+  MG_RunPart(partial, NULL, NULL, NULL, 0, &fetches[0], fetched, 1, status);
+  CHECK(MG_GetCode(status) == MG_INVALID_ARGUMENT && strstr(MG_Message(status), "'x:0'") != NULL);
+  float values[2] = {1, 2};
+  MG_Tensor* feed = Floats(values, 2);
+  MG_RunPart(partial, NULL, feeds, &feed, 1, fetches, fetched, 1, status);
+  CHECK_OK();
+  CHECK(((float*)MG_TensorData(fetched[0]))[1] == 4);
+  MG_DeleteTensor(fetched[0]);
+  MG_RunPart(partial, NULL, feeds, &feed, 1, NULL, NULL, 0, status);
+  CHECK(MG_GetCode(status) == MG_INVALID_ARGUMENT); /* again */
+  MG_DeleteTensor(feed);
+  const char* text = "ab";
+  const size_t length = 2;
+  feed = MG_NewStringTensor(NULL, 0, &text, &length, status);
+  CHECK_OK();
+  MG_RunPart(partial, NULL, &feeds[1], &feed, 1, &fetches[1], fetched, 1, status);
+  CHECK_OK();
+  CHECK(memcmp(MG_TensorString(fetched[0], 0, NULL), "ab", 2) == 0);
+  MG_DeleteTensor(feed);
+  MG_DeleteTensor(fetched[0]);
+  MG_RunPart(partial, NULL, NULL, NULL, 0, NULL, NULL, 0, status);
+  CHECK(MG_GetCode(status) == MG_INVALID_ARGUMENT); /* it has ended */
+  MG_DeletePartialRun(partial);
+  /* Those that are given up leave room. */
+  for (int i = 0; i < 20; ++i) {
+    partial = MG_PartialRunSetup(session, feeds, 2, fetches, 2, NULL, 0, status);
+    CHECK_OK();
+    MG_DeletePartialRun(partial);
+  }
+  MG_DeletePartialRun(NULL);
 }
 
 static void* CancelSoon(void* cancellation) {
@@ -247,6 +366,8 @@ static void TestLocal(const char* path) {
   CHECK(strcmp(MG_TableText(devices, 1, 0), "/job:localhost/replica:0/task:0/device:CPU:1") == 0);
   MG_DeleteTable(devices);
   TestSession(session, graph);
+  TestPartialRun(session);
+  TestFunctions(session, graph);
   TestCancellation(session);
   MG_DeleteGraph(graph); /* the session has its own share */
   MG_Tensor* fetched = NULL;

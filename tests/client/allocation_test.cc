@@ -2,6 +2,9 @@
 // memory but for the vector of results.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "client/registries.h"
 #include "client/session.h"
 #include "executor/worker/server.h"
@@ -38,20 +41,23 @@ TEST(ClientAllocations, ASteadyStepOverTwoDaemonsTakesOnlyTheVectorOfItsResults)
   const Callable fetched = session->MakeCallable({x}, {y}).value();
   const Callable silent = session->MakeCallable({x}, {}, {y}).value();
   const Tensor value = Tensor::Vector<float>({1, 2, 3});
-  const auto allocations_of = [&](const Callable& callable, int steps) {
-    const int64_t before = testing::Allocations();
-    for (int i = 0; i < steps; ++i) {
-      const auto values = session->RunCallable(callable, std::span(&value, 1));
-      EXPECT_TRUE(values.ok()) << values.status();
+  // The fewest of many short rows of steps: heartbeats come between some of them, and on a busy
+  // machine between many.
+  const auto fewest_allocations_of = [&](const Callable& callable, int steps) {
+    int64_t fewest = std::numeric_limits<int64_t>::max();
+    for (int row = 0; row < 60; ++row) {
+      const int64_t before = testing::Allocations();
+      for (int i = 0; i < steps; ++i) {
+        const auto values = session->RunCallable(callable, std::span(&value, 1));
+        EXPECT_TRUE(values.ok()) << values.status();
+      }
+      fewest = std::min(fewest, testing::Allocations() - before);
     }
-    return testing::Allocations() - before;
+    return fewest;
   };
-  constexpr int kSteps = 1000;
-  allocations_of(fetched, kSteps);
-  allocations_of(silent, kSteps);
-  // Heartbeats come in between, and records that are made late.
-  EXPECT_LE(allocations_of(silent, kSteps), kSteps / 2);
-  EXPECT_LE(allocations_of(fetched, kSteps), kSteps + kSteps / 2);
+  constexpr int kSteps = 20;
+  EXPECT_EQ(fewest_allocations_of(silent, kSteps), 0);
+  EXPECT_EQ(fewest_allocations_of(fetched, kSteps), kSteps);
 }
 
 }  // namespace

@@ -132,6 +132,32 @@ TEST_F(ControlFlowTest, LoopsAndBranchesNest) {
   EXPECT_EQ(Value(value.leaves, {{x, 2000.0f}}), 2000.0f);
 }
 
+TEST_F(ControlFlowTest, ALoopRunsOnTwoDevices) {
+  const Scope one = root_.WithDevice("/device:CPU:0"), two = root_.WithDevice("/device:CPU:1");
+  const Output x = Feed("x");
+  // While i counts to 5 on one device, y is doubled until it is i^2, and then i less: on the other.
+  const Outputs end = While(
+      one, {Const(one, 0.0f), x},
+      [&](const Scope& s, const Outputs& v) {
+        const Output limit = Const(s.WithDevice("/device:CPU:1"), 5.0f);
+        return Less(s, v[0], limit);
+      },
+      [&](const Scope& s, const Outputs& v) {
+        const Scope there = s.WithDevice("/device:CPU:1");
+        const Outputs inner = While(
+            there, {v[1]},
+            [&](const Scope& t, const Outputs& w) { return Less(t, w[0], Mul(t, v[0], v[0])); },
+            [&](const Scope& t, const Outputs& w) {
+              return Outputs{Add(t.WithDevice("/device:CPU:0"), w[0], w[0])};
+            });
+        return Outputs{Add(s, v[0], Const(s, 1.0f)), Sub(there, inner[0], v[0])};
+      });
+  ASSERT_EQ(end.size(), 2u);
+  session({.device_count = {{kCpu, 2}}});
+  EXPECT_EQ(Value(end[1], {{x, 3.0f}}), 22.0f);
+  EXPECT_EQ(Value(Neg(two, end[1]), {{x, 3.0f}}), -22.0f);
+}
+
 TEST_F(ControlFlowTest, ALoopWithoutEndEndsWithItsTime) {
   const Output x = Feed("x");
   LoopVariable value = Begin(root_, x, "for_ever");
@@ -205,17 +231,6 @@ TEST_F(ControlFlowTest, ABranchMaySpanDevices) {
   EXPECT_EQ(Value(y, {{x, 5.0f}}), 3.0f);
 }
 
-TEST_F(ControlFlowTest, ALoopOverDevicesIsRefusedByItsNodes) {
-  const Output x = Feed("x");
-  LoopVariable value = Begin(root_, x, "loop");
-  const Output end = EnterLoop(root_, Const(root_, 10.0f), "loop", /*is_constant=*/true);
-  Branch(root_, LoopCond(root_, Less(root_, value.merge, end)), &value);
-  Close(root_, value,
-        Add(root_.WithDevice("/cpu:1").WithOpName("elsewhere"), value.stays, value.stays));
-  session({.device_count = {{kCpu, 2}}});
-  ExpectError(Run(value.leaves, {{x, 1.0f}}).status(), Code::kUnimplemented, "'elsewhere'");
-}
-
 TEST_F(ControlFlowTest, PartsOfALoopThatDisagreeAreAnErrorAndNoHang) {
   const Output x = Feed("x");
   LoopVariable i = Begin(root_, x, "loop"), j = Begin(root_, x, "loop");
@@ -259,12 +274,6 @@ TEST_F(ControlFlowTest, ABranchWithoutXHasGradientZero) {
   ASSERT_TRUE(gradients.ok()) << gradients.status();
   EXPECT_EQ(Value(gradients->at(0), {{x, 2.0f}}), 4.0f);
   EXPECT_EQ(Value(gradients->at(0), {{x, 4.0f}}), 0.0f);
-}
-
-TEST_F(ControlFlowTest, GradientsThroughALoopAreRefusedByItsNode) {
-  const Output x = Feed("x"), y = DoubleUntil(root_, x, Const(root_, 10.0f), "loop");
-  ExpectError(AddGradients(root_, {{y}}, {{x}}).status(), Code::kUnimplemented,
-              "do not go through loops");
 }
 
 // ---- stacks
@@ -712,6 +721,45 @@ TEST_F(ControlFlowOfGraphDefs, APredicateThatIsNoScalarIsRefused) {
   const std::string error = ErrorOf(vector + Node("split", "Switch", {"x", "yes"}), "split:1");
   EXPECT_EQ(error.find("INVALID_ARGUMENT"), 0u) << error;
   EXPECT_NE(error.find("'split'"), std::string::npos) << error;
+}
+
+TEST_F(ControlFlowOfGraphDefs, AnUnknownOpInABranchOrALoopFailsTheStepsThatNeedIt) {
+  const std::string nodes = R"(
+    node { name: 'made' op: 'Mystery' }
+    node { name: 'branch' op: 'StatelessIf' input: 'less' input: 'x'
+           attr { key: 'Tcond' value { type: DT_BOOL } }
+           attr { key: 'Tin' value { list { type: DT_FLOAT } } }
+           attr { key: 'Tout' value { list { type: DT_FLOAT } } }
+           attr { key: 'then_branch' value { func { name: 'asks' } } }
+           attr { key: 'else_branch' value { func { name: 'same' } } } }
+    node { name: 'while' op: 'StatelessWhile' input: 'less' input: 'made'
+           attr { key: 'T' value { list { type: [DT_BOOL, DT_FLOAT] } } }
+           attr { key: 'cond' value { func { name: 'first' } } }
+           attr { key: 'body' value { func { name: 'ends' } } } }
+    library {
+      function { signature { name: 'same' input_arg { name: 'a' type: DT_FLOAT }
+                             output_arg { name: 'y' type: DT_FLOAT } }
+                 ret { key: 'y' value: 'a' } }
+      function { signature { name: 'asks' input_arg { name: 'a' type: DT_FLOAT }
+                             output_arg { name: 'y' type: DT_FLOAT } }
+                 node_def { name: 'q' op: 'Riddle' input: 'a' } ret { key: 'y' value: 'q:o:0' } }
+      function { signature { name: 'first' input_arg { name: 'on' type: DT_BOOL }
+                             input_arg { name: 'a' type: DT_FLOAT }
+                             output_arg { name: 'y' type: DT_BOOL } }
+                 ret { key: 'y' value: 'on' } }
+      function { signature { name: 'ends' input_arg { name: 'on' type: DT_BOOL }
+                             input_arg { name: 'a' type: DT_FLOAT }
+                             output_arg { name: 'no' type: DT_BOOL }
+                             output_arg { name: 'y' type: DT_FLOAT } }
+                 node_def { name: 'not' op: 'LogicalNot' input: 'on' }
+                 node_def { name: 'minus' op: 'Neg' input: 'a'
+                            attr { key: 'T' value { type: DT_FLOAT } } }
+                 ret { key: 'no' value: 'not:y:0' } ret { key: 'y' value: 'minus:y:0' } }
+    })";
+  EXPECT_EQ(ErrorOf(nodes, "less:0"), "OK");
+  const std::string branch = ErrorOf(nodes, "branch:0"), loop = ErrorOf(nodes, "while:1");
+  EXPECT_NE(branch.find("op 'Riddle' is not registered"), std::string::npos) << branch;
+  EXPECT_NE(loop.find("op 'Mystery' is not registered"), std::string::npos) << loop;
 }
 
 TEST_F(ControlFlowOfGraphDefs, FormsForReferencesAreThoseForValues) {

@@ -3,6 +3,7 @@
 #include "client/saved_model.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <iterator>
 
 #include "client/registries.h"
+#include "client/saved_model.pb.h"
 #include "client/session.h"
 #include "graph/graph_file.h"
 #include "tests/temporary_folder.h"
@@ -111,6 +113,32 @@ TEST(SavedModel, ThatIsNoneOrDamagedIsRefusedByName) {
   const Status damaged = model.Initialize(session.get());
   EXPECT_EQ(damaged.code(), Code::kDataLoss) << damaged;
   EXPECT_THAT(damaged.message(), HasSubstr("restoring its variables"));
+}
+
+TEST(SavedModel, InTextIsReadAsTheSame) {
+  TemporaryFolder folder;
+  fs::copy(Model("resource_variables"), folder.path(), fs::copy_options::recursive);
+  pb::SavedModelProto proto;
+  std::ifstream file(folder.File("saved_model.pb"), std::ios::binary);
+  ASSERT_TRUE(proto.ParseFromIstream(&file));
+  proto.DiscardUnknownFields();
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(proto, &text);
+  fs::remove(folder.File("saved_model.pb"));
+  std::ofstream(folder.File("saved_model.pbtxt")) << text;
+  ASSERT_TRUE(SavedModel::IsFolder(folder.path()));
+  const Result<SavedModel> model = SavedModel::Read(folder.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto session = Session::Local(model->graph()).value();
+  ASSERT_TRUE(model->Initialize(session.get()).ok());
+  const auto outputs = model->Run(session.get(), {{"input", Inputs()}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_THAT(outputs->at("output").values<float>(), ElementsAre(kFirst, kSecond));
+
+  std::ofstream(folder.File("saved_model.pbtxt")) << "meta_graphs {\n  graph_def [\n";
+  const Status broken = SavedModel::Read(folder.path()).status();
+  EXPECT_EQ(broken.code(), Code::kInvalidArgument);
+  EXPECT_THAT(broken.message(), HasSubstr("saved_model.pbtxt':2:"));
 }
 
 TEST(SavedModel, OfVariablesByReferenceRunsByItsSignatures) {

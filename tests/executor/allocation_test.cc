@@ -25,7 +25,7 @@ using testing::TestTask;
 struct Sink : StepSink {
   std::atomic<int> sent{0};
   std::atomic<int> done{0};
-  void OnSend(uint64_t, const EdgeInfo&, Tensor) override { sent.fetch_add(1); }
+  void OnSend(uint64_t, const EdgeInfo&, Tensor, uint64_t) override { sent.fetch_add(1); }
   void Wait(int count) {
     for (int now = done.load(); now < count; now = done.load()) done.wait(now);
   }

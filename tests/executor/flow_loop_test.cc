@@ -1,10 +1,15 @@
-// Plans with control flow: branches, dead nodes, loops in loops.
+// Plans with control flow: branches, dead nodes, loops in loops, a task's share of a loop.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <random>
+#include <thread>
 #include <tuple>
 
+#include "executor/step/dead_tensor.h"
+#include "graph/control_flow.h"
 #include "tests/executor/test_ops.h"
 
 namespace monograph {
@@ -202,6 +207,144 @@ TEST_P(FlowLoopTest, WhatDoesNotEnterALoopIsRefused) {
   const Status status = task_.Compile(graph_).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("different frames"), std::string::npos) << status;
+}
+
+// ---- a task's share of a loop that spans tasks
+
+// What a step has sent from a loop: by iteration the value, or -1 if it was dead.
+class LoopSink : public StepSink {
+ public:
+  void OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor, uint64_t iteration) override {
+    EXPECT_TRUE(edge.in_loop);
+    std::lock_guard lock(mutex_);
+    const float value = IsDead(tensor) ? -1.0f : tensor.scalar<float>();
+    EXPECT_TRUE(sent_.emplace(iteration, value).second) << "sent twice";
+  }
+  std::map<uint64_t, float> sent() {
+    std::lock_guard lock(mutex_);
+    return sent_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uint64_t, float> sent_;
+};
+
+// As the partitioner makes it: the loop goes on while what edge 1 brings is less than 1, edge 2
+// brings an x, and edge 3 takes x + 1 away.
+class LoopShareTest : public FlowLoopTest {
+ protected:
+  LoopShareTest() {
+    Variable control = Begin(b_.Const(0), "loop");
+    const NodeId merge = control.merge.node;
+    const Endpoint one = Enter(b_.Const(1), "loop", true);
+    const Endpoint goes_on = b_.Op("TLess", {MayBeDead(b_.Recv(1, {merge}).node), one});
+    const NodeId split = b_.Add("TSwitch", {control.merge, goes_on});
+    Close(control, {split, 1});
+    MayBeDead(b_.Send(3, b_.Op("TInc", {MayBeDead(b_.Recv(2, {merge}).node)})));
+  }
+  Endpoint MayBeDead(NodeId id) {
+    Attrs attrs = graph_.attrs(id);
+    attrs.Set(std::string(kMayBeDead), true);
+    graph_.SetAttrs(id, std::make_shared<const Attrs>(std::move(attrs)));
+    return {id, 0};
+  }
+  std::shared_ptr<Step> Prepare() {
+    auto plan = task_.Compile(graph_);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return StepExecutor::Prepare(*plan, 1, &sink_, collector_.done());
+  }
+  static Tensor GoesOn(bool on) { return Tensor::Scalar(on ? 0.0f : 2.0f); }
+
+  LoopSink sink_;
+  Collector collector_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, LoopShareTest,
+                         ::testing::Combine(::testing::Values(1, 4), ::testing::Bool(),
+                                            ::testing::Values(1, 3)),
+                         [](const auto& tested) {
+                           return std::to_string(std::get<0>(tested.param)) +
+                                  (std::get<1>(tested.param) ? "_inline_" : "_") +
+                                  std::to_string(std::get<2>(tested.param));
+                         });
+
+TEST_P(LoopShareTest, TensorsOfItsIterationsMayComeInAnyOrder) {
+  constexpr uint64_t kIterations = 50;
+  std::map<uint64_t, float> expected;
+  for (uint64_t i = 1; i <= kIterations; ++i)
+    expected[i] = i < kIterations ? 10 * static_cast<float>(i) + 1 : -1.0f;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    std::vector<std::pair<int32_t, uint64_t>> order;
+    for (uint64_t i = 1; i <= kIterations; ++i) {
+      order.emplace_back(1, i);
+      order.emplace_back(2, i);
+    }
+    std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+    LoopSink sink;
+    Collector collector;
+    const auto step =
+        StepExecutor::Prepare(task_.Compile(graph_).value(), 1, &sink, collector.done());
+    const auto deliver = [&](size_t first, size_t by) {
+      for (size_t k = first; k < order.size(); k += by) {
+        const auto [edge, i] = order[k];
+        const Tensor x =
+            i < kIterations ? Tensor::Scalar(10 * static_cast<float>(i)) : DeadTensor();
+        step->Deliver(edge, edge == 1 ? GoesOn(i < kIterations) : x, i);
+      }
+    };
+    std::thread other([&] { deliver(1, 2); });
+    if (seed % 2 == 0) step->Start(std::get<1>(GetParam()));
+    deliver(0, 2);
+    if (seed % 2 == 1) step->Start(std::get<1>(GetParam()));
+    other.join();
+    EXPECT_EQ(collector.Wait(), Status());
+    EXPECT_EQ(sink.sent(), expected);
+  }
+}
+
+TEST_P(LoopShareTest, SoManyIterationsRunAtATime) {
+  const auto most = static_cast<uint64_t>(std::get<2>(GetParam()));
+  const auto step = Prepare();
+  step->Start(std::get<1>(GetParam()));
+  for (uint64_t i = 1; i <= 5; ++i) step->Deliver(1, GoesOn(i < 5), i);
+  for (uint64_t i = 2; i <= 5; ++i) step->Deliver(2, Tensor::Scalar(1.0f), i);
+  // The first iteration waits for its x, and so the one behind the last of `most` has not begun.
+  const auto came = [&] { return sink_.sent().size(); };
+  for (int waited = 0; came() < most - 1 && waited < 5000; ++waited)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(came(), most - 1);
+  const auto awaited = step->progress().awaited;
+  ASSERT_EQ(awaited.size(), 1u);
+  EXPECT_EQ(awaited[0]->id, 2);
+  step->Deliver(2, Tensor::Scalar(1.0f), 1);
+  EXPECT_EQ(collector_.Wait(), Status());
+  EXPECT_EQ(came(), 5u);
+}
+
+TEST_P(LoopShareTest, WhatComesTwiceIsDroppedAndAnotherIterationIsAnError) {
+  auto step = Prepare();
+  step->Start(std::get<1>(GetParam()));
+  step->Deliver(2, Tensor::Scalar(1.0f), 2);
+  step->Deliver(2, Tensor::Scalar(7.0f), 2);
+  EXPECT_EQ(step->progress().plan->dropped_deliveries(), 1);
+  step->Deliver(2, Tensor::Scalar(7.0f));
+  const Status status = collector_.Wait();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("'edge_2' arrived without an iteration"), std::string::npos)
+      << status;
+}
+
+TEST_P(LoopShareTest, AnAbortEndsItWhileItWaits) {
+  auto step = Prepare();
+  step->Start(std::get<1>(GetParam()));
+  for (uint64_t i = 1; i <= 3; ++i) step->Deliver(1, GoesOn(true), i);
+  EXPECT_FALSE(collector_.finished());
+  step->Abort(DeadlineExceeded("late").AsDerived());
+  EXPECT_EQ(collector_.Wait().code(), Code::kDeadlineExceeded);
+  EXPECT_NE(step->unfinished().find("'edge_2'"), std::string::npos) << step->unfinished();
+  step->Deliver(2, Tensor::Scalar(1.0f), 1);
 }
 
 }  // namespace

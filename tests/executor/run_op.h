@@ -26,7 +26,8 @@ inline Result<std::vector<Tensor>> RunOp(KernelRunner& runner, const OpRegistry&
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string name = "input_" + std::to_string(i);
     const DType dtype = inputs[i].dtype();
-    const bool constant = ops.Find(kConstOp) != nullptr && dtype != DT_RESOURCE;
+    const bool constant =
+        ops.Find(kConstOp) != nullptr && dtype != DT_RESOURCE && dtype != DT_VARIANT;
     // A deep copy: the constant must not keep the input from being written in place.
     Attrs source;
     if (constant) {

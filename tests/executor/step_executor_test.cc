@@ -464,7 +464,7 @@ TEST_P(StepExecutorTest, ALongChainOfAsynchronousKernelsThatAreReadyNeedsNoDeepS
 TEST_P(StepExecutorTest, TwoStepsThatPlayPingPongNeedNoDeepStack) {
   struct Relay : StepSink {
     std::shared_ptr<Step> to;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor) override {
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor, uint64_t) override {
       to->Deliver(edge.id, std::move(tensor));
     }
   };
@@ -600,7 +600,9 @@ TEST(StepOfOneThread, RunsOneNodeAtATimeInTheSameOrder) {
   const auto plan = task.Compile(graph).value();
   struct Order : Collector {
     std::vector<int32_t> order;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override { order.push_back(edge.id); }
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor, uint64_t) override {
+      order.push_back(edge.id);
+    }
   };
   std::vector<int32_t> first;
   for (int i = 0; i < 40; ++i) {
@@ -623,7 +625,7 @@ TEST(StepOfOneThread, SendsTheUrgentTensorFirst) {
   const auto plan = task.Compile(graph).value();
   struct Order : Collector {
     std::vector<int32_t> priorities;
-    void OnSend(uint64_t, const EdgeInfo& edge, Tensor) override {
+    void OnSend(uint64_t, const EdgeInfo& edge, Tensor, uint64_t) override {
       priorities.push_back(edge.priority);
     }
   } sink;

@@ -209,6 +209,23 @@ TEST(StepMessage, DamagedHeadersAreRefusedOrReadAsSomethingSound) {
   EXPECT_GT(refused, 10'000);
 }
 
+TEST(StepMessage, ATensorOfALoopNamesItsIteration) {
+  for (const Tensor& tensor : {DeadTensor(), Tensor(), Tensor::Vector<float>({1.0f, 2.0f})}) {
+    StepMessage of_loop = TensorMessage(DT_INVALID, {});
+    of_loop.iteration = 0x1234567890abcdef;
+    std::string header(kMaxHeaderBytes, '\0');
+    Payload payload;
+    header.resize(EncodeTensor(of_loop, tensor, header.data(), &payload));
+    StepMessage message;
+    ASSERT_TRUE(DecodeStepMessage(header, payload.bytes, &message).ok());
+    EXPECT_EQ(message.iteration, of_loop.iteration);
+    EXPECT_EQ((message.flags & kDeadFlag) != 0, IsDead(tensor));
+    ExpectRefused(header.substr(0, header.size() - 1), "a tensor's iteration is missing");
+    header.replace(header.size() - 8, 8, 8, '\0');
+    ExpectRefused(header, "a tensor's iteration is missing");
+  }
+}
+
 TEST(StepMessage, ADeadTensorIsToldApartFromATensorAndFromABareSignal) {
   for (const Tensor& tensor : {DeadTensor(), Tensor(), Tensor::Vector<bool>({})}) {
     std::string header(kMaxHeaderBytes, '\0');

@@ -385,7 +385,7 @@ NodeId Builder::RecvControl(int64_t edge, std::string_view device) {
   return Add("_Recv", {}, std::move(attrs), {}, device);
 }
 
-void Collector::OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor) {
+void Collector::OnSend(uint64_t, const EdgeInfo& edge, Tensor tensor, uint64_t) {
   std::lock_guard lock(mutex_);
   EXPECT_EQ(sent_.count(edge.id), 0u) << "edge " << edge.id << " was sent twice";
   sent_[edge.id] = std::move(tensor);

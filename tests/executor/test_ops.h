@@ -120,7 +120,7 @@ class Builder {
 // Collects what a step sends, and waits for its end.
 class Collector : public StepSink {
  public:
-  void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor) override;
+  void OnSend(uint64_t step_id, const EdgeInfo& edge, Tensor tensor, uint64_t iteration) override;
   Done done();
   // The step's status; fails the test and returns DeadlineExceeded after thirty seconds.
   Status Wait();

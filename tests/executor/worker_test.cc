@@ -196,9 +196,12 @@ class WorkerOnTheWire : public ::testing::Test, public MessageHandler {
     header.resize(EncodeStepMessage(message, header.data()));
     return header;
   }
-  void SendRun(uint64_t step) {
-    StepMessage run = Message(StepMessageKind::kRunStep, step);
+  void SendRun(uint64_t step) { SendRow(step, 1); }
+  void SendRow(uint64_t first, uint32_t count) {
+    StepMessage run = Message(StepMessageKind::kRunStep, first);
     run.id = handle_;
+    run.count = count;
+    run.stride = 1;
     SendHeader(Encoded(run));
   }
   std::string TensorHeader(uint64_t step, Shape shape) {
@@ -270,6 +273,27 @@ TEST_F(WorkerOnTheWire, ReportsAndAbortsOfWhoMayNotGiveThemAreCountedAndIgnored)
   SendRun(2);
   SendHeader(Encoded(abort));
   EXPECT_EQ(WaitForStep(2).code(), Code::kCancelled);
+}
+
+TEST_F(WorkerOnTheWire, AStepBelongsToOneRowAtMostAndARowWhoseStepWasGivenUpEnds) {
+  SendRow(StepId(1, 1), 3);  // ids 65, 66, 67
+  SendRow(StepId(1, 2), 4);
+  SendRun(StepId(1, 3));
+  SendRow(StepId(1, 0), 2);
+  ExpectAStepToRun(StepId(1, 4));
+  EXPECT_EQ(dropped(), 3u);
+  for (uint64_t slot = 1; slot <= 3; ++slot)
+    SendHeader(TensorHeader(StepId(1, slot), Shape{2}), Tensor::Vector<float>({1, 2}));
+  EXPECT_TRUE(WaitForStep(StepId(1, 3)).ok()) << WaitForStep(StepId(1, 3));
+
+  SendRow(StepId(2, 1), 2);
+  ExpectAStepToRun(StepId(3, 2));
+  SendHeader(TensorHeader(StepId(2, 1), Shape{2}), Tensor::Vector<float>({1, 2}));
+  const Status status = WaitForStep(StepId(2, 2));
+  EXPECT_EQ(status.code(), Code::kAborted) << status;
+  EXPECT_NE(status.message().find("step 3 took its slot"), std::string::npos) << status;
+  ExpectAStepToRun(StepId(4, 2));
+  EXPECT_EQ(worker_->stats().running_steps, 0);
 }
 
 TEST_F(WorkerOnTheWire, WhatEndedSessionsHaveMovedStillCounts) {

@@ -7,7 +7,7 @@ namespace monograph::fuzz {
 
 void graph_text(std::string_view bytes) {
   GraphDef def;
-  if (!ParseGraphText(std::string(bytes), "x.pbtxt", &def).ok()) return;
+  if (!ParseMessageText(std::string(bytes), "x.pbtxt", &def).ok()) return;
   (void)GraphFromDef(def, &KnownOps(), kSmallGraphs);
 }
 

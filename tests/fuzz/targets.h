@@ -18,6 +18,7 @@
   DO(lanes_offer)           \
   DO(names)                 \
   DO(npy)                   \
+  DO(regex)                 \
   DO(safetensors)           \
   DO(step_message)          \
   DO(tensor_bundle)         \

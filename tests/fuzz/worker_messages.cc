@@ -81,8 +81,8 @@ const OpRegistry& Ops() {
 }
 
 // Edge 0, two floats, and edge 1, strings of any shape, come from the client and go back.
-Graph Echo(const OpRegistry* ops) {
-  Graph graph(ops);
+Graph MakeEcho() {
+  Graph graph(&Ops());
   const Scope scope = Scope(&graph).WithDevice(kDevice);
   for (const int64_t edge : {0, 1}) {
     const DType dtype = edge == 0 ? DT_FLOAT : DT_STRING;
@@ -108,6 +108,15 @@ Graph Echo(const OpRegistry* ops) {
   return graph;
 }
 
+// A copy: to check the nodes anew for each session would take longer than all that follows.
+Graph Echo() {
+  static const Graph made = MakeEcho();
+  Graph graph(&Ops());
+  for (NodeId id = 0; id < made.num_nodes(); ++id)
+    graph.CopyNode(made, id, made.name(id), made.inputs(id), made.control_inputs(id));
+  return graph;
+}
+
 Worker* MakeWorker() {
   static const KernelRegistry kernels;
   WorkerOptions options;
@@ -115,11 +124,11 @@ Worker* MakeWorker() {
   options.ops = &Ops();
   options.kernels = &kernels;
   options.inter_op_parallelism_threads = options.intra_op_parallelism_threads = 1;
+  options.parts_deadline = {};  // parts of collectives that have not come never do
   options.make_transport = [](MessageHandler* handler) -> Result<std::unique_ptr<Transport>> {
     return std::unique_ptr<Transport>(std::make_unique<Wire>(handler));
   };
-  static Worker* const worker = Worker::Create(std::move(options)).value().release();
-  return worker;
+  return Worker::Create(std::move(options)).value().release();
 }
 
 void Deliver(uint8_t mark, std::string header, std::string_view payload, uint64_t incarnation) {
@@ -149,11 +158,12 @@ void Deliver(uint8_t mark, std::string header, std::string_view payload, uint64_
 }  // namespace
 
 void worker_messages(std::string_view bytes) {
-  static Worker* const worker = MakeWorker();
+  static const int64_t before = HostPool().bytes_in_use();
+  static Worker* worker = MakeWorker();
   MG_CHECK(worker->CreateSession(kSession).ok());
   MG_CHECK(worker->ConnectSession(kSession, {{kClient, "client", 11}, {kOther, "other", 12}}, 0, 0)
                .ok());
-  MG_CHECK(worker->RegisterGraph(kSession, Echo(&Ops())).ok());
+  MG_CHECK(worker->RegisterGraph(kSession, Echo()).ok());
   Decoder in(bytes);
   while (!in.rest().empty()) {
     const auto mark = in.Get<uint8_t>(), header_bytes = in.Get<uint8_t>(),
@@ -167,8 +177,12 @@ void worker_messages(std::string_view bytes) {
   Wire::current->EndSends(Status());  // CloseSession would wait for them
   MG_CHECK(worker->CloseSession(kSession).ok());
   MG_CHECK(worker->stats().running_steps == 0 && worker->stats().messages_leaving == 0);
-  static const int64_t first = HostPool().bytes_in_use();
-  MG_CHECK(HostPool().bytes_in_use() <= first + (1 << 20));
+  // Parts of groups that may still form are kept for up to an hour, and longer than the session.
+  // The next input is to find none, and the worker's end leaves nothing.
+  if (HostPool().bytes_in_use() == before) return;
+  delete worker;
+  MG_CHECK(HostPool().bytes_in_use() == before);
+  worker = MakeWorker();
 }
 
 }  // namespace monograph::fuzz

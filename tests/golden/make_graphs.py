@@ -527,9 +527,21 @@ def control_flow(r):
         )
 
 
-@graph
-def gradients_of_loops(r):
-    """tf.gradients of while_loops keeps the values of all iterations on stacks."""
+def of_the_new_kind(fn):
+    """With conds and loops as TensorFlow 2 writes them: nodes that name functions; arrays are lists."""
+
+    @functools.wraps(fn)
+    def changed(r):
+        v1.enable_control_flow_v2()
+        try:
+            fn(r)
+        finally:
+            v1.disable_control_flow_v2()
+
+    return changed
+
+
+def gradients_of_loops_and_conds(r):
     x = v1.placeholder(tf.float32, [2], name="x")
     n = v1.placeholder(tf.int32, [], name="n")
     a = tf.constant(values("a", (2, 2)))
@@ -551,6 +563,365 @@ def gradients_of_loops(r):
         f = {x: values("x", (2,)), n: np.int32(count)}
         r.step("a loop and its gradients, %d iterations" % count, [y] + dy, feeds=f, rtol=1e-4, atol=1e-5)
         r.step("a loop in a loop, %d iterations" % count, [z] + dz, feeds=f, rtol=1e-4, atol=1e-5)
+
+
+@graph
+def gradients_of_loops(r):
+    """tf.gradients of while_loops keeps the values of all iterations on stacks."""
+    gradients_of_loops_and_conds(r)
+
+
+@graph
+@of_the_new_kind
+def gradients_of_functional(r):
+    """tf.gradients of While keeps the values of all iterations in lists, of If in optional values."""
+    gradients_of_loops_and_conds(r)
+
+
+@graph
+def tensor_arrays(r):
+    """TensorArrays in and out of loops: who may write and read what, and how often."""
+    x = v1.placeholder(tf.float32, [None, 3], name="x")
+    n = v1.placeholder(tf.int32, [], name="n")
+
+    def array(size, **options):
+        return tf.TensorArray(options.pop("dtype", tf.float32), size, **options)
+
+    # Each element is made of the one before it.
+    rows = array(0, dynamic_size=True, clear_after_read=False).unstack(x)
+
+    def fibonacci(i, a):
+        return i + 1, a.write(i, a.read(i - 1) + a.read(i - 2) * 0.5)
+
+    _, grown = v1.while_loop(lambda i, a: i < n, fibonacci, [rows.size(), rows], name="grown")
+    series, length = grown.stack(name="series"), tf.identity(grown.size(), name="length")
+    some = grown.gather([n - 1, 0, 0], name="some")
+
+    parts = array(3, infer_shape=False).split(x, [1, 0, n])
+    _, doubled = v1.while_loop(
+        lambda i, a: i < 3,
+        lambda i, a: (i + 1, a.write(i, parts.read(i) * tf.cast(i + 1, tf.float32))),
+        [tf.constant(0), array(3, infer_shape=False)],
+        name="doubled",
+    )
+    raw = tf.raw_ops
+    joined = raw.TensorArrayConcatV3(handle=doubled.handle, flow_in=doubled.flow, dtype=tf.float32, name="joined")
+
+    flags = array(2, dtype=tf.bool).write(1, x[0, 0] > 0.0).write(0, True).stack(name="flags")
+    counts = array(2, dtype=tf.int64).unstack(tf.constant([[1, 2, 3], [4, 5, 6]], tf.int64)).read(1, name="counts")
+    sparse = array(4, element_shape=[3]).scatter([2, 0], x[:2])
+    holes = sparse.gather([0, 1, 2, 3], name="holes")
+    nothing = array(0, element_shape=[2, 5]).stack(name="nothing")
+
+    # What tf.gradients makes of reads: an array of gradients, to whose elements several may be added.
+    source = array(3, clear_after_read=False).unstack(x)
+    first = raw.TensorArrayGradV3(handle=source.handle, flow_in=source.flow, source="gradients")
+    flow = first.flow_out
+    for index, factor in ((1, 1.0), (2, 2.0), (1, 10.0), (1, 100.0)):
+        flow = raw.TensorArrayWriteV3(handle=first.grad_handle, index=index, value=x[0] * factor, flow_in=flow)
+    second = raw.TensorArrayGradV3(handle=source.handle, flow_in=flow, source="gradients")
+    sums = raw.TensorArrayGatherV3(
+        handle=second.grad_handle, indices=[0, 1, 2], flow_in=second.flow_out, dtype=tf.float32, name="sums"
+    )
+    other = raw.TensorArrayGradV3(handle=source.handle, flow_in=source.flow, source="gradients_1")
+    untouched = raw.TensorArrayReadV3(
+        handle=other.grad_handle, index=2, flow_in=other.flow_out, dtype=tf.float32, name="untouched"
+    )
+    wide = raw.TensorArrayGradWithShape(
+        handle=source.handle, flow_in=source.flow, shape_to_prepend=[2, n], source="wide"
+    )
+    prepended = raw.TensorArrayReadV3(
+        handle=wide.grad_handle, index=0, flow_in=wide.flow_out, dtype=tf.float32, name="prepended"
+    )
+    flow = raw.TensorArrayWriteV3(handle=first.grad_handle, index=0, value=x[0, :2], flow_in=first.flow_out)
+    unlike = raw.TensorArrayReadV3(handle=first.grad_handle, index=0, flow_in=flow, dtype=tf.float32, name="unlike")
+    deeper = raw.TensorArrayGradV3(
+        handle=first.grad_handle, flow_in=first.flow_out, source="gradients", name="deeper"
+    ).flow_out
+    fixed = array(0, dynamic_size=True).unstack(x)
+    after = raw.TensorArrayGradV3(handle=fixed.handle, flow_in=fixed.flow, source="gradients")
+    flow = raw.TensorArrayWriteV3(handle=fixed.handle, index=3, value=x[0], flow_in=after.flow_out)
+    longer = raw.TensorArraySizeV3(handle=fixed.handle, flow_in=flow, name="longer")
+
+    twice = array(1).write(0, 1.0).write(0, 2.0).stack(name="twice")
+    beyond = array(2).write(n, 1.0).stack(name="beyond")
+    once = array(1).write(0, 1.0)
+    first = once.read(0)
+    with tf.control_dependencies([first]):
+        again = tf.identity(once.read(0), name="again")
+    unwritten = array(2).read(n - 1, name="unwritten")
+    uneven = array(2, infer_shape=False).write(0, x[0]).write(1, x[1, :2]).stack(name="uneven")
+    lines = raw.TensorArrayV3(size=2, dtype=tf.float32, element_shape=[None])
+    any_shape = v1.placeholder_with_default(x, None)
+    flow = raw.TensorArrayWriteV3(handle=lines.handle, index=0, value=any_shape, flow_in=lines.flow)
+    misfit = raw.TensorArrayReadV3(handle=lines.handle, index=0, flow_in=flow, dtype=tf.float32, name="misfit")
+    ones = array(2)
+    same = raw.TensorArrayV3(size=2, dtype=tf.float32, identical_element_shapes=True)
+    flow = raw.TensorArrayWriteV3(handle=same.handle, index=0, value=x, flow_in=same.flow)
+    zeros = raw.TensorArrayReadV3(handle=same.handle, index=1, flow_in=flow, dtype=tf.float32, name="zeros")
+    flow = raw.TensorArrayWriteV3(handle=same.handle, index=1, value=x[0], flow_in=flow)
+    differs = raw.TensorArrayReadV3(handle=same.handle, index=1, flow_in=flow, dtype=tf.float32, name="differs")
+    mixed = raw.TensorArrayReadV3(handle=same.handle, index=0, flow_in=same.flow, dtype=tf.int32, name="mixed")
+    with tf.control_dependencies([raw.TensorArrayCloseV3(handle=ones.handle)]):
+        late = raw.TensorArrayReadV3(handle=ones.handle, index=0, flow_in=ones.flow, dtype=tf.float32, name="late")
+    few = array(3).scatter([0, 3], x[:2]).stack(name="few")
+    lengths = array(2).split(x, [1, n]).concat(name="lengths")
+
+    f = lambda count: {x: values("x", (3, 3)), n: np.int32(count)}
+    for count in (0, 7):
+        r.step("a loop that reads what it wrote, %d" % count, [series, length], feeds=f(count))
+    r.step("some of its elements", [some], feeds=f(5))
+    r.step("split, changed, joined", [joined.value, joined.lengths], feeds=f(2))
+    r.step("other types", [flags, counts], feeds=f(0))
+    r.step("elements that nobody wrote, of known shape", [holes, zeros], feeds=f(0))
+    r.step("no elements", [nothing])
+    r.step("gradients", [sums, untouched, prepended], feeds=f(4))
+    for name, fetch, count, words in (
+        ("written twice", twice, 0, "Could not write to TensorArray index 0 because it has already been written to."),
+        ("beyond the end", beyond, 2, "Tried to write to index 2 but array is not resizeable and size is: 2"),
+        ("before the beginning", beyond, -1, "Tried to write to index -1 but array is not resizeable and size is: 2"),
+        ("read twice", again, 0, "Could not read index 0 twice because it was cleared after a previous read"),
+        ("never written, of unknown shape", unwritten, 1, "Could not read from TensorArray index 0.  Furthermore"),
+        ("read beyond the end", unwritten, 3, "Tried to read from index 2 but array size is: 2"),
+        ("elements of several shapes", uneven, 0, "Index 0 has shape: [3] but index 1 has shape: [2]"),
+        ("an element of another rank", misfit, 0, "the value shape is [3,3] which is incompatible with the"),
+        ("not the shape of the first", differs, 0, "(consider setting infer_shape=False)"),
+        ("another type", mixed, 0, "TensorArray dtype is float but Op requested dtype int32."),
+        ("a gradient of another shape", unlike, 0, "incompatible with the TensorArray's inferred element shape: [3]"),
+        ("gradients of gradients", deeper, 0, "Wrong input container. "),
+        ("longer after its gradients", longer, 0, "Tried to write to index 3 but array is not resizeable and size is: 3"),
+        ("closed", late, 0, "has already been closed."),
+        ("scattered beyond the end", few, 0, "Max scatter index must be < array size (3 vs. 3)"),
+        ("lengths that are too short", lengths, 1, "but sum of lengths is 2 and value's shape is: [3,3]"),
+        ("lengths that are too many", lengths, 3, "but sum of lengths is 4 and value's shape is: [3,3]"),
+    ):
+        r.step(name, [fetch], feeds=f(count), error="INVALID_ARGUMENT", error_contains=words)
+
+
+def maps_and_scans(r):
+    x = v1.placeholder(tf.float32, [None, 2], name="x")
+    w = tf.constant(values("w", (2, 2)))
+    mapped = tf.map_fn(lambda row: tf.tanh(tf.linalg.matvec(w, row)), x, name="mapped")
+    pairs = tf.map_fn(
+        lambda both: (both[0] * both[1], both[0] > 0.0), (x, x * x), dtype=(tf.float32, tf.bool), name="pairs"
+    )
+    nested = tf.map_fn(lambda row: tf.map_fn(lambda e: e * e, row) + tf.reduce_sum(row), x, name="nested")
+    scanned = tf.scan(lambda total, row: tf.sin(total + row) * 2.0, x, initializer=tf.zeros([2]), name="scanned")
+    backwards = tf.scan(lambda total, row: total * row, x, reverse=True, name="backwards")
+    folded = tf.foldl(lambda total, row: total * 0.5 + row * row, x, initializer=tf.ones([2]), name="folded")
+    dy = tf.gradients(mapped * scanned, [x, w], name="gradients_dy")
+    dz = tf.gradients([nested, backwards, folded], x, name="gradients_dz")
+    for count in (1, 4):
+        f = {x: values("x", (count, 2))}
+        r.step("maps, %d rows" % count, [mapped, *pairs, nested], feeds=f)
+        r.step("scans and folds, %d rows" % count, [scanned, backwards, folded], feeds=f)
+        r.step("their gradients, %d rows" % count, [*dy, *dz], feeds=f, rtol=1e-4, atol=1e-5)
+
+
+@graph
+def map_and_scan(r):
+    """map_fn, scan and foldl, and the gradients that tf.gradients makes of them."""
+    maps_and_scans(r)
+
+
+@graph
+@of_the_new_kind
+def map_and_scan_lists(r):
+    """The same on lists of tensors."""
+    maps_and_scans(r)
+
+
+def lstm(r):
+    from tensorflow.python.ops import rnn
+
+    x = v1.placeholder(tf.float32, [None, None, 3], name="x")
+    lengths = v1.placeholder(tf.int32, [None], name="lengths")
+    target = v1.placeholder(tf.float32, [None, 1], name="target")
+    kernel = variable("kernel", values("kernel", (7, 16), -0.5, 0.5))
+    bias = variable("bias", np.zeros(16, np.float32))
+    out = variable("out", values("out", (4, 1)))
+
+    class Lstm:
+        state_size, output_size = (4, 4), 4
+
+        def zero_state(self, batch_size, dtype):
+            return tf.zeros([batch_size, 4], dtype), tf.zeros([batch_size, 4], dtype)
+
+        def __call__(self, inputs, state, scope=None):
+            gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, state[1]], 1), kernel), bias)
+            i, j, f, o = tf.split(gates, 4, axis=1)
+            c = state[0] * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(j)
+            h = tf.tanh(c) * tf.sigmoid(o)
+            return h, (c, h)
+
+    outputs, state = rnn.dynamic_rnn(Lstm(), x, sequence_length=lengths, dtype=tf.float32)
+    loss = tf.reduce_mean(tf.square(tf.matmul(state[1], out) - target), name="loss")
+    slope = tf.gradients(loss, [x, kernel, bias], name="gradients_slope")
+    train = v1.train.MomentumOptimizer(0.2, 0.9).minimize(loss, name="train")
+    r.step("initialise", targets=[v1.global_variables_initializer()])
+    for i, (batch, time) in enumerate([(2, 5), (3, 4), (2, 1), (4, 6)]):
+        f = {
+            x: values(("x", i), (batch, time, 3)),
+            lengths: ints([1 + (k * 3 + i) % time for k in range(batch)], np.int32),
+            target: values(("y", i), (batch, 1)),
+        }
+        r.step("outputs and gradients %d" % i, [outputs, *state, loss, *slope], feeds=f, rtol=1e-4, atol=1e-5)
+        r.step("train %d" % i, targets=[train], feeds=f)
+    r.step("what it has learnt", ["kernel/Read/ReadVariableOp:0", "bias/Read/ReadVariableOp:0"], rtol=1e-4, atol=1e-5)
+
+
+@graph
+def recurrent_network(r):
+    """dynamic_rnn: an LSTM over sequences of several lengths, trained for some steps."""
+    lstm(r)
+
+
+@graph
+@of_the_new_kind
+def recurrent_network_lists(r):
+    """The same on lists of tensors."""
+    lstm(r)
+
+
+@graph
+@of_the_new_kind
+def tensor_lists(r):
+    """Every op on lists of tensors, gradients of theirs, and whatever they refuse."""
+    raw, scalar, none = tf.raw_ops, tf.constant([], tf.int32), tf.constant([], tf.int64)
+    x = v1.placeholder(tf.float32, [None, 3], name="x")
+    n = v1.placeholder(tf.int32, [], name="n")
+    f = lambda count: {x: values("x", (4, 3)), n: np.int32(count)}
+    any_shape = v1.placeholder_with_default(x, None)
+
+    def get(l, index, shape=-1, dtype=tf.float32, **kwargs):
+        return raw.TensorListGetItem(
+            input_handle=l, index=index, element_shape=shape, element_dtype=dtype, **kwargs
+        )
+
+    def stack(l, shape=-1, dtype=tf.float32, **kwargs):
+        return raw.TensorListStack(input_handle=l, element_shape=shape, element_dtype=dtype, **kwargs)
+
+    def reserve(count, shape=-1, dtype=tf.float32):
+        return raw.TensorListReserve(element_shape=shape, num_elements=count, element_dtype=dtype)
+
+    def put(l, index, item):
+        return raw.TensorListSetItem(input_handle=l, index=index, item=item)
+
+    def push(l, item):
+        return raw.TensorListPushBack(input_handle=l, tensor=item)
+
+    def pop(l, shape=-1, dtype=tf.float32):
+        return raw.TensorListPopBack(input_handle=l, element_shape=shape, element_dtype=dtype)
+
+    empty = raw.EmptyTensorList(element_shape=[3], max_num_elements=2, element_dtype=tf.float32)
+    one = push(empty, x[0])
+    two = push(one, x[1])
+    # The lists that others were made of stay as they are.
+    r.step("push", [stack(empty), stack(one), stack(two)], feeds=f(0))
+    popped = pop(two)
+    r.step("pop", [popped.tensor, stack(popped.output_handle), stack(two)], feeds=f(0))
+    rows = raw.TensorListFromTensor(tensor=x, element_shape=[3])
+    changed = put(rows, 1, x[0] * 2.0)
+    r.step("from a tensor, with another row", [stack(rows, num_elements=4), stack(changed)], feeds=f(0))
+    longer = raw.TensorListResize(input_handle=rows, size=n)
+    r.step("longer", [stack(longer), raw.TensorListLength(input_handle=longer)], feeds=f(6))
+    r.step("shorter", [stack(longer), raw.TensorListLength(input_handle=longer)], feeds=f(2))
+    holes = put(reserve(4), 2, x[0])
+    r.step("elements that nobody set", [stack(holes), get(holes, 0), get(holes, 2)], feeds=f(0))
+    last = pop(holes, [3])
+    r.step("the last of them", [last.tensor], feeds=f(0))
+    some = raw.TensorListGather(
+        input_handle=holes, indices=[3, 2, 2], element_shape=[-1], element_dtype=tf.float32, name="some"
+    )
+    r.step("some of them", [some], feeds=f(0))
+    for name, shape in (("known", [3]), ("partly", [-1, 7]), ("unknown", -1)):
+        l = reserve(0, shape)
+        shapes = [raw.TensorListElementShape(input_handle=l, shape_type=t) for t in (tf.int32, tf.int64)]
+        r.step("a shape that is " + name, shapes)
+    scattered = raw.TensorListScatterV2(tensor=x, indices=[5, 0, 2, 1], element_shape=[3], num_elements=-1)
+    sized = raw.TensorListScatterV2(tensor=x, indices=[3, 0, 2, 1], element_shape=-1, num_elements=n)
+    old = raw.TensorListScatter(tensor=x, indices=[3, 0, 2, 1], element_shape=-1)
+    into = raw.TensorListScatterIntoExistingList(input_handle=rows, tensor=x[:2] * 3.0, indices=[4, 1])
+    r.step("scattered", [stack(scattered), stack(sized), stack(old), stack(into), stack(rows)], feeds=f(6))
+    parts = raw.TensorListSplit(tensor=x, element_shape=[-1, 3], lengths=[1, 0, 3])
+    joined = raw.TensorListConcatV2(input_handle=parts, element_shape=-1, leading_dims=none, element_dtype=tf.float32)
+    former = raw.TensorListConcat(input_handle=parts, element_dtype=tf.float32)
+    hole = raw.TensorListResize(input_handle=parts, size=5)
+    filled = raw.TensorListConcatV2(
+        input_handle=hole, element_shape=[-1, 3], leading_dims=[9, 9, 9, 2, 1], element_dtype=tf.float32
+    )
+    r.step("split and joined", [*joined, *former, *filled, get(parts, 2)], feeds=f(0))
+    other_types = [
+        stack(raw.TensorListFromTensor(tensor=tf.constant(t), element_shape=-1), dtype=tf.as_dtype(t.dtype))
+        for t in (ints([[1, 2], [3, 4]]), ints([5, 6], np.int32), ints([1, 0], bool), values("d", (2, 2), dtype=np.float64))
+    ]
+    r.step("other types", other_types)
+    # Lists of lists.
+    outer = push(push(raw.EmptyTensorList(element_shape=scalar, max_num_elements=-1, element_dtype=tf.variant), rows), one)
+    both = raw.TensorListStack(input_handle=outer, element_shape=scalar, element_dtype=tf.variant)
+    batch = raw.TensorListPushBackBatch(input_handles=both, tensor=x[:2])
+    lists = [get(raw.TensorListFromTensor(tensor=b, element_shape=scalar), 1, scalar, tf.variant) for b in (both, batch)]
+    r.step("lists in a list", [stack(l) for l in lists] + [stack(get(outer, 0, scalar, tf.variant))], feeds=f(0))
+    twice = raw.TensorListConcatLists(input_a=rows, input_b=two, element_dtype=tf.float32)
+    r.step("one behind the other", [stack(twice)], feeds=f(0))
+    total = raw.AddN(inputs=[rows, changed, put(reserve(4), 3, x[0])])
+    r.step("sums and zeros", [stack(total), stack(raw.ZerosLike(x=rows)), stack(raw.ZerosLike(x=holes), [3])], feeds=f(0))
+
+    # Elements of one list, each made of those before it.
+    def fibonacci(i, l):
+        return i + 1, push(l, get(l, i - 1, [3]) + get(l, i - 2, [3]) * 0.5)
+
+    _, grown = v1.while_loop(lambda i, l: i < n, fibonacci, [4, rows], name="grown")
+    for count in (0, 9):
+        r.step("a loop that reads what it wrote, %d" % count, [stack(grown)], feeds=f(count))
+    within = raw.TensorListScatterIntoExistingList(input_handle=rows, tensor=x[:2] * 3.0, indices=[3, 1])
+    y = (
+        tf.reduce_sum(stack(changed) * stack(longer)[:4] * stack(within))
+        + tf.reduce_sum(some * some)
+        + tf.reduce_sum(joined.tensor * filled.tensor[:4])
+        + tf.reduce_sum(stack(scattered) * stack(sized))
+        + tf.reduce_sum(popped.tensor * stack(popped.output_handle))
+    )
+    r.step("gradients", [y, *tf.gradients(y, x)], feeds=f(6))
+
+    optional = raw.OptionalFromValue(components=[x, n])
+    types = dict(output_types=[tf.float32, tf.int32], output_shapes=[[None, 3], []])
+    value = raw.OptionalGetValue(optional=optional, **types)
+    nothing = raw.OptionalNone()
+    r.step(
+        "optional values",
+        [*value, raw.OptionalHasValue(optional=optional), raw.OptionalHasValue(optional=nothing)],
+        feeds=f(7),
+    )
+
+    unlike = raw.OptionalGetValue(optional=optional, output_types=[tf.float32, tf.int32], output_shapes=[[9, 3], []])
+    for name, fetch, count, words in (
+        ("full", stack(push(two, x[2])), 0, "Tried to push item into a full list"),
+        ("an element of another shape", stack(push(one, any_shape)), 0, "Tried to append a tensor with incompatible shape"),
+        ("a row of another shape", stack(put(rows, n, any_shape)), 0, "Tried to set a tensor with incompatible shape"),
+        ("popped of nothing", pop(empty).tensor, 0, "Trying to pop from an empty list."),
+        ("a popped element that nobody set", pop(reserve(1)).tensor, 0, "Trying to read an uninitialized tensor but element_shape is not fully defined"),
+        ("an element that nobody set", get(reserve(1), 0), 0, "Trying to read an uninitialized tensor but element_shape is not fully defined"),
+        ("beyond the end", get(rows, n), 4, "Trying to access element 4 in a list with 4 elements."),
+        ("changed beyond the end", stack(put(rows, n, x[0])), 4, "Trying to modify element 4 in a list with 4 elements."),
+        ("a negative length", stack(longer), -1, "TensorListSlice expects size to be non-negative. Got: -1"),
+        ("a negative number", stack(reserve(n)), -1, "The num_elements to reserve must be a non negative number, but got -1"),
+        ("another number of elements", stack(longer, num_elements=4), 5, "Operation expected a list with 4 elements but got a list with 5 elements."),
+        ("rows of an empty list", stack(raw.TensorListResize(input_handle=reserve(1), size=n)), 0, "Tried to stack elements of an empty list"),
+        ("rows that nobody set", stack(reserve(2)), 0, "Tried to stack list which only contains uninitialized"),
+        ("rows of several shapes", stack(parts), 0, ""),
+        ("none of the elements", raw.TensorListGather(input_handle=holes, indices=scalar, element_shape=-1, element_dtype=tf.float32), 0, "Tried to gather 0-elements"),
+        ("an element that is not there", raw.TensorListGather(input_handle=rows, indices=tf.reshape(n, [1]), element_shape=-1, element_dtype=tf.float32), 9, "list only has 4 elements."),
+        ("joined scalars", raw.TensorListConcatV2(input_handle=raw.TensorListFromTensor(tensor=x[0], element_shape=-1), element_shape=-1, leading_dims=none, element_dtype=tf.float32).tensor, 0, "Concat saw a scalar shape at index 0"),
+        ("joined, of unknown length", raw.TensorListConcatV2(input_handle=hole, element_shape=-1, leading_dims=none, element_dtype=tf.float32).tensor, 0, "List contains uninitialized tensor at index 3"),
+        ("split too far", stack(raw.TensorListSplit(tensor=x, element_shape=-1, lengths=tf.cast([1, n], tf.int64))), 4, "Attempting to slice [1, 5] from tensor with length 4"),
+        ("split, with a rest", stack(raw.TensorListSplit(tensor=x, element_shape=-1, lengths=tf.cast([1, n], tf.int64))), 2, "Unused values in tensor. Length of tensor: 4 Values used: 3"),
+        ("scattered too far", stack(sized), 3, "Trying to scatter at index 3 in list with size 3"),
+        ("sums of lists of several lengths", stack(raw.AddN(inputs=[rows, longer])), 5, "Trying to add two lists of tensors with different lengths."),
+        ("no value", raw.OptionalGetValue(optional=nothing, **types)[0], 0, "The given optional does not have a value."),
+        ("a value of another shape", unlike[0], 0, ""),
+    ):
+        r.step(name, [fetch], feeds=f(count), error="INVALID_ARGUMENT", error_contains=words or None)
 
 
 @graph
@@ -905,6 +1276,13 @@ def scatters(r, use_resource):
                 r.step("%s Nd %s elements" % (dtype.name, kind), targets=[elements if use_resource else elements.op])
                 r.step("%s Nd %s slices" % (dtype.name, kind), targets=[parts if use_resource else parts.op])
                 r.step("%s after Nd %s" % (dtype.name, kind), [v.read_value()])
+            bounds = dict(begin=[2, 0], end=[0, 3], strides=[-1, 2], value=cast(values("part", (2, 2), 0.5, 2.0)))
+            if use_resource:
+                assign = raw.ResourceStridedSliceAssign(ref=v.handle, **bounds)
+            else:
+                assign = raw.StridedSliceAssign(ref=v._ref(), **bounds).op
+            r.step(dtype.name + " assign a strided slice", targets=[assign])
+            r.step(dtype.name + " after that", [v.read_value()])
 
 
 @graph

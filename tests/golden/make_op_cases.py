@@ -30,7 +30,10 @@ FLOATS = [F, D, H, BF16]
 WIDE = [F, D]
 NUMBERS = [F, D, I, L]
 ALL = [F, D, I, L, B, H, BF16]
+SMALL = [np.int8, np.int16, np.uint8, np.uint16]
+BITS = SMALL + [I, L, np.uint32, np.uint64]
 SHORT = {F: "float", D: "double", H: "half", BF16: "bfloat16", I: "int32", L: "int64", B: "bool"}
+SHORT.update({t: np.dtype(t).name for t in SMALL + [np.uint32, np.uint64]})
 TOLERANCE = {"float32": (1e-5, 1e-6), "float64": (1e-12, 1e-13), "float16": (2e-3, 1e-3), "bfloat16": (1.6e-2, 1e-2)}
 
 CONFIG = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
@@ -50,7 +53,8 @@ def val(dtype, shape, key=0, lo=-2.0, hi=2.0):
     r = rng(SHORT[dtype], tuple(shape), key)
     if dtype is B:
         return r.randint(0, 2, size=shape).astype(B)
-    if dtype in (I, L):
+    if dtype in BITS:
+        lo = lo if np.iinfo(dtype).min < 0 else 0
         return r.randint(int(lo * 4), int(hi * 4) + 1, size=shape).astype(dtype)
     return r.uniform(lo, hi, size=shape).astype(F).astype(dtype)
 
@@ -80,13 +84,16 @@ def fixed32(number, value):
 
 
 def tensor_proto(a):
-    """Always raw bytes, so that a reader of cases needs no other encoding."""
-    a = np.asarray(a)
+    """Always raw bytes, or strings, so that a reader of cases needs no other encoding."""
+    a = np.asarray(a, object if isinstance(a, bytes) else None)  # NumPy's own strings lose zeros at their end
     t = tensor_pb2.TensorProto(dtype=tf.as_dtype(a.dtype).as_datatype_enum)
     t.tensor_shape.SetInParent()
     for d in a.shape:
         t.tensor_shape.dim.add(size=d)
-    t.tensor_content = a.tobytes()
+    if t.dtype == types_pb2.DT_STRING:
+        t.string_val.extend(tf.compat.as_bytes(x) for x in a.reshape(-1))
+    else:
+        t.tensor_content = a.tobytes()
     return t
 
 
@@ -122,6 +129,15 @@ def attr_value(kind, value):
     elif kind == "list(int)":
         a.list.SetInParent()
         a.list.i.extend(value)
+    elif kind == "list(float)":
+        a.list.SetInParent()
+        a.list.f.extend(value)
+    elif kind == "list(string)":
+        a.list.SetInParent()
+        a.list.s.extend(v if isinstance(v, bytes) else v.encode() for v in value)
+    elif kind == "list(shape)":
+        a.list.SetInParent()
+        a.list.shape.extend(tf.TensorShape(v).as_proto() for v in value)
     elif kind == "list(type)":
         a.list.SetInParent()
         a.list.type.extend(tf.as_dtype(v).as_datatype_enum for v in value)
@@ -157,13 +173,20 @@ def make_node(name, op, inputs, attrs):
     return node, flat
 
 
+# Ops whose shape functions want to know the rank of an input.
+KNOWN_SHAPES = {"SpaceToBatchND", "BatchToSpaceND"}
+
+
 def evaluate(node, flat):
     """(node as TensorFlow writes it, outputs); raises what TensorFlow raises."""
     gd = graph_pb2.GraphDef()
     for i, x in enumerate(flat):
         p = gd.node.add(name="in%d" % i, op="Placeholder")
         p.attr["dtype"].type = tf.as_dtype(x.dtype).as_datatype_enum
-        p.attr["shape"].shape.unknown_rank = True
+        if node.op in KNOWN_SHAPES:
+            p.attr["shape"].shape.CopyFrom(tf.TensorShape(x.shape).as_proto())
+        else:
+            p.attr["shape"].shape.unknown_rank = True
     gd.node.add().CopyFrom(node)
     with tf.Graph().as_default() as g:
         tf.graph_util.import_graph_def(gd, name="")
@@ -380,7 +403,7 @@ def elementwise():
         signs = [np.array([7, -7, 7, -7, 0], t), np.array([2, 2, -2, -2, 3], t)]
         case("Div", "signs_%s" % SHORT[t], signs)
         fails("Div", "zero_%s" % SHORT[t], [np.array([1], t), np.array([0], t)])
-    activations = {"Elu": FLOATS, "Softplus": FLOATS, "LeakyRelu": FLOATS, "Relu6": FLOATS}
+    activations = dict.fromkeys(("Elu", "Softplus", "LeakyRelu", "Relu6", "Selu", "Softsign"), FLOATS)
     for op, types in activations.items():
         more = {"alpha": 0.3} if op == "LeakyRelu" else {}
         for t in types:
@@ -391,7 +414,9 @@ def elementwise():
         case(op, "wide", [np.array([-100.0, -30.0, -1e-6, 0.0, 1e-6, 5.9, 6.0, 6.1, 30.0, 100.0], F)])
         at = np.array([-30.0, -1.0, -0.1, 0.1, 3.0, 5.9, 6.1, 30.0], F)
         if op == "Elu":
-            at = np.where(at < 0, np.expm1(at), at).astype(F)  # EluGrad takes the output
+            at = np.where(at < 0, np.expm1(at), at).astype(F)  # EluGrad and SeluGrad take the output
+        if op == "Selu":
+            at = np.where(at < 0, 1.7580993408473766 * np.expm1(at), 1.0507009873554805 * at).astype(F)
         case(op + "Grad", "wide", [val(F, (8,), "dy"), at])
 
     # Gradients that are elementwise: (y or x, dy).
@@ -482,6 +507,129 @@ def elementwise():
         rtol=0.0,
         atol=0.0,
     )
+
+
+def functions():
+    family("functions")
+    third = dict(rtol=2e-5, atol=1e-6)
+    ranges = {  # where each is tested
+        "Tan": (-1.4, 1.4),
+        "Asin": (-0.95, 0.95),
+        "Acos": (-0.95, 0.95),
+        "Atan": (-4, 4),
+        "Sinh": (-4, 4),
+        "Cosh": (-4, 4),
+        "Asinh": (-4, 4),
+        "Acosh": (1.1, 6),
+        "Atanh": (-0.95, 0.95),
+        "Expm1": (-4, 4),
+        "Erf": (-3, 3),
+        "Erfc": (-3, 3),
+        "Rint": (-4, 4),
+        "Erfinv": (-0.98, 0.98),
+        "Ndtri": (0.02, 0.98),
+        "Lgamma": (0.1, 9),
+        "Digamma": (0.1, 9),
+    }
+    in_float = ("Rint", "Erfinv", "Ndtri")  # TensorFlow has kernels for float and double alone
+    for op, (lo, hi) in ranges.items():
+        for t in WIDE if op in in_float else [F, D, H] if op in ("Lgamma", "Digamma") else FLOATS:
+            more = dict(rtol=1e-10, atol=1e-11) if t is D else third if t is F else {}
+            case(op, SHORT[t], [val(t, (3, 7), op, lo, hi)], **more)
+        case(op, "scalar", [val(F, (), op, lo, hi)], **third)
+        case(op, "empty", [val(F, (0, 3), op, lo, hi)])
+    case("Rint", "halves", [np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], F)])
+    case("Asin", "edges", [np.array([-1, 1, -1.5, 2, 0], F)], **third)
+    case("Acos", "edges", [np.array([-1, 1, -1.5, 2, 0], F)], **third)
+    case("Acosh", "edges", [np.array([1, 0.5, 1e30], F)], **third)
+    case("Atanh", "edges", [np.array([-1, 1, 1.5], F)], **third)
+    case("Erf", "edges", [np.array([-9, 9, np.inf, -np.inf, np.nan, 1e-20], F)], **third)
+    case("Erfinv", "edges", [np.array([-1, 1, 1.5, -2, 0, 0.999, 1e-7], F)], **third)
+    case("Ndtri", "edges", [np.array([0, 1, 0.5, 1e-10, 1e-4], D)], rtol=1e-9, atol=1e-10)
+    case("Lgamma", "edges", [np.array([-0.5, -2.5, 0, 1, 2, 100, 1e-4, np.inf], F)], **third)
+    case("Digamma", "edges", [np.array([-0.5, -2.5, 1, 2, 100, 1e-4], F)], rtol=1e-4, atol=1e-5)
+
+    pairs = {  # values of both operands, and types
+        "Atan2": (-3, 3, -3, 3, FLOATS),
+        "Xlogy": (-2, 2, 0.2, 4, FLOATS),
+        "Xlog1py": (-2, 2, -0.8, 4, FLOATS),
+        "Xdivy": (-2, 2, 0.2, 4, FLOATS),
+        "MulNoNan": (-2, 2, -2, 2, FLOATS),
+        "TruncateDiv": (-6, 6, 0.5, 3, FLOATS + BITS),
+        "TruncateMod": (-6, 6, 0.6, 3, NUMBERS),
+        "Mod": (-6, 6, 0.6, 3, NUMBERS),
+        "NextAfter": (-2, 2, -2, 2, WIDE),
+        "Polygamma": (1, 1, 0.3, 6, WIDE),
+        "Zeta": (1.2, 6, 0.3, 6, WIDE),
+        "Igamma": (0.3, 6, 0.1, 9, WIDE),
+        "Igammac": (0.3, 6, 0.1, 9, WIDE),
+        "IgammaGradA": (0.3, 6, 0.1, 9, WIDE),
+    }
+    special = ("Polygamma", "Zeta", "Igamma", "Igammac", "IgammaGradA")
+    for op, (a_low, a_high, b_low, b_high, types) in pairs.items():
+        more = {F: dict(rtol=1e-4, atol=1e-5), D: dict(rtol=1e-9, atol=1e-10)} if op in special else {F: third}
+        for t in types:
+            for how, sa, sb in (("same", (2, 5), (2, 5)), ("broadcast", (2, 1, 3), (4, 1))):
+                a, b = val(t, sa, "a", a_low, a_high), val(t, sb, "b", b_low, b_high)
+                if t in BITS:
+                    b = np.where(b == 0, np.asarray(3, t), b).astype(t)
+                case(op, "%s_%s" % (how, SHORT[t]), [a, b], **more.get(t, {}))
+        case(op, "scalar", [val(F, (), "a", a_low, a_high), val(F, (3,), "b", b_low, b_high)], **more[F])
+        case(op, "empty", [val(F, (0, 3), "a", a_low, a_high), val(F, (3,), "b", b_low, b_high)])
+    odd = np.array([7, -7, 7, -7, 6, 0], I), np.array([3, 3, -3, -3, 3, -5], I)
+    for t in NUMBERS:
+        for op in ("TruncateDiv", "TruncateMod", "Mod"):
+            case(op, "signs_%s" % SHORT[t], [x.astype(t) for x in odd])
+    for op in ("TruncateDiv", "TruncateMod", "Mod"):
+        fails(op, "zero_int32", [ints([1, 2]), ints([1, 0])])
+    zero = np.array([0, 0, 0, 1, -2], F)
+    for op in ("Xlogy", "Xlog1py", "Xdivy"):
+        case(op, "zero", [zero, np.array([0, -3, np.inf, 0, 2], F)])
+    case("MulNoNan", "zero", [np.array([np.inf, np.nan, 2, np.inf], F), np.array([0, 0, 0, 2], F)])
+    case("Atan2", "axes", [np.array([0, 0, 1, -1, 0.0, -0.0], F), np.array([1, -1, 0, 0, 0, -1], F)], **third)
+    ends = np.array([0, 1, -1, np.inf, 3e38], F)
+    case("NextAfter", "ends", [ends, np.array([1, 1, 0, 0, np.inf], F)], rtol=0.0, atol=0.0)
+    case("Polygamma", "orders", [np.array([0, 1, 2, 3, 5, 0.5], D), np.full(6, 1.7, D)], rtol=1e-9, atol=1e-10)
+    case("Zeta", "edges", [np.array([1, 0.5, 3, 50], D), np.array([2, 2, 100, 1], D)], rtol=1e-9, atol=1e-10)
+    gamma = [np.array([1, 10, 100, 0.01, 2, -1, 3], D), np.array([0, 30, 90, 1e-3, 80, 1, -1], D)]
+    for op in ("Igamma", "Igammac", "IgammaGradA"):
+        case(op, "edges", gamma, rtol=1e-8, atol=1e-9)
+
+    for t in BITS:
+        high = np.iinfo(t).max
+        a = np.array([0, 1, 5, high, high - 6, 85], t)
+        b = np.array([3, 7, high, 12, high, 51], t)
+        if np.iinfo(t).min < 0:
+            a[1], b[4] = -7, -3
+        for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+            case(op, SHORT[t], [a, b])
+            case(op, "broadcast_%s" % SHORT[t], [a.reshape(2, 1, 3), b[:2].reshape(2, 1)])
+        for op in ("LeftShift", "RightShift"):
+            case(op, SHORT[t], [a, np.array([0, 1, 3, 7, 2, 5], t)])
+            case(op, "too_far_%s" % SHORT[t], [a, np.array([64, 100, 99, 8, 127, 64], t)])
+        case("Invert", SHORT[t], [a])
+        case("PopulationCount", SHORT[t], [a])
+    case("LeftShift", "negative", [ints([1, -5]), ints([-1, -3])])
+    case("Invert", "empty", [np.zeros((0, 2), I)])
+
+    for t in FLOATS + SMALL + [I, L]:
+        x = val(t, (4, 5), "x", -3, 3)
+        low, high = np.array(1, t), np.array(3, t)
+        case("ClipByValue", "scalars_%s" % SHORT[t], [x, low, high])
+        case("ClipByValue", "tensors_%s" % SHORT[t], [x, val(t, (4, 5), "lo", 0, 1), val(t, (4, 5), "hi", 1, 2)])
+        case("ClipByValue", "mixed_%s" % SHORT[t], [x, low, val(t, (4, 5), "hi", 1, 2)])
+    case("ClipByValue", "empty", [val(F, (0, 2)), np.array(0, F), np.array(1, F)])
+    fails("ClipByValue", "shape", [val(F, (3, 2)), val(F, (3, 1)), np.array(1, F)])
+    for t in FLOATS + BITS:
+        case("Cross", SHORT[t], [val(t, (2, 3), "a"), val(t, (2, 3), "b")])
+    case("Cross", "rank_3", [val(F, (2, 2, 3), "a"), val(F, (2, 2, 3), "b")])
+    fails("Cross", "two", [val(F, (2, 2)), val(F, (2, 2))])
+    fails("Cross", "shapes", [val(F, (2, 3)), val(F, (1, 3))])
+    for t in WIDE:
+        near = [np.array([1, 2, 3, np.nan, np.inf], t), np.array([1.005, 2.5, 3, 1, np.inf], t)]
+        case("ApproximateEqual", SHORT[t], near, tolerance=0.01)
+    case("ApproximateEqual", "default", [np.array([1, 1], F), np.array([1.000001, 1.1], F)])
+    fails("ApproximateEqual", "shapes", [val(F, (2, 3)), val(F, (3,))])
 
 
 # ---- array --------------------------------------------------------------------------------------------------------
@@ -915,6 +1063,7 @@ def reduce():
         ("Max", NUMBERS + [H, BF16]),
         ("Min", NUMBERS + [H, BF16]),
         ("Prod", NUMBERS + [H, BF16]),
+        ("EuclideanNorm", NUMBERS + [H, BF16]),
         ("All", [B]),
         ("Any", [B]),
     ):
@@ -956,6 +1105,9 @@ def reduce():
         if op == "Sum":
             fails(op, "axis_repeats", [val(t0, (2, 3)), ints([0, 0])])
             fails(op, "axis_too_small", [val(t0, (2, 3)), ints([-3])])
+    for t in SMALL:
+        for op in ("ArgMax", "ArgMin"):
+            case(op, SHORT[t], [val(t, (3, 5), op), ints(1)])
     case("Sum", "large_and_small", [np.array([1e8, 1.0, -1e8, 1.0], D), ints([0])])
     for op in ("ArgMax", "ArgMin"):
         for t in NUMBERS + [H, BF16]:
@@ -1159,6 +1311,196 @@ def conv():
     fails("Conv2DBackpropFilter", "dy_depth", [val(F, (1, 4, 4, 1)), ints([2, 2, 1, 1]), val(F, (1, 3, 3, 2))], **one)
 
 
+def diagonals():
+    family("diagonals")
+    every = FLOATS + BITS + [B]
+    for t in every:
+        x = val(t, (2, 3, 4), "x")
+        case("MatrixDiagPart", SHORT[t], [x])
+        case("MatrixDiag", SHORT[t], [val(t, (2, 3), "d")])
+        case("MatrixSetDiag", SHORT[t], [x, val(t, (2, 3), "d")])
+        case("MatrixBandPart", SHORT[t], [x, ints(1, L), ints(0, L)])
+        case("MatrixDiagPartV3", SHORT[t], [x, ints([-1, 1]), np.array(1, t)])
+        case("MatrixDiagV3", SHORT[t], [val(t, (2, 3), "d"), ints(1), ints(-1), ints(-1), np.array(1, t)])
+        case("MatrixSetDiagV3", SHORT[t], [x, val(t, (2, 2, 3), "d"), ints([0, 1])])
+    for s in ((3, 3), (2, 4), (4, 2), (2, 3, 4), (1, 1), (0, 2, 3)):
+        case("MatrixDiagPart", dims(s), [val(F, s)])
+        case("MatrixSetDiag", dims(s), [val(F, s), val(F, s[:-2] + (min(s[-2:]),))])
+        for lower, upper in ((0, 0), (-1, 0), (1, -1), (0, 1), (-1, -1), (1, 1)):
+            label = "%s_%d_%d" % (dims(s), lower, upper)
+            case("MatrixBandPart", label, [val(F, s), ints(lower), ints(upper)])
+    fails("MatrixBandPart", "lower", [val(F, (2, 3)), ints(3), ints(0)])
+    fails("MatrixBandPart", "vector", [val(F, (3,)), ints(0), ints(0)])
+    fails("MatrixDiagPart", "vector", [val(F, (3,))])
+    fails("MatrixSetDiag", "shapes", [val(F, (3, 3)), val(F, (2,))])
+    bands = [[0], [1], [-1], [2], [0, 1], [-1, 0], [-2, 1], [-1, 2], [1, 2], [-2, -1]]
+    aligns = ["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"]
+    nine = np.array(9, F)
+    for version, align in [("V2", None)] + [("V3", a) for a in aligns]:
+        more = dict(align=align) if align else {}
+        for s in ((3, 4), (4, 3), (2, 3, 3)):
+            for k in bands:
+                label = "%s_%s%s" % (dims(s), "_".join(map(str, k)), "_" + align if align else "")
+                band = ints(k if len(k) > 1 else k[0])
+                d = case("MatrixDiagPart" + version, label, [val(F, s), band, nine], **more)[0]
+                other = val(F, d.shape, "d")
+                case("MatrixSetDiag" + version, label, [val(F, s), other, band], **more)
+                sizes = [ints(s[-2]), ints(s[-1])]
+                # As TensorFlow asks: one of the sizes is the least that there may be.
+                longest, low, high = d.shape[-1], k[0], k[-1]
+                if s[-2] != longest - min(high, 0) and s[-1] != longest + max(low, 0):
+                    sizes = [ints(-1), ints(-1)]
+                case("MatrixDiag" + version, label, [other, band] + sizes + [nine], **more)
+        for rows, columns in ((-1, -1), (5, -1), (-1, 5), (4, 6)):
+            label = "sized_%d_%d%s" % (rows, columns, "_" + align if align else "")
+            inputs = [val(F, (2, 3)), ints([0, 1]), ints(rows), ints(columns), nine]
+            if (rows, columns) in ((-1, -1), (5, -1), (-1, 5)):
+                case("MatrixDiag" + version, label, inputs, **more)
+            else:
+                fails("MatrixDiag" + version, label, inputs, **more)
+    fails("MatrixDiagPartV3", "outside", [val(F, (3, 4)), ints(4), nine])
+    fails("MatrixDiagPartV3", "order", [val(F, (3, 4)), ints([1, 0]), nine])
+    fails("MatrixDiagV3", "count", [val(F, (3, 3)), ints([0, 1]), ints(-1), ints(-1), nine])
+    fails("MatrixSetDiagV3", "shapes", [val(F, (3, 4)), val(F, (2, 2)), ints([0, 1])])
+
+
+def products():
+    family("products")
+    for op, more in (("BatchMatMul", lambda t: {}), ("BatchMatMulV3", lambda t: dict(Tout=t))):
+        for t in NUMBERS + ([H] if op == "BatchMatMul" else []) + [BF16]:
+            case(op, SHORT[t], [val(t, (2, 3, 4), "x"), val(t, (2, 4, 5), "y")], **more(t))
+        for ax, ay in itertools.product((False, True), repeat=2):
+            x, y = val(F, (2, 4, 3) if ax else (2, 3, 4), "x"), val(F, (2, 5, 4) if ay else (2, 4, 5), "y")
+            case(op, "adj_%d%d" % (ax, ay), [x, y], adj_x=ax, adj_y=ay, **more(F))
+        case(op, "empty", [val(F, (0, 3, 4)), val(F, (0, 4, 5))], **more(F))
+        fails(op, "inner", [val(F, (2, 3, 4)), val(F, (2, 3, 5))], **more(F))
+    case("BatchMatMulV3", "broadcast", [val(F, (2, 1, 3, 4), "x"), val(F, (3, 4, 2), "y")], Tout=F)
+    fails("BatchMatMul", "batches", [val(F, (2, 3, 4)), val(F, (3, 4, 5))])
+    for ta, tb in itertools.product((F, BF16), repeat=2):
+        case("SparseMatMul", "%s_%s" % (SHORT[ta], SHORT[tb]), [val(ta, (3, 4), "a"), val(tb, (4, 5), "b")])
+    for a, b in itertools.product((False, True), repeat=2):
+        x, y = val(F, (4, 3) if a else (3, 4), "a"), val(F, (5, 4) if b else (4, 5), "b")
+        case("SparseMatMul", "transposed_%d%d" % (a, b), [x, y], transpose_a=a, transpose_b=b, a_is_sparse=True)
+    fails("SparseMatMul", "inner", [val(F, (3, 4)), val(F, (3, 4))])
+    for t in NUMBERS + [H, BF16]:
+        case("Einsum", SHORT[t], [[val(t, (3, 4), "a"), val(t, (4, 5), "b")]], equation="ij,jk->ik")
+    for equation, *shapes in (
+        ("ij->ji", (3, 4)),
+        ("ij->j", (3, 4)),
+        ("ij->", (3, 4)),
+        ("ii->i", (4, 4)),
+        ("ii->", (4, 4)),
+        ("ijk->kij", (2, 3, 4)),
+        ("...ij->...ji", (2, 3, 4, 5)),
+        ("i,i->", (5,), (5,)),
+        ("i,j->ij", (3,), (4,)),
+        ("i,ij->j", (3,), (3, 4)),
+        ("ij,ij->ij", (3, 4), (3, 4)),
+        ("ij,ji->", (3, 4), (4, 3)),
+        ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
+        ("bij,jk->bik", (2, 3, 4), (4, 5)),
+        ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5)),
+        ("bhij,bhjd->bihd", (2, 3, 4, 6), (2, 3, 6, 5)),
+        ("abc,cd->abd", (2, 3, 4), (4, 5)),
+        ("ijk,kl->jl", (2, 3, 4), (4, 5)),
+        ("ij,kl->ik", (2, 3), (4, 5)),
+        ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+        ("...ij,...jk->...ik", (3, 1, 3, 4), (2, 4, 5)),
+        ("...ij,jk->...ik", (2, 2, 3, 4), (4, 5)),
+        ("iij,jk->ik", (3, 3, 4), (4, 2)),
+        ("ij,jk->ik", (0, 4), (4, 5)),
+        ("ij,jk->ik", (3, 0), (0, 5)),
+    ):
+        label = equation.replace("->", "_to_").replace(",", "_by_").replace("...", "dots_")
+        values = [[val(F, s, n) for n, s in zip("ab", shapes)]]
+        case("Einsum", "%s_%s" % (label, "_".join(map(dims, shapes))), values, equation=equation, atol=1e-5)
+    fails("Einsum", "sizes", [[val(F, (3, 4)), val(F, (3, 5))]], equation="ij,jk->ik")
+    fails("Einsum", "rank", [[val(F, (3, 4)), val(F, (3,))]], equation="ij,jk->ik")
+    fails("Einsum", "unknown_label", [[val(F, (3, 4))]], equation="ij->k")
+    fails("Einsum", "no_arrow", [[val(F, (3, 4))]], equation="ij")
+    for t in NUMBERS + [H, BF16]:
+        case("BiasAddV1", SHORT[t], [val(t, (2, 3, 4), "x"), val(t, (4,), "bias")])
+    fails("BiasAddV1", "length", [val(F, (2, 3)), val(F, (2,))])
+
+
+def deep():
+    family("deep")
+    # Depthwise. Dilations: TensorFlow's CPUs have no gradients of these; its answers for a filter with the zeros
+    # written out are the same.
+    for label, t, xs, ws, s, p, d, e in (
+        ("same", F, (2, 6, 5, 3), (3, 3, 3, 2), 1, "SAME", 1, ()),
+        ("valid", F, (1, 6, 5, 4), (2, 3, 4, 1), 1, "VALID", 1, ()),
+        ("strides", F, (1, 7, 6, 2), (3, 3, 2, 3), 2, "SAME", 1, ()),
+        ("one_channel", F, (2, 5, 5, 1), (3, 3, 1, 4), 1, "SAME", 1, ()),
+        ("wide", F, (1, 4, 4, 17), (3, 3, 17, 1), 1, "SAME", 1, ()),
+        ("double", D, (1, 5, 4, 2), (3, 2, 2, 2), 1, "SAME", 1, ()),
+        ("half", H, (1, 5, 4, 2), (3, 2, 2, 2), 1, "VALID", 1, ()),
+        ("bfloat16", BF16, (1, 5, 4, 2), (3, 2, 2, 2), 1, "SAME", 1, ()),
+        ("dilations", F, (1, 9, 8, 2), (3, 2, 2, 2), 1, "SAME", 2, ()),
+        ("explicit", F, (1, 5, 6, 2), (3, 3, 2, 2), 1, "EXPLICIT", 1, (0, 0, 1, 2, 0, 1, 0, 0)),
+        ("empty", F, (0, 4, 4, 2), (3, 3, 2, 2), 1, "SAME", 1, ()),
+    ):
+        op = "DepthwiseConv2dNative"
+        x, w = val(t, xs, "x"), val(t, ws, "w")
+        attrs = dict(strides=[1, s, s, 1], padding=p, dilations=[1, d, d, 1], explicit_paddings=list(e))
+        loose = {"float": dict(atol=1e-5), "half": dict(atol=1e-2), "bfloat16": dict(atol=8e-2)}.get(SHORT[t], {})
+        dense = dict(attrs, dilations=[1, 1, 1, 1])
+        wide = dilate(w, d, d)
+        y = compute(op, [x, wide], **dense)
+        case(op, label, [x, w], expect=y, **attrs, **loose)
+        dy = val(t, y[0].shape, "dy")
+        dx = compute(op + "BackpropInput", [ints(xs), wide, dy], **dense) if xs[0] else [np.zeros(xs, t)]
+        dw = compute(op + "BackpropFilter", [x, ints(wide.shape), dy], **dense) if xs[0] else [np.zeros(ws, t)]
+        case(op + "BackpropInput", label, [ints(xs), w, dy], expect=dx, **attrs, **loose)
+        case(op + "BackpropFilter", label, [x, ints(ws), dy], expect=[dw[0][::d, ::d]], **attrs, **loose)
+    one = dict(strides=[1, 1, 1, 1], padding="VALID")
+    fails("DepthwiseConv2dNative", "depth", [val(F, (1, 4, 4, 3)), val(F, (2, 2, 4, 1))], **one)
+    fails("DepthwiseConv2dNative", "rank", [val(F, (4, 4, 3)), val(F, (2, 2, 3, 1))], **one)
+
+    for t in FLOATS + [I, L] + SMALL:
+        attrs = dict(strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="VALID")
+        x, w = val(t, (1, 4, 5, 2), "x"), val(t, (2, 3, 2), "w")
+        y = case("Dilation2D", SHORT[t], [x, w], **attrs)[0]
+        for op in ("Dilation2DBackpropInput", "Dilation2DBackpropFilter"):
+            case(op, SHORT[t], [x, w, val(t, y.shape, "dy")], **attrs)
+    for p, s, r in itertools.product(("SAME", "VALID"), (1, 2), (1, 2)):
+        attrs = dict(strides=[1, s, s, 1], rates=[1, r, r, 1], padding=p)
+        x, w, label = val(F, (2, 7, 6, 3), "x"), val(F, (3, 2, 3), "w"), "%s_s%d_r%d" % (p.lower(), s, r)
+        y = case("Dilation2D", label, [x, w], **attrs)[0]
+        for op in ("Dilation2DBackpropInput", "Dilation2DBackpropFilter"):
+            case(op, label, [x, w, val(F, y.shape, "dy")], **attrs)
+    attrs = dict(strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="VALID")
+    fails("Dilation2D", "channels", [val(F, (1, 4, 4, 2)), val(F, (2, 2, 3))], **attrs)
+
+    # Of volumes.
+    for label, t, xs, ws, s, p in (
+        ("same", F, (2, 4, 5, 3, 2), (3, 3, 2, 2, 3), (1, 1, 1), "SAME"),
+        ("valid", F, (1, 4, 5, 6, 3), (2, 3, 3, 3, 4), (1, 1, 1), "VALID"),
+        ("strides", F, (1, 5, 6, 7, 2), (3, 3, 3, 2, 2), (2, 1, 2), "SAME"),
+        ("flat", F, (2, 1, 5, 5, 2), (1, 3, 3, 2, 2), (1, 1, 1), "SAME"),
+        ("one_channel", F, (1, 4, 4, 4, 1), (2, 2, 2, 1, 1), (1, 1, 1), "VALID"),
+        ("wide", F, (1, 3, 3, 3, 17), (2, 2, 2, 17, 16), (1, 1, 1), "SAME"),
+        ("double", D, (1, 4, 3, 5, 2), (2, 3, 2, 2, 2), (1, 2, 1), "SAME"),
+        ("half", H, (1, 4, 3, 4, 2), (2, 2, 2, 2, 2), (1, 1, 1), "SAME"),
+        ("bfloat16", BF16, (1, 4, 3, 4, 2), (2, 2, 2, 2, 2), (1, 1, 1), "SAME"),
+    ):
+        x, w = val(t, xs, "x"), val(t, ws, "w")
+        attrs = dict(strides=[1, *s, 1], padding=p)
+        loose = {"float": dict(atol=1e-5), "half": dict(atol=2e-2), "bfloat16": dict(atol=8e-2)}.get(SHORT[t], {})
+        y = case("Conv3D", label, [x, w], **attrs, **loose)[0]
+        dy = val(t, y.shape, "dy")
+        case("Conv3DBackpropInputV2", label, [ints(xs), w, dy], **attrs, **loose)
+        case("Conv3DBackpropFilterV2", label, [x, ints(ws), dy], **attrs, **loose)
+        if t in (F, D):
+            case("Conv3DBackpropInput", label, [x, w, dy], **attrs, **loose)
+            case("Conv3DBackpropFilter", label, [x, w, dy], **attrs, **loose)
+    sizes = [ints((1, 4, 4, 4, 2), L), val(F, (2, 2, 2, 2, 3)), val(F, (1, 4, 4, 4, 3))]
+    case("Conv3DBackpropInputV2", "int64_sizes", sizes, strides=[1] * 5, padding="SAME", atol=1e-5)
+    one = dict(strides=[1] * 5, padding="VALID")
+    fails("Conv3D", "depth", [val(F, (1, 4, 4, 4, 3)), val(F, (2, 2, 2, 4, 1))], **one)
+    fails("Conv3D", "rank", [val(F, (4, 4, 4, 3)), val(F, (2, 2, 2, 3, 1))], **one)
+
+
 def pool():
     family("pool")
     grid = []
@@ -1211,6 +1553,65 @@ def pool():
     fails("MaxPoolGrad", "dy_shape", [val(F, (1, 4, 4, 1)), val(F, (1, 2, 2, 1)), val(F, (1, 4, 4, 1))], **attrs)
 
 
+def more_pools():
+    family("more_pools")
+    for t in FLOATS:
+        for p in ("SAME", "VALID"):
+            x, k, st = val(t, (1, 5, 4, 2), "x"), ints([1, 2, 3, 1]), ints([1, 2, 1, 1])
+            label = "%s_%s" % (SHORT[t], p.lower())
+            y = case("MaxPoolV2", label, [x, k, st], padding=p)[0]
+            case("MaxPoolGradV2", label, [x, y, val(t, y.shape, "dy"), k, st], padding=p)
+            case("MaxPoolGradGradV2", label, [x, y, val(t, x.shape, "ddx"), k, st], padding=p)
+    fails("MaxPoolV2", "rank", [val(F, (4, 4, 1)), ints([1, 2, 2, 1]), ints([1, 2, 2, 1])], padding="SAME")
+    fails("MaxPoolV2", "length", [val(F, (1, 4, 4, 1)), ints([1, 2, 2]), ints([1, 2, 2, 1])], padding="SAME")
+    for t in FLOATS + [I, L] + SMALL:
+        for index in (I, L):
+            attrs = dict(ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME", Targmax=index)
+            case("MaxPoolWithArgmax", "%s_%s" % (SHORT[t], SHORT[index]), [val(t, (2, 5, 4, 3), "x")], **attrs)
+    for p, batch in itertools.product(("SAME", "VALID"), (False, True)):
+        attrs = dict(ksize=[1, 3, 2, 1], strides=[1, 2, 1, 1], padding=p, include_batch_in_index=batch)
+        label = "%s%s" % (p.lower(), "_batch" if batch else "")
+        for t in (F, D, H):
+            x = val(t, (2, 5, 4, 3), "x")
+            y, at = case("MaxPoolWithArgmax", "%s_%s" % (label, SHORT[t]), [x], **attrs)
+            case("MaxPoolGradWithArgmax", "%s_%s" % (label, SHORT[t]), [x, val(t, y.shape, "dy"), at], **attrs)
+            # TensorFlow's CPUs have no kernel of this one; its answer follows from the places.
+            ddx = val(t, x.shape, "ddx")
+            flat = ddx.reshape(-1) if batch else ddx.reshape(2, -1)
+            ddy = flat[at] if batch else np.stack([flat[n][at[n]] for n in range(2)])
+            inputs = [x, ddx, at]
+            case("MaxPoolGradGradWithArgmax", "%s_%s" % (label, SHORT[t]), inputs, expect=[ddy], **attrs)
+    ties = np.maximum(val(F, (1, 6, 6, 2), "ties"), 0)
+    case("MaxPoolWithArgmax", "ties", [ties], ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
+    for op, name in (("MaxPool3D", "Max"), ("AvgPool3D", "Avg")):
+        for t in (F, BF16):
+            for p in ("SAME", "VALID"):
+                for s, k, st in (
+                    ((2, 4, 5, 6, 3), (2, 2, 2), (2, 2, 2)),
+                    ((1, 3, 4, 5, 2), (3, 2, 3), (1, 2, 1)),
+                    ((1, 4, 3, 3, 17), (1, 3, 2), (2, 1, 3)),
+                ):
+                    attrs = dict(ksize=[1, *k, 1], strides=[1, *st, 1], padding=p)
+                    label = "%s_%s_%s" % (dims(s), p.lower(), SHORT[t])
+                    loose = dict(atol=5e-2) if t is BF16 else {}
+                    x = val(t, s, "x")
+                    y = case(op, label, [x], **attrs, **loose)[0]
+                    dy = val(t, y.shape, "dy")
+                    if name == "Avg":
+                        case("AvgPool3DGrad", label, [ints(s), dy], **attrs, **loose)
+                        continue
+                    case("MaxPool3DGrad", label, [x, y, dy], T=t, TInput=t, **attrs, **loose)
+                    case("MaxPool3DGradGrad", label, [x, y, val(t, s, "ddx")], **attrs)
+        one = dict(ksize=[1] * 5, strides=[1] * 5, padding="VALID")
+        fails(op, "rank", [val(F, (4, 4, 4, 1))], **one)
+    ties = np.maximum(val(F, (1, 4, 4, 4, 2), "ties"), 0)
+    attrs = dict(ksize=[1, 2, 2, 2, 1], strides=[1, 1, 1, 1, 1], padding="VALID")
+    for label, x in (("ties", ties), ("zeros", np.zeros_like(ties))):
+        y = case("MaxPool3D", label, [x], **attrs)[0]
+        case("MaxPool3DGrad", label, [x, y, val(F, y.shape, "dy")], T=F, TInput=F, **attrs)
+        case("MaxPool3DGradGrad", label, [x, y, val(F, x.shape, "ddx")], **attrs)
+
+
 def norm():
     family("norm")
     empty = np.zeros(0, F)
@@ -1249,6 +1650,50 @@ def norm():
                 continue
             attrs.pop("exponential_avg_factor", None)
             case("FusedBatchNormGradV3", how + "_" + label, [dy, x, scale, mean, variance, empty], **attrs, **loose)
+    # The first two versions.
+    for version, t in (("", F), ("V2", F), ("V2", H), ("V2", BF16)):
+        loose = {"half": dict(rtol=2e-3, atol=4e-3), "bfloat16": dict(rtol=2e-2, atol=4e-2)}.get(
+            SHORT[t], dict(rtol=2e-5, atol=1e-5)
+        )
+        x, dy = val(t, (2, 3, 4, 5), "x", -1, 5), val(t, (2, 3, 4, 5), "dy")
+        scale, offset = val(F, (5,), "scale"), val(F, (5,), "offset")
+        mean, variance = val(F, (5,), "mean"), val(F, (5,), "variance", 0.1, 2)
+        for how, m, v, training in (("train", empty, empty, True), ("infer", mean, variance, False)):
+            attrs = dict(epsilon=0.01, is_training=training)
+            out = compute("FusedBatchNorm" + version, [x, scale, offset, m, v], **attrs)
+            if not training:
+                out[3:5] = [mean, variance]
+            label = "%s_%s" % (how, SHORT[t])
+            case("FusedBatchNorm" + version, label, [x, scale, offset, m, v], expect=out, **attrs, **loose)
+            case("FusedBatchNormGrad" + version, label, [dy, x, scale, mean, variance], **attrs, **loose)
+    for t in (F, D, H):
+        shape = (2, 3, 2, 4)
+        x, dy = val(t, shape, "x", -1, 3), val(t, shape, "dy")
+        m, v = val(t, (4,), "m"), val(t, (4,), "v", 0.2, 2)
+        beta, gamma = val(t, (4,), "beta"), val(t, (4,), "gamma", 0.5, 2)
+        loose = {"half": dict(rtol=1e-2, atol=4e-2), "float": dict(rtol=2e-5, atol=2e-5)}.get(SHORT[t], {})
+        for scales in (False, True):
+            label = SHORT[t] + ("_scaled" if scales else "")
+            attrs = dict(variance_epsilon=0.01, scale_after_normalization=scales)
+            case("BatchNormWithGlobalNormalization", label, [x, m, v, beta, gamma], **attrs, **loose)
+            case("BatchNormWithGlobalNormalizationGrad", label, [x, m, v, gamma, dy], **attrs, **loose)
+    one = dict(variance_epsilon=0.01, scale_after_normalization=True)
+    vectors = [val(F, (3,)) for _ in range(4)]
+    fails("BatchNormWithGlobalNormalization", "rank", [val(F, (2, 3))] + vectors, **one)
+    # Local response normalisation.
+    for t in (F, H):
+        loose = dict(rtol=1e-2, atol=1e-2) if t is H else dict(rtol=2e-5, atol=2e-6)
+        for label, shape, attrs in (
+            ("default", (2, 3, 2, 7), {}),
+            ("alexnet", (1, 2, 3, 20), dict(depth_radius=4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)),
+            ("narrow", (1, 2, 2, 3), dict(depth_radius=5, bias=2.0, alpha=0.5, beta=1.0)),
+            ("alone", (1, 2, 2, 4), dict(depth_radius=0, bias=1.0, alpha=2.0, beta=0.5)),
+            ("empty", (0, 2, 2, 4), {}),
+        ):
+            x, dy = val(t, shape, "x"), val(t, shape, "dy")
+            y = case("LRN", "%s_%s" % (label, SHORT[t]), [x], **attrs, **loose)[0]
+            case("LRNGrad", "%s_%s" % (label, SHORT[t]), [dy, x, y], **attrs, **loose)
+    fails("LRN", "rank", [val(F, (2, 3))])
     x, one = val(F, (1, 2, 2, 3)), val(F, (3,))
     fails("FusedBatchNormV3", "scale", [x, val(F, (2,)), one, one, one])
     fails("FusedBatchNormV3", "mean", [x, one, one, val(F, (2,)), one], is_training=False)
@@ -1298,25 +1743,78 @@ def partition():
     fails("Where", "scalar", [np.array(True)])
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+# ---- texts ----------------------------------------------------------------------------------------------------------
+
+
+def texts(*values):
+    return np.array(values, dtype=object)
+
+
+def strings():
+    family("strings")
+    words = texts("", "a", "ab", "abc", "a-b", "AB", "a\nb", "7", "x12", "\u00e4", "s3://bucket", "a.b", "[]")
+    patterns = {
+        "literal": "ab", "empty": "", "any": ".", "any_number": ".*", "one_or_more": "a+b*", "optional": "ab?c?", "choice": "a|ab|x\\d+",
+        "group": "(a|b)+", "no_capture": "(?:a|b){2}", "counted": "[a-z]{2,3}", "open_count": "[a-z]{2,}", "class": "[a-c-]+", "negated": "[^a]",
+        "bracket_in_class": "[]\\[]+", "escapes": "\\w\\W\\w", "digits": "\\D\\d\\d", "space": "a\\sb", "anchors": "^abc$", "inner_anchor": "a^b",
+        "lazy": "a+?b", "dot": "a\\.b", "ignore_case": "(?i)ab", "dot_is_all": "(?s)a.b", "checkpoint": "^s3://.*", "a_brace": "a{|ab", "ends": "\\Aab\\z",
+    }
+    for label, pattern in patterns.items():
+        case("StaticRegexFullMatch", label, [words], pattern=pattern)
+    case("StaticRegexFullMatch", "matrix", [texts("a", "b").reshape(2, 1)], pattern="a")
+    case("RegexFullMatch", "scalar", [texts("ab").reshape(()), texts("a.").reshape(())])
+    case("RegexFullMatch", "vector", [words, texts("a.*").reshape(())])
+    for label, pattern in {"open": "(a", "close": "a)", "class": "[a", "star": "*a", "backslash": "a\\", "range": "[b-a]", "twice": "a**"}.items():
+        fails("RegexFullMatch", label, [words, texts(pattern).reshape(())])
+    fails("RegexFullMatch", "pattern_is_a_vector", [words, texts("a")])
+
+
+    both = [words, texts(*"abcdefghijklm")]
+    case("Select", "vector", [np.arange(13) % 3 == 0, *both])
+    case("Select", "scalar", [np.array(False), *both])
+    case("Select", "rows", [np.array([True, False]), texts(*"abcd").reshape(2, 2), texts(*"efgh").reshape(2, 2)])
+    case("SelectV2", "vector", [np.arange(13) % 2 == 0, *both])
+    case("SelectV2", "broadcast", [np.array([[True], [False]]), texts("x", "y"), texts("z").reshape(())])
+
+
+def summary():
+    family("summary")
+    tag = texts("loss").reshape(())
+    reals = [F, D, I, np.uint8, np.int16, np.int8, L, BF16, np.uint16, H, np.uint32, np.uint64]
+    for t in reals:
+        case("ScalarSummary", np.dtype(t).name, [tag, np.array(3).astype(t)])
+        case("HistogramSummary", np.dtype(t).name, [tag, np.array([[1, 2], [2, 100]]).astype(t)])
+    case("ScalarSummary", "vector", [texts("a", "b"), np.array([1.5, -2], F)])
+    case("ScalarSummary", "nan", [tag, np.array(np.nan, F)])
+    case("HistogramSummary", "around_zero", [tag, np.array([0, -0.0, 1e-13, -1e-13, 1e-12, -3, 5e20, 1e300], D)])
+    case("HistogramSummary", "empty", [tag, np.zeros((0, 2), F)])
+    case("HistogramSummary", "zeros", [tag, np.zeros(5, F)])
+    fails("ScalarSummary", "shapes", [texts("a", "b"), np.array([1], F)])
+    fails("HistogramSummary", "nan", [tag, np.array([1, np.nan], F)])
+    fails("HistogramSummary", "infinite", [tag, np.array([1, np.inf], D)])
+    metadata = texts(b"\x0a\x06\x0a\x04text").reshape(())
+    for t in (F, I, B):
+        case("TensorSummaryV2", SHORT[t], [tag, val(t, (2, 3)), metadata])
+    case("TensorSummaryV2", "equal", [tag, np.ones((2, 2), F), texts("").reshape(())])
+    case("TensorSummaryV2", "scalar", [tag, np.array(2, L), metadata])
+    case("TensorSummaryV2", "string", [tag, texts("a", "b"), metadata])
+    first = case("ScalarSummary", "first", [texts("x").reshape(()), np.array(1, F)])[0]
+    second = case("HistogramSummary", "second", [texts("y").reshape(()), np.array([1, 2], F)])[0]
+    third = case("TensorSummaryV2", "third", [texts("z").reshape(()), np.array([1, 2], F), metadata])[0]
+    one, two, three = (texts(x).reshape(()) for x in (first, second, third))
+    case("MergeSummary", "three", [[one, two, three]])
+    case("MergeSummary", "one", [[two]])
+    fails("MergeSummary", "twice", [[one, two, one]])
+    fails("MergeSummary", "no_summary", [[texts("\x07\x07").reshape(())]])
+
+
+def main(makers, description=__doc__):
+    """Writes or checks the families of `makers`, functions by name."""
+    ap = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("family", nargs="*")
     ap.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops"))
     ap.add_argument("--check", action="store_true")
     args = ap.parse_args()
-    makers = dict(
-        elementwise=elementwise,
-        array=array,
-        reduce=reduce,
-        matmul=matmul,
-        softmax=softmax,
-        loss=loss,
-        conv=conv,
-        pool=pool,
-        norm=norm,
-        control=control,
-        partition=partition,
-    )
     os.makedirs(args.out, exist_ok=True)
     status = 0
     for name in args.family or makers:
@@ -1334,5 +1832,26 @@ def main():
     return status
 
 
+MAKERS = dict(
+    elementwise=elementwise,
+    functions=functions,
+    array=array,
+    reduce=reduce,
+    matmul=matmul,
+    softmax=softmax,
+    loss=loss,
+    conv=conv,
+    diagonals=diagonals,
+    deep=deep,
+    products=products,
+    pool=pool,
+    more_pools=more_pools,
+    norm=norm,
+    control=control,
+    partition=partition,
+    strings=strings,
+    summary=summary,
+)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(MAKERS))

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "graph/attr_proto.h"
 #include "graph/dot.h"
@@ -134,7 +135,7 @@ TEST_F(GraphDefTest, ErrorsOfFilesNameThePathAndTheLine) {
 TEST_F(GraphDefTest, ATextThatIsNestedWithoutEndIsRefusedWithItsPlace) {
   const auto said = [](const std::string& text) {
     GraphDef def;
-    return ParseGraphText(text, "g.pbtxt", &def).ToString();
+    return ParseMessageText(text, "g.pbtxt", &def).ToString();
   };
   for (const std::string& level : {std::string("attr { key: \"a\" value { func { "),
                                    std::string("other { other { other { ")}) {
@@ -225,6 +226,68 @@ TEST_F(GraphDefTest, NodesOfUnknownOpsAreKeptAndWrittenAgain) {
   ExpectSame(*graph, *again);
   EXPECT_EQ(ErrorOf(text, {.keep_unknown_ops = false}),
             "UNIMPLEMENTED: node 'g': op 'Foreign' is not registered");
+}
+
+TEST_F(GraphDefTest, TypesOfAnUnknownOpAreThoseThatSomeTensorFlowMayHave) {
+  const auto with = [](const std::string& value) {
+    return "node { name: 'f' op: 'Foreign' attr { key: 'Ts' value { " + value + " } } }";
+  };
+  // As numbers, since graph.proto does not name all of them: quantized int8 and a reference to it,
+  // float4, none.
+  for (const char* const known : {"type: 11", "type: 111", "type: 33", "type: 0",
+                                  "list { type: 11 type: 111 type: 133 type: 0 }"}) {
+    const auto graph = FromText(with(known));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto again = ParseGraph(SerializeGraph(*graph), &TestRegistry());
+    ASSERT_TRUE(again.ok()) << again.status();
+    ExpectSame(*graph, *again);
+  }
+  for (const int none : {-1, 100, 200, 201, 1497381786}) {
+    const std::string number = std::to_string(none);
+    const std::string why =
+        "INVALID_ARGUMENT: node 'f' (Foreign): attribute 'Ts': there is no type " + number;
+    EXPECT_EQ(ErrorOf(with("type: " + number)), why);
+    EXPECT_EQ(ErrorOf(with("list { type: 3 type: " + number + " }")), why);
+    EXPECT_EQ(ErrorOf("library { function { signature { name: 'g' } node_def { name: 'f' op: "
+                      "'Foreign' attr { key: 'Ts' value { type: " +
+                      number + " } } } } }"),
+              "INVALID_ARGUMENT: function 'g', node 'f' (Foreign): attribute 'Ts': there is no "
+              "type " +
+                  number);
+  }
+  // What becomes of an attribute that a known op does not declare shows in the same way.
+  EXPECT_EQ(ErrorOf("node { name: 'n' op: 'NoOp' attr { key: '_mg_x' value { type: 1000 } } }"),
+            "INVALID_ARGUMENT: node 'n' (NoOp): attribute '_mg_x': there is no type 1000");
+}
+
+// Outputs of an unknown op have names of which we know no order: they are numbered, and keep their
+// numbers from then on. By name: "mask" twice, and "output", by which we write numbers.
+TEST_F(GraphDefTest, OutputsOfAnUnknownOpInAFunctionKeepTheirNumbers) {
+  const auto graph = FromText(R"(
+    library { function {
+      signature { name: "f" input_arg { name: "x" type: DT_FLOAT }
+        output_arg { name: "a" type: DT_FLOAT } output_arg { name: "b" type: DT_FLOAT }
+        output_arg { name: "c" type: DT_FLOAT } output_arg { name: "d" type: DT_FLOAT } }
+      node_def { name: "u" op: "Foreign" input: "x" }
+      node_def { name: "v" op: "Foreign" input: "u:7" }
+      ret { key: "a" value: "u:mask:3" } ret { key: "b" value: "u:output:1" }
+      ret { key: "c" value: "u:mask:0" } ret { key: "d" value: "v:550" } } })");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const Graph& body = *graph->functions().Find("f")->body;
+  const NodeId u = body.Find("u"), v = body.Find("v");
+  EXPECT_EQ(body.inputs(v)[0], (Endpoint{u, 7}));
+  EXPECT_EQ(body.num_outputs(u), 8);
+  EXPECT_EQ(body.num_outputs(v), 551);
+  std::set<int32_t> numbers;
+  for (const NodeId result : graph->functions().Find("f")->results) {
+    const Endpoint source = body.inputs(result)[0];
+    if (source.node == u) numbers.insert(source.index);
+  }
+  EXPECT_EQ(numbers, (std::set<int32_t>{0, 1, 2}));
+  const std::string text = SerializeGraph(*graph);
+  const auto again = ParseGraph(text, &TestRegistry());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(SerializeGraph(*again), text);
 }
 
 TEST_F(GraphDefTest, EachMistakeIsOneErrorThatNamesTheNode) {

@@ -219,6 +219,22 @@ TEST_F(PartitionTest, AnUnplacedNodeAndAMovingResourceAreErrors) {
               "node 'x' (Placeholder) is not placed");
 }
 
+TEST_F(PartitionTest, AVariantStaysInItsTask) {
+  const Output v = OpBuilder(On(kPs).WithOpName("v"), "Placeholder")
+                       .Attr("dtype", DT_VARIANT)
+                       .Attr("shape", PartialShape())
+                       .BuildOutput();
+  const Output beside = Op1(On(kPs).WithOpName("beside"), "Identity", v);
+  ASSERT_TRUE(PartitionGraph(graph_, {{}, {}, ParsedDevice(kClient)}).ok());
+  EXPECT_SAYS(PartitionGraph(graph_, {{}, {beside.endpoint}, ParsedDevice(kClient)}).status(),
+              "the variant 'beside' cannot be fetched");
+  EXPECT_SAYS(PartitionGraph(graph_, {{v.endpoint}, {}, ParsedDevice(kClient)}).status(),
+              "the variant 'v' cannot be fed");
+  Op1(On(Worker(0)).WithOpName("away"), "Identity", v);
+  EXPECT_SAYS(PartitionGraph(graph_, {{}, {}, ParsedDevice(kClient)}).status(),
+              "the variant 'v' on " + std::string(kPs) + " cannot move to node 'away'");
+}
+
 TEST_F(PartitionTest, WhatTheReceiverNeedsFirstHasTheSmallerPriority) {
   const Output late = Placeholder(On(kPs).WithOpName("late")),
                early = Placeholder(On(kPs).WithOpName("early"));

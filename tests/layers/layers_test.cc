@@ -45,7 +45,8 @@ const std::map<std::string, std::set<std::string>>& Allowed() {
 
 // Headers of sub-folders that are interfaces, besides the one that is named like its folder: the
 // control plane, which upper layers talk to by name; what kernels for GPUs see of CUDA; the files
-// of checkpoints; and of the executor's rooms what clients and kernels use.
+// of checkpoints and the messages of summaries; and of the executor's rooms what clients and
+// kernels use.
 bool IsDoor(const std::string& path) {
   static const std::set<std::string> doors = {
       "executor/collective/collective_kernel.h",
@@ -57,6 +58,7 @@ bool IsDoor(const std::string& path) {
       "executor/worker/step_ids.h",
       "executor/worker/step_message.h",
       "executor/worker/task_status.h",
+      "ops/summary/histogram.h",
   };
   return path.starts_with("transport/control/") || path.starts_with("executor/gpu/cuda/") ||
          path.starts_with("ops/checkpoint_files/") || doors.count(path) > 0;

@@ -13,12 +13,12 @@ std::string OfTensorFlow(const std::string& name) {
 }
 
 TEST(CheckpointCommand, ListsEitherFormatAndTheLatestOfAFolder) {
-  const Ran job = Command({"checkpoint", "list", OfTensorFlow("job")});
+  const Ran job = RunMonograph({"checkpoint", "list", OfTensorFlow("job")});
   EXPECT_EQ(job.code, 0) << job.error;
   ExpectText(job.output,
              {"table/Adam    float  [5,2]     40\n", "global_step   int64  []         8\n",
               "job/model.ckpt-3: 9 tensors, 160 bytes, TensorFlow's files\n"});
-  const Ran types = Command({"checkpoint", "list", OfTensorFlow("types/model")});
+  const Ran types = RunMonograph({"checkpoint", "list", OfTensorFlow("types/model")});
   EXPECT_EQ(types.code, 0) << types.error;
   ExpectText(types.output,
              {"of_bfloat16  bfloat16  [2,3]     12\n", "empty        float     [0,4]      0\n"});
@@ -27,14 +27,14 @@ TEST(CheckpointCommand, ListsEitherFormatAndTheLatestOfAFolder) {
 TEST(CheckpointCommand, ConvertsBothWaysWithEveryBit) {
   const TemporaryFolder folder;
   const std::string ours = folder.File("new/ours"), theirs = folder.File("theirs");
-  Ran ran = Command({"checkpoint", "convert", OfTensorFlow("types/model"), ours});
+  Ran ran = RunMonograph({"checkpoint", "convert", OfTensorFlow("types/model"), ours});
   EXPECT_EQ(ran.code, 1);
   ExpectText(ran.error, {"'strings' is string", "leave it out by --skip='strings'"});
-  ran =
-      Command({"checkpoint", "convert", OfTensorFlow("types/model"), ours, "--skip=strings,text"});
+  ran = RunMonograph(
+      {"checkpoint", "convert", OfTensorFlow("types/model"), ours, "--skip=strings,text"});
   EXPECT_EQ(ran.code, 0) << ran.error;
   ExpectText(ran.output, {"new/ours.safetensors: 15 tensors of "});
-  ran = Command({"checkpoint", "convert", ours, theirs});
+  ran = RunMonograph({"checkpoint", "convert", ours, theirs});
   EXPECT_EQ(ran.code, 0) << ran.error;
   ExpectText(ran.output, {"theirs.index: 15 tensors of "});
   const auto variables = ListVariables(theirs).value();
@@ -44,20 +44,20 @@ TEST(CheckpointCommand, ConvertsBothWaysWithEveryBit) {
     EXPECT_TRUE(BitEqual(LoadVariable(ours, variable.name).value(), wanted)) << variable.name;
     EXPECT_TRUE(BitEqual(LoadVariable(theirs, variable.name).value(), wanted)) << variable.name;
   }
-  ran = Command({"checkpoint", "convert", OfTensorFlow("slices/model"), theirs});
+  ran = RunMonograph({"checkpoint", "convert", OfTensorFlow("slices/model"), theirs});
   EXPECT_EQ(ran.code, 1);
   ExpectText(ran.error, {"there is a checkpoint '" + theirs + "' already"});
 }
 
 TEST(CheckpointCommand, NamesWhatIsNotThere) {
   const TemporaryFolder folder;
-  Ran ran = Command({"checkpoint", "list", folder.File("m")});
+  Ran ran = RunMonograph({"checkpoint", "list", folder.File("m")});
   EXPECT_EQ(ran.code, 1);
   ExpectText(ran.error, {"there is no checkpoint '" + folder.File("m") + "': neither '"});
-  ran = Command({"checkpoint", "list", folder.path()});
+  ran = RunMonograph({"checkpoint", "list", folder.path()});
   EXPECT_EQ(ran.code, 1);
   ExpectText(ran.error, {"has no file 'checkpoint'"});
-  ran = Command(
+  ran = RunMonograph(
       {"checkpoint", "convert", OfTensorFlow("types/model"), folder.File("m"), "--skip=no"});
   EXPECT_EQ(ran.code, 1);
   ExpectText(ran.error, {"Key no not found in checkpoint"});

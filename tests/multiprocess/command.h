@@ -25,8 +25,8 @@ inline Ran RunToEnd(const std::vector<std::string>& argv,
 }
 
 // The command `monograph`.
-inline Ran Command(std::vector<std::string> words,
-                   const ChildProcess::Environment& environment = {}) {
+inline Ran RunMonograph(std::vector<std::string> words,
+                        const ChildProcess::Environment& environment = {}) {
   words.insert(words.begin(), MonographPath());
   return RunToEnd(words, environment);
 }

@@ -39,10 +39,11 @@ bool NoProcessWith(const std::string& text) {
 struct Comparison {
   Comparison(const std::vector<std::string>& flags, const std::string& script)
       : mark("0." + std::to_string(getpid()) + "0" + std::to_string(++count) + "2"),
-        process(Command(flags, script), {{"GOOD", WriteResult()}, {"FOLDER", folder.path()}}) {}
+        process(RunMonograph(flags, script), {{"GOOD", WriteResult()}, {"FOLDER", folder.path()}}) {
+  }
 
-  std::vector<std::string> Command(const std::vector<std::string>& flags,
-                                   const std::string& script) const {
+  std::vector<std::string> RunMonograph(const std::vector<std::string>& flags,
+                                        const std::string& script) const {
     std::vector<std::string> command = {
         MonographPath(), "compare", "--out=" + folder.File("page.html"),
         "--json=" + folder.File("figures.json"), "--executor_flags=--drain_seconds=" + mark};

@@ -101,7 +101,7 @@ TEST_P(GoldenGraph, GivesTensorFlowsValuesInOneProcess) {
   const fs::path folder = fs::path(MG_GOLDEN_GRAPHS) / GetParam();
   TemporaryFolder out;
   RunScriptOptions options;
-  options.graph = (folder / "graph.pb").string();
+  options.model.path = (folder / "graph.pb").string();
   options.script = (folder / "steps.json").string();
   options.out = out.path();
   // A graph for a cluster runs here too when its tasks are waived.

@@ -21,7 +21,7 @@
 namespace monograph {
 namespace {
 
-Ran Devices() { return Command({"devices"}); }
+Ran Devices() { return RunMonograph({"devices"}); }
 
 void ExpectText(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts)

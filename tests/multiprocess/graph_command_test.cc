@@ -27,7 +27,7 @@ std::string Row(const std::string& text, const std::string& op) {
 
 TEST(GraphCheck, AGraphThatRunsIsOneLine) {
   for (const char* name : {"resource_variables", "ref_variables"}) {
-    const Ran ran = Command({"graph", "check", Sample(name)});
+    const Ran ran = RunMonograph({"graph", "check", Sample(name)});
     EXPECT_EQ(ran.code, 0) << ran.output << ran.error;
     ExpectText(ran.output, {std::string(name) + ".pb: all is there ("});
     EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1);
@@ -37,19 +37,19 @@ TEST(GraphCheck, AGraphThatRunsIsOneLine) {
 TEST(GraphCheck, EveryGraphOfTheGoldenTestsIsAllThere) {
   for (const auto& entry : std::filesystem::directory_iterator(MG_GOLDEN_GRAPHS)) {
     if (!entry.is_directory() || entry.path().filename() == "unknown_op") continue;
-    const Ran ran = Command({"graph", "check", entry.path().string() + "/graph.pb"});
+    const Ran ran = RunMonograph({"graph", "check", entry.path().string() + "/graph.pb"});
     EXPECT_EQ(ran.code, 0) << entry.path() << ran.output << ran.error;
   }
 }
 
 TEST(GraphCheck, ALoopIsNoCycle) {
-  const Ran ran = Command({"graph", "check", Sample("control_flow")});
+  const Ran ran = RunMonograph({"graph", "check", Sample("control_flow")});
   EXPECT_EQ(ran.code, 0) << ran.output << ran.error;
   ExpectText(ran.output, {"all is there ("});
 }
 
 TEST(GraphCheck, LooksIntoFunctionsAndAtTypes) {
-  const Ran ran = Command({"graph", "check", Sample("ops_in_a_function")});
+  const Ran ran = RunMonograph({"graph", "check", Sample("ops_in_a_function")});
   EXPECT_EQ(ran.code, 1) << ran.error;
   ExpectText(Row(ran.output, "Cholesky"), {"Cholesky 3 no such op outside,", "(function "});
   ExpectText(Row(ran.output, "MatMul"), {"MatMul 1 ", "complex64", " complex"});
@@ -65,7 +65,7 @@ TEST(GraphCheck, AttributesThatAreNotKnownAreTold) {
                      "node { name: \"y\" op: \"BiasAdd\" input: [\"x\", \"x\"] "
                      "attr { key: \"T\" value { type: DT_FLOAT } } " +
                          attrs + "}\n");
-    return Command({"graph", "check", path});
+    return RunMonograph({"graph", "check", path});
   };
   EXPECT_EQ(check("").code, 0);
   const Ran value = check("attr { key: \"data_format\" value { s: \"NWHC\" } }");
@@ -95,7 +95,7 @@ TEST(GraphCheck, FunctionsThatCallEachOtherAreTold) {
                                       "node { name: \"x\" op: \"Placeholder\" attr { key: "
                                       "\"dtype\" value { type: DT_FLOAT } } }\n"
                                       "node { name: \"call\" op: \"f\" input: \"x\" }\n");
-  const Ran ran = Command({"graph", "check", path});
+  const Ran ran = RunMonograph({"graph", "check", path});
   EXPECT_EQ(ran.code, 1) << ran.error;
   ExpectText(ran.output, {"Its calls cannot run: function 'f' calls itself: 'f' -> 'g' -> 'f'"});
 }
@@ -104,7 +104,7 @@ TEST(GraphCheck, NamesThatWouldSteerTheTerminalAreShownAsTheirBytes) {
   TemporaryFolder folder;
   const std::string path = folder.Write(
       "graph.pbtxt", "node { name: \"x\\033[2J\" op: \"Foo\\007\\nmonograph: all is well\" }\n");
-  const Ran ran = Command({"graph", "check", path});
+  const Ran ran = RunMonograph({"graph", "check", path});
   EXPECT_EQ(ran.code, 1) << ran.error;
   ExpectText(ran.output, {"Foo\\x07\\x0amonograph: all is well", "x\\x1b[2J"});
   for (const char c : ran.output + ran.error) EXPECT_TRUE(c == '\n' || c >= ' ') << int{c};
@@ -119,16 +119,16 @@ TEST(GraphCheck, AFileThatIsNoGraphIsOneErrorAndTwo) {
     ExpectText(ran.error, {words});
     EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
   };
-  expect(Command({"graph", "check", "/nowhere.pb"}), "'/nowhere.pb': No such file");
-  expect(Command({"graph", "check", "graph.txt"}), "must end in .pb");
-  expect(Command({"graph", "check", folder.Write("bad.pb", "no graph")}), "no GraphDef");
-  expect(Command({"graph", "check", folder.Write("bad.pbtxt", "node { oops")}), "bad.pbtxt:1");
-  expect(
-      Command({"graph", "check",
-               folder.Write("loose.pbtxt", "node { name: \"y\" op: \"NoOp\" input: \"^gone\" }")}),
-      "'^gone' is not in the graph");
-  expect(Command({"graph", "check"}), "graph");
-  EXPECT_EQ(Command({"graph", "chekc", "graph.pb"}).code, 2);
+  expect(RunMonograph({"graph", "check", "/nowhere.pb"}), "'/nowhere.pb': No such file");
+  expect(RunMonograph({"graph", "check", "graph.txt"}), "must end in .pb");
+  expect(RunMonograph({"graph", "check", folder.Write("bad.pb", "no graph")}), "no GraphDef");
+  expect(RunMonograph({"graph", "check", folder.Write("bad.pbtxt", "node { oops")}), "bad.pbtxt:1");
+  expect(RunMonograph(
+             {"graph", "check",
+              folder.Write("loose.pbtxt", "node { name: \"y\" op: \"NoOp\" input: \"^gone\" }")}),
+         "'^gone' is not in the graph");
+  expect(RunMonograph({"graph", "check"}), "graph");
+  EXPECT_EQ(RunMonograph({"graph", "chekc", "graph.pb"}).code, 2);
 }
 
 TEST(GraphOps, TheListInTheDocumentsIsWhatThisProgramHas) {
@@ -137,19 +137,98 @@ TEST(GraphOps, TheListInTheDocumentsIsWhatThisProgramHas) {
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("|")) table += line + "\n";
   }
-  const Ran ran = Command({"graph", "ops"});
+  const Ran ran = RunMonograph({"ops"}, {{"MONOGRAPH_TENSORFLOW", "none"}});
   EXPECT_EQ(ran.code, 0) << ran.error;
   EXPECT_EQ(table, ran.output) << "write the output of `monograph graph ops` into docs/ops.md";
 }
 
 TEST(GraphOps, DescribesAnOp) {
-  const Ran ran = Command({"graph", "ops", "MatMul"});
+  const Ran ran = RunMonograph({"graph", "ops", "MatMul"});
   EXPECT_EQ(ran.code, 0) << ran.error;
   ExpectText(ran.output, {"MatMul(a: T, b: T) -> (product: T)",
                           "types on a CPU:", "T: bfloat16 double float half"});
-  const Ran wrong = Command({"graph", "ops", "MatMull"});
+  const Ran wrong = RunMonograph({"graph", "ops", "MatMull"});
   EXPECT_EQ(wrong.code, 1);
   ExpectText(wrong.error, {"'MatMul'"});
+}
+
+TEST(GraphOps, AnOpThatWeLackSaysWhoCouldLendIt) {
+  const auto describe = [](const std::string& interpreter) {
+    const Ran ran = RunMonograph({"ops", "Dawsn"}, {{"MONOGRAPH_TENSORFLOW", interpreter}});
+    EXPECT_EQ(ran.code, 1) << ran.output;
+    return ran.error;
+  };
+  ExpectText(describe("none"), {"op 'Dawsn' is not registered",
+                                "MONOGRAPH_TENSORFLOW can name a Python interpreter"});
+  ExpectText(describe("/nowhere/python"),
+             {"'/nowhere/python'", "lends no TensorFlow: No such file or directory"});
+  ExpectText(describe("false"), {"'false'", "it ended without an answer"});
+}
+
+// A stand-in for the interpreter, which says that TensorFlow has one op, and ends.
+std::string FakeInterpreter(const TemporaryFolder& folder) {
+  // An OpList and a KernelList: {name: "Dawsn" input_arg {name: "x" type: DT_FLOAT} output_arg
+  // {the same}}, and its kernel for CPUs.
+  const std::string arg("\x0a\x01x\x18\x01", 5);
+  const std::string op =
+      "\x0a\x05"
+      "Dawsn"
+      "\x12\x05" +
+      arg + "\x1a\x05" + arg;
+  const std::string kernel =
+      "\x0a\x05"
+      "Dawsn"
+      "\x12\x03"
+      "CPU";
+  const auto answer = [](const std::string& text) {
+    const auto size = static_cast<uint32_t>(text.size());
+    return "+" + std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
+  };
+  const auto message = [](const std::string& text) {
+    return "\x0a" + std::string(1, static_cast<char>(text.size())) + text;
+  };
+  const std::string answers =
+      folder.Write("answers", answer("/nowhere.so") + answer("9.9") + answer(message(op)) +
+                                  answer(message(kernel)));
+  std::string interpreter = folder.Write("interpreter", "#!/bin/sh\ncat " + answers + " >&0\n");
+  std::filesystem::permissions(interpreter, std::filesystem::perms::owner_all);
+  return interpreter;
+}
+
+TEST(GraphOps, DefinitionsAreThoseThatTheInterpreterGives) {
+  const TemporaryFolder folder;
+  const Ran ran =
+      RunMonograph({"ops", "Dawsn"}, {{"MONOGRAPH_TENSORFLOW", FakeInterpreter(folder)}});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"Dawsn(x: float) -> (x: float)", "borrowed from TensorFlow"});
+}
+
+TEST(GraphOps, ARowForEachOpSaysItsTypesAndWhoseItIs) {
+  const TemporaryFolder folder;
+  const Ran ran =
+      RunMonograph({"ops", "--types"}, {{"MONOGRAPH_TENSORFLOW", FakeInterpreter(folder)}});
+  EXPECT_EQ(ran.code, 0) << ran.error;
+  ExpectText(ran.output, {"| op | types on CPUs | devices | gradient | whose |",
+                          "| MatMul | T: ", " | yes | ours |\n", "| NoOp | all | CPU",
+                          "| Dawsn | all | CPU | no | borrowed |\n"});
+}
+
+TEST(GraphOps, ATaskThatLacksABorrowedOpIsNamed) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write(
+      "graph.pbtxt",
+      "node { name: \"x\" op: \"Const\" attr { key: \"dtype\" value { type: DT_FLOAT } }\n"
+      "  attr { key: \"value\" value { tensor { dtype: DT_FLOAT tensor_shape { } } } } }\n"
+      "node { name: \"y\" op: \"Dawsn\" input: \"x\" device: \"/job:worker/task:0\" }\n");
+  // Only the client has it, which opens no library: that of the stand-in does not exist.
+  const Ran ran = RunMonograph({"launch", "--ps=0", "--workers=1", "--", "env",
+                                "MONOGRAPH_TENSORFLOW=" + FakeInterpreter(folder), MonographPath(),
+                                "run", path, "--fetches=y:0"},
+                               {{"MONOGRAPH_TENSORFLOW", "none"}});
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  ExpectText(ran.output + ran.error,
+             {"/job:worker/replica:0/task:0: node 'y': op 'Dawsn' is not registered",
+              "MONOGRAPH_TENSORFLOW can name"});
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ std::string ExecutorFolder() { return std::filesystem::path(ExecutorPath()).pare
 
 Ran RunLaunch(std::vector<std::string> words, const ChildProcess::Environment& environment = {}) {
   words.insert(words.begin(), "launch");
-  return Command(std::move(words), environment);
+  return RunMonograph(std::move(words), environment);
 }
 
 TEST(Launch, TheProgramRunsOnTheClusterThatItsFlagAndItsEnvironmentName) {

@@ -31,8 +31,8 @@ TEST(MonographCommand, OutputThatIsLostIsAFailure) {
 TEST(MonographRun, AFailedStepIsRecordedTheNextOneRunsAndTheExitCodeIsOne) {
   TemporaryFolder out;
   const std::string folder = Golden("unknown_op");
-  const Ran ran = Command({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
-                           "--out=" + out.File("new/folder")});
+  const Ran ran = RunMonograph({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
+                                "--out=" + out.File("new/folder")});
   EXPECT_EQ(ran.code, 1) << ran.error;
   std::ifstream file(out.File("new/folder/result.json"));
   const nlohmann::json result = nlohmann::json::parse(file);
@@ -52,7 +52,7 @@ TEST(MonographRun, AGraphThatIsNoneIsRecordedAsItsLoad) {
   const std::string graph =
       folder.Write("bad.pbtxt", "node { name: \"a\" op: \"Const\" }\nnode { oops: 1 }\n");
   const std::string script = folder.Write("steps.json", "{\"steps\": [{\"fetches\": [\"a:0\"]}]}");
-  const Ran ran = Command({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
+  const Ran ran = RunMonograph({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
   EXPECT_EQ(ran.code, 1);
   std::ifstream file(folder.File("out/result.json"));
   const nlohmann::json result = nlohmann::json::parse(file);
@@ -70,7 +70,7 @@ TEST(MonographRun, WhatAStepAsksForInVainIsItsOwnErrorAndIsSaid) {
       folder.Write("steps.json",
                    "{\"steps\": [{\"fetches\": [\"c:0\"]}, {\"fetches\": [\"c:1\"]}, {\"targets\": "
                    "[\"x:0\"]}, {\"feeds\": {\"x:0\": \".\"}, \"fetches\": [\"x:0\"]}]}");
-  const Ran ran = Command({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
+  const Ran ran = RunMonograph({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
   EXPECT_EQ(ran.code, 1) << ran.error;
   std::ifstream file(folder.File("out/result.json"));
   const nlohmann::json steps = nlohmann::json::parse(file)["steps"];
@@ -95,7 +95,7 @@ TEST(MonographRun, AMessageThatQuotesBytesThatAreNoTextIsInTheResult) {
       "\"\\377\\376\" } } }\nnode { name: \"r\" op: \"ReadVariableOp\" input: \"w\" attr { key: "
       "\"dtype\" value { type: DT_FLOAT } } }\n");
   const std::string script = folder.Write("steps.json", "{\"steps\": [{\"fetches\": [\"r:0\"]}]}");
-  const Ran ran = Command({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
+  const Ran ran = RunMonograph({"run", graph, "--script=" + script, "--out=" + folder.File("out")});
   EXPECT_EQ(ran.code, 1) << ran.error;
   std::ifstream file(folder.File("out/result.json"));
   const nlohmann::json result = nlohmann::json::parse(file);
@@ -107,34 +107,35 @@ TEST(MonographRun, MistakesInWhatItIsGivenAreOneErrorEach) {
   TemporaryFolder folder;
   const std::string graph = Golden("scalar_arithmetic") + "/graph.pb";
   const std::string script = folder.Write("steps.json", "{\"steps\": [}");
-  ExpectText(Command({"run", graph, "--script=" + script, "--out=" + folder.path()}).error,
+  ExpectText(RunMonograph({"run", graph, "--script=" + script, "--out=" + folder.path()}).error,
              {script, "not JSON"});
-  ExpectText(Command({"run", graph, "--script=/nowhere.json", "--out=" + folder.path()}).error,
+  ExpectText(RunMonograph({"run", graph, "--script=/nowhere.json", "--out=" + folder.path()}).error,
              {"/nowhere.json"});
-  ExpectText(Command({"run", graph, "--script=" + folder.path(), "--out=" + folder.path()}).error,
-             {"cannot read script"});
-  ExpectText(Command({"run", graph, "--script=/dev/zero", "--out=" + folder.path()}).error,
+  ExpectText(
+      RunMonograph({"run", graph, "--script=" + folder.path(), "--out=" + folder.path()}).error,
+      {"cannot read script"});
+  ExpectText(RunMonograph({"run", graph, "--script=/dev/zero", "--out=" + folder.path()}).error,
              {"cannot read script '/dev/zero': it is a device; a file is expected"});
   const std::string many(60000, '['), closed(60000, ']');
   for (const auto& [steps, words] :
        {std::pair(std::string("1e999"), "line 1, column 24: the number 1e999 is out of range"),
         std::pair(many + closed, "nested more than 100 deep")}) {
     const std::string bad = folder.Write("bad.json", "{\"steps\": [{\"targets\": " + steps + "}]}");
-    const Ran ran = Command({"run", graph, "--script=" + bad, "--out=" + folder.path()});
+    const Ran ran = RunMonograph({"run", graph, "--script=" + bad, "--out=" + folder.path()});
     EXPECT_EQ(ran.code, 1);
     ExpectText(ran.error, {bad, words});
   }
   std::filesystem::create_directory(folder.File("folder.pb"));
-  ExpectText(Command({"graph", "check", folder.File("folder.pb")}).error,
+  ExpectText(RunMonograph({"graph", "check", folder.File("folder.pb")}).error,
              {"folder.pb': it is a folder; a file is expected"});
-  const Ran slip = Command({"run", graph, "--scirpt=x"});
+  const Ran slip = RunMonograph({"run", graph, "--scirpt=x"});
   EXPECT_EQ(slip.code, 2);
   ExpectText(slip.error, {"--scirpt", "--script"});
-  const Ran command = Command({"lanch"});
+  const Ran command = RunMonograph({"lanch"});
   EXPECT_EQ(command.code, 2);
   ExpectText(command.error, {"'lanch'", "'launch'"});
-  const Ran nothing = Command({"graph", "export", graph, "--out=" + folder.File("part.pb"),
-                               "--partitions", "--fetches=", "--targets="});
+  const Ran nothing = RunMonograph({"graph", "export", graph, "--out=" + folder.File("part.pb"),
+                                    "--partitions", "--fetches=", "--targets="});
   EXPECT_EQ(nothing.code, 2);
   ExpectText(nothing.error, {"--fetches or --targets"});
 }
@@ -159,28 +160,28 @@ class Export : public ::testing::Test {
 };
 
 TEST_F(Export, WritesAWholeGraphAsTextAsDotAndBackToTheSameBytes) {
-  EXPECT_EQ(
-      Command({"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("graph.pbtxt")})
-          .code,
-      0);
+  EXPECT_EQ(RunMonograph({"graph", "export", folder_.File("graph.pb"),
+                          "--out=" + folder_.File("graph.pbtxt")})
+                .code,
+            0);
   ExpectText(Read("graph.pbtxt"), {"name: \"a\"", "op: \"Neg\"", "/job:worker"});
-  EXPECT_EQ(
-      Command({"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("graph.dot")})
-          .code,
-      0);
+  EXPECT_EQ(RunMonograph(
+                {"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("graph.dot")})
+                .code,
+            0);
   ExpectText(Read("graph.dot"), {"digraph", "->"});
-  EXPECT_EQ(
-      Command({"graph", "export", folder_.File("graph.pbtxt"), "--out=" + folder_.File("again.pb")})
-          .code,
-      0);
+  EXPECT_EQ(RunMonograph({"graph", "export", folder_.File("graph.pbtxt"),
+                          "--out=" + folder_.File("again.pb")})
+                .code,
+            0);
   EXPECT_EQ(Read("again.pb"), Read("graph.pb"));
 }
 
 TEST_F(Export, WritesThePartOfEachTask) {
   TestCluster cluster({.ps = 0, .workers = 2});
-  const Ran ran =
-      Command({"graph", "export", folder_.File("graph.pb"), "--out=" + folder_.File("part.pbtxt"),
-               "--partitions", "--feeds=x:0", "--fetches=b:0", "--cluster=" + cluster.json()});
+  const Ran ran = RunMonograph({"graph", "export", folder_.File("graph.pb"),
+                                "--out=" + folder_.File("part.pbtxt"), "--partitions",
+                                "--feeds=x:0", "--fetches=b:0", "--cluster=" + cluster.json()});
   EXPECT_EQ(ran.code, 0) << ran.error;
   const std::string first = Read("part.worker_0.pbtxt"), second = Read("part.worker_1.pbtxt");
   ExpectText(first, {"name: \"a\"", "_Recv", "_Send"});
@@ -190,13 +191,13 @@ TEST_F(Export, WritesThePartOfEachTask) {
 }
 
 TEST(MonographDevices, ListsTheCpu) {
-  const Ran ran = Command({"devices"});
+  const Ran ran = RunMonograph({"devices"});
   EXPECT_EQ(ran.code, 0);
   ExpectText(ran.output, {"/device:CPU:0"});
 }
 
 TEST(MonographDevices, ListsTheCpuAsJson) {
-  const Ran ran = Command({"devices", "--json"});
+  const Ran ran = RunMonograph({"devices", "--json"});
   EXPECT_EQ(ran.code, 0) << ran.error;
   const nlohmann::json json = nlohmann::json::parse(ran.output);
   EXPECT_EQ(json["monograph_devices"], 1);
@@ -210,7 +211,8 @@ TEST(MonographDevices, ListsTheCpuAsJson) {
 TEST(MonographStatus, TellsEveryTaskAsJsonAlsoOneThatDoesNotAnswer) {
   TestCluster cluster({.ps = 1, .workers = 1, .start = false});
   cluster.Start("worker", 0);
-  const Ran ran = Command({"status", "--cluster=" + cluster.json(), "--start_timeout=2", "--json"});
+  const Ran ran =
+      RunMonograph({"status", "--cluster=" + cluster.json(), "--start_timeout=2", "--json"});
   EXPECT_EQ(ran.code, 1) << ran.error;
   const nlohmann::json json = nlohmann::json::parse(ran.output);
   EXPECT_EQ(json["monograph_status"], 1);
@@ -231,7 +233,7 @@ TEST(MonographStatus, TellsEveryTaskAsJsonAlsoOneThatDoesNotAnswer) {
 
 TEST(MonographStatus, NamesATaskThatDoesNotAnswerOnce) {
   TestCluster cluster({.ps = 0, .workers = 1, .start = false});
-  const Ran ran = Command({"status", "--cluster=" + cluster.json(), "--start_timeout=0.2"});
+  const Ran ran = RunMonograph({"status", "--cluster=" + cluster.json(), "--start_timeout=0.2"});
   EXPECT_EQ(ran.code, 1);
   const std::string name = "/job:worker/replica:0/task:0 at ";
   const std::string said = ran.output + ran.error;
@@ -240,50 +242,50 @@ TEST(MonographStatus, NamesATaskThatDoesNotAnswerOnce) {
 }
 
 TEST(MonographCommand, SaysItsVersionAndItsHelp) {
-  const Ran version = Command({"--version"});
+  const Ran version = RunMonograph({"--version"});
   EXPECT_EQ(version.code, 0) << version.error;
   ExpectText(version.output, {"monograph " + control::SoftwareVersion()});
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"-h"}, {"--help"}, {"help"}}) {
-    const Ran help = Command(words);
+    const Ran help = RunMonograph(words);
     EXPECT_EQ(help.code, 0) << words[0];
     ExpectText(help.output, {"Usage: monograph COMMAND", "launch", "--version"});
   }
 }
 
 TEST_F(Export, ShowsItsHelpWithAndWithoutItsWord) {
-  const Ran help = Command({"graph", "export", "--help"});
+  const Ran help = RunMonograph({"graph", "export", "--help"});
   EXPECT_EQ(help.code, 0) << help.error;
   ExpectText(help.output, {"Usage: monograph graph export [FLAGS] GRAPH", "--out=FILE"});
   for (const char* word : {"--help", "-h"}) {
-    const Ran words = Command({"graph", word});
+    const Ran words = RunMonograph({"graph", word});
     EXPECT_EQ(words.code, 0) << words.error;
     ExpectText(words.output, {"Usage: monograph graph WORD", "check", "export", "ops"});
   }
-  const Ran missing = Command({"graph", "export", "--out=x.dot"});
+  const Ran missing = RunMonograph({"graph", "export", "--out=x.dot"});
   EXPECT_EQ(missing.code, 2);
   ExpectText(missing.error, {"the argument GRAPH is missing"});
-  const Ran word = Command({"graph", "exprot", "g.pb"});
+  const Ran word = RunMonograph({"graph", "exprot", "g.pb"});
   EXPECT_EQ(word.code, 2);
   ExpectText(word.error, {"'exprot'", "export"});
 }
 
 TEST_F(Export, RefusesAFileThatItCannotWriteBeforeItReads) {
-  const Ran ran = Command({"graph", "export", "/no/graph.pb", "--out=/nope/graph.dot"});
+  const Ran ran = RunMonograph({"graph", "export", "/no/graph.pb", "--out=/nope/graph.dot"});
   EXPECT_EQ(ran.code, 2);
   ExpectText(ran.error, {"--out: cannot write '/nope/graph.dot': there is no folder '/nope'"});
 }
 
 TEST(MonographKeygen, RefusesAFolderThatIsNotThere) {
-  const Ran ran = Command({"keygen", "/nope/cluster.key"});
+  const Ran ran = RunMonograph({"keygen", "/nope/cluster.key"});
   EXPECT_EQ(ran.code, 2);
   ExpectText(ran.error, {"FILE: cannot write '/nope/cluster.key': there is no folder '/nope'"});
 }
 
 TEST(MonographRun, RefusesAFolderThatItCannotMake) {
   const std::string folder = Golden("scalar_arithmetic");
-  const Ran ran = Command({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
-                           "--out=/dev/null/results"});
+  const Ran ran = RunMonograph({"run", folder + "/graph.pb", "--script=" + folder + "/steps.json",
+                                "--out=/dev/null/results"});
   EXPECT_EQ(ran.code, 2);
   ExpectText(ran.error, {"--out: cannot write '/dev/null/results'", "'/dev/null' is not a folder"});
 }

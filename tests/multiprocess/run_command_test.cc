@@ -29,15 +29,15 @@ class RunFetchesTest : public ::testing::Test {
   }
   Ran Run(std::vector<std::string> words) const {
     words.insert(words.begin(), {"run", folder_.File("graph.pb")});
-    return Command(words);
+    return RunMonograph(words);
   }
   TemporaryFolder folder_;
 };
 
 TEST_F(RunFetchesTest, PrintsNameTypeShapeAndValues) {
   for (const char* name : {"graph.pb", "graph.pbtxt"}) {
-    const Ran ran = Command({"run", folder_.File(name), "--fetches=y:0",
-                             "--feeds=x:0=" + folder_.File("x.npy") + ",k:0=0.5"});
+    const Ran ran = RunMonograph({"run", folder_.File(name), "--fetches=y:0",
+                                  "--feeds=x:0=" + folder_.File("x.npy") + ",k:0=0.5"});
     EXPECT_EQ(ran.code, 0) << ran.error;
     EXPECT_EQ(ran.output, "y:0 float[2,2]\n[[0.5, 1],\n [1.5, 2]]\n");
   }
@@ -97,8 +97,8 @@ TEST_F(RunFetchesTest, FlagsThatDoNotGoTogetherAreRefused) {
 
 TEST(RunFetches, InitialisesAndTrainsAGraphOfTensorFlow) {
   const std::string graph = std::string(MG_GOLDEN_CHECKS) + "/resource_variables.pb";
-  const Ran ran = Command({"run", graph, "--init=init", "--feeds=x:0=[[1,1]],y:0=[[1]]",
-                           "--fetches=loss:0", "--targets=train"});
+  const Ran ran = RunMonograph({"run", graph, "--init=init", "--feeds=x:0=[[1,1]],y:0=[[1]]",
+                                "--fetches=loss:0", "--targets=train"});
   EXPECT_EQ(ran.code, 0) << ran.error;
   EXPECT_EQ(ran.output, "loss:0 float[]\n4\n");
 }

@@ -7,6 +7,8 @@
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/lrn/lrn.h"
+#include "ops/matmul/matmul.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape.h"
 #include "tests/ops/testing.h"
@@ -103,6 +105,103 @@ INSTANTIATE_TEST_SUITE_P(
                       NormCase{"large planes", {2, 2, 33, 31}, true, "NCHW"},
                       NormCase{"inference", {3, 5, 4, 7}, false},
                       NormCase{"inference, channels first", {3, 5, 4, 7}, false, "NCHW"}));
+
+TEST(BatchNorm, OlderVersionsAreTheThirdOne) {
+  const Shape shape{2, 3, 4, 5};
+  const Tensor x = Random<float>(shape, 1), scale = Random<float>({5}, 2),
+               offset = Random<float>({5}, 3), mean = Random<float>({5}, 4),
+               weight = Random<float>(shape, 5);
+  Tensor variance = Random<float>({5}, 6);
+  for (int64_t i = 0; i < 5; ++i) variance.data<float>()[i] += 1.5f;
+  for (bool training : {true, false}) {
+    SCOPED_TRACE(training);
+    std::vector<Tensor> third;
+    for (const char* op : {"FusedBatchNormV3", "FusedBatchNormV2", "FusedBatchNorm"}) {
+      SCOPED_TRACE(op);
+      Graph graph(&Ops());
+      const Scope root(&graph);
+      const Outputs in{Const(root, x), Const(root, scale), Const(root, offset)};
+      const Output y = OpBuilder(root, op)
+                           .Input(in[0])
+                           .Input(in[1])
+                           .Input(in[2])
+                           .Input(Const(root, mean))
+                           .Input(Const(root, variance))
+                           .Attr("is_training", training)
+                           .Build()
+                           .output(0);
+      Outputs results = AddGradients(root, Outputs{y}, in, Outputs{Const(root, weight)}).value();
+      results.push_back(y);
+      ASSERT_TRUE(root.ok()) << root.status();
+      const std::vector<Tensor> values = Compute(graph, results);
+      ASSERT_EQ(values.size(), 4u);
+      if (third.empty()) third = values;
+      for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(BitEqual(values[i], third[i])) << i;
+    }
+  }
+}
+
+// LRN and its gradient in float, against the same from elementary ops in double: sums over
+// neighbouring channels are products with a band of ones.
+TEST(LocalResponseNormalisation, ValueAndGradientAreThoseOfElementaryOps) {
+  const Shape shape{2, 3, 2, 9};
+  const Tensor x = Random<float>(shape, 1), weight = Random<float>(shape, 2);
+  const LRNOptions options{.depth_radius = 2, .bias = 1.5f, .alpha = 0.5f, .beta = 0.75f};
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  const Output in = Const(root, x), in64 = Const(root, AsDouble(x));
+  const Output y = LRN(root, in, options);
+  Outputs results =
+      AddGradients(root, Outputs{y}, Outputs{in}, Outputs{Const(root, weight)}).value();
+  results.push_back(y);
+  std::vector<double> band(81);
+  for (int64_t i = 0; i < 9; ++i) {
+    for (int64_t j = 0; j < 9; ++j) band[static_cast<size_t>(9 * i + j)] = std::abs(i - j) <= 2;
+  }
+  const Output ones =
+      Const(root, Tensor::FromValues<double>(Shape{9, 9}, std::span<const double>(band)));
+  const Output rows = Reshape(root, Square(root, in64), {12, 9});
+  const Output sums = Reshape(root, MatMul(root, rows, ones), {2, 3, 2, 9});
+  const Output norm = Add(root, Const(root, 1.5), Mul(root, Const(root, 0.5), sums));
+  const Output y64 = Mul(root, in64, Pow(root, norm, Const(root, -0.75)));
+  const Outputs weight64{Const(root, AsDouble(weight))};
+  for (const Output& g : AddGradients(root, Outputs{y64}, Outputs{in64}, weight64).value())
+    results.push_back(g);
+  results.push_back(y64);
+  ASSERT_TRUE(root.ok()) << root.status();
+  const std::vector<Tensor> values = Compute(graph, results);
+  ASSERT_EQ(values.size(), 4u);
+  for (size_t i = 0; i < 2; ++i) ExpectNear(values[i], values[i + 2], 2e-6);
+}
+
+TEST(SparseMatMul, HasTheGradientsOfMatMul) {
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      const Tensor a = Random<float>(ta ? Shape{4, 3} : Shape{3, 4}, 1),
+                   b = Random<float>(tb ? Shape{5, 4} : Shape{4, 5}, 2),
+                   weight = Random<float>({3, 5}, 3);
+      std::vector<Tensor> dense;
+      for (const char* op : {"MatMul", "SparseMatMul"}) {
+        Graph graph(&Ops());
+        const Scope root(&graph);
+        const Outputs in{Const(root, a), Const(root, b)};
+        const Output y = OpBuilder(root, op)
+                             .Input(in[0])
+                             .Input(in[1])
+                             .Attr("transpose_a", ta)
+                             .Attr("transpose_b", tb)
+                             .BuildOutput();
+        Outputs results = AddGradients(root, Outputs{y}, in, Outputs{Const(root, weight)}).value();
+        results.push_back(y);
+        ASSERT_TRUE(root.ok()) << root.status();
+        const std::vector<Tensor> values = Compute(graph, results);
+        if (dense.empty()) dense = values;
+        ASSERT_EQ(values.size(), 3u);
+        for (size_t i = 0; i < 3; ++i) ExpectNear(values[i], dense[i], 1e-5);
+      }
+    }
+  }
+}
 
 TEST(BatchNorm, HasTheSameBitsOnAnyNumberOfThreads) {
   const Shape shape{16, 20, 20, 24};

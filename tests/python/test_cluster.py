@@ -63,6 +63,21 @@ class ServerTest(unittest.TestCase):
             self.assertTrue(tensor.exclusive)
             self.assertEqual(np.asarray(tensor)[-1], 2)
 
+    def test_a_step_runs_in_parts(self):
+        with monograph.Session(graph(), self.server.target) as session:
+            handle = session.partial_run_setup(["y:0", "far:0", "same_text:0"], ["x", "text"])
+            # Longer than tasks wait for a tensor without asking for it.
+            time.sleep(2.5)
+            np.testing.assert_array_equal(session.partial_run(handle, "far:0", {"x": [1, 2]}), [2, 4])
+            time.sleep(2.5)
+            got = session.partial_run(handle, ["same_text:0", "y:0"], {"text": "ab"})
+            self.assertEqual((got[0], list(got[1])), (b"ab", [2, 4]))
+            handle = session.partial_run_setup(["y:0", "far:0"], ["x"])
+            self.server.stop()
+            with self.assertRaises(errors.UnavailableError) as caught:
+                session.partial_run(handle, "far:0", {"x": [1]})
+            self.assertEqual(caught.exception.lost_task, "/job:worker/replica:0/task:0")
+
     def test_a_lost_task_is_named(self):
         with monograph.Session(graph(), self.server.target) as session:
             session.run("far:0", {"x": [1]})

@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import json
 import os
 import signal
 import threading
@@ -52,6 +53,44 @@ class SessionTest(unittest.TestCase):
         self.assertEqual(type(run(("two:0", ("nothing",)))), tuple)
         with self.assertRaisesRegex(TypeError, "a fetch is the name of a tensor"):
             run(3)
+
+    def test_a_step_is_recorded(self):
+        metadata = monograph.RunMetadata()
+        self.assertEqual((metadata.trace_json, metadata.trace_error), ("", ""))
+        for run in (self.session.run, lambda *_, **kw: self.session.make_callable("y:0", ["x"])([1], **kw)):
+            run("y:0", {"x": [1]}, run_metadata=metadata)
+            names = [event["name"] for event in json.loads(metadata.trace_json)["traceEvents"]]
+            self.assertIn("y", names)
+
+    def test_a_step_runs_in_parts(self):
+        session = self.session
+        handle = session.partial_run_setup(["y:0", "same_text:0", "nothing"], ["x", "text"])
+        with self.assertRaisesRegex(errors.InvalidArgumentError, "'text:0', which has not been fed"):
+            session.partial_run(handle, "same_text:0")
+        fed = np.array([1, 2], np.float32)
+        np.testing.assert_array_equal(session.partial_run(handle, ["y:0"], {"x": fed}), [[2, 4]])
+        with self.assertRaisesRegex(errors.NotFoundError, "'two:0' cannot be fetched"):
+            session.partial_run(handle, "two:0")
+        with self.assertRaisesRegex(ValueError, "runs by itself"):
+            session.partial_run(handle, "nothing")
+        self.assertEqual(session.partial_run(handle, {"t": "same_text:0"}, {"text": "ab"}), {"t": b"ab"})
+        with self.assertRaisesRegex(errors.InvalidArgumentError, "has ended"):
+            session.partial_run(handle, [])
+        # Its deadline, and Ctrl-C, end it.
+        handle = session.partial_run_setup(["take:0", "y:0"], ["x"])
+        with self.assertRaises(errors.DeadlineExceededError):
+            session.partial_run(handle, "take:0", timeout=0.05)
+        with self.assertRaises(errors.InvalidArgumentError):
+            session.partial_run(handle, "y:0", {"x": fed})
+        handle = session.partial_run_setup(["take:0", "y:0"], ["x"])
+        send_signal(self, signal.SIGINT, 0.2)
+        with self.assertRaises(KeyboardInterrupt):
+            session.partial_run(handle, "take:0")
+        handles = [session.partial_run_setup(["y:0"], ["x"]) for _ in range(16)]
+        with self.assertRaisesRegex(errors.ResourceExhaustedError, "16 partial runs"):
+            session.partial_run_setup(["y:0"], ["x"])
+        del handles
+        np.testing.assert_array_equal(session.run("y:0", {"x": fed}), [2, 4])
 
     def test_a_feed_is_read_where_it_lies(self):
         x = np.arange(1 << 20, dtype=np.float32)

@@ -7,7 +7,9 @@
 #include "base/thread.h"
 #include "client/registries.h"
 #include "client/session.h"
+#include "ops/collective/collective.h"
 #include "ops/constant/constant.h"
+#include "ops/control/control.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/variable/variable.h"
 
@@ -129,6 +131,33 @@ TEST_F(SimulatedCluster, NamesATaskThatIsKilledAtOnceAndMeetsTheNextOneInItsPlac
   const auto again = Connect();
   ASSERT_NE(again, nullptr);
   EXPECT_TRUE(Run(*again, counting_.add).ok());
+}
+
+// The client gives the step up before anybody has noticed the cut: what a member sends cannot
+// leave.
+TEST_F(SimulatedCluster, ClosesASessionSoonThoughAPartOfASumCannotLeave) {
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  CollectiveGroup group{.size = 2, .key = 1, .timeout_seconds = 60};
+  for (const int task : {0, 1})
+    group.members.push_back("/job:worker/replica:0/task:" + std::to_string(task) + "/device:CPU:0");
+  std::vector<Output> sums;
+  for (const std::string& device : group.members) {
+    const Scope there = root.WithDevice(device);
+    const Output value = Fill(there, Const(there, {1 << 20}), Const(there, 1.0f));
+    sums.push_back(CollectiveReduce(there, value, group, 1));
+  }
+  const Operation target = Group(root, {sums[0], sums[1]});
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto session = Session::Connect(cluster_.spec(), graph, {.start_timeout = seconds(5)});
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_TRUE(Run(**session, target).ok());
+  network_.Cut(cluster_.HostOf("worker-0"), cluster_.HostOf("worker-1"));
+  const auto ran = (*session)->Run({}, {}, {target}, {.timeout = milliseconds(500)});
+  EXPECT_EQ(ran.status().code(), Code::kDeadlineExceeded) << ran.status();
+  const auto start = simulation::Clock::now();
+  (void)(*session)->Close();
+  EXPECT_LT(simulation::Clock::now() - start, seconds(5));
 }
 
 TEST_F(SimulatedCluster, NamesALinkThatIsCutBetweenTwoTasks) {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
+#include "base/log.h"
 #include "tests/temporary_folder.h"
 
 namespace monograph {
@@ -186,6 +188,36 @@ TEST(Flags, ABooleanTakesTensorFlowsWords) {
   const Parsed wrong = Parse({"--sync=maybe"});
   EXPECT_EQ(wrong.exit, 2);
   EXPECT_THAT(wrong.error, HasSubstr("--sync: 'maybe' is neither true nor false"));
+}
+
+TEST(Flags, ANegatedBooleanTakesTheSameWordsAndNoNumbers) {
+  EXPECT_FALSE(Parse({"--nosync=True"}).sync);
+  EXPECT_FALSE(Parse({"--sync", "--nosync=1"}).sync);
+  EXPECT_TRUE(Parse({"--nosync", "--nosync=off"}).sync);
+  for (const std::string word :
+       {"", "5", "maybe", "=", "-9223372036854775808", "99999999999999999999"}) {
+    const Parsed wrong = Parse({"--nosync=" + word});
+    EXPECT_EQ(wrong.exit, 2);
+    EXPECT_THAT(wrong.error, HasSubstr("--nosync: '" + word + "' is neither true nor false"));
+  }
+  // The parser takes letters behind one dash apart: "-h", and then "--nosync=...".
+  const Parsed wrong = Parse({"-h-nosync=99999999999999999999"});
+  EXPECT_EQ(wrong.exit, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("a number of more than 64 bits"));
+}
+
+TEST(Flags, WhatStandsAfterTwoDashesIsTakenAsItIs) {
+  std::vector<std::string> files;
+  bool sync = true;
+  std::string text = "default";
+  Flags flags("program", "Does things.");
+  flags.Add("sync", &sync, "wait for all");
+  flags.Add("text", &text, "some text");
+  flags.AddPositional("FILES", &files, -1, "files");
+  ASSERT_EQ(flags.Parse({"--text=", "--", "--nosync=1", "--text="}), std::nullopt);
+  EXPECT_EQ(files, (std::vector<std::string>{"--nosync=1", "--text="}));
+  EXPECT_TRUE(sync);
+  EXPECT_EQ(text, "");
 }
 
 TEST(Flags, AChoiceThatIsABooleanTooStandsAlone) {
@@ -425,6 +457,69 @@ TEST(Flags, ACheckThatFailsIsAnErrorOfUsageAndSaysWhereTheValueWasGiven) {
   EXPECT_EQ(flags.Parse(std::vector<std::string>{}), 2);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "program: --rate must be greater than 0 (from MONOGRAPH_RATE) (see --help)\n");
+}
+
+// The arguments of the second call are those of the first but for what they change, and it gives
+// what a call of its own gives.
+TEST(Flags, ASecondCallBeginsWithTheDefaults) {
+  struct Values {
+    std::string text = "default", word = "one";
+    int small = 1;
+    int64_t large = 2;
+    double real = 0.5;
+    bool yes = false;
+    std::optional<int> maybe;
+    std::vector<std::string> words = {"a"}, files, positional, command;
+    std::chrono::milliseconds time{1500};
+    std::chrono::microseconds wait{3};
+    std::string parsed;
+    bool operator==(const Values&) const = default;
+  } values;
+  Flags flags("program", "Does things.");
+  flags.Add("text", &values.text, "a text");
+  flags.Add("small", &values.small, "a number");
+  flags.Add("large", &values.large, "a number");
+  flags.Add("real", &values.real, "a number");
+  flags.Add("yes", &values.yes, "a boolean");
+  flags.Add("maybe", &values.maybe, "a number or none");
+  flags.Add("words", &values.words, "words");
+  flags.Add("time", &values.time, "a time");
+  flags.Add("wait", &values.wait, "a time");
+  flags.AddParsed(
+      "parsed",
+      [&](const std::string& text) {
+        values.parsed = text;
+        return Status();
+      },
+      "a text");
+  flags.AddChoice("word", &values.word, {"one", "two"}, "a word", "two", "one");
+  flags.AddRepeated("file", &values.files, "files");
+  flags.AddPositional("NAMES", &values.positional, -1, "names");
+  flags.AddCommand(&values.command, "what runs");
+  const std::vector<std::string> all = {
+      "--text=x",    "--small=7", "--large=8", "--real=9",        "--yes",  "--maybe=4",
+      "--words=b,c", "--time=2",  "--wait=5",  "--parsed=p",      "--word", "--file",
+      "f",           "--file=g",  "name",      "--log_level=off", "--",     "command"};
+  const Values defaults = values;
+  ASSERT_EQ(flags.Parse(all), std::nullopt);
+  const Values set = values;
+  EXPECT_EQ(set.files, (std::vector<std::string>{"f", "g"}));
+  EXPECT_TRUE(flags.given("text"));
+
+  for (const std::vector<std::string>& others :
+       {std::vector<std::string>{}, {"--small=x"}, {"--unknown"}, {"--config=/nowhere"}}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(flags.Parse(others), others.empty() ? std::nullopt : std::optional<int>(2));
+    ::testing::internal::GetCapturedStderr();
+    Values expected = defaults;
+    expected.parsed = "p";  // no flag's target: an empty text is not parsed
+    EXPECT_EQ(flags.Parse({}), std::nullopt);
+    EXPECT_EQ(values, expected);
+    EXPECT_FALSE(flags.given("text"));
+    ASSERT_EQ(flags.Parse(all), std::nullopt);
+    EXPECT_EQ(values, set);
+  }
+  SetLogLevel(LogLevel::kInfo);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "transport/drive/drive_loop.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -88,6 +89,30 @@ TEST_F(DriveLoopTest, AGuestWhoComesBackAtOnceFindsTheRoleFree) {
   }
   // The progress thread may come between where the guest itself was held up.
   EXPECT_LT(taken, kVisits / 2);
+}
+
+// All threads on one core, which a program that computes has most of the time. A loop that would
+// spin for a minute spins for a moment only.
+TEST(CrowdedDriveLoop, WhoWaitsSleeps) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  std::atomic<bool> over{false};
+  std::thread computes([&over] {
+    while (!over.load(std::memory_order_relaxed)) {
+    }
+  });
+  Fake fake;
+  {
+    DriveLoop loop(&fake, std::chrono::minutes(1), "mg-test");
+    EXPECT_FALSE(loop.DriveUntil([] { return false; }, Clock::now() + milliseconds(100)));
+    EXPECT_GT(fake.arms(), 0);
+  }
+  over.store(true);
+  computes.join();
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 TEST_F(DriveLoopTest, AsLongAsTheDescriptorTellsOfEveryMessageItIsTrusted) {

@@ -46,6 +46,13 @@ std::string Chunk(uint32_t transfer, uint32_t bytes, uint64_t offset, size_t sen
   return std::string(prefix.data(), prefix.size()) + std::string(sent, 'x');
 }
 
+// Whether it is true within ten seconds.
+bool Becomes(const std::function<bool()>& condition) {
+  const auto until = steady_clock::now() + seconds(10);
+  while (!condition() && steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(1));
+  return condition();
+}
+
 class TlsAttack : public ::testing::Test {
  protected:
   void SetUp() override { Start(kAmple); }
@@ -103,9 +110,7 @@ class TlsAttack : public ::testing::Test {
     const Pair pair = Join(2000 + ++next_);
     const size_t before = at_victim_.header_order().size();
     pair.control->Write(Frame(TlsFrame::kAnnounce, 4, 1, 1000, "good"));
-    const auto until = steady_clock::now() + seconds(10);
-    while (at_victim_.header_order().size() == before && steady_clock::now() < until)
-      std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(Becomes([&] { return at_victim_.header_order().size() > before; }));
     pair.bulk->Write(chunks);
     EXPECT_TRUE(pair.control->IsClosed()) << "chunks " << next_;
     EXPECT_TRUE(pair.bulk->IsClosed()) << "chunks " << next_;
@@ -285,6 +290,17 @@ TEST_F(TlsAttack, AnUnknownInstanceIsRefusedWithAReason) {
   EXPECT_TRUE(stream.IsClosed());
 }
 
+// Who opens a part of a connection holds a socket no longer than others wait.
+TEST_F(TlsAttack, AStreamWhoseOthersDoNotComeIsClosed) {
+  Start(kShort);
+  for (uint8_t index : {0, 1}) {
+    KeyHolder stream(listener_->port(), key_,
+                     TlsHello{.to = instance_, .from = 5u + index, .index = index, .count = 2});
+    ASSERT_TRUE(stream.welcome().ok()) << stream.welcome();
+    EXPECT_TRUE(stream.IsClosed());
+  }
+}
+
 TEST_F(TlsAttack, AMalformedFrameEndsTheConnection) {
   const uint64_t huge = uint64_t{1} << 63;
   const std::vector<std::string> bad = {
@@ -305,6 +321,9 @@ TEST_F(TlsAttack, AMalformedFrameEndsTheConnection) {
   uint64_t from = 1000;
   for (const std::string& bytes : bad) {
     const Pair pair = Join(++from);
+    // Both streams belong to the connection now: one that comes after its end waits for others.
+    const PeerId peer = Know(from, "attacker");
+    ASSERT_TRUE(Becomes([&] { return victim_->Describe(peer) != "tls (connecting)"; }));
     pair.control->Write(Frame(TlsFrame::kInline, 4, 0, 0, "good") + bytes);
     EXPECT_TRUE(pair.control->IsClosed()) << "frame " << from - 1001;
     EXPECT_TRUE(pair.bulk->IsClosed()) << "frame " << from - 1001;

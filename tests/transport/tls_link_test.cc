@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "tests/conformance/transport/transport_suite.h"
@@ -127,6 +128,35 @@ TEST(TlsLinkTest, AMessageThatIsSentBeforeDisconnectArrives) {
     a.transport->Disconnect(b_of_a);
     EXPECT_TRUE(b.recorder.WaitFor(1)) << round;
   }
+}
+
+// The bytes are in the socket, and what the peer sends meanwhile must not cost it them.
+TEST(TlsLinkTest, WhatIsSentBeforeDisconnectArrivesAtAPeerThatReadsSlowlyAndSends) {
+  const control::Key key = TestKey();
+  LinkEnd a({.key = key}), b({.key = key});
+  const PeerId b_of_a = a.transport->Connect(b.transport->address(), "b").value();
+  const PeerId a_of_b = b.transport->Connect(a.transport->address(), "a").value();
+  constexpr int kPayloads = 20;
+  std::atomic<int> whole{0}, lost{0};
+  b.recorder.set_on_message([&](std::string_view, size_t bytes) {
+    const Buffer into = Buffer::Allocate(HostAllocator(), bytes);
+    return PayloadSink{into.data(),
+                       [&](const Status& status) {
+                         ++(status.ok() ? whole : lost);
+                         b.transport->Send(a_of_b, "beat", {}, nullptr);
+                         std::this_thread::sleep_for(milliseconds(80));
+                       },
+                       into};
+  });
+  Completions sent;
+  for (uint32_t i = 0; i < kPayloads; ++i)
+    a.transport->Send(b_of_a, "part", MakePayload(256 << 10, i), sent.Add());
+  ASSERT_TRUE(sent.WaitForAll());
+  EXPECT_EQ(sent.ok(), kPayloads);
+  EXPECT_LT(whole, kPayloads - 4);  // the rest is on its way
+  a.transport->Disconnect(b_of_a);
+  EXPECT_TRUE(b.transport->DriveUntil([&] { return whole + lost == kPayloads; }, In(seconds(20))));
+  EXPECT_EQ(whole, kPayloads) << b.transport->Describe(a_of_b);
 }
 
 TEST(TlsListenerTest, NeedsAKeyWhereOthersReachIt) {

@@ -36,6 +36,11 @@ constexpr int kPollsPerClock = 512;
 // ones in a row guests do not spin, until a visit was not long.
 constexpr int kLongVisit = 40;
 constexpr int kPatience = 4;
+// A yield that takes longer gave the core to a program that computes: then whoever spins loses it
+// for a time slice, and whoever sleeps is let in as soon as he is woken. So nobody spins for a
+// while.
+constexpr microseconds kLongYield{200};
+constexpr milliseconds kCrowded{100};
 
 }  // namespace
 
@@ -218,8 +223,10 @@ bool DriveLoop::Drive(const std::function<bool()>* ready, Clock::time_point dead
       spin_since = now;
       if (first_idle == Clock::time_point()) first_idle = now;
     }
-    if (now - spin_since < spin) {
+    if (now - spin_since < spin && now >= crowded_until_) {
       sched_yield();
+      const auto back = Clock::now();
+      if (back - now >= kLongYield) crowded_until_ = back + kCrowded;
       continue;
     }
     const Clock::duration trusted = driven_->busy() ? kShortestSleep : trust;

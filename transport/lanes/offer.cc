@@ -129,20 +129,19 @@ Result<LanesOffer> DecodeLanesOffer(std::string_view bytes) {
 }
 
 Result<LaneChoice> ChooseLane(const LanesOffer& mine, const LanesOffer& theirs) {
-  using Way = LaneChoice::Way;
   const bool same_host = mine.host != 0 && mine.host == theirs.host;
   const bool ucx = !mine.ucx.empty() && !theirs.ucx.empty() && mine.ucx_major == theirs.ucx_major &&
                    mine.ucx_minor == theirs.ucx_minor;
   const bool both_share = mine.shared_memory && theirs.shared_memory;
   const bool memory = same_host && both_share && mine.memory != 0 && mine.memory == theirs.memory;
-  if (ucx && memory) return LaneChoice{.way = Way::kUcx};
+  if (ucx && memory) return LaneChoice{.way = LaneChoice::Way::kUcx};
   // On one host a UCX that has shared memory would use it, and takes no TCP of its own host.
   const bool apart = !same_host || (!mine.shared_memory && !theirs.shared_memory);
   const bool network =
       Share(mine.fabrics, theirs.fabrics) || (Trusts(mine, theirs) && Trusts(theirs, mine));
-  if (ucx && apart && network) return LaneChoice{.way = Way::kUcx};
+  if (ucx && apart && network) return LaneChoice{.way = LaneChoice::Way::kUcx};
   if (!mine.tls.empty() && !theirs.tls.empty() && (mine.tls_listens || theirs.tls_listens)) {
-    LaneChoice choice{.way = Way::kTls};
+    LaneChoice choice{.way = LaneChoice::Way::kTls};
     if (same_host && both_share) {
       choice.note = memory ? "same host, but another version of UCX"
                            : "same host, but another user, container or security label";

@@ -32,7 +32,12 @@ constexpr size_t kMaxTransfers = kMaxAnnounced / 2;
 // Work of one step: bytes of one bulk stream and way, reads of the control stream.
 constexpr size_t kQuantum = 128 << 10;
 constexpr int kReadsPerStep = 16;
-constexpr milliseconds kEndGrace{1000};  // for the other streams when one has ended
+// While nothing comes: for the other streams when one has ended.
+constexpr milliseconds kEndGrace{1000};
+// For what was written when the link closes, while none of it moves: longer than TCP waits before
+// it sends a lost packet again. Then, and for the peer to close its side.
+constexpr milliseconds kLeaveGrace{700}, kCloseGrace{200};
+constexpr int kLastReads = 128;  // of a broken connection; more than the system keeps for a socket
 
 char* Scratch(size_t* bytes) {
   static thread_local char scratch[16 << 10];
@@ -94,6 +99,10 @@ bool TlsLink::Adopt(TlsArrival* arrival) {
             std::to_string(streams_.size()) + " streams, " + arrival->where + ")";
     owner_->StateChanged(this);
     Pump();
+  } else if (opens_by_ == Clock::time_point()) {
+    // Also where nothing is sent here: else who opens a part of a connection keeps it for good.
+    opens_by_ = Clock::now() + owner_->patience();
+    owner_->NeedsClock();
   }
   return true;
 }
@@ -189,6 +198,9 @@ void TlsLink::Settle(Stream& stream, TlsStream::State state, bool reading) {
         stream.ended = true;
         return;
       }
+      if (breaking_) return;
+      for (const auto& other : streams_) other->readable = other->there && !other->ended;
+      if (reading) stream.readable = false;
       return Break("the connection broke: " + stream.io.error().message());
   }
 }
@@ -214,8 +226,15 @@ void TlsLink::CheckEnd() {
 
 void TlsLink::Break(const std::string& why) {
   if (!usable() || std::exchange(breaking_, true)) return;
-  // Complete messages that came before the failure of another stream still count.
+  // What came before a stream failed still counts: a peer that closes its sockets does so once this
+  // host has everything, and then the first thing that is sent to it fails.
   while (usable() && control().there && control().readable) ReadControl();
+  for (size_t i = 1; i < streams_.size(); ++i) {
+    Stream& stream = *streams_[i];
+    for (int reads = 0; reads < kLastReads && stream.there && stream.readable && !stream.waits;
+         ++reads)
+      ReadBulk(stream);
+  }
   if (!usable()) return;
   LogWarning("data: lost the connection with " + name_ + ": " + why);
   Lose(why);
@@ -272,7 +291,7 @@ void TlsLink::CancelSends(const TlsPeer* peer, const Status& status) {
   }
 }
 
-void TlsLink::Close(const Status& status, Clock::time_point deadline) {
+void TlsLink::Close(const Status& status) {
   if (lost() || over()) {
     state_ = State::kOver;
     return;
@@ -280,7 +299,8 @@ void TlsLink::Close(const Status& status, Clock::time_point deadline) {
   const bool was_open = state_ == State::kOpen;
   state_ = State::kClosing;
   opens_by_ = ends_by_ = {};
-  closes_by_ = deadline;
+  closes_by_ = Clock::now() + kCloseGrace;
+  closes_at_most_ = Clock::now() + owner_->patience();
   for (auto* sends : {&queue_, &transfers_}) {
     for (TlsSend* send : *sends) owner_->FinishSend(send, status);
     sends->clear();
@@ -307,7 +327,7 @@ void TlsLink::Close(const Status& status, Clock::time_point deadline) {
 // has ended its side. To close a socket with unread bytes would destroy what the peer has not read.
 void TlsLink::CheckClosed() {
   Stream& stream = control();
-  if (staged() == 0 && closes_by_ != Clock::time_point() && !out_ended_) {
+  if (staged() == 0 && !out_ended_) {
     out_ended_ = true;
     stream.io.EndOutput();
   }
@@ -327,11 +347,20 @@ void TlsLink::Discard(Stream& stream) {
   }
 }
 
+// A socket that is closed while its bytes are under way loses them if the peer sends something. So
+// the link stays until the peer's host has all.
+bool TlsLink::Leaves(Clock::time_point now) {
+  if (std::any_of(streams_.begin(), streams_.end(),
+                  [](const auto& stream) { return stream->io.Leaves(kLeaveGrace); }))
+    closes_by_ = now + kCloseGrace;
+  return now < closes_by_ && now < closes_at_most_;
+}
+
 bool TlsLink::Expire(Clock::time_point now) {
   const auto passed = [now](Clock::time_point time) {
     return time != Clock::time_point() && now >= time;
   };
-  if (state_ == State::kClosing && passed(closes_by_)) {
+  if (state_ == State::kClosing && !Leaves(now)) {
     CloseStreams();
     state_ = State::kOver;
   }
@@ -401,7 +430,7 @@ bool TlsLink::ReadControl() {
       std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
       in_end_ -= std::exchange(in_begin_, 0);
     }
-    const TlsStream::Moved moved = stream.io.Read(in_.get() + in_end_, kInputBytes - in_end_);
+    const TlsStream::Moved moved = Read(stream, in_.get() + in_end_, kInputBytes - in_end_);
     in_end_ += moved.bytes;
     if (moved.state != Io::kMoved) Settle(stream, moved.state, true);
   }
@@ -510,6 +539,12 @@ void TlsLink::WriteBulk(Stream& stream) {
   }
 }
 
+TlsStream::Moved TlsLink::Read(Stream& stream, void* into, size_t bytes) {
+  const TlsStream::Moved moved = stream.io.Read(into, bytes);
+  if (moved.bytes > 0 && ends_by_ != Clock::time_point()) ends_by_ = Clock::now() + kEndGrace;
+  return moved;
+}
+
 void TlsLink::ReadBulk(Stream& stream) {
   for (size_t done = 0; done < kQuantum && stream.readable && !stream.waits && usable();) {
     if (stream.in_left == 0 && stream.in_prefix_got == sizeof stream.in_prefix) {
@@ -525,7 +560,7 @@ void TlsLink::ReadBulk(Stream& stream) {
       into = Scratch(&bytes);
       bytes = std::min<size_t>(bytes, stream.in_left);
     }
-    const TlsStream::Moved moved = stream.io.Read(into, bytes);
+    const TlsStream::Moved moved = Read(stream, into, bytes);
     if (moved.state != Io::kMoved) {
       Settle(stream, moved.state, true);
       continue;

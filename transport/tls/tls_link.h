@@ -122,8 +122,9 @@ class TlsLink {
   void CancelSends(const TlsPeer* peer, const Status& status);
   // Everything pending completes with Unavailable, with each peer's name as the lost task.
   void Lose(const std::string& why);
-  // Everything pending completes with `status`; what is staged goes until the deadline.
-  void Close(const Status& status, Clock::time_point deadline);
+  // Everything pending completes with `status`. What was written still goes, as long as some of it
+  // moves, and for the owner's patience at most.
+  void Close(const Status& status);
   // Ends what has waited for too long; true while some deadline is left.
   bool Expire(Clock::time_point now);
 
@@ -144,6 +145,7 @@ class TlsLink {
   void WriteBulk(Stream& stream);
   bool NextChunk(Stream& stream);
   void ReadBulk(Stream& stream);
+  TlsStream::Moved Read(Stream& stream, void* into, size_t bytes);
   bool BeginChunk(Stream& stream);
   void EndChunk(Stream& stream);
   void Discard(Stream& stream);
@@ -153,6 +155,7 @@ class TlsLink {
   // The peer broke the protocol, or the connection broke: what came before still counts.
   void Break(const std::string& why);
   void CheckEnd();
+  bool Leaves(Clock::time_point now);
   Status LostTo(const TlsSend& send) const;
   void EndReceives(const Status& status);
   void CloseStreams();
@@ -172,7 +175,8 @@ class TlsLink {
   bool breaking_ = false;   // Break is at work
   bool out_ended_ = false;  // closing: the control stream's output is complete
   std::string lane_;
-  Clock::time_point opens_by_{}, ends_by_{}, closes_by_{};  // zero: no such deadline
+  Clock::time_point opens_by_{}, ends_by_{};          // zero: no such deadline
+  Clock::time_point closes_by_{}, closes_at_most_{};  // in kClosing
 
   std::vector<std::unique_ptr<Stream>> streams_;
   size_t there_ = 0;

@@ -3,9 +3,13 @@
 // what one message needs, so that who has no key gets little read.
 #include "transport/tls/tls_stream.h"
 
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -129,6 +133,15 @@ TlsStream::Moved TlsStream::Read(void* data, size_t bytes) {
 
 uint64_t TlsStream::received() const {
   return ssl_ == nullptr ? 0 : BIO_number_read(SSL_get_rbio(ssl_.get()));
+}
+
+bool TlsStream::Leaves(std::chrono::milliseconds time) const {
+  int bytes = 0;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return fd_.get() >= 0 && ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 &&
+         getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_last_ack_recv < time.count();
 }
 
 std::string TlsStream::Describe() const {

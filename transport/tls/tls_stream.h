@@ -2,6 +2,7 @@
 // used without blocking. For one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,6 +46,8 @@ class TlsStream {
   // none.
   Moved Write(const void* data, size_t bytes);
   Moved Read(void* data, size_t bytes);
+  // Whether bytes are under way and the peer's host has acknowledged some within `time`.
+  bool Leaves(std::chrono::milliseconds time) const;
   // What has come from the peer, in bytes of TCP; 0 of a plain connection.
   uint64_t received() const;
   Status error() const { return error_; }

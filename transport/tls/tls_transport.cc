@@ -40,8 +40,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// After a Disconnect or Close, for bytes that are staged and for the peer to read them.
-constexpr milliseconds kCloseGrace{200};
 // How often deadlines are looked at, while there are any.
 constexpr milliseconds kClockTick{10};
 // Links that another side opened and nobody here connected.
@@ -482,7 +480,7 @@ void TlsTransport::CloseLink(TlsLink* link, const Status& status) {
   const auto found = link_of_.find(link->instance());
   if (found != link_of_.end() && found->second == link) link_of_.erase(found);
   const NoSigpipe no_signal;
-  link->Close(status, Clock::now() + kCloseGrace);
+  link->Close(status);
   Activate(link);
   check_links_ = needs_drive_ = true;
 }
@@ -625,7 +623,7 @@ void TlsTransport::Finish() {
   listener_->Unregister(instance_);
   inbox_->Close();
   // CloseAll was submitted before this thread was told to end.
-  const auto deadline = Clock::now() + kCloseGrace + 2 * kClockTick;
+  const auto deadline = Clock::now() + patience_ + 2 * kClockTick;
   while (Clock::now() < deadline) {
     if (Poll()) continue;
     if (lock_.TryLock()) {

@@ -9,17 +9,23 @@ import sys
 
 
 class _Finder:
-    """Of the first import of TensorFlow."""
+    """Stands before those who find TensorFlow, until it is imported; some programs only ask first whether it is there."""
+
+    _asks = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
+        if name != "tensorflow" or self._asks:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._asks = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asks = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_replace(module):
+                sys.meta_path.remove(self)
                 execute(module)
                 importlib.import_module("monograph.tensorflow")
 

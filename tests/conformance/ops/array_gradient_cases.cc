@@ -2,10 +2,13 @@
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
+#include "ops/optional/optional.h"
 #include "ops/select/select.h"
 #include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
+#include "ops/tensor_list/tensor_list.h"
 #include "ops/transpose/transpose.h"
 #include "tests/conformance/ops/gradient_cases.h"
 
@@ -202,6 +205,56 @@ std::vector<GradientCase> ArrayGradientCases() {
          return Outputs{Select(s, Const<bool>(s, {true, false, true}), x[0], x[1])};
        },
        {{2, 3}, {2, 1}}},
+      {"TensorList from a tensor, changed and stacked",
+       [](S s, In x) {
+         const Output shape = Const(s, {2}), list = TensorListFromTensor(s, x[0], shape);
+         const Output changed = TensorListSetItem(s, list, Const(s, 1), x[1]);
+         return Outputs{TensorListStack(s, changed, shape, DT_DOUBLE),
+                        TensorListGetItem(s, list, Const(s, 1), shape, DT_DOUBLE)};
+       },
+       {{3, 2}, Shape{2}}},
+      {"TensorList pushed and popped",
+       [](S s, In x) {
+         const Output any = Const(s, -1);
+         Output list = EmptyTensorList(s, any, Const(s, -1), DT_DOUBLE);
+         for (const Output& element : {x[0], x[1], x[2]})
+           list = TensorListPushBack(s, list, element);
+         const TensorListPopBackOutputs popped = TensorListPopBack(s, list, any, DT_DOUBLE);
+         return Outputs{Square(s, popped.tensor), TensorListStack(s, popped.list, any, DT_DOUBLE)};
+       },
+       {Shape{2}, Shape{2}, Shape{2}}},
+      {"TensorList popped, the rest unused",
+       [](S s, In x) {
+         const Output any = Const(s, -1), list = TensorListFromTensor(s, x[0], any);
+         return Outputs{TensorListPopBack(s, list, any, DT_DOUBLE).tensor};
+       },
+       {{3, 2}}},
+      {"TensorList scattered and gathered",
+       [](S s, In x) {
+         const Output shape = Const(s, {2});
+         const Output list =
+             TensorListScatter(s, x[0], Const<int32_t>(s, {2, 0}), shape, Const(s, 4));
+         const Output more =
+             TensorListScatterIntoExistingList(s, list, x[1], Const<int32_t>(s, {0, 5}));
+         return Outputs{
+             TensorListGather(s, more, Const<int32_t>(s, {5, 2, 0, 2}), shape, DT_DOUBLE)};
+       },
+       {{2, 2}, {2, 2}}},
+      {"TensorList split and joined",
+       [](S s, In x) {
+         const Output shape = Const<int32_t>(s, {-1, 2});
+         const Output list = TensorListSplit(s, x[0], shape, Const<int64_t>(s, {1, 0, 2}));
+         const Output longer = TensorListResize(s, list, Const(s, 4));
+         return Outputs{
+             TensorListConcat(s, longer, shape, Const<int64_t>(s, {0, 0, 0, 2}), DT_DOUBLE).tensor};
+       },
+       {{3, 2}}},
+      {"OptionalFromValue of which one component is used",
+       [](S s, In x) {
+         return Outputs{OptionalGetValue(s, OptionalFromValue(s, x), {DT_DOUBLE, DT_DOUBLE},
+                                         {PartialShape{2}, PartialShape()})[1]};
+       },
+       {Shape{2}, Shape{3}}},
       // Exact in both types, so that the step may be large.
       {"Cast to a float and back",
        [](S s, In x) { return Outputs{Cast(s, Cast(s, x[0], DT_FLOAT), DT_DOUBLE)}; },

@@ -25,11 +25,12 @@ struct GradientCase {
 };
 
 std::vector<GradientCase> ArrayGradientCases();
+std::vector<GradientCase> DataGradientCases();
 std::vector<GradientCase> MathGradientCases();
 std::vector<GradientCase> NnGradientCases();
 inline std::vector<GradientCase> AllGradientCases() {
   std::vector<GradientCase> all = ArrayGradientCases();
-  for (auto cases : {MathGradientCases(), NnGradientCases()})
+  for (auto cases : {DataGradientCases(), MathGradientCases(), NnGradientCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

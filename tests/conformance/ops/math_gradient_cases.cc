@@ -1,4 +1,5 @@
 #include "ops/constant/constant.h"
+#include "ops/diag/diag.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
@@ -20,17 +21,14 @@ std::vector<GradientCase> MathGradientCases() {
     const char* op;
     double low, high;
   };
-  for (const Binary& b : {Binary{"AddV2", -2, 2},
-                          {"Add", -2, 2},
-                          {"Sub", -2, 2},
-                          {"Mul", -2, 2},
-                          {"Div", 0.5, 2},
-                          {"RealDiv", 0.5, 2},
-                          {"DivNoNan", 0.5, 2},
-                          {"Pow", 0.5, 2},
-                          {"SquaredDifference", -2, 2},
-                          {"Maximum", -2, 2},
-                          {"Minimum", -2, 2}}) {
+  for (const Binary& b :
+       {Binary{"AddV2", -2, 2}, {"Add", -2, 2},       {"Sub", -2, 2},
+        {"Mul", -2, 2},         {"Div", 0.5, 2},      {"RealDiv", 0.5, 2},
+        {"DivNoNan", 0.5, 2},   {"Pow", 0.5, 2},      {"SquaredDifference", -2, 2},
+        {"Maximum", -2, 2},     {"Minimum", -2, 2},   {"TruncateMod", 2.1, 3.9},
+        {"Mod", 2.1, 3.9},      {"MulNoNan", 0.5, 2}, {"Xlogy", 0.5, 2},
+        {"Xlog1py", 0.5, 2},    {"Xdivy", 0.5, 2},    {"Atan2", 0.5, 2},
+        {"Igamma", 0.5, 2},     {"Igammac", 0.5, 2}}) {
     const auto build = [op = b.op](S s, In x) {
       return Outputs{OpBuilder(s, op).Input(x[0]).Input(x[1]).BuildOutput()};
     };
@@ -57,22 +55,15 @@ std::vector<GradientCase> MathGradientCases() {
     const char* op;
     double low, high;
   };
-  for (const Unary& u : {Unary{"Neg", -2, 2},
-                         {"Exp", -2, 2},
-                         {"Log", 0.3, 3},
-                         {"Log1p", -0.5, 3},
-                         {"Sqrt", 0.3, 3},
-                         {"Rsqrt", 0.3, 3},
-                         {"Square", -2, 2},
-                         {"Abs", 0.1, 2},
-                         {"Abs", -2, -0.1},
-                         {"Sign", 0.1, 2},
-                         {"Reciprocal", 0.3, 3},
-                         {"Inv", 0.3, 3},
-                         {"Sigmoid", -3, 3},
-                         {"Tanh", -2, 2},
-                         {"Sin", -3, 3},
-                         {"Cos", -3, 3}}) {
+  for (const Unary& u :
+       {Unary{"Neg", -2, 2},   {"Exp", -2, 2},      {"Log", 0.3, 3},        {"Log1p", -0.5, 3},
+        {"Sqrt", 0.3, 3},      {"Rsqrt", 0.3, 3},   {"Square", -2, 2},      {"Abs", 0.1, 2},
+        {"Abs", -2, -0.1},     {"Sign", 0.1, 2},    {"Reciprocal", 0.3, 3}, {"Inv", 0.3, 3},
+        {"Sigmoid", -3, 3},    {"Tanh", -2, 2},     {"Sin", -3, 3},         {"Cos", -3, 3},
+        {"Tan", -1, 1},        {"Asin", -0.8, 0.8}, {"Acos", -0.8, 0.8},    {"Atan", -3, 3},
+        {"Sinh", -2, 2},       {"Cosh", -2, 2},     {"Asinh", -2, 2},       {"Acosh", 1.2, 4},
+        {"Atanh", -0.8, 0.8},  {"Expm1", -2, 2},    {"Erf", -2, 2},         {"Erfc", -2, 2},
+        {"Erfinv", -0.8, 0.8}, {"Ndtri", 0.1, 0.9}, {"Lgamma", 0.5, 4},     {"Digamma", 0.5, 4}}) {
     cases.push_back(
         {std::string(u.op) + " from " + std::to_string(u.low),
          [op = u.op](S s, In x) { return Outputs{OpBuilder(s, op).Input(x[0]).BuildOutput()}; },
@@ -80,6 +71,36 @@ std::vector<GradientCase> MathGradientCases() {
          u.low,
          u.high});
   }
+  // Of the second operand; none flows to the first one.
+  for (const char* op : {"Polygamma", "Zeta"}) {
+    cases.push_back({op,
+                     [op](S s, In x) {
+                       const Output order = ScalarConst(s, 3, DT_DOUBLE);
+                       return Outputs{OpBuilder(s, op).Input(order).Input(x[0]).BuildOutput()};
+                     },
+                     {{2, 3}},
+                     0.5,
+                     4});
+  }
+  cases.push_back(
+      {"NextAfter",
+       [](S s, In x) { return Outputs{NextAfter(s, x[0], ScalarConst(s, 9, DT_DOUBLE))}; },
+       {{2, 3}}});
+  cases.push_back(
+      {"Cross", [](S s, In x) { return Outputs{Cross(s, x[0], x[1])}; }, {{2, 3}, {2, 3}}});
+  cases.push_back({"ClipByValue by numbers",
+                   [](S s, In x) { return Outputs{ClipByValue(s, x[0], x[1], x[2])}; },
+                   {Shape{5}, Shape(), Shape()},
+                   0,
+                   0,
+                   {{-2, -0.5, 0.3, 0.9, 2}, {-1}, {0.7}}});
+  cases.push_back({"ClipByValue by tensors",
+                   [](S s, In x) { return Outputs{ClipByValue(s, x[0], x[1], x[2])}; },
+                   {Shape{3}, Shape{3}, Shape{3}},
+                   0,
+                   0,
+                   {{-2, 0.5, 3}, {-1, -1, -1}, {1, 1, 1}}});
+
   for (const char* op :
        {"SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad"}) {
     cases.push_back({op,
@@ -91,7 +112,7 @@ std::vector<GradientCase> MathGradientCases() {
                      2});
   }
 
-  for (const char* op : {"Sum", "Mean", "Max", "Min", "Prod"}) {
+  for (const char* op : {"Sum", "Mean", "Max", "Min", "Prod", "EuclideanNorm"}) {
     for (const auto& axes : {std::vector<int64_t>{1}, std::vector<int64_t>{0, -1},
                              std::vector<int64_t>{0, 1, 2}, std::vector<int64_t>{}}) {
       for (bool keep_dims : {false, true}) {
@@ -139,6 +160,39 @@ std::vector<GradientCase> MathGradientCases() {
     }
   }
   cases.push_back({"Dropout", [](S s, In x) { return Outputs{Dropout(s, x[0], 0.5)}; }, {{4, 5}}});
+  // All versions of ops of diagonals, of rectangles.
+  for (const char* version : {"", "V2", "V3"}) {
+    const bool first = *version == 0;
+    const auto band = [=](const Scope& scope, OpBuilder builder, bool sizes, bool padding) {
+      if (!first) builder.Input(IntsConst(scope, {-1, 1}));
+      if (!first && sizes) builder.Input(Const(scope, 3)).Input(Const(scope, 4));
+      if (!first && padding) builder.Input(Const(scope, 7.0));
+      return Outputs{builder.BuildOutput()};
+    };
+    const std::string name = version;
+    const Shape diagonals = first ? Shape{2, 3} : Shape{2, 3, 3};
+    cases.push_back({"MatrixDiagPart" + name,
+                     [=](S s, In x) {
+                       return band(s, OpBuilder(s, "MatrixDiagPart" + name).Input(x[0]), false,
+                                   true);
+                     },
+                     {{2, 3, 4}}});
+    cases.push_back({"MatrixDiag" + name,
+                     [=](S s, In x) {
+                       return band(s, OpBuilder(s, "MatrixDiag" + name).Input(x[0]), true, true);
+                     },
+                     {diagonals}});
+    cases.push_back({"MatrixSetDiag" + name,
+                     [=](S s, In x) {
+                       OpBuilder builder(s, "MatrixSetDiag" + name);
+                       return band(s, builder.Input(x[0]).Input(x[1]), false, false);
+                     },
+                     {{2, 3, 4}, diagonals}});
+  }
+  cases.push_back(
+      {"MatrixBandPart",
+       [](S s, In x) { return Outputs{MatrixBandPart(s, x[0], Const(s, 1), Const(s, 0))}; },
+       {{2, 3, 4}}});
   return cases;
 }
 

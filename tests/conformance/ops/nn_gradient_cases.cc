@@ -4,6 +4,7 @@
 #include "ops/bias/bias.h"
 #include "ops/constant/constant.h"
 #include "ops/conv/conv.h"
+#include "ops/dilation/dilation.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pool/pool.h"
@@ -51,7 +52,8 @@ void AddProducts(std::vector<GradientCase>* cases) {
 }
 
 void AddActivations(std::vector<GradientCase>* cases) {
-  for (const char* op : {"Relu", "LeakyRelu", "Elu", "Softplus", "Softmax", "LogSoftmax"}) {
+  for (const char* op :
+       {"Relu", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign", "Softmax", "LogSoftmax"}) {
     cases->push_back(
         {op,
          [op](S s, In x) { return Outputs{OpBuilder(s, op).Input(x[0]).BuildOutput()}; },
@@ -59,7 +61,8 @@ void AddActivations(std::vector<GradientCase>* cases) {
   }
   cases->push_back({"Relu6", [](S s, In x) { return Outputs{Relu6(s, x[0])}; }, {{4, 6}}, -3, 9});
   // (gradient, feature); the features of EluGrad are outputs of Elu, above -1.
-  for (const char* op : {"ReluGrad", "Relu6Grad", "LeakyReluGrad", "EluGrad", "SoftplusGrad"}) {
+  for (const char* op : {"ReluGrad", "Relu6Grad", "LeakyReluGrad", "EluGrad", "SeluGrad",
+                         "SoftplusGrad", "SoftsignGrad"}) {
     cases->push_back({op,
                       [op](S s, In x) {
                         return Outputs{OpBuilder(s, op).Input(x[0]).Input(x[1]).BuildOutput()};
@@ -211,12 +214,225 @@ void AddImages(std::vector<GradientCase>* cases) {
   }
 }
 
+// Older and newer versions of products, and Einsum.
+void AddOtherProducts(std::vector<GradientCase>* cases) {
+  for (const char* op : {"BatchMatMul", "BatchMatMulV3"}) {
+    for (bool ax : {false, true}) {
+      for (bool ay : {false, true}) {
+        cases->push_back(
+            {std::string(op) + (ax ? " adj_x" : "") + (ay ? " adj_y" : ""),
+             [op, ax, ay](S s, In x) {
+               OpBuilder builder(s, op);
+               builder.Input(x[0]).Input(x[1]).Attr("adj_x", ax).Attr("adj_y", ay);
+               if (std::string_view(op).ends_with("V3")) builder.Attr("Tout", DT_DOUBLE);
+               return Outputs{builder.BuildOutput()};
+             },
+             {ax ? Shape{2, 3, 2} : Shape{2, 2, 3}, ay ? Shape{2, 4, 3} : Shape{2, 3, 4}}});
+      }
+    }
+  }
+  struct Sum {
+    const char* equation;
+    std::vector<Shape> shapes;
+  };
+  for (const Sum& sum : {Sum{"ij->ji", {{2, 3}}},
+                         {"ijk->j", {{2, 3, 2}}},
+                         {"ij,jk->ik", {{2, 3}, {3, 4}}},
+                         {"bhid,bhjd->bhij", {{2, 1, 2, 3}, {2, 1, 2, 3}}},
+                         {"abc,cd->abd", {{2, 2, 3}, {3, 2}}},
+                         {"ijk,kl->jl", {{2, 3, 2}, {2, 3}}},
+                         {"i,j->ij", {Shape{2}, Shape{3}}}}) {
+    cases->push_back(
+        {std::string("Einsum ") + sum.equation,
+         [equation = sum.equation](S s, In x) { return Outputs{Einsum(s, x, equation)}; },
+         sum.shapes});
+  }
+  cases->push_back({"BiasAddV1",
+                    [](S s, In x) {
+                      return Outputs{
+                          OpBuilder(s, "BiasAddV1").Input(x[0]).Input(x[1]).BuildOutput()};
+                    },
+                    {{2, 3, 4}, Shape{4}}});
+  for (bool scales : {false, true}) {
+    cases->push_back({std::string("BatchNormWithGlobalNormalization") + (scales ? ", scaled" : ""),
+                      [scales](S s, In x) {
+                        return Outputs{OpBuilder(s, "BatchNormWithGlobalNormalization")
+                                           .Input(x[0])
+                                           .Input(x[1])
+                                           .Input(x[2])
+                                           .Input(x[3])
+                                           .Input(x[4])
+                                           .Attr("variance_epsilon", AttrValue(0.01f))
+                                           .Attr("scale_after_normalization", scales)
+                                           .BuildOutput()};
+                      },
+                      {{2, 2, 1, 3}, Shape{3}, Shape{3}, Shape{3}, Shape{3}},
+                      0.3,
+                      2});
+  }
+}
+
+// Depthwise convolutions and those of volumes, with their gradients.
+void AddDeepConvolutions(std::vector<GradientCase>* cases) {
+  const std::vector<int64_t> image{1, 4, 5, 2}, window{3, 2, 2, 2};
+  const Shape pooled{1, 4, 5, 4};
+  const auto ints = [](S s, const std::vector<int64_t>& dims) { return IntsConst(s, dims); };
+  const auto with = [](OpBuilder builder) {
+    return Outputs{builder.Attr("strides", AttrValue(std::vector<int64_t>{1, 1, 1, 1}))
+                       .Attr("padding", std::string("SAME"))
+                       .BuildOutput()};
+  };
+  cases->push_back({"DepthwiseConv2dNative",
+                    [](S s, In x) {
+                      return Outputs{DepthwiseConv2dNative(s, x[0], x[1], {1, 1, 1, 1}, "SAME")};
+                    },
+                    {Shape(image), Shape(window)}});
+  cases->push_back({"DepthwiseConv2dNativeBackpropInput",
+                    [=](S s, In x) {
+                      return with(OpBuilder(s, "DepthwiseConv2dNativeBackpropInput")
+                                      .Input(ints(s, image))
+                                      .Input(x[0])
+                                      .Input(x[1]));
+                    },
+                    {Shape(window), pooled}});
+  cases->push_back({"DepthwiseConv2dNativeBackpropFilter",
+                    [=](S s, In x) {
+                      return with(OpBuilder(s, "DepthwiseConv2dNativeBackpropFilter")
+                                      .Input(x[0])
+                                      .Input(ints(s, window))
+                                      .Input(x[1]));
+                    },
+                    {Shape(image), pooled}});
+
+  cases->push_back({"Dilation2D",
+                    [](S s, In x) {
+                      return Outputs{Dilation2D(s, x[0], x[1], {1, 2, 1, 1}, {1, 1, 2, 1}, "SAME")};
+                    },
+                    {{1, 4, 5, 2}, {2, 2, 2}}});
+
+  const std::vector<int64_t> volume{1, 3, 2, 3, 2}, filter{2, 2, 2, 2, 2};
+  const Shape out{1, 3, 2, 3, 2};
+  const auto of_volume = [](OpBuilder builder) {
+    return Outputs{builder.Attr("strides", AttrValue(std::vector<int64_t>{1, 1, 1, 1, 1}))
+                       .Attr("padding", std::string("SAME"))
+                       .BuildOutput()};
+  };
+  cases->push_back({"Conv3D",
+                    [=](S s, In x) {
+                      return Outputs{Conv3D(s, x[0], x[1], {1, 1, 1, 1, 1}, "SAME")};
+                    },
+                    {Shape(volume), Shape(filter)}});
+  cases->push_back(
+      {"Conv3DBackpropInputV2",
+       [=](S s, In x) {
+         return of_volume(
+             OpBuilder(s, "Conv3DBackpropInputV2").Input(ints(s, volume)).Input(x[0]).Input(x[1]));
+       },
+       {Shape(filter), out}});
+  cases->push_back(
+      {"Conv3DBackpropFilterV2",
+       [=](S s, In x) {
+         return of_volume(
+             OpBuilder(s, "Conv3DBackpropFilterV2").Input(x[0]).Input(ints(s, filter)).Input(x[1]));
+       },
+       {Shape(volume), out}});
+  for (const char* first : {"Conv3DBackpropInput", "Conv3DBackpropFilter"}) {
+    cases->push_back({first,
+                      [=](S s, In x) {
+                        return of_volume(OpBuilder(s, first).Input(x[0]).Input(x[1]).Input(x[2]));
+                      },
+                      {Shape(volume), Shape(filter), out}});
+  }
+}
+
+// Poolings whose windows are inputs, that tell where the maxima are, or of volumes.
+void AddOtherPools(std::vector<GradientCase>* cases) {
+  const std::vector<int64_t> image{1, 5, 4, 2}, volume{1, 3, 4, 3, 2};
+  const Shape pooled{1, 3, 2, 2}, pooled_volume{1, 2, 2, 2, 2};
+  // Elements that are all different.
+  const auto apart = [](S s, const std::vector<int64_t>& dims) {
+    std::vector<double> values(static_cast<size_t>(Shape(dims).elements()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(7 * i));
+    return Const(s, Tensor::FromValues<double>(Shape(dims), values));
+  };
+  const auto v2 = [](S s, const char* op, const Outputs& in) {
+    OpBuilder builder(s, op);
+    for (const Output& x : in) builder.Input(x);
+    return builder.Input(IntsConst(s, {1, 2, 2, 1}))
+        .Input(IntsConst(s, {1, 2, 2, 1}))
+        .Attr("padding", std::string("SAME"))
+        .BuildOutput();
+  };
+  cases->push_back({"MaxPoolV2",
+                    [=](S s, In x) { return Outputs{v2(s, "MaxPoolV2", {x[0]})}; },
+                    {Shape(image)}});
+  for (const char* op : {"MaxPoolGradV2", "MaxPoolGradGradV2"}) {
+    const bool twice = std::string_view(op) == "MaxPoolGradGradV2";
+    cases->push_back({op,
+                      [=](S s, In x) {
+                        const Output in = apart(s, image), y = v2(s, "MaxPoolV2", {in});
+                        return Outputs{v2(s, op, {in, y, x[0]})};
+                      },
+                      {twice ? Shape(image) : pooled}});
+  }
+  const auto with = [](OpBuilder builder, const std::vector<int64_t>& window) {
+    return builder.Attr("ksize", AttrValue(window))
+        .Attr("strides", AttrValue(window))
+        .Attr("padding", std::string("SAME"))
+        .Build();
+  };
+  const std::vector<int64_t> flat{1, 2, 2, 1}, deep{1, 2, 2, 2, 1};
+  cases->push_back(
+      {"MaxPoolWithArgmax",
+       [=](S s, In x) { return Outputs{MaxPoolWithArgmax(s, x[0], flat, flat, "SAME").output}; },
+       {Shape(image)}});
+  for (const char* op : {"MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"}) {
+    const bool twice = std::string_view(op) == "MaxPoolGradGradWithArgmax";
+    cases->push_back(
+        {op,
+         [=](S s, In x) {
+           const Output in = apart(s, image);
+           const Output at = with(OpBuilder(s, "MaxPoolWithArgmax").Input(in), flat).output(1);
+           return Outputs{with(OpBuilder(s, op).Input(in).Input(x[0]).Input(at), flat).output(0)};
+         },
+         {twice ? Shape(image) : pooled}});
+  }
+  cases->push_back({"MaxPool3D",
+                    [=](S s, In x) { return Outputs{MaxPool3D(s, x[0], deep, deep, "SAME")}; },
+                    {Shape(volume)}});
+  cases->push_back({"AvgPool3D",
+                    [=](S s, In x) { return Outputs{AvgPool3D(s, x[0], deep, deep, "SAME")}; },
+                    {Shape(volume)}});
+  cases->push_back(
+      {"AvgPool3DGrad",
+       [=](S s, In x) {
+         return Outputs{
+             with(OpBuilder(s, "AvgPool3DGrad").Input(IntsConst(s, volume)).Input(x[0]), deep)
+                 .output(0)};
+       },
+       {pooled_volume}});
+  for (const char* op : {"MaxPool3DGrad", "MaxPool3DGradGrad"}) {
+    const bool twice = std::string_view(op) == "MaxPool3DGradGrad";
+    cases->push_back({op,
+                      [=](S s, In x) {
+                        const Output in = apart(s, volume);
+                        const Output y = with(OpBuilder(s, "MaxPool3D").Input(in), deep).output(0);
+                        return Outputs{
+                            with(OpBuilder(s, op).Input(in).Input(y).Input(x[0]), deep).output(0)};
+                      },
+                      {twice ? Shape(volume) : pooled_volume}});
+  }
+}
+
 }  // namespace
 
 std::vector<GradientCase> NnGradientCases() {
   std::vector<GradientCase> cases;
   AddProducts(&cases);
   AddActivations(&cases);
+  AddOtherProducts(&cases);
+  AddOtherPools(&cases);
+  AddDeepConvolutions(&cases);
   AddLosses(&cases);
   AddImages(&cases);
   return cases;

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "executor/thread_pools.h"
 #include "ops/constant/constant.h"
@@ -155,6 +157,54 @@ TEST(Dropout, KeepsAndScalesOrDrops) {
   EXPECT_NEAR(kept, 8000, 200);
   Dropout(root, x, 0.0);
   EXPECT_EQ(root.status().code(), Code::kInvalidArgument);
+}
+
+std::vector<Tensor> RunNode(const char* op, const Attrs& attrs, std::vector<Tensor> inputs,
+                            uint64_t step) {
+  Graph graph(&Ops());
+  const Scope root(&graph);
+  OpBuilder node(root.WithOpName("x"), op);
+  for (const Tensor& input : inputs) node.Input(Placeholder(root, input.dtype(), input.shape()));
+  for (const auto& [name, value] : attrs.values()) node.Attr(name, value);
+  const Operation built = node.Build();
+  EXPECT_TRUE(root.ok()) << root.status();
+  KernelRunner runner(&Kernels(), {.step_id = step});
+  auto outputs = runner.Run(graph, built.id, std::move(inputs));
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return *outputs;
+}
+
+TEST(RandomShuffle, PutsTheSameRowsInAnOrderOfTheStep) {
+  const int64_t n = 100;
+  Tensor rows = Tensor::Allocate(DT_INT32, Shape{n, 2}).value();
+  for (int64_t i = 0; i < 2 * n; ++i) rows.data<int32_t>()[i] = static_cast<int32_t>(i);
+  const auto shuffled = [&](uint64_t step) {
+    const Tensor out = RunNode("RandomShuffle", {{"seed", int64_t{7}}}, {rows}, step)[0];
+    std::vector<int32_t> first;
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_EQ(out.data<int32_t>()[2 * i] + 1, out.data<int32_t>()[2 * i + 1]);
+      first.push_back(out.data<int32_t>()[2 * i] / 2);
+    }
+    return first;
+  };
+  std::vector<int32_t> one = shuffled(1);
+  EXPECT_EQ(one, shuffled(1));
+  EXPECT_NE(one, shuffled(2));
+  std::sort(one.begin(), one.end());
+  for (int32_t i = 0; i < n; ++i) EXPECT_EQ(one[static_cast<size_t>(i)], i);
+}
+
+TEST(Multinomial, DrawsByProbability) {
+  const Tensor logits = Tensor::FromValues<float>(Shape{2, 3}, {0, std::log(3.0f), -40, 1, 1, 1});
+  const int32_t n = 30000;
+  const Tensor out = RunNode("Multinomial", {}, {logits, Tensor::Scalar<int32_t>(n)}, 1)[0];
+  ASSERT_EQ(out.shape(), (Shape{2, n}));
+  std::vector<int> counts(6);
+  for (int64_t i = 0; i < 2 * n; ++i)
+    ++counts[static_cast<size_t>(i / n * 3 + out.data<int64_t>()[i])];
+  EXPECT_NEAR(counts[0], n / 4.0, 300);
+  EXPECT_EQ(counts[2], 0);
+  for (size_t k = 3; k < 6; ++k) EXPECT_NEAR(counts[k], n / 3.0, 350);
 }
 
 }  // namespace

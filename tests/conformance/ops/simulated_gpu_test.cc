@@ -40,17 +40,27 @@ const std::set<std::string>& OwnOrder() {
                                             "L2Loss",
                                             "AvgPool",
                                             "AvgPoolGrad",
+                                            "BatchMatMul",
                                             "BatchMatMulV2",
+                                            "BatchMatMulV3",
                                             "BiasAddGrad",
                                             "Conv2D",
                                             "Conv2DBackpropFilter",
                                             "Conv2DBackpropInput",
+                                            "DepthwiseConv2dNative",
+                                            "DepthwiseConv2dNativeBackpropFilter",
+                                            "DepthwiseConv2dNativeBackpropInput",
                                             "Elu",
+                                            "FusedBatchNorm",
+                                            "FusedBatchNormGrad",
+                                            "FusedBatchNormGradV2",
                                             "FusedBatchNormGradV3",
+                                            "FusedBatchNormV2",
                                             "FusedBatchNormV3",
                                             "LogSoftmax",
                                             "MatMul",
                                             "MaxPoolGrad",
+                                            "Selu",
                                             "Softmax",
                                             "SoftmaxCrossEntropyWithLogits",
                                             "Softplus",
@@ -59,8 +69,12 @@ const std::set<std::string>& OwnOrder() {
 }
 // Whether CUDA's library and the host's compute it, each with errors of its own.
 bool OfAnotherLibrary(const std::string& op, DType dtype) {
-  static const std::set<std::string> functions = {"Cos", "Elu", "EluGrad",  "Log1p",
-                                                  "Pow", "Sin", "Softplus", "SoftplusGrad"},
+  static const std::set<std::string> functions = {"Acos",         "Acosh", "Asin",    "Asinh",
+                                                  "Atan",         "Atan2", "Atanh",   "Cos",
+                                                  "Cosh",         "Elu",   "EluGrad", "Erf",
+                                                  "Erfc",         "Expm1", "Log1p",   "Pow",
+                                                  "Selu",         "Sin",   "Sinh",    "Softplus",
+                                                  "SoftplusGrad", "Tan",   "Xlog1py", "Xlogy"},
                                      of_double = {"Exp", "Log", "Sigmoid", "Tanh"};
   return HasOwnFunctions() &&
          (functions.contains(op) || (dtype == DT_DOUBLE && of_double.contains(op)));
@@ -308,7 +322,7 @@ TEST(SimulatedGpuCoverage, EveryTypeThatAnOpHasOnCpusItHasOnGpusOrAReason) {
     for (const auto& [attr, dtype] : def.types) {
       attrs.Set(attr, dtype);
       types += " " + attr + "=" + std::string(DTypeName(dtype));
-      if (why.empty()) why = WithoutGpuKernelOf(dtype);
+      if (why.empty()) why = WithoutGpuKernelOf(def.op, dtype);
     }
     // Kernels of any type on CPUs may be those of all plain types on GPUs.
     if (def.types.empty()) continue;

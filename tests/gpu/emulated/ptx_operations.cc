@@ -293,6 +293,13 @@ void AddOtherRoundings(Table& table) {
   });
 }
 
+double Flush(double x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0, x) : x; }
+
+// What Newton's method begins with.
+double UpperHalf(double x) {
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(Flush(x)) & ~uint64_t{0xffffffff});
+}
+
 void AddApproximations(Table& table) {
   const auto exp2 = [](float a) { return static_cast<float>(std::exp2(static_cast<double>(a))); };
   table.Add("ex2.approx.f32", exp2);
@@ -300,14 +307,13 @@ void AddApproximations(Table& table) {
     return Flush(static_cast<float>(std::exp2(static_cast<double>(Flush(a)))));
   });
   table.Add("div.approx.f32", [](float a, float b) { return a / b; });
+  table.Add("div.approx.ftz.f32", [](float a, float b) { return Flush(Flush(a) / Flush(b)); });
   table.Add("rcp.approx.ftz.f32", [](float a) { return Flush(1.0f / Flush(a)); });
-  // The upper half only: what Newton's method begins with.
-  table.Add("rcp.approx.ftz.f64", [](double a) {
-    if (std::fpclassify(a) == FP_SUBNORMAL) a = std::copysign(0.0, a);
-    const double inverse = 1 / a;
-    if (std::fpclassify(inverse) == FP_SUBNORMAL) return std::copysign(0.0, a);
-    return std::bit_cast<double>(std::bit_cast<uint64_t>(inverse) & ~uint64_t{0xffffffff});
+  table.Add("rsqrt.approx.ftz.f32", [](float a) {
+    return Flush(static_cast<float>(1 / std::sqrt(static_cast<double>(Flush(a)))));
   });
+  table.Add("rcp.approx.ftz.f64", [](double a) { return UpperHalf(1 / Flush(a)); });
+  table.Add("rsqrt.approx.ftz.f64", [](double a) { return UpperHalf(1 / std::sqrt(Flush(a))); });
 }
 
 // Out of range: the nearest. NaN: 0 between types of at most 32 bits, else the top bit alone.

@@ -122,6 +122,7 @@ TEST(PtxTest, FloatsRoundAsTheInstructionSays) {
   EXPECT_EQ(ComputeFloat("cvt.rmi.f32.f32", -2.5f), -3.0f);
   EXPECT_EQ(ComputeFloat("cvt.sat.f32.f32", 1.5f), 1.0f);
   EXPECT_EQ(ComputeFloat("ex2.approx.ftz.f32", 3), 8.0f);
+  EXPECT_EQ(ComputeFloat("rsqrt.approx.ftz.f32", 16), 0.25f);
   EXPECT_EQ(ComputeFloat("rcp.approx.ftz.f32", std::ldexp(1.0f, 127)), 0.0f);
   EXPECT_EQ(ComputeFloat("copysign.f32", -1, 3), -3.0f);
 }

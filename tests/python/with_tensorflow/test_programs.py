@@ -1,5 +1,6 @@
 """Programs as TensorFlow's users wrote them, by `python -m monograph.tensorflow`."""
 
+import importlib.util
 import json
 import os
 import socket
@@ -56,7 +57,9 @@ class ProgramsTest(unittest.TestCase):
         self.assertIn("accuracy", self.check_same("mnist_softmax.py", "--steps=50"))
 
     def test_what_a_program_starts_runs_here_too(self):
-        child = "import tensorflow.compat.v1 as tf; tf.disable_v2_behavior(); print(type(tf.Session()._session).__module__)"
+        # Some programs ask whether TensorFlow is there before they import it.
+        child = ("import importlib.util; importlib.util.find_spec('tensorflow'); import tensorflow.compat.v1 as tf; "
+                 "tf.disable_v2_behavior(); print(type(tf.Session()._session).__module__)")
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)\n")
             program.flush()
@@ -74,6 +77,96 @@ class ProgramsTest(unittest.TestCase):
             out = self.finish(worker)
             self.assertIn(f"Worker: {i}, Step: ", out)
             self.assertIn("w [1.0, -2.0, 3.0]", out)
+
+    def start_job(self, program, num_ps, num_workers, *arguments):
+        """Starts the ps; returns what starts a worker."""
+        hosts = local_hosts(num_ps + num_workers)
+        flags = ["--ps_hosts=" + ",".join(hosts[:num_ps]), "--worker_hosts=" + ",".join(hosts[num_ps:]), *arguments]
+        for i in range(num_ps):
+            self.start_server(program, "--job_name=ps", f"--task_index={i}", *flags)
+
+        def worker(index):
+            started = start(program, "--job_name=worker", f"--task_index={index}", *flags)
+            self.addCleanup(started.communicate)
+            self.addCleanup(started.kill)
+            return started
+
+        return worker
+
+    def run_job(self, program, num_ps, num_workers, *arguments):
+        """What the workers print."""
+        worker = self.start_job(program, num_ps, num_workers, *arguments)
+        started = [worker(i) for i in range(num_workers)]
+        return [self.finish(process) for process in started]
+
+    def test_the_mnist_tutorial_with_a_supervisor(self):
+        with tempfile.TemporaryDirectory() as folder:
+            outs = self.run_job("mnist_supervisor.py", 1, 3, "--logdir=" + folder)
+            self.assertTrue(any("Accuracy(batch)" in out for out in outs), outs)
+            for out in outs:
+                self.assertRegex(out, r"Test-Accuracy: (1\.00|0\.[5-9])")
+            self.assertIn("saved final", outs[0])
+            files = os.listdir(folder)
+            self.assertTrue(any(name.startswith("final-") and name.endswith(".index") for name in files), files)
+            self.assertTrue(any("tfevents" in name for name in files), files)
+
+    def test_towers_in_one_graph(self):
+        expected = self.check_same("towers.py")
+        self.assertIn("step 20, loss", expected)
+        # The same numbers on a cluster.
+        ps, *workers = local_hosts(3)
+        hosts = ["--ps_hosts=" + ps, "--worker_hosts=" + ",".join(workers)]
+        self.start_server("server.py", "--job_name=ps", *hosts)
+        for i in range(2):
+            self.start_server("server.py", "--job_name=worker", f"--task_index={i}", *hosts)
+        self.assertEqual(self.finish(start("towers.py", "--target=grpc://" + ps)), expected)
+
+    def test_synchronous_replicas_with_a_backup_worker(self):
+        outs = self.run_job("sync_replicas.py", 1, 3)
+        self.assertIn("Worker: 0, w: [1.0, -2.0, 3.0]", outs[0])
+
+    def test_a_chief_that_is_killed_and_started_anew(self):
+        with tempfile.TemporaryDirectory() as folder:
+            worker = self.start_job("recovering.py", 1, 2, "--train_dir=" + folder, "--last_step=1500")
+            chief, other = worker(0), worker(1)
+            step = 0
+            while step < 100:
+                step = int(chief.stdout.readline().split()[1])
+            chief.kill()
+            chief.communicate()
+            self.assertIsNone(other.poll())
+            again = worker(0)
+            first = int(again.stdout.readline().split()[1])
+            self.assertGreater(first, 50)  # it goes on from the latest checkpoint
+            for process in (again, other):
+                self.assertIn("done", self.finish(process))
+            files = os.listdir(folder)
+            # The last save is that of the one step or the other in which training ended.
+            self.assertTrue({f"model.ckpt-150{i}.index" for i in range(3)} & set(files), files)
+            self.assertTrue(any("tfevents" in name for name in files), files)
+
+    def test_a_calculation_server(self):
+        outs = self.run_job("calculation_server.py", 1, 3)
+        self.assertIn("w: [1.0, -2.0, 3.0]", outs[0])
+        for i in (1, 2):
+            self.assertIn(f"Worker: {i}, enough: True", outs[i])
+
+    def test_an_lstm_over_sequences_of_several_lengths(self):
+        self.assertIn("accuracy > 0.9: True", self.check_same("lstm.py"))
+
+    def test_training_from_tfrecords_by_tf_data(self):
+        self.assertEqual(self.check_same("tf_records.py"), "100 steps, small loss: True\n")
+
+    def test_cifar10_from_files(self):
+        self.assertEqual(self.finish(start("cifar10.py")), "it learns: True\n")
+
+    def test_an_embedding_on_two_ps(self):
+        for i, out in enumerate(self.run_job("embedding.py", 2, 2)):
+            self.assertIn(f"Worker: {i}, small loss: True", out)
+
+    @unittest.skipUnless(importlib.util.find_spec("tf_keras"), "needs Keras 2, the package tf_keras")
+    def test_keras_fits_in_graph_mode(self):
+        self.assertIn("accuracy > 0.8: True\nthe same: True", self.finish(start("keras_fit.py")))
 
     def test_monitored_sessions_between_graphs(self):
         ps, *workers = local_hosts(3)

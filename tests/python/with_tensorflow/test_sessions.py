@@ -1,14 +1,17 @@
 """TensorFlow's classes after `import monograph.tensorflow`."""
 
 import collections
+import json
 import tempfile
 import threading
+import time
 import unittest
 
 import monograph
 import monograph.tensorflow
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.client import timeline
 
 tf.disable_v2_behavior()
 
@@ -83,8 +86,6 @@ class SessionTest(unittest.TestCase):
                 session.run(queue.dequeue(), options=tf.RunOptions(timeout_in_ms=50))
         with self.assertRaisesRegex(RuntimeError, "closed Session"):
             session.run(self.y, {self.x: [1]})
-        with self.assertRaises(tf.errors.UnimplementedError):
-            tf.Session().partial_run_setup([self.y], [self.x])
 
     def test_variables_train_are_saved_and_come_back(self):
         w = tf.get_variable("w", initializer=[4.0])
@@ -129,6 +130,73 @@ class SessionTest(unittest.TestCase):
             self.assertIsNone(session.make_callable(tf.no_op())())
             with self.assertRaises(TypeError):
                 session.make_callable(3)
+
+    def test_a_step_is_recorded_for_tensorflows_timeline(self):
+        total = tf.reduce_sum(tf.identity(self.y, name="same") + self.x, name="total")
+        full = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+        metadata = tf.RunMetadata()
+        with tf.Session() as session:
+            for _ in range(3):  # also where the signature was run before, and with nothing to see
+                self.assertEqual(session.run(total, {self.x: [1, 2]}, full, metadata), 9)
+                devices = {device.device: device.node_stats for device in metadata.step_stats.dev_stats}
+                stats = devices["/job:localhost/replica:0/task:0/device:CPU:0"]
+                labels = {node.node_name: node.timeline_label for node in stats}
+                self.assertEqual(labels["total"], "total = Sum(add, Const)")
+                for node in stats:
+                    self.assertLess(abs(node.all_start_micros / 1e6 - time.time()), 60)
+                    self.assertGreaterEqual(node.all_end_rel_micros, node.op_end_rel_micros)
+                    self.assertGreaterEqual(node.op_end_rel_micros, node.op_start_rel_micros)
+                chrome = timeline.Timeline(metadata.step_stats).generate_chrome_trace_format(show_memory=True)
+                ops_shown = [event["args"]["name"] for event in json.loads(chrome)["traceEvents"] if event["ph"] == "X"]
+                self.assertIn("total", ops_shown)
+                session.run(total, {self.x: [1]}, run_metadata=metadata)
+                self.assertEqual(len(metadata.step_stats.dev_stats), 0)
+            traced = session.make_callable(total, [self.x])
+            self.assertEqual(traced([1], options=full, run_metadata=metadata), 3)
+            self.assertEqual(len(metadata.step_stats.dev_stats), 1)
+
+    def test_a_step_runs_in_parts(self):
+        z = tf.placeholder(tf.float32, [], name="z")
+        counter = tf.get_variable("counter", initializer=0.0)
+        count = tf.assign_add(counter, 1)
+        with tf.control_dependencies([count]):
+            first = tf.identity(self.y)
+        second = tf.reduce_sum(first) * z
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for i in range(3):
+                handle = session.partial_run_setup([first, second, self.y], [self.x, z])
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "'x:0', which has not been fed"):
+                    session.partial_run(handle, first)
+                np.testing.assert_array_equal(session.partial_run(handle, first, {self.x: [1, 2]}), [2, 4])
+                for feeds in ({self.x: [1]}, {self.y: [1]}):
+                    with self.assertRaises((tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
+                        session.partial_run(handle, [], feeds)
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "already been fetched"):
+                    session.partial_run(handle, first)
+                with self.assertRaises(tf.errors.NotFoundError):
+                    session.partial_run(handle, count)
+                with self.assertRaises(RuntimeError):
+                    session.partial_run(handle, count.op)
+                self.assertEqual(session.partial_run(handle, {"s": second}, {z: 10}), {"s": 60})
+                np.testing.assert_array_equal(session.partial_run(handle, self.y), [2, 4])
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "has ended"):
+                    session.partial_run(handle, [second])
+                self.assertEqual(session.run(counter), i + 1)
+            with self.assertRaises(tf.errors.InvalidArgumentError):
+                session.partial_run("no handle", second)
+            # A failure ends it; handles that are let go leave room for others.
+            wrong = tf.reshape(first, [5])
+            handle = session.partial_run_setup([wrong, second], [self.x, z])
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "(?i)reshape"):
+                session.partial_run(handle, wrong, {self.x: [1]})
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "has ended"):
+                session.partial_run(handle, second, {z: 1})
+            for _ in range(40):
+                session.partial_run_setup([first, second], [self.x, z])
+            handle = session.partial_run_setup([first, second], [self.x, z])
+        with self.assertRaisesRegex(RuntimeError, "closed Session"):
+            session.partial_run(handle, first, {self.x: [1]})
 
     def test_interactive_sessions_are_the_default(self):
         session = tf.InteractiveSession()

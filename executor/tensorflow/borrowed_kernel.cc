@@ -1,0 +1,317 @@
+// A node of a borrowed op. What never changes, the attributes, is translated when the kernel is
+// made and kept with an op object of the library's; each call makes a new one, copies them, adds
+// the inputs and runs (2.6 us for a small tensor; reusing an object is no faster).
+//
+// Resources. A node that makes one (a table, an iterator) gets an output of handles by name, as a
+// variable's: the ResourceManager holds the library's handle under that name (BorrowedResource), so
+// that it lives as long as its container. In the library the container's name has a number of the
+// manager's own, since all tasks of a process share one context.
+//
+// Ops that wait (an iterator's next element) run on threads of their own and are cancelled with
+// the step.
+#include "executor/tensorflow/borrowed_kernel.h"
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "executor/borrowed.h"
+#include "executor/tensorflow/definitions.h"
+#include "executor/tensorflow/functions.h"
+#include "executor/tensorflow/tensors.h"
+#include "graph/attr_proto.h"
+#include "graph/graph.pb.h"
+
+namespace monograph::tensorflow {
+namespace {
+
+constexpr const char* kContainer = "container";
+constexpr const char* kSharedName = "shared_name";
+
+// Deletes what C functions make.
+class Handles {
+ public:
+  explicit Handles(const Library& library, size_t count) : library_(library), handles_(count) {}
+  ~Handles() {
+    for (TFE_TensorHandle* handle : handles_) {
+      if (handle != nullptr) library_->TFE_DeleteTensorHandle(handle);
+    }
+  }
+  Handles(const Handles&) = delete;
+  Handles& operator=(const Handles&) = delete;
+  TFE_TensorHandle** data() { return handles_.data(); }
+  TFE_TensorHandle* Take(size_t i) { return std::exchange(handles_[i], nullptr); }
+
+ private:
+  const Library& library_;
+  std::vector<TFE_TensorHandle*> handles_;
+};
+
+struct OpDeleter {
+  const Library* library;
+  void operator()(TFE_Op* op) const { (*library)->TFE_DeleteOp(op); }
+};
+using OpPointer = std::unique_ptr<TFE_Op, OpDeleter>;
+
+struct StatusDeleter {
+  const Library* library;
+  void operator()(TF_Status* status) const { (*library)->TF_DeleteStatus(status); }
+};
+using StatusPointer = std::unique_ptr<TF_Status, StatusDeleter>;
+
+StatusPointer NewStatus(const Library& library) {
+  return StatusPointer(library->TF_NewStatus(), {&library});
+}
+
+class BorrowedNode {
+ public:
+  BorrowedNode(const Library& library, const OpDef& def, const KernelConstruction& c)
+      : library_(library),
+        def_(def),
+        name_(c.node_name()),
+        what_("node '" + name_ + "' (" + def.name() + ")"),
+        container_(c.attrs().GetOr<std::string>(kContainer, "")),
+        shared_name_(c.attrs().GetOr<std::string>(kSharedName, "")) {
+    if (container_.empty()) container_ = "localhost";
+    if (shared_name_.empty()) shared_name_ = name_;
+    for (int i = 0; i < c.num_outputs(); ++i) outputs_.push_back(c.output_dtype(i));
+  }
+
+  Status Init(const KernelConstruction& c) {
+    const StatusPointer status = NewStatus(library_);
+    with_attrs_ = OpPointer(
+        library_->TFE_NewOp(library_.context(), def_.name().c_str(), status.get()), {&library_});
+    MG_RETURN_IF_ERROR(library_.StatusOf(status.get()));
+    for (const AttrDef& attr : def_.attrs()) {
+      const AttrValue* value = c.attrs().Find(attr.name);
+      if (value == nullptr || attr.name == kContainer) continue;  // that is set by each call
+      pb::AttrValue proto;
+      AttrToProto(*value, &proto);
+      if (proto.has_func()) MG_RETURN_IF_ERROR(GiveFunction(c, proto.mutable_func()));
+      if (proto.has_list()) {
+        for (pb::NameAttrList& one : *proto.mutable_list()->mutable_func())
+          MG_RETURN_IF_ERROR(GiveFunction(c, &one));
+      }
+      if (attr.name == kSharedName && TakesName()) proto.set_s(shared_name_);
+      const std::string bytes = proto.SerializeAsString();
+      library_->TFE_OpSetAttrValueProto(with_attrs_.get(), attr.name.c_str(), bytes.data(),
+                                        bytes.size(), status.get());
+      MG_RETURN_IF_ERROR(
+          library_.StatusOf(status.get()).WithContext("attribute '" + attr.name + "'"));
+    }
+    if (def_.FindAttr("seed") != nullptr) {
+      // The library has one kernel for all nodes with equal attributes, and each draw changes it:
+      // an attribute of its own gives this node its own.
+      static std::atomic<uint64_t> count{0};
+      const std::string own = std::to_string(++count);
+      library_->TFE_OpSetAttrString(with_attrs_.get(), "_monograph_node", own.data(), own.size());
+    }
+    return Status();
+  }
+
+  // Whether it may take long because it waits for something.
+  bool waits() const {
+    const std::string& op = def_.name();
+    return op.find("Iterator") != std::string::npos || op.find("DatasetTo") != std::string::npos ||
+           op == "ReduceDataset" || op == "MutexLock" || def_.FindAttr("memory_limit") != nullptr;
+  }
+
+  Status Run(KernelContext& c, TFE_CancellationManager* cancellation) const {
+    thread_local const StatusPointer status = NewStatus(library_);
+    const OpPointer op(library_->TFE_NewOp(library_.context(), def_.name().c_str(), status.get()),
+                       {&library_});
+    MG_RETURN_IF_ERROR(library_.StatusOf(status.get()));
+    library_->TFE_OpAddAttrs(op.get(), library_->TFE_OpGetAttrs(with_attrs_.get()));
+    if (def_.FindAttr(kContainer) != nullptr) {
+      MG_ASSIGN_OR_RETURN(std::string container, ContainerIn(c.resources()));
+      if (!TakesName()) container += "/" + shared_name_;
+      library_->TFE_OpSetAttrString(op.get(), kContainer, container.data(), container.size());
+    }
+    for (const Tensor& input : c.inputs()) {
+      MG_ASSIGN_OR_RETURN(const InputHandle handle,
+                          InputHandle::Make(library_, input, c.resources()));
+      library_->TFE_OpAddInput(op.get(), handle.get(), status.get());
+      MG_RETURN_IF_ERROR(library_.StatusOf(status.get()));
+    }
+    if (cancellation != nullptr)
+      library_->TFE_OpSetCancellationManager(op.get(), cancellation, status.get());
+    Handles handles(library_, outputs_.size());
+    int count = static_cast<int>(outputs_.size());
+    {
+      const Running running(what_.c_str());
+      library_->TFE_Execute(op.get(), handles.data(), &count, status.get());
+    }
+    MG_RETURN_IF_ERROR(library_.StatusOf(status.get()));
+    if (count != static_cast<int>(outputs_.size()))
+      return Internal("TensorFlow gave " + std::to_string(count) + " outputs, not " +
+                      std::to_string(outputs_.size()));
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      Result<Tensor> output = outputs_[i] == DT_RESOURCE
+                                  ? NameResource(handles.Take(i), c)
+                                  : TensorOf(library_, handles.Take(i), outputs_[i]);
+      MG_RETURN_IF_ERROR(output.status());
+      c.set_output(static_cast<int>(i), *std::move(output));
+    }
+    return Status();
+  }
+
+ private:
+  // The library refuses to give this one a name; it gets a container of its own.
+  bool TakesName() const { return def_.name() != "OneShotIterator"; }
+
+  // A number for each manager, in the manager.
+  class TaskNumber : public Resource {
+   public:
+    std::string DebugString() const override { return "number of a task for TensorFlow"; }
+    const std::string text = [] {
+      static std::atomic<uint64_t> count{0};
+      return std::to_string(++count);
+    }();
+  };
+
+  // The name of the container in the library.
+  Result<std::string> ContainerIn(ResourceManager& manager) const {
+    MG_ASSIGN_OR_RETURN(const auto number,
+                        manager.FindOrCreate<TaskNumber>(container_, "(TensorFlow)", [] {
+                          return std::make_shared<TaskNumber>();
+                        }));
+    return container_ + "/" + number->text;
+  }
+
+  Status GiveFunction(const KernelConstruction& c, pb::NameAttrList* function) const {
+    const auto* offered = dynamic_cast<const FunctionsConstruction*>(&c);
+    if (offered == nullptr) return Unimplemented("a node by itself has no functions");
+    MG_ASSIGN_OR_RETURN(std::string name,
+                        AddFunction(library_, offered->functions(), function->name()));
+    function->set_name(std::move(name));
+    return Status();
+  }
+
+  // The resource that `handle` names, by a name of ours. One that has a name of its own stays until
+  // its container is cleared; another one goes with the tensor.
+  Result<Tensor> NameResource(TFE_TensorHandle* handle, KernelContext& c) const {
+    const bool named = def_.FindAttr(kSharedName) != nullptr;
+    static std::atomic<uint64_t> count{0};
+    const std::string name =
+        named ? def_.name() + " " + shared_name_ : def_.name() + " #" + std::to_string(++count);
+    auto made = std::make_shared<BorrowedResource>(library_, handle, def_.name(), named);
+    bool used = false;
+    MG_ASSIGN_OR_RETURN(const auto resource,
+                        c.resources().FindOrCreate<BorrowedResource>(container_, name, [&] {
+                          used = true;
+                          return made;
+                        }));
+    if (!used) made->Disown();
+    ResourceManager* const manager = &c.resources();
+    auto* const names = new ResourceHandle{std::string(c.device()), container_, name};
+    return Tensor(DT_RESOURCE, Shape(), Buffer::Wrap(names, sizeof *names, [names, named, manager] {
+                    if (!named) manager->Delete(names->container, names->name);
+                    delete names;
+                  }));
+  }
+
+  const Library& library_;
+  const OpDef& def_;
+  const std::string name_, what_;
+  std::string container_, shared_name_;
+  std::vector<DType> outputs_;
+  OpPointer with_attrs_{nullptr, {nullptr}};
+};
+
+class BorrowedKernel : public Kernel {
+ public:
+  explicit BorrowedKernel(std::unique_ptr<const BorrowedNode> node) : node_(std::move(node)) {}
+  Status Compute(KernelContext& c) override { return node_->Run(c, nullptr); }
+
+ private:
+  const std::unique_ptr<const BorrowedNode> node_;
+};
+
+// Threads for calls that wait. Each call gets one at once: an idle one, or a new one. A thread that
+// was idle for a while ends.
+class WaitingThreads {
+ public:
+  static WaitingThreads& Get() {
+    static auto* const threads = new WaitingThreads;
+    return *threads;
+  }
+
+  void Run(std::function<void()> call) {
+    MutexLock lock(mutex_);
+    calls_.push_back(std::move(call));
+    if (calls_.size() <= idle_) {
+      changed_.NotifyOne();
+    } else {
+      StartThread("mg-borrowed-" + std::to_string(started_++), [this] { Work(); }).detach();
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kIdle{10};
+
+  void Work() {
+    MutexLock lock(mutex_);
+    for (;;) {
+      while (!calls_.empty()) {
+        const std::function<void()> call = std::move(calls_.front());
+        calls_.pop_front();
+        lock.Unlock();
+        call();
+        lock.Lock();
+      }
+      ++idle_;
+      const bool more =
+          changed_.WaitFor(mutex_, kIdle, [this]() MG_REQUIRES(mutex_) { return !calls_.empty(); });
+      --idle_;
+      if (!more) return;
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> calls_ MG_GUARDED_BY(mutex_);
+  size_t idle_ MG_GUARDED_BY(mutex_) = 0;
+  int started_ MG_GUARDED_BY(mutex_) = 0;
+};
+
+class WaitingBorrowedKernel : public AsyncKernel {
+ public:
+  WaitingBorrowedKernel(const Library& library, std::unique_ptr<const BorrowedNode> node)
+      : library_(library), node_(std::move(node)) {}
+
+  void ComputeAsync(KernelContext& c, Done done) override {
+    const std::shared_ptr<TFE_CancellationManager> cancellation(
+        library_->TFE_NewCancellationManager(),
+        [library = &library_](auto* made) { (*library)->TFE_DeleteCancellationManager(made); });
+    const bool runs = c.OnCancel([library = &library_, cancellation] {
+      (*library)->TFE_CancellationManagerStartCancel(cancellation.get());
+    });
+    WaitingThreads::Get().Run([this, &c, cancellation, runs, done = std::move(done)] {
+      done(runs ? node_->Run(c, cancellation.get())
+                : Cancelled("the step was aborted before this node ran").AsDerived());
+    });
+  }
+
+ private:
+  const Library& library_;
+  const std::unique_ptr<const BorrowedNode> node_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeBorrowedKernel(const KernelConstruction& c) {
+  MG_ASSIGN_OR_RETURN(const Library* library, Library::Open());
+  MG_RETURN_IF_ERROR(Definitions::Get().Require(c.op()));
+  const OpDef& def = *Definitions::Get().Find(c.op());
+  auto node = std::make_unique<BorrowedNode>(*library, def, c);
+  MG_RETURN_IF_ERROR(node->Init(c).WithContext("TensorFlow's op " + def.name()));
+  if (node->waits())
+    return std::unique_ptr<Kernel>(new WaitingBorrowedKernel(*library, std::move(node)));
+  return std::unique_ptr<Kernel>(new BorrowedKernel(std::move(node)));
+}
+
+}  // namespace monograph::tensorflow

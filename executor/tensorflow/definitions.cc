@@ -1,0 +1,125 @@
+#include "executor/tensorflow/definitions.h"
+
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "executor/tensorflow/helper.h"
+#include "graph/lone_node.h"
+#include "graph/op_list.h"
+#include "graph/op_source.h"
+#include "graph/shape_inference.h"
+#include "graph/wire.h"
+
+namespace monograph::tensorflow {
+namespace {
+
+// What TensorFlow infers. Where it cannot be asked nothing is known of the shapes.
+Status BorrowedShape(ShapeContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (c.input_dtype(i) == DT_INVALID) return UnknownShape(c);
+  }
+  const Result<std::vector<PartialShape>> shapes =
+      Helper::Get().InferShapes(AloneInGraph(c, "node"));
+  if (shapes.status().code() == Code::kInvalidArgument) return shapes.status();
+  if (!shapes.ok()) {
+    LogDebug("TensorFlow infers no shape for op " + OpOf(c).name() + ": " +
+             shapes.status().message());
+    return UnknownShape(c);
+  }
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    const bool known = static_cast<size_t>(i) < shapes->size();
+    c.set_output(i, known ? (*shapes)[static_cast<size_t>(i)] : PartialShape());
+  }
+  return Status();
+}
+
+// From a KernelList: fields "kernel" = 1, of a kernel "op" = 1 and "device_type" = 2.
+std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
+  constexpr uint64_t kFirst = 1 << 3 | 2, kSecond = 2 << 3 | 2, kWireType = 7, kBytes = 2;
+  std::set<std::string_view> ops;
+  std::string_view kernel, field;
+  for (wire_format::Reader list(bytes); !list.done();) {
+    if (list.Tag() != kFirst || !list.Bytes(&kernel)) break;
+    std::string_view op, device;
+    for (wire_format::Reader in(kernel); !in.done();) {
+      const uint64_t tag = in.Tag();
+      if ((tag & kWireType) != kBytes) {  // a priority
+        in.Varint();
+        continue;
+      }
+      if (!in.Bytes(&field)) break;
+      if (tag == kFirst) op = field;
+      if (tag == kSecond) device = field;
+    }
+    if (device == "CPU" || device == "DEFAULT") ops.insert(op);
+  }
+  return ops;
+}
+
+}  // namespace
+
+Definitions& Definitions::Get() {
+  static auto* const definitions = new Definitions;
+  return *definitions;
+}
+
+Status Definitions::Load() {
+  if (std::exchange(loaded_, true)) return why_not_;
+  const auto package = Helper::Get().package();
+  why_not_ = package.status();
+  if (!why_not_.ok()) return why_not_;
+  Result<OpList> list = ParseOpList((*package)->ops);
+  why_not_ = list.status();
+  if (!why_not_.ok()) return why_not_;
+  const std::set<std::string_view> computed = OpsWithCpuKernel((*package)->kernels);
+  for (OpDef& op : list->ops) {
+    const std::string name = op.name();
+    if (computed.contains(name)) {
+      op.Shape(BorrowedShape);
+      ops_.emplace(name, std::move(op));
+    } else {
+      refused_.emplace(name, "TensorFlow has no kernel of it for CPUs");
+    }
+  }
+  for (const std::string& name : list->by_reference)
+    refused_.emplace(name, "TensorFlow computes it only where what it works on is by reference");
+  return Status();
+}
+
+Status Definitions::Require(std::string_view name) {
+  // Of our own making, whatever TensorFlow has.
+  if (name.starts_with('_') || name.starts_with("Monograph")) return NotFound("");
+  MutexLock lock(mutex_);
+  MG_RETURN_IF_ERROR(Load());
+  if (ops_.contains(name)) return Status();
+  const auto refused = refused_.find(name);
+  return NotFound(refused != refused_.end() ? refused->second
+                                            : "TensorFlow does not know it either");
+}
+
+const OpDef* Definitions::Find(std::string_view name) {
+  if (!Require(name).ok()) return nullptr;
+  MutexLock lock(mutex_);
+  return &ops_.find(name)->second;
+}
+
+ShapeFn Definitions::shape() const { return BorrowedShape; }
+
+std::string Definitions::Remedy(std::string_view name) { return Require(name).message(); }
+
+std::map<std::string, std::string, std::less<>> Definitions::Refused() {
+  MutexLock lock(mutex_);
+  if (!Load().ok()) return {};
+  return refused_;
+}
+
+std::vector<const OpDef*> Definitions::All() {
+  std::vector<const OpDef*> all;
+  MutexLock lock(mutex_);
+  if (!Load().ok()) return all;
+  for (const auto& [name, op] : ops_) all.push_back(&op);
+  return all;
+}
+
+}  // namespace monograph::tensorflow

@@ -1,0 +1,20 @@
+// Small ops on whole tensors: LinSpace, Empty, Bitcast, EnsureShape, Snapshot, Diag, DiagPart,
+// UnravelIndex.
+#pragma once
+
+#include "graph/scope.h"
+
+namespace monograph {
+
+// `num` values from `start` to `stop`, both of them among these.
+Output LinSpace(const Scope& scope, const Output& start, const Output& stop, const Output& num);
+// The same bytes as elements of another type; where sizes differ, the last dimension comes or goes.
+Output Bitcast(const Scope& scope, const Output& input, DType type);
+// The input; the step fails if it has another shape.
+Output EnsureShape(const Scope& scope, const Output& input, const PartialShape& shape);
+// A tensor of twice the rank with the elements of `diagonal` on its diagonal, zeros elsewhere; and
+// back.
+Output Diag(const Scope& scope, const Output& diagonal);
+Output DiagPart(const Scope& scope, const Output& input);
+
+}  // namespace monograph

@@ -1,0 +1,170 @@
+// A function for each op. They are small, and what only moves elements goes by their size.
+#include <algorithm>
+
+#include "ops/cpu/element_types_cpu.h"
+#include "ops/gpu/device_code.h"
+#include "ops/gpu/moves.h"
+
+namespace monograph::ops::array {
+namespace {
+
+Status LinSpaceOf(KernelContext& c, const Attrs&) {
+  for (int i = 0; i < 3; ++i) {
+    if (c.input(i).shape().rank() != 0)
+      return InvalidArgument("start, stop and num must be scalars");
+  }
+  MG_ASSIGN_OR_RETURN(const int64_t num, IntOf(c.input(2), "num"));
+  if (num <= 0) return InvalidArgument("Requires num > 0: " + std::to_string(num));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{num}));
+  return WithFloatType(out->dtype(), [&](auto t) {
+    using T = decltype(t);
+    using A = Accumulator<T>;
+    const A start = c.input(0).scalar<T>(), stop = c.input(1).scalar<T>();
+    T* to = out->data<T>();
+    to[0] = T(start);
+    if (num == 1) return Status();
+    const A step = (stop - start) / static_cast<A>(num - 1);
+    for (int64_t i = 1; i + 1 < num; ++i) to[i] = T(start + step * static_cast<A>(i));
+    to[num - 1] = T(stop);
+    return Status();
+  });
+}
+
+// Zeros, also where TensorFlow leaves the memory as it is.
+Status EmptyOf(KernelContext& c, const Attrs&) {
+  MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "the shape"));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  if (out->dtype() == DT_STRING) return Status();
+  return HostMoves::Zero(c, out->raw(), out->bytes());
+}
+
+Status BitcastOf(KernelContext& c, const Attrs&) {
+  const Tensor& input = c.input(0);
+  Shape shape = input.shape();
+  const size_t from = DTypeSize(input.dtype()), to = DTypeSize(c.output_dtype(0));
+  if (from > to) {
+    if (shape.rank() == kMaxRank)
+      return InvalidArgument("the result would have more than 8 dimensions");
+    shape.AddDim(static_cast<int64_t>(from / to));
+  } else if (from < to) {
+    const auto wanted = static_cast<int64_t>(to / from);
+    if (shape.rank() == 0 || shape[shape.rank() - 1] != wanted) {
+      return InvalidArgument("Cannot bitcast due to shape. " + shape.ToString() +
+                             " must end with a dimension of " + std::to_string(wanted));
+    }
+    Shape less;
+    for (int i = 0; i + 1 < shape.rank(); ++i) less.AddDim(shape[i]);
+    shape = less;
+  }
+  if (input.offset() % to == 0) {
+    c.set_output(0, Tensor(c.output_dtype(0), shape, input.buffer(), input.offset()));
+    return Status();
+  }
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  return HostMoves::Copy(c, out->raw(), input.raw(), input.bytes());
+}
+
+Status EnsureShapeOf(KernelContext& c, const Attrs& attrs) {
+  const auto& wanted = attrs.Get<PartialShape>("shape");
+  if (!wanted.Accepts(c.input(0).shape())) {
+    return InvalidArgument("Shape of tensor " + c.input(0).shape().ToString() +
+                           " is not compatible with expected shape " + wanted.ToString() + ".");
+  }
+  c.set_output(0, c.TakeInput(0));
+  return Status();
+}
+
+Status Pass(KernelContext& c, const Attrs&) {
+  c.set_output(0, c.TakeInput(0));
+  return Status();
+}
+
+// A square matrix of n * n elements, of which the diagonal counts.
+Status DiagOf(KernelContext& c, const Attrs&) {
+  const Shape in = c.input(0).shape();
+  if (in.rank() < 1 || 2 * in.rank() > kMaxRank)
+    return InvalidArgument("Input must be at least rank 1 and at most rank 4");
+  SmallInts dims;
+  for (int twice = 0; twice < 2; ++twice) {
+    for (int64_t dim : in.dims()) dims.push_back(dim);
+  }
+  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
+  if (in.elements() == 0) return Status();
+  StridedSpace space;
+  space.Add(in.elements(), 1, in.elements() + 1);
+  StridedCopy(c, DTypeSize(out->dtype()), c.input(0).raw(), out->raw(), space);
+  return Status();
+}
+
+Status DiagPartOf(KernelContext& c, const Attrs&) {
+  const Shape in = c.input(0).shape();
+  const int half = in.rank() / 2;
+  bool square = in.rank() >= 2 && in.rank() % 2 == 0;
+  Shape shape;
+  for (int i = 0; square && i < half; ++i) {
+    square = in[i] == in[i + half];
+    shape.AddDim(in[i]);
+  }
+  if (!square) {
+    return InvalidArgument("Invalid shape " + in.ToString() +
+                           ": the second half of the dimensions must equal the first");
+  }
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  if (shape.elements() == 0) return Status();
+  StridedSpace space;
+  space.Add(shape.elements(), shape.elements() + 1, 1);
+  StridedCopy(c, DTypeSize(out->dtype()), c.input(0).raw(), out->raw(), space);
+  return Status();
+}
+
+Status UnravelOf(KernelContext& c, const Attrs&) {
+  const Tensor &indices = c.input(0), &dims = c.input(1);
+  if (dims.shape().rank() != 1 || indices.shape().rank() > 1)
+    return InvalidArgument("The indices can only be scalar or vector, and the dims a vector");
+  int64_t product = 1;
+  for (int64_t d = 0; d < dims.elements(); ++d) {
+    if (IndexAt(dims, d) <= 0)
+      return InvalidArgument("Input dims cannot contain a dim of zero or less, but contains " +
+                             std::to_string(IndexAt(dims, d)));
+    if (__builtin_mul_overflow(product, IndexAt(dims, d), &product))
+      return InvalidArgument("Input dims product is causing integer overflow");
+  }
+  const int64_t n = indices.elements();
+  for (int64_t i = 0; i < n; ++i) {
+    if (IndexAt(indices, i) < 0 || IndexAt(indices, i) >= product) {
+      return InvalidArgument("index " + std::to_string(IndexAt(indices, i)) +
+                             " is out of bound as with dims");
+    }
+  }
+  Shape shape{dims.elements()};
+  if (indices.shape().rank() == 1) shape.AddDim(n);
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t rest = IndexAt(indices, i);
+    for (int64_t d = dims.elements() - 1; d >= 0; --d) {
+      SetIndex(out, d * n + i, rest % IndexAt(dims, d));
+      rest /= IndexAt(dims, d);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  constexpr auto kCheap = KernelCost::kCheap;
+  AddForTypes<FunctionKernel<LinSpaceOf>>(
+      registry, {.op = "LinSpace", .host_args = {"start", "stop", "num"}}, "T", kFloatTypes);
+  AddForCopiedTypes<FunctionKernel<EmptyOf>>(registry, {.op = "Empty", .host_args = {"shape"}},
+                                             "dtype");
+  registry->Add<FunctionKernel<BitcastOf>>({.op = "Bitcast", .cost = kCheap});
+  registry->Add<FunctionKernel<EnsureShapeOf>>({.op = "EnsureShape", .cost = kCheap});
+  registry->Add<FunctionKernel<Pass>>({.op = "Snapshot", .cost = kCheap});
+  AddForTypes<FunctionKernel<DiagOf>>(registry, {.op = "Diag"}, "T", kRealTypes);
+  AddForTypes<FunctionKernel<DiagPartOf>>(registry, {.op = "DiagPart"}, "T", kRealTypes);
+  registry->Add<FunctionKernel<UnravelOf>>({.op = "UnravelIndex"});
+}
+
+}  // namespace monograph::ops::array

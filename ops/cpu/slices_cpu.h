@@ -1,0 +1,44 @@
+// Changes of slices of a tensor, one after the other in the order of their indices. Only the loop
+// over elements is compiled for each change and type of element. Indices become numbers of slices
+// first, a few at a time, and so their type and their depth are none of its concern.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ops/cpu/element_types_cpu.h"
+
+namespace monograph {
+
+enum class SliceUpdate : uint8_t { kSet, kAdd, kSub, kMul, kDiv, kMin, kMax };
+
+// Changes the n slices places[i] of `table`, each of `size` elements, by what begins at element
+// i * step of `updates`.
+using CombineFn = void (*)(void* table, const int64_t* places, int64_t n, const void* updates,
+                           int64_t step, int64_t size);
+
+// nullptr for a type that cannot be changed so. kSet takes all types, strings too; kAdd strings and
+// booleans, too.
+CombineFn CombineOf(SliceUpdate update, DType dtype);
+
+// The number of indices that name one slice: the last dimension. REQUIRES: rank >= 1.
+inline int DepthOf(const Tensor& indices) {
+  return static_cast<int>(indices.shape()[indices.shape().rank() - 1]);
+}
+
+// Whether `indices` name slices of a tensor of `shape`; for updates, whether `updates` has the
+// shape of these slices. `whole` is what errors call the tensor.
+Status CheckNdShapes(const Shape& shape, const Shape& indices, const Shape& updates,
+                     const std::string& whole);
+Status CheckNdIndices(const Shape& shape, const Tensor& indices);
+
+// The numbers of slices [first, first + n) that `indices` name, which have been checked.
+void NdPlaces(const Shape& shape, const Tensor& indices, int depth, int64_t first, int64_t n,
+              int64_t* places);
+
+// Changes the n slices of `table`, a tensor of `shape`, that checked `indices` name: with
+// depth > 0 each by so many of them.
+void CombineNd(CombineFn combine, void* table, const Shape& shape, const Tensor& indices, int depth,
+               int64_t n, const void* updates, size_t element_bytes, int64_t step, int64_t size);
+
+}  // namespace monograph

@@ -1,0 +1,125 @@
+#include "ops/cpu/tensor_util_cpu.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ops/cpu/copy_elements_cpu.h"
+#include "ops/gpu/moves.h"
+
+namespace monograph {
+namespace {
+
+constexpr int64_t kPiece = 4096;
+
+template <typename T>
+void AddPieces(KernelContext& c, const void* a, const void* b, void* to, int64_t n) {
+  const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
+  T* const sum = static_cast<T*>(to);
+  c.ParallelFor(n / kPiece + 1, 1000, [=](int64_t first, int64_t last) {
+    const int64_t end = std::min(n, last * kPiece);
+    for (int64_t i = first * kPiece; i < end; ++i) sum[i] = T(x[i] + y[i]);
+  });
+}
+
+using AddFn = void (*)(KernelContext& c, const void* a, const void* b, void* to, int64_t n);
+
+// nullptr for what is no number.
+AddFn AddOf(DType dtype) {
+  switch (dtype) {
+#define MG_ADD(T)   \
+  case kDTypeOf<T>: \
+    return AddPieces<T>;
+    MG_NUMBER_TYPES(MG_ADD)
+    MG_ADD(uint8_t)
+    MG_ADD(int8_t)
+    MG_ADD(int16_t)
+    MG_ADD(uint16_t)
+    MG_ADD(uint32_t)
+    MG_ADD(uint64_t)
+#undef MG_ADD
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+bool CanAdd(DType dtype) { return AddOf(dtype) != nullptr; }
+
+void AddElements(KernelContext& c, const Tensor& a, const Tensor& b, Tensor* to) {
+  AddOf(to->dtype())(c, a.raw(), b.raw(), to->raw(), to->elements());
+}
+
+Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b) {
+  if (!a.valid()) return b;
+  if (!b.valid()) return a;
+  const auto differ = [](const char* what, const std::string& one, const std::string& other) {
+    return InvalidArgument(std::string("Trying to add two tensors with incompatible element ") +
+                           what + ". One is " + one + " and the other is " + other);
+  };
+  if (a.dtype() != b.dtype())
+    return differ("types", std::string(DTypeName(a.dtype())), std::string(DTypeName(b.dtype())));
+  if (!(a.shape() == b.shape()))
+    return differ("shapes", a.shape().ToString(), b.shape().ToString());
+  if (a.dtype() != DT_VARIANT && !CanAdd(a.dtype())) {
+    return InvalidArgument("Trying to add unsupported dtype " + std::string(DTypeName(a.dtype())));
+  }
+  MG_ASSIGN_OR_RETURN(Tensor sum, c.AllocateTemp(a.dtype(), a.shape()));
+  if (a.dtype() != DT_VARIANT) {
+    AddElements(c, a, b, &sum);
+    return sum;
+  }
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    const Variant &x = a.variants()[i], &y = b.variants()[i];
+    if (x == nullptr || y == nullptr) {
+      sum.variants()[i] = x == nullptr ? y : x;
+      continue;
+    }
+    MG_ASSIGN_OR_RETURN(sum.variants()[i], x->Add(*y, [&c](const Tensor& one, const Tensor& other) {
+      return AddTensors(c, one, other);
+    }));
+  }
+  return sum;
+}
+
+Result<Tensor> ZeroTensor(KernelContext& c, DType dtype, const Shape& shape) {
+  MG_ASSIGN_OR_RETURN(Tensor zeros, c.AllocateTemp(dtype, shape));
+  if (IsPlainData(dtype) && zeros.bytes() > 0) std::memset(zeros.raw(), 0, zeros.bytes());
+  return zeros;
+}
+
+Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor) {
+  if (!tensor.valid()) return tensor;
+  MG_ASSIGN_OR_RETURN(Tensor zeros, ZeroTensor(c, tensor.dtype(), tensor.shape()));
+  if (tensor.dtype() != DT_VARIANT) return zeros;
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const Variant& value = tensor.variants()[i];
+    if (value == nullptr) continue;
+    MG_ASSIGN_OR_RETURN(zeros.variants()[i], value->ZerosLike([&c](const Tensor& one) {
+      return ZerosLikeTensor(c, one);
+    }));
+  }
+  return zeros;
+}
+
+Result<Tensor> RowsAs(const Tensor& value, int64_t begin, int64_t end, const Shape& shape) {
+  if (IsPlainData(value.dtype())) return value.Slice(begin, end).Reshaped(shape);
+  MG_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(value.dtype(), shape));
+  const auto bytes = static_cast<int64_t>(rows.bytes());
+  const int64_t row = end == begin ? 0 : bytes / (end - begin);
+  CopyElements(value.dtype(), static_cast<const char*>(value.raw()) + begin * row,
+               static_cast<char*>(rows.raw()), static_cast<size_t>(bytes));
+  return rows;
+}
+
+Status JoinRows(KernelContext& c, int output, std::span<const Tensor> values,
+                std::span<const int64_t> dims) {
+  MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  MG_ASSIGN_OR_RETURN(Tensor * joined, c.AllocateOutput(output, shape));
+  ops::RowParts parts;
+  for (const Tensor& value : values) parts.Add(value.raw(), value.bytes());
+  return ops::HostMoves::Join(c, joined->dtype(), parts.span(), 1, joined->raw());
+}
+
+}  // namespace monograph

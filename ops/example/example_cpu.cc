@@ -1,0 +1,487 @@
+// CPU kernels. A serialized example is read where it lies: a first pass finds the features that are
+// wanted, a second appends their values to one column for each feature, and the columns become
+// tensors when all examples are read.
+//
+//   Example   { 1: Features }            Features { 1: entry { 1: key  2: Feature } ... }
+//   Feature   { 1: BytesList | 2: FloatList | 3: Int64List }
+//   BytesList { 1: bytes ... }   FloatList { 1: fixed32 ..., packed or not }
+//   Int64List { 1: varint ..., packed or not }
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/cpu/element_types_cpu.h"
+
+namespace monograph::ops::example {
+namespace {
+
+// Reads protocol buffers' wire format. ok() is false once something did not fit.
+class Wire {
+ public:
+  explicit Wire(std::string_view bytes) : rest_(bytes) {}
+  bool ok() const { return ok_; }
+
+  // The next field; false at the end.
+  bool Next(uint32_t* number) {
+    if (!ok_ || rest_.empty()) return false;
+    const uint64_t tag = Varint();
+    type_ = static_cast<uint32_t>(tag & 7);
+    *number = static_cast<uint32_t>(tag >> 3);
+    return ok_;
+  }
+  bool is_bytes() const { return type_ == 2; }
+  bool is_fixed32() const { return type_ == 5; }
+  bool is_varint() const { return type_ == 0; }
+
+  uint64_t Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (rest_.empty()) break;
+      const auto byte = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    ok_ = false;
+    return 0;
+  }
+  std::string_view Bytes() { return Take(Varint()); }
+  float Fixed32() {
+    const std::string_view bytes = Take(4);
+    float value = 0;
+    if (ok_) std::memcpy(&value, bytes.data(), 4);
+    return value;
+  }
+  void Skip() {
+    switch (type_) {
+      case 0:
+        Varint();
+        return;
+      case 1:
+        Take(8);
+        return;
+      case 2:
+        Bytes();
+        return;
+      case 5:
+        Take(4);
+        return;
+      default:
+        ok_ = false;
+    }
+  }
+  bool empty() const { return rest_.empty(); }
+
+ private:
+  std::string_view Take(uint64_t n) {
+    if (!ok_ || n > rest_.size()) {
+      ok_ = false;
+      return {};
+    }
+    const std::string_view taken = rest_.substr(0, n);
+    rest_.remove_prefix(n);
+    return taken;
+  }
+
+  std::string_view rest_;
+  uint32_t type_ = 0;
+  bool ok_ = true;
+};
+
+// A feature of one example: its list, and what it is a list of. DT_INVALID: it has none.
+struct Found {
+  DType dtype = DT_INVALID;
+  std::string_view list;
+};
+
+// The values of one feature, example by example.
+struct Column {
+  std::string key;
+  DType dtype = DT_INVALID;
+  std::vector<float> floats = {};
+  std::vector<int64_t> ints = {};
+  std::vector<std::string> texts = {};
+  std::vector<int64_t> ends = {};  // behind each example's values
+
+  int64_t size() const {
+    return static_cast<int64_t>(dtype == DT_FLOAT   ? floats.size()
+                                : dtype == DT_INT64 ? ints.size()
+                                                    : texts.size());
+  }
+  // Values [first, first + n) to elements [at, at + n).
+  void Put(int64_t first, int64_t n, Tensor* to, int64_t at) const {
+    if (dtype == DT_FLOAT) {
+      std::copy_n(floats.begin() + first, n, to->data<float>() + at);
+    } else if (dtype == DT_INT64) {
+      std::copy_n(ints.begin() + first, n, to->data<int64_t>() + at);
+    } else {
+      std::copy_n(texts.begin() + first, n, to->strings() + at);
+    }
+  }
+  int64_t begin(size_t example) const { return example == 0 ? 0 : ends[example - 1]; }
+};
+
+bool FindFeature(std::string_view feature, Found* found) {
+  Wire wire(feature);
+  for (uint32_t number = 0; wire.Next(&number);) {
+    if (number < 1 || number > 3 || !wire.is_bytes()) {
+      wire.Skip();
+      continue;
+    }
+    found->dtype = number == 1 ? DT_STRING : number == 2 ? DT_FLOAT : DT_INT64;
+    found->list = wire.Bytes();
+  }
+  return wire.ok();
+}
+
+// The features of an example that `wanted` names, by number. False: it is no example.
+bool FindFeatures(std::string_view example,
+                  const std::unordered_map<std::string_view, size_t>& wanted,
+                  std::vector<Found>* found) {
+  std::fill(found->begin(), found->end(), Found());
+  Wire wire(example);
+  for (uint32_t number = 0; wire.Next(&number);) {
+    if (number != 1 || !wire.is_bytes()) {
+      wire.Skip();
+      continue;
+    }
+    Wire features(wire.Bytes());
+    while (features.Next(&number)) {
+      if (number != 1 || !features.is_bytes()) {
+        features.Skip();
+        continue;
+      }
+      Wire entry(features.Bytes());
+      std::string_view key, feature;
+      while (entry.Next(&number)) {
+        if ((number == 1 || number == 2) && entry.is_bytes()) {
+          (number == 1 ? key : feature) = entry.Bytes();
+        } else {
+          entry.Skip();
+        }
+      }
+      if (!entry.ok()) return false;
+      const auto at = wanted.find(key);
+      if (at == wanted.end()) continue;
+      Found last;
+      if (!FindFeature(feature, &last)) return false;
+      (*found)[at->second] = last;
+    }
+    if (!features.ok()) return false;
+  }
+  return wire.ok();
+}
+
+bool Append(std::string_view list, Column* column) {
+  Wire wire(list);
+  for (uint32_t number = 0; wire.Next(&number);) {
+    if (number != 1) {
+      wire.Skip();
+    } else if (column->dtype == DT_STRING && wire.is_bytes()) {
+      column->texts.emplace_back(wire.Bytes());
+    } else if (column->dtype == DT_FLOAT && wire.is_fixed32()) {
+      column->floats.push_back(wire.Fixed32());
+    } else if (column->dtype == DT_FLOAT && wire.is_bytes()) {
+      Wire packed(wire.Bytes());
+      while (packed.ok() && !packed.empty()) column->floats.push_back(packed.Fixed32());
+      if (!packed.ok()) return false;
+    } else if (column->dtype == DT_INT64 && wire.is_varint()) {
+      column->ints.push_back(static_cast<int64_t>(wire.Varint()));
+    } else if (column->dtype == DT_INT64 && wire.is_bytes()) {
+      Wire packed(wire.Bytes());
+      while (packed.ok() && !packed.empty())
+        column->ints.push_back(static_cast<int64_t>(packed.Varint()));
+      if (!packed.ok()) return false;
+    } else {
+      return false;
+    }
+  }
+  return wire.ok();
+}
+
+// What a node wants: sparse columns, then dense ones, then ragged ones.
+struct Wanted {
+  std::vector<Column> columns;
+  size_t sparse = 0, dense = 0, ragged = 0;
+  std::vector<PartialShape> shapes;  // of the dense ones
+  int first_default = 0;             // the input that holds the first dense column's default
+};
+
+// The elements of a dense feature, or of one row of it where its first dimension is open.
+int64_t UnitOf(const PartialShape& shape) {
+  int64_t unit = 1;
+  for (int i = 0; i < shape.rank(); ++i) unit *= i == 0 && shape.dim(0) < 0 ? 1 : shape.dim(i);
+  return unit;
+}
+bool IsOpen(const PartialShape& shape) { return shape.rank() > 0 && shape.dim(0) < 0; }
+
+Status CheckDense(const KernelContext& c, const Wanted& wanted) {
+  for (size_t i = 0; i < wanted.dense; ++i) {
+    const PartialShape& shape = wanted.shapes[i];
+    bool known = shape.known_rank();
+    for (int d = 0; known && d < shape.rank(); ++d) known = shape.dim(d) >= 0 || d == 0;
+    const Column& column = wanted.columns[wanted.sparse + i];
+    if (!known) {
+      return InvalidArgument("dense_shapes[" + std::to_string(i) + "] of '" + column.key + "' is " +
+                             shape.ToString() + ": only its first dimension may be open");
+    }
+    const Tensor& fallback = c.input(wanted.first_default + static_cast<int>(i));
+    const bool fits =
+        fallback.dtype() == column.dtype &&
+        (fallback.elements() == 0 ||
+         (IsOpen(shape) ? fallback.elements() == 1 : fallback.shape() == shape.AsShape()));
+    if (!fits) {
+      return InvalidArgument("dense_defaults[" + std::to_string(i) + "] of '" + column.key +
+                             "' has shape " + fallback.shape().ToString() + ", but the feature " +
+                             shape.ToString());
+    }
+  }
+  return Status();
+}
+
+std::string NameOf(const Tensor* names, size_t example) {
+  return names != nullptr && names->elements() > 0 ? names->strings()[example] : "<unknown>";
+}
+
+// Appends the examples' values to the columns.
+Status Read(const KernelContext& c, std::span<const std::string> examples, const Tensor* names,
+            Wanted* wanted) {
+  std::unordered_map<std::string_view, size_t> numbers;
+  for (size_t i = 0; i < wanted->columns.size(); ++i) {
+    if (!numbers.emplace(wanted->columns[i].key, i).second)
+      return InvalidArgument("the key '" + wanted->columns[i].key + "' is given twice");
+  }
+  std::vector<Found> found(wanted->columns.size());
+  for (size_t e = 0; e < examples.size(); ++e) {
+    const std::string where = "Name: " + NameOf(names, e);
+    if (!FindFeatures(examples[e], numbers, &found))
+      return InvalidArgument("Could not parse example input, value number " + std::to_string(e) +
+                             " (" + where + ")");
+    for (size_t i = 0; i < found.size(); ++i) {
+      Column& column = wanted->columns[i];
+      if (found[i].dtype != DT_INVALID) {
+        if (found[i].dtype != column.dtype) {
+          return InvalidArgument(
+              where + ", Key: " + column.key + ", Index: " + std::to_string(e) +
+              ".  Data types don't match. Expected type: " + std::string(DTypeName(column.dtype)) +
+              ", got " + std::string(DTypeName(found[i].dtype)));
+        }
+        if (!Append(found[i].list, &column))
+          return InvalidArgument("Could not parse feature '" + column.key + "' of example " +
+                                 std::to_string(e) + " (" + where + ")");
+      }
+      column.ends.push_back(column.size());
+      if (i < wanted->sparse || i >= wanted->sparse + wanted->dense) continue;
+      const PartialShape& shape = wanted->shapes[i - wanted->sparse];
+      const int64_t n = column.size() - column.begin(e), unit = UnitOf(shape);
+      if (found[i].dtype == DT_INVALID) {
+        const Tensor& fallback =
+            c.input(wanted->first_default + static_cast<int>(i - wanted->sparse));
+        if (!IsOpen(shape) && fallback.elements() == 0 && unit > 0) {
+          return InvalidArgument(where + ", Feature: " + column.key +
+                                 " (data type: " + std::string(DTypeName(column.dtype)) +
+                                 ") is required but could not be found.");
+        }
+      } else if (IsOpen(shape) ? unit == 0 || n % unit != 0 : n != unit) {
+        return InvalidArgument(where + ", Key: " + column.key + ", Index: " + std::to_string(e) +
+                               ".  Number of " + std::string(DTypeName(column.dtype)) +
+                               " values != expected.  values size: " + std::to_string(n) +
+                               " but output shape: " + shape.ToString());
+      }
+    }
+  }
+  return Status();
+}
+
+// `single`: one example, whose tensors have no dimension for the batch.
+Status PutSparse(KernelContext& c, const Column& column, size_t examples, bool single, int output,
+                 int step) {
+  const int64_t n = column.size(), rank = single ? 1 : 2;
+  MG_ASSIGN_OR_RETURN(Tensor * indices, c.AllocateOutput(output, Shape{n, rank}));
+  MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(output + step, Shape{n}));
+  MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(output + 2 * step, Shape{rank}));
+  int64_t* at = indices->data<int64_t>();
+  int64_t longest = 0;
+  for (size_t e = 0; e < examples; ++e) {
+    const int64_t first = column.begin(e), count = column.ends[e] - first;
+    longest = std::max(longest, count);
+    for (int64_t k = 0; k < count; ++k) {
+      if (!single) *at++ = static_cast<int64_t>(e);
+      *at++ = k;
+    }
+  }
+  column.Put(0, n, values, 0);
+  if (!single) shape->data<int64_t>()[0] = static_cast<int64_t>(examples);
+  shape->data<int64_t>()[rank - 1] = longest;
+  return Status();
+}
+
+Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t examples, bool single,
+                int output) {
+  const Column& column = wanted.columns[wanted.sparse + i];
+  const PartialShape& shape = wanted.shapes[i];
+  const Tensor& fallback = c.input(wanted.first_default + static_cast<int>(i));
+  int64_t each = UnitOf(shape), first_dim = shape.rank() > 0 ? shape.dim(0) : 0;
+  if (IsOpen(shape)) {
+    int64_t longest = 0;
+    for (size_t e = 0; e < examples; ++e)
+      longest = std::max(longest, column.ends[e] - column.begin(e));
+    first_dim = each == 0 ? 0 : longest / each;
+    each = longest;
+  }
+  SmallInts dims;
+  if (!single) dims.push_back(static_cast<int64_t>(examples));
+  for (int d = 0; d < shape.rank(); ++d) dims.push_back(d == 0 ? first_dim : shape.dim(d));
+  MG_ASSIGN_OR_RETURN(const Shape whole, Shape::Make(dims.span()));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, whole));
+  const size_t bytes = DTypeSize(column.dtype);
+  char* const to = static_cast<char*>(out->raw());
+  if (out->dtype() != DT_STRING) std::memset(to, 0, out->bytes());
+  for (size_t e = 0; e < examples; ++e) {
+    const auto at = static_cast<int64_t>(e) * each;
+    const int64_t n = column.ends[e] - column.begin(e);
+    column.Put(column.begin(e), n, out, at);
+    const char* from = static_cast<const char*>(fallback.raw());
+    if (!IsOpen(shape) && n == 0 && fallback.elements() > 0) {
+      CopyElements(column.dtype, from, to + static_cast<size_t>(at) * bytes,
+                   static_cast<size_t>(each) * bytes);
+    }
+    for (int64_t k = n; IsOpen(shape) && fallback.elements() > 0 && k < each; ++k)
+      CopyElements(column.dtype, from, to + static_cast<size_t>(at + k) * bytes, bytes);
+  }
+  return Status();
+}
+
+Status PutRagged(KernelContext& c, const Column& column, size_t examples, int output, int step) {
+  MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(output, Shape{column.size()}));
+  column.Put(0, column.size(), values, 0);
+  const auto rows = static_cast<int64_t>(examples);
+  MG_ASSIGN_OR_RETURN(Tensor * splits, c.AllocateOutput(output + step, Shape{rows + 1}));
+  SetIndex(splits, 0, 0);
+  for (size_t e = 0; e < examples; ++e)
+    SetIndex(splits, static_cast<int64_t>(e) + 1, column.ends[e]);
+  return Status();
+}
+
+Status PutAll(KernelContext& c, const Wanted& wanted, size_t examples, bool single) {
+  const auto sparse = static_cast<int>(wanted.sparse), dense = static_cast<int>(wanted.dense),
+             ragged = static_cast<int>(wanted.ragged);
+  for (int i = 0; i < sparse; ++i)
+    MG_RETURN_IF_ERROR(
+        PutSparse(c, wanted.columns[static_cast<size_t>(i)], examples, single, i, sparse));
+  for (int i = 0; i < dense; ++i)
+    MG_RETURN_IF_ERROR(
+        PutDense(c, wanted, static_cast<size_t>(i), examples, single, 3 * sparse + i));
+  for (int i = 0; i < ragged; ++i)
+    MG_RETURN_IF_ERROR(PutRagged(c, wanted.columns[static_cast<size_t>(sparse + dense + i)],
+                                 examples, 3 * sparse + dense + i, ragged));
+  return Status();
+}
+
+using Types = std::vector<DType>;
+
+void AddColumn(Wanted* wanted, std::string key, DType dtype) {
+  wanted->columns.push_back({.key = std::move(key), .dtype = dtype});
+}
+
+Wanted WantedOf(const Attrs& attrs) {
+  Wanted wanted;
+  wanted.sparse = attrs.GetOr<Types>("sparse_types", {}).size();
+  wanted.dense = attrs.GetOr<Types>("Tdense", {}).size();
+  wanted.ragged = attrs.GetOr<Types>("ragged_value_types", {}).size();
+  wanted.shapes = attrs.GetOr<std::vector<PartialShape>>("dense_shapes", {});
+  return wanted;
+}
+
+Status Parse(KernelContext& c, Wanted* wanted, const Tensor* names, bool single) {
+  const Tensor& serialized = c.input(0);
+  if (wanted->shapes.size() != wanted->dense)
+    return InvalidArgument("dense_shapes must have a shape for each dense feature");
+  if (names != nullptr && names->elements() > 0 && names->elements() != serialized.elements()) {
+    return InvalidArgument(
+        "Expected len(names) == len(serialized), but got: " + std::to_string(names->elements()) +
+        " vs. " + std::to_string(serialized.elements()));
+  }
+  MG_RETURN_IF_ERROR(CheckDense(c, *wanted));
+  const auto n = static_cast<size_t>(serialized.elements());
+  MG_RETURN_IF_ERROR(Read(c, std::span(serialized.strings(), n), names, wanted));
+  return PutAll(c, *wanted, n, single);
+}
+
+Status ParseExampleOf(KernelContext& c, const Attrs& attrs) {
+  if (c.input(0).shape().rank() != 1)
+    return InvalidArgument("Expected serialized to be a vector, got shape: " +
+                           c.input(0).shape().ToString());
+  Wanted wanted = WantedOf(attrs);
+  const auto sparse_types = attrs.GetOr<Types>("sparse_types", {}),
+             dense_types = attrs.GetOr<Types>("Tdense", {});
+  const auto sparse = static_cast<int>(attrs.Get<int64_t>("Nsparse")),
+             dense = static_cast<int>(attrs.Get<int64_t>("Ndense"));
+  if (static_cast<size_t>(sparse) != wanted.sparse || static_cast<size_t>(dense) != wanted.dense)
+    return InvalidArgument("Nsparse and Ndense must be the numbers of types");
+  for (int i = 0; i < sparse + dense; ++i) {
+    if (c.input(2 + i).shape().rank() != 0)
+      return InvalidArgument("Expected keys to be scalars, got shape: " +
+                             c.input(2 + i).shape().ToString());
+    AddColumn(&wanted, *c.input(2 + i).strings(),
+              i < sparse ? sparse_types[static_cast<size_t>(i)]
+                         : dense_types[static_cast<size_t>(i - sparse)]);
+  }
+  wanted.first_default = 2 + sparse + dense;
+  return Parse(c, &wanted, &c.input(1), false);
+}
+
+Status ParseExampleV2Of(KernelContext& c, const Attrs& attrs) {
+  const int rank = c.input(0).shape().rank();
+  if (rank > 1)
+    return InvalidArgument("Expected serialized to be a scalar or vector, got shape: " +
+                           c.input(0).shape().ToString());
+  Wanted wanted = WantedOf(attrs);
+  const std::pair<int, Types> keys[] = {{2, attrs.GetOr<Types>("sparse_types", {})},
+                                        {3, attrs.GetOr<Types>("Tdense", {})},
+                                        {4, attrs.GetOr<Types>("ragged_value_types", {})}};
+  for (const auto& [input, types] : keys) {
+    if (!(c.input(input).shape() == Shape{static_cast<int64_t>(types.size())})) {
+      return InvalidArgument("keys of shape " + c.input(input).shape().ToString() + " for " +
+                             std::to_string(types.size()) + " types");
+    }
+    for (size_t i = 0; i < types.size(); ++i)
+      AddColumn(&wanted, c.input(input).strings()[i], types[i]);
+  }
+  if (wanted.ragged > 0 && rank == 0)
+    return Unimplemented("ragged features of a single example are not supported; give a vector");
+  wanted.first_default = 5;
+  return Parse(c, &wanted, &c.input(1), rank == 0);
+}
+
+Status ParseSingleExampleOf(KernelContext& c, const Attrs& attrs) {
+  if (c.input(0).shape().rank() != 0)
+    return InvalidArgument("Expected serialized to be a scalar, got shape: " +
+                           c.input(0).shape().ToString());
+  Wanted wanted = WantedOf(attrs);
+  using Keys = std::vector<std::string>;
+  const std::pair<Keys, Types> keys[] = {
+      {attrs.GetOr<Keys>("sparse_keys", {}), attrs.GetOr<Types>("sparse_types", {})},
+      {attrs.GetOr<Keys>("dense_keys", {}), attrs.GetOr<Types>("Tdense", {})}};
+  for (const auto& [names, types] : keys) {
+    if (names.size() != types.size())
+      return InvalidArgument(std::to_string(names.size()) + " keys for " +
+                             std::to_string(types.size()) + " types");
+    for (size_t i = 0; i < types.size(); ++i) AddColumn(&wanted, names[i], types[i]);
+  }
+  wanted.first_default = 1;
+  return Parse(c, &wanted, nullptr, true);
+}
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  registry->Add<FunctionKernel<ParseExampleOf>>({.op = "ParseExample"});
+  registry->Add<FunctionKernel<ParseExampleV2Of>>({.op = "ParseExampleV2"});
+  registry->Add<FunctionKernel<ParseSingleExampleOf>>({.op = "ParseSingleExample"});
+}
+
+}  // namespace monograph::ops::example

@@ -1,0 +1,139 @@
+// MaxPoolWithArgmax and its gradients. A place is (y * width + x) * channels + channel of the
+// image, and with include_batch_in_index of the whole batch.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "executor/kernel.h"
+#include "ops/gpu/device_code.h"
+#include "ops/pool/geometry.h"
+
+namespace monograph::ops::pool {
+
+void RegisterArgmax(KernelRegistry* registry);
+
+namespace {
+
+template <typename T, typename Index>
+class ArgmaxKernel : public Kernel {
+ public:
+  explicit ArgmaxKernel(const KernelConstruction& k)
+      : attrs_(k.attrs()), whole_batch_(k.attr<bool>("include_batch_in_index")) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    MG_ASSIGN_OR_RETURN(Tensor * places, c.AllocateOutput(1, g.pooled_shape));
+    const T* x = c.input(0).data<T>();
+    T* y = out->data<T>();
+    Index* argmax = places->data<Index>();
+    const auto body = [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t n = unit / g.rows.out, oh = unit % g.rows.out;
+        const Inside rows(g.rows, oh);
+        for (int64_t ow = 0; ow < g.columns.out; ++ow) {
+          const Inside columns(g.columns, ow);
+          for (int64_t k = 0; k < g.image.c; ++k) {
+            const int64_t image = n * g.image.sn;
+            int64_t best = rows.begin * g.image.sh + columns.begin * g.image.sw + k;
+            for (int64_t h = rows.begin; h < rows.end; ++h) {
+              for (int64_t w = columns.begin; w < columns.end; ++w) {
+                const int64_t at = h * g.image.sh + w * g.image.sw + k;
+                if (x[image + at] > x[image + best]) best = at;
+              }
+            }
+            const int64_t to = n * g.pooled.sn + oh * g.pooled.sh + ow * g.pooled.sw + k;
+            y[to] = x[image + best];
+            argmax[to] = static_cast<Index>(whole_batch_ ? image + best : best);
+          }
+        }
+      }
+    };
+    c.ParallelFor(g.image.n * g.rows.out,
+                  1 + g.columns.out * g.image.c * g.rows.size * g.columns.size, std::ref(body));
+    return Status();
+  }
+
+ private:
+  const Attrs attrs_;
+  const bool whole_batch_;
+};
+
+// Either way between an image and the places of its maxima: kGather reads from each place what
+// MaxPoolGradGradWithArgmax gives, else the gradient is added to each place.
+template <typename T, typename Index, bool kGather>
+class ArgmaxGradKernel : public Kernel {
+  using A = Accumulator<T>;
+
+ public:
+  explicit ArgmaxGradKernel(const KernelConstruction& k)
+      : attrs_(k.attrs()), whole_batch_(k.attr<bool>("include_batch_in_index")) {}
+  Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(0).shape();
+    MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, shape));
+    const Tensor &grad = c.input(1), &argmax = c.input(2);
+    MG_RETURN_IF_ERROR(RequireShape(grad, kGather ? shape : g.pooled_shape, "grad"));
+    MG_RETURN_IF_ERROR(RequireShape(argmax, g.pooled_shape, "argmax"));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, kGather ? g.pooled_shape : shape));
+    const Index* places = argmax.data<Index>();
+    const int64_t per_image = g.pooled.sn, elements = shape.elements();
+    for (int64_t i = 0; i < argmax.elements(); ++i) {
+      const int64_t low = i / per_image * g.image.sn, at = PlaceOf(places, i, low);
+      if (at < low || at >= low + g.image.sn) {
+        return InvalidArgument("argmax[" + std::to_string(i) + "] is " + std::to_string(places[i]) +
+                               ", outside of the image");
+      }
+    }
+    const T* from = grad.data<T>();
+    T* to = out->data<T>();
+    MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(kDTypeOf<A>, Shape{kGather ? 0 : elements}));
+    A* const sum = sums.data<A>();
+    const auto images = [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        if constexpr (!kGather) std::fill_n(sum + n * g.image.sn, g.image.sn, A(0));
+        for (int64_t i = n * per_image; i < (n + 1) * per_image; ++i) {
+          const int64_t at = PlaceOf(places, i, n * g.image.sn);
+          if constexpr (kGather) {
+            to[i] = from[at];
+          } else {
+            sum[at] += static_cast<A>(from[i]);
+          }
+        }
+        if constexpr (!kGather) {
+          for (int64_t i = n * g.image.sn; i < (n + 1) * g.image.sn; ++i) to[i] = T(sum[i]);
+        }
+      }
+    };
+    c.ParallelFor(g.image.n, 1 + g.image.sn, std::ref(images));
+    return Status();
+  }
+
+ private:
+  int64_t PlaceOf(const Index* places, int64_t i, int64_t image) const {
+    return places[i] + (whole_batch_ ? 0 : image);
+  }
+  const Attrs attrs_;
+  const bool whole_batch_;
+};
+
+template <typename T, typename Index>
+void Add(KernelRegistry* registry) {
+  const std::vector<std::pair<std::string, DType>> types = {{"T", kDTypeOf<T>},
+                                                            {"Targmax", kDTypeOf<Index>}};
+  registry->Add<ArgmaxKernel<T, Index>>({.op = "MaxPoolWithArgmax", .types = types});
+  registry->Add<ArgmaxGradKernel<T, Index, false>>({.op = "MaxPoolGradWithArgmax", .types = types});
+  registry->Add<ArgmaxGradKernel<T, Index, true>>(
+      {.op = "MaxPoolGradGradWithArgmax", .types = types});
+}
+
+}  // namespace
+
+void RegisterArgmax(KernelRegistry* registry) {
+#define MG_ADD(T)            \
+  Add<T, int32_t>(registry); \
+  Add<T, int64_t>(registry);
+  MG_NUMBER_TYPES(MG_ADD)
+  MG_ADD(int8_t) MG_ADD(int16_t) MG_ADD(uint8_t) MG_ADD(uint16_t)
+#undef MG_ADD
+}
+
+}  // namespace monograph::ops::pool

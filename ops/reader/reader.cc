@@ -1,0 +1,155 @@
+// Functions and definitions: one of each kind of reader, and what all readers do.
+#include "ops/reader/reader.h"
+
+#include "graph/gradients.h"
+#include "graph/op_def.h"
+#include "graph/shape_inference.h"
+
+namespace monograph {
+
+Output TFRecordReader(const Scope& scope, const std::string& compression_type) {
+  return OpBuilder(scope, "TFRecordReaderV2")
+      .Attr("compression_type", AttrValue(compression_type))
+      .BuildOutput();
+}
+Output TextLineReader(const Scope& scope, int64_t skip_header_lines) {
+  return OpBuilder(scope, "TextLineReaderV2")
+      .Attr("skip_header_lines", AttrValue(skip_header_lines))
+      .BuildOutput();
+}
+Output WholeFileReader(const Scope& scope) {
+  return OpBuilder(scope, "WholeFileReaderV2").BuildOutput();
+}
+ReaderReadResult ReaderRead(const Scope& scope, const Output& reader, const Output& queue) {
+  const Operation node = OpBuilder(scope, "ReaderReadV2").Input(reader).Input(queue).Build();
+  return {node.output(0), node.output(1)};
+}
+Output ReadFile(const Scope& scope, const Output& filename) {
+  return OpBuilder(scope, "ReadFile").Input(filename).BuildOutput();
+}
+Output MatchingFiles(const Scope& scope, const Output& pattern) {
+  return OpBuilder(scope, "MatchingFiles").Input(pattern).BuildOutput();
+}
+
+namespace ops::reader {
+namespace {
+
+Status VectorsShape(ShapeContext& c) {
+  for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, PartialShape{-1});
+  return Status();
+}
+
+Status FileShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
+  c.set_output(0, PartialShape::Scalar());
+  return Status();
+}
+
+Status WriteShape(ShapeContext& c) {
+  MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
+  return c.WithRank(1, 0).status();
+}
+
+Status PassGradient(GradientContext& c) {
+  c.set_gradient(0, c.gradient(0));
+  return Status();
+}
+
+OpDef ReaderDef(const char* name) {
+  return OpDef(name)
+      .Output("reader_handle: resource")
+      .Attr("container: string = ''")
+      .Attr("shared_name: string = ''")
+      .Stateful()
+      .Shape(ScalarShape)
+      .NoGradient();
+}
+
+}  // namespace
+
+void Define(OpRegistry* registry) {
+  registry->Add(ReaderDef("TFRecordReaderV2").Attr("compression_type: string = ''"));
+  registry->Add(ReaderDef("TextLineReaderV2").Attr("skip_header_lines: int = 0"));
+  registry->Add(ReaderDef("FixedLengthRecordReaderV2")
+                    .Attr("header_bytes: int = 0")
+                    .Attr("record_bytes: int")
+                    .Attr("footer_bytes: int = 0")
+                    .Attr("hop_bytes: int = 0")
+                    .Attr("encoding: string = ''"));
+  registry->Add(ReaderDef("WholeFileReaderV2"));
+  registry->Add(ReaderDef("IdentityReaderV2"));
+  registry->Add(OpDef("ReaderReadV2")
+                    .Input("reader_handle: resource")
+                    .Input("queue_handle: resource")
+                    .Output("key: string")
+                    .Output("value: string")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OpDef("ReaderReadUpToV2")
+                    .Input("reader_handle: resource")
+                    .Input("queue_handle: resource")
+                    .Input("num_records: int64")
+                    .Output("keys: string")
+                    .Output("values: string")
+                    .Stateful()
+                    .Shape(VectorsShape)
+                    .NoGradient());
+  registry->Add(OpDef("ReaderNumRecordsProducedV2")
+                    .Input("reader_handle: resource")
+                    .Output("records_produced: int64")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OpDef("ReaderNumWorkUnitsCompletedV2")
+                    .Input("reader_handle: resource")
+                    .Output("units_completed: int64")
+                    .Stateful()
+                    .Shape(ScalarShape)
+                    .NoGradient());
+  registry->Add(OpDef("ReaderResetV2")
+                    .Input("reader_handle: resource")
+                    .Stateful()
+                    .Shape(NoOutputs)
+                    .NoGradient());
+  registry->Add(OpDef("ReadFile")
+                    .Input("filename: string")
+                    .Output("contents: string")
+                    .Stateful()
+                    .Shape(FileShape)
+                    .NoGradient());
+  registry->Add(OpDef("WriteFile")
+                    .Input("filename: string")
+                    .Input("contents: string")
+                    .Stateful()
+                    .Shape(WriteShape)
+                    .NoGradient());
+  registry->Add(OpDef("MatchingFiles")
+                    .Input("pattern: string")
+                    .Output("filenames: string")
+                    .Stateful()
+                    .Shape(VectorsShape)
+                    .NoGradient());
+  registry->Add(OpDef("Print")
+                    .Input("input: T")
+                    .Input("data: U")
+                    .Output("output: T")
+                    .Attr("T: type")
+                    .Attr("U: list(type) >= 0")
+                    .Attr("message: string = ''")
+                    .Attr("first_n: int = -1")
+                    .Attr("summarize: int = 3")
+                    .Stateful()
+                    .Shape(UnchangedShape)
+                    .Gradient(PassGradient));
+  registry->Add(OpDef("PrintV2")
+                    .Input("input: string")
+                    .Attr("output_stream: string = 'stderr'")
+                    .Attr("end: string = '\n'")
+                    .Stateful()
+                    .Shape(NoOutputs)
+                    .NoGradient());
+}
+
+}  // namespace ops::reader
+}  // namespace monograph

@@ -1,0 +1,172 @@
+// CPU kernels on ops/cpu/slices_cpu.h. Updates are made by one thread, in their order.
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "ops/cpu/slices_cpu.h"
+#include "ops/gpu/moves.h"
+
+namespace monograph::ops::scatter_nd {
+namespace {
+
+class GatherNdKernel : public Kernel {
+ public:
+  explicit GatherNdKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    const Tensor &params = c.input(0), &indices = c.input(1);
+    const Shape whole = params.shape();
+    if (whole.rank() < 1 || indices.shape().rank() < 1)
+      return InvalidArgument("params and indices must have at least one dimension");
+    const int depth = DepthOf(indices);
+    if (depth > whole.rank()) {
+      return InvalidArgument("index innermost dimension length must be <= params rank; saw: " +
+                             std::to_string(depth) + " vs. " + std::to_string(whole.rank()));
+    }
+    SmallInts dims;
+    for (int i = 0; i + 1 < indices.shape().rank(); ++i) dims.push_back(indices.shape()[i]);
+    for (int i = depth; i < whole.rank(); ++i) dims.push_back(whole[i]);
+    MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
+    int64_t n = 1, size = 1;
+    for (int i = 0; i + 1 < indices.shape().rank(); ++i) n *= indices.shape()[i];
+    for (int i = depth; i < whole.rank(); ++i) size *= whole[i];
+    if (params.elements() == 0 && n > 0)
+      return InvalidArgument("Requested more than 0 entries, but params is empty");
+    MG_RETURN_IF_ERROR(CheckNdIndices(whole, indices));
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    const DType dtype = params.dtype();
+    const size_t bytes = static_cast<size_t>(size) * DTypeSize(dtype);
+    if (out->bytes() == 0) return Status();
+    const char* from = static_cast<const char*>(params.raw());
+    char* to = static_cast<char*>(out->raw());
+    c.ParallelFor(n, 5 + static_cast<int64_t>(bytes / 8), [&](int64_t begin, int64_t end) {
+      std::array<int64_t, 256> places;
+      for (int64_t first = begin; first < end; first += 256) {
+        const int64_t count = std::min<int64_t>(256, end - first);
+        NdPlaces(whole, indices, depth, first, count, places.data());
+        for (int64_t i = 0; i < count; ++i) {
+          CopyElements(dtype, from + static_cast<size_t>(places[static_cast<size_t>(i)]) * bytes,
+                       to + static_cast<size_t>(first + i) * bytes, bytes);
+        }
+      }
+    });
+    return Status();
+  }
+};
+
+// Changes slices of `out`, which holds a tensor of its shape already.
+Status Change(SliceUpdate update, const Tensor& indices, const Tensor& updates, Tensor* out) {
+  const Shape shape = out->shape();
+  MG_RETURN_IF_ERROR(CheckNdShapes(shape, indices.shape(), updates.shape(), "a tensor"));
+  const int depth = DepthOf(indices);
+  int64_t size = 1;
+  for (int i = depth; i < shape.rank(); ++i) size *= shape[i];
+  if (size == 0) return Status();
+  MG_RETURN_IF_ERROR(CheckNdIndices(shape, indices));
+  CombineNd(CombineOf(update, out->dtype()), out->raw(), shape, indices, depth,
+            updates.elements() / size, updates.raw(), DTypeSize(out->dtype()), size, size);
+  return Status();
+}
+
+class ScatterNdKernel : public Kernel {
+ public:
+  explicit ScatterNdKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(2), "the shape"));
+    if (c.input(0).shape().rank() < 1)
+      return InvalidArgument("indices must have at least one dimension");
+    if (shape.elements() == 0 && c.input(1).elements() > 0)
+      return InvalidArgument("Indices and updates specified for empty output");
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    if (out->dtype() != DT_STRING) MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
+    return Change(SliceUpdate::kAdd, c.input(0), c.input(1), out);
+  }
+};
+
+// Output 0 with the elements of input 0, to be changed.
+Result<Tensor*> Copied(KernelContext& c) {
+  const Tensor& x = c.input(0);
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, x.shape()));
+  if (out->raw() == x.raw()) return out;
+  if (x.dtype() == DT_STRING) {
+    std::copy_n(x.strings(), x.elements(), out->strings());
+  } else {
+    MG_RETURN_IF_ERROR(HostMoves::Copy(c, out->raw(), x.raw(), x.bytes()));
+  }
+  return out;
+}
+
+template <SliceUpdate kUpdate>
+class TensorScatterKernel : public Kernel {
+ public:
+  explicit TensorScatterKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor * out, Copied(c));
+    return Change(kUpdate, c.input(1), c.input(2), out);
+  }
+};
+
+// Rows i of x. Rows out of range wrap around, as in TensorFlow.
+template <SliceUpdate kUpdate>
+class InplaceKernel : public Kernel {
+ public:
+  explicit InplaceKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    const Shape x = c.input(0).shape(), i = c.input(1).shape(), v = c.input(2).shape();
+    bool fits = x.rank() > 0 && i.rank() == 1 && v.rank() == x.rank() && v[0] == i[0];
+    for (int d = 1; fits && d < x.rank(); ++d) fits = v[d] == x[d];
+    if (!fits) {
+      return InvalidArgument("i of shape " + i.ToString() + " and v of shape " + v.ToString() +
+                             " do not fit x of shape " + x.ToString());
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, Copied(c));
+    if (out->elements() == 0) return Status();
+    const int64_t rows = x[0], size = x.elements() / rows;
+    const CombineFn combine = CombineOf(kUpdate, out->dtype());
+    const auto* from = static_cast<const char*>(c.input(2).raw());
+    for (const int32_t row : c.input(1).values<int32_t>()) {
+      const int64_t place = ((row % rows) + rows) % rows;
+      combine(out->raw(), &place, 1, from, size, size);
+      from += static_cast<size_t>(size) * DTypeSize(out->dtype());
+    }
+    return Status();
+  }
+};
+
+class DeepCopyKernel : public Kernel {
+ public:
+  explicit DeepCopyKernel(const KernelConstruction&) {}
+  Status Compute(KernelContext& c) override {
+    MG_ASSIGN_OR_RETURN(Tensor copy, c.input(0).Clone(c.allocator()));
+    c.set_output(0, std::move(copy));
+    return Status();
+  }
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  constexpr DType kBool[] = {DT_BOOL};
+  constexpr DType kString[] = {DT_STRING};
+  AddForCopiedTypes<GatherNdKernel>(registry, {.op = "GatherNd"}, "Tparams");
+  AddForCopiedTypes<ScatterNdKernel>(registry, {.op = "ScatterNd", .host_args = {"shape"}});
+  AddForCopiedTypes<TensorScatterKernel<SliceUpdate::kSet>>(registry,
+                                                            {.op = "TensorScatterUpdate"});
+  for (const char* op : {"TensorScatterAdd", "ScatterNdNonAliasingAdd"})
+    AddForTypes<TensorScatterKernel<SliceUpdate::kAdd>>(registry, {.op = op}, "T", kRealTypes);
+  AddForTypes<TensorScatterKernel<SliceUpdate::kAdd>>(registry, {.op = "TensorScatterAdd"}, "T",
+                                                      kBool);
+  AddForTypes<TensorScatterKernel<SliceUpdate::kAdd>>(registry, {.op = "TensorScatterAdd"}, "T",
+                                                      kString);
+  AddForTypes<TensorScatterKernel<SliceUpdate::kSub>>(registry, {.op = "TensorScatterSub"}, "T",
+                                                      kRealTypes);
+  AddForTypes<TensorScatterKernel<SliceUpdate::kMin>>(registry, {.op = "TensorScatterMin"}, "T",
+                                                      kRealTypes);
+  AddForTypes<TensorScatterKernel<SliceUpdate::kMax>>(registry, {.op = "TensorScatterMax"}, "T",
+                                                      kRealTypes);
+  AddForCopiedTypes<InplaceKernel<SliceUpdate::kSet>>(registry, {.op = "InplaceUpdate"});
+  AddForTypes<InplaceKernel<SliceUpdate::kAdd>>(registry, {.op = "InplaceAdd"}, "T", kRealTypes);
+  AddForTypes<InplaceKernel<SliceUpdate::kSub>>(registry, {.op = "InplaceSub"}, "T", kRealTypes);
+  AddForCopiedTypes<DeepCopyKernel>(registry, {.op = "DeepCopy"});
+}
+
+}  // namespace monograph::ops::scatter_nd

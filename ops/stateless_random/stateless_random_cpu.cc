@@ -1,0 +1,213 @@
+// CPU kernels. Groups of values are drawn side by side on several threads (philox_stream.h).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "ops/cpu/element_types_cpu.h"
+#include "ops/random/distributions.h"
+#include "ops/stateless_random/philox_stream.h"
+
+namespace monograph::ops::stateless_random {
+namespace {
+
+using random::PhiloxStream;
+
+Result<PhiloxStream> StreamOf(const Tensor& seed) {
+  if (!(seed.shape() == Shape{2}))
+    return InvalidArgument("seed must have shape [2], not " + seed.shape().ToString());
+  return PhiloxStream::OfSeed(static_cast<uint64_t>(IndexAt(seed, 0)),
+                              static_cast<uint64_t>(IndexAt(seed, 1)));
+}
+
+template <typename T, typename Distribution>
+void Draw(KernelContext& c, const PhiloxStream& stream, const Distribution& distribution,
+          Tensor* out) {
+  constexpr int64_t kGroup = Distribution::template kGroup<T>;
+  const int64_t n = out->elements();
+  T* const to = out->data<T>();
+  c.ParallelFor((n + kGroup - 1) / kGroup, 60, [&](int64_t begin, int64_t end) {
+    for (int64_t g = begin; g < end; ++g) {
+      T values[kGroup];
+      distribution.template Fill<T>(stream, static_cast<uint64_t>(g), values);
+      std::copy_n(values, std::min(kGroup, n - g * kGroup), to + g * kGroup);
+    }
+  });
+}
+
+template <typename Distribution>
+Status DrawFloats(KernelContext& c, const Attrs&) {
+  MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "the shape"));
+  MG_ASSIGN_OR_RETURN(const PhiloxStream stream, StreamOf(c.input(1)));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  return WithFloatType(out->dtype(), [&](auto t) {
+    Draw<decltype(t)>(c, stream, Distribution(), out);
+    return Status();
+  });
+}
+
+Status DrawIntegers(KernelContext& c, const Attrs&) {  // of a range, or of all
+  MG_ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "the shape"));
+  MG_ASSIGN_OR_RETURN(const PhiloxStream stream, StreamOf(c.input(1)));
+  random::IntegerValues values;
+  if (c.num_inputs() > 2) {
+    if (c.input(2).shape().rank() != 0 || c.input(3).shape().rank() != 0)
+      return InvalidArgument("minval and maxval must be scalars");
+    const int64_t low = IndexAt(c.input(2), 0), high = IndexAt(c.input(3), 0);
+    if (low >= high) {
+      return InvalidArgument("Need minval < maxval, got " + std::to_string(low) +
+                             " >= " + std::to_string(high));
+    }
+    values = {static_cast<uint64_t>(low), static_cast<uint64_t>(high) - static_cast<uint64_t>(low)};
+  }
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  if (DTypeSize(out->dtype()) == 8) {
+    Draw<uint64_t>(c, stream, values, out);
+  } else {
+    Draw<uint32_t>(c, stream, values, out);
+  }
+  return Status();
+}
+
+// draw(row, sample) gives a number in [0, 1), which chooses the class by the sums of probabilities.
+template <typename DrawFn>
+Status Sample(KernelContext& c, const DrawFn& draw) {
+  const Tensor& logits = c.input(0);
+  if (logits.shape().rank() != 2)
+    return InvalidArgument("logits should be a matrix, got shape " + logits.shape().ToString());
+  MG_ASSIGN_OR_RETURN(const int64_t samples, IntOf(c.input(1), "num_samples"));
+  if (samples < 0)
+    return InvalidArgument("num_samples should be nonnegative, got " + std::to_string(samples));
+  const int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  if (classes == 0 && rows > 0 && samples > 0)
+    return InvalidArgument("num_classes should be positive, got 0");
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows, samples}));
+  return WithRealType(logits.dtype(), [&](auto t) {
+    using T = decltype(t);
+    c.ParallelFor(rows, 30 * (classes + samples), [&](int64_t begin, int64_t end) {
+      std::vector<double> sums(static_cast<size_t>(classes));
+      for (int64_t r = begin; r < end; ++r) {
+        const T* row = logits.data<T>() + r * classes;
+        // Without classes whose logit is infinite or no number.
+        double highest = std::numeric_limits<float>::lowest();
+        for (int64_t k = 0; k < classes; ++k) {
+          if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
+            highest = std::max(highest, logit);
+        }
+        double sum = 0;
+        for (int64_t k = 0; k < classes; ++k) {
+          if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
+            sum += std::exp(logit - highest);
+          sums[static_cast<size_t>(k)] = sum;
+        }
+        for (int64_t s = 0; s < samples; ++s) {
+          const double at = draw(r, s) * sum;
+          const auto chosen = std::upper_bound(sums.begin(), sums.end(), at) - sums.begin();
+          SetIndex(out, r * samples + s, std::min<int64_t>(chosen, classes - 1));
+        }
+      }
+    });
+    return Status();
+  });
+}
+
+// One number after the other, as TensorFlow draws them with one thread.
+Status SampleStateless(KernelContext& c, const Attrs&) {
+  MG_ASSIGN_OR_RETURN(const PhiloxStream stream, StreamOf(c.input(2)));
+  MG_ASSIGN_OR_RETURN(const int64_t samples, IntOf(c.input(1), "num_samples"));
+  return Sample(c, [&](int64_t row, int64_t sample) {
+    const auto k = static_cast<uint64_t>(row * samples + sample);
+    const random::PhiloxBlock bits = stream.Block(k / 2);
+    return random::UnitValue<double>(bits.words[2 * (k % 2)], bits.words[2 * (k % 2) + 1]);
+  });
+}
+
+// The streams of ops/random: of the seeds, the node's name and the step's number.
+class StreamKernel : public Kernel {
+ public:
+  explicit StreamKernel(const KernelConstruction& k)
+      : stream_(k.attr<int64_t>("seed"), k.attr<int64_t>("seed2"), k.node_name(), 0) {}
+
+ protected:
+  random::RandomStream StreamOfStep(const KernelContext& c) const {
+    random::RandomStream stream = stream_;
+    stream.step = c.step_id();
+    return stream;
+  }
+
+ private:
+  const random::RandomStream stream_;
+};
+
+class MultinomialKernel : public StreamKernel {
+ public:
+  using StreamKernel::StreamKernel;
+  Status Compute(KernelContext& c) override {
+    const random::RandomStream stream = StreamOfStep(c);
+    const int64_t samples = c.input(1).elements() == 1 ? IndexAt(c.input(1), 0) : 0;
+    return Sample(c, [&](int64_t row, int64_t sample) {
+      const random::PhiloxBlock bits = stream.Block(static_cast<uint64_t>(row * samples + sample));
+      return random::UnitDouble(bits.words[0], bits.words[1]);
+    });
+  }
+};
+
+class ShuffleKernel : public StreamKernel {
+ public:
+  using StreamKernel::StreamKernel;
+  Status Compute(KernelContext& c) override {
+    const Tensor& value = c.input(0);
+    const int64_t rows = value.shape().rank() == 0 ? 1 : value.shape()[0];
+    if (rows <= 1) {
+      c.set_output(0, c.TakeInput(0));
+      return Status();
+    }
+    const random::RandomStream stream = StreamOfStep(c);
+    std::vector<int64_t> order(static_cast<size_t>(rows));
+    std::iota(order.begin(), order.end(), 0);
+    for (auto i = static_cast<size_t>(rows); i-- > 1;) {
+      const uint64_t with = random::UniformInt(stream, i, 0, i + 1);
+      std::swap(order[i], order[static_cast<size_t>(with)]);
+    }
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, value.shape()));
+    const size_t bytes = out->bytes() / static_cast<size_t>(rows);
+    const char* from = static_cast<const char*>(value.raw());
+    char* to = static_cast<char*>(out->raw());
+    c.ParallelFor(rows, 5 + static_cast<int64_t>(bytes / 8), [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        CopyElements(value.dtype(), from + static_cast<size_t>(order[i]) * bytes, to + i * bytes,
+                     bytes);
+      }
+    });
+    return Status();
+  }
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  const auto floats = [registry]<typename K>(const char* op) {
+    AddForTypes<K>(registry, {.op = op, .host_args = {"shape", "seed"}}, "dtype", kFloatTypes);
+  };
+  floats.operator()<FunctionKernel<DrawFloats<random::UniformValues>>>("StatelessRandomUniform");
+  floats.operator()<FunctionKernel<DrawFloats<random::NormalValues>>>("StatelessRandomNormal");
+  floats.operator()<FunctionKernel<DrawFloats<random::TruncatedValues>>>(
+      "StatelessTruncatedNormal");
+  AddForTypes<FunctionKernel<DrawIntegers>>(
+      registry,
+      {.op = "StatelessRandomUniformInt", .host_args = {"shape", "seed", "minval", "maxval"}},
+      "dtype", kIndexTypes);
+  constexpr DType kWhole[] = {DT_INT32, DT_INT64, DT_UINT32, DT_UINT64};
+  AddForTypes<FunctionKernel<DrawIntegers>>(
+      registry, {.op = "StatelessRandomUniformFullInt", .host_args = {"shape", "seed"}}, "dtype",
+      kWhole);
+  AddForTypes<FunctionKernel<SampleStateless>>(
+      registry, {.op = "StatelessMultinomial", .host_args = {"num_samples", "seed"}}, "T",
+      kRealTypes);
+  AddForTypes<MultinomialKernel>(registry, {.op = "Multinomial", .host_args = {"num_samples"}}, "T",
+                                 kRealTypes);
+  AddForCopiedTypes<ShuffleKernel>(registry, {.op = "RandomShuffle"});
+}
+
+}  // namespace monograph::ops::stateless_random

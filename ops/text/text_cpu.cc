@@ -1,0 +1,589 @@
+// CPU kernels, one thread each: strings are short and few beside what is computed with them.
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "ops/cpu/element_types_cpu.h"
+#include "ops/text/parse_number.h"
+
+namespace monograph::ops::text {
+namespace {
+
+// The outputs of a split: the place of each part in its string, the part, the shape.
+Status PutParts(KernelContext& c, const std::vector<std::vector<std::string_view>>& parts) {
+  int64_t total = 0, most = 0;
+  for (const auto& row : parts) {
+    total += static_cast<int64_t>(row.size());
+    most = std::max(most, static_cast<int64_t>(row.size()));
+  }
+  MG_ASSIGN_OR_RETURN(Tensor * indices, c.AllocateOutput(0, Shape{total, 2}));
+  MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(1, Shape{total}));
+  MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2, Shape{2}));
+  int64_t next = 0;
+  for (size_t row = 0; row < parts.size(); ++row) {
+    for (size_t k = 0; k < parts[row].size(); ++k, ++next) {
+      indices->data<int64_t>()[2 * next] = static_cast<int64_t>(row);
+      indices->data<int64_t>()[2 * next + 1] = static_cast<int64_t>(k);
+      values->strings()[next] = parts[row][k];
+    }
+  }
+  shape->data<int64_t>()[0] = static_cast<int64_t>(parts.size());
+  shape->data<int64_t>()[1] = most;
+  return Status();
+}
+
+Status CheckSplit(const KernelContext& c) {
+  if (c.input(0).shape().rank() != 1)
+    return InvalidArgument("input must be a vector, got shape: " + c.input(0).shape().ToString());
+  if (c.input(1).shape().rank() != 0)
+    return InvalidArgument("the separator must be a scalar, got shape: " +
+                           c.input(1).shape().ToString());
+  return Status();
+}
+
+// At each of the separator's characters; without any, between all characters.
+Status SplitOf(KernelContext& c, const Attrs& attrs) {
+  MG_RETURN_IF_ERROR(CheckSplit(c));
+  const std::string& delimiters = *c.input(1).strings();
+  const bool skip_empty = attrs.Get<bool>("skip_empty");
+  std::vector<std::vector<std::string_view>> parts(static_cast<size_t>(c.input(0).elements()));
+  for (size_t row = 0; row < parts.size(); ++row) {
+    const std::string_view text = c.input(0).strings()[row];
+    if (delimiters.empty()) {
+      for (size_t i = 0; i < text.size(); ++i) parts[row].push_back(text.substr(i, 1));
+      continue;
+    }
+    if (text.empty()) continue;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find_first_of(delimiters, begin), text.size());
+      if (end > begin || !skip_empty) parts[row].push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return PutParts(c, parts);
+}
+
+// At the separator as a whole; without one, at runs of white space.
+Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
+  MG_RETURN_IF_ERROR(CheckSplit(c));
+  const std::string& separator = *c.input(1).strings();
+  const int64_t most = attrs.Get<int64_t>("maxsplit");
+  std::vector<std::vector<std::string_view>> parts(static_cast<size_t>(c.input(0).elements()));
+  for (size_t row = 0; row < parts.size(); ++row) {
+    std::string_view text = c.input(0).strings()[row];
+    const auto full = [&] { return most >= 0 && static_cast<int64_t>(parts[row].size()) == most; };
+    if (separator.empty() && most != 0) {
+      for (text = WithoutSpace(text); !text.empty(); text = WithoutSpace(text)) {
+        if (full()) break;
+        size_t end = 0;
+        while (end < text.size() && !IsSpace(text[end])) ++end;
+        parts[row].push_back(text.substr(0, end));
+        text.remove_prefix(end);
+      }
+      if (full()) parts[row].push_back(text);  // what is left, also if it is nothing
+      continue;
+    }
+    if (separator.empty()) {
+      parts[row].push_back(text);
+      continue;
+    }
+    for (size_t end = 0; !full() && (end = text.find(separator)) != text.npos;) {
+      parts[row].push_back(text.substr(0, end));
+      text.remove_prefix(end + separator.size());
+    }
+    parts[row].push_back(text);
+  }
+  return PutParts(c, parts);
+}
+
+Status NumbersOf(KernelContext& c, const Attrs&) {
+  const Tensor& in = c.input(0);
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
+  return WithRealType(out->dtype(), [&](auto t) {
+    using T = decltype(t);
+    if constexpr (sizeof(T) < 4) {
+      return Unimplemented("StringToNumber of this type");
+    } else {
+      for (int64_t i = 0; i < in.elements(); ++i) {
+        if (!ParseNumber(in.strings()[i], out->data<T>() + i))
+          return InvalidArgument("StringToNumberOp could not correctly convert string: " +
+                                 in.strings()[i]);
+      }
+      return Status();
+    }
+  });
+}
+
+class AsStringKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<AsStringKernel>();
+    const auto precision = k.attr<int64_t>("precision"), width = k.attr<int64_t>("width");
+    const bool scientific = k.attr<bool>("scientific"), shortest = k.attr<bool>("shortest");
+    const auto& fill = k.attr<std::string>("fill");
+    const DType dtype = k.input_dtype(0);
+    if (scientific && shortest)
+      return InvalidArgument("Cannot select both scientific and shortest notation");
+    if (!IsFloating(dtype) && (scientific || shortest || precision > -1)) {
+      return InvalidArgument(
+          "scientific, shortest and precision are for floating-point types, not " +
+          std::string(DTypeName(dtype)));
+    }
+    if (fill.size() > 1 || (!fill.empty() && std::string_view(" +-0#").find(fill) == fill.npos))
+      return InvalidArgument("Fill string must be one of ' ', '+', '-', '0' and '#'; not '" + fill +
+                             "'");
+    if (precision > 100 || width > 1000)
+      return InvalidArgument("precision and width must be small numbers");
+    std::string& format = kernel->format_;
+    format = "%" + fill;
+    if (width > -1) format += std::to_string(width);
+    if (IsFloating(dtype)) {
+      if (precision > -1) format += "." + std::to_string(precision);
+      format += shortest ? "g" : scientific ? "e" : "f";
+    } else {
+      format += dtype == DT_UINT64 || dtype == DT_UINT32 || dtype == DT_UINT16 || dtype == DT_UINT8
+                    ? "llu"
+                    : "lld";
+    }
+    kernel->width_ = width;
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const Tensor& in = c.input(0);
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
+    const int64_t n = in.elements();
+    if (in.dtype() == DT_STRING || in.dtype() == DT_BOOL) {
+      for (int64_t i = 0; i < n; ++i) {
+        std::string text = in.dtype() == DT_STRING ? in.strings()[i]
+                           : in.data<bool>()[i]    ? "true"
+                                                   : "false";
+        if (const auto missing = width_ - static_cast<int64_t>(text.size()); missing > 0)
+          text.insert(0, static_cast<size_t>(missing), ' ');
+        out->strings()[i] = std::move(text);
+      }
+      return Status();
+    }
+    return WithRealType(in.dtype(), [&](auto t) {
+      using T = decltype(t);
+      for (int64_t i = 0; i < n; ++i) {
+        const T value = in.data<T>()[i];
+        char buffer[1600];
+        int size = 0;
+        if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T>) {
+          size = std::snprintf(buffer, sizeof buffer, format_.c_str(),
+                               static_cast<unsigned long long>(value));
+        } else if constexpr (std::is_integral_v<T>) {
+          size =
+              std::snprintf(buffer, sizeof buffer, format_.c_str(), static_cast<long long>(value));
+        } else {
+          size = std::snprintf(buffer, sizeof buffer, format_.c_str(), static_cast<double>(value));
+        }
+        out->strings()[i].assign(
+            buffer, std::min(static_cast<size_t>(std::max(size, 0)), sizeof buffer - 1));
+      }
+      return Status();
+    });
+  }
+
+ private:
+  std::string format_;
+  int64_t width_ = -1;
+};
+
+// Whether this byte begins a character of UTF-8.
+bool Begins(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
+
+// The bytes [first, first + size) of what is character [pos, pos + len), counted from the end where
+// pos is negative. False: it begins outside of the string.
+bool PartOf(std::string_view text, int64_t pos, int64_t len, bool characters, std::string* part) {
+  std::vector<size_t> starts;  // of characters, and the end
+  if (characters) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (Begins(text[i])) starts.push_back(i);
+    }
+    starts.push_back(text.size());
+  }
+  const auto count = static_cast<int64_t>(characters ? starts.size() - 1 : text.size());
+  if (pos < -count || pos > count) return false;
+  const int64_t begin = pos < 0 ? pos + count : pos;
+  const int64_t end = len > count - begin ? count : begin + std::max<int64_t>(0, len);
+  const auto at = [&](int64_t i) {
+    return characters ? starts[static_cast<size_t>(i)] : static_cast<size_t>(i);
+  };
+  *part = text.substr(at(begin), at(end) - at(begin));
+  return true;
+}
+
+Status SubstrOf(KernelContext& c, const Attrs& attrs) {
+  const Tensor &in = c.input(0), &pos = c.input(1), &len = c.input(2);
+  if (pos.shape() != len.shape()) {
+    return InvalidArgument("pos and len should have the same shape, got: " +
+                           pos.shape().ToString() + " vs. " + len.shape().ToString());
+  }
+  MG_ASSIGN_OR_RETURN(const Shape shape, BroadcastShapes(in.shape(), pos.shape()));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  const bool characters = attrs.Get<std::string>("unit") == "UTF8_CHAR";
+  const auto place = [&](const Shape& own, int64_t i) {  // of element i of the result
+    int64_t at = 0, step = 1;
+    for (int d = shape.rank() - 1; d >= 0; --d) {
+      const int k = d - (shape.rank() - own.rank());
+      if (k >= 0) {
+        if (own[k] != 1) at += i % shape[d] * step;
+        step *= own[k];
+      }
+      i /= shape[d];
+    }
+    return at;
+  };
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    const std::string& text = in.strings()[place(in.shape(), i)];
+    const int64_t k = place(pos.shape(), i);
+    if (!PartOf(text, IndexAt(pos, k), IndexAt(len, k), characters, out->strings() + i)) {
+      return InvalidArgument("pos " + std::to_string(IndexAt(pos, k)) +
+                             " out of range for string b'" + text + "' at index " +
+                             std::to_string(i));
+    }
+  }
+  return Status();
+}
+
+Status LengthOf(KernelContext& c, const Attrs& attrs) {
+  const Tensor& in = c.input(0);
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
+  const bool characters = attrs.Get<std::string>("unit") == "UTF8_CHAR";
+  for (int64_t i = 0; i < in.elements(); ++i) {
+    const std::string& text = in.strings()[i];
+    const auto n = characters ? std::count_if(text.begin(), text.end(), Begins)
+                              : static_cast<std::ptrdiff_t>(text.size());
+    out->data<int32_t>()[i] = static_cast<int32_t>(n);
+  }
+  return Status();
+}
+
+// Changes each string: change(text) or a failure.
+template <typename Change>
+Status ChangeEach(KernelContext& c, const Change& change) {
+  const Tensor& in = c.input(0);
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
+  for (int64_t i = 0; i < in.elements(); ++i)
+    MG_RETURN_IF_ERROR(change(in.strings()[i], out->strings() + i));
+  return Status();
+}
+
+template <bool kUpper>
+Status CaseOf(KernelContext& c, const Attrs& attrs) {
+  if (const auto& encoding = attrs.Get<std::string>("encoding"); !encoding.empty()) {
+    return Unimplemented("encoding '" + encoding +
+                         "' is not supported: only the letters of ASCII change, with encoding ''");
+  }
+  return ChangeEach(c, [](const std::string& text, std::string* out) {
+    *out = text;
+    for (char& letter : *out) {
+      if (kUpper ? letter >= 'a' && letter <= 'z' : letter >= 'A' && letter <= 'Z')
+        letter = static_cast<char>(letter ^ 0x20);
+    }
+    return Status();
+  });
+}
+
+Status StripOf(KernelContext& c, const Attrs&) {
+  return ChangeEach(c, [](const std::string& text, std::string* out) {
+    *out = Stripped(text);
+    return Status();
+  });
+}
+
+// The alphabet of URLs.
+constexpr std::string_view kBase64 =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+Status EncodeBase64Of(KernelContext& c, const Attrs& attrs) {
+  const bool pad = attrs.Get<bool>("pad");
+  return ChangeEach(c, [pad](const std::string& text, std::string* out) {
+    out->clear();
+    for (size_t i = 0; i < text.size(); i += 3) {
+      uint32_t bits = 0;
+      const size_t n = std::min<size_t>(3, text.size() - i);
+      for (size_t k = 0; k < 3; ++k)
+        bits = bits << 8 | (k < n ? static_cast<unsigned char>(text[i + k]) : 0);
+      for (size_t k = 0; k < 4; ++k) {
+        if (k <= n) {
+          out->push_back(kBase64[bits >> (18 - 6 * k) & 63]);
+        } else if (pad) {
+          out->push_back('=');
+        }
+      }
+    }
+    return Status();
+  });
+}
+
+Status DecodeBase64Of(KernelContext& c, const Attrs&) {
+  return ChangeEach(c, [](const std::string& text, std::string* out) {
+    std::string_view given = text;
+    if (given.size() % 4 == 0) {
+      for (int i = 0; i < 2 && given.ends_with('='); ++i) given.remove_suffix(1);
+    }
+    if (given.size() % 4 == 1)
+      return InvalidArgument("Invalid base64: " + std::to_string(given.size()) + " characters");
+    out->clear();
+    uint32_t bits = 0;
+    int held = 0;
+    for (char letter : given) {
+      const size_t value = kBase64.find(letter);
+      if (value == kBase64.npos)
+        return InvalidArgument("Invalid character found in base64: '" + std::string(1, letter) +
+                               "'");
+      bits = bits << 6 | static_cast<uint32_t>(value);
+      held += 6;
+      if (held < 8) continue;
+      held -= 8;
+      out->push_back(static_cast<char>(bits >> held & 0xff));
+    }
+    return Status();
+  });
+}
+
+// Joins along the given dimensions, one after the other.
+Status ReduceJoinOf(KernelContext& c, const Attrs& attrs) {
+  const Tensor& in = c.input(0);
+  const Shape shape = in.shape();
+  MG_ASSIGN_OR_RETURN(const SmallInts axes, IntsOf(c.input(1), "reduction_indices"));
+  const bool keep = attrs.Get<bool>("keep_dims");
+  const auto& separator = attrs.Get<std::string>("separator");
+  const auto strides = StridesOf(shape);
+  std::vector<bool> joined(static_cast<size_t>(shape.rank()));
+  std::vector<int> order;
+  for (int64_t axis : axes.span()) {
+    const int64_t at = axis < 0 ? axis + shape.rank() : axis;
+    if (at < 0 || at >= shape.rank())
+      return InvalidArgument("Invalid reduction dimension " + std::to_string(axis) +
+                             " for input with " + std::to_string(shape.rank()) + " dimension(s)");
+    if (joined[static_cast<size_t>(at)])
+      return InvalidArgument("Duplicate reduction dimension " + std::to_string(at));
+    joined[static_cast<size_t>(at)] = true;
+    order.push_back(static_cast<int>(at));
+  }
+  std::reverse(order.begin(), order.end());
+  Shape out_shape;
+  std::vector<int> kept;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (!joined[static_cast<size_t>(i)]) {
+      kept.push_back(i);
+      out_shape.AddDim(shape[i]);
+    } else if (keep) {
+      out_shape.AddDim(1);
+    }
+  }
+  // The element of number `i` along `dims`, the last of them fastest.
+  const auto place = [&](const std::vector<int>& dims, int64_t i) {
+    int64_t at = 0;
+    for (size_t d = dims.size(); d-- > 0;) {
+      at += i % shape[dims[d]] * strides[static_cast<size_t>(dims[d])];
+      i /= shape[dims[d]];
+    }
+    return at;
+  };
+  int64_t parts = 1;
+  for (int axis : order) parts *= shape[axis];
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
+  for (int64_t i = 0; i < out->elements(); ++i) {
+    std::string& text = out->strings()[i];
+    const int64_t first = place(kept, i);
+    for (int64_t k = 0; k < parts; ++k) {
+      if (k > 0) text += separator;
+      text += in.strings()[first + place(order, k)];
+    }
+  }
+  return Status();
+}
+
+Status DecodeRawOf(KernelContext& c, const Attrs& attrs) {
+  const Tensor& in = c.input(0);
+  const size_t bytes = in.elements() == 0 ? 0 : in.strings()[0].size();
+  for (int64_t i = 1; i < in.elements(); ++i) {
+    if (in.strings()[i].size() != bytes) {
+      return InvalidArgument(
+          "DecodeRaw requires input strings to all be the same size, but "
+          "element " +
+          std::to_string(i) + " has size " + std::to_string(in.strings()[i].size()) +
+          " != " + std::to_string(bytes));
+    }
+  }
+  const size_t size = DTypeSize(c.output_dtype(0));
+  if (bytes % size != 0) {
+    return InvalidArgument("Input to DecodeRaw has length " + std::to_string(bytes) +
+                           " that is not a multiple of " + std::to_string(size) + ", the size of " +
+                           std::string(DTypeName(c.output_dtype(0))));
+  }
+  if (in.shape().rank() == kMaxRank)
+    return InvalidArgument("the result would have more than 8 dimensions");
+  Shape shape = in.shape();
+  shape.AddDim(static_cast<int64_t>(bytes / size));
+  MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  const bool turn =
+      attrs.Get<bool>("little_endian") != (std::endian::native == std::endian::little);
+  char* to = static_cast<char*>(out->raw());
+  for (int64_t i = 0; i < in.elements(); ++i, to += bytes) {
+    if (bytes > 0) std::memcpy(to, in.strings()[i].data(), bytes);
+    for (size_t k = 0; turn && k < bytes; k += size) std::reverse(to + k, to + k + size);
+  }
+  if (out->dtype() == DT_BOOL) {  // any byte but 0 is true
+    auto* flags = static_cast<uint8_t*>(out->raw());
+    for (size_t i = 0; i < out->bytes(); ++i) flags[i] = flags[i] != 0;
+  }
+  return Status();
+}
+
+class DecodeCsvKernel : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelConstruction& k) {
+    auto kernel = std::make_unique<DecodeCsvKernel>();
+    const auto& delimiter = k.attr<std::string>("field_delim");
+    if (delimiter.size() != 1) return InvalidArgument("field_delim should be only 1 char");
+    kernel->delimiter_ = delimiter[0];
+    kernel->quotes_ = k.attr<bool>("use_quote_delim");
+    kernel->missing_ = k.attr<std::string>("na_value");
+    kernel->columns_ = k.attrs().GetOr<std::vector<int64_t>>("select_cols", {});
+    const auto& columns = kernel->columns_;
+    if (!columns.empty() && static_cast<int>(columns.size()) != k.num_outputs())
+      return InvalidArgument("select_cols must have one entry for each output");
+    for (size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i] < 0 || (i > 0 && columns[i] <= columns[i - 1]))
+        return InvalidArgument("select_cols should be non-negative and strictly increasing");
+    }
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status Compute(KernelContext& c) override {
+    const Tensor& records = c.input(0);
+    const int n = c.num_outputs();
+    std::vector<Tensor*> outputs;
+    for (int i = 0; i < n; ++i) {
+      if (c.input(i + 1).elements() > 1)
+        return InvalidArgument("There should only be 1 default per field but field " +
+                               std::to_string(i) + " has " +
+                               std::to_string(c.input(i + 1).elements()));
+      MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(i, records.shape()));
+      outputs.push_back(out);
+    }
+    std::vector<std::string> fields;
+    for (int64_t r = 0; r < records.elements(); ++r) {
+      MG_RETURN_IF_ERROR(Fields(records.strings()[r], &fields));
+      if (static_cast<int>(fields.size()) != n) {
+        return InvalidArgument("Expect " + std::to_string(n) + " fields but have " +
+                               std::to_string(fields.size()) + " in record " + std::to_string(r));
+      }
+      for (int i = 0; i < n; ++i)
+        MG_RETURN_IF_ERROR(
+            Put(c, i, r, fields[static_cast<size_t>(i)], outputs[static_cast<size_t>(i)]));
+    }
+    return Status();
+  }
+
+ private:
+  Status Put(const KernelContext& c, int field, int64_t record, const std::string& text,
+             Tensor* out) const {
+    if (text.empty() || text == missing_) {
+      const Tensor& fallback = c.input(field + 1);
+      if (fallback.elements() != 1) {
+        return InvalidArgument("Field " + std::to_string(field) +
+                               " is required but missing in record " + std::to_string(record) +
+                               "!");
+      }
+      const size_t bytes = DTypeSize(out->dtype());
+      CopyElements(out->dtype(), static_cast<const char*>(fallback.raw()),
+                   static_cast<char*>(out->raw()) + static_cast<size_t>(record) * bytes, bytes);
+      return Status();
+    }
+    if (out->dtype() == DT_STRING) {
+      out->strings()[record] = text;
+      return Status();
+    }
+    return WithRealType(out->dtype(), [&](auto t) {
+      using T = decltype(t);
+      if constexpr (sizeof(T) < 4) {
+        return Unimplemented("fields of this type");
+      } else {
+        if (ParseNumber(text, out->data<T>() + record)) return Status();
+        return InvalidArgument("Field " + std::to_string(field) + " in record " +
+                               std::to_string(record) + " is not a valid " +
+                               std::string(DTypeName(out->dtype())) + ": " + text);
+      }
+    });
+  }
+
+  // The fields that are wanted. A field in quotes may hold delimiters and ends of lines; two quotes
+  // in it stand for one.
+  Status Fields(std::string_view record, std::vector<std::string>* fields) const {
+    fields->clear();
+    size_t wanted = 0;
+    size_t i = 0;
+    for (int64_t column = 0;; ++column) {
+      const bool take =
+          columns_.empty() || (wanted < columns_.size() && columns_[wanted] == column);
+      std::string field;
+      if (quotes_ && i < record.size() && record[i] == '"') {
+        for (++i;; ++i) {
+          if (i >= record.size())
+            return InvalidArgument("Quoted field has to end with quote followed by delim or end");
+          if (record[i] == '"') {
+            if (i + 1 == record.size() || record[i + 1] == delimiter_) break;
+            if (record[i + 1] != '"')
+              return InvalidArgument("Quote inside a string has to be escaped by another quote");
+            ++i;
+          }
+          field.push_back(record[i]);
+        }
+        ++i;
+      } else {
+        for (; i < record.size() && record[i] != delimiter_; ++i) {
+          if (record[i] == '\n' || record[i] == '\r' || (quotes_ && record[i] == '"'))
+            return InvalidArgument("Unquoted fields cannot have quotes/CRLFs inside");
+          field.push_back(record[i]);
+        }
+      }
+      if (take) {
+        fields->push_back(std::move(field));
+        ++wanted;
+      }
+      if (i >= record.size()) break;
+      ++i;  // the delimiter; a field follows, which may be empty
+    }
+    return Status();
+  }
+
+  char delimiter_ = ',';
+  bool quotes_ = true;
+  std::string missing_;
+  std::vector<int64_t> columns_;
+};
+
+}  // namespace
+
+void RegisterCpu(KernelRegistry* registry) {
+  const auto add = [registry]<typename K>(const char* op) { registry->Add<K>({.op = op}); };
+  add.operator()<FunctionKernel<SplitOf>>("StringSplit");
+  add.operator()<FunctionKernel<SplitV2Of>>("StringSplitV2");
+  add.operator()<FunctionKernel<NumbersOf>>("StringToNumber");
+  add.operator()<AsStringKernel>("AsString");
+  add.operator()<FunctionKernel<SubstrOf>>("Substr");
+  add.operator()<FunctionKernel<LengthOf>>("StringLength");
+  add.operator()<FunctionKernel<CaseOf<false>>>("StringLower");
+  add.operator()<FunctionKernel<CaseOf<true>>>("StringUpper");
+  add.operator()<FunctionKernel<StripOf>>("StringStrip");
+  add.operator()<FunctionKernel<EncodeBase64Of>>("EncodeBase64");
+  add.operator()<FunctionKernel<DecodeBase64Of>>("DecodeBase64");
+  add.operator()<FunctionKernel<ReduceJoinOf>>("ReduceJoin");
+  add.operator()<FunctionKernel<DecodeRawOf>>("DecodeRaw");
+  add.operator()<DecodeCsvKernel>("DecodeCSV");
+}
+
+}  // namespace monograph::ops::text

@@ -1,0 +1,93 @@
+// Tables: filled once or changed, by tensors and from files.
+#include "ops/lookup/lookup.h"
+
+#include "tests/ops/testing.h"
+#include "tests/temporary_folder.h"
+
+namespace monograph::testing {
+namespace {
+
+Tensor Words(std::initializer_list<const char*> words) {
+  Tensor tensor = Tensor::Allocate(DT_STRING, Shape{static_cast<int64_t>(words.size())}).value();
+  int64_t i = 0;
+  for (const char* word : words) tensor.strings()[i++] = word;
+  return tensor;
+}
+
+class LookupTest : public ::testing::Test {
+ protected:
+  LookupTest() : runner_(&Kernels(), {.pools = nullptr, .resources = &resources_}) {}
+
+  Result<std::vector<Tensor>> Run(const std::string& op, std::vector<Tensor> inputs,
+                                  Attrs attrs = {}) {
+    return testing::RunOp(runner_, Ops(), op, std::move(inputs), std::move(attrs));
+  }
+  Tensor Table(const std::string& op, DType key, DType value) {
+    return (*Run(op, {}, {{"key_dtype", key}, {"value_dtype", value}, {"shared_name", "t"}}))[0];
+  }
+  std::string Find(const Tensor& table, const Tensor& keys, const Tensor& fallback) {
+    const auto found = Run("LookupTableFindV2", {table, keys, fallback});
+    return found.ok() ? (*found)[0].ToString() : found.status().ToString();
+  }
+
+  ResourceManager resources_;
+  KernelRunner runner_;
+};
+
+TEST_F(LookupTest, ATableIsFilledOnce) {
+  const Tensor table = Table("HashTableV2", DT_STRING, DT_INT64);
+  const Tensor minus = Tensor::Scalar<int64_t>(-1);
+  EXPECT_NE(Find(table, Words({"a"}), minus).find("FAILED_PRECONDITION"), std::string::npos);
+  const Tensor keys = Words({"a", "b"}), values = Tensor::Vector<int64_t>({5, 6});
+  ASSERT_TRUE(Run("InitializeTableV2", {table, keys, values}).ok());
+  EXPECT_EQ(Find(table, Words({"b", "x", "a"}), minus), "int64[3] = 6 -1 5");
+  EXPECT_TRUE(Run("InitializeTableV2", {table, keys, values}).ok());
+  EXPECT_TRUE(Run("LookupTableImportV2", {table, keys, values}).ok());
+  EXPECT_EQ(
+      Run("InitializeTableV2", {table, keys, Tensor::Vector<int64_t>({5, 7})}).status().code(),
+      Code::kFailedPrecondition);
+  EXPECT_EQ(Run("LookupTableInsertV2", {table, keys, values}).status().code(),
+            Code::kUnimplemented);
+  EXPECT_EQ(Run("LookupTableFindV2", {table, values, minus}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ((*Run("LookupTableSizeV2", {table}))[0].scalar<int64_t>(), 2);
+}
+
+TEST_F(LookupTest, AMutableTableChanges) {
+  const Tensor table = Table("MutableHashTableV2", DT_INT64, DT_FLOAT);
+  const Tensor keys = Tensor::Vector<int64_t>({1, 2, 3}), zero = Tensor::Scalar(0.0f);
+  ASSERT_TRUE(Run("LookupTableInsertV2", {table, keys, Tensor::Vector<float>({1, 2, 3})}).ok());
+  ASSERT_TRUE(
+      Run("LookupTableInsertV2", {table, Tensor::Vector<int64_t>({2}), Tensor::Vector<float>({20})})
+          .ok());
+  ASSERT_TRUE(Run("LookupTableRemoveV2", {table, Tensor::Vector<int64_t>({3})}).ok());
+  EXPECT_EQ(Find(table, keys, zero), "float[3] = 1 20 0");
+  const auto all =
+      Run("LookupTableExportV2", {table}, {{"Tkeys", DT_INT64}, {"Tvalues", DT_FLOAT}});
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ((*all)[0].ToString(), "int64[2] = 1 2");
+  EXPECT_EQ((*all)[1].ToString(), "float[2] = 1 20");
+  ASSERT_TRUE(
+      Run("LookupTableImportV2", {table, Tensor::Vector<int64_t>({7}), Tensor::Vector<float>({70})})
+          .ok());
+  EXPECT_EQ((*Run("LookupTableSizeV2", {table}))[0].scalar<int64_t>(), 1);
+}
+
+TEST_F(LookupTest, AFileFillsATable) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("words", "one\t10\ntwo\t20\n");
+  const Tensor table = Table("HashTableV2", DT_STRING, DT_INT64);
+  const auto fill = [&](int64_t key, int64_t value, int64_t size) {
+    return Run("InitializeTableFromTextFileV2", {table, Tensor::String(path)},
+               {{"key_index", key}, {"value_index", value}, {"vocab_size", size}})
+        .status();
+  };
+  EXPECT_EQ(fill(0, 2, -1).code(), Code::kInvalidArgument);
+  EXPECT_EQ(fill(0, 1, 3).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(fill(0, 1, 2).ok()) << fill(0, 1, 2);
+  EXPECT_EQ(Find(table, Words({"two", "one", "six"}), Tensor::Scalar<int64_t>(-1)),
+            "int64[3] = 20 10 -1");
+}
+
+}  // namespace
+}  // namespace monograph::testing

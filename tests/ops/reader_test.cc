@@ -1,0 +1,218 @@
+// Readers: the records of files whose names stand in a queue; files read, written and found.
+#include "ops/reader/reader.h"
+
+#include <zlib.h>
+
+#include "base/crc32c.h"
+#include "tests/ops/testing.h"
+#include "tests/temporary_folder.h"
+
+namespace monograph::testing {
+namespace {
+
+std::string TfRecord(const std::string& value) {
+  const uint64_t length = value.size();
+  std::string head(reinterpret_cast<const char*>(&length), 8);
+  const auto crc = [](const std::string& bytes) {
+    const uint32_t masked = MaskedCrc32c(AddToCrc32c(0, bytes.data(), bytes.size()));
+    return std::string(reinterpret_cast<const char*>(&masked), 4);
+  };
+  return head + crc(head) + value + crc(value);
+}
+
+class ReaderTest : public ::testing::Test {
+ protected:
+  ReaderTest() : runner_(&Kernels(), {.pools = nullptr, .resources = &resources_}) {}
+
+  Result<std::vector<Tensor>> Run(const std::string& op, std::vector<Tensor> inputs,
+                                  Attrs attrs = {}) {
+    return testing::RunOp(runner_, Ops(), op, std::move(inputs), std::move(attrs));
+  }
+  // A queue of the files, closed.
+  Tensor Queue(const std::vector<std::string>& files) {
+    const std::string name = "queue" + std::to_string(queues_++);
+    const Tensor queue = (*Run("FIFOQueueV2", {},
+                               {{"component_types", std::vector<DType>{DT_STRING}},
+                                {"shapes", std::vector<PartialShape>{PartialShape::Scalar()}},
+                                {"shared_name", name}}))[0];
+    for (const std::string& file : files) {
+      EXPECT_TRUE(Run("QueueEnqueueV2", {queue, Tensor::String(file)},
+                      {{"Tcomponents", std::vector<DType>{DT_STRING}}})
+                      .ok());
+    }
+    EXPECT_TRUE(Run("QueueCloseV2", {queue}).ok());
+    return queue;
+  }
+  Tensor Reader(const std::string& op, Attrs attrs = {}) {
+    attrs.Set("shared_name", "reader" + std::to_string(queues_++));
+    auto made = Run(op, {}, std::move(attrs));
+    EXPECT_TRUE(made.ok()) << made.status();
+    return (*made)[0];
+  }
+  // "key=value" with the folder left out of the key, or the failure's code.
+  std::string Next(const Tensor& reader, const Tensor& queue) {
+    const auto read = Run("ReaderReadV2", {reader, queue});
+    if (!read.ok()) return std::string(CodeName(read.status().code()));
+    const std::string& key = *(*read)[0].strings();
+    return key.substr(key.rfind('/') + 1) + "=" + *(*read)[1].strings();
+  }
+  std::vector<std::string> All(const Tensor& reader, const Tensor& queue) {
+    std::vector<std::string> all;
+    do {
+      all.push_back(Next(reader, queue));
+    } while (all.back().find('=') != std::string::npos && all.size() < 20);
+    return all;
+  }
+
+  const TemporaryFolder folder_;
+  ResourceManager resources_;
+  KernelRunner runner_;
+  int queues_ = 0;
+};
+
+using Strings = std::vector<std::string>;
+
+TEST_F(ReaderTest, LinesOfFilesOneAfterTheOther) {
+  const std::string a = folder_.Write("a", "head\none\r\n\ntwo"), b = folder_.Write("b", ""),
+                    c = folder_.Write("c", "head\nthree\n");
+  const Tensor reader = Reader("TextLineReaderV2", {{"skip_header_lines", int64_t{1}}});
+  EXPECT_EQ(All(reader, Queue({a, b, c})),
+            (Strings{"a:2=one", "a:3=", "a:4=two", "c:2=three", "OUT_OF_RANGE"}));
+  EXPECT_EQ((*Run("ReaderNumRecordsProducedV2", {reader}))[0].scalar<int64_t>(), 4);
+  EXPECT_EQ((*Run("ReaderNumWorkUnitsCompletedV2", {reader}))[0].scalar<int64_t>(), 3);
+  ASSERT_TRUE(Run("ReaderResetV2", {reader}).ok());
+  EXPECT_EQ((*Run("ReaderNumRecordsProducedV2", {reader}))[0].scalar<int64_t>(), 0);
+}
+
+TEST_F(ReaderTest, RecordsPlainAndCompressed) {
+  const std::string records = TfRecord("first") + TfRecord("") + TfRecord(std::string(70000, 'x'));
+  const std::string plain = folder_.Write("r", records), packed = folder_.File("z");
+  gzFile file = gzopen(packed.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, records.data(), static_cast<unsigned>(records.size())),
+            static_cast<int>(records.size()));
+  ASSERT_EQ(gzclose(file), Z_OK);
+  for (const bool gzip : {false, true}) {
+    const Tensor reader =
+        Reader("TFRecordReaderV2", {{"compression_type", std::string(gzip ? "GZIP" : "")}});
+    const Strings all = All(reader, Queue({gzip ? packed : plain}));
+    ASSERT_EQ(all.size(), 4u);
+    EXPECT_EQ(all[0], (gzip ? "z:0=first" : "r:0=first"));
+    EXPECT_EQ(all[1], (gzip ? "z:21=" : "r:21="));
+    EXPECT_EQ(all[2].size(), 5u + 70000u);
+    EXPECT_EQ(all[3], "OUT_OF_RANGE");
+  }
+}
+
+TEST_F(ReaderTest, ADamagedRecordIsNamed) {
+  std::string record = TfRecord("value");
+  record[14] ^= 1;
+  const std::string damaged = folder_.Write("d", record),
+                    cut = folder_.Write("c", TfRecord("value").substr(0, 18));
+  const Tensor reader = Reader("TFRecordReaderV2");
+  EXPECT_EQ(Next(reader, Queue({damaged})), "DATA_LOSS");
+  EXPECT_EQ(Next(reader, Queue({cut})), "DATA_LOSS");
+  EXPECT_EQ(Next(reader, Queue({folder_.File("absent")})), "NOT_FOUND");
+  EXPECT_EQ(Next(Reader("TFRecordReaderV2", {{"compression_type", std::string("GZIP")}}),
+                 Queue({damaged})),
+            "DATA_LOSS");
+}
+
+TEST_F(ReaderTest, RecordsOfOneLengthAndWholeFiles) {
+  const std::string file = folder_.Write("f", "HHaabbccF");
+  const Attrs layout{
+      {"header_bytes", int64_t{2}}, {"record_bytes", int64_t{2}}, {"footer_bytes", int64_t{1}}};
+  EXPECT_EQ(All(Reader("FixedLengthRecordReaderV2", layout), Queue({file})),
+            (Strings{"f:0=aa", "f:1=bb", "f:2=cc", "OUT_OF_RANGE"}));
+  Attrs hops = layout;
+  hops.Set("hop_bytes", int64_t{3});
+  EXPECT_EQ(All(Reader("FixedLengthRecordReaderV2", hops), Queue({file})),
+            (Strings{"f:0=aa", "f:1=bc", "OUT_OF_RANGE"}));
+  EXPECT_EQ(All(Reader("WholeFileReaderV2"), Queue({file})),
+            (Strings{"f=HHaabbccF", "OUT_OF_RANGE"}));
+  EXPECT_EQ(All(Reader("IdentityReaderV2"), Queue({"x"})), (Strings{"x=x", "OUT_OF_RANGE"}));
+  const auto many = Run("ReaderReadUpToV2", {Reader("FixedLengthRecordReaderV2", layout),
+                                             Queue({file, file}), Tensor::Scalar<int64_t>(10)});
+  ASSERT_TRUE(many.ok()) << many.status();
+  EXPECT_EQ((*many)[1].shape(), Shape{3});  // of one file
+}
+
+// Queues whose order or batches are of their own kind.
+TEST_F(ReaderTest, APaddingQueueFillsUpABatch) {
+  const Tensor queue = (*Run("PaddingFIFOQueueV2", {},
+                             {{"component_types", std::vector<DType>{DT_INT32, DT_STRING}},
+                              {"shapes", std::vector<PartialShape>{{-1, 2}, {-1}}}}))[0];
+  const Attrs types{{"Tcomponents", std::vector<DType>{DT_INT32, DT_STRING}}};
+  Tensor word = Tensor::Allocate(DT_STRING, Shape{1}).value();
+  word.strings()[0] = "w";
+  ASSERT_TRUE(
+      Run("QueueEnqueueV2", {queue, Tensor::FromValues<int32_t>({1, 2}, {1, 2}), word}, types)
+          .ok());
+  ASSERT_TRUE(Run("QueueEnqueueV2",
+                  {queue, Tensor::FromValues<int32_t>({2, 2}, {3, 4, 5, 6}),
+                   Tensor::Allocate(DT_STRING, Shape{0}).value()},
+                  types)
+                  .ok());
+  EXPECT_FALSE(
+      Run("QueueEnqueueV2", {queue, Tensor::FromValues<int32_t>({1, 1}, {1}), word}, types).ok());
+  const auto batch = Run("QueueDequeueManyV2", {queue, Tensor::Scalar<int32_t>(2)},
+                         {{"component_types", std::vector<DType>{DT_INT32, DT_STRING}}});
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ((*batch)[0].ToString(), "int32[2,2,2] = 1 2 0 0 3 4 5 6");
+  EXPECT_EQ((*batch)[1].shape(), (Shape{2, 1}));
+  EXPECT_EQ((*batch)[1].strings()[0] + "," + (*batch)[1].strings()[1], "w,");
+}
+
+TEST_F(ReaderTest, APriorityQueueGivesOutTheSmallestFirst) {
+  const Tensor queue = (*Run("PriorityQueueV2", {},
+                             {{"component_types", std::vector<DType>{DT_INT32}},
+                              {"shapes", std::vector<PartialShape>{PartialShape::Scalar()}}}))[0];
+  const std::vector<DType> types{DT_INT64, DT_INT32};
+  ASSERT_TRUE(Run("QueueEnqueueManyV2",
+                  {queue, Tensor::Vector<int64_t>({5, -1, 5, 3}),
+                   Tensor::Vector<int32_t>({50, 10, 51, 30})},
+                  {{"Tcomponents", types}})
+                  .ok());
+  const auto all =
+      Run("QueueDequeueManyV2", {queue, Tensor::Scalar<int32_t>(4)}, {{"component_types", types}});
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ((*all)[0].ToString(), "int64[4] = -1 3 5 5");
+  EXPECT_EQ((*all)[1].ToString(), "int32[4] = 10 30 50 51");
+}
+
+TEST_F(ReaderTest, FilesAreWrittenFoundAndRead) {
+  for (const char* name : {"sub/b1.txt", "sub/a2.txt", "sub/c.bin"}) {
+    ASSERT_TRUE(Run("WriteFile", {Tensor::String(folder_.File(name)), Tensor::String(name)}).ok());
+  }
+  const auto found = [&](const std::string& pattern) {
+    Strings names;
+    const auto out = Run("MatchingFiles", {Tensor::String(folder_.File(pattern))});
+    EXPECT_TRUE(out.ok()) << out.status();
+    for (int64_t i = 0; i < (*out)[0].elements(); ++i)
+      names.push_back((*out)[0].strings()[i].substr(folder_.path().size() + 1));
+    return names;
+  };
+  EXPECT_EQ(found("sub/*.txt"), (Strings{"sub/a2.txt", "sub/b1.txt"}));
+  EXPECT_EQ(found("s*/[b-z]?*"), (Strings{"sub/b1.txt", "sub/c.bin"}));
+  EXPECT_EQ(found("sub/[^a]*.txt"), (Strings{"sub/b1.txt"}));
+  EXPECT_EQ(found("none/*"), Strings{});
+  EXPECT_EQ(*(*Run("ReadFile", {Tensor::String(folder_.File("sub/c.bin"))}))[0].strings(),
+            "sub/c.bin");
+  EXPECT_EQ(Run("ReadFile", {Tensor::String(folder_.File("no"))}).status().code(), Code::kNotFound);
+}
+
+TEST_F(ReaderTest, PrintShowsTheFirstValues) {
+  const Tensor x = Tensor::FromValues<int32_t>({2, 2}, {0, 1, 2, 3});
+  ::testing::internal::CaptureStderr();
+  const auto out =
+      Run("Print", {x, x, Tensor::String("s")},
+          {{"message", std::string("x: ")}, {"U", std::vector<DType>{DT_INT32, DT_STRING}}});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "x: [[0 1][2...]...][s]\n");
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_TRUE(BitEqual((*out)[0], x));
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(Run("PrintV2", {Tensor::String("line")}).ok());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "line\n");
+}
+
+}  // namespace
+}  // namespace monograph::testing
