@@ -356,7 +356,12 @@ TEST_F(SimulatedGpu, SmallIntegersHaveTheCpusBits) {
     }
     for (const char* op : {"Div", "FloorDiv", "FloorMod"}) Compare(op, {x, divisor}, attrs);
     Compare("Square", {x}, attrs);
+    if (dtype != DT_UINT16) {
+      for (const char* op : {"Maximum", "Minimum"}) Compare(op, {x, y}, attrs);
+    }
     if (is_signed) {
+      for (const char* op : {"Less", "LessEqual", "Greater", "GreaterEqual"})
+        Compare(op, {x, y}, attrs);
       for (const char* op : {"Neg", "Abs", "Sign"}) Compare(op, {x}, attrs);
     }
   }
