@@ -113,6 +113,11 @@ class Worker::Impl : public CollectiveHost {
     if (watch_asleep_.load(std::memory_order_relaxed)) StartWatch();
   }
   void OnPing(WorkerSession& session, const StepMessage& message) MG_EXCLUDES(session.mutex);
+  // "it waits for A; for B; and for 4 more": what keeps a step that runs here; "" if it is not
+  // known.
+  std::string DescribeWaits(WorkerSession& session, uint64_t step) const MG_EXCLUDES(session.mutex);
+  // "step 7 (it waits for ...), step 8 (...)": all that run here; "" if none does.
+  std::string DescribeRunning(WorkerSession& session) const MG_EXCLUDES(session.mutex);
   // From now on the peer is lost to this task: steps that exchange tensors with it fail with `why`,
   // those that run and those to come.
   void LosePeer(WorkerSession& session, int peer, const Status& why) MG_EXCLUDES(session.mutex);

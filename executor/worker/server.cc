@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/duration.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "executor/trace.h"
@@ -263,6 +264,12 @@ void Server::Impl::Stop(std::chrono::milliseconds drain) {
   };
   while (worker_ != nullptr && busy() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // shutdown only; bounded by `drain`
+  }
+  if (worker_ != nullptr) {
+    for (const std::string& steps : worker_->RunningSteps()) {
+      LogWarning(worker_->task() + " ends steps that did not end within " + Seconds(drain) +
+                 " of draining: " + steps);
+    }
   }
   if (control_ != nullptr) control_->Stop();
   control_ = nullptr;

@@ -213,6 +213,7 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels
   send_last();
   CloseTransport(session, parts_until);
   collectives_->SessionGone(id);
+  const std::string left = ended ? "" : DescribeRunning(*session);
   MutexLock lock(session->mutex);
   if (!ended && session->running > 0) {
     // The kernel may end later (EndStep): what it uses stays until then. The client hears no more
@@ -221,7 +222,8 @@ Status Worker::Impl::CloseSession(uint64_t id, std::chrono::milliseconds kernels
     session->abandoned = true;
     ++left_;
     return DeadlineExceeded("a kernel of session " + std::to_string(id) + " still runs at " +
-                            task_ + "; it is left to end without its session");
+                            task_ + (left.empty() ? "" : ", " + left) +
+                            "; it is left to end without its session");
   }
   session->graphs.clear();
   return Status();

@@ -20,6 +20,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kStaysAwake{2};
 constexpr std::chrono::milliseconds kIdleLook{100};
 
+// "'conv1/Relu:0' (edge 7) from /job:worker/replica:0/task:0"
+std::string DescribeEdge(const EdgeInfo& edge) {
+  const Result<DeviceName> sender = DeviceName::Parse(edge.send_device);
+  return "'" + edge.name + "' (edge " + std::to_string(edge.id) + ") from " +
+         (sender.ok() ? sender->TaskName() : edge.send_device);
+}
+
 // Whether payloads to the peer have not left yet.
 bool Leaving(const WorkerSession& session, int peer) {
   return session.leaving[static_cast<size_t>(peer)].load(std::memory_order_relaxed) > 0;
@@ -226,10 +233,7 @@ std::string Worker::Impl::DescribeAwaited(WorkerSession& session, uint64_t id, i
   const std::shared_ptr<Step> step = RunningStep(session, id);
   if (step == nullptr) return number;
   for (const EdgeInfo* awaited : step->progress().awaited) {
-    if (awaited->id != edge) continue;
-    const Result<DeviceName> sender = DeviceName::Parse(awaited->send_device);
-    return "'" + awaited->name + "' (" + number + ") from " +
-           (sender.ok() ? sender->TaskName() : awaited->send_device);
+    if (awaited->id == edge) return DescribeEdge(*awaited);
   }
   return number;
 }
@@ -249,10 +253,10 @@ void Worker::Impl::AwaitedLost(WorkerSession& session, const StepWatch::Missing&
                        " and sends nothing more"));
 }
 
-void Worker::Impl::TellWait(WorkerSession& session, uint64_t id) {
+std::string Worker::Impl::DescribeWaits(WorkerSession& session, uint64_t id) const {
   constexpr size_t kMostListed = 3;
   const std::shared_ptr<Step> step = RunningStep(session, id);
-  if (step == nullptr) return;
+  if (step == nullptr) return "";
   const Step::Progress progress = step->progress(/*with_nodes=*/true);
   std::vector<std::string> waits;
   for (const std::string& node : progress.computing)
@@ -262,16 +266,43 @@ void Worker::Impl::TellWait(WorkerSession& session, uint64_t id) {
     const Result<DeviceName> device = DeviceName::Parse(edge->send_device);
     const SessionPeer* peer = device.ok() ? session.PeerOf(device->TaskName()) : nullptr;
     if (peer == nullptr) continue;
-    waits.push_back("for '" + edge->name + "' from " + peer->task + ", which " +
+    waits.push_back("for " + DescribeEdge(*edge) + ", which " +
                     Describe(session.part_watch.StateOf(session.IndexOf(*peer), id)));
   }
   std::string text;
   for (size_t i = 0; i < waits.size() && i < kMostListed; ++i)
-    text += (i == 0 ? "; it waits " : "; ") + waits[i];
+    text += (i == 0 ? "it waits " : "; ") + waits[i];
   if (waits.size() > kMostListed)
     text += "; and for " + std::to_string(waits.size() - kMostListed) + " more";
+  return text;
+}
+
+std::string Worker::Impl::DescribeRunning(WorkerSession& session) const {
+  constexpr size_t kMostListed = 8;
+  std::vector<uint64_t> running;
+  {
+    MutexLock lock(session.mutex);
+    for (const StepSlot& slot : session.slots) {
+      if (slot.state == StepSlot::kRunning) running.push_back(slot.step);
+    }
+  }
+  std::string text;
+  for (size_t i = 0; i < running.size() && i < kMostListed; ++i) {
+    const std::string waits = DescribeWaits(session, running[i]);
+    text += (i == 0 ? "step " : ", step ") + std::to_string(StepNumberOf(running[i])) +
+            (waits.empty() ? "" : " (" + waits + ")");
+  }
+  if (running.size() > kMostListed)
+    text += " and " + std::to_string(running.size() - kMostListed) + " more";
+  return text;
+}
+
+void Worker::Impl::TellWait(WorkerSession& session, uint64_t id) {
+  if (RunningStep(session, id) == nullptr) return;
+  const std::string waits = DescribeWaits(session, id);
   LogInfo("step " + std::to_string(StepNumberOf(id)) + " of session " + std::to_string(session.id) +
-          " has made no progress at " + task_ + " for " + Seconds(StepWatch::kTold) + text);
+          " has made no progress at " + task_ + " for " + Seconds(StepWatch::kTold) +
+          (waits.empty() ? "" : "; " + waits));
 }
 
 // ---- messages

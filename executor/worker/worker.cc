@@ -152,6 +152,20 @@ std::shared_ptr<StepTrace> Worker::TakeTrace(uint64_t id, uint64_t step) {
 
 void Worker::Drain() { impl_->draining_ = true; }
 
+std::vector<std::string> Worker::RunningSteps() const {
+  std::vector<std::shared_ptr<WorkerSession>> sessions;
+  {
+    ReaderLock lock(impl_->sessions_mutex_);
+    for (const auto& [id, session] : impl_->sessions_) sessions.push_back(session);
+  }
+  std::vector<std::string> texts;
+  for (const auto& session : sessions) {
+    const std::string steps = impl_->DescribeRunning(*session);
+    if (!steps.empty()) texts.push_back("session " + std::to_string(session->id) + ": " + steps);
+  }
+  return texts;
+}
+
 void Worker::Reset(const std::vector<std::string>& containers) {
   impl_->resources_.Clear(containers);
 }

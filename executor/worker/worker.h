@@ -173,6 +173,9 @@ class Worker {
 
   // From now on run-step is refused with Unavailable; running steps go on.
   void Drain();
+  // "session 3: step 7 (it waits for node 'product' (MatMul), which computes)", one per session
+  // whose steps run.
+  std::vector<std::string> RunningSteps() const;
 
   // Drops resources in `containers` (all if empty).
   void Reset(const std::vector<std::string>& containers);

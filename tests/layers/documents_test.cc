@@ -6,6 +6,8 @@
 // and so in drawings, with two or more spaces between names and file, which ends the line:
 //
 //   Prune, A::B   graph/prune.cc
+//
+// What is promised of security and reliability names tests, also without their file: these exist.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,7 +97,8 @@ bool Has(const std::string& source, const std::string& name) {
 
 std::vector<fs::path> Documents() {
   std::vector<fs::path> documents;
-  for (const char* document : {"README.md", "CONTRIBUTING.md", "tests/gpu/README.md"})
+  for (const char* document :
+       {"README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/gpu/README.md"})
     documents.push_back(fs::path(MG_SOURCE_ROOT) / document);
   for (const auto& entry : fs::directory_iterator(fs::path(MG_SOURCE_ROOT) / "docs"))
     if (entry.path().extension() == ".md") documents.push_back(entry.path());
@@ -152,6 +155,40 @@ TEST(Documents, DrawFunctionsThatAreInTheFilesTheyName) {
     }
   }
   EXPECT_GT(named, 10u) << "the drawings were not read";
+}
+
+// The names of tests that a text names in backticks: sentences of four words or more, written as
+// one, and files "NAME_test.cc" without their folder.
+std::set<std::string> TestsNamedIn(const std::string& text) {
+  static const std::regex named("`((?:[A-Z][a-z]*[0-9]*){4,}|[a-z0-9_]+_test\\.cc)`");
+  std::set<std::string> tests;
+  for (std::sregex_iterator it(text.begin(), text.end(), named), end; it != end; ++it)
+    tests.insert((*it)[1]);
+  return tests;
+}
+
+TEST(Documents, NameTestsThatExist) {
+  static const std::regex test("\\b(?:TYPED_)?TEST(?:_F|_P)?\\(\\s*\\w+,\\s*(\\w+)\\)");
+  std::set<std::string> tests;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(MG_SOURCE_ROOT) / "tests")) {
+    if (entry.path().extension() != ".cc") continue;
+    tests.insert(entry.path().filename());
+    const std::string text = ReadText(entry.path());
+    for (std::sregex_iterator it(text.begin(), text.end(), test), end; it != end; ++it)
+      tests.insert((*it)[1]);
+  }
+  EXPECT_GT(tests.size(), 1000u) << "the tests were not read";
+  for (const auto& [document, at_least] :
+       {std::pair("SECURITY.md", 0), std::pair("docs/security.md", 15),
+        std::pair("docs/reliability.md", 60)}) {
+    const std::set<std::string> named = TestsNamedIn(ReadText(fs::path(MG_SOURCE_ROOT) / document));
+    EXPECT_GE(static_cast<int>(named.size()), at_least) << document << " was not read";
+    for (const std::string& name : named)
+      EXPECT_TRUE(tests.contains(name)) << document << ": there is no test " << name;
+  }
+  EXPECT_EQ(
+      TestsNamedIn("`ALeaderTakesSoManyDevices`, `a_test.cc`, `SaveV2` and `tests/b_test.cc`"),
+      (std::set<std::string>{"ALeaderTakesSoManyDevices", "a_test.cc"}));
 }
 
 TEST(Documents, TheReaderKnowsGoodMentionsFromBadOnes) {

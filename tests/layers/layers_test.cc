@@ -185,6 +185,26 @@ TEST(Layers, FilesThatAUserNamesAreOpenedInOnePlace) {
   }
 }
 
+// What a library or the kernel keeps in this process's memory is changed by calling it only.
+TEST(Layers, NoSourceOpensTheMemoryOfAProcess) {
+  static const std::regex opens(
+      "/proc/.*\\bmem\\b|/self/mem\\b|\"/?mem\"|process_vm_(read|write)v");
+  EXPECT_TRUE(std::regex_search("open(\"/proc/self/mem\", O_RDWR)", opens));
+  EXPECT_TRUE(std::regex_search("  \"/proc/\" + std::to_string(getpid()) + \"/mem\"", opens));
+  EXPECT_FALSE(std::regex_search("  std::ifstream file(\"/proc/self/statm\");", opens));
+  EXPECT_FALSE(std::regex_search("  std::ifstream file(\"/proc/meminfo\");", opens));
+  for (const auto& [folder, allowed] : Allowed()) {
+    for (const std::string& file : SourcesOf(folder)) {
+      std::ifstream in(fs::path(MG_SOURCE_ROOT) / file);
+      int number = 0;
+      for (std::string line; std::getline(in, line);) {
+        ++number;
+        EXPECT_FALSE(std::regex_search(line, opens)) << file << ":" << number << ": " << line;
+      }
+    }
+  }
+}
+
 TEST(Layers, EveryFileWithALockStandsInTheTableOfLocks) {
   static const std::regex lock(
       "^\\s*(mutable |static "

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "client/registries.h"
+#include "graph/graph_file.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
 #include "ops/conv/conv.h"
@@ -199,7 +200,8 @@ struct OneCall {
     const Output image = Fill(scope, Pack(scope, {Const(scope, 1), side, side, Const(scope, 32)}),
                               Const(scope, 1.f));
     const Output filter = Fill(scope, Const(scope, {21, 21, 32, 64}), Const(scope, 0.1f));
-    sum = Sum(scope, Conv2D(scope.WithOpName("one_call"), image, filter, {1, 1, 1, 1}, "SAME"),
+    sum = Sum(scope.WithOpName("sum_of_call"),
+              Conv2D(scope.WithOpName("one_call"), image, filter, {1, 1, 1, 1}, "SAME"),
               {0, 1, 2, 3});
     small = Neg(scope, Const(scope, 1.f));
   }
@@ -226,6 +228,93 @@ TEST(Fairness, ATimeoutHoldsInALocalSessionForACallThatCannotBeCut) {
   begin = Clock::now();
   (void)(*session)->Close();
   EXPECT_LT(Clock::now() - begin, 3s);
+}
+
+// What a daemon says of a step that is inside OneCall's convolution.
+constexpr char kInsideOneCall[] = " (it waits for node 'one_call' (Conv2D), which computes)";
+
+// Returns once the daemon has computed so long that it is inside OneCall's convolution, which
+// takes most of a step of seconds.
+void WaitUntilInside(const ChildProcess& daemon) {
+  const auto before = CpuTimeOf(daemon.pid());
+  for (const auto until = Clock::now() + 60s; Clock::now() < until;) {
+    if (CpuTimeOf(daemon.pid()) - before > 1s) return;
+    std::this_thread::yield();
+  }
+  ADD_FAILURE() << "it computes nothing: " << daemon.error();
+}
+
+// The end of a session waits two seconds for its kernel (Worker::kCloseDeadline): nobody else does.
+TEST(Fairness, AfterAClientIsKilledInACallThatCannotBeCutOthersGoOnAndANewSessionOpensAtOnce) {
+  Graph graph = NewGraph();
+  const Scope root(&graph);
+  const OneCall call(root.WithDevice(kWorker0));
+  const SmallSteps small(root);
+  ASSERT_TRUE(root.ok()) << root.status();
+  TemporaryFolder folder;
+  ASSERT_TRUE(WriteGraph(graph, folder.File("graph.pb")).ok());
+  std::string npy = std::string("\x93NUMPY\x01\0", 8);
+  std::string header = "{'descr': '<i4', 'fortran_order': False, 'shape': (), }";
+  header += std::string(118 - header.size() - 1, ' ') + "\n";
+  npy += std::string({static_cast<char>(header.size()), '\0'}) + header;
+  npy += std::string("\xe8\x03\0\0", 4);  // 1000
+  folder.Write("side.npy", npy);
+  folder.Write("steps.json",
+               R"({"steps": [{"feeds": {"side:0": "side.npy"}, "fetches": ["sum_of_call:0"]}]})");
+  ExpectWithin(kSanitized ? 3s : 1s, [&](Clock::duration* took) {
+    // The call takes the daemon's only thread for nodes.
+    TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--inter_op_parallelism_threads=1"}});
+    std::vector<std::unique_ptr<Session>> sessions;
+    sessions.push_back(cluster.Connect(graph));
+    (void)SlowestStep(sessions, small);  // prepares it
+    ChildProcess client({MonographPath(), "run", folder.File("graph.pb"),
+                         "--script=" + folder.File("steps.json"), "--out=" + folder.File("out"),
+                         "--cluster=" + cluster.json()});
+    ASSERT_TRUE(WaitForRunning(cluster, 1)) << client.error();
+    const ChildProcess& daemon = cluster.daemon("worker", 0);
+    WaitUntilInside(daemon);
+    client.Signal(SIGKILL);
+    const auto killed = Clock::now();
+    sessions.push_back(cluster.Connect(graph));
+    *took = Clock::now() - killed;
+    const std::string left = "it is left to end without its session";
+    while (daemon.error().find(left) == std::string::npos && Clock::now() - killed < 20s)
+      *took = std::max(*took, SlowestStep(sessions, small));
+    const std::string said = daemon.error();
+    EXPECT_NE(said.find(left), std::string::npos) << said;
+    EXPECT_NE(said.find(kInsideOneCall + ("; " + left)), std::string::npos) << said;
+  });
+}
+
+TEST(Fairness, SigtermInACallThatCannotBeCutEndsTheDaemonWithZeroAndSaysWhatItLeft) {
+  TestCluster cluster({.ps = 0, .workers = 1, .flags = {"--drain_seconds=0.5"}});
+  Graph graph = NewGraph();
+  const OneCall call(Scope(&graph).WithDevice(kWorker0));
+  auto session = cluster.Connect(graph);
+  std::future<Status> step = std::async(std::launch::async, [&] {
+    return session->Run({{call.side, Tensor::Scalar<int32_t>(1000)}}, {call.sum}).status();
+  });
+  ASSERT_TRUE(WaitForRunning(cluster, 1));
+  ChildProcess& daemon = cluster.daemon("worker", 0);
+  WaitUntilInside(daemon);
+  const auto told = Clock::now();
+  daemon.Signal(SIGTERM);
+  const std::optional<Exit> exit = daemon.Wait(30s);
+  ASSERT_TRUE(exit.has_value()) << daemon.error();
+  // The drain, the two seconds that a session waits for its kernel, and those of a loaded machine.
+  EXPECT_LT(Clock::now() - told, 500ms + 2s + 3s);
+  EXPECT_FALSE(exit->signalled) << "signal " << exit->code << "\n" << daemon.error();
+  EXPECT_EQ(exit->code, 0) << daemon.error();
+  EXPECT_FALSE(step.get().ok());
+  const std::string ends =
+      "/job:worker/replica:0/task:0 ends steps that did not end within 0.5 s of draining: session ";
+  const std::string said = daemon.error();
+  EXPECT_NE(said.find(ends), std::string::npos) << said;
+  EXPECT_NE(said.find(kInsideOneCall + std::string("\n"), said.find(ends)), std::string::npos)
+      << said;
+  EXPECT_NE(said.find(kInsideOneCall + std::string("; it is left to end without its session")),
+            std::string::npos)
+      << said;
 }
 
 // At any moment of a step: while it is registered, begins, computes, ends.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
+#include <regex>
 
 #include "client/registries.h"
 #include "graph/graph_file.h"
@@ -349,23 +350,30 @@ TEST(Faults, ALegitimateWaitIsToldOnceInTheLogAndEndsNothing) {
   EXPECT_EQ(log.find("no progress"), log.rfind("no progress")) << log;
 }
 
-TEST(Faults, ALongKernelIsToldByNameInTheLog) {
+TEST(Faults, ALongKernelIsToldByNameInTheLogAndToWhomAwaitsItsTensorByItsEdge) {
   TestCluster cluster;
   Graph graph = NewGraph();
   Scope root(&graph);
-  const LongKernel kernel(root, kWorker1);
+  const LongKernel kernel(root, kWorker0);
+  const Output awaits = Neg(root.WithDevice(kWorker1).WithOpName("awaits"), kernel.sum);
   auto session = cluster.Connect(graph);
   // Minutes of work, which ends with the session.
   std::future<Status> ended = std::async(std::launch::async, [&] {
-    return session->Run({{kernel.side, Tensor::Scalar<int32_t>(12'000)}}, {kernel.sum}).status();
+    return session->Run({{kernel.side, Tensor::Scalar<int32_t>(12'000)}}, {awaits}).status();
   });
-  EXPECT_TRUE(
-      cluster.daemon("worker", 1)
-          .WaitForError(
-              "has made no progress at /job:worker/replica:0/task:1 for 10 s; it waits for node "
-              "'long_product' (MatMul), which computes",
-              60s))
-      << cluster.daemon("worker", 1).error();
+  const ChildProcess& computes = cluster.daemon("worker", 0);
+  EXPECT_TRUE(computes.WaitForError(
+      "has made no progress at /job:worker/replica:0/task:0 for 10 s; it waits for node "
+      "'long_product' (MatMul), which computes\n",
+      60s))
+      << computes.error();
+  const ChildProcess& waits = cluster.daemon("worker", 1);
+  EXPECT_TRUE(waits.WaitForError("has made no progress", 60s)) << waits.error();
+  const std::regex told(
+      "step [0-9]+ of session [0-9]+ has made no progress at /job:worker/replica:0/task:1 for 10 "
+      "s; it waits for 'long_sum:0' \\(edge [0-9]+\\) from /job:worker/replica:0/task:0, which "
+      "runs its part\n");
+  EXPECT_TRUE(std::regex_search(waits.error(), told)) << waits.error();
   EXPECT_TRUE(session->Close().ok());
   EXPECT_EQ(ended.get().code(), Code::kCancelled);
 }

@@ -131,6 +131,22 @@ TEST(GraphCheck, AFileThatIsNoGraphIsOneErrorAndTwo) {
   EXPECT_EQ(RunMonograph({"graph", "chekc", "graph.pb"}).code, 2);
 }
 
+TEST(GraphCheck, AGraphThatIsNestedFiveThousandDeepIsOneErrorAndTwo) {
+  TemporaryFolder folder;
+  std::string lists = "node { name: \"x\" op: \"NoOp\" attr { key: \"f\" value { ";
+  for (int i = 0; i < 5'000; ++i) lists += "func { name: \"f\" attr { key: \"f\" value { ";
+  std::string braces;
+  for (int i = 0; i < 5'000; ++i) braces += "node { ";
+  for (const std::string& text :
+       {lists, lists + std::string(3 * 5'000 + 3, '}'), braces, braces + std::string(5'000, '}')}) {
+    const Ran ran = RunMonograph({"graph", "check", folder.Write("deep.pbtxt", text)});
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_EQ(ran.output, "");
+    ExpectText(ran.error, {"deep.pbtxt", "nested more than 100 deep"});
+    EXPECT_EQ(std::count(ran.error.begin(), ran.error.end(), '\n'), 1) << ran.error;
+  }
+}
+
 TEST(GraphOps, TheListInTheDocumentsIsWhatThisProgramHas) {
   std::ifstream file(MG_LIST_OF_OPS);
   std::string table;

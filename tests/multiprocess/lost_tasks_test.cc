@@ -135,18 +135,25 @@ TEST(LostTasks, InStepALostClientFailsTheOthersWithItsWorkersName) {
   ExpectFails(replicated.client(0), {"UNAVAILABLE", "the client of /job:worker/replica:0/task:1"});
 }
 
+// From the loss until the clients have ended, beside whatever else this machine does.
+constexpr auto kMostToName = 3s + 1s;
+
+std::string NameOfMode(const ::testing::TestParamInfo<JobMode>& tested) {
+  std::string name = tested.param.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
 // Ways whose replicas keep in step: none can go on without worker 1 or its client.
 class DeadReplica : public ::testing::TestWithParam<JobMode> {};
 
 TEST_P(DeadReplica, IsNamedToEveryClientWithinThreeSeconds) {
-  // Until the processes have ended, beside whatever else this machine does.
-  constexpr auto kMost = 3s + 1s;
   for (const auto& [client, signal] : {std::pair(false, SIGKILL), std::pair(false, SIGSTOP),
                                        std::pair(true, SIGKILL), std::pair(true, SIGSTOP)}) {
     if (client && GetParam().clients == 1) continue;
     SCOPED_TRACE(std::string(client ? "client 1" : "worker 1") +
                  (signal == SIGKILL ? " is killed" : " is stopped"));
-    ExpectWithin(kMost, [client = client, signal = signal](Clock::duration* took) {
+    ExpectWithin(kMostToName, [client = client, signal = signal](Clock::duration* took) {
       Job job(GetParam(), {kPatient});
       ASSERT_TRUE(job.Trains()) << job.Said();
       const auto lost = Clock::now();
@@ -163,11 +170,32 @@ TEST_P(DeadReplica, IsNamedToEveryClientWithinThreeSeconds) {
 INSTANTIATE_TEST_SUITE_P(LostTasks, DeadReplica,
                          ::testing::Values(kInGraph, kInGraphReplicated, kInGraphCentral, kSync,
                                            kReplicated),
-                         [](const auto& tested) {
-                           std::string name = tested.param.name;
-                           std::replace(name.begin(), name.end(), ' ', '_');
-                           return name;
-                         });
+                         NameOfMode);
+
+// Ways whose variables are on parameter servers, whether replicas keep in step or not.
+class DeadParameterServer : public ::testing::TestWithParam<JobMode> {};
+
+TEST_P(DeadParameterServer, IsNamedToEveryClientWithinThreeSeconds) {
+  // The one that counts the steps, and one that holds variables only.
+  for (const auto& [task, signal] : {std::pair(0, SIGKILL), std::pair(1, SIGKILL),
+                                     std::pair(0, SIGSTOP), std::pair(1, SIGSTOP)}) {
+    const std::string lost_task = kLostPs + std::to_string(task);
+    SCOPED_TRACE(lost_task + (signal == SIGKILL ? " is killed" : " is stopped"));
+    ExpectWithin(kMostToName, [&, task = task, signal = signal](Clock::duration* took) {
+      Job job(GetParam(), {kPatient});
+      ASSERT_TRUE(job.Trains()) << job.Said();
+      const auto lost = Clock::now();
+      job.cluster.daemon("ps", task).Signal(signal);
+      for (const auto& client : job.clients) {
+        ExpectFails(*client, {"UNAVAILABLE", lost_task});
+        *took = Clock::now() - lost;
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LostTasks, DeadParameterServer, ::testing::Values(kAsync, kSync, kHybrid),
+                         NameOfMode);
 
 TEST(LostTasks, WithoutItsChiefAnAsyncJobGoesOnAndOneInStepEndsWithItsName) {
   for (const JobMode& mode : {kAsync, kHybrid, kSync, kBackup}) {

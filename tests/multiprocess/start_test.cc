@@ -1,6 +1,7 @@
 // Starting: daemons that are not up, wrong tasks, ports in use, other versions, bad cluster files,
 // unknown flags.
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -186,6 +187,17 @@ TEST(Start, ABadClusterFileIsNamedWithThePlace) {
   ExpectOneError(RunDaemon({"--cluster=" + good, "--job=worker", "--task=3"}),
                  {"task 3 of job 'worker'", "worker/0"}, 2);
   ExpectOneError(RunDaemon({"--cluster=" + good}), {"--job"}, 2);
+}
+
+// A pipe may be one of a shell, --cluster=<(...), and has ten seconds.
+TEST(Start, AClusterFileWithoutAnEndAndAPipeThatNobodyWritesAreOneClearErrorEach) {
+  TemporaryFolder folder;
+  const std::string pipe = folder.File("cluster.json");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ExpectOneError(RunDaemon({"--cluster=/dev/zero", "--job=worker", "--task=0"}),
+                 {"cannot read cluster file '/dev/zero': it has more bytes, at most "});
+  ExpectOneError(RunDaemon({"--cluster=" + pipe, "--job=worker", "--task=0"}),
+                 {"cannot read cluster file '" + pipe + "': it has not ended in time; who writes"});
 }
 
 TEST(Start, AnUnknownFlagGetsTheNearestName) {
