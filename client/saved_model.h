@@ -45,6 +45,9 @@ class SavedModel {
   // a step that needs one fails, and names it.
   static Result<SavedModel> Read(const std::string& folder,
                                  const std::vector<std::string>& tags = {kServe});
+  // Over these ops, which outlive it, and not those of DefaultRegistries.
+  static Result<SavedModel> Read(const std::string& folder, const OpRegistry& ops,
+                                 const std::vector<std::string>& tags);
 
   // Whether `path` is a folder with a saved_model.pb or saved_model.pbtxt.
   static bool IsFolder(const std::string& path);

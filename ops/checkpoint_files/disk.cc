@@ -108,6 +108,7 @@ Status NewFile::Failed() const { return CannotWrite(path_, errno); }
 
 Status NewFile::Write(const void* bytes, size_t size, const std::stop_token& stop) {
   if (fd_ < 0) return Failed();
+  durable_ = false;
   const char* at = static_cast<const char*>(bytes);
   while (size > 0) {
     if (stop.stop_requested()) return Cancelled("'" + path_ + "' is not needed any more");
@@ -121,9 +122,15 @@ Status NewFile::Write(const void* bytes, size_t size, const std::stop_token& sto
   return Status();
 }
 
+Status NewFile::MakeDurable() {
+  if (fd_ < 0 || (!durable_ && CurrentDisk().Sync(fd_) != 0)) return Failed();
+  durable_ = true;
+  return Status();
+}
+
 Status NewFile::PutInPlace() {
-  Disk& disk = CurrentDisk();
-  if (fd_ < 0 || disk.Sync(fd_) != 0 || disk.Rename(path_ + kBeside, path_) != 0) return Failed();
+  MG_RETURN_IF_ERROR(MakeDurable());
+  if (CurrentDisk().Rename(path_ + kBeside, path_) != 0) return Failed();
   in_place_ = true;
   return SyncFolder(fs::path(path_).parent_path().string());
 }

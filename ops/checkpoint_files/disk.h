@@ -56,6 +56,8 @@ class NewFile {
 
   // Cancelled soon after the stop is asked for.
   Status Write(const void* bytes, size_t size, const std::stop_token& stop = {});
+  // Makes durable what was written: from here on it needs no more room.
+  Status MakeDurable();
   // Makes it durable, and then puts it in its place.
   Status PutInPlace();
 
@@ -64,7 +66,7 @@ class NewFile {
 
   const std::string path_;
   int fd_;
-  bool in_place_ = false;
+  bool durable_ = false, in_place_ = false;
 };
 
 // At any moment `path` is the old file, or the new one, whole.

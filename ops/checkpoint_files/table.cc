@@ -169,9 +169,8 @@ class Parser {
 
 }  // namespace
 
-Status WriteTable(const std::string& path, const std::map<std::string, std::string>& entries) {
-  NewFile file(path);
-  TableFile out(&file);
+Status WriteTable(const std::map<std::string, std::string>& entries, NewFile* file) {
+  TableFile out(file);
   // TensorFlow's: blocks of 256 KiB, which old versions of it read only without compression.
   leveldb::Options options;
   options.block_size = size_t{256} << 10;
@@ -179,8 +178,7 @@ Status WriteTable(const std::string& path, const std::map<std::string, std::stri
   leveldb::TableBuilder builder(options, &out);
   for (const auto& [key, value] : entries) builder.Add(key, value);
   builder.Finish();
-  MG_RETURN_IF_ERROR(out.status());
-  return file.PutInPlace();
+  return out.status();
 }
 
 Result<std::map<std::string, std::string>> ParseTable(std::string_view bytes) {

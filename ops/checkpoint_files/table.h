@@ -10,9 +10,11 @@
 
 namespace monograph {
 
-// Writes beside `path`, makes it durable and puts it in its place, as LevelDB's TableBuilder does
-// with TensorFlow's options. ResourceExhausted or FailedPrecondition name the file.
-Status WriteTable(const std::string& path, const std::map<std::string, std::string>& entries);
+class NewFile;
+
+// Writes what LevelDB's TableBuilder writes with TensorFlow's options; the caller puts the file in
+// its place. ResourceExhausted or FailedPrecondition name the file.
+Status WriteTable(const std::map<std::string, std::string>& entries, NewFile* file);
 
 // The bytes of a table. DataLoss, "its bytes B to E: why", where they are damaged or no table: any
 // changed byte that is used is found. ResourceExhausted if what it holds is larger than

@@ -1,5 +1,7 @@
-// Bundles are written in the order of their tensors, and read piece by piece, since TensorFlow has
-// one checksum for all bytes of a tensor: rows of it are checked with the rest, which is not kept.
+// Bundles are written in the order of their tensors. All that needs room is written, and durable,
+// before a bundle of the same name goes: a full disk costs the new one alone. They are read piece
+// by piece, since TensorFlow has one checksum for all bytes of a tensor: rows of it are checked
+// with the rest, which is not kept.
 //
 // Plain data is stored as it lies in memory. Strings are
 //
@@ -177,10 +179,10 @@ void RemoveIndexFirst(const std::string& prefix) {
   (void)SyncFolder(fs::path(prefix).parent_path().string());  // what follows will tell
 }
 
-Status WriteIndex(const std::string& prefix, size_t shards,
-                  std::map<std::string, std::string> entries) {
+Status WriteIndex(size_t shards, std::map<std::string, std::string> entries, NewFile* index) {
   entries[kHeaderKey] = HeaderOf(shards).SerializeAsString();
-  return WriteTable(BundleIndexName(prefix), entries);
+  MG_RETURN_IF_ERROR(WriteTable(entries, index));
+  return index->MakeDurable();
 }
 
 using Table = std::map<std::string, std::string>;
@@ -282,9 +284,16 @@ Status WriteBundle(const std::string& prefix, const std::vector<BundleTensor>& t
   }
   Table table;
   for (const auto& [key, entry] : entries) table[key] = entry.SerializeAsString();
+  NewFile index(BundleIndexName(prefix));
+  MG_RETURN_IF_ERROR(WriteIndex(1, std::move(table), &index));
+  MG_RETURN_IF_ERROR(data.MakeDurable());
   RemoveIndexFirst(prefix);
-  MG_RETURN_IF_ERROR(data.PutInPlace());
-  MG_RETURN_IF_ERROR(WriteIndex(prefix, 1, std::move(table)));
+  Status placed = data.PutInPlace();
+  if (placed.ok()) placed = index.PutInPlace();
+  if (!placed.ok()) {
+    RemoveBundle(prefix);
+    return placed;
+  }
   // Shards of an older checkpoint of this name.
   for (const std::string& file : BundleFiles(prefix)) {
     if (!PrefixOfBundleData(file).empty() && file != BundleDataName(prefix, 0, 1))
@@ -335,18 +344,30 @@ Status MergeBundles(const std::vector<std::string>& prefixes, const std::string&
                     "' is there");
   const std::string folder = fs::path(destination).parent_path().string();
   MG_RETURN_IF_ERROR(MakeFolders(folder));
-  RemoveBundle(destination);
-  for (const Part& part : parts) {
-    for (size_t i = 0; i < part.shards; ++i) {
-      const std::string to = BundleDataName(destination, part.first + i, shards);
-      if (CurrentDisk().Rename(BundleDataName(part.prefix, i, part.shards), to) != 0)
-        return CannotWrite(to, errno);
-    }
-  }
-  MG_RETURN_IF_ERROR(SyncFolder(folder));
   Table table;
   for (const auto& [key, entry] : entries) table[key] = entry.SerializeAsString();
-  MG_RETURN_IF_ERROR(WriteIndex(destination, shards, std::move(table)));
+  NewFile index(BundleIndexName(destination));
+  MG_RETURN_IF_ERROR(WriteIndex(shards, std::move(table), &index));
+  RemoveBundle(destination);
+  std::vector<std::pair<std::string, std::string>> moved;
+  const auto move = [&]() -> Status {
+    for (const Part& part : parts) {
+      for (size_t i = 0; i < part.shards; ++i) {
+        const std::string from = BundleDataName(part.prefix, i, part.shards),
+                          to = BundleDataName(destination, part.first + i, shards);
+        if (CurrentDisk().Rename(from, to) != 0) return CannotWrite(to, errno);
+        moved.emplace_back(from, to);
+      }
+    }
+    MG_RETURN_IF_ERROR(SyncFolder(folder));
+    return index.PutInPlace();
+  };
+  if (Status merged = move(); !merged.ok()) {
+    // The bundles stay what they were. Where the index is there already, it goes first.
+    CurrentDisk().Remove(BundleIndexName(destination));
+    for (const auto& [from, to] : moved) CurrentDisk().Rename(to, from);
+    return merged;
+  }
   std::set<std::string> folders;
   for (const Part& part : parts) {
     CurrentDisk().Remove(BundleIndexName(part.prefix));

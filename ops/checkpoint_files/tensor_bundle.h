@@ -43,7 +43,8 @@ struct BundleTensor {
 // if it is not there. A bundle of this name is gone before its files are replaced, so that an index
 // never names bytes of another save. InvalidArgument: two tensors of one name, a value that is not
 // its slice's shape; Unimplemented: a type that has no bytes; ResourceExhausted and
-// FailedPrecondition as of NewFile (ops/checkpoint_files/disk.h).
+// FailedPrecondition as of NewFile (ops/checkpoint_files/disk.h). A disk without room costs the new
+// bundle alone.
 Status WriteBundle(const std::string& prefix, const std::vector<BundleTensor>& tensors,
                    const std::stop_token& stop = {});
 
@@ -52,7 +53,8 @@ struct MergeOptions {
   bool allow_missing_bundles = false;  // but not all
 };
 // Makes one bundle of several, whose data files get its name: nothing is copied. NotFound for a
-// bundle that is not there; InvalidArgument for a tensor that two have, but for slices.
+// bundle that is not there; InvalidArgument for a tensor that two have, but for slices. After a
+// failure the bundles are what they were.
 Status MergeBundles(const std::vector<std::string>& prefixes, const std::string& destination,
                     const MergeOptions& options = {});
 

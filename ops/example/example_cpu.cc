@@ -1,206 +1,16 @@
 // CPU kernels. A serialized example is read where it lies: a first pass finds the features that are
-// wanted, a second appends their values to one column for each feature, and the columns become
-// tensors when all examples are read.
-//
-//   Example   { 1: Features }            Features { 1: entry { 1: key  2: Feature } ... }
-//   Feature   { 1: BytesList | 2: FloatList | 3: Int64List }
-//   BytesList { 1: bytes ... }   FloatList { 1: fixed32 ..., packed or not }
-//   Int64List { 1: varint ..., packed or not }
+// wanted, a second appends their values to one column for each feature (ops/example/features.h),
+// and the columns become tensors when all examples are read.
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/example/features.h"
 
 namespace monograph::ops::example {
 namespace {
-
-// Reads protocol buffers' wire format. ok() is false once something did not fit.
-class Wire {
- public:
-  explicit Wire(std::string_view bytes) : rest_(bytes) {}
-  bool ok() const { return ok_; }
-
-  // The next field; false at the end.
-  bool Next(uint32_t* number) {
-    if (!ok_ || rest_.empty()) return false;
-    const uint64_t tag = Varint();
-    type_ = static_cast<uint32_t>(tag & 7);
-    *number = static_cast<uint32_t>(tag >> 3);
-    return ok_;
-  }
-  bool is_bytes() const { return type_ == 2; }
-  bool is_fixed32() const { return type_ == 5; }
-  bool is_varint() const { return type_ == 0; }
-
-  uint64_t Varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) break;
-      const auto byte = static_cast<unsigned char>(rest_.front());
-      rest_.remove_prefix(1);
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    ok_ = false;
-    return 0;
-  }
-  std::string_view Bytes() { return Take(Varint()); }
-  float Fixed32() {
-    const std::string_view bytes = Take(4);
-    float value = 0;
-    if (ok_) std::memcpy(&value, bytes.data(), 4);
-    return value;
-  }
-  void Skip() {
-    switch (type_) {
-      case 0:
-        Varint();
-        return;
-      case 1:
-        Take(8);
-        return;
-      case 2:
-        Bytes();
-        return;
-      case 5:
-        Take(4);
-        return;
-      default:
-        ok_ = false;
-    }
-  }
-  bool empty() const { return rest_.empty(); }
-
- private:
-  std::string_view Take(uint64_t n) {
-    if (!ok_ || n > rest_.size()) {
-      ok_ = false;
-      return {};
-    }
-    const std::string_view taken = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return taken;
-  }
-
-  std::string_view rest_;
-  uint32_t type_ = 0;
-  bool ok_ = true;
-};
-
-// A feature of one example: its list, and what it is a list of. DT_INVALID: it has none.
-struct Found {
-  DType dtype = DT_INVALID;
-  std::string_view list;
-};
-
-// The values of one feature, example by example.
-struct Column {
-  std::string key;
-  DType dtype = DT_INVALID;
-  std::vector<float> floats = {};
-  std::vector<int64_t> ints = {};
-  std::vector<std::string> texts = {};
-  std::vector<int64_t> ends = {};  // behind each example's values
-
-  int64_t size() const {
-    return static_cast<int64_t>(dtype == DT_FLOAT   ? floats.size()
-                                : dtype == DT_INT64 ? ints.size()
-                                                    : texts.size());
-  }
-  // Values [first, first + n) to elements [at, at + n).
-  void Put(int64_t first, int64_t n, Tensor* to, int64_t at) const {
-    if (dtype == DT_FLOAT) {
-      std::copy_n(floats.begin() + first, n, to->data<float>() + at);
-    } else if (dtype == DT_INT64) {
-      std::copy_n(ints.begin() + first, n, to->data<int64_t>() + at);
-    } else {
-      std::copy_n(texts.begin() + first, n, to->strings() + at);
-    }
-  }
-  int64_t begin(size_t example) const { return example == 0 ? 0 : ends[example - 1]; }
-};
-
-bool FindFeature(std::string_view feature, Found* found) {
-  Wire wire(feature);
-  for (uint32_t number = 0; wire.Next(&number);) {
-    if (number < 1 || number > 3 || !wire.is_bytes()) {
-      wire.Skip();
-      continue;
-    }
-    found->dtype = number == 1 ? DT_STRING : number == 2 ? DT_FLOAT : DT_INT64;
-    found->list = wire.Bytes();
-  }
-  return wire.ok();
-}
-
-// The features of an example that `wanted` names, by number. False: it is no example.
-bool FindFeatures(std::string_view example,
-                  const std::unordered_map<std::string_view, size_t>& wanted,
-                  std::vector<Found>* found) {
-  std::fill(found->begin(), found->end(), Found());
-  Wire wire(example);
-  for (uint32_t number = 0; wire.Next(&number);) {
-    if (number != 1 || !wire.is_bytes()) {
-      wire.Skip();
-      continue;
-    }
-    Wire features(wire.Bytes());
-    while (features.Next(&number)) {
-      if (number != 1 || !features.is_bytes()) {
-        features.Skip();
-        continue;
-      }
-      Wire entry(features.Bytes());
-      std::string_view key, feature;
-      while (entry.Next(&number)) {
-        if ((number == 1 || number == 2) && entry.is_bytes()) {
-          (number == 1 ? key : feature) = entry.Bytes();
-        } else {
-          entry.Skip();
-        }
-      }
-      if (!entry.ok()) return false;
-      const auto at = wanted.find(key);
-      if (at == wanted.end()) continue;
-      Found last;
-      if (!FindFeature(feature, &last)) return false;
-      (*found)[at->second] = last;
-    }
-    if (!features.ok()) return false;
-  }
-  return wire.ok();
-}
-
-bool Append(std::string_view list, Column* column) {
-  Wire wire(list);
-  for (uint32_t number = 0; wire.Next(&number);) {
-    if (number != 1) {
-      wire.Skip();
-    } else if (column->dtype == DT_STRING && wire.is_bytes()) {
-      column->texts.emplace_back(wire.Bytes());
-    } else if (column->dtype == DT_FLOAT && wire.is_fixed32()) {
-      column->floats.push_back(wire.Fixed32());
-    } else if (column->dtype == DT_FLOAT && wire.is_bytes()) {
-      Wire packed(wire.Bytes());
-      while (packed.ok() && !packed.empty()) column->floats.push_back(packed.Fixed32());
-      if (!packed.ok()) return false;
-    } else if (column->dtype == DT_INT64 && wire.is_varint()) {
-      column->ints.push_back(static_cast<int64_t>(wire.Varint()));
-    } else if (column->dtype == DT_INT64 && wire.is_bytes()) {
-      Wire packed(wire.Bytes());
-      while (packed.ok() && !packed.empty())
-        column->ints.push_back(static_cast<int64_t>(packed.Varint()));
-      if (!packed.ok()) return false;
-    } else {
-      return false;
-    }
-  }
-  return wire.ok();
-}
 
 // What a node wants: sparse columns, then dense ones, then ragged ones.
 struct Wanted {
@@ -249,7 +59,7 @@ std::string NameOf(const Tensor* names, size_t example) {
 // Appends the examples' values to the columns.
 Status Read(const KernelContext& c, std::span<const std::string> examples, const Tensor* names,
             Wanted* wanted) {
-  std::unordered_map<std::string_view, size_t> numbers;
+  FeatureNumbers numbers;
   for (size_t i = 0; i < wanted->columns.size(); ++i) {
     if (!numbers.emplace(wanted->columns[i].key, i).second)
       return InvalidArgument("the key '" + wanted->columns[i].key + "' is given twice");
@@ -269,7 +79,7 @@ Status Read(const KernelContext& c, std::span<const std::string> examples, const
               ".  Data types don't match. Expected type: " + std::string(DTypeName(column.dtype)) +
               ", got " + std::string(DTypeName(found[i].dtype)));
         }
-        if (!Append(found[i].list, &column))
+        if (!AppendList(found[i].list, &column))
           return InvalidArgument("Could not parse feature '" + column.key + "' of example " +
                                  std::to_string(e) + " (" + where + ")");
       }

@@ -2,8 +2,6 @@
 // finds no open file dequeues the name of one, which may wait, and goes on in the queue's callback;
 // whoever waits for the reader waits in a list. So only the attempt that the reader serves touches
 // the file, and no lock is held while it reads.
-//
-// A TFRecord is: length (8 bytes), its masked CRC-32C (4), the record, its masked CRC-32C (4).
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -17,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/mutex.h"
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/summary_cpu.h"
@@ -94,29 +91,8 @@ class Source {
   }
 
   Result<bool> NextTfRecord(Record* record) {
-    const uint64_t at = file_->offset();
-    const auto damaged = [&](const char* what) {
-      return DataLoss(std::string(what) + " record at " + std::to_string(at) + " of " + path_);
-    };
-    MG_ASSIGN_OR_RETURN(const std::string_view head, file_->Take(12));
-    if (head.empty()) return false;
-    if (head.size() < 12) return damaged("truncated");
-    uint64_t length = 0;
-    std::memcpy(&length, head.data(), 8);
-    if (!Checked(head.substr(0, 8), head.data() + 8)) return damaged("corrupted");
-    if (length > kMostDataBytes) return damaged("too large a");
-    MG_ASSIGN_OR_RETURN(const std::string_view body, file_->Take(static_cast<size_t>(length) + 4));
-    if (body.size() < length + 4) return damaged("truncated");
-    const std::string_view value = body.substr(0, body.size() - 4);
-    if (!Checked(value, value.data() + value.size())) return damaged("corrupted");
-    record->key = path_ + ":" + std::to_string(at);
-    record->value = value;
-    return true;
-  }
-  static bool Checked(std::string_view bytes, const char* crc) {
-    uint32_t expected = 0;
-    std::memcpy(&expected, crc, 4);
-    return MaskedCrc32c(AddToCrc32c(0, bytes.data(), bytes.size())) == expected;
+    record->key = path_ + ":" + std::to_string(file_->offset());
+    return file_->TakeRecord(&record->value);
   }
 
   // A footer is known as such only when the file ends behind it: it is held back.

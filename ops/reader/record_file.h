@@ -28,6 +28,8 @@ class RecordFile {
   Result<std::string_view> Take(size_t n);
   // The next line, without its end; no value at the end of the file.
   Result<bool> TakeLine(std::string* line);
+  // The next TFRecord; no value at the end of the file, DataLoss for one that is cut or damaged.
+  Result<bool> TakeRecord(std::string* record);
 
  private:
   struct Inflater;

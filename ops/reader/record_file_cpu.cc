@@ -1,13 +1,22 @@
+// A TFRecord is: length (8 bytes), its masked CRC-32C (4), the record, its masked CRC-32C (4).
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/crc32c.h"
 #include "ops/reader/record_file.h"
 
 namespace monograph::ops::reader {
 namespace {
 
 constexpr size_t kChunk = size_t{256} << 10;
+
+bool IsChecksum(const char* crc, std::string_view bytes) {
+  uint32_t expected = 0;
+  std::memcpy(&expected, crc, sizeof expected);
+  return MaskedCrc32c(AddToCrc32c(0, bytes.data(), bytes.size())) == expected;
+}
 
 }  // namespace
 
@@ -124,6 +133,27 @@ Result<bool> RecordFile::TakeLine(std::string* line) {
     break;
   }
   if (line->ends_with('\r')) line->pop_back();
+  return true;
+}
+
+Result<bool> RecordFile::TakeRecord(std::string* record) {
+  const uint64_t at = offset_;
+  const auto damaged = [&](const char* what) {
+    return DataLoss(std::string(what) + " record at " + std::to_string(at) + " of " + path_);
+  };
+  MG_ASSIGN_OR_RETURN(const std::string_view head, Take(12));
+  if (head.empty()) return false;
+  if (head.size() < 12) return damaged("truncated");
+  uint64_t length = 0;
+  std::memcpy(&length, head.data(), sizeof length);
+  if (!IsChecksum(head.data() + sizeof length, head.substr(0, sizeof length)))
+    return damaged("corrupted");
+  if (length > kMostDataBytes) return damaged("too large a");
+  MG_ASSIGN_OR_RETURN(const std::string_view body, Take(static_cast<size_t>(length) + 4));
+  if (body.size() < length + 4) return damaged("truncated");
+  const std::string_view value = body.substr(0, body.size() - 4);
+  if (!IsChecksum(value.data() + value.size(), value)) return damaged("corrupted");
+  *record = value;
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/text/csv_fields.h"
 #include "ops/text/parse_number.h"
 
 namespace monograph::ops::text {
@@ -448,11 +449,11 @@ class DecodeCsvKernel : public Kernel {
     auto kernel = std::make_unique<DecodeCsvKernel>();
     const auto& delimiter = k.attr<std::string>("field_delim");
     if (delimiter.size() != 1) return InvalidArgument("field_delim should be only 1 char");
-    kernel->delimiter_ = delimiter[0];
-    kernel->quotes_ = k.attr<bool>("use_quote_delim");
+    kernel->format_.delimiter = delimiter[0];
+    kernel->format_.quotes = k.attr<bool>("use_quote_delim");
     kernel->missing_ = k.attr<std::string>("na_value");
-    kernel->columns_ = k.attrs().GetOr<std::vector<int64_t>>("select_cols", {});
-    const auto& columns = kernel->columns_;
+    kernel->format_.columns = k.attrs().GetOr<std::vector<int64_t>>("select_cols", {});
+    const auto& columns = kernel->format_.columns;
     if (!columns.empty() && static_cast<int>(columns.size()) != k.num_outputs())
       return InvalidArgument("select_cols must have one entry for each output");
     for (size_t i = 0; i < columns.size(); ++i) {
@@ -476,7 +477,7 @@ class DecodeCsvKernel : public Kernel {
     }
     std::vector<std::string> fields;
     for (int64_t r = 0; r < records.elements(); ++r) {
-      MG_RETURN_IF_ERROR(Fields(records.strings()[r], &fields));
+      MG_RETURN_IF_ERROR(ReadCsvFields(records.strings()[r], format_, &fields));
       if (static_cast<int>(fields.size()) != n) {
         return InvalidArgument("Expect " + std::to_string(n) + " fields but have " +
                                std::to_string(fields.size()) + " in record " + std::to_string(r));
@@ -520,50 +521,8 @@ class DecodeCsvKernel : public Kernel {
     });
   }
 
-  // The fields that are wanted. A field in quotes may hold delimiters and ends of lines; two quotes
-  // in it stand for one.
-  Status Fields(std::string_view record, std::vector<std::string>* fields) const {
-    fields->clear();
-    size_t wanted = 0;
-    size_t i = 0;
-    for (int64_t column = 0;; ++column) {
-      const bool take =
-          columns_.empty() || (wanted < columns_.size() && columns_[wanted] == column);
-      std::string field;
-      if (quotes_ && i < record.size() && record[i] == '"') {
-        for (++i;; ++i) {
-          if (i >= record.size())
-            return InvalidArgument("Quoted field has to end with quote followed by delim or end");
-          if (record[i] == '"') {
-            if (i + 1 == record.size() || record[i + 1] == delimiter_) break;
-            if (record[i + 1] != '"')
-              return InvalidArgument("Quote inside a string has to be escaped by another quote");
-            ++i;
-          }
-          field.push_back(record[i]);
-        }
-        ++i;
-      } else {
-        for (; i < record.size() && record[i] != delimiter_; ++i) {
-          if (record[i] == '\n' || record[i] == '\r' || (quotes_ && record[i] == '"'))
-            return InvalidArgument("Unquoted fields cannot have quotes/CRLFs inside");
-          field.push_back(record[i]);
-        }
-      }
-      if (take) {
-        fields->push_back(std::move(field));
-        ++wanted;
-      }
-      if (i >= record.size()) break;
-      ++i;  // the delimiter; a field follows, which may be empty
-    }
-    return Status();
-  }
-
-  char delimiter_ = ',';
-  bool quotes_ = true;
+  CsvFormat format_;
   std::string missing_;
-  std::vector<int64_t> columns_;
 };
 
 }  // namespace

@@ -4,6 +4,10 @@ by a signal, one that does not end, and, with --tensorflow, an answer that is no
 
     tests/campaigns/mutated_graphs.py --count=1000 --seed=1
     tfvenv/bin/python tests/campaigns/mutated_graphs.py --count=1000 --tensorflow
+    tests/campaigns/mutated_graphs.py --count=1000 --daemon
+
+With --daemon the graphs run in a daemon, which all mutants share; a daemon that ends, that does not run a good graph
+after a mutant, or that does not end when it is asked to, is a finding, too.
 
 Prints one line per finding, and a summary; the mutants stay in --keep. With --tensorflow the interpreter needs the
 package; step by step, what one of the two refuses and the other runs, and values that differ, are listed by the
@@ -19,6 +23,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,10 +45,62 @@ def small_graphs(limit):
     return graphs
 
 
-def run_ours(monograph, graph, script, out, seconds):
+class Daemon:
+    """A daemon that hosts the only task of a cluster; started anew once it has ended."""
+
+    def __init__(self, program, folder):
+        self.program = program
+        self.cluster = folder / "cluster.json"
+        self.log = folder / "daemon.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.cluster.write_text(json.dumps({"worker": [f"127.0.0.1:{port}"]}))
+        self.start()
+
+    def start(self):
+        command = [self.program, f"--cluster={self.cluster}", "--job=worker", "--task=0", "--say_ready", "--log_level=error",
+                   "--memory_limit=4GiB", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        if not self.process.stdout.readline():
+            sys.exit("error: the daemon does not start: " + self.log.read_text(errors="replace"))
+
+    def wrong(self, run_good, deep):
+        """What is wrong with it after a mutant, "" if nothing is; then another one is there. `run_good` runs a good
+        graph, if `deep`, and says how that was."""
+        found = ""
+        if self.process.poll() is not None:
+            found = f"the daemon ended with {self.process.returncode}: " + self.log.read_text(errors="replace")[-300:]
+        elif deep and (how := run_good()) != "ok":
+            found = f"a good graph after it: {how}"
+        if found:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+            self.start()
+        return found
+
+    def end(self, seconds):
+        """What is wrong with how it ends when it is asked to."""
+        self.process.terminate()
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return "the daemon stays when it is asked to end"
+        finally:
+            self.process.stdout.close()
+        return "" if code == 0 else f"the daemon, asked to end, ended with {code}"
+
+
+def run_ours(monograph, graph, script, out, seconds, cluster=None):
     """How it ended, "ok" or not, and its result.json."""
     command = [monograph, "run", str(graph), f"--script={script}", f"--out={out}", "--operation_timeout=5",
                "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1", "--log_level=error"]
+    if cluster:
+        command += [f"--cluster={cluster}", "--start_timeout=5"]
     # A tensor beyond memory is an error, not an end: the mutants may ask for whatever they like.
     limits = "ulimit -v 16000000; exec \"$@\""
     shutil.rmtree(out, ignore_errors=True)
@@ -127,6 +184,7 @@ def main():
     parser.add_argument("--monograph", default=str(ROOT / "build/bin/monograph"))
     parser.add_argument("--keep", help="folder for the mutants of findings")
     parser.add_argument("--tensorflow", action="store_true")
+    parser.add_argument("--daemon", action="store_true", help="the graphs run in a daemon, monograph-executor beside --monograph")
     args = parser.parse_args()
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))  # the summary is printed still
@@ -137,6 +195,17 @@ def main():
     reasons = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        daemon = Daemon(pathlib.Path(args.monograph).with_name("monograph-executor"), folder) if args.daemon else None
+
+        def run_good():
+            good = ROOT / "tests/golden/graphs" / graphs[0][0]
+            how, result = run_ours(args.monograph, good / "graph.pb", good / "steps.json", folder / "good", args.timeout, daemon.cluster)
+            meant = json.loads((good / "steps.json").read_text())["steps"]
+            if how != "ok" or result["load"]["code"] != "OK":
+                return how if how != "ok" else result["load"]["message"]
+            wrong = [step["message"] or "no error" for step, as_meant in zip(result["steps"], meant) if step["code"] != as_meant.get("error", "OK")]
+            return wrong[0] if wrong else "ok"
+
         for i in range(args.first, args.first + args.count):
             if stopped:
                 break
@@ -149,8 +218,9 @@ def main():
             file = folder / "graph.pb"
             file.write_bytes(mutant)
             script = ROOT / "tests/golden/graphs" / name / "steps.json"
-            how, result = run_ours(args.monograph, file, script, folder / "ours", args.timeout)
+            how, result = run_ours(args.monograph, file, script, folder / "ours", args.timeout, daemon and daemon.cluster)
             found = ""
+            wrong = daemon.wrong(run_good, i % 10 == 9) if daemon else ""
             if how != "ok":
                 counts["stuck" if how == "stuck" else "ended by a signal"] += 1
                 found = how
@@ -173,12 +243,19 @@ def main():
                     else:
                         found = f"{differs[0]}: {differs[1]}"
                         kinds[differs[0], kind_of(differs[1])].append(f"{name} {args.seed}/{i}: {differs[1][:300]}")
+            if wrong:
+                counts["the daemon suffered"] += 1
+                found = wrong
             if found:
-                if how != "ok":
+                if how != "ok" or wrong:
                     print(f"{name}, mutant {args.seed}/{i}: {found}", flush=True)
                 if args.keep:
                     pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
                     shutil.copy(file, pathlib.Path(args.keep) / f"{name}_{args.seed}_{i}.pb")
+        wrong = daemon.end(args.timeout) if daemon else ""
+        if wrong:
+            counts["the daemon suffered"] += 1
+            print(wrong, flush=True)
     for (what, kind), examples in sorted(kinds.items(), key=lambda item: (item[0][0], -len(item[1]))):
         print(f"{len(examples):5} {what}: {kind}")
         for example in examples[:3]:
@@ -187,7 +264,7 @@ def main():
         print(f"{count:6} {what}, with a reason: {reason}")
     for what, count in sorted(counts.items()):
         print(f"{count:6} {what}")
-    return 1 if counts["stuck"] + counts["ended by a signal"] or kinds else 0
+    return 1 if counts["stuck"] + counts["ended by a signal"] + counts["the daemon suffered"] or kinds else 0
 
 
 if __name__ == "__main__":

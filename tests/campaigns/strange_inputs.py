@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Gives programs flags and files that make no sense, as a user or an attacker might: each flag of each program with
-strange values, and changed clusters, scripts, texts of graphs, .npy files and data sets.
+strange values, and changed clusters, scripts, graphs, texts of graphs, .npy files and data sets.
 
     tests/campaigns/strange_inputs.py --count=2000 --seed=1
 
@@ -61,7 +61,8 @@ class Programs:
             (data / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 20) + bytes(20))
         feeds = sorted(folder.glob("*/feeds/*.npy"))
         return {"npy": feeds, "idx": sorted(data.iterdir()), "cluster": [folder / "cluster.json"],
-                "script": [folder / "regression/steps.json"], "pbtxt": [folder / "graph.pbtxt"]}
+                "script": [folder / "regression/steps.json"], "pbtxt": [folder / "graph.pbtxt"],
+                "pb": [folder / "regression/graph.pb"]}
 
     def command(self, kind):
         """Of a good run; it takes a moment."""
@@ -76,6 +77,10 @@ class Programs:
             "executor": [self.bin / "monograph-executor", f"--cluster={self.folder}/cluster.json", "--job=worker", "--task=0"],
             "devices": [self.bin / "monograph", "devices"],
             "check": [self.bin / "monograph", "graph", "check", self.folder / "graph.pbtxt"],
+            "export": [self.bin / "monograph", "graph", "export", self.folder / "graph.pbtxt", f"--out={self.folder}/exported.pbtxt"],
+            "dot": [self.bin / "monograph", "graph", "export", self.folder / "regression/graph.pb", f"--out={self.folder}/exported.dot"],
+            "partitions": [self.bin / "monograph", "graph", "export", self.folder / "variables/graph.pb", f"--out={self.folder}/part.pb",
+                           "--partitions", "--targets=init"],
             "keygen": [self.bin / "monograph", "keygen", self.folder / "new.key"],
             "launch": [self.bin / "monograph", "launch", "--ps=0", "--workers=1", f"--executor={self.bin}/monograph-executor",
                        "--", "true"],
@@ -164,7 +169,7 @@ def strange_run(programs, flags, numbers):
     good = file.read_bytes()
     file.write_bytes(strange_bytes(good, numbers))
     command = programs.command({"npy": "run", "idx": "mnist_replica", "cluster": "status", "script": "run",
-                                "pbtxt": numbers.choice(["run", "check"])}[what])
+                                "pbtxt": numbers.choice(["run", "check", "export"]), "pb": numbers.choice(["run", "dot"])}[what])
     if what == "npy" and "variables" in str(file):
         command = [str(word).replace("regression", "variables") for word in command]
     return command, lambda: file.write_bytes(good)
@@ -184,9 +189,9 @@ def main():
     problems = 0
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(args, pathlib.Path(folder))
-        kinds = ["mnist_replica", "run", "fetch", "status", "executor", "devices", "check", "keygen", "launch"]
+        kinds = ["mnist_replica", "run", "fetch", "status", "executor", "devices", "check", "keygen", "launch", "export", "dot", "partitions"]
         flags = {kind: programs.flags(programs.command(kind)) for kind in kinds}
-        for kind in kinds[:4]:
+        for kind in [*kinds[:4], "export", "dot", "partitions"]:
             problem, how = programs.run(programs.command(kind))
             counts[f"good run of {kind}: {how}"] += 1
         until = time.time() + 60 * args.minutes

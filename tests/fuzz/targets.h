@@ -9,7 +9,10 @@
 #define MG_FUZZ_TARGETS(DO) \
   DO(checkpoint_index)      \
   DO(collective_message)    \
+  DO(control_call)          \
   DO(control_frame)         \
+  DO(csv)                   \
+  DO(example)               \
   DO(flags)                 \
   DO(graph_def)             \
   DO(graph_text)            \
@@ -18,8 +21,10 @@
   DO(lanes_offer)           \
   DO(names)                 \
   DO(npy)                   \
+  DO(records)               \
   DO(regex)                 \
   DO(safetensors)           \
+  DO(saved_model)           \
   DO(step_message)          \
   DO(tensor_bundle)         \
   DO(tls_connection)        \

@@ -16,6 +16,7 @@
 
 #include "base/crc32c.h"
 #include "ops/checkpoint_files/checkpoint_reader.h"
+#include "ops/checkpoint_files/disk.h"
 #include "ops/checkpoint_files/table.h"
 #include "ops/checkpoint_files/tensor_bundle.h"
 #include "tests/temporary_folder.h"
@@ -353,7 +354,8 @@ TEST(Table, OfManyBlocksIsReadWithAndWithoutCompression) {
   EXPECT_EQ(ParseTable(plain).value(), entries);
   EXPECT_EQ(ParseTable(snappy).value(), entries);
   const TemporaryFolder folder;
-  ASSERT_TRUE(WriteTable(folder.File("t"), entries).ok());
+  NewFile file(folder.File("t"));
+  ASSERT_TRUE(WriteTable(entries, &file).ok() && file.PutInPlace().ok());
   EXPECT_EQ(ParseTable(FileText(folder.File("t"))).value(), entries);
 }
 

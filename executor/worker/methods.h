@@ -1,0 +1,56 @@
+// ControlMethods: what clients may call at a daemon, without the sockets that bring the calls. Each
+// method parses a protobuf message, calls the Worker and encodes the answer; the messages are those
+// of executor/worker/worker.proto. A session belongs to the connection that created it.
+//
+// Threads: all methods, and those of Map, may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "executor/worker/worker.h"
+#include "transport/control/server.h"
+#include "transport/control/worker_pool.h"
+
+namespace monograph {
+
+class ControlMethods {
+ public:
+  // The worker and the ops outlive it. `cluster` is what Status tells.
+  ControlMethods(Worker* worker, const OpRegistry* ops, std::string cluster);
+  ~ControlMethods() { Join(); }
+  ControlMethods(const ControlMethods&) = delete;
+  ControlMethods& operator=(const ControlMethods&) = delete;
+
+  // By name. They are called no more when this object goes.
+  std::map<std::string, control::Method> Map();
+  // Closes the sessions of the connection, on threads of its own: closing waits for running
+  // kernels.
+  void ClientGone(const control::ConnectionInfo& connection, const Status& why);
+  // From now on there are no new sessions and graphs. False if that was so before.
+  bool Drain();
+  // Waits for the sessions that are being closed.
+  void Join() { closer_.Join(/*finish_queue=*/true); }
+
+ private:
+  // False if the connection has ended: then nobody would close the session.
+  bool OwnSession(uint64_t connection, uint64_t session);
+  Status CheckNotDraining();
+
+  Worker& worker_;
+  const OpRegistry* const ops_;
+  const std::string cluster_;
+  Mutex mutex_;
+  bool draining_ MG_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, std::vector<uint64_t>> owned_ MG_GUARDED_BY(mutex_);  // sessions by connection
+  // The connections that ended last: calls of theirs may still be running.
+  std::deque<uint64_t> gone_ MG_GUARDED_BY(mutex_);
+  // Closes the sessions of clients that are gone.
+  control::WorkerPool closer_;
+};
+
+}  // namespace monograph
