@@ -1,12 +1,9 @@
 // Reverse-mode differentiation, in the phases of Run: Check the arguments; FindPaths marks the
-// nodes on a path from an x to a y, the only ones to be differentiated; Seed puts grad_ys or ones
-// at the ys; then, from the last node to the first, the gradients of a node's outputs are summed
-// (Sum), and its op adds the nodes that compute those of the inputs (Differentiate). Contributions
-// are sorted by consumer before they are summed, so that the order of a sum, and with it its bits,
-// follows from the graph alone. Gradients of rows stay rows until somebody needs the whole tensor.
-// A loop is one unit between the nodes (DifferentiateLoop): its gradient is a loop, too, in whose
-// body the nodes of the loop's body are differentiated in the same way; graph/loop_values.h says
-// how that has the values of each iteration.
+// nodes on a path from an x to a y; Seed puts grad_ys or ones at the ys; then, from the last node
+// to the first, the gradients of a node's outputs are summed (Sum), and its op adds the nodes that
+// compute those of the inputs (Differentiate). Contributions are sorted by consumer before they are
+// summed, so that the bits of a sum follow from the graph alone. A loop is one unit
+// (DifferentiateLoop).
 #include "graph/gradients.h"
 
 #include <fmt/core.h>
@@ -564,6 +561,7 @@ class Differentiator {
     return list[0].gradient;
   }
 
+  // Gradients of rows stay rows unless one of them is a whole tensor.
   Gradient AddUp(const Output& x, std::span<const Contribution> list) {
     const Scope beside = NodeScope(x.node());
     const auto sparse = [](const Contribution& c) { return c.gradient.sparse(); };

@@ -1,4 +1,7 @@
-// CPU kernels, one thread each: strings are short and few beside what is computed with them.
+// CPU kernels, one thread each: strings are short and few beside what is computed with them. Splits
+// keep views of the input and copy once, when the number of parts is known (PutParts). Characters
+// are bytes or, with unit UTF8_CHAR, UTF-8. DecodeCSV reads each record once (Fields), then
+// converts it field by field (Put).
 #include <algorithm>
 #include <bit>
 #include <cctype>
