@@ -302,7 +302,8 @@ class Differentiator {
     return Status();
   }
 
-  // Part of how a loop iterates, and nothing that it computes.
+  // Whether the node only drives the loop (its Merge, Switch, Enter, Exit, ...) and computes
+  // nothing.
   bool IsOfLoop(NodeId node) const {
     const auto reads = [&](FlowOp flow) {
       return std::ranges::any_of(graph_.inputs(node), [&](const Endpoint& input) {
@@ -345,10 +346,8 @@ class Differentiator {
     Output start, merge, stays, next, exit;
   };
 
-  // The gradients of what enters a loop, of those of what leaves it: by a loop that does the
-  // iterations' gradients from the last one to the first. Its variables are the number of
-  // iterations that are left, the gradients of the loop's variables and, for what is the same in
-  // all iterations, the sum so far.
+  // Adds a loop that runs the iterations' gradients backwards. It carries the number of iterations
+  // left, one gradient per loop variable and one sum per constant.
   Status DifferentiateLoop(int32_t frame) {
     MG_ASSIGN_OR_RETURN(LoopValues::Loop* const loop, loops_->FindLoop(frame));
     std::vector<LoopValues::Variable*> variables;
@@ -638,8 +637,7 @@ class Differentiator {
     return Status();
   }
 
-  // level_scope_: for the nodes of gradients; within the body of a loop of gradients, if that is
-  // what is built.
+  // level_scope_: the scope of new nodes; the body of the gradient loop while one is built.
   Scope outer_, scope_, level_scope_;
   Graph& graph_;
   std::vector<NodeId> order_;        // of the nodes that were there before

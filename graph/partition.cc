@@ -210,8 +210,8 @@ class Partitioner {
     return Status();
   }
 
-  // As TensorFlow places what only moves values in loops: a Switch and an Exit where their value
-  // comes from, an Enter and a NextIteration where it is first read.
+  // Nodes that only move values in loops go where TensorFlow puts them: Switch and Exit to their
+  // input's device, Enter and NextIteration to their first reader's.
   void ColocateLoops() {
     moved_.resize(Index(graph_.num_nodes()));
     std::vector<NodeId> reader(moved_.size(), -1);
@@ -457,7 +457,7 @@ class Partitioner {
     return Status();
   }
 
-  // What says whether the loop goes on: a Switch that an Exit reads asks it.
+  // The loop's predicate: input 1 of a Switch that feeds an Exit.
   Result<Endpoint> PredicateOf(int32_t frame) const {
     for (const NodeId node : order_) {
       if (flow_.frame[Index(node)] != frame || Kind(node) != FlowOp::kExit) continue;

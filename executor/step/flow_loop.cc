@@ -314,7 +314,8 @@ void FlowLoop::ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& nod
   received.Reset();
 }
 
-// Runs once more when its tensor is there, if it is not yet. Meanwhile the iteration counts it.
+// If the tensor has not come, the node stays pending and runs again when it does; until then the
+// iteration counts it as running.
 void FlowLoop::ReceiveInLoop(Iteration* iteration, int32_t id, const PlanNode& node) {
   HandIn();  // the tensor may come at once, on another thread
   Tensor tensor;

@@ -211,7 +211,7 @@ bool Worker::Impl::Receive(WorkerSession& session, std::string_view header, size
                      message->incarnation == incarnation_;
   const bool collective = decoded.ok() && message->kind == StepMessageKind::kCollective;
   if (collective) session.brought_collectives.store(true, std::memory_order_relaxed);
-  // Who still sends something to a closed session asks whether it is there.
+  // Pings and pongs still pass after close: a peer that is still sending asks whether we live.
   const bool watches = decoded.ok() && (message->kind == StepMessageKind::kPing ||
                                         message->kind == StepMessageKind::kPong);
   const bool last_words =

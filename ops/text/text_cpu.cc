@@ -50,7 +50,7 @@ Status CheckSplit(const KernelContext& c) {
   return Status();
 }
 
-// At each of the separator's characters; without any, between all characters.
+// Splits at any byte of the delimiter; if it is empty, into bytes.
 Status SplitOf(KernelContext& c, const Attrs& attrs) {
   MG_RETURN_IF_ERROR(CheckSplit(c));
   const std::string& delimiters = *c.input(1).strings();
@@ -72,7 +72,7 @@ Status SplitOf(KernelContext& c, const Attrs& attrs) {
   return PutParts(c, parts);
 }
 
-// At the separator as a whole; without one, at runs of white space.
+// Splits at the whole separator; if it is empty, at runs of white space.
 Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
   MG_RETURN_IF_ERROR(CheckSplit(c));
   const std::string& separator = *c.input(1).strings();
