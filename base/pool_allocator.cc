@@ -1,16 +1,8 @@
 // Allocate looks in three places in turn: this thread's cache (small classes only, no lock), the
 // free list of the size class (a spinlock), and memory that was mapped but not yet handed out
-// (Carve). Blocks move between a cache and its class in batches, so that one lock serves many
-// blocks. Blocks have no header, which would spoil their alignment: Deallocate is told the size and
-// computes the class from it. A large block goes another way: it is looked up by its address, which
-// is nothing beside the time to write what is in it, so that its holder is known.
-//
-// Where something would not fit, MakeRoom gives memory back to the system: free large blocks
-// (Trim), then chunks of which all blocks are free (TrimChunks). Without the latter, what one
-// session has used for small tensors would never serve tensors of another size.
-//
-// Under AddressSanitizer every byte is poisoned that is not part of a block somebody has asked for:
-// free blocks, and what a block has beyond the bytes that were asked for.
+// (Carve). Blocks move between a cache and its class in batches. They have no header, which would
+// spoil their alignment: Deallocate is told the size and computes the class from it. A large block
+// is looked up by its address, so that its holder is known.
 #include "base/pool_allocator.h"
 
 #include <sys/mman.h>
@@ -67,7 +59,8 @@ inline SizeClass ClassOf(size_t bytes) {
   return {(log2 - 9) * 8 + static_cast<int>(steps), (size_t{1} << log2) + steps * step};
 }
 
-// The list of free blocks runs through memory that is poisoned.
+// Under AddressSanitizer every byte is poisoned that is not part of a block in use: free blocks,
+// through which the list of them runs, and what a block has beyond the bytes that were asked for.
 template <typename Block>
 [[gnu::no_sanitize_address]] inline Block* Next(const Block* block) {
   return block->next;
@@ -315,6 +308,9 @@ void PoolAllocator::Trim(int64_t bytes) {
   }
 }
 
+// Gives memory back to the system: free large blocks (Trim), then chunks of which all blocks are
+// free (TrimChunks). Without the latter, what one session has used for small tensors would never
+// serve tensors of another size.
 bool PoolAllocator::MakeRoom(size_t bytes) {
   const auto wanted = static_cast<int64_t>(bytes);
   if (wanted > limit()) return false;

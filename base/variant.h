@@ -1,8 +1,8 @@
 // Variant: what an element of a DT_VARIANT tensor holds: a value of a class that only some ops know
 // (a list of tensors, an optional value). It is counted and lies in host memory.
 //
-// Tensors share a value, so that it may be changed only by who has the one reference to it, in the
-// one tensor that has it; others make a new one.
+// Values are shared. Change one only if yours is the only reference, in the only tensor that holds
+// it; else make a new one.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ class VariantValue {
   // What TensorFlow calls the type: "tensorflow::TensorList".
   virtual std::string_view type_name() const = 0;
 
-  // How deep values lie in values: 1 of one that holds no variants. At most kMostNested, since a
-  // value goes with what it holds.
+  // Nesting depth: 1 of a value that holds no variants. At most kMostNested, because destruction
+  // recurses.
   virtual int nesting() const { return 1; }
   static constexpr int kMostNested = 100;
   // That of a value which holds this tensor. InvalidArgument if it is too deep.

@@ -71,6 +71,7 @@ struct MG_Session {
 };
 
 struct MG_Cancellation {
+  // Default order: looked up now and then.
   std::atomic<bool> cancelled = false;
 };
 

@@ -23,8 +23,7 @@ struct LoopFrame {
   int64_t parallel_iterations = 1;
 };
 
-// A condition under which a node runs: `of`, a predicate, is 0 (false) or 1 (true); or, for kAlone,
-// what comes from `of`, of which no more is known, is not dead.
+// The node runs only if predicate `of` has `value` (0 or 1); with kAlone, only if `of` is not dead.
 struct Guard {
   static constexpr int32_t kAlone = 2;
   Endpoint of;  // behind Identities and such

@@ -1,12 +1,9 @@
 // Reverse-mode differentiation, in the phases of Run: Check the arguments; FindPaths marks the
-// nodes on a path from an x to a y, the only ones to be differentiated; Seed puts grad_ys or ones
-// at the ys; then, from the last node to the first, the gradients of a node's outputs are summed
-// (Sum), and its op adds the nodes that compute those of the inputs (Differentiate). Contributions
-// are sorted by consumer before they are summed, so that the order of a sum, and with it its bits,
-// follows from the graph alone. Gradients of rows stay rows until somebody needs the whole tensor.
-// A loop is one unit between the nodes (DifferentiateLoop): its gradient is a loop, too, in whose
-// body the nodes of the loop's body are differentiated in the same way; graph/loop_values.h says
-// how that has the values of each iteration.
+// nodes on a path from an x to a y; Seed puts grad_ys or ones at the ys; then, from the last node
+// to the first, the gradients of a node's outputs are summed (Sum), and its op adds the nodes that
+// compute those of the inputs (Differentiate). Contributions are sorted by consumer before they are
+// summed, so that the bits of a sum follow from the graph alone. A loop is one unit
+// (DifferentiateLoop).
 #include "graph/gradients.h"
 
 #include <fmt/core.h>
@@ -305,7 +302,8 @@ class Differentiator {
     return Status();
   }
 
-  // Part of how a loop iterates, and nothing that it computes.
+  // Whether the node only drives the loop (its Merge, Switch, Enter, Exit, ...) and computes
+  // nothing.
   bool IsOfLoop(NodeId node) const {
     const auto reads = [&](FlowOp flow) {
       return std::ranges::any_of(graph_.inputs(node), [&](const Endpoint& input) {
@@ -348,10 +346,8 @@ class Differentiator {
     Output start, merge, stays, next, exit;
   };
 
-  // The gradients of what enters a loop, of those of what leaves it: by a loop that does the
-  // iterations' gradients from the last one to the first. Its variables are the number of
-  // iterations that are left, the gradients of the loop's variables and, for what is the same in
-  // all iterations, the sum so far.
+  // Adds a loop that runs the iterations' gradients backwards. It carries the number of iterations
+  // left, one gradient per loop variable and one sum per constant.
   Status DifferentiateLoop(int32_t frame) {
     MG_ASSIGN_OR_RETURN(LoopValues::Loop* const loop, loops_->FindLoop(frame));
     std::vector<LoopValues::Variable*> variables;
@@ -564,6 +560,7 @@ class Differentiator {
     return list[0].gradient;
   }
 
+  // Gradients of rows stay rows unless one of them is a whole tensor.
   Gradient AddUp(const Output& x, std::span<const Contribution> list) {
     const Scope beside = NodeScope(x.node());
     const auto sparse = [](const Contribution& c) { return c.gradient.sparse(); };
@@ -640,8 +637,7 @@ class Differentiator {
     return Status();
   }
 
-  // level_scope_: for the nodes of gradients; within the body of a loop of gradients, if that is
-  // what is built.
+  // level_scope_: the scope of new nodes; the body of the gradient loop while one is built.
   Scope outer_, scope_, level_scope_;
   Graph& graph_;
   std::vector<NodeId> order_;        // of the nodes that were there before

@@ -351,7 +351,7 @@ Result<NodeId> Graph::AddNode(const NodeSpec& spec) {
   for (size_t i = 0; i < spec.inputs.size(); ++i) types[i] = dtype(spec.inputs[i]);
   const CheckedNode* checked = nullptr;
   if (Status status = interner_->Check(*op, spec.attrs, types.span(), &checked); !status.ok()) {
-    // The one that can be borrowed may take other types.
+    // Our op refuses these types; a borrowed one of that name may take them.
     const OpDef* borrowed = IsBorrowed(*op) ? nullptr : FindBorrowed(spec.op);
     if (borrowed == nullptr ||
         !interner_->Check(*borrowed, spec.attrs, types.span(), &checked).ok()) {

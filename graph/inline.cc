@@ -1,11 +1,8 @@
-// The Inliner copies a graph in topological order. In place of a call it adds the needed nodes of
-// the function's body, and so for calls within it (Expand). A Frame tells for the nodes of one
-// graph (the outer one, or one body per call) which new nodes stand for them. What waited for a
-// call waits for all its effects and results, through one NoOp if these are many; a body's nodes
-// with effects wait for what their call waited for, while others may begin earlier. If the call is
-// in a loop or a branch, so is all of its body: nodes without inputs wait for the call's inputs
-// (Anchor). A loop in the body waits by what enters it, and is waited for by what leaves it. Names
-// in colocation groups and of loops are adapted to the copies.
+// The Inliner copies a graph in topological order; in place of a call it adds the needed nodes of
+// the function's body (Expand). A Frame tells for the nodes of one graph (the outer one, or one
+// body per call) which new nodes stand for them. What waited for a call waits for all its effects
+// and results; a body's nodes with effects wait for what their call waited for. If the call is in a
+// loop or a branch, so is its body: nodes without inputs wait for the call's inputs (Anchor).
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -168,7 +168,7 @@ Status LoopValues::AddExit(Loop* loop, Variable* of) {
 
 // The branches that a tensor is on within an iteration, the outermost first.
 Result<std::vector<Guard>> LoopValues::Branches(const Loop& loop, Endpoint e) const {
-  if (e.node >= base_) {  // what leaves a loop is where that is entered
+  if (e.node >= base_) {  // a new Exit has the conditions of the loop's Enter
     const auto found = like_.find(e.node);
     if (found == like_.end()) return std::vector<Guard>();
     e = {found->second, 0};
@@ -323,7 +323,7 @@ Status LoopValues::LeadIn(Backward* backward) {
       graph_->ReplaceInput(id, static_cast<int>(i), value);
     }
   }
-  // What all wait for and is elsewhere, the loop waits for when it is entered.
+  // Control inputs from outside the loop move to the Enter: the loop waits for them once.
   for (NodeId id = backward->first; id < graph_->num_nodes(); ++id) {
     if (claimed_.contains(id)) continue;
     std::vector<NodeId> inside;

@@ -52,11 +52,12 @@ class LoopValues {
     NodeId first;  // its nodes, and those of loops within it, are from here on
     NodeId entry;  // an Enter, which waits for what its nodes must not wait for
     std::string name;
-    std::map<Endpoint, Endpoint> led;  // tensors of elsewhere, in its body
+    // For each tensor from outside: the tensor of the body that stands for it.
+    std::map<Endpoint, Endpoint> led;
   };
 
-  // `flow` is that of the graph's nodes so far; `scope`: where nodes are added to loops. `beside`
-  // gives a scope for nodes that belong to an existing one.
+  // `flow` is the control flow of the graph's nodes so far. `beside(node)` is a scope in which
+  // nodes next to an existing one are added.
   LoopValues(Graph* graph, ControlFlow flow, std::function<Scope(NodeId)> beside);
 
   const ControlFlow& flow() const { return flow_; }
@@ -67,7 +68,8 @@ class LoopValues {
 
   Status CountIterations(Loop* loop);        // sets `count`
   Status AddExit(Loop* loop, Variable* of);  // sets `exit`
-  // Replaces what the nodes of the loop of gradients read of elsewhere by what it is in its body.
+  // Gives the gradient loop's nodes the values that they read from outside it: constants enter it,
+  // values of iterations are read from lists.
   Status LeadIn(Backward* backward);
 
  private:

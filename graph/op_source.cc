@@ -5,6 +5,7 @@
 namespace monograph {
 namespace {
 
+// Default order: set once, before there are graphs.
 std::atomic<OpSource*> process_source{nullptr};
 
 }  // namespace

@@ -1,14 +1,9 @@
-// In the phases of Run: ReadRequest (fed nodes that nobody else reads are dropped), FindTasks (a
-// partition for each task with nodes), FindEdges (one edge per tensor and destination device, with
-// the priority of its first reader), DescribeEdges, Build (copies nodes, and adds the _Send and
-// _Recv of an edge at its first use), ShareFunctions. All edges are found before any is built,
-// since a _Send carries its edge's final priority. FindEdges and Build go through the inputs in the
-// same order, so that Build takes the edges from a plain list.
-//
-// A loop whose nodes are on several tasks is cut as TensorFlow does it: each task that a tensor of
-// the loop comes to gets a control loop, an Enter, a Merge, a Switch and a NextIteration of its
-// own, which goes on as long as the loop's predicate, which is sent to it, says so. The _Recvs of
-// the loop wait for the control loop's Merge: so they are in the loop, and run in each iteration.
+// The phases of Run: ReadRequest, ColocateLoops (devices of Switches and their like in loops),
+// FindTasks (a partition for each task with nodes), FindEdges (one edge per tensor and destination
+// device, with the priority of its first reader; NeedControlLoop where it is in a loop),
+// DescribeEdges, Build (copies nodes, adds _Send and _Recv at an edge's first use, and
+// CloseControlLoop), ShareFunctions. All edges are found before any is built, since a _Send carries
+// its edge's final priority.
 #include "graph/partition.h"
 
 #include <fmt/core.h>
@@ -139,7 +134,10 @@ struct Edge {
   NodeId recv = -1;   // in the destination's partition, once made
 };
 
-// What keeps a task's share of a loop in step with the loop.
+// The control loop of a task that takes part in another task's loop, as in TensorFlow: an Enter, a
+// Merge, a Switch and a NextIteration of its own, which goes on as long as the loop's predicate,
+// which is sent to it, is true. The loop's _Recvs there wait for its Merge, so that they run in
+// each iteration.
 struct ControlLoop {
   int32_t frame = 0;
   DeviceIndex device = 0;
@@ -212,8 +210,8 @@ class Partitioner {
     return Status();
   }
 
-  // As TensorFlow places what only moves values in loops: a Switch and an Exit where their value
-  // comes from, an Enter and a NextIteration where it is first read.
+  // Nodes that only move values in loops go where TensorFlow puts them: Switch and Exit to their
+  // input's device, Enter and NextIteration to their first reader's.
   void ColocateLoops() {
     moved_.resize(Index(graph_.num_nodes()));
     std::vector<NodeId> reader(moved_.size(), -1);
@@ -316,6 +314,7 @@ class Partitioner {
 
   // Gives every crossing input its edge, in the order in which Build comes to them, and every edge
   // the priority of its first reader.
+  // Goes through the inputs in the same order as Build, which takes the edges from a plain list.
   Status FindEdges() {
     std::vector<NodeId> remote;
     for (NodeId node : order_) {
@@ -458,7 +457,7 @@ class Partitioner {
     return Status();
   }
 
-  // What says whether the loop goes on: a Switch that an Exit reads asks it.
+  // The loop's predicate: input 1 of a Switch that feeds an Exit.
   Result<Endpoint> PredicateOf(int32_t frame) const {
     for (const NodeId node : order_) {
       if (flow_.frame[Index(node)] != frame || Kind(node) != FlowOp::kExit) continue;

@@ -151,7 +151,7 @@ class Placer {
     return found->second.first;
   }
 
-  // A resource, or a variant that a borrowed op makes or takes.
+  // Must stay on its device: a resource, or a variant that a borrowed op makes or takes.
   bool Stays(Endpoint input, NodeId reader) const {
     const DType dtype = graph_.dtype(input);
     return dtype == DT_RESOURCE || (dtype == DT_VARIANT && (IsBorrowed(graph_.op(input.node)) ||

@@ -112,7 +112,7 @@ bool ReadValue(std::string_view bytes, uint64_t* expandable, AttrValue* value) {
   return true;
 }
 
-// As NodeLoader::ReadAttrs, import.cc.
+// As NodeLoader::ReadAttrs, graph_def_import.cc.
 bool ReadAttrs(std::string_view bytes, const OpDef& op, uint64_t* expandable, Attrs* attrs) {
   Reader in(bytes);
   while (!in.done()) {

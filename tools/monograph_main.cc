@@ -1,4 +1,6 @@
-// monograph: the command line: launch, compare, status, run, graph, checkpoint, keygen, devices.
+// monograph, the command line: launch, compare, status, run, graph, checkpoint, keygen, devices,
+// ops. A command is a function of its arguments, in the table at the end; long ones have files of
+// their own (*_command.cc).
 #include <unistd.h>
 
 #include <algorithm>

@@ -36,8 +36,8 @@ class Session::Impl : public StepClient {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::chrono::seconds kControlTimeout{10};
-  // More than tasks take of it: WorkerOptions::parts_deadline, Worker::kCloseDeadline, and ten
-  // seconds for the last bytes of a data plane.
+  // Must exceed what tasks take: WorkerOptions::parts_deadline + Worker::kCloseDeadline + 10 s for
+  // the transport's last bytes.
   static constexpr std::chrono::seconds kCloseTimeout{25};
   // How long a step that failed waits for every task to say that it stopped.
   static constexpr std::chrono::milliseconds kAbortGrace{5000};

@@ -39,7 +39,7 @@ std::vector<int> FeedsBefore(const Graph& graph, const std::vector<Endpoint>& fe
     const NodeId node = open.back();
     open.pop_back();
     for (const Endpoint input : graph.inputs(node)) need(input);
-    // Who waits for a node waits for its first output's feed, as in Prune.
+    // A control edge from a fed node is satisfied by the feed of its output 0, as in Prune.
     for (const NodeId control : graph.control_inputs(node)) need({control, 0});
   }
   return {needs.begin(), needs.end()};
@@ -100,14 +100,14 @@ Result<std::shared_ptr<PartialStep>> Session::Impl::BeginPartial(const Signature
                                "were set up with, or give up their handles");
     }
   }
-  // A deadline is that of a call.
+  // No deadline for the step; each call has its own.
   RunOptions options;
   options.timeout = std::chrono::milliseconds(0);
   const std::vector<Tensor> none(signature.feeds.size());
   MG_RETURN_IF_ERROR(Begin(step->prepared, none, options, 1,
                            {.finished = &step->ready, .result = &step->result, .partial = step},
                            &step->steps));
-  // As in Dispatch.
+  // Remote parts first, as in Dispatch.
   for (const bool own : {false, true}) {
     for (const PreparedStep::Part& part : step->prepared->parts) {
       if ((part.peer == kSelf) == own)
@@ -228,7 +228,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPart(
     MutexLock lock(mutex_);
     MG_RETURN_IF_ERROR(TakePartLocked(*step, own, fetches));
   }
-  // What a step that has failed is fed goes nowhere.
+  // A failed step drops what it is fed.
   for (const auto& [name, value] : own) {
     const auto feed = std::find(step->feed_names.begin(), step->feed_names.end(), FullName(name));
     const auto i = static_cast<size_t>(feed - step->feed_names.begin());

@@ -174,7 +174,7 @@ Result<std::vector<Tensor>> Session::Impl::RunPrepared(
     const std::span<const Tensor> of_row =
         own_feeds ? feeds.subspan(static_cast<size_t>(options.steps - left) * fed, count * fed)
                   : feeds;
-    finished = false;
+    finished = false;  // default order: once per row
     MG_RETURN_IF_ERROR(Begin(prepared, of_row, row_options, count,
                              {.finished = &finished, .result = &result}, &steps));
     if (options.step > 0) row_options.step = StepNumberOf(steps.last) + options.step_stride;

@@ -1,12 +1,8 @@
 // How the members of a group find each other, and how a group breaks. The leader is the first task
-// of the members' job. Each member sends it kJoin; when all have come, the leader puts the devices
-// in order (which gives the ranks), draws a random epoch and sends kFormed to each, or kRefused to
-// all if they disagree about the group's size. A failure ends the epoch: kBroken tells the others,
-// and the members join anew. The epoch is there so that a late message of an earlier life of the
-// group is never taken for one of the present life. A member whose client has begun anew joins by a
-// new session while messages of the old one are on their way, and nothing keeps those of two
-// sessions in order: what concerns one that joins counts only if it comes by the session by which
-// it joins.
+// of the members' job. Each member sends it kJoin; when all have come, it puts the devices in order
+// (which gives the ranks), draws a random epoch, so that late messages of an earlier life of the
+// group are not taken for this one's, and sends kFormed, or kRefused if the members disagree about
+// the size. A failure ends the epoch: kBroken tells the others, and the members join anew.
 #include <algorithm>
 
 #include "base/codec.h"
@@ -144,8 +140,9 @@ void CollectiveManager::Impl::HandleJoin(uint64_t session, const std::string& ta
                   actions);
   }
   Forming& forming = forming_[group];
-  // Of two sessions the one that comes last counts. Was it the older one, the other is told to join
-  // again.
+  // A member whose client has begun anew joins by a new session, while messages of the old one may
+  // still come. The session that comes last counts; if it was the older one, the other is told to
+  // join again.
   if (const auto before = forming.joined.find(message.device);
       before != forming.joined.end() && before->second.session != session) {
     Refuse(group, message.device, before->second,

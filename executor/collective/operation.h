@@ -56,7 +56,7 @@ struct Piece {
 };
 
 // What one session has sent for operations that no member of this task has begun. Counted down by
-// whoever releases a message, with the manager's lock or without.
+// whoever releases a message, with the manager's lock or without. Default order: once per message.
 struct ParkedCount {
   std::atomic<int64_t> messages{0}, bytes{0};
 };

@@ -1,4 +1,7 @@
-// What a collective enqueues on the GPU: exchanges, and merging between them.
+// What a collective enqueues on the GPU. Reduce exchanges shares of the inputs, merges its own
+// share in rank order (Merge), and exchanges the results; Broadcast cuts the tensor into shares, so
+// that nobody sends much more than the tensor once; Gather is one exchange. All run on the members
+// thread.
 #include <algorithm>
 #include <utility>
 

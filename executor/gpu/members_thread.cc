@@ -1,4 +1,7 @@
-// The members thread: what is launched when, over which communicator, and what is ended.
+// The members thread: what is launched when, over which communicator, and what is ended. It
+// launches operations in the order on which the members agreed (Launch, Enqueue); in between it
+// looks for deadlines and failures (Watch, BreakOff) and aborts communicators that nobody uses any
+// more (Retire, Abort). Connect and Agree find the communicator of an operation.
 #include <algorithm>
 #include <utility>
 

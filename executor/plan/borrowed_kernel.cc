@@ -8,6 +8,7 @@
 namespace monograph {
 namespace {
 
+// Default order: set once, before there are graphs.
 std::atomic<const KernelRegistry::Entry*> process_kernel{nullptr};
 
 }  // namespace

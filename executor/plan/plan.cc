@@ -1,10 +1,8 @@
-// Compiles a task's graph into a plan, after nodes on GPUs were lowered to a few (gpu/lower.h). In
-// the phases of Compile: Order (a first topological order), Classify (device and kind of each
+// Compiles a task's graph into a plan, so that a step only follows indices through memory that it
+// reads in order. The phases of Compile: Order (topological), Classify (device and kind of each
 // node), LinkPairs (a _Send and its _Recv in the same plan), Connect (predecessors, successors),
-// MakeKernels (kernels may change a node's kind), Rank (urgency), Renumber (the order in which one
-// thread would run the nodes), Fill (flat arrays in that order). All searching and sorting is done
-// here, once, so that a step only follows indices through memory that it reads in order. Of a graph
-// with control flow nodes are numbered frame by frame, and a FlowPlan is made, too.
+// MakeKernels (may change a node's kind), Rank (urgency), Renumber (as one thread would run them;
+// with control flow frame by frame), Fill (flat arrays, and a FlowPlan if there is control flow).
 #include "executor/plan/plan.h"
 
 #include <algorithm>

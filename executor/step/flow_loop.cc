@@ -1,15 +1,8 @@
-// As step_loop.cc, with what control flow adds. A node that becomes ready dead goes to a list of
-// its own (Die), which is emptied first: such nodes only tell their successors (ExecuteDead).
-// Values that go to another iteration (EnterLoop, NextIteration, LeaveLoop) are written into that
-// iteration's slots at once.
-//
-// When is a loop over? Each iteration counts the nodes of it that are ready and have not ended, and
-// the loops within it (Iteration::outstanding). When the count of the oldest one falls to 0 and all
-// Enters have come, nothing can come to it any more: it is retired, its memory is free for another
-// one, and so on with the next (RetireOver). When none is left the loop is over, and its Exits that
-// were not taken are dead (EndLoop). A thread adds up what it changes in one iteration and hands
-// the sum in when it turns to another one, or when another thread could see one of those nodes end:
-// so the count is never too small while a node is left.
+// As step_loop.cc, with what control flow adds. Nodes that become ready dead have a list of their
+// own (Die), which is emptied first: they only tell their successors (ExecuteDead). Values for
+// another iteration (EnterLoop, NextIteration, LeaveLoop) are written into its slots at once. Each
+// iteration counts its nodes that are ready and have not ended; when the oldest one's count falls
+// to 0 it is retired, and after the last one the loop ends (RetireOver, EndLoop).
 #include "executor/step/flow_loop.h"
 
 #include <string>
@@ -79,6 +72,11 @@ inline FlowItem FlowLoop::Next() {
 }
 
 // ---- counting
+//
+// Iteration::outstanding counts the nodes of an iteration that are ready and have not ended, and
+// the loops within it. A thread adds up what it changes in one iteration, and hands the sum in when
+// it turns to another one, or when another thread could see one of those nodes end: so the count is
+// never too small while a node is left.
 
 inline void FlowLoop::Enter(Iteration* iteration) {
   if (iteration == current_) return;
@@ -164,7 +162,7 @@ inline void FlowLoop::Arrive(Iteration* to, const FlowSuccessor& successor) {
 inline void FlowLoop::MergeValue(Iteration* to, const FlowSuccessor& successor) {
   const auto target = static_cast<int32_t>(successor.node);
   const std::atomic_ref<uint32_t> word(to->pending(target));
-  uint32_t before = word.load(std::memory_order_relaxed);
+  uint32_t before = word.load(std::memory_order_relaxed);  // a first guess for the exchange
   do {
     if ((before & kLive) != 0) return;
   } while (!word.compare_exchange_weak(before, kLive | (before & kControlsLeft) | successor.input,
@@ -179,13 +177,14 @@ void FlowLoop::ArriveDead(Iteration* to, const FlowSuccessor& successor) {
     case FlowSuccessor::kAlone:
       return Die(to, target);
     case FlowSuccessor::kCounted:
+      // Relaxed: the fetch_sub in Arrive publishes it.
       word.fetch_or(kDead, std::memory_order_relaxed);
       [[fallthrough]];
     case FlowSuccessor::kTriggered:
     case FlowSuccessor::kMergeWaits:
       return Arrive(to, successor);
     case FlowSuccessor::kMergeInput: {
-      uint32_t before = word.load(std::memory_order_relaxed);
+      uint32_t before = word.load(std::memory_order_relaxed);  // a first guess for the exchange
       do {
         if ((before & kLive) != 0) return;
       } while (!word.compare_exchange_weak(before, before - 1, std::memory_order_acq_rel));
@@ -315,7 +314,8 @@ void FlowLoop::ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& nod
   received.Reset();
 }
 
-// Runs once more when its tensor is there, if it is not yet. Meanwhile the iteration counts it.
+// If the tensor has not come, the node stays pending and runs again when it does; until then the
+// iteration counts it as running.
 void FlowLoop::ReceiveInLoop(Iteration* iteration, int32_t id, const PlanNode& node) {
   HandIn();  // the tensor may come at once, on another thread
   Tensor tensor;
@@ -380,6 +380,7 @@ void FlowLoop::EnterLoop(Iteration* iteration, int32_t id, const PlanNode& node,
     --run.enters_left;
     if (constant) {
       run.constants.push_back({id, std::move(value)});
+      // Relaxed: `next` is written under run.mutex, which is held.
       for (Iteration* to = run.oldest; to != nullptr; to = to->next.load(std::memory_order_relaxed))
         HandConstant(to, run.constants.back());
     } else if (value.valid()) {
@@ -407,7 +408,7 @@ void FlowLoop::NextIteration(Iteration* iteration, int32_t id, const PlanNode& n
   if (next == nullptr) {
     LoopRun& run = *iteration->run;
     MutexLock lock(run.mutex);
-    next = iteration->next.load(std::memory_order_relaxed);
+    next = iteration->next.load(std::memory_order_relaxed);  // written under run.mutex
     if (next == nullptr && run.running >= run.frame->parallel_iterations) {
       run.waiting.push_back({id, std::move(value)});
       runner_.ReleaseInputs(node);
@@ -432,7 +433,8 @@ void FlowLoop::HandConstant(Iteration* to, const LoopRun::Value& constant) {
   Propagate(to, constant.node, node, &copy);
 }
 
-// Whether the loop has ended.
+// Retires the oldest iterations that nothing can come to any more: their count is 0, and all Enters
+// have come. Returns whether the loop has ended.
 bool FlowLoop::RetireOver(LoopRun& run) {
   if (!run.open || run.enters_left > 0) return false;
   while (run.oldest->outstanding.load(std::memory_order_acquire) == 0) {

@@ -86,6 +86,7 @@ void LoopRun::Open() {
   open = true;
   enters_left = frame->enters;
   begun = 0;
+  // Relaxed: under `mutex`; the loop's nodes, which write it, become ready later.
   for (size_t i = 0; i < frame->exits.size(); ++i) left[i].store(false, std::memory_order_relaxed);
 }
 
@@ -114,6 +115,7 @@ void LoopRun::Retire() {
   for (const FlowFrame::Slots& merge : frame->merges) {
     for (uint32_t i = 0; i < merge.count; ++i) iteration->slots[merge.first + i].Reset();
   }
+  // Relaxed: written under `mutex`, which is held.
   oldest = iteration->next.load(std::memory_order_relaxed);
   if (oldest == nullptr) newest = nullptr;
   --running;

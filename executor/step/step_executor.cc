@@ -62,7 +62,7 @@ std::shared_ptr<Step> StepExecutor::Prepare(std::shared_ptr<const Plan> plan, ui
   step->step_id_ = step_id;
   step->sink_ = sink;
   step->done_ = std::move(done);
-  // Of a loop that runs the step counts one; what is in it counts for itself.
+  // A running loop counts as one node of the step; its nodes are counted by its iterations.
   step->remaining_.store(data.flow == nullptr ? data.num_nodes : data.flow->frames[0].num_nodes,
                          std::memory_order_relaxed);
   // Relaxed: a counter, by which nothing is published.

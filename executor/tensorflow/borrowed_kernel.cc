@@ -1,14 +1,8 @@
-// A node of a borrowed op. What never changes, the attributes, is translated when the kernel is
-// made and kept with an op object of the library's; each call makes a new one, copies them, adds
-// the inputs and runs (2.6 us for a small tensor; reusing an object is no faster).
-//
-// Resources. A node that makes one (a table, an iterator) gets an output of handles by name, as a
-// variable's: the ResourceManager holds the library's handle under that name (BorrowedResource), so
-// that it lives as long as its container. In the library the container's name has a number of the
-// manager's own, since all tasks of a process share one context.
-//
-// Ops that wait (an iterator's next element) run on threads of their own and are cancelled with
-// the step.
+// A node of a borrowed op. Its attributes are translated once, when the kernel is made, and kept
+// with an op object of the library's; each call makes a new one, copies them, adds the inputs and
+// runs (2.6 us for a small tensor; reusing an object is no faster). A resource that a node makes (a
+// table, an iterator) becomes a BorrowedResource in the ResourceManager, and its handle names it.
+// Ops that wait run on threads of their own and are cancelled with the step.
 #include "executor/tensorflow/borrowed_kernel.h"
 
 #include <array>
@@ -104,8 +98,8 @@ class BorrowedNode {
           library_.StatusOf(status.get()).WithContext("attribute '" + attr.name + "'"));
     }
     if (def_.FindAttr("seed") != nullptr) {
-      // The library has one kernel for all nodes with equal attributes, and each draw changes it:
-      // an attribute of its own gives this node its own.
+      // Nodes with equal attributes share the library's kernel and its random state; a unique
+      // attribute gives each node its own. Default order: once per kernel.
       static std::atomic<uint64_t> count{0};
       const std::string own = std::to_string(++count);
       library_->TFE_OpSetAttrString(with_attrs_.get(), "_monograph_node", own.data(), own.size());
@@ -163,7 +157,7 @@ class BorrowedNode {
   // The library refuses to give this one a name; it gets a container of its own.
   bool TakesName() const { return def_.name() != "OneShotIterator"; }
 
-  // A number for each manager, in the manager.
+  // A number for each manager, in the manager. Default order: once per manager.
   class TaskNumber : public Resource {
    public:
     std::string DebugString() const override { return "number of a task for TensorFlow"; }
@@ -173,7 +167,8 @@ class BorrowedNode {
     }();
   };
 
-  // The name of the container in the library.
+  // The name of the container in the library: with a number of the manager's own, since all tasks
+  // of a process share one context.
   Result<std::string> ContainerIn(ResourceManager& manager) const {
     MG_ASSIGN_OR_RETURN(const auto number,
                         manager.FindOrCreate<TaskNumber>(container_, "(TensorFlow)", [] {
@@ -195,6 +190,7 @@ class BorrowedNode {
   // its container is cleared; another one goes with the tensor.
   Result<Tensor> NameResource(TFE_TensorHandle* handle, KernelContext& c) const {
     const bool named = def_.FindAttr(kSharedName) != nullptr;
+    // Default order: a call that makes a resource takes much longer.
     static std::atomic<uint64_t> count{0};
     const std::string name =
         named ? def_.name() + " " + shared_name_ : def_.name() + " #" + std::to_string(++count);

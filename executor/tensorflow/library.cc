@@ -26,7 +26,8 @@ constexpr bool kSanitized = false;
 constexpr std::string_view kConfig("\x0a\x05\x0a\x03GPU", 7);
 
 // What threads compute. A thread takes a place at its first borrowed op, and keeps it; threads
-// beyond the last place are not named.
+// beyond the last place are not named. Stores are relaxed, see Running; the handler loads in the
+// default order, since a crash is rare.
 constexpr size_t kPlaces = 256;
 std::atomic<const char*> running[kPlaces];
 std::atomic<size_t> places_taken{0};

@@ -158,7 +158,7 @@ Result<Tensor> TensorOf(const Library& library, TFE_TensorHandle* handle, DType 
   TF_Tensor* tensor = library->TFE_TensorHandleResolve(handle, status);
   library->TFE_DeleteTensorHandle(handle);
   if (tensor == nullptr) return library.StatusOf(status);
-  // Whoever is the only one to hold it may move it, and then write to it.
+  // MaybeMove succeeds only if we hold the last reference; then the tensor may be written to.
   TF_Tensor* const moved = library->TF_TensorMaybeMove(tensor);
   if (moved != nullptr) tensor = moved;
   const auto release = [&library, tensor] { library->TF_DeleteTensor(tensor); };
@@ -178,7 +178,7 @@ Result<Tensor> TensorOf(const Library& library, TFE_TensorHandle* handle, DType 
   void* const data = library->TF_TensorData(tensor);
   const size_t bytes = library->TF_TensorByteSize(tensor);
   Tensor made(dtype, *shape, Buffer::Wrap(data, bytes, release));
-  // What the library still reads must not be written to by whoever gets it alone.
+  // Otherwise the library still reads this memory: hand out a copy.
   if (moved == nullptr) return made.Clone();
   return made;
 }

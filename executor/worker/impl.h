@@ -145,8 +145,8 @@ class Worker::Impl : public CollectiveHost {
   std::atomic<int> left_ = 0;
   // Counters for statistics: relaxed, nothing else is read by them.
   std::atomic<uint64_t> dropped_{0}, steps_done_{0}, steps_failed_{0};
-  std::atomic<int64_t> sending_{0};  // messages whose Send has not completed
-  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> sending_{0};    // messages whose Send has not completed
+  std::atomic<bool> draining_{false};  // loaded relaxed: a step more or less
 
  private:
   // ---- steps.cc

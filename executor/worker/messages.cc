@@ -1,12 +1,9 @@
-// The data plane of a worker: the whole way of a tensor between a step, or the client here, and the
-// transport. Leaving: a feed (Worker::SendTensor) or the tensor of a _Send (OnSend) goes to its
-// edge's peer, or to this process itself without a message. Arriving: the transport calls OnMessage
-// when a payload is to follow, and gets the memory that it is to be received into, or OnDelivered
-// with a whole message, each through the session's Port; both check the header first (Receive). A
-// tensor is then offered to the client here, which may have fetched it, and otherwise given to its
-// step, or parked in the step's slot if it came before its run-step (Accept, Deliver). A message
-// that cannot be used is counted and dropped, or fails its step: the step would wait for it for
-// ever.
+// The data plane of a worker. Leaving: a feed (Worker::SendTensor) or the tensor of a _Send
+// (OnSend) goes to its edge's peer, or to this process without a message. Arriving: the transport
+// asks OnMessage for memory for a payload, or hands OnDelivered a whole message; both check the
+// header first (Receive). A tensor goes to the client here if it fetches it, else to its step, or
+// into the step's slot until its run-step has come (Accept, Deliver). What cannot be used is
+// counted and dropped.
 #include "executor/step/dead_tensor.h"
 #include "executor/worker/impl.h"
 
@@ -214,7 +211,7 @@ bool Worker::Impl::Receive(WorkerSession& session, std::string_view header, size
                      message->incarnation == incarnation_;
   const bool collective = decoded.ok() && message->kind == StepMessageKind::kCollective;
   if (collective) session.brought_collectives.store(true, std::memory_order_relaxed);
-  // Who still sends something to a closed session asks whether it is there.
+  // Pings and pongs still pass after close: a peer that is still sending asks whether we live.
   const bool watches = decoded.ok() && (message->kind == StepMessageKind::kPing ||
                                         message->kind == StepMessageKind::kPong);
   const bool last_words =

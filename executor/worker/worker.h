@@ -100,11 +100,10 @@ struct WorkerStats {
 
 class Worker {
  public:
-  // How long a session that is closed waits for its kernels: those of ours end at once, and for a
-  // library's nobody else is to wait.
+  // How long a session that is closed waits for its kernels: ours stop at once; a library call that
+  // cannot be cut short is left behind.
   static constexpr std::chrono::milliseconds kCloseDeadline{2000};
-  // At most so long for parts of collectives (WorkerOptions::parts_deadline) if the client is lost,
-  // whose loss is told next.
+  // Upper bound on WorkerOptions::parts_deadline when the client was lost.
   static constexpr std::chrono::milliseconds kPartsDeadlineOfLost{1000};
 
   static Result<std::unique_ptr<Worker>> Create(WorkerOptions options);

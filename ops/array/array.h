@@ -8,7 +8,8 @@ namespace monograph {
 
 // `num` values from `start` to `stop`, both of them among these.
 Output LinSpace(const Scope& scope, const Output& start, const Output& stop, const Output& num);
-// The same bytes as elements of another type; where sizes differ, the last dimension comes or goes.
+// The same bytes as elements of another type; where sizes differ, a last dimension is added or
+// removed.
 Output Bitcast(const Scope& scope, const Output& input, DType type);
 // The input; the step fails if it has another shape.
 Output EnsureShape(const Scope& scope, const Output& input, const PartialShape& shape);

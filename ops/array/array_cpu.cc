@@ -1,4 +1,6 @@
-// A function for each op. They are small, and what only moves elements goes by their size.
+// CPU kernels, a function for each op. They are small, and what only moves elements goes by their
+// size, whatever their type. EnsureShape, Snapshot and Bitcast hand on the input's memory where
+// they can; Diag and DiagPart are one strided copy.
 #include <algorithm>
 
 #include "ops/cpu/element_types_cpu.h"

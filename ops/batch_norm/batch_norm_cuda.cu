@@ -53,7 +53,7 @@ struct Averages {
   float averaging;
   const float *old_mean, *old_variance;  // only if averaging < 1
   float *mean, *variance, *running_mean, *running_variance;
-  float* nothing;  // a 0 that only the third version's signature asks for; nullptr: nobody does
+  float* nothing;  // reserve_space_3 of V3: one 0; nullptr for V1 and V2
 
   MG_HD void Keep(int64_t k, float m, float v) const {
     if (k == 0 && nothing != nullptr) *nothing = 0;

@@ -113,7 +113,7 @@ Status DepthwiseShape(ShapeContext& c) {
   return Status();
 }
 
-// The channels of out_backprop are no dimension of the filter.
+// The channels of out_backprop are not a dimension of the filter: its sizes come from input 1.
 Status DepthwiseFilterShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(c.WithRank(0, 4).status());
   MG_RETURN_IF_ERROR(c.WithRank(2, 4).status());
@@ -145,7 +145,7 @@ Status Conv3DShape(ShapeContext& c) {
   return Status();
 }
 
-// Of the gradients: input `i` has the sizes, or is of the shape, of the result.
+// Of the gradients: the output's shape is the values of input kSizes, or the shape of input kLike.
 template <int kSizes>
 Status SizesShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(PartialShape out, c.InputAsShape(kSizes));

@@ -1,11 +1,8 @@
 // Convolution and its two gradients: cuDNN, and plain kernels for doubles and for what it refuses.
-//
-// TensorFlow's filters are [rows, columns, in, out]; cuDNN is fast where the filter lies as the
-// images do. So the filter is transposed on its way in, unless GroupCasts has turned it with all
-// others, and its gradient on its way out. Where a window is one pixel, value and input's gradient
-// are matrix products of things as they lie, and cuBLASLt's; the filter's gradient is cuDNN's with
-// input and output exchanged. Where cuDNN has no engine for images as they lie, they are moved to
-// planes with the padding around them, which is what its oldest engines know.
+// cuDNN is fast where the filter lies as the images do, so the filter is transposed on its way in,
+// unless GroupCasts has turned it with all others, and its gradient on its way out. Where a window
+// is one pixel, value and input's gradient are products of matrices by cuBLASLt. Where cuDNN has no
+// engine for images as they lie, they are moved to planes with their padding around them.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -1,13 +1,7 @@
 // A block of images at a time is transformed, multiplied at each frequency, and transformed back;
-// all three are shared out among threads. What a transform gives lies as [frequency][image][2 C]:
-// real parts of the channels, then imaginary parts. So a complex product X conj(W) is one real
-// product with
-//
-//         [ Re W  -Im W ]
-//     B = [ Im W   Re W ]      (2 C rows, 2 O columns)
-//
-// and the input's gradient, dY W, is dY B^T. The filter's gradient, X conj(dY) summed over images,
-// comes out of X^T dY, whose four quarters are added and subtracted on the way back.
+// all three are shared out among threads. A transform yields [frequency][image][2 C]: real parts of
+// the channels, then imaginary parts. So a complex product X conj(W) is one real product with a
+// matrix B (TransformFilter). The input's gradient is dY B^T; the filter's comes out of X^T dY.
 #include "ops/conv/fourier_conv_cpu.h"
 
 #include <algorithm>
@@ -170,7 +164,10 @@ bool RestoreImage(const Sizes& s, Spectrum& from, int64_t index, const float* bi
   return AllZero(excess);
 }
 
-// The matrices B.
+// The matrices B, one per frequency:
+//
+//         [ Re W  -Im W ]
+//     B = [ Im W   Re W ]      (2 C rows, 2 O columns)
 void TransformFilter(KernelContext& c, const Sizes& s, const float* filter, float* to) {
   const int64_t ic = s.input.channels, oc = s.output.channels, pairs = oc / kPair;
   const auto body = [&](int64_t begin, int64_t end) {
@@ -195,7 +192,8 @@ void TransformFilter(KernelContext& c, const Sizes& s, const float* filter, floa
   c.ParallelFor(ic * pairs, Cost(s.n), std::ref(body));
 }
 
-// The filter's gradient of X^T dY. Returns whether all is finite.
+// The filter's gradient, X conj(dY) summed over images, of X^T dY: its four quarters are added and
+// subtracted on the way back. Returns whether all is finite.
 bool RestoreFilter(KernelContext& c, const Sizes& s, const float* from, float* gradient) {
   const int64_t ic = s.input.channels, oc = s.output.channels, pairs = oc / kPair;
   const float scale = Scale(s);

@@ -1,12 +1,8 @@
-// Our tensors are NHWC (or NCHW) and HWIO; oneDNN is faster on blocked layouts. So the batch is cut
-// into chunks of images that fit the second-level cache, and each chunk is reordered, computed and
-// reordered back while it is there: within 2 % of blocked layouts throughout, where plain NHWC
-// loses 5 to 13 %. With few input channels (the first convolution of a network) blocks would stay
-// half empty, and plain NHWC wins: by 0.03 to 0.1 forward, and by 0.05 to 0.6 for the filter's
-// gradient. On Intel's cores with AVX-512 plain NHWC wins nearly always (PlainIsFaster). Chunks are
-// also what threads share out. Their number follows from the shape alone, and
-// the filter's gradient adds up per-chunk sums in a fixed order, so the result's bits do not depend
-// on threads.
+// oneDNN is faster on blocked layouts than on our NHWC and HWIO. So the batch is cut into chunks of
+// images that fit the second-level cache, and each chunk is reordered, computed and reordered back:
+// within 2 % of blocked layouts throughout, where plain NHWC loses 5 to 13 % (PlainIsFaster says
+// when it wins). Threads share out chunks. Their number follows from the shape alone, and the
+// filter's gradient adds them up in a fixed order, so that bits do not depend on threads.
 #include "ops/conv/onednn_conv_cpu.h"
 
 #include <algorithm>
@@ -183,9 +179,11 @@ class Chunk {
   }
 
  private:
-  // On Intel's cores with AVX-512, oneDNN 2.6, time of plain NHWC relative to that of blocked
-  // layouts with their reorders, in chunks, for the layers of ResNet-50 and of the MNIST CNN:
-  // forward 0.58 to 0.95, but 1.64 with a filter of 9 MB; gradients 0.60 to 1.04.
+  // With few input channels blocks would stay half empty: plain NHWC wins by 0.03 to 0.1 forward
+  // and by 0.05 to 0.6 for the filter's gradient. On Intel's cores with AVX-512, oneDNN 2.6, time
+  // of plain NHWC relative to that of blocked layouts with their reorders, in chunks, for the
+  // layers of ResNet-50 and of the MNIST CNN: forward 0.58 to 0.95, but 1.64 with a filter of 9 MB;
+  // gradients 0.60 to 1.04.
   static bool PlainIsFaster(Mode mode, const Geometry& g) {
     constexpr int64_t kLargeFilter = 1 << 20;  // elements
     if (g.nchw) return false;

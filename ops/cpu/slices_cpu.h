@@ -1,6 +1,6 @@
-// Changes of slices of a tensor, one after the other in the order of their indices. Only the loop
-// over elements is compiled for each change and type of element. Indices become numbers of slices
-// first, a few at a time, and so their type and their depth are none of its concern.
+// Updates slices of a tensor in the order of their indices. Indices are first turned into slice
+// numbers, a few at a time, so that the loop over elements is compiled only per update and element
+// type.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ Status CheckNdIndices(const Shape& shape, const Tensor& indices);
 void NdPlaces(const Shape& shape, const Tensor& indices, int depth, int64_t first, int64_t n,
               int64_t* places);
 
-// Changes the n slices of `table`, a tensor of `shape`, that checked `indices` name: with
-// depth > 0 each by so many of them.
+// Changes the n slices of `table`, a tensor of `shape`, that checked `indices` name: `depth` of
+// them name a slice; 0: one per row.
 void CombineNd(CombineFn combine, void* table, const Shape& shape, const Tensor& indices, int depth,
                int64_t n, const void* updates, size_t element_bytes, int64_t step, int64_t size);
 

@@ -40,7 +40,7 @@ Status DilationShape(ShapeContext& c) {
   return Status();
 }
 
-// As input kLike.
+// The output has the shape of input kLike.
 template <int kLike>
 Status BackpropShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape out, Dilated(c));

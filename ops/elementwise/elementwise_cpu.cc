@@ -87,7 +87,7 @@ BinaryKernel::BinaryKernel(const KernelConstruction& k, BinaryRowFn row, int64_t
       equality_without_error_(!k.attrs().GetOr<bool>("incompatible_shape_error", true)) {}
 
 Status BinaryKernel::Compute(KernelContext& c) {
-  // Where nothing is divided, nothing is divided by zero.
+  // No elements: no division, so no error.
   if (check_ != nullptr && c.input(0).elements() > 0)
     MG_RETURN_IF_ERROR(check_(c.input(0), c.input(1)));
   const Shape x = c.input(0).shape(), y = c.input(1).shape();
@@ -252,7 +252,7 @@ class AddNKernel : public Kernel {
   const size_t size_;
 };
 
-// The same of variants, by what their values say.
+// AddN of variants, by VariantValue::Add.
 class AddVariantsKernel : public Kernel {
  public:
   explicit AddVariantsKernel(const KernelConstruction&) {}

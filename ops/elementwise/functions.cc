@@ -1,5 +1,5 @@
-// Trigonometric, hyperbolic and special functions, operations on bits, and and what takes three
-// operands: their functions, definitions and gradients. Most differ in name, types and gradient
+// Trigonometric, hyperbolic and special functions, operations on bits, and ops of three operands:
+// their functions, definitions and gradients. Most differ in name, types and gradient
 // alone, so a row of a table is a definition. Gradients are those of TensorFlow's registry; some
 // are computed from the output, where that is cheaper.
 #include "ops/elementwise/functions.h"

@@ -59,7 +59,7 @@ MG_HD T FloorRemainder(T x, T y) {
   }
 }
 
-// What Quotient leaves.
+// x - Quotient(x, y) * y, of floats with the quotient cut to a whole number.
 template <typename T>
 MG_HD T Remainder(T x, T y) {
   if constexpr (std::is_integral_v<T>) {

@@ -1,4 +1,7 @@
-// Functions, shape functions and definitions of tables by handle.
+// Functions, shape functions and definitions of tables by handle. A table is made empty
+// (HashTableV2, MutableHashTableV2), filled by an initializer or by inserts, and read by keys; its
+// shapes tell nothing of what is in it. No op has a gradient. Types are attributes of each op, and
+// lookup_cpu.cc compares them with the table's.
 #include "ops/lookup/lookup.h"
 
 #include "graph/gradients.h"

@@ -1,4 +1,6 @@
-// Matrix products: cuBLASLt, and a plain kernel for integers and for what it refuses.
+// Matrix products. Multiplier asks cuBLASLt first, then cuBLASLt without the fused bias, which
+// AddBias then adds; what it refuses, and integers, run as PlainProduct, one thread per element of
+// the result. BatchMatMulKernel makes one call of a batch where the operands' strides allow it.
 #include <cstdint>
 #include <memory>
 #include <type_traits>

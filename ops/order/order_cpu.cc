@@ -1,4 +1,6 @@
-// CPU kernels: rows side by side on several threads, counts on one.
+// CPU kernels. Rows are computed side by side on several threads: TopK and NthElement select within
+// a row, LowerBound and UpperBound search it. Counts are made by one thread, so that sums do not
+// depend on threads.
 #include <algorithm>
 #include <functional>
 #include <numeric>

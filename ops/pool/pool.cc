@@ -118,7 +118,7 @@ Result<PartialShape> Pooled(ShapeContext& c, const PartialShape& input) {
   return PooledBy(c.attrs(), input);
 }
 
-// Of the second versions.
+// Shape of MaxPoolV2 and its kin, whose ksize and strides are inputs `at` and `at` + 1.
 Result<PartialShape> PooledByInputs(ShapeContext& c, const PartialShape& input, int at) {
   for (int i : {at, at + 1}) MG_RETURN_IF_ERROR(c.WithRank(i, 1).status());
   if (const auto attrs = ConstantWindows(c, at)) return PooledBy(*attrs, input);

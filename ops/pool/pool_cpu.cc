@@ -1,4 +1,7 @@
-// Pooling by plain loops over channels, which the compiler turns into vector code.
+// Pooling by plain loops over channels, which the compiler turns into vector code; windows of 2 x 2
+// have a loop of their own. Floats go to oneDNN first, but for the maximum and its gradient over
+// windows of 2 x 2 that tile the image. Each pass is a class, of which ForwardKernel, MaxGradKernel
+// and their like make the kernels.
 #include <algorithm>
 #include <cstring>
 #include <functional>

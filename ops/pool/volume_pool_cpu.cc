@@ -86,7 +86,7 @@ void ForVolumes(KernelContext& c, const Windows3& g, const Fn& fn) {
   c.ParallelFor(g.image.n, 1 + g.image.sn * 2, std::ref(body));
 }
 
-// In what is compared and added up.
+// Output buffer in the type that is computed in: float for 16-bit types.
 template <typename T>
 Result<Tensor> Target(KernelContext& c, Tensor* out) {
   if constexpr (kIs16Bit<T>) {

@@ -111,7 +111,7 @@ class EnqueueKernel : public AsyncKernel {
   Status Check(const KernelContext& c, const QueueResource& queue) const {
     MG_RETURN_IF_ERROR(CheckTypes(queue, types_));
     for (int i = 0; i < c.num_inputs() - 1; ++i) MG_RETURN_IF_ERROR(CheckShape(c, queue, i));
-    // Also where the queue has no shapes.
+    // Checked even if the queue has no shapes.
     if (queue.spec().priority && c.input(1).shape().rank() != (many_ ? 1 : 0))
       return Where(queue, InvalidArgument("the priority of an element must be one number"));
     return Status();

@@ -1,11 +1,7 @@
 // Every enqueue, dequeue and close is an Attempt in one of two lines. Start appends it and calls
-// Flush, which serves the heads of both lines until neither makes progress. An attempt may be
-// served in part (some tuples have entered, some were taken): it keeps them and its place at the
-// head, so that the attempts of a line end in the order in which they began, and a cancelled
-// dequeue puts its tuples back.
-//
-// Tensors count against the task's memory by themselves; places of tuples are reserved there a
-// mebibyte at a time (Admit), from before they are made until they leave (Finish).
+// Flush, which serves the heads of both lines until neither makes progress. An attempt that was
+// served in part keeps its tuples and its place at the head, so that the attempts of a line end in
+// the order in which they began, and a cancelled dequeue puts its tuples back.
 #include "ops/queue/queue_resource_cpu.h"
 
 #include <algorithm>
@@ -18,6 +14,8 @@
 namespace monograph::ops::queue {
 namespace {
 
+// Tensors count against the task's memory by themselves. Places of tuples are reserved there so
+// many bytes at a time (Admit), from before they are made until they leave (Finish).
 constexpr size_t kRoom = size_t{1} << 20;
 
 uint64_t ShuffleKey(const QueueSpec& spec) {

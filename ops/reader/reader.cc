@@ -1,4 +1,7 @@
-// Functions and definitions: one of each kind of reader, and what all readers do.
+// Functions and definitions: one op for each kind of reader, the ops that all readers share, and
+// ops on files and on the program's output. A reader is a resource; it takes the names of files
+// from a queue and yields records one by one (reader_cpu.cc). No op has a gradient but Print, which
+// hands its input on.
 #include "ops/reader/reader.h"
 
 #include "graph/gradients.h"

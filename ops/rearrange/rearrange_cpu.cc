@@ -156,7 +156,7 @@ class MirrorPadKernel : public Kernel {
       inner.Add(in[i], from[static_cast<size_t>(i)], to[static_cast<size_t>(i)]);
     }
     CopyBlock(c, c.input(0).raw(), 0, out->raw(), first, bytes, inner);
-    // Dimension by dimension from the last: of the dimensions behind it all is there already.
+    // From the last dimension on: inner dimensions are already padded.
     for (int d = in.rank() - 1; d >= 0; --d) {
       const int64_t stride = to[static_cast<size_t>(d)], before = pads[2 * d],
                     after = pads[2 * d + 1];

@@ -1,4 +1,7 @@
-// CPU kernels on ops/cpu/slices_cpu.h. Updates are made by one thread, in their order.
+// CPU kernels on ops/cpu/slices_cpu.h, which turns indices into slice numbers. GatherNd reads
+// slices on several threads. Updates are made by one thread in the order of their indices, so that
+// slices that come twice have a certain result; they change a copy of the input, or its own memory
+// where nobody else has it.
 #include <algorithm>
 #include <array>
 #include <string>

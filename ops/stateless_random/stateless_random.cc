@@ -1,4 +1,6 @@
-// Functions, shape functions and definitions: one op for each distribution.
+// Functions, shape functions and definitions: one op for each distribution. The stateless ops draw
+// from their input `seed` alone; Multinomial and RandomShuffle are stateful and draw by seed, node
+// and step (stateless_random_cpu.cc). None has a gradient.
 #include "ops/stateless_random/stateless_random.h"
 
 #include "graph/gradients.h"

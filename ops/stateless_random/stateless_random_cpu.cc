@@ -1,4 +1,7 @@
-// CPU kernels. Groups of values are drawn side by side on several threads (philox_stream.h).
+// CPU kernels. Groups of values are drawn side by side on several threads (philox_stream.h); group
+// k of a stream can be computed without those before it, so values do not depend on threads. Sample
+// chooses classes for both multinomial ops by the running sums of their probabilities. StreamKernel
+// has the streams of the stateful ops, which are those of ops/random.
 #include <algorithm>
 #include <cmath>
 #include <limits>

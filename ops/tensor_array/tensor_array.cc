@@ -166,8 +166,8 @@ Status ConcatShape(ShapeContext& c) {
   return Status();
 }
 
-// Gradients go by the flow: that of an array's flow is the flow of the array of its gradients,
-// which all of one AddGradients share. It was written by what comes before in the order of
+// The gradient of an array's flow is the flow of its gradient array; one AddGradients has one
+// gradient array per array (c.call() names it). Writes to it precede this node in the order of
 // gradients.
 
 TensorArrayOutputs ArrayOfGradients(GradientContext& c, const Output& flow) {

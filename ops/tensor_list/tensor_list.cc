@@ -1,6 +1,5 @@
 // Definitions of TensorFlow's ops on lists of tensors, the functions that add them to a graph, and
-// their gradients: what is read from a list puts its gradient into a list like it, what is written
-// reads it there.
+// their gradients: the gradient of a read is a write into a list of gradients, and the reverse.
 #include "ops/tensor_list/tensor_list.h"
 
 #include "graph/gradients.h"
@@ -223,7 +222,7 @@ Status PushBackGradient(GradientContext& c) {
 Status PopBackGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output element = c.grad(1).valid() ? c.grad(1) : ZerosLike(s, c.output(1));
-  // Of the list that is left, whose elements nobody else has used, all are zero.
+  // No gradient for the remaining list: zeros.
   const Output list = c.grad(0).valid() ? c.grad(0) : ZerosLike(s, c.output(0));
   c.set_grad(0, TensorListPushBack(s, list, element));
   return Status();

@@ -1,4 +1,6 @@
-// Functions, shape functions and definitions of ops on strings.
+// Functions, shape functions and definitions of ops on strings: splits, numbers to and from text,
+// substrings, base64, joins, raw bytes and CSV. What a split or DecodeRaw yields is known only when
+// it runs, so these dimensions are unknown. No op has a gradient.
 #include "ops/text/text.h"
 
 #include "graph/gradients.h"

@@ -1,4 +1,7 @@
-// CPU kernels, one thread each: strings are short and few beside what is computed with them.
+// CPU kernels, one thread each: strings are short and few beside what is computed with them. Splits
+// keep views of the input and copy once, when the number of parts is known (PutParts). Characters
+// are bytes or, with unit UTF8_CHAR, UTF-8. DecodeCSV reads each record once (Fields), then
+// converts it field by field (Put).
 #include <algorithm>
 #include <bit>
 #include <cctype>
@@ -48,7 +51,7 @@ Status CheckSplit(const KernelContext& c) {
   return Status();
 }
 
-// At each of the separator's characters; without any, between all characters.
+// Splits at any byte of the delimiter; if it is empty, into bytes.
 Status SplitOf(KernelContext& c, const Attrs& attrs) {
   MG_RETURN_IF_ERROR(CheckSplit(c));
   const std::string& delimiters = *c.input(1).strings();
@@ -70,7 +73,7 @@ Status SplitOf(KernelContext& c, const Attrs& attrs) {
   return PutParts(c, parts);
 }
 
-// At the separator as a whole; without one, at runs of white space.
+// Splits at the whole separator; if it is empty, at runs of white space.
 Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
   MG_RETURN_IF_ERROR(CheckSplit(c));
   const std::string& separator = *c.input(1).strings();

@@ -1,4 +1,7 @@
-// Each update is one pass over variable, slots and gradient: the same bits as on a CPU.
+// Each update is one pass over variable, slots and gradient: the same bits as on a CPU. UpdateBody
+// holds as many updates as fit into the arguments of a launch, and a thread handles 16 bytes of one
+// of them; _MultiResourceApply so updates many variables by few launches. A variable that comes
+// twice waits for the launch before.
 #include <algorithm>
 #include <unordered_set>
 

@@ -58,7 +58,7 @@ class HostSlices {
     MG_RETURN_IF_ERROR(CheckUpdates(variable, indices.shape(), updates.shape()));
     MG_RETURN_IF_ERROR(
         WithIndices(indices, [&](auto span) { return CheckIndices(span, shape[0]); }));
-    // Nothing may be changed then.
+    // Check for zero divisors first: on an error the variable stays unchanged.
     if (!divides_ || !IsInteger(dtype_)) return Status();
     return WithRealType(dtype_, [&](auto t) {
       return HasZero<decltype(t)>(updates) ? InvalidArgument("Integer division by zero") : Status();

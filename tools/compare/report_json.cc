@@ -1,4 +1,6 @@
-// The report as JSON: what `--json` writes and what the page draws.
+// The report as JSON: what `--json` writes and what the page draws. Each part of the report has a
+// function that makes its object; ReportJson puts them together. Keys keep their order, and a
+// figure that was not measured is null.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -36,9 +36,8 @@ constexpr int kPollsPerClock = 512;
 // ones in a row guests do not spin, until a visit was not long.
 constexpr int kLongVisit = 40;
 constexpr int kPatience = 4;
-// A yield that takes longer gave the core to a program that computes: then whoever spins loses it
-// for a time slice, and whoever sleeps is let in as soon as he is woken. So nobody spins for a
-// while.
+// A yield longer than kLongYield means that other programs share the core. The scheduler favours
+// sleepers, so nobody spins for kCrowded.
 constexpr microseconds kLongYield{200};
 constexpr milliseconds kCrowded{100};
 

@@ -92,7 +92,7 @@ class DriveLoop {
   const std::string thread_name_;
   const Descriptor wake_;  // an eventfd
 
-  // Until then nobody spins. Used by the driver, and passed on with the role.
+  // No spinning until this time. Used by the driver, and passed on with the role.
   Clock::time_point crowded_until_;
   // These two are used by the driving guest only, and passed on with the role.
   // How long to sleep at a time: it grows while the event descriptors report every message.

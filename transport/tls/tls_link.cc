@@ -32,10 +32,10 @@ constexpr size_t kMaxTransfers = kMaxAnnounced / 2;
 // Work of one step: bytes of one bulk stream and way, reads of the control stream.
 constexpr size_t kQuantum = 128 << 10;
 constexpr int kReadsPerStep = 16;
-// While nothing comes: for the other streams when one has ended.
+// How long the other streams may go on without a byte after one has ended.
 constexpr milliseconds kEndGrace{1000};
-// For what was written when the link closes, while none of it moves: longer than TCP waits before
-// it sends a lost packet again. Then, and for the peer to close its side.
+// Close goes on while the peer's host has acknowledged written bytes within kLeaveGrace (more than
+// TCP's retransmission timeout), then waits kCloseGrace for the peer to close its side.
 constexpr milliseconds kLeaveGrace{700}, kCloseGrace{200};
 constexpr int kLastReads = 128;  // of a broken connection; more than the system keeps for a socket
 
@@ -100,7 +100,8 @@ bool TlsLink::Adopt(TlsArrival* arrival) {
     owner_->StateChanged(this);
     Pump();
   } else if (opens_by_ == Clock::time_point()) {
-    // Also where nothing is sent here: else who opens a part of a connection keeps it for good.
+    // A deadline even if nothing is sent: otherwise a peer that opens only some streams holds them
+    // forever.
     opens_by_ = Clock::now() + owner_->patience();
     owner_->NeedsClock();
   }
@@ -226,8 +227,8 @@ void TlsLink::CheckEnd() {
 
 void TlsLink::Break(const std::string& why) {
   if (!usable() || std::exchange(breaking_, true)) return;
-  // What came before a stream failed still counts: a peer that closes its sockets does so once this
-  // host has everything, and then the first thing that is sent to it fails.
+  // Read what arrived before the failure: a peer closes its sockets only when this host has got all
+  // that it sent, so its last messages are valid.
   while (usable() && control().there && control().readable) ReadControl();
   for (size_t i = 1; i < streams_.size(); ++i) {
     Stream& stream = *streams_[i];

@@ -33,7 +33,12 @@ struct TlsPeer {
   TlsLink* link = nullptr;  // nullptr: not connected yet, self, or disconnected
 };
 
-// One message from Send to Done, or another call that waits for the lock. Recycled.
+// One message from Send to Done, or another call that waits for the lock. Recycled. A message's
+// life in TlsTransport:
+//
+//   Submit --small--> in the bytes of the control stream ---------> `ready_` --driver--> Done
+//      \-----large--> TlsLink::transfers_ --written by streams----/
+//       \--Disconnect, Close, a lost connection------------------/
 struct TlsSend {
   enum class Kind : uint8_t { kMessage, kConnect, kDisconnect, kClose };
   TlsSend* next = nullptr;  // among what was submitted

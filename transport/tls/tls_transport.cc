@@ -1,15 +1,8 @@
-// The TLS transport: one link (transport/tls/tls_link.h) per other transport.
-//
-// One lock guards the links and their sockets, and nobody waits for it: who finds it taken leaves
-// what is to be done in `submitted_`, which the holder empties after giving the lock back (see
-// Unlock). So a sender that gets the lock writes its header to the socket itself, without a thread
-// switch; large payloads, everything that is received and all callbacks are the driver's.
-//
-// A send's life:
-//
-//   Submit --small--> in the bytes of the control stream ---------> `ready_` --driver--> Done
-//      \-----large--> TlsLink::transfers_ --written by streams----/
-//       \--Disconnect, Close, a lost connection------------------/
+// The TLS transport: one link (transport/tls/tls_link.h) per other transport. One lock guards the
+// links and their sockets, and nobody waits for it: who finds it taken leaves what is to be done in
+// `submitted_`, which the holder empties after giving the lock back (see Unlock). So a sender that
+// gets the lock writes its header to the socket itself, without a thread switch; large payloads,
+// everything that is received and all callbacks are the driver's.
 #include "transport/tls/tls_transport.h"
 
 #include <poll.h>

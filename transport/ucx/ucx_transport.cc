@@ -1,26 +1,8 @@
-// The UCX transport: one ucp worker, active messages.
-//
-// What an active message carries: transport/ucx/ucx_header.h.
-//
-// The worker has one lock. A sender that gets it sends at once, from its own thread. One that does
-// not leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
+// The UCX transport: one ucp worker, active messages (their bytes: transport/ucx/ucx_header.h). The
+// worker has one lock. A sender that gets it sends at once, from its own thread. One that does not
+// leaves the message in `submitted_`, which whoever holds the lock empties after giving it back
 // (see Unlock), so that no message waits for a wake-up. Callbacks run under the lock: a Send inside
 // a callback finds that its thread holds it.
-//
-// A send's life:
-//
-//   Submit --completes at once--> in `ready_` --driver--> Done
-//      \--UCX's request, in Peer::held--OnSent----------> Done
-//                  \--Disconnect--> Done(Cancelled) by `ready_`; the context and its payload stay
-//                                   until UCX is through with the memory, or Join
-//
-// Peers with one address share one endpoint of UCX, which pairs the endpoints of two workers in the
-// order in which they were made and refuses a rendezvous whose partner is closed.
-//
-// Endpoints are closed with the worker, which gives back what a dead peer never answered. Before
-// that UCX can tear one down only by force, in its error mode PEER (in UCX 1.13 that mode takes
-// shared memory away): if the endpoint is sending by TCP then, and the peer closes its own, UCX
-// uses the connection after it has freed it.
 #include "transport/ucx/ucx_transport.h"
 
 #include <pthread.h>
@@ -76,7 +58,12 @@ inline void Pause() {
 class UcxTransport;
 struct Peer;
 
-// One message from Send to Done. Recycled.
+// One message from Send to Done. Recycled. Its life:
+//
+//   Submit --completes at once--> in `ready_` --driver--> Done
+//      \--UCX's request, in Peer::held--OnSent----------> Done
+//                  \--Disconnect--> Done(Cancelled) by `ready_`; the context and its payload stay
+//                                   until UCX is through with the memory, or Join
 struct SendContext {
   SendContext* next = nullptr;   // in submitted_
   SendContext* newer = nullptr;  // in Peer::held
@@ -122,7 +109,14 @@ void Unlink(T*& first, T* item) {
   if (item->older != nullptr) item->older->newer = item->newer;
 }
 
-// UCX's way to another transport.
+// UCX's way to another transport. Peers with one address share one, since UCX pairs the endpoints
+// of two workers in the order in which they were made and refuses a rendezvous whose partner is
+// closed.
+//
+// Endpoints are closed with the worker, which gives back what a dead peer never answered. Before
+// that UCX can tear one down only by force, in its error mode PEER (in UCX 1.13 that mode takes
+// shared memory away): if the endpoint is sending by TCP then, and the peer closes its own, UCX
+// uses the connection after it has freed it.
 struct Endpoint {
   std::string name;  // of the first peer that was connected by it
   uint64_t instance = 0;
