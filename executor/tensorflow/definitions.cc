@@ -57,7 +57,36 @@ std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
   return ops;
 }
 
+struct NamedTrait {
+  std::string_view name;
+  bool all;  // `name` is the whole name of an op; else a part of it
+  Trait trait;
+};
+constexpr NamedTrait kTraits[] = {
+    // The next element comes when a pipeline has read and computed it.
+    {"Iterator", false, {.waits = true}},
+    // They read a data set to its end.
+    {"DatasetTo", false, {.waits = true}},
+    {"ReduceDataset", true, {.waits = true}},
+    // Another step may hold the lock.
+    {"MutexLock", true, {.waits = true}},
+    // Its kernel fails where shared_name is set.
+    {"OneShotIterator", true, {.takes_no_name = true}},
+};
+
 }  // namespace
+
+Trait TraitOf(const OpDef& op) {
+  const std::string_view name = op.name();
+  // Whoever puts something into a room with a limit waits until it fits.
+  Trait all{.waits = op.FindAttr("memory_limit") != nullptr};
+  for (const NamedTrait& row : kTraits) {
+    if (row.all ? name != row.name : name.find(row.name) == std::string_view::npos) continue;
+    all.waits |= row.trait.waits;
+    all.takes_no_name |= row.trait.takes_no_name;
+  }
+  return all;
+}
 
 Definitions& Definitions::Get() {
   static auto* const definitions = new Definitions;
