@@ -36,7 +36,7 @@ Status BorrowedShape(ShapeContext& c) {
 
 // From a KernelList: fields "kernel" = 1, of a kernel "op" = 1 and "device_type" = 2.
 std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
-  constexpr uint64_t kFirst = 1 << 3 | 2, kSecond = 2 << 3 | 2, kWireType = 7, kBytes = 2;
+  constexpr uint64_t kFirst = 1 << 3 | 2, kSecond = 2 << 3 | 2;
   std::set<std::string_view> ops;
   std::string_view kernel, field;
   for (wire_format::Reader list(bytes); !list.done();) {
@@ -44,8 +44,8 @@ std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
     std::string_view op, device;
     for (wire_format::Reader in(kernel); !in.done();) {
       const uint64_t tag = in.Tag();
-      if ((tag & kWireType) != kBytes) {  // a priority
-        in.Varint();
+      if (tag != kFirst && tag != kSecond) {
+        in.Skip(tag);
         continue;
       }
       if (!in.Bytes(&field)) break;
