@@ -18,12 +18,6 @@ inline void PutVarint(std::string* out, uint64_t value) {
   out->push_back(static_cast<char>(value));
 }
 
-inline size_t VarintSize(uint64_t value) {
-  size_t size = 1;
-  for (; value > 127; value >>= 7) ++size;
-  return size;
-}
-
 // A length-delimited field: string, bytes or message. REQUIRES: field < 16.
 inline void PutBytes(std::string* out, int field, std::string_view bytes) {
   out->push_back(static_cast<char>(field << 3 | 2));
