@@ -4,6 +4,8 @@
 #include "graph/attr_proto.h"
 
 #include <fmt/core.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
 #include <bit>
@@ -414,6 +416,16 @@ Status CheckTypeNumbers(const pb::AttrValue& proto) {
   return CheckTypes(proto, [](int number) {
     return (number >= 0 && number < kReference) || (number > kReference && number < 2 * kReference);
   });
+}
+
+std::string BytesOf(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&out);
+  out.Trim();
+  return bytes;
 }
 
 bool IsTypeNumber(int number) { return number != pb::DT_INVALID && pb::DataType_IsValid(number); }

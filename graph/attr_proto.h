@@ -1,8 +1,14 @@
 // Tensors and attribute values as protocol messages of TensorFlow.
 #pragma once
 
+#include <string>
+
 #include "base/tensor.h"
 #include "graph/attr.h"
+
+namespace google::protobuf {
+class MessageLite;
+}  // namespace google::protobuf
 
 namespace monograph {
 
@@ -33,5 +39,8 @@ Status CheckHasValue(const pb::AttrValue& proto);
 Status CheckTypeNumbers(const pb::AttrValue& proto);
 // Whether the number is one of a type (DataType in graph/graph.proto).
 bool IsTypeNumber(int number);
+
+// The same bytes for the same message, also where it has maps.
+std::string BytesOf(const google::protobuf::MessageLite& message);
 
 }  // namespace monograph

@@ -18,6 +18,7 @@
 #include "graph/loop_values.h"
 #include "graph/resource_handle.h"
 #include "graph/structural_ops.h"
+#include "graph/topological_sort.h"
 
 namespace monograph {
 namespace {
@@ -43,14 +44,6 @@ struct Contribution {
   int32_t input;
   Gradient gradient;
 };
-
-Output MakeConst(const Scope& scope, Tensor value) {
-  const DType dtype = value.dtype();
-  return OpBuilder(scope, "Const")
-      .Attr("value", std::move(value))
-      .Attr("dtype", dtype)
-      .BuildOutput();
-}
 
 PartialShape ShapeOfX(const Output& x) {
   return x.dtype() == DT_RESOURCE ? HandleShape(*x.graph, x.endpoint) : x.shape();
@@ -258,28 +251,21 @@ class Differentiator {
       units[Index(at)].nodes.push_back(node);
       unit_of[Index(node)] = at;
     }
-    // As TopologicalOrder, of units.
     std::vector<std::vector<int32_t>> readers(units.size());
-    std::vector<int> missing(units.size());
     for (const NodeId node : order_) {
       const int32_t to = unit_of[Index(node)];
       for (const Endpoint& input : graph_.inputs(node)) {
         const int32_t from = unit_of[Index(input.node)];
         if (to < 0 || from < 0 || from == to || graph_.IsBackEdge(input.node, node)) continue;
         readers[Index(from)].push_back(to);
-        ++missing[Index(to)];
       }
-    }
-    std::vector<int32_t> ready;
-    for (size_t i = 0; i < units.size(); ++i) {
-      if (missing[i] == 0) ready.push_back(static_cast<int32_t>(i));
     }
     std::vector<Unit> sorted;
-    for (size_t next = 0; next < ready.size(); ++next) {
-      for (const int32_t reader : readers[Index(ready[next])]) {
-        if (--missing[Index(reader)] == 0) ready.push_back(reader);
-      }
-      sorted.push_back(std::move(units[Index(ready[next])]));
+    for (const int32_t unit :
+         TopologicalSort(units.size(), NextReady::kFirstIn, [&](int32_t from, const auto&visit) {
+           for (const int32_t to : readers[Index(from)]) visit(to);
+         })) {
+      sorted.push_back(std::move(units[Index(unit)]));
     }
     return sorted;
   }

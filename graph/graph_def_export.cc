@@ -1,8 +1,5 @@
 // SerializeGraph and GraphToDef. Nodes are written straight in wire format, the attributes of nodes
 // that share them encoded once: a graph of 100,000 nodes has a few dozen different sets.
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <cctype>
 #include <charconv>
 #include <set>
@@ -21,17 +18,6 @@ namespace monograph {
 namespace {
 
 constexpr int kProducer = 27;  // of TensorFlow 1.x; older and newer readers accept it
-
-// The same bytes for the same message, also where it has maps.
-std::string BytesOf(const google::protobuf::MessageLite& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&out);
-  out.Trim();
-  return bytes;
-}
 
 void PutAttr(std::string* out, std::string_view name, const AttrValue& value) {
   pb::AttrValue proto;

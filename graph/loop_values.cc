@@ -15,13 +15,6 @@ namespace {
 
 size_t At(NodeId node) { return static_cast<size_t>(node); }
 
-Output MakeInt(const Scope& scope, int32_t value) {
-  return OpBuilder(scope, "Const")
-      .Attr("value", Tensor::Scalar(value))
-      .Attr("dtype", DT_INT32)
-      .BuildOutput();
-}
-
 Output Enter(const Scope& scope, const Output& data, const std::string& frame, bool constant,
              int64_t parallel_iterations) {
   return OpBuilder(scope, "Enter")
@@ -33,6 +26,14 @@ Output Enter(const Scope& scope, const Output& data, const std::string& frame, b
 }
 
 }  // namespace
+
+Output MakeConst(const Scope& scope, Tensor value) {
+  const DType dtype = value.dtype();
+  return OpBuilder(scope, "Const")
+      .Attr("value", std::move(value))
+      .Attr("dtype", dtype)
+      .BuildOutput();
+}
 
 LoopValues::LoopValues(Graph* graph, ControlFlow flow, std::function<Scope(NodeId)> beside)
     : graph_(graph),
@@ -137,14 +138,15 @@ Status LoopValues::CountIterations(Loop* loop) {
   const NodeId first = graph_->num_nodes();
   const Output before{graph_, graph_->inputs(loop->variables[0].enter)[0]};
   const Output pivot = OpBuilder(scope, "Identity").Input(before).BuildOutput();
-  const Output zero = MakeInt(scope.WithControlDependencies({pivot}), 0);
+  const Output zero = MakeConst(scope.WithControlDependencies({pivot}), Tensor::Scalar<int32_t>(0));
   MG_RETURN_IF_ERROR(scope.status());
   Claim(first, flow_.frames[static_cast<size_t>(loop->frame)].parent);
   MG_ASSIGN_OR_RETURN(
       loop->count,
       AddVariable(loop, scope, zero, [&](const Scope& s, const Output& stays) -> Result<Output> {
         const NodeId begin = graph_->num_nodes();
-        const Output one = MakeInt(s.WithControlDependencies({stays}), 1);
+        const Output one =
+            MakeConst(s.WithControlDependencies({stays}), Tensor::Scalar<int32_t>(1));
         const Output sum = OpBuilder(s, "AddV2").Input(stays).Input(one).BuildOutput();
         MG_RETURN_IF_ERROR(s.status());
         claimed_[stays.node()] = loop->frame;
@@ -219,7 +221,7 @@ Result<Output> LoopValues::ListOf(Loop* loop, Endpoint e) {
   const Output before{graph_, graph_->inputs(loop->variables[0].enter)[0]};
   const Output pivot = OpBuilder(scope, "Identity").Input(before).BuildOutput();
   const Scope outside = scope.WithControlDependencies({pivot});
-  const Output any = MakeInt(outside, -1);
+  const Output any = MakeConst(outside, Tensor::Scalar<int32_t>(-1));
   const Output empty = OpBuilder(outside, "EmptyTensorList")
                            .Input(any)
                            .Input(any)
@@ -277,7 +279,8 @@ Result<Endpoint> LoopValues::ValueIn(Backward* backward, Endpoint e) {
     MG_ASSIGN_OR_RETURN(const Output list, ListOf(loop, e));
     MG_ASSIGN_OR_RETURN(const std::vector<Guard> branches, Branches(*loop, e));
     const Output entered = EnterBackward(*backward, scope, list.endpoint);
-    const Output any = MakeInt(scope.WithControlDependencies({backward->index}), -1);
+    const Output any =
+        MakeConst(scope.WithControlDependencies({backward->index}), Tensor::Scalar<int32_t>(-1));
     value = OpBuilder(scope, "TensorListGetItem")
                 .Input(entered)
                 .Input(backward->index)

@@ -27,6 +27,9 @@
 
 namespace monograph {
 
+// A constant, as a node of the gradient's.
+Output MakeConst(const Scope& scope, Tensor value);
+
 class LoopValues {
  public:
   // One of a loop's variables: enter ─► merge ─► switch ─► (body) ─► next ─► merge.

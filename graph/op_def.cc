@@ -364,12 +364,6 @@ OpDef OpDef::Unknown(std::string name) {
   return op;
 }
 
-Status OpDef::InputTypes(const Attrs& attrs, std::vector<DType>* types) const {
-  types->clear();
-  for (const ArgDef& arg : inputs_) MG_RETURN_IF_ERROR(AddTypes(name_, arg, attrs, types));
-  return Status();
-}
-
 Status OpDef::OutputTypes(const Attrs& attrs, std::vector<DType>* types) const {
   types->clear();
   for (const ArgDef& arg : outputs_) MG_RETURN_IF_ERROR(AddTypes(name_, arg, attrs, types));

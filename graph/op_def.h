@@ -122,9 +122,7 @@ class OpDef {
   bool known() const { return known_; }
   static OpDef Unknown(std::string name);
 
-  // Input and output types under `attrs`. InvalidArgument names the attribute that is missing or
-  // wrong.
-  Status InputTypes(const Attrs& attrs, std::vector<DType>* types) const;
+  // Output types under `attrs`. InvalidArgument names the attribute that is missing or wrong.
   Status OutputTypes(const Attrs& attrs, std::vector<DType>* types) const;
 
   // The op `name` that does by references what this op does by handles: each handle is a reference

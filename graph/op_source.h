@@ -9,8 +9,6 @@
 
 namespace monograph {
 
-class ShapeContext;  // graph/shape_inference.h
-
 // Thread-safe.
 class OpSource {
  public:
@@ -33,11 +31,5 @@ const OpDef* FindBorrowed(std::string_view name);
 bool IsBorrowed(const OpDef& op);
 // The source's remedy as the end of a sentence that says what is lacking: "; ..." or nothing.
 std::string BorrowingRemedy(std::string_view name);
-
-// The op of the node that is being added to a graph.
-const OpDef& OpOf(const ShapeContext& context);
-
-// TensorFlow's op that ends what a handle names.
-inline constexpr char kDestroyResourceOp[] = "DestroyResourceOp";
 
 }  // namespace monograph

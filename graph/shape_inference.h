@@ -14,6 +14,7 @@
 namespace monograph {
 
 struct Function;  // graph/function.h
+class OpDef;      // graph/op_def.h
 
 // An element of PartialInts that is not known yet.
 inline constexpr int64_t kUnknownInt = std::numeric_limits<int64_t>::min();
@@ -53,6 +54,9 @@ class ShapeContext {
   // InvalidArgument unless input i has (or may have) this rank. Returns the shape with that rank.
   Result<PartialShape> WithRank(int i, int rank) const;
 };
+
+// The op of the node that is being added to a graph.
+const OpDef& OpOf(const ShapeContext& context);
 
 // "axis" in [-rank, rank) to [0, rank); InvalidArgument names axis and rank.
 Result<int> NormalizeAxis(int64_t axis, int rank);

@@ -27,6 +27,8 @@ inline constexpr std::string_view kArgOp = "_Arg";
 inline constexpr std::string_view kGpuSegmentOp = "_GpuSegment";
 inline constexpr std::string_view kGpuCopyOp = "_GpuCopy";
 inline constexpr std::string_view kGpuFenceOp = "_GpuFence";
+// TensorFlow's op that ends what a handle names.
+inline constexpr char kDestroyResourceOp[] = "DestroyResourceOp";
 
 inline bool IsArg(const Graph& graph, NodeId node) { return graph.is(node, kArgOp); }
 inline bool IsRetval(const Graph& graph, NodeId node) { return graph.is(node, "_Retval"); }

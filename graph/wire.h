@@ -2,6 +2,7 @@
 // cost more than all the rest.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -15,12 +16,6 @@ inline void PutVarint(std::string* out, uint64_t value) {
     value >>= 7;
   }
   out->push_back(static_cast<char>(value));
-}
-
-inline size_t VarintSize(uint64_t value) {
-  size_t size = 1;
-  for (; value > 127; value >>= 7) ++size;
-  return size;
 }
 
 // A length-delimited field: string, bytes or message. REQUIRES: field < 16.
@@ -61,6 +56,26 @@ class Reader {
     at_ += size;
     return true;
   }
+  // Over what follows the tag of a field of any type but groups.
+  void Skip(uint64_t tag) {
+    std::string_view bytes;
+    switch (tag & 7) {
+      case 0:
+        Varint();
+        break;
+      case 1:
+        Pass(8);
+        break;
+      case 2:
+        Bytes(&bytes);
+        break;
+      case 5:
+        Pass(4);
+        break;
+      default:
+        Fail();
+    }
+  }
   template <typename T>
   bool Fixed32(T* value) {
     static_assert(sizeof(T) == 4);
@@ -74,6 +89,10 @@ class Reader {
   }
 
  private:
+  void Pass(size_t bytes) {
+    if (static_cast<size_t>(end_ - at_) < bytes) return Fail();
+    at_ += bytes;
+  }
   uint64_t Varint(int most_bytes) {
     uint64_t value = 0;
     for (int shift = 0; at_ != end_ && shift < 7 * most_bytes; shift += 7) {

@@ -456,11 +456,6 @@ int64_t GpuMemory::bytes_in_use() const {
   return static_cast<int64_t>(pool_.in_use());
 }
 
-int64_t GpuMemory::bytes_taken() const {
-  MutexLock lock(mutex_);
-  return static_cast<int64_t>(taken_);
-}
-
 // ---- PinnedMemory
 
 PinnedMemory* PinnedMemory::Make(std::shared_ptr<StreamDriver> driver) {

@@ -148,7 +148,6 @@ class GpuMemory : public Allocator {
   // Who holds what: a line for each of the largest holders, and the totals.
   std::string Table(size_t lines = 12) const;
   int64_t bytes_in_use() const;
-  int64_t bytes_taken() const;  // from the device
   size_t limit() const { return options_.limit; }
 
  private:

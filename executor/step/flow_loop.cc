@@ -304,13 +304,18 @@ void FlowLoop::ExecuteMerge(Iteration* iteration, int32_t id, const PlanNode& no
   Propagate(iteration, id, node, outputs);
 }
 
-void FlowLoop::ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& node) {
-  Tensor& received = state_.received[node.aux];
-  if (IsDead(received)) {
+// What a _Recv got.
+void FlowLoop::HandOn(Iteration* iteration, int32_t id, const PlanNode& node, Tensor* received) {
+  if (IsDead(*received)) {
     PropagateDead(iteration, node);
   } else {
-    Propagate(iteration, id, node, &received);
+    Propagate(iteration, id, node, received);
   }
+}
+
+void FlowLoop::ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& node) {
+  Tensor& received = state_.received[node.aux];
+  HandOn(iteration, id, node, &received);
   received.Reset();
 }
 
@@ -320,11 +325,7 @@ void FlowLoop::ReceiveInLoop(Iteration* iteration, int32_t id, const PlanNode& n
   HandIn();  // the tensor may come at once, on another thread
   Tensor tensor;
   if (!state_.flow->arrivals.Take(node.aux, iteration, &tensor)) return;
-  if (IsDead(tensor)) {
-    PropagateDead(iteration, node);
-  } else {
-    Propagate(iteration, id, node, &tensor);
-  }
+  HandOn(iteration, id, node, &tensor);
   Finished(iteration);
 }
 

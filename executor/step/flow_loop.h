@@ -52,6 +52,7 @@ class FlowLoop : public ReadyLoop<FlowLoop, FlowItem, FlowItem{}> {
   void ExecuteOther(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteSwitch(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteMerge(Iteration* iteration, int32_t id, const PlanNode& node);
+  void HandOn(Iteration* iteration, int32_t id, const PlanNode& node, Tensor* received);
   void ExecuteRecv(Iteration* iteration, int32_t id, const PlanNode& node);
   void ReceiveInLoop(Iteration* iteration, int32_t id, const PlanNode& node);
   void ExecuteSend(Iteration* iteration, int32_t id, const PlanNode& node);

@@ -66,6 +66,7 @@ class BorrowedNode {
   BorrowedNode(const Library& library, const OpDef& def, const KernelConstruction& c)
       : library_(library),
         def_(def),
+        trait_(TraitOf(def)),
         name_(c.node_name()),
         what_("node '" + name_ + "' (" + def.name() + ")"),
         container_(c.attrs().GetOr<std::string>(kContainer, "")),
@@ -90,7 +91,7 @@ class BorrowedNode {
         for (pb::NameAttrList& one : *proto.mutable_list()->mutable_func())
           MG_RETURN_IF_ERROR(GiveFunction(c, &one));
       }
-      if (attr.name == kSharedName && TakesName()) proto.set_s(shared_name_);
+      if (attr.name == kSharedName && !trait_.takes_no_name) proto.set_s(shared_name_);
       const std::string bytes = proto.SerializeAsString();
       library_->TFE_OpSetAttrValueProto(with_attrs_.get(), attr.name.c_str(), bytes.data(),
                                         bytes.size(), status.get());
@@ -107,12 +108,7 @@ class BorrowedNode {
     return Status();
   }
 
-  // Whether it may take long because it waits for something.
-  bool waits() const {
-    const std::string& op = def_.name();
-    return op.find("Iterator") != std::string::npos || op.find("DatasetTo") != std::string::npos ||
-           op == "ReduceDataset" || op == "MutexLock" || def_.FindAttr("memory_limit") != nullptr;
-  }
+  bool waits() const { return trait_.waits; }
 
   Status Run(KernelContext& c, TFE_CancellationManager* cancellation) const {
     thread_local const StatusPointer status = NewStatus(library_);
@@ -122,7 +118,7 @@ class BorrowedNode {
     library_->TFE_OpAddAttrs(op.get(), library_->TFE_OpGetAttrs(with_attrs_.get()));
     if (def_.FindAttr(kContainer) != nullptr) {
       MG_ASSIGN_OR_RETURN(std::string container, ContainerIn(c.resources()));
-      if (!TakesName()) container += "/" + shared_name_;
+      if (trait_.takes_no_name) container += "/" + shared_name_;
       library_->TFE_OpSetAttrString(op.get(), kContainer, container.data(), container.size());
     }
     for (const Tensor& input : c.inputs()) {
@@ -154,9 +150,6 @@ class BorrowedNode {
   }
 
  private:
-  // The library refuses to give this one a name; it gets a container of its own.
-  bool TakesName() const { return def_.name() != "OneShotIterator"; }
-
   // A number for each manager, in the manager. Default order: once per manager.
   class TaskNumber : public Resource {
    public:
@@ -212,6 +205,7 @@ class BorrowedNode {
 
   const Library& library_;
   const OpDef& def_;
+  const Trait trait_;
   const std::string name_, what_;
   std::string container_, shared_name_;
   std::vector<DType> outputs_;

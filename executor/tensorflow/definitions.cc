@@ -36,7 +36,7 @@ Status BorrowedShape(ShapeContext& c) {
 
 // From a KernelList: fields "kernel" = 1, of a kernel "op" = 1 and "device_type" = 2.
 std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
-  constexpr uint64_t kFirst = 1 << 3 | 2, kSecond = 2 << 3 | 2, kWireType = 7, kBytes = 2;
+  constexpr uint64_t kFirst = 1 << 3 | 2, kSecond = 2 << 3 | 2;
   std::set<std::string_view> ops;
   std::string_view kernel, field;
   for (wire_format::Reader list(bytes); !list.done();) {
@@ -44,8 +44,8 @@ std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
     std::string_view op, device;
     for (wire_format::Reader in(kernel); !in.done();) {
       const uint64_t tag = in.Tag();
-      if ((tag & kWireType) != kBytes) {  // a priority
-        in.Varint();
+      if (tag != kFirst && tag != kSecond) {
+        in.Skip(tag);
         continue;
       }
       if (!in.Bytes(&field)) break;
@@ -57,7 +57,36 @@ std::set<std::string_view> OpsWithCpuKernel(std::string_view bytes) {
   return ops;
 }
 
+struct NamedTrait {
+  std::string_view name;
+  bool all;  // `name` is the whole name of an op; else a part of it
+  Trait trait;
+};
+constexpr NamedTrait kTraits[] = {
+    // The next element comes when a pipeline has read and computed it.
+    {"Iterator", false, {.waits = true}},
+    // They read a data set to its end.
+    {"DatasetTo", false, {.waits = true}},
+    {"ReduceDataset", true, {.waits = true}},
+    // Another step may hold the lock.
+    {"MutexLock", true, {.waits = true}},
+    // Its kernel fails where shared_name is set.
+    {"OneShotIterator", true, {.takes_no_name = true}},
+};
+
 }  // namespace
+
+Trait TraitOf(const OpDef& op) {
+  const std::string_view name = op.name();
+  // Whoever puts something into a room with a limit waits until it fits.
+  Trait all{.waits = op.FindAttr("memory_limit") != nullptr};
+  for (const NamedTrait& row : kTraits) {
+    if (row.all ? name != row.name : name.find(row.name) == std::string_view::npos) continue;
+    all.waits |= row.trait.waits;
+    all.takes_no_name |= row.trait.takes_no_name;
+  }
+  return all;
+}
 
 Definitions& Definitions::Get() {
   static auto* const definitions = new Definitions;

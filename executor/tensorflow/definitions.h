@@ -11,6 +11,13 @@
 
 namespace monograph::tensorflow {
 
+// What the library demands of an op and its definition does not say.
+struct Trait {
+  bool waits = false;          // it may take long because it waits for something
+  bool takes_no_name = false;  // the library refuses a shared_name: it needs a container of its own
+};
+Trait TraitOf(const OpDef& op);
+
 class Definitions : public OpSource {
  public:
   // The process's only ones. They never die.

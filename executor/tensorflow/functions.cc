@@ -1,25 +1,13 @@
 #include "executor/tensorflow/functions.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "graph/attr_proto.h"
 #include "graph/function_def.h"
 #include "graph/graph.pb.h"
 
 namespace monograph::tensorflow {
 namespace {
-
-std::string BytesOf(const google::protobuf::MessageLite& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&out);
-  out.Trim();
-  return bytes;
-}
 
 class Adder {
  public:

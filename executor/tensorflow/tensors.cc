@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/op_source.h"
+#include "graph/structural_ops.h"
 
 namespace monograph::tensorflow {
 namespace {

@@ -5,6 +5,8 @@
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
+#include "ops/array/bitcast.h"
+#include "ops/dims.h"
 #include "ops/types.h"
 
 namespace monograph {
@@ -45,28 +47,9 @@ Status EmptyShape(ShapeContext& c) {
 }
 
 Status BitcastShape(ShapeContext& c) {
-  PartialShape shape = c.input(0);
   const size_t from = DTypeSize(c.input_dtype(0)), to = DTypeSize(c.attr<DType>("type"));
   if (from == 0 || to == 0) return InvalidArgument("Cannot bitcast types that have no kernels");
-  if (!shape.known_rank()) {
-    c.set_output(0, shape);
-    return Status();
-  }
-  if (from > to) {
-    if (shape.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
-    shape.AddDim(static_cast<int64_t>(from / to));
-  } else if (from < to) {
-    const auto wanted = static_cast<int64_t>(to / from);
-    if (shape.rank() == 0 ||
-        (shape.dim(shape.rank() - 1) >= 0 && shape.dim(shape.rank() - 1) != wanted)) {
-      return InvalidArgument("Cannot bitcast due to shape. " + shape.ToString() +
-                             " must end with a dimension of " + std::to_string(wanted));
-    }
-    PartialShape less = PartialShape::Scalar();
-    for (int i = 0; i + 1 < shape.rank(); ++i) less.AddDim(shape.dim(i));
-    shape = less;
-  }
+  MG_ASSIGN_OR_RETURN(const PartialShape shape, ShapeAfterBitcast(c.input(0), from, to));
   c.set_output(0, shape);
   return Status();
 }

@@ -3,6 +3,7 @@
 // they can; Diag and DiagPart are one strided copy.
 #include <algorithm>
 
+#include "ops/array/bitcast.h"
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/moves.h"
@@ -42,22 +43,9 @@ Status EmptyOf(KernelContext& c, const Attrs&) {
 
 Status BitcastOf(KernelContext& c, const Attrs&) {
   const Tensor& input = c.input(0);
-  Shape shape = input.shape();
   const size_t from = DTypeSize(input.dtype()), to = DTypeSize(c.output_dtype(0));
-  if (from > to) {
-    if (shape.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
-    shape.AddDim(static_cast<int64_t>(from / to));
-  } else if (from < to) {
-    const auto wanted = static_cast<int64_t>(to / from);
-    if (shape.rank() == 0 || shape[shape.rank() - 1] != wanted) {
-      return InvalidArgument("Cannot bitcast due to shape. " + shape.ToString() +
-                             " must end with a dimension of " + std::to_string(wanted));
-    }
-    Shape less;
-    for (int i = 0; i + 1 < shape.rank(); ++i) less.AddDim(shape[i]);
-    shape = less;
-  }
+  MG_ASSIGN_OR_RETURN(const PartialShape cast, ShapeAfterBitcast(input.shape(), from, to));
+  const Shape shape = cast.AsShape();
   if (input.offset() % to == 0) {
     c.set_output(0, Tensor(c.output_dtype(0), shape, input.buffer(), input.offset()));
     return Status();

@@ -8,6 +8,7 @@
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
 #include "ops/control/control.h"
+#include "ops/dims.h"
 #include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
 
@@ -208,8 +209,7 @@ Status PackShape(ShapeContext& c) {
     return Status();
   }
   MG_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(c.attr<int64_t>("axis"), shape.rank() + 1));
-  if (shape.rank() == kMaxRank)
-    return InvalidArgument("the result would have more than 8 dimensions");
+  if (shape.rank() == kMaxRank) return TooManyDimensions();
   PartialShape output = PartialShape::Scalar();
   for (int i = 0; i <= shape.rank(); ++i)
     output.AddDim(i == axis ? c.num_inputs() : shape.dim(i < axis ? i : i - 1));

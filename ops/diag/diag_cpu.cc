@@ -7,24 +7,10 @@
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/diag/band.h"
+#include "ops/words.h"
 
 namespace monograph::ops::diag {
 namespace {
-
-// Calls fn with an unsigned number of as many bytes as an element has.
-template <typename Fn>
-void WithElement(DType dtype, const Fn& fn) {
-  switch (DTypeSize(dtype)) {
-    case 1:
-      return fn(uint8_t{});
-    case 2:
-      return fn(uint16_t{});
-    case 4:
-      return fn(uint32_t{});
-    default:
-      return fn(uint64_t{});
-  }
-}
 
 // The band that input `k_input` and the attributes say; the main diagonal if there is no such
 // input.
@@ -57,7 +43,7 @@ Shape DiagonalsOf(const Shape& matrices, const Band& band) {
 // A scalar as its bytes; 0 for input `i` that the op does not have.
 template <typename T>
 T ValueOf(const KernelContext& c, int i) {
-  T value = 0;
+  T value{};
   if (i < c.num_inputs()) std::memcpy(&value, c.input(i).raw(), sizeof(T));
   return value;
 }
@@ -95,8 +81,8 @@ class PartKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, DiagonalsOf(shape, band)));
     if (out->elements() == 0) return Status();
     const int64_t size = band.rows * band.columns, taken = band.count() * band.longest();
-    WithElement(out->dtype(), [&](auto zero) {
-      using T = decltype(zero);
+    return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
+      using T = decltype(word);
       const T padding = ValueOf<T>(c, 2);
       const T* from = static_cast<const T*>(c.input(0).raw());
       T* to = static_cast<T*>(out->raw());
@@ -107,8 +93,8 @@ class PartKernel : public Kernel {
         }
       };
       c.ParallelFor(out->elements() / taken, 1 + taken, std::ref(body));
+      return Status();
     });
-    return Status();
   }
 
  private:
@@ -139,8 +125,8 @@ class DiagKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (out->elements() == 0) return Status();
     const int64_t size = band.rows * band.columns, given = band.count() * band.longest();
-    WithElement(out->dtype(), [&](auto zero) {
-      using T = decltype(zero);
+    return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
+      using T = decltype(word);
       const T padding = ValueOf<T>(c, 4);
       const T* from = static_cast<const T*>(c.input(0).raw());
       T* to = static_cast<T*>(out->raw());
@@ -151,8 +137,8 @@ class DiagKernel : public Kernel {
         }
       };
       c.ParallelFor(out->elements() / size, 1 + size / 8, std::ref(body));
+      return Status();
     });
-    return Status();
   }
 
  private:
@@ -174,8 +160,8 @@ class SetKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (out->elements() == 0) return Status();
     const int64_t size = band.rows * band.columns, given = band.count() * band.longest();
-    WithElement(out->dtype(), [&](auto zero) {
-      using T = decltype(zero);
+    return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
+      using T = decltype(word);
       const T *from = static_cast<const T*>(c.input(0).raw()),
               *diagonals = static_cast<const T*>(c.input(1).raw());
       T* to = static_cast<T*>(out->raw());
@@ -186,8 +172,8 @@ class SetKernel : public Kernel {
         }
       };
       c.ParallelFor(out->elements() / size, 1 + size / 8, std::ref(body));
+      return Status();
     });
-    return Status();
   }
 
  private:
@@ -214,8 +200,8 @@ class BandPartKernel : public Kernel {
     if (upper < 0) upper = columns;
     MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, shape));
     if (out->elements() == 0) return Status();
-    WithElement(out->dtype(), [&](auto zero) {
-      using T = decltype(zero);
+    return DispatchWord(DTypeSize(out->dtype()), [&](auto word) {
+      using T = decltype(word);
       const T* from = static_cast<const T*>(c.input(0).raw());
       T* to = static_cast<T*>(out->raw());
       const auto body = [=](int64_t begin, int64_t end) {
@@ -225,14 +211,14 @@ class BandPartKernel : public Kernel {
                         last = std::clamp<int64_t>(row + upper + 1, first, columns);
           const T* x = from + line * columns;
           T* y = to + line * columns;
-          std::fill_n(y, first, T(0));
+          std::fill_n(y, first, T{});
           if (x != y) std::copy(x + first, x + last, y + first);
-          std::fill(y + last, y + columns, T(0));
+          std::fill(y + last, y + columns, T{});
         }
       };
       c.ParallelFor(out->elements() / columns, 1 + columns / 8, std::ref(body));
+      return Status();
     });
-    return Status();
   }
 };
 

@@ -6,6 +6,7 @@
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 
 namespace monograph {
 
@@ -58,8 +59,7 @@ Status FeatureShapes(ShapeContext& c, size_t sparse, const PartialShape& batch) 
   for (const PartialShape& shape : shapes) {
     PartialShape output;
     if (batch.known_rank() && shape.known_rank()) {
-      if (batch.rank() + shape.rank() > kMaxRank)
-        return InvalidArgument("the result would have more than 8 dimensions");
+      if (batch.rank() + shape.rank() > kMaxRank) return TooManyDimensions();
       output = batch;
       for (int i = 0; i < shape.rank(); ++i) output.AddDim(shape.dim(i));
     }

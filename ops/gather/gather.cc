@@ -10,6 +10,7 @@
 #include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/select/select.h"
@@ -109,7 +110,7 @@ Status GatherShape(ShapeContext& c) {  // also that of Gather, which has no axis
   }
   const int batch = static_cast<int>(batch_dims);
   const int rank = params.rank() - 1 + indices.rank() - batch;
-  if (rank > kMaxRank) return InvalidArgument("the result would have more than 8 dimensions");
+  if (rank > kMaxRank) return TooManyDimensions();
   if (!axis_value) {
     c.set_output(0, PartialShape::UnknownOfRank(rank));
     return Status();
@@ -132,8 +133,7 @@ Status OneHotShape(ShapeContext& c) {
     c.set_output(0, PartialShape());
     return Status();
   }
-  if (indices.rank() == kMaxRank)
-    return InvalidArgument("the result would have more than 8 dimensions");
+  if (indices.rank() == kMaxRank) return TooManyDimensions();
   MG_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(c.attr<int64_t>("axis"), indices.rank() + 1));
   const auto depth = c.InputAsInts(1);
   if (depth && depth->front() < 0) return InvalidArgument("depth must not be negative");
@@ -158,8 +158,7 @@ Status DynamicPartitionShape(ShapeContext& c) {
                              " does not begin with the shape " + partitions.ToString() +
                              " of partitions");
     }
-    if (data.rank() - partitions.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
+    if (data.rank() - partitions.rank() == kMaxRank) return TooManyDimensions();
     part = PartialShape{-1};
     for (int i = partitions.rank(); i < data.rank(); ++i) part.AddDim(data.dim(i));
   }

@@ -7,6 +7,7 @@
 #include "executor/kernel.h"
 #include "ops/check_indices.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/dims.h"
 
 namespace monograph::ops::gather {
 
@@ -30,7 +31,7 @@ inline Result<GatherPlan> PlanGather(const Shape& params, const Shape& indices,
   }
   const int batch_rank = static_cast<int>(batch_dims);
   if (params.rank() - 1 + indices.rank() - batch_rank > kMaxRank) {
-    return InvalidArgument("the result would have more than 8 dimensions");
+    return TooManyDimensions();
   }
   GatherPlan plan;
   for (int i = 0; i < axis; ++i) {
@@ -97,7 +98,7 @@ inline Result<SegmentPlan> PlanSegments(const KernelContext& c) {
     if (i < ids.rank()) {
       fits = data.dim(i) == ids.dim(i);
     } else if (plan.output.rank() == kMaxRank) {
-      return InvalidArgument("the result would have more than 8 dimensions");
+      return TooManyDimensions();
     } else {
       plan.output.AddDim(data.dim(i));
       plan.columns *= data.dim(i);
@@ -143,8 +144,7 @@ inline Result<StitchPlan> PlanStitch(const KernelContext& c) {
       plan.rows = std::max<int64_t>(plan.rows, index + int64_t{1});
     }
   }
-  if (row.rank() == kMaxRank)
-    return InvalidArgument("the result would have more than 8 dimensions");
+  if (row.rank() == kMaxRank) return TooManyDimensions();
   plan.output.AddDim(plan.rows);
   for (int64_t dim : row.dims()) plan.output.AddDim(dim);
   plan.row_bytes = static_cast<size_t>(row.elements()) * DTypeSize(c.output_dtype(0));

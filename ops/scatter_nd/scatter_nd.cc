@@ -7,6 +7,7 @@
 #include "graph/shape_inference.h"
 #include "ops/cast/cast.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/shape/shape.h"
 #include "ops/types.h"
@@ -65,8 +66,7 @@ Status GatherNdShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const int64_t depth, DepthFor(indices, params));
   PartialShape output;
   if (depth >= 0 && params.known_rank()) {
-    if (indices.rank() - 1 + params.rank() - depth > kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
+    if (indices.rank() - 1 + params.rank() - depth > kMaxRank) return TooManyDimensions();
     output = PartialShape::Scalar();
     for (int i = 0; i + 1 < indices.rank(); ++i) output.AddDim(indices.dim(i));
     for (auto i = static_cast<int>(depth); i < params.rank(); ++i) output.AddDim(params.dim(i));

@@ -9,6 +9,7 @@
 #include "ops/cast/cast.h"
 #include "ops/concat/concat.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gather/gather.h"
 #include "ops/select/select.h"
@@ -79,8 +80,7 @@ Status RowsShape(ShapeContext& c, int64_t rows, int dropped) {
   }
   if (data.rank() < dropped)
     return InvalidArgument("data must have at least one dimension, not shape " + data.ToString());
-  if (data.rank() - dropped == kMaxRank)
-    return InvalidArgument("the result would have more than 8 dimensions");
+  if (data.rank() - dropped == kMaxRank) return TooManyDimensions();
   PartialShape output{rows};
   for (int i = dropped; i < data.rank(); ++i) output.AddDim(data.dim(i));
   c.set_output(0, output);

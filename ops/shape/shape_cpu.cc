@@ -5,6 +5,7 @@
 
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/dims.h"
 #include "ops/shape/broadcast_to.h"
 
 namespace monograph::ops::shape {
@@ -107,8 +108,7 @@ class ExpandDimsKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     const Shape& in = c.input(0).shape();
     MG_ASSIGN_OR_RETURN(const int axis, AxisOf(c.input(1), in.rank() + 1));
-    if (in.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
+    if (in.rank() == kMaxRank) return TooManyDimensions();
     Shape out;
     for (int i = 0; i <= in.rank(); ++i) out.AddDim(i == axis ? 1 : in.dim(i < axis ? i : i - 1));
     c.set_output(0, c.TakeInput(0).Reshaped(out));

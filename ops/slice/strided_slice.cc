@@ -4,6 +4,8 @@
 #include <bit>
 #include <string>
 
+#include "ops/dims.h"
+
 namespace monograph::ops::slice {
 namespace {
 
@@ -61,8 +63,7 @@ Result<StridedSlicePlan> PlanStridedSlice(const PartialShape& input, int count,
     plan.sizes.AddDim(input.dim(axis));
   };
   auto emit = [&](int64_t size) -> Status {
-    if (plan.output.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
+    if (plan.output.rank() == kMaxRank) return TooManyDimensions();
     plan.output.AddDim(size);
     return Status();
   };

@@ -6,8 +6,18 @@
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
+#include "ops/dims.h"
 
 namespace monograph {
+namespace {
+
+Output Node(const Scope& scope, const char* op, std::initializer_list<Output> inputs) {
+  OpBuilder builder(scope, op);
+  for (const Output& input : inputs) builder.Input(input);
+  return builder.BuildOutput();
+}
+
+}  // namespace
 
 TensorArrayOutputs TensorArray(const Scope& scope, const Output& size, DType dtype,
                                const TensorArrayOptions& options) {
@@ -47,32 +57,17 @@ TensorArrayOutputs TensorArrayGradWithShape(const Scope& scope, const Output& ha
 
 Output TensorArrayWrite(const Scope& scope, const Output& handle, const Output& index,
                         const Output& value, const Output& flow) {
-  return OpBuilder(scope, "TensorArrayWriteV3")
-      .Input(handle)
-      .Input(index)
-      .Input(value)
-      .Input(flow)
-      .BuildOutput();
+  return Node(scope, "TensorArrayWriteV3", {handle, index, value, flow});
 }
 
 Output TensorArrayScatter(const Scope& scope, const Output& handle, const Output& indices,
                           const Output& value, const Output& flow) {
-  return OpBuilder(scope, "TensorArrayScatterV3")
-      .Input(handle)
-      .Input(indices)
-      .Input(value)
-      .Input(flow)
-      .BuildOutput();
+  return Node(scope, "TensorArrayScatterV3", {handle, indices, value, flow});
 }
 
 Output TensorArraySplit(const Scope& scope, const Output& handle, const Output& value,
                         const Output& lengths, const Output& flow) {
-  return OpBuilder(scope, "TensorArraySplitV3")
-      .Input(handle)
-      .Input(value)
-      .Input(lengths)
-      .Input(flow)
-      .BuildOutput();
+  return Node(scope, "TensorArraySplitV3", {handle, value, lengths, flow});
 }
 
 Output TensorArrayRead(const Scope& scope, const Output& handle, const Output& index,
@@ -109,7 +104,7 @@ TensorArrayConcatOutputs TensorArrayConcat(const Scope& scope, const Output& han
 }
 
 Output TensorArraySize(const Scope& scope, const Output& handle, const Output& flow) {
-  return OpBuilder(scope, "TensorArraySizeV3").Input(handle).Input(flow).BuildOutput();
+  return Node(scope, "TensorArraySizeV3", {handle, flow});
 }
 
 Operation TensorArrayClose(const Scope& scope, const Output& handle) {
@@ -118,14 +113,6 @@ Operation TensorArrayClose(const Scope& scope, const Output& handle) {
 
 namespace ops::tensor_array {
 namespace {
-
-// [first] + rest; nothing is known where that has too many dimensions, which the kernel refuses.
-PartialShape Prepended(int64_t first, const PartialShape& rest) {
-  if (!rest.known_rank() || rest.rank() >= kMaxRank) return PartialShape();
-  PartialShape shape{first};
-  for (const int64_t dim : rest.dims()) shape.AddDim(dim);
-  return shape;
-}
 
 Status ArrayShape(ShapeContext& c) {
   c.set_output(0, PartialShape::Scalar());

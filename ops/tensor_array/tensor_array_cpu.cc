@@ -21,6 +21,7 @@ namespace monograph::ops::tensor_array {
 namespace {
 
 using variable::FindResource;
+using variable::HandleThatReleases;
 
 constexpr char kArrays[] = "_tensor_arrays";
 constexpr char kGradients[] = "_tensor_array_grads";
@@ -58,20 +59,6 @@ Status CheckVector(const Tensor& tensor, const char* what) {
                          " to be a vector, but received shape: " + tensor.shape().ToString());
 }
 
-// A handle, `release` runs when the last tensor that shares it goes.
-template <typename Release>
-Tensor MakeHandle(std::string_view device, const char* container, const std::string& name,
-                  Release release) {
-  auto handle =
-      std::make_unique<ResourceHandle>(ResourceHandle{std::string(device), container, name});
-  ResourceHandle* const at = handle.release();
-  return Tensor(DT_RESOURCE, Shape(),
-                Buffer::Wrap(at, sizeof(ResourceHandle), [at, release = std::move(release)] {
-                  release(*at);
-                  delete at;
-                }));
-}
-
 class ArrayKernel : public Kernel {
  public:
   explicit ArrayKernel(const KernelConstruction& k)
@@ -100,12 +87,12 @@ class ArrayKernel : public Kernel {
     const auto made = std::make_shared<TensorArrayResource>(std::move(spec), size);
     MG_RETURN_IF_ERROR(
         resources.FindOrCreate<TensorArrayResource>(kArrays, name, [&] { return made; }).status());
-    c.set_output(0, MakeHandle(device_, kArrays, name,
-                               [&resources, array = made](const ResourceHandle& handle) {
-                                 for (const std::string& gradient : array->GradientNames())
-                                   resources.Delete(kGradients, gradient);
-                                 resources.Delete(handle.container, handle.name);
-                               }));
+    c.set_output(0, HandleThatReleases(device_, kArrays, name,
+                                       [&resources, array = made](const ResourceHandle& handle) {
+                                         for (const std::string& gradient : array->GradientNames())
+                                           resources.Delete(kGradients, gradient);
+                                         resources.Delete(handle.container, handle.name);
+                                       }));
     return Status();
   }
 
@@ -136,8 +123,8 @@ class GradientKernel : public Kernel {
     MG_RETURN_IF_ERROR(c.resources()
                            .FindOrCreate<TensorArrayResource>(kGradients, gradient->name(), found)
                            .status());
-    c.set_output(0, MakeHandle(device_, kGradients, gradient->name(),
-                               [array_handle = c.input(0)](const ResourceHandle&) {}));
+    c.set_output(0, HandleThatReleases(device_, kGradients, gradient->name(),
+                                       [array_handle = c.input(0)](const ResourceHandle&) {}));
     c.set_output(1, c.input(1));
     return Status();
   }

@@ -6,13 +6,11 @@
 
 #include <algorithm>
 
-#include "base/pool_allocator.h"
+#include "ops/cpu/reserve_cpu.h"
 #include "ops/cpu/tensor_util_cpu.h"
 
 namespace monograph::ops::tensor_array {
 namespace {
-
-constexpr size_t kSmall = 4096;  // bytes that the runtime takes without asking
 
 std::string Index(int32_t index) { return "TensorArray index " + std::to_string(index); }
 
@@ -43,19 +41,10 @@ Status TensorArrayResource::Lengthen(size_t elements) {
     size_t wanted = std::max(elements, 2 * elements_.capacity());
     // Most arrays are filled: those of a fixed length, and not a long one, get it at once.
     const size_t all = std::max(elements, size_);
-    if (!dynamic_size_ && (all <= wanted || all * sizeof(Element) <= kSmall)) wanted = all;
-    const size_t bytes = wanted * sizeof(Element);
-    std::shared_ptr<void> room;
-    if (bytes > kSmall) {
-      room = HostPool().Reserve(bytes);
-      if (room == nullptr) {
-        return ResourceExhausted("TensorArray " + name_ + " has no room for " +
-                                 std::to_string(elements) +
-                                 " elements: " + HostPool().Explain(bytes));
-      }
-    }
-    elements_.reserve(wanted);
-    room_ = std::move(room);
+    if (!dynamic_size_ && (all <= wanted || all * sizeof(Element) <= kUnasked)) wanted = all;
+    MG_RETURN_IF_ERROR(ReserveWithin(&elements_, wanted, &room_)
+                           .WithContext("TensorArray " + name_ + " has no room for " +
+                                        std::to_string(elements) + " elements"));
   }
   elements_.resize(elements);
   return Status();

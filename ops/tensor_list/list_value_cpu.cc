@@ -3,29 +3,14 @@
 #include <algorithm>
 #include <string>
 
-#include "base/pool_allocator.h"
+#include "ops/cpu/reserve_cpu.h"
 
 namespace monograph::ops::tensor_list {
-namespace {
-
-constexpr size_t kSmall = 4096;  // bytes that the runtime takes without asking
-
-}  // namespace
 
 Status TensorList::Reserve(size_t count) {
   if (count <= elements_.capacity()) return Status();
-  const size_t wanted = std::max(count, 2 * elements_.capacity()), bytes = wanted * sizeof(Tensor);
-  std::shared_ptr<void> room;
-  if (bytes > kSmall) {
-    room = HostPool().Reserve(bytes);
-    if (room == nullptr) {
-      return ResourceExhausted("no room for a list of " + std::to_string(count) +
-                               " tensors: " + HostPool().Explain(bytes));
-    }
-  }
-  elements_.reserve(wanted);
-  room_ = std::move(room);
-  return Status();
+  return ReserveWithin(&elements_, std::max(count, 2 * elements_.capacity()), &room_)
+      .WithContext("no room for a list of " + std::to_string(count) + " tensors");
 }
 
 Status TensorList::Resize(int64_t size) {

@@ -6,6 +6,7 @@
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
+#include "ops/dims.h"
 #include "ops/gather/gather.h"
 #include "ops/shape/shape.h"
 #include "ops/slice/slice.h"
@@ -148,13 +149,6 @@ Result<PartialShape> ElementShape(const ShapeContext& c, int i) {
   if ((value != nullptr && value->shape().rank() == 0) || !shape.known_rank() || shape.rank() == 0)
     return PartialShape();
   return c.InputAsShape(i);
-}
-
-PartialShape Prepended(int64_t first, const PartialShape& rest) {
-  if (!rest.known_rank() || rest.rank() >= kMaxRank) return PartialShape();
-  PartialShape shape{first};
-  for (const int64_t dim : rest.dims()) shape.AddDim(dim);
-  return shape;
 }
 
 Status ListShape(ShapeContext& c) {

@@ -6,6 +6,7 @@
 #include "graph/gradients.h"
 #include "graph/op_def.h"
 #include "graph/shape_inference.h"
+#include "ops/dims.h"
 
 namespace monograph {
 
@@ -83,8 +84,7 @@ Status DecodeRawShape(ShapeContext& c) {
   const PartialShape& bytes = c.input(0);
   PartialShape output;
   if (bytes.known_rank()) {
-    if (bytes.rank() == kMaxRank)
-      return InvalidArgument("the result would have more than 8 dimensions");
+    if (bytes.rank() == kMaxRank) return TooManyDimensions();
     output = bytes;
     output.AddDim(-1);
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/dims.h"
 #include "ops/text/csv_fields.h"
 #include "ops/text/parse_number.h"
 
@@ -427,8 +428,7 @@ Status DecodeRawOf(KernelContext& c, const Attrs& attrs) {
                            " that is not a multiple of " + std::to_string(size) + ", the size of " +
                            std::string(DTypeName(c.output_dtype(0))));
   }
-  if (in.shape().rank() == kMaxRank)
-    return InvalidArgument("the result would have more than 8 dimensions");
+  if (in.shape().rank() == kMaxRank) return TooManyDimensions();
   Shape shape = in.shape();
   shape.AddDim(static_cast<int64_t>(bytes / size));
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));

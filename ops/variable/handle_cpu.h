@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "executor/kernel.h"
@@ -59,6 +60,20 @@ class HandleKernel : public Kernel {
   Tensor handle_;
 };
 
+// The handle of container/name; `release`, a function of the handle, runs when the last tensor that
+// shares it goes.
+template <typename Release>
+Tensor HandleThatReleases(std::string_view device, const char* container, const std::string& name,
+                          Release release) {
+  auto* const handle = new ResourceHandle{std::string(device), container, name};
+  return Tensor(
+      DT_RESOURCE, Shape(),
+      Buffer::Wrap(handle, sizeof(ResourceHandle), [handle, release = std::move(release)] {
+        release(*handle);
+        delete handle;
+      }));
+}
+
 // Output 0 becomes the handle of `resource`, under a name of its own, which begins with `prefix`.
 // The memory of the handle takes the resource away when the last tensor that shares it goes: at the
 // end of the step at the latest.
@@ -71,13 +86,10 @@ Status SetHandleOfRun(KernelContext& c, const std::string& device, const char* c
       prefix + "_" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
   ResourceManager& resources = c.resources();
   MG_RETURN_IF_ERROR(resources.FindOrCreate<R>(container, name, [&] { return resource; }).status());
-  auto* const handle = new ResourceHandle{device, container, name};
-  const auto remove = [handle, &resources] {
-    resources.Delete(handle->container, handle->name);
-    delete handle;
-  };
-  c.set_output(0,
-               Tensor(DT_RESOURCE, Shape(), Buffer::Wrap(handle, sizeof(ResourceHandle), remove)));
+  c.set_output(
+      0, HandleThatReleases(device, container, name, [&resources](const ResourceHandle& handle) {
+        resources.Delete(handle.container, handle.name);
+      }));
   return Status();
 }
 

@@ -64,7 +64,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void CloseGracefully(const Status& why);
 
   bool closed() const { return closed_; }
-  const Status& close_status() const { return close_status_; }
   // The first bytes did not come from a Monograph peer, or none came at all.
   bool silent_peer() const { return silent_peer_; }
 
