@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
+#include "ops/gpu/moves.h"
 
 namespace monograph::ops::example {
 namespace {
@@ -91,6 +93,9 @@ class Wire {
   bool ok_ = true;
 };
 
+// What these cost, in the units of Looks.
+constexpr int64_t kEachExample = 100, kEachField = 20, kEachNumber = 5;
+
 // A feature of one example: its list, and what it is a list of. DT_INVALID: it has none.
 struct Found {
   DType dtype = DT_INVALID;
@@ -112,13 +117,18 @@ struct Column {
                                                     : texts.size());
   }
   // Values [first, first + n) to elements [at, at + n).
-  void Put(int64_t first, int64_t n, Tensor* to, int64_t at) const {
-    if (dtype == DT_FLOAT) {
-      std::copy_n(floats.begin() + first, n, to->data<float>() + at);
-    } else if (dtype == DT_INT64) {
-      std::copy_n(ints.begin() + first, n, to->data<int64_t>() + at);
-    } else {
-      std::copy_n(texts.begin() + first, n, to->strings() + at);
+  void Put(Looks* looks, int64_t first, int64_t n, Tensor* to, int64_t at) const {
+    for (int64_t left = n; dtype == DT_STRING && left > 0; --left) {
+      if (!AppendText(looks, texts[static_cast<size_t>(first++)], to->strings() + at++)) return;
+    }
+    for (int64_t begin = 0; dtype != DT_STRING && begin < n; begin += kPiece) {
+      const int64_t size = std::min(kPiece, n - begin);
+      if (!looks->GoOn(size)) return;
+      if (dtype == DT_FLOAT) {
+        std::copy_n(floats.begin() + first + begin, size, to->data<float>() + at + begin);
+      } else {
+        std::copy_n(ints.begin() + first + begin, size, to->data<int64_t>() + at + begin);
+      }
     }
   }
   int64_t begin(size_t example) const { return example == 0 ? 0 : ends[example - 1]; }
@@ -137,8 +147,9 @@ bool FindFeature(std::string_view feature, Found* found) {
   return wire.ok();
 }
 
-// The features of an example that `wanted` names, by number. False: it is no example.
-bool FindFeatures(std::string_view example,
+// The features of an example that `wanted` names, by number. False: it is no example, or the step
+// is aborted.
+bool FindFeatures(Looks* looks, std::string_view example,
                   const std::unordered_map<std::string_view, size_t>& wanted,
                   std::vector<Found>* found) {
   std::fill(found->begin(), found->end(), Found());
@@ -157,6 +168,7 @@ bool FindFeatures(std::string_view example,
       Wire entry(features.Bytes());
       std::string_view key, feature;
       while (entry.Next(&number)) {
+        if (!looks->GoOn(kEachField)) return false;
         if ((number == 1 || number == 2) && entry.is_bytes()) {
           (number == 1 ? key : feature) = entry.Bytes();
         } else {
@@ -175,24 +187,26 @@ bool FindFeatures(std::string_view example,
   return wire.ok();
 }
 
-bool Append(std::string_view list, Column* column) {
+bool Append(Looks* looks, std::string_view list, Column* column) {
   Wire wire(list);
   for (uint32_t number = 0; wire.Next(&number);) {
+    if (!looks->GoOn(kEachField)) return false;
     if (number != 1) {
       wire.Skip();
     } else if (column->dtype == DT_STRING && wire.is_bytes()) {
-      column->texts.emplace_back(wire.Bytes());
+      if (!AppendText(looks, wire.Bytes(), &column->texts.emplace_back())) return false;
     } else if (column->dtype == DT_FLOAT && wire.is_fixed32()) {
       column->floats.push_back(wire.Fixed32());
     } else if (column->dtype == DT_FLOAT && wire.is_bytes()) {
       Wire packed(wire.Bytes());
-      while (packed.ok() && !packed.empty()) column->floats.push_back(packed.Fixed32());
+      while (packed.ok() && !packed.empty() && looks->GoOn(kEachNumber))
+        column->floats.push_back(packed.Fixed32());
       if (!packed.ok()) return false;
     } else if (column->dtype == DT_INT64 && wire.is_varint()) {
       column->ints.push_back(static_cast<int64_t>(wire.Varint()));
     } else if (column->dtype == DT_INT64 && wire.is_bytes()) {
       Wire packed(wire.Bytes());
-      while (packed.ok() && !packed.empty())
+      while (packed.ok() && !packed.empty() && looks->GoOn(kEachNumber))
         column->ints.push_back(static_cast<int64_t>(packed.Varint()));
       if (!packed.ok()) return false;
     } else {
@@ -255,9 +269,12 @@ Status Read(const KernelContext& c, std::span<const std::string> examples, const
       return InvalidArgument("the key '" + wanted->columns[i].key + "' is given twice");
   }
   std::vector<Found> found(wanted->columns.size());
+  Looks looks(c);
   for (size_t e = 0; e < examples.size(); ++e) {
     const std::string where = "Name: " + NameOf(names, e);
-    if (!FindFeatures(examples[e], numbers, &found))
+    const bool is_example = FindFeatures(&looks, examples[e], numbers, &found);
+    if (!looks.GoOn(kEachExample)) return Cancelled("the step was aborted");
+    if (!is_example)
       return InvalidArgument("Could not parse example input, value number " + std::to_string(e) +
                              " (" + where + ")");
     for (size_t i = 0; i < found.size(); ++i) {
@@ -269,7 +286,9 @@ Status Read(const KernelContext& c, std::span<const std::string> examples, const
               ".  Data types don't match. Expected type: " + std::string(DTypeName(column.dtype)) +
               ", got " + std::string(DTypeName(found[i].dtype)));
         }
-        if (!Append(found[i].list, &column))
+        const bool is_feature = Append(&looks, found[i].list, &column);
+        if (!looks.GoOn(0)) return Cancelled("the step was aborted");
+        if (!is_feature)
           return InvalidArgument("Could not parse feature '" + column.key + "' of example " +
                                  std::to_string(e) + " (" + where + ")");
       }
@@ -305,15 +324,16 @@ Status PutSparse(KernelContext& c, const Column& column, size_t examples, bool s
   MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(output + 2 * step, Shape{rank}));
   int64_t* at = indices->data<int64_t>();
   int64_t longest = 0;
+  Looks looks(c);
   for (size_t e = 0; e < examples; ++e) {
     const int64_t first = column.begin(e), count = column.ends[e] - first;
     longest = std::max(longest, count);
-    for (int64_t k = 0; k < count; ++k) {
+    for (int64_t k = 0; k < count && looks.GoOn(1); ++k) {
       if (!single) *at++ = static_cast<int64_t>(e);
       *at++ = k;
     }
   }
-  column.Put(0, n, values, 0);
+  column.Put(&looks, 0, n, values, 0);
   if (!single) shape->data<int64_t>()[0] = static_cast<int64_t>(examples);
   shape->data<int64_t>()[rank - 1] = longest;
   return Status();
@@ -339,17 +359,19 @@ Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t example
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, whole));
   const size_t bytes = DTypeSize(column.dtype);
   char* const to = static_cast<char*>(out->raw());
-  if (out->dtype() != DT_STRING) std::memset(to, 0, out->bytes());
-  for (size_t e = 0; e < examples; ++e) {
+  if (out->dtype() != DT_STRING) MG_RETURN_IF_ERROR(ops::HostMoves::Zero(c, to, out->bytes()));
+  Looks looks(c);
+  for (size_t e = 0; e < examples && looks.GoOn(kEachExample); ++e) {
     const auto at = static_cast<int64_t>(e) * each;
     const int64_t n = column.ends[e] - column.begin(e);
-    column.Put(column.begin(e), n, out, at);
+    column.Put(&looks, column.begin(e), n, out, at);
     const char* from = static_cast<const char*>(fallback.raw());
     if (!IsOpen(shape) && n == 0 && fallback.elements() > 0) {
       CopyElements(column.dtype, from, to + static_cast<size_t>(at) * bytes,
                    static_cast<size_t>(each) * bytes);
     }
-    for (int64_t k = n; IsOpen(shape) && fallback.elements() > 0 && k < each; ++k)
+    for (int64_t k = n;
+         IsOpen(shape) && fallback.elements() > 0 && k < each && looks.GoOn(kEachNumber); ++k)
       CopyElements(column.dtype, from, to + static_cast<size_t>(at + k) * bytes, bytes);
   }
   return Status();
@@ -357,7 +379,8 @@ Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t example
 
 Status PutRagged(KernelContext& c, const Column& column, size_t examples, int output, int step) {
   MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(output, Shape{column.size()}));
-  column.Put(0, column.size(), values, 0);
+  Looks looks(c);
+  column.Put(&looks, 0, column.size(), values, 0);
   const auto rows = static_cast<int64_t>(examples);
   MG_ASSIGN_OR_RETURN(Tensor * splits, c.AllocateOutput(output + step, Shape{rows + 1}));
   SetIndex(splits, 0, 0);
