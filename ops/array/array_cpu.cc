@@ -5,6 +5,7 @@
 
 #include "ops/array/bitcast.h"
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/moves.h"
 
@@ -27,7 +28,9 @@ Status LinSpaceOf(KernelContext& c, const Attrs&) {
     to[0] = T(start);
     if (num == 1) return Status();
     const A step = (stop - start) / static_cast<A>(num - 1);
-    for (int64_t i = 1; i + 1 < num; ++i) to[i] = T(start + step * static_cast<A>(i));
+    InPieces(c, num - 2, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin + 1; i < end + 1; ++i) to[i] = T(start + step * static_cast<A>(i));
+    });
     to[num - 1] = T(stop);
     return Status();
   });
@@ -122,7 +125,9 @@ Status UnravelOf(KernelContext& c, const Attrs&) {
       return InvalidArgument("Input dims product is causing integer overflow");
   }
   const int64_t n = indices.elements();
+  Looks looks(c);
   for (int64_t i = 0; i < n; ++i) {
+    if (!looks.GoOn(1)) return Status();
     if (IndexAt(indices, i) < 0 || IndexAt(indices, i) >= product) {
       return InvalidArgument("index " + std::to_string(IndexAt(indices, i)) +
                              " is out of bound as with dims");
@@ -131,7 +136,7 @@ Status UnravelOf(KernelContext& c, const Attrs&) {
   Shape shape{dims.elements()};
   if (indices.shape().rank() == 1) shape.AddDim(n);
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n && looks.GoOn(10 * dims.elements()); ++i) {
     int64_t rest = IndexAt(indices, i);
     for (int64_t d = dims.elements() - 1; d >= 0; --d) {
       SetIndex(out, d * n + i, rest % IndexAt(dims, d));

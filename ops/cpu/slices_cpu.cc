@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/independent_loop.h"
+#include "ops/cpu/looks_cpu.h"
 
 namespace monograph {
 namespace {
@@ -162,10 +163,12 @@ Status CheckNdShapes(const Shape& shape, const Shape& indices, const Shape& upda
   return fits ? Status() : SlicesDoNotFit(shape, indices, updates, whole);
 }
 
-Status CheckNdIndices(const Shape& shape, const Tensor& indices) {
+Status CheckNdIndices(const KernelContext& c, const Shape& shape, const Tensor& indices) {
   const auto depth = static_cast<size_t>(DepthOf(indices));
+  Looks looks(c);
   return WithIndices(indices, [&](auto span) {
     for (size_t at = 0; depth > 0 && at < span.size(); at += depth) {
+      if (!looks.GoOn(1)) return Cancelled("the step was aborted");
       const auto index = span.subspan(at, depth);
       bool inside = true;
       for (size_t i = 0; i < depth; ++i)
@@ -196,16 +199,33 @@ void NdPlaces(const Shape& shape, const Tensor& indices, int depth, int64_t firs
   });
 }
 
-void CombineNd(CombineFn combine, void* table, const Shape& shape, const Tensor& indices, int depth,
-               int64_t n, const void* updates, size_t element_bytes, int64_t step, int64_t size) {
+void CombineSlice(const KernelContext& c, CombineFn combine, size_t element_bytes, void* table,
+                  int64_t place, const void* update, int64_t size) {
+  if (size <= kPiece) return combine(table, &place, 1, update, size, size);
+  InPieces(c, size, [&](int64_t begin, int64_t end) {
+    const int64_t first = 0;
+    combine(static_cast<char*>(table) + static_cast<size_t>(place * size + begin) * element_bytes,
+            &first, 1,
+            static_cast<const char*>(update) + static_cast<size_t>(begin) * element_bytes,
+            end - begin, end - begin);
+  });
+}
+
+void CombineNd(const KernelContext& c, CombineFn combine, void* table, const Shape& shape,
+               const Tensor& indices, int depth, int64_t n, const void* updates,
+               size_t element_bytes, int64_t step, int64_t size) {
   std::array<int64_t, 512> places;
-  const auto most = static_cast<int64_t>(places.size());
-  for (int64_t first = 0; first < n; first += most) {
+  const auto most = std::clamp<int64_t>(kPiece / std::max<int64_t>(1, size), 1, places.size());
+  for (int64_t first = 0; first < n && !c.cancelled(); first += most) {
     const int64_t count = std::min(most, n - first);
     NdPlaces(shape, indices, depth, first, count, places.data());
-    combine(table, places.data(), count,
-            static_cast<const char*>(updates) + static_cast<size_t>(first * step) * element_bytes,
-            step, size);
+    const char* const from =
+        static_cast<const char*>(updates) + static_cast<size_t>(first * step) * element_bytes;
+    if (count == 1) {
+      CombineSlice(c, combine, element_bytes, table, places[0], from, size);
+    } else {
+      combine(table, places.data(), count, from, step, size);
+    }
   }
 }
 

@@ -21,6 +21,10 @@ using CombineFn = void (*)(void* table, const int64_t* places, int64_t n, const 
 // booleans, too.
 CombineFn CombineOf(SliceUpdate update, DType dtype);
 
+// Changes one slice, with looks at cancellation within it.
+void CombineSlice(const KernelContext& c, CombineFn combine, size_t element_bytes, void* table,
+                  int64_t place, const void* update, int64_t size);
+
 // The number of indices that name one slice: the last dimension. REQUIRES: rank >= 1.
 inline int DepthOf(const Tensor& indices) {
   return static_cast<int>(indices.shape()[indices.shape().rank() - 1]);
@@ -30,15 +34,17 @@ inline int DepthOf(const Tensor& indices) {
 // shape of these slices. `whole` is what errors call the tensor.
 Status CheckNdShapes(const Shape& shape, const Shape& indices, const Shape& updates,
                      const std::string& whole);
-Status CheckNdIndices(const Shape& shape, const Tensor& indices);
+// Cancelled once the step is aborted: they are not checked then.
+Status CheckNdIndices(const KernelContext& c, const Shape& shape, const Tensor& indices);
 
 // The numbers of slices [first, first + n) that `indices` name, which have been checked.
 void NdPlaces(const Shape& shape, const Tensor& indices, int depth, int64_t first, int64_t n,
               int64_t* places);
 
 // Changes the n slices of `table`, a tensor of `shape`, that checked `indices` name: `depth` of
-// them name a slice; 0: one per row.
-void CombineNd(CombineFn combine, void* table, const Shape& shape, const Tensor& indices, int depth,
-               int64_t n, const void* updates, size_t element_bytes, int64_t step, int64_t size);
+// them name a slice; 0: one per row. Looks at cancellation.
+void CombineNd(const KernelContext& c, CombineFn combine, void* table, const Shape& shape,
+               const Tensor& indices, int depth, int64_t n, const void* updates,
+               size_t element_bytes, int64_t step, int64_t size);
 
 }  // namespace monograph

@@ -1,7 +1,6 @@
 #include "ops/cpu/tensor_util_cpu.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "ops/cpu/copy_elements_cpu.h"
@@ -10,15 +9,15 @@
 namespace monograph {
 namespace {
 
-constexpr int64_t kPiece = 4096;
+constexpr int64_t kAddends = 4096;
 
 template <typename T>
 void AddPieces(KernelContext& c, const void* a, const void* b, void* to, int64_t n) {
   const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
   T* const sum = static_cast<T*>(to);
-  c.ParallelFor(n / kPiece + 1, 1000, [=](int64_t first, int64_t last) {
-    const int64_t end = std::min(n, last * kPiece);
-    for (int64_t i = first * kPiece; i < end; ++i) sum[i] = T(x[i] + y[i]);
+  c.ParallelFor(n / kAddends + 1, 1000, [=](int64_t first, int64_t last) {
+    const int64_t end = std::min(n, last * kAddends);
+    for (int64_t i = first * kAddends; i < end; ++i) sum[i] = T(x[i] + y[i]);
   });
 }
 
@@ -85,7 +84,8 @@ Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b) {
 
 Result<Tensor> ZeroTensor(KernelContext& c, DType dtype, const Shape& shape) {
   MG_ASSIGN_OR_RETURN(Tensor zeros, c.AllocateTemp(dtype, shape));
-  if (IsPlainData(dtype) && zeros.bytes() > 0) std::memset(zeros.raw(), 0, zeros.bytes());
+  if (IsPlainData(dtype) && zeros.bytes() > 0)
+    MG_RETURN_IF_ERROR(ops::HostMoves::Zero(c, zeros.raw(), zeros.bytes()));
   return zeros;
 }
 

@@ -6,6 +6,7 @@
 
 #include "executor/kernel.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/diag/band.h"
 #include "ops/words.h"
 
@@ -56,18 +57,32 @@ Status CheckScalar(const KernelContext& c, int i, const char* what) {
 
 // Each diagonal from a matrix to its band, and back.
 template <typename T>
-void ToBand(const Band& band, const T* matrix, T* diagonals) {
+void ToBand(const KernelContext& c, const Band& band, const T* matrix, T* diagonals) {
   band.ForDiagonals([&](int64_t in_matrix, int64_t in_band, int64_t length) {
-    for (int64_t i = 0; i < length; ++i)
-      diagonals[in_band + i] = matrix[in_matrix + i * (band.columns + 1)];
+    InPieces(c, c.cancelled() ? 0 : length, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        diagonals[in_band + i] = matrix[in_matrix + i * (band.columns + 1)];
+    });
   });
 }
 template <typename T>
-void FromBand(const Band& band, const T* diagonals, T* matrix) {
+void FromBand(const KernelContext& c, const Band& band, const T* diagonals, T* matrix) {
   band.ForDiagonals([&](int64_t in_matrix, int64_t in_band, int64_t length) {
-    for (int64_t i = 0; i < length; ++i)
-      matrix[in_matrix + i * (band.columns + 1)] = diagonals[in_band + i];
+    InPieces(c, c.cancelled() ? 0 : length, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        matrix[in_matrix + i * (band.columns + 1)] = diagonals[in_band + i];
+    });
   });
+}
+// n elements of a matrix.
+template <typename T>
+void FillAll(const KernelContext& c, T* to, int64_t n, T value) {
+  InPieces(c, n, [=](int64_t begin, int64_t end) { std::fill(to + begin, to + end, value); });
+}
+template <typename T>
+void CopyAll(const KernelContext& c, const T* from, T* to, int64_t n) {
+  InPieces(c, n,
+           [=](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
 }
 
 class PartKernel : public Kernel {
@@ -86,10 +101,10 @@ class PartKernel : public Kernel {
       const T padding = ValueOf<T>(c, 2);
       const T* from = static_cast<const T*>(c.input(0).raw());
       T* to = static_cast<T*>(out->raw());
-      const auto body = [=](int64_t begin, int64_t end) {
+      const auto body = [=, &c](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          std::fill_n(to + i * taken, taken, padding);
-          ToBand(band, from + i * size, to + i * taken);
+          FillAll(c, to + i * taken, taken, padding);
+          ToBand(c, band, from + i * size, to + i * taken);
         }
       };
       c.ParallelFor(out->elements() / taken, 1 + taken, std::ref(body));
@@ -130,10 +145,10 @@ class DiagKernel : public Kernel {
       const T padding = ValueOf<T>(c, 4);
       const T* from = static_cast<const T*>(c.input(0).raw());
       T* to = static_cast<T*>(out->raw());
-      const auto body = [=](int64_t begin, int64_t end) {
+      const auto body = [=, &c](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          std::fill_n(to + i * size, size, padding);
-          FromBand(band, from + i * given, to + i * size);
+          FillAll(c, to + i * size, size, padding);
+          FromBand(c, band, from + i * given, to + i * size);
         }
       };
       c.ParallelFor(out->elements() / size, 1 + size / 8, std::ref(body));
@@ -165,10 +180,10 @@ class SetKernel : public Kernel {
       const T *from = static_cast<const T*>(c.input(0).raw()),
               *diagonals = static_cast<const T*>(c.input(1).raw());
       T* to = static_cast<T*>(out->raw());
-      const auto body = [=](int64_t begin, int64_t end) {
+      const auto body = [=, &c](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          std::copy_n(from + i * size, size, to + i * size);
-          FromBand(band, diagonals + i * given, to + i * size);
+          CopyAll(c, from + i * size, to + i * size, size);
+          FromBand(c, band, diagonals + i * given, to + i * size);
         }
       };
       c.ParallelFor(out->elements() / size, 1 + size / 8, std::ref(body));
@@ -204,16 +219,16 @@ class BandPartKernel : public Kernel {
       using T = decltype(word);
       const T* from = static_cast<const T*>(c.input(0).raw());
       T* to = static_cast<T*>(out->raw());
-      const auto body = [=](int64_t begin, int64_t end) {
+      const auto body = [=, &c](int64_t begin, int64_t end) {
         for (int64_t line = begin; line < end; ++line) {
           const int64_t row = line % rows;
           const int64_t first = std::clamp<int64_t>(row - lower, 0, columns),
                         last = std::clamp<int64_t>(row + upper + 1, first, columns);
           const T* x = from + line * columns;
           T* y = to + line * columns;
-          std::fill_n(y, first, T{});
-          if (x != y) std::copy(x + first, x + last, y + first);
-          std::fill(y + last, y + columns, T{});
+          FillAll(c, y, first, T{});
+          if (x != y) CopyAll(c, x + first, y + first, last - first);
+          FillAll(c, y + last, columns - last, T{});
         }
       };
       c.ParallelFor(out->elements() / columns, 1 + columns / 8, std::ref(body));

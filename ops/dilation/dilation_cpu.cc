@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "executor/kernel.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/dilation/geometry.h"
 #include "ops/gpu/device_code.h"
 
@@ -59,7 +60,8 @@ class DilationKernel : public Kernel {
     } else {
       MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(kDTypeOf<A>, shape));
       A* const sum = sums.data<A>();
-      std::fill_n(sum, sums.elements(), A(0));
+      InPieces(c, sums.elements(),
+               [=](int64_t begin, int64_t end) { std::fill(sum + begin, sum + end, A(0)); });
       const T* dy = c.input(2).data<T>();
       ForImages(
           c, g,
@@ -68,7 +70,9 @@ class DilationKernel : public Kernel {
             if (from >= 0) sum[from] = A(sum[from] + static_cast<A>(dy[at]));
           },
           x, w);
-      for (int64_t i = 0; i < sums.elements(); ++i) to[i] = T(sum[i]);
+      InPieces(c, sums.elements(), [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) to[i] = T(sum[i]);
+      });
       return Status();
     }
   }
@@ -79,10 +83,12 @@ class DilationKernel : public Kernel {
   template <typename Fn>
   static void ForImages(KernelContext& c, const Geometry& g, const Fn& fn, const T* x, const T* w) {
     const auto body = [&](int64_t begin, int64_t end) {
+      Looks looks(c);
+      const int64_t window = 2 * g.rows.size * g.columns.size;
       for (int64_t n = begin; n < end; ++n) {
-        for (int64_t y = 0; y < g.rows.out && !c.cancelled(); ++y) {
+        for (int64_t y = 0; y < g.rows.out && looks.GoOn(1); ++y) {
           for (int64_t z = 0; z < g.columns.out; ++z) {
-            for (int64_t k = 0; k < g.c; ++k) One(g, fn, x, w, n, y, z, k);
+            for (int64_t k = 0; k < g.c && looks.GoOn(window); ++k) One(g, fn, x, w, n, y, z, k);
           }
         }
       }

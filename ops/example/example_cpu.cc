@@ -2,15 +2,19 @@
 // wanted, a second appends their values to one column for each feature (ops/example/features.h),
 // and the columns become tensors when all examples are read.
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/example/features.h"
+#include "ops/gpu/moves.h"
 
 namespace monograph::ops::example {
 namespace {
+
+// What these cost, in the units of Looks.
+constexpr int64_t kEachExample = 100, kEachNumber = 5;
 
 // What a node wants: sparse columns, then dense ones, then ragged ones.
 struct Wanted {
@@ -65,9 +69,12 @@ Status Read(const KernelContext& c, std::span<const std::string> examples, const
       return InvalidArgument("the key '" + wanted->columns[i].key + "' is given twice");
   }
   std::vector<Found> found(wanted->columns.size());
+  Looks looks(c);
   for (size_t e = 0; e < examples.size(); ++e) {
     const std::string where = "Name: " + NameOf(names, e);
-    if (!FindFeatures(examples[e], numbers, &found))
+    const bool is_example = FindFeatures(&looks, examples[e], numbers, &found);
+    if (!looks.GoOn(kEachExample)) return Cancelled("the step was aborted");
+    if (!is_example)
       return InvalidArgument("Could not parse example input, value number " + std::to_string(e) +
                              " (" + where + ")");
     for (size_t i = 0; i < found.size(); ++i) {
@@ -79,7 +86,9 @@ Status Read(const KernelContext& c, std::span<const std::string> examples, const
               ".  Data types don't match. Expected type: " + std::string(DTypeName(column.dtype)) +
               ", got " + std::string(DTypeName(found[i].dtype)));
         }
-        if (!AppendList(found[i].list, &column))
+        const bool is_feature = AppendList(&looks, found[i].list, &column);
+        if (!looks.GoOn(0)) return Cancelled("the step was aborted");
+        if (!is_feature)
           return InvalidArgument("Could not parse feature '" + column.key + "' of example " +
                                  std::to_string(e) + " (" + where + ")");
       }
@@ -115,15 +124,16 @@ Status PutSparse(KernelContext& c, const Column& column, size_t examples, bool s
   MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(output + 2 * step, Shape{rank}));
   int64_t* at = indices->data<int64_t>();
   int64_t longest = 0;
+  Looks looks(c);
   for (size_t e = 0; e < examples; ++e) {
     const int64_t first = column.begin(e), count = column.ends[e] - first;
     longest = std::max(longest, count);
-    for (int64_t k = 0; k < count; ++k) {
+    for (int64_t k = 0; k < count && looks.GoOn(1); ++k) {
       if (!single) *at++ = static_cast<int64_t>(e);
       *at++ = k;
     }
   }
-  column.Put(0, n, values, 0);
+  column.Put(&looks, 0, n, values, 0);
   if (!single) shape->data<int64_t>()[0] = static_cast<int64_t>(examples);
   shape->data<int64_t>()[rank - 1] = longest;
   return Status();
@@ -137,6 +147,7 @@ Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t example
   int64_t each = UnitOf(shape), first_dim = shape.rank() > 0 ? shape.dim(0) : 0;
   if (IsOpen(shape)) {
     int64_t longest = 0;
+    Looks looks(c);
     for (size_t e = 0; e < examples; ++e)
       longest = std::max(longest, column.ends[e] - column.begin(e));
     first_dim = each == 0 ? 0 : longest / each;
@@ -149,17 +160,19 @@ Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t example
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, whole));
   const size_t bytes = DTypeSize(column.dtype);
   char* const to = static_cast<char*>(out->raw());
-  if (out->dtype() != DT_STRING) std::memset(to, 0, out->bytes());
-  for (size_t e = 0; e < examples; ++e) {
+  if (out->dtype() != DT_STRING) MG_RETURN_IF_ERROR(ops::HostMoves::Zero(c, to, out->bytes()));
+  Looks looks(c);
+  for (size_t e = 0; e < examples && looks.GoOn(kEachExample); ++e) {
     const auto at = static_cast<int64_t>(e) * each;
     const int64_t n = column.ends[e] - column.begin(e);
-    column.Put(column.begin(e), n, out, at);
+    column.Put(&looks, column.begin(e), n, out, at);
     const char* from = static_cast<const char*>(fallback.raw());
     if (!IsOpen(shape) && n == 0 && fallback.elements() > 0) {
       CopyElements(column.dtype, from, to + static_cast<size_t>(at) * bytes,
                    static_cast<size_t>(each) * bytes);
     }
-    for (int64_t k = n; IsOpen(shape) && fallback.elements() > 0 && k < each; ++k)
+    for (int64_t k = n;
+         IsOpen(shape) && fallback.elements() > 0 && k < each && looks.GoOn(kEachNumber); ++k)
       CopyElements(column.dtype, from, to + static_cast<size_t>(at + k) * bytes, bytes);
   }
   return Status();
@@ -167,7 +180,8 @@ Status PutDense(KernelContext& c, const Wanted& wanted, size_t i, size_t example
 
 Status PutRagged(KernelContext& c, const Column& column, size_t examples, int output, int step) {
   MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(output, Shape{column.size()}));
-  column.Put(0, column.size(), values, 0);
+  Looks looks(c);
+  column.Put(&looks, 0, column.size(), values, 0);
   const auto rows = static_cast<int64_t>(examples);
   MG_ASSIGN_OR_RETURN(Tensor * splits, c.AllocateOutput(output + step, Shape{rows + 1}));
   SetIndex(splits, 0, 0);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "ops/cpu/looks_cpu.h"
 
 namespace monograph::ops::example {
 
@@ -34,18 +35,19 @@ struct Column {
 
   int64_t size() const;
   // Values [first, first + n) to elements [at, at + n).
-  void Put(int64_t first, int64_t n, Tensor* to, int64_t at) const;
+  void Put(Looks* looks, int64_t first, int64_t n, Tensor* to, int64_t at) const;
   int64_t begin(size_t example) const { return example == 0 ? 0 : ends[example - 1]; }
 };
 
 using FeatureNumbers = std::unordered_map<std::string_view, size_t>;  // by key
 
 // The features of an example that `wanted` names, by number; of two of one key the last. False: it
-// is no example. REQUIRES: `found` is as long as `wanted`.
-bool FindFeatures(std::string_view example, const FeatureNumbers& wanted,
+// is no example, or the step is aborted. REQUIRES: `found` is as long as `wanted`.
+bool FindFeatures(Looks* looks, std::string_view example, const FeatureNumbers& wanted,
                   std::vector<Found>* found);
 
-// Appends the values of a list of the column's type. False: it is no such list.
-bool AppendList(std::string_view list, Column* column);
+// Appends the values of a list of the column's type. False: it is no such list, or the step is
+// aborted.
+bool AppendList(Looks* looks, std::string_view list, Column* column);
 
 }  // namespace monograph::ops::example

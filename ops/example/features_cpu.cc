@@ -9,6 +9,9 @@ namespace {
 
 using wire_format::Reader;
 
+// What these cost, in the units of Looks.
+constexpr int64_t kEachField = 20, kEachNumber = 5;
+
 // The tags of fields that are read: their number, and how they are written.
 constexpr uint64_t Varints(int field) { return static_cast<uint64_t>(field) << 3; }
 constexpr uint64_t Bytes(int field) { return static_cast<uint64_t>(field) << 3 | 2; }
@@ -36,17 +39,22 @@ int64_t Column::size() const {
                                                   : texts.size());
 }
 
-void Column::Put(int64_t first, int64_t n, Tensor* to, int64_t at) const {
-  if (dtype == DT_FLOAT) {
-    std::copy_n(floats.begin() + first, n, to->data<float>() + at);
-  } else if (dtype == DT_INT64) {
-    std::copy_n(ints.begin() + first, n, to->data<int64_t>() + at);
-  } else {
-    std::copy_n(texts.begin() + first, n, to->strings() + at);
+void Column::Put(Looks* looks, int64_t first, int64_t n, Tensor* to, int64_t at) const {
+  for (int64_t left = n; dtype == DT_STRING && left > 0; --left) {
+    if (!AppendText(looks, texts[static_cast<size_t>(first++)], to->strings() + at++)) return;
+  }
+  for (int64_t begin = 0; dtype != DT_STRING && begin < n; begin += kPiece) {
+    const int64_t size = std::min(kPiece, n - begin);
+    if (!looks->GoOn(size)) return;
+    if (dtype == DT_FLOAT) {
+      std::copy_n(floats.begin() + first + begin, size, to->data<float>() + at + begin);
+    } else {
+      std::copy_n(ints.begin() + first + begin, size, to->data<int64_t>() + at + begin);
+    }
   }
 }
 
-bool FindFeatures(std::string_view example, const FeatureNumbers& wanted,
+bool FindFeatures(Looks* looks, std::string_view example, const FeatureNumbers& wanted,
                   std::vector<Found>* found) {
   std::fill(found->begin(), found->end(), Found());
   Reader in(example);
@@ -69,6 +77,7 @@ bool FindFeatures(std::string_view example, const FeatureNumbers& wanted,
       Reader entry(bytes);
       std::string_view key, feature;
       while (!entry.done()) {
+        if (!looks->GoOn(kEachField)) return false;
         const uint64_t entry_tag = entry.Tag();
         if (entry_tag == Bytes(1) || entry_tag == Bytes(2)) {
           entry.Bytes(entry_tag == Bytes(1) ? &key : &feature);
@@ -88,21 +97,23 @@ bool FindFeatures(std::string_view example, const FeatureNumbers& wanted,
   return in.ok();
 }
 
-bool AppendList(std::string_view list, Column* column) {
+bool AppendList(Looks* looks, std::string_view list, Column* column) {
   Reader in(list);
   std::string_view bytes;
   float value;
   while (!in.done()) {
+    if (!looks->GoOn(kEachField)) return false;
     const uint64_t tag = in.Tag();
     if (tag >> 3 != 1) {
       in.Skip(tag);
     } else if (column->dtype == DT_STRING && tag == Bytes(1)) {
-      if (in.Bytes(&bytes)) column->texts.emplace_back(bytes);
+      if (in.Bytes(&bytes) && !AppendText(looks, bytes, &column->texts.emplace_back()))
+        return false;
     } else if (column->dtype == DT_FLOAT && tag == Fixed32(1)) {
       if (in.Fixed32(&value)) column->floats.push_back(value);
     } else if (column->dtype == DT_FLOAT && tag == Bytes(1)) {
       if (!in.Bytes(&bytes)) return false;
-      for (Reader packed(bytes); !packed.done();) {
+      for (Reader packed(bytes); !packed.done() && looks->GoOn(kEachNumber);) {
         if (!packed.Fixed32(&value)) return false;
         column->floats.push_back(value);
       }
@@ -111,7 +122,8 @@ bool AppendList(std::string_view list, Column* column) {
     } else if (column->dtype == DT_INT64 && tag == Bytes(1)) {
       if (!in.Bytes(&bytes)) return false;
       Reader packed(bytes);
-      while (!packed.done()) column->ints.push_back(static_cast<int64_t>(packed.Varint()));
+      while (!packed.done() && looks->GoOn(kEachNumber))
+        column->ints.push_back(static_cast<int64_t>(packed.Varint()));
       if (!packed.ok()) return false;
     } else {
       return false;

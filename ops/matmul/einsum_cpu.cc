@@ -10,6 +10,7 @@
 
 #include "ops/cpu/float_view_cpu.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/pieces_cpu.h"
 #include "ops/matmul/equation.h"
 #include "ops/matmul/multiplier_cpu.h"
 
@@ -167,10 +168,12 @@ class EinsumKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemp(kDTypeOf<C>, Shape{rows}));
     const C* const from = moved.data<C>();
     C* const to = sums.data<C>();
-    c.ParallelFor(rows, 1 + n, [=](int64_t begin, int64_t end) {
+    c.ParallelFor(rows, 1 + n, [=, &c](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         C sum = 0;
-        for (int64_t k = 0; k < n; ++k) sum += from[r * n + k];
+        InPieces(c, n, [&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) sum += from[r * n + k];
+        });
         to[r] = sum;
       }
     });

@@ -1,4 +1,5 @@
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/multi_cast/casts.h"
 
 namespace monograph::ops::multi_cast {
@@ -32,6 +33,7 @@ class MultiCastKernel : public Kernel {
     const Tensor in = c.input(i);
     const Shape& shape = in.shape();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(i, casts_.OutputShape(i, shape)));
+    Tensor memory;  // of `from`, where it is no input
     const float* from = in.data<float>();
     if (casts_.moves(i, shape) && in.elements() > 0) {
       MG_ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemp(DT_FLOAT, out->shape()));
@@ -40,10 +42,12 @@ class MultiCastKernel : public Kernel {
       space.Add(columns, 1, rows);
       space.Add(rows, columns, 1);
       StridedCopy(c, sizeof(float), from, moved.raw(), space);
-      Convert(moved.data<float>(), out->data<To>(), in.elements());
-    } else {
-      Convert(from, out->data<To>(), in.elements());
+      from = moved.data<float>();
+      memory = std::move(moved);
     }
+    To* const to = out->data<To>();
+    InPieces(c, in.elements(),
+             [=](int64_t begin, int64_t end) { Convert(from + begin, to + begin, end - begin); });
     return Status();
   }
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
+#include "ops/gpu/moves.h"
 
 namespace monograph::ops::order {
 namespace {
@@ -47,27 +49,36 @@ Status TopKRows(KernelContext& c, const Attrs& attrs) {
     using T = decltype(t);
     const int64_t columns = rows.columns;
     c.ParallelFor(rows.count, 10 * columns, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> order(static_cast<size_t>(columns));
+      std::vector<int64_t> order(static_cast<size_t>(k == 1 ? 1 : columns));
       for (int64_t r = begin; r < end; ++r) {
         const T* row = c.input(0).data<T>() + r * columns;
         const auto before = [row](int64_t a, int64_t b) {
           return row[b] < row[a] || (!(row[a] < row[b]) && a < b);
         };
         if (k == 1) {
-          order[0] = 0;
-          for (int64_t i = 1; i < columns; ++i) {
-            if (row[order[0]] < row[i]) order[0] = i;
-          }
+          int64_t best = 0;
+          InPieces(c, columns, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; ++i) {
+              if (row[best] < row[i]) best = i;
+            }
+          });
+          order[0] = best;
         } else {
-          std::iota(order.begin(), order.end(), 0);
-          if (k < columns) std::nth_element(order.begin(), order.begin() + k, order.end(), before);
-          std::sort(order.begin(), order.begin() + k, before);
+          order.resize(static_cast<size_t>(columns));
+          InPieces(c, columns, [&](int64_t first, int64_t last) {
+            std::iota(order.begin() + first, order.begin() + last, first);
+          });
+          if (k < columns && !NthElement(c, std::span(order), k, before)) return;
+          order.resize(static_cast<size_t>(k));
+          if (!StableSort(c, &order, before)) return;
         }
-        for (int64_t i = 0; i < k; ++i) {
-          const int64_t from = order[static_cast<size_t>(i)];
-          values->data<T>()[r * k + i] = row[from];
-          SetIndex(indices, r * k + i, from);
-        }
+        InPieces(c, k, [&](int64_t first, int64_t last) {
+          for (int64_t i = first; i < last; ++i) {
+            const int64_t from = order[static_cast<size_t>(i)];
+            values->data<T>()[r * k + i] = row[from];
+            SetIndex(indices, r * k + i, from);
+          }
+        });
       }
     });
     return Status();
@@ -91,9 +102,11 @@ Status NthOfRows(KernelContext& c, const Attrs& attrs) {
     c.ParallelFor(rows.count, 10 * rows.columns, [&](int64_t begin, int64_t end) {
       std::vector<T> row(static_cast<size_t>(rows.columns));
       for (int64_t r = begin; r < end; ++r) {
-        std::copy_n(c.input(0).data<T>() + r * rows.columns, rows.columns, row.begin());
-        std::nth_element(row.begin(), row.begin() + n, row.end(),
-                         [](const T& a, const T& b) { return a < b; });
+        const T* const from = c.input(0).data<T>() + r * rows.columns;
+        InPieces(c, rows.columns, [&](int64_t first, int64_t last) {
+          std::copy(from + first, from + last, row.begin() + first);
+        });
+        if (!NthElement(c, std::span(row), n, [](const T& a, const T& b) { return a < b; })) return;
         out->data<T>()[r] = row[static_cast<size_t>(n)];
       }
     });
@@ -131,7 +144,7 @@ Status CountInto(KernelContext& c, int64_t size) {
   const int64_t n = arr.elements();
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{size}));
   T* const bins = out->data<T>();
-  std::fill_n(bins, size, T(0));
+  InPieces(c, size, [=](int64_t begin, int64_t end) { std::fill(bins + begin, bins + end, T(0)); });
   const int32_t* const at = arr.data<int32_t>();
   const T* const weight = weights.elements() > 0 ? weights.data<T>() : nullptr;
   int64_t negative = -1;
@@ -168,7 +181,7 @@ Status HistogramOf(KernelContext& c, const Attrs&) {
   if (!(c.input(1).shape() == Shape{2}))
     return InvalidArgument("value_range should be a vector of 2 elements");
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{bins}));
-  for (int64_t i = 0; i < bins; ++i) SetIndex(out, i, 0);
+  MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
   return WithRealType(c.input(0).dtype(), [&](auto t) {
     using T = decltype(t);
     const T low = c.input(1).data<T>()[0], high = c.input(1).data<T>()[1];

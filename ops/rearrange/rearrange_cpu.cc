@@ -1,4 +1,4 @@
-// CPU kernels. Each is a few strided copies (StridedCopy) that only differ in sizes and strides;
+// CPU kernels. Each is some strided copies (StridedCopy) that only differ in sizes and strides;
 // only MirrorPadGrad, which adds, is compiled for each type of element.
 #include <algorithm>
 #include <array>
@@ -101,7 +101,7 @@ class ReverseSequenceKernel : public Kernel {
     if (shape.elements() == 0) return Status();
     const auto strides = StridesOf(shape);
     const int64_t step = strides[static_cast<size_t>(seq_)];
-    for (int64_t b = 0; b < shape[batch_]; ++b) {
+    for (int64_t b = 0; b < shape[batch_] && !c.cancelled(); ++b) {
       const int64_t length = IndexAt(lengths, b), first = b * strides[static_cast<size_t>(batch_)];
       StridedSpace turned, kept;
       for (int i = 0; i < shape.rank(); ++i) {
@@ -213,12 +213,15 @@ class MirrorPadGradKernel : public Kernel {
       const int64_t row = in.rank() == 0 ? 1 : in[last];
       std::array<int64_t, kMaxRank> at{};
       for (int64_t i = 0; i < in.elements(); i += row) {
+        if (c.cancelled()) break;
         int64_t base = 0;
         for (int d = 0; d < last; ++d) base += place(d, at[static_cast<size_t>(d)]);
-        for (int64_t k = 0; k < row; ++k) {
-          T& sum = to[base + (in.rank() == 0 ? 0 : place(last, k))];
-          sum = T(sum + from[i + k]);
-        }
+        InPieces(c, row, [&](int64_t begin, int64_t end) {
+          for (int64_t k = begin; k < end; ++k) {
+            T& sum = to[base + (in.rank() == 0 ? 0 : place(last, k))];
+            sum = T(sum + from[i + k]);
+          }
+        });
         for (int d = last - 1; d >= 0; --d) {
           if (++at[static_cast<size_t>(d)] < in[d]) break;
           at[static_cast<size_t>(d)] = 0;
@@ -284,7 +287,7 @@ Status MoveBlocks(KernelContext& c, bool to_batch, std::span<const int64_t> bloc
   if (to_batch) MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
   const Shape &space = to_batch ? in.shape() : shape, &batch = to_batch ? shape : in.shape();
   const auto space_strides = StridesOf(space), batch_strides = StridesOf(batch);
-  for (int64_t offset = 0; offset < product; ++offset) {
+  for (int64_t offset = 0; offset < product && !c.cancelled(); ++offset) {
     StridedSpace copy;
     int64_t in_space = 0, in_batch = offset * space[0] * batch_strides[0];
     const auto add = [&](int64_t n, int64_t s, int64_t b) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/slices_cpu.h"
 #include "ops/gpu/moves.h"
 
@@ -34,7 +35,7 @@ class GatherNdKernel : public Kernel {
     for (int i = depth; i < whole.rank(); ++i) size *= whole[i];
     if (params.elements() == 0 && n > 0)
       return InvalidArgument("Requested more than 0 entries, but params is empty");
-    MG_RETURN_IF_ERROR(CheckNdIndices(whole, indices));
+    MG_RETURN_IF_ERROR(CheckNdIndices(c, whole, indices));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     const DType dtype = params.dtype();
     const size_t bytes = static_cast<size_t>(size) * DTypeSize(dtype);
@@ -47,6 +48,7 @@ class GatherNdKernel : public Kernel {
         const int64_t count = std::min<int64_t>(256, end - first);
         NdPlaces(whole, indices, depth, first, count, places.data());
         for (int64_t i = 0; i < count; ++i) {
+          if (bytes > size_t{kPiece} && c.cancelled()) return;
           CopyElements(dtype, from + static_cast<size_t>(places[static_cast<size_t>(i)]) * bytes,
                        to + static_cast<size_t>(first + i) * bytes, bytes);
         }
@@ -57,15 +59,16 @@ class GatherNdKernel : public Kernel {
 };
 
 // Changes slices of `out`, which holds a tensor of its shape already.
-Status Change(SliceUpdate update, const Tensor& indices, const Tensor& updates, Tensor* out) {
+Status Change(KernelContext& c, SliceUpdate update, const Tensor& indices, const Tensor& updates,
+              Tensor* out) {
   const Shape shape = out->shape();
   MG_RETURN_IF_ERROR(CheckNdShapes(shape, indices.shape(), updates.shape(), "a tensor"));
   const int depth = DepthOf(indices);
   int64_t size = 1;
   for (int i = depth; i < shape.rank(); ++i) size *= shape[i];
   if (size == 0) return Status();
-  MG_RETURN_IF_ERROR(CheckNdIndices(shape, indices));
-  CombineNd(CombineOf(update, out->dtype()), out->raw(), shape, indices, depth,
+  MG_RETURN_IF_ERROR(CheckNdIndices(c, shape, indices));
+  CombineNd(c, CombineOf(update, out->dtype()), out->raw(), shape, indices, depth,
             updates.elements() / size, updates.raw(), DTypeSize(out->dtype()), size, size);
   return Status();
 }
@@ -81,20 +84,25 @@ class ScatterNdKernel : public Kernel {
       return InvalidArgument("Indices and updates specified for empty output");
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (out->dtype() != DT_STRING) MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
-    return Change(SliceUpdate::kAdd, c.input(0), c.input(1), out);
+    return Change(c, SliceUpdate::kAdd, c.input(0), c.input(1), out);
   }
 };
+
+Status CopyAll(KernelContext& c, const Tensor& x, Tensor* out) {
+  if (x.dtype() != DT_STRING) return HostMoves::Copy(c, out->raw(), x.raw(), x.bytes());
+  Looks looks(c);
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    if (!AppendText(&looks, x.strings()[i], out->strings() + i)) break;
+  }
+  return Status();
+}
 
 // Output 0 with the elements of input 0, to be changed.
 Result<Tensor*> Copied(KernelContext& c) {
   const Tensor& x = c.input(0);
   MG_ASSIGN_OR_RETURN(Tensor * out, c.ForwardOrAllocate(0, 0, x.shape()));
   if (out->raw() == x.raw()) return out;
-  if (x.dtype() == DT_STRING) {
-    std::copy_n(x.strings(), x.elements(), out->strings());
-  } else {
-    MG_RETURN_IF_ERROR(HostMoves::Copy(c, out->raw(), x.raw(), x.bytes()));
-  }
+  MG_RETURN_IF_ERROR(CopyAll(c, x, out));
   return out;
 }
 
@@ -104,7 +112,7 @@ class TensorScatterKernel : public Kernel {
   explicit TensorScatterKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(Tensor * out, Copied(c));
-    return Change(kUpdate, c.input(1), c.input(2), out);
+    return Change(c, kUpdate, c.input(1), c.input(2), out);
   }
 };
 
@@ -127,8 +135,9 @@ class InplaceKernel : public Kernel {
     const CombineFn combine = CombineOf(kUpdate, out->dtype());
     const auto* from = static_cast<const char*>(c.input(2).raw());
     for (const int32_t row : c.input(1).values<int32_t>()) {
+      if (c.cancelled()) break;
       const int64_t place = ((row % rows) + rows) % rows;
-      combine(out->raw(), &place, 1, from, size, size);
+      CombineSlice(c, combine, DTypeSize(out->dtype()), out->raw(), place, from, size);
       from += static_cast<size_t>(size) * DTypeSize(out->dtype());
     }
     return Status();
@@ -139,9 +148,9 @@ class DeepCopyKernel : public Kernel {
  public:
   explicit DeepCopyKernel(const KernelConstruction&) {}
   Status Compute(KernelContext& c) override {
-    MG_ASSIGN_OR_RETURN(Tensor copy, c.input(0).Clone(c.allocator()));
-    c.set_output(0, std::move(copy));
-    return Status();
+    const Tensor& x = c.input(0);
+    MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, x.shape()));
+    return CopyAll(c, x, out);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/check_indices.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/slices_cpu.h"
 #include "ops/gpu/device_code.h"
@@ -36,33 +37,39 @@ T Lowest() {
 }
 
 // Sets n elements from element `first` on.
-Status FillWith(Start start, Tensor* out, int64_t first, int64_t n) {
+Status FillWith(const KernelContext& c, Start start, Tensor* out, int64_t first, int64_t n) {
   return WithRealType(out->dtype(), [&](auto t) {
     using T = decltype(t);
     const T value = start == Start::kZero      ? T(0)
                     : start == Start::kOne     ? T(1)
                     : start == Start::kHighest ? Highest<T>()
                                                : Lowest<T>();
-    std::fill_n(out->data<T>() + first, n, value);
+    T* const to = out->data<T>() + first;
+    InPieces(c, n, [=](int64_t begin, int64_t end) { std::fill(to + begin, to + end, value); });
     return Status();
   });
 }
 
 // The row's elements divided by a count.
-Status DivideRow(Tensor* out, int64_t row, int64_t columns, int64_t count) {
+Status DivideRow(const KernelContext& c, Tensor* out, int64_t row, int64_t columns, int64_t count) {
   return WithRealType(out->dtype(), [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     T* at = out->data<T>() + row * columns;
-    for (int64_t k = 0; k < columns; ++k) at[k] = T(static_cast<A>(at[k]) / static_cast<A>(count));
+    InPieces(c, columns, [=](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k)
+        at[k] = T(static_cast<A>(at[k]) / static_cast<A>(count));
+    });
     return Status();
   });
 }
 
-// Ids that ascend from 0 on; returns the last one + 1.
-Result<int64_t> CheckAscending(const Tensor& ids) {
+// Ids that ascend from 0 on; returns the last one + 1. Cancelled once the step is aborted.
+Result<int64_t> CheckAscending(const KernelContext& c, const Tensor& ids) {
   int64_t last = 0;
+  Looks looks(c);
   for (int64_t i = 0; i < ids.elements(); ++i) {
+    if (!looks.GoOn(1)) return Cancelled("the step was aborted");
     const int64_t id = IndexAt(ids, i);
     if (id < 0 || id < last) {
       return InvalidArgument(i == 0 ? "segment ids must be >= 0"
@@ -91,7 +98,7 @@ class SegmentKernel : public Kernel {
     if (ids.shape().rank() != 1) return InvalidArgument("segment_ids should be a vector");
     if (data.shape().rank() < 1 || data.shape()[0] != ids.elements())
       return InvalidArgument("segment_ids should be the same size as dimension 0 of input.");
-    MG_ASSIGN_OR_RETURN(const int64_t rows, CheckAscending(ids));
+    MG_ASSIGN_OR_RETURN(const int64_t rows, CheckAscending(c, ids));
     MG_ASSIGN_OR_RETURN(const Shape shape, RowsShape(rows, data.shape(), 1));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     const int64_t columns = rows == 0 ? 0 : shape.elements() / rows;
@@ -102,15 +109,19 @@ class SegmentKernel : public Kernel {
     const auto row = [&](int64_t i) {
       return static_cast<const char*>(data.raw()) + static_cast<size_t>(i) * bytes;
     };
+    Looks looks(c);
+    const size_t element = DTypeSize(data.dtype());
     int64_t next = 0;  // the first row that nothing is written to yet
     for (int64_t i = 0, end = 0; i < ids.elements(); i = end) {
       if (c.cancelled()) return Status();
       const int64_t id = IndexAt(ids, i);
-      MG_RETURN_IF_ERROR(FillWith(kGap, out, next * columns, (id - next) * columns));
-      set(out->raw(), &id, 1, row(i), columns, columns);
-      for (end = i + 1; end < ids.elements() && IndexAt(ids, end) == id; ++end)
-        combine(out->raw(), &id, 1, row(end), columns, columns);
-      if (kMean) MG_RETURN_IF_ERROR(DivideRow(out, id, columns, end - i));
+      MG_RETURN_IF_ERROR(FillWith(c, kGap, out, next * columns, (id - next) * columns));
+      CombineSlice(c, set, element, out->raw(), id, row(i), columns);
+      for (end = i + 1; end < ids.elements() && IndexAt(ids, end) == id; ++end) {
+        if (!looks.GoOn(5 + columns)) return Status();
+        CombineSlice(c, combine, element, out->raw(), id, row(end), columns);
+      }
+      if (kMean) MG_RETURN_IF_ERROR(DivideRow(c, out, id, columns, end - i));
       next = id + 1;
     }
     return Status();
@@ -133,7 +144,9 @@ class UnsortedKernel : public Kernel {
                              " of segment_ids");
     }
     MG_ASSIGN_OR_RETURN(const Shape shape, RowsShape(segments, data.shape(), ids.shape().rank()));
+    Looks looks(c);
     for (int64_t i = 0; i < ids.elements(); ++i) {
+      if (!looks.GoOn(1)) return Status();
       if (IndexAt(ids, i) >= segments) {
         return InvalidArgument("segment_ids[" + std::to_string(i) +
                                "] = " + std::to_string(IndexAt(ids, i)) + " is out of range [0, " +
@@ -141,20 +154,17 @@ class UnsortedKernel : public Kernel {
       }
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
-    MG_RETURN_IF_ERROR(FillWith(kStart, out, 0, shape.elements()));
+    MG_RETURN_IF_ERROR(FillWith(c, kStart, out, 0, shape.elements()));
     if (shape.elements() == 0 || ids.elements() == 0) return Status();
     const int64_t columns = data.elements() / ids.elements();
     const CombineFn combine = CombineOf(kUpdate, data.dtype());
     const size_t bytes = static_cast<size_t>(columns) * DTypeSize(data.dtype());
-    InPieces(c, ids.elements(), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t id = IndexAt(ids, i);
-        if (id < 0) continue;
-        combine(out->raw(), &id, 1,
-                static_cast<const char*>(data.raw()) + static_cast<size_t>(i) * bytes, columns,
-                columns);
-      }
-    });
+    for (int64_t i = 0; i < ids.elements() && looks.GoOn(5 + columns); ++i) {
+      const int64_t id = IndexAt(ids, i);
+      if (id < 0) continue;
+      CombineSlice(c, combine, DTypeSize(data.dtype()), out->raw(), id,
+                   static_cast<const char*>(data.raw()) + static_cast<size_t>(i) * bytes, columns);
+    }
     return Status();
   }
 };
@@ -184,7 +194,7 @@ class SparseSegmentKernel : public Kernel {
     const Tensor &data = c.input(0), &indices = c.input(1), &ids = c.input(2);
     if (data.shape().rank() < 1) return InvalidArgument("data must have at least one dimension");
     MG_RETURN_IF_ERROR(CheckSparse(indices, ids, data.shape()[0]));
-    MG_ASSIGN_OR_RETURN(const int64_t needed, CheckAscending(ids));
+    MG_ASSIGN_OR_RETURN(const int64_t needed, CheckAscending(c, ids));
     int64_t rows = needed;
     if (c.num_inputs() > 3) {
       MG_ASSIGN_OR_RETURN(rows, IntOf(c.input(3), "num_segments"));
@@ -201,20 +211,25 @@ class SparseSegmentKernel : public Kernel {
     return WithRealType(out->dtype(), [&](auto t) {
       using T = decltype(t);
       using A = Accumulator<T>;
-      std::vector<A> sum(static_cast<size_t>(columns));
+      // A part of the columns of one segment after the other.
+      std::vector<A> sum(static_cast<size_t>(std::min(columns, kPiece)));
+      Looks looks(c);
       for (int64_t i = 0, end = 0; i < ids.elements(); i = end) {
-        if (c.cancelled()) return Status();
         const int64_t id = IndexAt(ids, i);
-        std::fill(sum.begin(), sum.end(), A(0));
-        for (end = i; end < ids.elements() && IndexAt(ids, end) == id; ++end) {
-          const T* row = data.data<T>() + IndexAt(indices, end) * columns;
-          for (int64_t k = 0; k < columns; ++k)
-            sum[static_cast<size_t>(k)] =
-                static_cast<A>(sum[static_cast<size_t>(k)] + static_cast<A>(row[k]));
+        for (int64_t first = 0; first < columns; first += kPiece) {
+          const int64_t size = std::min(kPiece, columns - first);
+          std::fill(sum.begin(), sum.end(), A(0));
+          for (end = i; end < ids.elements() && IndexAt(ids, end) == id; ++end) {
+            if (!looks.GoOn(5 + size)) return Status();
+            const T* row = data.data<T>() + IndexAt(indices, end) * columns + first;
+            for (int64_t k = 0; k < size; ++k)
+              sum[static_cast<size_t>(k)] =
+                  static_cast<A>(sum[static_cast<size_t>(k)] + static_cast<A>(row[k]));
+          }
+          const A scale = ScaleOf<A>(kScale, end - i);
+          T* to = out->data<T>() + id * columns + first;
+          for (int64_t k = 0; k < size; ++k) to[k] = T(sum[static_cast<size_t>(k)] / scale);
         }
-        const A scale = ScaleOf<A>(kScale, end - i);
-        T* to = out->data<T>() + id * columns;
-        for (int64_t k = 0; k < columns; ++k) to[k] = T(sum[static_cast<size_t>(k)] / scale);
       }
       return Status();
     });
@@ -240,20 +255,24 @@ class SparseSegmentGradKernel : public Kernel {
     if (shape.elements() == 0) return Status();
     const int64_t columns = shape.elements() / rows;
     std::vector<int64_t> counts(static_cast<size_t>(segments));
-    for (int64_t i = 0; i < ids.elements(); ++i) ++counts[static_cast<size_t>(IndexAt(ids, i))];
+    Looks looks(c);
+    for (int64_t i = 0; i < ids.elements() && looks.GoOn(1); ++i)
+      ++counts[static_cast<size_t>(IndexAt(ids, i))];
     return WithFloatType(out->dtype(), [&](auto t) {
       using T = decltype(t);
       using A = Accumulator<T>;
-      InPieces(c, ids.elements(), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t id = IndexAt(ids, i);
-          const A scale = ScaleOf<A>(kScale, counts[static_cast<size_t>(id)]);
-          const T* from = grad.data<T>() + id * columns;
-          T* to = out->data<T>() + IndexAt(indices, i) * columns;
-          for (int64_t k = 0; k < columns; ++k)
+      for (int64_t i = 0; i < ids.elements() && looks.GoOn(5); ++i) {
+        const int64_t id = IndexAt(ids, i);
+        const A scale = ScaleOf<A>(kScale, counts[static_cast<size_t>(id)]);
+        const T* from = grad.data<T>() + id * columns;
+        T* to = out->data<T>() + IndexAt(indices, i) * columns;
+        for (int64_t first = 0; first < columns; first += kPiece) {
+          const int64_t last = std::min(columns, first + kPiece);
+          if (!looks.GoOn(last - first)) break;
+          for (int64_t k = first; k < last; ++k)
             to[k] = T(static_cast<A>(to[k]) + static_cast<A>(from[k]) / scale);
         }
-      });
+      }
       return Status();
     });
   }

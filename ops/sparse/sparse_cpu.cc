@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
 #include "ops/cpu/slices_cpu.h"
 #include "ops/gpu/device_code.h"
@@ -32,8 +33,9 @@ Result<std::vector<int64_t>> DimsOf(const Tensor& tensor, const char* name) {
 }
 
 // Whether indices [n, rank] and values [n] fit a shape of that rank; each index lies within it.
-Status CheckSparse(const Tensor& indices, const Tensor* values, std::span<const int64_t> dims,
-                   bool inside = true) {
+// Cancelled once the step is aborted.
+Status CheckSparse(const KernelContext& c, const Tensor& indices, const Tensor* values,
+                   std::span<const int64_t> dims, bool inside = true) {
   const auto rank = static_cast<int64_t>(dims.size());
   if (indices.shape().rank() != 2 || indices.shape()[1] != rank) {
     return InvalidArgument("indices of shape " + indices.shape().ToString() +
@@ -43,7 +45,9 @@ Status CheckSparse(const Tensor& indices, const Tensor* values, std::span<const 
     return InvalidArgument("values of shape " + values->shape().ToString() +
                            " do not fit indices of shape " + indices.shape().ToString());
   }
+  Looks looks(c);
   for (int64_t i = 0; inside && i < indices.elements(); ++i) {
+    if (!looks.GoOn(3)) return Cancelled("the step was aborted");
     const int64_t at = IndexAt(indices, i), limit = dims[static_cast<size_t>(i % rank)];
     if (at >= 0 && at < limit) continue;
     return InvalidArgument("indices[" + std::to_string(i / rank) + ", " + std::to_string(i % rank) +
@@ -61,7 +65,7 @@ void CopyElement(const Tensor& from, int64_t i, Tensor* to, int64_t k) {
 
 Status ReshapeOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> from, DimsOf(c.input(1), "input_shape"));
-  MG_RETURN_IF_ERROR(CheckSparse(c.input(0), nullptr, from));
+  MG_RETURN_IF_ERROR(CheckSparse(c, c.input(0), nullptr, from));
   if (c.input(2).shape().rank() != 1) return InvalidArgument("new_shape must be a vector");
   const auto given = c.input(2).values<int64_t>();
   std::vector<int64_t> to(given.begin(), given.end());
@@ -96,7 +100,8 @@ Status ReshapeOf(KernelContext& c, const Attrs&) {
   std::copy(to.begin(), to.end(), shape->data<int64_t>());
   const int64_t* at = c.input(0).data<int64_t>();
   int64_t* out = indices->data<int64_t>();
-  for (int64_t i = 0; i < n; ++i) {
+  Looks looks(c);
+  for (int64_t i = 0; i < n && looks.GoOn(5 * (1 + rank)); ++i) {
     int64_t place = 0;
     for (int64_t dim : from) place = place * dim + *at++;
     for (auto d = static_cast<size_t>(rank); d-- > 0;) {
@@ -107,14 +112,17 @@ Status ReshapeOf(KernelContext& c, const Attrs&) {
   return Status();
 }
 
-// The elements by rows of `rank` indices, equal ones in their order.
-std::vector<int64_t> Sorted(const int64_t* indices, int64_t n, int64_t rank) {
+// The elements by rows of `rank` indices, equal ones in their order. Cancelled once the step is
+// aborted.
+Result<std::vector<int64_t>> Sorted(const KernelContext& c, const int64_t* indices, int64_t n,
+                                    int64_t rank) {
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [=](int64_t a, int64_t b) {
+  const bool sorted = StableSort(c, &order, [=](int64_t a, int64_t b) {
     return std::lexicographical_compare(indices + a * rank, indices + (a + 1) * rank,
                                         indices + b * rank, indices + (b + 1) * rank);
   });
+  if (!sorted) return Cancelled("the step was aborted");
   return order;
 }
 
@@ -124,7 +132,8 @@ Status PutOrdered(KernelContext& c, const int64_t* indices, const Tensor& values
   const auto n = static_cast<int64_t>(order.size());
   MG_ASSIGN_OR_RETURN(Tensor * out_indices, c.AllocateOutput(0, Shape{n, rank}));
   MG_ASSIGN_OR_RETURN(Tensor * out_values, c.AllocateOutput(1, Shape{n}));
-  for (int64_t i = 0; i < n; ++i) {
+  Looks looks(c);
+  for (int64_t i = 0; i < n && looks.GoOn(10 + rank); ++i) {
     const int64_t from = order[static_cast<size_t>(i)];
     std::copy_n(indices + from * rank, rank, out_indices->data<int64_t>() + i * rank);
     CopyElement(values, from, out_values, i);
@@ -134,10 +143,12 @@ Status PutOrdered(KernelContext& c, const int64_t* indices, const Tensor& values
 
 Status ReorderOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, DimsOf(c.input(2), "input_shape"));
-  MG_RETURN_IF_ERROR(CheckSparse(c.input(0), &c.input(1), dims));
+  MG_RETURN_IF_ERROR(CheckSparse(c, c.input(0), &c.input(1), dims));
   const auto rank = static_cast<int64_t>(dims.size());
   const int64_t* indices = c.input(0).data<int64_t>();
-  return PutOrdered(c, indices, c.input(1), rank, Sorted(indices, c.input(1).elements(), rank));
+  MG_ASSIGN_OR_RETURN(const std::vector<int64_t> order,
+                      Sorted(c, indices, c.input(1).elements(), rank));
+  return PutOrdered(c, indices, c.input(1), rank, order);
 }
 
 Status ConcatOf(KernelContext& c, const Attrs& attrs) {
@@ -151,11 +162,12 @@ Status ConcatOf(KernelContext& c, const Attrs& attrs) {
   }
   if (axis < 0) axis += rank;
   std::vector<int64_t> indices;
+  Looks looks(c);
   int64_t elements = 0;
   const auto k = static_cast<size_t>(axis);
   for (int i = 0, first = 1; i < n; ++i, first = 0) {
     MG_ASSIGN_OR_RETURN(std::vector<int64_t> own, DimsOf(c.input(2 * n + i), "a shape"));
-    MG_RETURN_IF_ERROR(CheckSparse(c.input(i), &c.input(n + i), own));
+    MG_RETURN_IF_ERROR(CheckSparse(c, c.input(i), &c.input(n + i), own));
     const int64_t before = first != 0 ? 0 : dims[k], more = first != 0 ? 0 : own[k];
     for (size_t d = 0; d < own.size(); ++d) {
       if (own.size() != dims.size() || (d != k && own[d] != dims[d])) {
@@ -165,32 +177,36 @@ Status ConcatOf(KernelContext& c, const Attrs& attrs) {
     }
     dims[k] += more;
     const auto rows = c.input(i).values<int64_t>();
-    for (size_t e = 0; e < rows.size(); ++e)
+    for (size_t e = 0; e < rows.size() && looks.GoOn(3); ++e)
       indices.push_back(rows[e] + (e % own.size() == k ? before : 0));
     elements += c.input(n + i).elements();
   }
   MG_ASSIGN_OR_RETURN(Tensor values, c.AllocateTemp(c.output_dtype(1), Shape{elements}));
   int64_t next = 0;
   for (int i = 0; i < n; ++i) {
-    for (int64_t e = 0; e < c.input(n + i).elements(); ++e)
+    for (int64_t e = 0; e < c.input(n + i).elements() && looks.GoOn(5); ++e)
       CopyElement(c.input(n + i), e, &values, next++);
   }
   MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2, Shape{rank}));
   std::copy(dims.begin(), dims.end(), shape->data<int64_t>());
-  return PutOrdered(c, indices.data(), values, rank, Sorted(indices.data(), elements, rank));
+  if (!looks.GoOn(0)) return Status();
+  MG_ASSIGN_OR_RETURN(const std::vector<int64_t> order, Sorted(c, indices.data(), elements, rank));
+  return PutOrdered(c, indices.data(), values, rank, order);
 }
 
 Status SliceOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, DimsOf(c.input(2), "shape"));
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> size, DimsOf(c.input(4), "size"));
-  MG_RETURN_IF_ERROR(CheckSparse(c.input(0), &c.input(1), dims));
+  MG_RETURN_IF_ERROR(CheckSparse(c, c.input(0), &c.input(1), dims));
   const auto rank = static_cast<int64_t>(dims.size());
   const auto start = c.input(3).values<int64_t>();
   if (c.input(3).shape().rank() != 1 || start.size() != dims.size() || size.size() != dims.size())
     return InvalidArgument("start and size must have an element for each dimension");
   const int64_t* indices = c.input(0).data<int64_t>();
   std::vector<int64_t> kept, moved;
+  Looks looks(c);
   for (int64_t i = 0; i < c.input(1).elements(); ++i) {
+    if (!looks.GoOn(5 * (1 + rank))) return Status();
     bool inside = true;
     for (int64_t d = 0; d < rank; ++d) {
       const auto k = static_cast<size_t>(d);
@@ -206,8 +222,10 @@ Status SliceOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(Tensor * out_indices, c.AllocateOutput(0, Shape{n, rank}));
   MG_ASSIGN_OR_RETURN(Tensor * out_values, c.AllocateOutput(1, Shape{n}));
   MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2, Shape{rank}));
-  std::copy(moved.begin(), moved.end(), out_indices->data<int64_t>());
-  for (int64_t i = 0; i < n; ++i)
+  InPieces(c, n * rank, [&](int64_t begin, int64_t end) {
+    std::copy(moved.begin() + begin, moved.begin() + end, out_indices->data<int64_t>() + begin);
+  });
+  for (int64_t i = 0; i < n && looks.GoOn(5); ++i)
     CopyElement(c.input(1), kept[static_cast<size_t>(i)], out_values, i);
   for (int64_t d = 0; d < rank; ++d) {
     const auto k = static_cast<size_t>(d);
@@ -232,7 +250,8 @@ Status SliceGradOf(KernelContext& c, const Attrs&) {
   const int64_t rank = indices.shape()[1], n = indices.shape()[0];
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{n}));
   MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
-  for (int64_t i = 0, next = 0; i < n && next < grad.elements(); ++i) {
+  Looks looks(c);
+  for (int64_t i = 0, next = 0; i < n && next < grad.elements() && looks.GoOn(2 + 3 * rank); ++i) {
     bool same = true;
     for (int64_t d = 0; d < rank; ++d) {
       same = same && indices.data<int64_t>()[i * rank + d] ==
@@ -247,12 +266,14 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, DimsOf(c.input(2), "dense_shape"));
   if (dims.empty()) return InvalidArgument("Dense shape cannot be empty.");
   const Tensor &indices = c.input(0), &values = c.input(1);
-  MG_RETURN_IF_ERROR(CheckSparse(indices, &values, dims, false));
+  MG_RETURN_IF_ERROR(CheckSparse(c, indices, &values, dims, false));
   if (c.input(3).shape().rank() != 0) return InvalidArgument("default_value must be a scalar");
   const auto rank = static_cast<int64_t>(dims.size());
   const int64_t n = values.elements(), rows = dims[0];
   std::vector<int64_t> counts(static_cast<size_t>(rows));
+  Looks looks(c);
   for (int64_t i = 0; i < n; ++i) {
+    if (!looks.GoOn(3)) return Status();
     const int64_t row = indices.data<int64_t>()[i * rank];
     if (row < 0 || row >= rows) {
       return InvalidArgument("indices(" + std::to_string(i) + ", 0) is invalid: " +
@@ -265,6 +286,7 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
   std::vector<int64_t> next(static_cast<size_t>(rows));  // the place of a row's next element
   int64_t total = 0;
   for (size_t row = 0; row < counts.size(); ++row) {
+    if (!looks.GoOn(2)) return Status();
     empty->data<bool>()[row] = counts[row] == 0;
     next[row] = total;
     total += std::max<int64_t>(1, counts[row]);
@@ -273,12 +295,13 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(Tensor * out_values, c.AllocateOutput(1, Shape{total}));
   int64_t* at = out_indices->data<int64_t>();
   for (size_t row = 0; row < counts.size(); ++row) {
+    if (!looks.GoOn(3 + rank)) return Status();
     if (counts[row] > 0) continue;
     std::fill_n(at + next[row] * rank, rank, 0);
     at[next[row] * rank] = static_cast<int64_t>(row);
     CopyElement(c.input(3), 0, out_values, next[row]);
   }
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n && looks.GoOn(10 + rank); ++i) {
     const int64_t* index = indices.data<int64_t>() + i * rank;
     const int64_t place = next[static_cast<size_t>(*index)]++;
     std::copy_n(index, rank, at + place * rank);
@@ -296,7 +319,9 @@ Status FillEmptyRowsGradOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(0, Shape{n}));
   MG_ASSIGN_OR_RETURN(Tensor * fill, c.AllocateOutput(1, Shape()));
   std::vector<bool> taken(static_cast<size_t>(all));
+  Looks looks(c);
   for (int64_t i = 0; i < n; ++i) {
+    if (!looks.GoOn(5)) return Status();
     const int64_t place = map.data<int64_t>()[i];
     if (place < 0 || place >= all) {
       return InvalidArgument("Elements in reverse index must be in [0, " + std::to_string(all) +
@@ -308,7 +333,7 @@ Status FillEmptyRowsGradOf(KernelContext& c, const Attrs&) {
   return WithRealType(grad.dtype(), [&](auto t) {
     using T = decltype(t);
     Accumulator<T> sum = 0;
-    for (int64_t i = 0; i < all; ++i) {
+    for (int64_t i = 0; i < all && looks.GoOn(2); ++i) {
       if (!taken[static_cast<size_t>(i)])
         sum = static_cast<Accumulator<T>>(sum + static_cast<Accumulator<T>>(grad.data<T>()[i]));
     }
@@ -336,8 +361,11 @@ Status ToDenseOf(KernelContext& c, const Attrs& attrs) {
                            ", should be [] or [" + std::to_string(n) + "]");
   }
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  Looks looks(c);
   if (out->dtype() == DT_STRING) {
-    std::fill_n(out->strings(), out->elements(), *fill.strings());
+    for (int64_t i = 0; i < out->elements(); ++i) {
+      if (!AppendText(&looks, *fill.strings(), out->strings() + i)) return Status();
+    }
   } else {
     MG_RETURN_IF_ERROR(
         HostMoves::Fill(c, DTypeSize(out->dtype()), fill.raw(), out->raw(), out->elements()));
@@ -345,6 +373,7 @@ Status ToDenseOf(KernelContext& c, const Attrs& attrs) {
   const bool ordered = attrs.Get<bool>("validate_indices");
   int64_t last = -1;
   for (int64_t i = 0; i < n; ++i) {
+    if (!looks.GoOn(5 * (1 + rank))) return Status();
     int64_t place = 0;
     for (int64_t d = 0; d < rank; ++d) {
       const int64_t at = IndexAt(indices, i * rank + d), limit = shape[static_cast<int>(d)];
@@ -369,7 +398,7 @@ Status ToDenseOf(KernelContext& c, const Attrs& attrs) {
 Status ReduceSumOf(KernelContext& c, const Attrs& attrs) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, DimsOf(c.input(2), "input_shape"));
   const Tensor &indices = c.input(0), &values = c.input(1);
-  MG_RETURN_IF_ERROR(CheckSparse(indices, &values, dims));
+  MG_RETURN_IF_ERROR(CheckSparse(c, indices, &values, dims));
   MG_ASSIGN_OR_RETURN(const SmallInts axes, IntsOf(c.input(3), "reduction_axes"));
   const auto rank = static_cast<int64_t>(dims.size());
   std::vector<bool> reduced(dims.size());
@@ -392,7 +421,8 @@ Status ReduceSumOf(KernelContext& c, const Attrs& attrs) {
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
   MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
   const CombineFn add = CombineOf(SliceUpdate::kAdd, values.dtype());
-  for (int64_t i = 0; i < values.elements(); ++i) {
+  Looks looks(c);
+  for (int64_t i = 0; i < values.elements() && looks.GoOn(5 + 3 * rank); ++i) {
     int64_t place = 0;
     for (size_t d = 0; d < dims.size(); ++d) {
       if (!reduced[d])
@@ -410,7 +440,7 @@ Status MatMulOf(KernelContext& c, const Attrs& attrs) {
   const Tensor &indices = c.input(0), &values = c.input(1), &b = c.input(3);
   if (a.size() != 2 || b.shape().rank() != 2)
     return InvalidArgument("SparseTensorDenseMatMul multiplies matrices");
-  MG_RETURN_IF_ERROR(CheckSparse(indices, &values, a));
+  MG_RETURN_IF_ERROR(CheckSparse(c, indices, &values, a));
   const bool adjoint_a = attrs.Get<bool>("adjoint_a"), adjoint_b = attrs.Get<bool>("adjoint_b");
   const int64_t rows = a[adjoint_a ? 1 : 0], inner = a[adjoint_a ? 0 : 1];
   const int64_t columns = b.shape()[adjoint_b ? 0 : 1];
@@ -428,7 +458,8 @@ Status MatMulOf(KernelContext& c, const Attrs& attrs) {
     using A = Accumulator<T>;
     // Each thread has columns of its own, so that sums do not depend on threads.
     c.ParallelFor(columns, 1 + n, [&](int64_t first, int64_t last) {
-      InPieces(c, n, [&](int64_t begin, int64_t end) {
+      const int64_t piece = std::max<int64_t>(1, kPiece / (last - first));
+      InPieces(c, n, piece, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t row = IndexAt(indices, 2 * i + (adjoint_a ? 1 : 0)),
                         at = IndexAt(indices, 2 * i + (adjoint_a ? 0 : 1));

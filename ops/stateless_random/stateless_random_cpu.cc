@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/random/distributions.h"
 #include "ops/stateless_random/philox_stream.h"
 
@@ -89,26 +90,33 @@ Status Sample(KernelContext& c, const DrawFn& draw) {
   return WithRealType(logits.dtype(), [&](auto t) {
     using T = decltype(t);
     c.ParallelFor(rows, 30 * (classes + samples), [&](int64_t begin, int64_t end) {
-      std::vector<double> sums(static_cast<size_t>(classes));
+      const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(classes));
       for (int64_t r = begin; r < end; ++r) {
         const T* row = logits.data<T>() + r * classes;
         // Without classes whose logit is infinite or no number.
         double highest = std::numeric_limits<float>::lowest();
-        for (int64_t k = 0; k < classes; ++k) {
-          if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
-            highest = std::max(highest, logit);
-        }
+        InPieces(c, classes, [&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) {
+            if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
+              highest = std::max(highest, logit);
+          }
+        });
         double sum = 0;
-        for (int64_t k = 0; k < classes; ++k) {
-          if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
-            sum += std::exp(logit - highest);
-          sums[static_cast<size_t>(k)] = sum;
-        }
-        for (int64_t s = 0; s < samples; ++s) {
-          const double at = draw(r, s) * sum;
-          const auto chosen = std::upper_bound(sums.begin(), sums.end(), at) - sums.begin();
-          SetIndex(out, r * samples + s, std::min<int64_t>(chosen, classes - 1));
-        }
+        InPieces(c, classes, [&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) {
+            if (const auto logit = static_cast<double>(row[k]); std::isfinite(logit))
+              sum += std::exp(logit - highest);
+            sums[static_cast<size_t>(k)] = sum;
+          }
+        });
+        if (c.cancelled()) return;
+        InPieces(c, samples, [&](int64_t first, int64_t last) {
+          for (int64_t s = first; s < last; ++s) {
+            const double at = draw(r, s) * sum;
+            const auto chosen = std::upper_bound(sums.get(), sums.get() + classes, at) - sums.get();
+            SetIndex(out, r * samples + s, std::min<int64_t>(chosen, classes - 1));
+          }
+        });
       }
     });
     return Status();
@@ -167,18 +175,25 @@ class ShuffleKernel : public StreamKernel {
       return Status();
     }
     const random::RandomStream stream = StreamOfStep(c);
-    std::vector<int64_t> order(static_cast<size_t>(rows));
-    std::iota(order.begin(), order.end(), 0);
-    for (auto i = static_cast<size_t>(rows); i-- > 1;) {
-      const uint64_t with = random::UniformInt(stream, i, 0, i + 1);
-      std::swap(order[i], order[static_cast<size_t>(with)]);
-    }
+    const auto order = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(rows));
+    InPieces(c, rows, [&](int64_t begin, int64_t end) {
+      std::iota(order.get() + begin, order.get() + end, begin);
+    });
+    const bool shuffled = InPieces(c, rows, [&](int64_t begin, int64_t end) {  // from the last on
+      for (int64_t k = begin; k < end && k + 1 < rows; ++k) {
+        const auto i = static_cast<size_t>(rows - 1 - k);
+        const uint64_t with = random::UniformInt(stream, i, 0, i + 1);
+        std::swap(order[i], order[static_cast<size_t>(with)]);
+      }
+    });
+    if (!shuffled) return Status();
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, value.shape()));
     const size_t bytes = out->bytes() / static_cast<size_t>(rows);
     const char* from = static_cast<const char*>(value.raw());
     char* to = static_cast<char*>(out->raw());
     c.ParallelFor(rows, 5 + static_cast<int64_t>(bytes / 8), [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        if (bytes > size_t{kPiece} && c.cancelled()) return;
         CopyElements(value.dtype(), from + static_cast<size_t>(order[i]) * bytes, to + i * bytes,
                      bytes);
       }

@@ -5,6 +5,7 @@
 
 #include <bitset>
 #include <cctype>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -327,32 +328,34 @@ Result<Regex> Regex::Parse(std::string_view pattern) {
   return Regex(std::move(program));
 }
 
-bool Regex::FullMatch(std::string_view text) const {
+bool Regex::FullMatch(std::string_view text, const std::function<bool()>& go_on) const {
+  constexpr size_t kStatesToALook = 8192;
+  size_t visited = 0;
   const std::vector<State>& states = program_->states;
   std::vector<int> now, later, open;
   std::vector<size_t> seen(states.size(), 0);  // one more than the place of the last visit
   // Adds what can be reached from `state` without a byte.
-  const auto add = [&](int state, size_t at, std::vector<int>* reached) {
-    open.push_back(state);
+  const auto add = [&](int first, size_t at, std::vector<int>* reached) {
+    open.push_back(first);
     while (!open.empty()) {
       const int id = open.back();
       open.pop_back();
       if (std::exchange(seen[static_cast<size_t>(id)], at + 1) == at + 1) continue;
-      const State& visited = states[static_cast<size_t>(id)];
-      switch (visited.kind) {
+      const State& state = states[static_cast<size_t>(id)];
+      switch (state.kind) {
         case State::Kind::kByte:
         case State::Kind::kMatch:
           reached->push_back(id);
           break;
         case State::Kind::kSplit:
-          open.push_back(visited.other);
-          open.push_back(visited.next);
+          open.push_back(state.other);
+          open.push_back(state.next);
           break;
         case State::Kind::kBegin:
-          if (at == 0) open.push_back(visited.next);
+          if (at == 0) open.push_back(state.next);
           break;
         case State::Kind::kEnd:
-          if (at == text.size()) open.push_back(visited.next);
+          if (at == text.size()) open.push_back(state.next);
           break;
       }
     }
@@ -361,6 +364,11 @@ bool Regex::FullMatch(std::string_view text) const {
   for (size_t at = 0; at < text.size() && !now.empty(); ++at) {
     const auto byte = static_cast<unsigned char>(text[at]);
     later.clear();
+    visited += now.size() + 1;
+    if (visited >= kStatesToALook) {
+      if (go_on != nullptr && !go_on()) return false;
+      visited = 0;
+    }
     for (const int id : now) {
       const State& state = states[static_cast<size_t>(id)];
       if (state.kind == State::Kind::kByte && state.bytes[byte]) add(state.next, at + 1, &later);

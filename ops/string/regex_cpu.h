@@ -2,6 +2,7 @@
 // of the text times that of the expression.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@ class Regex {
  public:
   // InvalidArgument says what in `pattern` cannot be read, and where.
   static Result<Regex> Parse(std::string_view pattern);
-  bool FullMatch(std::string_view text) const;
+  // `go_on`, if any, is asked every some thousand states; once it says no, the answer is false.
+  bool FullMatch(std::string_view text, const std::function<bool()>& go_on = nullptr) const;
 
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

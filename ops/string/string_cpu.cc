@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "executor/kernel.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/string/regex_cpu.h"
 
 namespace monograph::ops::string {
@@ -25,12 +26,14 @@ class StringJoinKernel : public Kernel {
       shape = input.shape();
     }
     MG_ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape.value_or(Shape())));
+    Looks looks(c);
     for (int64_t i = 0; i < output->elements(); ++i) {
       std::string& text = output->strings()[i];
-      text.clear();
       for (int input = 0; input < c.num_inputs(); ++input) {
-        if (input > 0) text += separator_;
-        text += c.input(input).strings()[c.input(input).shape().rank() == 0 ? 0 : i];
+        const Tensor& from = c.input(input);
+        if (input > 0 && !AppendText(&looks, separator_, &text)) return Status();
+        if (!AppendText(&looks, from.strings()[from.shape().rank() == 0 ? 0 : i], &text))
+          return Status();
       }
     }
     return Status();
@@ -45,7 +48,10 @@ Status Match(const Regex& regex, KernelContext& c) {
   MG_ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
   bool* const matches = output->data<bool>();
   c.ParallelFor(input.elements(), 1000, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) matches[i] = regex.FullMatch(input.strings()[i]);
+    Looks looks(c);
+    const auto go_on = [&c] { return !c.cancelled(); };
+    for (int64_t i = begin; i < end && looks.GoOn(input.strings()[i]); ++i)
+      matches[i] = regex.FullMatch(input.strings()[i], go_on);
   });
   return Status();
 }

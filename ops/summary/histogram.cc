@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <functional>
 #include <type_traits>
 
 namespace monograph {
@@ -71,25 +72,33 @@ Result<std::vector<double>> Numbers(const Tensor& tensor) {
   }
 }
 
-Status FillHistogram(const std::string& tag, const Tensor& values, pb::HistogramProto* histogram) {
+Status FillHistogram(const std::string& tag, const Tensor& values, pb::HistogramProto* histogram,
+                     const std::function<bool()>& go_on) {
   const std::string what = "the histogram '" + tag + "'";
-  const Result<std::vector<double>> numbers = Numbers(values);
-  if (!numbers.ok()) return numbers.status().WithContext(what);
+  const int64_t n = values.elements();
+  const Tensor all = values.Reshaped(Shape{n});
   const std::vector<double>& limits = BucketLimits();
   std::vector<double> counts(limits.size());
   double sum = 0, squares = 0, least = DBL_MAX, most = -DBL_MAX;
-  for (const double value : *numbers) {
-    if (!std::isfinite(value)) return InvalidArgument(what + " has NaN or infinite values");
-    const auto limit = std::upper_bound(limits.begin(), limits.end() - 1, value);
-    ++counts[static_cast<size_t>(limit - limits.begin())];
-    sum += value;
-    squares += value * value;
-    least = std::min(least, value);
-    most = std::max(most, value);
+  constexpr int64_t kPiece = int64_t{1} << 15;  // between two questions of `go_on`
+  for (int64_t begin = 0; begin < std::max<int64_t>(1, n); begin += kPiece) {
+    if (go_on != nullptr && !go_on()) return Cancelled(what + " is not complete");
+    const Result<std::vector<double>> numbers =
+        Numbers(all.Slice(begin, std::min(n, begin + kPiece)));
+    if (!numbers.ok()) return numbers.status().WithContext(what);
+    for (const double value : *numbers) {
+      if (!std::isfinite(value)) return InvalidArgument(what + " has NaN or infinite values");
+      const auto limit = std::upper_bound(limits.begin(), limits.end() - 1, value);
+      ++counts[static_cast<size_t>(limit - limits.begin())];
+      sum += value;
+      squares += value * value;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
   }
   histogram->set_min(least);
   histogram->set_max(most);
-  histogram->set_num(static_cast<double>(numbers->size()));
+  histogram->set_num(static_cast<double>(n));
   histogram->set_sum(sum);
   histogram->set_sum_squares(squares);
   // Empty buckets side by side are one.

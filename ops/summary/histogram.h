@@ -1,6 +1,7 @@
 // Tensors as the messages of summaries have them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace monograph {
 Result<std::vector<double>> Numbers(const Tensor& tensor);
 
 // TensorFlow's histogram of the elements, in buckets that grow by a tenth. InvalidArgument, which
-// names `tag`, for another type, and for values that are not finite.
-Status FillHistogram(const std::string& tag, const Tensor& values, pb::HistogramProto* histogram);
+// names `tag`, for another type, and for values that are not finite. `go_on`, if any, is asked now
+// and then; once it says no, the rest is left out: Cancelled.
+Status FillHistogram(const std::string& tag, const Tensor& values, pb::HistogramProto* histogram,
+                     const std::function<bool()>& go_on = nullptr);
 
 }  // namespace monograph

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "executor/kernel.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/summary/histogram.h"
 
 namespace monograph::ops::summary {
@@ -32,7 +33,9 @@ class ScalarSummaryKernel : public Kernel {
     }
     MG_ASSIGN_OR_RETURN(const std::vector<double> numbers, Numbers(values));
     pb::Summary summary;
+    Looks looks(c);
     for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!looks.GoOn(tags.strings()[i])) return Status();
       pb::Summary::Value* value = summary.add_value();
       value->set_tag(tags.strings()[i]);
       value->set_simple_value(static_cast<float>(numbers[i]));
@@ -50,7 +53,8 @@ class HistogramSummaryKernel : public Kernel {
     pb::Summary summary;
     pb::Summary::Value* value = summary.add_value();
     value->set_tag(tag);
-    MG_RETURN_IF_ERROR(FillHistogram(tag, c.input(1), value->mutable_histo()));
+    MG_RETURN_IF_ERROR(
+        FillHistogram(tag, c.input(1), value->mutable_histo(), [&c] { return !c.cancelled(); }));
     return SetSummary(c, summary);
   }
 };
@@ -75,7 +79,10 @@ class TensorSummaryKernel : public Kernel {
     if (IsPlainData(tensor.dtype())) {
       proto->set_tensor_content(tensor.raw(), tensor.bytes());
     } else if (tensor.dtype() == DT_STRING) {
-      for (int64_t i = 0; i < tensor.elements(); ++i) proto->add_string_val(tensor.strings()[i]);
+      Looks looks(c);
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        if (!AppendText(&looks, tensor.strings()[i], proto->add_string_val())) return Status();
+      }
     } else {
       return InvalidArgument("a tensor of " + std::string(DTypeName(tensor.dtype())) +
                              " cannot be summarised");
@@ -91,8 +98,10 @@ class MergeSummaryKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     pb::Summary merged;
     std::set<std::string> tags;
+    Looks looks(c);
     for (const Tensor& input : c.inputs()) {
       for (int64_t i = 0; i < input.elements(); ++i) {
+        if (!looks.GoOn(input.strings()[i])) return Status();
         pb::Summary summary;
         if (!summary.ParseFromString(input.strings()[i]))
           return InvalidArgument("an input is no serialised Summary");

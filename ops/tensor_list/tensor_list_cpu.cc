@@ -368,6 +368,7 @@ class GatherKernel : public TypedKernel {
     std::vector<Tensor> rows;
     rows.reserve(indices.size());
     for (const int32_t index : indices) {
+      if (c.cancelled()) return Status();
       if (index < 0 || static_cast<size_t>(index) >= list->elements().size()) {
         return InvalidArgument("Index " + std::to_string(index) + " out o range; list only has " +
                                std::to_string(list->elements().size()) + " elements.");
@@ -432,6 +433,7 @@ class ConcatKernel : public TypedKernel {
     std::vector<Tensor> parts(elements.begin(), elements.end());
     int64_t rows = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
+      if (c.cancelled()) return Status();
       if (!parts[i].valid()) {
         MG_ASSIGN_OR_RETURN(const int64_t length, MissingLength(c, i, shape.first));
         MG_ASSIGN_OR_RETURN(const Shape missing, Shape::Make(Prepended(length, dims)));
@@ -512,6 +514,7 @@ class FromTensorKernel : public Kernel {
     const auto list = std::make_shared<TensorList>(TensorList::Spec{tensor.dtype(), shape});
     MG_RETURN_IF_ERROR(list->Resize(tensor.shape().dim(0)));
     for (int64_t i = 0; i < tensor.shape().dim(0); ++i) {
+      if (c.cancelled()) return Status();
       MG_ASSIGN_OR_RETURN(Tensor element, RowsAs(tensor, i, i + 1, row));
       MG_RETURN_IF_ERROR(list->Set(static_cast<size_t>(i), std::move(element)));
     }
@@ -549,6 +552,7 @@ class SplitKernel : public Kernel {
     const int64_t rows = tensor.shape().dim(0);
     int64_t start = 0;
     for (int64_t i = 0; i < lengths.elements(); ++i) {
+      if (c.cancelled()) return Status();
       const int64_t length = lengths.data<int64_t>()[i];
       if (length < 0) return InvalidArgument("Invalid value in lengths: " + std::to_string(length));
       if (length > rows - start) {
@@ -572,8 +576,8 @@ class SplitKernel : public Kernel {
 };
 
 // Row i of `tensor` becomes element indices[i]; the list gets longer where it must.
-Status Scatter(const Tensor& tensor, std::span<const int32_t> indices, const Shape& row,
-               int64_t size, TensorList* list) {
+Status Scatter(const KernelContext& c, const Tensor& tensor, std::span<const int32_t> indices,
+               const Shape& row, int64_t size, TensorList* list) {
   for (const int32_t index : indices) {
     if (index < 0) {
       return InvalidArgument("Indices in TensorListScatter must all be non-negative.");
@@ -582,6 +586,7 @@ Status Scatter(const Tensor& tensor, std::span<const int32_t> indices, const Sha
   }
   MG_RETURN_IF_ERROR(list->Resize(size));
   for (size_t i = 0; i < indices.size(); ++i) {
+    if (c.cancelled()) return Status();
     const auto at = static_cast<int64_t>(i);
     MG_ASSIGN_OR_RETURN(Tensor element, RowsAs(tensor, at, at + 1, row));
     MG_RETURN_IF_ERROR(list->Set(static_cast<size_t>(indices[i]), std::move(element)));
@@ -611,6 +616,7 @@ class ScatterKernel : public Kernel {
           " Actual: " + std::to_string(tensor.shape().dim(0)));
     }
     for (const int32_t index : indices) {
+      if (c.cancelled()) return Status();
       if (size != -1 && index >= size) {
         return InvalidArgument("TensorListScatter: Trying to scatter at index " +
                                std::to_string(index) + " in list with size " +
@@ -618,7 +624,7 @@ class ScatterKernel : public Kernel {
       }
     }
     const auto list = std::make_shared<TensorList>(TensorList::Spec{tensor.dtype(), shape});
-    MG_RETURN_IF_ERROR(Scatter(tensor, indices, row, std::max(size, 0), list.get()));
+    MG_RETURN_IF_ERROR(Scatter(c, tensor, indices, row, std::max(size, 0), list.get()));
     c.set_output(0, HandleOf(list));
     return Status();
   }
@@ -645,7 +651,7 @@ class ScatterIntoKernel : public Kernel {
                              std::to_string(tensor.shape().dim(0)));
     }
     MG_ASSIGN_OR_RETURN(list, ListToChange(c, std::move(list)));
-    MG_RETURN_IF_ERROR(Scatter(tensor, indices.values<int32_t>(), row,
+    MG_RETURN_IF_ERROR(Scatter(c, tensor, indices.values<int32_t>(), row,
                                static_cast<int64_t>(list->elements().size()), list.get()));
     c.set_output(0, HandleOf(std::move(list)));
     return Status();
@@ -675,6 +681,7 @@ class PushBackBatchKernel : public TypedKernel {
     const Shape row(tensor.shape().dims().subspan(1));
     MG_ASSIGN_OR_RETURN(Tensor * lists, c.AllocateOutput(0, handles.shape()));
     for (int64_t i = 0; i < count; ++i) {
+      if (c.cancelled()) return Status();
       MG_ASSIGN_OR_RETURN(std::shared_ptr<TensorList> list, AsList(handles, i));
       const TensorList::Spec& spec = list->spec();
       if (!spec.shape.Accepts(row)) {
@@ -709,6 +716,7 @@ class ConcatListsKernel : public TypedKernel {
     }
     MG_ASSIGN_OR_RETURN(Tensor * lists, c.AllocateOutput(0, a.shape()));
     for (int64_t i = 0; i < a.elements(); ++i) {
+      if (c.cancelled()) return Status();
       const std::string at = std::to_string(i);
       MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorList> first, AsList(a, i));
       MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorList> second, AsList(b, i));
@@ -724,7 +732,10 @@ class ConcatListsKernel : public TypedKernel {
             ".  Saw " + first->spec().shape.ToString() + " vs. " + second->spec().shape.ToString());
       }
       MG_ASSIGN_OR_RETURN(const std::shared_ptr<TensorList> both, first->Copy());
-      for (const Tensor& element : second->elements()) MG_RETURN_IF_ERROR(both->Push(element));
+      for (const Tensor& element : second->elements()) {
+        if (c.cancelled()) return Status();
+        MG_RETURN_IF_ERROR(both->Push(element));
+      }
       lists->variants()[i] = both;
     }
     return Status();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ops/cpu/looks_cpu.h"
 
 namespace monograph::ops::text {
 
@@ -17,8 +18,9 @@ struct CsvFormat {
 };
 
 // The fields that are wanted. A field in quotes may hold delimiters and ends of lines; two quotes
-// in it stand for one. InvalidArgument for quotes or ends of lines elsewhere.
-Status ReadCsvFields(std::string_view record, const CsvFormat& format,
+// in it stand for one. InvalidArgument for quotes or ends of lines elsewhere. Ends early, with OK
+// and without the rest, once the step of `looks` is aborted.
+Status ReadCsvFields(Looks* looks, std::string_view record, const CsvFormat& format,
                      std::vector<std::string>* fields);
 
 }  // namespace monograph::ops::text

@@ -4,7 +4,7 @@
 
 namespace monograph::ops::text {
 
-Status ReadCsvFields(std::string_view record, const CsvFormat& format,
+Status ReadCsvFields(Looks* looks, std::string_view record, const CsvFormat& format,
                      std::vector<std::string>* fields) {
   fields->clear();
   size_t wanted = 0;
@@ -15,6 +15,7 @@ Status ReadCsvFields(std::string_view record, const CsvFormat& format,
     std::string field;
     if (format.quotes && i < record.size() && record[i] == '"') {
       for (++i;; ++i) {
+        if (!looks->GoOn(3)) return Status();
         if (i >= record.size())
           return InvalidArgument("Quoted field has to end with quote followed by delim or end");
         if (record[i] == '"') {
@@ -28,6 +29,7 @@ Status ReadCsvFields(std::string_view record, const CsvFormat& format,
       ++i;
     } else {
       for (; i < record.size() && record[i] != format.delimiter; ++i) {
+        if (!looks->GoOn(3)) return Status();
         if (record[i] == '\n' || record[i] == '\r' || (format.quotes && record[i] == '"'))
           return InvalidArgument("Unquoted fields cannot have quotes/CRLFs inside");
         field.push_back(record[i]);

@@ -1,7 +1,8 @@
-// CPU kernels, one thread each: strings are short and few beside what is computed with them. Splits
-// keep views of the input and copy once, when the number of parts is known (PutParts). Characters
-// are bytes or, with unit UTF8_CHAR, UTF-8. DecodeCSV reads each record once (Fields), then
-// converts it field by field (Put).
+// CPU kernels, one thread each: strings are short and few beside what is computed with them; where
+// they are not, loops look at cancellation (Looks), and what an aborted kernel leaves unfinished
+// nobody reads. Splits keep views of the input and copy once, when the number of parts is known
+// (PutParts). Characters are bytes or, with unit UTF8_CHAR, UTF-8. DecodeCSV reads each record
+// once (ReadCsvFields), then converts it field by field (Put).
 #include <algorithm>
 #include <bit>
 #include <cctype>
@@ -13,12 +14,16 @@
 #include <vector>
 
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/dims.h"
 #include "ops/text/csv_fields.h"
 #include "ops/text/parse_number.h"
 
 namespace monograph::ops::text {
 namespace {
+
+// What a short text costs beside its bytes, in the units of Looks.
+constexpr int64_t kEachText = 32;
 
 // The outputs of a split: the place of each part in its string, the part, the shape.
 Status PutParts(KernelContext& c, const std::vector<std::vector<std::string_view>>& parts) {
@@ -31,11 +36,13 @@ Status PutParts(KernelContext& c, const std::vector<std::vector<std::string_view
   MG_ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(1, Shape{total}));
   MG_ASSIGN_OR_RETURN(Tensor * shape, c.AllocateOutput(2, Shape{2}));
   int64_t next = 0;
+  Looks looks(c);
   for (size_t row = 0; row < parts.size(); ++row) {
+    if (!looks.GoOn(1)) return Status();
     for (size_t k = 0; k < parts[row].size(); ++k, ++next) {
       indices->data<int64_t>()[2 * next] = static_cast<int64_t>(row);
       indices->data<int64_t>()[2 * next + 1] = static_cast<int64_t>(k);
-      values->strings()[next] = parts[row][k];
+      if (!AppendText(&looks, parts[row][k], values->strings() + next)) return Status();
     }
   }
   shape->data<int64_t>()[0] = static_cast<int64_t>(parts.size());
@@ -52,21 +59,41 @@ Status CheckSplit(const KernelContext& c) {
   return Status();
 }
 
+// The first place from `begin` on where find(a part of the text) finds something that is up to
+// `size` bytes long; else, and once the step is aborted, npos.
+template <typename Find>
+size_t FindIn(Looks* looks, std::string_view text, size_t begin, size_t size, const Find& find) {
+  constexpr auto kStep = static_cast<size_t>(kPiece);
+  for (; begin < text.size(); begin += kStep) {
+    const std::string_view part = text.substr(begin, kStep + size - 1);
+    const size_t at = find(part);
+    if (!looks->GoOn(static_cast<int64_t>(std::min(at, part.size())))) break;
+    if (at != part.npos) return begin + at;
+  }
+  return text.npos;
+}
+
 // Splits at any byte of the delimiter; if it is empty, into bytes.
 Status SplitOf(KernelContext& c, const Attrs& attrs) {
   MG_RETURN_IF_ERROR(CheckSplit(c));
   const std::string& delimiters = *c.input(1).strings();
   const bool skip_empty = attrs.Get<bool>("skip_empty");
   std::vector<std::vector<std::string_view>> parts(static_cast<size_t>(c.input(0).elements()));
+  Looks looks(c);
   for (size_t row = 0; row < parts.size(); ++row) {
     const std::string_view text = c.input(0).strings()[row];
+    if (!looks.GoOn(kEachText)) return Status();
     if (delimiters.empty()) {
-      for (size_t i = 0; i < text.size(); ++i) parts[row].push_back(text.substr(i, 1));
+      for (size_t i = 0; i < text.size() && looks.GoOn(kEachText); ++i)
+        parts[row].push_back(text.substr(i, 1));
       continue;
     }
     if (text.empty()) continue;
-    for (size_t begin = 0; begin <= text.size();) {
-      const size_t end = std::min(text.find_first_of(delimiters, begin), text.size());
+    for (size_t begin = 0; begin <= text.size() && looks.GoOn(kEachText);) {
+      const size_t found = FindIn(&looks, text, begin, 1, [&](std::string_view part) {
+        return part.find_first_of(delimiters);
+      });
+      const size_t end = std::min(found, text.size());
       if (end > begin || !skip_empty) parts[row].push_back(text.substr(begin, end - begin));
       begin = end + 1;
     }
@@ -80,14 +107,20 @@ Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
   const std::string& separator = *c.input(1).strings();
   const int64_t most = attrs.Get<int64_t>("maxsplit");
   std::vector<std::vector<std::string_view>> parts(static_cast<size_t>(c.input(0).elements()));
+  Looks looks(c);
   for (size_t row = 0; row < parts.size(); ++row) {
+    if (!looks.GoOn(kEachText)) return Status();
     std::string_view text = c.input(0).strings()[row];
     const auto full = [&] { return most >= 0 && static_cast<int64_t>(parts[row].size()) == most; };
     if (separator.empty() && most != 0) {
       for (text = WithoutSpace(text); !text.empty(); text = WithoutSpace(text)) {
         if (full()) break;
-        size_t end = 0;
-        while (end < text.size() && !IsSpace(text[end])) ++end;
+        const size_t found = FindIn(&looks, text, 0, 1, [](std::string_view part) {
+          const auto* at = std::find_if(part.begin(), part.end(), IsSpace);
+          return at == part.end() ? part.npos : static_cast<size_t>(at - part.begin());
+        });
+        const size_t end = std::min(found, text.size());
+        if (!looks.GoOn(kEachText)) return Status();
         parts[row].push_back(text.substr(0, end));
         text.remove_prefix(end);
       }
@@ -98,7 +131,10 @@ Status SplitV2Of(KernelContext& c, const Attrs& attrs) {
       parts[row].push_back(text);
       continue;
     }
-    for (size_t end = 0; !full() && (end = text.find(separator)) != text.npos;) {
+    const auto find = [&](std::string_view part) { return part.find(separator); };
+    for (size_t end = 0;
+         !full() && (end = FindIn(&looks, text, 0, separator.size(), find)) != text.npos;) {
+      if (!looks.GoOn(kEachText)) return Status();
       parts[row].push_back(text.substr(0, end));
       text.remove_prefix(end + separator.size());
     }
@@ -115,7 +151,8 @@ Status NumbersOf(KernelContext& c, const Attrs&) {
     if constexpr (sizeof(T) < 4) {
       return Unimplemented("StringToNumber of this type");
     } else {
-      for (int64_t i = 0; i < in.elements(); ++i) {
+      Looks looks(c);
+      for (int64_t i = 0; i < in.elements() && looks.GoOn(in.strings()[i]); ++i) {
         if (!ParseNumber(in.strings()[i], out->data<T>() + i))
           return InvalidArgument("StringToNumberOp could not correctly convert string: " +
                                  in.strings()[i]);
@@ -164,20 +201,22 @@ class AsStringKernel : public Kernel {
     const Tensor& in = c.input(0);
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
     const int64_t n = in.elements();
+    Looks looks(c);
     if (in.dtype() == DT_STRING || in.dtype() == DT_BOOL) {
       for (int64_t i = 0; i < n; ++i) {
-        std::string text = in.dtype() == DT_STRING ? in.strings()[i]
-                           : in.data<bool>()[i]    ? "true"
-                                                   : "false";
-        if (const auto missing = width_ - static_cast<int64_t>(text.size()); missing > 0)
-          text.insert(0, static_cast<size_t>(missing), ' ');
-        out->strings()[i] = std::move(text);
+        const std::string_view text = in.dtype() == DT_STRING ? std::string_view(in.strings()[i])
+                                      : in.data<bool>()[i]    ? "true"
+                                                              : "false";
+        const auto missing = std::max<int64_t>(0, width_ - static_cast<int64_t>(text.size()));
+        out->strings()[i].assign(static_cast<size_t>(missing), ' ');
+        if (!AppendText(&looks, text, out->strings() + i)) break;
       }
       return Status();
     }
     return WithRealType(in.dtype(), [&](auto t) {
       using T = decltype(t);
-      for (int64_t i = 0; i < n; ++i) {
+      constexpr int64_t kCost = 300;  // of a call of snprintf
+      for (int64_t i = 0; i < n && looks.GoOn(kCost); ++i) {
         const T value = in.data<T>()[i];
         char buffer[1600];
         int size = 0;
@@ -207,11 +246,13 @@ bool Begins(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x8
 
 // The bytes [first, first + size) of what is character [pos, pos + len), counted from the end where
 // pos is negative. False: it begins outside of the string.
-bool PartOf(std::string_view text, int64_t pos, int64_t len, bool characters, std::string* part) {
+bool PartOf(Looks* looks, std::string_view text, int64_t pos, int64_t len, bool characters,
+            std::string* part) {
   std::vector<size_t> starts;  // of characters, and the end
   if (characters) {
     for (size_t i = 0; i < text.size(); ++i) {
       if (Begins(text[i])) starts.push_back(i);
+      if (!looks->GoOn(1)) return true;
     }
     starts.push_back(text.size());
   }
@@ -222,7 +263,7 @@ bool PartOf(std::string_view text, int64_t pos, int64_t len, bool characters, st
   const auto at = [&](int64_t i) {
     return characters ? starts[static_cast<size_t>(i)] : static_cast<size_t>(i);
   };
-  *part = text.substr(at(begin), at(end) - at(begin));
+  AppendText(looks, text.substr(at(begin), at(end) - at(begin)), part);
   return true;
 }
 
@@ -247,10 +288,11 @@ Status SubstrOf(KernelContext& c, const Attrs& attrs) {
     }
     return at;
   };
-  for (int64_t i = 0; i < shape.elements(); ++i) {
+  Looks looks(c);
+  for (int64_t i = 0; i < shape.elements() && looks.GoOn(kEachText); ++i) {
     const std::string& text = in.strings()[place(in.shape(), i)];
     const int64_t k = place(pos.shape(), i);
-    if (!PartOf(text, IndexAt(pos, k), IndexAt(len, k), characters, out->strings() + i)) {
+    if (!PartOf(&looks, text, IndexAt(pos, k), IndexAt(len, k), characters, out->strings() + i)) {
       return InvalidArgument("pos " + std::to_string(IndexAt(pos, k)) +
                              " out of range for string b'" + text + "' at index " +
                              std::to_string(i));
@@ -263,22 +305,29 @@ Status LengthOf(KernelContext& c, const Attrs& attrs) {
   const Tensor& in = c.input(0);
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
   const bool characters = attrs.Get<std::string>("unit") == "UTF8_CHAR";
-  for (int64_t i = 0; i < in.elements(); ++i) {
+  Looks looks(c);
+  for (int64_t i = 0; i < in.elements() && looks.GoOn(1); ++i) {
     const std::string& text = in.strings()[i];
-    const auto n = characters ? std::count_if(text.begin(), text.end(), Begins)
-                              : static_cast<std::ptrdiff_t>(text.size());
+    auto n = static_cast<std::ptrdiff_t>(text.size());
+    if (characters) {
+      n = 0;
+      InParts(&looks, text, [&n](std::string_view part) {
+        n += std::count_if(part.begin(), part.end(), Begins);
+      });
+    }
     out->data<int32_t>()[i] = static_cast<int32_t>(n);
   }
   return Status();
 }
 
-// Changes each string: change(text) or a failure.
+// Changes each string: change(looks, text, its place in the result), which may fail.
 template <typename Change>
 Status ChangeEach(KernelContext& c, const Change& change) {
   const Tensor& in = c.input(0);
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, in.shape()));
-  for (int64_t i = 0; i < in.elements(); ++i)
-    MG_RETURN_IF_ERROR(change(in.strings()[i], out->strings() + i));
+  Looks looks(c);
+  for (int64_t i = 0; i < in.elements() && looks.GoOn(kEachText); ++i)
+    MG_RETURN_IF_ERROR(change(&looks, in.strings()[i], out->strings() + i));
   return Status();
 }
 
@@ -288,19 +337,23 @@ Status CaseOf(KernelContext& c, const Attrs& attrs) {
     return Unimplemented("encoding '" + encoding +
                          "' is not supported: only the letters of ASCII change, with encoding ''");
   }
-  return ChangeEach(c, [](const std::string& text, std::string* out) {
-    *out = text;
-    for (char& letter : *out) {
-      if (kUpper ? letter >= 'a' && letter <= 'z' : letter >= 'A' && letter <= 'Z')
-        letter = static_cast<char>(letter ^ 0x20);
-    }
+  return ChangeEach(c, [](Looks* looks, const std::string& text, std::string* out) {
+    InParts(looks, text, [out](std::string_view part) {
+      const size_t begin = out->size();
+      out->append(part);
+      for (size_t i = begin; i < out->size(); ++i) {
+        char& letter = (*out)[i];
+        if (kUpper ? letter >= 'a' && letter <= 'z' : letter >= 'A' && letter <= 'Z')
+          letter = static_cast<char>(letter ^ 0x20);
+      }
+    });
     return Status();
   });
 }
 
 Status StripOf(KernelContext& c, const Attrs&) {
-  return ChangeEach(c, [](const std::string& text, std::string* out) {
-    *out = Stripped(text);
+  return ChangeEach(c, [](Looks* looks, const std::string& text, std::string* out) {
+    AppendText(looks, Stripped(text), out);
     return Status();
   });
 }
@@ -311,9 +364,8 @@ constexpr std::string_view kBase64 =
 
 Status EncodeBase64Of(KernelContext& c, const Attrs& attrs) {
   const bool pad = attrs.Get<bool>("pad");
-  return ChangeEach(c, [pad](const std::string& text, std::string* out) {
-    out->clear();
-    for (size_t i = 0; i < text.size(); i += 3) {
+  return ChangeEach(c, [pad](Looks* looks, const std::string& text, std::string* out) {
+    for (size_t i = 0; i < text.size() && looks->GoOn(10); i += 3) {
       uint32_t bits = 0;
       const size_t n = std::min<size_t>(3, text.size() - i);
       for (size_t k = 0; k < 3; ++k)
@@ -331,17 +383,17 @@ Status EncodeBase64Of(KernelContext& c, const Attrs& attrs) {
 }
 
 Status DecodeBase64Of(KernelContext& c, const Attrs&) {
-  return ChangeEach(c, [](const std::string& text, std::string* out) {
+  return ChangeEach(c, [](Looks* looks, const std::string& text, std::string* out) {
     std::string_view given = text;
     if (given.size() % 4 == 0) {
       for (int i = 0; i < 2 && given.ends_with('='); ++i) given.remove_suffix(1);
     }
     if (given.size() % 4 == 1)
       return InvalidArgument("Invalid base64: " + std::to_string(given.size()) + " characters");
-    out->clear();
     uint32_t bits = 0;
     int held = 0;
     for (char letter : given) {
+      if (!looks->GoOn(5)) break;
       const size_t value = kBase64.find(letter);
       if (value == kBase64.npos)
         return InvalidArgument("Invalid character found in base64: '" + std::string(1, letter) +
@@ -399,12 +451,14 @@ Status ReduceJoinOf(KernelContext& c, const Attrs& attrs) {
   int64_t parts = 1;
   for (int axis : order) parts *= shape[axis];
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
+  Looks looks(c);
   for (int64_t i = 0; i < out->elements(); ++i) {
     std::string& text = out->strings()[i];
     const int64_t first = place(kept, i);
+    if (!looks.GoOn(kEachText)) break;
     for (int64_t k = 0; k < parts; ++k) {
-      if (k > 0) text += separator;
-      text += in.strings()[first + place(order, k)];
+      if (k > 0 && !AppendText(&looks, separator, &text)) break;
+      if (!AppendText(&looks, in.strings()[first + place(order, k)], &text)) break;
     }
   }
   return Status();
@@ -433,15 +487,24 @@ Status DecodeRawOf(KernelContext& c, const Attrs& attrs) {
   shape.AddDim(static_cast<int64_t>(bytes / size));
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
   const bool turn =
-      attrs.Get<bool>("little_endian") != (std::endian::native == std::endian::little);
+      size > 1 && attrs.Get<bool>("little_endian") != (std::endian::native == std::endian::little);
   char* to = static_cast<char*>(out->raw());
-  for (int64_t i = 0; i < in.elements(); ++i, to += bytes) {
-    if (bytes > 0) std::memcpy(to, in.strings()[i].data(), bytes);
-    for (size_t k = 0; turn && k < bytes; k += size) std::reverse(to + k, to + k + size);
+  Looks looks(c);
+  for (int64_t i = 0; i < in.elements(); ++i) {
+    const bool whole = InParts(&looks, in.strings()[i], [&](std::string_view part) {
+      if (!part.empty()) std::memcpy(to, part.data(), part.size());
+      to += part.size();
+    });
+    if (!whole) return Status();
   }
-  if (out->dtype() == DT_BOOL) {  // any byte but 0 is true
-    auto* flags = static_cast<uint8_t*>(out->raw());
-    for (size_t i = 0; i < out->bytes(); ++i) flags[i] = flags[i] != 0;
+  if (turn || out->dtype() == DT_BOOL) {
+    char* const first = static_cast<char*>(out->raw());
+    InPieces(c, static_cast<int64_t>(out->bytes() / size), [&](int64_t begin, int64_t end) {
+      char *k = first + static_cast<size_t>(begin) * size,
+           *last = first + static_cast<size_t>(end) * size;
+      for (; turn && k < last; k += size) std::reverse(k, k + size);
+      for (; out->dtype() == DT_BOOL && k < last; ++k) *k = *k != 0;  // any byte but 0 is true
+    });
   }
   return Status();
 }
@@ -479,8 +542,10 @@ class DecodeCsvKernel : public Kernel {
       outputs.push_back(out);
     }
     std::vector<std::string> fields;
+    Looks looks(c);
     for (int64_t r = 0; r < records.elements(); ++r) {
-      MG_RETURN_IF_ERROR(ReadCsvFields(records.strings()[r], format_, &fields));
+      MG_RETURN_IF_ERROR(ReadCsvFields(&looks, records.strings()[r], format_, &fields));
+      if (!looks.GoOn(kEachText * (1 + n))) break;
       if (static_cast<int>(fields.size()) != n) {
         return InvalidArgument("Expect " + std::to_string(n) + " fields but have " +
                                std::to_string(fields.size()) + " in record " + std::to_string(r));

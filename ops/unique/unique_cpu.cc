@@ -12,7 +12,9 @@
 
 #include "base/random.h"
 #include "ops/cpu/element_types_cpu.h"
+#include "ops/cpu/looks_cpu.h"
 #include "ops/cpu/pieces_cpu.h"
+#include "ops/gpu/moves.h"
 
 namespace monograph::ops::unique {
 namespace {
@@ -104,8 +106,12 @@ using PlacesOf = std::conditional_t<std::is_same_v<T, std::string>, TextPlaces, 
 // Puts the first `count` elements of `from`, which has room for more, out.
 Status PutOut(KernelContext& c, int output, const Tensor& from, int64_t count) {
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(output, Shape{count}));
-  CopyElements(from.dtype(), static_cast<const char*>(from.raw()), static_cast<char*>(out->raw()),
-               out->bytes());
+  const auto size = static_cast<int64_t>(DTypeSize(from.dtype()));
+  InPieces(c, count, [&](int64_t begin, int64_t end) {
+    CopyElements(from.dtype(), static_cast<const char*>(from.raw()) + begin * size,
+                 static_cast<char*>(out->raw()) + begin * size,
+                 static_cast<size_t>((end - begin) * size));
+  });
   return Status();
 }
 
@@ -113,7 +119,7 @@ Status PutOut(KernelContext& c, int output, const Tensor& from, int64_t count) {
 Status PutCounts(KernelContext& c, const Tensor& indices, int64_t count) {
   if (c.num_outputs() < 3) return Status();
   MG_ASSIGN_OR_RETURN(Tensor * counts, c.AllocateOutput(2, Shape{count}));
-  std::memset(counts->raw(), 0, counts->bytes());
+  MG_RETURN_IF_ERROR(HostMoves::Zero(c, counts->raw(), counts->bytes()));
   InPieces(c, indices.elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t place = IndexAt(indices, i);
@@ -174,7 +180,9 @@ Status UniqueSlices(KernelContext& c, int axis) {
   const size_t row = n == 0 ? 0 : rows.bytes() / static_cast<size_t>(n);
   char* const first = static_cast<char*>(rows.raw());
   std::vector<int64_t> distinct;
+  Looks looks(c);
   for (int64_t i = 0; i < n; ++i) {
+    if (!looks.GoOn(100 + static_cast<int64_t>(row))) return Status();
     const auto count = static_cast<int64_t>(distinct.size());
     const int64_t place =
         places.Add(std::string_view(first + static_cast<size_t>(i) * row, row), count);
@@ -185,7 +193,7 @@ Status UniqueSlices(KernelContext& c, int axis) {
   out_shape.set_dim(axis, static_cast<int64_t>(distinct.size()));
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, out_shape));
   const auto out_strides = StridesOf(out_shape);
-  for (size_t k = 0; k < distinct.size() && row > 0; ++k) {
+  for (size_t k = 0; k < distinct.size() && row > 0 && !c.cancelled(); ++k) {
     StridedSpace slice;
     for (int i = 0, d = 1; i < shape.rank(); ++i) {
       if (i == axis) continue;

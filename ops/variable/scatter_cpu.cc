@@ -53,7 +53,7 @@ class HostSlices {
     const Shape shape = variable.value.shape();
     if (nd_) {
       MG_RETURN_IF_ERROR(CheckNdShapes(shape, indices.shape(), updates.shape(), "a variable"));
-      return CheckNdIndices(shape, indices);
+      return CheckNdIndices(c, shape, indices);
     }
     MG_RETURN_IF_ERROR(CheckUpdates(variable, indices.shape(), updates.shape()));
     MG_RETURN_IF_ERROR(
@@ -81,7 +81,7 @@ class HostSlices {
       from = std::as_const(row).raw();
     }
     const int64_t step = scalar ? 0 : size;
-    CombineNd(combine_, table, shape, indices, depth, n, from, bytes, step, size);
+    CombineNd(c, combine_, table, shape, indices, depth, n, from, bytes, step, size);
     return Status();
   }
 

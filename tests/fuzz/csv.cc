@@ -66,16 +66,18 @@ void csv(std::string_view bytes) {
   const std::string_view record = bytes.substr(bytes.empty() ? 0 : 1);
   CsvFormat format{.delimiter = (mark & 2) != 0 ? '\t' : ',', .quotes = (mark & 1) != 0};
   std::vector<std::string> fields, again;
-  const bool good = ops::text::ReadCsvFields(record, format, &fields).ok();
+  Looks looks;
+  const bool good = ops::text::ReadCsvFields(&looks, record, format, &fields).ok();
   if (good) {
     MG_CHECK(!fields.empty());
     const CsvFormat quoted{.delimiter = format.delimiter, .quotes = true};
-    MG_CHECK(ops::text::ReadCsvFields(InQuotes(fields, format.delimiter), quoted, &again).ok());
+    MG_CHECK(
+        ops::text::ReadCsvFields(&looks, InQuotes(fields, format.delimiter), quoted, &again).ok());
     MG_CHECK(fields == again);
   }
   if ((mark & 4) != 0) {
     format.columns = {0, 2};
-    MG_CHECK(ops::text::ReadCsvFields(record, format, &again).ok() == good);
+    MG_CHECK(ops::text::ReadCsvFields(&looks, record, format, &again).ok() == good);
     MG_CHECK(!good || again.size() == (fields.size() > 2 ? 2u : 1u));
     MG_CHECK(!good ||
              (again.front() == fields.front() && (fields.size() < 3 || again.back() == fields[2])));

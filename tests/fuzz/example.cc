@@ -43,21 +43,23 @@ bool Same(const Column& a, const Column& b) {
 }
 
 void ReadList(std::string_view list, DType dtype) {
+  Looks looks;
   Column column{.key = "a", .dtype = dtype}, again = column;
-  const bool good = AppendList(list, &column);
+  const bool good = AppendList(&looks, list, &column);
   MG_CHECK(static_cast<size_t>(column.size()) <= list.size());
   if (!good) return;
-  MG_CHECK(AppendList(ListOf(column), &again) && Same(column, again));
+  MG_CHECK(AppendList(&looks, ListOf(column), &again) && Same(column, again));
 }
 
 }  // namespace
 
 void example(std::string_view bytes) {
   for (const DType dtype : {DT_STRING, DT_FLOAT, DT_INT64}) ReadList(bytes, dtype);
+  Looks looks;
   FeatureNumbers numbers;
   for (const char* key : kKeys) numbers.emplace(key, numbers.size());
   std::vector<Found> found(numbers.size());
-  if (!FindFeatures(bytes, numbers, &found)) return;
+  if (!FindFeatures(&looks, bytes, numbers, &found)) return;
   std::string features;
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i].dtype == DT_INVALID) continue;
@@ -71,7 +73,7 @@ void example(std::string_view bytes) {
   }
   const std::string written = Field(1, features);
   std::vector<Found> again(numbers.size());
-  MG_CHECK(FindFeatures(written, numbers, &again));
+  MG_CHECK(FindFeatures(&looks, written, numbers, &again));
   for (size_t i = 0; i < found.size(); ++i)
     MG_CHECK(again[i].dtype == found[i].dtype && again[i].list == found[i].list);
 }
