@@ -14,7 +14,9 @@ constexpr size_t kSmall = 4096;  // bytes that the runtime takes without asking
 
 Status TensorList::Reserve(size_t count) {
   if (count <= elements_.capacity()) return Status();
-  const size_t wanted = std::max(count, 2 * elements_.capacity()), bytes = wanted * sizeof(Tensor);
+  const size_t wanted = std::max(count, 2 * elements_.capacity());
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(wanted, sizeof(Tensor), &bytes)) bytes = SIZE_MAX;  // refused
   std::shared_ptr<void> room;
   if (bytes > kSmall) {
     room = HostPool().Reserve(bytes);
