@@ -5,6 +5,7 @@
 #include "base/shape.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace monograph {
 namespace {
@@ -16,6 +17,11 @@ std::string DimsToString(std::span<const int64_t> dims) {
     text += dims[i] < 0 ? "?" : std::to_string(dims[i]);
   }
   return text + "]";
+}
+
+Status TooLarge(const std::string& a, const std::string& b) {
+  return InvalidArgument("shapes " + a + " and " + b +
+                         " broadcast together have more than 2^63 elements");
 }
 
 }  // namespace
@@ -74,8 +80,11 @@ bool PartialShape::fully_known() const {
 
 int64_t PartialShape::elements() const {
   if (!fully_known()) return -1;
+  if (std::find(dims().begin(), dims().end(), 0) != dims().end()) return 0;
   int64_t product = 1;
-  for (int64_t dim : dims()) product *= dim;
+  for (int64_t dim : dims()) {
+    if (__builtin_mul_overflow(product, dim, &product)) return std::numeric_limits<int64_t>::max();
+  }
   return product;
 }
 
@@ -118,6 +127,8 @@ Result<Shape> BroadcastShapes(const Shape& a, const Shape& b) {
   if (a == b) return a;
   const int rank = std::max(a.rank(), b.rank());
   Shape out;
+  int64_t elements = 1;
+  bool wraps = false;
   for (int i = 0; i < rank; ++i) {
     const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
     const int64_t da = ia < 0 ? 1 : a.dim(ia), db = ib < 0 ? 1 : b.dim(ib);
@@ -126,7 +137,9 @@ Result<Shape> BroadcastShapes(const Shape& a, const Shape& b) {
                              " cannot be broadcast together");
     }
     out.AddDim(da == 1 ? db : da);
+    wraps |= __builtin_mul_overflow(elements, out.dim(i), &elements);
   }
+  if (wraps) return TooLarge(a.ToString(), b.ToString());
   return out;
 }
 
@@ -150,6 +163,8 @@ Result<PartialShape> BroadcastShapes(const PartialShape& a, const PartialShape& 
                              " cannot be broadcast together");
     }
   }
+  if (out.fully_known() && !Shape::Make(out.dims()).ok())
+    return TooLarge(a.ToString(), b.ToString());
   return out;
 }
 

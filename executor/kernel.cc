@@ -37,6 +37,18 @@ bool Matches(const KernelDef& def, DeviceType device, const Attrs& attrs) {
   });
 }
 
+// SIZE_MAX, which no allocator has, if 63 bits do not hold it or a dimension is negative.
+inline size_t BytesOf(DType dtype, const Shape& shape) {
+  auto bytes = static_cast<int64_t>(DTypeSize(dtype));
+  int64_t signs = 0;
+  bool wraps = false;
+  for (const int64_t dim : shape.dims()) {
+    signs |= dim;
+    wraps |= __builtin_mul_overflow(bytes, dim, &bytes);
+  }
+  return wraps || signs < 0 ? SIZE_MAX : static_cast<size_t>(bytes);
+}
+
 }  // namespace
 
 Result<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
@@ -45,18 +57,18 @@ Result<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
   Allocator* const allocator =
       host_outputs_ != nullptr && host_outputs_[i] ? HostAllocator() : allocator_;
   if (!IsPlainData(dtype)) {
+    MG_RETURN_IF_ERROR(Shape::Make(shape.dims()).status());
     MG_ASSIGN_OR_RETURN(output, Tensor::Allocate(dtype, shape, allocator));
     return &output;
   }
-  size_t bytes;
-  if (__builtin_mul_overflow(static_cast<size_t>(shape.elements()), DTypeSize(dtype), &bytes))
-    bytes = SIZE_MAX;  // refused
+  const size_t bytes = BytesOf(dtype, shape);
   if (bytes > kMostOnDriver && !may_wait_ && resumable_) [[unlikely]]
     return Busy();
   Buffer buffer = Buffer::Allocate(allocator, bytes);
   if (buffer) [[likely]] {
     output = Tensor(dtype, shape, std::move(buffer));
   } else {  // says what was asked for; or has it, if some was freed meanwhile
+    MG_RETURN_IF_ERROR(Shape::Make(shape.dims()).status());
     MG_ASSIGN_OR_RETURN(output, Tensor::Allocate(dtype, shape, allocator));
   }
   return &output;
@@ -66,9 +78,9 @@ Result<Tensor*> KernelContext::ForwardOrAllocate(int in, int out, const Shape& s
   const Tensor& input = inputs_[static_cast<size_t>(in)];
   const DType dtype = output_dtypes_[out];
   const bool fits = input.unique() && IsPlainData(dtype) && IsPlainData(input.dtype()) &&
-                    DTypeSize(dtype) == DTypeSize(input.dtype()) &&
                     (host_inputs_ == nullptr || host_inputs_[in] == host_outputs_[out]) &&
-                    input.elements() == shape.elements() &&
+                    DTypeSize(dtype) == DTypeSize(input.dtype()) &&
+                    input.bytes() == BytesOf(dtype, shape) &&
                     reinterpret_cast<uintptr_t>(input.raw()) % kBufferAlignment == 0;
   if (!fits) return AllocateOutput(out, shape);
   Tensor& output = outputs_[static_cast<size_t>(out)];

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,6 +44,16 @@ inline Status PlaceWindow(const std::string& padding, int64_t before, int64_t af
     return InvalidArgument("window size, stride and dilation must be at least 1, got " +
                            std::to_string(window->size) + ", " + std::to_string(window->stride) +
                            " and " + std::to_string(window->dilation));
+  }
+  // Within these limits no sum below leaves 63 bits.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max(), kMostIn = int64_t{1} << 61;
+  if (std::max({window->size, window->stride, window->dilation, before, after}) > kMost ||
+      window->in > kMostIn) {
+    return InvalidArgument(
+        "window size, stride, dilation and padding must be less than 2^31, got " +
+        std::to_string(window->size) + ", " + std::to_string(window->stride) + ", " +
+        std::to_string(window->dilation) + " and " + std::to_string(std::max(before, after)) +
+        " over " + std::to_string(window->in) + " elements");
   }
   if (window->in < 0) {
     window->out = -1;

@@ -105,7 +105,11 @@ Status ConcatShapeOf(ShapeContext& c, int first, int axis_input) {
   for (int i = 0; i < n; ++i) {
     PartialShape shape = c.input(first + i).known_rank() ? c.input(first + i)
                                                          : PartialShape::UnknownOfRank(all.rank());
-    total = total < 0 || shape.dim(axis) < 0 ? -1 : total + shape.dim(axis);
+    if (total < 0 || shape.dim(axis) < 0) {
+      total = -1;
+    } else if (__builtin_add_overflow(total, shape.dim(axis), &total)) {
+      return InvalidArgument("the result is too large");
+    }
     shape.set_dim(axis, -1);
     auto merged = PartialShape::Merge(all, shape);
     if (!merged.ok()) {
@@ -177,7 +181,13 @@ Status SplitVShape(ShapeContext& c) {
   int64_t sum = 0;
   int open = 0;
   if (sizes) {
-    for (int64_t size : *sizes) size < 0 ? void(++open) : void(sum += size);
+    for (int64_t size : *sizes) {
+      if (size < 0) {
+        ++open;
+      } else if (__builtin_add_overflow(sum, size, &sum)) {
+        return InvalidArgument("the sum of the sizes does not fit in 63 bits");
+      }
+    }
     if (open > 1) return InvalidArgument("only one of the sizes may be -1");
     if (whole >= 0 && (open == 0 ? sum != whole : sum > whole)) {
       return InvalidArgument("the sizes add up to " + std::to_string(sum) + ", dimension " +

@@ -33,7 +33,8 @@ class ConcatKernel : public Kernel {  // also Concat, whose axis is the first in
     for (int i = 0; i < n; ++i) {
       Shape other = values[static_cast<size_t>(i)].shape();
       if (other.rank() == shape.rank()) {
-        total += other.dim(axis);
+        if (__builtin_add_overflow(total, other.dim(axis), &total))
+          return InvalidArgument("the result is too large");
         other.set_dim(axis, shape.dim(axis));
       }
       if (!(other == shape)) {
@@ -128,7 +129,8 @@ class SplitVKernel : public Kernel {
         return InvalidArgument("sizes must not be negative, but for one -1 at most");
       }
       if (size == -1) open = i;
-      sum += std::max<int64_t>(size, 0);
+      if (__builtin_add_overflow(sum, std::max<int64_t>(size, 0), &sum))
+        return InvalidArgument("the sum of the sizes does not fit in 63 bits");
       sizes.push_back(size);
     }
     const int64_t whole = value.shape().dim(axis);

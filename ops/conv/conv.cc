@@ -107,8 +107,12 @@ Status DepthwiseShape(ShapeContext& c) {
   out.set_dim(format.n, input.dim(format.n));
   out.set_dim(format.h, rows.out);
   out.set_dim(format.w, columns.out);
-  const bool known = channels >= 0 && filter.dim(3) >= 0;
-  out.set_dim(format.c, known ? channels * filter.dim(3) : -1);
+  int64_t out_channels = -1;
+  if (channels >= 0 && filter.dim(3) >= 0 &&
+      __builtin_mul_overflow(channels, filter.dim(3), &out_channels)) {
+    return InvalidArgument("the result is too large");
+  }
+  out.set_dim(format.c, out_channels);
   c.set_output(0, out);
   return Status();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,7 +18,8 @@ inline constexpr size_t kUnasked = 4096;  // bytes that the runtime takes withou
 // ResourceExhausted says of how many bytes and why; the vector is as it was then.
 template <typename T>
 Status ReserveWithin(std::vector<T>* elements, size_t wanted, std::shared_ptr<void>* room) {
-  const size_t bytes = wanted * sizeof(T);
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(wanted, sizeof(T), &bytes)) bytes = SIZE_MAX;  // which is refused
   std::shared_ptr<void> taken;
   if (bytes > kUnasked) {
     taken = HostPool().Reserve(bytes);

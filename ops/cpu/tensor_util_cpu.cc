@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/pool_allocator.h"
 #include "ops/cpu/copy_elements_cpu.h"
 #include "ops/gpu/moves.h"
 
@@ -42,6 +43,26 @@ AddFn AddOf(DType dtype) {
   }
 }
 
+// Counts the values of variants that a sum or zeros are made of. Values may share what they hold,
+// so that a few of them hold each other in more ways than anybody can go.
+class Values {
+ public:
+  explicit Values(const KernelContext& c) : c_(c) {}
+  Status Next() {
+    if (c_.cancelled()) return Cancelled("the step has ended");
+    if (++count_ <= kMost) return Status();
+    return InvalidArgument("variants hold more than " + std::to_string(kMost) + " values");
+  }
+
+ private:
+  static constexpr int64_t kMost = 1 << 20;
+  const KernelContext& c_;
+  int64_t count_ = 0;
+};
+
+Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b, Values* values);
+Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor, Values* values);
+
 }  // namespace
 
 bool CanAdd(DType dtype) { return AddOf(dtype) != nullptr; }
@@ -51,6 +72,18 @@ void AddElements(KernelContext& c, const Tensor& a, const Tensor& b, Tensor* to)
 }
 
 Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b) {
+  Values values(c);
+  return AddTensors(c, a, b, &values);
+}
+
+Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor) {
+  Values values(c);
+  return ZerosLikeTensor(c, tensor, &values);
+}
+
+namespace {
+
+Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b, Values* values) {
   if (!a.valid()) return b;
   if (!b.valid()) return a;
   const auto differ = [](const char* what, const std::string& one, const std::string& other) {
@@ -75,12 +108,15 @@ Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b) {
       sum.variants()[i] = x == nullptr ? y : x;
       continue;
     }
-    MG_ASSIGN_OR_RETURN(sum.variants()[i], x->Add(*y, [&c](const Tensor& one, const Tensor& other) {
-      return AddTensors(c, one, other);
+    MG_RETURN_IF_ERROR(values->Next());
+    MG_ASSIGN_OR_RETURN(sum.variants()[i], x->Add(*y, [&](const Tensor& one, const Tensor& other) {
+      return AddTensors(c, one, other, values);
     }));
   }
   return sum;
 }
+
+}  // namespace
 
 Result<Tensor> ZeroTensor(KernelContext& c, DType dtype, const Shape& shape) {
   MG_ASSIGN_OR_RETURN(Tensor zeros, c.AllocateTemp(dtype, shape));
@@ -89,18 +125,34 @@ Result<Tensor> ZeroTensor(KernelContext& c, DType dtype, const Shape& shape) {
   return zeros;
 }
 
-Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor) {
+namespace {
+
+Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor, Values* values) {
   if (!tensor.valid()) return tensor;
   MG_ASSIGN_OR_RETURN(Tensor zeros, ZeroTensor(c, tensor.dtype(), tensor.shape()));
   if (tensor.dtype() != DT_VARIANT) return zeros;
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     const Variant& value = tensor.variants()[i];
     if (value == nullptr) continue;
-    MG_ASSIGN_OR_RETURN(zeros.variants()[i], value->ZerosLike([&c](const Tensor& one) {
-      return ZerosLikeTensor(c, one);
+    MG_RETURN_IF_ERROR(values->Next());
+    MG_ASSIGN_OR_RETURN(zeros.variants()[i], value->ZerosLike([&](const Tensor& one) {
+      return ZerosLikeTensor(c, one, values);
     }));
   }
   return zeros;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<void>> RoomForTensors(size_t count) {
+  constexpr size_t kSmall = 4096;  // bytes that the runtime takes without asking
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(count, sizeof(Tensor), &bytes)) bytes = SIZE_MAX;  // refused
+  if (bytes <= kSmall) return std::shared_ptr<void>();
+  std::shared_ptr<void> room = HostPool().Reserve(bytes);
+  if (room != nullptr) return room;
+  return ResourceExhausted("no room for " + std::to_string(count) +
+                           " tensors: " + HostPool().Explain(bytes));
 }
 
 Result<Tensor> RowsAs(const Tensor& value, int64_t begin, int64_t end, const Shape& shape) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "executor/kernel.h"
@@ -21,6 +22,10 @@ Result<Tensor> AddTensors(KernelContext& c, const Tensor& a, const Tensor& b);
 Result<Tensor> ZeroTensor(KernelContext& c, DType dtype, const Shape& shape);
 // ZeroTensor, but of variants the zeros of their values. Of a tensor that is not valid(): that.
 Result<Tensor> ZerosLikeTensor(KernelContext& c, const Tensor& tensor);
+
+// What counts against the process's limit while a kernel keeps so many tensors; nullptr for a few.
+// ResourceExhausted if there is no room.
+Result<std::shared_ptr<void>> RoomForTensors(size_t count);
 
 // Rows [begin, end) of `value` as a tensor of that shape: in the same memory if it is plain data.
 Result<Tensor> RowsAs(const Tensor& value, int64_t begin, int64_t end, const Shape& shape);

@@ -7,6 +7,7 @@
 #include "graph/shape_inference.h"
 #include "ops/constant/constant.h"
 #include "ops/dims.h"
+#include "ops/example/counts.h"
 
 namespace monograph {
 
@@ -42,13 +43,39 @@ Outputs ParseExample(const Scope& scope, const Output& serialized,
 }
 
 namespace ops::example {
+
+Status CheckCounts(const Attrs& attrs) {
+  const auto types = [&](const char* name) {
+    return static_cast<int64_t>(attrs.GetOr<std::vector<DType>>(name, {}).size());
+  };
+  const auto differ = [](const std::string& what, int64_t given, int64_t wanted) {
+    return InvalidArgument("there are " + std::to_string(given) + " " + what + ", but " +
+                           std::to_string(wanted) + " types");
+  };
+  const int64_t sparse = types("sparse_types"), dense = types("Tdense");
+  for (const char* name : {"num_sparse", "Nsparse"}) {
+    const int64_t given = attrs.GetOr<int64_t>(name, sparse);
+    if (given != sparse)
+      return differ("sparse features (" + std::string(name) + ")", given, sparse);
+  }
+  const int64_t given = attrs.GetOr<int64_t>("Ndense", dense);
+  if (given != dense) return differ("dense features (Ndense)", given, dense);
+  const auto shapes = attrs.GetOr<std::vector<PartialShape>>("dense_shapes", {});
+  if (static_cast<int64_t>(shapes.size()) != dense)
+    return differ("dense_shapes", static_cast<int64_t>(shapes.size()), dense);
+  if (types("ragged_value_types") != types("ragged_split_types"))
+    return differ("ragged_value_types", types("ragged_value_types"), types("ragged_split_types"));
+  return Status();
+}
+
 namespace {
 
 // Sparse outputs (indices, values and shapes, each for all features), then dense and ragged ones.
 // `batch`: the dimensions that the batch puts in front of a feature's.
-Status FeatureShapes(ShapeContext& c, size_t sparse, const PartialShape& batch) {
+Status FeatureShapes(ShapeContext& c, const PartialShape& batch) {
+  MG_RETURN_IF_ERROR(CheckCounts(c.attrs()));
   const auto shapes = c.attrs().GetOr<std::vector<PartialShape>>("dense_shapes", {});
-  const auto n = static_cast<int>(sparse);
+  const auto n = static_cast<int>(c.attrs().GetOr<std::vector<DType>>("sparse_types", {}).size());
   const int rank = batch.known_rank() ? batch.rank() + 1 : -1;
   for (int i = 0; i < n; ++i) {
     c.set_output(i, PartialShape{-1, rank});
@@ -69,22 +96,18 @@ Status FeatureShapes(ShapeContext& c, size_t sparse, const PartialShape& batch) 
   return Status();
 }
 
-size_t SparseCount(const ShapeContext& c) {
-  return c.attrs().GetOr<std::vector<DType>>("sparse_types", {}).size();
-}
-
 Status ParseExampleShape(ShapeContext& c) {
   MG_ASSIGN_OR_RETURN(const PartialShape serialized, c.WithRank(0, 1));
-  return FeatureShapes(c, SparseCount(c), serialized);
+  return FeatureShapes(c, serialized);
 }
 Status ParseExampleV2Shape(ShapeContext& c) {
   if (c.input(0).known_rank() && c.input(0).rank() > 1)
     return InvalidArgument("serialized must be a scalar or a vector");
-  return FeatureShapes(c, SparseCount(c), c.input(0));
+  return FeatureShapes(c, c.input(0));
 }
 Status ParseSingleExampleShape(ShapeContext& c) {
   MG_RETURN_IF_ERROR(c.WithRank(0, 0).status());
-  return FeatureShapes(c, SparseCount(c), PartialShape::Scalar());
+  return FeatureShapes(c, PartialShape::Scalar());
 }
 
 constexpr const char* kTypes = "{float, int64, string}";

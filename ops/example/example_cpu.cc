@@ -7,6 +7,7 @@
 
 #include "ops/cpu/element_types_cpu.h"
 #include "ops/cpu/looks_cpu.h"
+#include "ops/example/counts.h"
 #include "ops/example/features.h"
 #include "ops/gpu/moves.h"
 
@@ -42,6 +43,9 @@ Status CheckDense(const KernelContext& c, const Wanted& wanted) {
       return InvalidArgument("dense_shapes[" + std::to_string(i) + "] of '" + column.key + "' is " +
                              shape.ToString() + ": only its first dimension may be open");
     }
+    PartialShape unit = shape;
+    if (IsOpen(shape)) unit.set_dim(0, 1);
+    MG_RETURN_IF_ERROR(Shape::Make(unit.dims()).status());
     const Tensor& fallback = c.input(wanted.first_default + static_cast<int>(i));
     const bool fits =
         fallback.dtype() == column.dtype &&
@@ -211,7 +215,8 @@ void AddColumn(Wanted* wanted, std::string key, DType dtype) {
   wanted->columns.push_back({.key = std::move(key), .dtype = dtype});
 }
 
-Wanted WantedOf(const Attrs& attrs) {
+Result<Wanted> WantedOf(const Attrs& attrs) {
+  MG_RETURN_IF_ERROR(CheckCounts(attrs));
   Wanted wanted;
   wanted.sparse = attrs.GetOr<Types>("sparse_types", {}).size();
   wanted.dense = attrs.GetOr<Types>("Tdense", {}).size();
@@ -222,8 +227,6 @@ Wanted WantedOf(const Attrs& attrs) {
 
 Status Parse(KernelContext& c, Wanted* wanted, const Tensor* names, bool single) {
   const Tensor& serialized = c.input(0);
-  if (wanted->shapes.size() != wanted->dense)
-    return InvalidArgument("dense_shapes must have a shape for each dense feature");
   if (names != nullptr && names->elements() > 0 && names->elements() != serialized.elements()) {
     return InvalidArgument(
         "Expected len(names) == len(serialized), but got: " + std::to_string(names->elements()) +
@@ -239,13 +242,11 @@ Status ParseExampleOf(KernelContext& c, const Attrs& attrs) {
   if (c.input(0).shape().rank() != 1)
     return InvalidArgument("Expected serialized to be a vector, got shape: " +
                            c.input(0).shape().ToString());
-  Wanted wanted = WantedOf(attrs);
+  MG_ASSIGN_OR_RETURN(Wanted wanted, WantedOf(attrs));
   const auto sparse_types = attrs.GetOr<Types>("sparse_types", {}),
              dense_types = attrs.GetOr<Types>("Tdense", {});
   const auto sparse = static_cast<int>(attrs.Get<int64_t>("Nsparse")),
              dense = static_cast<int>(attrs.Get<int64_t>("Ndense"));
-  if (static_cast<size_t>(sparse) != wanted.sparse || static_cast<size_t>(dense) != wanted.dense)
-    return InvalidArgument("Nsparse and Ndense must be the numbers of types");
   for (int i = 0; i < sparse + dense; ++i) {
     if (c.input(2 + i).shape().rank() != 0)
       return InvalidArgument("Expected keys to be scalars, got shape: " +
@@ -263,7 +264,7 @@ Status ParseExampleV2Of(KernelContext& c, const Attrs& attrs) {
   if (rank > 1)
     return InvalidArgument("Expected serialized to be a scalar or vector, got shape: " +
                            c.input(0).shape().ToString());
-  Wanted wanted = WantedOf(attrs);
+  MG_ASSIGN_OR_RETURN(Wanted wanted, WantedOf(attrs));
   const std::pair<int, Types> keys[] = {{2, attrs.GetOr<Types>("sparse_types", {})},
                                         {3, attrs.GetOr<Types>("Tdense", {})},
                                         {4, attrs.GetOr<Types>("ragged_value_types", {})}};
@@ -285,7 +286,7 @@ Status ParseSingleExampleOf(KernelContext& c, const Attrs& attrs) {
   if (c.input(0).shape().rank() != 0)
     return InvalidArgument("Expected serialized to be a scalar, got shape: " +
                            c.input(0).shape().ToString());
-  Wanted wanted = WantedOf(attrs);
+  MG_ASSIGN_OR_RETURN(Wanted wanted, WantedOf(attrs));
   using Keys = std::vector<std::string>;
   const std::pair<Keys, Types> keys[] = {
       {attrs.GetOr<Keys>("sparse_keys", {}), attrs.GetOr<Types>("sparse_types", {})},

@@ -23,6 +23,7 @@ class ArgmaxKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const Geometry g, Place(attrs_, c.input(0).shape()));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
     MG_ASSIGN_OR_RETURN(Tensor * places, c.AllocateOutput(1, g.pooled_shape));
+    if (out->elements() == 0) return Status();
     const T* x = c.input(0).data<T>();
     T* y = out->data<T>();
     Index* argmax = places->data<Index>();
@@ -74,6 +75,7 @@ class ArgmaxGradKernel : public Kernel {
     MG_RETURN_IF_ERROR(RequireShape(grad, kGather ? shape : g.pooled_shape, "grad"));
     MG_RETURN_IF_ERROR(RequireShape(argmax, g.pooled_shape, "argmax"));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, kGather ? g.pooled_shape : shape));
+    if (out->elements() == 0) return Status();
     const Index* places = argmax.data<Index>();
     const int64_t per_image = g.pooled.sn, elements = shape.elements();
     for (int64_t i = 0; i < argmax.elements(); ++i) {

@@ -105,6 +105,7 @@ class VolumePoolKernel : public Kernel {
   Status Compute(KernelContext& c) override {
     MG_ASSIGN_OR_RETURN(const Windows3 g, PlaceVolume(attrs_, c.input(0).shape()));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, g.pooled_shape));
+    if (out->elements() == 0) return Status();
     MG_ASSIGN_OR_RETURN(const Tensor wide, ToFloat<T>(c, c.input(0)));
     MG_ASSIGN_OR_RETURN(Tensor target, Target<T>(c, out));
     const A* x = wide.data<A>();
@@ -148,6 +149,7 @@ class AveragePool3DGradKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const Windows3 g, PlaceVolume(attrs_, shape));
     MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the gradient"));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    if (out->elements() == 0) return Status();
     MG_ASSIGN_OR_RETURN(const Tensor wide, ToFloat<T>(c, c.input(1)));
     MG_ASSIGN_OR_RETURN(Tensor target, Target<T>(c, out));
     const A* dy = wide.data<A>();
@@ -184,6 +186,7 @@ class MaxPool3DGradKernel : public Kernel {
     MG_RETURN_IF_ERROR(RequireShape(c.input(1), g.pooled_shape, "the pooled output"));
     MG_RETURN_IF_ERROR(RequireShape(c.input(2), kGather ? shape : g.pooled_shape, "the gradient"));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, kGather ? g.pooled_shape : shape));
+    if (out->elements() == 0) return Status();
     MG_ASSIGN_OR_RETURN(const Tensor wide, ToFloat<T>(c, c.input(2)));
     MG_ASSIGN_OR_RETURN(Tensor target, Target<T>(c, out));
     const T* x = c.input(0).data<T>();

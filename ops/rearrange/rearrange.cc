@@ -135,7 +135,11 @@ Status PaddedShape(ShapeContext& c, int sign) {
     };
     if (at(2 * i) < 0 || at(2 * i + 1) < 0) return InvalidArgument("paddings must not be negative");
     if (input.dim(i) < 0) continue;
-    const int64_t dim = input.dim(i) + sign * (at(2 * i) + at(2 * i + 1));
+    int64_t sum = 0, dim = 0;
+    if (__builtin_add_overflow(at(2 * i), at(2 * i + 1), &sum) ||
+        __builtin_add_overflow(input.dim(i), sign * sum, &dim)) {
+      return InvalidArgument("the sum of paddings does not fit in 63 bits");
+    }
     if (dim < 0) return InvalidArgument("paddings are larger than the input");
     output.set_dim(i, dim);
   }
@@ -170,7 +174,8 @@ Status BatchBlocksShape(ShapeContext& c, int edges_input, bool to_batch,
   for (int i = 0; i < dims; ++i) {
     const int64_t block = (*blocks)[static_cast<size_t>(i)];
     if (block < 1) return InvalidArgument("block sizes must be positive");
-    product *= block;
+    if (__builtin_mul_overflow(product, block, &product))
+      return InvalidArgument("the product of the block sizes does not fit in 63 bits");
     int64_t size = input.dim(i + 1);
     if (edges == nullptr || size < 0) {
       output.set_dim(i + 1, -1);
@@ -182,8 +187,14 @@ Status BatchBlocksShape(ShapeContext& c, int edges_input, bool to_batch,
     };
     const int64_t first = at(2 * i), last = at(2 * i + 1);
     if (first < 0 || last < 0) return InvalidArgument("paddings and crops must not be negative");
+    int64_t sum = 0;
+    if (__builtin_add_overflow(first, last, &sum) ||
+        (to_batch ? __builtin_add_overflow(size, sum, &size)
+                  : __builtin_mul_overflow(size, block, &size))) {
+      return InvalidArgument("dimension " + std::to_string(i + 1) +
+                             " with its blocks, paddings or crops does not fit in 63 bits");
+    }
     if (to_batch) {
-      size += first + last;
       if (size % block != 0) {
         return InvalidArgument("padded dimension " + std::to_string(i + 1) + " is " +
                                std::to_string(size) + ", which is no multiple of its block size " +
@@ -191,9 +202,9 @@ Status BatchBlocksShape(ShapeContext& c, int edges_input, bool to_batch,
       }
       output.set_dim(i + 1, size / block);
     } else {
-      if (size * block < first + last)
+      if (size < sum)
         return InvalidArgument("crops are larger than dimension " + std::to_string(i + 1));
-      output.set_dim(i + 1, size * block - first - last);
+      output.set_dim(i + 1, size - sum);
     }
   }
   if (input.dim(0) >= 0) {
@@ -201,7 +212,10 @@ Status BatchBlocksShape(ShapeContext& c, int edges_input, bool to_batch,
       return InvalidArgument("batch " + std::to_string(input.dim(0)) +
                              " is no multiple of the block's size " + std::to_string(product));
     }
-    output.set_dim(0, to_batch ? input.dim(0) * product : input.dim(0) / product);
+    int64_t batch = input.dim(0) / product;
+    if (to_batch && __builtin_mul_overflow(input.dim(0), product, &batch))
+      return InvalidArgument("the result is too large");
+    output.set_dim(0, batch);
   }
   c.set_output(0, output);
   return Status();
@@ -230,17 +244,23 @@ Status DepthShape(ShapeContext& c) {
   if (format == "NCHW_VECT_C")
     return Unimplemented("data_format NCHW_VECT_C is not supported; use NHWC or NCHW");
   const int depth = format == "NCHW" ? 1 : 3, height = format == "NCHW" ? 2 : 1;
+  int64_t square = 0;
+  if (__builtin_mul_overflow(block, block, &square))
+    return InvalidArgument("block_size " + std::to_string(block) + " is too large");
   PartialShape output = input;
   for (int i : {depth, height, height + 1}) {
     const int64_t size = input.dim(i);
     if (size < 0) continue;
     const bool grows = (i == depth) == kToDepth;
-    const int64_t factor = i == depth ? block * block : block;
+    const int64_t factor = i == depth ? square : block;
     if (!grows && size % factor != 0) {
       return InvalidArgument("dimension " + std::to_string(i) + " of " + input.ToString() +
                              " is no multiple of " + std::to_string(factor));
     }
-    output.set_dim(i, grows ? size * factor : size / factor);
+    int64_t scaled = size / factor;
+    if (grows && __builtin_mul_overflow(size, factor, &scaled))
+      return InvalidArgument("the result is too large");
+    output.set_dim(i, scaled);
   }
   c.set_output(0, output);
   return Status();

@@ -143,7 +143,14 @@ class MirrorPadKernel : public Kernel {
     MG_ASSIGN_OR_RETURN(const SmallInts pads, EdgesOf(c.input(1), in.rank(), "paddings"));
     MG_RETURN_IF_ERROR(CheckMirror(in, pads, offset_));
     SmallInts dims;
-    for (int i = 0; i < in.rank(); ++i) dims.push_back(pads[2 * i] + in[i] + pads[2 * i + 1]);
+    for (int i = 0; i < in.rank(); ++i) {
+      int64_t dim = 0;
+      if (__builtin_add_overflow(pads[2 * i], pads[2 * i + 1], &dim) ||
+          __builtin_add_overflow(dim, in[i], &dim)) {
+        return InvalidArgument("the result is too large");
+      }
+      dims.push_back(dim);
+    }
     MG_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims.span()));
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (shape.elements() == 0) return Status();
@@ -191,7 +198,8 @@ class MirrorPadGradKernel : public Kernel {
     Shape shape;
     for (int i = 0; i < in.rank(); ++i) {
       const int64_t dim = in[i] - pads[2 * i] - pads[2 * i + 1];
-      if (dim < 0) return InvalidArgument("paddings are larger than the input");
+      if (pads[2 * i] > in[i] || dim < 0)
+        return InvalidArgument("paddings are larger than the input");
       shape.AddDim(dim);
     }
     MG_RETURN_IF_ERROR(CheckMirror(shape, pads, offset_));
@@ -264,10 +272,14 @@ Status MoveBlocks(KernelContext& c, bool to_batch, std::span<const int64_t> bloc
       }
       size /= product;
     } else if (i <= dims) {
-      const int64_t block = blocks[static_cast<size_t>(i - 1)],
-                    edge = edges[2 * i - 2] + edges[2 * i - 1];
+      const int64_t block = blocks[static_cast<size_t>(i - 1)];
+      int64_t edge = 0;
+      if (__builtin_add_overflow(edges[2 * i - 2], edges[2 * i - 1], &edge) ||
+          (to_batch && __builtin_add_overflow(size, edge, &size))) {
+        return InvalidArgument("the edges of dimension " + std::to_string(i) +
+                               " do not fit in 63 bits");
+      }
       if (to_batch) {
-        size += edge;
         if (size % block != 0) {
           return InvalidArgument("padded_shape[" + std::to_string(i - 1) +
                                  "]=" + std::to_string(size) + " is not divisible by block_shape[" +
@@ -359,14 +371,20 @@ class DepthKernel : public Kernel {
       return InvalidArgument("input rank should be: 4 instead of: " + std::to_string(in.rank()));
     const int depth = channels_first_ ? 1 : 3, height = channels_first_ ? 2 : 1;
     Shape shape = in;
+    int64_t square = 0;
+    if (__builtin_mul_overflow(block_, block_, &square))
+      return InvalidArgument("block_size " + std::to_string(block_) + " is too large");
     for (int i : {depth, height, height + 1}) {
       const bool grows = (i == depth) == kToDepth;
-      const int64_t factor = i == depth ? block_ * block_ : block_;
+      const int64_t factor = i == depth ? square : block_;
       if (!grows && in[i] % factor != 0) {
         return InvalidArgument("dimension " + std::to_string(i) + " of " + in.ToString() +
                                " is no multiple of " + std::to_string(factor));
       }
-      shape.set_dim(i, grows ? in[i] * factor : in[i] / factor);
+      int64_t size = in[i] / factor;
+      if (grows && __builtin_mul_overflow(in[i], factor, &size))
+        return InvalidArgument("the result is too large");
+      shape.set_dim(i, size);
     }
     MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (shape.elements() == 0) return Status();

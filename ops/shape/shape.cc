@@ -138,8 +138,8 @@ Status ReshapeShape(ShapeContext& c) {
       open = i;
     } else if (shape.dim(i) == 0) {
       has_zero = true;
-    } else {
-      product *= shape.dim(i);
+    } else if (__builtin_mul_overflow(product, shape.dim(i), &product)) {
+      return InvalidArgument("shape " + shape.ToString() + " has more than 2^63 elements");
     }
   }
   if (input.fully_known()) {
@@ -147,8 +147,13 @@ Status ReshapeShape(ShapeContext& c) {
     // [0, 3].
     int64_t counted = 1;
     bool left_out = false;
-    for (int64_t dim : input.dims())
-      dim == 0 && has_zero ? void(left_out = true) : void(counted *= dim);
+    for (int64_t dim : input.dims()) {
+      if (dim == 0 && has_zero) {
+        left_out = true;
+      } else if (__builtin_mul_overflow(counted, dim, &counted)) {
+        return InvalidArgument("shape " + input.ToString() + " has more than 2^63 elements");
+      }
+    }
     if (open >= 0 && !left_out && counted % product != 0) {
       return InvalidArgument("cannot reshape " + std::to_string(counted) + " elements to " +
                              shape.ToString());

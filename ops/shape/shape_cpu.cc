@@ -83,7 +83,11 @@ class ReshapeKernel : public Kernel {
       int64_t counted = 1;
       bool left_out = false;
       for (int64_t dim : c.input(0).shape().dims()) {
-        dim == 0 && has_zero ? void(left_out = true) : void(counted *= dim);
+        if (dim == 0 && has_zero) {
+          left_out = true;
+        } else if (__builtin_mul_overflow(counted, dim, &counted)) {
+          return InvalidArgument("the input has too many elements");
+        }
       }
       if (!left_out && counted % product != 0) {
         return InvalidArgument("cannot reshape a tensor of shape " + c.input(0).shape().ToString() +

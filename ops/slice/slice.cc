@@ -119,7 +119,7 @@ Status SliceShape(ShapeContext& c) {
     if (size && (*size)[at] >= 0) output.set_dim(i, (*size)[at]);
     if (size && (*size)[at] == -1 && begin && dim >= 0) output.set_dim(i, dim - (*begin)[at]);
     if ((size && (*size)[at] < -1) || (begin && (*begin)[at] < 0) ||
-        (dim >= 0 && output.dim(i) >= 0 && begin && (*begin)[at] + output.dim(i) > dim) ||
+        (dim >= 0 && output.dim(i) >= 0 && begin && output.dim(i) > dim - (*begin)[at]) ||
         (size && begin && dim >= 0 && (*begin)[at] > dim)) {
       return InvalidArgument("the slice leaves dimension " + std::to_string(i) + " of " +
                              input.ToString());
@@ -175,7 +175,10 @@ Status TileShape(ShapeContext& c) {
   for (int i = 0; i < shape.rank(); ++i) {
     const int64_t multiple = multiples ? (*multiples)[static_cast<size_t>(i)] : -1;
     if (multiples && multiple < 0) return InvalidArgument("multiples must not be negative");
-    shape.set_dim(i, multiple < 0 || shape.dim(i) < 0 ? -1 : shape.dim(i) * multiple);
+    int64_t dim = -1;
+    if (multiple >= 0 && shape.dim(i) >= 0 && __builtin_mul_overflow(shape.dim(i), multiple, &dim))
+      return InvalidArgument("the result is too large");
+    shape.set_dim(i, dim);
   }
   c.set_output(0, shape);
   return Status();
@@ -209,7 +212,13 @@ Status PadShape(ShapeContext& c) {
       after = wide ? value->data<int64_t>()[2 * i + 1] : value->data<int32_t>()[2 * i + 1];
       if (before < 0 || after < 0) return InvalidArgument("paddings must not be negative");
     }
-    shape.set_dim(i, value == nullptr || shape.dim(i) < 0 ? -1 : before + shape.dim(i) + after);
+    int64_t dim = -1;
+    if (value != nullptr && shape.dim(i) >= 0 &&
+        (__builtin_add_overflow(before, after, &dim) ||
+         __builtin_add_overflow(dim, shape.dim(i), &dim))) {
+      return InvalidArgument("the result is too large");
+    }
+    shape.set_dim(i, dim);
   }
   c.set_output(0, shape);
   return Status();

@@ -253,8 +253,13 @@ class PadKernel : public Kernel {  // also PadV2
     for (int i = 0; i < in.rank(); ++i) {
       if (pads[2 * i] < 0 || pads[2 * i + 1] < 0)
         return InvalidArgument("paddings must not be negative");
-      any = any || pads[2 * i] + pads[2 * i + 1] > 0;
-      dims.push_back(pads[2 * i] + in.dim(i) + pads[2 * i + 1]);
+      int64_t sum = 0, dim = 0;
+      if (__builtin_add_overflow(pads[2 * i], pads[2 * i + 1], &sum) ||
+          __builtin_add_overflow(sum, in.dim(i), &dim)) {
+        return InvalidArgument("the result is too large");
+      }
+      any = any || sum > 0;
+      dims.push_back(dim);
     }
     if (c.num_inputs() > 2 && c.input(2).elements() != 1)
       return InvalidArgument("constant_values must be a scalar");

@@ -66,6 +66,10 @@ void CopyElement(const Tensor& from, int64_t i, Tensor* to, int64_t k) {
 Status ReshapeOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(const std::vector<int64_t> from, DimsOf(c.input(1), "input_shape"));
   MG_RETURN_IF_ERROR(CheckSparse(c, c.input(0), nullptr, from));
+  if (from.empty() && c.input(0).shape()[0] > 1) {
+    return InvalidArgument("indices of shape " + c.input(0).shape().ToString() +
+                           ": a shape without dimensions has one element");
+  }
   if (c.input(2).shape().rank() != 1) return InvalidArgument("new_shape must be a vector");
   const auto given = c.input(2).values<int64_t>();
   std::vector<int64_t> to(given.begin(), given.end());
@@ -167,15 +171,21 @@ Status ConcatOf(KernelContext& c, const Attrs& attrs) {
   const auto k = static_cast<size_t>(axis);
   for (int i = 0, first = 1; i < n; ++i, first = 0) {
     MG_ASSIGN_OR_RETURN(std::vector<int64_t> own, DimsOf(c.input(2 * n + i), "a shape"));
+    if (own.size() != dims.size()) {
+      return InvalidArgument("Ranks of all input tensors must match: expected " +
+                             std::to_string(rank) + " but got " + std::to_string(own.size()) +
+                             " at position " + std::to_string(i));
+    }
     MG_RETURN_IF_ERROR(CheckSparse(c, c.input(i), &c.input(n + i), own));
     const int64_t before = first != 0 ? 0 : dims[k], more = first != 0 ? 0 : own[k];
     for (size_t d = 0; d < own.size(); ++d) {
-      if (own.size() != dims.size() || (d != k && own[d] != dims[d])) {
+      if (d != k && own[d] != dims[d]) {
         return InvalidArgument("Concat shapes must agree outside of dimension " +
                                std::to_string(axis));
       }
     }
-    dims[k] += more;
+    if (__builtin_add_overflow(dims[k], more, &dims[k]))
+      return InvalidArgument("the result is too large");
     const auto rows = c.input(i).values<int64_t>();
     for (size_t e = 0; e < rows.size() && looks.GoOn(3); ++e)
       indices.push_back(rows[e] + (e % own.size() == k ? before : 0));
@@ -270,7 +280,12 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
   if (c.input(3).shape().rank() != 0) return InvalidArgument("default_value must be a scalar");
   const auto rank = static_cast<int64_t>(dims.size());
   const int64_t n = values.elements(), rows = dims[0];
-  std::vector<int64_t> counts(static_cast<size_t>(rows));
+  // The sizes of rows, and where the next element of each goes.
+  MG_ASSIGN_OR_RETURN(Tensor sizes, c.AllocateTemp(DT_INT64, Shape{rows}));
+  MG_ASSIGN_OR_RETURN(Tensor places, c.AllocateTemp(DT_INT64, Shape{rows}));
+  MG_RETURN_IF_ERROR(HostMoves::Zero(c, sizes.raw(), sizes.bytes()));
+  if (c.cancelled()) return Status();  // what is not zeroed must not be counted on
+  int64_t *const counts = sizes.data<int64_t>(), *const next = places.data<int64_t>();
   Looks looks(c);
   for (int64_t i = 0; i < n; ++i) {
     if (!looks.GoOn(3)) return Status();
@@ -279,13 +294,12 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
       return InvalidArgument("indices(" + std::to_string(i) + ", 0) is invalid: " +
                              std::to_string(row) + " is not in [0, " + std::to_string(rows) + ")");
     }
-    ++counts[static_cast<size_t>(row)];
+    ++counts[row];
   }
   MG_ASSIGN_OR_RETURN(Tensor * empty, c.AllocateOutput(2, Shape{rows}));
   MG_ASSIGN_OR_RETURN(Tensor * map, c.AllocateOutput(3, Shape{n}));
-  std::vector<int64_t> next(static_cast<size_t>(rows));  // the place of a row's next element
   int64_t total = 0;
-  for (size_t row = 0; row < counts.size(); ++row) {
+  for (int64_t row = 0; row < rows; ++row) {
     if (!looks.GoOn(2)) return Status();
     empty->data<bool>()[row] = counts[row] == 0;
     next[row] = total;
@@ -294,16 +308,16 @@ Status FillEmptyRowsOf(KernelContext& c, const Attrs&) {
   MG_ASSIGN_OR_RETURN(Tensor * out_indices, c.AllocateOutput(0, Shape{total, rank}));
   MG_ASSIGN_OR_RETURN(Tensor * out_values, c.AllocateOutput(1, Shape{total}));
   int64_t* at = out_indices->data<int64_t>();
-  for (size_t row = 0; row < counts.size(); ++row) {
+  for (int64_t row = 0; row < rows; ++row) {
     if (!looks.GoOn(3 + rank)) return Status();
     if (counts[row] > 0) continue;
     std::fill_n(at + next[row] * rank, rank, 0);
-    at[next[row] * rank] = static_cast<int64_t>(row);
+    at[next[row] * rank] = row;
     CopyElement(c.input(3), 0, out_values, next[row]);
   }
   for (int64_t i = 0; i < n && looks.GoOn(10 + rank); ++i) {
     const int64_t* index = indices.data<int64_t>() + i * rank;
-    const int64_t place = next[static_cast<size_t>(*index)]++;
+    const int64_t place = next[*index]++;
     std::copy_n(index, rank, at + place * rank);
     CopyElement(values, i, out_values, place);
     map->data<int64_t>()[i] = place;
@@ -353,6 +367,10 @@ Status ToDenseOf(KernelContext& c, const Attrs& attrs) {
   if (rank != shape.rank()) {
     return InvalidArgument("output_shape has incorrect number of elements: " +
                            std::to_string(shape.rank()) + " should be: " + std::to_string(rank));
+  }
+  if (rank == 0 && n > 1) {
+    return InvalidArgument("sparse_indices of shape " + indices.shape().ToString() +
+                           ": a result without dimensions has one element");
   }
   if (fill.shape().rank() != 0) return InvalidArgument("default_value should be a scalar");
   const bool one = values.shape().rank() == 0;
@@ -453,6 +471,7 @@ Status MatMulOf(KernelContext& c, const Attrs& attrs) {
   MG_RETURN_IF_ERROR(HostMoves::Zero(c, out->raw(), out->bytes()));
   const int64_t row_step = adjoint_b ? 1 : columns, column_step = adjoint_b ? inner : 1;
   const int64_t n = values.elements();
+  if (n == 0 || out->elements() == 0) return Status();
   return WithRealType(out->dtype(), [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;

@@ -76,6 +76,9 @@ class ArrayKernel : public Kernel {
     MG_RETURN_IF_ERROR(CheckScalar(c.input(0), "size"));
     const auto size = c.input(0).scalar<int32_t>();
     if (size < 0) return InvalidArgument("Size should be >= 0.");
+    // An array of handles could hold its own, and would never go.
+    if (spec_.dtype == DT_RESOURCE)
+      return InvalidArgument("a TensorArray of resource handles is not supported");
     static std::atomic<uint64_t> count{0};
     ArraySpec spec = spec_;
     // Relaxed: only the number matters.
@@ -187,6 +190,7 @@ class GatherKernel : public Kernel {
     MG_RETURN_IF_ERROR(CheckVector(c.input(1), "indices"));
     const auto indices = c.input(1).values<int32_t>();
     if (indices.empty()) return GiveNoRows(c, element_shape_, "element shape", "packing");
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(indices.size()));
     MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values, array->Read(c, indices));
     const Shape& first = values[0].shape();
     if (!element_shape_.Accepts(first)) {
@@ -221,6 +225,8 @@ class ConcatKernel : public Kernel {
     if (size == 0) return GiveNoRows(c, rest_, "element_shape_except0", "concatenating");
     MG_ASSIGN_OR_RETURN(Tensor indices, c.AllocateTemp(DT_INT32, Shape{size}));
     std::iota(indices.data<int32_t>(), indices.data<int32_t>() + size, 0);
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room,
+                        RoomForTensors(static_cast<size_t>(size)));
     MG_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
                         array->Read(c, std::as_const(indices).values<int32_t>()));
     Shape rest;
@@ -284,6 +290,7 @@ class ScatterKernel : public Kernel {
     if (last == std::numeric_limits<int32_t>::max())
       return InvalidArgument("scatter index " + std::to_string(last) + " is too large");
     const Shape shape(value.shape().dims().subspan(1));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(where.size()));
     std::vector<Tensor> values;
     values.reserve(where.size());
     for (int64_t i = 0; i < rows; ++i) {
@@ -332,6 +339,7 @@ class SplitKernel : public Kernel {
                              std::to_string(size) + " vs. " + std::to_string(count) +
                              "), and the TensorArray is not marked as dynamically resizeable");
     }
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(parts.size()));
     std::vector<Tensor> values;
     std::vector<int32_t> indices(parts.size());
     std::iota(indices.begin(), indices.end(), 0);

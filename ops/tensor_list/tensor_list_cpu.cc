@@ -346,6 +346,7 @@ class StackKernel : public TypedKernel {
           "non-fully-defined element_shape: " +
           shape.ToString());
     }
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(elements.size()));
     return StackRows(c, dtype_, shape.AsShape(), {elements.begin(), elements.end()});
   }
 
@@ -365,6 +366,7 @@ class GatherKernel : public TypedKernel {
           "Tried to gather 0-elements from a list with non-fully-defined shape: " +
           shape.ToString());
     }
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(indices.size()));
     std::vector<Tensor> rows;
     rows.reserve(indices.size());
     for (const int32_t index : indices) {
@@ -430,6 +432,7 @@ class ConcatKernel : public TypedKernel {
     const std::span<const int64_t> dims = shape.rest.dims();
     MG_ASSIGN_OR_RETURN(Tensor * lengths,
                         c.AllocateOutput(1, Shape{static_cast<int64_t>(elements.size())}));
+    MG_ASSIGN_OR_RETURN(const std::shared_ptr<void> room, RoomForTensors(elements.size()));
     std::vector<Tensor> parts(elements.begin(), elements.end());
     int64_t rows = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
