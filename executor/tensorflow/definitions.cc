@@ -1,3 +1,6 @@
+// What TensorFlow's library knows of its ops: definitions and which of them have a kernel for CPUs,
+// asked for once by the helper process, shapes node by node, and (TraitOf) what the library demands
+// of some ops beyond their definitions. Where there is no TensorFlow there is no such op.
 #include "executor/tensorflow/definitions.h"
 
 #include <set>
