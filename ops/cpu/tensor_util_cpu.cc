@@ -1,5 +1,5 @@
-// Sums, zeros and rows of any tensors. Variants, such as lists, hold tensors of their own, so sums and
-// zeros of them go down into what they hold; how much that may be together is counted (Values).
+// Sums, zeros and rows of any tensors. Variants, such as lists, hold tensors of their own, so sums
+// and zeros of them go down into what they hold; how much that may be together is counted (Values).
 #include "ops/cpu/tensor_util_cpu.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Files of records. A file is read, and inflated if it is compressed, in pieces into one buffer, from
-// which records and lines are taken; what is taken is moved out when the next piece comes.
-// A TFRecord is: length (8 bytes), its masked CRC-32C (4), the record, its masked CRC-32C (4).
+// Files of records. A file is read, and inflated if it is compressed, in pieces into one buffer,
+// from which records and lines are taken; what is taken is moved out when the next piece comes. A
+// TFRecord is: length (8 bytes), its masked CRC-32C (4), the record, its masked CRC-32C (4).
 #include <zlib.h>
 
 #include <algorithm>
