@@ -256,7 +256,7 @@ Status MoveBlocks(KernelContext& c, bool to_batch, std::span<const int64_t> bloc
   int64_t product = 1;
   for (int64_t block : blocks) {
     if (block < 1 || __builtin_mul_overflow(product, block, &product))
-      return InvalidArgument("block_shape must be positive");
+      return InvalidArgument("block_shape must be positive, and its product less than 2^63");
   }
   SmallInts sizes;
   for (int i = 0; i < in.shape().rank(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace monograph {
@@ -36,6 +37,17 @@ TEST(Shape, BroadcastsLikeNumPy) {
   EXPECT_EQ(BroadcastShapes(Shape{0}, Shape{1}).value(), Shape({0}));
   EXPECT_FALSE(BroadcastShapes(Shape{2}, Shape{3}).ok());
   EXPECT_EQ(BroadcastShapes(PartialShape{-1, 3}, PartialShape{2, 1}).value(), PartialShape({2, 3}));
+}
+
+TEST(Shape, MoreElementsThanAnIntegerCountsAreNoBroadcastAndNoSmallNumber) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_EQ(BroadcastShapes(Shape{kHuge, 1}, Shape{1, 4}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(BroadcastShapes(PartialShape{kHuge, 1}, PartialShape{1, 4}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_TRUE(BroadcastShapes(PartialShape{kHuge, 1}, PartialShape{1, -1}).ok());
+  EXPECT_EQ(BroadcastShapes(Shape{kHuge, 1}, Shape{1, 0}).value(), Shape({kHuge, 0}));
+  EXPECT_EQ(PartialShape({kHuge, 4}).elements(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(PartialShape({kHuge, 4, 0}).elements(), 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // tests/golden/graphs/tensor_arrays.
 #include "ops/tensor_array/tensor_array.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/pool_allocator.h"
@@ -197,6 +198,30 @@ TEST_F(TensorArrayTest, ShapesOfElementsAreKnownFromTheArraysNode) {
   TensorArrayWrite(root, array.handle, Const(root, 0), Placeholder(root, DT_FLOAT, {3, 3}),
                    array.flow);
   EXPECT_EQ(root.status().code(), Code::kInvalidArgument) << root.status();
+}
+
+TEST_F(TensorArrayTest, AnElementThatIsGatheredMoreOftenThanMemoryAllowsIsRefused) {
+  const Tensor array =
+      Run("TensorArrayV3", {Tensor::Scalar(1)}, {{"dtype", DT_FLOAT}, {"clear_after_read", false}});
+  ASSERT_TRUE(Write(array, 0, Tensor::Scalar(1.0f)).ok());
+  Tensor indices = Tensor::Allocate(DT_INT32, Shape{1 << 20}).value();
+  std::fill_n(indices.data<int32_t>(), indices.elements(), 0);
+  const auto gather = [&] {
+    return TryRun("TensorArrayGatherV3", {array, indices, flow_}, {{"dtype", DT_FLOAT}}).status();
+  };
+  EXPECT_TRUE(gather().ok());
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(64 << 20);
+  const Status refused = gather();
+  HostPool().SetLimit(limit);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused;
+  EXPECT_NE(refused.message().find("no room for 1048576 tensors"), std::string::npos) << refused;
+}
+
+TEST_F(TensorArrayTest, AnArrayOfHandlesIsRefusedAsItCouldHoldItsOwn) {
+  const Status refused =
+      TryRun("TensorArrayV3", {Tensor::Scalar(1)}, {{"dtype", DT_RESOURCE}}).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused;
 }
 
 }  // namespace

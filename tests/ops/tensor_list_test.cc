@@ -1,5 +1,6 @@
 // Lists of tensors one op at a time: when a list is changed in place, what lengths cost, how deep
 // lists may lie in lists. What the ops compute and refuse is in tests/golden/graphs/tensor_lists.
+#include <algorithm>
 #include <limits>
 
 #include "base/pool_allocator.h"
@@ -109,6 +110,35 @@ TEST_F(TensorListTest, AListThatWouldPassTheLimitOfMemoryIsRefused) {
     EXPECT_EQ(TryRun(op, std::move(inputs)).status().code(), Code::kResourceExhausted);
   }
   HostPool().SetLimit(limit);
+}
+
+TEST_F(TensorListTest, AnElementThatIsGatheredMoreOftenThanMemoryAllowsIsRefused) {
+  const Tensor list = Push(Empty(), Tensor::Scalar(1.0f));
+  Tensor indices = Tensor::Allocate(DT_INT32, Shape{1 << 20}).value();
+  std::fill_n(indices.data<int32_t>(), indices.elements(), 0);
+  const auto gather = [&] {
+    return TryRun("TensorListGather", {list, indices, any_}, {{"element_dtype", DT_FLOAT}})
+        .status();
+  };
+  EXPECT_TRUE(gather().ok());
+  const int64_t limit = HostPool().limit();
+  HostPool().SetLimit(64 << 20);
+  const Status refused = gather();
+  HostPool().SetLimit(limit);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused;
+  EXPECT_NE(refused.message().find("no room for 1048576 tensors"), std::string::npos) << refused;
+}
+
+TEST_F(TensorListTest, ListsThatHoldEachOtherInMoreWaysThanCanBeGoneHaveNoZerosAndNoSum) {
+  Tensor list = Push(Empty(), value_);
+  for (int depth = 2; depth <= 60; ++depth) list = Push(Push(Empty(DT_VARIANT), list), list);
+  for (const bool sum : {false, true}) {
+    const auto out = sum ? TryRun("AddN", {list, list}, {{"N", 2}, {"T", DT_VARIANT}})
+                         : TryRun("ZerosLike", {list});
+    EXPECT_EQ(out.status().code(), Code::kInvalidArgument) << out.status();
+    EXPECT_NE(out.status().message().find("more than 1048576 values"), std::string::npos)
+        << out.status();
+  }
 }
 
 TEST_F(TensorListTest, ListsLieInListsAHundredDeepAtMost) {
