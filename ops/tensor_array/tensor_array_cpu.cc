@@ -58,6 +58,22 @@ Status CheckVector(const Tensor& tensor, const char* what) {
                          " to be a vector, but received shape: " + tensor.shape().ToString());
 }
 
+// Lets go of an array. What it holds may be the last to hold a handle of another one, and so on:
+// those wait their turn here, so that a long chain needs no deep stack.
+void LetGo(std::shared_ptr<TensorArrayResource> array) {
+  thread_local std::vector<std::shared_ptr<TensorArrayResource>>* waiting = nullptr;
+  if (waiting != nullptr) return waiting->push_back(std::move(array));
+  std::vector<std::shared_ptr<TensorArrayResource>> arrays;
+  waiting = &arrays;
+  arrays.push_back(std::move(array));
+  while (!arrays.empty()) {
+    array = std::move(arrays.back());
+    arrays.pop_back();
+    array = nullptr;
+  }
+  waiting = nullptr;
+}
+
 // A handle, `release` runs when the last tensor that shares it goes.
 template <typename Release>
 Tensor MakeHandle(std::string_view device, const char* container, const std::string& name,
@@ -65,11 +81,12 @@ Tensor MakeHandle(std::string_view device, const char* container, const std::str
   auto handle =
       std::make_unique<ResourceHandle>(ResourceHandle{std::string(device), container, name});
   ResourceHandle* const at = handle.release();
-  return Tensor(DT_RESOURCE, Shape(),
-                Buffer::Wrap(at, sizeof(ResourceHandle), [at, release = std::move(release)] {
-                  release(*at);
-                  delete at;
-                }));
+  return Tensor(
+      DT_RESOURCE, Shape(),
+      Buffer::Wrap(at, sizeof(ResourceHandle), [at, release = std::move(release)]() mutable {
+        release(*at);
+        delete at;
+      }));
 }
 
 class ArrayKernel : public Kernel {
@@ -104,10 +121,11 @@ class ArrayKernel : public Kernel {
     MG_RETURN_IF_ERROR(
         resources.FindOrCreate<TensorArrayResource>(kArrays, name, [&] { return made; }).status());
     c.set_output(0, MakeHandle(device_, kArrays, name,
-                               [&resources, array = made](const ResourceHandle& handle) {
+                               [&resources, array = made](const ResourceHandle& handle) mutable {
                                  for (const std::string& gradient : array->GradientNames())
                                    resources.Delete(kGradients, gradient);
                                  resources.Delete(handle.container, handle.name);
+                                 LetGo(std::move(array));
                                }));
     return Status();
   }
