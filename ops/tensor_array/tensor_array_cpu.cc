@@ -59,6 +59,22 @@ Status CheckVector(const Tensor& tensor, const char* what) {
                          " to be a vector, but received shape: " + tensor.shape().ToString());
 }
 
+// Lets go of an array. What it holds may be the last to hold a handle of another one, and so on:
+// those wait their turn here, so that a long chain needs no deep stack.
+void LetGo(std::shared_ptr<TensorArrayResource> array) {
+  thread_local std::vector<std::shared_ptr<TensorArrayResource>>* waiting = nullptr;
+  if (waiting != nullptr) return waiting->push_back(std::move(array));
+  std::vector<std::shared_ptr<TensorArrayResource>> arrays;
+  waiting = &arrays;
+  arrays.push_back(std::move(array));
+  while (!arrays.empty()) {
+    array = std::move(arrays.back());
+    arrays.pop_back();
+    array = nullptr;
+  }
+  waiting = nullptr;
+}
+
 class ArrayKernel : public Kernel {
  public:
   explicit ArrayKernel(const KernelConstruction& k)
@@ -90,12 +106,14 @@ class ArrayKernel : public Kernel {
     const auto made = std::make_shared<TensorArrayResource>(std::move(spec), size);
     MG_RETURN_IF_ERROR(
         resources.FindOrCreate<TensorArrayResource>(kArrays, name, [&] { return made; }).status());
-    c.set_output(0, HandleThatReleases(device_, kArrays, name,
-                                       [&resources, array = made](const ResourceHandle& handle) {
-                                         for (const std::string& gradient : array->GradientNames())
-                                           resources.Delete(kGradients, gradient);
-                                         resources.Delete(handle.container, handle.name);
-                                       }));
+    c.set_output(
+        0, HandleThatReleases(device_, kArrays, name,
+                              [&resources, array = made](const ResourceHandle& handle) mutable {
+                                for (const std::string& gradient : array->GradientNames())
+                                  resources.Delete(kGradients, gradient);
+                                resources.Delete(handle.container, handle.name);
+                                LetGo(std::move(array));
+                              }));
     return Status();
   }
 

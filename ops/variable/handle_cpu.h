@@ -66,12 +66,12 @@ template <typename Release>
 Tensor HandleThatReleases(std::string_view device, const char* container, const std::string& name,
                           Release release) {
   auto* const handle = new ResourceHandle{std::string(device), container, name};
-  return Tensor(
-      DT_RESOURCE, Shape(),
-      Buffer::Wrap(handle, sizeof(ResourceHandle), [handle, release = std::move(release)] {
-        release(*handle);
-        delete handle;
-      }));
+  return Tensor(DT_RESOURCE, Shape(),
+                Buffer::Wrap(handle, sizeof(ResourceHandle),
+                             [handle, release = std::move(release)]() mutable {
+                               release(*handle);
+                               delete handle;
+                             }));
 }
 
 // Output 0 becomes the handle of `resource`, under a name of its own, which begins with `prefix`.

@@ -224,5 +224,19 @@ TEST_F(TensorArrayTest, AnArrayOfHandlesIsRefusedAsItCouldHoldItsOwn) {
   EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused;
 }
 
+TEST_F(TensorArrayTest, AChainOfArraysThatHoldEachOthersHandlesInListsGoesWithoutADeepStack) {
+  Tensor array = Make(1, DT_VARIANT);
+  for (int i = 0; i < 50'000; ++i) {
+    Tensor list = Run("EmptyTensorList", {Tensor::Scalar(-1), Tensor::Scalar(-1)},
+                      {{"element_dtype", DT_RESOURCE}});
+    list = Run("TensorListPushBack", {list, array});
+    const Tensor next = Make(1, DT_VARIANT);
+    ASSERT_TRUE(Write(next, 0, list).ok());
+    array = next;
+  }
+  array.Reset();
+  EXPECT_TRUE(resources_.All().empty());
+}
+
 }  // namespace
 }  // namespace monograph::testing
