@@ -97,6 +97,7 @@ Status NthOfRows(KernelContext& c, const Attrs& attrs) {
   Shape shape;
   for (int i = 0; i + 1 < in.rank(); ++i) shape.AddDim(in[i]);
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+  if (out->elements() == 0) return Status();
   return WithRealType(out->dtype(), [&](auto t) {
     using T = decltype(t);
     c.ParallelFor(rows.count, 10 * rows.columns, [&](int64_t begin, int64_t end) {

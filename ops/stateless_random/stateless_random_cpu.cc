@@ -87,6 +87,7 @@ Status Sample(KernelContext& c, const DrawFn& draw) {
   if (classes == 0 && rows > 0 && samples > 0)
     return InvalidArgument("num_classes should be positive, got 0");
   MG_ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, Shape{rows, samples}));
+  if (out->elements() == 0) return Status();
   return WithRealType(logits.dtype(), [&](auto t) {
     using T = decltype(t);
     c.ParallelFor(rows, 30 * (classes + samples), [&](int64_t begin, int64_t end) {
@@ -170,7 +171,7 @@ class ShuffleKernel : public StreamKernel {
   Status Compute(KernelContext& c) override {
     const Tensor& value = c.input(0);
     const int64_t rows = value.shape().rank() == 0 ? 1 : value.shape()[0];
-    if (rows <= 1) {
+    if (rows <= 1 || value.elements() == 0) {
       c.set_output(0, c.TakeInput(0));
       return Status();
     }

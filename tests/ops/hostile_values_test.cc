@@ -295,6 +295,27 @@ const std::vector<HostileNode>& Nodes() {
        [] {
          return Inputs{Floats({kHuge, 0}), Dims({0})};
        }},
+      {"RandomShuffle",
+       "rows without elements",
+       [] {
+         return Inputs{Floats({kHuge, 0})};
+       },
+       {},
+       true},
+      {"Multinomial",
+       "rows without classes",
+       [] {
+         return Inputs{Floats({kHuge, 0}), Tensor::Scalar<int32_t>(0)};
+       },
+       {},
+       true},
+      {"NthElement",
+       "no rows of more columns than memory holds",
+       [] {
+         return Inputs{Floats({0, kHuge}), Tensor::Scalar<int32_t>(0)};
+       },
+       {},
+       true},
       {"MaxPool3D", "images without channels",
        [] {
          return Inputs{Floats({1, 1, 1, kWide, 0})};
